@@ -1,0 +1,64 @@
+# Two commands: `make start` runs the quick-start benchmark, `make test` the complete test suite.
+# Each makes its virtual environment first and needs only Python 3.11 or 3.12.
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+CONSTRAINTS := deploy/constraints.txt
+NODES ?= 2
+SLURM := slurm-wlm slurmctld slurmd slurm-client slurm-wlm-basic-plugins munge
+HOURS ?= 0.05
+
+.PHONY: start test check quick slurm clean
+
+start: $(VENV)/.installed
+	$(BIN)/aiperf start --nodes $(NODES) --hours $(HOURS) --config quickstart --launcher local --yes
+
+test: check slurm
+	$(BIN)/python -m pytest
+
+check: $(VENV)/.installed-test
+	$(PIP) check
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/mypy tests
+	$(BIN)/lint-imports --no-logo
+
+# All tests but the real runs and the real CIFAR-10: for while you work.
+quick: $(VENV)/.installed-test
+	$(BIN)/python -m pytest --ignore tests/end_to_end -m 'not cifar10'
+
+# A real SLURM for the tests in tests/slurm, which start a cluster of their own. Installing
+# Debian's packages starts nothing. Where it cannot be done, those tests say why they do not run.
+slurm:
+	@PATH="$$PATH:/usr/sbin:/sbin"; \
+	missing=; for p in slurmctld slurmd munged sbatch srun; do \
+	  command -v $$p >/dev/null || missing=$$p; \
+	done; \
+	if [ -z "$$missing" ]; then :; \
+	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive \
+	    apt-get install -y -qq --no-install-recommends $(SLURM) \
+	    || echo "make: SLURM could not be installed"; \
+	else echo "make: no SLURM, and no root or apt-get to install it: apt-get install $(SLURM)"; \
+	fi
+
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 13))' \
+	  || { echo "make: Python 3.11 or 3.12 is needed; name one with make PYTHON=..."; exit 1; }
+	@$(PYTHON) -c 'import ensurepip' \
+	  || { echo "make: Python has no venv; apt-get install python3-venv"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.installed: pyproject.toml $(CONSTRAINTS) | $(VENV)/bin/python
+	$(PIP) install --quiet --constraint $(CONSTRAINTS) --editable '.[cpu]'
+	touch $@
+
+$(VENV)/.installed-test: pyproject.toml $(CONSTRAINTS) | $(VENV)/bin/python
+	$(PIP) install --quiet --constraint $(CONSTRAINTS) --editable '.[cpu,test]'
+	touch $@ $(VENV)/.installed
+
+clean:
+	rm -rf $(VENV) build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache

@@ -1,0 +1,1 @@
+"""Run configurations in YAML: ``aiperf config show PRESET`` prints one."""

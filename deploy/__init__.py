@@ -1,0 +1,1 @@
+"""What a site's administrators need: batch script template, local cluster, constraints."""

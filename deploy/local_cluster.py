@@ -1,0 +1,348 @@
+"""A real SLURM cluster on one machine, wholly inside one folder: for tests, and to try things.
+
+    deploy/local-cluster start --nodes 3 --dir /tmp/c
+    eval "$(deploy/local-cluster env --dir /tmp/c)"
+    sinfo
+    deploy/local-cluster stop --dir /tmp/c
+
+Needs SLURM's programs with multiple-slurmd support, as Debian's are, and munge; no root, no
+systemd, no configuration of the machine. Standard library only.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import pwd
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "squeue", "sinfo", "scancel", "srun")
+PACKAGES = "slurm-wlm slurmctld slurmd slurm-client slurm-wlm-basic-plugins munge"
+SYSTEM_PATH = "/usr/local/sbin:/usr/sbin:/sbin"
+MARK = "AIPERF_LOCAL_CLUSTER"
+"""In the environment of the cluster's daemons, and so of those that hold its jobs' steps."""
+START_SECONDS = 30.0
+SOCKET_LIMIT = 107
+
+CONFIGURATION = """\
+ClusterName=local
+SlurmctldHost={host}(127.0.0.1)
+SlurmctldPort={port}
+SlurmUser={user}
+SlurmdUser={user}
+AuthType=auth/munge
+AuthInfo=socket={folder}/munge.sock,cred_expire=5
+CredType=cred/munge
+StateSaveLocation={folder}/state
+SlurmdSpoolDir={folder}/spool/%n
+SlurmctldPidFile={folder}/run/slurmctld.pid
+SlurmdPidFile={folder}/run/slurmd.%n.pid
+SlurmctldLogFile={folder}/log/slurmctld.log
+SlurmdLogFile={folder}/log/slurmd.%n.log
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+JobAcctGatherType=jobacct_gather/none
+SwitchType=switch/none
+MpiDefault=none
+PropagateResourceLimits=NONE
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core
+SlurmdParameters=config_overrides
+MailProg=/bin/true
+SchedulerType=sched/backfill
+SchedulerParameters=batch_sched_delay=0,sched_interval=1,bf_interval=1,sched_min_interval=0
+ReturnToService=2
+JobRequeue=1
+SlurmctldTimeout=10
+SlurmdTimeout={slurmd_timeout}
+InactiveLimit=0
+KillWait=3
+MinJobAge=300
+MessageTimeout=5
+BatchStartTimeout=10
+MaxArraySize=10001
+MaxJobCount=20000
+AccountingStorageType=accounting_storage/none
+JobCompType=jobcomp/filetxt
+JobCompLoc={folder}/log/jobcomp.txt
+{gres_types}
+NodeName=DEFAULT CPUs={cpus} Boards=1 SocketsPerBoard=1 CoresPerSocket={cpus} ThreadsPerCore=1 \
+RealMemory=4096 State=UNKNOWN {gres}
+{nodes}
+PartitionName=bench Nodes=ALL Default=YES MaxTime=INFINITE State=UP
+PartitionName=short Nodes=ALL Default=NO MaxTime=5 State=UP
+"""
+
+
+class ClusterError(Exception):
+    """The cluster cannot be started or stopped; the message is one line."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Carry out one command and return its exit status."""
+    parser = argparse.ArgumentParser(prog="local-cluster", description=__doc__.splitlines()[0])
+    commands = parser.add_subparsers(dest="command", required=True)
+    for name, help_text in (
+        ("start", "start a cluster"),
+        ("stop", "stop it, and everything that runs on it"),
+        ("env", "print what a shell needs to use it"),
+    ):
+        command = commands.add_parser(name, help=help_text)
+        command.add_argument("--dir", type=Path, required=True, help="the cluster's folder")
+        if name == "start":
+            command.add_argument("--nodes", type=int, default=3)
+            command.add_argument("--cpus", type=int, default=8, help="CPUs a node claims to have")
+            command.add_argument("--gpus", type=int, default=0, help="GPUs a node claims to have")
+    options = parser.parse_args(arguments)
+    folder = options.dir.resolve()
+    try:
+        if options.command == "start":
+            start(folder, options.nodes, cpus=options.cpus, gpus=options.gpus)
+        elif options.command == "stop":
+            stop(folder)
+        if options.command != "stop":
+            sys.stdout.write("".join(f"export {k}={v}\n" for k, v in environment(folder).items()))
+    except ClusterError as error:
+        sys.stderr.write(f"local-cluster: {error}\n")
+        return 1
+    return 0
+
+
+def missing_programs() -> list[str]:
+    """Return the programs that a cluster needs and that are not there."""
+    return [name for name in PROGRAMS if _where(name) is None]
+
+
+def environment(folder: Path) -> dict[str, str]:
+    """Return the environment variables by which clients find the cluster."""
+    return {"SLURM_CONF": str(folder / "slurm.conf")}
+
+
+def start(folder: Path, nodes: int, *, cpus: int = 8, gpus: int = 0) -> None:
+    """Start a cluster and wait until all of its nodes are idle.
+
+    Raises:
+        ClusterError: programs are missing, the folder is in use, or a daemon does not come up;
+            then nothing is left running.
+    """
+    if missing := missing_programs():
+        raise ClusterError(f"no {', '.join(missing)}; on Debian: apt-get install {PACKAGES}")
+    if nodes < 1:
+        raise ClusterError(f"--nodes {nodes}: a cluster has at least 1 node")
+    if len(f"{folder}/munge.sock") > SOCKET_LIMIT:
+        raise ClusterError(f"the name of {folder} is too long for a socket; use a shorter one")
+    if _daemons(folder):
+        raise ClusterError(f"a cluster runs in {folder} already; stop it first")
+    _make_folders(folder)
+    _configure(folder, nodes, cpus, gpus)
+    try:
+        _start_daemons(folder, nodes)
+        _wait(folder, nodes)
+    except BaseException:
+        stop(folder)
+        raise
+
+
+def stop(folder: Path) -> None:
+    """Stop the cluster's daemons and everything that they have started."""
+    daemons = _daemons(folder)
+    # Steps outlive their slurmd, and tasks their step, so that the order matters: first the
+    # daemons, which would start more, then what hangs below them.
+    members = [*daemons, *_descendants(daemons)]
+    for pid in members:
+        _signal(pid, signal.SIGTERM)
+    end = time.monotonic() + 2.0
+    while time.monotonic() < end and any(_alive(pid) for pid in members):
+        time.sleep(0.02)
+    left = [pid for pid in {*members, *_daemons(folder)} if _alive(pid)]
+    for pid in [*left, *_descendants(left)]:
+        _signal(pid, signal.SIGKILL)
+
+
+def start_slurmd(folder: Path, node: str) -> int:
+    """Start one node's daemon; return its process number."""
+    return _spawn(folder, node, ["slurmd", "-D", "-N", node, "-f", str(folder / "slurm.conf")])
+
+
+def start_slurmctld(folder: Path, *, clean: bool = False) -> int:
+    """Start the controller, from its saved state unless ``clean``; return its process number."""
+    command = ["slurmctld", "-D", "-f", str(folder / "slurm.conf"), *(["-c"] if clean else [])]
+    return _spawn(folder, "slurmctld", command)
+
+
+def pid_of(folder: Path, daemon: str) -> int:
+    """Return the process number of ``slurmctld``, ``munged`` or a node's slurmd."""
+    return int((folder / "pids" / daemon).read_text("utf-8"))
+
+
+def _make_folders(folder: Path) -> None:
+    for name in ("state", "spool", "run", "log", "pids"):
+        shutil.rmtree(folder / name, ignore_errors=True)
+        (folder / name).mkdir(parents=True)
+    folder.chmod(0o755)  # munged accepts no folder that others may write to.
+
+
+def _configure(folder: Path, nodes: int, cpus: int, gpus: int) -> None:
+    host = socket.gethostname().partition(".")[0]
+    ports = _free_ports(nodes + 1)
+    lines = [
+        f"NodeName=n{number} NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[number]}"
+        for number in range(1, nodes + 1)
+    ]
+    text = CONFIGURATION.format(
+        folder=folder,
+        host=host,
+        port=ports[0],
+        user=pwd.getpwuid(os.getuid()).pw_name,
+        cpus=cpus,
+        gres_types="GresTypes=gpu",
+        gres=f"Gres=gpu:h100:{gpus}" if gpus else "",
+        nodes="\n".join(lines),
+        # Many daemons on few cores answer late.
+        slurmd_timeout=5 if nodes <= 32 else 60,
+    )
+    (folder / "slurm.conf").write_text(text, "utf-8")
+    devices = ",".join(str(device) for device in _devices(gpus))
+    gres = f"Name=gpu Type=h100 File={devices}\n" if gpus else ""
+    (folder / "gres.conf").write_text(gres, "utf-8")
+    (folder / "cgroup.conf").write_text("CgroupPlugin=cgroup/v1\n", "utf-8")
+    key = folder / "munge.key"
+    key.unlink(missing_ok=True)
+    with os.fdopen(os.open(key, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        file.write(secrets.token_bytes(128))
+
+
+def _devices(count: int) -> list[Path]:
+    """Return device files that stand for accelerators: SLURM only looks that they are there."""
+    found = sorted(path for path in Path("/dev").glob("tty[0-9]*") if path.is_char_device())
+    if len(found) < count:
+        raise ClusterError(f"--gpus {count}: this machine has device files for {len(found)} only")
+    return found[:count]
+
+
+def _start_daemons(folder: Path, nodes: int) -> None:
+    munge = folder / "munge.sock"
+    command = ["munged", "--foreground", "--force", f"--socket={munge}"]
+    command += [f"--key-file={folder}/munge.key", f"--pid-file={folder}/run/munged.pid"]
+    command += [f"--log-file={folder}/log/munged.log", f"--seed-file={folder}/run/munged.seed"]
+    _spawn(folder, "munged", command)
+    end = time.monotonic() + START_SECONDS
+    while not munge.exists():
+        if time.monotonic() > end:
+            raise ClusterError(f"munged does not come up; see {folder}/log/munged.out")
+        time.sleep(0.01)
+    start_slurmctld(folder, clean=True)
+    for number in range(1, nodes + 1):
+        start_slurmd(folder, f"n{number}")
+
+
+def _spawn(folder: Path, name: str, command: list[str]) -> int:
+    program = _where(command[0])
+    if program is None:
+        raise ClusterError(f"no {command[0]} on this machine")
+    with (folder / "log" / f"{name}.out").open("ab") as output:
+        process = subprocess.Popen(
+            [program, *command[1:]],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            cwd=folder,
+            start_new_session=True,
+            env={**os.environ, **environment(folder), MARK: str(folder)},
+        )
+    (folder / "pids" / name).write_text(f"{process.pid}\n", "utf-8")
+    return process.pid
+
+
+def _wait(folder: Path, nodes: int) -> None:
+    """Wait until all nodes are idle."""
+    end = time.monotonic() + START_SECONDS + nodes / 20.0
+    said = ""
+    while time.monotonic() < end:
+        done = subprocess.run(
+            ["sinfo", "--noheader", "--partition=bench", "--states=idle", "--format=%D"],
+            capture_output=True,
+            text=True,
+            check=False,
+            env={**os.environ, **environment(folder)},
+        )
+        if done.stdout.strip() == str(nodes):
+            return
+        said = done.stderr.strip() or f"{done.stdout.strip() or 0} of {nodes} nodes are idle"
+        time.sleep(0.05)
+    raise ClusterError(f"the cluster does not come up: {said}; see {folder}/log")
+
+
+def _free_ports(count: int) -> list[int]:
+    """Return ports that nobody listens on now."""
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        return [int(one.getsockname()[1]) for one in sockets]
+
+
+def _where(program: str) -> str | None:
+    return shutil.which(program, path=f"{os.environ.get('PATH', '')}:{SYSTEM_PATH}")
+
+
+def _daemons(folder: Path) -> list[int]:
+    """Return the processes that carry the cluster's mark: its daemons and their steps."""
+    wanted = f"{MARK}={folder}".encode()
+    found = []
+    for pid in _processes():
+        with contextlib.suppress(OSError):  # It ended, or is somebody else's.
+            if wanted in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
+                found.append(pid)
+    return found
+
+
+def _descendants(pids: Sequence[int]) -> list[int]:
+    children: dict[int, list[int]] = {}
+    for pid in _processes():
+        with contextlib.suppress(OSError, ValueError):
+            stat = Path(f"/proc/{pid}/stat").read_text("utf-8", errors="replace")
+            parent = int(stat.rpartition(")")[2].split()[1])
+            children.setdefault(parent, []).append(pid)
+    found: list[int] = []
+    queue = list(pids)
+    while queue:
+        below = children.get(queue.pop(), [])
+        found += below
+        queue += below
+    return [pid for pid in dict.fromkeys(found) if pid not in pids]
+
+
+def _processes() -> Iterator[int]:
+    for path in Path("/proc").iterdir():
+        if path.name.isdigit() and int(path.name) != os.getpid():
+            yield int(path.name)
+
+
+def _alive(pid: int) -> bool:
+    """Return whether the process runs; one that waits to be collected does not."""
+    with contextlib.suppress(ChildProcessError):
+        os.waitpid(pid, os.WNOHANG)  # Where it is our own child.
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text("utf-8", errors="replace")
+    except OSError:
+        return False
+    return stat.rpartition(")")[2].split()[0] != "Z"
+
+
+def _signal(pid: int, number: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, number)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,64 @@
+"""The graph of every trial, grown again from the initial one by the recorded morphisms.
+
+The node names that a record's morphism speaks of are those of its parent's graph grown this
+way. (A graph file is shared by all equal graphs, whose nodes may be named otherwise.)
+"""
+
+from __future__ import annotations
+
+from aiperf_hpc.config import ModelConfig
+from aiperf_hpc.errors import MorphismError
+from aiperf_hpc.graph import Graph
+from aiperf_hpc.history import RunHistory
+from aiperf_hpc.morphism.morphs import from_data, grow
+from aiperf_hpc.morphism.resnet import resnet50
+from aiperf_hpc.trial import DatasetInfo
+
+
+def initial_graph(model: ModelConfig, dataset: DatasetInfo) -> Graph:
+    """Return the network that a run starts from."""
+    return resnet50(
+        dataset.sample_shape, dataset.classes, stem=model.stem, base_width=model.base_width
+    )
+
+
+class Lineage:
+    """Grows trials' graphs and remembers them."""
+
+    def __init__(self, history: RunHistory, initial: Graph) -> None:
+        self._history = history
+        self.initial = initial
+        self._known: dict[str, Graph] = {}
+
+    def graph(self, trial_id: str) -> Graph:
+        """Return the graph that a trial trained.
+
+        Raises:
+            MorphismError: an ancestor has no record, a morphism does not apply, or the result
+                is not the graph whose hash the trial recorded.
+        """
+        missing: list[str] = []
+        at: str | None = trial_id
+        while at is not None and at not in self._known:
+            trial = self._history.trials.get(at)
+            if trial is None:
+                grew = f"trial {missing[-1]} grew from" if missing else "trial"
+                raise MorphismError(f"{grew} {at}, which is unknown")
+            if at in missing:
+                raise MorphismError(f"trial {at} is its own ancestor")
+            missing.append(at)
+            at = trial.started.parent
+        for name in reversed(missing):
+            self._known[name] = self._grow(name)
+        return self._known[trial_id]
+
+    def _grow(self, name: str) -> Graph:
+        started = self._history.trials[name].started
+        parent = self.initial if started.parent is None else self._known[started.parent]
+        graph = grow(parent, [from_data(data) for data in started.morphisms])
+        if graph.hash != started.graph:
+            raise MorphismError(
+                f"trial {name}: its morphisms give the graph {graph.hash}, "
+                f"its record says {started.graph}"
+            )
+        return graph

@@ -1,0 +1,418 @@
+"""The morphisms: functions from a graph to a graph, with the weights' counterpart.
+
+A child computes the same function as its parent when it is made (Net2Net, Chen et al. 2016;
+network morphism, Wei et al. 2016), and its weights are its parent's but for what was added.
+A morphism is plain data that a record can hold; everything random comes from a passed
+generator; nothing is changed in place.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, replace
+from functools import reduce
+from typing import ClassVar, Self, get_type_hints
+
+import numpy as np
+
+from aiperf_hpc.errors import MorphismError
+from aiperf_hpc.graph import Add, BatchNorm, Conv2D, Dense, Graph, Layer, Node, ReLU, Shape
+from aiperf_hpc.morphism.channels import ChannelGroup, channel_groups
+from aiperf_hpc.morphism.moments import Moments, channel_moments
+from aiperf_hpc.morphism.weights import Array, Weights
+from aiperf_hpc.trial import MorphismData
+
+KERNELS = (1, 3, 5, 7)
+LEAST_WIDENING = 1.25
+WIDENINGS = (1.25, 1.5, 2.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Morphism(ABC):
+    """One step from a parent to a child."""
+
+    kind: ClassVar[str]
+
+    @classmethod
+    @abstractmethod
+    def sample(cls, graph: Graph, rng: np.random.Generator) -> Self:
+        """Draw one that applies to ``graph``. Raises MorphismError when none does."""
+
+    @abstractmethod
+    def child(self, graph: Graph) -> Graph:
+        """Return the child. Raises MorphismError when this does not apply to ``graph``."""
+
+    @abstractmethod
+    def weights(self, graph: Graph, weights: Weights, rng: np.random.Generator) -> Weights:
+        """Return the child's weights, given the parent's graph and weights."""
+
+    def to_data(self) -> MorphismData:
+        """Return plain values that ``from_data`` reads back."""
+        return {"kind": self.kind, **asdict(self)}
+
+
+@dataclass(frozen=True, slots=True)
+class Deeper(Morphism):
+    """Insert a convolution, a batch normalisation and a ReLU behind the ReLU ``after``.
+
+    The convolution starts as the identity, the normalisation as its own inverse, and the
+    second ReLU changes nothing that the first let through.
+    """
+
+    kind: ClassVar[str] = "deeper"
+
+    after: str
+    kernel: int
+
+    @classmethod
+    def sample(cls, graph: Graph, rng: np.random.Generator) -> Self:
+        after = _pick(_image_relus(graph), rng, cls.kind)
+        return cls(after, int(rng.choice((1, 3))))
+
+    def child(self, graph: Graph) -> Graph:
+        relu = _node(graph, self.after, ReLU)
+        shape = graph.shapes[relu.name]
+        _require(len(shape) == 3, f"deeper: '{relu.name}' is no image")
+        _require(self.kernel in KERNELS, f"deeper: kernel {self.kernel} is not one of {KERNELS}")
+        conv, norm, activation = self._names(graph)
+        block = (
+            Node(conv, Conv2D(shape[-1], self.kernel), (relu.name,), inserted=True),
+            Node(norm, BatchNorm(), (conv,), inserted=True),
+            Node(activation, ReLU(), (norm,), inserted=True),
+        )
+        return Graph(_insert_behind(graph, relu.name, block))
+
+    def weights(self, graph: Graph, weights: Weights, rng: np.random.Generator) -> Weights:
+        conv, norm, _ = self._names(graph)
+        channels = graph.shapes[self.after][-1]
+        kernel = np.zeros((self.kernel, self.kernel, channels, channels), np.float32)
+        centre = self.kernel // 2
+        kernel[centre, centre] = np.eye(channels, dtype=np.float32)
+        moments = channel_moments(graph, weights, self.after)
+        return {
+            **weights,
+            f"{conv}/kernel": kernel,
+            **_normalisation(norm, moments, scale=1.0),
+        }
+
+    def _names(self, graph: Graph) -> tuple[str, str, str]:
+        stem = _unused(graph, f"{self.after}_deep", "_conv", "_norm", "_relu")
+        return f"{stem}_conv", f"{stem}_norm", f"{stem}_relu"
+
+
+@dataclass(frozen=True, slots=True)
+class Wider(Morphism):
+    """Give the channels that ``producer`` makes new members, copies of existing ones.
+
+    All layers tied to them (through additions, normalisations, pooling) widen together; the
+    layers that read them split each weight unevenly among the copies. The sum is the same, and
+    because the shares differ so do the copies' gradients, so that copies grow apart.
+    """
+
+    kind: ClassVar[str] = "wider"
+
+    producer: str
+    channels: int
+
+    @classmethod
+    def sample(cls, graph: Graph, rng: np.random.Generator) -> Self:
+        groups = channel_groups(graph)
+        producer = _pick([name for name, g in groups.items() if not g.fixed], rng, cls.kind)
+        now = graph.shapes[producer][-1]
+        return cls(producer, int(np.ceil(now * rng.choice(WIDENINGS))))
+
+    def child(self, graph: Graph) -> Graph:
+        group = self._group(graph)
+        now = graph.shapes[self.producer][-1]
+        _require(
+            self.channels >= LEAST_WIDENING * now,
+            f"wider: {self.channels} is less than {LEAST_WIDENING} x the {now} channels "
+            f"of '{self.producer}'",
+        )
+        return Graph(
+            tuple(
+                replace(node, layer=_with_channels(node.layer, self.channels))
+                if node.name in group.producers
+                else node
+                for node in graph.nodes
+            )
+        )
+
+    def weights(self, graph: Graph, weights: Weights, rng: np.random.Generator) -> Weights:
+        group = self._group(graph)
+        now = graph.shapes[self.producer][-1]
+        copied = rng.integers(0, now, self.channels - now)
+        origin = np.concatenate([np.arange(now), copied])
+        share = rng.uniform(0.5, 1.5, self.channels)
+        share /= np.bincount(origin, weights=share, minlength=now)[origin]
+        widened = dict(weights)
+        for name in group.readers:
+            kernel = widened[f"{name}/kernel"]
+            widened[f"{name}/kernel"] = kernel[..., origin, :] * share[:, None].astype(np.float32)
+        for name in group.members:
+            layer, inputs = graph.by_name[name].layer, graph.input_shapes(name)
+            for key in (*layer.parameters(*inputs), *layer.statistics(*inputs)):
+                widened[f"{name}/{key}"] = widened[f"{name}/{key}"][..., origin]
+        return widened
+
+    def _group(self, graph: Graph) -> ChannelGroup:
+        group = channel_groups(graph).get(self.producer)
+        if group is None or not group.producers:
+            raise MorphismError(f"wider: '{self.producer}' is not the first of its channels")
+        _require(not group.fixed, f"wider: the dataset fixes the channels of '{self.producer}'")
+        return group
+
+
+@dataclass(frozen=True, slots=True)
+class Skip(Morphism):
+    """Add what the ReLU ``source`` gives to what the ReLU ``target``, behind it, gives.
+
+    What is added starts at zero: through a 1x1 projection with zero weights where the shapes
+    differ, through a normalisation with zero scale (one weight a channel) where they agree.
+    """
+
+    kind: ClassVar[str] = "skip"
+
+    source: str
+    target: str
+
+    @classmethod
+    def sample(cls, graph: Graph, rng: np.random.Generator) -> Self:
+        relus = _image_relus(graph)
+        for place in rng.permutation(len(relus)):
+            target = relus[place]
+            sources = [
+                name
+                for name in _ancestors(graph, target)
+                if name in relus and _stride(graph.shapes[name], graph.shapes[target])
+            ]
+            if sources:
+                return cls(sources[int(rng.integers(len(sources)))], target)
+        raise MorphismError("skip: no ReLU has another one before it")
+
+    def child(self, graph: Graph) -> Graph:
+        source, target = _node(graph, self.source, ReLU), _node(graph, self.target, ReLU)
+        _require(
+            source.name in _ancestors(graph, target.name),
+            f"skip: '{source.name}' is not before '{target.name}'",
+        )
+        shapes = graph.shapes[source.name], graph.shapes[target.name]
+        stride = _stride(*shapes)
+        if stride is None:
+            raise MorphismError(f"skip: no stride takes {shapes[0]} to {shapes[1]}")
+        branch, total = self._names(graph)
+        layer = BatchNorm() if self._scales(graph) else Conv2D(shapes[1][-1], 1, stride)
+        block = (
+            Node(branch, layer, (source.name,), inserted=True),
+            Node(total, Add(), (target.name, branch), inserted=True),
+        )
+        return Graph(_insert_behind(graph, target.name, block))
+
+    def weights(self, graph: Graph, weights: Weights, rng: np.random.Generator) -> Weights:
+        branch, _ = self._names(graph)
+        if self._scales(graph):
+            moments = channel_moments(graph, weights, self.source)
+            return {**weights, **_normalisation(branch, moments, scale=0.0)}
+        shape = (1, 1, graph.shapes[self.source][-1], graph.shapes[self.target][-1])
+        return {**weights, f"{branch}/kernel": np.zeros(shape, np.float32)}
+
+    def _scales(self, graph: Graph) -> bool:
+        return graph.shapes[self.source] == graph.shapes[self.target]
+
+    def _names(self, graph: Graph) -> tuple[str, str]:
+        stem = _unused(graph, f"{self.target}_skip", "_branch", "_add")
+        return f"{stem}_branch", f"{stem}_add"
+
+
+@dataclass(frozen=True, slots=True)
+class KernelSize(Morphism):
+    """Give the convolution ``conv`` a larger kernel, padded with zeros: 1 to 3 to 5 to 7."""
+
+    kind: ClassVar[str] = "kernel"
+
+    conv: str
+    kernel: int
+
+    @classmethod
+    def sample(cls, graph: Graph, rng: np.random.Generator) -> Self:
+        sizes = {
+            node.name: node.layer.kernel
+            for node in graph.nodes
+            if isinstance(node.layer, Conv2D) and node.layer.kernel < KERNELS[-1]
+        }
+        conv = _pick(list(sizes), rng, cls.kind)
+        return cls(conv, sizes[conv] + 2)
+
+    def child(self, graph: Graph) -> Graph:
+        node = _node(graph, self.conv, Conv2D)
+        now = self._now(graph)
+        _require(
+            now < self.kernel and self.kernel in KERNELS,
+            f"kernel: '{self.conv}' has kernel {now}; the new one must be one of {KERNELS} above",
+        )
+        grown = replace(node, layer=replace(node.layer, kernel=self.kernel))  # type: ignore[call-arg]
+        return Graph(tuple(grown if n.name == node.name else n for n in graph.nodes))
+
+    def weights(self, graph: Graph, weights: Weights, rng: np.random.Generator) -> Weights:
+        name = f"{self.conv}/kernel"
+        margin = (self.kernel - self._now(graph)) // 2
+        edges = ((margin, margin), (margin, margin), (0, 0), (0, 0))
+        return {**weights, name: np.pad(weights[name], edges)}
+
+    def _now(self, graph: Graph) -> int:
+        return graph.parameters[f"{self.conv}/kernel"][0]
+
+
+MORPHISMS: dict[str, type[Morphism]] = {cls.kind: cls for cls in (Deeper, Wider, Skip, KernelSize)}
+
+
+def from_data(data: MorphismData) -> Morphism:
+    """Make a morphism of its record. Raises MorphismError when the data describes none."""
+    values = dict(data)
+    kind = values.pop("kind", None)
+    cls = MORPHISMS.get(kind) if isinstance(kind, str) else None
+    if cls is None:
+        raise MorphismError(f"no morphism of kind {kind!r}; known: {sorted(MORPHISMS)}")
+    try:
+        morphism = cls(**values)
+    except TypeError as error:
+        raise MorphismError(f"morphism {data}: {error}") from None
+    for name, hint in get_type_hints(cls).items():
+        if name in values:
+            _require(type(values[name]) is hint, f"morphism {data}: {name} is no {hint.__name__}")
+    return morphism
+
+
+def grow(graph: Graph, morphisms: Iterable[Morphism]) -> Graph:
+    """Return the graph after all ``morphisms``, in order."""
+    return reduce(lambda parent, morphism: morphism.child(parent), morphisms, graph)
+
+
+def grow_with_weights(
+    graph: Graph, weights: Weights, morphisms: Iterable[Morphism], rng: np.random.Generator
+) -> tuple[Graph, Weights]:
+    """Return graph and weights after all ``morphisms``, in order.
+
+    Args:
+        graph: the parent.
+        weights: the parent's.
+        morphisms: the steps.
+        rng: where every random choice of the weights comes from.
+
+    Raises:
+        MorphismError: a step does not apply.
+    """
+    for morphism in morphisms:
+        child = morphism.child(graph)
+        weights = morphism.weights(graph, weights, rng)
+        graph = child
+    return graph, weights
+
+
+def inserted_spatial_convs(graph: Graph) -> dict[str, int]:
+    """Return the kernel sizes above 1 of the convolutions that morphisms inserted."""
+    return {
+        node.name: node.layer.kernel
+        for node in graph.nodes
+        if node.inserted and isinstance(node.layer, Conv2D) and node.layer.kernel > 1
+    }
+
+
+def resize_inserted(graph: Graph, kernel: int) -> tuple[KernelSize, ...]:
+    """Return the steps that give every inserted spatial convolution the size ``kernel``.
+
+    Raises:
+        MorphismError: one of them is larger already; a kernel cannot shrink and keep its
+            function.
+    """
+    sizes = inserted_spatial_convs(graph)
+    larger = [name for name, size in sizes.items() if size > kernel]
+    _require(not larger, f"kernel: {larger} have a larger kernel than {kernel} already")
+    return tuple(KernelSize(name, kernel) for name, size in sizes.items() if size < kernel)
+
+
+def _require(condition: bool, message: str) -> None:
+    if not condition:
+        raise MorphismError(message)
+
+
+def _node(graph: Graph, name: str, layer: type[Layer]) -> Node:
+    node = graph.by_name.get(name)
+    if node is None:
+        raise MorphismError(f"the graph has no node '{name}'")
+    _require(isinstance(node.layer, layer), f"'{name}' is {node.layer.kind}, not {layer.kind}")
+    return node
+
+
+def _pick(names: list[str], rng: np.random.Generator, kind: str) -> str:
+    _require(bool(names), f"{kind}: the graph has no place for it")
+    return names[int(rng.integers(len(names)))]
+
+
+def _image_relus(graph: Graph) -> list[str]:
+    return [
+        node.name
+        for node in graph.nodes
+        if isinstance(node.layer, ReLU) and len(graph.shapes[node.name]) == 3
+    ]
+
+
+def _unused(graph: Graph, stem: str, *endings: str) -> str:
+    """Return ``stem`` with the first number that makes unused names of all ``endings``."""
+    numbers = (f"{stem}{n}" for n in range(1, len(graph.nodes) + 2))
+    return next(s for s in numbers if not any(f"{s}{e}" in graph.by_name for e in endings))
+
+
+def _insert_behind(graph: Graph, name: str, block: tuple[Node, ...]) -> tuple[Node, ...]:
+    """Let every reader of ``name`` read the last node of ``block`` instead."""
+
+    def rewired() -> Iterator[Node]:
+        for node in graph.nodes:
+            sources = tuple(block[-1].name if s == name else s for s in node.inputs)
+            yield replace(node, inputs=sources)
+            if node.name == name:
+                yield from block
+
+    return tuple(rewired())
+
+
+def _ancestors(graph: Graph, name: str) -> list[str]:
+    found: dict[str, None] = {}
+    stack = list(graph.by_name[name].inputs)
+    while stack:
+        ancestor = stack.pop()
+        if ancestor not in found:
+            found[ancestor] = None
+            stack.extend(graph.by_name[ancestor].inputs)
+    return list(found)
+
+
+def _stride(source: Shape, target: Shape) -> int | None:
+    """Return the stride of a 1x1 convolution that takes one image size to the other."""
+    for stride in range(1, max(source[:2]) + 1):
+        if all(-(-source[axis] // stride) == target[axis] for axis in (0, 1)):
+            return stride
+    return None
+
+
+def _with_channels(layer: Layer, channels: int) -> Layer:
+    match layer:
+        case Conv2D():
+            return replace(layer, channels=channels)
+        case Dense():
+            return replace(layer, units=channels)
+        case _:
+            raise MorphismError(f"wider: a layer of kind '{layer.kind}' makes no channels")
+
+
+def _normalisation(name: str, moments: Moments, *, scale: float) -> dict[str, Array]:
+    """Return a batch normalisation that multiplies by ``scale`` what has these moments."""
+    mean = moments.mean.astype(np.float32)
+    variance = moments.variance.astype(np.float32)
+    return {
+        f"{name}/gamma": np.float32(scale) * np.sqrt(variance + np.float32(BatchNorm.epsilon)),
+        f"{name}/beta": np.float32(scale) * mean,
+        f"{name}/mean": mean,
+        f"{name}/variance": variance,
+    }

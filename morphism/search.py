@@ -1,0 +1,140 @@
+"""Choosing what to grow next: the interface, and the simplest honest searcher.
+
+A searcher sees what the whole run has observed and what is pending, and chooses a parent and a
+morphism. It keeps no state, so that searchers of many replicas can work from one history.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+
+from aiperf_hpc.errors import AIPerfError, MorphismError
+from aiperf_hpc.graph import Graph
+from aiperf_hpc.morphism.morphs import MORPHISMS, Morphism
+from aiperf_hpc.ops_counter.count import count
+
+
+class SearchSpaceExhaustedError(AIPerfError):
+    """No new candidate within the bounds was found."""
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """A trained graph and how good it is."""
+
+    trial: str
+    graph: Graph
+    accuracy: float
+    """Reached or, in warm-up, predicted."""
+    can_grow: bool
+    """Whether its trained weights are there to be inherited."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What a candidate may cost."""
+
+    parameters: int
+    """Trainable scalars."""
+    forward_operations: int
+    """Operations of one forward pass of one sample."""
+
+    def allow(self, graph: Graph) -> bool:
+        """Return whether ``graph`` is within the bounds."""
+        return (
+            graph.parameter_count <= self.parameters
+            and count(graph).forward <= self.forward_operations
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What a searcher goes by."""
+
+    observations: Sequence[Observation]
+    known: frozenset[str]
+    """Hashes of all graphs that were trained or proposed, here or elsewhere."""
+    kinds: Counter[str]
+    """How often each kind of morphism was proposed so far."""
+    bounds: Bounds
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A candidate."""
+
+    parent: str
+    """The trial that it grows from."""
+    morphism: Morphism
+    child: Graph
+    belief: dict[str, float] = field(default_factory=dict)
+    """What the searcher expected of it, for the record."""
+
+
+class Searcher(Protocol):
+    """Chooses candidates."""
+
+    @property
+    def name(self) -> str: ...
+
+    def choose(self, view: View, rng: np.random.Generator) -> Choice:
+        """Return a candidate that is new and within the bounds.
+
+        Raises:
+            SearchSpaceExhaustedError: none was found; the message says where it looked.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class GreedySearcher:
+    """Grows the best graph, or with probability ``exploration`` any trained one.
+
+    The kind of morphism is the one proposed least often so far, so that all kinds are used.
+    """
+
+    exploration: float
+    attempts: int = 64
+    name: str = "greedy"
+
+    def choose(self, view: View, rng: np.random.Generator) -> Choice:
+        """Return the first draw that is new and within the bounds."""
+        parents = [o for o in view.observations if o.can_grow]
+        if not parents:
+            raise SearchSpaceExhaustedError("no trained graph with kept weights to grow from")
+        best_first = sorted(parents, key=lambda o: -o.accuracy)
+        for attempt in range(self.attempts):
+            # Later attempts look at all parents: the best one's neighbours may be used up.
+            explore = attempt >= self.attempts // 2 or rng.random() < self.exploration
+            parent = best_first[int(rng.integers(len(best_first)))] if explore else best_first[0]
+            for kind in _rarest_first(view.kinds, rng):
+                choice = _try(parent, kind, view, rng)
+                if choice is not None:
+                    return choice
+        raise SearchSpaceExhaustedError(
+            f"no new candidate in {self.attempts} attempts from {len(parents)} parents within "
+            f"{view.bounds.parameters:,} parameters and "
+            f"{view.bounds.forward_operations:,} operations a sample; raise "
+            "search.max_parameters or search.max_operations_ratio"
+        )
+
+
+def _rarest_first(kinds: Counter[str], rng: np.random.Generator) -> Iterable[str]:
+    order = rng.permutation(sorted(MORPHISMS))
+    return sorted((str(kind) for kind in order), key=lambda kind: kinds[kind])
+
+
+def _try(parent: Observation, kind: str, view: View, rng: np.random.Generator) -> Choice | None:
+    try:
+        morphism = MORPHISMS[kind].sample(parent.graph, rng)
+    except MorphismError:
+        return None  # This graph has no place for this kind; the caller tries the next one.
+    child = morphism.child(parent.graph)
+    if child.hash in view.known or not view.bounds.allow(child):
+        return None
+    return Choice(parent.trial, morphism, child, {"parent_accuracy": parent.accuracy})

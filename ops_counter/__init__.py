@@ -1,0 +1,1 @@
+"""Operation counting and the scores made from it."""

@@ -1,0 +1,1 @@
+"""The control side: command line, dispatch, watching, REST service, report, verification."""

@@ -1,0 +1,37 @@
+"""Whether the replicas of a run are alike, as they have to be for one score."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+
+from aiperf_hpc.history import RunHistory
+
+NAMED = 3
+
+
+def disagreements(history: RunHistory) -> list[str]:
+    """Return a line for every version or dataset that is not the same on all replicas."""
+    replicas = list(history.replicas.values())
+    versions = [r.machine.versions for r in replicas if r.machine is not None]
+    datasets = {r.dataset.sha256 for r in replicas if r.dataset is not None}
+    if all(each == versions[0] for each in versions) and len(datasets) < 2:
+        return []  # As nearly always, and this is asked for every status.
+    found: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
+    for replica in replicas:
+        if replica.machine is not None:
+            for name, version in replica.machine.versions.items():
+                found[f"the version of {name}"][version].append(replica.id)
+        if replica.dataset is not None:
+            found["the dataset's SHA-256"][replica.dataset.sha256[:12]].append(replica.id)
+    return [
+        f"{what} differs: " + "; ".join(f"{value} on {_few(r)}" for value, r in values.items())
+        for what, values in found.items()
+        if len(values) > 1
+    ]
+
+
+def _few(names: Iterable[str]) -> str:
+    names = list(names)
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    return ", ".join(names[:NAMED]) + more

@@ -1,0 +1,276 @@
+"""Conducting a run: start its clock, launch the replicas, watch them, stop the clock."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from types import FrameType
+
+from aiperf_hpc.errors import AIPerfError, JournalError
+from aiperf_hpc.history import RunHistory
+from aiperf_hpc.journal import JournalWriter
+from aiperf_hpc.manifest import RunManifest
+from aiperf_hpc.primary.launch import Launcher, ReplicaState
+from aiperf_hpc.records import (
+    AnyEvent,
+    JobState,
+    PrimaryHeartbeat,
+    ReplicaExited,
+    ReplicaLaunched,
+    RunEnded,
+    RunStarted,
+    SchedulerState,
+    StopRequested,
+)
+from aiperf_hpc.trial import JobPhase
+
+POLL_SECONDS = 0.25
+LATE_SECONDS = 5.0
+"""How long after the run's time is over a replica that goes on is asked to stop."""
+GRACE_SECONDS = 60.0
+"""How long replicas may take to end in order before they are killed."""
+KILL_SECONDS = 60.0
+"""How long after that a replica whose end nobody confirms is waited for."""
+LOST_SECONDS = 60.0
+"""How long a lost replica is waited for: its last records may become visible that late, and
+its scheduler may run it again."""
+JOURNAL_SECONDS = 1.0
+"""Between two looks at the journals for the end of replicas."""
+TIME_OVER = "the run's time is over"
+
+
+class Conductor:
+    """The primary's part of one run."""
+
+    def __init__(
+        self,
+        manifest: RunManifest,
+        launcher: Launcher,
+        journal: JournalWriter,
+        history: RunHistory,
+        *,
+        grace: float = GRACE_SECONDS,
+        at_once: threading.Event | None = None,
+    ) -> None:
+        """Prepare.
+
+        Args:
+            manifest: the run.
+            launcher: starts the replicas.
+            journal: the primary's own.
+            history: the run's records; refreshed where the end of a replica is to be known.
+            grace: seconds that replicas may take to end in order.
+            at_once: set when the user wants everything to end now.
+        """
+        self._manifest, self._launcher = manifest, launcher
+        self._journal, self._history, self._grace = journal, history, grace
+        self._deadline = 0.0
+        self._asked: str | None = None
+        self._asked_at = self._killed_at = 0.0
+        self._at_once = at_once or threading.Event()
+        self._interrupts = 0
+        self._known: dict[str, ReplicaState] = {}
+        self._lost_at: dict[str, float] = {}
+        self._problem: str | None = None
+        self._looked = -JOURNAL_SECONDS
+
+    def run(self, watch: Callable[[], None] = lambda: None) -> str:
+        """Conduct the run to its end and return why it ended.
+
+        Args:
+            watch: called several times a second while replicas run, e.g. to show progress.
+
+        Raises:
+            UsageError: the launcher started no replica; the journal says so.
+        """
+        manifest = self._manifest
+        started = self._journal.append(
+            RunStarted(
+                run_id=manifest.run_id,
+                nodes=manifest.nodes,
+                hours=manifest.hours,
+                launcher=self._launcher.name,
+                host=socket.gethostname(),
+                pid=os.getpid(),
+                manifest_sha256=self._history.paths.manifest_digest(),
+            )
+        )
+        # The clock of a run that is resumed never stopped.
+        begun = started.utc if self._history.start_utc is None else self._history.start_utc
+        self._deadline = started.mono + (begun + manifest.hours * 3600.0 - started.utc)
+        if started.mono >= self._deadline:
+            self._journal.append(RunEnded(reason=TIME_OVER))
+            return TIME_OVER
+        with self._signals():
+            jobs = self._launch()
+            launched = [ReplicaLaunched(replica=r, job=j) for r, j in jobs.items()]
+            try:
+                self._journal.append_all(launched)
+                states = self._watch(watch)
+            except BaseException:
+                self._leave_nothing_running()
+                raise
+        reason = self._reason(states)
+        self._journal.append(RunEnded(reason=reason))
+        return reason
+
+    def _leave_nothing_running(self) -> None:
+        """End the replicas of a primary that cannot go on: nobody else would."""
+        self._launcher.ask_to_stop()
+        end = time.monotonic() + self._grace
+        while time.monotonic() < end and not self._at_once.is_set():
+            if all(state.phase.ended for state in self._launcher.states().values()):
+                return
+            time.sleep(POLL_SECONDS)
+        self._launcher.kill()
+
+    def _launch(self) -> dict[str, str]:
+        try:
+            return self._launcher.start()
+        except AIPerfError as error:
+            self._journal.append(RunEnded(reason=f"not started: {error}"))
+            raise
+
+    def _watch(self, watch: Callable[[], None]) -> Mapping[str, ReplicaState]:
+        """Wait until all replicas are gone; return what became of them."""
+        beat = time.monotonic()
+        while True:
+            states = self._resolved(self._launcher.states())
+            self._record(states)
+            # A list, so that the time of each lost one begins when it is lost.
+            over = [self._over(name, state) for name, state in states.items()]
+            if all(over):
+                return states
+            self._stop_when_due()
+            if time.monotonic() - beat >= self._manifest.config.journal.heartbeat_seconds:
+                beat = time.monotonic()
+                self._journal.append(PrimaryHeartbeat())
+            watch()
+            if self._at_once.wait(POLL_SECONDS):
+                time.sleep(POLL_SECONDS)
+
+    def _resolved(self, states: Mapping[str, ReplicaState]) -> Mapping[str, ReplicaState]:
+        """Return the states with what only the journals say about the end of replicas.
+
+        A scheduler tells seconds late, or never, that a replica has ended. Its own last record
+        says it, once no other life of it can follow: the run's time is over, or it is lost.
+        """
+        closing = self._asked is not None or time.monotonic() >= self._deadline
+        lost = any(state.phase is JobPhase.LOST for state in states.values())
+        if self._launcher.exact or not (closing or lost):
+            return states
+        self._refresh()
+        late = self._killed_at and time.monotonic() >= self._killed_at + KILL_SECONDS
+        resolved = {}
+        for name, state in states.items():
+            replica = self._history.replicas.get(name)
+            ended = replica.ended if replica is not None else None
+            open_end = state.phase is JobPhase.LOST or (closing and not state.phase.ended)
+            if open_end and ended is not None:
+                phase = JobPhase.FAILED if ended.startswith("failed") else JobPhase.DONE
+                state = replace(state, phase=phase, detail=ended.removeprefix("failed: "))
+            elif late and not state.phase.ended:
+                what = f"its end is not confirmed {KILL_SECONDS:.0f} s after it was cancelled"
+                state = replace(state, phase=JobPhase.FAILED, detail=what)
+            resolved[name] = state
+        return resolved
+
+    def _refresh(self) -> None:
+        now = time.monotonic()
+        if now < self._looked + JOURNAL_SECONDS:
+            return
+        self._looked = now
+        try:
+            self._history.refresh()
+        except JournalError:
+            return  # Progress says so. A look must not end the run, and is tried again.
+
+    def _record(self, states: Mapping[str, ReplicaState]) -> None:
+        """Record what changed."""
+        self._problem_seen(self._launcher.problem)
+        events: list[AnyEvent] = []
+        for replica, state in states.items():
+            known = self._known.get(replica)
+            if state is known or state == known:
+                continue
+            self._known[replica] = state
+            events.append(
+                JobState(replica=replica, phase=state.phase, node=state.node, detail=state.detail)
+            )
+            if state.status is not None:
+                events.append(ReplicaExited(replica=replica, status=state.status))
+        if events:
+            self._journal.append_all(events)  # Thousands change at once when a run begins.
+
+    def _problem_seen(self, problem: str | None) -> None:
+        if problem != self._problem:
+            self._problem = problem
+            self._journal.append(SchedulerState(answers=problem is None, detail=problem or ""))
+
+    def _over(self, name: str, state: ReplicaState) -> bool:
+        if state.phase is not JobPhase.LOST:
+            self._lost_at.pop(name, None)
+            return state.phase.ended
+        since = self._lost_at.setdefault(name, time.monotonic())
+        return self._at_once.is_set() or time.monotonic() >= since + LOST_SECONDS
+
+    def _stop_when_due(self) -> None:
+        now = time.monotonic()
+        request = self._history.paths.stop_request
+        if self._asked is None:
+            if self._interrupts:
+                self._ask("interrupted by the user")
+            elif request.exists():
+                self._ask(request.read_text("utf-8").strip() or "asked to stop")
+            elif now >= self._deadline + LATE_SECONDS:
+                # Replicas watch the same deadline; this is for one that cannot, or hangs.
+                self._ask(TIME_OVER)
+        elif self._at_once.is_set() or now >= self._asked_at + self._grace:
+            self._killed_at = self._killed_at or now
+            self._launcher.kill()
+
+    def _ask(self, reason: str) -> None:
+        self._asked, self._asked_at = reason, time.monotonic()
+        self._journal.append(StopRequested(reason=reason))
+        self._launcher.ask_to_stop()
+
+    def _reason(self, states: Mapping[str, ReplicaState]) -> str:
+        if self._asked is not None:
+            return self._asked
+        failed = [name for name, state in states.items() if state.phase is not JobPhase.DONE]
+        if not failed:
+            return self._last_words()
+        who = "all replicas" if len(failed) == len(states) else ", ".join(failed)
+        details = {states[name].detail for name in failed}
+        why = details.pop() if len(details) == 1 else ""
+        return f"{who} failed: {why}" if why else f"{who} failed"
+
+    def _last_words(self) -> str:
+        """Return why the replicas ended, in their own words."""
+        self._looked = -JOURNAL_SECONDS
+        self._refresh()
+        said = {r.ended for r in self._history.replicas.values() if r.ended is not None}
+        return "; ".join(sorted(said)) or TIME_OVER
+
+    @contextmanager
+    def _signals(self) -> Iterator[None]:
+        """Let the first SIGINT, SIGTERM or SIGHUP ask for an orderly stop, the second end all."""
+
+        def received(_: int, __: FrameType | None) -> None:
+            self._interrupts += 1
+            if self._interrupts > 1:
+                self._at_once.set()
+
+        numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        before = [signal.signal(number, received) for number in numbers]
+        try:
+            yield
+        finally:
+            for number, handler in zip(numbers, before, strict=True):
+                signal.signal(number, handler)

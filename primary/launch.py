@@ -1,0 +1,211 @@
+"""What a launcher is, and the one for this machine. How replicas are started, watched, ended."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from aiperf_hpc.errors import UNEXPECTED_STATUS
+from aiperf_hpc.manifest import RunManifest
+from aiperf_hpc.paths import RunPaths
+from aiperf_hpc.trial import JobPhase
+
+MOST_RESTARTS = 3
+"""How often a replica that died is started again in one life of the primary."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaState:
+    """What a launcher knows about one replica's job."""
+
+    phase: JobPhase
+    node: str | None = None
+    detail: str = ""
+    status: int | None = None
+    """The exit status, negative for a signal, where the launcher knows it."""
+
+
+class Launcher(Protocol):
+    """Starts all replicas of a run."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def exact(self) -> bool:
+        """Whether ends are seen at once; otherwise the journals are asked too."""
+        ...
+
+    @property
+    def problem(self) -> str | None:
+        """Why the states may be out of date: the scheduler does not answer. None when it does."""
+        ...
+
+    def start(self) -> dict[str, str]:
+        """Start all replicas; return each one's name with the launcher's name for its job.
+
+        Raises:
+            UsageError: none was started.
+        """
+        ...
+
+    def states(self) -> Mapping[str, ReplicaState]:
+        """Return what is known of every replica. Cheap: it may be asked several times a second."""
+        ...
+
+    def ask_to_stop(self) -> None:
+        """Ask all replicas to end in order."""
+        ...
+
+    def kill(self) -> None:
+        """End all replicas at once. May be called again."""
+        ...
+
+
+class LocalLauncher:
+    """Runs every replica as a process of this machine, on its share of the cores.
+
+    One that dies without having said why, by a signal or an error that nobody foresaw, is
+    started again, as a scheduler would.
+    """
+
+    name = "local"
+    exact = True
+    problem = None
+
+    def __init__(self, manifest: RunManifest, paths: RunPaths, launch: int = 0) -> None:
+        """Prepare.
+
+        Args:
+            manifest: the run.
+            paths: where it keeps its records.
+            launch: how often these replicas had been launched before.
+        """
+        self._manifest, self._paths, self._launch = manifest, paths, launch
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._restarts: dict[str, int] = {}
+        self._stopping = False
+        self._node = socket.gethostname()
+
+    def start(self) -> dict[str, str]:
+        for replica in local_commands(self._manifest, self._paths, self._launch):
+            self._restarts[replica] = 0
+            self._start(replica)
+        return {name: f"pid {process.pid}" for name, process in self._processes.items()}
+
+    def _start(self, replica: str) -> None:
+        commands = local_commands(self._manifest, self._paths, self._launch)
+        log = self._paths.replica_log(replica)
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with log.open("ab") as output:
+            self._processes[replica] = subprocess.Popen(
+                [*commands[replica], "--restart", str(self._restarts[replica])],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                # Ctrl-C is for the primary alone; it decides what becomes of replicas.
+                start_new_session=True,
+            )
+
+    def states(self) -> dict[str, ReplicaState]:
+        return {name: self._state(name, p.poll()) for name, p in self._processes.items()}
+
+    def _state(self, replica: str, status: int | None) -> ReplicaState:
+        if status is None:
+            return ReplicaState(JobPhase.RUNNING, self._node)
+        died = status < 0 or status == UNEXPECTED_STATUS
+        if died and not self._stopping and self._restarts[replica] < MOST_RESTARTS:
+            self._end_session(self._processes[replica].pid)
+            self._restarts[replica] += 1
+            self._start(replica)
+            return ReplicaState(JobPhase.REQUEUED, self._node, f"ended with status {status}")
+        phase = JobPhase.FAILED if status else JobPhase.DONE
+        return ReplicaState(phase, self._node, status=status)
+
+    def ask_to_stop(self) -> None:
+        self._stopping = True
+        for process in self._running():
+            process.terminate()
+
+    def kill(self) -> None:
+        self._stopping = True
+        for process in self._running():
+            self._end_session(process.pid)
+            process.wait()
+
+    @staticmethod
+    def _end_session(pid: int) -> None:
+        """End a replica's whole session: its search workers too."""
+        with contextlib.suppress(ProcessLookupError):  # Nothing of it is left.
+            os.killpg(pid, signal.SIGKILL)
+
+    def _running(self) -> list[subprocess.Popen[bytes]]:
+        return [process for process in self._processes.values() if process.poll() is None]
+
+
+def replica_name(number: int) -> str:
+    """Return the name of the replica with this number, counted from 0."""
+    return f"r{number}"
+
+
+def local_commands(manifest: RunManifest, paths: RunPaths, launch: int = 0) -> dict[str, list[str]]:
+    """Return the command of every replica that shares this machine."""
+    sharing = len(manifest.cores)
+    return {
+        replica_name(number): replica_command(paths, replica_name(number), cores, sharing, launch)
+        for number, cores in enumerate(manifest.cores)
+    }
+
+
+def replica_command(
+    paths: RunPaths, replica: str, cores: tuple[int, ...], sharing: int, launch: int
+) -> list[str]:
+    """Return the command that runs one replica of ``sharing`` on a machine."""
+    return [
+        sys.executable,
+        "-m",
+        "aiperf_hpc.replica",
+        str(paths.root),
+        "--replica",
+        replica,
+        "--cores",
+        ",".join(str(core) for core in cores),
+        "--sharing",
+        str(sharing),
+        "--launch",
+        str(launch),
+    ]
+
+
+def divide_cores(cores: list[int], replicas: int) -> tuple[tuple[int, ...], ...]:
+    """Divide ``cores`` among replicas, in runs of neighbours; share them when too few.
+
+    The first replicas get the cores that do not divide evenly. With fewer cores than replicas
+    each replica has one, used by several.
+    """
+    if replicas > len(cores):
+        return tuple((cores[number % len(cores)],) for number in range(replicas))
+    size, left = divmod(len(cores), replicas)
+    shares = []
+    start = 0
+    for number in range(replicas):
+        end = start + size + int(number < left)
+        shares.append(tuple(cores[start:end]))
+        start = end
+    return tuple(shares)
+
+
+def free_bytes(folder: Path) -> int:
+    """Return the bytes that may still be written at ``folder`` or its nearest parent."""
+    while not folder.exists():
+        folder = folder.parent
+    return shutil.disk_usage(folder).free

@@ -1,0 +1,65 @@
+"""Which launchers there are, which one a run gets, and what it would do."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import sys
+from collections.abc import Callable
+
+from aiperf_hpc.config import RunConfig
+from aiperf_hpc.errors import SchedulerError, UsageError
+from aiperf_hpc.manifest import RunManifest
+from aiperf_hpc.paths import RunPaths
+from aiperf_hpc.primary.launch import Launcher, LocalLauncher, local_commands
+from aiperf_hpc.primary.slurm import SlurmLauncher, check_cluster
+from aiperf_hpc.primary.slurm_client import SlurmClient, SlurmCommands
+from aiperf_hpc.primary.slurm_script import batch_script
+
+LAUNCHERS: dict[str, Callable[[RunManifest, RunPaths, int], Launcher]] = {
+    "local": LocalLauncher,
+    "slurm": lambda manifest, paths, launch: SlurmLauncher(manifest, paths, launch=launch),
+}
+
+
+def choose_launcher(
+    asked: str, config: RunConfig, nodes: int, hours: float, client: SlurmClient | None = None
+) -> str:
+    """Return the launcher for ``auto``, ``slurm`` or ``local``, once it can carry out the run.
+
+    ``auto`` is SLURM where it answers, else this machine, and says so where a client is
+    installed. But more replicas than this machine has cores are a cluster's run: on a login
+    node whose controller is away nobody wants 1,000 replicas.
+
+    Raises:
+        UsageError: SLURM is not there, does not answer, or lacks what is asked for.
+    """
+    where = shutil.which("sbatch")
+    if asked == "local" or (asked == "auto" and where is None):
+        return "local"
+    if where is None:
+        raise UsageError(
+            "--launcher slurm: there is no sbatch on the PATH; load your site's SLURM, "
+            "or use --launcher local"
+        )
+    try:
+        partitions = (client or SlurmCommands()).partitions()
+    except SchedulerError as error:
+        silent = f"{where} is installed, but SLURM does not answer ({error})"
+        if asked == "auto" and nodes <= len(os.sched_getaffinity(0)):
+            sys.stderr.write(f"aiperf: {silent}; the run is on this machine\n")
+            return "local"
+        raise UsageError(
+            f"--launcher {asked}: {silent}; start its controller, or use --launcher local "
+            "to run on this machine"
+        ) from None
+    check_cluster(config.slurm, nodes, hours, partitions)
+    return "slurm"
+
+
+def dry_run(manifest: RunManifest, paths: RunPaths) -> str:
+    """Return what would be submitted or started."""
+    if manifest.launcher == "slurm":
+        return batch_script(manifest, paths)
+    return "\n".join(shlex.join(c) for c in local_commands(manifest, paths).values())

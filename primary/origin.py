@@ -1,0 +1,92 @@
+"""What a report was made from: the SHA-256 of every file, so that any change can be seen."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Literal
+
+from pydantic import ValidationError
+
+from aiperf_hpc.primary.view import RunView
+from aiperf_hpc.trial import Value
+
+
+class HashedFile(Value):
+    """A file that the report was made from, or the part of it that was read; or the report."""
+
+    path: str
+    """Below the run directory."""
+    bytes: int
+    sha256: str
+    """Of the first ``bytes`` bytes."""
+
+
+class ReportManifest(Value):
+    """What a report was made from, so that anyone can tell whether it has changed since."""
+
+    schema_version: Literal[1] = 1
+    run_id: str
+    final: bool
+    files: tuple[HashedFile, ...]
+
+
+def origin_of(view: RunView, *, final: bool) -> ReportManifest:
+    """Return what a report of ``view`` is made from. Raises OSError when a file is missing."""
+    paths = view.paths
+    graphs = sorted(paths.graph(graph) for graph in view.history.graphs)
+    # A running replica may have appended since: the hash covers what the report knows.
+    files = [
+        _hashed(paths.root, paths.manifest, None),
+        *(_hashed(paths.root, path, size) for path, size in view.history.bytes_read.items()),
+        *(_hashed(paths.root, path, None) for path in graphs),
+        _hashed(paths.root, paths.report_json, None),
+        _hashed(paths.root, paths.report_html, None),
+    ]
+    return ReportManifest(run_id=view.manifest.run_id, final=final, files=tuple(files))
+
+
+def is_final(view: RunView) -> bool:
+    """Return whether a final report was made; a damaged manifest says so of none."""
+    try:
+        return _load(view).final
+    except (OSError, ValidationError):
+        return False
+
+
+def changed_files(view: RunView) -> list[str]:
+    """Return what is wrong with the files that the report was made from; nothing, if nothing."""
+    try:
+        manifest = _load(view)
+    except OSError as error:
+        return [f"manifest.json cannot be read: {error.strerror}"]
+    except ValidationError as error:
+        return [f"manifest.json is damaged: {error.errors()[0]['msg']}"]
+    found = []
+    for entry in manifest.files:
+        path = view.paths.root / entry.path
+        try:
+            same = _hashed(view.paths.root, path, entry.bytes) == entry
+        except OSError as error:
+            found.append(f"{entry.path}: {error.strerror}")
+            continue
+        if not same:
+            found.append(f"{entry.path} is not what the report was made from")
+    known = {entry.path for entry in manifest.files}
+    later = {str(path.relative_to(view.paths.root)) for path in view.history.bytes_read}
+    found += [f"{path} was not there when the report was made" for path in sorted(later - known)]
+    return found
+
+
+def _load(view: RunView) -> ReportManifest:
+    return ReportManifest.model_validate_json(view.paths.report_manifest.read_bytes())
+
+
+def _hashed(root: Path, path: Path, length: int | None) -> HashedFile:
+    with path.open("rb") as file:
+        content = file.read() if length is None else file.read(length)
+    return HashedFile(
+        path=str(path.relative_to(root)),
+        bytes=len(content),
+        sha256=hashlib.sha256(content).hexdigest(),
+    )

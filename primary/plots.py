@@ -1,0 +1,246 @@
+"""The curves of a report as inline SVG, coloured by the page's own style sheet.
+
+Matplotlib knows no style sheets: it is given stand-in colours, which are then replaced by CSS
+variables, so that one drawing serves light, dark and paper.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import matplotlib as mpl
+from markupsafe import Markup
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_svg import FigureCanvasSVG
+from matplotlib.figure import Figure
+
+from aiperf_hpc.ops_counter.rules import MOST_ERROR
+from aiperf_hpc.primary.view import ScoreStatus
+from aiperf_hpc.primary.words import percent, scale_of, si
+
+INK, MUTED, GRID, CURVE, LIMIT, PAPER = (f"#0{n}0{n}0{n}" for n in range(1, 7))
+_VARIABLES = {
+    INK: "--ink",
+    MUTED: "--muted",
+    GRID: "--line",
+    CURVE: "--curve",
+    LIMIT: "--bad",
+    PAPER: "--surface",
+}
+WIDTH, HEIGHT = 11.0, 2.45
+"""Inches at 72 points each; the page scales them to its width."""
+
+MOST_MARKS = 120
+"""More official points than this are marked in part: marks would hide the curve."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plot:
+    """A drawing with its words."""
+
+    title: str
+    caption: str
+    description: str
+    """For those who do not see the drawing."""
+    svg: Markup
+
+
+@dataclass(frozen=True, slots=True)
+class _Measure:
+    name: str
+    title: str
+    unit: str
+    values: list[float | None]
+    """None before there was any."""
+    official: list[float | None]
+    last: float
+
+
+def score_plots(fine: Sequence[ScoreStatus], official: Sequence[ScoreStatus]) -> list[Plot]:
+    """Return the plots of OPS, regulated score and error over time.
+
+    A measure that the last point does not have is left out.
+
+    Args:
+        fine: points close together, in order of time; the curve.
+        official: the points at each interval and at the end; the marks.
+    """
+    if not fine or not official or official[-1].elapsed_seconds <= 0:
+        return []
+    wanted = [
+        ("ops", "OPS, the score", "OPS"),
+        ("regulated", "Regulated score", "OPS"),
+        ("error", "Validation error of the best trial", "%"),
+    ]
+    factor, unit = _time_unit(official[-1].elapsed_seconds)
+    times = [p.elapsed_seconds / factor for p in fine]
+    marks = [p.elapsed_seconds / factor for p in official]
+    return [
+        _plot(
+            _Measure(name, title, of, _all(fine, name), _all(official, name), last),
+            times,
+            marks,
+            unit,
+        )
+        for name, title, of in wanted
+        if (last := getattr(official[-1], name)) is not None
+    ]
+
+
+def _all(points: Sequence[ScoreStatus], name: str) -> list[float | None]:
+    return [getattr(point, name) for point in points]
+
+
+def accuracy_colour(place: float) -> str:
+    """Return the colour of a place between 0 and 1 on a scale that colour-blind readers see."""
+    red, green, blue, _ = mpl.colormaps["cividis"](min(1.0, max(0.0, place)), bytes=True)
+    return f"#{red:02x}{green:02x}{blue:02x}"
+
+
+def _time_unit(seconds: float) -> tuple[float, str]:
+    if seconds >= 2 * 3600:
+        return 3600.0, "hours"
+    return (60.0, "minutes") if seconds >= 180 else (1.0, "seconds")
+
+
+@contextmanager
+def _settings(name: str) -> Iterator[None]:
+    """Draw by fixed settings, whatever this user's own are, and with fixed identifiers."""
+    with mpl.rc_context():
+        mpl.rcdefaults()
+        mpl.rcParams["svg.hashsalt"] = f"aiperf-{name}"
+        mpl.rcParams["svg.fonttype"] = "none"
+        mpl.rcParams["font.family"] = ["sans-serif"]
+        mpl.rcParams["font.size"] = 9.0
+        yield
+
+
+def _plot(measure: _Measure, times: list[float], marks: list[float], unit: str) -> Plot:
+    known = [v for v in (*measure.values, *measure.official) if v is not None]
+    factor, prefix = (0.01, "") if measure.unit == "%" else scale_of(max(known))
+    step = math.ceil(len(marks) / MOST_MARKS)
+    shown = [i for i in range(len(marks)) if (len(marks) - 1 - i) % step == 0]
+    with _settings(measure.name):
+        figure = Figure(figsize=(WIDTH, HEIGHT))
+        FigureCanvasSVG(figure)
+        axes = figure.add_axes((0.062, 0.19, 0.855, 0.74))
+        _curve(axes, times, _scaled(measure.values, factor), steps=measure.unit == "%")
+        official = _scaled(measure.official, factor)
+        _marks(axes, [marks[i] for i in shown], [official[i] for i in shown])
+        _name_last(axes, marks[-1], official[-1], _say(measure, measure.last))
+        _frame(axes, marks[-1], max(known) / factor, f"{prefix}{measure.unit}", unit)
+        if measure.unit == "%":
+            _limit(axes)
+        svg = _save(figure, measure.name)
+    return Plot(measure.title, _caption(step), _describe(measure, times, unit), svg)
+
+
+def _scaled(values: Sequence[float | None], factor: float) -> list[float]:
+    return [math.nan if value is None else value / factor for value in values]
+
+
+def _curve(axes: Axes, times: list[float], values: list[float], *, steps: bool) -> None:
+    style = "steps-post" if steps else "default"
+    axes.plot(times, values, color=CURVE, linewidth=1.4, drawstyle=style, solid_joinstyle="round")
+
+
+def _marks(axes: Axes, times: list[float], values: list[float]) -> None:
+    axes.plot(
+        times,
+        values,
+        linestyle="none",
+        marker="o",
+        markersize=4.2,
+        markerfacecolor=PAPER,
+        markeredgecolor=CURVE,
+        markeredgewidth=1.2,
+        clip_on=False,
+        zorder=3,
+    )
+
+
+def _name_last(axes: Axes, time: float, value: float, text: str) -> None:
+    axes.plot([time], [value], marker="o", markersize=6, color=CURVE, clip_on=False, zorder=4)
+    axes.annotate(
+        text,
+        (time, value),
+        xytext=(8, 0),
+        textcoords="offset points",
+        va="center",
+        color=INK,
+        fontweight="bold",
+        annotation_clip=False,
+    )
+
+
+def _frame(axes: Axes, end: float, most: float, unit: str, time_unit: str) -> None:
+    axes.set_xlim(0.0, end)
+    axes.set_ylim(0.0, 1.06 * most if most > 0.0 else 1.0)
+    axes.set_xlabel(f"{time_unit} since the start", color=MUTED)
+    axes.set_ylabel(unit, color=MUTED)
+    axes.grid(axis="y", color=GRID, linewidth=0.7)
+    axes.set_axisbelow(True)
+    axes.tick_params(colors=MUTED, length=3, color=GRID)
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    axes.spines["bottom"].set_color(GRID)
+    axes.patch.set_visible(False)
+
+
+def _limit(axes: Axes) -> None:
+    """Draw the largest error that the rules allow."""
+    limit = 100.0 * MOST_ERROR
+    axes.set_ylim(0.0, max(axes.get_ylim()[1], limit * 1.15))
+    axes.axhline(limit, color=LIMIT, linewidth=1.0, linestyle=(0, (5, 3)), zorder=1)
+    axes.annotate(
+        f"at most {limit:g}% is valid",
+        (1.0, limit),
+        xycoords=("axes fraction", "data"),
+        xytext=(0, 3),
+        textcoords="offset points",
+        ha="right",
+        color=LIMIT,
+        fontsize=8,
+    )
+
+
+def _save(figure: Figure, name: str) -> Markup:
+    """Return the figure as an SVG element that can stand inside a page, beside others."""
+    figure.patch.set_visible(False)
+    buffer = io.StringIO()
+    nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
+    figure.savefig(buffer, format="svg", metadata=nothing)
+    svg = buffer.getvalue()
+    svg = svg[svg.index("<svg") :]
+    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
+    svg = re.sub(r'(<svg[^>]*?) width="[^"]*"', r"\1", svg, count=1)
+    svg = re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", svg, count=1)
+    svg = svg.replace("<svg ", '<svg class="plot" role="presentation" aria-hidden="true" ', 1)
+    # Identifiers are unique within one drawing only; the page has several.
+    svg = re.sub(r'\bid="', f'id="{name}-', svg)
+    svg = re.sub(r'(href="#|url\(#)', rf"\1{name}-", svg)
+    for colour, variable in _VARIABLES.items():
+        svg = svg.replace(colour, f"var({variable})")
+    return Markup(svg)  # noqa: S704 -- drawn here, and of numbers alone
+
+
+def _say(measure: _Measure, value: float) -> str:
+    return percent(value) if measure.unit == "%" else si(value, measure.unit)
+
+
+def _caption(step: int) -> str:
+    return "" if step == 1 else f"One official point in {step} is marked."
+
+
+def _describe(measure: _Measure, times: list[float], unit: str) -> str:
+    known = [(v, t) for t, v in zip(times, measure.values, strict=True) if v is not None]
+    (least, low), (most, high) = min(known), max(known)
+    return (
+        f"{measure.title}, a line chart: lowest {_say(measure, least)} at {low:.3g} {unit}, "
+        f"highest {_say(measure, most)} at {high:.3g} {unit}, "
+        f"{_say(measure, measure.last)} at the end."
+    )

@@ -1,0 +1,137 @@
+"""Everything that is checked and made before a run starts: nothing is started if it fails."""
+
+from __future__ import annotations
+
+import os
+import platform
+import secrets
+import subprocess
+import sys
+import time
+from importlib import metadata
+from pathlib import Path
+
+from aiperf_hpc import __version__
+from aiperf_hpc.config import DatasetConfig, RunConfig
+from aiperf_hpc.errors import DatasetError, RunDirectoryError, UsageError
+from aiperf_hpc.manifest import RunManifest
+from aiperf_hpc.morphism.lineage import initial_graph
+from aiperf_hpc.paths import RunPaths
+from aiperf_hpc.primary.launch import divide_cores, free_bytes
+from aiperf_hpc.primary.launchers import choose_launcher
+from aiperf_hpc.trial import DatasetInfo
+
+
+def make_manifest(
+    config: RunConfig, nodes: int, hours: float, launcher: str, *, dry: bool = False
+) -> RunManifest:
+    """Resolve what a run will be.
+
+    Args:
+        config: what it does.
+        nodes: how many replicas.
+        hours: for how long.
+        launcher: auto, slurm or local.
+        dry: whether a launcher that is named need not be able to start it.
+
+    Raises:
+        UsageError: the number of nodes or hours makes no run, or the launcher is not there or
+            lacks what is asked for.
+    """
+    if nodes < 1:
+        raise UsageError(f"--nodes {nodes}: a run needs at least 1 node")
+    if not 0 < hours <= 24 * 365:
+        raise UsageError(f"--hours {hours:g}: a run lasts more than 0 and at most 8760 hours")
+    named = dry and launcher != "auto"
+    chosen = launcher if named else choose_launcher(launcher, config, nodes, hours)
+    created = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
+    return RunManifest(
+        run_id=f"{created}-{config.preset}-{secrets.token_hex(2)}",
+        nodes=nodes,
+        hours=hours,
+        launcher=chosen,
+        cores=divide_cores(sorted(os.sched_getaffinity(0)), nodes) if chosen == "local" else (),
+        versions={
+            "aiperf-hpc": __version__,
+            "python": platform.python_version(),
+            **{name: metadata.version(name) for name in ("numpy", "optuna", "pydantic")},
+        },
+        commit=source_commit(),
+        config=config,
+    )
+
+
+def describe_dataset(config: DatasetConfig) -> DatasetInfo:
+    """Ask the working side what the dataset is.
+
+    Raises:
+        DatasetError: it is missing, unreadable or damaged, in the words of who tried.
+    """
+    done = subprocess.run(
+        [sys.executable, "-m", "aiperf_hpc.replica.data", "describe", "-"],
+        input=config.model_dump_json(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode != 0:
+        lines = done.stderr.strip().splitlines() or ["it gave no reason"]
+        raise DatasetError(lines[-1].removeprefix("aiperf: "))
+    return DatasetInfo.model_validate_json(done.stdout)
+
+
+def make_run_directory(manifest: RunManifest, folder: Path, dataset: DatasetInfo) -> RunPaths:
+    """Make the run directory and write ``run.yaml`` into it.
+
+    Raises:
+        RunDirectoryError: it exists with something in it, cannot be written, or its file
+            system has no room for what the run keeps.
+    """
+    _check_room(manifest, folder, dataset)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if any(folder.iterdir()):
+            raise RunDirectoryError(
+                f"the run directory {folder} is not empty; name a new one with --run-dir"
+            )
+        # Absolute, so that a replica finds it from any working directory.
+        paths = RunPaths(folder.resolve())
+        paths.candidates.mkdir()  # Of two that start at once in one folder, one fails here.
+        manifest.save(paths)
+        paths.replicas.mkdir()
+    except OSError as error:
+        raise RunDirectoryError(
+            f"cannot write the run directory {folder}: {error.strerror}; "
+            "name another one with --run-dir"
+        ) from None
+    return paths
+
+
+def _check_room(manifest: RunManifest, folder: Path, dataset: DatasetInfo) -> None:
+    """Require room for the weights of every replica's stock and kept trials."""
+    config = manifest.config
+    initial = initial_graph(config.model, dataset)
+    files = manifest.nodes * (config.search.stock + config.search.keep_checkpoints + 2)
+    needed = 4 * initial.parameter_count * files + 64 * 2**20
+    free = free_bytes(folder.absolute())
+    if free < needed:
+        raise RunDirectoryError(
+            f"the file system of {folder} has {free / 2**30:.1f} GiB free, the run needs at "
+            f"least {needed / 2**30:.1f} GiB; name another one with --run-dir or lower "
+            "search.keep_checkpoints"
+        )
+
+
+def source_commit() -> str | None:
+    """Return the commit of the source tree, with + when it was changed; None outside of git."""
+    here = Path(__file__).resolve().parent
+    try:
+        found = subprocess.run(
+            ["git", "-C", str(here), "describe", "--always", "--abbrev=40", "--dirty=+"],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    except FileNotFoundError:
+        return None
+    return found.stdout.strip() or None if found.returncode == 0 else None

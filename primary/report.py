@@ -1,0 +1,87 @@
+"""The report that closes a run: one page for people, one document for programs, one manifest.
+
+It may also be made while the run lasts; then it says that it is not final.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from aiperf_hpc.errors import RunDirectoryError
+from aiperf_hpc.paths import write_whole
+from aiperf_hpc.primary.document import Report, make_report
+from aiperf_hpc.primary.origin import changed_files, is_final, origin_of
+from aiperf_hpc.primary.page import render
+from aiperf_hpc.primary.view import RunView, ScoreStatus
+from aiperf_hpc.primary.words import duration, exact, percent, si
+
+FINE_POINTS = 720
+"""Points of a plotted curve."""
+
+
+def write_report(view: RunView) -> Path:
+    """Write ``report.json``, ``report.html`` and their manifest; return the page's path.
+
+    Raises:
+        JournalError: a journal cannot be read.
+        GraphError: a trained graph is missing or damaged, so that nothing can be counted.
+        RunDirectoryError: the report cannot be written; or the run's files are no longer those
+            that its final report was made from, which stays as it is.
+    """
+    view.refresh()
+    changed = changed_files(view) if view.paths.report_manifest.exists() else []
+    if changed and view.history.end_utc is not None and is_final(view):
+        raise RunDirectoryError(
+            f"{view.paths.root}: the final report stays as it is, because files have changed "
+            f"since: {changed[0]}; see `aiperf verify {view.paths.root}`"
+        )
+    document = make_report(view)
+    paths = view.paths
+    try:
+        write_whole(paths.report_json, document.model_dump_json(indent=1) + "\n")
+        write_whole(paths.report_html, render(document, _fine(view, document)))
+        manifest = origin_of(view, final=document.final)
+        write_whole(paths.report_manifest, manifest.model_dump_json(indent=1) + "\n")
+    except OSError as error:
+        where = error.filename or paths.report
+        raise RunDirectoryError(
+            f"cannot write the report of {paths.root}: {where}: {error.strerror}"
+        ) from None
+    return paths.report_html
+
+
+def summary_lines(view: RunView) -> list[str]:
+    """Return the result in a few lines of text, for the end of a run on a terminal.
+
+    Raises:
+        GraphError: a trained graph is missing or damaged, so that nothing can be counted.
+    """
+    score = ScoreStatus.of(view.final())
+    broken = view.violations()
+    states = view.status(view.until).trials_by_state
+    error = "none: no evaluation was completed" if score.error is None else percent(score.error)
+    counted = [f"{number} {state}" for state, number in states.items() if number]
+    return [
+        f"Score            {si(score.ops, 'OPS')}  ({exact(score.ops)} operations/s)",
+        _regulated_line(score),
+        f"Error            {error}",
+        f"Time             {duration(score.elapsed_seconds)}",
+        f"Operations       {si(score.operations, '')}  ({score.operations:,})",
+        f"Trials           {', '.join(counted) or 'none'}",
+        f"Result           {'INVALID' if broken else 'VALID'}",
+        *(f"                 {v.rule}: {v.reason}" for v in broken),
+    ]
+
+
+def _regulated_line(score: ScoreStatus) -> str:
+    if score.regulated is None:
+        return "Regulated score  none: no evaluation was completed"
+    return f"Regulated score  {si(score.regulated, 'OPS')}  ({exact(score.regulated)})"
+
+
+def _fine(view: RunView, document: Report) -> list[ScoreStatus]:
+    elapsed = document.score.elapsed_seconds
+    if elapsed <= 0:
+        return []
+    points = view.score_points(elapsed / FINE_POINTS / 3600.0)
+    return [ScoreStatus.of(point) for point in points]

@@ -1,0 +1,334 @@
+"""One read interface over a run: the command line, the REST service and the report use it.
+
+A ``RunView`` tails the journals and answers with plain typed values; it writes nothing, so any
+number of them may look at a run at once, from any node that sees the run directory.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections import Counter
+from enum import StrEnum
+
+from aiperf_hpc.graph_store import GraphStore
+from aiperf_hpc.history import Evaluation, Replica, RunHistory, Trial
+from aiperf_hpc.manifest import RunManifest
+from aiperf_hpc.ops_counter.rules import Violation, violations
+from aiperf_hpc.ops_counter.score import (
+    Counts,
+    ScorePoint,
+    end_of,
+    score_at,
+    score_series,
+    score_times,
+)
+from aiperf_hpc.paths import RunPaths
+from aiperf_hpc.primary.agreement import disagreements
+from aiperf_hpc.trial import JobPhase, MorphismData, Value
+
+SILENT_AFTER, SILENT_BEATS = 60.0, 3.0
+"""Seconds (NFS may lag by 60 s), but at least so many heartbeats, without a record after which
+its writer is called silent."""
+
+
+class RunState(StrEnum):
+    """What a run is doing."""
+
+    STARTING = "starting"
+    RUNNING = "running"
+    STOPPING = "stopping"
+    SILENT = "silent"
+    ENDED = "ended"
+
+
+class ScoreStatus(Value):
+    """A score with its unit in the names: operations, operations a second, seconds."""
+
+    elapsed_seconds: float
+    operations: int
+    ops: float
+    error: float | None
+    regulated_error: float | None
+    """The error that ``regulated`` is made from: never less than one validation sample."""
+    regulated: float | None
+
+    @classmethod
+    def of(cls, point: ScorePoint) -> ScoreStatus:
+        return cls(
+            elapsed_seconds=point.elapsed,
+            operations=point.operations,
+            ops=point.ops,
+            error=point.error,
+            regulated_error=point.regulated_error,
+            regulated=point.regulated,
+        )
+
+
+class ReplicaStatus(Value):
+    """One replica now."""
+
+    id: str
+    state: str
+    """Its job's: pending, requeued, lost, done, failed; or starting, its trainer's phase, silent,
+    ended, failed with its status; or unknown, when it is silent and its scheduler too."""
+    host: str | None
+    node: str | None
+    """The scheduler's name for where it runs; the host's where there is none."""
+    job: str | None
+    """The launcher's name for its job."""
+    detail: str
+    """The launcher's own words about its job."""
+    trials: int
+    stock: int
+    """Candidates that wait for the trainer."""
+    last_record_seconds: float | None
+    """Since its last record."""
+    cpu_percent: float | None
+    memory_bytes: int | None
+
+
+class TrialStatus(Value):
+    """One trial."""
+
+    id: str
+    replica: str
+    round: int
+    phase: str
+    state: str
+    reason: str
+    graph: str
+    parent: str | None
+    morphisms: tuple[MorphismData, ...]
+    batch_size: int
+    kernel_size: int | None
+    learning_rate: float
+    parameters: int
+    depth: int
+    train_operations: int
+    """Credited for one training sample."""
+    validation_operations: int
+    """Credited for one validation sample."""
+    epochs: int
+    epoch_limit: int
+    train_samples: int
+    validation_samples: int
+    best_accuracy: float | None
+    predicted_accuracy: float | None
+    started_seconds: float
+    """Since the run's start."""
+    seconds: float
+    """From its start to its end, or until now."""
+
+
+class RunStatus(Value):
+    """The run now."""
+
+    run_id: str
+    state: RunState
+    reason: str
+    nodes: int
+    hours: float
+    elapsed_seconds: float
+    remaining_seconds: float
+    score: ScoreStatus
+    best_accuracy: float | None
+    best_trial: str | None
+    replicas: tuple[ReplicaStatus, ...]
+    trials_by_state: dict[str, int]
+    """Candidates in stock are ``queued``."""
+    rounds: dict[str, int]
+    """The highest round each replica has reached."""
+    invalid: tuple[tuple[str, str], ...]
+    """Each rule that the run does not keep so far, and how."""
+    scheduler_problem: str | None
+    """Why the state of jobs is unknown; None while the scheduler answers."""
+    problems: tuple[str, ...]
+
+
+def _by_number(name: str) -> list[tuple[str, int]]:
+    """Order names as people do: r2 before r10."""
+    return [(text, int(digits or 0)) for text, digits in re.findall(r"(\D*)(\d*)", name)]
+
+
+def _starts_again(replica: Replica) -> bool:
+    """Return whether its job was seen to run after the end of its last life."""
+    job = replica.job_state
+    running = job is not None and job.phase is JobPhase.RUNNING and not job.detail
+    return running and replica.job_utc > replica.last_utc
+
+
+class RunView:
+    """What there is to know about one run. ``refresh`` before asking."""
+
+    def __init__(self, paths: RunPaths) -> None:
+        """Open a run. Raises RunDirectoryError when ``paths`` is no run directory."""
+        self.paths = paths
+        self.manifest = RunManifest.load(paths)
+        self.history = RunHistory(paths)
+        self.graphs = GraphStore(paths)
+        self.counts = Counts(self.graphs)
+
+    def refresh(self) -> None:
+        """Read what was added since the last time."""
+        self.history.refresh()
+
+    @property
+    def until(self) -> float:
+        """The run's end or, while it lasts, its last record; UTC seconds."""
+        return end_of(self.history)
+
+    def final(self) -> ScorePoint:
+        """Return the score at the end, or at the last record so far."""
+        return score_at(self.history, self.counts, self.until)
+
+    def score(self) -> list[ScoreStatus]:
+        """Return the score at every interval and at the end (or the last record so far)."""
+        return [ScoreStatus.of(point) for point in self.score_points()]
+
+    def score_points(self, interval_hours: float | None = None) -> list[ScorePoint]:
+        """Return the score at every multiple of the interval, the run's own by default."""
+        interval = interval_hours or self.manifest.config.score.interval_hours
+        return score_series(self.history, self.counts, score_times(self.history, interval))
+
+    def violations(self) -> list[Violation]:
+        """Return the rules that the run does not keep so far."""
+        return violations(self.history, self.manifest.config, self.final())
+
+    def best(self, until: float) -> Evaluation | None:
+        """Return the best complete evaluation up to ``until``, UTC seconds, as the score does."""
+        known = (e for e in self.history.evaluations if e.utc <= until)
+        return max(known, key=lambda e: e.accuracy, default=None)
+
+    def status(self, now: float | None = None) -> RunStatus:
+        """Return the run at ``now``, UTC seconds; this machine's clock when not given."""
+        now = time.time() if now is None else now
+        history = self.history
+        start = history.start_utc
+        until = now if history.end_utc is None else history.end_utc
+        elapsed = max(0.0, until - start) if start is not None else 0.0
+        state, reason = self._state(now)
+        best = self.best(until)
+        ended = history.end_utc is not None
+        remaining = 0.0 if ended else max(0.0, self.manifest.hours * 3600.0 - elapsed)
+        final = score_at(history, self.counts, until)
+        broken = violations(history, self.manifest.config, final)
+        return RunStatus(
+            run_id=self.manifest.run_id,
+            state=state,
+            reason=reason,
+            nodes=self.manifest.nodes,
+            hours=self.manifest.hours,
+            elapsed_seconds=elapsed,
+            remaining_seconds=remaining,
+            score=ScoreStatus.of(final),
+            best_accuracy=None if best is None else best.accuracy,
+            best_trial=None if best is None else best.trial,
+            replicas=tuple(
+                self._replica(name, now) for name in sorted(history.replicas, key=_by_number)
+            ),
+            trials_by_state=self._by_state(),
+            rounds={
+                r.id: max((history.trials[t].started.round for t in r.trials), default=0)
+                for r in history.replicas.values()
+            },
+            invalid=tuple((v.rule, v.reason) for v in broken),
+            scheduler_problem=None if ended else history.scheduler_problem,
+            problems=(*(str(p) for p in history.problems), *disagreements(history)),
+        )
+
+    def trials(self, now: float | None = None) -> list[TrialStatus]:
+        """Return all trials in order of their start."""
+        now = time.time() if now is None else now
+        until = now if self.history.end_utc is None else self.history.end_utc
+        ordered = sorted(self.history.trials.values(), key=lambda t: t.started_utc)
+        return [self._trial(trial, until) for trial in ordered]
+
+    def _state(self, now: float) -> tuple[RunState, str]:
+        history = self.history
+        if history.run_ended is not None:
+            return RunState.ENDED, getattr(history.run_ended.event, "reason", "")
+        if history.primary_utc is None:
+            return RunState.STARTING, ""
+        quiet = now - history.primary_utc
+        if quiet > self._patience:
+            return RunState.SILENT, f"the primary has written nothing for {quiet:.0f} s"
+        if history.stop_requests:
+            return RunState.STOPPING, history.stop_requests[-1].reason
+        return RunState.RUNNING, ""
+
+    @property
+    def _patience(self) -> float:
+        return max(SILENT_AFTER, SILENT_BEATS * self.manifest.config.journal.heartbeat_seconds)
+
+    def _by_state(self) -> dict[str, int]:
+        states = Counter(str(trial.state) for trial in self.history.trials.values())
+        queued = sum(len(self.history.pending(r)) for r in self.history.replicas)
+        return {"queued": queued, **states}
+
+    def _replica(self, name: str, now: float) -> ReplicaStatus:
+        replica = self.history.replicas[name]
+        quiet = now - replica.last_utc if replica.last_utc else None
+        job = replica.job_state
+        host = replica.machine.host if replica.machine else None
+        beat = replica.heartbeat
+        return ReplicaStatus(
+            id=name,
+            state=self._replica_state(replica, quiet),
+            host=host,
+            node=job.node if job else host,
+            job=replica.job,
+            detail=job.detail if job else "",
+            trials=len(replica.trials),
+            stock=len(self.history.pending(name)),
+            last_record_seconds=quiet,
+            cpu_percent=beat.cpu_percent if beat else None,
+            memory_bytes=beat.memory_bytes if beat else None,
+        )
+
+    def _replica_state(self, replica: Replica, quiet: float | None) -> str:
+        job = replica.job_state.phase if replica.job_state else None
+        if replica.exit_status is not None:
+            return "ended" if replica.exit_status == 0 else f"failed ({replica.exit_status})"
+        if job in (JobPhase.FAILED, JobPhase.REQUEUED):
+            return str(job)  # Whatever an earlier life of it said.
+        if replica.ended is not None or job is JobPhase.DONE:
+            return "starting" if _starts_again(replica) else "ended"
+        silent = quiet is None or quiet > self._patience
+        if silent and self.history.scheduler_problem is not None:
+            return "unknown"
+        if job not in (None, JobPhase.RUNNING):
+            return str(job)
+        if replica.started is None:
+            return "starting"
+        return "silent" if silent else str(replica.phase)
+
+    def _trial(self, trial: Trial, until: float) -> TrialStatus:
+        started, used = trial.started, trial.started.hyperparameters
+        best = trial.best
+        return TrialStatus(
+            id=trial.id,
+            replica=trial.replica,
+            round=started.round,
+            phase=str(started.phase),
+            state=str(trial.state),
+            reason=trial.reason,
+            graph=started.graph,
+            parent=started.parent,
+            morphisms=started.morphisms,
+            batch_size=used.batch_size,
+            kernel_size=used.kernel_size,
+            learning_rate=used.learning_rate,
+            parameters=started.parameters,
+            depth=started.depth,
+            train_operations=started.train_operations,
+            validation_operations=started.validation_operations,
+            epochs=len(trial.evaluations),
+            epoch_limit=started.epoch_limit,
+            train_samples=trial.train_samples,
+            validation_samples=trial.validation_samples,
+            best_accuracy=None if best is None else best.accuracy,
+            predicted_accuracy=trial.ended.predicted_accuracy if trial.ended else None,
+            started_seconds=trial.started_utc - (self.history.start_utc or trial.started_utc),
+            seconds=(trial.ended_utc or until) - trial.started_utc,
+        )

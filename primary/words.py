@@ -1,0 +1,108 @@
+"""Numbers, times and morphisms as people read them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+from aiperf_hpc.trial import MorphismData
+
+PREFIXES = ("", "k", "M", "G", "T", "P", "E", "Z", "Y")
+
+_PHRASES = {
+    "deeper": "{kernel}×{kernel} convolution behind {after}",
+    "wider": "{producer} widened to {channels} channels",
+    "skip": "skip from {source} to {target}",
+    "kernel": "kernel of {conv} grown to {kernel}×{kernel}",
+}
+
+
+def scale_of(value: float) -> tuple[float, str]:
+    """Return the factor and the SI prefix in which ``value`` reads best: (1e12, "T")."""
+    for power, prefix in enumerate(PREFIXES):
+        if abs(value) < 999.5 * 1000.0**power:
+            return 1000.0**power, prefix
+    return 1000.0 ** (len(PREFIXES) - 1), PREFIXES[-1]
+
+
+def si(value: float, unit: str) -> str:
+    """Return a number with three digits and its SI unit: ``1.23 TOPS`` for 1.23e12."""
+    if value == 0.0:
+        return f"0 {unit}".rstrip()
+    factor, prefix = scale_of(value)
+    scaled = value / factor
+    digits = f"{scaled:#.3g}".rstrip(".") if abs(scaled) < 999.5 else f"{scaled:,.0f}"
+    return f"{digits} {prefix}{unit}".rstrip()
+
+
+def exact(value: float) -> str:
+    """Return a number in full, to the tenth where it is large: ``1,234,567,890,123.4``."""
+    value += 0.0  # No minus sign before a zero.
+    return f"{value:,.1f}" if abs(value) >= 1000.0 else f"{value:.6g}"
+
+
+def percent(share: float | None, digits: int = 2) -> str:
+    """Return a share as a percentage; a dash when there is none."""
+    return "–" if share is None else f"{100.0 * share:.{digits}f}%"
+
+
+def duration(seconds: float) -> str:
+    """Return seconds as ``4.2 s``, ``3 min 05 s`` or ``2 h 03 min 05 s``."""
+    if seconds < 59.95:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02d} min {rest:02d} s" if hours else f"{minutes} min {rest:02d} s"
+
+
+def size(count: int) -> str:
+    """Return bytes in binary units: ``12.0 GiB``."""
+    value, units = float(count), ["B", "KiB", "MiB", "GiB", "TiB", "PiB"]
+    while value >= 1023.95 and len(units) > 1:
+        value /= 1024.0
+        units.pop(0)
+    return f"{value:.0f} B" if units[0] == "B" else f"{value:.1f} {units[0]}"
+
+
+def utc_text(utc: float | None) -> str | None:
+    """Return UTC seconds in ISO 8601, to the millisecond: ``2026-01-01T00:00:00.000Z``."""
+    if utc is None:
+        return None
+    return datetime.fromtimestamp(utc, UTC).isoformat(timespec="milliseconds")[:-6] + "Z"
+
+
+def ranges(numbers: Sequence[int]) -> str:
+    """Return whole numbers as ranges: ``0-3, 8``."""
+    parts: list[list[int]] = []
+    for number in sorted(set(numbers)):
+        if parts and number == parts[-1][-1] + 1:
+            parts[-1][1:] = [number]
+        else:
+            parts.append([number])
+    return ", ".join("-".join(str(n) for n in part) for part in parts)
+
+
+def in_words(morphisms: Sequence[MorphismData]) -> str:
+    """Return how a graph was grown from its parent: empty for an initial graph.
+
+    Kernels that grow to one size together, as in a trial of hyperparameter optimisation, are
+    one phrase.
+    """
+    sizes = Counter(str(m.get("kernel")) for m in morphisms if m.get("kind") == "kernel")
+    phrases: dict[str, None] = {}
+    for morphism in morphisms:
+        size = str(morphism.get("kernel"))
+        if morphism.get("kind") == "kernel" and sizes[size] > 1:
+            phrases[f"kernels of {sizes[size]} convolutions grown to {size}×{size}"] = None
+        else:
+            phrases[_phrase(morphism)] = None
+    return "; ".join(phrases)
+
+
+def _phrase(morphism: MorphismData) -> str:
+    try:
+        return _PHRASES[str(morphism.get("kind"))].format_map(morphism)
+    except (KeyError, ValueError, IndexError):
+        # A morphism of a later version: said as it is recorded.
+        return ", ".join(f"{key} {value}" for key, value in morphism.items())

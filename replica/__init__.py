@@ -1,0 +1,1 @@
+"""The working side: search workers, trainer, engines, data."""

@@ -1,0 +1,36 @@
+"""Datasets: real samples, each with its SHA-256."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from aiperf_hpc.config import DatasetConfig
+from aiperf_hpc.replica.data import cifar10, digits, imagenet, synthetic
+from aiperf_hpc.replica.data.base import Batch, Dataset
+
+__all__ = ["Batch", "Dataset", "dataset_names", "load_dataset"]
+
+_LOADERS: dict[str, Callable[[DatasetConfig, int], Dataset]] = {
+    "cifar10": cifar10.load,
+    "digits": digits.load,
+    "imagenet": imagenet.load,
+    "synthetic": synthetic.load,
+}
+
+
+def dataset_names() -> list[str]:
+    """Return the names that ``load_dataset`` knows."""
+    return sorted(_LOADERS)
+
+
+def load_dataset(config: DatasetConfig, cores: int) -> Dataset:
+    """Open the dataset that ``config`` names.
+
+    Args:
+        cores: logical CPUs that reading may use; with ``config.parallel_transforms`` it bounds
+            the parallel decoding of ImageNet. The other datasets need one core.
+
+    Raises:
+        DatasetError: the dataset's folder is missing, unreadable, damaged or of other content.
+    """
+    return _LOADERS[config.name](config, cores)

@@ -1,0 +1,133 @@
+"""Datasets of small images that fit in memory as bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aiperf_hpc.replica.data import draws
+from aiperf_hpc.replica.data.base import Batch
+from aiperf_hpc.replica.data.draws import Purpose
+from aiperf_hpc.trial import DatasetInfo
+
+Bytes = NDArray[np.uint8]
+Floats = NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class Samples:
+    """Labelled images: ``images`` is uint8 (samples, height, width, channels), ``labels``
+    uint8 (samples,)."""
+
+    images: Bytes
+    labels: Bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Normalisation:
+    """Mean and standard deviation of the training pixels, in raw pixel units, a channel each."""
+
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+
+    def apply(self, images: Bytes) -> Floats:
+        """Return (images - mean) / std in float32, in the shape of ``images``."""
+        *samples, width, channels = images.shape
+        # A whole line of pixels at once: numpy is slow along an axis of three channels.
+        floats = images.reshape(*samples, width * channels).astype(np.float32)
+        floats -= np.tile(np.asarray(self.mean, np.float32), width)
+        floats /= np.tile(np.asarray(self.std, np.float32), width)
+        return floats.reshape(images.shape)
+
+
+@dataclass(frozen=True, slots=True)
+class Augmentation:
+    """Pad with black by ``pad`` pixels a side, crop back at random, mirror half of the images.
+
+    The padding is black before the normalisation, as it is for a camera.
+    """
+
+    pad: int
+    mirror: bool
+
+    def draw(self, samples: int, seed: int, epoch: int) -> Moves:
+        """Draw where each of a training set's samples is moved in one epoch."""
+        span = 2 * self.pad + 1
+        mirrored = draws.integers(samples, 2, Purpose.MIRROR, seed, epoch) == 1
+        return Moves(
+            draws.integers(samples, span, Purpose.DOWN, seed, epoch),
+            draws.integers(samples, span, Purpose.RIGHT, seed, epoch),
+            mirrored if self.mirror else np.zeros(samples, np.bool_),
+        )
+
+    def apply(self, images: Bytes, moves: Moves) -> Bytes:
+        """Return the images moved, in the shape they came in: (samples, height, width, channels).
+
+        All of them are gathered in one indexing of the padded images; a mirror image is the same
+        gathering with its columns counted backwards.
+        """
+        count, height, width, _ = images.shape
+        sides = (self.pad, self.pad)
+        padded = np.pad(images, ((0, 0), sides, sides, (0, 0)))
+        columns = np.arange(width)
+        across = np.where(moves.mirrored[:, None], columns[::-1], columns)
+        rows = moves.down[:, None] + np.arange(height)
+        columns = moves.right[:, None] + across
+        places = np.arange(count)[:, None, None]
+        moved: Bytes = padded[places, rows[:, :, None], columns[:, None, :]]
+        return moved
+
+
+@dataclass(frozen=True, slots=True)
+class Moves:
+    """Where each of some samples is moved to: three arrays of one length.
+
+    ``down`` and ``right`` are the crop's corner in the padded image, in pixels from its top left.
+    """
+
+    down: NDArray[np.intp]
+    right: NDArray[np.intp]
+    mirrored: NDArray[np.bool_]
+
+    def of(self, chosen: NDArray[np.intp]) -> Moves:
+        """Return the moves of the chosen samples."""
+        return Moves(self.down[chosen], self.right[chosen], self.mirrored[chosen])
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayDataset:
+    """A dataset held in memory as bytes and normalised a batch at a time.
+
+    A sample's move in an epoch is drawn for the sample, not for its place in the order, so it is
+    the same at every batch size.
+    """
+
+    info: DatasetInfo
+    training: Samples
+    held_out: Samples
+    normalisation: Normalisation
+    augmentation: Augmentation | None
+
+    def train(self, epoch: int, batch_size: int, seed: int) -> Iterator[Batch]:
+        """Yield every training sample once, in the order and augmentation of (seed, epoch)."""
+        samples = len(self.training.labels)
+        order = draws.permutation(samples, Purpose.ORDER, seed, epoch)
+        moves = self.augmentation.draw(samples, seed, epoch) if self.augmentation else None
+        for start in range(0, samples, batch_size):
+            chosen = order[start : start + batch_size]
+            images = self.training.images[chosen]
+            if self.augmentation and moves:
+                images = self.augmentation.apply(images, moves.of(chosen))
+            yield self._batch(images, self.training.labels[chosen])
+
+    def validation(self, batch_size: int) -> Iterator[Batch]:
+        """Yield every validation sample once, in the stored order."""
+        for start in range(0, len(self.held_out.labels), batch_size):
+            part = slice(start, start + batch_size)
+            yield self._batch(self.held_out.images[part], self.held_out.labels[part])
+
+    def _batch(self, images: Bytes, labels: Bytes) -> Batch:
+        return Batch(self.normalisation.apply(images), labels.astype(np.int32))

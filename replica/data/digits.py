@@ -1,0 +1,101 @@
+"""The 1,797 handwritten digits of scikit-learn: real images that need no download.
+
+They are the test part of the "Optical Recognition of Handwritten Digits" set (Alpaydin and
+Kaynak, 1998): 8x8 grey images whose pixels count 0 to 16.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aiperf_hpc.config import DatasetConfig
+from aiperf_hpc.errors import DatasetError
+from aiperf_hpc.replica.data import draws
+from aiperf_hpc.replica.data.arrays import ArrayDataset, Augmentation, Normalisation, Samples
+from aiperf_hpc.replica.data.draws import Purpose
+from aiperf_hpc.trial import DatasetInfo
+
+VALIDATION_SAMPLES = 360
+"""A fifth of the 1,797, so that 1,437 remain for training."""
+
+SHA256 = "2f15a76928b08dfd9d5c5db343c26aa19b8aa7b69850811525a2ed8d75ff8991"
+"""Of the training images, training labels, validation images and validation labels, uint8."""
+
+NORMALISATION = Normalisation(mean=(4.885928,), std=(6.016572,))
+"""``training.images.mean()`` and ``training.images.std()`` over all of the training pixels."""
+
+AUGMENTATION = Augmentation(pad=1, mirror=False)
+"""One pixel is an eighth of the image; a mirrored digit is no digit."""
+
+
+def load(config: DatasetConfig, cores: int) -> ArrayDataset:
+    """Return the digits, split as always.
+
+    Raises:
+        DatasetError: the digits of the installed scikit-learn are others than the pinned ones.
+    """
+    del cores  # a batch of digits is made in microseconds
+    training, held_out = _split(_all_digits())
+    digest = content_sha256(training, held_out)
+    if digest != SHA256:
+        raise DatasetError(
+            "dataset 'digits': the installed scikit-learn carries other digits than this "
+            f"benchmark's (SHA-256 {digest}, not {SHA256}); install another version of it"
+        )
+    info = DatasetInfo(
+        name="digits",
+        sha256=digest,
+        classes=10,
+        sample_shape=(8, 8, 1),
+        train_samples=len(training.labels),
+        validation_samples=len(held_out.labels),
+    )
+    augmentation = AUGMENTATION if config.augment else None
+    return ArrayDataset(info, training, held_out, NORMALISATION, augmentation)
+
+
+def content_sha256(training: Samples, held_out: Samples) -> str:
+    """Return the SHA-256 of the bytes of the images and labels, training set first."""
+    digest = hashlib.sha256()
+    for samples in (training, held_out):
+        digest.update(samples.images.tobytes())
+        digest.update(samples.labels.tobytes())
+    return digest.hexdigest()
+
+
+def _all_digits() -> Samples:
+    from sklearn.datasets import load_digits  # slow to import, and needed for this dataset only
+
+    digits = load_digits()
+    return Samples(digits.images.astype(np.uint8)[..., None], digits.target.astype(np.uint8))
+
+
+def _split(samples: Samples) -> tuple[Samples, Samples]:
+    """Split into training and validation, each class in its share; both stay in stored order."""
+    chosen = np.zeros(len(samples.labels), np.bool_)
+    for label, share in enumerate(_shares(np.bincount(samples.labels))):
+        members = np.flatnonzero(samples.labels == label)
+        order = draws.permutation(len(members), Purpose.SPLIT, label)
+        chosen[members[order[:share]]] = True
+    return (
+        Samples(samples.images[~chosen], samples.labels[~chosen]),
+        Samples(samples.images[chosen], samples.labels[chosen]),
+    )
+
+
+def _shares(counts: NDArray[np.intp]) -> list[int]:
+    """Return each class's part of the validation samples, by the largest remainders.
+
+    In integers: quotas are counts * 360 / total, rounded down, and the samples still missing go
+    to the classes whose quota lost the most; of equals, to the lower label.
+    """
+    total = int(counts.sum())
+    shares = [int(count) * VALIDATION_SAMPLES // total for count in counts]
+    lost = [int(count) * VALIDATION_SAMPLES % total for count in counts]
+    missing = VALIDATION_SAMPLES - sum(shares)
+    for label in sorted(range(len(lost)), key=lambda label: -lost[label])[:missing]:
+        shares[label] += 1
+    return shares

@@ -1,0 +1,325 @@
+"""From ImageNet's folders of JPEG files to TFRecord shards.
+
+The source is the official layout, ``train/<wnid>/*.JPEG`` and ``val/<wnid>/*.JPEG``; or ``val/``
+without folders, and beside it or in it ``val_labels.txt`` with a line "<file> <wnid>" for each
+image. Labels number the sorted names of the training folders from 0.
+
+The dataset's SHA-256 says which images it is made of, whatever the number of shards. It is taken
+over one line an image, the training images first, each part sorted by name:
+``<part> <wnid>/<file> <label> <SHA-256 of the source file>`` with tabs between and a newline at
+the end; part is train or validation.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+from aiperf_hpc.dataset_manifest import save_dataset_manifest
+from aiperf_hpc.errors import DatasetError
+from aiperf_hpc.replica.data import draws
+from aiperf_hpc.replica.data.draws import Purpose
+from aiperf_hpc.replica.data.imagenet_shards import Shard, ShardIndex, describe_shard, save_index
+from aiperf_hpc.replica.data.staging import Options, check_space, reason, staged
+from aiperf_hpc.trial import DatasetInfo
+
+SHARD_SAMPLES = 1252
+"""Images in a shard when the number of shards is not given: 1,024 shards for ILSVRC 2012."""
+
+SAMPLE_SHAPE = (224, 224, 3)
+"""As recorded in dataset.json; a run's own image size replaces it."""
+
+LABELS_FILE = "val_labels.txt"
+
+_SUFFIXES = (".jpeg", ".jpg")
+_KEPT_FORMATS = ("JPEG", "MPO")
+_KEPT_MODES = ("RGB", "L")
+_READABLE_FORMATS = ("JPEG", "PNG", "GIF", "BMP")
+_QUALITY = 95
+
+
+class Source(NamedTuple):
+    """An image to be stored. A tuple of plain values, since there are 1.3 million of them."""
+
+    path: str
+    name: str
+    """``<wnid>/<file>``, in either layout of the validation images."""
+    label: int
+
+
+class Stored(NamedTuple):
+    """What became of an image."""
+
+    name: str
+    label: int
+    sha256: str
+    converted: str | None
+    """What the image was, where it was no grey or RGB JPEG file."""
+
+
+@dataclass(slots=True)
+class _Tally:
+    """What all shards together say about the dataset."""
+
+    stored: dict[str, list[Stored]] = field(default_factory=dict)
+    converted: Counter[str] = field(default_factory=Counter)
+
+    def add(self, part: str, images: list[Stored]) -> None:
+        self.stored.setdefault(part, []).extend(images)
+        self.converted.update(image.converted for image in images if image.converted)
+
+    def sha256(self) -> str:
+        digest = hashlib.sha256()
+        for part in ("train", "validation"):
+            for image in sorted(self.stored[part]):
+                line = f"{part}\t{image.name}\t{image.label}\t{image.sha256}\n"
+                digest.update(line.encode("utf-8", "surrogateescape"))
+        return digest.hexdigest()
+
+
+def prepare(source: Path, target: Path, options: Options | None = None) -> DatasetInfo:
+    """Make the folder ``target`` of TFRecord shards out of ImageNet's folders of JPEG files.
+
+    Every image is decoded once, by the decoder that reads it in a run. Grey and RGB JPEG files
+    are stored as they are; others (CMYK, PNG under a JPEG name) are converted to RGB JPEG.
+
+    Args:
+        options: ``shards`` is the number of training shards; the validation images get as many
+            as makes their shards as large.
+
+    Raises:
+        DatasetError: ``source`` is not in the layout, an image is corrupt (named), ``target`` is
+            not empty or cannot be written, or there is not enough space.
+    """
+    options = options or Options()
+    wnids, training = list_training(source)
+    held_out = list_validation(source, wnids)
+    shards = _shard_counts(len(training), len(held_out), options.shards)
+    tally = _Tally()
+    with staged(target) as folder:
+        check_space(folder, sum(_size(image) for image in (*training, *held_out)))
+        order = draws.permutation(len(training), Purpose.SPLIT).tolist()
+        mixed = [training[place] for place in order]
+        jobs = [*_jobs("train", mixed, shards[0]), *_jobs("validation", held_out, shards[1])]
+        written = _write_all(folder, jobs, tally, options)
+        info = DatasetInfo(
+            name="imagenet",
+            sha256=tally.sha256(),
+            classes=len(wnids),
+            sample_shape=SAMPLE_SHAPE,
+            train_samples=len(training),
+            validation_samples=len(held_out),
+        )
+        index = ShardIndex(
+            dataset_sha256=info.sha256,
+            train=tuple(written[: shards[0]]),
+            validation=tuple(written[shards[0] :]),
+        )
+        save_index(folder, index)
+        save_dataset_manifest(folder, info)
+    options.report(_conversions(tally.converted))
+    return info
+
+
+def list_training(source: Path) -> tuple[list[str], list[Source]]:
+    """Return the sorted class names and the images of ``train/``, sorted by name."""
+    wnids = _class_folders(source / "train")
+    if len(wnids) < 2:
+        raise DatasetError(
+            f"{source / 'train'} has {len(wnids)} class folders; expected the official layout, "
+            "train/<wnid>/*.JPEG"
+        )
+    return wnids, list(_class_images(source / "train", wnids, wnids))
+
+
+def list_validation(source: Path, wnids: list[str]) -> list[Source]:
+    """Return the images of ``val/``, sorted by name, from either of its layouts."""
+    folder = source / "val"
+    found = _class_folders(folder)
+    if found:
+        unknown = sorted(set(found) - set(wnids))
+        if unknown:
+            raise DatasetError(f"{folder / unknown[0]} is a class that train/ does not have")
+        return list(_class_images(folder, found, wnids))
+    for labels in (source / LABELS_FILE, folder / LABELS_FILE):
+        if labels.exists():
+            return sorted(_flat_images(folder, labels, wnids), key=lambda image: image.name)
+    raise DatasetError(
+        f"{folder} has no class folders and there is no {LABELS_FILE}; expected val/<wnid>/*.JPEG, "
+        f"or a flat val/ and {LABELS_FILE} with lines '<file> <wnid>'"
+    )
+
+
+def _entries(folder: Path) -> list[os.DirEntry[str]]:
+    """List a folder by name, hidden files left out. Raises DatasetError."""
+    try:
+        with os.scandir(folder) as entries:
+            shown = [entry for entry in entries if not entry.name.startswith(".")]
+    except OSError as error:
+        raise DatasetError(f"cannot read {folder}: {reason(error)}") from None
+    return sorted(shown, key=lambda entry: entry.name)
+
+
+def _class_folders(folder: Path) -> list[str]:
+    return [entry.name for entry in _entries(folder) if entry.is_dir()]
+
+
+def _image_files(folder: Path) -> list[str]:
+    names = [entry.name for entry in _entries(folder) if entry.name != LABELS_FILE]
+    for name in names:
+        if not name.lower().endswith(_SUFFIXES):
+            raise DatasetError(f"{folder / name} is not a JPEG file by its name; take it away")
+    if not names:
+        raise DatasetError(f"{folder} has no JPEG files")
+    return names
+
+
+def _class_images(folder: Path, found: list[str], wnids: list[str]) -> Iterator[Source]:
+    label = {wnid: number for number, wnid in enumerate(wnids)}
+    for wnid in found:
+        for file in _image_files(folder / wnid):
+            yield Source(str(folder / wnid / file), f"{wnid}/{file}", label[wnid])
+
+
+def _flat_images(folder: Path, labels: Path, wnids: list[str]) -> Iterator[Source]:
+    label = {wnid: number for number, wnid in enumerate(wnids)}
+    classes = _read_labels(labels, label)
+    files = _image_files(folder)
+    for file in files:
+        if file not in classes:
+            raise DatasetError(f"{labels} has no line for {file}")
+        yield Source(str(folder / file), f"{classes[file]}/{file}", label[classes[file]])
+    absent = sorted(set(classes) - set(files))
+    if absent:
+        raise DatasetError(f"{labels} names {absent[0]}, which is not in {folder}")
+
+
+def _read_labels(path: Path, known: dict[str, int]) -> dict[str, str]:
+    """Return the class of each file that ``val_labels.txt`` names."""
+    try:
+        lines = path.read_text("utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        detail = reason(error) if isinstance(error, OSError) else "it is not text"
+        raise DatasetError(f"cannot read {path}: {detail}") from None
+    classes: dict[str, str] = {}
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        words = line.split()
+        if len(words) != 2:
+            raise DatasetError(f"{path}, line {number}: expected '<file> <wnid>'")
+        file, wnid = words
+        if wnid not in known:
+            raise DatasetError(f"{path}, line {number}: {wnid} is a class that train/ lacks")
+        if file in classes:
+            raise DatasetError(f"{path}, line {number}: {file} has a line already")
+        classes[file] = wnid
+    return classes
+
+
+def _shard_counts(training: int, held_out: int, wanted: int | None) -> tuple[int, int]:
+    shards = wanted if wanted is not None else -(-training // SHARD_SAMPLES)
+    if not 1 <= shards <= training:
+        raise DatasetError(f"--shards {shards}: for {training} training images, 1 to {training}")
+    return shards, min(held_out, max(1, round(held_out * shards / training)))
+
+
+def _size(image: Source) -> int:
+    try:
+        return Path(image.path).stat().st_size
+    except OSError as error:
+        raise DatasetError(f"cannot read {image.path}: {reason(error)}") from None
+
+
+class _Job(NamedTuple):
+    part: str
+    file: str
+    images: Sequence[Source]
+
+
+def _jobs(part: str, images: list[Source], shards: int) -> Iterator[_Job]:
+    """Cut the images into shards whose sizes differ by one at most."""
+    for shard in range(shards):
+        start, end = (len(images) * edge // shards for edge in (shard, shard + 1))
+        yield _Job(part, f"{part}-{shard:05d}-of-{shards:05d}", images[start:end])
+
+
+def _write_all(folder: Path, jobs: list[_Job], tally: _Tally, options: Options) -> list[Shard]:
+    """Write the shards, some at once, and return them in order. The first error stops it all."""
+    shards = []
+    with ThreadPoolExecutor(max(1, options.cores)) as pool:
+        results: list[Future[tuple[Shard, list[Stored]]]] = [
+            pool.submit(_write_shard, folder, job) for job in jobs
+        ]
+        try:
+            for job, result in zip(jobs, results, strict=True):
+                shard, stored = result.result()
+                tally.add(job.part, stored)
+                shards.append(shard)
+                options.report(f"{shard.file}: {shard.samples} images, {shard.bytes} bytes")
+        finally:
+            pool.shutdown(cancel_futures=True)
+    return shards
+
+
+def _write_shard(folder: Path, job: _Job) -> tuple[Shard, list[Stored]]:
+    from aiperf_hpc.replica.data import imagenet_tf  # imports TensorFlow
+
+    stored: list[Stored] = []
+    records = _records(job.images, stored, imagenet_tf.check_decodes)
+    imagenet_tf.write_shard(folder / job.file, records)
+    return describe_shard(folder / job.file, len(stored)), stored
+
+
+def _records(
+    images: Sequence[Source], stored: list[Stored], check: Callable[[bytes], None]
+) -> Iterator[tuple[bytes, int, str]]:
+    """Yield each image's JPEG bytes, label and name, and note in ``stored`` what it was."""
+    for image in images:
+        try:
+            source = Path(image.path).read_bytes()
+            encoded, converted = as_jpeg(source)
+            check(encoded)
+        except OSError as error:
+            raise DatasetError(f"cannot read {image.path}: {reason(error)}") from None
+        except ValueError as error:
+            raise DatasetError(f"{image.path} is corrupt: {error}") from None
+        digest = hashlib.sha256(source).hexdigest()
+        stored.append(Stored(image.name, image.label, digest, converted))
+        yield encoded, image.label, image.name
+
+
+def as_jpeg(encoded: bytes) -> tuple[bytes, str | None]:
+    """Return an image as a grey or RGB JPEG file, and what it was if it was something else.
+
+    Raises:
+        ValueError: it is no image, or a corrupt one.
+    """
+    from PIL import Image, UnidentifiedImageError  # needed in preparation only
+
+    try:
+        with Image.open(io.BytesIO(encoded), formats=_READABLE_FORMATS) as image:
+            if image.format in _KEPT_FORMATS and image.mode in _KEPT_MODES:
+                return encoded, None
+            kind = f"{image.mode} JPEG" if image.format in _KEPT_FORMATS else str(image.format)
+            converted = io.BytesIO()
+            image.convert("RGB").save(converted, "JPEG", quality=_QUALITY, subsampling=0)
+            return converted.getvalue(), kind
+    except UnidentifiedImageError:
+        raise ValueError("it is no image") from None
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+        raise ValueError(" ".join(str(error).split())) from None
+
+
+def _conversions(converted: Counter[str]) -> str:
+    if not converted:
+        return "all images are stored as they are"
+    kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(converted.items()))
+    return f"converted to RGB JPEG: {kinds}"

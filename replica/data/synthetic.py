@@ -1,0 +1,111 @@
+"""Labelled images out of a formula: any shape, any number, no files, and they can be learned.
+
+Each class is a fixed pattern of 4x4 coloured tiles; a sample is the mean of its class's pattern
+and noise of its own. Tiles rather than pixels, since a network that pools over the whole image
+sees coarse structure. Samples are made when they are read, so a set of any size needs no memory.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aiperf_hpc.config import DatasetConfig
+from aiperf_hpc.replica.data import draws
+from aiperf_hpc.replica.data.arrays import Bytes, Normalisation
+from aiperf_hpc.replica.data.base import Batch
+from aiperf_hpc.replica.data.draws import Purpose
+from aiperf_hpc.trial import DatasetInfo
+
+CHANNELS = 3
+TILES = 4
+FORMULA = 1
+"""Version of the formula; part of the SHA-256."""
+
+NORMALISATION = Normalisation(mean=(127.25,) * CHANNELS, std=(52.26,) * CHANNELS)
+"""Mean and deviation of floor((a + b) / 2) for a and b uniform over 0 ... 255: 127.25 and
+sqrt((2 * (256**2 - 1) / 12 + 1 / 4) / 4) = 52.26."""
+
+_DIGEST_SAMPLES = 64
+_TRAINING, _VALIDATION = 0, 1
+
+
+@dataclass(frozen=True, slots=True)
+class SyntheticDataset:
+    """``patterns`` is uint8 (classes, 4, 4, 3); sample i of a set has the class i mod classes."""
+
+    info: DatasetInfo
+    patterns: Bytes
+
+    def train(self, epoch: int, batch_size: int, seed: int) -> Iterator[Batch]:
+        """Yield every training sample once, in the order of (seed, epoch)."""
+        order = draws.permutation(self.info.train_samples, Purpose.ORDER, seed, epoch)
+        return self._batches(_TRAINING, order, batch_size)
+
+    def validation(self, batch_size: int) -> Iterator[Batch]:
+        """Yield every validation sample once, in its own order."""
+        return self._batches(_VALIDATION, np.arange(self.info.validation_samples), batch_size)
+
+    def _batches(self, part: int, order: NDArray[np.intp], batch_size: int) -> Iterator[Batch]:
+        for start in range(0, len(order), batch_size):
+            chosen = order[start : start + batch_size]
+            images = make_images(self.patterns, self.info.sample_shape[0], part, chosen)
+            labels = (chosen % self.info.classes).astype(np.int32)
+            yield Batch(NORMALISATION.apply(images), labels)
+
+
+def load(config: DatasetConfig, cores: int) -> SyntheticDataset:
+    """Return the synthetic dataset of the configured size, classes and numbers."""
+    del cores  # one core makes over a thousand samples of 224x224 pixels a second
+    patterns = make_patterns(config.classes)
+    info = DatasetInfo(
+        name="synthetic",
+        sha256=content_sha256(config, patterns),
+        classes=config.classes,
+        sample_shape=(config.image_size, config.image_size, CHANNELS),
+        train_samples=config.train_samples,
+        validation_samples=config.validation_samples,
+    )
+    return SyntheticDataset(info, patterns)
+
+
+def content_sha256(config: DatasetConfig, patterns: Bytes) -> str:
+    """Return the SHA-256 of what all samples follow from.
+
+    Taken over the formula's version, size, classes and numbers of samples (as ASCII decimals,
+    each ended by a newline), the patterns, and the first 64 training samples: the samples
+    themselves may be more than any memory holds.
+    """
+    size = config.image_size
+    numbers = (FORMULA, size, config.classes, config.train_samples, config.validation_samples)
+    digest = hashlib.sha256("".join(f"{number}\n" for number in numbers).encode())
+    digest.update(patterns.tobytes())
+    first = np.arange(min(_DIGEST_SAMPLES, config.train_samples))
+    digest.update(make_images(patterns, size, _TRAINING, first).tobytes())
+    return digest.hexdigest()
+
+
+def make_patterns(classes: int) -> Bytes:
+    """Return the classes' patterns, uint8 (classes, 4, 4, 3)."""
+    shape = (classes, TILES, TILES, CHANNELS)
+    return _random_bytes(int(np.prod(shape)), Purpose.PATTERN).reshape(shape)
+
+
+def make_images(patterns: Bytes, size: int, part: int, samples: NDArray[np.intp]) -> Bytes:
+    """Return samples of one part (0 training, 1 validation), uint8 (samples, size, size, 3)."""
+    tile = np.arange(size) * TILES // size
+    images = np.empty((len(samples), size, size, CHANNELS), np.uint8)
+    for place, sample in enumerate(samples.tolist()):
+        pattern = patterns[sample % len(patterns)].astype(np.uint16)[tile][:, tile]
+        noise = _random_bytes(pattern.size, Purpose.NOISE, part, sample)
+        images[place] = (pattern + noise.reshape(pattern.shape)) >> 1
+    return images
+
+
+def _random_bytes(count: int, *key: int) -> Bytes:
+    # The byte order is stated, so that all machines make the same samples.
+    return draws.words(-(-count // 8), *key).astype("<u8").view(np.uint8)[:count]

@@ -1,0 +1,110 @@
+"""The engine's contract: build one graph on one rank, train it by steps, evaluate it.
+
+An engine knows graphs, weights and batches; it knows no dataset, no search and no file.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aiperf_hpc.graph import Graph
+from aiperf_hpc.morphism.weights import Weights
+from aiperf_hpc.replica.data.base import Batch
+from aiperf_hpc.trial import Hyperparameters
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """Sums over the samples that were evaluated."""
+
+    loss: float
+    """Sum of the losses, without label smoothing."""
+    correct: int
+    samples: int
+
+    @property
+    def mean_loss(self) -> float:
+        return self.loss / self.samples
+
+
+class Network(Protocol):
+    """A graph built for training. Steps may run asynchronously until they are drained."""
+
+    def train_step(self, batch: Batch, learning_rate: float) -> None:
+        """Forward, backward and update for one batch of any size up to the trial's."""
+        ...
+
+    def drain_training(self) -> float:
+        """Wait for all training steps; return the mean loss since the last call (0 for none).
+
+        Raises:
+            NonFiniteLossError: the loss became NaN or infinite.
+            OutOfMemoryError: a step did not fit.
+        """
+        ...
+
+    def evaluate_step(self, batch: Batch) -> None:
+        """Forward pass in inference mode, added to the running sums."""
+        ...
+
+    def drain_evaluation(self) -> Evaluation:
+        """Wait for all evaluation steps; return the sums since the last call."""
+        ...
+
+    def logits(self, inputs: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return what the softmax reads, in inference mode, (samples, classes) in float32."""
+        ...
+
+    def weights(self) -> Weights:
+        """Return a copy of the weights as float32 arrays."""
+        ...
+
+    def momenta(self) -> Weights:
+        """Return a copy of the optimizer's momenta, one for each parameter, float32."""
+        ...
+
+    def close(self) -> None:
+        """Free what the framework holds; the network cannot be used after it."""
+        ...
+
+
+class Engine(Protocol):
+    """Makes networks."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def versions(self) -> dict[str, str]:
+        """The framework's packages and their versions."""
+        ...
+
+    @property
+    def accelerators(self) -> tuple[str, ...]:
+        """The devices besides CPUs; empty when it trains on CPUs."""
+        ...
+
+    def build(
+        self,
+        graph: Graph,
+        weights: Weights,
+        hyperparameters: Hyperparameters,
+        momenta: Weights | None = None,
+    ) -> Network:
+        """Build and compile a graph, ready for its first step.
+
+        Args:
+            graph: what to build.
+            weights: of every parameter and statistic.
+            hyperparameters: the trial's.
+            momenta: the optimizer's, of every parameter; zero when not given.
+
+        Raises:
+            EngineError: the graph cannot be built; the message names the node.
+            OutOfMemoryError: it does not fit.
+        """
+        ...

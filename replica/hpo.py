@@ -1,0 +1,91 @@
+"""Hyperparameter optimisation: Optuna's TPE over batch size and kernel size, accuracy maximised.
+
+One study a replica, kept in Optuna's own journal file in the replica's folder, which only this
+replica writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import optuna
+from optuna.distributions import BaseDistribution, CategoricalDistribution, IntDistribution
+from optuna.storages import JournalStorage
+from optuna.storages.journal import JournalFileBackend
+from optuna.trial import TrialState
+
+from aiperf_hpc.config import HpoConfig
+from aiperf_hpc.graph import Graph
+from aiperf_hpc.morphism.morphs import inserted_spatial_convs
+from aiperf_hpc.trial import Hyperparameters
+
+
+@dataclass(frozen=True, slots=True)
+class Suggestion:
+    """What to try next. ``kernel_size`` is None where no kernel can be chosen."""
+
+    number: int
+    batch_size: int
+    kernel_size: int | None
+
+
+class Hpo:
+    """A replica's study, shared by all its rounds."""
+
+    def __init__(self, config: HpoConfig, storage: Path, name: str, seed: int) -> None:
+        optuna.logging.set_verbosity(optuna.logging.WARNING)
+        storage.parent.mkdir(parents=True, exist_ok=True)
+        self._config = config
+        self._study = optuna.create_study(
+            storage=JournalStorage(JournalFileBackend(str(storage))),
+            sampler=optuna.samplers.TPESampler(seed=seed, n_startup_trials=config.startup_trials),
+            study_name=name,
+            direction="maximize",
+            load_if_exists=True,
+        )
+
+    def suggest(self, graph: Graph) -> Suggestion:
+        """Ask for hyperparameters of a trial that trains ``graph``."""
+        trial = self._study.ask()
+        batch = trial.suggest_categorical("batch_size", self._config.batch_sizes)
+        sizes = kernel_choices(graph, self._config.kernel_sizes)
+        kernel = trial.suggest_int("kernel_size", sizes[0], sizes[-1], step=2) if sizes else None
+        return Suggestion(trial.number, int(batch), kernel)
+
+    def report(self, suggestion: Suggestion, accuracy: float | None) -> None:
+        """Tell what came of a suggestion: its accuracy, or None when it failed."""
+        if accuracy is None:
+            self._study.tell(suggestion.number, state=TrialState.FAIL)
+        else:
+            self._study.tell(suggestion.number, accuracy)
+
+    def learn(self, used: Hyperparameters, accuracy: float) -> None:
+        """Add a trial that an earlier life of this replica made."""
+        sizes = self._config.batch_sizes
+        if used.batch_size not in sizes:
+            return  # It had been halved to fit: no point of this search space.
+        parameters: dict[str, int] = {"batch_size": used.batch_size}
+        distributions: dict[str, BaseDistribution] = {"batch_size": CategoricalDistribution(sizes)}
+        if used.kernel_size is not None:
+            low, high = min(self._config.kernel_sizes), max(self._config.kernel_sizes)
+            parameters["kernel_size"] = used.kernel_size
+            distributions["kernel_size"] = IntDistribution(low, high, step=2)
+        self._study.add_trial(
+            optuna.trial.create_trial(
+                params=parameters, distributions=distributions, value=accuracy
+            )
+        )
+
+
+def kernel_choices(graph: Graph, sizes: Sequence[int]) -> list[int]:
+    """Return the sizes that all inserted spatial convolutions of ``graph`` can be given.
+
+    A kernel cannot shrink and keep its function, so sizes start at the largest there is. With
+    no such convolution there is nothing to choose.
+    """
+    inserted = inserted_spatial_convs(graph)
+    if not inserted:
+        return []
+    return [size for size in sorted(sizes) if size >= max(inserted.values())]

@@ -1,0 +1,72 @@
+"""How much memory a training will take, and how much there is."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import psutil
+
+from aiperf_hpc.graph import Add, BatchNorm, Conv2D, Graph
+
+FRAMEWORK_BYTES = 1024 * 2**20
+"""What the process holds besides its network: framework, library workspaces, code."""
+_BYTES = {"fp32": 4, "bf16": 2}
+
+
+def training_bytes(graph: Graph, batch_size: int, precision: str) -> int:
+    """Return an estimate of the bytes that training ``graph`` takes.
+
+    Weights, gradients and momenta in fp32; the outputs that the backward pass reads, in the
+    compute type (a convolution's, which its normalisation reads, and an activation's, which the
+    next convolution reads; not a normalisation's or a sum's); and, twice, the largest layer's
+    own working set (its gradient and a convolution's unfolded input).
+    docs/decisions/memory.md compares it with measured peaks.
+    """
+    size = _BYTES[precision]
+    parameters = 3 * 4 * graph.parameter_count
+    if precision != "fp32":
+        parameters += size * graph.parameter_count
+    kept = sum(
+        math.prod(graph.shapes[node.name])
+        for node in graph.nodes
+        if not isinstance(node.layer, BatchNorm | Add)
+    )
+    largest = max(
+        math.prod(graph.shapes[node.name])
+        + (math.prod(graph.input_shapes(node.name)[0]) if isinstance(node.layer, Conv2D) else 0)
+        for node in graph.nodes
+    )
+    return FRAMEWORK_BYTES + parameters + batch_size * size * (kept + 2 * largest)
+
+
+def available_bytes(share: int) -> int:
+    """Return the bytes one of ``share`` replicas of this machine may take now.
+
+    The smaller of what the machine says is available and, in a control group, what its limit
+    leaves.
+    """
+    available = psutil.virtual_memory().available
+    limit = _cgroup_limit()
+    return min(available, limit if limit is not None else available) // share
+
+
+def _cgroup_limit() -> int | None:
+    files = (
+        (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory.current")),
+        (
+            Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
+            Path("/sys/fs/cgroup/memory/memory.usage_in_bytes"),
+        ),
+    )
+    for limit, used in files:
+        if limit.exists() and used.exists() and limit.read_text().strip() != "max":
+            return max(0, int(limit.read_text()) - int(used.read_text()))
+    return None
+
+
+def fitting_batch(graph: Graph, batch_size: int, precision: str, limit: int) -> int:
+    """Return the largest of batch_size, batch_size / 2, ... that fits; 0 when none does."""
+    while batch_size and training_bytes(graph, batch_size, precision) > limit:
+        batch_size //= 2
+    return batch_size

@@ -1,0 +1,294 @@
+"""The rounds of a replica: the initial graph first, then one grown candidate a round.
+
+Warm-up rounds train their candidate once, with the accuracy extrapolated; the rounds after
+them train it several times, with hyperparameters chosen by TPE.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from itertools import count
+
+import numpy as np
+
+from aiperf_hpc.config import RunConfig
+from aiperf_hpc.errors import AIPerfError, StorageError
+from aiperf_hpc.graph import Graph
+from aiperf_hpc.graph_store import GraphStore
+from aiperf_hpc.history import RunHistory, Trial
+from aiperf_hpc.journal import JournalWriter
+from aiperf_hpc.morphism.morphs import (
+    KernelSize,
+    from_data,
+    grow_with_weights,
+    resize_inserted,
+)
+from aiperf_hpc.morphism.weights import initial_weights, save_checkpoint
+from aiperf_hpc.paths import Incarnation, RunPaths
+from aiperf_hpc.records import CheckpointDropped, TimeSpent, TrialEnded
+from aiperf_hpc.replica.hpo import Hpo
+from aiperf_hpc.replica.names import name_of, seed_of
+from aiperf_hpc.replica.prediction import predicted_accuracy
+from aiperf_hpc.replica.resume import Course, load_course
+from aiperf_hpc.replica.stock import Candidate, Stock
+from aiperf_hpc.replica.stopping import StopFlag
+from aiperf_hpc.replica.stopwatch import Stopwatch
+from aiperf_hpc.replica.trainer import Trainer, TrialPlan, TrialResult
+from aiperf_hpc.storage import Persist
+from aiperf_hpc.trial import RoundPhase, TimePhase, TrialState
+
+MOST_FAILURES = 5
+"""Failed trials in a row after which a replica gives up."""
+POLL_SECONDS = 0.1
+
+
+class ReplicaFailedError(AIPerfError):
+    """The replica cannot do its work; the run goes on without it."""
+
+
+class Rounds:
+    """Plans trials, has them trained, and keeps what the search needs of them."""
+
+    def __init__(
+        self,
+        *,
+        config: RunConfig,
+        paths: RunPaths,
+        replica: str,
+        incarnation: Incarnation,
+        initial: Graph,
+        trainer: Trainer,
+        journal: JournalWriter,
+        history: RunHistory,
+        stopwatch: Stopwatch,
+        stop: StopFlag,
+        persist: Persist,
+    ) -> None:
+        self._config, self._paths, self._replica, self._initial = config, paths, replica, initial
+        self._incarnation = incarnation
+        self._name = name_of(replica, incarnation)
+        self._trainer, self._journal, self._history = trainer, journal, history
+        self._watch, self._stop, self._persist = stopwatch, stop, persist
+        self._graphs = GraphStore(paths)
+        self._stock = Stock(paths, replica, history, journal)
+        self._hpo = Hpo(
+            config.hpo, paths.study(replica, incarnation), self._name, self._seed("hpo", 0)
+        )
+        self._numbers = count(1)
+        self._failures = 0
+        self._kept: dict[str, float] = {}
+
+    def run(self) -> str:
+        """Work until the run ends; return why it ended.
+
+        Raises:
+            ReplicaFailedError: too many trials failed in a row.
+        """
+        for number in count(self._take_over()):
+            candidate = self._initial_candidate() if number == 1 else self._wait_for_candidate()
+            if candidate is not None:
+                self._round(number, candidate)
+                self._stock.discard(candidate)
+            if self._stop.reason is not None:
+                return self._stop.reason
+        raise AssertionError("unreachable")
+
+    def _take_over(self) -> int:
+        """Go on where an earlier life of this replica ended; return the next round's number."""
+        self._history.refresh()
+        trials = [t for t in self._history.trials.values() if t.replica == self._replica]
+        if not trials:
+            return 1
+        for trial in trials:
+            if trial.has_checkpoint and trial.merit is not None:
+                self._kept[trial.id] = trial.merit
+            if trial.started.phase is RoundPhase.HPO and trial.ended and trial.best:
+                self._hpo.learn(trial.started.hyperparameters, trial.best.accuracy)
+        last = max(trials, key=lambda t: t.started_utc)
+        if last.ended is None and not self._go_on_with(last):
+            return last.started.round
+        return last.started.round + 1
+
+    def _go_on_with(self, interrupted: Trial) -> bool:
+        """Train an interrupted trial to its end, if it has a checkpoint."""
+        path = self._paths.under_way(self._replica, interrupted.incarnation)
+        if not path.exists():
+            return False  # It was younger than a checkpoint.
+        saved = load_course(path)
+        started = interrupted.started
+        if saved.course.trial != interrupted.id:
+            return False  # Of a trial before it.
+        name, _ = self._next_trial()
+        plan = TrialPlan(
+            trial=name,
+            round=started.round,
+            phase=started.phase,
+            graph=saved.graph,
+            weights=saved.weights,
+            parent=started.parent,
+            proposal=started.proposal,
+            morphisms=tuple(from_data(data) for data in started.morphisms),
+            batch_size=started.hyperparameters.batch_size,
+            kernel_size=started.hyperparameters.kernel_size,
+            epoch_limit=started.epoch_limit,
+            seed=started.seed,
+            course=saved.course.model_copy(update={"trial": name}),
+            resumes=interrupted.id,
+            momenta=saved.momenta,
+        )
+        result = self._train(plan)
+        if plan.phase is RoundPhase.HPO and result.weights is not None:
+            self._hpo.learn(started.hyperparameters, max(result.accuracies))
+        return True
+
+    def _round(self, number: int, candidate: Candidate) -> None:
+        warmup = self._config.rounds.warmup_epochs
+        if number <= len(warmup):
+            self._warmup_trial(number, candidate, warmup[number - 1])
+            return
+        for _ in range(self._config.hpo.trials_per_round):
+            self._hpo_trial(number, candidate)
+            if self._stop.reason is not None:
+                return
+
+    def _warmup_trial(self, number: int, candidate: Candidate, epochs: int) -> None:
+        trial, seed = self._next_trial()
+        plan = TrialPlan(
+            trial=trial,
+            round=number,
+            phase=RoundPhase.WARMUP,
+            graph=candidate.graph,
+            weights=candidate.weights,
+            parent=candidate.parent,
+            proposal=candidate.proposal,
+            morphisms=candidate.morphisms,
+            batch_size=self._config.training.batch_size,
+            kernel_size=None,
+            epoch_limit=epochs,
+            seed=seed,
+            course=Course(trial=trial),
+        )
+        self._train(plan)
+
+    def _hpo_trial(self, number: int, candidate: Candidate) -> None:
+        trial, seed = self._next_trial()
+        suggestion = self._hpo.suggest(candidate.graph)
+        steps: tuple[KernelSize, ...] = ()
+        graph, weights = candidate.graph, candidate.weights
+        if suggestion.kernel_size is not None:
+            steps = resize_inserted(graph, suggestion.kernel_size)
+            graph, weights = grow_with_weights(graph, weights, steps, np.random.default_rng(seed))
+        plan = TrialPlan(
+            trial=trial,
+            round=number,
+            phase=RoundPhase.HPO,
+            graph=graph,
+            weights=weights,
+            parent=candidate.parent,
+            proposal=candidate.proposal,
+            morphisms=(*candidate.morphisms, *steps),
+            batch_size=suggestion.batch_size,
+            kernel_size=suggestion.kernel_size,
+            epoch_limit=self._config.training.max_epochs,
+            seed=seed,
+            course=Course(trial=trial),
+        )
+        result = self._train(plan)
+        failed = result.state is TrialState.FAILED or not result.accuracies
+        shrunk = result.used is not None and result.used.batch_size != suggestion.batch_size
+        if not failed and shrunk and result.used is not None:
+            # What was suggested was not tried: the study learns what was.
+            self._hpo.report(suggestion, None)
+            self._hpo.learn(result.used, max(result.accuracies))
+            return
+        self._hpo.report(suggestion, None if failed else max(result.accuracies))
+
+    def _train(self, plan: TrialPlan) -> TrialResult:
+        """Train a plan, keep its weights, record its end."""
+        with self._watch.during(TimePhase.STORE):
+            self._persist(lambda: self._graphs.save(plan.graph), f"the graph of trial {plan.trial}")
+        result = self._trainer.run(plan)
+        predicted = None
+        if plan.phase is RoundPhase.WARMUP and result.accuracies:
+            at = self._config.rounds.predict_at_epoch
+            predicted = predicted_accuracy(result.accuracies, max(at, plan.epoch_limit))
+        kept, trouble = self._keep(plan, result, predicted)
+        self._journal.append(
+            TrialEnded(
+                trial=plan.trial,
+                state=result.state,
+                reason="; ".join(filter(None, (result.reason, trouble))),
+                predicted_accuracy=predicted,
+                checkpoint=kept,
+            )
+        )
+        self._drop_worst()
+        self._journal.append(TimeSpent(trial=plan.trial, seconds=self._watch.take()))
+        self._give_up_if_hopeless(result)
+        return result
+
+    def _keep(
+        self, plan: TrialPlan, result: TrialResult, predicted: float | None
+    ) -> tuple[bool, str]:
+        """Store trained weights for children to inherit; return whether, and why not."""
+        weights = result.weights
+        if weights is None:
+            return False, ""
+        with self._watch.during(TimePhase.STORE):
+            path = self._paths.trained(self._replica, plan.trial)
+            try:
+                self._persist(lambda: save_checkpoint(path, plan.graph, weights), str(path))
+            except StorageError as error:
+                return False, f"its weights are not kept: {error}"
+        self._kept[plan.trial] = max(result.accuracies) if predicted is None else predicted
+        return True, ""
+
+    def _drop_worst(self) -> None:
+        while len(self._kept) > self._config.search.keep_checkpoints:
+            worst = min(self._kept, key=lambda trial: self._kept[trial])
+            del self._kept[worst]
+            # First the record, then the file: a reader that believes the record is never wrong.
+            self._journal.append(CheckpointDropped(trial=worst))
+            self._paths.trained(self._replica, worst).unlink(missing_ok=True)
+
+    def _give_up_if_hopeless(self, result: TrialResult) -> None:
+        self._failures = self._failures + 1 if result.state is TrialState.FAILED else 0
+        if self._failures >= MOST_FAILURES:
+            raise ReplicaFailedError(
+                f"{self._failures} trials in a row failed, the last one because: {result.reason}"
+            )
+
+    def _initial_candidate(self) -> Candidate:
+        rng = np.random.default_rng(self._seed("initial", self._failures))
+        return Candidate(self._initial, initial_weights(self._initial, rng))
+
+    def _wait_for_candidate(self) -> Candidate | None:
+        """Return the next candidate; None when the run ends first.
+
+        While nothing in the whole run has been trained that could be grown, the initial graph
+        is tried again.
+        """
+        with self._watch.during(TimePhase.SEARCH_WAIT):
+            for candidate in self._looks():
+                if candidate is not None:
+                    return candidate
+                if not self._someone_may_grow():
+                    return self._initial_candidate()
+        return None
+
+    def _looks(self) -> Iterator[Candidate | None]:
+        while self._stop.reason is None:
+            yield self._stock.take()
+            time.sleep(POLL_SECONDS)
+
+    def _someone_may_grow(self) -> bool:
+        """Return whether a trial anywhere has kept its weights, or is still being trained."""
+        return any(t.has_checkpoint or not t.state.ended for t in self._history.trials.values())
+
+    def _next_trial(self) -> tuple[str, int]:
+        number = next(self._numbers)
+        return f"{self._name}-t{number}", self._seed("trial", number)
+
+    def _seed(self, purpose: str, number: int) -> int:
+        return seed_of(self._config.seed, self._name, purpose, number)

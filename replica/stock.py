@@ -1,0 +1,71 @@
+"""The candidates that search workers have put on the shared directory for this replica."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from aiperf_hpc.errors import CheckpointError
+from aiperf_hpc.graph import Graph
+from aiperf_hpc.history import Proposal, RunHistory
+from aiperf_hpc.journal import JournalWriter
+from aiperf_hpc.morphism.morphs import Morphism, from_data
+from aiperf_hpc.morphism.weights import Weights, load_checkpoint
+from aiperf_hpc.paths import RunPaths
+from aiperf_hpc.records import ProposalRejected
+
+LAG_SECONDS = 90.0
+"""How long a file may stay invisible to another client after it was written; NFS shows 60."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A graph to train, with the weights it starts from."""
+
+    graph: Graph
+    weights: Weights
+    parent: str | None = None
+    proposal: str | None = None
+    morphisms: tuple[Morphism, ...] = ()
+
+
+class Stock:
+    """Takes candidates, oldest first."""
+
+    def __init__(
+        self, paths: RunPaths, replica: str, history: RunHistory, journal: JournalWriter
+    ) -> None:
+        self._paths, self._replica = paths, replica
+        self._history, self._journal = history, journal
+
+    def take(self) -> Candidate | None:
+        """Return the oldest candidate that can be loaded, or None when there is none now.
+
+        A candidate whose file is damaged, or missing for longer than the file system may lag,
+        is rejected in the journal.
+        """
+        self._history.refresh()
+        for proposal in self._history.pending(self._replica):
+            path = self._paths.candidate(proposal.id)
+            if not path.exists() and time.time() - proposal.utc < LAG_SECONDS:
+                continue
+            try:
+                return self._load(proposal)
+            except CheckpointError as error:
+                self._journal.append(ProposalRejected(proposal=proposal.id, reason=str(error)))
+        return None
+
+    def _load(self, proposal: Proposal) -> Candidate:
+        proposed = proposal.proposed
+        graph, weights = load_checkpoint(self._paths.candidate(proposal.id))
+        if graph.hash != proposed.graph:
+            raise CheckpointError(
+                f"the candidate {proposal.id} holds the graph {graph.hash}, not {proposed.graph}"
+            )
+        step = from_data(proposed.morphism)
+        return Candidate(graph, weights, proposed.parent, proposal.id, (step,))
+
+    def discard(self, candidate: Candidate) -> None:
+        """Delete the weights of a candidate that was trained; its graph stays."""
+        if candidate.proposal is not None:
+            self._paths.candidate(candidate.proposal).unlink(missing_ok=True)

@@ -1,0 +1,77 @@
+"""When a replica has to stop: its time is over, or someone asked for it."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+TIME_OVER = "the run's time is over"
+
+
+class StopFlag:
+    """Looks at the clock, at a file on the shared directory and at this process's signals."""
+
+    def __init__(
+        self,
+        deadline_utc: float,
+        request: Path,
+        *,
+        look_every: float = 1.0,
+        clock: Callable[[], float] = time.time,
+        also: Callable[[], str | None] = lambda: None,
+    ) -> None:
+        """Watch.
+
+        Args:
+            deadline_utc: when the run's time is over, UTC seconds.
+            request: a file whose existence asks for a stop; its text says why.
+            look_every: seconds between two looks at the file.
+            clock: the UTC clock.
+            also: asked as often as the file; a text it returns is a reason to stop.
+        """
+        self._deadline, self._request = deadline_utc, request
+        self._every, self._clock, self._also = look_every, clock, also
+        self._looked = -1e9
+        self._asked: str | None = None
+        self._reason: str | None = None
+        self._since: float | None = None
+
+    def install(self) -> None:
+        """Let SIGTERM and SIGINT ask for a stop in this process."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda received, _: self.ask(signal.Signals(received).name))
+
+    def ask(self, reason: str) -> None:
+        """Ask for a stop."""
+        self._asked = self._asked or reason
+
+    @property
+    def reason(self) -> str | None:
+        """Why to stop, or None to go on. Cheap enough for every training step.
+
+        The clock and the file come first: they say more than the signal that follows them.
+        """
+        if self._reason is None:
+            now = self._clock()
+            if now >= self._deadline:
+                self._reason = TIME_OVER
+            elif self._asked is not None or now - self._looked >= self._every:
+                self._looked = now
+                self._reason = self._requested() or self._also() or self._asked
+        return self._reason
+
+    def overdue(self, seconds: float) -> bool:
+        """Return whether this should have stopped more than so many seconds ago."""
+        if self.reason is None:
+            return False
+        if self._since is None:
+            self._since = self._clock()
+        return self._clock() - self._since > seconds
+
+    def _requested(self) -> str | None:
+        try:
+            return self._request.read_text("utf-8").strip() or "a stop was requested"
+        except OSError:
+            return None  # Not there, or not to be seen now: a file server may be away.

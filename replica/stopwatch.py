@@ -1,0 +1,56 @@
+"""Where the trainer's wall time goes: every second belongs to exactly one phase."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from aiperf_hpc.trial import TimePhase
+
+
+class Stopwatch:
+    """Sums wall seconds by phase. Another thread may ask for the current phase."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._phase = TimePhase.START
+        self._since = clock()
+        self._seconds: dict[TimePhase, float] = defaultdict(float)
+
+    @property
+    def phase(self) -> TimePhase:
+        """What is being done now."""
+        return self._phase
+
+    def enter(self, phase: TimePhase) -> None:
+        """End the current phase and begin ``phase``."""
+        with self._lock:
+            now = self._clock()
+            self._seconds[self._phase] += now - self._since
+            self._phase, self._since = phase, now
+
+    @contextmanager
+    def during(self, phase: TimePhase) -> Iterator[None]:
+        """Spend the block's time on ``phase``, then go back to what was being done."""
+        before = self._phase
+        self.enter(phase)
+        try:
+            yield
+        finally:
+            self.enter(before)
+
+    def add(self, phase: TimePhase, seconds: float) -> None:
+        """Add time that passed before this stopwatch was made."""
+        self._seconds[phase] += seconds
+
+    def take(self) -> dict[TimePhase, float]:
+        """Return the seconds of each phase since the last call, up to now."""
+        self.enter(self._phase)
+        with self._lock:
+            seconds = {phase: value for phase, value in self._seconds.items() if value > 0.0}
+            self._seconds.clear()
+        return seconds

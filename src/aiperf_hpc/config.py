@@ -1,0 +1,335 @@
+"""The configuration of a run: resolved once, checked once, then frozen.
+
+Sources, later ones win: the defaults below (those of Ren et al. 2021, where
+it gives one), a preset or YAML file, ``--set key=value``.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from importlib import resources
+from pathlib import Path
+from typing import Annotated, Any, Literal, cast
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic.fields import FieldInfo
+from pydantic_core import ErrorDetails
+
+from aiperf_hpc.errors import ConfigError
+
+Positive = Annotated[int, Field(ge=1)]
+Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
+OddKernel = Literal[1, 3, 5, 7]
+
+
+class Section(BaseModel):
+    """Base of all configuration sections: unknown keys refused, immutable once made."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class DatasetConfig(Section):
+    """Which samples are trained on, and how they are prepared."""
+
+    name: Literal["digits", "cifar10", "imagenet", "synthetic"] = "imagenet"
+    path: Path | None = Field(None, description="folder made by `aiperf data prepare`")
+    augment: bool = Field(True, description="the dataset's standard augmentation in training")
+    parallel_transforms: int = Field(48, ge=1, le=1024, description="bounded by the cores")
+    image_size: int = Field(224, ge=8, le=1024, description="imagenet and synthetic, pixels a side")
+    classes: int = Field(10, ge=2, le=100_000, description="synthetic only")
+    train_samples: int = Field(512, ge=1, description="synthetic only")
+    validation_samples: int = Field(128, ge=1, description="synthetic only")
+
+
+class ModelConfig(Section):
+    """The initial network."""
+
+    initial: Literal["resnet50"] = "resnet50"
+    stem: Literal["imagenet", "cifar"] = Field(
+        "imagenet", description="imagenet: 7x7 stride 2 and max-pool; cifar: 3x3 stride 1"
+    )
+    base_width: int = Field(64, ge=1, le=1024, description="channels of the stem; 64 is ResNet-50")
+
+
+class TrainingConfig(Section):
+    """How one trial is trained."""
+
+    batch_size: int = Field(448, ge=1, le=1_048_576)
+    optimizer: Literal["sgd"] = "sgd"
+    momentum: float = Field(0.9, ge=0.0, lt=1.0)
+    learning_rate: float = Field(0.1, gt=0.0, le=100.0, description="decays linearly to zero")
+    weight_decay: float = Field(0.0, ge=0.0, le=1.0)
+    label_smoothing: float = Field(0.0, ge=0.0, lt=1.0)
+    precision: Literal["fp32", "bf16"] = "bf16"
+    max_epochs: int = Field(60, ge=1, le=100_000, description="epoch limit of HPO rounds")
+    patience: int = Field(
+        10, ge=1, le=100_000, description="epochs without a lower validation loss before stopping"
+    )
+    checkpoint_seconds: float = Field(
+        120.0, ge=0.0, le=86_400.0, description="between checkpoints of a trial under way"
+    )
+
+
+class HpoConfig(Section):
+    """Hyperparameter optimisation by TPE within a round."""
+
+    trials_per_round: int = Field(3, ge=1, le=10_000)
+    startup_trials: int = Field(4, ge=1, le=10_000, description="random before TPE models")
+    batch_sizes: Annotated[tuple[Positive, ...], Field(min_length=1)] = (256, 320, 384, 448)
+    kernel_sizes: Annotated[tuple[OddKernel, ...], Field(min_length=1)] = (3, 5, 7)
+
+    @field_validator("kernel_sizes")
+    @classmethod
+    def _consecutive(cls, sizes: tuple[int, ...]) -> tuple[int, ...]:
+        if list(sizes) != list(range(sizes[0], sizes[-1] + 1, 2)):
+            raise ValueError("write consecutive odd sizes in ascending order, such as [3, 5, 7]")
+        return sizes
+
+
+class RoundsConfig(Section):
+    """A round is one candidate architecture on one replica."""
+
+    warmup_epochs: Annotated[tuple[Positive, ...], Field(min_length=1)] = Field(
+        (15, 30, 45), description="epoch limit of each warm-up round; HPO starts after them"
+    )
+    predict_at_epoch: int = Field(90, ge=1, description="where warm-up accuracy is extrapolated to")
+
+
+class SearchConfig(Section):
+    """How candidates are grown."""
+
+    workers: int = Field(1, ge=1, le=256, description="search processes a replica")
+    stock: int = Field(2, ge=1, le=64, description="candidates kept ready on the shared directory")
+    exploration: Fraction = Field(0.3, description="share of parents drawn from all, not the best")
+    max_parameters: int = Field(500_000_000, ge=1, description="trainable scalars of a candidate")
+    max_operations_ratio: float = Field(
+        8.0, ge=1.0, le=1e6, description="forward operations of a candidate over the initial's"
+    )
+    keep_checkpoints: int = Field(8, ge=1, le=100_000, description="best trained weights a replica")
+
+
+class EngineConfig(Section):
+    """What trains a network."""
+
+    name: Literal["tensorflow"] = "tensorflow"
+    memory_gib: float | None = Field(
+        None, gt=0.0, description="memory a replica may use; the machine's share when not given"
+    )
+    on_memory: Literal["shrink", "refuse"] = Field(
+        "shrink", description="what to do with a batch size that is estimated not to fit"
+    )
+
+
+class ScoreConfig(Section):
+    """How often the score is stated."""
+
+    interval_hours: float = Field(0.1, ge=0.0005, le=24.0)
+
+
+class JournalConfig(Section):
+    """How often records are written."""
+
+    progress_seconds: float = Field(5.0, ge=0.1, le=600.0)
+    heartbeat_seconds: float = Field(10.0, ge=0.5, le=600.0)
+
+
+Word = Annotated[str, Field(pattern=r"^[^\s'\"\\`$]+$", max_length=256)]
+"""A value for SLURM's command line: one word that no shell would change."""
+Directive = Annotated[str, Field(pattern=r"^-[^\r\n]*$", max_length=1024)]
+
+
+class SlurmConfig(Section):
+    """What is asked of SLURM. What is not given is left to the site's defaults."""
+
+    partition: Word | None = None
+    account: Word | None = None
+    qos: Word | None = None
+    gres: Word | None = Field(None, description="a node's accelerators, e.g. gpu:8 or gpu:h100:8")
+    cpus_per_task: int | None = Field(None, ge=1, le=65_536, description="CPUs a replica")
+    memory: Annotated[str, Field(pattern=r"^\d+[KMGT]?$")] | None = Field(
+        None, description="memory a node, e.g. 64G; 0 is all of it"
+    )
+    constraint: Word | None = Field(None, description="features of the nodes, e.g. icelake")
+    reservation: Word | None = None
+    exclusive: bool = Field(True, description="whether a replica has its node to itself")
+    time_margin_minutes: int = Field(
+        10, ge=2, le=1440, description="time limit beyond the run's hours, for start and end"
+    )
+    signal_seconds: int = Field(
+        120, ge=10, le=3600, description="before the time limit, when replicas are told to end"
+    )
+    template: Path | None = Field(None, description="the site's own batch script")
+    extra: tuple[Directive, ...] = Field((), description="more directives, e.g. --nice=100")
+
+    @model_validator(mode="after")
+    def _ends_before_it_is_told_to(self) -> SlurmConfig:
+        # SLURM sends the signal up to a minute early.
+        if self.time_margin_minutes * 60 < self.signal_seconds + 60:
+            raise ValueError(
+                f"time_margin_minutes {self.time_margin_minutes} is shorter than signal_seconds "
+                f"{self.signal_seconds} and a minute: runs would be cut; raise the margin"
+            )
+        return self
+
+
+class RunConfig(Section):
+    """Everything that decides what a run does, but for its size and length."""
+
+    preset: str = "custom"
+    seed: int = Field(0, ge=0, lt=2**32)
+    dataset: DatasetConfig = DatasetConfig()
+    model: ModelConfig = ModelConfig()
+    training: TrainingConfig = TrainingConfig()
+    rounds: RoundsConfig = RoundsConfig()
+    hpo: HpoConfig = HpoConfig()
+    search: SearchConfig = SearchConfig()
+    engine: EngineConfig = EngineConfig()
+    score: ScoreConfig = ScoreConfig()
+    journal: JournalConfig = JournalConfig()
+    slurm: SlurmConfig = SlurmConfig()
+
+    @model_validator(mode="after")
+    def _needs_a_path(self) -> RunConfig:
+        if self.dataset.name in ("cifar10", "imagenet") and self.dataset.path is None:
+            raise ValueError(
+                f"dataset '{self.dataset.name}' needs dataset.path: the folder that "
+                f"`aiperf data prepare {self.dataset.name} --from SOURCE --to FOLDER` made; "
+                "pass --set dataset.path=FOLDER"
+            )
+        return self
+
+
+def preset_names() -> list[str]:
+    """Return the names of the presets in ``configs/``."""
+    folder = resources.files("aiperf_hpc.configs")
+    return sorted(e.name[:-5] for e in folder.iterdir() if e.name.endswith(".yaml"))
+
+
+def preset_text(name: str) -> str:
+    """Return a preset's YAML. Raises ConfigError when there is none of that name."""
+    if name not in preset_names():
+        raise ConfigError(f"no preset '{name}'{_nearest(name, preset_names())}")
+    return (resources.files("aiperf_hpc.configs") / f"{name}.yaml").read_text("utf-8")
+
+
+def load_config(source: str | Path, assignments: Iterable[str] = ()) -> RunConfig:
+    """Read a preset or a YAML file and apply ``key=value`` assignments over it.
+
+    Args:
+        source: the name of a preset, or the path of a YAML file.
+        assignments: each ``section.key=value``, the value in YAML.
+
+    Raises:
+        ConfigError: no such preset or file, text that is not YAML, an unknown key (named with
+            the nearest known one), or a value out of its range (named with the range).
+    """
+    name = str(source)
+    if name in preset_names():
+        values = _parse(preset_text(name), f"preset {name}")
+    elif Path(name).suffix in (".yaml", ".yml") or Path(name).exists():
+        values = _parse(_read(Path(name)), name)
+    else:
+        raise ConfigError(
+            f"no preset and no file '{name}'{_nearest(name, preset_names())}; "
+            f"presets: {', '.join(preset_names())}"
+        )
+    for assignment in assignments:
+        _assign(values, assignment)
+    return validate(values, name)
+
+
+def validate(values: Mapping[str, Any], where: str) -> RunConfig:
+    """Make a configuration of plain values. Raises ConfigError naming ``where``."""
+    try:
+        return RunConfig.model_validate(values)
+    except ValidationError as error:
+        raise ConfigError(f"{where}: {'; '.join(_describe(e) for e in error.errors())}") from None
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"cannot read the configuration {path}: {error}") from None
+
+
+def _parse(text: str, where: str) -> dict[str, Any]:
+    try:
+        values = yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError) as error:  # ValueError: a date that does not exist
+        detail = " ".join(str(error).split())
+        raise ConfigError(f"{where} is not YAML: {detail}") from None
+    if values is None:
+        return {}
+    if not isinstance(values, dict):
+        raise ConfigError(f"{where} must be a mapping of sections, not a {type(values).__name__}")
+    return cast("dict[str, Any]", values)
+
+
+def _assign(values: dict[str, Any], assignment: str) -> None:
+    key, equals, text = assignment.partition("=")
+    if not equals or not key:
+        raise ConfigError(f"--set {assignment}: write it as key=value, e.g. training.batch_size=64")
+    value = _parse(f"value: {text}", f"--set {assignment}")["value"]
+    *sections, last = key.strip().split(".")
+    target = values
+    for section in sections:
+        target = target.setdefault(section, {})
+        if not isinstance(target, dict):
+            raise ConfigError(f"--set {assignment}: '{section}' is a value, not a section")
+    target[last] = value
+
+
+def _describe(error: ErrorDetails) -> str:
+    location = [part for part in error["loc"] if isinstance(part, str)]
+    key = ".".join(str(part) for part in error["loc"])
+    if error["type"] == "extra_forbidden":
+        known = _keys(location[:-1])
+        return f"unknown key '{key}'{_nearest(location[-1], known)}"
+    message = str(error["msg"]).removeprefix("Value error, ")
+    if not key:
+        return message
+    limits = _range(_field(location))
+    got = error.get("input")
+    shown = f" (got {got!r}{limits})" if not isinstance(got, dict) else ""
+    return f"{key}: {message[0].lower()}{message[1:]}{shown}"
+
+
+def _model(location: list[str]) -> type[BaseModel]:
+    model: type[BaseModel] = RunConfig
+    for part in location:
+        annotation = model.model_fields[part].annotation
+        if not (isinstance(annotation, type) and issubclass(annotation, BaseModel)):
+            break
+        model = annotation
+    return model
+
+
+def _keys(location: list[str]) -> list[str]:
+    return list(_model(location).model_fields)
+
+
+def _field(location: list[str]) -> FieldInfo | None:
+    return _model(location[:-1]).model_fields.get(location[-1]) if location else None
+
+
+def _range(field: FieldInfo | None) -> str:
+    signs = {"ge": ">=", "gt": ">", "le": "<=", "lt": "<"}
+    parts = [
+        f"{sign} {_plain(getattr(limit, name))}"
+        for limit in (field.metadata if field else ())
+        for name, sign in signs.items()
+        if getattr(limit, name, None) is not None
+    ]
+    return f"; the range is {' and '.join(parts)}" if parts else ""
+
+
+def _plain(limit: float) -> str:
+    return str(limit) if isinstance(limit, int) else f"{limit:g}"
+
+
+def _nearest(word: str, known: Iterable[str]) -> str:
+    close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.4)
+    return f"; did you mean '{close[0]}'?" if close else ""

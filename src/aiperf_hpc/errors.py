@@ -1,0 +1,75 @@
+"""Every error this package raises on purpose. One root, one clear line each."""
+
+UNEXPECTED_STATUS = 70
+"""Exit status of a replica that ended by an error that nobody foresaw (EX_SOFTWARE)."""
+
+
+class AIPerfError(Exception):
+    """Root of the package's errors; the message says what, where and what to do.
+
+    The command line prints the message alone and leaves with ``exit_status``.
+    """
+
+    exit_status = 1
+
+
+class UsageError(AIPerfError):
+    """The user asked for something that cannot be started; nothing was started."""
+
+    exit_status = 2
+
+
+class ConfigError(UsageError):
+    """A run configuration is not valid."""
+
+
+class DatasetError(UsageError):
+    """A dataset is missing, unreadable or not what it says it is."""
+
+
+class RunDirectoryError(UsageError):
+    """A run directory cannot be used as asked."""
+
+
+class SchedulerError(AIPerfError):
+    """The cluster's scheduler refused a request; the message has its own words."""
+
+
+class SchedulerSilentError(SchedulerError):
+    """The scheduler did not answer: what it would have said is unknown."""
+
+
+class GraphError(AIPerfError):
+    """A graph of layers is not valid; the message names the node."""
+
+
+class MorphismError(AIPerfError):
+    """A morphism does not apply to this graph or these weights."""
+
+
+class CountError(AIPerfError):
+    """A layer has no operation count. Counting never guesses and never says zero."""
+
+
+class StorageError(AIPerfError):
+    """Something cannot be written."""
+
+
+class JournalError(StorageError):
+    """A journal cannot be read or written as asked."""
+
+
+class CheckpointError(AIPerfError):
+    """A checkpoint's weights do not fit its graph, or its file is damaged."""
+
+
+class EngineError(AIPerfError):
+    """The engine cannot build or train a graph."""
+
+
+class OutOfMemoryError(EngineError):
+    """Training does not fit in the accelerator's memory."""
+
+
+class NonFiniteLossError(EngineError):
+    """The training loss became NaN or infinite."""

@@ -1,0 +1,42 @@
+"""The graphs of a run: files named by the hash of what is in them."""
+
+from __future__ import annotations
+
+from aiperf_hpc.errors import GraphError
+from aiperf_hpc.graph import Graph
+from aiperf_hpc.paths import RunPaths, write_whole
+
+
+class GraphStore:
+    """Reads and writes ``candidates/<hash>.json``; remembers what it has read."""
+
+    def __init__(self, paths: RunPaths) -> None:
+        self._paths = paths
+        self._known: dict[str, Graph] = {}
+
+    def save(self, graph: Graph) -> str:
+        """Store a graph and return its hash. Equal graphs share one file."""
+        path = self._paths.graph(graph.hash)
+        if graph.hash not in self._known and not path.exists():
+            write_whole(path, graph.to_json())
+        self._known[graph.hash] = graph
+        return graph.hash
+
+    def load(self, graph_hash: str) -> Graph:
+        """Return a stored graph.
+
+        Raises:
+            GraphError: there is none, it is not valid, or its content has another hash.
+        """
+        if graph_hash not in self._known:
+            path = self._paths.graph(graph_hash)
+            try:
+                graph = Graph.from_json(path.read_text("utf-8"))
+            except (OSError, UnicodeDecodeError) as error:
+                raise GraphError(f"cannot read the graph {path}: {error}") from None
+            except GraphError as error:
+                raise GraphError(f"{path}: {error}") from None
+            if graph.hash != graph_hash:
+                raise GraphError(f"{path}: its content has the hash {graph.hash}")
+            self._known[graph_hash] = graph
+        return self._known[graph_hash]

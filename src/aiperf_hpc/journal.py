@@ -1,0 +1,206 @@
+"""Append-only journals on a shared file system: one writer a file, any number of readers.
+
+No lock and no shared append, which NFS does not keep its word about. A record is one line; it
+is on stable storage when ``append`` returns.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from pydantic import ValidationError
+
+from aiperf_hpc.errors import JournalError, StorageError
+from aiperf_hpc.records import RECORD, AnyEvent, Record
+from aiperf_hpc.storage import Persist, at_once
+
+
+class JournalWriter:
+    """The one writer of one journal. Threads of its process may share it.
+
+    A file left by an earlier writer is continued. A last line that was torn is moved to a
+    file beside it first, so that it is neither lost nor taken for a record.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        clock: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
+        persist: Persist = at_once,
+    ) -> None:
+        """Open ``path``, making its folder.
+
+        Args:
+            path: the journal.
+            clock: UTC seconds.
+            monotonic: seconds.
+            persist: how to write; a Patience waits while the storage is full or away.
+
+        Raises:
+            JournalError: it cannot be opened.
+        """
+        self.path = path
+        self._clock, self._monotonic, self._persist = clock, monotonic, persist
+        self._lock = threading.Lock()
+        self._open = False
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._seq = _prepare(path)
+            self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+            self._open = True
+        except OSError as error:
+            raise JournalError(f"cannot write the journal {path}: {error.strerror}") from None
+
+    def append(self, event: AnyEvent) -> Record:
+        """Write one record and wait until it is on stable storage.
+
+        Raises:
+            JournalError: the file system refuses, e.g. because it is full; or the writer is
+                closed.
+        """
+        return self.append_all([event])[0]
+
+    def append_all(self, events: Sequence[AnyEvent]) -> list[Record]:
+        """Write several records with one wait for stable storage.
+
+        Raises:
+            JournalError: as for ``append``; then none of them was written.
+        """
+        with self._lock:
+            if not self._open:
+                raise JournalError(f"the journal {self.path} is closed")
+            utc, mono = self._clock(), self._monotonic()
+            written = [
+                Record(seq=self._seq + number, utc=utc, mono=mono, event=event)
+                for number, event in enumerate(events)
+            ]
+            lines = b"".join(record.model_dump_json().encode() + b"\n" for record in written)
+            try:
+                self._persist(lambda: self._write(lines), f"the journal {self.path}")
+            except StorageError as error:
+                raise JournalError(str(error)) from None
+            self._seq += len(written)
+        return written
+
+    def _write(self, lines: bytes) -> None:
+        start = os.fstat(self._file).st_size
+        try:
+            if os.write(self._file, lines) != len(lines):
+                raise OSError(errno.ENOSPC, "no space left for a whole record")
+            os.fsync(self._file)
+        except BaseException:
+            # Neither a torn line, nor a whole one whose number the next record would repeat.
+            os.ftruncate(self._file, start)
+            raise
+
+    def close(self) -> None:
+        """Close the file; a closed writer writes no more."""
+        with self._lock:
+            if self._open:
+                self._open = False
+                os.close(self._file)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def _prepare(path: Path) -> int:
+    """Set a torn last line aside and return the next record's number."""
+    if not path.exists():
+        return 0
+    content = path.read_bytes()
+    whole = content.rfind(b"\n") + 1
+    if whole < len(content):
+        torn = path.with_name(f"{path.name}.torn-{time.time_ns()}")
+        torn.write_bytes(content[whole:])
+        os.truncate(path, whole)
+    reader = JournalReader(path)
+    for _ in reader.read():
+        pass
+    return reader.next_seq
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Something in a journal that is not a record in its place."""
+
+    path: Path
+    line: int
+    what: str
+
+    def __str__(self) -> str:
+        return f"{self.path}, line {self.line}: {self.what}"
+
+
+@dataclass(slots=True)
+class JournalReader:
+    """Reads a journal as it grows, from where it stopped the last time.
+
+    A last line without its end is waited for. A line that is no record, or a number that does
+    not follow, is a Problem; the lines around it still count.
+    """
+
+    path: Path
+    problems: list[Problem] = field(default_factory=list)
+    torn: bool = False
+    """Whether the file ends, for now, in an unfinished line."""
+    line: int = 0
+    """The number of the last line read."""
+    next_seq: int = 0
+    """The number that the next record should have."""
+    offset: int = 0
+    """The bytes read so far: whole lines."""
+
+    def read(self) -> Iterator[Record]:
+        """Yield the records added since the last call. Raises JournalError if unreadable."""
+        try:
+            with self.path.open("rb") as file:
+                file.seek(self.offset)
+                content = file.read()
+        except FileNotFoundError:
+            return  # Not there yet, or not yet visible to this NFS client.
+        except OSError as error:
+            raise JournalError(f"cannot read the journal {self.path}: {error.strerror}") from None
+        whole = content.rfind(b"\n") + 1
+        self.torn = whole < len(content)
+        for line in content[:whole].split(b"\n")[:-1]:
+            self.offset += len(line) + 1
+            self.line += 1
+            record = self._record(line)
+            if record is not None:
+                yield record
+
+    def _record(self, line: bytes) -> Record | None:
+        try:
+            record = RECORD.validate_json(line)
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_context=False)[0]
+            where = "".join(f"{part}: " for part in first["loc"])
+            self._problem(f"not a record: {where}{first['msg']}")
+            self.next_seq += 1
+            return None
+        if record.seq != self.next_seq:
+            self._problem(f"record {record.seq} where {self.next_seq} was due")
+        self.next_seq = record.seq + 1
+        return record
+
+    def _problem(self, what: str) -> None:
+        self.problems.append(Problem(self.path, self.line, what))

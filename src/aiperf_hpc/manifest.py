@@ -1,0 +1,52 @@
+"""``run.yaml``: what a run was asked to do, by which versions."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import yaml
+from pydantic import Field, ValidationError
+
+from aiperf_hpc.config import RunConfig
+from aiperf_hpc.errors import RunDirectoryError
+from aiperf_hpc.paths import RunPaths, write_whole
+from aiperf_hpc.trial import Value
+
+
+class RunManifest(Value):
+    """Written once, before anything is started."""
+
+    schema_version: Literal[1] = 1
+    run_id: str
+    nodes: Annotated[int, Field(ge=1)]
+    hours: Annotated[float, Field(gt=0)]
+    launcher: str
+    cores: tuple[tuple[int, ...], ...] = ()
+    """The logical CPUs of each local replica; empty where a scheduler gives them."""
+    versions: dict[str, str]
+    commit: str | None
+    config: RunConfig
+
+    def save(self, paths: RunPaths) -> None:
+        """Write the manifest into the run directory."""
+        text = yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False, width=100)
+        write_whole(paths.manifest, text)
+
+    @classmethod
+    def load(cls, paths: RunPaths) -> RunManifest:
+        """Read a run's manifest. Raises RunDirectoryError when this is no run directory."""
+        try:
+            values = yaml.safe_load(paths.manifest.read_text("utf-8"))
+            return cls.model_validate(values)
+        except FileNotFoundError:
+            raise RunDirectoryError(
+                f"{paths.root} is not a run directory: it has no run.yaml; "
+                "give the folder that `aiperf start` named"
+            ) from None
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            key = ".".join(str(part) for part in first["loc"]) or "the file"
+            raise RunDirectoryError(f"{paths.manifest}: {key}: {first['msg']}") from None
+        except (OSError, ValueError, yaml.YAMLError) as error:  # ValueError: no UTF-8, or no date
+            detail = " ".join(str(error).split())
+            raise RunDirectoryError(f"cannot read {paths.manifest}: {detail}") from None

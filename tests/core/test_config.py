@@ -1,0 +1,245 @@
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from aiperf_hpc.config import RunConfig, load_config, preset_names, preset_text, validate
+from aiperf_hpc.errors import ConfigError
+
+DIGITS = "dataset: {name: digits}\n"
+
+
+def write(folder: Path, text: str) -> Path:
+    path = folder / "run.yaml"
+    path.write_text(text, "utf-8")
+    return path
+
+
+def load(folder: Path, *assignments: str, text: str = DIGITS) -> RunConfig:
+    return load_config(write(folder, text), assignments)
+
+
+@pytest.mark.parametrize("name", preset_names())
+def test_every_preset_is_valid(name: str) -> None:
+    config = load_config(name, ["dataset.path=/data"])
+    assert config.preset == name
+
+
+def test_a_preset_that_is_not_there_is_refused() -> None:
+    with pytest.raises(ConfigError, match="no preset 'nowhere'"):
+        preset_text("nowhere")
+
+
+def test_a_source_that_is_neither_preset_nor_file_is_refused() -> None:
+    with pytest.raises(ConfigError, match="no preset and no file 'nowhere'.*presets:"):
+        load_config("nowhere")
+
+
+def test_a_file_that_is_missing_or_unreadable_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"cannot read the configuration .*absent\.yaml"):
+        load_config(tmp_path / "absent.yaml")
+    with pytest.raises(ConfigError, match="cannot read the configuration"):
+        load_config(tmp_path)  # A folder.
+    (tmp_path / "latin.yaml").write_bytes(b"preset: \xe9")
+    with pytest.raises(ConfigError, match=r"cannot read the configuration .*latin\.yaml"):
+        load_config(tmp_path / "latin.yaml")
+
+
+def test_the_defaults_are_the_papers(tmp_path: Path) -> None:
+    config = load(tmp_path)
+    training = config.training
+    assert (training.batch_size, training.max_epochs) == (448, 60)
+    assert (training.optimizer, training.learning_rate) == ("sgd", 0.1)
+    assert config.rounds.warmup_epochs == (15, 30, 45)
+    assert config.rounds.predict_at_epoch == 90
+    assert config.dataset.parallel_transforms == 48
+    assert config.score.interval_hours == 0.1
+
+
+def test_an_empty_file_is_the_defaults_which_lack_a_dataset_path(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"dataset 'imagenet' needs dataset\.path.*--set"):
+        load(tmp_path, text="")
+
+
+@pytest.mark.parametrize("name", ["cifar10", "imagenet"])
+def test_a_dataset_that_is_read_from_a_folder_needs_its_path(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ConfigError, match=f"`aiperf data prepare {name} --from SOURCE"):
+        load(tmp_path, f"dataset.name={name}")
+    assert load(tmp_path, f"dataset.name={name}", "dataset.path=/d").dataset.path == Path("/d")
+
+
+@pytest.mark.parametrize("name", ["digits", "synthetic"])
+def test_a_dataset_that_needs_no_folder_needs_no_path(tmp_path: Path, name: str) -> None:
+    assert load(tmp_path, f"dataset.name={name}").dataset.path is None
+
+
+@pytest.mark.parametrize(
+    ("assignment", "key", "nearest"),
+    [
+        ("training.batch_siz=1", "training.batch_siz", "batch_size"),
+        ("trainin.batch_size=1", "trainin", "training"),
+        ("sead=1", "sead", "seed"),
+        ("hpo.kernel_size=[3]", "hpo.kernel_size", "kernel_sizes"),
+    ],
+)
+def test_an_unknown_key_is_refused_with_the_nearest_known(
+    tmp_path: Path, assignment: str, key: str, nearest: str
+) -> None:
+    message = re.escape(f"unknown key '{key}'; did you mean '{nearest}'?")
+    with pytest.raises(ConfigError, match=message):
+        load(tmp_path, assignment)
+
+
+@pytest.mark.parametrize("key", ["xyzzy", "training.", "training.1", "dataset.path.deep"])
+def test_a_key_like_no_other_is_refused_too(tmp_path: Path, key: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(key.rsplit(".deep")[0])):
+        load(tmp_path, f"{key}=1")
+
+
+@pytest.mark.parametrize("text", ["1: 2", "training: {1: 2}"])
+def test_a_key_that_is_no_text_is_refused(tmp_path: Path, text: str) -> None:
+    with pytest.raises(ConfigError, match="keys should be strings"):
+        load(tmp_path, text=f"{DIGITS}{text}")
+
+
+@pytest.mark.parametrize(
+    ("assignment", "limits"),
+    [
+        ("training.batch_size=0", ">= 1 and <= 1048576"),
+        ("training.batch_size=1048577", ">= 1 and <= 1048576"),
+        ("training.batch_size=many", ">= 1 and <= 1048576"),
+        ("training.learning_rate=0", "> 0 and <= 100"),
+        ("training.momentum=1.0", ">= 0 and < 1"),
+        ("training.momentum=-0.1", ">= 0 and < 1"),
+        ("seed=-1", ">= 0 and < 4294967296"),
+        ("seed=4294967296", ">= 0 and < 4294967296"),
+        ("search.exploration=1.5", ">= 0 and <= 1"),
+        ("score.interval_hours=0", ">= 0.0005 and <= 24"),
+        ("engine.memory_gib=0", "> 0"),
+        ("dataset.classes=1", ">= 2 and <= 100000"),
+    ],
+)
+def test_a_value_out_of_its_range_is_refused_with_the_range(
+    tmp_path: Path, assignment: str, limits: str
+) -> None:
+    key, _, value = assignment.partition("=")
+    message = f"{re.escape(key)}: .*got '?{re.escape(value)}'?; the range is {re.escape(limits)}\\)"
+    with pytest.raises(ConfigError, match=message):
+        load(tmp_path, assignment)
+
+
+@pytest.mark.parametrize("key", ["engine.memory_gib", "training.learning_rate"])
+@pytest.mark.parametrize("value", [".inf", "-.inf", ".nan"])
+def test_infinity_and_nan_are_no_values(tmp_path: Path, key: str, value: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(key)):
+        load(tmp_path, f"{key}={value}")
+
+
+@pytest.mark.parametrize(
+    ("assignment", "message"),
+    [
+        ("dataset.name=cifar", "dataset.name: input should be 'digits', 'cifar10'"),
+        ("training.optimizer=adam", "training.optimizer: input should be 'sgd' \\(got 'adam'\\)"),
+        ("hpo.kernel_sizes=[3, 4]", "hpo.kernel_sizes.1: input should be 1, 3, 5 or 7 \\(got 4"),
+        ("hpo.kernel_sizes=[3, 7]", "hpo.kernel_sizes: write consecutive odd sizes"),
+        ("hpo.kernel_sizes=[5, 3]", "hpo.kernel_sizes: write consecutive odd sizes"),
+        ("hpo.kernel_sizes=[3, 3]", "hpo.kernel_sizes: write consecutive odd sizes"),
+        ("hpo.batch_sizes=[]", "hpo.batch_sizes: .*at least 1 item"),
+        ("rounds.warmup_epochs=[15, 0]", "rounds.warmup_epochs.1: .*greater than or equal to 1"),
+        ("training.batch_size=", "training.batch_size: .*got None"),
+        ("training=5", "training: input should be a valid dictionary.*got 5"),
+    ],
+)
+def test_a_value_of_the_wrong_kind_is_refused_by_its_key(
+    tmp_path: Path, assignment: str, message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        load(tmp_path, assignment)
+
+
+def test_every_mistake_is_named_at_once(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"batch_size.*; .*momentum"):
+        load(tmp_path, "training.batch_size=0", "training.momentum=2")
+
+
+def test_set_reads_its_values_as_yaml(tmp_path: Path) -> None:
+    config = load(
+        tmp_path,
+        "training.batch_size=64",
+        "training.learning_rate=1e-3",
+        "hpo.batch_sizes=[16, 32]",
+        "dataset.augment=false",
+        "engine.memory_gib=null",
+        "dataset.path=/data/with=equals",
+        " seed =7",
+    )
+    assert config.training.batch_size == 64
+    assert config.training.learning_rate == 0.001
+    assert config.hpo.batch_sizes == (16, 32)
+    assert config.dataset.augment is False
+    assert config.engine.memory_gib is None
+    assert config.dataset.path == Path("/data/with=equals")
+    assert config.seed == 7
+
+
+def test_set_wins_over_the_file_and_the_last_over_the_first(tmp_path: Path) -> None:
+    text = DIGITS + "training: {batch_size: 8, momentum: 0.5}\n"
+    config = load(tmp_path, "training.batch_size=16", "training.batch_size=32", text=text)
+    assert config.training.batch_size == 32
+    assert config.training.momentum == 0.5
+
+
+@pytest.mark.parametrize("assignment", ["training.batch_size", "=3", ""])
+def test_an_assignment_without_key_or_value_is_refused(tmp_path: Path, assignment: str) -> None:
+    with pytest.raises(ConfigError, match="write it as key=value"):
+        load(tmp_path, assignment)
+
+
+@pytest.mark.parametrize("value", ["[1,", "{a", "2001-99-99", "'"])
+def test_an_assignment_that_is_not_yaml_is_refused(tmp_path: Path, value: str) -> None:
+    with pytest.raises(ConfigError, match=rf"--set seed={re.escape(value)} is not YAML"):
+        load(tmp_path, f"seed={value}")
+
+
+def test_an_assignment_into_a_value_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="'seed' is a value, not a section"):
+        load(tmp_path, "seed.deep=1", text=DIGITS + "seed: 3")
+
+
+@pytest.mark.parametrize("text", ["a: [1", "a: b: c", "\t- x", "preset: \x00"])
+def test_a_file_that_is_not_yaml_is_refused_by_its_name(tmp_path: Path, text: str) -> None:
+    with pytest.raises(ConfigError, match=r"run\.yaml is not YAML"):
+        load(tmp_path, text=text)
+
+
+@pytest.mark.parametrize(("text", "kind"), [("- 1\n- 2", "list"), ("5", "int"), ("text", "str")])
+def test_a_file_that_is_no_mapping_is_refused(tmp_path: Path, text: str, kind: str) -> None:
+    with pytest.raises(ConfigError, match=f"must be a mapping of sections, not a {kind}"):
+        load(tmp_path, text=text)
+
+
+@pytest.mark.parametrize("value", ["5", "[1]", "text", ""])
+def test_a_section_that_is_no_mapping_is_refused(tmp_path: Path, value: str) -> None:
+    with pytest.raises(ConfigError, match="training: input should be a valid dictionary"):
+        load(tmp_path, text=f"{DIGITS}training: {value}")
+
+
+def test_yaml_cannot_run_code(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="is not YAML"):
+        load(tmp_path, text="preset: !!python/object/apply:os.getcwd []")
+
+
+def test_a_configuration_cannot_be_changed(tmp_path: Path) -> None:
+    config = load(tmp_path)
+    with pytest.raises(ValidationError, match="frozen"):
+        config.seed = 1  # type: ignore[misc]
+    with pytest.raises(ValidationError, match="frozen"):
+        config.training.batch_size = 1  # type: ignore[misc]
+
+
+def test_a_configuration_survives_being_written_as_plain_values(tmp_path: Path) -> None:
+    config = load(tmp_path, "dataset.path=/data", "hpo.batch_sizes=[1, 2]")
+    assert validate(config.model_dump(mode="json"), "again") == config

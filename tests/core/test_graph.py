@@ -1,0 +1,249 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from tests.morphism.networks import SMALL, THIN, random_chain, residual, two_stems
+
+from aiperf_hpc.errors import GraphError
+from aiperf_hpc.graph import (
+    LAYERS,
+    SCHEMA_VERSION,
+    Add,
+    BatchNorm,
+    Conv2D,
+    Dense,
+    GlobalAveragePool2D,
+    Graph,
+    Input,
+    Layer,
+    MaxPool2D,
+    Node,
+    ReLU,
+    Softmax,
+)
+
+IMAGE = Node("image", Input((8, 6, 3)))
+
+
+def conv(name: str, source: str, channels: int = 4, kernel: int = 3, stride: int = 1) -> Node:
+    return Node(name, Conv2D(channels, kernel, stride), (source,))
+
+
+def document(*nodes: dict[str, object], schema: object = SCHEMA_VERSION) -> str:
+    return json.dumps({"schema": schema, "nodes": nodes})
+
+
+IMAGE_JSON: dict[str, object] = {"name": "image", "kind": "input", "shape": [8, 6, 3]}
+
+
+@pytest.mark.parametrize(
+    ("nodes", "message"),
+    [
+        (
+            (IMAGE, Node("a", Add(), ("image", "b")), Node("b", ReLU(), ("a",))),
+            "'(a|b)' is part of a cycle",
+        ),
+        ((IMAGE, Node("a", Add(), ("image", "a"))), "'a' is part of a cycle"),
+        ((IMAGE, Node("a", ReLU(), ("elsewhere",))), "'a' reads 'elsewhere', which is not there"),
+        ((IMAGE, Node("image", ReLU(), ("image",))), "'image' is there twice"),
+        ((IMAGE, Node("", ReLU(), ("image",))), "node name '' is not valid"),
+        ((IMAGE, Node("a/b", ReLU(), ("image",))), "node name 'a/b' is not valid"),
+        ((IMAGE, Node("a", ReLU(), ("image", "image"))), r"'a' \(relu\) has 2 inputs, needs 1"),
+        ((IMAGE, Node("a", ReLU())), r"'a' \(relu\) has 0 inputs, needs 1"),
+        (
+            (IMAGE, Node("a", Add(), ("image",))),
+            r"'a' \(add\) has 1 inputs, needs at least 2",
+        ),
+        (
+            (IMAGE, Node("a", Input((1,)), ("image",))),
+            r"'a' \(input\) has 1 inputs, needs 0",
+        ),
+        (
+            (IMAGE, conv("a", "image", 4), Node("sum", Add(), ("image", "a"))),
+            r"'sum' \(add\): adds inputs of different shapes \(\(8, 6, 3\), \(8, 6, 4\)\)",
+        ),
+        (
+            (IMAGE, conv("a", "image", 3, 3, 2), Node("sum", Add(), ("image", "a"))),
+            r"'sum' \(add\)",
+        ),
+        ((IMAGE, conv("a", "image"), conv("b", "image")), r"exactly one output.*\['a', 'b'\]"),
+        ((IMAGE, Node("spare", Input((2,)))), r"exactly one output.*\['image', 'spare'\]"),
+        ((), "exactly one output"),
+        ((Node("v", Input((4,))), conv("a", "v")), r"'a' \(conv2d\): needs an input \(height"),
+        ((IMAGE, Node("a", Dense(2), ("image",))), r"'a' \(dense\): needs an input \(features,\)"),
+        (
+            (Node("v", Input((4,))), Node("a", MaxPool2D(3, 2), ("v",))),
+            r"'a' \(max_pool2d\): needs",
+        ),
+        (
+            (Node("v", Input((4,))), Node("a", GlobalAveragePool2D(), ("v",))),
+            r"'a' \(global_average_pool2d\): needs",
+        ),
+    ],
+)
+def test_an_invalid_graph_is_refused_by_the_nodes_name(
+    nodes: tuple[Node, ...], message: str
+) -> None:
+    with pytest.raises(GraphError, match=message):
+        Graph(nodes)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Conv2D(0, 3), "conv2d: channels must be a whole number of at least 1, got 0"),
+        (lambda: Conv2D(-1, 3), "channels"),
+        (lambda: Conv2D(4, 2), "conv2d: kernel must be odd, got 2"),
+        (lambda: Conv2D(4, 3, 0), "stride"),
+        (lambda: Conv2D(4.0, 3), "channels"),  # type: ignore[arg-type]
+        (lambda: Conv2D(True, 3), "channels"),
+        (lambda: Conv2D(np.int64(4), 3), "channels"),  # type: ignore[arg-type]
+        (lambda: MaxPool2D(4, 2), "max_pool2d: kernel must be odd, got 4"),
+        (lambda: MaxPool2D(3, 0), "stride"),
+        (lambda: Dense(0), "dense: units"),
+        (lambda: Input(()), "input: every dimension"),
+        (lambda: Input((4, 0, 3)), "input: every dimension"),
+        (lambda: Input((4, True, 3)), "input: every dimension"),
+    ],
+)
+def test_an_impossible_layer_is_refused(make: Callable[[], Layer], message: str) -> None:
+    with pytest.raises(GraphError, match=message):
+        make()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "not JSON"),
+        ("[" * 100_000, "not JSON"),
+        ("[]", "no list 'nodes'"),
+        ('{"schema": 1, "nodes": {}}', "no list 'nodes'"),
+        (document(IMAGE_JSON, schema=2), "schema 2; this version reads schema 1"),
+        (document(IMAGE_JSON, schema=None), "schema None"),
+        ('{"schema": 1, "nodes": [3]}', "a node must be an object, got 3"),
+        (document({"name": "a", "kind": "warp"}), "'a' has the unknown kind 'warp'; known:.*relu"),
+        (document({"name": "a", "kind": ["relu"]}), "'a' has the unknown kind"),
+        (document({"name": "a"}), "'a' has the unknown kind None"),
+        (document({"kind": "relu"}), "name must be text, got None"),
+        (document({"name": 7, "kind": "relu"}), "name must be text, got 7"),
+        (document(IMAGE_JSON | {"size": 4}), r"'image' \(input\):.*size"),
+        (document({"name": "image", "kind": "input"}), r"'image' \(input\):.*shape"),
+        (document({"name": "image", "kind": "input", "shape": 8}), r"'image' \(input\)"),
+        (document({"name": "image", "kind": "input", "shape": [8.5]}), r"'image' \(input\)"),
+        (
+            document(IMAGE_JSON, {"name": "a", "kind": "relu", "inputs": "image"}),
+            r"'a' \(relu\): inputs must be a list",
+        ),
+        (
+            document(IMAGE_JSON, {"name": "a", "kind": "relu", "inputs": None}),
+            r"'a' \(relu\): inputs must be a list",
+        ),
+        (
+            document(
+                IMAGE_JSON,
+                {"name": "a", "kind": "conv2d", "channels": 4, "kernel": 2, "inputs": ["image"]},
+            ),
+            r"'a' \(conv2d\): .*kernel must be odd",
+        ),
+    ],
+)
+def test_text_that_is_no_graph_is_refused(text: str, message: str) -> None:
+    with pytest.raises(GraphError, match=message):
+        Graph.from_json(text)
+
+
+@pytest.mark.parametrize("make", [*SMALL, *THIN])
+def test_json_gives_the_same_graph_back(make: Callable[[], Graph]) -> None:
+    graph = make()
+    for morphism in random_chain(graph, 4, np.random.default_rng(0)):
+        graph = morphism.child(graph)
+    again = Graph.from_json(graph.to_json())
+    assert again == graph
+    assert again.hash == graph.hash
+    assert [n.inserted for n in again.nodes] == [n.inserted for n in graph.nodes]
+    assert any(n.inserted for n in again.nodes)
+
+
+def test_a_stored_graph_of_schema_1_can_be_read() -> None:
+    text = """{"schema": 1, "nodes": [
+        {"name": "image", "kind": "input", "shape": [4, 4, 1], "inputs": []},
+        {"name": "c", "kind": "conv2d", "channels": 2, "kernel": 3, "stride": 2,
+         "inputs": ["image"]},
+        {"name": "n", "kind": "batch_norm", "inputs": ["c"], "inserted": true},
+        {"name": "r", "kind": "relu", "inputs": ["n"]},
+        {"name": "a", "kind": "add", "inputs": ["r", "n"]},
+        {"name": "p", "kind": "max_pool2d", "kernel": 3, "stride": 1, "inputs": ["a"]},
+        {"name": "g", "kind": "global_average_pool2d", "inputs": ["p"]},
+        {"name": "d", "kind": "dense", "units": 3, "inputs": ["g"]},
+        {"name": "s", "kind": "softmax", "inputs": ["d"]}]}"""
+    graph = Graph.from_json(text)
+    assert {n.layer.kind for n in graph.nodes} == set(LAYERS)
+    assert graph.by_name["c"].layer == Conv2D(2, 3, 2)
+    assert [n.name for n in graph.nodes if n.inserted] == ["n"]
+    assert graph.shapes["p"] == (2, 2, 2)
+
+
+def test_shapes_round_up_behind_a_stride() -> None:
+    graph = Graph(
+        (
+            Node("image", Input((9, 8, 3))),
+            conv("c", "image", 5, 3, 2),
+            Node("pool", MaxPool2D(3, 2), ("c",)),
+            Node("g", GlobalAveragePool2D(), ("pool",)),
+            Node("d", Dense(7), ("g",)),
+            Node("s", Softmax(), ("d",)),
+        )
+    )
+    assert list(graph.shapes.values()) == [
+        (9, 8, 3), (5, 4, 5), (3, 2, 5), (5,), (7,), (7,)
+    ]  # fmt: skip
+
+
+def test_parameters_and_statistics_are_named_by_their_nodes() -> None:
+    graph = Graph((IMAGE, conv("c", "image", 4, 3), Node("n", BatchNorm(), ("c",))))
+    assert graph.parameters == {"c/kernel": (3, 3, 3, 4), "n/gamma": (4,), "n/beta": (4,)}
+    assert graph.statistics == {"n/mean": (4,), "n/variance": (4,)}
+    assert graph.parameter_count == 3 * 3 * 3 * 4 + 4 + 4
+
+
+def test_depth_counts_kernels_on_the_longest_path() -> None:
+    assert residual().depth == 6  # stem, one_a, one_b, two_conv, hidden, logits
+    assert two_stems().depth == 4  # one of the three beside each other, loop, down, logits
+
+
+def test_nodes_come_in_topological_order_whatever_the_order_given() -> None:
+    graph = residual()
+    again = Graph(graph.nodes[::-1])
+    seen: set[str] = set()
+    for node in again.nodes:
+        assert seen.issuperset(node.inputs)
+        seen.add(node.name)
+    assert again.output.name == "probabilities"
+
+
+def test_nodes_already_in_order_stay_where_they_are() -> None:
+    nodes = residual().nodes
+    assert Graph(nodes).nodes == nodes
+
+
+def test_a_reader_is_named_once_however_often_it_reads() -> None:
+    assert two_stems().consumers["relu"] == ("loop_conv", "loop_add")
+
+
+def test_a_graph_cannot_be_changed() -> None:
+    with pytest.raises(AttributeError):
+        residual().nodes = ()  # type: ignore[misc]
+
+
+@pytest.mark.timeout(20)
+def test_a_graph_of_thousands_of_nodes_is_no_trouble() -> None:
+    nodes = [IMAGE, conv("c", "image", 3)]
+    for n in range(2000):
+        source = nodes[-1].name
+        nodes += [conv(f"c{n}", source, 3), Node(f"a{n}", Add(), (f"c{n}", source))]
+    graph = Graph(tuple(reversed(nodes)))
+    assert Graph.from_json(graph.to_json()).hash == graph.hash
+    assert graph.depth == 2001

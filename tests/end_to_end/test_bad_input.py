@@ -1,0 +1,144 @@
+"""What a user can get wrong: one line that says what, where and what to do; no traceback."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+from pathlib import Path
+
+import pytest
+from tests.end_to_end.conftest import AIPERF, TINY, LiveRun, aiperf
+
+from aiperf_hpc.config import load_config
+from aiperf_hpc.paths import RunPaths
+from aiperf_hpc.primary.prepare import make_manifest
+
+DIVERGE = ["--set", "training.learning_rate=100", "--set", "training.momentum=0.99"]
+START = ["start", "--nodes", 1, "--hours", 0.01, "--yes", "--launcher", "local"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["start", "--nodes", 0, "--hours", 1, "--yes"], "--nodes 0: a run needs at least 1 node"),
+        (["start", "--nodes", 1, "--hours", -1, "--yes"], "--hours -1: a run lasts more than 0"),
+        (["start", "--nodes", 1, "--hours", "nan", "--yes"], "--hours nan"),
+        (["start", "--nodes", "two", "--hours", 1], "argument --nodes: invalid int value: 'two'"),
+        (["start", "--nodes", 1], "--hours; see `aiperf start --help`"),
+        ([*START, "--config", "quickstrat"], "did you mean 'quickstart'?"),
+        ([*START, "--config", "missing.yaml"], "cannot read the configuration missing.yaml"),
+        ([*START, "--set", "training.batchsize=3"], "did you mean 'batch_size'?"),
+        ([*START, "--set", "training.batch_size=0"], "the range is >= 1 and <= 1048576"),
+        ([*START, "--set", "training.batch_size"], "write it as key=value"),
+        ([*START, "--set", "hpo.kernel_sizes=[3,7]"], "consecutive odd sizes"),
+        ([*START, "--config", "cifar10"], "aiperf data prepare cifar10"),
+        ([*START, "--config", "cifar10", "--set", "dataset.path=/"], "has no dataset.json"),
+        ([*START, "--launcher", "slurm"], "--launcher slurm"),
+        ([*START, "--run-dir", "/proc/run"], "name another one with --run-dir"),
+        ([*START, "--serve", "here:there"], "here:there"),
+        (["data", "prepare", "foo", "--from", "x"], "invalid choice: 'foo'"),
+        (["status", "nowhere"], "nowhere is not a run directory"),
+        (["verify", "nowhere"], "nowhere is not a run directory"),
+        (["count", "nothing.json"], "cannot read the graph nothing.json"),
+        (["count", "resnet50", "--input", "224"], "write HEIGHTxWIDTHxCHANNELS"),
+        (["count", "resnet50", "--classes", "1"], "at least 2 classes"),
+        (["config", "show", "nothing"], "no preset and no file 'nothing'"),
+        (["data", "prepare", "cifar10", "--from", "nowhere", "--to", "x"], "nowhere"),
+        (["dance"], "invalid choice: 'dance'"),
+    ],
+)
+def test_a_wrong_command_says_so_in_one_line(
+    tmp_path: Path, arguments: list[object], said: str
+) -> None:
+    done = aiperf(*arguments, cwd=tmp_path)
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert done.stderr.startswith("aiperf: ")
+    assert not (tmp_path / "runs").exists()
+
+
+def test_an_address_in_use_is_seen_before_anything_is_made(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        run = ["--config", TINY, "--run-dir", tmp_path / "run"]
+        done = aiperf(*START, *run, "--serve", address)
+    assert done.returncode == 2
+    assert "the port is in use" in done.stderr
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_run_that_never_started_cannot_be_stopped(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    dry = [*START, "--config", TINY, "--run-dir", folder, "--launcher", "local"]
+    manifest = make_manifest(load_config(TINY), 1, 1.0, "local")
+    manifest.save(RunPaths(folder))
+    assert aiperf(*dry).returncode == 2  # It is not empty.
+    done = aiperf("stop", folder)
+    assert done.returncode == 2
+    assert "this run never started" in done.stderr
+
+
+def test_a_reader_that_goes_away_ends_neither_the_run_nor_its_report(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    command = [*AIPERF, *START, "--config", TINY, "--run-dir", folder]
+    with subprocess.Popen(
+        [str(part) for part in command], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        process.stdout.close()  # As `| head -1` does.
+        assert process.wait(120) == 0
+    assert RunPaths(folder).report_html.exists()
+    assert aiperf("verify", folder).returncode == 0
+
+
+def test_a_broken_file_is_named(tmp_path: Path) -> None:
+    broken = tmp_path / "broken.yaml"
+    broken.write_text("training: {batch_size: [1, 2")
+    done = aiperf(*START, "--config", broken)
+    assert done.returncode == 2
+    assert f"{broken} is not YAML" in done.stderr
+
+
+def test_a_run_directory_with_something_in_it_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "precious").write_text("data")
+    done = aiperf(*START, "--config", TINY, "--run-dir", tmp_path)
+    assert done.returncode == 2
+    assert "is not empty; name a new one with --run-dir" in done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["precious"]
+
+
+def test_a_full_disk_is_seen_before_anything_starts(tmp_path: Path) -> None:
+    many = ["--set", "search.keep_checkpoints=100000", "--set", "model.base_width=1024"]
+    done = aiperf(*START, "--config", TINY, *many, "--run-dir", tmp_path / "run")
+    assert done.returncode == 2
+    assert "GiB free, the run needs at least" in done.stderr
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_run_whose_trials_all_fail_says_why_and_ends_with_status_1(
+    tmp_path: Path,
+) -> None:
+    refuse = ["--set", "engine.memory_gib=0.5", "--set", "engine.on_memory=refuse"]
+    done = aiperf(*START, "--config", TINY, *refuse, "--run-dir", tmp_path / "run")
+    assert done.returncode == 1
+    assert "5 trials in a row failed" in done.stderr
+    assert "raise engine.memory_gib" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert aiperf("verify", tmp_path / "run").returncode == 0
+
+
+def test_a_loss_that_is_not_finite_fails_its_trial_and_the_run_goes_on(tmp_path: Path) -> None:
+    run = LiveRun(tmp_path / "run", *DIVERGE)
+    try:
+        run.wait_until(lambda h: sum("not finite" in t.reason for t in h.trials.values()) > 1)
+    finally:
+        run.close()
+
+
+def test_help_is_there_for_every_command() -> None:
+    for command in ("start", "status", "stop", "report", "verify", "count", "data", "doctor"):
+        done = aiperf(command, "--help")
+        assert done.returncode == 0
+        assert done.stdout.startswith("usage: ")

@@ -1,0 +1,178 @@
+"""Going on after deaths: of a replica, of the primary, of everything."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.end_to_end.conftest import AIPERF, TINY, LiveRun, aiperf
+
+from aiperf_hpc.history import RunHistory
+from aiperf_hpc.paths import Incarnation, RunPaths
+from aiperf_hpc.trial import TrialState
+
+Start = Callable[..., LiveRun]
+
+# Long trials with a checkpoint after every epoch, so that deaths find something to go on with.
+LONG = ["--set", "training.checkpoint_seconds=0", "--set", "rounds.warmup_epochs=[400,400,400]"]
+
+
+def past_a_checkpoint(history: RunHistory) -> bool:
+    """Each replica has evaluated some epochs of the trial that it is training."""
+    training = [t for t in history.trials.values() if t.state is TrialState.TRAINING]
+    return len(training) == 2 and all(len(t.evaluations) >= 2 for t in training)
+
+
+def kill_primary(run: LiveRun) -> None:
+    run.process.kill()
+    run.process.communicate()
+
+
+def kill_all(run: LiveRun) -> None:
+    """As a power cut: the primary first, so that it sees nothing."""
+    run.history.refresh()
+    kill_primary(run)
+    for replica in ("r0", "r1"):
+        os.killpg(run.replica_pid(replica), signal.SIGKILL)
+
+
+def resumed(run: LiveRun) -> subprocess.Popen[str]:
+    command = [*AIPERF, "resume", str(run.paths.root)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def interrupt(process: subprocess.Popen[str]) -> tuple[str, str]:
+    process.send_signal(signal.SIGINT)
+    return process.communicate(timeout=60)
+
+
+def test_a_killed_replica_is_started_again_and_goes_on(live_run: Start) -> None:
+    run = live_run(*LONG)
+    run.wait_until(past_a_checkpoint)
+    os.kill(run.replica_pid("r0"), signal.SIGKILL)
+    run.wait_until(
+        lambda h: any(
+            t.replica == "r0" and t.started.resumes is not None and t.evaluations
+            for t in h.trials.values()
+        )
+    )
+    run.process.send_signal(signal.SIGINT)
+    out, err = run.process.communicate(timeout=60)
+    assert run.process.returncode == 0, err
+    assert "Score " in out
+    run.history.refresh()
+    replica = run.history.replicas["r0"]
+    assert list(replica.starts) == [Incarnation(0, 0), Incarnation(0, 1)]
+    (second,) = [t for t in run.history.trials.values() if t.started.resumes]
+    first = run.history.trials[second.started.resumes or ""]
+    assert second.started.first_epoch == second.evaluations[0].result.epoch
+    assert second.started.first_epoch in (len(first.evaluations), len(first.evaluations) + 1)
+    assert second.started.graph == first.started.graph
+    assert run.history.replicas["r1"].restarts == 0
+    assert aiperf("verify", run.paths.root).returncode == 0
+
+
+def test_a_run_goes_on_after_a_power_cut_and_its_clock_never_stopped(live_run: Start) -> None:
+    run = live_run(*LONG)
+    run.wait_until(past_a_checkpoint)
+    kill_all(run)
+    process = resumed(run)
+    run.process = process
+    run.wait_until(lambda h: sum(bool(t.started.resumes) for t in h.trials.values()) == 2)
+    run.wait_until(past_a_checkpoint)
+    out, err = interrupt(process)
+    assert process.returncode == 0, err
+    assert "Score " in out
+    history = run.history
+    history.refresh()
+    assert len(history.run_starts) == 2
+    assert history.start_utc == history.run_starts[0][0]
+    assert history.end_utc is not None
+    assert {max(r.starts) for r in history.replicas.values()} == {Incarnation(1, 0)}
+    verified = aiperf("verify", run.paths.root)
+    assert verified.returncode == 0, verified.stdout
+    restarts = json.loads(aiperf("report", run.paths.root, "--json").stdout)["restarts"]
+    assert [restart["who"] for restart in restarts][0] == "primary"
+    assert {restart["who"] for restart in restarts} == {"primary", "r0", "r1"}
+    assert all("went on with" in r["what"] for r in restarts if r["who"] != "primary")
+
+
+def test_replicas_that_outlived_their_primary_are_replaced(live_run: Start) -> None:
+    run = live_run(*LONG)
+    run.wait_until(past_a_checkpoint)
+    old = [run.replica_pid(replica) for replica in ("r0", "r1")]
+    kill_primary(run)
+    process = resumed(run)
+    run.process = process
+    run.wait_until(lambda h: all(len(r.starts) == 2 for r in h.replicas.values()))
+    assert not [pid for pid in old if Path(f"/proc/{pid}").exists()]
+    run.wait_until(past_a_checkpoint)
+    interrupt(process)
+    assert aiperf("verify", run.paths.root).returncode == 0
+
+
+def test_stop_ends_a_run_whose_primary_died(live_run: Start) -> None:
+    run = live_run(*LONG)
+    run.wait_until(past_a_checkpoint)
+    kill_primary(run)
+    stopped = aiperf("stop", run.paths.root)
+    assert stopped.returncode == 0, stopped.stderr
+    assert "Score " in stopped.stdout
+    history = RunHistory(run.paths)
+    history.refresh()
+    assert history.end_utc is not None
+    assert {r.ended for r in history.replicas.values()} == {"stopped by `aiperf stop`"}
+    assert aiperf("verify", run.paths.root).returncode == 0
+
+
+def test_what_cannot_be_resumed_says_why_and_changes_nothing(live_run: Start) -> None:
+    run = live_run(*LONG)
+    run.wait_until(past_a_checkpoint)
+    alive = aiperf("resume", run.paths.root)
+    assert alive.returncode == 2
+    assert "its primary is running, as process" in alive.stderr
+    kill_all(run)
+    before = {path: path.stat().st_size for path in run.paths.journals()}
+    manifest = run.paths.manifest.read_text()
+    for old, new, said in (
+        ("momentum: 0.9", "momentum: 0.8", "run.yaml has changed since the run started"),
+        ("aiperf-hpc: ", "aiperf-hpc: 9.", "resume it with the version that started it"),
+    ):
+        run.paths.manifest.write_text(manifest.replace(old, new))
+        refused = aiperf("resume", run.paths.root)
+        assert refused.returncode == 2
+        assert said in refused.stderr
+        assert len(refused.stderr.splitlines()) == 1
+    run.paths.manifest.write_text(manifest)
+    assert {path: path.stat().st_size for path in run.paths.journals()} == before
+
+
+@pytest.mark.parametrize("content", [None, "primary"])
+def test_a_folder_without_a_run_cannot_be_resumed(tmp_path: Path, content: str | None) -> None:
+    if content:
+        (tmp_path / content).mkdir()
+    done = aiperf("resume", tmp_path)
+    assert done.returncode == 2
+    assert "is not a run directory" in done.stderr
+
+
+def test_a_detached_run_goes_on_without_the_command_that_started_it(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    started = aiperf(
+        "start", "--nodes", 1, "--hours", 1, "--config", TINY, "--run-dir", folder, "--yes",
+        "--detach", "--launcher", "local",
+    )  # fmt: skip
+    assert started.returncode == 0, started.stderr
+    assert f"aiperf status {folder}" in started.stdout
+    history = RunHistory(RunPaths(folder))
+    history.refresh()
+    assert history.run_started is not None
+    stopped = aiperf("stop", folder)
+    assert stopped.returncode == 0, stopped.stderr
+    assert "Score " in stopped.stdout
+    assert aiperf("verify", folder).returncode == 0

@@ -1,0 +1,312 @@
+"""The main job: from `aiperf start` to a score that the run's own records prove."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.end_to_end.conftest import LiveRun, aiperf
+
+from aiperf_hpc.history import RunHistory
+from aiperf_hpc.paths import RunPaths
+from aiperf_hpc.primary.verify import RULES, verify
+from aiperf_hpc.primary.view import RunView
+from aiperf_hpc.trial import RoundPhase, TrialState
+
+Finished = tuple[RunPaths, subprocess.CompletedProcess[str]]
+Start = Callable[..., LiveRun]
+
+
+def history_of(paths: RunPaths) -> RunHistory:
+    history = RunHistory(paths)
+    history.refresh()
+    return history
+
+
+def trained(history: RunHistory) -> bool:
+    """Both replicas are training, and samples were credited."""
+    states = [t.state for t in history.trials.values()]
+    return len(history.executions) > 2 and states.count(TrialState.TRAINING) == 2
+
+
+def test_a_run_ends_with_a_score_and_says_it(finished: Finished) -> None:
+    paths, done = finished
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    lines = done.stdout.splitlines()
+    (score,) = [line for line in lines if line.startswith("Score ")]
+    assert "OPS" in score
+    assert any(line.startswith("Result           INVALID") for line in lines)
+    assert any("duration: 0.01" in line for line in lines)
+    assert lines[-1].endswith(str(paths.report_html))
+    assert paths.report_html.exists()
+
+
+def test_its_records_are_whole(finished: Finished) -> None:
+    history = history_of(finished[0])
+    assert history.problems == []
+    assert history.torn == []
+    assert history.end_utc is not None
+    assert history.start_utc is not None
+    assert 45 <= history.end_utc - history.start_utc < 60
+    assert {r.ended for r in history.replicas.values()} == {"the run's time is over"}
+    assert history.search_failures == []
+
+
+def test_replicas_reach_hpo_with_grown_candidates_of_several_kinds(finished: Finished) -> None:
+    history = history_of(finished[0])
+    assert len(history.replicas) == 2
+    for replica in history.replicas.values():
+        trials = [history.trials[name] for name in replica.trials]
+        assert max(t.started.round for t in trials) >= 4
+        assert any(t.started.phase is RoundPhase.HPO for t in trials)
+        assert [not t.started.morphisms for t in trials] == [True] + [False] * (len(trials) - 1)
+    kinds = {m["kind"] for t in history.trials.values() for m in t.started.morphisms}
+    assert len(kinds) >= 3
+    assert history.best is not None
+    assert history.best.accuracy > 0.25
+
+
+def test_verify_passes_and_the_report_states_the_recount(finished: Finished) -> None:
+    paths, _ = finished
+    done = aiperf("verify", paths.root)
+    assert done.returncode == 0, done.stdout
+    assert done.stdout.splitlines()[-1] == "PASSED: the score equals the recount"
+    as_json = json.loads(aiperf("verify", paths.root, "--json").stdout)
+    assert as_json["passed"]
+    assert {rule["rule"] for rule in as_json["rules"]} == {rule[0] for rule in RULES}
+    assert all(rule["checked"] > 0 for rule in as_json["rules"])
+
+
+def test_status_and_report_work_on_a_finished_run(finished: Finished) -> None:
+    paths, _ = finished
+    assert ": ended (the run's time is over)" in aiperf("status", paths.root).stdout
+    status = json.loads(aiperf("status", paths.root, "--json").stdout)
+    assert status["state"] == "ended"
+    assert status["score"]["operations"] > 0
+    assert aiperf("report", paths.root).stdout.strip() == str(paths.report_html)
+    stopped = aiperf("stop", paths.root)
+    assert stopped.returncode == 2
+    assert "has ended already" in stopped.stderr
+
+
+def test_stop_ends_a_run_in_order(live_run: Start, tmp_path: Path) -> None:
+    run = live_run("--serve", "127.0.0.1:0")
+    assert run.process.stdout is not None
+    run.process.stdout.readline()
+    address = run.process.stdout.readline().split()[-1]
+    run.wait_until(trained)
+    with urllib.request.urlopen(address, timeout=10) as answer:  # noqa: S310 -- our own server
+        assert json.load(answer)["state"] == "running"
+    during = aiperf("report", run.paths.root, "--json")
+    assert json.loads(during.stdout)["final"] is False
+    stopped = aiperf("stop", run.paths.root)
+    assert stopped.returncode == 0, stopped.stderr
+    assert stopped.stdout.startswith("Score ")
+    assert run.process.wait(30) == 0
+    history = history_of(run.paths)
+    assert {r.ended for r in history.replicas.values()} == {"stopped by `aiperf stop`"}
+    assert all(t.state.ended for t in history.trials.values())
+    assert aiperf("verify", run.paths.root).returncode == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
+def test_ctrl_c_and_a_closed_terminal_end_a_run_in_order(
+    live_run: Start, number: signal.Signals
+) -> None:
+    run = live_run()
+    run.wait_until(trained)
+    run.process.send_signal(number)
+    out, err = run.process.communicate(timeout=60)
+    assert run.process.returncode == 0, err
+    assert "Score " in out
+    history = history_of(run.paths)
+    assert history.stop_requests[0].reason == "interrupted by the user"
+    assert all(t.state.ended for t in history.trials.values())
+    assert aiperf("verify", run.paths.root).returncode == 0
+
+
+def test_a_second_ctrl_c_ends_it_at_once_and_loses_no_record(live_run: Start) -> None:
+    run = live_run()
+    run.wait_until(trained)
+    for replica in ("r0", "r1"):
+        os.kill(run.replica_pid(replica), signal.SIGSTOP)  # So that no orderly end is possible.
+    before = {path: path.read_bytes() for path in run.paths.journals()}
+    run.process.send_signal(signal.SIGINT)
+    run.wait_until(lambda history: len(history.stop_requests) == 1)
+    run.process.send_signal(signal.SIGINT)
+    out, err = run.process.communicate(timeout=30)
+    assert "Score " in out, err
+    history = history_of(run.paths)
+    assert [r.exit_status for r in history.replicas.values()] == [-9, -9]
+    assert all(path.read_bytes().startswith(content) for path, content in before.items())
+    assert history.problems == []
+    assert aiperf("verify", run.paths.root).returncode == 0
+
+
+def test_a_dead_search_worker_is_replaced(live_run: Start) -> None:
+    run = live_run()
+    run.wait_until(lambda h: len(h.proposals) > 0)
+    journal = run.paths.search_journal("r0", 0)
+    pid = json.loads(journal.read_text().splitlines()[0])["event"]["pid"]
+    os.kill(pid, signal.SIGKILL)
+    run.wait_until(lambda _: journal.read_text().count("search_started") == 2)
+    run.wait_until(lambda h: sum(p.replica == "r0" for p in h.proposals.values()) > 3)
+    proposed = [line for line in journal.read_text().splitlines() if '"type":"proposed"' in line]
+    names = [json.loads(line)["event"]["proposal"] for line in proposed]
+    assert len(set(names)) == len(names)
+
+
+# Tampering: verification must fail, by the rule that was broken.
+
+
+def tampered(finished: Finished, folder: Path) -> RunPaths:
+    shutil.copytree(finished[0].root, folder / "run")
+    return RunPaths(folder / "run")
+
+
+def failed_rules(paths: RunPaths) -> set[str]:
+    return {finding.rule for finding in verify(RunView(paths)) if not finding.passed}
+
+
+def edit(path: Path, old: str, new: str, kind: str) -> None:
+    """Replace ``old`` in the first record of a kind that has it."""
+    lines = path.read_text().splitlines(keepends=True)
+    place = next(i for i, li in enumerate(lines) if f'"type":"{kind}"' in li and old in li)
+    lines[place] = lines[place].replace(old, new, 1)
+    path.write_text("".join(lines))
+
+
+@pytest.mark.parametrize(
+    ("kind", "old", "new", "rules"),
+    [
+        ("progress", '"train_samples":', '"train_samples":1', {"samples", "report", "files"}),
+        ("evaluated", '"correct":', '"correct":1', {"journals", "files"}),
+        ("evaluated", '"epoch":1', '"epoch":2', {"evaluations", "files"}),
+        ("trial_started", '"train_operations":', '"train_operations":9', {"counts", "files"}),
+        ("trial_started", '"parameters":', '"parameters":9', {"counts", "files"}),
+        ("trial_started", '"epoch_limit":2', '"epoch_limit":3', {"rounds", "states", "files"}),
+        ("trial_started", '"graph":"', '"graph":"0', {"graphs", "counts", "score", "files"}),
+        ("trial_ended", '"state":"completed"', '"state":"training"', {"states", "files"}),
+        ("time_spent", '"start":', '"start":99', {"time", "files"}),
+        ("dataset_loaded", '"name":"synthetic"', '"name":"imagenet"', {"dataset", "files"}),
+        ("progress", '{"v":1,"seq":', '{"v":1,"seq":7', {"journals", "files"}),
+        ("progress", '{"v":1,', '{"v":1,"x":2,', {"journals", "samples", "report", "files"}),
+    ],
+)
+def test_an_edited_record_fails_the_rule_it_breaks(
+    finished: Finished, tmp_path: Path, kind: str, old: str, new: str, rules: set[str]
+) -> None:
+    paths = tampered(finished, tmp_path)
+    edit(paths.replica_journal("r0"), old, new, kind)
+    assert rules <= failed_rules(paths)
+
+
+def test_a_removed_record_fails(finished: Finished, tmp_path: Path) -> None:
+    paths = tampered(finished, tmp_path)
+    path = paths.replica_journal("r1")
+    lines = path.read_text().splitlines(keepends=True)
+    place = next(i for i, line in enumerate(lines) if '"type":"progress"' in line)
+    path.write_text("".join(lines[:place] + lines[place + 1 :]))
+    assert {"journals", "samples", "report", "files"} <= failed_rules(paths)
+
+
+def test_a_changed_clock_fails(finished: Finished, tmp_path: Path) -> None:
+    paths = tampered(finished, tmp_path)
+    path = paths.primary_journal
+    lines = path.read_text().splitlines()
+    last = json.loads(lines[-1])
+    last["utc"] -= 20.0  # A shorter run would be a higher score.
+    path.write_text("\n".join([*lines[:-1], json.dumps(last)]) + "\n")
+    assert {"clocks", "order", "report", "files"} <= failed_rules(paths)
+
+
+def test_an_exchanged_graph_fails(finished: Finished, tmp_path: Path) -> None:
+    paths = tampered(finished, tmp_path)
+    history = history_of(paths)
+    first, second = sorted(history.graphs)[:2]
+    paths.graph(first).write_bytes(paths.graph(second).read_bytes())
+    assert {"graphs", "score", "files"} <= failed_rules(paths)
+
+
+def test_a_raised_score_in_the_report_fails(finished: Finished, tmp_path: Path) -> None:
+    paths = tampered(finished, tmp_path)
+    report = json.loads(paths.report_json.read_text())
+    report["score"]["ops"] *= 1.01
+    paths.report_json.write_text(json.dumps(report))
+    assert failed_rules(paths) == {"report", "files"}
+
+
+def insert_progress(paths: RunPaths, epoch: int, *, after: str) -> None:
+    """Credit 1,000 samples that were never trained, with everything else made to fit."""
+    path = paths.replica_journal("r0")
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    place = next(i for i, record in enumerate(lines) if record["event"]["type"] == after)
+    trial = next(r["event"]["trial"] for r in lines if r["event"]["type"] == "trial_started")
+    forged = json.loads(json.dumps(lines[place]))
+    forged["event"] = {
+        "type": "progress", "trial": trial, "epoch": epoch, "train_samples": 192,
+        "validation_samples": 64,
+    }  # fmt: skip
+    lines.insert(place + 1, forged)
+    for number, record in enumerate(lines):
+        record["seq"] = number
+    path.write_text("".join(json.dumps(record) + "\n" for record in lines))
+
+
+@pytest.mark.parametrize(
+    ("epoch", "after"), [(100, "evaluated"), (1, "trial_ended"), (1, "trial_started")]
+)
+def test_credit_for_what_was_never_trained_fails_even_with_a_new_report(
+    finished: Finished, tmp_path: Path, epoch: int, after: str
+) -> None:
+    paths = tampered(finished, tmp_path)
+    insert_progress(paths, epoch, after=after)
+    refused = aiperf("report", paths.root)
+    assert refused.returncode == 2
+    assert "the final report stays as it is" in refused.stderr
+    shutil.rmtree(paths.report)
+    assert aiperf("report", paths.root).returncode == 0
+    assert failed_rules(paths) == {"samples"}
+
+
+def test_a_report_that_is_not_there_or_damaged_fails(finished: Finished, tmp_path: Path) -> None:
+    paths = tampered(finished, tmp_path)
+    paths.report_json.write_text("{")
+    assert failed_rules(paths) == {"report", "files"}
+    paths.report_manifest.write_text("{}")
+    paths.report_json.unlink()
+    assert failed_rules(paths) == {"report", "files"}
+
+
+def test_what_a_trial_did_not_use_fails(finished: Finished, tmp_path: Path) -> None:
+    paths = tampered(finished, tmp_path)
+    edit(paths.replica_journal("r0"), '"precision":"fp32"', '"precision":"fp8"', "trial_started")
+    assert {"rounds", "files"} <= failed_rules(paths)
+
+
+def test_a_run_that_never_ended_is_said_to_be_so(finished: Finished, tmp_path: Path) -> None:
+    paths = tampered(finished, tmp_path)
+    shutil.rmtree(paths.report)
+    journal = paths.primary_journal
+    lines = journal.read_text().splitlines(keepends=True)
+    assert "run_ended" in lines[-1]
+    journal.write_text("".join(lines[:-1]))
+    done = aiperf("verify", paths.root)
+    assert "the run has not ended" in done.stdout.splitlines()[-1]
+
+
+def test_a_torn_last_line_loses_nothing_else(finished: Finished, tmp_path: Path) -> None:
+    paths = tampered(finished, tmp_path)
+    with paths.replica_journal("r0").open("a") as file:
+        file.write('{"v":1,"seq":99999,"utc":17')
+    assert failed_rules(paths) == set()
+    torn = json.loads(aiperf("report", paths.root, "--json").stdout)["problems"]["torn"]
+    assert torn == ["replicas/r0/0.0/journal.jsonl"]

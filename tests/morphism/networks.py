@@ -1,0 +1,118 @@
+"""Small networks whose shapes hold every case that a morphism can meet."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from aiperf_hpc.graph import (
+    Add,
+    BatchNorm,
+    Conv2D,
+    Dense,
+    GlobalAveragePool2D,
+    Graph,
+    Input,
+    MaxPool2D,
+    Node,
+    ReLU,
+    Shape,
+    Softmax,
+)
+from aiperf_hpc.morphism.morphs import MORPHISMS, Morphism
+from aiperf_hpc.morphism.resnet import resnet50
+from aiperf_hpc.morphism.weights import Array, Weights, initial_weights
+
+
+def residual(input_shape: Shape = (9, 8, 3), width: int = 4, classes: int = 5) -> Graph:
+    """A max-pool, an identity block, a strided block, a hidden dense layer."""
+    return Graph(
+        (
+            Node("image", Input(input_shape)),
+            Node("stem_conv", Conv2D(width, 3), ("image",)),
+            Node("stem_norm", BatchNorm(), ("stem_conv",)),
+            Node("stem_relu", ReLU(), ("stem_norm",)),
+            Node("stem_pool", MaxPool2D(3, 2), ("stem_relu",)),
+            Node("one_conv_a", Conv2D(width + 1, 1), ("stem_pool",)),
+            Node("one_norm_a", BatchNorm(), ("one_conv_a",)),
+            Node("one_relu_a", ReLU(), ("one_norm_a",)),
+            Node("one_conv_b", Conv2D(width, 3), ("one_relu_a",)),
+            Node("one_norm_b", BatchNorm(), ("one_conv_b",)),
+            Node("one_add", Add(), ("one_norm_b", "stem_pool")),
+            Node("one_relu", ReLU(), ("one_add",)),
+            Node("two_conv", Conv2D(2 * width, 5, 2), ("one_relu",)),
+            Node("two_norm", BatchNorm(), ("two_conv",)),
+            Node("two_shortcut", Conv2D(2 * width, 1, 2), ("one_relu",)),
+            Node("two_add", Add(), ("two_norm", "two_shortcut")),
+            Node("two_relu", ReLU(), ("two_add",)),
+            Node("pool", GlobalAveragePool2D(), ("two_relu",)),
+            Node("hidden", Dense(7), ("pool",)),
+            Node("hidden_norm", BatchNorm(), ("hidden",)),
+            Node("hidden_relu", ReLU(), ("hidden_norm",)),
+            Node("logits", Dense(classes), ("hidden_relu",)),
+            Node("probabilities", Softmax(), ("logits",)),
+        )
+    )
+
+
+def two_stems(input_shape: Shape = (6, 6, 2), width: int = 3, classes: int = 4) -> Graph:
+    """Convolutions that read the image side by side, one behind a ReLU; one ReLU read twice."""
+    return Graph(
+        (
+            Node("image", Input(input_shape)),
+            Node("image_relu", ReLU(), ("image",)),
+            Node("left_conv", Conv2D(width, 3), ("image",)),
+            Node("right_conv", Conv2D(width, 1), ("image_relu",)),
+            Node("third_conv", Conv2D(width, 1), ("image",)),
+            Node("total", Add(), ("left_conv", "right_conv", "third_conv")),
+            Node("norm", BatchNorm(), ("total",)),
+            Node("relu", ReLU(), ("norm",)),
+            Node("loop_conv", Conv2D(width, 3), ("relu",)),
+            Node("loop_norm", BatchNorm(), ("loop_conv",)),
+            Node("loop_add", Add(), ("relu", "loop_norm", "relu")),
+            Node("loop_relu", ReLU(), ("loop_add",)),
+            Node("down_conv", Conv2D(2 * width, 3, 3), ("loop_relu",)),
+            Node("down_norm", BatchNorm(), ("down_conv",)),
+            Node("down_relu", ReLU(), ("down_norm",)),
+            Node("pool", GlobalAveragePool2D(), ("down_relu",)),
+            Node("logits", Dense(classes), ("pool",)),
+            Node("probabilities", Softmax(), ("logits",)),
+        )
+    )
+
+
+def thin_resnet50() -> Graph:
+    """All of ResNet-50's nodes at 1/32 of its width, on 16 x 16 images."""
+    return resnet50((16, 16, 3), 6, stem="cifar", base_width=2)
+
+
+def thin_resnet50_with_pooling() -> Graph:
+    """The same with the stem for large images, on images that are not square."""
+    return resnet50((37, 32, 3), 6, stem="imagenet", base_width=2)
+
+
+SMALL: tuple[Callable[[], Graph], ...] = (residual, two_stems)
+THIN: tuple[Callable[[], Graph], ...] = (thin_resnet50, thin_resnet50_with_pooling)
+
+
+def random_chain(graph: Graph, depth: int, rng: np.random.Generator) -> list[Morphism]:
+    """Draw ``depth`` morphisms of random kinds, each of what the one before it made."""
+    chain: list[Morphism] = []
+    for _ in range(depth):
+        kind = sorted(MORPHISMS)[int(rng.integers(len(MORPHISMS)))]
+        chain.append(MORPHISMS[kind].sample(graph, rng))
+        graph = chain[-1].child(graph)
+    return chain
+
+
+def trained_weights(graph: Graph, rng: np.random.Generator) -> Weights:
+    """Weights such as training leaves: nothing is one or zero, no statistic is trivial."""
+    weights: dict[str, Array] = dict(initial_weights(graph, rng))
+    for name, array in weights.items():
+        key = name.rsplit("/", 1)[1]
+        if key in ("gamma", "variance"):
+            weights[name] = rng.uniform(0.5, 2.0, array.shape).astype(np.float32)
+        elif key != "kernel":
+            weights[name] = rng.normal(0.0, 0.5, array.shape).astype(np.float32)
+    return weights

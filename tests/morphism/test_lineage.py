@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.core.run_writer import RunWriter, trial_started
+
+from aiperf_hpc.config import ModelConfig
+from aiperf_hpc.errors import MorphismError
+from aiperf_hpc.graph import Graph
+from aiperf_hpc.morphism.lineage import Lineage, initial_graph
+from aiperf_hpc.morphism.morphs import Deeper, KernelSize, Morphism, grow
+from aiperf_hpc.morphism.resnet import resnet50
+from aiperf_hpc.trial import DatasetInfo
+
+from .networks import random_chain, residual
+
+
+class Run(RunWriter):
+    """A run whose trials grow from each other."""
+
+    def trial(self, name: str, graph: str, parent: str | None, *morphisms: Morphism) -> None:
+        data = tuple(morphism.to_data() for morphism in morphisms)
+        started = trial_started(name, graph, morphisms=data)
+        self.replica(1, started.model_copy(update={"parent": parent}))
+
+    def lineage(self) -> Lineage:
+        return Lineage(self.history(), residual())
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    return Run(tmp_path)
+
+
+def test_the_initial_graph_is_resnet50_for_the_dataset() -> None:
+    dataset = DatasetInfo(
+        name="digits",
+        sha256="0" * 64,
+        classes=10,
+        sample_shape=(8, 8, 1),
+        train_samples=1,
+        validation_samples=1,
+    )
+    graph = initial_graph(ModelConfig(stem="cifar", base_width=8), dataset)
+    assert graph == resnet50((8, 8, 1), 10, stem="cifar", base_width=8)
+
+
+def test_a_trial_without_a_parent_has_the_initial_graph(run: Run) -> None:
+    run.trial("t1", residual().hash, None)
+    assert run.lineage().graph("t1") == residual()
+
+
+def test_every_generation_is_grown_again_from_the_one_before(run: Run) -> None:
+    rng = np.random.default_rng(0)
+    graph: Graph = residual()
+    grown: dict[str, Graph] = {}
+    parent: str | None = None
+    for number in range(60):
+        chain = random_chain(graph, 1 + number % 2, rng) if parent and number % 7 else []
+        graph = grow(graph, chain)
+        name = f"t{number}"
+        run.trial(name, graph.hash, parent, *chain)
+        grown[name], parent = graph, name
+        if graph.parameter_count > 10**6:
+            break
+    lineage = run.lineage()
+    for name in reversed(grown):
+        assert lineage.graph(name) == grown[name]
+
+
+def test_a_graph_that_is_not_what_its_trial_recorded_is_refused(run: Run) -> None:
+    other = Deeper("one_relu", 3).child(residual())
+    run.trial("t1", residual().hash, None)
+    run.trial("t2", other.hash, "t1", Deeper("one_relu", 1))
+    with pytest.raises(MorphismError, match=f"trial t2: .*its record says {other.hash}"):
+        run.lineage().graph("t2")
+
+
+def test_a_morphism_that_does_not_apply_is_refused(run: Run) -> None:
+    run.trial("t1", residual().hash, None, KernelSize("absent", 3))
+    with pytest.raises(MorphismError, match="no node 'absent'"):
+        run.lineage().graph("t1")
+
+
+def test_an_ancestor_without_a_record_is_refused(run: Run) -> None:
+    run.trial("t2", residual().hash, "t1")
+    with pytest.raises(MorphismError, match="trial t2 grew from t1, which is unknown"):
+        run.lineage().graph("t2")
+    with pytest.raises(MorphismError, match="t7.* unknown"):
+        run.lineage().graph("t7")
+
+
+def test_a_trial_that_grew_from_itself_is_refused(run: Run) -> None:
+    run.trial("t1", residual().hash, "t2")
+    run.trial("t2", residual().hash, "t1")
+    with pytest.raises(MorphismError, match="trial t1 is its own ancestor"):
+        run.lineage().graph("t1")

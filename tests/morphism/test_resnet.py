@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+import pytest
+
+from aiperf_hpc.errors import GraphError
+from aiperf_hpc.graph import Conv2D, Dense, Graph, MaxPool2D, Shape
+from aiperf_hpc.morphism.resnet import resnet50
+
+
+def convs(graph: Graph) -> dict[str, Conv2D]:
+    return {n.name: n.layer for n in graph.nodes if isinstance(n.layer, Conv2D)}
+
+
+def stage_shapes(graph: Graph) -> list[Shape]:
+    return [graph.shapes[f"s{stage}b{blocks}_relu"] for stage, blocks in enumerate((3, 4, 6, 3), 1)]
+
+
+def test_it_has_50_layers_with_kernels_and_the_papers_parameters() -> None:
+    graph = resnet50()
+    projections = [name for name in convs(graph) if "shortcut" in name]
+    dense = [n for n in graph.nodes if isinstance(n.layer, Dense)]
+    assert len(convs(graph)) + len(dense) - len(projections) == 50
+    assert len(projections) == 4
+    assert graph.depth == 50
+    assert graph.parameter_count == 25_557_032
+
+
+def test_the_shapes_of_the_stages_at_224() -> None:
+    graph = resnet50()
+    assert graph.shapes["stem_relu"] == (112, 112, 64)
+    assert graph.shapes["stem_pool"] == (56, 56, 64)
+    assert stage_shapes(graph) == [(56, 56, 256), (28, 28, 512), (14, 14, 1024), (7, 7, 2048)]
+    assert graph.shapes["pool"] == (2048,)
+    assert graph.shapes["probabilities"] == (1000,)
+
+
+def test_the_shapes_of_the_stages_at_32_with_the_stem_for_small_images() -> None:
+    graph = resnet50((32, 32, 3), 10, stem="cifar")
+    assert graph.shapes["stem_relu"] == (32, 32, 64)
+    assert not any(isinstance(n.layer, MaxPool2D) for n in graph.nodes)
+    assert stage_shapes(graph) == [(32, 32, 256), (16, 16, 512), (8, 8, 1024), (4, 4, 2048)]
+    assert graph.shapes["probabilities"] == (10,)
+    assert graph.depth == 50
+
+
+def test_the_stride_is_on_the_first_1x1_of_a_stage_as_in_v1() -> None:
+    strided = {name: (c.kernel, c.stride) for name, c in convs(resnet50()).items() if c.stride > 1}
+    assert strided == {
+        "stem_conv": (7, 2),
+        **{f"s{stage}b1_{part}_conv": (1, 2) for stage in (2, 3, 4) for part in ("a", "shortcut")},
+    }
+
+
+def test_the_width_scales_all_channels_but_those_of_the_dataset() -> None:
+    half = resnet50(base_width=32)
+    for name, conv in convs(resnet50()).items():
+        assert convs(half)[name].channels * 2 == conv.channels
+    assert half.shapes["image"] == (224, 224, 3)
+    assert half.shapes["logits"] == (1000,)
+
+
+def test_images_need_be_neither_square_nor_large() -> None:
+    assert stage_shapes(resnet50((37, 50, 1), 2))[-1] == (2, 2, 2048)
+    assert stage_shapes(resnet50((1, 1, 1), 2))[-1] == (1, 1, 2048)
+
+
+def test_it_is_one_graph_each_time_and_nothing_in_it_is_inserted() -> None:
+    assert resnet50() == resnet50()
+    assert not any(node.inserted for node in resnet50().nodes)
+
+
+@pytest.mark.parametrize(
+    ("shape", "classes", "width"),
+    [((0, 32, 3), 10, 64), ((32, 32, 0), 10, 64), ((32, 32, 3), 0, 64), ((32, 32, 3), 10, 0)],
+)
+def test_a_dimension_below_one_is_refused(shape: Shape, classes: int, width: int) -> None:
+    with pytest.raises(GraphError, match="at least 1"):
+        resnet50(shape, classes, base_width=width)
+
+
+def test_samples_that_are_no_images_are_refused() -> None:
+    with pytest.raises(GraphError, match=r"'stem_conv' .*\(height, width, channels\)"):
+        resnet50((32,))

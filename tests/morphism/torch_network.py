@@ -1,0 +1,111 @@
+"""A graph executed by PyTorch: the independent witness of the counter and of the morphisms."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from aiperf_hpc.graph import (
+    Add,
+    BatchNorm,
+    Conv2D,
+    Dense,
+    GlobalAveragePool2D,
+    Graph,
+    Input,
+    MaxPool2D,
+    Node,
+    ReLU,
+    Softmax,
+)
+from aiperf_hpc.morphism.weights import Weights
+
+torch.set_num_threads(1)
+
+
+def to_tensors(
+    graph: Graph, weights: Weights, dtype: torch.dtype = torch.float32
+) -> dict[str, Tensor]:
+    """Weights as leaves that take gradients; convolution kernels in PyTorch's layout."""
+    tensors: dict[str, Tensor] = {}
+    for name, array in weights.items():
+        values = np.array(array)  # A copy: nothing here can write into the weights.
+        if array.ndim == 4:
+            values = values.transpose(3, 2, 0, 1)
+        tensor = torch.from_numpy(np.ascontiguousarray(values)).to(dtype)
+        tensors[name] = tensor.requires_grad_(name in graph.parameters)
+    return tensors
+
+
+def meta_tensors(graph: Graph) -> dict[str, Tensor]:
+    """Weights that have shapes and no values."""
+    tensors: dict[str, Tensor] = {}
+    for name, shape in {**graph.parameters, **graph.statistics}.items():
+        places = (shape[3], shape[2], *shape[:2]) if len(shape) == 4 else shape
+        tensors[name] = torch.empty(places, device="meta", requires_grad=name in graph.parameters)
+    return tensors
+
+
+def run(
+    graph: Graph, tensors: Mapping[str, Tensor], images: Tensor, *, training: bool = False
+) -> dict[str, Tensor]:
+    """Return what every node gives for ``images`` (samples, channels, height, width)."""
+    outputs: dict[str, Tensor] = {}
+    for node in graph.nodes:
+        inputs = [outputs[source] for source in node.inputs]
+        outputs[node.name] = _layer(node, inputs, tensors, images, training)
+    return outputs
+
+
+def logits(
+    graph: Graph, tensors: Mapping[str, Tensor], images: Tensor, *, training: bool = False
+) -> Tensor:
+    """Return what the final softmax reads."""
+    assert isinstance(graph.output.layer, Softmax)
+    return run(graph, tensors, images, training=training)[graph.output.inputs[0]]
+
+
+def _layer(
+    node: Node,
+    inputs: list[Tensor],
+    tensors: Mapping[str, Tensor],
+    images: Tensor,
+    training: bool,
+) -> Tensor:
+    match node.layer:
+        case Input():
+            return images
+        case Conv2D(kernel=kernel, stride=stride):
+            weight = tensors[f"{node.name}/kernel"]
+            return functional.conv2d(inputs[0], weight, stride=stride, padding=(kernel - 1) // 2)
+        case BatchNorm(epsilon=epsilon):
+            gamma, beta, mean, variance = (
+                tensors[f"{node.name}/{key}"] for key in ("gamma", "beta", "mean", "variance")
+            )
+            if training:
+                return functional.batch_norm(
+                    inputs[0], None, None, gamma, beta, training=True, eps=epsilon
+                )
+            return functional.batch_norm(inputs[0], mean, variance, gamma, beta, eps=epsilon)
+        case ReLU():
+            return functional.relu(inputs[0])
+        case Add():
+            total = inputs[0]
+            for addend in inputs[1:]:
+                total = total + addend
+            return total
+        case MaxPool2D(kernel=kernel, stride=stride):
+            return functional.max_pool2d(inputs[0], kernel, stride, padding=(kernel - 1) // 2)
+        case GlobalAveragePool2D():
+            return inputs[0].mean(dim=(2, 3))
+        case Dense():
+            weight, bias = tensors[f"{node.name}/kernel"], tensors[f"{node.name}/bias"]
+            return torch.addmm(bias, inputs[0], weight)
+        case Softmax():
+            return functional.softmax(inputs[0], dim=-1)
+        case _:
+            raise NotImplementedError(node.layer.kind)

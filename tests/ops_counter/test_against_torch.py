@@ -1,0 +1,66 @@
+"""What PyTorch's own counter sees when the graph is really executed, forward and backward."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from tests.morphism.networks import SMALL, THIN, random_chain
+from tests.morphism.torch_network import logits, meta_tensors
+from torch.nn import functional
+from torch.utils.flop_counter import FlopCounterMode
+
+from aiperf_hpc.graph import Conv2D, Graph
+from aiperf_hpc.morphism.morphs import MORPHISMS, grow
+from aiperf_hpc.morphism.resnet import resnet50
+from aiperf_hpc.ops_counter.count import count
+
+
+def executed(graph: Graph, samples: int = 1) -> int:
+    """Multiplications and additions of matrix products in one training step."""
+    height, width, channels = graph.nodes[0].layer.output_shape()
+    images = torch.empty((samples, channels, height, width), device="meta")
+    labels = torch.zeros(samples, dtype=torch.long, device="meta")
+    tensors = meta_tensors(graph)
+    with FlopCounterMode(display=False) as counter:
+        loss = functional.cross_entropy(logits(graph, tensors, images), labels)
+        loss.backward()  # type: ignore[no-untyped-call]
+    return int(counter.get_total_flops())
+
+
+def counted(graph: Graph) -> int:
+    """The same by formula: convolutions and dense layers, without the update."""
+    kinds = count(graph).by_kind()
+    return sum(
+        kinds[kind].forward + kinds[kind].backward - kinds[kind].update
+        for kind in ("conv2d", "dense")
+    )
+
+
+def test_resnet50_at_224() -> None:
+    graph = resnet50()
+    assert executed(graph) == 22_911_811_584
+    assert counted(graph) == 22_911_811_584
+
+
+def test_counts_are_of_one_sample() -> None:
+    graph = SMALL[0]()
+    assert executed(graph, samples=3) == 3 * counted(graph)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_random_morphs(seed: int) -> None:
+    """20 in each of 10: 12 of small residual networks and 8 of thin ResNet-50s."""
+    rng = np.random.default_rng(seed)
+    kinds: set[str] = set()
+    strides: set[int] = set()
+    for number in range(20):
+        family = SMALL if number < 12 else THIN
+        graph = family[number % 2]()
+        chain = random_chain(graph, int(rng.integers(1, 9)), rng)
+        graph = grow(graph, chain)
+        kinds |= {morphism.kind for morphism in chain}
+        strides |= {n.layer.stride for n in graph.nodes if isinstance(n.layer, Conv2D)}
+        assert executed(graph) == counted(graph)
+    assert kinds == set(MORPHISMS)
+    assert strides >= {1, 2, 3}

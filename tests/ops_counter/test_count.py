@@ -1,0 +1,164 @@
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import ClassVar
+
+import pytest
+from tests.morphism.networks import residual, two_stems
+
+from aiperf_hpc.errors import CountError
+from aiperf_hpc.graph import (
+    LAYERS,
+    Add,
+    BatchNorm,
+    Conv2D,
+    Dense,
+    Graph,
+    Input,
+    Layer,
+    MaxPool2D,
+    Node,
+    ReLU,
+    Shape,
+)
+from aiperf_hpc.ops_counter.count import LayerCount, count
+from aiperf_hpc.ops_counter.table import TABLE
+
+
+def layer_counts(graph: Graph) -> dict[str, LayerCount]:
+    return {layer.name: layer for layer in count(graph).layers}
+
+
+def backward(graph: Graph, name: str) -> int:
+    return layer_counts(graph)[name].operations.backward
+
+
+IMAGE = Node("image", Input((5, 7, 3)))
+
+
+def conv(name: str, source: str) -> Node:
+    """3 x 3, stride 2: from 5 x 7 to 3 x 4."""
+    return Node(name, Conv2D(4, 3, 2), (source,))
+
+
+FORWARD = 2 * 3 * 3 * 3 * 4 * 3 * 4
+UPDATE = 2 * 3 * 3 * 3 * 4
+
+
+@dataclass(frozen=True, slots=True)
+class Sigmoid(Layer):
+    kind: ClassVar[str] = "sigmoid"
+
+    def output_shape(self, *inputs: Shape) -> Shape:
+        return inputs[0]
+
+
+@dataclass(frozen=True, slots=True)
+class DilatedConv2D(Conv2D):
+    kind: ClassVar[str] = "dilated_conv2d"
+
+    dilation: int = 2
+
+
+@pytest.mark.parametrize("layer", [Sigmoid(), DilatedConv2D(4, 3)])
+def test_an_unknown_layer_is_an_error_that_names_the_node(layer: Layer) -> None:
+    graph = Graph((IMAGE, Node("strange", layer, ("image",)), Node("relu", ReLU(), ("strange",))))
+    with pytest.raises(CountError, match=f"node 'strange': .*'{layer.kind}'"):
+        count(graph)
+
+
+def test_every_layer_of_the_vocabulary_has_a_formula() -> None:
+    assert set(TABLE) == set(LAYERS.values())
+
+
+@pytest.mark.parametrize("graph", [residual(), two_stems()], ids=["residual", "two stems"])
+def test_counts_are_python_integers(graph: Graph) -> None:
+    counted = count(graph)
+    for layer in counted.layers:
+        assert all(type(getattr(layer.operations, f.name)) is int for f in fields(layer.operations))
+        assert type(layer.parameters) is int
+    assert {type(n) for n in (counted.forward, counted.backward, counted.training)} == {int}
+
+
+def test_a_huge_graph_is_counted_without_rounding() -> None:
+    side = 2**31 - 1
+    graph = Graph((Node("image", Input((side, side, 3))), Node("conv", Conv2D(5, 7), ("image",))))
+    assert count(graph).forward == 2 * 49 * 3 * 5 * side * side
+
+
+def test_layers_have_their_names_shapes_and_parameters() -> None:
+    graph = Graph((IMAGE, conv("conv", "image"), Node("norm", BatchNorm(), ("conv",))))
+    names = [(c.name, c.kind, c.output, c.parameters) for c in count(graph).layers]
+    assert names == [
+        ("image", "input", (5, 7, 3), 0),
+        ("conv", "conv2d", (3, 4, 4), 3 * 3 * 3 * 4),
+        ("norm", "batch_norm", (3, 4, 4), 4 + 4),
+    ]
+
+
+def test_the_first_convolution_has_no_gradient_by_its_input() -> None:
+    graph = Graph((IMAGE, conv("first", "image"), Node("second", Conv2D(2, 1), ("first",))))
+    assert backward(graph, "first") == FORWARD + UPDATE
+    assert backward(graph, "second") == 2 * (2 * 4 * 2 * 3 * 4) + 2 * 4 * 2
+
+
+def test_no_convolution_that_reads_the_image_has_a_gradient_by_it() -> None:
+    nodes = (IMAGE, conv("a", "image"), conv("b", "image"), Node("sum", Add(), ("a", "b")))
+    for name in ("a", "b"):
+        assert backward(Graph(nodes), name) == FORWARD + UPDATE
+
+
+@pytest.mark.parametrize("layer", [ReLU(), MaxPool2D(3, 1)])
+def test_what_trains_nothing_below_a_convolution_needs_no_gradient(layer: Layer) -> None:
+    graph = Graph((IMAGE, Node("fixed", layer, ("image",)), conv("conv", "fixed")))
+    assert backward(graph, "conv") == FORWARD + UPDATE
+
+
+def test_a_normalisation_below_a_convolution_is_trained_and_needs_a_gradient() -> None:
+    graph = Graph((IMAGE, Node("norm", BatchNorm(), ("image",)), conv("conv", "norm")))
+    assert backward(graph, "conv") == 2 * FORWARD + UPDATE
+
+
+def test_one_trained_branch_below_an_addition_is_enough() -> None:
+    graph = Graph(
+        (
+            IMAGE,
+            Node("first", Conv2D(3, 1), ("image",)),
+            Node("sum", Add(), ("image", "first")),
+            conv("conv", "sum"),
+        )
+    )
+    assert backward(graph, "conv") == 2 * FORWARD + UPDATE
+
+
+def test_a_dense_layer_on_the_samples_has_no_gradient_by_them() -> None:
+    graph = Graph(
+        (
+            Node("samples", Input((6,))),
+            Node("first", Dense(5), ("samples",)),
+            Node("second", Dense(2), ("first",)),
+        )
+    )
+    assert backward(graph, "first") == 2 * 6 * 5 + 2 * (6 + 1) * 5
+    assert backward(graph, "second") == 2 * (2 * 5 * 2) + 2 * (5 + 1) * 2
+
+
+def test_an_addition_of_three_is_two_additions() -> None:
+    graph = Graph((IMAGE, Node("sum", Add(), ("image", "image", "image"))))
+    assert count(graph).forward == 2 * 5 * 7 * 3
+
+
+def test_a_strided_layer_is_counted_at_its_output() -> None:
+    graph = Graph((IMAGE, Node("pool", MaxPool2D(3, 2), ("image",)), conv("conv", "pool")))
+    counts = layer_counts(graph)
+    assert counts["pool"].operations.forward == 9 * 3 * 4 * 3
+    assert counts["conv"].operations.forward == 2 * 3 * 3 * 3 * 4 * 2 * 2
+
+
+def test_the_kernel_size_decides_the_count() -> None:
+    """The score must follow the kernel that is trained."""
+
+    def forward(kernel: int) -> int:
+        return count(Graph((IMAGE, Node("c", Conv2D(4, kernel), ("image",))))).forward
+
+    assert [forward(k) for k in (1, 3, 5, 7)] == [2 * k * k * 3 * 4 * 5 * 7 for k in (1, 3, 5, 7)]

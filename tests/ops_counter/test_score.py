@@ -1,0 +1,239 @@
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.core.run_writer import (
+    START,
+    RunWriter,
+    evaluated,
+    progress,
+    run_ended,
+    run_started,
+    trial_started,
+)
+
+from aiperf_hpc.errors import GraphError
+from aiperf_hpc.graph import Conv2D, Dense, GlobalAveragePool2D, Graph, Input, Node, Softmax
+from aiperf_hpc.graph_store import GraphStore
+from aiperf_hpc.history import RunHistory
+from aiperf_hpc.ops_counter.score import (
+    Counts,
+    ScorePoint,
+    end_of,
+    score_at,
+    score_series,
+    score_times,
+)
+from aiperf_hpc.paths import RunPaths
+from aiperf_hpc.records import PrimaryHeartbeat, Record
+
+
+def graph(side: int) -> Graph:
+    return Graph(
+        (
+            Node("image", Input((side, side, 1))),
+            Node("conv", Conv2D(2, 3), ("image",)),
+            Node("pool", GlobalAveragePool2D(), ("conv",)),
+            Node("logits", Dense(3), ("pool",)),
+            Node("probabilities", Softmax(), ("logits",)),
+        )
+    )
+
+
+# On 4 x 4 images; convolution, pooling, dense, softmax.
+FORWARD = 2 * 9 * 2 * 16 + (2 * 16 + 4 * 2) + 2 * 2 * 3 + 13 * 3
+BACKWARD = (2 * 9 * 2 * 16 + 2 * 9 * 2) + (2 * 2 * 2 * 3 + 2 * 3 * 3)
+TRAINING = FORWARD + BACKWARD
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunWriter:
+    run = RunWriter(tmp_path)
+    GraphStore(run.paths).save(graph(4))
+    run.primary(0, run_started())
+    run.replica(1, trial_started("t1", graph(4).hash))
+    return run
+
+
+def at(run: RunWriter, *seconds: float) -> list[ScorePoint]:
+    counts = Counts(GraphStore(run.paths))
+    return score_series(run.history(), counts, [START + s for s in seconds])
+
+
+def final(run: RunWriter) -> ScorePoint:
+    history = run.history()
+    return score_at(history, Counts(GraphStore(run.paths)), end_of(history))
+
+
+def test_the_operations_of_this_graph_are_those_written_here() -> None:
+    assert (FORWARD, TRAINING) == (667, 1321)
+
+
+def test_ops_is_what_was_executed_over_the_time_since_the_start(run: RunWriter) -> None:
+    run.replica(50, progress(train=10, validation=5))
+    (point,) = at(run, 100)
+    assert point.elapsed == 100
+    assert point.operations == 10 * 1321 + 5 * 667
+    assert point.ops == (10 * 1321 + 5 * 667) / 100
+
+
+def test_samples_are_credited_when_executed_not_when_an_epoch_ends(run: RunWriter) -> None:
+    for seconds in (10, 20, 30):
+        run.replica(seconds, progress(train=1))
+    assert [p.operations for p in at(run, 5, 10, 19.5, 30, 40)] == [
+        0, 1321, 1321, 3 * 1321, 3 * 1321
+    ]  # fmt: skip
+
+
+def test_samples_executed_after_the_runs_end_are_not_credited(run: RunWriter) -> None:
+    run.replica(10, progress(train=1))
+    run.primary(20, run_ended())
+    run.replica(21, progress(train=100), evaluated(correct=99))
+    point = final(run)
+    assert (point.elapsed, point.operations, point.error) == (20, 1321, None)
+
+
+def test_all_replicas_are_credited_each_by_its_own_graph(run: RunWriter) -> None:
+    GraphStore(run.paths).save(graph(2))
+    run.replica(1, trial_started("t2", graph(2).hash), name="r1")
+    run.replica(10, progress("t1", train=1))
+    run.replica(11, progress("t2", train=1), name="r1")
+    smaller = (2 * 9 * 2 * 4 + (2 * 4 + 4 * 2) + 12 + 39) + (2 * 9 * 2 * 4 + 36 + 42)
+    assert [p.operations for p in at(run, 10, 11)] == [1321, 1321 + smaller]
+
+
+def test_journals_of_replicas_are_credited_in_order_of_time(run: RunWriter) -> None:
+    run.replica(30, progress("t1", train=1), name="r0")
+    run.replica(1, trial_started("t2", graph(4).hash), name="r1")
+    run.replica(10, progress("t2", train=5), name="r1")
+    assert [p.operations for p in at(run, 9, 10, 29, 30)] == [0, 5 * 1321, 5 * 1321, 6 * 1321]
+
+
+def test_the_time_between_two_starts_of_the_primary_is_charged(run: RunWriter) -> None:
+    run.replica(10, progress(train=1))
+    run.primary(1000, run_started())
+    run.primary(2000, run_ended())
+    assert final(run).elapsed == 2000
+
+
+def test_the_regulated_score_goes_by_the_best_evaluation_so_far(run: RunWriter) -> None:
+    run.replica(10, progress(train=1), evaluated(correct=60))
+    run.replica(20, evaluated(correct=80, epoch=2))
+    run.replica(30, evaluated(correct=70, epoch=3))
+    points = at(run, 5, 10, 20, 30)
+    assert [p.error for p in points] == [None, 0.4, 0.2, 0.2]
+    assert [p.regulated for p in points] == [
+        None,
+        pytest.approx(-math.log(0.4) * 1321 / 10, rel=1e-12),
+        pytest.approx(-math.log(0.2) * 1321 / 20, rel=1e-12),
+        pytest.approx(-math.log(0.2) * 1321 / 30, rel=1e-12),
+    ]
+
+
+def test_without_a_complete_evaluation_there_is_no_regulated_score(run: RunWriter) -> None:
+    run.replica(10, progress(train=1, validation=50))
+    point = at(run, 10)[0]
+    assert (point.error, point.regulated) == (None, None)
+    assert point.ops > 0
+
+
+def test_an_error_of_zero_counts_as_one_sample_of_the_validation_set(run: RunWriter) -> None:
+    run.replica(10, progress(train=1), evaluated(correct=50_000, samples=50_000))
+    point = at(run, 10)[0]
+    assert (point.error, point.regulated_error) == (0.0, 1 / 50_000)
+    assert point.regulated == pytest.approx(math.log(50_000) * 1321 / 10, rel=1e-12)
+
+
+def test_an_error_of_one_gives_zero_and_no_negative_zero(run: RunWriter) -> None:
+    run.replica(10, progress(train=1), evaluated(correct=0))
+    point = at(run, 10)[0]
+    assert point.error == 1.0
+    assert str(point.regulated) == "0.0"
+
+
+def test_one_wrong_sample_is_that_error(run: RunWriter) -> None:
+    run.replica(10, progress(train=1), evaluated(correct=99, samples=100))
+    point = at(run, 10)[0]
+    assert (point.error, point.regulated_error) == (0.01, 0.01)
+
+
+def test_a_graph_that_is_missing_or_another_is_no_score(run: RunWriter) -> None:
+    run.replica(10, progress(train=1))
+    run.paths.graph(graph(4).hash).write_text(graph(2).to_json())
+    with pytest.raises(GraphError, match="its content has the hash"):
+        at(run, 10)
+    run.paths.graph(graph(4).hash).unlink()
+    with pytest.raises(GraphError, match="cannot read the graph"):
+        at(run, 10)
+
+
+def test_a_run_that_has_not_started_has_no_score(tmp_path: Path) -> None:
+    history = RunWriter(tmp_path).history()
+    assert score_times(history, 0.1) == []
+    point = score_at(history, Counts(GraphStore(RunPaths(tmp_path))), START)
+    assert (point.elapsed, point.operations, point.ops, point.regulated) == (0, 0, 0.0, None)
+
+
+def test_at_the_very_start_the_score_is_zero(run: RunWriter) -> None:
+    assert (at(run, 0)[0].ops, at(run, -5)[0].elapsed) == (0.0, 0.0)
+
+
+def test_a_run_that_goes_on_is_scored_until_its_last_record(run: RunWriter) -> None:
+    run.replica(10, progress(train=1))
+    run.primary(40, PrimaryHeartbeat())
+    assert end_of(run.history()) == START + 40
+    assert final(run).elapsed == 40
+
+
+def times(seconds: float, interval_hours: float = 0.1) -> list[float]:
+    history = RunHistory(RunPaths(Path("nowhere")))
+    history.run_started = Record(seq=0, utc=START, mono=0, event=run_started())
+    history.run_ended = Record(seq=1, utc=START + seconds, mono=0, event=run_ended())
+    return [time - START for time in score_times(history, interval_hours)]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "expected"),
+    [
+        (30, [30]),
+        (360, [360]),
+        (361, [360, 361]),
+        (359.5, [359.5]),
+        (1000, [360, 720, 1000]),
+        (3600, [360 * n for n in range(1, 11)]),
+        (0, [0]),
+    ],
+)
+def test_the_score_is_stated_at_every_tenth_of_an_hour_and_at_the_end(
+    seconds: float, expected: list[float]
+) -> None:
+    assert times(seconds) == pytest.approx(expected, abs=1e-9)
+
+
+@settings(deadline=None)
+@given(steps=st.integers(0, 60) | st.floats(0.001, 60), interval=st.floats(0.01, 24.0))
+def test_the_last_time_is_exactly_the_end_and_none_comes_twice(
+    steps: float, interval: float
+) -> None:
+    seconds = steps * interval * 3600.0
+    found = times(seconds, interval)
+    assert found[-1] == (START + seconds) - START
+    assert all(a < b for a, b in zip(found, found[1:], strict=False))
+    assert max(b - a for a, b in zip([0.0, *found], found, strict=False)) <= interval * 3600 + 2e-3
+    assert found[:-1] == pytest.approx(
+        [interval * 3600 * (n + 1) for n in range(len(found) - 1)], abs=1e-6
+    )
+
+
+def test_the_last_of_the_series_is_the_final_score_to_the_last_sample(run: RunWriter) -> None:
+    run.replica(3600.0005, progress(train=1), evaluated(correct=60))
+    run.primary(3600.0005, run_ended())
+    history = run.history()
+    counts = Counts(GraphStore(run.paths))
+    series = score_series(history, counts, score_times(history, 0.1))
+    assert series[-1] == final(run)
+    assert series[-1].operations == 1321

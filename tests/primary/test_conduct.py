@@ -1,0 +1,229 @@
+"""The conductor over a launcher that only says what it is told to."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.run_factory import configuration
+
+from aiperf_hpc import records
+from aiperf_hpc.errors import UsageError
+from aiperf_hpc.history import RunHistory
+from aiperf_hpc.journal import JournalReader, JournalWriter
+from aiperf_hpc.manifest import RunManifest
+from aiperf_hpc.paths import RunPaths, write_whole
+from aiperf_hpc.primary import conduct
+from aiperf_hpc.primary.conduct import Conductor
+from aiperf_hpc.primary.launch import ReplicaState
+from aiperf_hpc.records import AnyEvent
+from aiperf_hpc.trial import JobPhase, Machine
+
+RUNNING = ReplicaState(JobPhase.RUNNING, "n1")
+LOST = ReplicaState(JobPhase.LOST, "n1", "NODE_FAIL")
+DONE = ReplicaState(JobPhase.DONE, "n1")
+HOUR = 1.0
+MOMENT = 1.0 / 36_000.0
+"""Hours: a tenth of a second."""
+
+
+class Told:
+    """A launcher that takes seconds to see an end, as a scheduler's does."""
+
+    name = "told"
+    exact = False
+
+    def __init__(self, *states: dict[str, ReplicaState]) -> None:
+        self.problem: str | None = None
+        self.left = list(states)
+        self.calls: list[str] = []
+        self.refuses = False
+
+    def start(self) -> dict[str, str]:
+        if self.refuses:
+            raise UsageError("SLURM refused the job: no")
+        return {name: f"17_{name[1:]}" for name in self.left[0]}
+
+    def states(self) -> dict[str, ReplicaState]:
+        return self.left.pop(0) if len(self.left) > 1 else self.left[0]
+
+    def ask_to_stop(self) -> None:
+        self.calls.append("stop")
+
+    def kill(self) -> None:
+        self.calls.append("kill")
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, seconds in {
+        "POLL_SECONDS": 0.01,
+        "JOURNAL_SECONDS": 0.01,
+        "LOST_SECONDS": 0.3,
+        "LATE_SECONDS": 0.1,
+        "KILL_SECONDS": 0.2,
+    }.items():
+        monkeypatch.setattr(conduct, name, seconds)
+
+
+def run(
+    folder: Path, launcher: Told, *, hours: float = HOUR, watch: Callable[[], None] = lambda: None
+) -> tuple[str, list[AnyEvent]]:
+    """Conduct a run; return its reason and what the primary recorded."""
+    paths = RunPaths(folder)
+    manifest = RunManifest(
+        run_id="run",
+        nodes=len(launcher.left[0]),
+        hours=hours,
+        launcher="local",
+        versions={},
+        commit=None,
+        config=configuration(),
+    )
+    manifest.save(paths)
+    with JournalWriter(paths.primary_journal) as journal:
+        conductor = Conductor(manifest, launcher, journal, RunHistory(paths), grace=0.2)
+        reason = conductor.run(watch)
+    return reason, recorded(paths)
+
+
+def recorded(paths: RunPaths) -> list[AnyEvent]:
+    return [record.event for record in JournalReader(paths.primary_journal).read()]
+
+
+def phases(events: list[AnyEvent], replica: str = "r0") -> list[JobPhase]:
+    states = (e for e in events if isinstance(e, records.JobState) and e.replica == replica)
+    return [state.phase for state in states]
+
+
+def replica_says(folder: Path, reason: str, replica: str = "r0") -> None:
+    """Write a replica's journal: it came, and it ended."""
+    machine = Machine(host="n1", cpu="c", cores=(0,), memory_bytes=1, accelerators=(), versions={})
+    with JournalWriter(RunPaths(folder).replica_journal(replica)) as journal:
+        journal.append(
+            records.ReplicaStarted(replica=replica, pid=1, engine="fake", machine=machine)
+        )
+        journal.append(records.ReplicaEnded(reason=reason))
+
+
+def test_changes_are_recorded_once(tmp_path: Path) -> None:
+    waiting = ReplicaState(JobPhase.PENDING, None, "Resources")
+    again = ReplicaState(JobPhase.REQUEUED, None, "BeginTime")
+    told = Told(*({"r0": s} for s in (waiting, waiting, RUNNING, RUNNING, again, RUNNING, DONE)))
+    reason, events = run(tmp_path, told)
+    assert phases(events) == ["pending", "running", "requeued", "running", "done"]
+    assert reason == "the run's time is over"
+    assert [e.type for e in events[:2]] == ["run_started", "replica_launched"]
+
+
+def test_the_reason_is_that_of_the_replicas(tmp_path: Path) -> None:
+    replica_says(tmp_path, "SIGTERM")
+    assert run(tmp_path, Told({"r0": RUNNING}, {"r0": DONE}))[0] == "SIGTERM"
+
+
+def test_a_failure_is_named_with_the_launchers_words(tmp_path: Path) -> None:
+    failed = ReplicaState(JobPhase.FAILED, "n2", "CANCELLED")
+    assert run(tmp_path / "a", Told({"r0": DONE, "r1": failed}))[0] == "r1 failed: CANCELLED"
+    both = run(tmp_path / "b", Told({"r0": failed, "r1": failed}))[0]
+    assert both == "all replicas failed: CANCELLED"
+
+
+def test_a_lost_replica_that_ended_in_order_is_done(tmp_path: Path) -> None:
+    replica_says(tmp_path, "the run's time is over")
+    reason, events = run(tmp_path, Told({"r0": RUNNING}, {"r0": LOST}))
+    assert phases(events) == ["running", "done"]
+    assert reason == "the run's time is over"
+
+
+def test_a_lost_replica_is_waited_for(tmp_path: Path) -> None:
+    """It may be queued again, or its last records may only become visible."""
+    lost = [{"r0": LOST}] * 5
+    _, events = run(tmp_path / "a", Told({"r0": RUNNING}, *lost, {"r0": RUNNING}, {"r0": DONE}))
+    assert phases(events) == ["running", "lost", "running", "done"]
+    reason, events = run(tmp_path / "b", Told({"r0": RUNNING}, {"r0": LOST}))
+    assert phases(events) == ["running", "lost"]
+    assert reason == "all replicas failed: NODE_FAIL"
+
+
+def test_after_the_runs_time_the_journals_say_who_has_ended(tmp_path: Path) -> None:
+    replica_says(tmp_path, "the run's time is over")
+    replica_says(tmp_path, "failed: no memory", "r1")
+    told = Told({"r0": RUNNING, "r1": RUNNING})
+    reason, events = run(tmp_path, told, hours=MOMENT)
+    assert phases(events) == ["running", "done"]
+    assert phases(events, "r1") == ["running", "failed"]
+    assert reason == "r1 failed: no memory"
+
+
+def test_an_end_is_not_taken_for_final_while_another_life_may_follow(tmp_path: Path) -> None:
+    replica_says(tmp_path, "SIGTERM")  # Preempted, say, and queued again.
+    again = {"r0": ReplicaState(JobPhase.REQUEUED)}
+    told = Told({"r0": RUNNING}, again, {"r0": RUNNING}, {"r0": DONE})
+    assert phases(run(tmp_path, told)[1]) == ["running", "requeued", "running", "done"]
+
+
+def test_silence_of_the_scheduler_is_one_record(tmp_path: Path) -> None:
+    told = Told({"r0": RUNNING, "r1": RUNNING})
+    answers: list[str | None] = [None, "no answer", "no answer", None]
+
+    def watch() -> None:
+        if answers:
+            told.problem = answers.pop(0)
+        else:
+            told.left = [{"r0": DONE, "r1": DONE}]
+
+    _, events = run(tmp_path, told, watch=watch)
+    states = [e for e in events if isinstance(e, records.SchedulerState)]
+    assert [(s.answers, s.detail) for s in states] == [(False, "no answer"), (True, "")]
+    assert phases(events) == ["running", "done"]
+
+
+def test_a_stop_request_is_passed_on(tmp_path: Path) -> None:
+    told = Told({"r0": RUNNING})
+
+    def watch() -> None:
+        write_whole(RunPaths(tmp_path).stop_request, "asked by a test\n")
+        if "stop" in told.calls:
+            told.left = [{"r0": DONE}]
+
+    reason, events = run(tmp_path, told, watch=watch)
+    assert reason == "asked by a test"
+    assert told.calls == ["stop"]
+    assert any(isinstance(e, records.StopRequested) for e in events)
+
+
+def test_a_scheduler_that_confirms_nothing_cannot_hold_the_primary_for_ever(
+    tmp_path: Path,
+) -> None:
+    told = Told({"r0": RUNNING})
+    reason, events = run(tmp_path, told, hours=MOMENT)
+    assert reason == "the run's time is over"
+    assert told.calls[0] == "stop"
+    assert told.calls[-1] == "kill"
+    assert phases(events) == ["running", "failed"]
+
+
+def test_a_second_interrupt_kills_at_once(tmp_path: Path) -> None:
+    told = Told({"r0": RUNNING})
+
+    def watch() -> None:
+        if len(told.calls) < 2:
+            os.kill(os.getpid(), signal.SIGINT)
+        else:
+            told.left = [{"r0": ReplicaState(JobPhase.FAILED, "n1", "CANCELLED")}]
+
+    assert run(tmp_path, told, watch=watch)[0] == "interrupted by the user"
+    assert told.calls[:2] == ["stop", "kill"]
+
+
+def test_a_run_that_did_not_start_says_so_in_its_records(tmp_path: Path) -> None:
+    told = Told({"r0": RUNNING})
+    told.refuses = True
+    with pytest.raises(UsageError, match="SLURM refused the job: no"):
+        run(tmp_path, told)
+    events = recorded(RunPaths(tmp_path))
+    assert [e.type for e in events] == ["run_started", "run_ended"]
+    assert events[-1] == records.RunEnded(reason="not started: SLURM refused the job: no")

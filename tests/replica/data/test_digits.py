@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import sklearn.datasets
+
+from aiperf_hpc.config import DatasetConfig
+from aiperf_hpc.errors import DatasetError
+from aiperf_hpc.replica.data import digits, load_dataset
+from aiperf_hpc.replica.data.arrays import ArrayDataset
+
+
+@pytest.fixture(scope="module")
+def dataset() -> ArrayDataset:
+    return digits.load(DatasetConfig(name="digits"), 1)
+
+
+def test_numbers(dataset: ArrayDataset) -> None:
+    assert dataset.info.train_samples == 1437
+    assert dataset.info.validation_samples == 360
+    assert dataset.info.sample_shape == (8, 8, 1)
+    assert dataset.info.sha256 == digits.SHA256
+
+
+def test_the_parts_are_all_of_the_digits(dataset: ArrayDataset) -> None:
+    source = sklearn.datasets.load_digits()
+    every = np.concatenate([dataset.training.images, dataset.held_out.images]).reshape(1797, 64)
+    labels = np.concatenate([dataset.training.labels, dataset.held_out.labels])
+    ours = sorted(zip(every.tolist(), labels.tolist(), strict=True))
+    theirs = zip(source.data.astype(int).tolist(), source.target.tolist(), strict=True)
+    assert ours == sorted(theirs)
+
+
+def test_each_class_has_its_share_in_validation(dataset: ArrayDataset) -> None:
+    all_of_them = np.bincount(sklearn.datasets.load_digits().target)
+    held_out = np.bincount(dataset.held_out.labels)
+    assert np.all(np.abs(held_out - all_of_them * 360 / 1797) < 1)
+
+
+def test_normalisation_constants_are_those_of_the_training_set(dataset: ArrayDataset) -> None:
+    pixels = dataset.training.images.astype(np.float64)
+    assert digits.NORMALISATION.mean == (round(float(pixels.mean()), 6),)
+    assert digits.NORMALISATION.std == (round(float(pixels.std()), 6),)
+
+
+def test_a_training_epoch_is_normal() -> None:
+    plain = load_dataset(DatasetConfig(name="digits", augment=False), 1)
+    inputs = np.concatenate([batch.inputs for batch in plain.train(0, 100, 0)])
+    assert abs(float(inputs.mean())) < 1e-5
+    assert abs(float(inputs.std()) - 1) < 1e-5
+
+
+def test_digits_are_shifted_by_a_pixel_at_most_and_never_mirrored(dataset: ArrayDataset) -> None:
+    assert dataset.augmentation is not None
+    moves = dataset.augmentation.draw(1437, 0, 0)
+    assert not moves.mirrored.any()
+    assert set(moves.down.tolist()) == set(moves.right.tolist()) == {0, 1, 2}
+
+
+def test_other_digits_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(digits, "SHA256", "0" * 64)
+    with pytest.raises(DatasetError, match="carries other digits"):
+        digits.load(DatasetConfig(name="digits"), 1)

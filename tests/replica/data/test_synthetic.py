@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from aiperf_hpc.config import DatasetConfig
+from aiperf_hpc.replica.data.synthetic import SyntheticDataset, load
+
+SHA256 = "40d83ec0d131773c0db4db06f95d3fe8562b373319698ad5aeacd1b30ef3bc7e"
+
+
+def _load(**values: int) -> SyntheticDataset:
+    settings = {"image_size": 16, "classes": 4, "train_samples": 200, "validation_samples": 80}
+    return load(DatasetConfig.model_validate({"name": "synthetic", **settings, **values}), 1)
+
+
+def test_it_is_as_configured() -> None:
+    info = _load(image_size=24, classes=7, train_samples=15, validation_samples=9).info
+    assert info.sample_shape == (24, 24, 3)
+    assert (info.classes, info.train_samples, info.validation_samples) == (7, 15, 9)
+
+
+def test_the_samples_are_pinned() -> None:
+    assert _load().info.sha256 == SHA256
+
+
+@pytest.mark.parametrize(
+    "other",
+    [{"image_size": 17}, {"classes": 5}, {"train_samples": 201}, {"validation_samples": 81}],
+)
+def test_the_digest_tells_configurations_apart(other: dict[str, int]) -> None:
+    assert _load(**other).info.sha256 != _load().info.sha256
+
+
+def test_classes_are_balanced() -> None:
+    labels = np.concatenate([batch.labels for batch in _load().train(0, 64, 0)])
+    assert np.bincount(labels).tolist() == [50] * 4
+
+
+def test_it_can_be_learned() -> None:
+    """The nearest of the training set's class means finds the class of a validation sample."""
+    dataset = _load(image_size=32)
+    batch = next(dataset.train(0, 200, 0))
+    means = np.stack([batch.inputs[batch.labels == label].mean(0) for label in range(4)])
+    held_out = next(dataset.validation(80))
+    distances = ((held_out.inputs[:, None] - means[None]) ** 2).sum((2, 3, 4))
+    assert np.mean(distances.argmin(1) == held_out.labels) == 1.0
+
+
+def test_training_and_validation_samples_differ() -> None:
+    dataset = _load()
+    training = {sample.tobytes() for sample in next(dataset.train(0, 200, 0)).inputs}
+    held_out = {sample.tobytes() for sample in next(dataset.validation(80)).inputs}
+    assert len(training) == 200
+    assert not training & held_out
+
+
+def test_inputs_are_normal() -> None:
+    inputs = next(_load(image_size=32, classes=100, train_samples=400).train(0, 400, 0)).inputs
+    assert abs(float(inputs.mean())) < 0.05
+    assert abs(float(inputs.std()) - 1) < 0.05
+
+
+@pytest.mark.parametrize("size", [8, 9, 31])
+def test_sizes_that_are_no_multiple_of_the_tiles(size: int) -> None:
+    assert next(_load(image_size=size).validation(3)).inputs.shape == (3, size, size, 3)

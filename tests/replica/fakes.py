@@ -1,0 +1,143 @@
+"""An engine and a dataset that follow a script, so that a trainer's every turn can be tested."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aiperf_hpc.errors import AIPerfError
+from aiperf_hpc.graph import Graph
+from aiperf_hpc.morphism.weights import Weights
+from aiperf_hpc.replica.data.base import Batch
+from aiperf_hpc.replica.engines.base import Evaluation
+from aiperf_hpc.trial import DatasetInfo, Hyperparameters
+
+
+@dataclass(slots=True)
+class FakeDataset:
+    """Random samples: ``train_samples`` and ``validation_samples`` of them."""
+
+    train_samples: int = 50
+    validation_samples: int = 20
+
+    @property
+    def info(self) -> DatasetInfo:
+        return DatasetInfo(
+            name="synthetic",
+            sha256="0" * 64,
+            classes=4,
+            sample_shape=(6, 6, 2),
+            train_samples=self.train_samples,
+            validation_samples=self.validation_samples,
+        )
+
+    def train(self, epoch: int, batch_size: int, seed: int) -> Iterator[Batch]:
+        return self._batches(self.train_samples, batch_size)
+
+    def validation(self, batch_size: int) -> Iterator[Batch]:
+        return self._batches(self.validation_samples, batch_size)
+
+    def _batches(self, samples: int, batch_size: int) -> Iterator[Batch]:
+        for start in range(0, samples, batch_size):
+            size = min(batch_size, samples - start)
+            yield Batch(np.zeros((size, 6, 6, 2), np.float32), np.zeros(size, np.int32))
+
+
+@dataclass(slots=True)
+class Script:
+    """What a fake network does. Lists are read one entry an epoch, the last one for ever."""
+
+    losses: Sequence[float] = (1.0,)
+    accuracies: Sequence[float] = (0.5,)
+    build_error: AIPerfError | None = None
+    step_errors: dict[int, AIPerfError] = field(default_factory=dict)
+    """Raised by the training step with this number, counted from 0 over all epochs."""
+    drain_errors: dict[int, AIPerfError] = field(default_factory=dict)
+    """Raised by the n-th draining of training."""
+    on_step: Callable[[int], None] = lambda _: None
+    step_seconds: float = 0.0
+
+
+class FakeNetwork:
+    """Counts what it is asked to do."""
+
+    def __init__(self, script: Script, weights: Weights) -> None:
+        self.script, self._weights = script, weights
+        self.steps = self.drains = self.epoch = 0
+        self.rates: list[float] = []
+        self.batch_sizes: list[int] = []
+        self._evaluated = 0
+        self.closed = False
+
+    def train_step(self, batch: Batch, learning_rate: float) -> None:
+        if self.steps in self.script.step_errors:
+            raise self.script.step_errors[self.steps]
+        self.script.on_step(self.steps)
+        time.sleep(self.script.step_seconds)
+        self.rates.append(learning_rate)
+        self.batch_sizes.append(batch.size)
+        self.steps += 1
+
+    def drain_training(self) -> float:
+        error = self.script.drain_errors.get(self.drains)
+        self.drains += 1
+        if error is not None:
+            raise error
+        return 1.0
+
+    def evaluate_step(self, batch: Batch) -> None:
+        self._evaluated += batch.size
+
+    def drain_evaluation(self) -> Evaluation:
+        samples, self._evaluated = self._evaluated, 0
+        place = self.epoch
+        self.epoch += 1
+        losses, accuracies = self.script.losses, self.script.accuracies
+        loss = losses[min(place, len(losses) - 1)]
+        accuracy = accuracies[min(place, len(accuracies) - 1)]
+        return Evaluation(loss * samples, round(accuracy * samples), samples)
+
+    def logits(self, inputs: NDArray[np.float32]) -> NDArray[np.float32]:
+        raise NotImplementedError
+
+    def weights(self) -> Weights:
+        return self._weights
+
+    def momenta(self) -> Weights:
+        return {"left_conv/kernel": np.full(3, self.steps, np.float32)}
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class FakeEngine:
+    """Makes fake networks, one for each entry of its script, the last one for ever."""
+
+    name = "fake"
+    versions: dict[str, str] = {}
+    accelerators: tuple[str, ...] = ()
+
+    def __init__(self, *scripts: Script) -> None:
+        self._scripts = scripts or (Script(),)
+        self.networks: list[FakeNetwork] = []
+        self.momenta: list[Weights | None] = []
+        self.built: list[tuple[Graph, Hyperparameters]] = []
+
+    def build(
+        self,
+        graph: Graph,
+        weights: Weights,
+        hyperparameters: Hyperparameters,
+        momenta: Weights | None = None,
+    ) -> FakeNetwork:
+        self.momenta.append(momenta)
+        script = self._scripts[min(len(self.built), len(self._scripts) - 1)]
+        self.built.append((graph, hyperparameters))
+        if script.build_error is not None:
+            raise script.build_error
+        self.networks.append(FakeNetwork(script, weights))
+        return self.networks[-1]

@@ -1,0 +1,535 @@
+"""Rounds, hyperparameter optimisation, the stock and the search worker, on a scripted engine."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+import optuna
+import pytest
+from tests.morphism.networks import two_stems
+from tests.replica.fakes import FakeDataset, FakeEngine, Script
+
+from aiperf_hpc import records
+from aiperf_hpc.config import HpoConfig, RunConfig, validate
+from aiperf_hpc.errors import EngineError
+from aiperf_hpc.graph import Graph
+from aiperf_hpc.graph_store import GraphStore
+from aiperf_hpc.history import RunHistory
+from aiperf_hpc.journal import JournalWriter
+from aiperf_hpc.manifest import RunManifest
+from aiperf_hpc.morphism.lineage import Lineage, initial_graph
+from aiperf_hpc.morphism.morphs import Deeper, KernelSize, grow, inserted_spatial_convs
+from aiperf_hpc.morphism.search import GreedySearcher
+from aiperf_hpc.morphism.weights import load_checkpoint, save_checkpoint
+from aiperf_hpc.paths import FIRST, Incarnation, RunPaths
+from aiperf_hpc.replica.hpo import Hpo, kernel_choices
+from aiperf_hpc.replica.memory import training_bytes
+from aiperf_hpc.replica.rounds import ReplicaFailedError, Rounds
+from aiperf_hpc.replica.search_worker import SearchWorker
+from aiperf_hpc.replica.stopping import StopFlag
+from aiperf_hpc.replica.stopwatch import Stopwatch
+from aiperf_hpc.replica.trainer import Trainer
+from aiperf_hpc.storage import at_once
+from aiperf_hpc.trial import Machine, RoundPhase, TrialState
+
+T = TypeVar("T")
+
+CONFIG = {
+    "dataset": {"name": "synthetic"},
+    "model": {"stem": "cifar", "base_width": 1},
+    "training": {"precision": "fp32", "batch_size": 16, "max_epochs": 2, "checkpoint_seconds": 0},
+    "rounds": {"warmup_epochs": [1, 5, 2], "predict_at_epoch": 90},
+    "hpo": {"trials_per_round": 3, "startup_trials": 2, "batch_sizes": [8, 16, 32]},
+    "search": {"stock": 2, "keep_checkpoints": 3},
+}
+
+
+class Site:
+    """A replica and its search worker in one process, taking turns."""
+
+    def __init__(
+        self, folder: Path, *scripts: Script, life: Incarnation = FIRST, **changed: object
+    ) -> None:
+        self.config: RunConfig = validate(CONFIG | changed, "test")
+        self.paths = RunPaths(folder)
+        self.engine = FakeEngine(*scripts)
+        self.dataset = FakeDataset()
+        self.manifest = RunManifest(
+            run_id="test", nodes=1, hours=1, launcher="local", versions={}, commit=None,
+            config=self.config,
+        )  # fmt: skip
+        self.journal = JournalWriter(self.paths.replica_journal("r0", life))
+        machine = Machine(
+            host="h", cpu="c", cores=(0,), memory_bytes=1, accelerators=(), versions={}
+        )
+        self.journal.append(
+            records.ReplicaStarted(replica="r0", pid=1, engine="fake", machine=machine)
+        )
+        self.journal.append(records.DatasetLoaded(dataset=self.dataset.info))
+        self.history = RunHistory(self.paths)
+        self.stop = StopFlag(float("inf"), self.paths.stop_request)
+        self.initial = initial_graph(self.config.model, self.dataset.info)
+        watch = Stopwatch()
+        self.worker = SearchWorker(
+            manifest=self.manifest,
+            paths=self.paths,
+            replica="r0",
+            incarnation=life,
+            worker=0,
+            searcher=GreedySearcher(self.config.search.exploration),
+            journal=JournalWriter(self.paths.search_journal("r0", 0, life)),
+            persist=at_once,
+        )
+        self.rounds = Rounds(
+            config=self.config,
+            paths=self.paths,
+            replica="r0",
+            incarnation=life,
+            initial=self.initial,
+            trainer=Trainer(
+                self.engine,
+                self.dataset,
+                self.config,
+                self.journal,
+                watch,
+                self.stop,
+                2**40,
+                self.paths.under_way("r0", life),
+                at_once,
+            ),
+            journal=self.journal,
+            history=self.history,
+            stopwatch=watch,
+            stop=self.stop,
+            persist=at_once,
+        )
+
+    def run(self, trials: int, monkeypatch: pytest.MonkeyPatch) -> str:
+        """Run until ``trials`` have ended; the search worker works whenever nothing is there."""
+
+        def turn(_: float) -> None:
+            self.worker.step()
+
+        monkeypatch.setattr("aiperf_hpc.replica.rounds.time.sleep", turn)
+        train = Trainer.run
+        done = 0
+
+        def counted(trainer: Trainer, plan: object) -> object:
+            nonlocal done
+            result = train(trainer, plan)  # type: ignore[arg-type]
+            done += 1
+            if done == trials:
+                self.stop.ask("enough trials")
+            self.worker.step()
+            return result
+
+        monkeypatch.setattr(Trainer, "run", counted)
+        return self.rounds.run()
+
+    def events(self, kind: type[T]) -> list[T]:
+        def lines() -> Iterator[object]:
+            from aiperf_hpc.journal import JournalReader
+
+            for path in self.paths.journals():
+                yield from (record.event for record in JournalReader(path).read())
+
+        return [event for event in lines() if isinstance(event, kind)]
+
+
+def test_warm_up_trains_each_candidate_once_and_hpo_several_times(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = Site(tmp_path)
+    assert site.run(8, monkeypatch) == "enough trials"
+    started = site.events(records.TrialStarted)
+    assert [t.round for t in started] == [1, 2, 3, 4, 4, 4, 5, 5]
+    assert [t.epoch_limit for t in started] == [1, 5, 2, 2, 2, 2, 2, 2]
+    assert [t.phase is RoundPhase.HPO for t in started] == [False] * 3 + [True] * 5
+    assert len({t.trial for t in started}) == 8
+
+
+def test_the_first_trial_trains_the_initial_graph_and_the_others_grown_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = Site(tmp_path)
+    site.run(8, monkeypatch)
+    first, *others = site.events(records.TrialStarted)
+    assert (first.graph, first.parent, first.morphisms) == (site.initial.hash, None, ())
+    site.history.refresh()
+    lineage = Lineage(site.history, site.initial)
+    for trial in others:
+        assert trial.parent is not None
+        assert trial.proposal is not None
+        # Growing it again gives the graph that was trained, and that graph is stored.
+        assert lineage.graph(trial.trial).hash == trial.graph
+        assert GraphStore(site.paths).load(trial.graph).hash == trial.graph
+    trained = {graph.hash for graph, _ in site.engine.built}
+    assert trained == {t.graph for t in site.events(records.TrialStarted)}
+
+
+def test_children_start_from_their_parents_trained_weights(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = Site(tmp_path)
+    site.run(2, monkeypatch)
+    site.history.refresh()
+    (proposal, *_) = site.history.pending("r0")
+    graph, weights = load_checkpoint(site.paths.candidate(proposal.id))
+    parent_graph, parent = load_checkpoint(site.paths.trained("r0", proposal.proposed.parent))
+    untouched = [n for n in parent if n in weights and parent[n].shape == weights[n].shape]
+    assert len(untouched) > 0.9 * len(parent)
+    assert any(np.array_equal(parent[n], weights[n]) and parent[n].std() > 0 for n in untouched)
+    assert graph.hash != parent_graph.hash
+
+
+def test_the_kernel_size_that_hpo_chose_is_in_the_graph_that_is_trained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = Site(tmp_path, search={"exploration": 1.0})
+    site.run(40, monkeypatch)
+    chosen = [
+        (graph, used.kernel_size)
+        for graph, used in site.engine.built
+        if used.kernel_size is not None
+    ]
+    assert len(chosen) >= 3
+    assert len({size for _, size in chosen}) >= 2
+    for graph, size in chosen:
+        assert set(inserted_spatial_convs(graph).values()) == {size}
+
+
+def test_the_study_maximises_accuracy_and_knows_every_trial(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scripts = [Script(accuracies=(a,)) for a in (0.1, 0.1, 0.1, 0.25, 0.75, 0.5)]
+    scripts.insert(5, Script(build_error=EngineError("cannot be built")))
+    site = Site(tmp_path, *scripts)
+    site.run(7, monkeypatch)
+    study = optuna.load_study(study_name="r0", storage=_storage(site.paths.study("r0")))
+    assert study.direction is optuna.study.StudyDirection.MAXIMIZE
+    assert study.best_value == 0.75
+    states = [trial.state.name for trial in study.trials]
+    assert states == ["COMPLETE", "COMPLETE", "FAIL", "COMPLETE"]
+    started = {t.trial: t for t in site.events(records.TrialStarted)}
+    used = [started[f"r0-t{n}"].hyperparameters.batch_size for n in (4, 5, 6, 7)]
+    assert [trial.params["batch_size"] for trial in study.trials] == used
+
+
+def _storage(path: Path) -> optuna.storages.JournalStorage:
+    backend = optuna.storages.journal.JournalFileBackend(str(path))
+    return optuna.storages.JournalStorage(backend)
+
+
+def test_only_the_best_checkpoints_are_kept_and_a_dropped_one_is_no_parent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scripts = [Script(accuracies=(a,)) for a in (0.9, 0.2, 0.8, 0.1, 0.7, 0.3, 0.3)]
+    site = Site(tmp_path, *scripts)
+    site.run(7, monkeypatch)
+    kept = {path.stem for path in (site.paths.replica("r0") / "trained").iterdir()}
+    assert kept == {"r0-t1", "r0-t3", "r0-t5"}
+    dropped = [event.trial for event in site.events(records.CheckpointDropped)]
+    assert dropped == ["r0-t4", "r0-t2", "r0-t6", "r0-t7"]
+    site.history.refresh()
+    assert {t.id for t in site.history.trials.values() if t.has_checkpoint} == kept
+
+
+def test_weights_that_cannot_be_stored_make_no_parent_and_the_record_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = Site(tmp_path)
+    (site.paths.replica("r0") / "trained").write_text("a file in the folder's place")
+    site.run(2, monkeypatch)
+    for ended in site.events(records.TrialEnded):
+        assert ended.state is TrialState.COMPLETED
+        assert not ended.checkpoint
+        assert "its weights are not kept: cannot write" in ended.reason
+
+
+def test_warm_up_records_the_predicted_accuracy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = Site(tmp_path, Script(accuracies=(0.10, 0.20, 0.25, 0.30, 0.35)))
+    site.run(4, monkeypatch)
+    first, second, _, hpo = site.events(records.TrialEnded)
+    assert first.predicted_accuracy == pytest.approx(0.1)
+    assert second.predicted_accuracy is not None
+    assert 0.35 < second.predicted_accuracy <= 1.0
+    assert hpo.predicted_accuracy is None
+
+
+def test_while_nothing_can_be_grown_the_initial_graph_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = Script(build_error=EngineError("out of luck"))
+    site = Site(tmp_path, broken, broken, Script())
+    site.run(4, monkeypatch)
+    started = site.events(records.TrialStarted)
+    assert [t.graph == site.initial.hash for t in started] == [True, True, True, False]
+    ended = site.events(records.TrialEnded)
+    assert [t.state for t in ended[:3]] == [
+        TrialState.FAILED,
+        TrialState.FAILED,
+        TrialState.COMPLETED,
+    ]
+    assert ended[0].reason == "out of luck"
+
+
+def test_a_replica_whose_trials_all_fail_gives_up_and_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = Site(tmp_path, Script(build_error=EngineError("no such device")))
+    with pytest.raises(ReplicaFailedError, match="5 trials in a row failed.*no such device"):
+        site.run(99, monkeypatch)
+
+
+def test_a_damaged_candidate_is_rejected_and_the_next_one_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = Site(tmp_path)
+    site.run(1, monkeypatch)
+    site.worker.step()
+    site.worker.step()
+    site.history.refresh()
+    first, second = site.history.pending("r0")
+    site.paths.candidate(first.id).write_bytes(b"torn")
+    candidate = site.rounds._stock.take()
+    assert candidate is not None
+    assert candidate.proposal == second.id
+    (rejected,) = site.events(records.ProposalRejected)
+    assert rejected.proposal == first.id
+    assert "is damaged" in rejected.reason
+
+
+def test_a_candidate_that_is_not_visible_yet_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = Site(tmp_path)
+    site.run(1, monkeypatch)
+    site.worker.step()
+    site.worker.step()
+    site.history.refresh()
+    first, second = site.history.pending("r0")
+    hidden = site.paths.candidate(first.id).rename(tmp_path / "hidden")
+    candidate = site.rounds._stock.take()
+    assert candidate is not None
+    assert candidate.proposal == second.id
+    hidden.rename(site.paths.candidate(first.id))
+    candidate = site.rounds._stock.take()
+    assert candidate is not None
+    assert candidate.proposal == first.id
+    assert site.events(records.ProposalRejected) == []
+
+
+def test_the_search_worker_fills_the_stock_and_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = Site(tmp_path)
+    assert site.worker.step() > 0.0  # Nothing was trained: nothing can be grown.
+    site.run(1, monkeypatch)
+    for _ in range(5):
+        site.worker.step()
+    proposed = site.events(records.Proposed)
+    assert len(proposed) == site.config.search.stock
+    assert len({p.graph for p in proposed}) == len(proposed)
+    assert len({p.morphism["kind"] for p in proposed}) == len(proposed)
+    for proposal in proposed:
+        assert GraphStore(site.paths).load(proposal.graph).hash == proposal.graph
+
+
+def test_parents_are_taken_from_all_replicas(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A second replica has a much better trial: a greedy search grows that one."""
+    site = Site(tmp_path, search={"stock": 2, "exploration": 0.0})
+    site.run(1, monkeypatch)
+    graph, weights = load_checkpoint(site.paths.trained("r0", "r0-t1"))
+    journal = [
+        json.loads(line) for line in site.paths.replica_journal("r0").read_text().splitlines()
+    ]
+    text = "\n".join(json.dumps(record) for record in journal).replace("r0", "r1")
+    text = text.replace('"correct": 10', '"correct": 20').replace(
+        '"predicted_accuracy": 0.5', '"predicted_accuracy": 1.0'
+    )
+    site.paths.replica_journal("r1").parent.mkdir(parents=True)
+    site.paths.replica_journal("r1").write_text(text + "\n")
+    save_checkpoint(site.paths.trained("r1", "r1-t1"), graph, weights)
+    site.worker.step()
+    assert [p.parent for p in site.events(records.Proposed)] == ["r1-t1"]
+
+
+def test_a_parent_whose_weights_are_gone_is_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scripts = Script(accuracies=(0.9,)), Script(accuracies=(0.3,))
+    site = Site(tmp_path, *scripts)
+    site.run(2, monkeypatch)
+    site.worker._config = validate(CONFIG | {"search": {"stock": 8}}, "test")
+    before = len(site.events(records.Proposed))
+    site.paths.trained("r0", "r0-t1").unlink()
+    for _ in range(3):
+        site.worker.step()
+    later = site.events(records.Proposed)[before:]
+    assert later
+    assert {p.parent for p in later} == {"r0-t2"}
+    assert site.events(records.SearchFailed) == []
+
+
+def test_a_parent_whose_weights_are_damaged_is_a_failed_search_not_a_dead_worker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = Site(tmp_path)
+    site.run(1, monkeypatch)
+    site.paths.trained("r0", "r0-t1").write_bytes(b"torn")
+    assert site.worker.step() > 0.0
+    (failed,) = site.events(records.SearchFailed)
+    assert "r0-t1.safetensors is damaged" in failed.reason
+
+
+class _PowerCutError(BaseException):
+    """Ends a test's replica on the spot, as kill -9 does."""
+
+
+def _dies_at_step(step: int) -> Script:
+    def cut(now: int) -> None:
+        if now == step:
+            raise _PowerCutError
+
+    return Script(on_step=cut)
+
+
+def test_a_new_life_goes_on_with_the_interrupted_trial(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Trial 2 has 5 epochs of 4 steps; the replica dies in its fourth epoch."""
+    first = Site(tmp_path, Script(), _dies_at_step(14))
+    with pytest.raises(_PowerCutError):
+        first.run(9, monkeypatch)
+    monkeypatch.undo()
+    second = Site(tmp_path, life=Incarnation(0, 1))
+    second.run(4, monkeypatch)
+    started = second.events(records.TrialStarted)
+    assert [(t.trial, t.round, t.resumes, t.first_epoch) for t in started] == [
+        ("r0-t1", 1, None, 1),
+        ("r0-t2", 2, None, 1),
+        ("r0-0.1-t1", 2, "r0-t2", 4),
+        ("r0-0.1-t2", 3, None, 1),
+        ("r0-0.1-t3", 4, None, 1),
+        ("r0-0.1-t4", 4, None, 1),
+    ]
+    # The same graph and hyperparameters, the stored weights and momenta.
+    assert started[2].graph == started[1].graph
+    assert started[2].hyperparameters == started[1].hyperparameters
+    assert started[2].seed == started[1].seed
+    momenta = second.engine.momenta[0]
+    assert momenta is not None
+    assert momenta["left_conv/kernel"].tolist() == [12, 12, 12]
+    evaluated = [e.epoch for e in second.events(records.Evaluated) if e.trial == "r0-0.1-t1"]
+    assert evaluated == [4, 5]
+    rates = second.engine.networks[0].rates
+    assert rates[0] == pytest.approx(0.1 * (1 - 12 / 20))
+    second.history.refresh()
+    interrupted = second.history.trials["r0-t2"]
+    assert interrupted.state is TrialState.STOPPED
+    assert interrupted.reason == "its replica was lost and started again"
+
+
+def test_a_trial_without_a_checkpoint_is_begun_anew_in_its_round(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = Site(tmp_path, Script(), _dies_at_step(2))
+    with pytest.raises(_PowerCutError):
+        first.run(9, monkeypatch)
+    monkeypatch.undo()
+    second = Site(tmp_path, life=Incarnation(1, 0))
+    second.run(1, monkeypatch)
+    last = second.events(records.TrialStarted)[-1]
+    assert (last.trial, last.round, last.resumes) == ("r0-1.0-t1", 2, None)
+
+
+def test_a_life_that_finds_nothing_to_grow_begins_with_the_initial_graph_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first life was asked to end in its first trial, which kept nothing."""
+    first = Site(tmp_path, Script(on_step=lambda step: first.stop.ask("SIGTERM")))
+    first.rounds.run()
+    second = Site(tmp_path, life=Incarnation(0, 1))
+    second.run(2, monkeypatch)
+    started = second.events(records.TrialStarted)
+    assert [t.graph == second.initial.hash for t in started] == [True, True, False]
+
+
+def test_a_batch_size_that_was_halved_is_what_the_study_learns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only 8 fits; what was suggested and not tried is no observation of the study."""
+    site = Site(tmp_path)
+    limit = training_bytes(site.initial, 8, "fp32") + 4096
+    monkeypatch.setattr(site.rounds._trainer, "_memory_limit", limit)
+    site.run(6, monkeypatch)
+    study = optuna.load_study(study_name="r0", storage=_storage(site.paths.study("r0")))
+    tried = [t.params["batch_size"] for t in study.trials if t.state.name == "COMPLETE"]
+    assert tried
+    assert set(tried) == {8}
+
+
+def test_a_new_life_knows_what_the_earlier_one_learned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    accuracies = (0.3, 0.4, 0.5, 0.6, 0.7, 0.2)
+    first = Site(tmp_path, *(Script(accuracies=(a,)) for a in accuracies))
+    first.run(6, monkeypatch)
+    monkeypatch.undo()
+    second = Site(tmp_path, Script(accuracies=(0.1,)), life=Incarnation(1, 0))
+    second.run(1, monkeypatch)
+    study = optuna.load_study(
+        study_name="r0-1.0", storage=_storage(second.paths.study("r0", Incarnation(1, 0)))
+    )
+    assert [trial.value for trial in study.trials] == [0.6, 0.7, 0.2, 0.1]
+    # The three best are kept over both lives.
+    second.history.refresh()
+    kept = {t.id for t in second.history.trials.values() if t.has_checkpoint}
+    assert kept == {"r0-t3", "r0-t4", "r0-t5"}
+
+
+def test_with_no_inserted_convolution_only_the_batch_size_is_searched(tmp_path: Path) -> None:
+    hpo = Hpo(HpoConfig(batch_sizes=(8, 16)), tmp_path / "study.log", "r0", 1)
+    suggestion = hpo.suggest(two_stems())
+    assert suggestion.kernel_size is None
+    assert suggestion.batch_size in (8, 16)
+
+
+def _deeper(kernel: int) -> Graph:
+    return grow(two_stems(), [Deeper("relu", kernel)])
+
+
+def test_kernel_sizes_start_at_the_largest_that_is_there() -> None:
+    graph = _deeper(3)
+    assert kernel_choices(two_stems(), (3, 5, 7)) == []
+    assert kernel_choices(_deeper(1), (3, 5, 7)) == []
+    assert kernel_choices(graph, (3, 5, 7)) == [3, 5, 7]
+    (conv,) = inserted_spatial_convs(graph)
+    larger = grow(graph, [KernelSize(conv, 5)])
+    assert kernel_choices(larger, (3, 5, 7)) == [5, 7]
+    assert kernel_choices(larger, (3,)) == []
+
+
+def test_tpe_learns_from_trials_whose_kernel_ranges_differ(tmp_path: Path) -> None:
+    """Accuracy is best at batch 8 and kernel 5: most later suggestions are there."""
+    config = HpoConfig(batch_sizes=(8, 16, 32, 64), startup_trials=6)
+    hpo = Hpo(config, tmp_path / "study.log", "r0", 3)
+    late: list[bool] = []
+    graph = _deeper(3)
+    (conv,) = inserted_spatial_convs(graph)
+    graphs = [graph, grow(graph, [KernelSize(conv, 5)])]
+    for turn in range(40):
+        suggestion = hpo.suggest(graphs[turn % 2])
+        assert suggestion.kernel_size in ((3, 5, 7) if turn % 2 == 0 else (5, 7))
+        good = suggestion.batch_size == 8
+        hpo.report(suggestion, 0.4 + 0.4 * good + 0.1 * (suggestion.kernel_size == 5))
+        late.append(good)
+    assert sum(late[20:]) > 10  # A quarter, 5, would be chance.

@@ -1,0 +1,175 @@
+"""Stopwatch, stop flag, prediction, memory estimate, seeds."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aiperf_hpc.morphism.resnet import resnet50
+from aiperf_hpc.paths import Incarnation
+from aiperf_hpc.replica import memory
+from aiperf_hpc.replica.memory import available_bytes, fitting_batch, training_bytes
+from aiperf_hpc.replica.names import name_of, seed_of
+from aiperf_hpc.replica.prediction import LEAST_POINTS, predicted_accuracy
+from aiperf_hpc.replica.stopping import TIME_OVER, StopFlag
+from aiperf_hpc.replica.stopwatch import Stopwatch
+from aiperf_hpc.trial import TimePhase
+
+
+class Ticks:
+    """A clock that is set by hand."""
+
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_every_second_belongs_to_the_innermost_phase() -> None:
+    clock = Ticks()
+    watch = Stopwatch(clock)
+    clock.now += 1
+    with watch.during(TimePhase.TRAIN):
+        clock.now += 2
+        with watch.during(TimePhase.DATA):
+            assert watch.phase is TimePhase.DATA
+            clock.now += 4
+        clock.now += 8
+    clock.now += 16
+    assert watch.take() == {TimePhase.START: 17, TimePhase.TRAIN: 10, TimePhase.DATA: 4}
+    assert watch.take() == {}
+
+
+def test_a_phase_ends_with_its_block_even_by_an_error() -> None:
+    clock = Ticks()
+    watch = Stopwatch(clock)
+
+    def fail() -> None:
+        with watch.during(TimePhase.BUILD):
+            clock.now += 3
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        fail()
+    assert watch.phase is TimePhase.START
+    assert watch.take() == {TimePhase.BUILD: 3}
+
+
+def test_the_deadline_stops(tmp_path: Path) -> None:
+    clock = Ticks()
+    flag = StopFlag(150.0, tmp_path / "stop", clock=clock)
+    assert flag.reason is None
+    clock.now = 150.0
+    assert flag.reason == TIME_OVER
+
+
+def test_a_file_stops_with_its_text_and_is_looked_at_now_and_then(tmp_path: Path) -> None:
+    clock = Ticks()
+    flag = StopFlag(1e9, tmp_path / "stop", look_every=1.0, clock=clock)
+    assert flag.reason is None
+    (tmp_path / "stop").write_text("by someone\n")
+    assert flag.reason is None
+    clock.now += 1.0
+    assert flag.reason == "by someone"
+
+
+def test_a_signal_stops_and_the_first_reason_stays(tmp_path: Path) -> None:
+    before = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
+    flag = StopFlag(1e12, tmp_path / "stop")
+    try:
+        flag.install()
+        os.kill(os.getpid(), signal.SIGTERM)
+        flag.ask("later")
+        assert flag.reason == "SIGTERM"
+    finally:
+        signal.signal(signal.SIGTERM, before[0])
+        signal.signal(signal.SIGINT, before[1])
+
+
+def test_a_further_condition_stops(tmp_path: Path) -> None:
+    flag = StopFlag(1e12, tmp_path / "stop", also=lambda: "the replica is gone")
+    assert flag.reason == "the replica is gone"
+
+
+def test_a_curve_of_the_fitted_form_is_predicted_exactly() -> None:
+    epochs = np.arange(1, 16)
+    curve = 0.08 * np.log2(epochs) + 0.30
+    assert predicted_accuracy(curve, 90) == pytest.approx(0.08 * np.log2(90) + 0.30, abs=1e-9)
+
+
+def test_the_shift_of_the_curve_is_found_on_the_grid() -> None:
+    epochs = np.arange(1, 16)
+    curve = 0.1 * np.log2(epochs + 3.0) + 0.1
+    assert predicted_accuracy(curve, 90) == pytest.approx(0.1 * np.log2(93) + 0.1, abs=0.01)
+
+
+def test_few_points_give_the_best_observed() -> None:
+    assert predicted_accuracy([0.1, 0.5, 0.4], 90) == 0.5
+    assert LEAST_POINTS == 4
+
+
+def test_a_falling_curve_gives_the_best_observed() -> None:
+    assert predicted_accuracy([0.9, 0.8, 0.7, 0.6, 0.5], 90) == 0.9
+
+
+def test_a_steep_curve_is_never_predicted_above_one() -> None:
+    assert predicted_accuracy([0.1, 0.4, 0.7, 0.99], 90) == 1.0
+
+
+@pytest.mark.parametrize("accuracies", [[], [0.5, float("nan"), 0.5, 0.5]])
+def test_a_prediction_from_nothing_or_nan_is_refused(accuracies: list[float]) -> None:
+    with pytest.raises(ValueError, match="finite"):
+        predicted_accuracy(accuracies, 90)
+
+
+@given(st.lists(st.floats(0.0, 1.0), min_size=1, max_size=60))
+def test_a_prediction_lies_between_the_best_observed_and_one(accuracies: list[float]) -> None:
+    predicted = predicted_accuracy(accuracies, 90)
+    assert max(accuracies) <= predicted <= 1.0
+
+
+def test_the_memory_estimate_grows_with_the_batch_and_shrinks_with_the_precision() -> None:
+    graph = resnet50((32, 32, 3), 10, stem="cifar", base_width=16)
+    small, large = (training_bytes(graph, batch, "fp32") for batch in (128, 512))
+    assert small < large
+    assert training_bytes(graph, 512, "bf16") < large
+    # Peaks measured with the tensorflow engine: docs/decisions/memory.md.
+    assert 0.9 < large / (3958 * 2**20) < 1.2
+    assert 0.9 < training_bytes(resnet50((224, 224, 3), 10), 16, "fp32") / (2510 * 2**20) < 1.2
+
+
+def test_the_batch_that_fits_is_the_asked_one_halved_as_often_as_needed() -> None:
+    graph = resnet50((32, 32, 3), 10, stem="cifar", base_width=4)
+    for wanted in (512, 100, 3):
+        limit = training_bytes(graph, wanted, "fp32")
+        assert fitting_batch(graph, wanted, "fp32", limit) == wanted
+        assert fitting_batch(graph, wanted, "fp32", limit - 1) == wanted // 2
+    assert fitting_batch(graph, 8, "fp32", 0) == 0
+
+
+def test_available_memory_is_shared_and_bounded_by_a_control_group(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert 0 < available_bytes(2) <= available_bytes(1)
+    monkeypatch.setattr(memory, "_cgroup_limit", lambda: 1000)
+    assert available_bytes(4) == 250
+
+
+def test_seeds_differ_by_every_part_and_are_the_same_every_time() -> None:
+    seeds = {seed_of(run, "r0", "trial", n) for run in range(5) for n in range(50)}
+    assert len(seeds) == 250
+    assert seed_of(0, "r0", "trial", 1) == 3977486788
+    assert seed_of(1, "23") != seed_of(12, "3")
+
+
+def test_later_lives_of_a_replica_name_their_trials_otherwise() -> None:
+    lives = [Incarnation(), Incarnation(0, 1), Incarnation(1, 0)]
+    assert [name_of("r0", life) for life in lives] == ["r0", "r0-0.1", "r0-1.0"]
+    assert sorted(lives) == lives
+    assert [Incarnation.parse(str(life)) for life in lives] == lives

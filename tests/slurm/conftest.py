@@ -1,0 +1,186 @@
+"""A real SLURM cluster of three nodes on this machine, for the whole session."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from aiperf_hpc.deploy.local_cluster import missing_programs
+from aiperf_hpc.history import RunHistory
+from aiperf_hpc.paths import RunPaths
+
+ROOT = Path(__file__).parents[2]
+TINY = ROOT / "tests" / "end_to_end" / "tiny.yaml"
+LOCAL_CLUSTER = ROOT / "deploy" / "local-cluster"
+AIPERF = [sys.executable, "-m", "aiperf_hpc.primary.cli"]
+CLIENTS = ("sbatch", "squeue", "scancel", "sinfo", "sacct")
+COUNTED = """\
+#!/bin/sh
+echo "$(date +%s.%N) {name} $*" >> "{log}"
+exec {program} "$@"
+"""
+
+
+class Cluster:
+    """The cluster, and what was asked of it by its clients."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.log = folder / "calls.log"
+        self.environment = {
+            **os.environ,
+            "SLURM_CONF": str(folder / "slurm.conf"),
+            "PATH": f"{folder / 'bin'}:{os.environ['PATH']}",
+        }
+
+    def control(self, *arguments: object) -> subprocess.CompletedProcess[str]:
+        """Run deploy/local-cluster."""
+        command = [str(LOCAL_CLUSTER), *(str(a) for a in arguments), "--dir", str(self.folder)]
+        environment = {**os.environ, "PYTHON": sys.executable}
+        return subprocess.run(
+            command, capture_output=True, text=True, check=False, env=environment, timeout=120
+        )
+
+    def count_calls(self) -> None:
+        """Put programs before SLURM's own that write down each call."""
+        (self.folder / "bin").mkdir()
+        for name in CLIENTS:
+            wrapper = self.folder / "bin" / name
+            program = shutil.which(name) or "/bin/false"
+            wrapper.write_text(COUNTED.format(name=name, log=self.log, program=program))
+            wrapper.chmod(0o755)
+
+    def calls(self) -> list[tuple[float, str]]:
+        """Return when each client was called, UTC seconds, and with what."""
+        if not self.log.exists():
+            return []
+        lines = (line.partition(" ") for line in self.log.read_text("utf-8").splitlines())
+        return [(float(at), command) for at, _, command in lines]
+
+    def run(self, *command: object) -> subprocess.CompletedProcess[str]:
+        """Run a command that finds this cluster, uncounted."""
+        environment = {**self.environment, "PATH": os.environ["PATH"]}
+        return subprocess.run(
+            [str(part) for part in command],
+            capture_output=True,
+            text=True,
+            check=False,
+            env=environment,
+            timeout=60,
+        )
+
+    def aiperf(self, *arguments: object) -> subprocess.CompletedProcess[str]:
+        """Run one aiperf command to its end."""
+        return subprocess.run(
+            [*AIPERF, *(str(argument) for argument in arguments)],
+            capture_output=True,
+            text=True,
+            check=False,
+            env=self.environment,
+            timeout=300,
+        )
+
+
+class SlurmRun:
+    """A run that is under way on the cluster, its primary in the background."""
+
+    def __init__(self, cluster: Cluster, folder: Path, *arguments: object) -> None:
+        self.cluster, self.paths = cluster, RunPaths(folder)
+        self.history = RunHistory(self.paths)
+        cluster.log.unlink(missing_ok=True)
+        command = [*AIPERF, "start", "--config", TINY, "--yes", "--run-dir", folder, *arguments]
+        self.process = subprocess.Popen(
+            [str(part) for part in command],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=cluster.environment,
+        )
+
+    def wait_until(self, condition: Callable[[RunHistory], bool], seconds: float = 120) -> None:
+        """Wait until the records say so."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            assert self.process.poll() is None, self.process.communicate()
+            self.history.refresh()
+            if condition(self.history):
+                return
+            time.sleep(0.2)
+        raise AssertionError(f"not within {seconds} s: {self.history.replicas}")
+
+    @property
+    def job(self) -> str:
+        name = self.history.replicas["r0"].job
+        assert name is not None
+        return name.partition("_")[0]
+
+    def end(self, seconds: float = 120) -> tuple[str, str]:
+        """Wait for the primary; return what it said."""
+        out, err = self.process.communicate(timeout=seconds)
+        self.history.refresh()
+        return out, err
+
+    def close(self) -> None:
+        """Leave nothing behind, whatever the test did."""
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+        for pipe in (self.process.stdout, self.process.stderr):
+            assert pipe is not None
+            pipe.close()
+        self.history.refresh()
+        if "r0" in self.history.replicas and self.history.replicas["r0"].job:
+            self.cluster.run("scancel", self.job)
+            end = time.monotonic() + 20
+            while self.cluster.run("squeue", "-h", "-j", self.job).stdout.strip():
+                assert time.monotonic() < end, "the cluster does not become free"
+                time.sleep(0.2)
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[Cluster]:
+    """Three nodes. Where SLURM is missing tests are skipped; in CI they fail."""
+    if missing := missing_programs():
+        message = f"no {', '.join(missing)} on this machine; `make slurm` installs them"
+        if os.environ.get("CI"):
+            pytest.fail(message)
+        pytest.skip(message)
+    # Not in pytest's own folder: the name of a socket may have 107 characters only.
+    folder = Path(tempfile.mkdtemp(prefix="aiperf-slurm-"))
+    made = Cluster(folder)
+    try:
+        started = made.control("start", "--nodes", 3)
+        assert started.returncode == 0, started.stderr
+        made.count_calls()
+        yield made
+    finally:
+        made.control("stop")
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def slurm_run(cluster: Cluster, tmp_path: Path) -> Iterator[Callable[..., SlurmRun]]:
+    """Start runs that end with the test."""
+    runs: list[SlurmRun] = []
+
+    def start(*arguments: object) -> SlurmRun:
+        runs.append(SlurmRun(cluster, tmp_path / f"run{len(runs)}", *arguments))
+        return runs[-1]
+
+    yield start
+    for run in runs:
+        run.close()
+
+
+def gaps(times: list[float]) -> list[float]:
+    """Return the seconds from each time to the next."""
+    return [after - before for before, after in itertools.pairwise(times)]

@@ -1,0 +1,222 @@
+"""Runs on a real SLURM cluster: real sbatch, real nodes' daemons, real replicas."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from tests.slurm.conftest import LOCAL_CLUSTER, TINY, Cluster, SlurmRun, gaps
+
+from aiperf_hpc.history import RunHistory
+from aiperf_hpc.trial import JobPhase
+
+Start = Callable[..., SlurmRun]
+MEMORY = ["--set", "engine.memory_gib=2"]
+START = ["start", "--config", TINY, "--yes", "--hours", 0.02]
+
+
+def training(history: RunHistory) -> bool:
+    """All replicas have executed samples."""
+    seen = {history.trials[e.trial].replica for e in history.executions}
+    return len(seen) == len(history.replicas) > 0
+
+
+def phase(history: RunHistory, replica: str) -> JobPhase | None:
+    state = history.replicas[replica].job_state
+    return state.phase if state else None
+
+
+@pytest.fixture(scope="module")
+def limited(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmRun]:
+    """A run of an hour whose job may last a minute; on one node, beside another test."""
+    limit = ["--set", "slurm.extra=['--time=1', '--signal=TERM@10']"]
+    folder = tmp_path_factory.mktemp("limited") / "run"
+    run = SlurmRun(cluster, folder, "--nodes", 1, "--hours", 1, *MEMORY, *limit)
+    yield run
+    run.close()
+
+
+def test_a_run_on_three_nodes_ends_with_a_score_that_its_records_prove(
+    cluster: Cluster, slurm_run: Start
+) -> None:
+    run = slurm_run("--nodes", 3, "--hours", 0.0125, *MEMORY)
+    run.wait_until(training)
+    run.wait_until(lambda h: all(phase(h, r) is JobPhase.RUNNING for r in h.replicas))
+    status = json.loads(cluster.aiperf("status", run.paths.root, "--json").stdout)
+    assert {r["node"] for r in status["replicas"]} == {"n1", "n2", "n3"}
+    assert {r["job"] for r in status["replicas"]} == {f"{run.job}_{n}" for n in range(3)}
+    lines = cluster.aiperf("status", run.paths.root).stdout.splitlines()
+    assert sum(f"job {run.job}_" in line for line in lines) == 3
+    out, err = run.end()
+    assert run.process.returncode == 0, err
+    assert err == ""
+    assert any(line.startswith("Score ") for line in out.splitlines())
+    history = run.history
+    assert history.problems == []
+    assert {r.ended for r in history.replicas.values()} == {"the run's time is over"}
+    assert {phase(history, r) for r in history.replicas} == {JobPhase.DONE}
+    assert history.end_utc is not None
+    assert history.start_utc is not None
+    assert 45 <= history.end_utc - history.start_utc < 60
+    verified = cluster.aiperf("verify", run.paths.root)
+    assert verified.returncode == 0, verified.stdout
+    assert verified.stdout.splitlines()[-1].startswith("PASSED")
+    _one_submission_and_few_looks(cluster, run)
+
+
+def _one_submission_and_few_looks(cluster: Cluster, run: SlurmRun) -> None:
+    calls = cluster.calls()
+    names = [command.split()[0] for _, command in calls]
+    assert names.count("sbatch") == 1
+    assert names.count("sinfo") == 1
+    watching = [at for at, command in calls if not command.startswith("sinfo")]
+    assert min(gaps(watching), default=5.0) > 4.9
+    job = cluster.run("squeue", "-h", "-t", "all", "-j", run.job, "-o", "%T").stdout.split()
+    assert set(job) <= {"COMPLETED", "COMPLETING"}  # SLURM agrees about how it ended.
+
+
+@pytest.mark.usefixtures("limited")  # It needs a minute, and this test leaves it a node.
+def test_scancel_and_requeue_are_seen_and_stop_ends_the_rest_in_order(
+    cluster: Cluster, slurm_run: Start
+) -> None:
+    run = slurm_run("--nodes", 2, "--hours", 1, "--launcher", "slurm", *MEMORY)
+    run.wait_until(lambda h: any(trial.has_checkpoint for trial in h.trials.values()))
+    run.wait_until(lambda h: len(h.replicas) == 2 and all(r.trials for r in h.replicas.values()))
+    assert cluster.run("scancel", f"{run.job}_1").returncode == 0
+    assert cluster.run("scontrol", "requeue", f"{run.job}_0").returncode == 0
+    run.wait_until(lambda h: phase(h, "r1") is JobPhase.FAILED)
+    # That it waited in between is seen only if a look, 5 s apart or more, falls into it.
+    run.wait_until(lambda h: h.replicas["r0"].restarts == 1)
+    run.wait_until(lambda h: phase(h, "r0") is JobPhase.RUNNING)
+    second = max(run.history.replicas["r0"].starts.values())
+    run.wait_until(lambda h: any(e.utc > second for e in h.executions))
+    stopped = cluster.aiperf("stop", run.paths.root)
+    assert stopped.returncode == 0, stopped.stderr
+    _, err = run.end()
+    assert "CANCELLED" in err
+    history = run.history
+    assert history.replicas["r0"].ended == "stopped by `aiperf stop`"
+    assert phase(history, "r0") is JobPhase.DONE
+    verified = cluster.aiperf("verify", run.paths.root)
+    assert verified.returncode == 0, verified.stdout
+
+
+def test_before_the_time_limit_replicas_end_in_order(cluster: Cluster, limited: SlurmRun) -> None:
+    run = limited
+    _, err = run.end()
+    assert run.process.returncode == 0, err
+    assert run.history.replicas["r0"].ended == "SIGTERM"
+    assert all(trial.state.ended for trial in run.history.trials.values())
+    run_ended = run.history.run_ended
+    assert run_ended is not None
+    assert getattr(run_ended.event, "reason", "") == "SIGTERM"
+    assert cluster.aiperf("verify", run.paths.root).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--nodes", 1, "--set", "slurm.partition=nope"], "no partition 'nope', but bench, short"),
+        (["--nodes", 4], "--nodes 4: partition 'bench' has 3 nodes that can be used, of 3"),
+        (["--nodes", 1, "--set", "slurm.gres=gpu:8"], "slurm.gres gpu:8: 0 nodes"),
+        (["--nodes", 1, "--set", "slurm.partition=short"], "partition 'short' allows 5"),
+    ],
+)
+def test_what_the_cluster_lacks_is_one_line_and_starts_nothing(
+    cluster: Cluster, tmp_path: Path, arguments: list[object], said: str
+) -> None:
+    done = cluster.aiperf(*START, *arguments, "--run-dir", tmp_path / "run")
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert not (tmp_path / "run").exists()
+
+
+def test_what_slurm_itself_refuses_comes_in_its_words(cluster: Cluster, tmp_path: Path) -> None:
+    wrong = ["--set", "slurm.constraint=nosuchfeature"]
+    done = cluster.aiperf(*START, "--nodes", 1, *wrong, "--run-dir", tmp_path / "run")
+    assert done.returncode == 2
+    assert "Invalid feature specification" in done.stderr
+    assert "nothing was started" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    status = json.loads(cluster.aiperf("status", tmp_path / "run", "--json").stdout)
+    assert status["state"] == "ended"
+    assert status["reason"].startswith("not started: SLURM refused the job")
+    assert cluster.run("squeue", "-h").stdout.strip() == ""
+
+
+def test_a_dry_run_prints_the_script_and_auto_takes_slurm(cluster: Cluster, tmp_path: Path) -> None:
+    done = cluster.aiperf(*START, "--nodes", 3, "--dry-run", "--run-dir", tmp_path / "run")
+    assert done.returncode == 0, done.stderr
+    assert "#SBATCH --array=0-2\n" in done.stdout
+    assert not (tmp_path / "run").exists()
+    script = tmp_path / "script.sh"
+    script.write_text(done.stdout)
+    tested = cluster.run("sbatch", "--test-only", script)
+    assert tested.returncode == 0, tested.stderr  # SLURM reads it as it is meant.
+
+
+def test_a_client_without_a_controller_is_not_taken_for_no_slurm(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    conf = tmp_path / "slurm.conf"
+    text = (cluster.folder / "slurm.conf").read_text()
+    conf.write_text(text.replace("SlurmctldPort=", "SlurmctldPort=1 #"))
+    away = Cluster(cluster.folder)
+    away.environment["SLURM_CONF"] = str(conf)
+    done = away.aiperf(*START, "--nodes", 4096, "--run-dir", tmp_path / "run")
+    assert done.returncode == 2
+    assert "SLURM does not answer" in done.stderr
+    assert "Unable to contact slurm controller" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_cluster_leaves_no_process() -> None:
+    with tempfile.TemporaryDirectory(prefix="aiperf-slurm-") as name:
+        small = Cluster(Path(name))
+        started = small.control("start", "--nodes", 2)
+        assert started.returncode == 0, started.stderr
+        assert started.stdout == small.control("env").stdout
+        work = ["--output=/dev/null", "--wrap", "sleep 600 & srun sleep 601"]
+        job = small.run("sbatch", "--parsable", *work).stdout.strip()
+        end = time.monotonic() + 20
+        while "RUNNING" not in small.run("squeue", "-h", "-o", "%T", "-j", job).stdout:
+            assert time.monotonic() < end
+        time.sleep(1.0)  # For the step, too, to be there.
+        assert small.control("start").returncode == 1  # One cluster a folder.
+        assert small.control("stop").returncode == 0
+        assert _processes_of(name) == []
+
+
+def _processes_of(folder: str) -> list[str]:
+    found = []
+    for path in Path("/proc").iterdir():
+        if path.name.isdigit() and int(path.name) != os.getpid():
+            try:
+                environment = (path / "environ").read_bytes()
+                command = (path / "cmdline").read_bytes()
+            except OSError:
+                continue
+            if folder.encode() in environment and command:
+                found.append(command.decode(errors="replace"))
+    return found
+
+
+def test_local_cluster_says_what_is_missing(cluster: Cluster) -> None:
+    done = subprocess.run(
+        [str(LOCAL_CLUSTER), "start", "--nodes", "0", "--dir", str(cluster.folder / "no")],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHON": sys.executable},
+    )
+    assert done.returncode == 1
+    assert done.stderr == "local-cluster: --nodes 0: a cluster has at least 1 node\n"
