@@ -22,6 +22,7 @@ import yaml
 
 from aiperf_hpc import __version__
 from aiperf_hpc.config import load_config, preset_names, preset_text
+from aiperf_hpc.digest import DigestWriter
 from aiperf_hpc.errors import AIPerfError, GraphError, UsageError
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.history import Replica
@@ -286,9 +287,12 @@ def _conduct(
     patience = Patience(at_once.is_set)
     with (
         JournalWriter(paths.primary_journal, persist=patience) as journal,
+        JournalWriter(paths.digest, persist=patience) as digest,
         _server(paths, address, output),
     ):
-        Conductor(manifest, launcher, journal, view.history, at_once=at_once).run(progress.tick)
+        writer = DigestWriter(view.history, digest)
+        conductor = Conductor(manifest, launcher, journal, view.history, writer, at_once=at_once)
+        conductor.run(progress.tick)
     progress.end()
     return _finish(view, as_json)
 

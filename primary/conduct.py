@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from types import FrameType
 
+from aiperf_hpc.digest import DigestWriter
 from aiperf_hpc.errors import AIPerfError, JournalError
 from aiperf_hpc.history import RunHistory
 from aiperf_hpc.journal import JournalWriter
@@ -41,7 +42,9 @@ LOST_SECONDS = 60.0
 """How long a lost replica is waited for: its last records may become visible that late, and
 its scheduler may run it again."""
 JOURNAL_SECONDS = 1.0
-"""Between two looks at the journals for the end of replicas."""
+"""Least time between two looks at the journals."""
+LOOK_SHARE = 0.05
+"""Most of its time that the primary spends looking at the journals."""
 TIME_OVER = "the run's time is over"
 
 
@@ -54,6 +57,7 @@ class Conductor:
         launcher: Launcher,
         journal: JournalWriter,
         history: RunHistory,
+        digest: DigestWriter,
         *,
         grace: float = GRACE_SECONDS,
         at_once: threading.Event | None = None,
@@ -64,12 +68,14 @@ class Conductor:
             manifest: the run.
             launcher: starts the replicas.
             journal: the primary's own.
-            history: the run's records; refreshed where the end of a replica is to be known.
+            history: the run's records; refreshed here.
+            digest: told of them, for the search workers.
             grace: seconds that replicas may take to end in order.
             at_once: set when the user wants everything to end now.
         """
         self._manifest, self._launcher = manifest, launcher
-        self._journal, self._history, self._grace = journal, history, grace
+        self._journal, self._history, self._digest = journal, history, digest
+        self._grace = grace
         self._deadline = 0.0
         self._asked: str | None = None
         self._asked_at = self._killed_at = 0.0
@@ -78,7 +84,7 @@ class Conductor:
         self._known: dict[str, ReplicaState] = {}
         self._lost_at: dict[str, float] = {}
         self._problem: str | None = None
-        self._looked = -JOURNAL_SECONDS
+        self._next_look = 0.0
 
     def run(self, watch: Callable[[], None] = lambda: None) -> str:
         """Conduct the run to its end and return why it ended.
@@ -143,6 +149,7 @@ class Conductor:
         while True:
             states = self._resolved(self._launcher.states())
             self._record(states)
+            self._look()
             # A list, so that the time of each lost one begins when it is lost.
             over = [self._over(name, state) for name, state in states.items()]
             if all(over):
@@ -165,7 +172,6 @@ class Conductor:
         lost = any(state.phase is JobPhase.LOST for state in states.values())
         if self._launcher.exact or not (closing or lost):
             return states
-        self._refresh()
         late = self._killed_at and time.monotonic() >= self._killed_at + KILL_SECONDS
         resolved = {}
         for name, state in states.items():
@@ -181,15 +187,19 @@ class Conductor:
             resolved[name] = state
         return resolved
 
-    def _refresh(self) -> None:
-        now = time.monotonic()
-        if now < self._looked + JOURNAL_SECONDS:
+    def _look(self) -> None:
+        """Read the journals and tell the search workers, if it is time to."""
+        began = time.monotonic()
+        if began < self._next_look:
             return
-        self._looked = now
         try:
             self._history.refresh()
         except JournalError:
-            return  # Progress says so. A look must not end the run, and is tried again.
+            pass  # Progress says so. A look must not end the run, and is tried again.
+        else:
+            self._digest.update()
+        now = time.monotonic()
+        self._next_look = now + max(JOURNAL_SECONDS, (now - began) / LOOK_SHARE)
 
     def _record(self, states: Mapping[str, ReplicaState]) -> None:
         """Record what changed."""
@@ -253,8 +263,8 @@ class Conductor:
 
     def _last_words(self) -> str:
         """Return why the replicas ended, in their own words."""
-        self._looked = -JOURNAL_SECONDS
-        self._refresh()
+        self._next_look = 0.0
+        self._look()
         said = {r.ended for r in self._history.replicas.values() if r.ended is not None}
         return "; ".join(sorted(said)) or TIME_OVER
 

@@ -22,6 +22,7 @@ from pathlib import Path
 
 import psutil
 
+from aiperf_hpc.digest import Digest
 from aiperf_hpc.errors import AIPerfError
 from aiperf_hpc.history import RunHistory
 from aiperf_hpc.journal import JournalWriter
@@ -68,7 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     who = _Identity(options.replica, Incarnation(options.launch, options.restart))
     try:
         manifest = RunManifest.load(paths)
-        history = RunHistory(paths)
+        history = RunHistory(paths, replica=options.replica)
         stop = StopFlag(_deadline(history, manifest), paths.stop_request)
     except AIPerfError as error:
         sys.stderr.write(f"aiperf: {who.replica}: {error}\n")
@@ -170,6 +171,7 @@ def _work(site: _Site, sharing: int) -> str:
             stopwatch=watch,
             stop=site.stop,
             persist=site.patience,
+            digest=Digest(paths),
         )
         watch.enter(TimePhase.OTHER)
         return rounds.run()

@@ -44,7 +44,7 @@ class Stock:
         A candidate whose file is damaged, or missing for longer than the file system may lag,
         is rejected in the journal.
         """
-        self._history.refresh()
+        self._history.refresh(self._replica)
         for proposal in self._history.pending(self._replica):
             path = self._paths.candidate(proposal.id)
             if not path.exists() and time.time() - proposal.utc < LAG_SECONDS:

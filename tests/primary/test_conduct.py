@@ -11,6 +11,7 @@ import pytest
 from tests.run_factory import configuration
 
 from aiperf_hpc import records
+from aiperf_hpc.digest import DigestWriter
 from aiperf_hpc.errors import UsageError
 from aiperf_hpc.history import RunHistory
 from aiperf_hpc.journal import JournalReader, JournalWriter
@@ -84,8 +85,10 @@ def run(
         config=configuration(),
     )
     manifest.save(paths)
-    with JournalWriter(paths.primary_journal) as journal:
-        conductor = Conductor(manifest, launcher, journal, RunHistory(paths), grace=0.2)
+    history = RunHistory(paths)
+    with JournalWriter(paths.primary_journal) as journal, JournalWriter(paths.digest) as digest:
+        writer = DigestWriter(history, digest)
+        conductor = Conductor(manifest, launcher, journal, history, writer, grace=0.2)
         reason = conductor.run(watch)
     return reason, recorded(paths)
 

@@ -15,6 +15,7 @@ from tests.replica.fakes import FakeDataset, FakeEngine, Script
 
 from aiperf_hpc import records
 from aiperf_hpc.config import HpoConfig, RunConfig, validate
+from aiperf_hpc.digest import Digest, DigestWriter
 from aiperf_hpc.errors import EngineError
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.graph_store import GraphStore
@@ -83,6 +84,7 @@ class Site:
             searcher=GreedySearcher(self.config.search.exploration),
             journal=JournalWriter(self.paths.search_journal("r0", 0, life)),
             persist=at_once,
+            digest=Digest(self.paths),
         )
         self.rounds = Rounds(
             config=self.config,
@@ -106,6 +108,7 @@ class Site:
             stopwatch=watch,
             stop=self.stop,
             persist=at_once,
+            digest=Digest(self.paths),
         )
 
     def run(self, trials: int, monkeypatch: pytest.MonkeyPatch) -> str:
@@ -160,7 +163,7 @@ def test_the_first_trial_trains_the_initial_graph_and_the_others_grown_ones(
     first, *others = site.events(records.TrialStarted)
     assert (first.graph, first.parent, first.morphisms) == (site.initial.hash, None, ())
     site.history.refresh()
-    lineage = Lineage(site.history, site.initial)
+    lineage = Lineage(site.history.descent, site.initial)
     for trial in others:
         assert trial.parent is not None
         assert trial.proposal is not None
@@ -358,6 +361,9 @@ def test_parents_are_taken_from_all_replicas(
     site.paths.replica_journal("r1").parent.mkdir(parents=True)
     site.paths.replica_journal("r1").write_text(text + "\n")
     save_checkpoint(site.paths.trained("r1", "r1-t1"), graph, weights)
+    site.history.refresh()
+    with JournalWriter(site.paths.digest) as digest:
+        DigestWriter(site.history, digest).update()  # As the primary does.
     site.worker.step()
     assert [p.parent for p in site.events(records.Proposed)] == ["r1-t1"]
 
