@@ -21,6 +21,7 @@ from typing import NoReturn, TextIO
 import yaml
 
 from aiperf_hpc import __version__
+from aiperf_hpc.clock import SYSTEM
 from aiperf_hpc.config import load_config, preset_names, preset_text
 from aiperf_hpc.errors import AIPerfError, GraphError, UsageError
 from aiperf_hpc.graph import Graph
@@ -288,7 +289,10 @@ def _conduct(
         JournalWriter(paths.primary_journal, persist=patience) as journal,
         _server(paths, address, output),
     ):
-        Conductor(manifest, launcher, journal, view.history, at_once=at_once).run(progress.tick)
+        conductor = Conductor(
+            manifest, launcher, journal, view.history, clock=SYSTEM, at_once=at_once
+        )
+        conductor.run(progress.tick)
     progress.end()
     return _finish(view, as_json)
 

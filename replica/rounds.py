@@ -6,12 +6,12 @@ them train it several times, with hyperparameters chosen by TPE.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from itertools import count
 
 import numpy as np
 
+from aiperf_hpc.clock import Clock
 from aiperf_hpc.config import RunConfig
 from aiperf_hpc.errors import AIPerfError, StorageError
 from aiperf_hpc.graph import Graph
@@ -64,14 +64,16 @@ class Rounds:
         stopwatch: Stopwatch,
         stop: StopFlag,
         persist: Persist,
+        clock: Clock,
     ) -> None:
         self._config, self._paths, self._replica, self._initial = config, paths, replica, initial
         self._incarnation = incarnation
         self._name = name_of(replica, incarnation)
         self._trainer, self._journal, self._history = trainer, journal, history
         self._watch, self._stop, self._persist = stopwatch, stop, persist
+        self._clock = clock
         self._graphs = GraphStore(paths)
-        self._stock = Stock(paths, replica, history, journal)
+        self._stock = Stock(paths, replica, history, journal, clock)
         self._hpo = Hpo(
             config.hpo, paths.study(replica, incarnation), self._name, self._seed("hpo", 0)
         )
@@ -280,7 +282,7 @@ class Rounds:
     def _looks(self) -> Iterator[Candidate | None]:
         while self._stop.reason is None:
             yield self._stock.take()
-            time.sleep(POLL_SECONDS)
+            self._clock.sleep(POLL_SECONDS)
 
     def _someone_may_grow(self) -> bool:
         """Return whether a trial anywhere has kept its weights, or is still being trained."""

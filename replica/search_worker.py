@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import argparse
 import os
-import time
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
+from aiperf_hpc.clock import SYSTEM, Clock
 from aiperf_hpc.errors import AIPerfError, CheckpointError
 from aiperf_hpc.graph_store import GraphStore
 from aiperf_hpc.history import RunHistory
@@ -66,12 +66,14 @@ class SearchWorker:
         searcher: Searcher,
         journal: JournalWriter,
         persist: Persist,
+        clock: Clock,
     ) -> None:
         self._config, self._paths = manifest.config, paths
         name = name_of(replica, incarnation)
         self._seed_parts = (manifest.config.seed, name, "search", worker)
         self._replica, self._name = replica, f"{name}-w{worker}"
         self._searcher, self._journal, self._persist = searcher, journal, persist
+        self._clock = clock
         self._history = RunHistory(paths)
         self._graphs = GraphStore(paths)
         self._lineage: Lineage | None = None
@@ -92,7 +94,7 @@ class SearchWorker:
     def work(self, stop: StopFlag) -> str:
         """Propose until asked to stop; return why."""
         while stop.reason is None:
-            time.sleep(self.step())
+            self._clock.sleep(self.step())
         return stop.reason
 
     def step(self) -> float:
@@ -116,7 +118,7 @@ class SearchWorker:
         return 0.0
 
     def _propose(self, view: View) -> None:
-        began = time.monotonic()
+        began = self._clock.monotonic()
         self._made += 1
         seed = seed_of(*self._seed_parts, self._made)
         rng = np.random.default_rng(seed)
@@ -130,7 +132,7 @@ class SearchWorker:
                 parent=choice.parent,
                 morphism=choice.morphism.to_data(),
                 seed=seed,
-                seconds=time.monotonic() - began,
+                seconds=self._clock.monotonic() - began,
                 belief=choice.belief,
             )
         )
@@ -220,6 +222,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             searcher=searcher,
             journal=journal,
             persist=persist,
+            clock=SYSTEM,
         )
         try:
             reason = worker.work(stop)

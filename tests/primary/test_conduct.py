@@ -11,6 +11,7 @@ import pytest
 from tests.run_factory import configuration
 
 from aiperf_hpc import records
+from aiperf_hpc.clock import SYSTEM
 from aiperf_hpc.errors import UsageError
 from aiperf_hpc.history import RunHistory
 from aiperf_hpc.journal import JournalReader, JournalWriter
@@ -85,7 +86,9 @@ def run(
     )
     manifest.save(paths)
     with JournalWriter(paths.primary_journal) as journal:
-        conductor = Conductor(manifest, launcher, journal, RunHistory(paths), grace=0.2)
+        conductor = Conductor(
+            manifest, launcher, journal, RunHistory(paths), clock=SYSTEM, grace=0.2
+        )
         reason = conductor.run(watch)
     return reason, recorded(paths)
 
