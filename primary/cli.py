@@ -375,6 +375,9 @@ def _status(options: argparse.Namespace) -> int:
             f"  {replica.id}  {replica.state}{detail}  {where}, job {replica.job}, round "
             f"{status.rounds[replica.id]}, {replica.trials} trials, stock {replica.stock}{seen}"
         )
+    for rule, reason in status.invalid:
+        if rule == "engine":
+            _say(f"  INVALID: {reason}")
     if status.scheduler_problem:
         _say(f"  the scheduler does not answer: {status.scheduler_problem}")
     for problem in status.problems:

@@ -132,7 +132,9 @@ def _work(site: _Site, sharing: int) -> str:
     config, paths, who = site.manifest.config, site.paths, site.who
     journal, watch = site.journal, site.watch
     cores = tuple(sorted(os.sched_getaffinity(0)))
-    engine = load_engine(config.engine.name, len(cores))
+    engine = load_engine(
+        config.engine.name, len(cores), simulation=config.engine.simulation, clock=site.clock
+    )
     journal.append(
         ReplicaStarted(
             replica=who.replica,
