@@ -21,6 +21,7 @@ from typing import NoReturn, TextIO
 import yaml
 
 from aiperf_hpc import __version__
+from aiperf_hpc.clock import SYSTEM
 from aiperf_hpc.config import load_config, preset_names, preset_text
 from aiperf_hpc.digest import DigestWriter
 from aiperf_hpc.errors import AIPerfError, GraphError, UsageError
@@ -291,7 +292,9 @@ def _conduct(
         _server(paths, address, output),
     ):
         writer = DigestWriter(view.history, digest)
-        conductor = Conductor(manifest, launcher, journal, view.history, writer, at_once=at_once)
+        conductor = Conductor(
+            manifest, launcher, journal, view.history, writer, clock=SYSTEM, at_once=at_once
+        )
         conductor.run(progress.tick)
     progress.end()
     return _finish(view, as_json)
@@ -375,6 +378,9 @@ def _status(options: argparse.Namespace) -> int:
             f"  {replica.id}  {replica.state}{detail}  {where}, job {replica.job}, round "
             f"{status.rounds[replica.id]}, {replica.trials} trials, stock {replica.stock}{seen}"
         )
+    for rule, reason in status.invalid:
+        if rule == "engine":
+            _say(f"  INVALID: {reason}")
     if status.scheduler_problem:
         _say(f"  the scheduler does not answer: {status.scheduler_problem}")
     for problem in status.problems:

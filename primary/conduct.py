@@ -6,12 +6,12 @@ import os
 import signal
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from types import FrameType
 
+from aiperf_hpc.clock import Clock
 from aiperf_hpc.digest import DigestWriter
 from aiperf_hpc.errors import AIPerfError, JournalError
 from aiperf_hpc.history import RunHistory
@@ -59,6 +59,7 @@ class Conductor:
         history: RunHistory,
         digest: DigestWriter,
         *,
+        clock: Clock,
         grace: float = GRACE_SECONDS,
         at_once: threading.Event | None = None,
     ) -> None:
@@ -70,12 +71,13 @@ class Conductor:
             journal: the primary's own.
             history: the run's records; refreshed here.
             digest: told of them, for the search workers.
+            clock: what the run is timed by; the journals are stamped by the same.
             grace: seconds that replicas may take to end in order.
             at_once: set when the user wants everything to end now.
         """
         self._manifest, self._launcher = manifest, launcher
         self._journal, self._history, self._digest = journal, history, digest
-        self._grace = grace
+        self._clock, self._grace = clock, grace
         self._deadline = 0.0
         self._asked: str | None = None
         self._asked_at = self._killed_at = 0.0
@@ -129,11 +131,11 @@ class Conductor:
     def _leave_nothing_running(self) -> None:
         """End the replicas of a primary that cannot go on: nobody else would."""
         self._launcher.ask_to_stop()
-        end = time.monotonic() + self._grace
-        while time.monotonic() < end and not self._at_once.is_set():
+        end = self._clock.monotonic() + self._grace
+        while self._clock.monotonic() < end and not self._at_once.is_set():
             if all(state.phase.ended for state in self._launcher.states().values()):
                 return
-            time.sleep(POLL_SECONDS)
+            self._clock.sleep(POLL_SECONDS)
         self._launcher.kill()
 
     def _launch(self) -> dict[str, str]:
@@ -145,7 +147,7 @@ class Conductor:
 
     def _watch(self, watch: Callable[[], None]) -> Mapping[str, ReplicaState]:
         """Wait until all replicas are gone; return what became of them."""
-        beat = time.monotonic()
+        beat = self._clock.monotonic()
         while True:
             states = self._resolved(self._launcher.states())
             self._record(states)
@@ -155,12 +157,11 @@ class Conductor:
             if all(over):
                 return states
             self._stop_when_due()
-            if time.monotonic() - beat >= self._manifest.config.journal.heartbeat_seconds:
-                beat = time.monotonic()
+            if self._clock.monotonic() - beat >= self._manifest.config.journal.heartbeat_seconds:
+                beat = self._clock.monotonic()
                 self._journal.append(PrimaryHeartbeat())
             watch()
-            if self._at_once.wait(POLL_SECONDS):
-                time.sleep(POLL_SECONDS)
+            self._clock.sleep(POLL_SECONDS)
 
     def _resolved(self, states: Mapping[str, ReplicaState]) -> Mapping[str, ReplicaState]:
         """Return the states with what only the journals say about the end of replicas.
@@ -168,11 +169,11 @@ class Conductor:
         A scheduler tells seconds late, or never, that a replica has ended. Its own last record
         says it, once no other life of it can follow: the run's time is over, or it is lost.
         """
-        closing = self._asked is not None or time.monotonic() >= self._deadline
+        closing = self._asked is not None or self._clock.monotonic() >= self._deadline
         lost = any(state.phase is JobPhase.LOST for state in states.values())
         if self._launcher.exact or not (closing or lost):
             return states
-        late = self._killed_at and time.monotonic() >= self._killed_at + KILL_SECONDS
+        late = self._killed_at and self._clock.monotonic() >= self._killed_at + KILL_SECONDS
         resolved = {}
         for name, state in states.items():
             replica = self._history.replicas.get(name)
@@ -189,7 +190,7 @@ class Conductor:
 
     def _look(self) -> None:
         """Read the journals and tell the search workers, if it is time to."""
-        began = time.monotonic()
+        began = self._clock.monotonic()
         if began < self._next_look:
             return
         try:
@@ -198,7 +199,7 @@ class Conductor:
             pass  # Progress says so. A look must not end the run, and is tried again.
         else:
             self._digest.update()
-        now = time.monotonic()
+        now = self._clock.monotonic()
         self._next_look = now + max(JOURNAL_SECONDS, (now - began) / LOOK_SHARE)
 
     def _record(self, states: Mapping[str, ReplicaState]) -> None:
@@ -227,11 +228,11 @@ class Conductor:
         if state.phase is not JobPhase.LOST:
             self._lost_at.pop(name, None)
             return state.phase.ended
-        since = self._lost_at.setdefault(name, time.monotonic())
-        return self._at_once.is_set() or time.monotonic() >= since + LOST_SECONDS
+        since = self._lost_at.setdefault(name, self._clock.monotonic())
+        return self._at_once.is_set() or self._clock.monotonic() >= since + LOST_SECONDS
 
     def _stop_when_due(self) -> None:
-        now = time.monotonic()
+        now = self._clock.monotonic()
         request = self._history.paths.stop_request
         if self._asked is None:
             if self._interrupts:
@@ -246,7 +247,7 @@ class Conductor:
             self._launcher.kill()
 
     def _ask(self, reason: str) -> None:
-        self._asked, self._asked_at = reason, time.monotonic()
+        self._asked, self._asked_at = reason, self._clock.monotonic()
         self._journal.append(StopRequested(reason=reason))
         self._launcher.ask_to_stop()
 

@@ -6,12 +6,12 @@ them train it several times, with hyperparameters chosen by TPE.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from itertools import count
 
 import numpy as np
 
+from aiperf_hpc.clock import Clock
 from aiperf_hpc.config import RunConfig
 from aiperf_hpc.digest import Digest
 from aiperf_hpc.errors import AIPerfError, StorageError
@@ -67,6 +67,7 @@ class Rounds:
         stop: StopFlag,
         persist: Persist,
         digest: Digest,
+        clock: Clock,
     ) -> None:
         self._config, self._paths, self._replica, self._initial = config, paths, replica, initial
         self._incarnation = incarnation
@@ -74,8 +75,9 @@ class Rounds:
         self._trainer, self._journal, self._history = trainer, journal, history
         self._knowledge = Knowledge(replica, history, digest)
         self._watch, self._stop, self._persist = stopwatch, stop, persist
+        self._clock = clock
         self._graphs = GraphStore(paths)
-        self._stock = Stock(paths, replica, history, journal)
+        self._stock = Stock(paths, replica, history, journal, clock)
         self._hpo = Hpo(
             config.hpo, paths.study(replica, incarnation), self._name, self._seed("hpo", 0)
         )
@@ -286,7 +288,7 @@ class Rounds:
         pause = FIRST_PAUSE
         while self._stop.reason is None:
             yield self._stock.take()
-            time.sleep(pause)
+            self._clock.sleep(pause)
             pause = min(1.5 * pause, LONGEST_PAUSE)
 
     def _next_trial(self) -> tuple[str, int]:

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import argparse
 import os
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
+from aiperf_hpc.clock import SYSTEM, Clock
 from aiperf_hpc.digest import Digest
 from aiperf_hpc.errors import AIPerfError, CheckpointError
 from aiperf_hpc.graph_store import GraphStore
@@ -69,6 +69,7 @@ class SearchWorker:
         journal: JournalWriter,
         persist: Persist,
         digest: Digest,
+        clock: Clock,
     ) -> None:
         """Prepare.
 
@@ -82,6 +83,7 @@ class SearchWorker:
             journal: this worker's own.
             persist: how to write.
             digest: what the primary says of all replicas.
+            clock: what it waits by.
         """
         self._config, self._paths = manifest.config, paths
         name = name_of(replica, incarnation)
@@ -89,6 +91,7 @@ class SearchWorker:
         self._replica, self._name = replica, f"{name}-w{worker}"
         self._searcher, self._journal, self._persist = searcher, journal, persist
         self._knowledge = Knowledge(replica, RunHistory(paths, replica=replica), digest)
+        self._clock = clock
         self._graphs = GraphStore(paths)
         self._lineage: Lineage | None = None
         self._gone: set[str] = set()
@@ -111,7 +114,7 @@ class SearchWorker:
     def work(self, stop: StopFlag) -> str:
         """Propose until asked to stop; return why."""
         while stop.reason is None:
-            time.sleep(self.step())
+            self._clock.sleep(self.step())
         return stop.reason
 
     def step(self) -> float:
@@ -152,7 +155,7 @@ class SearchWorker:
             self._complained += 1
 
     def _propose(self, view: View) -> None:
-        began = time.monotonic()
+        began = self._clock.monotonic()
         self._made += 1
         seed = seed_of(*self._seed_parts, self._made)
         rng = np.random.default_rng(seed)
@@ -166,7 +169,7 @@ class SearchWorker:
                 parent=choice.parent,
                 morphism=choice.morphism.to_data(),
                 seed=seed,
-                seconds=time.monotonic() - began,
+                seconds=self._clock.monotonic() - began,
                 belief=choice.belief,
             )
         )
@@ -254,6 +257,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             journal=journal,
             persist=persist,
             digest=Digest(paths),
+            clock=SYSTEM,
         )
         try:
             reason = worker.work(stop)

@@ -11,6 +11,7 @@ import pytest
 from tests.run_factory import configuration
 
 from aiperf_hpc import records
+from aiperf_hpc.clock import SYSTEM
 from aiperf_hpc.digest import DigestWriter
 from aiperf_hpc.errors import UsageError
 from aiperf_hpc.history import RunHistory
@@ -88,7 +89,7 @@ def run(
     history = RunHistory(paths)
     with JournalWriter(paths.primary_journal) as journal, JournalWriter(paths.digest) as digest:
         writer = DigestWriter(history, digest)
-        conductor = Conductor(manifest, launcher, journal, history, writer, grace=0.2)
+        conductor = Conductor(manifest, launcher, journal, history, writer, clock=SYSTEM, grace=0.2)
         reason = conductor.run(watch)
     return reason, recorded(paths)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
@@ -14,6 +15,7 @@ from tests.morphism.networks import two_stems
 from tests.replica.fakes import FakeDataset, FakeEngine, Script
 
 from aiperf_hpc import records
+from aiperf_hpc.clock import SYSTEM, SystemClock
 from aiperf_hpc.config import HpoConfig, RunConfig, validate
 from aiperf_hpc.digest import Digest, DigestWriter
 from aiperf_hpc.errors import EngineError
@@ -47,6 +49,16 @@ CONFIG = {
     "hpo": {"trials_per_round": 3, "startup_trials": 2, "batch_sizes": [8, 16, 32]},
     "search": {"stock": 2, "keep_checkpoints": 3},
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Turns(SystemClock):
+    """Who sleeps by it gives the search worker a turn."""
+
+    worker: SearchWorker
+
+    def sleep(self, seconds: float) -> None:
+        self.worker.step()
 
 
 class Site:
@@ -85,6 +97,7 @@ class Site:
             journal=JournalWriter(self.paths.search_journal("r0", 0, life)),
             persist=at_once,
             digest=Digest(self.paths),
+            clock=SYSTEM,
         )
         self.rounds = Rounds(
             config=self.config,
@@ -102,6 +115,7 @@ class Site:
                 2**40,
                 self.paths.under_way("r0", life),
                 at_once,
+                SYSTEM,
             ),
             journal=self.journal,
             history=self.history,
@@ -109,15 +123,11 @@ class Site:
             stop=self.stop,
             persist=at_once,
             digest=Digest(self.paths),
+            clock=Turns(self.worker),
         )
 
     def run(self, trials: int, monkeypatch: pytest.MonkeyPatch) -> str:
         """Run until ``trials`` have ended; the search worker works whenever nothing is there."""
-
-        def turn(_: float) -> None:
-            self.worker.step()
-
-        monkeypatch.setattr("aiperf_hpc.replica.rounds.time.sleep", turn)
         train = Trainer.run
         done = 0
 
