@@ -44,6 +44,7 @@ AuthInfo=socket={folder}/munge.sock,cred_expire=5
 CredType=cred/munge
 StateSaveLocation={folder}/state
 SlurmdSpoolDir={folder}/spool/%n
+TmpFS={folder}/tmp/%n
 SlurmctldPidFile={folder}/run/slurmctld.pid
 SlurmdPidFile={folder}/run/slurmd.%n.pid
 SlurmctldLogFile={folder}/log/slurmctld.log
@@ -185,7 +186,7 @@ def pid_of(folder: Path, daemon: str) -> int:
 
 
 def _make_folders(folder: Path) -> None:
-    for name in ("state", "spool", "run", "log", "pids"):
+    for name in ("state", "spool", "run", "log", "pids", "tmp"):
         shutil.rmtree(folder / name, ignore_errors=True)
         (folder / name).mkdir(parents=True)
     folder.chmod(0o755)  # munged accepts no folder that others may write to.
@@ -198,6 +199,8 @@ def _configure(folder: Path, nodes: int, cpus: int, gpus: int) -> None:
         f"NodeName=n{number} NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[number]}"
         for number in range(1, nodes + 1)
     ]
+    for number in range(1, nodes + 1):
+        (folder / "tmp" / f"n{number}").mkdir()  # PMIx keeps files of each node there.
     text = CONFIGURATION.format(
         folder=folder,
         host=host,

@@ -100,7 +100,7 @@ class SlurmLauncher:
         if self._launch:
             self._cancel_earlier()
         script = batch_script(self._manifest, self._paths, self._launch)
-        names = [replica_name(number) for number in range(self._manifest.nodes)]
+        names = [replica_name(number) for number in range(self._manifest.replicas)]
         for name in names:
             # SLURM opens the output before anything of ours could make its folder.
             self._paths.replica(name).mkdir(parents=True, exist_ok=True)

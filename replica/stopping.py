@@ -40,8 +40,8 @@ class StopFlag:
         self._since: float | None = None
 
     def install(self) -> None:
-        """Let SIGTERM and SIGINT ask for a stop in this process."""
-        for number in (signal.SIGTERM, signal.SIGINT):
+        """Let SIGTERM, SIGUSR1 and SIGINT ask for a stop in this process."""
+        for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT):
             signal.signal(number, lambda received, _: self.ask(signal.Signals(received).name))
 
     def ask(self, reason: str) -> None:

@@ -114,6 +114,8 @@ class ReplicaStarted(Event):
     machine: Machine
     job: str | None = None
     """The scheduler's number of the job that it runs in."""
+    hosts: tuple[str, ...] = ()
+    """The host of each of its ranks, in order; empty when there is one rank."""
 
 
 class DatasetLoaded(Event):

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from aiperf_hpc.config import RunConfig, SlurmConfig, validate
+from aiperf_hpc.config import ReplicaConfig, RunConfig, SlurmConfig, validate
 from aiperf_hpc.errors import ConfigError, SchedulerError, SchedulerSilentError, UsageError
 from aiperf_hpc.manifest import RunManifest
 from aiperf_hpc.paths import RunPaths
@@ -125,7 +125,7 @@ def test_without_a_configuration_the_site_decides(tmp_path: Path) -> None:
         "--job-name=aiperf-now",
         "--array=0-2",
         "--nodes=1",
-        "--ntasks=1",
+        "--ntasks-per-node=1",
         "--time=70",
         "--signal=TERM@120",
         "--requeue",
@@ -166,10 +166,21 @@ def test_every_setting_becomes_a_directive(tmp_path: Path) -> None:
 def test_the_last_command_is_the_step_itself(tmp_path: Path) -> None:
     script = batch_script(manifest(), RunPaths(tmp_path), launch=2)
     last = script.replace("\\\n", "").splitlines()[-1]
-    assert last.startswith("exec srun --ntasks=1 --cpu-bind=none ")
+    assert last.startswith("exec srun --cpu-bind=none ")
     assert f"{sys.executable} -m aiperf_hpc.replica {tmp_path}" in last
     assert last.endswith('--replica "r${SLURM_ARRAY_TASK_ID}" --launch 2')
     assert "set -euo pipefail" in script
+
+
+def test_a_replica_may_span_nodes_with_a_rank_for_each_accelerator(tmp_path: Path) -> None:
+    one = manifest(mpi="pmi2")
+    ranks = ReplicaConfig(nodes=4, ranks_per_node=8)
+    config = one.config.model_copy(update={"replica": ranks})
+    script = batch_script(
+        one.model_copy(update={"nodes": 12, "config": config}), RunPaths(tmp_path)
+    )
+    assert directives(script)[1:4] == ["--array=0-2", "--nodes=4", "--ntasks-per-node=8"]
+    assert " --mpi=pmi2 --kill-on-bad-exit=1 " in script.splitlines()[-2]
 
 
 def test_the_time_limit_is_never_shorter_than_the_run(tmp_path: Path) -> None:
