@@ -288,8 +288,11 @@ def _conduct(
         JournalWriter(paths.primary_journal, persist=patience) as journal,
         _server(paths, address, output),
     ):
-        Conductor(manifest, launcher, journal, view.history, at_once=at_once).run(progress.tick)
+        conductor = Conductor(manifest, launcher, journal, view.history, at_once=at_once)
+        conductor.run(progress.tick)
     progress.end()
+    if conductor.refused is not None:
+        raise AIPerfError(f"{conductor.refused}; the run was stopped")
     return _finish(view, as_json)
 
 

@@ -13,10 +13,12 @@ from dataclasses import replace
 from types import FrameType
 
 from aiperf_hpc.errors import AIPerfError, JournalError
+from aiperf_hpc.file_clock import read_clock
 from aiperf_hpc.history import RunHistory
 from aiperf_hpc.journal import JournalWriter
 from aiperf_hpc.manifest import RunManifest
 from aiperf_hpc.primary.launch import Launcher, ReplicaState
+from aiperf_hpc.primary.preflight import Preflight
 from aiperf_hpc.records import (
     AnyEvent,
     JobState,
@@ -42,6 +44,8 @@ LOST_SECONDS = 60.0
 its scheduler may run it again."""
 JOURNAL_SECONDS = 1.0
 """Between two looks at the journals for the end of replicas."""
+PREFLIGHT_SECONDS = 5.0
+"""Between two looks at the journals for replicas that have started."""
 TIME_OVER = "the run's time is over"
 
 
@@ -79,6 +83,10 @@ class Conductor:
         self._lost_at: dict[str, float] = {}
         self._problem: str | None = None
         self._looked = -JOURNAL_SECONDS
+        self._preflight = Preflight(history)
+        self._checked = -PREFLIGHT_SECONDS
+        self.refused: str | None = None
+        """Why the nodes cannot do what was asked for, if so: then the run was stopped."""
 
     def run(self, watch: Callable[[], None] = lambda: None) -> str:
         """Conduct the run to its end and return why it ended.
@@ -89,7 +97,8 @@ class Conductor:
         Raises:
             UsageError: the launcher started no replica; the journal says so.
         """
-        manifest = self._manifest
+        manifest, paths = self._manifest, self._history.paths
+        clock = read_clock(paths.primary_journal.parent)
         started = self._journal.append(
             RunStarted(
                 run_id=manifest.run_id,
@@ -98,7 +107,8 @@ class Conductor:
                 launcher=self._launcher.name,
                 host=socket.gethostname(),
                 pid=os.getpid(),
-                manifest_sha256=self._history.paths.manifest_digest(),
+                manifest_sha256=paths.manifest_digest(),
+                clock=clock,
             )
         )
         # The clock of a run that is resumed never stopped.
@@ -143,6 +153,7 @@ class Conductor:
         while True:
             states = self._resolved(self._launcher.states())
             self._record(states)
+            self._check_nodes(states)
             # A list, so that the time of each lost one begins when it is lost.
             over = [self._over(name, state) for name, state in states.items()]
             if all(over):
@@ -200,6 +211,8 @@ class Conductor:
             if state is known or state == known:
                 continue
             self._known[replica] = state
+            if state.phase is JobPhase.RUNNING:
+                self._preflight.expect(replica)
             events.append(
                 JobState(replica=replica, phase=state.phase, node=state.node, detail=state.detail)
             )
@@ -207,6 +220,35 @@ class Conductor:
                 events.append(ReplicaExited(replica=replica, status=state.status))
         if events:
             self._journal.append_all(events)  # Thousands change at once when a run begins.
+
+    def _check_nodes(self, states: Mapping[str, ReplicaState]) -> None:
+        """Compare the nodes; stop the run if they cannot be what was asked for."""
+        unfit = next(((n, s) for n, s in states.items() if s.refused and self._is_new(n)), None)
+        now = time.monotonic()
+        due = self._preflight.waits and now >= self._checked + PREFLIGHT_SECONDS
+        if unfit is not None or due:
+            self._checked = now
+            self._refresh()
+            if found := self._preflight.look():
+                self._journal.append_all(found)
+        if self._asked is not None:
+            return
+        refused = self._preflight.refused if unfit is None else self._why_unfit(*unfit)
+        if refused is not None:
+            self.refused = refused
+            self._ask(refused)
+
+    def _is_new(self, name: str) -> bool:
+        """Return whether a replica never trained: later, its node is its own trouble."""
+        replica = self._history.replicas.get(name)
+        return replica is None or not replica.trials
+
+    def _why_unfit(self, name: str, state: ReplicaState) -> str:
+        replica = self._history.replicas.get(name)
+        ended = replica.ended if replica is not None else None
+        if ended is not None and ended.startswith("failed: node "):
+            return f"{name}: {ended.removeprefix('failed: ')}"
+        return f"{name} on {state.node}: {state.detail}"
 
     def _problem_seen(self, problem: str | None) -> None:
         if problem != self._problem:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from aiperf_hpc.errors import UNEXPECTED_STATUS
+from aiperf_hpc.errors import PREFLIGHT_STATUS, UNEXPECTED_STATUS
 from aiperf_hpc.manifest import RunManifest
 from aiperf_hpc.paths import RunPaths
 from aiperf_hpc.trial import JobPhase
@@ -32,6 +32,8 @@ class ReplicaState:
     detail: str = ""
     status: int | None = None
     """The exit status, negative for a signal, where the launcher knows it."""
+    refused: bool = False
+    """Whether it ended because its node is not fit for the run."""
 
 
 class Launcher(Protocol):
@@ -129,7 +131,8 @@ class LocalLauncher:
             self._start(replica)
             return ReplicaState(JobPhase.REQUEUED, self._node, f"ended with status {status}")
         phase = JobPhase.FAILED if status else JobPhase.DONE
-        return ReplicaState(phase, self._node, status=status)
+        refused = status == PREFLIGHT_STATUS
+        return ReplicaState(phase, self._node, status=status, refused=refused)
 
     def ask_to_stop(self) -> None:
         self._stopping = True

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from aiperf_hpc.config import SlurmConfig
-from aiperf_hpc.errors import SchedulerError, SchedulerSilentError, UsageError
+from aiperf_hpc.errors import (
+    PREFLIGHT_STATUS,
+    UNSEEN_PYTHON_STATUS,
+    UNSEEN_RUN_STATUS,
+    SchedulerError,
+    SchedulerSilentError,
+    UsageError,
+)
 from aiperf_hpc.manifest import RunManifest
 from aiperf_hpc.paths import RunPaths, write_whole
 from aiperf_hpc.primary.launch import ReplicaState, replica_name
@@ -22,6 +30,11 @@ LONGEST_SECONDS = 30.0
 """Between two calls while nothing changes, or while SLURM does not answer."""
 BACK_OFF = 1.5
 FORGOTTEN = "SLURM lists it no longer"
+NO_OUTPUT = (0, 53)
+"""Status and signal of a job whose output file its node could not open."""
+UNSEEN_RUN = (
+    "its node does not see the run directory {}; name a folder that all nodes see with --run-dir"
+)
 UNUSABLE = ("down", "drain", "fail", "error", "unknown", "inval", "future", "perfctrs", "blocked")
 """How the states of nodes begin that will run nothing."""
 
@@ -217,12 +230,26 @@ class SlurmLauncher:
             if before.phase.ended:
                 return before
             return replace(before, phase=JobPhase.LOST, detail=FORGOTTEN)
-        state = state_of(element, before)
+        state = self._fit(state_of(element, before), element)
         if self._stopping and element.state == "CANCELLED" and before.phase in WAITS:
             return replace(state, phase=JobPhase.DONE, detail="cancelled before it started")
         if before.phase is JobPhase.DONE and element.state == "CANCELLED":
             return before  # The one above, seen again.
         return state
+
+    def _fit(self, state: ReplicaState, element: Element) -> ReplicaState:
+        """Return the state, with what is wrong with the node where SLURM's status says so."""
+        if state.phase is not JobPhase.FAILED:
+            return state
+        said = {
+            PREFLIGHT_STATUS: "its node is not like the others; its output says how",
+            UNSEEN_RUN_STATUS: UNSEEN_RUN.format(self._paths.root),
+            UNSEEN_PYTHON_STATUS: f"its node does not see {sys.executable}; install the "
+            "environment where all nodes see it",
+        }
+        lost_output = (element.status, element.signal) == NO_OUTPUT
+        wrong = said[UNSEEN_RUN_STATUS] if lost_output else said.get(element.status)
+        return state if wrong is None else replace(state, detail=wrong, refused=True)
 
     def _account(self) -> None:
         """Ask the accounting about the forgotten ones, once: not every site has one."""

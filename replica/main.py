@@ -23,16 +23,17 @@ from pathlib import Path
 import psutil
 
 from aiperf_hpc.errors import AIPerfError
+from aiperf_hpc.file_clock import read_clock
 from aiperf_hpc.history import RunHistory
 from aiperf_hpc.journal import JournalWriter
 from aiperf_hpc.manifest import RunManifest
 from aiperf_hpc.morphism.lineage import initial_graph
 from aiperf_hpc.paths import Incarnation, RunPaths
 from aiperf_hpc.records import DatasetLoaded, Heartbeat, ReplicaEnded, ReplicaStarted, TimeSpent
-from aiperf_hpc.replica.data import load_dataset
 from aiperf_hpc.replica.engines import load_engine
 from aiperf_hpc.replica.engines.base import Engine
 from aiperf_hpc.replica.memory import available_bytes
+from aiperf_hpc.replica.preflight import check_node, checked_dataset
 from aiperf_hpc.replica.rounds import ReplicaFailedError, Rounds
 from aiperf_hpc.replica.stopping import StopFlag
 from aiperf_hpc.replica.stopwatch import Stopwatch
@@ -129,7 +130,10 @@ def _work(site: _Site, sharing: int) -> str:
     config, paths, who = site.manifest.config, site.paths, site.who
     journal, watch = site.journal, site.watch
     cores = tuple(sorted(os.sched_getaffinity(0)))
+    check_node(site.manifest)
     engine = load_engine(config.engine.name, len(cores))
+    own = paths.incarnation(who.replica, who.incarnation)
+    clock = site.patience(lambda: read_clock(own), f"a file in {own}")
     journal.append(
         ReplicaStarted(
             replica=who.replica,
@@ -137,6 +141,7 @@ def _work(site: _Site, sharing: int) -> str:
             engine=engine.name,
             machine=_machine(engine, cores),
             job=os.environ.get("SLURM_JOB_ID"),
+            clock=clock,
         )
     )
     workers = _SearchWorkers(paths, who, config.search.workers)
@@ -144,7 +149,7 @@ def _work(site: _Site, sharing: int) -> str:
         workers,
         _every(config.journal.heartbeat_seconds, _Pulse(site, workers).beat, site.stop.ask),
     ):
-        dataset = load_dataset(config.dataset, len(cores))
+        dataset = checked_dataset(site.manifest, len(cores))
         journal.append(DatasetLoaded(dataset=dataset.info))
         limit = config.engine.memory_gib
         memory = available_bytes(sharing) if limit is None else int(limit * 2**30)

@@ -108,6 +108,8 @@ class Replica:
     job_utc: float = 0.0
     """When that was recorded, UTC seconds."""
     ended: str | None = None
+    checked: records.NodeChecked | None = None
+    """What the primary found about its node."""
     starts: dict[Incarnation, float] = field(default_factory=dict)
     """When each of its lives started, UTC seconds."""
 
@@ -380,6 +382,8 @@ class RunHistory:
             case records.JobState(replica=name):
                 replica = self._replica(name)
                 replica.job_state, replica.job_utc = event, record.utc
+            case records.NodeChecked(replica=name):
+                self._replica(name).checked = event
             case records.SchedulerState(answers=answers, detail=detail):
                 self.scheduler_problem = None if answers else detail
             case records.ReplicaExited(replica=name, status=status):

@@ -6,6 +6,7 @@ import itertools
 import os
 import re
 import shutil
+import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,9 +15,17 @@ from typing import Any
 import pytest
 
 from aiperf_hpc.config import RunConfig, SlurmConfig, validate
-from aiperf_hpc.errors import ConfigError, SchedulerError, SchedulerSilentError, UsageError
+from aiperf_hpc.errors import (
+    PREFLIGHT_STATUS,
+    UNSEEN_PYTHON_STATUS,
+    UNSEEN_RUN_STATUS,
+    ConfigError,
+    SchedulerError,
+    SchedulerSilentError,
+    UsageError,
+)
 from aiperf_hpc.manifest import RunManifest
-from aiperf_hpc.paths import RunPaths
+from aiperf_hpc.paths import RunPaths, write_whole
 from aiperf_hpc.primary.launch import ReplicaState
 from aiperf_hpc.primary.launchers import choose_launcher, dry_run
 from aiperf_hpc.primary.slurm import (
@@ -302,7 +311,7 @@ def test_slurm_is_asked_at_most_every_five_seconds_and_less_when_nothing_changes
 ) -> None:
     launcher = cluster.launcher(tmp_path, nodes)
     launcher.start()
-    cluster.queue(*(f"17_{n}|RUNNING|None|n{n}" for n in range(nodes)))
+    cluster.queue(*(f"17_{n}|RUNNING|None|n{n}|0" for n in range(nodes)))
     cluster.watch(launcher, 600)
     times = [at for at, _ in cluster.calls]
     gaps = [after - before for before, after in itertools.pairwise(times)]
@@ -346,7 +355,7 @@ def test_a_controller_that_does_not_answer_makes_nothing_lost(
 ) -> None:
     launcher = cluster.launcher(tmp_path)
     launcher.start()
-    lines = [f"17_{n}|RUNNING|None|n{n}" for n in range(3)]
+    lines = [f"17_{n}|RUNNING|None|n{n}|0" for n in range(3)]
     cluster.queue(*lines)
     known = cluster.watch(launcher, 6)
     cluster.answers["squeue"] = [SILENCE]
@@ -364,7 +373,7 @@ def test_what_slurm_has_forgotten_is_lost_unless_its_end_was_seen(
 ) -> None:
     launcher = cluster.launcher(tmp_path)
     launcher.start()
-    cluster.queue("17_0|COMPLETED|None|n1", "17_1|RUNNING|None|n2", "17_2|RUNNING|None|n3")
+    cluster.queue("17_0|COMPLETED|None|n1|0", "17_1|RUNNING|None|n2|0", "17_2|RUNNING|None|n3|0")
     cluster.watch(launcher, 6)
     cluster.answers["squeue"] = [FORGOT]
     states = cluster.watch(launcher, 120)
@@ -377,14 +386,56 @@ def test_what_slurm_has_forgotten_is_lost_unless_its_end_was_seen(
 def test_the_accounting_says_how_a_forgotten_one_ended(cluster: Cluster, tmp_path: Path) -> None:
     launcher = cluster.launcher(tmp_path)
     launcher.start()
-    cluster.queue(*(f"17_{n}|RUNNING|None|n{n}" for n in range(3)))
+    cluster.queue(*(f"17_{n}|RUNNING|None|n{n}|0" for n in range(3)))
     cluster.watch(launcher, 6)
     cluster.answers["squeue"] = [FORGOT]
-    lines = "17_0|COMPLETED|None|n0\n17_1|CANCELLED by 1000|None|n1\n17_2|TIMEOUT|None|n2\n"
+    lines = (
+        "17_0|COMPLETED|None|n0|0:0\n17_1|CANCELLED by 1000|None|n1|0:15\n"
+        "17_2|TIMEOUT|None|n2|0:1\n"
+    )
     cluster.answers["sacct"] = [Answer(0, lines, "")]
     states = cluster.watch(launcher, 20)
     assert [s.phase for s in states.values()] == [JobPhase.DONE, JobPhase.FAILED, JobPhase.FAILED]
     assert states["r1"].detail == "CANCELLED"
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        (4021, "does not see the run directory {}; name a folder that all nodes see"),
+        (UNSEEN_RUN_STATUS << 8, "does not see the run directory {}; name a folder that all"),
+        (UNSEEN_PYTHON_STATUS << 8, f"does not see {sys.executable}; install the environment"),
+        (PREFLIGHT_STATUS << 8, "its node is not like the others"),
+        (1 << 8, None),
+    ],
+)
+def test_a_node_that_is_not_fit_is_told_by_its_status(
+    cluster: Cluster, tmp_path: Path, code: int, said: str | None
+) -> None:
+    launcher = cluster.launcher(tmp_path, nodes=1)
+    launcher.start()
+    cluster.queue(f"17_0|FAILED|JobLaunchFailure|n1|{code}")
+    state = cluster.watch(launcher, 6)["r0"]
+    assert state.refused == (said is not None)
+    assert (said or "FAILED: JobLaunchFailure").format(tmp_path) in state.detail
+
+
+def test_the_batch_script_says_by_its_status_what_its_node_does_not_see(tmp_path: Path) -> None:
+    script = batch_script(manifest(), RunPaths(tmp_path / "a run"))
+
+    def status() -> int:
+        environment = {"PATH": str(tmp_path), "SLURM_ARRAY_TASK_ID": "0"}
+        done = subprocess.run(
+            ["/bin/bash"], input=script, text=True, check=False, env=environment,
+            capture_output=True,
+        )  # fmt: skip
+        return done.returncode
+
+    assert status() == UNSEEN_RUN_STATUS
+    write_whole(RunPaths(tmp_path / "a run").manifest, "run_id: now\n")
+    assert status() == 127  # There is no srun here.
+    script = script.replace(sys.executable, "/nowhere/python")
+    assert status() == UNSEEN_PYTHON_STATUS
 
 
 def test_an_answer_that_makes_no_sense_is_no_answer(cluster: Cluster, tmp_path: Path) -> None:
@@ -402,10 +453,12 @@ def test_an_answer_that_makes_no_sense_is_no_answer(cluster: Cluster, tmp_path: 
 def test_a_stop_cancels_what_waits_and_tells_what_runs(cluster: Cluster, tmp_path: Path) -> None:
     launcher = cluster.launcher(tmp_path)
     launcher.start()
-    cluster.queue("17_0|RUNNING|None|n1", "17_1|PENDING|Resources|", "17_2|PENDING|Resources|")
+    cluster.queue(
+        "17_0|RUNNING|None|n1|0", "17_1|PENDING|Resources||0", "17_2|PENDING|Resources||0"
+    )
     cluster.watch(launcher, 6)
     launcher.ask_to_stop()
-    cluster.queue("17_0|COMPLETED|None|n1", "17_1|CANCELLED|None|", "17_2|CANCELLED|None|")
+    cluster.queue("17_0|COMPLETED|None|n1|0", "17_1|CANCELLED|None||0", "17_2|CANCELLED|None||0")
     states = cluster.watch(launcher, 60)
     assert cluster.said("scancel") == [("--state=PENDING", "17"), ("--signal=TERM", "17")]
     assert {s.phase for s in states.values()} == {JobPhase.DONE}
@@ -417,12 +470,12 @@ def test_a_stop_cancels_what_waits_and_tells_what_runs(cluster: Cluster, tmp_pat
 def test_a_kill_is_one_call_repeated_until_slurm_answers(cluster: Cluster, tmp_path: Path) -> None:
     launcher = cluster.launcher(tmp_path)
     launcher.start()
-    cluster.queue(*(f"17_{n}|RUNNING|None|n{n}" for n in range(3)))
+    cluster.queue(*(f"17_{n}|RUNNING|None|n{n}|0" for n in range(3)))
     cluster.watch(launcher, 6)
     cluster.answers["scancel"] = [SILENCE, SILENCE, Answer(0, "", "")]
     for _ in range(3):
         launcher.kill()
-    cluster.queue(*(f"17_{n}|CANCELLED|None|n{n}" for n in range(3)))
+    cluster.queue(*(f"17_{n}|CANCELLED|None|n{n}|0" for n in range(3)))
     states = cluster.watch(launcher, 60)
     assert cluster.said("scancel") == [("17",)] * 3
     assert {s.phase for s in states.values()} == {JobPhase.FAILED}

@@ -149,22 +149,39 @@ class SlurmRun:
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[Cluster]:
     """Three nodes. Where SLURM is missing tests are skipped; in CI they fail."""
+    _require_slurm()
+    yield from _cluster("--nodes", 3)
+
+
+def _require_slurm() -> None:
     if missing := missing_programs():
         message = f"no {', '.join(missing)} on this machine; `make slurm` installs them"
         if os.environ.get("CI"):
             pytest.fail(message)
         pytest.skip(message)
+
+
+def _cluster(*arguments: object) -> Iterator[Cluster]:
     # Not in pytest's own folder: the name of a socket may have 107 characters only.
     folder = Path(tempfile.mkdtemp(prefix="aiperf-slurm-"))
     made = Cluster(folder)
     try:
-        started = made.control("start", "--nodes", 3)
+        started = made.control("start", *arguments)
         assert started.returncode == 0, started.stderr
         made.count_calls()
         yield made
     finally:
         made.control("stop")
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def hosts() -> Iterator[Cluster]:
+    """Two nodes that are hosts of their own: networks, host names, mounts. Needs root."""
+    _require_slurm()
+    if os.getuid() != 0:
+        pytest.skip("separate hosts need root")
+    yield from _cluster("--nodes", 2, "--separate-hosts")
 
 
 @pytest.fixture
