@@ -6,13 +6,15 @@ way. (A graph file is shared by all equal graphs, whose nodes may be named other
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Protocol
+
 from aiperf_hpc.config import ModelConfig
 from aiperf_hpc.errors import MorphismError
 from aiperf_hpc.graph import Graph
-from aiperf_hpc.history import RunHistory
 from aiperf_hpc.morphism.morphs import from_data, grow
 from aiperf_hpc.morphism.resnet import resnet50
-from aiperf_hpc.trial import DatasetInfo
+from aiperf_hpc.trial import DatasetInfo, MorphismData
 
 
 def initial_graph(model: ModelConfig, dataset: DatasetInfo) -> Graph:
@@ -22,11 +24,32 @@ def initial_graph(model: ModelConfig, dataset: DatasetInfo) -> Graph:
     )
 
 
+class Descent(Protocol):
+    """Where a trial's graph comes from, as its records say."""
+
+    @property
+    def graph(self) -> str:
+        """Its hash."""
+        ...
+
+    @property
+    def parent(self) -> str | None: ...
+
+    @property
+    def morphisms(self) -> tuple[MorphismData, ...]: ...
+
+
 class Lineage:
     """Grows trials' graphs and remembers them."""
 
-    def __init__(self, history: RunHistory, initial: Graph) -> None:
-        self._history = history
+    def __init__(self, descent: Callable[[str], Descent | None], initial: Graph) -> None:
+        """Begin with nothing grown.
+
+        Args:
+            descent: of a trial; None when it is unknown.
+            initial: the graph that everything grew from.
+        """
+        self._descent = descent
         self.initial = initial
         self._known: dict[str, Graph] = {}
 
@@ -37,28 +60,27 @@ class Lineage:
             MorphismError: an ancestor has no record, a morphism does not apply, or the result
                 is not the graph whose hash the trial recorded.
         """
-        missing: list[str] = []
+        missing: dict[str, Descent] = {}
         at: str | None = trial_id
         while at is not None and at not in self._known:
-            trial = self._history.trials.get(at)
-            if trial is None:
-                grew = f"trial {missing[-1]} grew from" if missing else "trial"
+            descent = self._descent(at)
+            if descent is None:
+                grew = f"trial {list(missing)[-1]} grew from" if missing else "trial"
                 raise MorphismError(f"{grew} {at}, which is unknown")
             if at in missing:
                 raise MorphismError(f"trial {at} is its own ancestor")
-            missing.append(at)
-            at = trial.started.parent
-        for name in reversed(missing):
-            self._known[name] = self._grow(name)
+            missing[at] = descent
+            at = descent.parent
+        for name, descent in reversed(missing.items()):
+            self._known[name] = self._grow(name, descent)
         return self._known[trial_id]
 
-    def _grow(self, name: str) -> Graph:
-        started = self._history.trials[name].started
-        parent = self.initial if started.parent is None else self._known[started.parent]
-        graph = grow(parent, [from_data(data) for data in started.morphisms])
-        if graph.hash != started.graph:
+    def _grow(self, name: str, descent: Descent) -> Graph:
+        parent = self.initial if descent.parent is None else self._known[descent.parent]
+        graph = grow(parent, [from_data(data) for data in descent.morphisms])
+        if graph.hash != descent.graph:
             raise MorphismError(
                 f"trial {name}: its morphisms give the graph {graph.hash}, "
-                f"its record says {started.graph}"
+                f"its record says {descent.graph}"
             )
         return graph

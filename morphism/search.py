@@ -7,7 +7,7 @@ morphism. It keeps no state, so that searchers of many replicas can work from on
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -28,7 +28,6 @@ class Observation:
     """A trained graph and how good it is."""
 
     trial: str
-    graph: Graph
     accuracy: float
     """Reached or, in warm-up, predicted."""
     can_grow: bool
@@ -57,7 +56,9 @@ class View:
     """What a searcher goes by."""
 
     observations: Sequence[Observation]
-    known: frozenset[str]
+    graph: Callable[[str], Graph]
+    """The graph of a trial; growing it again costs time, so not all of them are made."""
+    known: Set[str]
     """Hashes of all graphs that were trained or proposed, here or elsewhere."""
     kinds: Counter[str]
     """How often each kind of morphism was proposed so far."""
@@ -107,11 +108,11 @@ class GreedySearcher:
         parents = [o for o in view.observations if o.can_grow]
         if not parents:
             raise SearchSpaceExhaustedError("no trained graph with kept weights to grow from")
-        best_first = sorted(parents, key=lambda o: -o.accuracy)
+        best = max(parents, key=lambda o: o.accuracy)
         for attempt in range(self.attempts):
             # Later attempts look at all parents: the best one's neighbours may be used up.
             explore = attempt >= self.attempts // 2 or rng.random() < self.exploration
-            parent = best_first[int(rng.integers(len(best_first)))] if explore else best_first[0]
+            parent = parents[int(rng.integers(len(parents)))] if explore else best
             for kind in _rarest_first(view.kinds, rng):
                 choice = _try(parent, kind, view, rng)
                 if choice is not None:
@@ -130,11 +131,12 @@ def _rarest_first(kinds: Counter[str], rng: np.random.Generator) -> Iterable[str
 
 
 def _try(parent: Observation, kind: str, view: View, rng: np.random.Generator) -> Choice | None:
+    graph = view.graph(parent.trial)
     try:
-        morphism = MORPHISMS[kind].sample(parent.graph, rng)
+        morphism = MORPHISMS[kind].sample(graph, rng)
     except MorphismError:
         return None  # This graph has no place for this kind; the caller tries the next one.
-    child = morphism.child(parent.graph)
+    child = morphism.child(graph)
     if child.hash in view.known or not view.bounds.allow(child):
         return None
     return Choice(parent.trial, morphism, child, {"parent_accuracy": parent.accuracy})

@@ -33,6 +33,7 @@ class Violation:
 def violations(history: RunHistory, config: RunConfig, final: ScorePoint) -> list[Violation]:
     """Return every rule that the run breaks; an empty list means VALID."""
     found = [
+        *_engine(history),
         *_duration(history, final),
         *_error(final),
         *_dataset(history),
@@ -46,6 +47,12 @@ def violations(history: RunHistory, config: RunConfig, final: ScorePoint) -> lis
 
 
 Found = list[tuple[str, str]]
+
+
+def _engine(history: RunHistory) -> Found:
+    """A simulated engine lets time pass; whatever is counted, nothing was computed."""
+    used = {r.started.engine for r in history.replicas.values() if r.started is not None}
+    return [("engine", "simulated engine: nothing was computed")] if "simulated" in used else []
 
 
 def _duration(history: RunHistory, final: ScorePoint) -> Found:

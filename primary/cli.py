@@ -21,7 +21,9 @@ from typing import NoReturn, TextIO
 import yaml
 
 from aiperf_hpc import __version__
+from aiperf_hpc.clock import SYSTEM
 from aiperf_hpc.config import load_config, preset_names, preset_text
+from aiperf_hpc.digest import DigestWriter
 from aiperf_hpc.errors import AIPerfError, GraphError, UsageError
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.history import Replica
@@ -286,9 +288,13 @@ def _conduct(
     patience = Patience(at_once.is_set)
     with (
         JournalWriter(paths.primary_journal, persist=patience) as journal,
+        JournalWriter(paths.digest, persist=patience) as digest,
         _server(paths, address, output),
     ):
-        conductor = Conductor(manifest, launcher, journal, view.history, at_once=at_once)
+        writer = DigestWriter(view.history, digest)
+        conductor = Conductor(
+            manifest, launcher, journal, view.history, writer, clock=SYSTEM, at_once=at_once
+        )
         conductor.run(progress.tick)
     progress.end()
     if conductor.refused is not None:
@@ -374,6 +380,9 @@ def _status(options: argparse.Namespace) -> int:
             f"  {replica.id}  {replica.state}{detail}  {where}, job {replica.job}, round "
             f"{status.rounds[replica.id]}, {replica.trials} trials, stock {replica.stock}{seen}"
         )
+    for rule, reason in status.invalid:
+        if rule == "engine":
+            _say(f"  INVALID: {reason}")
     if status.scheduler_problem:
         _say(f"  the scheduler does not answer: {status.scheduler_problem}")
     for problem in status.problems:

@@ -6,12 +6,13 @@ import os
 import signal
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from types import FrameType
 
+from aiperf_hpc.clock import Clock
+from aiperf_hpc.digest import DigestWriter
 from aiperf_hpc.errors import AIPerfError, JournalError
 from aiperf_hpc.file_clock import read_clock
 from aiperf_hpc.history import RunHistory
@@ -43,9 +44,9 @@ LOST_SECONDS = 60.0
 """How long a lost replica is waited for: its last records may become visible that late, and
 its scheduler may run it again."""
 JOURNAL_SECONDS = 1.0
-"""Between two looks at the journals for the end of replicas."""
-PREFLIGHT_SECONDS = 5.0
-"""Between two looks at the journals for replicas that have started."""
+"""Least time between two looks at the journals."""
+LOOK_SHARE = 0.05
+"""Most of its time that the primary spends looking at the journals."""
 TIME_OVER = "the run's time is over"
 
 
@@ -58,7 +59,9 @@ class Conductor:
         launcher: Launcher,
         journal: JournalWriter,
         history: RunHistory,
+        digest: DigestWriter,
         *,
+        clock: Clock,
         grace: float = GRACE_SECONDS,
         at_once: threading.Event | None = None,
     ) -> None:
@@ -68,12 +71,15 @@ class Conductor:
             manifest: the run.
             launcher: starts the replicas.
             journal: the primary's own.
-            history: the run's records; refreshed where the end of a replica is to be known.
+            history: the run's records; refreshed here.
+            digest: told of them, for the search workers.
+            clock: what the run is timed by; the journals are stamped by the same.
             grace: seconds that replicas may take to end in order.
             at_once: set when the user wants everything to end now.
         """
         self._manifest, self._launcher = manifest, launcher
-        self._journal, self._history, self._grace = journal, history, grace
+        self._journal, self._history, self._digest = journal, history, digest
+        self._clock, self._grace = clock, grace
         self._deadline = 0.0
         self._asked: str | None = None
         self._asked_at = self._killed_at = 0.0
@@ -82,9 +88,8 @@ class Conductor:
         self._known: dict[str, ReplicaState] = {}
         self._lost_at: dict[str, float] = {}
         self._problem: str | None = None
-        self._looked = -JOURNAL_SECONDS
-        self._preflight = Preflight(history)
-        self._checked = -PREFLIGHT_SECONDS
+        self._next_look = 0.0
+        self._preflight = Preflight(history, clock)
         self.refused: str | None = None
         """Why the nodes cannot do what was asked for, if so: then the run was stopped."""
 
@@ -98,7 +103,7 @@ class Conductor:
             UsageError: the launcher started no replica; the journal says so.
         """
         manifest, paths = self._manifest, self._history.paths
-        clock = read_clock(paths.primary_journal.parent)
+        clock = read_clock(paths.primary_journal.parent, self._clock.utc)
         started = self._journal.append(
             RunStarted(
                 run_id=manifest.run_id,
@@ -133,11 +138,11 @@ class Conductor:
     def _leave_nothing_running(self) -> None:
         """End the replicas of a primary that cannot go on: nobody else would."""
         self._launcher.ask_to_stop()
-        end = time.monotonic() + self._grace
-        while time.monotonic() < end and not self._at_once.is_set():
+        end = self._clock.monotonic() + self._grace
+        while self._clock.monotonic() < end and not self._at_once.is_set():
             if all(state.phase.ended for state in self._launcher.states().values()):
                 return
-            time.sleep(POLL_SECONDS)
+            self._clock.sleep(POLL_SECONDS)
         self._launcher.kill()
 
     def _launch(self) -> dict[str, str]:
@@ -149,22 +154,22 @@ class Conductor:
 
     def _watch(self, watch: Callable[[], None]) -> Mapping[str, ReplicaState]:
         """Wait until all replicas are gone; return what became of them."""
-        beat = time.monotonic()
+        beat = self._clock.monotonic()
         while True:
             states = self._resolved(self._launcher.states())
             self._record(states)
+            self._look()
             self._check_nodes(states)
             # A list, so that the time of each lost one begins when it is lost.
             over = [self._over(name, state) for name, state in states.items()]
             if all(over):
                 return states
             self._stop_when_due()
-            if time.monotonic() - beat >= self._manifest.config.journal.heartbeat_seconds:
-                beat = time.monotonic()
+            if self._clock.monotonic() - beat >= self._manifest.config.journal.heartbeat_seconds:
+                beat = self._clock.monotonic()
                 self._journal.append(PrimaryHeartbeat())
             watch()
-            if self._at_once.wait(POLL_SECONDS):
-                time.sleep(POLL_SECONDS)
+            self._clock.sleep(POLL_SECONDS)
 
     def _resolved(self, states: Mapping[str, ReplicaState]) -> Mapping[str, ReplicaState]:
         """Return the states with what only the journals say about the end of replicas.
@@ -172,12 +177,11 @@ class Conductor:
         A scheduler tells seconds late, or never, that a replica has ended. Its own last record
         says it, once no other life of it can follow: the run's time is over, or it is lost.
         """
-        closing = self._asked is not None or time.monotonic() >= self._deadline
+        closing = self._asked is not None or self._clock.monotonic() >= self._deadline
         lost = any(state.phase is JobPhase.LOST for state in states.values())
         if self._launcher.exact or not (closing or lost):
             return states
-        self._refresh()
-        late = self._killed_at and time.monotonic() >= self._killed_at + KILL_SECONDS
+        late = self._killed_at and self._clock.monotonic() >= self._killed_at + KILL_SECONDS
         resolved = {}
         for name, state in states.items():
             replica = self._history.replicas.get(name)
@@ -192,15 +196,19 @@ class Conductor:
             resolved[name] = state
         return resolved
 
-    def _refresh(self) -> None:
-        now = time.monotonic()
-        if now < self._looked + JOURNAL_SECONDS:
+    def _look(self) -> None:
+        """Read the journals and tell the search workers, if it is time to."""
+        began = self._clock.monotonic()
+        if began < self._next_look:
             return
-        self._looked = now
         try:
             self._history.refresh()
         except JournalError:
-            return  # Progress says so. A look must not end the run, and is tried again.
+            pass  # Progress says so. A look must not end the run, and is tried again.
+        else:
+            self._digest.update()
+        now = self._clock.monotonic()
+        self._next_look = now + max(JOURNAL_SECONDS, (now - began) / LOOK_SHARE)
 
     def _record(self, states: Mapping[str, ReplicaState]) -> None:
         """Record what changed."""
@@ -223,16 +231,11 @@ class Conductor:
 
     def _check_nodes(self, states: Mapping[str, ReplicaState]) -> None:
         """Compare the nodes; stop the run if they cannot be what was asked for."""
-        unfit = next(((n, s) for n, s in states.items() if s.refused and self._is_new(n)), None)
-        now = time.monotonic()
-        due = self._preflight.waits and now >= self._checked + PREFLIGHT_SECONDS
-        if unfit is not None or due:
-            self._checked = now
-            self._refresh()
-            if found := self._preflight.look():
-                self._journal.append_all(found)
+        if found := self._preflight.look():
+            self._journal.append_all(found)
         if self._asked is not None:
             return
+        unfit = next(((n, s) for n, s in states.items() if s.refused and self._is_new(n)), None)
         refused = self._preflight.refused if unfit is None else self._why_unfit(*unfit)
         if refused is not None:
             self.refused = refused
@@ -244,6 +247,8 @@ class Conductor:
         return replica is None or not replica.trials
 
     def _why_unfit(self, name: str, state: ReplicaState) -> str:
+        self._next_look = 0.0
+        self._look()  # It may have just said why.
         replica = self._history.replicas.get(name)
         ended = replica.ended if replica is not None else None
         if ended is not None and ended.startswith("failed: node "):
@@ -259,11 +264,11 @@ class Conductor:
         if state.phase is not JobPhase.LOST:
             self._lost_at.pop(name, None)
             return state.phase.ended
-        since = self._lost_at.setdefault(name, time.monotonic())
-        return self._at_once.is_set() or time.monotonic() >= since + LOST_SECONDS
+        since = self._lost_at.setdefault(name, self._clock.monotonic())
+        return self._at_once.is_set() or self._clock.monotonic() >= since + LOST_SECONDS
 
     def _stop_when_due(self) -> None:
-        now = time.monotonic()
+        now = self._clock.monotonic()
         request = self._history.paths.stop_request
         if self._asked is None:
             if self._interrupts:
@@ -278,7 +283,7 @@ class Conductor:
             self._launcher.kill()
 
     def _ask(self, reason: str) -> None:
-        self._asked, self._asked_at = reason, time.monotonic()
+        self._asked, self._asked_at = reason, self._clock.monotonic()
         self._journal.append(StopRequested(reason=reason))
         self._launcher.ask_to_stop()
 
@@ -295,8 +300,8 @@ class Conductor:
 
     def _last_words(self) -> str:
         """Return why the replicas ended, in their own words."""
-        self._looked = -JOURNAL_SECONDS
-        self._refresh()
+        self._next_look = 0.0
+        self._look()
         said = {r.ended for r in self._history.replicas.values() if r.ended is not None}
         return "; ".join(sorted(said)) or TIME_OVER
 

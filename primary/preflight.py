@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
-
+from aiperf_hpc.clock import Clock
 from aiperf_hpc.history import Replica, RunHistory
 from aiperf_hpc.paths import Incarnation
 from aiperf_hpc.primary.agreement import disagreements
@@ -17,18 +15,13 @@ CLOCK_SECONDS = 1.0
 class Preflight:
     """Looks once at every life of a replica that the primary's launcher has begun."""
 
-    def __init__(self, history: RunHistory, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, history: RunHistory, clock: Clock) -> None:
         """Prepare; lives that ``history`` knows already are of an earlier primary's."""
         self._history, self._clock = history, clock
         self._waiting: set[str] = set()
         self._known = {name: set(r.starts) for name, r in history.replicas.items()}
         self.refused: str | None = None
         """Why the run cannot be what was asked for; None as long as nothing speaks against it."""
-
-    @property
-    def waits(self) -> bool:
-        """Whether a replica runs that has not said yet what it sees."""
-        return bool(self._waiting)
 
     def expect(self, replica: str) -> None:
         """Note that a life of this replica begins."""
@@ -70,7 +63,7 @@ class Preflight:
         begun, primary = self._history.run_starts[-1]
         life: Incarnation = max(replica.starts)
         stamped = replica.starts[life]
-        at_least, at_most = stamped - self._clock(), stamped - begun
+        at_least, at_most = stamped - self._clock.utc(), stamped - begun
         started = replica.started
         known = None
         if primary.clock is not None and started is not None and started.clock is not None:

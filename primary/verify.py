@@ -72,7 +72,7 @@ class Audit:
         self.datasets = sorted(datasets, key=lambda d: d.sha256)
         self._counts: dict[str, GraphCount] = {}
         self._lineage = (
-            Lineage(self.history, initial_graph(self.config.model, self.datasets[0]))
+            Lineage(self.history.descent, initial_graph(self.config.model, self.datasets[0]))
             if self.datasets
             else None
         )

@@ -22,6 +22,8 @@ from pathlib import Path
 
 import psutil
 
+from aiperf_hpc.clock import SYSTEM, Clock
+from aiperf_hpc.digest import Digest
 from aiperf_hpc.errors import AIPerfError
 from aiperf_hpc.file_clock import read_clock
 from aiperf_hpc.history import RunHistory
@@ -63,22 +65,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if options.cores:
         os.sched_setaffinity(0, {int(core) for core in options.cores.split(",")})
-    watch = Stopwatch()
+    clock = SYSTEM
+    watch = Stopwatch(clock)
     watch.add(TimePhase.START, _seconds_alive())
     paths = RunPaths(options.run_dir)
     who = _Identity(options.replica, Incarnation(options.launch, options.restart))
     try:
         manifest = RunManifest.load(paths)
-        history = RunHistory(paths)
-        stop = StopFlag(_deadline(history, manifest), paths.stop_request)
+        history = RunHistory(paths, replica=options.replica)
+        stop = StopFlag(_deadline(history, manifest), paths.stop_request, clock=clock)
     except AIPerfError as error:
         sys.stderr.write(f"aiperf: {who.replica}: {error}\n")
         return error.exit_status
     stop.install()
-    patience = Patience(lambda: stop.overdue(STORAGE_GRACE_SECONDS))
+    patience = Patience(lambda: stop.overdue(STORAGE_GRACE_SECONDS), clock=clock)
     own = paths.replica_journal(who.replica, who.incarnation)
-    with JournalWriter(own, persist=patience) as journal:
-        site = _Site(paths, manifest, who, history, journal, watch, stop, patience)
+    with JournalWriter(own, clock=clock, persist=patience) as journal:
+        site = _Site(paths, manifest, who, history, journal, watch, stop, patience, clock)
         reason, status = "", 0
         try:
             reason = _work(site, options.sharing)
@@ -123,6 +126,7 @@ class _Site:
     watch: Stopwatch
     stop: StopFlag
     patience: Patience
+    clock: Clock
 
 
 def _work(site: _Site, sharing: int) -> str:
@@ -131,9 +135,11 @@ def _work(site: _Site, sharing: int) -> str:
     journal, watch = site.journal, site.watch
     cores = tuple(sorted(os.sched_getaffinity(0)))
     check_node(site.manifest)
-    engine = load_engine(config.engine.name, len(cores))
+    engine = load_engine(
+        config.engine.name, len(cores), simulation=config.engine.simulation, clock=site.clock
+    )
     own = paths.incarnation(who.replica, who.incarnation)
-    clock = site.patience(lambda: read_clock(own), f"a file in {own}")
+    clock = site.patience(lambda: read_clock(own, site.clock.utc), f"a file in {own}")
     journal.append(
         ReplicaStarted(
             replica=who.replica,
@@ -169,12 +175,15 @@ def _work(site: _Site, sharing: int) -> str:
                 memory,
                 paths.under_way(who.replica, who.incarnation),
                 site.patience,
+                site.clock,
             ),
             journal=journal,
             history=site.history,
             stopwatch=watch,
             stop=site.stop,
             persist=site.patience,
+            digest=Digest(paths),
+            clock=site.clock,
         )
         watch.enter(TimePhase.OTHER)
         return rounds.run()

@@ -6,13 +6,14 @@ them train it several times, with hyperparameters chosen by TPE.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from itertools import count
 
 import numpy as np
 
+from aiperf_hpc.clock import Clock
 from aiperf_hpc.config import RunConfig
+from aiperf_hpc.digest import Digest
 from aiperf_hpc.errors import AIPerfError, StorageError
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.graph_store import GraphStore
@@ -28,6 +29,7 @@ from aiperf_hpc.morphism.weights import initial_weights, save_checkpoint
 from aiperf_hpc.paths import Incarnation, RunPaths
 from aiperf_hpc.records import CheckpointDropped, TimeSpent, TrialEnded
 from aiperf_hpc.replica.hpo import Hpo
+from aiperf_hpc.replica.knowledge import Knowledge
 from aiperf_hpc.replica.names import name_of, seed_of
 from aiperf_hpc.replica.prediction import predicted_accuracy
 from aiperf_hpc.replica.resume import Course, load_course
@@ -40,7 +42,7 @@ from aiperf_hpc.trial import RoundPhase, TimePhase, TrialState
 
 MOST_FAILURES = 5
 """Failed trials in a row after which a replica gives up."""
-POLL_SECONDS = 0.1
+FIRST_PAUSE, LONGEST_PAUSE = 0.1, 2.0
 
 
 class ReplicaFailedError(AIPerfError):
@@ -64,14 +66,18 @@ class Rounds:
         stopwatch: Stopwatch,
         stop: StopFlag,
         persist: Persist,
+        digest: Digest,
+        clock: Clock,
     ) -> None:
         self._config, self._paths, self._replica, self._initial = config, paths, replica, initial
         self._incarnation = incarnation
         self._name = name_of(replica, incarnation)
         self._trainer, self._journal, self._history = trainer, journal, history
+        self._knowledge = Knowledge(replica, history, digest)
         self._watch, self._stop, self._persist = stopwatch, stop, persist
+        self._clock = clock
         self._graphs = GraphStore(paths)
-        self._stock = Stock(paths, replica, history, journal)
+        self._stock = Stock(paths, replica, history, journal, clock)
         self._hpo = Hpo(
             config.hpo, paths.study(replica, incarnation), self._name, self._seed("hpo", 0)
         )
@@ -96,7 +102,7 @@ class Rounds:
 
     def _take_over(self) -> int:
         """Go on where an earlier life of this replica ended; return the next round's number."""
-        self._history.refresh()
+        self._history.refresh(self._replica)
         trials = [t for t in self._history.trials.values() if t.replica == self._replica]
         if not trials:
             return 1
@@ -273,18 +279,17 @@ class Rounds:
             for candidate in self._looks():
                 if candidate is not None:
                     return candidate
-                if not self._someone_may_grow():
+                self._knowledge.refresh()
+                if not self._knowledge.may_be_grown():
                     return self._initial_candidate()
         return None
 
     def _looks(self) -> Iterator[Candidate | None]:
+        pause = FIRST_PAUSE
         while self._stop.reason is None:
             yield self._stock.take()
-            time.sleep(POLL_SECONDS)
-
-    def _someone_may_grow(self) -> bool:
-        """Return whether a trial anywhere has kept its weights, or is still being trained."""
-        return any(t.has_checkpoint or not t.state.ended for t in self._history.trials.values())
+            self._clock.sleep(pause)
+            pause = min(1.5 * pause, LONGEST_PAUSE)
 
     def _next_trial(self) -> tuple[str, int]:
         number = next(self._numbers)

@@ -2,20 +2,21 @@
 
     python -m aiperf_hpc.replica.search_worker RUN_DIR --replica r0 --worker 0
 
-It works at low priority, reads the journals of all replicas, and writes one journal of its own.
+It works at low priority, reads its replica's journals and the primary's digest of all others,
+and writes one journal of its own.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
-import time
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
+from aiperf_hpc.clock import SYSTEM, Clock
+from aiperf_hpc.digest import Digest
 from aiperf_hpc.errors import AIPerfError, CheckpointError
 from aiperf_hpc.graph_store import GraphStore
 from aiperf_hpc.history import RunHistory
@@ -35,11 +36,12 @@ from aiperf_hpc.morphism.weights import load_checkpoint, save_checkpoint
 from aiperf_hpc.ops_counter.count import count
 from aiperf_hpc.paths import Incarnation, RunPaths
 from aiperf_hpc.records import Proposed, SearchEnded, SearchFailed, SearchStarted
+from aiperf_hpc.replica.knowledge import Knowledge
 from aiperf_hpc.replica.names import name_of, seed_of
 from aiperf_hpc.replica.stopping import StopFlag
 from aiperf_hpc.storage import Patience, Persist
 
-POLL_SECONDS = 0.2
+FIRST_PAUSE, LONGEST_PAUSE = 0.2, 10.0
 RETRY_SECONDS = 5.0
 NICENESS = 10
 
@@ -66,25 +68,45 @@ class SearchWorker:
         searcher: Searcher,
         journal: JournalWriter,
         persist: Persist,
+        digest: Digest,
+        clock: Clock,
     ) -> None:
+        """Prepare.
+
+        Args:
+            manifest: the run.
+            paths: where it is.
+            replica: whose stock to fill.
+            incarnation: which of its lives.
+            worker: the number of this worker among the replica's.
+            searcher: chooses what to grow.
+            journal: this worker's own.
+            persist: how to write.
+            digest: what the primary says of all replicas.
+            clock: what it waits by.
+        """
         self._config, self._paths = manifest.config, paths
         name = name_of(replica, incarnation)
         self._seed_parts = (manifest.config.seed, name, "search", worker)
         self._replica, self._name = replica, f"{name}-w{worker}"
         self._searcher, self._journal, self._persist = searcher, journal, persist
-        self._history = RunHistory(paths)
+        self._knowledge = Knowledge(replica, RunHistory(paths, replica=replica), digest)
+        self._clock = clock
         self._graphs = GraphStore(paths)
         self._lineage: Lineage | None = None
         self._gone: set[str] = set()
         """Trials whose weights are no longer there, whatever their records say."""
+        self._complained = 0
+        """Problems of the digest that the journal names already."""
+        self._pause = FIRST_PAUSE
         self._made = self._made_before()
 
     def _made_before(self) -> int:
         """Return how many candidates a worker of this name made before it was replaced."""
-        self._history.refresh()
+        self._knowledge.refresh_own()
         made = [
             int(proposal.rpartition("-")[2])
-            for proposal in self._history.proposals
+            for proposal in self._knowledge.own_proposals
             if proposal.rpartition("-")[0] == self._name
         ]
         return max(made, default=0)
@@ -92,19 +114,21 @@ class SearchWorker:
     def work(self, stop: StopFlag) -> str:
         """Propose until asked to stop; return why."""
         while stop.reason is None:
-            time.sleep(self.step())
+            self._clock.sleep(self.step())
         return stop.reason
 
     def step(self) -> float:
         """Propose one candidate if one is needed; return how many seconds to rest."""
         # As long as the stock is full, only this replica's own journals are of interest.
-        self._history.refresh(self._replica)
-        if len(self._history.pending(self._replica)) >= self._config.search.stock:
-            return POLL_SECONDS
-        self._history.refresh()
+        self._knowledge.refresh_own()
+        if len(self._knowledge.pending) >= self._config.search.stock:
+            return self._rest()
+        self._knowledge.refresh()
+        self._complain()
         view = self._view()
-        if not any(observation.can_grow for observation in view.observations):
-            return POLL_SECONDS
+        if view is None or not any(o.can_grow for o in view.observations):
+            return self._rest()
+        self._pause = FIRST_PAUSE
         try:
             self._propose(view)
         except _ParentGoneError as error:
@@ -115,8 +139,23 @@ class SearchWorker:
             return RETRY_SECONDS
         return 0.0
 
+    def _rest(self) -> float:
+        """Return how long to rest when there is nothing to do, each time a little longer.
+
+        So that a worker is late by a fraction of what a trial takes, and thousands of workers
+        leave the file server in peace.
+        """
+        pause, self._pause = self._pause, min(1.5 * self._pause, LONGEST_PAUSE)
+        return pause
+
+    def _complain(self) -> None:
+        """Record what is newly wrong with the digest; what it still says is used."""
+        for problem in self._knowledge.problems[self._complained :]:
+            self._journal.append(SearchFailed(reason=problem))
+            self._complained += 1
+
     def _propose(self, view: View) -> None:
-        began = time.monotonic()
+        began = self._clock.monotonic()
         self._made += 1
         seed = seed_of(*self._seed_parts, self._made)
         rng = np.random.default_rng(seed)
@@ -130,17 +169,17 @@ class SearchWorker:
                 parent=choice.parent,
                 morphism=choice.morphism.to_data(),
                 seed=seed,
-                seconds=time.monotonic() - began,
+                seconds=self._clock.monotonic() - began,
                 belief=choice.belief,
             )
         )
 
     def _store(self, choice: Choice, proposal: str, rng: np.random.Generator) -> str:
         """Write the candidate's graph and weights; what is recorded later is there already."""
-        parent = self._history.trials[choice.parent]
-        path = self._paths.trained(parent.replica, parent.id)
-        if not path.exists():
-            raise _ParentGoneError(parent.id)
+        parent = self._knowledge.trial(choice.parent)
+        path = None if parent is None else self._paths.trained(parent.replica, parent.trial)
+        if path is None or not path.exists():
+            raise _ParentGoneError(choice.parent)
         graph, weights = load_checkpoint(path)
         child = choice.morphism.child(graph)
         inherited = choice.morphism.weights(graph, weights, rng)
@@ -148,36 +187,33 @@ class SearchWorker:
         self._persist(lambda: save_checkpoint(to, child, inherited), str(to))
         return self._persist(lambda: self._graphs.save(child), f"the graph of {proposal}")
 
-    def _view(self) -> View:
-        history, search = self._history, self._config.search
+    def _view(self) -> View | None:
+        knowledge, search = self._knowledge, self._config.search
         lineage = self._lineage_once()
         if lineage is None:
-            return View([], frozenset(), Counter(), Bounds(0, 0))
+            return None
         observations = [
             Observation(
-                trial.id,
-                lineage.graph(trial.id),
-                trial.merit,
-                trial.has_checkpoint and trial.id not in self._gone,
+                trial.trial, trial.merit, trial.checkpoint and trial.trial not in self._gone
             )
-            for trial in history.trials.values()
-            if trial.state.ended and trial.merit is not None
+            for trial in knowledge.trials()
+            if trial.merit is not None
         ]
-        proposals = [p.proposed for p in history.proposals.values()]
         most = search.max_operations_ratio * count(lineage.initial).forward
         return View(
             observations,
-            frozenset(history.graphs | {p.graph for p in proposals}),
-            Counter(p.morphism["kind"] for p in proposals),
+            lineage.graph,
+            knowledge.graphs(),
+            knowledge.kinds(),
             Bounds(search.max_parameters, int(most)),
         )
 
     def _lineage_once(self) -> Lineage | None:
         """Return the lineage once this replica has said what its dataset is."""
-        replica = self._history.replicas.get(self._replica)
-        if self._lineage is None and replica is not None and replica.dataset is not None:
-            initial = initial_graph(self._config.model, replica.dataset)
-            self._lineage = Lineage(self._history, initial)
+        dataset = self._knowledge.dataset
+        if self._lineage is None and dataset is not None:
+            initial = initial_graph(self._config.model, dataset)
+            self._lineage = Lineage(self._knowledge.descent, initial)
         return self._lineage
 
 
@@ -220,6 +256,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             searcher=searcher,
             journal=journal,
             persist=persist,
+            digest=Digest(paths),
+            clock=SYSTEM,
         )
         try:
             reason = worker.work(stop)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 
+from aiperf_hpc.clock import Clock
 from aiperf_hpc.errors import CheckpointError
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.history import Proposal, RunHistory
@@ -33,9 +33,14 @@ class Stock:
     """Takes candidates, oldest first."""
 
     def __init__(
-        self, paths: RunPaths, replica: str, history: RunHistory, journal: JournalWriter
+        self,
+        paths: RunPaths,
+        replica: str,
+        history: RunHistory,
+        journal: JournalWriter,
+        clock: Clock,
     ) -> None:
-        self._paths, self._replica = paths, replica
+        self._paths, self._replica, self._clock = paths, replica, clock
         self._history, self._journal = history, journal
 
     def take(self) -> Candidate | None:
@@ -44,10 +49,10 @@ class Stock:
         A candidate whose file is damaged, or missing for longer than the file system may lag,
         is rejected in the journal.
         """
-        self._history.refresh()
+        self._history.refresh(self._replica)
         for proposal in self._history.pending(self._replica):
             path = self._paths.candidate(proposal.id)
-            if not path.exists() and time.time() - proposal.utc < LAG_SECONDS:
+            if not path.exists() and self._clock.utc() - proposal.utc < LAG_SECONDS:
                 continue
             try:
                 return self._load(proposal)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import signal
-import time
 from collections.abc import Callable
 from pathlib import Path
+
+from aiperf_hpc.clock import SYSTEM, Clock
 
 TIME_OVER = "the run's time is over"
 
@@ -19,7 +20,7 @@ class StopFlag:
         request: Path,
         *,
         look_every: float = 1.0,
-        clock: Callable[[], float] = time.time,
+        clock: Clock = SYSTEM,
         also: Callable[[], str | None] = lambda: None,
     ) -> None:
         """Watch.
@@ -28,7 +29,7 @@ class StopFlag:
             deadline_utc: when the run's time is over, UTC seconds.
             request: a file whose existence asks for a stop; its text says why.
             look_every: seconds between two looks at the file.
-            clock: the UTC clock.
+            clock: the clock that the deadline is on.
             also: asked as often as the file; a text it returns is a reason to stop.
         """
         self._deadline, self._request = deadline_utc, request
@@ -54,7 +55,7 @@ class StopFlag:
         The clock and the file come first: they say more than the signal that follows them.
         """
         if self._reason is None:
-            now = self._clock()
+            now = self._clock.utc()
             if now >= self._deadline:
                 self._reason = TIME_OVER
             elif self._asked is not None or now - self._looked >= self._every:
@@ -67,8 +68,8 @@ class StopFlag:
         if self.reason is None:
             return False
         if self._since is None:
-            self._since = self._clock()
-        return self._clock() - self._since > seconds
+            self._since = self._clock.utc()
+        return self._clock.utc() - self._since > seconds
 
     def _requested(self) -> str | None:
         try:

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
+from aiperf_hpc.clock import SYSTEM, Clock
 from aiperf_hpc.trial import TimePhase
 
 
 class Stopwatch:
     """Sums wall seconds by phase. Another thread may ask for the current phase."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, clock: Clock = SYSTEM) -> None:
         self._clock = clock
         self._lock = threading.Lock()
         self._phase = TimePhase.START
-        self._since = clock()
+        self._since = clock.monotonic()
         self._seconds: dict[TimePhase, float] = defaultdict(float)
 
     @property
@@ -29,7 +29,7 @@ class Stopwatch:
     def enter(self, phase: TimePhase) -> None:
         """End the current phase and begin ``phase``."""
         with self._lock:
-            now = self._clock()
+            now = self._clock.monotonic()
             self._seconds[self._phase] += now - self._since
             self._phase, self._since = phase, now
 

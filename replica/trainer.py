@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
+from aiperf_hpc.clock import Clock
 from aiperf_hpc.config import RunConfig
 from aiperf_hpc.errors import AIPerfError, JournalError, NonFiniteLossError
 from aiperf_hpc.graph import Graph
@@ -91,6 +91,7 @@ class Trainer:
         memory_limit: int,
         under_way: Path,
         persist: Persist,
+        clock: Clock,
     ) -> None:
         """Make a trainer.
 
@@ -104,11 +105,12 @@ class Trainer:
             memory_limit: bytes that a training may take.
             under_way: where the checkpoint of a trial under way is kept.
             persist: how to write it.
+            clock: what the times between records and checkpoints are taken by.
         """
         self._engine, self._dataset, self._config = engine, dataset, config
         self._journal, self._watch, self._stop = journal, stopwatch, stop
         self._memory_limit, self._under_way = memory_limit, under_way
-        self._persist = persist
+        self._persist, self._clock = persist, clock
         self._every = config.journal.progress_seconds
 
     def run(self, plan: TrialPlan) -> TrialResult:
@@ -190,7 +192,7 @@ class Trainer:
     def _train(self, network: Network, training: _Training) -> TrialResult:
         """Train by epochs until the limit, patience, or the end of the run."""
         plan, patience = training.plan, self._config.training.patience
-        saved = time.monotonic()
+        saved = self._clock.monotonic()
         try:
             for epoch in range(plan.course.epochs + 1, plan.epoch_limit + 1):
                 self._epoch(network, training, epoch)
@@ -199,9 +201,9 @@ class Trainer:
                 if training.course.since_lowest >= patience:
                     reason = f"no lower validation loss in {patience} epochs"
                     return self._ended(TrialState.STOPPED, reason, network, training)
-                if time.monotonic() - saved >= self._config.training.checkpoint_seconds:
+                if self._clock.monotonic() - saved >= self._config.training.checkpoint_seconds:
                     self._save(network, training)
-                    saved = time.monotonic()
+                    saved = self._clock.monotonic()
         except _Stopped:
             reason = self._stop.reason or ""
             return TrialResult(
@@ -250,7 +252,7 @@ class Trainer:
         """Train on every sample once; return the mean loss and the last learning rate."""
         steps = math.ceil(self._dataset.info.train_samples / used.batch_size)
         total = steps * plan.epoch_limit
-        meter = _TrainMeter(self._journal, self._every, network, plan.trial, epoch)
+        meter = _TrainMeter(self._journal, self._clock, self._every, network, plan.trial, epoch)
         batches = self._dataset.train(epoch, used.batch_size, plan.seed)
         rate = used.learning_rate
         with self._watch.during(TimePhase.TRAIN), meter:
@@ -270,7 +272,7 @@ class Trainer:
         self, network: Network, trial: str, batch_size: int, epoch: int, *, first: bool
     ) -> Evaluation:
         """Evaluate every validation sample once."""
-        meter = _EvaluationMeter(self._journal, self._every, network, trial, epoch)
+        meter = _EvaluationMeter(self._journal, self._clock, self._every, network, trial, epoch)
         with self._watch.during(TimePhase.EVALUATE), meter:
             for number, batch in enumerate(self._timed(self._dataset.validation(batch_size))):
                 with self._compiling(first and number == 0):
@@ -301,17 +303,23 @@ class _Meter:
     """
 
     def __init__(
-        self, journal: JournalWriter, every: float, network: Network, trial: str, epoch: int
+        self,
+        journal: JournalWriter,
+        clock: Clock,
+        every: float,
+        network: Network,
+        trial: str,
+        epoch: int,
     ) -> None:
-        self._journal, self._every = journal, every
+        self._journal, self._clock, self._every = journal, clock, every
         self._network, self._trial, self._epoch = network, trial, epoch
         self._pending = 0
-        self._recorded = time.monotonic()
+        self._recorded = self._clock.monotonic()
 
     def executed(self, samples: int) -> None:
         """Note samples given to the network."""
         self._pending += samples
-        if time.monotonic() - self._recorded >= self._every:
+        if self._clock.monotonic() - self._recorded >= self._every:
             self.flush()
 
     def flush(self) -> None:
@@ -331,7 +339,7 @@ class _Meter:
             self.flush()
 
     def _credit(self) -> None:
-        self._recorded = time.monotonic()
+        self._recorded = self._clock.monotonic()
         if self._pending:
             self._journal.append(self._progress(self._pending))
             self._pending = 0
@@ -347,9 +355,15 @@ class _TrainMeter(_Meter):
     """Credits training samples; keeps the mean loss of the epoch."""
 
     def __init__(
-        self, journal: JournalWriter, every: float, network: Network, trial: str, epoch: int
+        self,
+        journal: JournalWriter,
+        clock: Clock,
+        every: float,
+        network: Network,
+        trial: str,
+        epoch: int,
     ) -> None:
-        super().__init__(journal, every, network, trial, epoch)
+        super().__init__(journal, clock, every, network, trial, epoch)
         self._loss_sum, self._samples = 0.0, 0
 
     @property
@@ -370,9 +384,15 @@ class _EvaluationMeter(_Meter):
     """Credits validation samples; keeps the sums of the evaluation."""
 
     def __init__(
-        self, journal: JournalWriter, every: float, network: Network, trial: str, epoch: int
+        self,
+        journal: JournalWriter,
+        clock: Clock,
+        every: float,
+        network: Network,
+        trial: str,
+        epoch: int,
     ) -> None:
-        super().__init__(journal, every, network, trial, epoch)
+        super().__init__(journal, clock, every, network, trial, epoch)
         self.total = Evaluation(0.0, 0, 0)
 
     def _drain(self) -> None:

@@ -55,20 +55,27 @@ DATASET = DatasetInfo(
 
 
 class Clock:
-    """A clock, UTC and monotonic, that moves only when told."""
+    """A clock that moves only when told, or when someone sleeps by it."""
 
     def __init__(self, utc: float = START) -> None:
-        self.utc = utc
+        self.now = utc
+        self.pauses: list[float] = []
 
-    def __call__(self) -> float:
-        return self.utc
+    def utc(self) -> float:
+        """Return UTC seconds."""
+        return self.now
 
     def monotonic(self) -> float:
         """Return seconds since the usual start, plus what a host has been up for."""
-        return self.utc - START + 4_321.0
+        return self.now - START + 4_321.0
+
+    def sleep(self, seconds: float) -> None:
+        """Note the pause, and let it pass at once."""
+        self.pauses.append(seconds)
+        self.advance(seconds)
 
     def advance(self, seconds: float) -> None:
-        self.utc += seconds
+        self.now += seconds
 
 
 @dataclass(frozen=True)
@@ -143,7 +150,7 @@ class _Writer:
 
     def __init__(self, path: Path, clock: Clock) -> None:
         self.clock = clock
-        self.journal = JournalWriter(path, clock=clock, monotonic=clock.monotonic)
+        self.journal = JournalWriter(path, clock=clock)
 
     def write(self, event: records.AnyEvent, *, after: float = 0.0) -> None:
         """Record ``event``, ``after`` seconds from now."""
@@ -210,9 +217,7 @@ class Worker(_Writer):
         super().__init__(paths.replica_journal(name), clock or Clock())
         self.name, self.config = name, config
         self.graphs = GraphStore(paths)
-        self.search = JournalWriter(
-            paths.search_journal(name, 0), clock=self.clock, monotonic=self.clock.monotonic
-        )
+        self.search = JournalWriter(paths.search_journal(name, 0), clock=self.clock)
         self.trials = 0
 
     def __exit__(
@@ -361,8 +366,8 @@ def write_run(root: Path, plan: Plan | None = None) -> RunPaths:
         for number in range(plan.replicas):
             with Worker(paths, f"r{number}", manifest.config) as worker:
                 _play(worker, plan, np.random.default_rng((plan.seed, number)))
-                until = max(until, worker.clock.utc)
-        primary.clock.utc = until + 2.0
+                until = max(until, worker.clock.now)
+        primary.clock.now = until + 2.0
         if plan.ended:
             primary.end()
         else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from aiperf_hpc.config import DatasetConfig
-from aiperf_hpc.replica.data import cifar10, digits, imagenet, synthetic
+from aiperf_hpc.replica.data import cifar10, digits, imagenet, simulated, synthetic
 from aiperf_hpc.replica.data.base import Batch, Dataset
 
 __all__ = ["Batch", "Dataset", "dataset_names", "load_dataset"]
@@ -14,6 +14,7 @@ _LOADERS: dict[str, Callable[[DatasetConfig, int], Dataset]] = {
     "cifar10": cifar10.load,
     "digits": digits.load,
     "imagenet": imagenet.load,
+    "simulated": simulated.load,
     "synthetic": synthetic.load,
 }
 

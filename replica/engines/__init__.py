@@ -5,19 +5,32 @@ from __future__ import annotations
 import importlib
 from typing import cast
 
+from aiperf_hpc.clock import SYSTEM, Clock
+from aiperf_hpc.config import SimulationConfig
 from aiperf_hpc.errors import EngineError
 from aiperf_hpc.replica.engines.base import Engine
+from aiperf_hpc.replica.engines.simulated import SimulatedEngine
 
 MODULES = {"tensorflow": "aiperf_hpc.replica.engines.tensorflow_engine"}
 EXTRAS = {"tensorflow": "cpu] or [cuda"}
 
 
-def load_engine(name: str, cores: int) -> Engine:
+def load_engine(
+    name: str, cores: int, *, simulation: SimulationConfig | None = None, clock: Clock = SYSTEM
+) -> Engine:
     """Import an engine's framework, on ``cores`` threads, and return the engine.
+
+    Args:
+        name: which.
+        cores: logical CPUs.
+        simulation: what the simulated engine simulates.
+        clock: by which its time passes.
 
     Raises:
         EngineError: the framework is not installed; the message names the extra.
     """
+    if name == SimulatedEngine.name:
+        return SimulatedEngine(simulation or SimulationConfig(), clock)
     try:
         module = importlib.import_module(MODULES[name])
     except ModuleNotFoundError as error:

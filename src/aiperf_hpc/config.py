@@ -33,14 +33,18 @@ class Section(BaseModel):
 class DatasetConfig(Section):
     """Which samples are trained on, and how they are prepared."""
 
-    name: Literal["digits", "cifar10", "imagenet", "synthetic"] = "imagenet"
+    name: Literal["digits", "cifar10", "imagenet", "simulated", "synthetic"] = "imagenet"
     path: Path | None = Field(None, description="folder made by `aiperf data prepare`")
     augment: bool = Field(True, description="the dataset's standard augmentation in training")
     parallel_transforms: int = Field(48, ge=1, le=1024, description="bounded by the cores")
-    image_size: int = Field(224, ge=8, le=1024, description="imagenet and synthetic, pixels a side")
-    classes: int = Field(10, ge=2, le=100_000, description="synthetic only")
-    train_samples: int = Field(512, ge=1, description="synthetic only")
-    validation_samples: int = Field(128, ge=1, description="synthetic only")
+    image_size: int = Field(224, ge=8, le=1024, description="imagenet and made-up, pixels a side")
+    classes: int = Field(
+        10, ge=2, le=100_000, description="made-up data only: synthetic, simulated"
+    )
+    train_samples: int = Field(512, ge=1, description="made-up data only: synthetic, simulated")
+    validation_samples: int = Field(
+        128, ge=1, description="made-up data only: synthetic, simulated"
+    )
 
 
 class ModelConfig(Section):
@@ -110,10 +114,27 @@ class SearchConfig(Section):
     keep_checkpoints: int = Field(8, ge=1, le=100_000, description="best trained weights a replica")
 
 
+class SimulationConfig(Section):
+    """The machine and the world that the engine ``simulated`` makes up."""
+
+    operations_per_second: float = Field(
+        1e12, gt=0.0, description="counted operations that a replica executes a second"
+    )
+    step_seconds: float = Field(0.0, ge=0.0, le=3600.0, description="a step takes besides them")
+    build_seconds: float = Field(2.0, ge=0.0, le=3600.0, description="building a network")
+    peak_accuracy: Fraction = Field(0.8, description="about what the largest networks reach")
+    rise_epochs: float = Field(
+        6.0, gt=0.0, le=1e6, description="after which 63 % of the way to it is done"
+    )
+    noise: float = Field(0.003, ge=0.0, le=1.0, description="deviation of a measured accuracy")
+    seed: int = Field(0, ge=0, lt=2**32, description="of the world: what each network is worth")
+
+
 class EngineConfig(Section):
     """What trains a network."""
 
-    name: Literal["tensorflow"] = "tensorflow"
+    name: Literal["tensorflow", "simulated"] = "tensorflow"
+    simulation: SimulationConfig = SimulationConfig()
     memory_gib: float | None = Field(
         None, gt=0.0, description="memory a replica may use; the machine's share when not given"
     )

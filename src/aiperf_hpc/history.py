@@ -7,6 +7,7 @@ read a ``RunHistory``. Replaying is incremental; ``refresh`` reads only what was
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -156,15 +157,22 @@ class RunHistory:
     """What a run's journals say, up to the last ``refresh``."""
 
     def __init__(
-        self, paths: RunPaths, starts: dict[str, dict[Incarnation, float]] | None = None
+        self,
+        paths: RunPaths,
+        starts: dict[str, dict[Incarnation, float]] | None = None,
+        *,
+        replica: str | None = None,
     ) -> None:
         """Begin with nothing read.
 
         Args:
             paths: the run.
             starts: when lives of replicas started, as far as that is known already.
+            replica: the one replica whose journals are read; all when not given. The primary's
+                journal is read either way.
         """
         self.paths = paths
+        self._only = replica
         self.run_started: Record | None = None
         self.run_ended: Record | None = None
         self.run_starts: list[tuple[float, records.RunStarted]] = []
@@ -242,6 +250,11 @@ class RunHistory:
         """The hashes of the graphs that trials trained."""
         return {trial.started.graph for trial in self.trials.values()}
 
+    def descent(self, trial: str) -> records.TrialStarted | None:
+        """Return where a trial's graph comes from, or None when the trial is unknown."""
+        known = self.trials.get(trial)
+        return None if known is None else known.started
+
     def pending(self, replica: str) -> list[Proposal]:
         """Return a replica's proposals that wait for a trial, oldest first."""
         taken = {trial.started.proposal for trial in self.trials.values()} | self.rejected.keys()
@@ -264,13 +277,13 @@ class RunHistory:
         if self._stale:
             # A later life of a replica became visible after records that it fences off were
             # applied. That is rare: start over, with all fences known from the beginning.
-            fresh = RunHistory(self.paths, self._starts)
+            fresh = RunHistory(self.paths, self._starts, replica=self._only)
             fresh.refresh()
             vars(self).update(vars(fresh))
         self._interrupt()
 
     def _discover(self, replica: str | None) -> None:
-        for path in self.paths.journals(replica):
+        for path in self._journals(replica):
             if path in self._sources:
                 continue
             if path == self.paths.primary_journal:
@@ -282,6 +295,11 @@ class RunHistory:
             except ValueError:
                 continue  # Not a folder of ours.
             self._sources[path] = _Source(JournalReader(path), folder.parent.name, incarnation)
+
+    def _journals(self, replica: str | None) -> Iterator[Path]:
+        if replica is None and self._only is not None:
+            yield self.paths.primary_journal
+        yield from self.paths.journals(replica or self._only)
 
     def _take(self, record: Record, source: _Source) -> None:
         """Apply a record, unless its replica had been replaced when it was written."""

@@ -18,9 +18,15 @@ from typing import Self
 
 from pydantic import ValidationError
 
+from aiperf_hpc.clock import SYSTEM, Clock
 from aiperf_hpc.errors import JournalError, StorageError
 from aiperf_hpc.records import RECORD, AnyEvent, Record
 from aiperf_hpc.storage import Persist, at_once
+
+
+def to_stable_storage(file: int) -> None:
+    """Wait until what was written to an open file outlives a power cut."""
+    os.fsync(file)
 
 
 class JournalWriter:
@@ -34,23 +40,23 @@ class JournalWriter:
         self,
         path: Path,
         *,
-        clock: Callable[[], float] = time.time,
-        monotonic: Callable[[], float] = time.monotonic,
+        clock: Clock = SYSTEM,
         persist: Persist = at_once,
+        sync: Callable[[int], None] = to_stable_storage,
     ) -> None:
         """Open ``path``, making its folder.
 
         Args:
             path: the journal.
-            clock: UTC seconds.
-            monotonic: seconds.
+            clock: what the records are stamped by.
             persist: how to write; a Patience waits while the storage is full or away.
+            sync: brings what was written to stable storage, given the file's descriptor.
 
         Raises:
             JournalError: it cannot be opened.
         """
         self.path = path
-        self._clock, self._monotonic, self._persist = clock, monotonic, persist
+        self._clock, self._persist, self._sync = clock, persist, sync
         self._lock = threading.Lock()
         self._open = False
         try:
@@ -79,7 +85,7 @@ class JournalWriter:
         with self._lock:
             if not self._open:
                 raise JournalError(f"the journal {self.path} is closed")
-            utc, mono = self._clock(), self._monotonic()
+            utc, mono = self._clock.utc(), self._clock.monotonic()
             written = [
                 Record(seq=self._seq + number, utc=utc, mono=mono, event=event)
                 for number, event in enumerate(events)
@@ -97,7 +103,7 @@ class JournalWriter:
         try:
             if os.write(self._file, lines) != len(lines):
                 raise OSError(errno.ENOSPC, "no space left for a whole record")
-            os.fsync(self._file)
+            self._sync(self._file)
         except BaseException:
             # Neither a torn line, nor a whole one whose number the next record would repeat.
             os.ftruncate(self._file, start)

@@ -56,6 +56,11 @@ class RunPaths:
         return self.root / "primary" / "journal.jsonl"
 
     @property
+    def digest(self) -> Path:
+        """What the primary tells all search workers of all replicas (``digest.py``)."""
+        return self.root / "primary" / "digest.jsonl"
+
+    @property
     def batch_script(self) -> Path:
         """What was submitted to the scheduler, where there is one."""
         return self.root / "primary" / "batch.sh"

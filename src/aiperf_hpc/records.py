@@ -311,6 +311,36 @@ class SearchEnded(Event):
     reason: str
 
 
+# The digest's, which the primary writes for search workers.
+
+
+class TrialSummary(Event):
+    """What a search needs to know of a trial; a later one of the same trial replaces it."""
+
+    type: Literal["trial_summary"] = "trial_summary"
+    trial: str
+    replica: str
+    graph: str
+    parent: str | None
+    morphisms: tuple[MorphismData, ...]
+    ended: bool
+    merit: float | None
+    """The accuracy the search goes by, once it has ended."""
+    checkpoint: bool
+    """Whether its trained weights are there."""
+
+
+class ProposalSummary(Event):
+    """What a search needs to know of another's proposal."""
+
+    type: Literal["proposal_summary"] = "proposal_summary"
+    proposal: str
+    replica: str
+    graph: str
+    kind: str
+    """Of the morphism."""
+
+
 AnyEvent = Annotated[
     RunStarted
     | ReplicaLaunched
@@ -336,7 +366,9 @@ AnyEvent = Annotated[
     | SearchStarted
     | Proposed
     | SearchFailed
-    | SearchEnded,
+    | SearchEnded
+    | TrialSummary
+    | ProposalSummary,
     Field(discriminator="type"),
 ]
 

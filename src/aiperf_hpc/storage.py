@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import errno
-import time
 from collections.abc import Callable
 from typing import Protocol, TypeVar
 
+from aiperf_hpc.clock import SYSTEM, Clock
 from aiperf_hpc.errors import StorageError
 
 T = TypeVar("T")
@@ -41,17 +41,15 @@ class Patience:
         self,
         give_up: Callable[[], bool],
         *,
-        sleep: Callable[[float], None] = time.sleep,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Clock = SYSTEM,
     ) -> None:
         """Make it.
 
         Args:
             give_up: asked before each pause; True ends the waiting.
-            sleep: how to pause.
-            clock: seconds.
+            clock: what it pauses by.
         """
-        self._give_up, self._sleep, self._clock = give_up, sleep, clock
+        self._give_up, self._clock = give_up, clock
         self.waited = 0.0
         """Seconds waited so far, in all."""
 
@@ -63,9 +61,9 @@ class Patience:
             except OSError as error:
                 if error.errno not in PASSING or self._give_up():
                     raise _failed(what, error) from None
-            began = self._clock()
-            self._sleep(pause)
-            self.waited += self._clock() - began
+            began = self._clock.monotonic()
+            self._clock.sleep(pause)
+            self.waited += self._clock.monotonic() - began
             pause = min(2 * pause, LONGEST_PAUSE)
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tests.run_factory import Clock
+
 from aiperf_hpc.history import RunHistory
 from aiperf_hpc.journal import JournalWriter
 from aiperf_hpc.paths import RunPaths
@@ -41,8 +43,7 @@ class RunWriter:
         self.append(self.paths.search_journal(name, worker), seconds, *events)
 
     def append(self, path: Path, seconds: float, *events: AnyEvent) -> None:
-        clock = lambda: START + seconds  # noqa: E731 -- one line, used once
-        with JournalWriter(path, clock=clock, monotonic=lambda: seconds) as journal:
+        with JournalWriter(path, clock=Clock(START + seconds)) as journal:
             for event in events:
                 journal.append(event)
 

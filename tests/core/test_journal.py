@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.run_factory import START, Clock
 
 from aiperf_hpc.errors import JournalError
 from aiperf_hpc.journal import JournalReader, JournalWriter
@@ -46,10 +47,14 @@ def path(tmp_path: Path) -> Path:
 
 
 def test_records_have_their_writers_times_and_follow_each_other(path: Path) -> None:
-    times = iter([10.0, 11.0])
-    with JournalWriter(path, clock=lambda: next(times), monotonic=lambda: 3.0) as journal:
-        first, second = journal.append(note("a")), journal.append(note("b"))
-    assert [(r.seq, r.utc, r.mono) for r in (first, second)] == [(0, 10.0, 3.0), (1, 11.0, 3.0)]
+    clock = Clock(START + 10.0)
+    with JournalWriter(path, clock=clock) as journal:
+        first = journal.append(note("a"))
+        clock.advance(1.0)
+        second = journal.append(note("b"))
+    up = clock.monotonic() - 1.0
+    assert (first.seq, first.utc, first.mono) == (0, START + 10.0, up)
+    assert (second.seq, second.utc, second.mono) == (1, START + 11.0, up + 1.0)
     assert list(JournalReader(path).read()) == [first, second]
 
 

@@ -57,6 +57,17 @@ EVENTS: tuple[AnyEvent, ...] = (
     proposed("p1").model_copy(update={"belief": {"mean": 0.5}}),
     records.SearchFailed(reason="no"),
     records.SearchEnded(reason="stop"),
+    records.TrialSummary(
+        trial="t1",
+        replica="r0",
+        graph="g",
+        parent="t0",
+        morphisms=(DEEPER,),
+        ended=True,
+        merit=0.5,
+        checkpoint=True,
+    ),
+    records.ProposalSummary(proposal="p1", replica="r0", graph="g", kind="deeper"),
 )
 
 

@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 
 import pytest
+from tests.run_factory import Clock
 
 from aiperf_hpc.errors import JournalError, StorageError
 from aiperf_hpc.journal import JournalReader, JournalWriter
@@ -29,19 +30,11 @@ class Disk:
         return "written"
 
 
-class Time:
+class Time(Clock):
     """Pauses that take no time but are counted."""
 
-    def __init__(self) -> None:
-        self.now = 0.0
-        self.pauses: list[float] = []
-
-    def sleep(self, seconds: float) -> None:
-        self.pauses.append(seconds)
-        self.now += seconds
-
     def patience(self, give_up: bool = False) -> Patience:
-        return Patience(lambda: give_up, sleep=self.sleep, clock=lambda: self.now)
+        return Patience(lambda: give_up, clock=self)
 
 
 def test_a_full_disk_is_waited_for_with_longer_and_longer_pauses() -> None:

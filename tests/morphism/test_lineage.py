@@ -26,7 +26,7 @@ class Run(RunWriter):
         self.replica(1, started.model_copy(update={"parent": parent}))
 
     def lineage(self) -> Lineage:
-        return Lineage(self.history(), residual())
+        return Lineage(self.history().descent, residual())
 
 
 @pytest.fixture

@@ -25,19 +25,21 @@ WIDE = Bounds(parameters=10**9, forward_operations=10**15)
 
 
 def seen(
-    *observations: Observation,
+    *seen: tuple[Observation, Graph],
     bounds: Bounds = WIDE,
     known: Iterable[str] = (),
     kinds: Counter[str] | None = None,
 ) -> View:
-    hashes = frozenset(known) | {o.graph.hash for o in observations}
-    return View(observations, hashes, Counter() if kinds is None else kinds, bounds)
+    graphs = {observation.trial: graph for observation, graph in seen}
+    hashes = frozenset(known) | {graph.hash for graph in graphs.values()}
+    kinds = Counter() if kinds is None else kinds
+    return View([o for o, _ in seen], graphs.__getitem__, hashes, kinds, bounds)
 
 
 def observed(
     graph: Graph, accuracy: float = 0.5, *, trial: str = "t1", can_grow: bool = True
-) -> Observation:
-    return Observation(trial, graph, accuracy, can_grow)
+) -> tuple[Observation, Graph]:
+    return Observation(trial, accuracy, can_grow), graph
 
 
 def rng(seed: int = 0) -> np.random.Generator:
@@ -48,15 +50,15 @@ def grow(searcher: GreedySearcher, view: View, steps: int, seed: int = 0) -> lis
     """Let every choice be trained a little better than the last."""
     generator = rng(seed)
     choices: list[Choice] = []
+    known = {o.trial: view.graph(o.trial) for o in view.observations}
     for step in range(steps):
         choice = searcher.choose(view, generator)
         choices.append(choice)
+        new, known[f"g{step}"] = observed(choice.child, 0.5 + 0.01 * step, trial=f"g{step}")
         view = replace(
             view,
-            observations=[
-                *view.observations,
-                observed(choice.child, 0.5 + 0.01 * step, trial=f"g{step}"),
-            ],
+            observations=[*view.observations, new],
+            graph=known.__getitem__,
             known=view.known | {choice.child.hash},
             kinds=view.kinds + Counter([choice.morphism.kind]),
         )

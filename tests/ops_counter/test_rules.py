@@ -16,8 +16,8 @@ from tests.core.run_writer import (
 from aiperf_hpc.config import DatasetConfig, ModelConfig, RunConfig
 from aiperf_hpc.ops_counter.rules import violations
 from aiperf_hpc.ops_counter.score import ScorePoint
-from aiperf_hpc.records import DatasetLoaded
-from aiperf_hpc.trial import DatasetInfo, RoundPhase
+from aiperf_hpc.records import DatasetLoaded, ReplicaStarted
+from aiperf_hpc.trial import DatasetInfo, Machine, RoundPhase
 
 IMAGENET = DatasetInfo(
     name="imagenet",
@@ -70,6 +70,12 @@ def run(tmp_path: Path) -> Run:
 
 def test_a_run_that_keeps_every_rule_is_valid(run: Run) -> None:
     assert run.write().broken() == []
+
+
+def test_a_simulated_engine_computed_nothing(run: Run) -> None:
+    machine = Machine(host="h", cpu="c", cores=(0,), memory_bytes=1, accelerators=(), versions={})
+    run.replica(0.5, ReplicaStarted(replica="r0", pid=1, engine="simulated", machine=machine))
+    assert run.write().broken() == ["engine: simulated engine: nothing was computed"]
 
 
 def test_an_hour_is_required(run: Run) -> None:

@@ -11,6 +11,8 @@ import pytest
 from tests.run_factory import configuration
 
 from aiperf_hpc import records
+from aiperf_hpc.clock import SYSTEM
+from aiperf_hpc.digest import DigestWriter
 from aiperf_hpc.errors import UsageError
 from aiperf_hpc.history import RunHistory
 from aiperf_hpc.journal import JournalReader, JournalWriter
@@ -62,7 +64,6 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, seconds in {
         "POLL_SECONDS": 0.01,
         "JOURNAL_SECONDS": 0.01,
-        "PREFLIGHT_SECONDS": 0.01,
         "LOST_SECONDS": 0.3,
         "LATE_SECONDS": 0.1,
         "KILL_SECONDS": 0.2,
@@ -85,8 +86,10 @@ def run(
         config=configuration(),
     )
     manifest.save(paths)
-    with JournalWriter(paths.primary_journal) as journal:
-        conductor = Conductor(manifest, launcher, journal, RunHistory(paths), grace=0.2)
+    history = RunHistory(paths)
+    with JournalWriter(paths.primary_journal) as journal, JournalWriter(paths.digest) as digest:
+        writer = DigestWriter(history, digest)
+        conductor = Conductor(manifest, launcher, journal, history, writer, clock=SYSTEM, grace=0.2)
         reason = conductor.run(watch)
     return reason, recorded(paths)
 

@@ -90,7 +90,7 @@ def test_a_trial_from_its_start_to_its_end(tmp_path: Path) -> None:
         primary.start()
         worker.start()  # 4 s
         trial = worker.begin(Grown(initial_graph(config)), RoundPhase.WARMUP, 1)
-        (compiling,) = _view(paths).trials(clock.utc + 2.0)
+        (compiling,) = _view(paths).trials(clock.now + 2.0)
         assert compiling.state == TrialState.COMPILING
         assert compiling.started_seconds == pytest.approx(4.0)
         assert compiling.seconds == pytest.approx(2.0)
@@ -99,14 +99,14 @@ def test_a_trial_from_its_start_to_its_end(tmp_path: Path) -> None:
         worker.train(trial, 1, 10.0)
         worker.evaluate(trial, 1, 270, 2.0)
         worker.train(trial, 2, 10.0, halves=1)
-        (training,) = _view(paths).trials(clock.utc)
+        (training,) = _view(paths).trials(clock.now)
         assert training.state == TrialState.TRAINING
         assert training.epochs == 1
         assert training.train_samples == 1437 + 718
         assert training.validation_samples == 360
         assert training.best_accuracy == 270 / 360
         worker.end(trial, TrialState.STOPPED, "enough", predicted=0.8)
-    (ended,) = _view(paths).trials(clock.utc + 500.0)
+    (ended,) = _view(paths).trials(clock.now + 500.0)
     assert (ended.state, ended.reason) == (TrialState.STOPPED, "enough")
     assert ended.predicted_accuracy == 0.8
     assert ended.seconds == pytest.approx(3.0 + 10.0 + 2.0 + 5.0)
@@ -122,11 +122,11 @@ def test_candidates_in_stock_are_queued(tmp_path: Path) -> None:
         worker.start()
         first = worker.begin(Grown(initial_graph(config)), RoundPhase.WARMUP, 1)
         grown = worker.propose(initial_graph(config), first, np.random.default_rng(0))
-        status = _view(paths).status(clock.utc)
+        status = _view(paths).status(clock.now)
         assert status.trials_by_state == {"queued": 1, "compiling": 1}
         assert status.replicas[0].stock == 1
         worker.begin(grown, RoundPhase.WARMUP, 2)
-    status = _view(paths).status(clock.utc)
+    status = _view(paths).status(clock.now)
     assert status.trials_by_state == {"queued": 0, "compiling": 2}
     assert status.rounds == {"r0": 2}
 
@@ -137,7 +137,7 @@ def test_the_states_of_a_replica(tmp_path: Path) -> None:
     clock = Clock()
 
     def state(after: float = 0.0) -> str:
-        return _view(paths).status(clock.utc + after).replicas[0].state
+        return _view(paths).status(clock.now + after).replicas[0].state
 
     with Primary(paths, ONE, clock) as primary, Worker(paths, "r0", config, clock) as worker:
         primary.start()
@@ -149,7 +149,7 @@ def test_the_states_of_a_replica(tmp_path: Path) -> None:
         assert state(SILENT_AFTER + 1.0) == "ended"
         primary.write(records.ReplicaExited(replica="r0", status=-9))
         assert state() == "failed (-9)"
-    (replica,) = _view(paths).status(clock.utc + 5.0).replicas
+    (replica,) = _view(paths).status(clock.now + 5.0).replicas
     assert replica.host == "node000"
     assert replica.cpu_percent == 187.5
     assert replica.memory_bytes == 3 * 2**30
@@ -162,7 +162,7 @@ def test_a_schedulers_states_of_a_replica(tmp_path: Path) -> None:
     clock = Clock()
 
     def replica(after: float = 0.0) -> ReplicaStatus:
-        return _view(paths).status(clock.utc + after).replicas[0]
+        return _view(paths).status(clock.now + after).replicas[0]
 
     def job(phase: JobPhase, node: str | None = None, detail: str = "") -> None:
         primary.write(records.JobState(replica="r0", phase=phase, node=node, detail=detail))
@@ -180,7 +180,7 @@ def test_a_schedulers_states_of_a_replica(tmp_path: Path) -> None:
         primary.write(records.SchedulerState(answers=False, detail="connect failure"))
         assert replica().state == TimePhase.TRAIN  # Its own records say that it is alive.
         assert replica(SILENT_AFTER + 1.0).state == "unknown"
-        assert _view(paths).status(clock.utc).scheduler_problem == "connect failure"
+        assert _view(paths).status(clock.now).scheduler_problem == "connect failure"
         primary.write(records.SchedulerState(answers=True))
         assert replica(SILENT_AFTER + 1.0).state == "silent"
         job(JobPhase.LOST, "n1", "NODE_FAIL")

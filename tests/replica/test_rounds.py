@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
@@ -14,7 +15,9 @@ from tests.morphism.networks import two_stems
 from tests.replica.fakes import FakeDataset, FakeEngine, Script
 
 from aiperf_hpc import records
+from aiperf_hpc.clock import SYSTEM, SystemClock
 from aiperf_hpc.config import HpoConfig, RunConfig, validate
+from aiperf_hpc.digest import Digest, DigestWriter
 from aiperf_hpc.errors import EngineError
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.graph_store import GraphStore
@@ -46,6 +49,16 @@ CONFIG = {
     "hpo": {"trials_per_round": 3, "startup_trials": 2, "batch_sizes": [8, 16, 32]},
     "search": {"stock": 2, "keep_checkpoints": 3},
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Turns(SystemClock):
+    """Who sleeps by it gives the search worker a turn."""
+
+    worker: SearchWorker
+
+    def sleep(self, seconds: float) -> None:
+        self.worker.step()
 
 
 class Site:
@@ -83,6 +96,8 @@ class Site:
             searcher=GreedySearcher(self.config.search.exploration),
             journal=JournalWriter(self.paths.search_journal("r0", 0, life)),
             persist=at_once,
+            digest=Digest(self.paths),
+            clock=SYSTEM,
         )
         self.rounds = Rounds(
             config=self.config,
@@ -100,21 +115,19 @@ class Site:
                 2**40,
                 self.paths.under_way("r0", life),
                 at_once,
+                SYSTEM,
             ),
             journal=self.journal,
             history=self.history,
             stopwatch=watch,
             stop=self.stop,
             persist=at_once,
+            digest=Digest(self.paths),
+            clock=Turns(self.worker),
         )
 
     def run(self, trials: int, monkeypatch: pytest.MonkeyPatch) -> str:
         """Run until ``trials`` have ended; the search worker works whenever nothing is there."""
-
-        def turn(_: float) -> None:
-            self.worker.step()
-
-        monkeypatch.setattr("aiperf_hpc.replica.rounds.time.sleep", turn)
         train = Trainer.run
         done = 0
 
@@ -160,7 +173,7 @@ def test_the_first_trial_trains_the_initial_graph_and_the_others_grown_ones(
     first, *others = site.events(records.TrialStarted)
     assert (first.graph, first.parent, first.morphisms) == (site.initial.hash, None, ())
     site.history.refresh()
-    lineage = Lineage(site.history, site.initial)
+    lineage = Lineage(site.history.descent, site.initial)
     for trial in others:
         assert trial.parent is not None
         assert trial.proposal is not None
@@ -358,6 +371,9 @@ def test_parents_are_taken_from_all_replicas(
     site.paths.replica_journal("r1").parent.mkdir(parents=True)
     site.paths.replica_journal("r1").write_text(text + "\n")
     save_checkpoint(site.paths.trained("r1", "r1-t1"), graph, weights)
+    site.history.refresh()
+    with JournalWriter(site.paths.digest) as digest:
+        DigestWriter(site.history, digest).update()  # As the primary does.
     site.worker.step()
     assert [p.parent for p in site.events(records.Proposed)] == ["r1-t1"]
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.run_factory import Clock
 
 from aiperf_hpc.morphism.resnet import resnet50
 from aiperf_hpc.paths import Incarnation
@@ -22,17 +23,8 @@ from aiperf_hpc.replica.stopwatch import Stopwatch
 from aiperf_hpc.trial import TimePhase
 
 
-class Ticks:
-    """A clock that is set by hand."""
-
-    now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 def test_every_second_belongs_to_the_innermost_phase() -> None:
-    clock = Ticks()
+    clock = Clock(100.0)
     watch = Stopwatch(clock)
     clock.now += 1
     with watch.during(TimePhase.TRAIN):
@@ -47,7 +39,7 @@ def test_every_second_belongs_to_the_innermost_phase() -> None:
 
 
 def test_a_phase_ends_with_its_block_even_by_an_error() -> None:
-    clock = Ticks()
+    clock = Clock(100.0)
     watch = Stopwatch(clock)
 
     def fail() -> None:
@@ -62,7 +54,7 @@ def test_a_phase_ends_with_its_block_even_by_an_error() -> None:
 
 
 def test_the_deadline_stops(tmp_path: Path) -> None:
-    clock = Ticks()
+    clock = Clock(100.0)
     flag = StopFlag(150.0, tmp_path / "stop", clock=clock)
     assert flag.reason is None
     clock.now = 150.0
@@ -70,7 +62,7 @@ def test_the_deadline_stops(tmp_path: Path) -> None:
 
 
 def test_a_file_stops_with_its_text_and_is_looked_at_now_and_then(tmp_path: Path) -> None:
-    clock = Ticks()
+    clock = Clock(100.0)
     flag = StopFlag(1e9, tmp_path / "stop", look_every=1.0, clock=clock)
     assert flag.reason is None
     (tmp_path / "stop").write_text("by someone\n")

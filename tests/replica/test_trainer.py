@@ -11,6 +11,7 @@ from tests.morphism.networks import two_stems
 from tests.replica.fakes import FakeDataset, FakeEngine, Script
 
 from aiperf_hpc import records
+from aiperf_hpc.clock import SYSTEM
 from aiperf_hpc.config import validate
 from aiperf_hpc.errors import (
     CheckpointError,
@@ -69,6 +70,7 @@ class Bench:
             memory,
             folder / "under-way.safetensors",
             at_once,
+            SYSTEM,
         )
 
     def run(self, epochs: int = 3, batch_size: int = 16) -> TrialResult:

@@ -1,0 +1,64 @@
+"""Samples with nothing in them, of any shape and any number: for engines that read none.
+
+A simulated engine takes its time from a batch's size alone. Arrays without strides give it
+batches of the real shape that cost neither memory nor time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from aiperf_hpc.config import DatasetConfig
+from aiperf_hpc.replica.data.base import Batch
+from aiperf_hpc.trial import DatasetInfo
+
+CHANNELS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedDataset:
+    """All samples are zero and have the label 0."""
+
+    info: DatasetInfo
+
+    def train(self, epoch: int, batch_size: int, seed: int) -> Iterator[Batch]:
+        """Yield every training sample once; they are all alike."""
+        del epoch, seed
+        return self._batches(self.info.train_samples, batch_size)
+
+    def validation(self, batch_size: int) -> Iterator[Batch]:
+        """Yield every validation sample once."""
+        return self._batches(self.info.validation_samples, batch_size)
+
+    def _batches(self, samples: int, batch_size: int) -> Iterator[Batch]:
+        whole, rest = divmod(samples, batch_size)
+        full = self._batch(batch_size)
+        for _ in range(whole):
+            yield full
+        if rest:
+            yield self._batch(rest)
+
+    def _batch(self, size: int) -> Batch:
+        shape = (size, *self.info.sample_shape)
+        return Batch(np.broadcast_to(np.float32(0.0), shape), np.broadcast_to(np.int32(0), size))
+
+
+def load(config: DatasetConfig, cores: int) -> SimulatedDataset:
+    """Return a dataset of the configured size, classes and numbers."""
+    del cores
+    shape = (config.image_size, config.image_size, CHANNELS)
+    numbers = (*shape, config.classes, config.train_samples, config.validation_samples)
+    content = "".join(f"{number}\n" for number in ("zeros", *numbers))
+    info = DatasetInfo(
+        name="simulated",
+        sha256=hashlib.sha256(content.encode()).hexdigest(),
+        classes=config.classes,
+        sample_shape=shape,
+        train_samples=config.train_samples,
+        validation_samples=config.validation_samples,
+    )
+    return SimulatedDataset(info)

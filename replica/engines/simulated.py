@@ -1,0 +1,188 @@
+"""An engine that computes nothing: it lets the time pass that a model of a machine says.
+
+Everything around it is real: batches, weights, checkpoints, records. So a run of it shows what
+the benchmark itself costs, on any number of nodes. Its score says nothing about a machine, and
+the rules say so.
+
+Accuracy follows a curve that saturates with the epochs, towards a ceiling that depends on the
+graph and the hyperparameters; the same seed gives the same world. Weights pass through as they
+came: a child starts with its parent's, but from the beginning of its own curve.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aiperf_hpc.clock import Clock
+from aiperf_hpc.config import SimulationConfig
+from aiperf_hpc.errors import EngineError
+from aiperf_hpc.graph import Graph, Softmax
+from aiperf_hpc.morphism.weights import Weights, check_weights
+from aiperf_hpc.ops_counter.count import count
+from aiperf_hpc.replica.data.base import Batch
+from aiperf_hpc.replica.engines.base import Evaluation
+from aiperf_hpc.trial import Hyperparameters
+
+MODEL_VERSION = "1"
+"""Of the formulas below; recorded with every run."""
+
+_EFFECT = {"graph": 0.02, "batch": 0.01, "kernel": 0.005}
+"""How far a graph's own worth, a factor of 2 in batch size from the best one, and a step in
+kernel size from the best one move the ceiling."""
+_LARGE = 8.0
+"""The decimal logarithm of the parameters beyond which more of them do not help."""
+
+
+class SimulatedEngine:
+    """Makes simulated networks."""
+
+    name = "simulated"
+    accelerators: tuple[str, ...] = ()
+
+    def __init__(self, model: SimulationConfig, clock: Clock) -> None:
+        self.versions = {"simulation": MODEL_VERSION}
+        self._model, self._clock = model, clock
+
+    def build(
+        self,
+        graph: Graph,
+        weights: Weights,
+        hyperparameters: Hyperparameters,
+        momenta: Weights | None = None,
+    ) -> SimulatedNetwork:
+        """Let the time of building pass, and return the network.
+
+        Raises:
+            EngineError: weights or momenta are not those of the graph, or it classifies nothing.
+        """
+        if not isinstance(graph.output.layer, Softmax):
+            raise EngineError(
+                f"node '{graph.output.name}': a simulated network ends in a softmax, "
+                f"not in a layer of kind '{graph.output.layer.kind}'"
+            )
+        check_weights(graph, weights)
+        self._clock.sleep(self._model.build_seconds)
+        return SimulatedNetwork(self._model, self._clock, graph, weights, hyperparameters, momenta)
+
+
+class SimulatedNetwork:
+    """A network of which only the course of its training is there."""
+
+    def __init__(
+        self,
+        model: SimulationConfig,
+        clock: Clock,
+        graph: Graph,
+        weights: Weights,
+        used: Hyperparameters,
+        momenta: Weights | None,
+    ) -> None:
+        self._model, self._clock, self._graph, self._weights = model, clock, graph, weights
+        operations = count(graph)
+        self._train_seconds = operations.training / model.operations_per_second
+        self._evaluation_seconds = operations.forward / model.operations_per_second
+        self._classes = graph.shapes[graph.output.name][-1]
+        self._ceiling = ceiling(model, graph, used)
+        start = hashlib.sha256(next(iter(weights.values())).tobytes()).hexdigest()
+        self._noise = _generator(model.seed, graph.hash, used.model_dump_json(), start)
+        self._epoch = _epoch_in(momenta)
+        for _ in range(self._epoch):
+            self._noise.standard_normal()
+        self._accuracy = 1.0 / self._classes
+        self._evaluating = True
+        self._seen = self._drained = self._correct = 0
+        self._trained = False
+
+    def train_step(self, batch: Batch, learning_rate: float) -> None:
+        """Let the time of a training step pass."""
+        del learning_rate
+        if self._evaluating:
+            self._begin_epoch()
+        self._trained = True
+        self._clock.sleep(self._model.step_seconds + batch.size * self._train_seconds)
+
+    def drain_training(self) -> float:
+        """Return the mean loss since the last call (0 for none)."""
+        if not self._trained:
+            return 0.0
+        self._trained = False
+        return self._loss
+
+    def evaluate_step(self, batch: Batch) -> None:
+        """Let the time of an evaluation step pass."""
+        self._evaluating = True
+        self._seen += batch.size
+        self._clock.sleep(self._model.step_seconds + batch.size * self._evaluation_seconds)
+
+    def drain_evaluation(self) -> Evaluation:
+        """Return the sums since the last call: whole numbers of samples that are right."""
+        correct = round(self._accuracy * self._seen)
+        samples = self._seen - self._drained
+        part = Evaluation(self._loss * samples, correct - self._correct, samples)
+        self._drained, self._correct = self._seen, correct
+        return part
+
+    def logits(self, inputs: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Raise EngineError: nothing is computed."""
+        del inputs
+        raise EngineError("a simulated network computes no outputs")
+
+    def weights(self) -> Weights:
+        """Return the weights as they came."""
+        return self._weights
+
+    def momenta(self) -> Weights:
+        """Return arrays full of the epochs so far: all that going on with a training needs."""
+        shapes = self._graph.parameters
+        return {name: np.full(shape, self._epoch, np.float32) for name, shape in shapes.items()}
+
+    def close(self) -> None:
+        """There is nothing to free."""
+
+    @property
+    def _loss(self) -> float:
+        """A cross-entropy that would go with the accuracy."""
+        return -math.log(max(self._accuracy, 1e-6))
+
+    def _begin_epoch(self) -> None:
+        self._evaluating = False
+        self._epoch += 1
+        self._seen = self._drained = self._correct = 0
+        model, chance = self._model, 1.0 / self._classes
+        risen = 1.0 - math.exp(-self._epoch / model.rise_epochs)
+        noise = model.noise * float(self._noise.standard_normal())
+        accuracy = chance + (self._ceiling - chance) * risen + noise
+        self._accuracy = min(1.0, max(0.0, accuracy))
+
+
+def ceiling(model: SimulationConfig, graph: Graph, used: Hyperparameters) -> float:
+    """Return the accuracy that endless training of a graph would reach, without noise.
+
+    Larger graphs reach more, up to a size; each graph has a worth of its own; and there is one
+    best batch size and one best kernel size, the same for all graphs of a world.
+    """
+    world = _generator(model.seed, "world")
+    best_batch, best_kernel = world.uniform(6.0, 9.0), world.choice([3, 5, 7])
+    size = min(1.0, math.log10(max(1, graph.parameter_count)) / _LARGE)
+    own = float(_generator(model.seed, "graph", graph.hash).standard_normal())
+    away = abs(math.log2(used.batch_size) - best_batch)
+    reached = model.peak_accuracy * (0.75 + 0.25 * size) + _EFFECT["graph"] * own
+    reached -= _EFFECT["batch"] * min(away, 4.0) ** 2
+    if used.kernel_size is not None:
+        reached -= _EFFECT["kernel"] * abs(used.kernel_size - best_kernel) / 2
+    return min(1.0, max(1.0 / graph.shapes[graph.output.name][-1], reached))
+
+
+def _epoch_in(momenta: Weights | None) -> int:
+    """Return the epochs that interrupted training had reached."""
+    return int(next(iter(momenta.values())).flat[0]) if momenta else 0
+
+
+def _generator(*parts: object) -> np.random.Generator:
+    """Return a generator that depends on ``parts`` alone."""
+    digest = hashlib.sha256(repr(parts).encode()).digest()
+    return np.random.default_rng(int.from_bytes(digest[:8], "big"))

@@ -1,0 +1,90 @@
+"""What one replica knows of the whole run.
+
+Of itself everything, at once, by its own journals; of the others what the primary's digest
+says, a few seconds later, and on NFS up to a minute.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from aiperf_hpc.digest import Digest, summarize
+from aiperf_hpc.history import Proposal, RunHistory
+from aiperf_hpc.morphism.lineage import Descent
+from aiperf_hpc.records import TrialSummary
+from aiperf_hpc.trial import DatasetInfo
+
+
+class Knowledge:
+    """One replica's own history, and the digest of all."""
+
+    def __init__(self, replica: str, history: RunHistory, digest: Digest) -> None:
+        """Join the two.
+
+        Args:
+            replica: whose journals ``history`` reads.
+            history: of this replica.
+            digest: of all replicas.
+        """
+        self._replica, self._history, self._digest = replica, history, digest
+
+    @property
+    def dataset(self) -> DatasetInfo | None:
+        """What this replica trains on, once it has said so."""
+        replica = self._history.replicas.get(self._replica)
+        return replica.dataset if replica is not None else None
+
+    @property
+    def own_proposals(self) -> dict[str, Proposal]:
+        """All that this replica's search workers have proposed."""
+        return self._history.proposals
+
+    @property
+    def pending(self) -> list[Proposal]:
+        """This replica's proposals that wait for a trial, oldest first."""
+        return self._history.pending(self._replica)
+
+    @property
+    def problems(self) -> list[str]:
+        """What is wrong with the digest."""
+        return [str(problem) for problem in self._digest.problems]
+
+    def refresh(self) -> None:
+        """See what is new, here and elsewhere. Raises JournalError if something is unreadable."""
+        self.refresh_own()
+        self._digest.refresh()
+
+    def refresh_own(self) -> None:
+        """See what is new on this replica. Raises JournalError if something is unreadable."""
+        self._history.refresh(self._replica)
+
+    def trials(self) -> Iterator[TrialSummary]:
+        """Yield all trials that are known, this replica's last."""
+        yield from (t for t in self._digest.trials.values() if t.replica != self._replica)
+        yield from map(summarize, self._history.trials.values())
+
+    def trial(self, name: str) -> TrialSummary | None:
+        """Return a trial, or None when it is unknown."""
+        own = self._history.trials.get(name)
+        return self._digest.trials.get(name) if own is None else summarize(own)
+
+    def descent(self, trial: str) -> Descent | None:
+        """Return where a trial's graph comes from, or None when the trial is unknown."""
+        own = self._history.trials.get(trial)
+        return self._digest.trials.get(trial) if own is None else own.started
+
+    def graphs(self) -> set[str]:
+        """Return the hashes of all graphs that were trained or proposed."""
+        own = (proposal.proposed.graph for proposal in self._history.proposals.values())
+        return self._digest.graphs.union(self._history.graphs, own)
+
+    def kinds(self) -> Counter[str]:
+        """Return how often each kind of morphism was proposed."""
+        said = self._digest.proposals
+        new = (p for p in self._history.proposals.values() if p.id not in said)
+        return self._digest.kinds + Counter(str(p.proposed.morphism["kind"]) for p in new)
+
+    def may_be_grown(self) -> bool:
+        """Return whether a trial anywhere has kept its weights, or is still being trained."""
+        return any(trial.checkpoint or not trial.ended for trial in self.trials())

@@ -1,0 +1,44 @@
+"""The clock that the parts of a run go by: this machine's, or one that a simulation makes."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """Tells the time, and lets it pass."""
+
+    def utc(self) -> float:
+        """Return UTC seconds since 1970."""
+        ...
+
+    def monotonic(self) -> float:
+        """Return seconds since some moment; they never go back."""
+        ...
+
+    def sleep(self, seconds: float) -> None:
+        """Let so many seconds pass; none when there are fewer than that."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class SystemClock:
+    """The clock of this machine."""
+
+    def utc(self) -> float:
+        """Return UTC seconds since 1970."""
+        return time.time()
+
+    def monotonic(self) -> float:
+        """Return seconds since this machine started."""
+        return time.monotonic()
+
+    def sleep(self, seconds: float) -> None:
+        """Wait."""
+        time.sleep(max(0.0, seconds))
+
+
+SYSTEM = SystemClock()
+"""For who has been given no other clock: a process's outermost function."""

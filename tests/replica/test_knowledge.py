@@ -1,0 +1,77 @@
+"""A replica knows itself by its own journals, the others by the digest."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from tests.core.run_writer import RunWriter, evaluated, proposed, trial_ended, trial_started
+from tests.core.test_digest import Primary
+
+from aiperf_hpc import records
+from aiperf_hpc.digest import Digest
+from aiperf_hpc.history import RunHistory
+from aiperf_hpc.replica.knowledge import Knowledge
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunWriter:
+    return RunWriter(tmp_path)
+
+
+@pytest.fixture
+def knowledge(run: RunWriter) -> Knowledge:
+    return Knowledge("r0", RunHistory(run.paths, replica="r0"), Digest(run.paths))
+
+
+def test_others_are_known_by_the_digest_alone(run: RunWriter, knowledge: Knowledge) -> None:
+    primary = Primary(run)
+    run.replica(1, trial_started("r1-t1", "theirs"), name="r1")
+    knowledge.refresh()
+    assert knowledge.trial("r1-t1") is None
+    primary.look()
+    knowledge.refresh()
+    found = knowledge.trial("r1-t1")
+    assert found is not None
+    assert (found.replica, found.graph) == ("r1", "theirs")
+    assert knowledge.may_be_grown()
+
+
+def test_this_replica_is_known_before_the_primary_looks(
+    run: RunWriter, knowledge: Knowledge
+) -> None:
+    primary = Primary(run)
+    run.replica(1, trial_started("r0-t1"), evaluated("r0-t1", correct=50))
+    primary.look()
+    run.replica(2, trial_ended("r0-t1"))
+    knowledge.refresh()
+    (trial,) = knowledge.trials()
+    assert (trial.ended, trial.checkpoint, trial.merit) == (True, True, 0.5)
+    assert knowledge.may_be_grown()
+    run.replica(3, records.CheckpointDropped(trial="r0-t1"))
+    knowledge.refresh_own()
+    assert not knowledge.may_be_grown()
+
+
+def test_proposals_are_counted_once_whether_told_or_not(
+    run: RunWriter, knowledge: Knowledge
+) -> None:
+    primary = Primary(run)
+    run.search(1, proposed("r0-w0-1", "a"))
+    run.search(1, proposed("r1-w0-1", "b"), name="r1")
+    primary.look()
+    run.search(2, proposed("r0-w0-2", "c"))
+    knowledge.refresh()
+    assert knowledge.kinds() == Counter(deeper=3)
+    assert knowledge.graphs() == {"a", "b", "c"}
+    assert [p.id for p in knowledge.pending] == ["r0-w0-1", "r0-w0-2"]
+
+
+def test_where_a_graph_comes_from_is_known_of_all(run: RunWriter, knowledge: Knowledge) -> None:
+    run.replica(1, trial_started("r0-t1", "ours"))
+    run.replica(1, trial_started("r1-t1", "theirs"), name="r1")
+    Primary(run).look()
+    knowledge.refresh()
+    descents = [knowledge.descent(name) for name in ("r0-t1", "r1-t1", "nobody's")]
+    assert [d.graph if d is not None else None for d in descents] == ["ours", "theirs", None]
