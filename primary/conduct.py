@@ -7,7 +7,7 @@ import signal
 import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from types import FrameType
 
@@ -18,6 +18,7 @@ from aiperf_hpc.file_clock import read_clock
 from aiperf_hpc.history import RunHistory
 from aiperf_hpc.journal import JournalWriter
 from aiperf_hpc.manifest import RunManifest
+from aiperf_hpc.paths import write_whole
 from aiperf_hpc.primary.launch import Launcher, ReplicaState
 from aiperf_hpc.primary.preflight import Preflight
 from aiperf_hpc.records import (
@@ -285,6 +286,12 @@ class Conductor:
     def _ask(self, reason: str) -> None:
         self._asked, self._asked_at = reason, self._clock.monotonic()
         self._journal.append(StopRequested(reason=reason))
+        request = self._history.paths.stop_request
+        # By it a replica tells the end of the run from a scheduler that wants its node. Where it
+        # cannot be written, say on a full disk, the launcher's signal has to do.
+        with suppress(OSError):
+            if not request.exists():
+                write_whole(request, f"{reason}\n")
         self._launcher.ask_to_stop()
 
     def _reason(self, states: Mapping[str, ReplicaState]) -> str:

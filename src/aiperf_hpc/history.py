@@ -381,7 +381,17 @@ class RunHistory:
             self.trials[event.trial] = self._open[event.trial] = trial
             replica.trials.append(event.trial)
         else:
+            if isinstance(event, records.ReplicaEnded):
+                self._leave(source, record.utc, event.reason)
             self._apply_replica(record, replica)
+
+    def _leave(self, source: _Source, utc: float, reason: str) -> None:
+        """End the trial that a life of a replica left open for the next one to go on with."""
+        for trial in list(self._open.values()):
+            if (trial.replica, trial.incarnation) == (source.replica, source.incarnation):
+                trial.state, trial.ended_utc = TrialState.STOPPED, utc
+                trial.interrupted = f"its replica ended: {reason}"
+                del self._open[trial.id]
 
     def _apply_primary(self, record: Record) -> None:
         event = record.event
