@@ -111,6 +111,18 @@ class SlurmClient(Protocol):
         """Cancel all elements, or only those that have not started."""
         ...
 
+    def cancel_named(self, name: str) -> None:
+        """Cancel this user's job of that name, if there is one."""
+        ...
+
+    def requeue(self, job: str, numbers: Sequence[int]) -> None:
+        """Queue elements again that have ended."""
+        ...
+
+    def largest_array(self) -> int:
+        """Return how many elements an array may have."""
+        ...
+
 
 class SlurmCommands:
     """SLURM by its command line."""
@@ -166,6 +178,19 @@ class SlurmCommands:
 
     def cancel(self, job: str, *, waiting_only: bool = False) -> None:
         self._lines("scancel", *(("--state=PENDING",) if waiting_only else ()), job)
+
+    def cancel_named(self, name: str) -> None:
+        self._lines("scancel", "--me", f"--name={name}")
+
+    def requeue(self, job: str, numbers: Sequence[int]) -> None:
+        self._lines("scontrol", "requeue", ",".join(f"{job}_{number}" for number in numbers))
+
+    def largest_array(self) -> int:
+        for line in self._lines("scontrol", "show", "config"):
+            name, _, value = line.partition("=")
+            if name.strip() == "MaxArraySize":
+                return int(value)
+        raise SchedulerError("scontrol: its configuration has no MaxArraySize")
 
     def _lines(self, *command: str, environment: Mapping[str, str] | None = None) -> list[str]:
         answer = self._run(command, environment)
