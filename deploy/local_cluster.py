@@ -38,6 +38,9 @@ SEPARATE = "separate-hosts"
 """A file that says by which addresses the nodes are hosts of their own."""
 MOST_HOSTS = 200
 
+_DAEMONS: list[subprocess.Popen[bytes]] = []
+"""Kept, because Python complains about a process that is dropped while it runs."""
+
 CONFIGURATION = """\
 ClusterName=local
 SlurmctldHost={host}({address})
@@ -359,6 +362,7 @@ def _spawn(folder: Path, name: str, command: list[str]) -> int:
             start_new_session=True,
             env={**os.environ, **environment(folder), MARK: str(folder)},
         )
+    _DAEMONS.append(process)
     (folder / "pids" / name).write_text(f"{process.pid}\n", "utf-8")
     return process.pid
 

@@ -119,6 +119,7 @@ def test_a_trial_that_a_requeue_cuts_is_gone_on_with(slurm_run: Start) -> None:
     assert second.started.first_epoch == len(first.evaluations) + 1
 
 
+@pytest.mark.chaos
 def test_a_killed_primary_is_replaced_by_another(slurm_run: Start) -> None:
     run = slurm_run("--nodes", 2, "--hours", 1, config=FAST)
     run.wait_until(all_train)

@@ -8,13 +8,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.slurm.conftest import TINY, Cluster
+import pytest
+from tests.slurm.conftest import FAST, Cluster
 
 from aiperf_hpc.deploy.local_cluster import pid_of
 from aiperf_hpc.history import RunHistory
 from aiperf_hpc.paths import RunPaths
 
-START = ["start", "--config", TINY, "--yes", "--hours", 1, "--nodes", 2, "--launcher", "slurm"]
+START = ["start", "--config", FAST, "--yes", "--hours", 1, "--nodes", 2, "--launcher", "slurm"]
 LATE = """\
 import os, time
 if os.environ.get("SLURM_ARRAY_TASK_ID") == "1":
@@ -61,6 +62,7 @@ def test_a_run_directory_that_a_node_does_not_see_ends_the_run_in_one_line(
     assert status["reason"] in said
 
 
+@pytest.mark.chaos
 def test_a_dataset_that_a_node_does_not_see_ends_the_run_in_one_line(
     hosts: Cluster, tmp_path: Path
 ) -> None:
@@ -68,6 +70,7 @@ def test_a_dataset_that_a_node_does_not_see_ends_the_run_in_one_line(
     prepared = hosts.aiperf("data", "prepare", "imagenet", *_photographs(tmp_path), "--to", data)
     assert prepared.returncode == 0, prepared.stderr
     asked = ["--set", "dataset.name=imagenet", "--set", f"dataset.path={data}"]
+    asked += ["--set", "engine.name=tensorflow"]
     with hidden(hosts, "n1", data):
         done = hosts.aiperf(*START, *asked, "--run-dir", tmp_path / "run")
     assert done.returncode == 1
@@ -89,6 +92,7 @@ def _photographs(folder: Path) -> list[object]:
     return ["--from", folder / "photographs"]
 
 
+@pytest.mark.chaos
 def test_a_clock_that_is_behind_is_said_and_recorded_and_the_run_goes_on(
     hosts: Cluster, tmp_path: Path
 ) -> None:
@@ -102,7 +106,7 @@ def test_a_clock_that_is_behind_is_said_and_recorded_and_the_run_goes_on(
         .replace("${PYTHONPATH:-}", "$${PYTHONPATH:-}")
     )  # fmt: skip
     done = hosts.aiperf(
-        *START, "--hours", 0.008, "--set", f"slurm.template={template}",
+        *START, "--hours", 0.005, "--set", f"slurm.template={template}",
         "--run-dir", tmp_path / "run",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
