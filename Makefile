@@ -10,7 +10,7 @@ NODES ?= 2
 SLURM := slurm-wlm slurmctld slurmd slurm-client slurm-wlm-basic-plugins munge libpmix-dev
 HOURS ?= 0.05
 
-.PHONY: start test check quick slurm clean
+.PHONY: start test check quick chaos slurm clean
 
 start: $(VENV)/.installed
 	$(BIN)/aiperf start --nodes $(NODES) --hours $(HOURS) --config quickstart --launcher local --yes
@@ -28,7 +28,11 @@ check: $(VENV)/.installed-test
 
 # All tests but the real runs and the real CIFAR-10: for while you work.
 quick: $(VENV)/.installed-test
-	$(BIN)/python -m pytest --ignore tests/end_to_end -m 'not cifar10'
+	$(BIN)/python -m pytest --ignore tests/end_to_end -m 'not cifar10 and not chaos'
+
+# Killed daemons and nodes, cut links, full disks, on a real SLURM cluster; as root for all of them.
+chaos: $(VENV)/.installed-test slurm
+	$(BIN)/python -m pytest -m chaos
 
 # A real SLURM for the tests in tests/slurm, which start a cluster of their own. Installing
 # Debian's packages starts nothing. Where it cannot be done, those tests say why they do not run.

@@ -6,13 +6,15 @@
     deploy/local-cluster stop --dir /tmp/c
 
 Needs SLURM's programs with multiple-slurmd support, as Debian's are, and munge; no root, no
-systemd, no configuration of the machine. Standard library only.
+systemd, no configuration of the machine. Standard library only. With --separate-hosts, which
+needs root, every node has a network, a host name and mounts of its own, as real ones have.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import hashlib
 import os
 import pwd
 import secrets
@@ -32,10 +34,16 @@ MARK = "AIPERF_LOCAL_CLUSTER"
 """In the environment of the cluster's daemons, and so of those that hold its jobs' steps."""
 START_SECONDS = 30.0
 SOCKET_LIMIT = 107
+SEPARATE = "separate-hosts"
+"""A file that says by which addresses the nodes are hosts of their own."""
+MOST_HOSTS = 200
+
+_DAEMONS: list[subprocess.Popen[bytes]] = []
+"""Kept, because Python complains about a process that is dropped while it runs."""
 
 CONFIGURATION = """\
 ClusterName=local
-SlurmctldHost={host}(127.0.0.1)
+SlurmctldHost={host}({address})
 SlurmctldPort={port}
 SlurmUser={user}
 SlurmdUser={user}
@@ -103,11 +111,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
             command.add_argument("--nodes", type=int, default=3)
             command.add_argument("--cpus", type=int, default=8, help="CPUs a node claims to have")
             command.add_argument("--gpus", type=int, default=0, help="GPUs a node claims to have")
+            command.add_argument(
+                "--separate-hosts",
+                action="store_true",
+                help="give each node a network and a host name of its own; needs root and ip",
+            )
     options = parser.parse_args(arguments)
     folder = options.dir.resolve()
     try:
         if options.command == "start":
-            start(folder, options.nodes, cpus=options.cpus, gpus=options.gpus)
+            separate = options.separate_hosts
+            start(folder, options.nodes, cpus=options.cpus, gpus=options.gpus, separate=separate)
         elif options.command == "stop":
             stop(folder)
         if options.command != "stop":
@@ -128,8 +142,17 @@ def environment(folder: Path) -> dict[str, str]:
     return {"SLURM_CONF": str(folder / "slurm.conf")}
 
 
-def start(folder: Path, nodes: int, *, cpus: int = 8, gpus: int = 0) -> None:
+def start(
+    folder: Path, nodes: int, *, cpus: int = 8, gpus: int = 0, separate: bool = False
+) -> None:
     """Start a cluster and wait until all of its nodes are idle.
+
+    Args:
+        folder: where everything is kept.
+        nodes: how many.
+        cpus: that a node claims to have.
+        gpus: that a node claims to have.
+        separate: whether each node is a host of its own.
 
     Raises:
         ClusterError: programs are missing, the folder is in use, or a daemon does not come up;
@@ -143,9 +166,12 @@ def start(folder: Path, nodes: int, *, cpus: int = 8, gpus: int = 0) -> None:
         raise ClusterError(f"the name of {folder} is too long for a socket; use a shorter one")
     if _daemons(folder):
         raise ClusterError(f"a cluster runs in {folder} already; stop it first")
+    if separate and (os.getuid() != 0 or _where("ip") is None):
+        raise ClusterError("--separate-hosts needs root and the program ip (apt: iproute2)")
     _make_folders(folder)
-    _configure(folder, nodes, cpus, gpus)
     try:
+        network = _make_hosts(folder, nodes) if separate else None
+        _configure(folder, nodes, cpus, gpus, network)
         _start_daemons(folder, nodes)
         _wait(folder, nodes)
     except BaseException:
@@ -167,11 +193,85 @@ def stop(folder: Path) -> None:
     left = [pid for pid in {*members, *_daemons(folder)} if _alive(pid)]
     for pid in [*left, *_descendants(left)]:
         _signal(pid, signal.SIGKILL)
+    _remove_hosts(folder)
 
 
 def start_slurmd(folder: Path, node: str) -> int:
     """Start one node's daemon; return its process number."""
-    return _spawn(folder, node, ["slurmd", "-D", "-N", node, "-f", str(folder / "slurm.conf")])
+    command = ["slurmd", "-D", "-N", node, "-f", str(folder / "slurm.conf")]
+    if (folder / SEPARATE).exists():
+        program = _where("slurmd") or "slurmd"
+        script = f'hostname {node}; exec {program} "$@"'
+        host = ["ip", "netns", "exec", _host(folder, node), "unshare", "--uts", "--mount"]
+        command = [*host, "sh", "-c", script, *command]
+    return _spawn(folder, node, command)
+
+
+def cut_link(folder: Path, node: str) -> None:
+    """Take a separate host off the network; everything on it runs on."""
+    _ip("link", "set", _link(folder, node), "down")
+
+
+def heal_link(folder: Path, node: str) -> None:
+    """Put a separate host back on the network."""
+    _ip("link", "set", _link(folder, node), "up")
+
+
+def _make_hosts(folder: Path, nodes: int) -> str:
+    """Make a bridge, and a network namespace a node; return what their addresses begin with."""
+    if nodes > MOST_HOSTS:
+        raise ClusterError(f"--nodes {nodes}: there are addresses for {MOST_HOSTS} separate hosts")
+    taken = _ip("-brief", "address")
+    network = next((n for i in range(256) if (n := f"10.77.{i}.") not in taken), None)
+    if network is None:
+        raise ClusterError("all networks 10.77.x.0 are in use")
+    (folder / SEPARATE).write_text(f"{network}\n", "utf-8")
+    bridge = _tag(folder)
+    _ip("link", "add", "name", bridge, "type", "bridge")
+    _ip("address", "add", f"{network}1/24", "dev", bridge)
+    _ip("link", "set", bridge, "up")
+    for number in range(1, nodes + 1):
+        host, link = _host(folder, f"n{number}"), _link(folder, f"n{number}")
+        _ip("netns", "add", host)
+        _ip("link", "add", link, "type", "veth", "peer", "name", "eth0", "netns", host)
+        _ip("link", "set", link, "master", bridge, "up")
+        _ip("-n", host, "address", "add", f"{network}{10 + number}/24", "dev", "eth0")
+        _ip("-n", host, "link", "set", "eth0", "up")
+        _ip("-n", host, "link", "set", "lo", "up")
+    return network
+
+
+def _remove_hosts(folder: Path) -> None:
+    if not (folder / SEPARATE).exists():
+        return
+    with contextlib.suppress(ClusterError):  # Nothing was made yet.
+        for line in _ip("netns", "list").splitlines():
+            if line.startswith(f"{_tag(folder)}-"):
+                _ip("netns", "delete", line.split()[0])  # Its end of the link goes with it.
+        _ip("link", "delete", _tag(folder))
+    (folder / SEPARATE).unlink()
+
+
+def _tag(folder: Path) -> str:
+    """Return the name of the cluster's bridge, with which the names of its hosts begin."""
+    return "ac" + hashlib.sha256(str(folder).encode()).hexdigest()[:6]
+
+
+def _host(folder: Path, node: str) -> str:
+    return f"{_tag(folder)}-{node}"
+
+
+def _link(folder: Path, node: str) -> str:
+    return f"{_tag(folder)}{node}"
+
+
+def _ip(*arguments: str) -> str:
+    """Run ip and return what it prints. Raises ClusterError in its words."""
+    program = _where("ip") or "ip"
+    done = subprocess.run([program, *arguments], capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise ClusterError(f"ip {' '.join(arguments)}: {done.stderr.strip()}")
+    return done.stdout
 
 
 def start_slurmctld(folder: Path, *, clean: bool = False) -> int:
@@ -192,18 +292,20 @@ def _make_folders(folder: Path) -> None:
     folder.chmod(0o755)  # munged accepts no folder that others may write to.
 
 
-def _configure(folder: Path, nodes: int, cpus: int, gpus: int) -> None:
+def _configure(folder: Path, nodes: int, cpus: int, gpus: int, network: str | None) -> None:
     host = socket.gethostname().partition(".")[0]
     ports = _free_ports(nodes + 1)
-    lines = [
-        f"NodeName=n{number} NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[number]}"
-        for number in range(1, nodes + 1)
-    ]
+    lines = []
     for number in range(1, nodes + 1):
         (folder / "tmp" / f"n{number}").mkdir()  # PMIx keeps files of each node there.
+        where = f"NodeHostname={host} NodeAddr=127.0.0.1"
+        if network is not None:
+            where = f"NodeHostname=n{number} NodeAddr={network}{10 + number}"
+        lines.append(f"NodeName=n{number} {where} Port={ports[number]}")
     text = CONFIGURATION.format(
         folder=folder,
         host=host,
+        address="127.0.0.1" if network is None else f"{network}1",
         port=ports[0],
         user=pwd.getpwuid(os.getuid()).pw_name,
         cpus=cpus,
@@ -262,6 +364,7 @@ def _spawn(folder: Path, name: str, command: list[str]) -> int:
             start_new_session=True,
             env={**os.environ, **environment(folder), MARK: str(folder)},
         )
+    _DAEMONS.append(process)
     (folder / "pids" / name).write_text(f"{process.pid}\n", "utf-8")
     return process.pid
 

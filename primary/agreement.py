@@ -31,6 +31,12 @@ def disagreements(history: RunHistory) -> list[str]:
     ]
 
 
+def clock_problems(history: RunHistory) -> list[str]:
+    """Return a line for every replica whose clock was found to be off."""
+    checked = (replica.checked for replica in history.replicas.values())
+    return [problem for each in checked if each is not None for problem in each.problems]
+
+
 def _few(names: Iterable[str]) -> str:
     names = list(names)
     more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""

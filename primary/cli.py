@@ -35,6 +35,7 @@ from aiperf_hpc.paths import RunPaths, write_whole
 from aiperf_hpc.primary.conduct import Conductor
 from aiperf_hpc.primary.doctor import examine
 from aiperf_hpc.primary.launchers import LAUNCHERS, dry_run
+from aiperf_hpc.primary.pace import PACE
 from aiperf_hpc.primary.prepare import describe_dataset, make_manifest, make_run_directory
 from aiperf_hpc.primary.progress import Progress, status_line
 from aiperf_hpc.primary.resume import (
@@ -222,6 +223,8 @@ def _start(options: argparse.Namespace) -> int:
             raise UsageError("not started")
     address = None if options.serve is None else _free_address(options.serve)
     paths = make_run_directory(manifest, folder, dataset)
+    if manifest.launcher == "slurm":
+        PACE.wait()  # Before the run's clock starts, which would charge it.
     if options.detach:
         return _detach(paths, options.serve)
     return _conduct(manifest, paths, address, as_json=options.json)
@@ -300,6 +303,8 @@ def _conduct(
         )
         conductor.run(progress.tick)
     progress.end()
+    if conductor.refused is not None:
+        raise AIPerfError(f"{conductor.refused}; the run was stopped")
     return _finish(view, as_json)
 
 

@@ -7,17 +7,20 @@ import signal
 import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from types import FrameType
 
 from aiperf_hpc.clock import Clock
 from aiperf_hpc.digest import DigestWriter
 from aiperf_hpc.errors import AIPerfError, JournalError
+from aiperf_hpc.file_clock import read_clock
 from aiperf_hpc.history import RunHistory
 from aiperf_hpc.journal import JournalWriter
 from aiperf_hpc.manifest import RunManifest
+from aiperf_hpc.paths import write_whole
 from aiperf_hpc.primary.launch import Launcher, ReplicaState
+from aiperf_hpc.primary.preflight import Preflight
 from aiperf_hpc.records import (
     AnyEvent,
     JobState,
@@ -87,6 +90,9 @@ class Conductor:
         self._lost_at: dict[str, float] = {}
         self._problem: str | None = None
         self._next_look = 0.0
+        self._preflight = Preflight(history, clock)
+        self.refused: str | None = None
+        """Why the nodes cannot do what was asked for, if so: then the run was stopped."""
 
     def run(self, watch: Callable[[], None] = lambda: None) -> str:
         """Conduct the run to its end and return why it ended.
@@ -97,7 +103,8 @@ class Conductor:
         Raises:
             UsageError: the launcher started no replica; the journal says so.
         """
-        manifest = self._manifest
+        manifest, paths = self._manifest, self._history.paths
+        clock = read_clock(paths.primary_journal.parent, self._clock.utc)
         started = self._journal.append(
             RunStarted(
                 run_id=manifest.run_id,
@@ -106,7 +113,8 @@ class Conductor:
                 launcher=self._launcher.name,
                 host=socket.gethostname(),
                 pid=os.getpid(),
-                manifest_sha256=self._history.paths.manifest_digest(),
+                manifest_sha256=paths.manifest_digest(),
+                clock=clock,
             )
         )
         # The clock of a run that is resumed never stopped.
@@ -152,6 +160,7 @@ class Conductor:
             states = self._resolved(self._launcher.states())
             self._record(states)
             self._look()
+            self._check_nodes(states)
             # A list, so that the time of each lost one begins when it is lost.
             over = [self._over(name, state) for name, state in states.items()]
             if all(over):
@@ -211,6 +220,8 @@ class Conductor:
             if state is known or state == known:
                 continue
             self._known[replica] = state
+            if state.phase is JobPhase.RUNNING:
+                self._preflight.expect(replica)
             events.append(
                 JobState(replica=replica, phase=state.phase, node=state.node, detail=state.detail)
             )
@@ -218,6 +229,32 @@ class Conductor:
                 events.append(ReplicaExited(replica=replica, status=state.status))
         if events:
             self._journal.append_all(events)  # Thousands change at once when a run begins.
+
+    def _check_nodes(self, states: Mapping[str, ReplicaState]) -> None:
+        """Compare the nodes; stop the run if they cannot be what was asked for."""
+        if found := self._preflight.look():
+            self._journal.append_all(found)
+        if self._asked is not None:
+            return
+        unfit = next(((n, s) for n, s in states.items() if s.refused and self._is_new(n)), None)
+        refused = self._preflight.refused if unfit is None else self._why_unfit(*unfit)
+        if refused is not None:
+            self.refused = refused
+            self._ask(refused)
+
+    def _is_new(self, name: str) -> bool:
+        """Return whether a replica never trained: later, its node is its own trouble."""
+        replica = self._history.replicas.get(name)
+        return replica is None or not replica.trials
+
+    def _why_unfit(self, name: str, state: ReplicaState) -> str:
+        self._next_look = 0.0
+        self._look()  # It may have just said why.
+        replica = self._history.replicas.get(name)
+        ended = replica.ended if replica is not None else None
+        if ended is not None and ended.startswith("failed: node "):
+            return f"{name}: {ended.removeprefix('failed: ')}"
+        return f"{name} on {state.node}: {state.detail}"
 
     def _problem_seen(self, problem: str | None) -> None:
         if problem != self._problem:
@@ -249,6 +286,12 @@ class Conductor:
     def _ask(self, reason: str) -> None:
         self._asked, self._asked_at = reason, self._clock.monotonic()
         self._journal.append(StopRequested(reason=reason))
+        request = self._history.paths.stop_request
+        # By it a replica tells the end of the run from a scheduler that wants its node. Where it
+        # cannot be written, say on a full disk, the launcher's signal has to do.
+        with suppress(OSError):
+            if not request.exists():
+                write_whole(request, f"{reason}\n")
         self._launcher.ask_to_stop()
 
     def _reason(self, states: Mapping[str, ReplicaState]) -> str:

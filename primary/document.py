@@ -15,6 +15,7 @@ from aiperf_hpc.config import RunConfig
 from aiperf_hpc.history import Replica, Trial
 from aiperf_hpc.ops_counter.score import credited
 from aiperf_hpc.paths import Incarnation
+from aiperf_hpc.primary.agreement import clock_problems
 from aiperf_hpc.primary.view import ReplicaStatus, RunView, ScoreStatus, TrialStatus
 from aiperf_hpc.primary.words import in_words, utc_text
 from aiperf_hpc.trial import DatasetInfo, Hyperparameters, Machine, TimePhase, Value
@@ -379,7 +380,7 @@ def _problems(view: RunView, end: float, elapsed: float) -> Problems:
 
 def _clock_problems(view: RunView, end: float, elapsed: float) -> list[str]:
     history = view.history
-    found: list[str] = []
+    found = clock_problems(history)
     late = sum(execution.utc > end for execution in history.executions)
     if late:
         found.append(f"{late} records of executed samples are later than the end: no credit")

@@ -16,11 +16,13 @@ from typing import Protocol
 
 import psutil
 
-from aiperf_hpc.errors import UNEXPECTED_STATUS, UsageError
+from aiperf_hpc.errors import PREFLIGHT_STATUS, UNEXPECTED_STATUS, UsageError
 from aiperf_hpc.manifest import RunManifest
 from aiperf_hpc.paths import RunPaths
 from aiperf_hpc.trial import JobPhase
 
+RANK_SIGNALLED = 128
+"""mpirun ends with this and a signal's number when a signal ended one of its ranks."""
 STOP_SIGNAL = signal.SIGUSR1
 """What asks a local replica to end in order: mpirun passes it on to ranks, and SIGTERM not."""
 MOST_RESTARTS = 3
@@ -36,6 +38,8 @@ class ReplicaState:
     detail: str = ""
     status: int | None = None
     """The exit status, negative for a signal, where the launcher knows it."""
+    refused: bool = False
+    """Whether it ended because its node is not fit for the run."""
 
 
 class Launcher(Protocol):
@@ -126,14 +130,15 @@ class LocalLauncher:
     def _state(self, replica: str, status: int | None) -> ReplicaState:
         if status is None:
             return ReplicaState(JobPhase.RUNNING, self._node)
-        died = status < 0 or status >= UNEXPECTED_STATUS  # Above 128: a rank's signal.
+        died = status < 0 or status == UNEXPECTED_STATUS or status > RANK_SIGNALLED
         if died and not self._stopping and self._restarts[replica] < MOST_RESTARTS:
             self._end_session(self._processes[replica].pid)
             self._restarts[replica] += 1
             self._start(replica)
             return ReplicaState(JobPhase.REQUEUED, self._node, f"ended with status {status}")
         phase = JobPhase.FAILED if status else JobPhase.DONE
-        return ReplicaState(phase, self._node, status=status)
+        refused = status == PREFLIGHT_STATUS
+        return ReplicaState(phase, self._node, status=status, refused=refused)
 
     def ask_to_stop(self) -> None:
         self._stopping = True

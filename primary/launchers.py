@@ -13,18 +13,26 @@ from aiperf_hpc.errors import SchedulerError, UsageError
 from aiperf_hpc.manifest import RunManifest
 from aiperf_hpc.paths import RunPaths
 from aiperf_hpc.primary.launch import Launcher, LocalLauncher, local_commands
+from aiperf_hpc.primary.pace import PACE, Pace
 from aiperf_hpc.primary.slurm import SlurmLauncher, check_cluster
 from aiperf_hpc.primary.slurm_client import SlurmClient, SlurmCommands
 from aiperf_hpc.primary.slurm_script import batch_script
 
 LAUNCHERS: dict[str, Callable[[RunManifest, RunPaths, int], Launcher]] = {
     "local": LocalLauncher,
-    "slurm": lambda manifest, paths, launch: SlurmLauncher(manifest, paths, launch=launch),
+    "slurm": lambda manifest, paths, launch: SlurmLauncher(
+        manifest, paths, SlurmCommands(), PACE, launch=launch
+    ),
 }
 
 
 def choose_launcher(
-    asked: str, config: RunConfig, nodes: int, hours: float, client: SlurmClient | None = None
+    asked: str,
+    config: RunConfig,
+    nodes: int,
+    hours: float,
+    client: SlurmClient | None = None,
+    pace: Pace = PACE,
 ) -> str:
     """Return the launcher for ``auto``, ``slurm`` or ``local``, once it can carry out the run.
 
@@ -44,7 +52,7 @@ def choose_launcher(
             "or use --launcher local"
         )
     try:
-        partitions = (client or SlurmCommands()).partitions()
+        partitions = pace.call((client or SlurmCommands()).partitions)
     except SchedulerError as error:
         silent = f"{where} is installed, but SLURM does not answer ({error})"
         if asked == "auto" and nodes <= len(os.sched_getaffinity(0)):

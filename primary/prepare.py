@@ -103,7 +103,7 @@ def make_run_directory(manifest: RunManifest, folder: Path, dataset: DatasetInfo
         # Absolute, so that a replica finds it from any working directory.
         paths = RunPaths(folder.resolve())
         paths.candidates.mkdir()  # Of two that start at once in one folder, one fails here.
-        manifest.save(paths)
+        manifest.model_copy(update={"dataset": dataset}).save(paths)
         paths.replicas.mkdir()
     except OSError as error:
         raise RunDirectoryError(

@@ -9,6 +9,7 @@ from typing import TextIO
 
 from aiperf_hpc.errors import AIPerfError
 from aiperf_hpc.history import Trial
+from aiperf_hpc.primary.agreement import clock_problems, disagreements
 from aiperf_hpc.primary.view import RunStatus, RunView
 from aiperf_hpc.primary.words import in_words, percent, si
 
@@ -54,14 +55,19 @@ class Progress:
         except AIPerfError as error:
             # A look at a run must not end it: said once, and tried again.
             line = f"progress cannot be shown: {error}"
-        for trial in self._view.history.trials.values():
+        history = self._view.history
+        for trial in history.trials.values():
             if trial.ended is not None and trial.id not in self._shown:
                 self._shown.add(trial.id)
                 self._line(trial_line(trial))
-        for failure in self._view.history.search_failures:
+        for failure in history.search_failures:
             if failure not in self._complained:
                 self._complained.add(failure)
                 self._line(f"  search of {failure}")
+        for problem in (*disagreements(history), *clock_problems(history)):
+            if problem not in self._complained:
+                self._complained.add(problem)
+                self._line(f"  problem: {problem}")
         if self._terminal:
             self._output.write(f"\r\033[K{line}")
         else:

@@ -2,26 +2,40 @@
 
 from __future__ import annotations
 
-import time
-from collections import deque
+import sys
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from aiperf_hpc.config import SlurmConfig
-from aiperf_hpc.errors import SchedulerError, SchedulerSilentError, UsageError
+from aiperf_hpc.errors import (
+    PREFLIGHT_STATUS,
+    UNEXPECTED_STATUS,
+    UNSEEN_PYTHON_STATUS,
+    UNSEEN_RUN_STATUS,
+    SchedulerError,
+    SchedulerSilentError,
+    UsageError,
+)
 from aiperf_hpc.manifest import RunManifest
 from aiperf_hpc.paths import RunPaths, write_whole
-from aiperf_hpc.primary.launch import ReplicaState, replica_name
-from aiperf_hpc.primary.slurm_client import Element, Nodes, SlurmClient, SlurmCommands
+from aiperf_hpc.primary.launch import MOST_RESTARTS, ReplicaState, replica_name
+from aiperf_hpc.primary.pace import SHORTEST_SECONDS, Pace
+from aiperf_hpc.primary.slurm_client import Element, Nodes, SlurmClient
 from aiperf_hpc.primary.slurm_script import batch_script, job_name, time_limit_minutes
 from aiperf_hpc.trial import JobPhase
 
-SHORTEST_SECONDS = 5.0
-"""Between two calls of SLURM's client, whatever the number of nodes."""
 LONGEST_SECONDS = 30.0
 """Between two calls while nothing changes, or while SLURM does not answer."""
 BACK_OFF = 1.5
 FORGOTTEN = "SLURM lists it no longer"
+NO_OUTPUT = (0, 53)
+"""Status and signal of a job whose output file its node could not open."""
+SHELL_SIGNAL = 128
+"""srun ends with this and the number of the signal that ended its task, as shells do."""
+UNSEEN_RUN = (
+    "its node does not see the run directory {}; name a folder that all nodes see with --run-dir"
+)
 UNUSABLE = ("down", "drain", "fail", "error", "unknown", "inval", "future", "perfctrs", "blocked")
 """How the states of nodes begin that will run nothing."""
 
@@ -61,8 +75,28 @@ def state_of(element: Element, before: ReplicaState) -> ReplicaState:
     if phase is JobPhase.PENDING and before.phase in RAN:
         phase = JobPhase.REQUEUED
     plain = element.state in ("PENDING", "RUNNING", "COMPLETED")
-    words = ("" if plain else element.state, element.reason)
+    end = _end(element) if element.state == "FAILED" else ""
+    words = ("" if plain else element.state, element.reason, end)
     return ReplicaState(phase, element.node, ": ".join(word for word in words if word))
+
+
+def _end(element: Element) -> str:
+    if element.signal or element.status > SHELL_SIGNAL:
+        return f"signal {element.signal or element.status - SHELL_SIGNAL}"
+    return f"exit status {element.status}" if element.status else ""
+
+
+def died(element: Element) -> bool:
+    """Return whether a replica ended by a signal or by an error that nobody foresaw."""
+    if element.state == "OUT_OF_MEMORY":
+        return True
+    by_signal = element.signal or element.status > SHELL_SIGNAL
+    unfit = (element.status, element.signal) == NO_OUTPUT
+    return (
+        element.state == "FAILED"
+        and not unfit
+        and (bool(by_signal) or element.status == UNEXPECTED_STATUS)
+    )
 
 
 class SlurmLauncher:
@@ -79,19 +113,29 @@ class SlurmLauncher:
         self,
         manifest: RunManifest,
         paths: RunPaths,
-        client: SlurmClient | None = None,
+        client: SlurmClient,
+        pace: Pace,
         *,
         launch: int = 0,
-        clock: Callable[[], float] = time.monotonic,
-        sleep: Callable[[float], None] = time.sleep,
     ) -> None:
+        """Prepare.
+
+        Args:
+            manifest: the run.
+            paths: where it keeps its records.
+            client: what speaks to SLURM.
+            pace: keeps its calls apart, those before this launcher's too.
+            launch: how often these replicas had been launched before.
+        """
         self._manifest, self._paths, self._launch = manifest, paths, launch
-        self._client, self._clock, self._sleep = client or SlurmCommands(), clock, sleep
+        self._client, self._pace = client, pace
         self._job = ""
         self._states: dict[str, ReplicaState] = {}
         self._requests: deque[Callable[[], None]] = deque()
         self._interval = SHORTEST_SECONDS
-        self._called = self._clock()
+        self._restarts: Counter[str] = Counter()
+        self._refused: dict[str, str] = {}
+        """Replicas that SLURM does not run again, and why."""
         self._accounting = True
         self._stopping = self._killing = False
         self.problem: str | None = None
@@ -106,40 +150,52 @@ class SlurmLauncher:
             self._paths.replica(name).mkdir(parents=True, exist_ok=True)
         write_whole(self._paths.batch_script, script)
         self._job = self._submit()
-        self._called = self._clock()
         self._states = dict.fromkeys(names, ReplicaState(JobPhase.PENDING))
         return {name: f"{self._job}_{number}" for number, name in enumerate(names)}
 
     def _cancel_earlier(self) -> None:
         """Cancel the job of an earlier primary, whose replicas this one's replace."""
         try:
-            job = self._client.find(job_name(self._manifest))
-            if job is not None:
-                self._client.cancel(job)
+            self._pace.call(lambda: self._client.cancel_named(job_name(self._manifest)))
         except SchedulerError as error:
             raise UsageError(
-                f"the run's earlier job cannot be looked for: {error}; nothing was started; "
+                f"the run's earlier job cannot be cancelled: {error}; nothing was started; "
                 "try again when SLURM answers"
             ) from None
 
     def _submit(self) -> str:
         script = self._paths.batch_script
         try:
-            return self._client.submit(script)
+            return self._pace.call(lambda: self._client.submit(script))
         except SchedulerSilentError as error:
             return self._find(error)
         except SchedulerError as error:
+            if "array" in str(error).lower():
+                self._check_array()
             raise UsageError(
                 f"SLURM refused the job: {error}; nothing was started; change the slurm section "
                 f"of the configuration, or see {script}"
             ) from None
 
+    def _check_array(self) -> None:
+        """Say what the site's limit is, if the array is larger than that."""
+        nodes = self._manifest.nodes
+        try:
+            limit = self._pace.call(self._client.largest_array)
+        except SchedulerError:
+            return  # What it said of the array has to do.
+        if nodes > limit:
+            raise UsageError(
+                f"--nodes {nodes}: this SLURM's arrays have at most {limit} elements "
+                "(MaxArraySize of `scontrol show config`); nothing was started; have it raised, "
+                "or run on fewer nodes"
+            )
+
     def _find(self, silence: SchedulerSilentError) -> str:
         """Return the job that was accepted although the answer got lost."""
         name = job_name(self._manifest)
-        self._sleep(SHORTEST_SECONDS)
         try:
-            job = self._client.find(name)
+            job = self._pace.call(lambda: self._client.find(name))
         except SchedulerError:
             job = None  # The first error says it.
         if job is None:
@@ -150,7 +206,7 @@ class SlurmLauncher:
         return job
 
     def states(self) -> dict[str, ReplicaState]:
-        if self._job and self._clock() - self._called >= self._interval:
+        if self._job and self._pace.quiet_seconds >= self._interval:
             self._call()
         return self._states
 
@@ -173,10 +229,8 @@ class SlurmLauncher:
         """Make one call of the client: the first request, or a look."""
         request = self._requests[0] if self._requests else None
         try:
-            if request is None:
-                self._look()
-            else:
-                request()
+            self._pace.call(request or self._look)
+            if request is not None:
                 self._interval = SHORTEST_SECONDS
             self.problem = None
         except SchedulerSilentError as error:
@@ -188,7 +242,6 @@ class SlurmLauncher:
                 self._silent(error)
         if request is not None:
             self._requests.popleft()
-        self._called = self._clock()
 
     def _silent(self, error: SchedulerError) -> None:
         self.problem = str(error)
@@ -203,6 +256,7 @@ class SlurmLauncher:
         self._states = {
             name: self._seen(name, listed.get(name), state) for name, state in before.items()
         }
+        self._run_again([name for name, e in listed.items() if self._may_run_again(name, e)])
         if self._accounting and any(s.detail == FORGOTTEN for s in self._states.values()):
             self._requests.append(self._account)
         if self._states == before:
@@ -217,12 +271,57 @@ class SlurmLauncher:
             if before.phase.ended:
                 return before
             return replace(before, phase=JobPhase.LOST, detail=FORGOTTEN)
-        state = state_of(element, before)
+        state = self._fit(state_of(element, before), element)
         if self._stopping and element.state == "CANCELLED" and before.phase in WAITS:
             return replace(state, phase=JobPhase.DONE, detail="cancelled before it started")
         if before.phase is JobPhase.DONE and element.state == "CANCELLED":
             return before  # The one above, seen again.
         return state
+
+    def _may_run_again(self, name: str, element: Element) -> bool:
+        """Return whether a replica died on a node that is up, so that SLURM takes it for done."""
+        if self._stopping or self._killing or not died(element):
+            return False
+        if name in self._refused:
+            refusal = f"; SLURM does not run it again: {self._refused[name]}"
+            state = self._states[name]
+            self._states[name] = replace(state, detail=state.detail + refusal)
+            return False
+        return self._restarts[name] < MOST_RESTARTS
+
+    def _run_again(self, names: Sequence[str]) -> None:
+        """Have SLURM queue dead replicas again, in one call."""
+        if not names:
+            return
+        for name in names:
+            self._restarts[name] += 1
+            state = self._states[name]
+            detail = f"{state.detail}; queued again, {self._restarts[name]} of {MOST_RESTARTS}"
+            self._states[name] = replace(state, phase=JobPhase.REQUEUED, detail=detail)
+        self._requests.append(lambda: self._requeue(names))
+
+    def _requeue(self, names: Sequence[str]) -> None:
+        numbers = [int(name.removeprefix("r")) for name in names]
+        try:
+            self._client.requeue(self._job, numbers)
+        except SchedulerSilentError:
+            raise
+        except SchedulerError as error:
+            self._refused |= dict.fromkeys(names, str(error))
+
+    def _fit(self, state: ReplicaState, element: Element) -> ReplicaState:
+        """Return the state, with what is wrong with the node where SLURM's status says so."""
+        if state.phase is not JobPhase.FAILED:
+            return state
+        said = {
+            PREFLIGHT_STATUS: "its node is not like the others; its output says how",
+            UNSEEN_RUN_STATUS: UNSEEN_RUN.format(self._paths.root),
+            UNSEEN_PYTHON_STATUS: f"its node does not see {sys.executable}; install the "
+            "environment where all nodes see it",
+        }
+        lost_output = (element.status, element.signal) == NO_OUTPUT
+        wrong = said[UNSEEN_RUN_STATUS] if lost_output else said.get(element.status)
+        return state if wrong is None else replace(state, detail=wrong, refused=True)
 
     def _account(self) -> None:
         """Ask the accounting about the forgotten ones, once: not every site has one."""

@@ -43,6 +43,10 @@ class Element:
     """E.g. PENDING, RUNNING, NODE_FAIL."""
     reason: str = ""
     node: str | None = None
+    status: int = 0
+    """Its exit status, once it has ended."""
+    signal: int = 0
+    """The signal that ended it, if one did."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +111,18 @@ class SlurmClient(Protocol):
         """Cancel all elements, or only those that have not started."""
         ...
 
+    def cancel_named(self, name: str) -> None:
+        """Cancel this user's job of that name, if there is one."""
+        ...
+
+    def requeue(self, job: str, numbers: Sequence[int]) -> None:
+        """Queue elements again that have ended."""
+        ...
+
+    def largest_array(self) -> int:
+        """Return how many elements an array may have."""
+        ...
+
 
 class SlurmCommands:
     """SLURM by its command line."""
@@ -140,7 +156,7 @@ class SlurmCommands:
         try:
             lines = self._lines(
                 "squeue", "--noheader", "--states=all", "--array", f"--jobs={job}",
-                "--format=%i|%T|%r|%N",
+                "--Format=JobArrayID:64|,State:32|,Reason:64|,NodeList:256|,exit_code:16",
             )  # fmt: skip
         except SchedulerSilentError:
             raise
@@ -153,7 +169,7 @@ class SlurmCommands:
     def account(self, job: str) -> list[Element]:
         lines = self._lines(
             "sacct", "--noheader", "--parsable2", "--allocations", "--array", f"--jobs={job}",
-            "--format=JobID,State,Reason,NodeList",
+            "--format=JobID,State,Reason,NodeList,ExitCode",
         )  # fmt: skip
         return _parsed("sacct", lines, _element)
 
@@ -162,6 +178,19 @@ class SlurmCommands:
 
     def cancel(self, job: str, *, waiting_only: bool = False) -> None:
         self._lines("scancel", *(("--state=PENDING",) if waiting_only else ()), job)
+
+    def cancel_named(self, name: str) -> None:
+        self._lines("scancel", "--me", f"--name={name}")
+
+    def requeue(self, job: str, numbers: Sequence[int]) -> None:
+        self._lines("scontrol", "requeue", ",".join(f"{job}_{number}" for number in numbers))
+
+    def largest_array(self) -> int:
+        for line in self._lines("scontrol", "show", "config"):
+            name, _, value = line.partition("=")
+            if name.strip() == "MaxArraySize":
+                return int(value)
+        raise SchedulerError("scontrol: its configuration has no MaxArraySize")
 
     def _lines(self, *command: str, environment: Mapping[str, str] | None = None) -> list[str]:
         answer = self._run(command, environment)
@@ -226,13 +255,26 @@ def _nodes(line: str) -> Nodes:
 
 
 def _element(line: str) -> Element:
-    name, state, reason, node = (part.strip() for part in line.split("|", 3))
+    name, state, reason, node, code = (part.strip() for part in line.split("|", 4))
+    status, number = _exit_code(code)
     return Element(
         number=int(name.rpartition("_")[2]),
         state=state.partition(" ")[0],  # sacct: CANCELLED by 1000
         reason="" if reason in ("None", "none") else reason,
         node=None if node in ("", "(null)", "None assigned") else node,
+        status=status,
+        signal=number,
     )
+
+
+def _exit_code(text: str) -> tuple[int, int]:
+    """Return status and signal of sacct's STATUS:SIGNAL, or of what wait(2) says, as squeue's."""
+    if ":" in text:
+        status, _, ended_by = text.partition(":")
+        return int(status), int(ended_by)
+    code = int(text)
+    number = code & 0x7F
+    return 0 if number else code >> 8 & 0xFF, number
 
 
 def limit_minutes(text: str) -> float:

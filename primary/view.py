@@ -24,7 +24,7 @@ from aiperf_hpc.ops_counter.score import (
     score_times,
 )
 from aiperf_hpc.paths import RunPaths
-from aiperf_hpc.primary.agreement import disagreements
+from aiperf_hpc.primary.agreement import clock_problems, disagreements
 from aiperf_hpc.trial import JobPhase, MorphismData, Value
 
 SILENT_AFTER, SILENT_BEATS = 60.0, 3.0
@@ -234,7 +234,11 @@ class RunView:
             },
             invalid=tuple((v.rule, v.reason) for v in broken),
             scheduler_problem=None if ended else history.scheduler_problem,
-            problems=(*(str(p) for p in history.problems), *disagreements(history)),
+            problems=(
+                *(str(p) for p in history.problems),
+                *disagreements(history),
+                *clock_problems(history),
+            ),
         )
 
     def trials(self, now: float | None = None) -> list[TrialStatus]:

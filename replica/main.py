@@ -25,9 +25,9 @@ from pathlib import Path
 import psutil
 
 from aiperf_hpc.clock import SYSTEM, Clock
-from aiperf_hpc.config import RunConfig
 from aiperf_hpc.digest import Digest
 from aiperf_hpc.errors import UNEXPECTED_STATUS, AIPerfError
+from aiperf_hpc.file_clock import read_clock
 from aiperf_hpc.history import RunHistory
 from aiperf_hpc.journal import JournalWriter
 from aiperf_hpc.manifest import RunManifest
@@ -35,11 +35,11 @@ from aiperf_hpc.morphism.lineage import initial_graph
 from aiperf_hpc.paths import Incarnation, RunPaths
 from aiperf_hpc.records import DatasetLoaded, Heartbeat, ReplicaEnded, ReplicaStarted, TimeSpent
 from aiperf_hpc.replica.collectives import Collective, load_collective
-from aiperf_hpc.replica.data import load_dataset
 from aiperf_hpc.replica.engines import load_engine
 from aiperf_hpc.replica.engines.base import Engine
 from aiperf_hpc.replica.memory import available_bytes
 from aiperf_hpc.replica.parallel import LeadingDataset, LeadingEngine, Ranks, follow
+from aiperf_hpc.replica.preflight import check_node, checked_dataset
 from aiperf_hpc.replica.rounds import ReplicaFailedError, Rounds
 from aiperf_hpc.replica.stopping import StopFlag
 from aiperf_hpc.replica.stopwatch import Stopwatch
@@ -80,7 +80,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         ranks = Ranks(collective)
         if collective.rank:
-            return _follow(manifest.config, ranks)
+            return _follow(manifest, ranks)
         return _lead(options, manifest, ranks)
     except BaseException:
         if collective.size > 1:
@@ -99,20 +99,22 @@ def _share_cores(collective: Collective) -> None:
         os.sched_setaffinity(0, cores[collective.local_rank :: collective.local_size])
 
 
-def _follow(config: RunConfig, ranks: Ranks) -> int:
+def _follow(manifest: RunManifest, ranks: Ranks) -> int:
     """Be one of the ranks that rank 0 leads; what goes wrong is rank 0's to record."""
+    config = manifest.config
     for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT):
         signal.signal(number, signal.SIG_IGN)  # Rank 0 is asked too, and decides.
     cores = len(os.sched_getaffinity(0))
     failure: AIPerfError | None = None
     try:
+        check_node(manifest)
         engine = load_engine(
             config.engine.name,
             cores,
             simulation=config.engine.simulation,
             device=ranks.collective.local_rank,
         )
-        dataset = load_dataset(config.dataset, cores)
+        dataset = checked_dataset(manifest, cores)
     except AIPerfError as error:
         failure = error
     try:
@@ -203,6 +205,7 @@ def _work(site: _Site, sharing: int) -> str:
     journal, watch = site.journal, site.watch
     cores = tuple(sorted(os.sched_getaffinity(0)))
     ranks = site.ranks
+    check_node(site.manifest)
     engine = load_engine(
         config.engine.name,
         len(cores),
@@ -210,6 +213,8 @@ def _work(site: _Site, sharing: int) -> str:
         clock=site.clock,
         device=ranks.collective.local_rank,
     )
+    own = paths.incarnation(who.replica, who.incarnation)
+    clock = site.patience(lambda: read_clock(own, site.clock.utc), f"a file in {own}")
     journal.append(
         ReplicaStarted(
             replica=who.replica,
@@ -218,6 +223,7 @@ def _work(site: _Site, sharing: int) -> str:
             machine=_machine(engine, cores),
             job=os.environ.get("SLURM_JOB_ID"),
             hosts=ranks.hosts if ranks.several else (),
+            clock=clock,
         )
     )
     workers = _SearchWorkers(paths, who, config.search.workers)
@@ -225,7 +231,7 @@ def _work(site: _Site, sharing: int) -> str:
         workers,
         _every(config.journal.heartbeat_seconds, _Pulse(site, workers).beat, site.stop.ask),
     ):
-        dataset = load_dataset(config.dataset, len(cores))
+        dataset = checked_dataset(site.manifest, len(cores))
         ranks.muster()
         journal.append(DatasetLoaded(dataset=dataset.info))
         limit = config.engine.memory_gib

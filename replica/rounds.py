@@ -215,6 +215,8 @@ class Rounds:
         with self._watch.during(TimePhase.STORE):
             self._persist(lambda: self._graphs.save(plan.graph), f"the graph of trial {plan.trial}")
         result = self._trainer.run(plan)
+        if result.interrupted:
+            return result  # Without an end, so that the next life goes on with it.
         predicted = None
         if plan.phase is RoundPhase.WARMUP and result.accuracies:
             at = self._config.rounds.predict_at_epoch

@@ -36,17 +36,27 @@ class StopFlag:
         self._every, self._clock, self._also = look_every, clock, also
         self._looked = -1e9
         self._asked: str | None = None
+        self._signalled = False
+        self.interrupted = False
+        """Whether the reason is a signal alone: the run has time left and nobody asked it to stop,
+        so that a scheduler wants the node, and another life of this replica may follow."""
         self._reason: str | None = None
         self._since: float | None = None
 
     def install(self) -> None:
-        """Let SIGTERM, SIGUSR1 and SIGINT ask for a stop in this process."""
-        for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT):
-            signal.signal(number, lambda received, _: self.ask(signal.Signals(received).name))
+        """Let SIGTERM, SIGINT and SIGUSR1 ask for a stop in this process."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._received)
+        # Only the primary sends this one, and it wants the run to end.
+        signal.signal(signal.SIGUSR1, lambda *_: self.ask("the primary asked for it"))
 
     def ask(self, reason: str) -> None:
         """Ask for a stop."""
         self._asked = self._asked or reason
+
+    def _received(self, number: int, _: object) -> None:
+        self._signalled = self._asked is None
+        self.ask(signal.Signals(number).name)
 
     @property
     def reason(self) -> str | None:
@@ -61,6 +71,7 @@ class StopFlag:
             elif self._asked is not None or now - self._looked >= self._every:
                 self._looked = now
                 self._reason = self._requested() or self._also() or self._asked
+                self.interrupted = self._signalled and self._reason == self._asked
         return self._reason
 
     def overdue(self, seconds: float) -> bool:

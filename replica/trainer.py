@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +25,9 @@ from aiperf_hpc.replica.stopping import StopFlag
 from aiperf_hpc.replica.stopwatch import Stopwatch
 from aiperf_hpc.storage import Persist
 from aiperf_hpc.trial import Hyperparameters, RoundPhase, TimePhase, TrialState
+
+HOLD_SECONDS = 10.0
+"""Between two snapshots in memory of a trial under way."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +65,8 @@ class TrialResult:
     weights: Weights | None = None
     used: Hyperparameters | None = None
     """What it really trained with; None when it was refused."""
+    interrupted: bool = False
+    """Whether another life of this replica is to go on with it."""
 
 
 class _Stopped(Exception):  # noqa: N818 -- not an error: the run is ending
@@ -194,7 +199,11 @@ class Trainer:
     def _train(self, network: Network, training: _Training) -> TrialResult:
         """Train by epochs until the limit, patience, or the end of the run."""
         plan, patience = training.plan, self._config.training.patience
-        saved = self._clock.monotonic()
+        saved = held_at = self._clock.monotonic()
+        # What is stored when a scheduler takes the node away, if it is newer than the checkpoint.
+        held = None
+        if plan.momenta is not None:
+            held = self._snapshot(training, plan.weights, plan.momenta)
         try:
             for epoch in range(plan.course.epochs + 1, plan.epoch_limit + 1):
                 self._epoch(network, training, epoch)
@@ -203,13 +212,22 @@ class Trainer:
                 if training.course.since_lowest >= patience:
                     reason = f"no lower validation loss in {patience} epochs"
                     return self._ended(TrialState.STOPPED, reason, network, training)
-                if self._clock.monotonic() - saved >= self._config.training.checkpoint_seconds:
-                    self._save(network, training)
-                    saved = self._clock.monotonic()
+                now = self._clock.monotonic()
+                if now - saved >= self._config.training.checkpoint_seconds:
+                    self._hold(network, training)()
+                    held, saved = None, self._clock.monotonic()
+                elif now - max(saved, held_at) >= HOLD_SECONDS:
+                    held, held_at = self._hold(network, training), now
         except _Stopped:
-            reason = self._stop.reason or ""
+            interrupted = self._stop.interrupted
+            if interrupted and held:
+                held()
             return TrialResult(
-                TrialState.STOPPED, reason, training.course.accuracies, used=training.used
+                TrialState.STOPPED,
+                self._stop.reason or "",
+                training.course.accuracies,
+                used=training.used,
+                interrupted=interrupted,
             )
         return self._ended(TrialState.COMPLETED, "", network, training)
 
@@ -234,12 +252,22 @@ class Trainer:
             )
         )
 
-    def _save(self, network: Network, training: _Training) -> None:
-        """Store what a new life of this replica needs to go on with the trial."""
+    def _hold(self, network: Network, training: _Training) -> Callable[[], None]:
+        """Take a snapshot of the trial as it is now; return what stores it."""
         with self._watch.during(TimePhase.STORE):
-            weights, momenta = network.weights(), network.momenta()
-            path, course, graph = self._under_way, training.course, training.plan.graph
-            self._persist(lambda: save_course(path, course, graph, weights, momenta), str(path))
+            return self._snapshot(training, network.weights(), network.momenta())
+
+    def _snapshot(
+        self, training: _Training, weights: Weights, momenta: Weights
+    ) -> Callable[[], None]:
+        """Return what stores all that a new life of this replica needs to go on with the trial."""
+        path, course, graph = self._under_way, training.course, training.plan.graph
+
+        def store() -> None:
+            with self._watch.during(TimePhase.STORE):
+                self._persist(lambda: save_course(path, course, graph, weights, momenta), str(path))
+
+        return store
 
     def _ended(
         self, state: TrialState, reason: str, network: Network, training: _Training

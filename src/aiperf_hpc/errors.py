@@ -2,6 +2,10 @@
 
 UNEXPECTED_STATUS = 70
 """Exit status of a replica that ended by an error that nobody foresaw (EX_SOFTWARE)."""
+PREFLIGHT_STATUS = 78
+"""Exit status of a replica whose node is not like the others (EX_CONFIG)."""
+UNSEEN_RUN_STATUS, UNSEEN_PYTHON_STATUS = 79, 80
+"""Exit statuses of the batch script on a node that does not see the run directory, or Python."""
 
 
 class AIPerfError(Exception):
@@ -29,6 +33,12 @@ class DatasetError(UsageError):
 
 class RunDirectoryError(UsageError):
     """A run directory cannot be used as asked."""
+
+
+class PreflightError(AIPerfError):
+    """A node is not what the run needs; the message names the node, what, and what to do."""
+
+    exit_status = PREFLIGHT_STATUS
 
 
 class SchedulerError(AIPerfError):

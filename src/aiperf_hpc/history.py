@@ -109,6 +109,8 @@ class Replica:
     job_utc: float = 0.0
     """When that was recorded, UTC seconds."""
     ended: str | None = None
+    checked: records.NodeChecked | None = None
+    """What the primary found about its node."""
     starts: dict[Incarnation, float] = field(default_factory=dict)
     """When each of its lives started, UTC seconds."""
 
@@ -379,7 +381,17 @@ class RunHistory:
             self.trials[event.trial] = self._open[event.trial] = trial
             replica.trials.append(event.trial)
         else:
+            if isinstance(event, records.ReplicaEnded):
+                self._leave(source, record.utc, event.reason)
             self._apply_replica(record, replica)
+
+    def _leave(self, source: _Source, utc: float, reason: str) -> None:
+        """End the trial that a life of a replica left open for the next one to go on with."""
+        for trial in list(self._open.values()):
+            if (trial.replica, trial.incarnation) == (source.replica, source.incarnation):
+                trial.state, trial.ended_utc = TrialState.STOPPED, utc
+                trial.interrupted = f"its replica ended: {reason}"
+                del self._open[trial.id]
 
     def _apply_primary(self, record: Record) -> None:
         event = record.event
@@ -398,6 +410,8 @@ class RunHistory:
             case records.JobState(replica=name):
                 replica = self._replica(name)
                 replica.job_state, replica.job_utc = event, record.utc
+            case records.NodeChecked(replica=name):
+                self._replica(name).checked = event
             case records.SchedulerState(answers=answers, detail=detail):
                 self.scheduler_problem = None if answers else detail
             case records.ReplicaExited(replica=name, status=status):

@@ -10,7 +10,7 @@ from pydantic import Field, ValidationError
 from aiperf_hpc.config import RunConfig
 from aiperf_hpc.errors import RunDirectoryError
 from aiperf_hpc.paths import RunPaths, write_whole
-from aiperf_hpc.trial import Value
+from aiperf_hpc.trial import DatasetInfo, Value
 
 
 class RunManifest(Value):
@@ -25,6 +25,8 @@ class RunManifest(Value):
     """The logical CPUs of each local replica; empty where a scheduler gives them."""
     versions: dict[str, str]
     commit: str | None
+    dataset: DatasetInfo | None = None
+    """What the dataset is where the run is started; every node must have the same."""
     config: RunConfig
 
     @property

@@ -10,6 +10,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, TypeAdapter, model_validator
 
+from aiperf_hpc.file_clock import ClockReading
 from aiperf_hpc.trial import (
     DatasetInfo,
     Hyperparameters,
@@ -44,6 +45,8 @@ class RunStarted(Event):
     pid: int
     manifest_sha256: str = ""
     """Of ``run.yaml``."""
+    clock: ClockReading | None = None
+    """The primary's clock beside the file server's."""
 
 
 class ReplicaLaunched(Event):
@@ -71,6 +74,17 @@ class JobState(Event):
     node: str | None = None
     detail: str = ""
     """The launcher's own words, e.g. SLURM's reason for a job that waits."""
+
+
+class NodeChecked(Event):
+    """What the primary found about the node of a replica that has started."""
+
+    type: Literal["node_checked"] = "node_checked"
+    replica: str
+    host: str
+    clock_ahead_seconds: float | None
+    """Of the primary's clock; negative when it is behind; None when it is not known."""
+    problems: tuple[str, ...] = ()
 
 
 class SchedulerState(Event):
@@ -116,6 +130,8 @@ class ReplicaStarted(Event):
     """The scheduler's number of the job that it runs in."""
     hosts: tuple[str, ...] = ()
     """The host of each of its ranks, in order; empty when there is one rank."""
+    clock: ClockReading | None = None
+    """Its host's clock beside the file server's."""
 
 
 class DatasetLoaded(Event):
@@ -332,6 +348,7 @@ AnyEvent = Annotated[
     | ReplicaLaunched
     | ReplicaExited
     | JobState
+    | NodeChecked
     | SchedulerState
     | PrimaryHeartbeat
     | StopRequested

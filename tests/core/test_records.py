@@ -36,6 +36,7 @@ EVENTS: tuple[AnyEvent, ...] = (
     records.ReplicaLaunched(replica="r0", job="17_0"),
     records.ReplicaExited(replica="r0", status=-9),
     records.JobState(replica="r0", phase=JobPhase.RUNNING, node="n1", detail=""),
+    records.NodeChecked(replica="r0", host="n1", clock_ahead_seconds=-1.5, problems=("late",)),
     records.SchedulerState(answers=False, detail="connect failure"),
     records.PrimaryHeartbeat(),
     records.StopRequested(reason='"quoted"\nand é'),

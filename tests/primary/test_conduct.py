@@ -231,3 +231,39 @@ def test_a_run_that_did_not_start_says_so_in_its_records(tmp_path: Path) -> None
     events = recorded(RunPaths(tmp_path))
     assert [e.type for e in events] == ["run_started", "run_ended"]
     assert events[-1] == records.RunEnded(reason="not started: SLURM refused the job: no")
+
+
+UNFIT = ReplicaState(JobPhase.FAILED, "n2", "its node does not see it", refused=True)
+
+
+def test_a_node_that_is_not_fit_stops_the_run(tmp_path: Path) -> None:
+    told = Told({"r0": RUNNING, "r1": RUNNING}, {"r0": RUNNING, "r1": UNFIT})
+
+    def watch() -> None:
+        if "stop" in told.calls:
+            told.left = [{"r0": DONE, "r1": UNFIT}]
+
+    assert run(tmp_path, told, watch=watch)[0] == "r1 on n2: its node does not see it"
+    assert told.calls == ["stop"]
+
+
+def test_a_node_that_is_not_fit_says_so_in_its_own_words_where_it_can(tmp_path: Path) -> None:
+    with JournalWriter(RunPaths(tmp_path).replica_journal("r0")) as journal:
+        journal.append(records.ReplicaEnded(reason="failed: node n2: numpy is 1.0 here"))
+    assert run(tmp_path, Told({"r0": UNFIT}))[0] == "r0: node n2: numpy is 1.0 here"
+
+
+def test_nodes_are_checked_and_that_is_recorded(tmp_path: Path) -> None:
+    told = Told({"r0": RUNNING})
+
+    def watch() -> None:
+        replica_says(tmp_path, "the run's time is over")
+        if any(isinstance(e, records.NodeChecked) for e in recorded(RunPaths(tmp_path))):
+            told.left = [{"r0": DONE}]
+
+    _, events = run(tmp_path, told, watch=watch)
+    (checked,) = [e for e in events if isinstance(e, records.NodeChecked)]
+    assert (checked.replica, checked.host) == ("r0", "n1")
+    (started,) = [e for e in events if isinstance(e, records.RunStarted)]
+    assert started.clock is not None
+    assert abs(started.clock.ahead_seconds) < 1.0

@@ -6,6 +6,7 @@ import itertools
 import os
 import re
 import shutil
+import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,18 +15,28 @@ from typing import Any
 import pytest
 
 from aiperf_hpc.config import ReplicaConfig, RunConfig, SlurmConfig, validate
-from aiperf_hpc.errors import ConfigError, SchedulerError, SchedulerSilentError, UsageError
+from aiperf_hpc.errors import (
+    PREFLIGHT_STATUS,
+    UNEXPECTED_STATUS,
+    UNSEEN_PYTHON_STATUS,
+    UNSEEN_RUN_STATUS,
+    ConfigError,
+    SchedulerError,
+    SchedulerSilentError,
+    UsageError,
+)
 from aiperf_hpc.manifest import RunManifest
-from aiperf_hpc.paths import RunPaths
+from aiperf_hpc.paths import RunPaths, write_whole
 from aiperf_hpc.primary.launch import ReplicaState
 from aiperf_hpc.primary.launchers import choose_launcher, dry_run
+from aiperf_hpc.primary.pace import SHORTEST_SECONDS, Pace
 from aiperf_hpc.primary.slurm import (
     FORGOTTEN,
     LONGEST_SECONDS,
     PHASES,
-    SHORTEST_SECONDS,
     SlurmLauncher,
     check_cluster,
+    died,
     offers,
     state_of,
 )
@@ -71,6 +82,7 @@ class Cluster:
             "sbatch": [Answer(0, "17\n", "")],
             "squeue": [Answer(0, "", "")],
             "scancel": [Answer(0, "", "")],
+            "scontrol": [Answer(0, "", "")],
             "sacct": [Answer(1, "", "Slurm accounting storage is disabled")],
         }
         self.environment: Mapping[str, str] | None = None
@@ -86,14 +98,23 @@ class Cluster:
         """Let squeue answer with these lines from now on."""
         self.answers["squeue"] = [Answer(0, "".join(f"{line}\n" for line in lines), "")]
 
-    def launcher(self, folder: Path, nodes: int = 3) -> SlurmLauncher:
-        def sleep(seconds: float) -> None:
-            self.now += seconds
+    def utc(self) -> float:
+        return self.now
 
-        return SlurmLauncher(
-            manifest(nodes), RunPaths(folder), SlurmCommands(self), clock=lambda: self.now,
-            sleep=sleep,
-        )  # fmt: skip
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += max(0.0, seconds)
+
+    def launcher(self, folder: Path, nodes: int = 3, launch: int = 0) -> SlurmLauncher:
+        client, pace = SlurmCommands(self), Pace(self)
+        return SlurmLauncher(manifest(nodes), RunPaths(folder), client, pace, launch=launch)
+
+    @property
+    def gaps(self) -> list[float]:
+        """Seconds from each call to the next."""
+        return [after - before for (before, _), (after, _) in itertools.pairwise(self.calls)]
 
     def watch(self, launcher: SlurmLauncher, seconds: float) -> dict[str, ReplicaState]:
         """Ask for the states four times a second, as the conductor does."""
@@ -102,6 +123,16 @@ class Cluster:
             self.now += 0.25
             launcher.states()
         return launcher.states()
+
+    def until(
+        self, launcher: SlurmLauncher, replica: str, phase: JobPhase
+    ) -> dict[str, ReplicaState]:
+        """Ask until a replica is in a phase, or it takes too long."""
+        for _ in range(200):
+            self.now += 0.25
+            if launcher.states()[replica].phase is phase:
+                return launcher.states()
+        raise AssertionError(f"{replica} is {launcher.states()[replica]}")
 
     def said(self, program: str) -> list[tuple[str, ...]]:
         return [command[1:] for _, command in self.calls if command[0] == program]
@@ -313,13 +344,11 @@ def test_slurm_is_asked_at_most_every_five_seconds_and_less_when_nothing_changes
 ) -> None:
     launcher = cluster.launcher(tmp_path, nodes)
     launcher.start()
-    cluster.queue(*(f"17_{n}|RUNNING|None|n{n}" for n in range(nodes)))
+    cluster.queue(*(f"17_{n}|RUNNING|None|n{n}|0" for n in range(nodes)))
     cluster.watch(launcher, 600)
-    times = [at for at, _ in cluster.calls]
-    gaps = [after - before for before, after in itertools.pairwise(times)]
-    assert min(gaps) >= SHORTEST_SECONDS
-    assert gaps[-1] == pytest.approx(LONGEST_SECONDS, abs=0.3)
-    assert len(times) < 30
+    assert min(cluster.gaps) >= SHORTEST_SECONDS
+    assert cluster.gaps[-1] == pytest.approx(LONGEST_SECONDS, abs=0.3)
+    assert len(cluster.calls) < 30
     assert launcher.states()["r2"] == ReplicaState(JobPhase.RUNNING, "n2")
 
 
@@ -357,7 +386,7 @@ def test_a_controller_that_does_not_answer_makes_nothing_lost(
 ) -> None:
     launcher = cluster.launcher(tmp_path)
     launcher.start()
-    lines = [f"17_{n}|RUNNING|None|n{n}" for n in range(3)]
+    lines = [f"17_{n}|RUNNING|None|n{n}|0" for n in range(3)]
     cluster.queue(*lines)
     known = cluster.watch(launcher, 6)
     cluster.answers["squeue"] = [SILENCE]
@@ -375,7 +404,7 @@ def test_what_slurm_has_forgotten_is_lost_unless_its_end_was_seen(
 ) -> None:
     launcher = cluster.launcher(tmp_path)
     launcher.start()
-    cluster.queue("17_0|COMPLETED|None|n1", "17_1|RUNNING|None|n2", "17_2|RUNNING|None|n3")
+    cluster.queue("17_0|COMPLETED|None|n1|0", "17_1|RUNNING|None|n2|0", "17_2|RUNNING|None|n3|0")
     cluster.watch(launcher, 6)
     cluster.answers["squeue"] = [FORGOT]
     states = cluster.watch(launcher, 120)
@@ -388,14 +417,56 @@ def test_what_slurm_has_forgotten_is_lost_unless_its_end_was_seen(
 def test_the_accounting_says_how_a_forgotten_one_ended(cluster: Cluster, tmp_path: Path) -> None:
     launcher = cluster.launcher(tmp_path)
     launcher.start()
-    cluster.queue(*(f"17_{n}|RUNNING|None|n{n}" for n in range(3)))
+    cluster.queue(*(f"17_{n}|RUNNING|None|n{n}|0" for n in range(3)))
     cluster.watch(launcher, 6)
     cluster.answers["squeue"] = [FORGOT]
-    lines = "17_0|COMPLETED|None|n0\n17_1|CANCELLED by 1000|None|n1\n17_2|TIMEOUT|None|n2\n"
+    lines = (
+        "17_0|COMPLETED|None|n0|0:0\n17_1|CANCELLED by 1000|None|n1|0:15\n"
+        "17_2|TIMEOUT|None|n2|0:1\n"
+    )
     cluster.answers["sacct"] = [Answer(0, lines, "")]
     states = cluster.watch(launcher, 20)
     assert [s.phase for s in states.values()] == [JobPhase.DONE, JobPhase.FAILED, JobPhase.FAILED]
     assert states["r1"].detail == "CANCELLED"
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        (4021, "does not see the run directory {}; name a folder that all nodes see"),
+        (UNSEEN_RUN_STATUS << 8, "does not see the run directory {}; name a folder that all"),
+        (UNSEEN_PYTHON_STATUS << 8, f"does not see {sys.executable}; install the environment"),
+        (PREFLIGHT_STATUS << 8, "its node is not like the others"),
+        (1 << 8, None),
+    ],
+)
+def test_a_node_that_is_not_fit_is_told_by_its_status(
+    cluster: Cluster, tmp_path: Path, code: int, said: str | None
+) -> None:
+    launcher = cluster.launcher(tmp_path, nodes=1)
+    launcher.start()
+    cluster.queue(f"17_0|FAILED|JobLaunchFailure|n1|{code}")
+    state = cluster.watch(launcher, 6)["r0"]
+    assert state.refused == (said is not None)
+    assert (said or "FAILED: JobLaunchFailure").format(tmp_path) in state.detail
+
+
+def test_the_batch_script_says_by_its_status_what_its_node_does_not_see(tmp_path: Path) -> None:
+    script = batch_script(manifest(), RunPaths(tmp_path / "a run"))
+
+    def status() -> int:
+        environment = {"PATH": str(tmp_path), "SLURM_ARRAY_TASK_ID": "0"}
+        done = subprocess.run(
+            ["/bin/bash"], input=script, text=True, check=False, env=environment,
+            capture_output=True,
+        )  # fmt: skip
+        return done.returncode
+
+    assert status() == UNSEEN_RUN_STATUS
+    write_whole(RunPaths(tmp_path / "a run").manifest, "run_id: now\n")
+    assert status() == 127  # There is no srun here.
+    script = script.replace(sys.executable, "/nowhere/python")
+    assert status() == UNSEEN_PYTHON_STATUS
 
 
 def test_an_answer_that_makes_no_sense_is_no_answer(cluster: Cluster, tmp_path: Path) -> None:
@@ -407,33 +478,138 @@ def test_an_answer_that_makes_no_sense_is_no_answer(cluster: Cluster, tmp_path: 
     assert "cannot be understood" in launcher.problem
 
 
+# Dying on a node that is up.
+
+KILLED = (128 + 9) << 8
+
+
+def test_a_killed_replica_is_queued_again_three_times_in_one_call_each(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    launcher = cluster.launcher(tmp_path)
+    launcher.start()
+    other = "17_1|RUNNING|None|n2|0"
+    for turn in (1, 2, 3):
+        cluster.queue(
+            f"17_0|FAILED|NonZeroExitCode|n1|{KILLED}", other, "17_2|OUT_OF_MEMORY|None|n3|9"
+        )
+        states = cluster.until(launcher, "r0", JobPhase.REQUEUED)
+        assert states["r0"].detail == (
+            f"FAILED: NonZeroExitCode: signal 9; queued again, {turn} of 3"
+        )
+        assert states["r1"].phase is JobPhase.RUNNING
+        cluster.queue("17_0|PENDING|BeginTime||0", other, "17_2|PENDING|BeginTime||0")
+        cluster.watch(launcher, 2 * SHORTEST_SECONDS)
+        cluster.queue("17_0|RUNNING|None|n1|0", other, "17_2|RUNNING|None|n3|0")
+        cluster.until(launcher, "r0", JobPhase.RUNNING)
+    assert cluster.said("scontrol") == [("requeue", "17_0,17_2")] * 3
+    cluster.queue(f"17_0|FAILED|NonZeroExitCode|n1|{KILLED}", other, "17_2|RUNNING|None|n3|0")
+    assert cluster.watch(launcher, 60)["r0"].phase is JobPhase.FAILED
+    assert len(cluster.said("scontrol")) == 3
+    assert min(cluster.gaps) >= SHORTEST_SECONDS
+
+
+def test_a_replica_that_slurm_does_not_queue_again_has_failed(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    cluster.answers["scontrol"] = [Answer(1, "", "17_0: Requested operation is disabled")]
+    launcher = cluster.launcher(tmp_path, nodes=1)
+    launcher.start()
+    cluster.queue(f"17_0|FAILED|NonZeroExitCode|n1|{KILLED}")
+    state = cluster.watch(launcher, 60)["r0"]
+    assert state.phase is JobPhase.FAILED
+    assert "SLURM does not run it again: scontrol: 17_0: Requested operation" in state.detail
+    assert len(cluster.said("scontrol")) == 1
+
+
+@pytest.mark.parametrize(
+    ("element", "dead"),
+    [
+        (Element(0, "FAILED", status=137), True),
+        (Element(0, "FAILED", signal=11), True),
+        (Element(0, "FAILED", status=UNEXPECTED_STATUS), True),
+        (Element(0, "FAILED", status=1), False),  # It said why.
+        (Element(0, "FAILED", status=PREFLIGHT_STATUS), False),
+        (Element(0, "FAILED", signal=53), False),
+        (Element(0, "NODE_FAIL", signal=9), False),  # SLURM itself queues it again.
+        (Element(0, "CANCELLED", signal=15), False),
+        (Element(0, "TIMEOUT", status=0, signal=1), False),
+    ],
+)
+def test_what_is_a_death(element: Element, dead: bool) -> None:
+    assert died(element) is dead
+
+
+def test_who_was_told_to_end_is_not_queued_again(cluster: Cluster, tmp_path: Path) -> None:
+    launcher = cluster.launcher(tmp_path, nodes=1)
+    launcher.start()
+    cluster.queue("17_0|RUNNING|None|n1|0")
+    cluster.watch(launcher, 6)
+    launcher.ask_to_stop()
+    cluster.queue(f"17_0|FAILED|NonZeroExitCode|n1|{KILLED}")
+    assert cluster.watch(launcher, 60)["r0"].phase is JobPhase.FAILED
+    assert cluster.said("scontrol") == []
+
+
+# Going on after a primary died.
+
+
+def test_a_later_launch_cancels_the_earlier_job_and_keeps_its_calls_apart(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    launcher = cluster.launcher(tmp_path, launch=1)
+    launcher.start()
+    cluster.watch(launcher, 6)
+    assert [command[0] for _, command in cluster.calls] == ["scancel", "sbatch", "squeue"]
+    assert cluster.said("scancel") == [("--me", "--name=aiperf-now")]
+    assert min(cluster.gaps) >= SHORTEST_SECONDS
+    cluster.answers["scancel"] = [SILENCE]
+    with pytest.raises(UsageError, match=r"earlier job cannot be cancelled.*nothing was started"):
+        cluster.launcher(tmp_path, launch=2).start()
+
+
+def test_an_array_that_is_too_large_is_refused_with_the_limit(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    said = "sbatch: error: Batch job submission failed: Invalid job array specification"
+    cluster.answers["sbatch"] = [Answer(1, "", said)]
+    config = "Configuration data as of now\nMaxArraySize            = 1001\nX = 1\n"
+    cluster.answers["scontrol"] = [Answer(0, config, "")]
+    with pytest.raises(UsageError, match=r"--nodes 1002: .* at most 1001 elements \(MaxArraySize"):
+        cluster.launcher(tmp_path, nodes=1002).start()
+    assert min(cluster.gaps) >= SHORTEST_SECONDS
+    with pytest.raises(UsageError, match="refused the job: sbatch: Batch job submission failed"):
+        cluster.launcher(tmp_path, nodes=3).start()  # For another reason, in SLURM's words.
+
+
 # Ending.
 
 
 def test_a_stop_cancels_what_waits_and_tells_what_runs(cluster: Cluster, tmp_path: Path) -> None:
     launcher = cluster.launcher(tmp_path)
     launcher.start()
-    cluster.queue("17_0|RUNNING|None|n1", "17_1|PENDING|Resources|", "17_2|PENDING|Resources|")
+    cluster.queue(
+        "17_0|RUNNING|None|n1|0", "17_1|PENDING|Resources||0", "17_2|PENDING|Resources||0"
+    )
     cluster.watch(launcher, 6)
     launcher.ask_to_stop()
-    cluster.queue("17_0|COMPLETED|None|n1", "17_1|CANCELLED|None|", "17_2|CANCELLED|None|")
+    cluster.queue("17_0|COMPLETED|None|n1|0", "17_1|CANCELLED|None||0", "17_2|CANCELLED|None||0")
     states = cluster.watch(launcher, 60)
     assert cluster.said("scancel") == [("--state=PENDING", "17"), ("--signal=TERM", "17")]
     assert {s.phase for s in states.values()} == {JobPhase.DONE}
     assert states["r1"].detail == "cancelled before it started"
-    times = [at for at, _ in cluster.calls]
-    assert min(b - a for a, b in itertools.pairwise(times)) >= SHORTEST_SECONDS
+    assert min(cluster.gaps) >= SHORTEST_SECONDS
 
 
 def test_a_kill_is_one_call_repeated_until_slurm_answers(cluster: Cluster, tmp_path: Path) -> None:
     launcher = cluster.launcher(tmp_path)
     launcher.start()
-    cluster.queue(*(f"17_{n}|RUNNING|None|n{n}" for n in range(3)))
+    cluster.queue(*(f"17_{n}|RUNNING|None|n{n}|0" for n in range(3)))
     cluster.watch(launcher, 6)
     cluster.answers["scancel"] = [SILENCE, SILENCE, Answer(0, "", "")]
     for _ in range(3):
         launcher.kill()
-    cluster.queue(*(f"17_{n}|CANCELLED|None|n{n}" for n in range(3)))
+    cluster.queue(*(f"17_{n}|CANCELLED|None|n{n}|0" for n in range(3)))
     states = cluster.watch(launcher, 60)
     assert cluster.said("scancel") == [("17",)] * 3
     assert {s.phase for s in states.values()} == {JobPhase.FAILED}
@@ -516,7 +692,7 @@ def test_partitions_are_read(cluster: Cluster) -> None:
 
 def choose(asked: str, cluster: Cluster) -> str:
     config = RunConfig.model_validate({"dataset": {"name": "synthetic"}})
-    return choose_launcher(asked, config, 3, 1.0, SlurmCommands(cluster))
+    return choose_launcher(asked, config, 3, 1.0, SlurmCommands(cluster), Pace(cluster))
 
 
 def test_auto_is_slurm_where_its_client_is(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,7 +30,7 @@ from aiperf_hpc.morphism.lineage import Lineage, initial_graph
 from aiperf_hpc.morphism.morphs import Deeper, KernelSize, grow, inserted_spatial_convs
 from aiperf_hpc.morphism.search import GreedySearcher
 from aiperf_hpc.morphism.weights import load_checkpoint, save_checkpoint
-from aiperf_hpc.paths import FIRST, Incarnation, RunPaths
+from aiperf_hpc.paths import FIRST, Incarnation, RunPaths, write_whole
 from aiperf_hpc.replica.hpo import Hpo, kernel_choices
 from aiperf_hpc.replica.memory import training_bytes
 from aiperf_hpc.replica.rounds import ReplicaFailedError, Rounds
@@ -452,6 +454,73 @@ def test_a_new_life_goes_on_with_the_interrupted_trial(
     interrupted = second.history.trials["r0-t2"]
     assert interrupted.state is TrialState.STOPPED
     assert interrupted.reason == "its replica was lost and started again"
+
+
+def _told_to_end_at_step(step: int) -> Script:
+    def tell(now: int) -> None:
+        if now == step:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    return Script(on_step=tell)
+
+
+@pytest.fixture
+def _signals() -> Iterator[None]:
+    """Put the process's handlers back."""
+    before = [(n, signal.getsignal(n)) for n in (signal.SIGTERM, signal.SIGINT)]
+    yield
+    for number, handler in before:
+        signal.signal(number, handler)
+
+
+@pytest.mark.usefixtures("_signals")
+def test_a_trial_that_a_scheduler_cut_is_gone_on_with_from_its_last_epoch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Preempted in the fourth epoch of 4 steps, again in the next life's first; no file before."""
+    monkeypatch.setattr("aiperf_hpc.replica.trainer.HOLD_SECONDS", 0.0)
+    training = {"precision": "fp32", "batch_size": 16, "checkpoint_seconds": 3600}
+    first = Site(tmp_path, Script(), _told_to_end_at_step(14), training=training)
+    first.stop.install()
+    with pytest.MonkeyPatch.context() as patch:
+        assert first.run(9, patch) == "SIGTERM"
+    first.journal.append(records.ReplicaEnded(reason="SIGTERM"))
+    assert [e.trial for e in first.events(records.TrialEnded)] == ["r0-t1"]
+    first.history.refresh()
+    cut = first.history.trials["r0-t2"]
+    assert (cut.state, cut.reason) == (TrialState.STOPPED, "its replica ended: SIGTERM")
+    assert len(cut.evaluations) == 3
+
+    life = Incarnation(0, 1)
+    second = Site(tmp_path, _told_to_end_at_step(1), life=life, training=training)
+    second.stop.install()
+    with pytest.MonkeyPatch.context() as patch:
+        assert second.run(9, patch) == "SIGTERM"
+    second.journal.append(records.ReplicaEnded(reason="SIGTERM"))
+
+    third = Site(tmp_path, life=Incarnation(0, 2), training=training)
+    third.run(1, monkeypatch)
+    started = third.events(records.TrialStarted)
+    assert [(t.trial, t.resumes, t.first_epoch) for t in started[1:4]] == [
+        ("r0-t2", None, 1),
+        ("r0-0.1-t1", "r0-t2", 4),
+        ("r0-0.2-t1", "r0-0.1-t1", 4),
+    ]
+    momenta = third.engine.momenta[0]
+    assert momenta is not None
+    assert momenta["left_conv/kernel"].tolist() == [12, 12, 12]
+
+
+@pytest.mark.usefixtures("_signals")
+def test_a_trial_that_the_user_stopped_has_an_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = Site(tmp_path, Script(), _told_to_end_at_step(14))
+    site.stop.install()
+    write_whole(site.paths.stop_request, "stopped by `aiperf stop`\n")
+    site.stop._looked = float("inf")  # It is seen once the signal makes it look.
+    assert site.run(9, monkeypatch) == "stopped by `aiperf stop`"
+    assert [e.trial for e in site.events(records.TrialEnded)] == ["r0-t1", "r0-t2"]
 
 
 def test_a_trial_without_a_checkpoint_is_begun_anew_in_its_round(

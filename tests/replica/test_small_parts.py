@@ -79,6 +79,11 @@ def test_a_signal_stops_and_the_first_reason_stays(tmp_path: Path) -> None:
         os.kill(os.getpid(), signal.SIGTERM)
         flag.ask("later")
         assert flag.reason == "SIGTERM"
+        assert flag.interrupted  # Nobody else asked for it.
+        late = StopFlag(0.0, tmp_path / "stop")
+        late.install()
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert (late.reason, late.interrupted) == ("the run's time is over", False)
     finally:
         signal.signal(signal.SIGTERM, before[0])
         signal.signal(signal.SIGINT, before[1])

@@ -20,9 +20,10 @@ from aiperf_hpc.paths import RunPaths
 
 ROOT = Path(__file__).parents[2]
 TINY = ROOT / "tests" / "end_to_end" / "tiny.yaml"
+FAST = Path(__file__).with_name("fast.yaml")
 LOCAL_CLUSTER = ROOT / "deploy" / "local-cluster"
 AIPERF = [sys.executable, "-m", "aiperf_hpc.primary.cli"]
-CLIENTS = ("sbatch", "squeue", "scancel", "sinfo", "sacct")
+CLIENTS = ("sbatch", "squeue", "scancel", "scontrol", "sinfo", "sacct")
 COUNTED = """\
 #!/bin/sh
 echo "$(date +%s.%N) {name} $*" >> "{log}"
@@ -93,18 +94,32 @@ class Cluster:
 class SlurmRun:
     """A run that is under way on the cluster, its primary in the background."""
 
-    def __init__(self, cluster: Cluster, folder: Path, *arguments: object) -> None:
+    def __init__(
+        self, cluster: Cluster, folder: Path, *arguments: object, config: Path = TINY
+    ) -> None:
         self.cluster, self.paths = cluster, RunPaths(folder)
         self.history = RunHistory(self.paths)
         cluster.log.unlink(missing_ok=True)
-        command = [*AIPERF, "start", "--config", TINY, "--yes", "--run-dir", folder, *arguments]
-        self.process = subprocess.Popen(
+        command = [*AIPERF, "start", "--config", config, "--yes", "--run-dir", folder, *arguments]
+        self.process = self._primary(*command)
+
+    def _primary(self, *command: object) -> subprocess.Popen[str]:
+        return subprocess.Popen(
             [str(part) for part in command],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            env=cluster.environment,
+            env=self.cluster.environment,
         )
+
+    def kill_primary(self) -> None:
+        """Let it have no last words."""
+        self.process.kill()
+        self.process.communicate()
+
+    def resume(self) -> None:
+        """Go on with another primary."""
+        self.process = self._primary(*AIPERF, "resume", self.paths.root)
 
     def wait_until(self, condition: Callable[[RunHistory], bool], seconds: float = 120) -> None:
         """Wait until the records say so."""
@@ -149,16 +164,24 @@ class SlurmRun:
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[Cluster]:
     """Three nodes. Where SLURM is missing tests are skipped; in CI they fail."""
+    _require_slurm()
+    yield from _cluster("--nodes", 3)
+
+
+def _require_slurm() -> None:
     if missing := missing_programs():
         message = f"no {', '.join(missing)} on this machine; `make slurm` installs them"
         if os.environ.get("CI"):
             pytest.fail(message)
         pytest.skip(message)
+
+
+def _cluster(*arguments: object) -> Iterator[Cluster]:
     # Not in pytest's own folder: the name of a socket may have 107 characters only.
     folder = Path(tempfile.mkdtemp(prefix="aiperf-slurm-"))
     made = Cluster(folder)
     try:
-        started = made.control("start", "--nodes", 3)
+        started = made.control("start", *arguments)
         assert started.returncode == 0, started.stderr
         made.count_calls()
         yield made
@@ -167,13 +190,28 @@ def cluster() -> Iterator[Cluster]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
+@pytest.fixture(scope="session")
+def hosts() -> Iterator[Cluster]:
+    """Two nodes that are hosts of their own: networks, host names, mounts. Needs root."""
+    _require_slurm()
+    if os.getuid() != 0:
+        pytest.skip("separate hosts need root")
+    yield from _cluster("--nodes", 2, "--separate-hosts")
+
+
 @pytest.fixture
 def slurm_run(cluster: Cluster, tmp_path: Path) -> Iterator[Callable[..., SlurmRun]]:
     """Start runs that end with the test."""
     runs: list[SlurmRun] = []
 
-    def start(*arguments: object) -> SlurmRun:
-        runs.append(SlurmRun(cluster, tmp_path / f"run{len(runs)}", *arguments))
+    def start(
+        *arguments: object,
+        config: Path = TINY,
+        folder: Path | None = None,
+        on: Cluster = cluster,
+    ) -> SlurmRun:
+        place = folder or tmp_path / f"run{len(runs)}"
+        runs.append(SlurmRun(on, place, *arguments, config=config))
         return runs[-1]
 
     yield start

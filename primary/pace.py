@@ -1,0 +1,42 @@
+"""Not calling SLURM's client too often, whoever of this process calls it, and for what."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import TypeVar
+
+from aiperf_hpc.clock import SYSTEM, Clock
+
+SHORTEST_SECONDS = 5.0
+"""Between two calls of SLURM's client, whatever the number of nodes."""
+T = TypeVar("T")
+
+
+class Pace:
+    """Keeps calls apart."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._last = -math.inf
+
+    @property
+    def quiet_seconds(self) -> float:
+        """Since the end of the last call."""
+        return self._clock.monotonic() - self._last
+
+    def wait(self) -> None:
+        """Wait until a call may be made."""
+        self._clock.sleep(SHORTEST_SECONDS - self.quiet_seconds)
+
+    def call(self, request: Callable[[], T]) -> T:
+        """Wait until a call may be made, and make it."""
+        self.wait()
+        try:
+            return request()
+        finally:
+            self._last = self._clock.monotonic()
+
+
+PACE = Pace(SYSTEM)
+"""That of this process."""

@@ -1,0 +1,88 @@
+"""What a node must be like before its replica trains: the same as where the run was started.
+
+Every replica compares itself with ``run.yaml``, so that none has to wait for another: replicas
+that agree with it agree among themselves.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import socket
+from importlib import metadata
+
+from aiperf_hpc import __version__
+from aiperf_hpc.dataset_manifest import load_dataset_manifest
+from aiperf_hpc.errors import DatasetError, PreflightError
+from aiperf_hpc.manifest import RunManifest
+from aiperf_hpc.replica.data import load_dataset
+from aiperf_hpc.replica.data.base import Dataset
+from aiperf_hpc.trial import DatasetInfo
+
+
+def node_name() -> str:
+    """Return the scheduler's name for this node, or the host's."""
+    return os.environ.get("SLURMD_NODENAME") or socket.gethostname()
+
+
+def check_node(manifest: RunManifest) -> None:
+    """Require the versions and the dataset of the run; before anything slow is loaded.
+
+    Raises:
+        PreflightError: the node has others.
+    """
+    for name, expected in manifest.versions.items():
+        found = _version(name)
+        if found != expected:
+            raise PreflightError(
+                f"node {node_name()}: {name} is {found} here, the run was started with "
+                f"{expected}; install the same environment on all nodes"
+            )
+    dataset = manifest.config.dataset
+    if dataset.path is not None:
+        try:
+            check_dataset(manifest, load_dataset_manifest(dataset.path, dataset.name))
+        except DatasetError as error:
+            raise PreflightError(f"node {node_name()}: {error}") from None
+
+
+def checked_dataset(manifest: RunManifest, cores: int) -> Dataset:
+    """Load the run's dataset.
+
+    Raises:
+        PreflightError: the node does not see it, or sees another one.
+    """
+    try:
+        dataset = load_dataset(manifest.config.dataset, cores)
+    except DatasetError as error:
+        raise PreflightError(f"node {node_name()}: {error}") from None
+    check_dataset(manifest, dataset.info)
+    return dataset
+
+
+def check_dataset(manifest: RunManifest, found: DatasetInfo) -> None:
+    """Require that a dataset is the one that the run was started on. Raises PreflightError."""
+    expected = manifest.dataset
+    if expected is not None and _content(found) != _content(expected):
+        raise PreflightError(
+            f"node {node_name()}: dataset '{found.name}' has SHA-256 {found.sha256[:12]}, "
+            f"{found.train_samples} + {found.validation_samples} samples here, where the run was "
+            f"started {expected.sha256[:12]}, {expected.train_samples} + "
+            f"{expected.validation_samples}; let all nodes see the same dataset.path"
+        )
+
+
+def _content(info: DatasetInfo) -> tuple[str, int, int]:
+    """Return what must agree; the shape of a sample is for the configuration to say."""
+    return info.sha256, info.train_samples, info.validation_samples
+
+
+def _version(name: str) -> str:
+    if name == "python":
+        return platform.python_version()
+    if name == "aiperf-hpc":
+        return __version__
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return "not installed"

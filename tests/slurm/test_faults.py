@@ -1,0 +1,286 @@
+"""What dies on a real cluster, and what becomes of the run. Nothing is lost or counted twice."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from tests.slurm.conftest import FAST, Cluster, SlurmRun, gaps
+
+from aiperf_hpc import records
+from aiperf_hpc.deploy.local_cluster import (
+    cut_link,
+    heal_link,
+    pid_of,
+    start_slurmctld,
+    start_slurmd,
+)
+from aiperf_hpc.history import RunHistory
+from aiperf_hpc.journal import JournalReader
+from aiperf_hpc.paths import FIRST, Incarnation
+from aiperf_hpc.trial import JobPhase
+
+Start = Callable[..., SlurmRun]
+AGAIN = Incarnation(0, 1)
+STOPPED = "stopped by `aiperf stop`"
+
+
+def trains(history: RunHistory, replica: str, life: Incarnation = FIRST) -> bool:
+    """A life of a replica has evaluated two epochs, so that there is a checkpoint."""
+    trials = history.trials.values()
+    return any(
+        (t.replica, t.incarnation) == (replica, life) and len(t.evaluations) >= 2 for t in trials
+    )
+
+
+def all_train(history: RunHistory) -> bool:
+    return bool(history.replicas) and all(trains(history, name) for name in history.replicas)
+
+
+def resumed(history: RunHistory, replica: str, life: Incarnation) -> bool:
+    """A life of a replica goes on with the trial of an earlier one, and has evaluated epochs."""
+    return any(
+        (t.replica, t.incarnation) == (replica, life) and t.started.resumes and t.evaluations
+        for t in history.trials.values()
+    )
+
+
+def phase(history: RunHistory, replica: str) -> JobPhase | None:
+    state = history.replicas[replica].job_state
+    return state.phase if state else None
+
+
+def stop_and_verify(run: SlurmRun) -> RunHistory:
+    """Stop a run; require that its records prove its score, and that it ended in order."""
+    stopped = run.cluster.aiperf("stop", run.paths.root)
+    assert stopped.returncode == 0, stopped.stderr
+    run.end()
+    verified = run.cluster.aiperf("verify", run.paths.root)
+    assert verified.returncode == 0, verified.stdout
+    assert run.history.problems == []
+    assert {r.ended for r in run.history.replicas.values()} == {STOPPED}
+    return run.history
+
+
+def one_call_every_five_seconds(run: SlurmRun) -> bool:
+    """Whether that holds from the first call to the last, of this run's primaries."""
+    return min(gaps([at for at, _ in run.cluster.calls()]), default=5.0) > 4.9
+
+
+def pid(history: RunHistory, replica: str) -> int:
+    started = history.replicas[replica].started
+    assert started is not None
+    return started.pid
+
+
+def search_pids(run: SlurmRun, replica: str) -> list[int]:
+    journal = JournalReader(run.paths.search_journal(replica, 0))
+    events = (record.event for record in journal.read())
+    return [event.pid for event in events if isinstance(event, records.SearchStarted)]
+
+
+def test_killed_processes_are_started_again_and_go_on(slurm_run: Start) -> None:
+    """A replica, which SLURM takes for failed, and a search worker of another one."""
+    run = slurm_run("--nodes", 2, "--hours", 1, config=FAST)
+    run.wait_until(lambda h: all_train(h) and len(search_pids(run, "r1")) == 1)
+    (worker,) = search_pids(run, "r1")
+    os.kill(worker, signal.SIGKILL)
+    os.kill(pid(run.history, "r0"), signal.SIGKILL)
+    run.wait_until(lambda h: phase(h, "r0") is JobPhase.REQUEUED)
+    state = run.history.replicas["r0"].job_state
+    assert state is not None
+    assert "signal 9" in state.detail
+    assert "queued again, 1 of 3" in state.detail
+    run.wait_until(lambda h: resumed(h, "r0", AGAIN))
+    run.wait_until(lambda _: len(search_pids(run, "r1")) == 2)
+    history = stop_and_verify(run)
+    assert (history.replicas["r0"].restarts, history.replicas["r1"].restarts) == (1, 0)
+    names = [command.split()[0] for _, command in run.cluster.calls()]
+    assert names.count("scontrol") == 1
+    assert one_call_every_five_seconds(run)
+
+
+def test_a_trial_that_a_requeue_cuts_is_gone_on_with(slurm_run: Start) -> None:
+    run = slurm_run("--nodes", 1, "--hours", 1, config=FAST)
+    run.wait_until(all_train)
+    assert run.cluster.run("scontrol", "requeue", f"{run.job}_0").returncode == 0
+    run.wait_until(lambda h: resumed(h, "r0", AGAIN))
+    history = stop_and_verify(run)
+    first, second = list(history.trials.values())[:2]
+    assert first.ended is None
+    assert first.reason == "its replica ended: SIGTERM"
+    # Not one complete epoch is lost: a checkpoint follows each of them here.
+    assert second.started.first_epoch == len(first.evaluations) + 1
+
+
+@pytest.mark.chaos
+def test_a_killed_primary_is_replaced_by_another(slurm_run: Start) -> None:
+    run = slurm_run("--nodes", 2, "--hours", 1, config=FAST)
+    run.wait_until(all_train)
+    job = run.job
+    run.kill_primary()
+    run.resume()
+    later = Incarnation(1, 0)
+    run.wait_until(lambda h: all(resumed(h, name, later) for name in ("r0", "r1")))
+    assert run.job != job
+    listed = run.cluster.run("squeue", "-h", "-t", "R,PD", "-j", job).stdout
+    assert listed.strip() == ""
+    history = stop_and_verify(run)
+    assert len(history.run_starts) == 2
+    calls = [command.split()[0] for _, command in run.cluster.calls()]
+    assert calls.count("sbatch") == 2
+
+
+@pytest.mark.chaos
+@pytest.mark.parametrize("steps_die", [True, False])
+def test_a_node_whose_daemon_is_killed_is_replaced(
+    cluster: Cluster, slurm_run: Start, steps_die: bool
+) -> None:
+    """Its steps die with it, or go on: then the same replica runs twice."""
+    run = slurm_run("--nodes", 2, "--hours", 1, config=FAST)
+    run.wait_until(all_train)
+    run.wait_until(lambda h: all(phase(h, r) is JobPhase.RUNNING for r in h.replicas))
+    state = run.history.replicas["r0"].job_state
+    assert state is not None
+    assert state.node is not None
+    old = pid(run.history, "r0")
+    os.kill(pid_of(cluster.folder, state.node), signal.SIGKILL)
+    if steps_die:
+        kill_job(run.history, "r0")
+    try:
+        run.wait_until(lambda h: resumed(h, "r0", AGAIN))
+        assert Path(f"/proc/{old}").exists() != steps_die
+    finally:
+        start_slurmd(cluster.folder, state.node)
+    if not steps_die:
+        # The daemon that came back learns that its job is no longer there, and ends its steps.
+        run.wait_until(lambda _: not Path(f"/proc/{old}").exists())
+    history = stop_and_verify(run)
+    assert history.replicas["r0"].restarts == 1
+    assert (history.fenced > 0) == (not steps_die)
+    _idle(cluster, 3)
+
+
+def kill_job(history: RunHistory, replica: str) -> None:
+    """Kill all that belongs to a replica's job, and what SLURM has put above it."""
+    started = history.replicas[replica].started
+    assert started is not None
+    for path in Path("/proc").iterdir():
+        if not path.name.isdigit():
+            continue
+        try:
+            environment = (path / "environ").read_bytes().split(b"\0")
+            command = (path / "cmdline").read_bytes().decode(errors="replace")
+        except OSError:
+            continue  # It ended meanwhile.
+        mine = f"SLURM_JOB_ID={started.job}".encode() in environment
+        if mine or command.startswith(f"slurmstepd: [{started.job}."):
+            os.kill(int(path.name), signal.SIGKILL)
+
+
+def _idle(cluster: Cluster, nodes: int) -> None:
+    end = time.monotonic() + 60
+    while cluster.run("sinfo", "-h", "-p", "bench", "-t", "idle", "-o", "%D").stdout.strip() != str(
+        nodes
+    ):
+        assert time.monotonic() < end, cluster.run("sinfo").stdout
+        time.sleep(0.3)
+
+
+@pytest.mark.chaos
+def test_a_controller_that_is_away_is_waited_for(cluster: Cluster, slurm_run: Start) -> None:
+    run = slurm_run("--nodes", 2, "--hours", 1, config=FAST)
+    run.wait_until(all_train)
+    run.wait_until(lambda h: all(phase(h, r) is JobPhase.RUNNING for r in h.replicas))
+    time.sleep(10.0)  # A job that is younger may be lost from the controller's saved state.
+    os.kill(pid_of(cluster.folder, "slurmctld"), signal.SIGKILL)
+    try:
+        run.wait_until(lambda h: h.scheduler_problem is not None)
+        before = len(run.history.executions)
+        status = json.loads(cluster.aiperf("status", run.paths.root, "--json").stdout)
+        assert "Unable to contact slurm controller" in status["scheduler_problem"]
+        assert {r["state"] for r in status["replicas"]} <= {"train", "evaluate", "store", "data"}
+        run.wait_until(lambda h: len(h.executions) > before)
+    finally:
+        start_slurmctld(cluster.folder)
+    run.wait_until(lambda h: h.scheduler_problem is None)
+    history = stop_and_verify(run)
+    assert {r.restarts for r in history.replicas.values()} == {0}
+    seen = [r.event for r in JournalReader(run.paths.primary_journal).read()]
+    states = [e.answers for e in seen if isinstance(e, records.SchedulerState)]
+    assert states == [False, True]
+    _idle(cluster, 3)
+
+
+@pytest.mark.chaos
+def test_behind_a_cut_link_a_replica_runs_twice_and_counts_once(
+    hosts: Cluster, slurm_run: Start
+) -> None:
+    run = slurm_run("--nodes", 1, "--hours", 1, config=FAST, on=hosts)
+    run.wait_until(all_train)
+    run.wait_until(lambda h: phase(h, "r0") is JobPhase.RUNNING)
+    first = run.history.replicas["r0"]
+    assert first.machine is not None
+    host, old = first.machine.host, pid(run.history, "r0")
+    cut_link(hosts.folder, host)
+    try:
+        run.wait_until(lambda h: resumed(h, "r0", AGAIN))
+        second = run.history.replicas["r0"].machine
+        assert second is not None
+        assert {host, second.host} == {"n1", "n2"}
+        assert Path(f"/proc/{old}").exists()  # It knows of nothing, and writes on.
+        run.wait_until(lambda h: h.fenced > 20)
+    finally:
+        heal_link(hosts.folder, host)
+    run.wait_until(lambda _: not Path(f"/proc/{old}").exists())
+    history = stop_and_verify(run)
+    start = min(u for life, u in history.replicas["r0"].starts.items() if life == AGAIN)
+    late = [
+        r for r in JournalReader(run.paths.replica_journal("r0")).read()
+        if r.utc >= start and isinstance(r.event, records.Progress)
+    ]  # fmt: skip
+    assert late
+    counted = {(e.utc, e.trial) for e in history.executions}
+    assert not counted & {(r.utc, r.event.trial) for r in late if hasattr(r.event, "trial")}
+    _idle(hosts, 2)
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of its own, which can be filled. Needs root."""
+    if os.getuid() != 0:
+        pytest.skip("a small disk needs root")
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=160m", "none", folder], check=True)
+    yield folder
+    subprocess.run(["umount", "--lazy", folder], check=True)
+
+
+@pytest.mark.chaos
+def test_on_a_full_disk_replicas_wait_and_say_so(small_disk: Path, slurm_run: Start) -> None:
+    run = slurm_run("--nodes", 2, "--hours", 1, config=FAST, folder=small_disk / "run")
+    run.wait_until(all_train)
+    filler = small_disk / "filler"
+    with pytest.raises(OSError, match="No space left"):
+        filler.write_bytes(bytes(2**28))
+    time.sleep(8.0)
+    before = {name: len(r.trials) for name, r in run.history.replicas.items()}
+    filler.unlink()
+    run.wait_until(
+        lambda h: all(
+            r.heartbeat is not None and r.heartbeat.storage_wait_seconds > 5.0
+            for r in h.replicas.values()
+        )
+    )
+    executed = len(run.history.executions)
+    run.wait_until(lambda h: len(h.executions) > executed + 5)
+    history = stop_and_verify(run)
+    assert {r.restarts for r in history.replicas.values()} == {0}
+    assert {name: len(r.trials) for name, r in history.replicas.items()} == before

@@ -1,0 +1,123 @@
+"""Nodes that are not what a run needs, on a real cluster of separate hosts."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from tests.slurm.conftest import FAST, Cluster
+
+from aiperf_hpc.deploy.local_cluster import pid_of
+from aiperf_hpc.history import RunHistory
+from aiperf_hpc.paths import RunPaths
+
+START = ["start", "--config", FAST, "--yes", "--hours", 1, "--nodes", 2, "--launcher", "slurm"]
+LATE = """\
+import os, time
+if os.environ.get("SLURM_ARRAY_TASK_ID") == "1":
+    now = time.time
+    time.time = lambda: now() - 4.0
+"""
+"""A sitecustomize by which the clock of one replica is behind."""
+
+
+def on_node(cluster: Cluster, node: str, *command: object) -> None:
+    """Run a command where a node's daemon and its steps see the file system."""
+    entered = ["nsenter", f"--target={pid_of(cluster.folder, node)}", "--mount"]
+    subprocess.run([*entered, *(str(part) for part in command)], check=True)
+
+
+@contextmanager
+def hidden(cluster: Cluster, node: str, folder: Path) -> Iterator[None]:
+    """Let a node not see what is in a folder."""
+    folder.mkdir(exist_ok=True)
+    on_node(cluster, node, "mount", "-t", "tmpfs", "none", folder)
+    try:
+        yield
+    finally:
+        on_node(cluster, node, "umount", folder)
+
+
+def nothing_runs(cluster: Cluster) -> bool:
+    return cluster.run("squeue", "-h", "-t", "PD,R,CG,S").stdout.strip() == ""
+
+
+def test_a_run_directory_that_a_node_does_not_see_ends_the_run_in_one_line(
+    hosts: Cluster, tmp_path: Path
+) -> None:
+    shared = tmp_path / "shared"
+    with hidden(hosts, "n2", shared):
+        done = hosts.aiperf(*START, "--run-dir", shared / "run")
+    assert done.returncode == 1
+    (said,) = done.stderr.splitlines()
+    assert " on n2: its node does not see the run directory" in said
+    assert "name a folder that all nodes see with --run-dir" in said
+    assert nothing_runs(hosts)
+    status = json.loads(hosts.aiperf("status", shared / "run", "--json").stdout)
+    assert status["state"] == "ended"
+    assert status["reason"] in said
+
+
+@pytest.mark.chaos
+def test_a_dataset_that_a_node_does_not_see_ends_the_run_in_one_line(
+    hosts: Cluster, tmp_path: Path
+) -> None:
+    data = tmp_path / "data"
+    prepared = hosts.aiperf("data", "prepare", "imagenet", *_photographs(tmp_path), "--to", data)
+    assert prepared.returncode == 0, prepared.stderr
+    asked = ["--set", "dataset.name=imagenet", "--set", f"dataset.path={data}"]
+    asked += ["--set", "engine.name=tensorflow"]
+    with hidden(hosts, "n1", data):
+        done = hosts.aiperf(*START, *asked, "--run-dir", tmp_path / "run")
+    assert done.returncode == 1
+    (said,) = done.stderr.splitlines()
+    assert f"node n1: dataset 'imagenet': {data} has no dataset.json" in said
+    assert nothing_runs(hosts)
+
+
+def _photographs(folder: Path) -> list[object]:
+    """Make images as ImageNet keeps them; return how `data prepare` gets them."""
+    from PIL import Image
+
+    for part in ("train", "val"):
+        for name in ("cats", "dogs"):
+            (folder / "photographs" / part / name).mkdir(parents=True)
+            for number in range(2):
+                image = Image.new("RGB", (16, 16), (number * 40, 90, 120))
+                image.save(folder / "photographs" / part / name / f"{number}.jpeg")
+    return ["--from", folder / "photographs"]
+
+
+@pytest.mark.chaos
+def test_a_clock_that_is_behind_is_said_and_recorded_and_the_run_goes_on(
+    hosts: Cluster, tmp_path: Path
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text(LATE)
+    script = hosts.aiperf(*START, "--dry-run", "--run-dir", tmp_path / "x").stdout
+    template = tmp_path / "site.sh"
+    text = (Path(__file__).parents[2] / "deploy" / "slurm_array.sh").read_text()
+    assert "exec srun" in script
+    template.write_text(
+        text.replace("exec srun", f"export PYTHONPATH={tmp_path}:${{PYTHONPATH:-}}\nexec srun")
+        .replace("${PYTHONPATH:-}", "$${PYTHONPATH:-}")
+    )  # fmt: skip
+    done = hosts.aiperf(
+        *START, "--hours", 0.005, "--set", f"slurm.template={template}",
+        "--run-dir", tmp_path / "run",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "problem: the clock of n" in done.stdout
+    history = RunHistory(RunPaths(tmp_path / "run"))
+    history.refresh()
+    found = [history.replicas[name].checked for name in ("r0", "r1")]
+    assert found[0] is not None
+    assert found[1] is not None
+    assert found[0].clock_ahead_seconds is not None
+    assert abs(found[0].clock_ahead_seconds) < 0.1
+    assert found[1].clock_ahead_seconds is not None
+    assert -4.2 < found[1].clock_ahead_seconds < -3.8
+    assert "(r1) is 4.0 s behind the primary's" in found[1].problems[0]
