@@ -329,7 +329,7 @@ def _best(view: RunView, end: float) -> GraphReport | None:
         trial=best.trial,
         graph=started.graph,
         accuracy=best.accuracy,
-        epoch=best.result.epoch,
+        epoch=best.epoch,
         parameters=started.parameters,
         depth=started.depth,
         forward=counted.forward,

@@ -232,7 +232,7 @@ def _samples(audit: Audit) -> Failures:
     if not audit.datasets:
         return
     full = audit.dataset.train_samples, audit.dataset.validation_samples
-    evaluated = {(t.id, e.result.epoch) for t in audit.trials for e in t.evaluations}
+    evaluated = {(t.id, e.epoch) for t in audit.trials for e in t.evaluations}
     for key in sorted(trained.keys() | evaluated):
         done = trained[key], validated[key]
         complete = key in evaluated
@@ -243,12 +243,12 @@ def _samples(audit: Audit) -> Failures:
 
 def _evaluations(audit: Audit) -> Failures:
     for trial in audit.trials:
-        epochs = [e.result.epoch for e in trial.evaluations]
+        epochs = [e.epoch for e in trial.evaluations]
         first, limit = trial.started.first_epoch, trial.started.epoch_limit
         if epochs != list(range(first, first + len(epochs))) or (epochs and epochs[-1] > limit):
             yield f"{trial.id}: evaluated epochs {epochs}, from {first} to at most {limit}"
         for evaluation in trial.evaluations:
-            result = evaluation.result
+            result = evaluation
             if audit.datasets and result.samples != audit.dataset.validation_samples:
                 yield f"{trial.id}, epoch {result.epoch}: {result.samples} samples evaluated"
             if result.correct > result.samples or not math.isfinite(result.validation_loss):
@@ -348,7 +348,7 @@ def recount(audit: Audit) -> tuple[int, float, float | None]:
             operations += progress.validation_samples * counted.forward
     elapsed = audit.end - start
     ops = operations / elapsed if elapsed > 0 else 0.0
-    results = [e.result for t in audit.trials for e in t.evaluations if e.utc <= audit.end]
+    results = [e for t in audit.trials for e in t.evaluations if e.utc <= audit.end]
     if not results:
         return operations, ops, None
     best = max(results, key=lambda r: r.correct / r.samples)

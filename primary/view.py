@@ -197,8 +197,7 @@ class RunView:
 
     def best(self, until: float) -> Evaluation | None:
         """Return the best complete evaluation up to ``until``, UTC seconds, as the score does."""
-        known = (e for e in self.history.evaluations if e.utc <= until)
-        return max(known, key=lambda e: e.accuracy, default=None)
+        return self.history.best_until(until)
 
     def status(self, now: float | None = None) -> RunStatus:
         """Return the run at ``now``, UTC seconds; this machine's clock when not given."""
@@ -262,8 +261,8 @@ class RunView:
         return max(SILENT_AFTER, SILENT_BEATS * self.manifest.config.journal.heartbeat_seconds)
 
     def _by_state(self) -> dict[str, int]:
-        states = Counter(str(trial.state) for trial in self.history.trials.values())
-        queued = sum(len(self.history.pending(r)) for r in self.history.replicas)
+        states = Counter(trial.state.value for trial in self.history.trials.values())
+        queued = sum(self.history.stock(r) for r in self.history.replicas)
         return {"queued": queued, **states}
 
     def _replica(self, name: str, now: float) -> ReplicaStatus:
@@ -280,7 +279,7 @@ class RunView:
             job=replica.job,
             detail=job.detail if job else "",
             trials=len(replica.trials),
-            stock=len(self.history.pending(name)),
+            stock=self.history.stock(name),
             last_record_seconds=quiet,
             cpu_percent=beat.cpu_percent if beat else None,
             memory_bytes=beat.memory_bytes if beat else None,

@@ -98,7 +98,7 @@ def test_a_trial_has_what_its_records_say(run: RunWriter) -> None:
     assert (trial.training_utc, trial.ended_utc) == (START + 2, START + 6)
     assert (trial.train_samples, trial.validation_samples) == (500, 100)
     assert trial.best is not None
-    assert (trial.best.result.epoch, trial.best.accuracy, trial.best.error) == (2, 0.7, 0.3)
+    assert (trial.best.epoch, trial.best.accuracy, trial.best.error) == (2, 0.7, 0.3)
     assert trial.merit == 0.75
 
 
@@ -129,7 +129,7 @@ def test_records_of_a_trial_that_none_started_are_reported_and_not_applied(run: 
         f"{path}, line {line}: a record of trial t2, which no record of this replica started"
         for line in (2, 3)
     ]
-    assert history.executions == []
+    assert list(history.executions) == []
     assert history.best is None
     assert history.trials["t1"].train_samples == 0
 
@@ -140,7 +140,7 @@ def test_records_of_another_replicas_trial_are_reported_and_not_applied(run: Run
     history = run.history()
     assert [p.path for p in history.problems] == [run.paths.replica_journal("r1")]
     assert history.trials["t1"].train_samples == 0
-    assert history.executions == []
+    assert list(history.executions) == []
 
 
 @pytest.mark.parametrize("second", ["r0", "r1"])
