@@ -53,6 +53,8 @@ EPOCHS = (6, 6, 7, 8, 8, 8)
 """Of each replica's trials: three rounds of warm-up, then one of HPO."""
 WARMUP = 3
 EPOCH_SECONDS, BETWEEN_SECONDS = 30.0, 3.0
+CLOSING = 3
+"""The last records of a replica: the end of its last trial, its time, its own end."""
 SECONDS = 10.0 + sum(EPOCHS) * EPOCH_SECONDS + len(EPOCHS) * BETWEEN_SECONDS
 
 
@@ -67,6 +69,7 @@ def configuration() -> RunConfig:
             "rounds": {"warmup_epochs": list(EPOCHS[:WARMUP])},
             "hpo": {"batch_sizes": [32, 64, 128]},
             "journal": {"heartbeat_seconds": EPOCH_SECONDS},
+            "score": {"interval_hours": 0.05},
         },
         "synthetic_run",
     )
@@ -279,24 +282,37 @@ def _draw(graph: Graph, rng: np.random.Generator) -> Morphism:
     raise AssertionError("no morphism applies")
 
 
-def write_copy(path: Path, moments: Sequence[Moment], replica: str, late: float) -> int:
+def lines_of(moments: Sequence[Moment], replica: str, start: float, seq: int = 0) -> str:
+    """Return the journal's lines of ``moments``, under a replica's name."""
+    lines = [
+        f'{{"v":1,"seq":{number},"utc":{start + moment.seconds!r},'
+        f'"mono":{4321.0 + moment.seconds!r},"event":{moment.event}}}\n'
+        for number, moment in enumerate(moments, seq)
+    ]
+    return "".join(lines).replace(NAME, replica)
+
+
+def write_copy(path: Path, moments: Sequence[Moment], replica: str, start: float) -> int:
     """Write a journal of ``moments`` under a replica's name; return how many records."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    lines = [
-        f'{{"v":1,"seq":{seq},"utc":{START + late + moment.seconds!r},'
-        f'"mono":{4321.0 + moment.seconds!r},"event":{moment.event}}}\n'
-        for seq, moment in enumerate(moments)
-    ]
-    path.write_text("".join(lines).replace(NAME, replica), "utf-8")
-    return len(lines)
+    path.write_text(lines_of(moments, replica, start), "utf-8")
+    return len(moments)
 
 
-def write_primary(paths: RunPaths, replicas: int, hours: float, *, ended: bool) -> int:
-    """Write the primary's journal; return how many records."""
+def write_primary(paths: RunPaths, replicas: int, hours: float, start: float, end: float) -> int:
+    """Write the primary's journal; return how many records.
+
+    Args:
+        paths: the run.
+        replicas: how many it launched.
+        hours: as asked for.
+        start: of the run, UTC seconds.
+        end: infinite when it has not ended.
+    """
     names = [f"r{number}" for number in range(replicas)]
-    now = START
+    now = start
     with JournalWriter(
-        paths.primary_journal, clock=lambda: now, monotonic=lambda: now - START
+        paths.primary_journal, clock=lambda: now, monotonic=lambda: now - start
     ) as journal:
         opening: list[records.AnyEvent] = [
             records.RunStarted(
@@ -312,40 +328,59 @@ def write_primary(paths: RunPaths, replicas: int, hours: float, *, ended: bool) 
             *(records.JobState(replica=n, phase=JobPhase.RUNNING, node=n) for n in names),
         ]
         written = len(journal.append_all(opening))
-        if ended:
-            now = START + hours * 3600.0
-            written += len(
-                journal.append_all(
-                    [
-                        *(records.JobState(replica=n, phase=JobPhase.DONE, node=n) for n in names),
-                        records.RunEnded(reason="the run's time is over"),
-                    ]
-                )
-            )
+        if end < float("inf"):
+            now = end
+            gone = [records.JobState(replica=n, phase=JobPhase.DONE, node=n) for n in names]
+            reason = records.RunEnded(reason="the run's time is over")
+            written += len(journal.append_all([*gone, reason]))
     return written
 
 
-def write_run(root: Path, replicas: int, distinct: int = 8) -> tuple[RunPaths, int]:
-    """Write a finished run; return where it is and how many records it has.
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A run that was written."""
+
+    paths: RunPaths
+    records: int
+    lines: dict[str, int]
+    """How many each replica's trainer has written."""
+
+
+def write_run(
+    root: Path,
+    replicas: int,
+    *,
+    distinct: int = 8,
+    start: float = START,
+    ended: bool = True,
+    hours: float = (SECONDS + 60.0) / 3600.0,
+) -> Written:
+    """Write a run.
 
     Args:
         root: an empty folder.
         replicas: how many.
         distinct: how many of them are played; the others are copies.
+        start: UTC seconds.
+        ended: whether the run is finished; otherwise each replica is in its last trial.
+        hours: how long the run is.
     """
     paths = RunPaths(root)
-    hours = (SECONDS + 60.0) / 3600.0
     chosen = manifest(replicas, hours)
     chosen.save(paths)
-    written = write_primary(paths, replicas, hours, ended=True)
+    end = start + hours * 3600.0 if ended else float("inf")
+    written = write_primary(paths, replicas, hours, start, end)
     graphs = GraphStore(paths)
     patterns = [play(chosen.config, graphs, number) for number in range(min(distinct, replicas))]
+    lines = {}
     for number in range(replicas):
         name, pattern = f"r{number}", patterns[number % len(patterns)]
-        late = 50.0 * number / replicas
-        written += write_copy(paths.replica_journal(name), pattern.trainer, name, late)
+        late = start + 50.0 * number / replicas
+        moments = pattern.trainer if ended else pattern.trainer[:-CLOSING]
+        lines[name] = write_copy(paths.replica_journal(name), moments, name, late)
+        written += lines[name]
         written += write_copy(paths.search_journal(name, 0), pattern.search, name, late)
-    return paths, written
+    return Written(paths, written, lines)
 
 
 def main() -> None:
@@ -355,8 +390,8 @@ def main() -> None:
     parser.add_argument("--replicas", type=int, default=4096)
     parser.add_argument("--distinct", type=int, default=8, help="replicas that are no copies")
     options = parser.parse_args()
-    paths, written = write_run(options.folder, options.replicas, options.distinct)
-    print(f"{written} records in {paths.root}")
+    written = write_run(options.folder, options.replicas, distinct=options.distinct)
+    print(f"{written.records} records in {written.paths.root}")
 
 
 if __name__ == "__main__":

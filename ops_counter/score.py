@@ -128,9 +128,7 @@ def _better(one: Evaluation | None, other: Evaluation | None) -> Evaluation | No
     return other if other is not None and other.beats(one) else one
 
 
-def _point(
-    history: RunHistory, utc: float, operations: int, best: Evaluation | None
-) -> ScorePoint:
+def _point(history: RunHistory, utc: float, operations: int, best: Evaluation | None) -> ScorePoint:
     start = history.start_utc
     return ScorePoint(
         0.0 if start is None else max(0.0, utc - start),

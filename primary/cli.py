@@ -33,6 +33,7 @@ from aiperf_hpc.paths import RunPaths, write_whole
 from aiperf_hpc.primary.conduct import Conductor
 from aiperf_hpc.primary.doctor import examine
 from aiperf_hpc.primary.launchers import LAUNCHERS, dry_run
+from aiperf_hpc.primary.live import LiveRun
 from aiperf_hpc.primary.prepare import describe_dataset, make_manifest, make_run_directory
 from aiperf_hpc.primary.progress import Progress, status_line
 from aiperf_hpc.primary.resume import (
@@ -279,14 +280,15 @@ def _conduct(
     output = sys.stderr if as_json else sys.stdout
     output.write(f"{_plan(manifest, paths.root)}\n")
     view = RunView(paths)
-    progress = Progress(view, output)
+    live = LiveRun(view)
+    progress = Progress(live, output)
     view.refresh()
     launcher = LAUNCHERS[manifest.launcher](manifest, paths, launch)
     at_once = threading.Event()
     patience = Patience(at_once.is_set)
     with (
         JournalWriter(paths.primary_journal, persist=patience) as journal,
-        _server(paths, address, output),
+        _server(live, address, output),
     ):
         Conductor(manifest, launcher, journal, view.history, at_once=at_once).run(progress.tick)
     progress.end()
@@ -294,14 +296,14 @@ def _conduct(
 
 
 @contextmanager
-def _server(paths: RunPaths, address: Address | None, output: TextIO) -> Iterator[None]:
+def _server(live: LiveRun, address: Address | None, output: TextIO) -> Iterator[None]:
     """Serve the run's status over REST while the block runs, if an address was given."""
     if address is None:
         yield
         return
     from aiperf_hpc.primary.rest import ServerThread
 
-    with ServerThread(paths, *address) as server:
+    with ServerThread(live, *address) as server:
         output.write(f"status at {server.url}/api/v1/status\n")
         output.flush()
         yield

@@ -8,7 +8,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from types import FrameType
 
@@ -17,6 +17,7 @@ from aiperf_hpc.history import RunHistory
 from aiperf_hpc.journal import JournalWriter
 from aiperf_hpc.manifest import RunManifest
 from aiperf_hpc.primary.launch import Launcher, ReplicaState
+from aiperf_hpc.primary.live import rest_after
 from aiperf_hpc.records import (
     AnyEvent,
     JobState,
@@ -41,7 +42,7 @@ LOST_SECONDS = 60.0
 """How long a lost replica is waited for: its last records may become visible that late, and
 its scheduler may run it again."""
 JOURNAL_SECONDS = 1.0
-"""Between two looks at the journals for the end of replicas."""
+"""Between two looks at the journals for the end of replicas; more where a look takes long."""
 TIME_OVER = "the run's time is over"
 
 
@@ -78,7 +79,7 @@ class Conductor:
         self._known: dict[str, ReplicaState] = {}
         self._lost_at: dict[str, float] = {}
         self._problem: str | None = None
-        self._looked = -JOURNAL_SECONDS
+        self._look_at = 0.0
 
     def run(self, watch: Callable[[], None] = lambda: None) -> str:
         """Conduct the run to its end and return why it ended.
@@ -182,14 +183,13 @@ class Conductor:
         return resolved
 
     def _refresh(self) -> None:
-        now = time.monotonic()
-        if now < self._looked + JOURNAL_SECONDS:
+        began = time.monotonic()
+        if began < self._look_at:
             return
-        self._looked = now
-        try:
+        with suppress(JournalError):  # Progress says so. A look must not end the run.
             self._history.refresh()
-        except JournalError:
-            return  # Progress says so. A look must not end the run, and is tried again.
+        now = time.monotonic()
+        self._look_at = now + rest_after(now - began, JOURNAL_SECONDS)
 
     def _record(self, states: Mapping[str, ReplicaState]) -> None:
         """Record what changed."""
@@ -253,9 +253,10 @@ class Conductor:
 
     def _last_words(self) -> str:
         """Return why the replicas ended, in their own words."""
-        self._looked = -JOURNAL_SECONDS
+        self._look_at = 0.0
         self._refresh()
-        said = {r.ended for r in self._history.replicas.values() if r.ended is not None}
+        with self._history.lock:
+            said = {r.ended for r in self._history.replicas.values() if r.ended is not None}
         return "; ".join(sorted(said)) or TIME_OVER
 
     @contextmanager

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import time
 from collections import Counter
+from collections.abc import Iterable
 from enum import StrEnum
 
 from aiperf_hpc.graph_store import GraphStore
@@ -238,10 +239,19 @@ class RunView:
 
     def trials(self, now: float | None = None) -> list[TrialStatus]:
         """Return all trials in order of their start."""
+        return self.trial_statuses(self.ordered_trials(), now)
+
+    def ordered_trials(self) -> list[Trial]:
+        """Return the records of all trials in order of their start."""
+        return sorted(self.history.trials.values(), key=lambda t: t.started_utc)
+
+    def trial_statuses(
+        self, trials: Iterable[Trial], now: float | None = None
+    ) -> list[TrialStatus]:
+        """Return what there is to say of some trials at ``now``, UTC seconds."""
         now = time.time() if now is None else now
         until = now if self.history.end_utc is None else self.history.end_utc
-        ordered = sorted(self.history.trials.values(), key=lambda t: t.started_utc)
-        return [self._trial(trial, until) for trial in ordered]
+        return [self._trial(trial, until) for trial in trials]
 
     def _state(self, now: float) -> tuple[RunState, str]:
         history = self.history
