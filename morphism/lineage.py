@@ -29,6 +29,8 @@ class Lineage:
         self._history = history
         self.initial = initial
         self._known: dict[str, Graph] = {}
+        self._children: dict[tuple[int, str], Graph] = {}
+        """By the identity of the parent, whose names the morphisms use, and the morphisms."""
 
     def graph(self, trial_id: str) -> Graph:
         """Return the graph that a trial trained.
@@ -55,7 +57,12 @@ class Lineage:
     def _grow(self, name: str) -> Graph:
         started = self._history.trials[name].started
         parent = self.initial if started.parent is None else self._known[started.parent]
-        graph = grow(parent, [from_data(data) for data in started.morphisms])
+        # The trials of a round train one graph: it is grown and kept once.
+        key = id(parent), repr(started.morphisms)
+        graph = self._children.get(key)
+        if graph is None:
+            graph = grow(parent, [from_data(data) for data in started.morphisms])
+            self._children[key] = graph
         if graph.hash != started.graph:
             raise MorphismError(
                 f"trial {name}: its morphisms give the graph {graph.hash}, "
