@@ -10,7 +10,7 @@ NODES ?= 2
 SLURM := slurm-wlm slurmctld slurmd slurm-client slurm-wlm-basic-plugins munge
 HOURS ?= 0.05
 
-.PHONY: start test check quick slurm clean
+.PHONY: start test check quick slurm benchmarks clean
 
 start: $(VENV)/.installed
 	$(BIN)/aiperf start --nodes $(NODES) --hours $(HOURS) --config quickstart --launcher local --yes
@@ -29,6 +29,11 @@ check: $(VENV)/.installed-test
 # All tests but the real runs and the real CIFAR-10: for while you work.
 quick: $(VENV)/.installed-test
 	$(BIN)/python -m pytest --ignore tests/end_to_end -m 'not cifar10'
+
+# What the control side costs at scale. Figures and machine: docs/performance.md.
+benchmarks: $(VENV)/.installed-test
+	$(BIN)/python benchmarks/replay.py
+	$(BIN)/python benchmarks/primary_load.py
 
 # A real SLURM for the tests in tests/slurm, which start a cluster of their own. Installing
 # Debian's packages starts nothing. Where it cannot be done, those tests say why they do not run.

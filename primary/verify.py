@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import math
 import sys
+from array import array
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -99,7 +100,11 @@ class Audit:
         """The end of the scored time, UTC seconds."""
         if self.history.end_utc is not None:
             return self.history.end_utc
-        return max((j.last_utc for j in self.journals.values() if j.count), default=0.0)
+        latest = (
+            max((utc for utc in journal.times if utc < self._fence(path)), default=0.0)
+            for path, journal in self.journals.items()
+        )
+        return max(latest, default=0.0)
 
     def graph(self, trial: Trial) -> Graph:
         """Return a trial's graph, grown again. Raises MorphismError."""
@@ -123,10 +128,14 @@ class Audit:
         Those that a replica wrote after a later life of it had started do not count.
         """
         for path, journal in self.journals.items():
-            fence = self._fences.get(path.parent, math.inf)
+            fence = self._fence(path)
             for executed in journal.executed:
                 if executed.utc < fence:
                     yield executed
+
+    def _fence(self, journal: Path) -> float:
+        """Return from when on a journal's records do not count, UTC seconds."""
+        return self._fences.get(journal.parent, math.inf)
 
     def _all_fences(self) -> dict[Path, float]:
         """Return when a later life of its replica started, UTC seconds, for each life's folder."""
@@ -172,8 +181,8 @@ class Journal:
     """What the rules need of one journal: not every record, of which there may be millions."""
 
     def __init__(self) -> None:
-        self.count = 0
-        self.last_utc = -math.inf
+        self.times = array("d")
+        """Of all records, UTC seconds."""
         self.begins_a_life: float | None = None
         """When, UTC seconds; None unless its first record says that a replica started."""
         self.executed: list[Executed] = []
@@ -185,10 +194,9 @@ class Journal:
     def add(self, record: Record) -> None:
         """Take the next record."""
         event = record.event
-        if self.count == 0 and isinstance(event, records.ReplicaStarted):
+        if not self.times and isinstance(event, records.ReplicaStarted):
             self.begins_a_life = record.utc
-        self.count += 1
-        self.last_utc = max(self.last_utc, record.utc)
+        self.times.append(record.utc)
         if isinstance(event, records.Progress):
             self.executed.append(
                 Executed(
@@ -475,7 +483,7 @@ def _trial_count(audit: Audit) -> int:
 
 
 def _record_count(audit: Audit) -> int:
-    return sum(journal.count for journal in audit.journals.values())
+    return sum(len(journal.times) for journal in audit.journals.values())
 
 
 def _progress_count(audit: Audit) -> int:
