@@ -232,6 +232,8 @@ class RunHistory:
         self._starts = {} if starts is None else starts
         self._open: dict[str, Trial] = {}
         self._stale = False
+        self._replaced = False
+        """Whether any life of a replica is known to have been replaced."""
 
     @property
     def start_utc(self) -> float | None:
@@ -348,6 +350,7 @@ class RunHistory:
         fence = _fence(self._starts.get(name, {}), incarnation)
         source = _Source(JournalReader(path), name, incarnation, fence=fence)
         self._sources[path] = source
+        self._replaced |= fence < math.inf
         self._sources_of.setdefault(name, []).append(source)
 
     def _follow(self, source: _Source) -> None:
@@ -385,13 +388,15 @@ class RunHistory:
         starts[source.incarnation] = utc
         for other in self._sources_of[source.replica]:
             other.fence = _fence(starts, other.incarnation)
+            self._replaced |= other.fence < math.inf
             self._stale |= other.incarnation < source.incarnation and other.applied_utc >= utc
 
     def _interrupt(self) -> None:
         """Give the trials of replicas that were started again their end."""
+        if not self._replaced:
+            return
         for trial in list(self._open.values()):
-            replica = self.replicas[trial.replica]
-            if len(replica.starts) > 1 and replica.fence(trial.incarnation) < math.inf:
+            if self.replicas[trial.replica].fence(trial.incarnation) < math.inf:
                 trial.state = TrialState.STOPPED
                 trial.interrupted = "its replica was lost and started again"
                 del self._open[trial.id]
