@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import accumulate
 
 from aiperf_hpc.executions import Execution
 from aiperf_hpc.graph_store import GraphStore
 from aiperf_hpc.history import Evaluation, RunHistory
-from aiperf_hpc.ops_counter.count import GraphCount, count
+from aiperf_hpc.ops_counter.count import count
+from aiperf_hpc.ops_counter.table import Operations
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,21 +46,37 @@ class ScorePoint:
         return (0.0 - math.log(self.regulated_error)) * self.ops  # 0.0, not -0.0, at error 1
 
 
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """What a graph counts, without its layers."""
+
+    forward: int
+    """Operations of a validation sample."""
+    backward: int
+    training: int
+    """Operations of a training sample: forward and backward."""
+    by_kind: Mapping[str, Operations]
+
+
 class Counts:
     """The operation counts of a run's graphs, counted from the stored graphs once each."""
 
     def __init__(self, graphs: GraphStore) -> None:
         self._graphs = graphs
-        self._known: dict[str, GraphCount] = {}
+        self._known: dict[str, Totals] = {}
 
-    def __getitem__(self, graph_hash: str) -> GraphCount:
+    def __getitem__(self, graph_hash: str) -> Totals:
         """Return the count of a graph. Raises GraphError or CountError."""
-        if graph_hash not in self._known:
-            self._known[graph_hash] = count(self._graphs.load(graph_hash))
-        return self._known[graph_hash]
+        known = self._known.get(graph_hash)
+        if known is None:
+            counted = count(self._graphs.load(graph_hash))
+            known = self._known[graph_hash] = Totals(
+                counted.forward, counted.backward, counted.training, counted.by_kind()
+            )
+        return known
 
 
-def credited(execution: Execution, graph: GraphCount) -> int:
+def credited(execution: Execution, graph: Totals) -> int:
     """Return the operations of the samples that one progress record says were executed."""
     return execution.train_samples * graph.training + execution.validation_samples * graph.forward
 

@@ -311,7 +311,7 @@ def _by_kind(
     forward: defaultdict[str, int] = defaultdict(int)
     backward: defaultdict[str, int] = defaultdict(int)
     for graph in sorted(train):
-        for kind, operations in view.counts[graph].by_kind().items():
+        for kind, operations in view.counts[graph].by_kind.items():
             forward[kind] += (train[graph] + validation[graph]) * operations.forward
             backward[kind] += train[graph] * operations.backward
     return {
@@ -336,7 +336,7 @@ def _best(view: RunView, end: float) -> GraphReport | None:
         backward=counted.backward,
         by_kind={
             kind: KindOperations(forward=o.forward, backward=o.backward)
-            for kind, o in counted.by_kind().items()
+            for kind, o in counted.by_kind.items()
         },
     )
 

@@ -276,3 +276,12 @@ def test_samples_at_a_time_that_is_no_number_are_never_credited(run: RunWriter) 
     assert [p.operations for p in at(run, 10, 30)] == [1321, 2 * 1321]
     counts = Counts(GraphStore(run.paths))
     assert score_at(run.history(), counts, START + 30).operations == 2 * 1321
+
+
+def test_a_graph_is_read_and_counted_once(run: RunWriter) -> None:
+    counts = Counts(GraphStore(run.paths))
+    first = counts[graph(4).hash]
+    run.paths.graph(graph(4).hash).unlink()
+    assert counts[graph(4).hash] is first
+    assert (first.forward, first.backward, first.training) == (FORWARD, BACKWARD, TRAINING)
+    assert sum(kind.forward for kind in first.by_kind.values()) == FORWARD
