@@ -157,6 +157,8 @@ class LiveRun:
                 return
             if self._clock() < old.read_at + AHEAD * old.good_for:
                 return  # Somebody who could not wait has just read.
+            # Nobody waits while this goes on, however slow the file system is just now.
+            old.good_for = self._clock() - old.read_at + MOST_SECONDS
             new = self._made()
             for question in () if new.failure else tuple(old.asked):
                 with contextlib.suppress(AIPerfError):  # Said to whoever asks next.

@@ -112,6 +112,7 @@ def test_what_is_there_is_given_while_another_thread_reads(view: Slow, paths: Ru
     thread = threading.Thread(target=live._renew)
     thread.start()
     assert reading.wait(10)
+    view.clock.now += 3.0  # The file system is slow.
     meanwhile = live.text_at_hand(RunView.status)
     go_on.set()
     thread.join()
