@@ -10,7 +10,7 @@ NODES ?= 2
 SLURM := slurm-wlm slurmctld slurmd slurm-client slurm-wlm-basic-plugins munge libpmix-dev
 HOURS ?= 0.05
 
-.PHONY: start test check quick chaos slurm clean
+.PHONY: start test check quick chaos slurm benchmarks clean
 
 start: $(VENV)/.installed
 	$(BIN)/aiperf start --nodes $(NODES) --hours $(HOURS) --config quickstart --launcher local --yes
@@ -33,6 +33,11 @@ quick: $(VENV)/.installed-test
 # Killed daemons and nodes, cut links, full disks, on a real SLURM cluster; as root for all of them.
 chaos: $(VENV)/.installed-test slurm
 	$(BIN)/python -m pytest -m chaos
+
+# What the control side costs at scale. Figures and machine: docs/performance.md.
+benchmarks: $(VENV)/.installed-test
+	$(BIN)/python benchmarks/replay.py
+	$(BIN)/python benchmarks/primary_load.py
 
 # A real SLURM for the tests in tests/slurm, which start a cluster of their own. Installing
 # Debian's packages starts nothing. Where it cannot be done, those tests say why they do not run.

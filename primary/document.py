@@ -312,7 +312,7 @@ def _by_kind(
     forward: defaultdict[str, int] = defaultdict(int)
     backward: defaultdict[str, int] = defaultdict(int)
     for graph in sorted(train):
-        for kind, operations in view.counts[graph].by_kind().items():
+        for kind, operations in view.counts[graph].by_kind.items():
             forward[kind] += (train[graph] + validation[graph]) * operations.forward
             backward[kind] += train[graph] * operations.backward
     return {
@@ -330,14 +330,14 @@ def _best(view: RunView, end: float) -> GraphReport | None:
         trial=best.trial,
         graph=started.graph,
         accuracy=best.accuracy,
-        epoch=best.result.epoch,
+        epoch=best.epoch,
         parameters=started.parameters,
         depth=started.depth,
         forward=counted.forward,
         backward=counted.backward,
         by_kind={
             kind: KindOperations(forward=o.forward, backward=o.backward)
-            for kind, o in counted.by_kind().items()
+            for kind, o in counted.by_kind.items()
         },
     )
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import time
 from collections import Counter
+from collections.abc import Iterable
 from enum import StrEnum
 
 from aiperf_hpc.graph_store import GraphStore
@@ -197,8 +198,7 @@ class RunView:
 
     def best(self, until: float) -> Evaluation | None:
         """Return the best complete evaluation up to ``until``, UTC seconds, as the score does."""
-        known = (e for e in self.history.evaluations if e.utc <= until)
-        return max(known, key=lambda e: e.accuracy, default=None)
+        return self.history.best_until(until)
 
     def status(self, now: float | None = None) -> RunStatus:
         """Return the run at ``now``, UTC seconds; this machine's clock when not given."""
@@ -243,10 +243,19 @@ class RunView:
 
     def trials(self, now: float | None = None) -> list[TrialStatus]:
         """Return all trials in order of their start."""
+        return self.trial_statuses(self.ordered_trials(), now)
+
+    def ordered_trials(self) -> list[Trial]:
+        """Return the records of all trials in order of their start."""
+        return sorted(self.history.trials.values(), key=lambda t: t.started_utc)
+
+    def trial_statuses(
+        self, trials: Iterable[Trial], now: float | None = None
+    ) -> list[TrialStatus]:
+        """Return what there is to say of some trials at ``now``, UTC seconds."""
         now = time.time() if now is None else now
         until = now if self.history.end_utc is None else self.history.end_utc
-        ordered = sorted(self.history.trials.values(), key=lambda t: t.started_utc)
-        return [self._trial(trial, until) for trial in ordered]
+        return [self._trial(trial, until) for trial in trials]
 
     def _state(self, now: float) -> tuple[RunState, str]:
         history = self.history
@@ -266,8 +275,8 @@ class RunView:
         return max(SILENT_AFTER, SILENT_BEATS * self.manifest.config.journal.heartbeat_seconds)
 
     def _by_state(self) -> dict[str, int]:
-        states = Counter(str(trial.state) for trial in self.history.trials.values())
-        queued = sum(len(self.history.pending(r)) for r in self.history.replicas)
+        states = Counter(trial.state.value for trial in self.history.trials.values())
+        queued = sum(self.history.stock(r) for r in self.history.replicas)
         return {"queued": queued, **states}
 
     def _replica(self, name: str, now: float) -> ReplicaStatus:
@@ -284,7 +293,7 @@ class RunView:
             job=replica.job,
             detail=job.detail if job else "",
             trials=len(replica.trials),
-            stock=len(self.history.pending(name)),
+            stock=self.history.stock(name),
             last_record_seconds=quiet,
             cpu_percent=beat.cpu_percent if beat else None,
             memory_bytes=beat.memory_bytes if beat else None,

@@ -23,9 +23,9 @@ from tests.run_factory import Plan, Worker, write_manifest, write_run
 
 from aiperf_hpc.errors import AIPerfError, JournalError, UsageError
 from aiperf_hpc.paths import RunPaths
+from aiperf_hpc.primary.live import LiveRun
 from aiperf_hpc.primary.rest import (
     DEFAULT_PORT,
-    LiveRun,
     ServerThread,
     create_app,
     parse_address,
@@ -37,7 +37,7 @@ from aiperf_hpc.records import ReplicaEnded
 
 @contextmanager
 def _client(paths: RunPaths) -> Iterator[TestClient]:
-    with TestClient(create_app(lambda: RunView(paths))) as client:
+    with TestClient(create_app(LiveRun(lambda: RunView(paths)))) as client:
         yield client
 
 
@@ -156,7 +156,7 @@ def _is_one_clear_message(answer: httpx2.Response, *words: str) -> None:
 
 def test_no_run_yet_is_503_and_then_an_answer(tmp_path: Path) -> None:
     paths = RunPaths(tmp_path)
-    with TestClient(create_app(lambda: RunView(paths), fresh=0.0)) as client:
+    with TestClient(create_app(LiveRun(lambda: RunView(paths), fresh=0.0))) as client:
         refused = client.get("/api/v1/status")
         _is_one_clear_message(refused, "not a run directory")
         assert refused.headers["retry-after"] == "1"
