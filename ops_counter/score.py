@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import accumulate
 
@@ -18,6 +18,7 @@ from aiperf_hpc.graph_store import GraphStore
 from aiperf_hpc.history import Evaluation, RunHistory
 from aiperf_hpc.ops_counter.count import count
 from aiperf_hpc.ops_counter.table import Operations
+from aiperf_hpc.records import TrialStarted
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +76,20 @@ class Counts:
             )
         return known
 
+    def __call__(self, started: TrialStarted) -> tuple[int, int]:
+        """Return the operations of a training and of a validation sample, by the stored graph."""
+        counted = self[started.graph]
+        return counted.training, counted.forward
+
+
+OperationsOf = Callable[[TrialStarted], tuple[int, int]]
+"""The operations of a training and of a validation sample of a trial."""
+
+
+def recorded(started: TrialStarted) -> tuple[int, int]:
+    """Return what a trial's own record says; the report and verify count the graph again."""
+    return started.train_operations, started.validation_operations
+
 
 def credited(execution: Execution, graph: Totals) -> int:
     """Return the operations of the samples that one progress record says were executed."""
@@ -86,45 +101,40 @@ def end_of(history: RunHistory) -> float:
     return history.last_utc if history.end_utc is None else history.end_utc
 
 
-def score_at(history: RunHistory, counts: Counts, utc: float) -> ScorePoint:
+def score_at(history: RunHistory, counts: OperationsOf, utc: float) -> ScorePoint:
     """Return the score at ``utc``; (0, 0) when the run has not started.
 
     Raises:
-        GraphError: a graph that was trained is missing or is not what its name says.
+        GraphError: ``counts`` needs a graph that is missing or is not what its name says.
     """
     if not history.executions.last_utc <= utc:
         return score_series(history, counts, [utc])[0]
     operations = 0
     for trial in map(history.trials.__getitem__, history.executions.trials):
-        counted = counts[trial.started.graph]
-        operations += trial.train_samples * counted.training
-        operations += trial.validation_samples * counted.forward
+        training, validation = counts(trial.started)
+        operations += trial.train_samples * training + trial.validation_samples * validation
     return _point(history, utc, operations, history.best_until(utc))
 
 
-def score_series(history: RunHistory, counts: Counts, times: list[float]) -> list[ScorePoint]:
+def score_series(history: RunHistory, counts: OperationsOf, times: list[float]) -> list[ScorePoint]:
     """Return the score at each of ``times``, UTC seconds in ascending order.
 
     Raises:
-        GraphError: a graph that was trained is missing or is not what its name says.
+        GraphError: ``counts`` needs a graph that is missing or is not what its name says.
     """
     operations = accumulate(_credits(history, counts, times))
     points = zip(times, operations, _bests(history, times), strict=True)
     return [_point(history, utc, done, best) for utc, done, best in points]
 
 
-def _credits(history: RunHistory, counts: Counts, times: list[float]) -> list[int]:
+def _credits(history: RunHistory, counts: OperationsOf, times: list[float]) -> list[int]:
     """Return the operations credited after each time's predecessor and until it."""
     found = [0] * len(times)
     last = times[-1] if times else -math.inf
-    graphs = [history.trials[name].started.graph for name in history.executions.trials]
-    known: list[tuple[int, int] | None] = [None] * len(graphs)
+    samples = [counts(history.trials[name].started) for name in history.executions.trials]
     for utc, place, train, validation in history.executions.rows():
         if utc <= last:
-            sample = known[place]
-            if sample is None:
-                counted = counts[graphs[place]]
-                sample = known[place] = counted.training, counted.forward
+            sample = samples[place]
             found[bisect_left(times, utc)] += train * sample[0] + validation * sample[1]
     return found
 

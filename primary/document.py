@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Literal
 
 from aiperf_hpc.config import RunConfig
+from aiperf_hpc.errors import AIPerfError
 from aiperf_hpc.history import Replica, Trial
 from aiperf_hpc.ops_counter.score import credited
 from aiperf_hpc.paths import Incarnation
@@ -176,10 +177,17 @@ def make_report(view: RunView) -> Report:
     Raises:
         GraphError: a trained graph is missing or is not what its name says, so that its
             operations cannot be counted.
+        AIPerfError: the graphs count other operations than the trials recorded.
     """
     history, manifest = view.history, view.manifest
     end = view.until
     final = view.final()
+    split = _operations(view, end)
+    if split.total != final.operations:
+        raise AIPerfError(
+            f"the trials of {view.paths.root} recorded {final.operations:,} operations, their "
+            f"graphs count {split.total:,}; `aiperf verify {view.paths.root}` names the trials"
+        )
     invalid = tuple(Broken(rule=v.rule, reason=v.reason) for v in view.violations())
     status = view.status(end)
     replicas = tuple(
@@ -201,7 +209,7 @@ def make_report(view: RunView) -> Report:
         score=ScoreStatus.of(final),
         series=tuple(view.score()),
         interval_hours=manifest.config.score.interval_hours,
-        operations=_operations(view, end),
+        operations=split,
         best=_best(view, end),
         time=_total_time(view, final.elapsed),
         replicas=replicas,

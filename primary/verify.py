@@ -456,6 +456,9 @@ def _report(audit: Audit) -> Failures:
     except OSError as error:
         yield f"report.json cannot be read: {error.strerror}"
         return
+    except AIPerfError as error:
+        yield str(error)
+        return
     except ValueError as error:
         yield f"report.json is damaged: {error}"
         return

@@ -20,6 +20,7 @@ from aiperf_hpc.ops_counter.score import (
     Counts,
     ScorePoint,
     end_of,
+    recorded,
     score_at,
     score_series,
     score_times,
@@ -181,7 +182,7 @@ class RunView:
 
     def final(self) -> ScorePoint:
         """Return the score at the end, or at the last record so far."""
-        return score_at(self.history, self.counts, self.until)
+        return score_at(self.history, recorded, self.until)
 
     def score(self) -> list[ScoreStatus]:
         """Return the score at every interval and at the end (or the last record so far)."""
@@ -190,7 +191,7 @@ class RunView:
     def score_points(self, interval_hours: float | None = None) -> list[ScorePoint]:
         """Return the score at every multiple of the interval, the run's own by default."""
         interval = interval_hours or self.manifest.config.score.interval_hours
-        return score_series(self.history, self.counts, score_times(self.history, interval))
+        return score_series(self.history, recorded, score_times(self.history, interval))
 
     def violations(self) -> list[Violation]:
         """Return the rules that the run does not keep so far."""
@@ -211,7 +212,7 @@ class RunView:
         best = self.best(until)
         ended = history.end_utc is not None
         remaining = 0.0 if ended else max(0.0, self.manifest.hours * 3600.0 - elapsed)
-        final = score_at(history, self.counts, until)
+        final = score_at(history, recorded, until)
         broken = violations(history, self.manifest.config, final)
         return RunStatus(
             run_id=self.manifest.run_id,
