@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 CONSTRAINTS := deploy/constraints.txt
 NODES ?= 2
-SLURM := slurm-wlm slurmctld slurmd slurm-client slurm-wlm-basic-plugins munge
+SLURM := slurm-wlm slurmctld slurmd slurm-client slurm-wlm-basic-plugins munge libpmix-dev
 HOURS ?= 0.05
 
 .PHONY: start test check quick chaos slurm clean
@@ -41,6 +41,7 @@ slurm:
 	missing=; for p in slurmctld slurmd munged sbatch srun; do \
 	  command -v $$p >/dev/null || missing=$$p; \
 	done; \
+	ldconfig -p | grep -q 'libpmix[.]so ' || missing=libpmix.so; \
 	if [ -z "$$missing" ]; then :; \
 	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive \

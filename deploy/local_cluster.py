@@ -52,6 +52,7 @@ AuthInfo=socket={folder}/munge.sock,cred_expire=5
 CredType=cred/munge
 StateSaveLocation={folder}/state
 SlurmdSpoolDir={folder}/spool/%n
+TmpFS={folder}/tmp/%n
 SlurmctldPidFile={folder}/run/slurmctld.pid
 SlurmdPidFile={folder}/run/slurmd.%n.pid
 SlurmctldLogFile={folder}/log/slurmctld.log
@@ -285,7 +286,7 @@ def pid_of(folder: Path, daemon: str) -> int:
 
 
 def _make_folders(folder: Path) -> None:
-    for name in ("state", "spool", "run", "log", "pids"):
+    for name in ("state", "spool", "run", "log", "pids", "tmp"):
         shutil.rmtree(folder / name, ignore_errors=True)
         (folder / name).mkdir(parents=True)
     folder.chmod(0o755)  # munged accepts no folder that others may write to.
@@ -296,6 +297,7 @@ def _configure(folder: Path, nodes: int, cpus: int, gpus: int, network: str | No
     ports = _free_ports(nodes + 1)
     lines = []
     for number in range(1, nodes + 1):
+        (folder / "tmp" / f"n{number}").mkdir()  # PMIx keeps files of each node there.
         where = f"NodeHostname={host} NodeAddr=127.0.0.1"
         if network is not None:
             where = f"NodeHostname=n{number} NodeAddr={network}{10 + number}"

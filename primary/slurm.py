@@ -144,7 +144,7 @@ class SlurmLauncher:
         if self._launch:
             self._cancel_earlier()
         script = batch_script(self._manifest, self._paths, self._launch)
-        names = [replica_name(number) for number in range(self._manifest.nodes)]
+        names = [replica_name(number) for number in range(self._manifest.replicas)]
         for name in names:
             # SLURM opens the output before anything of ours could make its folder.
             self._paths.replica(name).mkdir(parents=True, exist_ok=True)
@@ -179,14 +179,14 @@ class SlurmLauncher:
 
     def _check_array(self) -> None:
         """Say what the site's limit is, if the array is larger than that."""
-        nodes = self._manifest.nodes
+        elements = self._manifest.replicas
         try:
             limit = self._pace.call(self._client.largest_array)
         except SchedulerError:
             return  # What it said of the array has to do.
-        if nodes > limit:
+        if elements > limit:
             raise UsageError(
-                f"--nodes {nodes}: this SLURM's arrays have at most {limit} elements "
+                f"{elements} replicas: this SLURM's arrays have at most {limit} elements "
                 "(MaxArraySize of `scontrol show config`); nothing was started; have it raised, "
                 "or run on fewer nodes"
             )

@@ -9,7 +9,7 @@ import sys
 from importlib import resources
 from pathlib import Path
 
-from aiperf_hpc.config import SlurmConfig
+from aiperf_hpc.config import ReplicaConfig, SlurmConfig
 from aiperf_hpc.errors import ConfigError
 from aiperf_hpc.manifest import RunManifest
 from aiperf_hpc.paths import RunPaths
@@ -30,7 +30,7 @@ def batch_script(manifest: RunManifest, paths: RunPaths, launch: int = 0) -> str
         ConfigError: the template cannot be read or filled in, or the run directory's name has
             characters that SLURM cannot pass on.
     """
-    slurm = manifest.config.slurm
+    slurm, replica = manifest.config.slurm, manifest.config.replica
     root = str(paths.root)
     if set(root) & set("\\\n\r"):
         raise ConfigError(f"the run directory {root!r} has characters that SLURM changes")
@@ -38,12 +38,14 @@ def batch_script(manifest: RunManifest, paths: RunPaths, launch: int = 0) -> str
     log = str(RunPaths(Path(root.replace("%", "%%"))).replica_log("r%a"))
     values = {
         "job_name": job_name(manifest),
-        "last_replica": str(manifest.nodes - 1),
+        "last_replica": str(manifest.replicas - 1),
+        "nodes": str(replica.nodes),
+        "ranks_per_node": str(replica.ranks_per_node),
         "time_limit": str(time_limit_minutes(manifest.hours, slurm)),
         "signal_seconds": str(slurm.signal_seconds),
         "output": shlex.quote(log),
         "directives": "\n".join(f"#SBATCH {option}" for option in _options(slurm)),
-        "step_options": f"--cpus-per-task={slurm.cpus_per_task}" if slurm.cpus_per_task else "",
+        "step_options": " ".join(_step_options(slurm, replica)),
         "python": shlex.quote(sys.executable),
         "run_dir": shlex.quote(root),
         "launch": str(launch),
@@ -74,6 +76,14 @@ def _options(slurm: SlurmConfig) -> list[str]:
     }
     options = [f"--{name}={value}" for name, value in asked.items() if value is not None]
     return [*options, *(["--exclusive"] if slurm.exclusive else []), *slurm.extra]
+
+
+def _step_options(slurm: SlurmConfig, replica: ReplicaConfig) -> list[str]:
+    cpus = [f"--cpus-per-task={slurm.cpus_per_task}"] if slurm.cpus_per_task else []
+    if replica.ranks == 1:
+        return cpus
+    # Ranks that have lost one of them would wait for it until the time limit.
+    return [*cpus, f"--mpi={slurm.mpi}", "--kill-on-bad-exit=1"]
 
 
 def _template(slurm: SlurmConfig) -> str:

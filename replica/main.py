@@ -9,11 +9,13 @@ from __future__ import annotations
 import argparse
 import os
 import platform
+import signal
 import socket
 import subprocess
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -24,7 +26,7 @@ import psutil
 
 from aiperf_hpc.clock import SYSTEM, Clock
 from aiperf_hpc.digest import Digest
-from aiperf_hpc.errors import AIPerfError
+from aiperf_hpc.errors import UNEXPECTED_STATUS, UNSEEN_RUN_STATUS, AIPerfError, RunDirectoryError
 from aiperf_hpc.file_clock import read_clock
 from aiperf_hpc.history import RunHistory
 from aiperf_hpc.journal import JournalWriter
@@ -32,10 +34,12 @@ from aiperf_hpc.manifest import RunManifest
 from aiperf_hpc.morphism.lineage import initial_graph
 from aiperf_hpc.paths import Incarnation, RunPaths
 from aiperf_hpc.records import DatasetLoaded, Heartbeat, ReplicaEnded, ReplicaStarted, TimeSpent
+from aiperf_hpc.replica.collectives import Collective, load_collective
 from aiperf_hpc.replica.engines import load_engine
 from aiperf_hpc.replica.engines.base import Engine
 from aiperf_hpc.replica.memory import available_bytes
-from aiperf_hpc.replica.preflight import check_node, checked_dataset
+from aiperf_hpc.replica.parallel import LeadingDataset, LeadingEngine, Ranks, follow
+from aiperf_hpc.replica.preflight import check_node, checked_dataset, node_name
 from aiperf_hpc.replica.rounds import ReplicaFailedError, Rounds
 from aiperf_hpc.replica.stopping import StopFlag
 from aiperf_hpc.replica.stopwatch import Stopwatch
@@ -65,13 +69,81 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if options.cores:
         os.sched_setaffinity(0, {int(core) for core in options.cores.split(",")})
+    try:
+        manifest = RunManifest.load(RunPaths(options.run_dir))
+        replica = manifest.config.replica
+        collective = load_collective(replica.collective, replica.ranks)
+    except RunDirectoryError as error:
+        sys.stderr.write(f"aiperf: {options.replica}: node {node_name()}: {error}\n")
+        return UNSEEN_RUN_STATUS
+    except AIPerfError as error:
+        sys.stderr.write(f"aiperf: {options.replica}: {error}\n")
+        return error.exit_status
+    _share_cores(collective)
+    try:
+        ranks = Ranks(collective)
+        if collective.rank:
+            return _follow(manifest, ranks)
+        return _lead(options, manifest, ranks)
+    except BaseException:
+        if collective.size > 1:
+            # The other ranks would wait for this one for ever.
+            traceback.print_exc()
+            collective.abort(UNEXPECTED_STATUS)
+        raise
+    finally:
+        collective.close()
+
+
+def _share_cores(collective: Collective) -> None:
+    """Leave the other ranks of this host their share of the cores that the replica has."""
+    cores = sorted(os.sched_getaffinity(0))
+    if 1 < collective.local_size <= len(cores):
+        os.sched_setaffinity(0, cores[collective.local_rank :: collective.local_size])
+
+
+def _follow(manifest: RunManifest, ranks: Ranks) -> int:
+    """Be one of the ranks that rank 0 leads; what goes wrong is rank 0's to record."""
+    config = manifest.config
+    for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT):
+        signal.signal(number, signal.SIG_IGN)  # Rank 0 is asked too, and decides.
+    cores = len(os.sched_getaffinity(0))
+    failure: AIPerfError | None = None
+    try:
+        check_node(manifest)
+        engine = load_engine(
+            config.engine.name,
+            cores,
+            simulation=config.engine.simulation,
+            device=ranks.collective.local_rank,
+        )
+        dataset = checked_dataset(manifest, cores)
+    except AIPerfError as error:
+        failure = error
+    try:
+        ranks.muster(failure)
+    except AIPerfError as error:
+        sys.stderr.write(f"aiperf: rank {ranks.collective.rank}: {error}\n")
+        return 0
+    follow(engine, dataset, ranks.collective)
+    return 0
+
+
+def _lead(options: argparse.Namespace, manifest: RunManifest, ranks: Ranks) -> int:
+    """Be the replica, or its rank 0."""
+    try:
+        return _replica(options, manifest, ranks)
+    finally:
+        ranks.dismiss()
+
+
+def _replica(options: argparse.Namespace, manifest: RunManifest, ranks: Ranks) -> int:
     clock = SYSTEM
     watch = Stopwatch(clock)
     watch.add(TimePhase.START, _seconds_alive())
     paths = RunPaths(options.run_dir)
     who = _Identity(options.replica, Incarnation(options.launch, options.restart))
     try:
-        manifest = RunManifest.load(paths)
         history = RunHistory(paths, replica=options.replica)
         stop = StopFlag(_deadline(history, manifest), paths.stop_request, clock=clock)
     except AIPerfError as error:
@@ -81,7 +153,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     patience = Patience(lambda: stop.overdue(STORAGE_GRACE_SECONDS), clock=clock)
     own = paths.replica_journal(who.replica, who.incarnation)
     with JournalWriter(own, clock=clock, persist=patience) as journal:
-        site = _Site(paths, manifest, who, history, journal, watch, stop, patience, clock)
+        site = _Site(paths, manifest, who, history, journal, watch, stop, patience, clock, ranks)
         reason, status = "", 0
         try:
             reason = _work(site, options.sharing)
@@ -127,6 +199,7 @@ class _Site:
     stop: StopFlag
     patience: Patience
     clock: Clock
+    ranks: Ranks
 
 
 def _work(site: _Site, sharing: int) -> str:
@@ -134,9 +207,14 @@ def _work(site: _Site, sharing: int) -> str:
     config, paths, who = site.manifest.config, site.paths, site.who
     journal, watch = site.journal, site.watch
     cores = tuple(sorted(os.sched_getaffinity(0)))
+    ranks = site.ranks
     check_node(site.manifest)
     engine = load_engine(
-        config.engine.name, len(cores), simulation=config.engine.simulation, clock=site.clock
+        config.engine.name,
+        len(cores),
+        simulation=config.engine.simulation,
+        clock=site.clock,
+        device=ranks.collective.local_rank,
     )
     own = paths.incarnation(who.replica, who.incarnation)
     clock = site.patience(lambda: read_clock(own, site.clock.utc), f"a file in {own}")
@@ -147,6 +225,7 @@ def _work(site: _Site, sharing: int) -> str:
             engine=engine.name,
             machine=_machine(engine, cores),
             job=os.environ.get("SLURM_JOB_ID"),
+            hosts=ranks.hosts if ranks.several else (),
             clock=clock,
         )
     )
@@ -156,9 +235,11 @@ def _work(site: _Site, sharing: int) -> str:
         _every(config.journal.heartbeat_seconds, _Pulse(site, workers).beat, site.stop.ask),
     ):
         dataset = checked_dataset(site.manifest, len(cores))
+        ranks.muster()
         journal.append(DatasetLoaded(dataset=dataset.info))
         limit = config.engine.memory_gib
-        memory = available_bytes(sharing) if limit is None else int(limit * 2**30)
+        share = sharing * ranks.collective.local_size
+        memory = available_bytes(share) if limit is None else int(limit * 2**30)
         rounds = Rounds(
             config=config,
             paths=paths,
@@ -166,8 +247,8 @@ def _work(site: _Site, sharing: int) -> str:
             incarnation=who.incarnation,
             initial=initial_graph(config.model, dataset.info),
             trainer=Trainer(
-                engine,
-                dataset,
+                LeadingEngine(engine, ranks.collective) if ranks.several else engine,
+                LeadingDataset(dataset, ranks.collective) if ranks.several else dataset,
                 config,
                 journal,
                 watch,

@@ -65,8 +65,18 @@ def _cgroup_limit() -> int | None:
     return None
 
 
-def fitting_batch(graph: Graph, batch_size: int, precision: str, limit: int) -> int:
-    """Return the largest of batch_size, batch_size / 2, ... that fits; 0 when none does."""
-    while batch_size and training_bytes(graph, batch_size, precision) > limit:
+def fitting_batch(graph: Graph, batch_size: int, precision: str, limit: int, ranks: int = 1) -> int:
+    """Return the largest of batch_size, batch_size / 2, ... that fits; 0 when none does.
+
+    Args:
+        graph: what is trained.
+        batch_size: of all ranks together.
+        precision: fp32 or bf16.
+        limit: bytes that one rank may take.
+        ranks: among which a batch is divided; each has at least one sample.
+    """
+    while batch_size >= ranks:
+        if training_bytes(graph, -(-batch_size // ranks), precision) <= limit:
+            return batch_size
         batch_size //= 2
-    return batch_size
+    return 0

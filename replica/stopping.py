@@ -44,9 +44,11 @@ class StopFlag:
         self._since: float | None = None
 
     def install(self) -> None:
-        """Let SIGTERM and SIGINT ask for a stop in this process."""
+        """Let SIGTERM, SIGINT and SIGUSR1 ask for a stop in this process."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._received)
+        # Only the primary sends this one, and it wants the run to end.
+        signal.signal(signal.SIGUSR1, lambda *_: self.ask("the primary asked for it"))
 
     def ask(self, reason: str) -> None:
         """Ask for a stop."""

@@ -144,7 +144,8 @@ class Trainer:
     def _start(self, plan: TrialPlan) -> Hyperparameters | None:
         """Record the trial with what it will really use; None when it cannot fit."""
         training, limit = self._config.training, self._memory_limit
-        batch = fitting_batch(plan.graph, plan.batch_size, training.precision, limit)
+        ranks = self._config.replica.ranks
+        batch = fitting_batch(plan.graph, plan.batch_size, training.precision, limit, ranks)
         refused = batch == 0 or (
             batch < plan.batch_size and self._config.engine.on_memory == "refuse"
         )
@@ -161,6 +162,7 @@ class Trainer:
             precision=training.precision,
         )
         operations = count(plan.graph)
+        memory = training_bytes(plan.graph, -(-used // ranks), training.precision)
         self._journal.append(
             TrialStarted(
                 trial=plan.trial,
@@ -179,15 +181,15 @@ class Trainer:
                 depth=plan.graph.depth,
                 train_operations=operations.training,
                 validation_operations=operations.forward,
-                memory_estimate_bytes=training_bytes(plan.graph, used, training.precision),
+                memory_estimate_bytes=memory,
                 notes=(note,) if used < plan.batch_size else (),
             )
         )
         return None if refused else hyperparameters
 
     def _too_large(self, plan: TrialPlan) -> str:
-        precision = self._config.training.precision
-        needed = training_bytes(plan.graph, plan.batch_size, precision)
+        precision, ranks = self._config.training.precision, self._config.replica.ranks
+        needed = training_bytes(plan.graph, -(-plan.batch_size // ranks), precision)
         return (
             f"batch size {plan.batch_size} needs an estimated {needed / 2**30:.1f} GiB, "
             f"{self._memory_limit / 2**30:.1f} GiB are there; lower the batch size or raise "
@@ -288,7 +290,7 @@ class Trainer:
                 rate = used.learning_rate * (1.0 - step / total)
                 with self._compiling(step == plan.course.epochs * steps):
                     network.train_step(batch, rate)
-                meter.executed(batch.size)
+                meter.executed(batch.whole)
                 self._stop_if_asked()
         return meter.mean_loss, rate
 
@@ -305,7 +307,7 @@ class Trainer:
             for number, batch in enumerate(self._timed(self._dataset.validation(batch_size))):
                 with self._compiling(first and number == 0):
                     network.evaluate_step(batch)
-                meter.executed(batch.size)
+                meter.executed(batch.whole)
                 self._stop_if_asked()
         return meter.total
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aiperf_hpc.replica.data import draws
-from aiperf_hpc.replica.data.base import Batch
+from aiperf_hpc.replica.data.base import WHOLE, Batch, Part
 from aiperf_hpc.replica.data.draws import Purpose
 from aiperf_hpc.trial import DatasetInfo
 
@@ -111,23 +111,28 @@ class ArrayDataset:
     normalisation: Normalisation
     augmentation: Augmentation | None
 
-    def train(self, epoch: int, batch_size: int, seed: int) -> Iterator[Batch]:
+    def train(self, epoch: int, batch_size: int, seed: int, part: Part = WHOLE) -> Iterator[Batch]:
         """Yield every training sample once, in the order and augmentation of (seed, epoch)."""
         samples = len(self.training.labels)
         order = draws.permutation(samples, Purpose.ORDER, seed, epoch)
         moves = self.augmentation.draw(samples, seed, epoch) if self.augmentation else None
         for start in range(0, samples, batch_size):
-            chosen = order[start : start + batch_size]
+            chosen = part.of(order[start : start + batch_size])
+            if not len(chosen):
+                continue
             images = self.training.images[chosen]
             if self.augmentation and moves:
                 images = self.augmentation.apply(images, moves.of(chosen))
             yield self._batch(images, self.training.labels[chosen])
 
-    def validation(self, batch_size: int) -> Iterator[Batch]:
+    def validation(self, batch_size: int, part: Part = WHOLE) -> Iterator[Batch]:
         """Yield every validation sample once, in the stored order."""
-        for start in range(0, len(self.held_out.labels), batch_size):
-            part = slice(start, start + batch_size)
-            yield self._batch(self.held_out.images[part], self.held_out.labels[part])
+        samples = len(self.held_out.labels)
+        for start in range(0, samples, batch_size):
+            first, last = part.bounds(min(batch_size, samples - start))
+            if first < last:
+                own = slice(start + first, start + last)
+                yield self._batch(self.held_out.images[own], self.held_out.labels[own])
 
     def _batch(self, images: Bytes, labels: Bytes) -> Batch:
         return Batch(self.normalisation.apply(images), labels.astype(np.int32))

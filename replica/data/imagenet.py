@@ -9,7 +9,7 @@ from pathlib import Path
 from aiperf_hpc.config import DatasetConfig
 from aiperf_hpc.dataset_manifest import load_dataset_manifest
 from aiperf_hpc.errors import DatasetError
-from aiperf_hpc.replica.data.base import Batch
+from aiperf_hpc.replica.data.base import WHOLE, Batch, Part
 from aiperf_hpc.replica.data.imagenet_prepare import prepare
 from aiperf_hpc.replica.data.imagenet_shards import ShardIndex, load_index, verify_shards
 from aiperf_hpc.trial import DatasetInfo
@@ -30,7 +30,7 @@ class ImageNetDataset:
     augment: bool
     parallel: int
 
-    def train(self, epoch: int, batch_size: int, seed: int) -> Iterator[Batch]:
+    def train(self, epoch: int, batch_size: int, seed: int, part: Part = WHOLE) -> Iterator[Batch]:
         """Yield every training sample once, in the order and augmentation of (seed, epoch).
 
         Raises:
@@ -38,13 +38,13 @@ class ImageNetDataset:
         """
         from aiperf_hpc.replica.data import imagenet_tf
 
-        return imagenet_tf.train(self, epoch, batch_size, seed)
+        return imagenet_tf.train(self, epoch, batch_size, seed, part)
 
-    def validation(self, batch_size: int) -> Iterator[Batch]:
+    def validation(self, batch_size: int, part: Part = WHOLE) -> Iterator[Batch]:
         """Yield every validation sample once, in the shards' order. Raises as ``train`` does."""
         from aiperf_hpc.replica.data import imagenet_tf
 
-        return imagenet_tf.validation(self, batch_size)
+        return imagenet_tf.validation(self, batch_size, part)
 
 
 def load(config: DatasetConfig, cores: int) -> ImageNetDataset:

@@ -17,7 +17,7 @@ import tensorflow as tf
 
 from aiperf_hpc.errors import DatasetError
 from aiperf_hpc.replica.data import draws
-from aiperf_hpc.replica.data.base import Batch
+from aiperf_hpc.replica.data.base import WHOLE, Batch, Part
 from aiperf_hpc.replica.data.draws import Purpose
 from aiperf_hpc.replica.data.imagenet_shards import Shard
 
@@ -71,7 +71,9 @@ def check_decodes(encoded: bytes) -> None:
         raise ValueError(_line(error)) from None
 
 
-def train(dataset: ImageNetDataset, epoch: int, batch_size: int, seed: int) -> Iterator[Batch]:
+def train(
+    dataset: ImageNetDataset, epoch: int, batch_size: int, seed: int, part: Part = WHOLE
+) -> Iterator[Batch]:
     """Yield the training samples of one epoch: shards in a drawn order, 16 of them interleaved,
     records shuffled in windows."""
     shards = dataset.index.train
@@ -91,10 +93,11 @@ def train(dataset: ImageNetDataset, epoch: int, batch_size: int, seed: int) -> I
         mirrored = tf.image.stateless_random_flip_left_right(crop, tf.stack([mirror_seed, index]))
         return _normalised(mirrored), features["image/class/label"]
 
-    return _batches(dataset, records, prepared, batch_size)
+    records = _part(records, dataset.info.train_samples, batch_size, part)
+    return _batches(dataset, records, prepared, _part_size(batch_size, part))
 
 
-def validation(dataset: ImageNetDataset, batch_size: int) -> Iterator[Batch]:
+def validation(dataset: ImageNetDataset, batch_size: int, part: Part = WHOLE) -> Iterator[Batch]:
     """Yield the validation samples: 16 shards interleaved in a fixed order."""
     shards = dataset.index.validation
     size = dataset.info.sample_shape[0]
@@ -105,7 +108,32 @@ def validation(dataset: ImageNetDataset, batch_size: int) -> Iterator[Batch]:
         return _normalised(_central(features["image/encoded"], size)), features["image/class/label"]
 
     records = _records(dataset, shards, list(range(len(shards))))
-    return _batches(dataset, records, prepared, batch_size)
+    records = _part(records, dataset.info.validation_samples, batch_size, part)
+    return _batches(dataset, records, prepared, _part_size(batch_size, part))
+
+
+def _part(records: Tensor, samples: int, batch_size: int, part: Part) -> Tensor:
+    """Leave only a rank's part of each batch, before anything is decoded."""
+    if part.ranks == 1:
+        return records
+    last_batch = samples // batch_size
+    full, rest = part.bounds(batch_size), part.bounds(samples % batch_size)
+
+    def is_own(place: Tensor, _: Tensor) -> Tensor:
+        first, last = (
+            tf.where(place // batch_size < last_batch, in_full, in_rest)
+            for in_full, in_rest in zip(full, rest, strict=True)
+        )
+        within = tf.cast(place % batch_size, tf.int32)
+        return tf.logical_and(within >= first, within < last)
+
+    return records.enumerate().filter(is_own).map(lambda _, record: record)
+
+
+def _part_size(batch_size: int, part: Part) -> int:
+    """Return how many samples a rank has in a full batch; batches of such are its parts."""
+    first, last = part.bounds(batch_size)
+    return max(1, last - first)
 
 
 def _example(encoded: bytes, label: int, name: str) -> bytes:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from aiperf_hpc.config import DatasetConfig
-from aiperf_hpc.replica.data.base import Batch
+from aiperf_hpc.replica.data.base import WHOLE, Batch, Part
 from aiperf_hpc.trial import DatasetInfo
 
 CHANNELS = 3
@@ -25,22 +25,20 @@ class SimulatedDataset:
 
     info: DatasetInfo
 
-    def train(self, epoch: int, batch_size: int, seed: int) -> Iterator[Batch]:
+    def train(self, epoch: int, batch_size: int, seed: int, part: Part = WHOLE) -> Iterator[Batch]:
         """Yield every training sample once; they are all alike."""
         del epoch, seed
-        return self._batches(self.info.train_samples, batch_size)
+        return self._batches(self.info.train_samples, batch_size, part)
 
-    def validation(self, batch_size: int) -> Iterator[Batch]:
+    def validation(self, batch_size: int, part: Part = WHOLE) -> Iterator[Batch]:
         """Yield every validation sample once."""
-        return self._batches(self.info.validation_samples, batch_size)
+        return self._batches(self.info.validation_samples, batch_size, part)
 
-    def _batches(self, samples: int, batch_size: int) -> Iterator[Batch]:
-        whole, rest = divmod(samples, batch_size)
-        full = self._batch(batch_size)
-        for _ in range(whole):
-            yield full
-        if rest:
-            yield self._batch(rest)
+    def _batches(self, samples: int, batch_size: int, part: Part) -> Iterator[Batch]:
+        for start in range(0, samples, batch_size):
+            first, last = part.bounds(min(batch_size, samples - start))
+            if first < last:
+                yield self._batch(last - first)
 
     def _batch(self, size: int) -> Batch:
         shape = (size, *self.info.sample_shape)

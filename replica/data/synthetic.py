@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from aiperf_hpc.config import DatasetConfig
 from aiperf_hpc.replica.data import draws
 from aiperf_hpc.replica.data.arrays import Bytes, Normalisation
-from aiperf_hpc.replica.data.base import Batch
+from aiperf_hpc.replica.data.base import WHOLE, Batch, Part
 from aiperf_hpc.replica.data.draws import Purpose
 from aiperf_hpc.trial import DatasetInfo
 
@@ -41,19 +41,24 @@ class SyntheticDataset:
     info: DatasetInfo
     patterns: Bytes
 
-    def train(self, epoch: int, batch_size: int, seed: int) -> Iterator[Batch]:
+    def train(self, epoch: int, batch_size: int, seed: int, part: Part = WHOLE) -> Iterator[Batch]:
         """Yield every training sample once, in the order of (seed, epoch)."""
         order = draws.permutation(self.info.train_samples, Purpose.ORDER, seed, epoch)
-        return self._batches(_TRAINING, order, batch_size)
+        return self._batches(_TRAINING, order, batch_size, part)
 
-    def validation(self, batch_size: int) -> Iterator[Batch]:
+    def validation(self, batch_size: int, part: Part = WHOLE) -> Iterator[Batch]:
         """Yield every validation sample once, in its own order."""
-        return self._batches(_VALIDATION, np.arange(self.info.validation_samples), batch_size)
+        order = np.arange(self.info.validation_samples)
+        return self._batches(_VALIDATION, order, batch_size, part)
 
-    def _batches(self, part: int, order: NDArray[np.intp], batch_size: int) -> Iterator[Batch]:
+    def _batches(
+        self, samples: int, order: NDArray[np.intp], batch_size: int, part: Part
+    ) -> Iterator[Batch]:
         for start in range(0, len(order), batch_size):
-            chosen = order[start : start + batch_size]
-            images = make_images(self.patterns, self.info.sample_shape[0], part, chosen)
+            chosen = part.of(order[start : start + batch_size])
+            if not len(chosen):
+                continue
+            images = make_images(self.patterns, self.info.sample_shape[0], samples, chosen)
             labels = (chosen % self.info.classes).astype(np.int32)
             yield Batch(NORMALISATION.apply(images), labels)
 

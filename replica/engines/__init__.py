@@ -8,7 +8,7 @@ from typing import cast
 from aiperf_hpc.clock import SYSTEM, Clock
 from aiperf_hpc.config import SimulationConfig
 from aiperf_hpc.errors import EngineError
-from aiperf_hpc.replica.engines.base import Engine
+from aiperf_hpc.replica.engines.base import RankEngine
 from aiperf_hpc.replica.engines.simulated import SimulatedEngine
 
 MODULES = {"tensorflow": "aiperf_hpc.replica.engines.tensorflow_engine"}
@@ -16,8 +16,13 @@ EXTRAS = {"tensorflow": "cpu] or [cuda"}
 
 
 def load_engine(
-    name: str, cores: int, *, simulation: SimulationConfig | None = None, clock: Clock = SYSTEM
-) -> Engine:
+    name: str,
+    cores: int,
+    *,
+    simulation: SimulationConfig | None = None,
+    clock: Clock = SYSTEM,
+    device: int = 0,
+) -> RankEngine:
     """Import an engine's framework, on ``cores`` threads, and return the engine.
 
     Args:
@@ -25,6 +30,7 @@ def load_engine(
         cores: logical CPUs.
         simulation: what the simulated engine simulates.
         clock: by which its time passes.
+        device: which of the host's accelerators is this rank's.
 
     Raises:
         EngineError: the framework is not installed; the message names the extra.
@@ -38,4 +44,4 @@ def load_engine(
             f"engine '{name}' needs the package '{error.name}'; install the extra "
             f"aiperf-hpc[{EXTRAS[name]}]"
         ) from None
-    return cast("Engine", module.make_engine(cores))
+    return cast("RankEngine", module.make_engine(cores, device))

@@ -108,3 +108,42 @@ class Engine(Protocol):
             OutOfMemoryError: it does not fit.
         """
         ...
+
+
+class RankNetwork(Network, Protocol):
+    """A network that one rank of several can train: what a step does, in two halves."""
+
+    def gradients(self, batch: Batch, share: float) -> NDArray[np.float32]:
+        """Forward and backward for one batch; nothing is updated but running statistics.
+
+        Returns:
+            The gradients of the mean loss, flat, in the order of ``graph.parameters``, and
+            behind them the mean loss; all times ``share``.
+        """
+        ...
+
+    def apply(self, gradients: NDArray[np.float32], learning_rate: float) -> None:
+        """Update all parameters with flat gradients."""
+        ...
+
+    def statistics(self) -> NDArray[np.float32]:
+        """Return a flat copy of the running statistics, in the order of ``graph.statistics``."""
+        ...
+
+    def set_statistics(self, flat: NDArray[np.float32]) -> None:
+        """Replace the running statistics."""
+        ...
+
+
+class RankEngine(Engine, Protocol):
+    """Makes networks that one rank of several can train."""
+
+    def build(
+        self,
+        graph: Graph,
+        weights: Weights,
+        hyperparameters: Hyperparameters,
+        momenta: Weights | None = None,
+    ) -> RankNetwork:
+        """Build and compile a graph; raises as ``Engine.build``."""
+        ...

@@ -105,6 +105,23 @@ class SimulatedNetwork:
         self._trained = True
         self._clock.sleep(self._model.step_seconds + batch.size * self._train_seconds)
 
+    def gradients(self, batch: Batch, share: float) -> NDArray[np.float32]:
+        """Let the time of a training step pass; all gradients are zero."""
+        self.train_step(batch, 0.0)
+        flat = np.zeros(self._graph.parameter_count + 1, np.float32)
+        flat[-1] = self._loss * share
+        return flat
+
+    def apply(self, gradients: NDArray[np.float32], learning_rate: float) -> None:
+        """There is nothing to update."""
+
+    def statistics(self) -> NDArray[np.float32]:
+        """Return none: they never change."""
+        return np.zeros(0, np.float32)
+
+    def set_statistics(self, flat: NDArray[np.float32]) -> None:
+        """There is nothing to replace."""
+
     def drain_training(self) -> float:
         """Return the mean loss since the last call (0 for none)."""
         if not self._trained:

@@ -6,6 +6,7 @@ XLA stays off on CPUs, where it is several times slower than oneDNN for these ne
 from __future__ import annotations
 
 import gc
+import math
 import os
 import re
 from collections.abc import Callable, Iterator
@@ -196,6 +197,8 @@ class TensorFlowNetwork:
                 )
                 for name, shape in graph.parameters.items()
             }
+            self._sizes = [math.prod(shape) for shape in graph.parameters.values()]
+            self._statistics = list(graph.statistics)
             self._smoothing = hyperparameters.label_smoothing
             self._loss_sum = tf.Variable(0.0, dtype=tf.float64)
             self._steps = tf.Variable(0, dtype=tf.int64)
@@ -209,6 +212,9 @@ class TensorFlowNetwork:
         labels = tf.TensorSpec((None,), tf.int32)
         rate = tf.TensorSpec((), tf.float32)
         self._train = tf.function(self._train_step, [images, labels, rate])
+        self._gradients = tf.function(self._gradient_step, [images, labels, rate])
+        flat = tf.TensorSpec((sum(self._sizes),), tf.float32)
+        self._apply = tf.function(self._apply_step, [flat, rate])
         self._evaluate = tf.function(self._evaluate_step, [images, labels])
         self._infer = tf.function(self._logits, [images])
         self._train.get_concrete_function()
@@ -218,16 +224,27 @@ class TensorFlowNetwork:
         return tf.cast(self._model(images, training=False), tf.float32)
 
     def _train_step(self, images: tf.Tensor, labels: tf.Tensor, rate: tf.Tensor) -> None:
-        variables = {name: self._variables[name] for name in self._momenta}
+        loss, gradients = self._backward(images, labels)
+        for name, gradient in zip(self._momenta, gradients, strict=True):
+            self._update(name, self._variables[name], gradient, rate)
+        self._loss_sum.assign_add(tf.cast(loss, tf.float64))
+        self._steps.assign_add(1)
+
+    def _backward(self, images: tf.Tensor, labels: tf.Tensor) -> tuple[tf.Tensor, list[tf.Tensor]]:
         with tf.GradientTape() as tape:
             logits = tf.cast(self._model(images, training=True), tf.float32)
             loss = tf.reduce_mean(self._cross_entropy(labels, logits, self._smoothing))
-        values = [variable.value for variable in variables.values()]
-        gradients = tape.gradient(loss, values)
-        for (name, variable), gradient in zip(variables.items(), gradients, strict=True):
-            self._update(name, variable, gradient, rate)
-        self._loss_sum.assign_add(tf.cast(loss, tf.float64))
-        self._steps.assign_add(1)
+        return loss, tape.gradient(loss, [self._variables[name].value for name in self._momenta])
+
+    def _gradient_step(self, images: tf.Tensor, labels: tf.Tensor, share: tf.Tensor) -> tf.Tensor:
+        loss, gradients = self._backward(images, labels)
+        return share * tf.concat([*(tf.reshape(g, [-1]) for g in gradients), [loss]], axis=0)
+
+    def _apply_step(self, flat: tf.Tensor, rate: tf.Tensor) -> None:
+        parts = tf.split(flat, self._sizes)
+        for name, gradient in zip(self._momenta, parts, strict=True):
+            variable = self._variables[name]
+            self._update(name, variable, tf.reshape(gradient, variable.shape), rate)
 
     def _update(self, name: str, variable: Any, gradient: tf.Tensor, rate: tf.Tensor) -> None:  # noqa: ANN401
         """SGD with momentum; weight decay, decoupled from it, on kernels alone.
@@ -263,6 +280,28 @@ class TensorFlowNetwork:
     def train_step(self, batch: Batch, learning_rate: float) -> None:
         with _named_errors():
             self._train(batch.inputs, batch.labels, tf.constant(learning_rate, tf.float32))
+
+    def gradients(self, batch: Batch, share: float) -> NDArray[np.float32]:
+        with _named_errors():
+            flat = self._gradients(batch.inputs, batch.labels, tf.constant(share, tf.float32))
+            return cast("NDArray[np.float32]", flat.numpy())
+
+    def apply(self, gradients: NDArray[np.float32], learning_rate: float) -> None:
+        with _named_errors():
+            self._apply(tf.constant(gradients), tf.constant(learning_rate, tf.float32))
+
+    def statistics(self) -> NDArray[np.float32]:
+        arrays = [self._variables[name].numpy().ravel() for name in self._statistics]
+        flat: NDArray[np.float32] = np.concatenate([*arrays, np.zeros(0)]).astype(np.float32)
+        return flat
+
+    def set_statistics(self, flat: NDArray[np.float32]) -> None:
+        start = 0
+        for name in self._statistics:
+            variable = self._variables[name]
+            end = start + math.prod(variable.shape)
+            variable.assign(flat[start:end].reshape(variable.shape))
+            start = end
 
     def drain_training(self) -> float:
         with _named_errors():
@@ -303,7 +342,7 @@ class TensorFlowNetwork:
 
     def close(self) -> None:
         del self._model, self._variables, self._momenta
-        del self._train, self._evaluate, self._infer
+        del self._train, self._evaluate, self._infer, self._gradients, self._apply
         keras.backend.clear_session()
         gc.collect()
 
@@ -352,7 +391,7 @@ class TensorFlowEngine:
 
     @property
     def accelerators(self) -> tuple[str, ...]:
-        devices = tf.config.list_physical_devices("GPU")
+        devices = tf.config.get_visible_devices("GPU")
         details = tf.config.experimental.get_device_details
         return tuple(details(d).get("device_name", d.name) for d in devices)
 
@@ -366,10 +405,18 @@ class TensorFlowEngine:
         return TensorFlowNetwork(graph, weights, hyperparameters, momenta)
 
 
-def make_engine(cores: int) -> TensorFlowEngine:
-    """Return the engine, computing on ``cores`` threads where it computes on CPUs."""
+def make_engine(cores: int, device: int = 0) -> TensorFlowEngine:
+    """Return the engine.
+
+    Args:
+        cores: the threads it computes on, where it computes on CPUs.
+        device: which of the host's accelerators it computes on, where there are any.
+    """
     tf.config.threading.set_intra_op_parallelism_threads(cores)
     tf.config.threading.set_inter_op_parallelism_threads(2)
-    for device in tf.config.list_physical_devices("GPU"):
-        tf.config.experimental.set_memory_growth(device, True)
+    accelerators = tf.config.list_physical_devices("GPU")
+    if accelerators:
+        own = accelerators[device % len(accelerators)]
+        tf.config.set_visible_devices(own, "GPU")
+        tf.config.experimental.set_memory_growth(own, True)
     return TensorFlowEngine()

@@ -143,6 +143,19 @@ class EngineConfig(Section):
     )
 
 
+class ReplicaConfig(Section):
+    """What one replica is made of: one rank an accelerator, on one node or several."""
+
+    nodes: int = Field(1, ge=1, le=100_000, description="nodes that a replica spans")
+    ranks_per_node: int = Field(1, ge=1, le=1024, description="ranks, accelerators, of each")
+    collective: Literal["mpi"] = Field("mpi", description="what averages gradients over ranks")
+
+    @property
+    def ranks(self) -> int:
+        """The ranks of a replica."""
+        return self.nodes * self.ranks_per_node
+
+
 class ScoreConfig(Section):
     """How often the score is stated."""
 
@@ -171,7 +184,7 @@ class SlurmConfig(Section):
     account: Word | None = None
     qos: Word | None = None
     gres: Word | None = Field(None, description="a node's accelerators, e.g. gpu:8 or gpu:h100:8")
-    cpus_per_task: int | None = Field(None, ge=1, le=65_536, description="CPUs a replica")
+    cpus_per_task: int | None = Field(None, ge=1, le=65_536, description="CPUs a rank")
     memory: Annotated[str, Field(pattern=r"^\d+[KMGT]?$")] | None = Field(
         None, description="memory a node, e.g. 64G; 0 is all of it"
     )
@@ -184,6 +197,7 @@ class SlurmConfig(Section):
     signal_seconds: int = Field(
         120, ge=10, le=3600, description="before the time limit, when replicas are told to end"
     )
+    mpi: Word = Field("pmix", description="what srun starts ranks by: see srun --mpi=list")
     template: Path | None = Field(None, description="the site's own batch script")
     extra: tuple[Directive, ...] = Field((), description="more directives, e.g. --nice=100")
 
@@ -210,9 +224,20 @@ class RunConfig(Section):
     hpo: HpoConfig = HpoConfig()
     search: SearchConfig = SearchConfig()
     engine: EngineConfig = EngineConfig()
+    replica: ReplicaConfig = ReplicaConfig()
     score: ScoreConfig = ScoreConfig()
     journal: JournalConfig = JournalConfig()
     slurm: SlurmConfig = SlurmConfig()
+
+    @model_validator(mode="after")
+    def _has_a_sample_for_each_rank(self) -> RunConfig:
+        smallest = min(self.training.batch_size, *self.hpo.batch_sizes)
+        if smallest < self.replica.ranks:
+            raise ValueError(
+                f"a batch of {smallest} samples cannot be divided among the {self.replica.ranks} "
+                "ranks of a replica; raise training.batch_size and hpo.batch_sizes"
+            )
+        return self
 
     @model_validator(mode="after")
     def _needs_a_path(self) -> RunConfig:

@@ -29,6 +29,11 @@ class RunManifest(Value):
     """What the dataset is where the run is started; every node must have the same."""
     config: RunConfig
 
+    @property
+    def replicas(self) -> int:
+        """How many replicas the nodes make."""
+        return self.nodes // self.config.replica.nodes
+
     def save(self, paths: RunPaths) -> None:
         """Write the manifest into the run directory."""
         text = yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False, width=100)

@@ -128,6 +128,8 @@ class ReplicaStarted(Event):
     machine: Machine
     job: str | None = None
     """The scheduler's number of the job that it runs in."""
+    hosts: tuple[str, ...] = ()
+    """The host of each of its ranks, in order; empty when there is one rank."""
     clock: ClockReading | None = None
     """Its host's clock beside the file server's."""
 

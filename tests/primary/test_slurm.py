@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from aiperf_hpc.config import RunConfig, SlurmConfig, validate
+from aiperf_hpc.config import ReplicaConfig, RunConfig, SlurmConfig, validate
 from aiperf_hpc.errors import (
     PREFLIGHT_STATUS,
     UNEXPECTED_STATUS,
@@ -156,7 +156,7 @@ def test_without_a_configuration_the_site_decides(tmp_path: Path) -> None:
         "--job-name=aiperf-now",
         "--array=0-2",
         "--nodes=1",
-        "--ntasks=1",
+        "--ntasks-per-node=1",
         "--time=70",
         "--signal=TERM@120",
         "--requeue",
@@ -197,10 +197,21 @@ def test_every_setting_becomes_a_directive(tmp_path: Path) -> None:
 def test_the_last_command_is_the_step_itself(tmp_path: Path) -> None:
     script = batch_script(manifest(), RunPaths(tmp_path), launch=2)
     last = script.replace("\\\n", "").splitlines()[-1]
-    assert last.startswith("exec srun --ntasks=1 --cpu-bind=none ")
+    assert last.startswith("exec srun --cpu-bind=none ")
     assert f"{sys.executable} -m aiperf_hpc.replica {tmp_path}" in last
     assert last.endswith('--replica "r${SLURM_ARRAY_TASK_ID}" --launch 2')
     assert "set -euo pipefail" in script
+
+
+def test_a_replica_may_span_nodes_with_a_rank_for_each_accelerator(tmp_path: Path) -> None:
+    one = manifest(mpi="pmi2")
+    ranks = ReplicaConfig(nodes=4, ranks_per_node=8)
+    config = one.config.model_copy(update={"replica": ranks})
+    script = batch_script(
+        one.model_copy(update={"nodes": 12, "config": config}), RunPaths(tmp_path)
+    )
+    assert directives(script)[1:4] == ["--array=0-2", "--nodes=4", "--ntasks-per-node=8"]
+    assert " --mpi=pmi2 --kill-on-bad-exit=1 " in script.splitlines()[-2]
 
 
 def test_the_time_limit_is_never_shorter_than_the_run(tmp_path: Path) -> None:
@@ -564,7 +575,7 @@ def test_an_array_that_is_too_large_is_refused_with_the_limit(
     cluster.answers["sbatch"] = [Answer(1, "", said)]
     config = "Configuration data as of now\nMaxArraySize            = 1001\nX = 1\n"
     cluster.answers["scontrol"] = [Answer(0, config, "")]
-    with pytest.raises(UsageError, match=r"--nodes 1002: .* at most 1001 elements \(MaxArraySize"):
+    with pytest.raises(UsageError, match=r"1002 replicas: .* at most 1001 elements \(MaxArraySize"):
         cluster.launcher(tmp_path, nodes=1002).start()
     assert min(cluster.gaps) >= SHORTEST_SECONDS
     with pytest.raises(UsageError, match="refused the job: sbatch: Batch job submission failed"):

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from aiperf_hpc.errors import AIPerfError
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.morphism.weights import Weights
-from aiperf_hpc.replica.data.base import Batch
+from aiperf_hpc.replica.data.base import WHOLE, Batch, Part
 from aiperf_hpc.replica.engines.base import Evaluation
 from aiperf_hpc.trial import DatasetInfo, Hyperparameters
 
@@ -35,15 +35,18 @@ class FakeDataset:
             validation_samples=self.validation_samples,
         )
 
-    def train(self, epoch: int, batch_size: int, seed: int) -> Iterator[Batch]:
-        return self._batches(self.train_samples, batch_size)
+    def train(self, epoch: int, batch_size: int, seed: int, part: Part = WHOLE) -> Iterator[Batch]:
+        return self._batches(self.train_samples, batch_size, part)
 
-    def validation(self, batch_size: int) -> Iterator[Batch]:
-        return self._batches(self.validation_samples, batch_size)
+    def validation(self, batch_size: int, part: Part = WHOLE) -> Iterator[Batch]:
+        return self._batches(self.validation_samples, batch_size, part)
 
-    def _batches(self, samples: int, batch_size: int) -> Iterator[Batch]:
+    def _batches(self, samples: int, batch_size: int, part: Part) -> Iterator[Batch]:
         for start in range(0, samples, batch_size):
-            size = min(batch_size, samples - start)
+            first, last = part.bounds(min(batch_size, samples - start))
+            size = last - first
+            if not size:
+                continue
             yield Batch(np.zeros((size, 6, 6, 2), np.float32), np.zeros(size, np.int32))
 
 

@@ -14,6 +14,7 @@ import pytest
 
 from aiperf_hpc.config import DatasetConfig
 from aiperf_hpc.replica.data import Batch, Dataset, dataset_names, load_dataset
+from aiperf_hpc.replica.data.base import Part
 
 Make = Callable[[bool], Dataset]
 
@@ -122,3 +123,31 @@ def test_cifar10_keeps_the_contract(cifar10_folder: Path) -> None:
     assert orders[0] != orders[1]
     assert Counter(orders[0]) == Counter(orders[1])
     assert _content(dataset.train(0, 448, 3)) == _content(dataset.train(0, 1000, 3))
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 5])
+@pytest.mark.parametrize("batch_size", [BATCH, 4])
+def test_the_parts_of_all_ranks_are_the_batches(make: Make, ranks: int, batch_size: int) -> None:
+    dataset = make(True)
+
+    def parts(rank: int, *, training: bool) -> list[tuple[str, int]]:
+        part = Part(rank, ranks)
+        own = (
+            dataset.train(2, batch_size, 5, part)
+            if training
+            else dataset.validation(batch_size, part)
+        )
+        return _content(own)
+
+    for training in (True, False):
+        whole = _content(
+            dataset.train(2, batch_size, 5) if training else dataset.validation(batch_size)
+        )
+        found = [parts(rank, training=training) for rank in range(ranks)]
+        for start in range(0, len(whole), batch_size):
+            batch = whole[start : start + batch_size]
+            for rank, own in enumerate(found):
+                first, last = Part(rank, ranks).bounds(len(batch))
+                assert own[: last - first] == batch[first:last]
+                del own[: last - first]
+        assert found == [[]] * ranks

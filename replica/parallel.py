@@ -1,0 +1,454 @@
+"""Training one network on all ranks of a replica, data-parallel and in step.
+
+Every rank holds the whole network and trains on its part of each batch; gradients are averaged
+over the ranks before each update, so that all ranks keep the same weights. Rank 0 leads: it
+runs the rounds and writes the records, and announces each thing to be done; the others follow.
+A batch of a trial is that of the whole replica.
+
+What one rank cannot do, all ranks hear of in the same reduction, so that none waits for ever.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import socket
+import sys
+import zlib
+from collections.abc import Callable, Iterator
+from enum import IntEnum, auto
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aiperf_hpc.errors import AIPerfError, EngineError, NonFiniteLossError
+from aiperf_hpc.graph import Graph
+from aiperf_hpc.morphism.weights import Weights
+from aiperf_hpc.replica.collectives.base import Collective
+from aiperf_hpc.replica.data.base import WHOLE, Batch, Dataset, Part
+from aiperf_hpc.replica.engines.base import Evaluation, RankEngine, RankNetwork
+from aiperf_hpc.trial import DatasetInfo, Hyperparameters
+
+CHECK_STEPS = 100
+"""Training steps between two comparisons of the ranks' weights."""
+_HOST_BYTES = 64
+_WORDS = 4
+_TAIL = 2
+"""Behind the gradients and the loss: samples, and ranks that failed."""
+
+Floats = NDArray[np.float32]
+Take = Callable[[], Batch]
+
+
+class Do(IntEnum):
+    """What rank 0 announces, with up to three numbers."""
+
+    END = auto()
+    BUILD = auto()
+    TRAIN = auto()
+    STEP = auto()
+    VALIDATE = auto()
+    EVALUATE = auto()
+    SUM = auto()
+    CLOSE = auto()
+
+
+class RanksNetwork:
+    """One network, on this rank and all others: they make the same calls in the same order."""
+
+    def __init__(self, network: RankNetwork, graph: Graph, collective: Collective) -> None:
+        self._network, self._collective = network, collective
+        self._flat = np.zeros(graph.parameter_count + 1 + _TAIL, np.float32)
+        self._steps = 0
+        self._loss, self._drained = 0.0, 0
+        self._trained = False
+        self._failure: AIPerfError | None = None
+
+    def step(self, take: Take, learning_rate: float) -> None:
+        """Train on one batch, of which ``take`` gives this rank's part.
+
+        Raises:
+            EngineError: it failed, here or on another rank; the weights are as before.
+        """
+        size, flat = self._collective.size, self._flat
+        flat[:] = 0.0
+        failure: AIPerfError | None = None
+        whole = 0
+        try:
+            batch = take()
+            whole = batch.whole
+            if batch.size:
+                flat[:-_TAIL] = self._network.gradients(batch, batch.size * size / whole)
+            flat[-2] = batch.size * size
+        except AIPerfError as error:
+            failure, flat[-1] = error, size
+        self._collective.allreduce_mean(flat)
+        self._agree(failure, round(float(flat[-1])))
+        if round(float(flat[-2])) != whole:
+            raise EngineError(f"the ranks trained on {flat[-2]:.0f} samples of a batch of {whole}")
+        self._network.apply(flat[: -1 - _TAIL], learning_rate)
+        self._loss += float(flat[-1 - _TAIL])
+        self._drained += 1
+        self._trained = True
+        self._steps += 1
+        if self._steps % CHECK_STEPS == 0:
+            self._compare()
+
+    def evaluate(self, take: Take) -> None:
+        """Evaluate this rank's part of one batch; what fails is said when it is summed up."""
+        if self._trained:
+            self._trained = False
+            self._compare()
+            statistics = self._network.statistics()
+            self._collective.allreduce_mean(statistics)
+            self._network.set_statistics(statistics)
+        try:
+            batch = take()
+            if batch.size:
+                self._network.evaluate_step(batch)
+        except AIPerfError as error:
+            self._failure = self._failure or error
+
+    def sum_up(self) -> Evaluation:
+        """Return the sums of all ranks since the last call. Raises EngineError if one failed."""
+        failure, self._failure = self._failure, None
+        part = Evaluation(0.0, 0, 0)
+        if failure is None:
+            try:
+                part = self._network.drain_evaluation()
+            except AIPerfError as error:
+                failure = error
+        size = self._collective.size
+        sums = np.array([part.loss, part.correct, part.samples, failure is not None], np.float64)
+        sums *= size
+        self._collective.allreduce_mean(sums)
+        self._agree(failure, round(float(sums[3])))
+        return Evaluation(float(sums[0]), round(float(sums[1])), round(float(sums[2])))
+
+    def mean_loss(self) -> float:
+        """Return the mean loss of the steps since the last call; 0 for none."""
+        loss, steps = self._loss, self._drained
+        self._loss, self._drained = 0.0, 0
+        if not math.isfinite(loss):
+            raise NonFiniteLossError(
+                "the training loss is not finite; a lower training.learning_rate may help"
+            )
+        return loss / steps if steps else 0.0
+
+    def close(self) -> None:
+        """Free this rank's network."""
+        self._network.close()
+
+    def _agree(self, failure: AIPerfError | None, failed: int) -> None:
+        """Raise on all ranks what happened on one."""
+        if failure is not None:
+            raise failure
+        if failed:
+            raise EngineError(f"{failed} of {self._collective.size} ranks failed; see their log")
+
+    def _compare(self) -> None:
+        """Compare the weights of all ranks."""
+        digest = 0
+        for name, array in sorted(self._network.weights().items()):
+            if not name.endswith(("/mean", "/variance")):
+                digest = zlib.crc32(array.tobytes(), digest)
+        digests = self._collective.gather(np.array([digest], np.int64))[:, 0]
+        different = [int(rank) for rank in np.flatnonzero(digests != digests[0])]
+        if different:
+            raise EngineError(
+                f"after {self._steps} steps the weights of rank "
+                f"{', '.join(map(str, different))} are not those of rank 0"
+            )
+
+
+class LeadingNetwork:
+    """Rank 0's side of a network: announces each call, then makes it."""
+
+    def __init__(self, ranks: RanksNetwork, network: RankNetwork, announce: Announce) -> None:
+        self._ranks, self._network, self._announce = ranks, network, announce
+
+    def train_step(self, batch: Batch, learning_rate: float) -> None:
+        """Train on one batch on all ranks; ``batch`` is rank 0's part of it."""
+        self._announce(Do.STEP, learning_rate)
+        self._ranks.step(lambda: batch, learning_rate)
+
+    def drain_training(self) -> float:
+        """Return the mean loss since the last call: steps are complete when they return."""
+        return self._ranks.mean_loss()
+
+    def evaluate_step(self, batch: Batch) -> None:
+        """Evaluate one batch on all ranks."""
+        self._announce(Do.EVALUATE)
+        self._ranks.evaluate(lambda: batch)
+
+    def drain_evaluation(self) -> Evaluation:
+        """Return the sums of all ranks."""
+        self._announce(Do.SUM)
+        return self._ranks.sum_up()
+
+    def logits(self, inputs: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return rank 0's outputs."""
+        return self._network.logits(inputs)
+
+    def weights(self) -> Weights:
+        """Return rank 0's weights, which are everybody's."""
+        return self._network.weights()
+
+    def momenta(self) -> Weights:
+        """Return rank 0's momenta, which are everybody's."""
+        return self._network.momenta()
+
+    def close(self) -> None:
+        """Free the network on all ranks."""
+        self._announce(Do.CLOSE)
+        self._ranks.close()
+
+
+class Announce:
+    """Tells all other ranks what to do next."""
+
+    def __init__(self, collective: Collective) -> None:
+        self._collective = collective
+
+    def __call__(self, what: Do, *numbers: float) -> None:
+        words = np.zeros(_WORDS, np.float64)
+        words[: 1 + len(numbers)] = (float(what), *numbers)
+        self._collective.command(words)
+
+
+class LeadingEngine:
+    """Rank 0's engine: builds on all ranks."""
+
+    def __init__(self, engine: RankEngine, collective: Collective) -> None:
+        self._engine, self._collective = engine, collective
+        self._announce = Announce(collective)
+        self.name, self.versions = engine.name, engine.versions
+        self.accelerators = engine.accelerators
+
+    def build(
+        self,
+        graph: Graph,
+        weights: Weights,
+        hyperparameters: Hyperparameters,
+        momenta: Weights | None = None,
+    ) -> LeadingNetwork:
+        """Build a graph on all ranks.
+
+        Raises:
+            EngineError: a rank cannot.
+        """
+        text = json.dumps(
+            {"graph": graph.to_json(), "hyperparameters": hyperparameters.model_dump_json()}
+        ).encode()
+        self._announce(Do.BUILD, len(text), float(momenta is not None))
+        self._collective.broadcast(np.frombuffer(text, np.uint8).copy())
+        self._collective.broadcast(_flattened(graph, weights))
+        if momenta is not None:
+            self._collective.broadcast(_flattened(graph, momenta, statistics=False))
+        network = _built(
+            self._collective, lambda: self._engine.build(graph, weights, hyperparameters, momenta)
+        )
+        ranks = RanksNetwork(network, graph, self._collective)
+        return LeadingNetwork(ranks, network, self._announce)
+
+
+class LeadingDataset:
+    """Rank 0's dataset: its part of each batch, announced to all."""
+
+    def __init__(self, dataset: Dataset, collective: Collective) -> None:
+        self._dataset, self._part = dataset, Part(collective.rank, collective.size)
+        self._announce = Announce(collective)
+
+    @property
+    def info(self) -> DatasetInfo:
+        """Of the whole dataset."""
+        return self._dataset.info
+
+    def train(self, epoch: int, batch_size: int, seed: int, part: Part = WHOLE) -> Iterator[Batch]:
+        """Yield rank 0's part of every batch of an epoch."""
+        del part
+        self._announce(Do.TRAIN, epoch, batch_size, seed)
+        batches = self._dataset.train(epoch, batch_size, seed, self._part)
+        return _all_parts(batches, self.info.train_samples, batch_size, self._part)
+
+    def validation(self, batch_size: int, part: Part = WHOLE) -> Iterator[Batch]:
+        """Yield rank 0's part of every batch of the validation samples."""
+        del part
+        self._announce(Do.VALIDATE, batch_size)
+        batches = self._dataset.validation(batch_size, self._part)
+        return _all_parts(batches, self.info.validation_samples, batch_size, self._part)
+
+
+def follow(engine: RankEngine, dataset: Dataset, collective: Collective) -> None:
+    """Do what rank 0 announces, until it announces the end."""
+    follower = _Follower(engine, dataset, collective)
+    words = np.zeros(_WORDS, np.float64)
+    while True:
+        collective.command(words)
+        what = Do(int(words[0]))
+        if what is Do.END:
+            return
+        try:
+            follower.do(what, *(float(word) for word in words[1:]))
+        except AIPerfError as error:
+            # All ranks hear of it, and rank 0 decides what becomes of the trial.
+            sys.stderr.write(f"aiperf: rank {collective.rank}: {error}\n")
+            sys.stderr.flush()
+
+
+class Ranks:
+    """The ranks of this replica, from before they are ready until they are let go."""
+
+    def __init__(self, collective: Collective) -> None:
+        self.collective = collective
+        rows = collective.gather(_host())
+        self.hosts = tuple(row.tobytes().rstrip(b"\0").decode() for row in rows)
+        """The host of each rank, in order."""
+        self._mustered = self._ready = False
+
+    @property
+    def several(self) -> bool:
+        """Whether there is more than one."""
+        return self.collective.size > 1
+
+    def muster(self, failure: AIPerfError | None = None) -> None:
+        """Wait until every rank has loaded what it needs, or has said that it cannot.
+
+        Raises:
+            AIPerfError: ``failure``, or EngineError when another rank cannot.
+        """
+        self._mustered = True
+        failed = self.collective.gather(np.array([failure is not None], np.int64))[:, 0]
+        if failure is not None:
+            raise failure
+        names = [f"rank {rank} on {self.hosts[rank]}" for rank in np.flatnonzero(failed)]
+        if names:
+            raise EngineError(f"{', '.join(names)} could not start; the replica's log says why")
+        self._ready = True
+
+    def dismiss(self) -> None:
+        """Let the others end. For rank 0, when it has nothing more for them to do."""
+        if not self._mustered:
+            self.collective.gather(np.array([1], np.int64))
+        elif self._ready:
+            Announce(self.collective)(Do.END)
+
+
+def _host() -> NDArray[np.uint8]:
+    row = np.zeros(_HOST_BYTES, np.uint8)
+    name = socket.gethostname().encode()[:_HOST_BYTES]
+    row[: len(name)] = np.frombuffer(name, np.uint8)
+    return row
+
+
+class _Follower:
+    """What a rank that follows has in hand."""
+
+    def __init__(self, engine: RankEngine, dataset: Dataset, collective: Collective) -> None:
+        self._engine, self._dataset, self._collective = engine, dataset, collective
+        self._part = Part(collective.rank, collective.size)
+        self._network: RanksNetwork | None = None
+        self._batches: Iterator[Batch] = iter(())
+
+    def do(self, what: Do, a: float, b: float, c: float) -> None:
+        """Do one thing. Raises AIPerfError when it failed, here or on another rank."""
+        info = self._dataset.info
+        match what:
+            case Do.BUILD:
+                self._network = self._build(int(a), with_momenta=bool(b))
+            case Do.TRAIN:
+                batches = self._dataset.train(int(a), int(b), int(c), self._part)
+                self._batches = _all_parts(batches, info.train_samples, int(b), self._part)
+            case Do.VALIDATE:
+                batches = self._dataset.validation(int(a), self._part)
+                self._batches = _all_parts(batches, info.validation_samples, int(a), self._part)
+            case _ if self._network is None:
+                raise EngineError("there is no network: it could not be built")
+            case Do.STEP:
+                self._network.step(self._take, a)
+            case Do.EVALUATE:
+                self._network.evaluate(self._take)
+            case Do.SUM:
+                self._network.sum_up()
+            case Do.CLOSE:
+                self._network.close()
+                self._network = None
+
+    def _take(self) -> Batch:
+        batch = next(self._batches, None)
+        if batch is None:
+            raise EngineError("rank 0 asks for more batches than the epoch has")
+        return batch
+
+    def _build(self, length: int, *, with_momenta: bool) -> RanksNetwork:
+        text = np.zeros(length, np.uint8)
+        self._collective.broadcast(text)
+        told = json.loads(text.tobytes())
+        graph = Graph.from_json(told["graph"])
+        used = Hyperparameters.model_validate_json(told["hyperparameters"])
+        weights = self._received(graph)
+        momenta = self._received(graph, statistics=False) if with_momenta else None
+        network = _built(
+            self._collective, lambda: self._engine.build(graph, weights, used, momenta)
+        )
+        return RanksNetwork(network, graph, self._collective)
+
+    def _received(self, graph: Graph, *, statistics: bool = True) -> Weights:
+        shapes = _shapes(graph, statistics=statistics)
+        flat = np.zeros(sum(math.prod(shape) for shape in shapes.values()), np.float32)
+        self._collective.broadcast(flat)
+        arrays: dict[str, Floats] = {}
+        start = 0
+        for name, shape in shapes.items():
+            end = start + math.prod(shape)
+            arrays[name] = flat[start:end].reshape(shape)
+            start = end
+        return arrays
+
+
+def _built(collective: Collective, build: Callable[[], Any]) -> RankNetwork:
+    """Build on this rank; raise on all ranks if one could not."""
+    network: RankNetwork | None = None
+    failure: AIPerfError | None = None
+    try:
+        network = build()
+    except AIPerfError as error:
+        failure = error
+    failed = collective.gather(np.array([failure is not None], np.int64))[:, 0]
+    if network is not None and not failed.any():
+        return network
+    if network is not None:
+        network.close()
+    if failure is not None:
+        raise failure
+    ranks = ", ".join(str(rank) for rank in np.flatnonzero(failed))
+    raise EngineError(f"rank {ranks} could not build the network; its log says why")
+
+
+def _shapes(graph: Graph, *, statistics: bool = True) -> dict[str, tuple[int, ...]]:
+    return {**graph.parameters, **(graph.statistics if statistics else {})}
+
+
+def _flattened(graph: Graph, arrays: Weights, *, statistics: bool = True) -> Floats:
+    names = _shapes(graph, statistics=statistics)
+    return np.concatenate([np.asarray(arrays[name], np.float32).ravel() for name in names])
+
+
+def _all_parts(
+    batches: Iterator[Batch], samples: int, batch_size: int, part: Part
+) -> Iterator[Batch]:
+    """Yield this rank's part of every batch of an epoch, empty where it has no sample in it."""
+    for start in range(0, samples, batch_size):
+        whole = min(batch_size, samples - start)
+        first, last = part.bounds(whole)
+        if first == last:
+            yield Batch(np.zeros((0,), np.float32), np.zeros((0,), np.int32), whole)
+            continue
+        batch = next(batches, None)
+        if batch is None or batch.size != last - first:
+            size = 0 if batch is None else batch.size
+            raise EngineError(
+                f"rank {part.rank} got {size} of the {last - first} samples that are its part"
+            )
+        yield Batch(batch.inputs, batch.labels, whole)

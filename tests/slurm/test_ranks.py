@@ -1,0 +1,45 @@
+"""A replica that spans nodes of a real SLURM cluster: srun starts its ranks, MPI joins them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+import pytest
+from tests.slurm.conftest import Cluster, SlurmRun
+
+from aiperf_hpc.trial import TrialState
+
+
+@pytest.fixture
+def _pmix(cluster: Cluster) -> None:
+    """Where SLURM has no PMIx these tests are skipped; in CI they fail."""
+    done = cluster.run("srun", "--mpi=pmix", "-n1", "true")
+    if done.returncode == 0:
+        return
+    message = "srun --mpi=pmix does not work on this machine; `make slurm` installs libpmix"
+    if os.environ.get("CI"):
+        pytest.fail(f"{message}: {done.stderr}")
+    pytest.skip(message)
+
+
+@pytest.mark.usefixtures("_pmix")
+def test_a_replica_of_two_nodes_to_its_verified_score(
+    cluster: Cluster, slurm_run: Callable[..., SlurmRun]
+) -> None:
+    run = slurm_run(
+        "--nodes", 2, "--hours", 0.015,
+        "--set", "replica.nodes=2", "--set", "engine.memory_gib=2",
+    )  # fmt: skip
+    out, err = run.end()
+    assert run.process.returncode == 0, out + err
+    (replica,) = run.history.replicas.values()
+    assert replica.started is not None
+    assert len(replica.started.hosts) == 2
+    assert replica.job_state is not None
+    assert replica.job_state.node == "n[1-2]"
+    done = [t for t in run.history.trials.values() if t.state is TrialState.COMPLETED]
+    assert done
+    assert all(t.train_samples == 192 * len(t.evaluations) for t in done)
+    verified = cluster.aiperf("verify", run.paths.root)
+    assert verified.returncode == 0, verified.stdout
