@@ -640,7 +640,7 @@ def test_the_colour_scale_ends_where_it_should() -> None:
 
 
 def test_recorded_operations_that_the_graphs_do_not_count_make_no_report(tmp_path: Path) -> None:
-    paths = write_run(tmp_path, Plan(replicas=1, trials=1, hpo_trials=0))
+    paths = write_run(tmp_path, Plan(replicas=1, trials=1, hpo_trials=0, failed=0))
     journal = paths.replica_journal("r0")
     text = journal.read_text("utf-8")
     changed = text.replace('"train_operations":', '"train_operations":9', 1)
