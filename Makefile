@@ -7,15 +7,16 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 CONSTRAINTS := deploy/constraints.txt
 NODES ?= 2
+NFS := user-mode-linux nfs-kernel-server nfs-common rpcbind kmod iproute2 e2fsprogs
 SLURM := slurm-wlm slurmctld slurmd slurm-client slurm-wlm-basic-plugins munge libpmix-dev
 HOURS ?= 0.05
 
-.PHONY: start test check quick chaos slurm benchmarks clean
+.PHONY: start test check quick chaos slurm nfs nfs-packages benchmarks clean
 
 start: $(VENV)/.installed
 	$(BIN)/aiperf start --nodes $(NODES) --hours $(HOURS) --config quickstart --launcher local --yes
 
-test: check slurm
+test: check slurm nfs-packages
 	$(BIN)/python -m pytest
 
 check: $(VENV)/.installed-test
@@ -28,7 +29,7 @@ check: $(VENV)/.installed-test
 
 # All tests but the real runs and the real CIFAR-10: for while you work.
 quick: $(VENV)/.installed-test
-	$(BIN)/python -m pytest --ignore tests/end_to_end -m 'not cifar10 and not chaos'
+	$(BIN)/python -m pytest --ignore tests/end_to_end -m 'not cifar10 and not chaos and not nfs'
 
 # Killed daemons and nodes, cut links, full disks, on a real SLURM cluster; as root for all of them.
 chaos: $(VENV)/.installed-test slurm
@@ -53,6 +54,24 @@ slurm:
 	    apt-get install -y -qq --no-install-recommends $(SLURM) \
 	    || echo "make: SLURM could not be installed"; \
 	else echo "make: no SLURM, and no root or apt-get to install it: apt-get install $(SLURM)"; \
+	fi
+
+# The run directory's rules on real NFS, in a guest with a kernel of its own (user-mode-linux): ten
+# minutes, and one CPU. `make test` has the shortest of these tests.
+nfs: $(VENV)/.installed-test nfs-packages
+	$(BIN)/python -m pytest tests/nfs -m ''
+
+nfs-packages:
+	@PATH="$$PATH:/usr/sbin:/sbin"; \
+	missing=; for p in linux.uml rpc.nfsd mount.nfs rpcbind insmod ip mkfs.ext4; do \
+	  command -v $$p >/dev/null || missing=$$p; \
+	done; \
+	if [ -z "$$missing" ]; then :; \
+	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive \
+	    apt-get install -y -qq --no-install-recommends $(NFS) \
+	    || echo "make: what serves NFS in a guest could not be installed"; \
+	else echo "make: no NFS in a guest, and no root or apt-get to install it: apt-get install $(NFS)"; \
 	fi
 
 $(VENV)/bin/python:

@@ -14,9 +14,10 @@ from safetensors import SafetensorError
 from safetensors.numpy import load as load_tensors
 from safetensors.numpy import save as save_tensors
 
-from aiperf_hpc.errors import CheckpointError, GraphError
+from aiperf_hpc.errors import CheckpointError, GraphError, StorageError
 from aiperf_hpc.graph import Graph, Shape
 from aiperf_hpc.paths import write_whole
+from aiperf_hpc.storage import Persist, at_once
 
 Array = NDArray[np.float32]
 Weights = Mapping[str, Array]
@@ -74,19 +75,20 @@ def save_checkpoint(path: Path, graph: Graph, weights: Weights) -> None:
     write_whole(path, save_tensors(tensors, {"graph": graph.to_json()}))
 
 
-def load_checkpoint(path: Path) -> tuple[Graph, Weights]:
+def load_checkpoint(path: Path, persist: Persist = at_once) -> tuple[Graph, Weights]:
     """Read a checkpoint.
+
+    Args:
+        path: its file.
+        persist: how to read; a Patience waits while the storage is away.
 
     Raises:
         CheckpointError: the file is missing, damaged, or its weights do not fit its graph.
     """
+    content = read_checkpoint(path, persist)
     try:
-        content = path.read_bytes()
-        (length,) = struct.unpack_from("<Q", content)
-        graph = Graph.from_json(json.loads(content[8 : 8 + length])["__metadata__"]["graph"])
+        graph = Graph.from_json(checkpoint_metadata(content)["graph"])
         weights = load_tensors(content)
-    except OSError as error:
-        raise CheckpointError(f"cannot read the checkpoint {path}: {error.strerror}") from None
     except (struct.error, ValueError, KeyError, TypeError, SafetensorError, GraphError) as error:
         raise CheckpointError(f"the checkpoint {path} is damaged: {error}") from None
     try:
@@ -94,3 +96,21 @@ def load_checkpoint(path: Path) -> tuple[Graph, Weights]:
     except CheckpointError as error:
         raise CheckpointError(f"the checkpoint {path} is damaged: {error}") from None
     return graph, weights
+
+
+def read_checkpoint(path: Path, persist: Persist = at_once) -> bytes:
+    """Return a checkpoint's bytes; CheckpointError when they cannot be read.
+
+    Read, not mapped: a mapped file whose server goes away ends the process.
+    """
+    try:
+        return persist(path.read_bytes, f"the checkpoint {path}", "read")
+    except StorageError as error:
+        raise CheckpointError(str(error)) from None
+
+
+def checkpoint_metadata(content: bytes) -> dict[str, str]:
+    """Return the metadata in a safetensors file. Raises ValueError and the like if damaged."""
+    (length,) = struct.unpack_from("<Q", content)
+    metadata: dict[str, str] = json.loads(content[8 : 8 + length])["__metadata__"]
+    return metadata

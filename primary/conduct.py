@@ -18,7 +18,7 @@ from aiperf_hpc.file_clock import read_clock
 from aiperf_hpc.history import RunHistory
 from aiperf_hpc.journal import JournalWriter
 from aiperf_hpc.manifest import RunManifest
-from aiperf_hpc.paths import write_whole
+from aiperf_hpc.paths import requested_stop, write_whole
 from aiperf_hpc.primary.launch import Launcher, ReplicaState
 from aiperf_hpc.primary.live import rest_after
 from aiperf_hpc.primary.preflight import Preflight
@@ -269,12 +269,11 @@ class Conductor:
 
     def _stop_when_due(self) -> None:
         now = self._clock.monotonic()
-        request = self._history.paths.stop_request
         if self._asked is None:
             if self._interrupts:
                 self._ask("interrupted by the user")
-            elif request.exists():
-                self._ask(request.read_text("utf-8").strip() or "asked to stop")
+            elif (request := requested_stop(self._history.paths.stop_request)) is not None:
+                self._ask(request)
             elif now >= self._deadline + LATE_SECONDS:
                 # Replicas watch the same deadline; this is for one that cannot, or hangs.
                 self._ask(TIME_OVER)

@@ -1,24 +1,27 @@
 """Hyperparameter optimisation: Optuna's TPE over batch size and kernel size, accuracy maximised.
 
-One study a replica, kept in Optuna's own journal file in the replica's folder, which only this
-replica writes.
+One study a life of a replica, kept in Optuna's own journal format in that life's folder, which
+nobody else writes.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution, IntDistribution
 from optuna.storages import JournalStorage
-from optuna.storages.journal import JournalFileBackend
+from optuna.storages.journal import BaseJournalBackend
 from optuna.trial import TrialState
 
 from aiperf_hpc.config import HpoConfig
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.morphism.morphs import inserted_spatial_convs
+from aiperf_hpc.storage import GrowingFile, Persist, at_once
 from aiperf_hpc.trial import Hyperparameters
 
 
@@ -34,12 +37,13 @@ class Suggestion:
 class Hpo:
     """A replica's study, shared by all its rounds."""
 
-    def __init__(self, config: HpoConfig, storage: Path, name: str, seed: int) -> None:
+    def __init__(
+        self, config: HpoConfig, storage: Path, name: str, seed: int, persist: Persist = at_once
+    ) -> None:
         optuna.logging.set_verbosity(optuna.logging.WARNING)
-        storage.parent.mkdir(parents=True, exist_ok=True)
         self._config = config
         self._study = optuna.create_study(
-            storage=JournalStorage(JournalFileBackend(str(storage))),
+            storage=JournalStorage(_StudyLog(storage, persist)),
             sampler=optuna.samplers.TPESampler(seed=seed, n_startup_trials=config.startup_trials),
             study_name=name,
             direction="maximize",
@@ -77,6 +81,33 @@ class Hpo:
                 params=parameters, distributions=distributions, value=accuracy
             )
         )
+
+
+class _StudyLog(BaseJournalBackend):
+    """Optuna's journal file with one writer.
+
+    Optuna's own backend locks it, which is of no use here, and is left with half a line by a
+    disk that fills.
+    """
+
+    def __init__(self, path: Path, persist: Persist) -> None:
+        self._persist, self._what = persist, f"the study {path}"
+        self._logs: list[dict[str, Any]] = []
+        self._file = persist(lambda: self._open(path), self._what)
+
+    def _open(self, path: Path) -> GrowingFile:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.exists():
+            self._logs = [json.loads(line) for line in path.read_bytes().splitlines()]
+        return GrowingFile(path)
+
+    def read_logs(self, log_number_from: int) -> list[dict[str, Any]]:
+        return self._logs[log_number_from:]
+
+    def append_logs(self, logs: list[dict[str, Any]]) -> None:
+        lines = "".join(json.dumps(log, separators=(",", ":")) + "\n" for log in logs)
+        self._persist(lambda: self._file.add(lines.encode()), self._what)
+        self._logs += json.loads(f"[{','.join(lines.splitlines())}]")
 
 
 def kernel_choices(graph: Graph, sizes: Sequence[int]) -> list[int]:

@@ -7,6 +7,7 @@ until the run's time is over or a stop is asked for.
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import platform
 import signal
@@ -47,8 +48,9 @@ from aiperf_hpc.replica.trainer import Trainer
 from aiperf_hpc.storage import Patience
 from aiperf_hpc.trial import Machine, TimePhase
 
-STORAGE_GRACE_SECONDS = 30.0
-"""How long after its end a replica still waits for storage to take its last records."""
+STORAGE_GRACE_SECONDS = 180.0
+"""How long after its end a replica still waits for storage to take its last records: a file
+server that was away for a minute refuses to open files for its grace time, usually 90 s."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -70,7 +72,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.cores:
         os.sched_setaffinity(0, {int(core) for core in options.cores.split(",")})
     try:
-        manifest = RunManifest.load(RunPaths(options.run_dir))
+        manifest = RunManifest.load(RunPaths(options.run_dir), Patience(lambda: False))
         replica = manifest.config.replica
         collective = load_collective(replica.collective, replica.ranks)
     except RunDirectoryError as error:
@@ -143,14 +145,15 @@ def _replica(options: argparse.Namespace, manifest: RunManifest, ranks: Ranks) -
     watch.add(TimePhase.START, _seconds_alive())
     paths = RunPaths(options.run_dir)
     who = _Identity(options.replica, Incarnation(options.launch, options.restart))
+    stop = StopFlag(math.inf, paths.stop_request, clock=clock)
+    stop.install()
+    patience = Patience(lambda: stop.overdue(STORAGE_GRACE_SECONDS), clock=clock)
     try:
-        history = RunHistory(paths, replica=options.replica)
-        stop = StopFlag(_deadline(history, manifest), paths.stop_request, clock=clock)
+        history = RunHistory(paths, replica=options.replica, persist=patience)
+        stop.deadline = _deadline(history, manifest)
     except AIPerfError as error:
         sys.stderr.write(f"aiperf: {who.replica}: {error}\n")
         return error.exit_status
-    stop.install()
-    patience = Patience(lambda: stop.overdue(STORAGE_GRACE_SECONDS), clock=clock)
     own = paths.replica_journal(who.replica, who.incarnation)
     with JournalWriter(own, clock=clock, persist=patience) as journal:
         site = _Site(paths, manifest, who, history, journal, watch, stop, patience, clock, ranks)
@@ -263,7 +266,7 @@ def _work(site: _Site, sharing: int) -> str:
             stopwatch=watch,
             stop=site.stop,
             persist=site.patience,
-            digest=Digest(paths),
+            digest=Digest(paths, site.patience),
             clock=site.clock,
         )
         watch.enter(TimePhase.OTHER)

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import struct
 from dataclasses import dataclass
 from pathlib import Path
 
-from pydantic import ValidationError
-from safetensors import SafetensorError, safe_open
-from safetensors.numpy import load_file
+from safetensors import SafetensorError
+from safetensors.numpy import load as load_tensors
 from safetensors.numpy import save as save_tensors
 
 from aiperf_hpc.errors import CheckpointError, GraphError
 from aiperf_hpc.graph import Graph
-from aiperf_hpc.morphism.weights import Weights, check_weights
+from aiperf_hpc.morphism.weights import (
+    Weights,
+    check_weights,
+    checkpoint_metadata,
+    read_checkpoint,
+)
 from aiperf_hpc.paths import write_whole
+from aiperf_hpc.storage import Persist, at_once
 from aiperf_hpc.trial import Value
 
 _MOMENTUM = "momentum:"
@@ -60,19 +66,23 @@ def save_course(
     write_whole(path, save_tensors(tensors, metadata))
 
 
-def load_course(path: Path) -> Interrupted:
+def load_course(path: Path, persist: Persist = at_once) -> Interrupted:
     """Read a checkpoint.
+
+    Args:
+        path: its file.
+        persist: how to read; a Patience waits while the storage is away.
 
     Raises:
         CheckpointError: it is missing or damaged.
     """
+    content = read_checkpoint(path, persist)
     try:
-        with safe_open(path, "numpy") as file:
-            metadata = file.metadata() or {}
+        metadata = checkpoint_metadata(content)
         course = Course.model_validate_json(metadata["course"])
         graph = Graph.from_json(metadata["graph"])
-        tensors = load_file(path)
-    except (OSError, SafetensorError, KeyError, ValidationError, GraphError) as error:
+        tensors = load_tensors(content)
+    except (struct.error, ValueError, KeyError, TypeError, SafetensorError, GraphError) as error:
         raise CheckpointError(f"the checkpoint {path} cannot be read: {error}") from None
     momenta = {n.removeprefix(_MOMENTUM): a for n, a in tensors.items() if n.startswith(_MOMENTUM)}
     weights = {name: array for name, array in tensors.items() if not name.startswith(_MOMENTUM)}

@@ -7,6 +7,7 @@ them train it several times, with hyperparameters chosen by TPE.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from itertools import count
 
 import numpy as np
@@ -77,9 +78,9 @@ class Rounds:
         self._watch, self._stop, self._persist = stopwatch, stop, persist
         self._clock = clock
         self._graphs = GraphStore(paths)
-        self._stock = Stock(paths, replica, history, journal, clock)
+        self._stock = Stock(paths, replica, history, journal, clock, persist)
         self._hpo = Hpo(
-            config.hpo, paths.study(replica, incarnation), self._name, self._seed("hpo", 0)
+            config.hpo, paths.study(replica, incarnation), self._name, self._seed("hpo", 0), persist
         )
         self._numbers = count(1)
         self._failures = 0
@@ -119,9 +120,9 @@ class Rounds:
     def _go_on_with(self, interrupted: Trial) -> bool:
         """Train an interrupted trial to its end, if it has a checkpoint."""
         path = self._paths.under_way(self._replica, interrupted.incarnation)
-        if not path.exists():
+        if not self._persist(path.exists, str(path), "read"):
             return False  # It was younger than a checkpoint.
-        saved = load_course(path)
+        saved = load_course(path, self._persist)
         started = interrupted.started
         if saved.course.trial != interrupted.id:
             return False  # Of a trial before it.
@@ -258,7 +259,8 @@ class Rounds:
             del self._kept[worst]
             # First the record, then the file: a reader that believes the record is never wrong.
             self._journal.append(CheckpointDropped(trial=worst))
-            self._paths.trained(self._replica, worst).unlink(missing_ok=True)
+            path = self._paths.trained(self._replica, worst)
+            self._persist(partial(path.unlink, missing_ok=True), str(path), "delete")
 
     def _give_up_if_hopeless(self, result: TrialResult) -> None:
         self._failures = self._failures + 1 if result.state is TrialState.FAILED else 0

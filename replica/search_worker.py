@@ -90,7 +90,9 @@ class SearchWorker:
         self._seed_parts = (manifest.config.seed, name, "search", worker)
         self._replica, self._name = replica, f"{name}-w{worker}"
         self._searcher, self._journal, self._persist = searcher, journal, persist
-        self._knowledge = Knowledge(replica, RunHistory(paths, replica=replica), digest)
+        self._knowledge = Knowledge(
+            replica, RunHistory(paths, replica=replica, persist=persist), digest
+        )
         self._clock = clock
         self._graphs = GraphStore(paths)
         self._lineage: Lineage | None = None
@@ -178,9 +180,9 @@ class SearchWorker:
         """Write the candidate's graph and weights; what is recorded later is there already."""
         parent = self._knowledge.trial(choice.parent)
         path = None if parent is None else self._paths.trained(parent.replica, parent.trial)
-        if path is None or not path.exists():
+        if path is None or not self._persist(path.exists, str(path), "read"):
             raise _ParentGoneError(choice.parent)
-        graph, weights = load_checkpoint(path)
+        graph, weights = load_checkpoint(path, self._persist)
         child = choice.morphism.child(graph)
         inherited = choice.morphism.weights(graph, weights, rng)
         to = self._paths.candidate(proposal)
@@ -256,7 +258,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             searcher=searcher,
             journal=journal,
             persist=persist,
-            digest=Digest(paths),
+            digest=Digest(paths, persist),
             clock=SYSTEM,
         )
         try:

@@ -13,6 +13,7 @@ from aiperf_hpc.morphism.morphs import Morphism, from_data
 from aiperf_hpc.morphism.weights import Weights, load_checkpoint
 from aiperf_hpc.paths import RunPaths
 from aiperf_hpc.records import ProposalRejected
+from aiperf_hpc.storage import Persist
 
 LAG_SECONDS = 90.0
 """How long a file may stay invisible to another client after it was written; NFS shows 60."""
@@ -39,8 +40,10 @@ class Stock:
         history: RunHistory,
         journal: JournalWriter,
         clock: Clock,
+        persist: Persist,
     ) -> None:
         self._paths, self._replica, self._clock = paths, replica, clock
+        self._persist = persist
         self._history, self._journal = history, journal
 
     def take(self) -> Candidate | None:
@@ -52,7 +55,8 @@ class Stock:
         self._history.refresh(self._replica)
         for proposal in self._history.pending(self._replica):
             path = self._paths.candidate(proposal.id)
-            if not path.exists() and self._clock.utc() - proposal.utc < LAG_SECONDS:
+            there = self._persist(path.exists, str(path), "read")
+            if not there and self._clock.utc() - proposal.utc < LAG_SECONDS:
                 continue
             try:
                 return self._load(proposal)
@@ -62,7 +66,7 @@ class Stock:
 
     def _load(self, proposal: Proposal) -> Candidate:
         proposed = proposal.proposed
-        graph, weights = load_checkpoint(self._paths.candidate(proposal.id))
+        graph, weights = load_checkpoint(self._paths.candidate(proposal.id), self._persist)
         if graph.hash != proposed.graph:
             raise CheckpointError(
                 f"the candidate {proposal.id} holds the graph {graph.hash}, not {proposed.graph}"
@@ -73,4 +77,5 @@ class Stock:
     def discard(self, candidate: Candidate) -> None:
         """Delete the weights of a candidate that was trained; its graph stays."""
         if candidate.proposal is not None:
-            self._paths.candidate(candidate.proposal).unlink(missing_ok=True)
+            path = self._paths.candidate(candidate.proposal)
+            self._persist(lambda: path.unlink(missing_ok=True), str(path), "delete")

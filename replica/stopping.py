@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from aiperf_hpc.clock import SYSTEM, Clock
+from aiperf_hpc.paths import requested_stop
 
 TIME_OVER = "the run's time is over"
 
@@ -32,7 +33,8 @@ class StopFlag:
             clock: the clock that the deadline is on.
             also: asked as often as the file; a text it returns is a reason to stop.
         """
-        self._deadline, self._request = deadline_utc, request
+        self.deadline, self._request = deadline_utc, request
+        """When the run's time is over, UTC seconds."""
         self._every, self._clock, self._also = look_every, clock, also
         self._looked = -1e9
         self._asked: str | None = None
@@ -66,11 +68,11 @@ class StopFlag:
         """
         if self._reason is None:
             now = self._clock.utc()
-            if now >= self._deadline:
+            if now >= self.deadline:
                 self._reason = TIME_OVER
             elif self._asked is not None or now - self._looked >= self._every:
                 self._looked = now
-                self._reason = self._requested() or self._also() or self._asked
+                self._reason = requested_stop(self._request) or self._also() or self._asked
                 self.interrupted = self._signalled and self._reason == self._asked
         return self._reason
 
@@ -81,9 +83,3 @@ class StopFlag:
         if self._since is None:
             self._since = self._clock.utc()
         return self._clock.utc() - self._since > seconds
-
-    def _requested(self) -> str | None:
-        try:
-            return self._request.read_text("utf-8").strip() or "a stop was requested"
-        except OSError:
-            return None  # Not there, or not to be seen now: a file server may be away.

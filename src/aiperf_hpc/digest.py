@@ -14,13 +14,14 @@ from aiperf_hpc.history import RunHistory, Trial
 from aiperf_hpc.journal import JournalReader, JournalWriter, Problem
 from aiperf_hpc.paths import RunPaths
 from aiperf_hpc.records import AnyEvent, ProposalSummary, TrialSummary
+from aiperf_hpc.storage import Persist, at_once
 
 
 class Digest:
     """What the digest says, up to the last ``refresh``."""
 
-    def __init__(self, paths: RunPaths) -> None:
-        self._reader = JournalReader(paths.digest)
+    def __init__(self, paths: RunPaths, persist: Persist = at_once) -> None:
+        self._reader = JournalReader(paths.digest, persist=persist)
         self.trials: dict[str, TrialSummary] = {}
         self.proposals: dict[str, ProposalSummary] = {}
         self.graphs: set[str] = set()

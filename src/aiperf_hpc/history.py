@@ -16,11 +16,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from aiperf_hpc import records
-from aiperf_hpc.errors import JournalError
+from aiperf_hpc.errors import JournalError, StorageError
 from aiperf_hpc.executions import Executions
 from aiperf_hpc.journal import JournalReader, Problem
 from aiperf_hpc.paths import FIRST, Incarnation, RunPaths
 from aiperf_hpc.records import Record
+from aiperf_hpc.storage import Persist, at_once
 from aiperf_hpc.trial import DatasetInfo, Machine, TimePhase, TrialState
 
 
@@ -191,6 +192,7 @@ class RunHistory:
         starts: dict[str, dict[Incarnation, float]] | None = None,
         *,
         replica: str | None = None,
+        persist: Persist = at_once,
     ) -> None:
         """Begin with nothing read.
 
@@ -199,9 +201,10 @@ class RunHistory:
             starts: when lives of replicas started, as far as that is known already.
             replica: the one replica whose journals are read; all when not given. The primary's
                 journal is read either way.
+            persist: how to read; a Patience waits while the storage is away.
         """
         self.paths = paths
-        self._only = replica
+        self._only, self._persist = replica, persist
         self.lock = threading.RLock()
         """Held while the journals are read, and by a thread that reads this while others do."""
         self.rebuilt = 0
@@ -337,16 +340,17 @@ class RunHistory:
         A later life of a replica became visible after records that it fences off were applied.
         That is rare.
         """
-        fresh = RunHistory(self.paths, self._starts, replica=self._only)
+        fresh = RunHistory(self.paths, self._starts, replica=self._only, persist=self._persist)
         fresh.refresh()
         vars(self).update(vars(fresh) | {"lock": self.lock, "rebuilt": self.rebuilt + 1})
 
     def _discover(self, replica: str | None) -> None:
+        where = f"the journals of {self.paths.root}"
         try:
-            new = [path for path in self._files(replica) if path not in self._known]
-        except OSError as error:
-            where = error.filename or self.paths.replicas
-            raise JournalError(f"cannot look for journals in {where}: {error.strerror}") from None
+            found = self._persist(lambda: list(self._files(replica)), where, "look for")
+        except StorageError as error:
+            raise JournalError(str(error)) from None
+        new = [path for path in found if path not in self._known]
         self._known.update(new)
         for path in sorted(map(Path, new)):
             self._add_source(path)
@@ -358,7 +362,7 @@ class RunHistory:
 
     def _add_source(self, path: Path) -> None:
         if path == self.paths.primary_journal:
-            self._sources[path] = _Source(JournalReader(path), None)
+            self._sources[path] = _Source(JournalReader(path, persist=self._persist), None)
             return
         folder = path.parent
         try:
@@ -367,7 +371,7 @@ class RunHistory:
             return  # Not a folder of ours.
         name = folder.parent.name
         fence = _fence(self._starts.get(name, {}), incarnation)
-        source = _Source(JournalReader(path), name, incarnation, fence=fence)
+        source = _Source(JournalReader(path, persist=self._persist), name, incarnation, fence=fence)
         self._sources[path] = source
         self._replaced |= fence < math.inf
         self._sources_of.setdefault(name, []).append(source)

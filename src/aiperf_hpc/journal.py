@@ -6,12 +6,13 @@ is on stable storage when ``append`` returns.
 
 from __future__ import annotations
 
-import errno
 import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from io import FileIO
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -20,16 +21,14 @@ from pydantic import ValidationError
 
 from aiperf_hpc.clock import SYSTEM, Clock
 from aiperf_hpc.errors import JournalError, StorageError
+from aiperf_hpc.paths import write_whole
 from aiperf_hpc.records import RECORD, AnyEvent, Record
-from aiperf_hpc.storage import Persist, at_once
+from aiperf_hpc.storage import GrowingFile, Persist, at_once, to_stable_storage
 
 _parsed: Callable[[bytes], Record] = RECORD.validator.validate_json
 """Without the options that a TypeAdapter passes on: a large run has millions of lines."""
-
-
-def to_stable_storage(file: int) -> None:
-    """Wait until what was written to an open file outlives a power cut."""
-    os.fsync(file)
+CACHE_TRIES = 5
+"""How often a journal is read, each time past this machine's cache, until no zero is in it."""
 
 
 class JournalWriter:
@@ -59,16 +58,14 @@ class JournalWriter:
             JournalError: it cannot be opened.
         """
         self.path = path
-        self._clock, self._persist, self._sync = clock, persist, sync
+        self._clock, self._persist = clock, persist
         self._lock = threading.Lock()
         self._open = False
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            self._seq = _prepare(path)
-            self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-            self._open = True
-        except OSError as error:
-            raise JournalError(f"cannot write the journal {path}: {error.strerror}") from None
+            self._seq, self._file = persist(lambda: _prepare(path, sync), f"the journal {path}")
+        except StorageError as error:
+            raise JournalError(str(error)) from None
+        self._open = True
 
     def append(self, event: AnyEvent) -> Record:
         """Write one record and wait until it is on stable storage.
@@ -95,29 +92,22 @@ class JournalWriter:
             ]
             lines = b"".join(record.model_dump_json().encode() + b"\n" for record in written)
             try:
-                self._persist(lambda: self._write(lines), f"the journal {self.path}")
+                self._persist(lambda: self._file.add(lines), f"the journal {self.path}")
             except StorageError as error:
+                # Neither a torn line, nor a whole one whose number the next record would
+                # repeat. Where that fails too, the next record or the next writer does it.
+                with suppress(OSError):
+                    self._file.cut()
                 raise JournalError(str(error)) from None
             self._seq += len(written)
         return written
-
-    def _write(self, lines: bytes) -> None:
-        start = os.fstat(self._file).st_size
-        try:
-            if os.write(self._file, lines) != len(lines):
-                raise OSError(errno.ENOSPC, "no space left for a whole record")
-            self._sync(self._file)
-        except BaseException:
-            # Neither a torn line, nor a whole one whose number the next record would repeat.
-            os.ftruncate(self._file, start)
-            raise
 
     def close(self) -> None:
         """Close the file; a closed writer writes no more."""
         with self._lock:
             if self._open:
                 self._open = False
-                os.close(self._file)
+                self._file.close()
 
     def __enter__(self) -> Self:
         return self
@@ -131,20 +121,20 @@ class JournalWriter:
         self.close()
 
 
-def _prepare(path: Path) -> int:
-    """Set a torn last line aside and return the next record's number."""
+def _prepare(path: Path, sync: Callable[[int], None]) -> tuple[int, GrowingFile]:
+    """Open a journal, a torn last line set aside; return the next record's number too."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     if not path.exists():
-        return 0
+        return 0, GrowingFile(path, sync)
     content = path.read_bytes()
     whole = content.rfind(b"\n") + 1
     if whole < len(content):
-        torn = path.with_name(f"{path.name}.torn-{time.time_ns()}")
-        torn.write_bytes(content[whole:])
+        write_whole(path.with_name(f"{path.name}.torn-{time.time_ns()}"), content[whole:])
         os.truncate(path, whole)
     reader = JournalReader(path)
     for _ in reader.read():
         pass
-    return reader.next_seq
+    return reader.next_seq, GrowingFile(path, sync)
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +169,8 @@ class JournalReader:
     """The number that the next record should have."""
     offset: int = 0
     """The bytes read so far: whole lines."""
+    persist: Persist = at_once
+    """How to read; a Patience waits while the storage is away."""
 
     @property
     def count(self) -> int:
@@ -188,14 +180,9 @@ class JournalReader:
     def read(self) -> Iterator[Record]:
         """Yield the records added since the last call. Raises JournalError if unreadable."""
         try:
-            # Opened each time: that is when an NFS client asks whether the file has changed.
-            with open(self.path, "rb", buffering=0) as file:
-                file.seek(self.offset)
-                content = file.readall()
-        except FileNotFoundError:
-            return  # Not there yet, or not yet visible to this NFS client.
-        except OSError as error:
-            raise JournalError(f"cannot read the journal {self.path}: {error.strerror}") from None
+            content = self.persist(self._content, f"the journal {self.path}", "read")
+        except StorageError as error:
+            raise JournalError(str(error)) from None
         whole = content.rfind(b"\n") + 1
         self.torn = whole < len(content)
         for line in content[:whole].split(b"\n")[:-1]:
@@ -212,6 +199,29 @@ class JournalReader:
                 self._problem(f"record {record.seq} where {self.next_seq} was due")
             self.next_seq = record.seq + 1
             yield record
+
+    def _content(self) -> bytes:
+        """Return what follows the last whole line that was read."""
+        try:
+            # Opened each time: that is when an NFS client asks whether the file has changed.
+            with open(self.path, "rb", buffering=0) as file:
+                return self._fetched(file)
+        except FileNotFoundError:
+            return b""  # Not there yet, or not yet visible to this NFS client.
+
+    def _fetched(self, file: FileIO) -> bytes:
+        """Return the rest of the file, without the zeros that a cache makes up.
+
+        While a file grows, an NFS client whose processes read it gives zeros for what it has not
+        fetched yet. Zeros that stay are in the file, and will be reported.
+        """
+        for _ in range(CACHE_TRIES):
+            file.seek(self.offset)
+            content = file.readall()
+            if b"\0" not in content:
+                break
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        return content
 
     def _problem(self, what: str) -> None:
         self.problems.append(Problem(self.path, self.line, what))

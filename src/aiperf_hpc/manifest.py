@@ -8,8 +8,9 @@ import yaml
 from pydantic import Field, ValidationError
 
 from aiperf_hpc.config import RunConfig
-from aiperf_hpc.errors import RunDirectoryError
+from aiperf_hpc.errors import RunDirectoryError, StorageError
 from aiperf_hpc.paths import RunPaths, write_whole
+from aiperf_hpc.storage import Persist, at_once
 from aiperf_hpc.trial import DatasetInfo, Value
 
 
@@ -40,20 +41,28 @@ class RunManifest(Value):
         write_whole(paths.manifest, text)
 
     @classmethod
-    def load(cls, paths: RunPaths) -> RunManifest:
+    def load(cls, paths: RunPaths, persist: Persist = at_once) -> RunManifest:
         """Read a run's manifest. Raises RunDirectoryError when this is no run directory."""
         try:
-            values = yaml.safe_load(paths.manifest.read_text("utf-8"))
+            text = persist(lambda: _text(paths), str(paths.manifest), "read")
+            values = yaml.safe_load(text)
             return cls.model_validate(values)
-        except FileNotFoundError:
-            raise RunDirectoryError(
-                f"{paths.root} is not a run directory: it has no run.yaml; "
-                "give the folder that `aiperf start` named"
-            ) from None
+        except StorageError as error:
+            raise RunDirectoryError(str(error)) from None
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
             key = ".".join(str(part) for part in first["loc"]) or "the file"
             raise RunDirectoryError(f"{paths.manifest}: {key}: {first['msg']}") from None
-        except (OSError, ValueError, yaml.YAMLError) as error:  # ValueError: no UTF-8, or no date
+        except (ValueError, yaml.YAMLError) as error:  # ValueError: no UTF-8, or no date
             detail = " ".join(str(error).split())
             raise RunDirectoryError(f"cannot read {paths.manifest}: {detail}") from None
+
+
+def _text(paths: RunPaths) -> str:
+    try:
+        return paths.manifest.read_text("utf-8")
+    except FileNotFoundError:
+        raise RunDirectoryError(
+            f"{paths.root} is not a run directory: it has no run.yaml; "
+            "give the folder that `aiperf start` named"
+        ) from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 from collections.abc import Iterator
@@ -167,6 +168,14 @@ def _folders(parent: str) -> list[str]:
         return []
 
 
+def requested_stop(request: Path) -> str | None:
+    """Return what a stop request says, or None where nobody has asked."""
+    try:
+        return request.read_text("utf-8").strip() or "a stop was requested"
+    except OSError:
+        return None  # Not there, or not to be seen now: a file server may be away.
+
+
 def write_whole(path: Path, content: str | bytes) -> None:
     """Write a file so that a reader sees all of it or nothing: temporary name, then rename."""
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -177,6 +186,10 @@ def write_whole(path: Path, content: str | bytes) -> None:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        temporary.replace(path)
+        try:
+            temporary.replace(path)
+        except FileNotFoundError:
+            # A file server that restarts may be told twice to rename, and refuse the second time.
+            raise OSError(errno.ESTALE, os.strerror(errno.ESTALE), str(path)) from None
     finally:
         temporary.unlink(missing_ok=True)

@@ -1,9 +1,14 @@
-"""Waiting for storage that is full or away, instead of failing or losing what was to be written."""
+"""What storage that is shared, full or away asks of those who use it: waiting, and certainty."""
 
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable
+import math
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Protocol, TypeVar
 
 from aiperf_hpc.clock import SYSTEM, Clock
@@ -16,26 +21,31 @@ PASSING = frozenset(
 )
 """What a full disk, a quota, or a file server that restarts answers; it may pass."""
 FIRST_PAUSE, LONGEST_PAUSE = 0.25, 5.0
+PROMPT_SECONDS = 5.0
+"""A call that takes longer waits for storage: on a hard NFS mount it fails never, but hangs."""
 
 
 class Persist(Protocol):
     """Carries out an action on storage."""
 
-    def __call__(self, action: Callable[[], T], what: str) -> T:
-        """Do ``action``; ``what`` names it in errors. Raises StorageError when it fails."""
+    def __call__(self, action: Callable[[], T], what: str, verb: str = "write") -> T:
+        """Do ``action``; errors say what it could not do. Raises StorageError when it fails."""
         ...
 
 
-def at_once(action: Callable[[], T], what: str) -> T:
+def at_once(action: Callable[[], T], what: str, verb: str = "write") -> T:
     """Do ``action``, once."""
     try:
         return action()
     except OSError as error:
-        raise _failed(what, error) from None
+        raise _failed(verb, what, error) from None
 
 
 class Patience:
-    """Repeats an action while its error may pass, until it is done or waiting is pointless."""
+    """Repeats an action while its error may pass, until it is done or waiting is pointless.
+
+    Threads may share it.
+    """
 
     def __init__(
         self,
@@ -50,22 +60,152 @@ class Patience:
             clock: what it pauses by.
         """
         self._give_up, self._clock = give_up, clock
-        self.waited = 0.0
-        """Seconds waited so far, in all."""
+        self._lock = threading.Lock()
+        self._waited, self._until = 0.0, -math.inf
+        self._since: list[float] = []
+        """From when on each call and pause that is under way counts as waiting."""
 
-    def __call__(self, action: Callable[[], T], what: str) -> T:
+    @property
+    def waited(self) -> float:
+        """Seconds in which someone waited so far: in pauses, and in calls that were not prompt."""
+        with self._lock:
+            self._count()
+            return self._waited
+
+    def __call__(self, action: Callable[[], T], what: str, verb: str = "write") -> T:
         pause = FIRST_PAUSE
         while True:
             try:
-                return action()
+                with self._waiting(after=PROMPT_SECONDS):
+                    return action()
             except OSError as error:
                 if error.errno not in PASSING or self._give_up():
-                    raise _failed(what, error) from None
-            began = self._clock.monotonic()
-            self._clock.sleep(pause)
-            self.waited += self._clock.monotonic() - began
+                    raise _failed(verb, what, error) from None
+            with self._waiting():
+                self._clock.sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE)
 
+    @contextmanager
+    def _waiting(self, after: float = 0.0) -> Iterator[None]:
+        since = self._clock.monotonic() + after
+        with self._lock:
+            self._count()
+            self._since.append(since)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._count()
+                self._since.remove(since)
 
-def _failed(what: str, error: OSError) -> StorageError:
-    return StorageError(f"cannot write {what}: {error.strerror or error}")
+    def _count(self) -> None:
+        """Add the time that has passed with someone waiting, however many."""
+        now = self._clock.monotonic()
+        if self._since:
+            self._waited += max(0.0, now - max(self._until, min(self._since)))
+        self._until = now
+
+
+def to_stable_storage(file: int) -> None:
+    """Wait until what was written to an open file outlives a power cut."""
+    os.fsync(file)
+
+
+MOST_STALE = 3
+"""How often a handle may be stale although its name leads to its file, before it is given up."""
+
+
+class GrowingFile:
+    """A file that its one writer extends, each time to stable storage.
+
+    It writes at the place that it knows, never at the end that a file server names: after an
+    error that is too far away, and zeros would fill the gap. So an addition that failed can be
+    made again, as often as needed, and is there once.
+    """
+
+    def __init__(self, path: Path, sync: Callable[[int], None] = to_stable_storage) -> None:
+        """Open the file, or make it. Raises OSError."""
+        self._path, self._sync = path, sync
+        self._file = os.open(path, os.O_WRONLY | os.O_CREAT, 0o644)
+        self.size = os.fstat(self._file).st_size
+        """Bytes that are surely there."""
+        self._inode = os.fstat(self._file).st_ino
+        self._unfinished = False
+        self._stale = 0
+        """How often its handle was stale although its name led to it."""
+
+    def add(self, data: bytes) -> None:
+        """Write ``data`` at the end and wait until it is on stable storage.
+
+        Raises:
+            OSError: it is not known how much of it is there. Add it again, or cut it off.
+            StorageError: the file is not as this writer left it; nothing was written.
+        """
+        try:
+            self._add(data)
+        except OSError as error:
+            if error.errno != errno.ESTALE or not self._reopen():
+                raise
+            self._add(data)
+        self._stale = 0
+
+    def _add(self, data: bytes) -> None:
+        self.cut()
+        self._check()
+        self._unfinished = True
+        if os.pwrite(self._file, data, self.size) != len(data):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        self._sync(self._file)
+        self._unfinished = False
+        self.size += len(data)
+
+    def _check(self) -> None:
+        """Require that nobody else has written, nor removed the file."""
+        try:
+            now = os.fstat(self._file)
+        except OSError:
+            return  # On NFS a handle that was stale for a while can be written, but not asked.
+        if now.st_nlink == 0:
+            raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+        if now.st_size != self.size:
+            raise self._changed(now.st_size)
+
+    def _reopen(self) -> bool:
+        """Open the file that the name leads to, if the handle is no good; return whether.
+
+        A handle whose export is taken back and offered again is good again. Until then it is
+        better kept: with two handles, Linux 6.1 hangs when it closes the older one.
+        """
+        if os.stat(self._path).st_ino == self._inode:
+            self._stale += 1
+            if self._stale < MOST_STALE:
+                return False
+        fresh = os.open(self._path, os.O_WRONLY)
+        self.close()
+        now = os.fstat(fresh)
+        self._file, self._inode, self._stale = fresh, now.st_ino, 0
+        if now.st_size < self.size:
+            raise self._changed(now.st_size)
+        return True
+
+    def _changed(self, size: int) -> StorageError:
+        return StorageError(
+            f"{self._path} has {size} bytes where its only writer left {self.size}: "
+            "something else has written it, or its file server has lost data"
+        )
+
+    def cut(self) -> None:
+        """Cut off what failed to be added. Raises OSError."""
+        if self._unfinished:
+            os.ftruncate(self._file, self.size)
+            self._unfinished = False
+
+    def close(self) -> None:
+        """Close the file."""
+        # On NFS closing reports the failed write once more; the handle is closed all the same.
+        with suppress(OSError):
+            os.close(self._file)
+
+
+def _failed(verb: str, what: str, error: OSError) -> StorageError:
+    return StorageError(f"cannot {verb} {what}: {error.strerror or error}")

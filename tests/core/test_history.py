@@ -417,7 +417,7 @@ def test_reading_leaves_the_garbage_collector_as_it_was(run: RunWriter) -> None:
 def test_a_folder_of_replicas_that_is_none_is_one_clear_message(run: RunWriter) -> None:
     run.paths.replicas.parent.mkdir(parents=True)
     run.paths.replicas.write_text("not a folder")
-    with pytest.raises(JournalError, match=r"cannot look for journals in .*replicas: Not a dir"):
+    with pytest.raises(JournalError, match=r"cannot look for the journals of .*: Not a dir"):
         run.history()
 
 

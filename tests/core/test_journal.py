@@ -247,14 +247,14 @@ def _full(*_: object) -> int:
 def test_a_full_disk_leaves_no_torn_line_and_the_writer_usable(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    really_write = os.write
+    really_write = os.pwrite
 
-    def half(file: int, line: bytes) -> int:
-        return really_write(file, line[: len(line) // 2])
+    def half(file: int, line: bytes, offset: int) -> int:
+        return really_write(file, line[: len(line) // 2], offset)
 
     with JournalWriter(path) as journal:
         journal.append(note("a"))
-        for name, broken in (("write", _full), ("fsync", _full), ("write", half)):
+        for name, broken in (("pwrite", _full), ("fsync", _full), ("pwrite", half)):
             before = path.read_bytes()
             with monkeypatch.context() as patch:
                 patch.setattr(os, name, broken)
@@ -331,3 +331,29 @@ def test_several_records_are_written_at_once_or_not_at_all(path: Path) -> None:
         assert [record.seq for record in written] == [1, 2]
         journal.append(note("d"))
     assert read(path) == (["a", "b", "c", "d"], [])
+
+
+def test_zeros_of_a_cache_are_read_past_and_zeros_of_a_file_are_reported(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An NFS client gives zeros for what it has not fetched yet; then the file is read again."""
+    with JournalWriter(path) as journal:
+        journal.append(note("a"))
+        whole = path.read_bytes()
+        path.write_bytes(b"\0" * len(whole))
+        path.write_bytes(path.read_bytes()[:-1] + b"\n")
+        asked = []
+
+        def fetch(*what: int) -> None:
+            asked.append(what)
+            if len(asked) == 2:
+                path.write_bytes(whole)
+
+        monkeypatch.setattr(os, "posix_fadvise", fetch)
+        reader = JournalReader(path)
+        assert len(list(reader.read())) == 1
+        assert (reader.problems, len(asked)) == ([], 2)
+        path.write_bytes(b"\0" * 5 + b"\n")
+        reader = JournalReader(path)
+        assert list(reader.read()) == []
+        assert "not a record" in reader.problems[0].what

@@ -6,8 +6,10 @@ import threading
 from pathlib import Path
 
 import pytest
+from tests.run_factory import Clock
 
 from aiperf_hpc.paths import RunPaths, write_whole
+from aiperf_hpc.storage import Patience
 
 
 def files(folder: Path) -> list[str]:
@@ -102,6 +104,24 @@ def test_a_failure_leaves_the_old_file_and_nothing_else(
     with pytest.raises(OSError, match="No space"):
         write_whole(tmp_path / "file", "new")
     assert (tmp_path / "file").read_text() == "old"
+    assert files(tmp_path) == ["file"]
+
+
+def test_a_rename_that_a_restarted_server_was_told_twice_is_done_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    really = Path.replace
+
+    def twice(source: Path, target: Path) -> Path:
+        monkeypatch.setattr(Path, "replace", really)
+        really(source, target)
+        return really(source, target)
+
+    monkeypatch.setattr(Path, "replace", twice)
+    patience = Patience(lambda: False, clock=Clock())
+    patience(lambda: write_whole(tmp_path / "file", "new"), "a file")
+    assert patience.waited > 0
+    assert (tmp_path / "file").read_text() == "new"
     assert files(tmp_path) == ["file"]
 
 

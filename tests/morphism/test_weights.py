@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import json
 import struct
 from collections.abc import Callable
@@ -8,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from safetensors.numpy import save
+from tests.run_factory import Clock
 
 from aiperf_hpc.errors import CheckpointError
 from aiperf_hpc.graph import Graph
@@ -21,6 +23,7 @@ from aiperf_hpc.morphism.weights import (
     load_checkpoint,
     save_checkpoint,
 )
+from aiperf_hpc.storage import Patience
 
 from .networks import SMALL, THIN, random_chain, residual, trained_weights, two_stems
 
@@ -106,6 +109,25 @@ def test_a_file_whose_weights_are_another_graphs_is_refused_by_its_path(tmp_path
     path.write_bytes(save(tensors, {"graph": two_stems().to_json()}))
     with pytest.raises(CheckpointError, match=rf"{path} is damaged: weights do not fit"):
         load_checkpoint(path)
+
+
+def test_a_file_whose_server_is_away_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    really, away = Path.read_bytes, [errno.ESTALE, errno.EIO]
+
+    def sometimes(path: Path) -> bytes:
+        if away:
+            raise OSError(away.pop(), "away")
+        return really(path)
+
+    path, graph = tmp_path / "c.safetensors", two_stems()
+    save_checkpoint(path, graph, trained_weights(graph, np.random.default_rng(0)))
+    monkeypatch.setattr(Path, "read_bytes", sometimes)
+    with pytest.raises(CheckpointError, match=f"cannot read the checkpoint {path}: away"):
+        load_checkpoint(path)
+    found, _ = load_checkpoint(path, Patience(lambda: False, clock=Clock()))
+    assert (found.hash, away) == (graph.hash, [])
 
 
 def test_a_missing_file_is_refused_by_its_path(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import signal
@@ -15,6 +16,7 @@ import optuna
 import pytest
 from tests.morphism.networks import two_stems
 from tests.replica.fakes import FakeDataset, FakeEngine, Script
+from tests.run_factory import Clock
 
 from aiperf_hpc import records
 from aiperf_hpc.clock import SYSTEM, SystemClock
@@ -38,7 +40,7 @@ from aiperf_hpc.replica.search_worker import SearchWorker
 from aiperf_hpc.replica.stopping import StopFlag
 from aiperf_hpc.replica.stopwatch import Stopwatch
 from aiperf_hpc.replica.trainer import Trainer
-from aiperf_hpc.storage import at_once
+from aiperf_hpc.storage import Patience, at_once
 from aiperf_hpc.trial import Machine, RoundPhase, TrialState
 
 T = TypeVar("T")
@@ -601,6 +603,26 @@ def test_kernel_sizes_start_at_the_largest_that_is_there() -> None:
     larger = grow(graph, [KernelSize(conv, 5)])
     assert kernel_choices(larger, (3, 5, 7)) == [5, 7]
     assert kernel_choices(larger, (3,)) == []
+
+
+def test_a_study_outlives_a_disk_that_fills_and_can_be_opened_by_optuna(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    really, calls = os.pwrite, itertools.count()
+
+    def sometimes(file: int, data: bytes, offset: int) -> int:
+        return really(file, data[:7] if next(calls) % 2 else data, offset)
+
+    monkeypatch.setattr(os, "pwrite", sometimes)
+    patience = Patience(lambda: False, clock=Clock())
+    hpo = Hpo(HpoConfig(batch_sizes=(8, 16)), tmp_path / "study.log", "r0", 1, patience)
+    for accuracy in (0.1, 0.2, None):
+        hpo.report(hpo.suggest(two_stems()), accuracy)
+    assert patience.waited > 0
+    study = optuna.load_study(study_name="r0", storage=_storage(tmp_path / "study.log"))
+    assert [trial.value for trial in study.trials] == [0.1, 0.2, None]
+    again = Hpo(HpoConfig(batch_sizes=(8, 16)), tmp_path / "study.log", "r0", 1, patience)
+    assert again.suggest(two_stems()).number == 3
 
 
 def test_tpe_learns_from_trials_whose_kernel_ranges_differ(tmp_path: Path) -> None:
