@@ -9,8 +9,10 @@ CONSTRAINTS := deploy/constraints.txt
 NODES ?= 2
 SLURM := slurm-wlm slurmctld slurmd slurm-client slurm-wlm-basic-plugins munge libpmix-dev
 HOURS ?= 0.05
+N ?= 200
+SEED ?= 1
 
-.PHONY: start test check quick chaos slurm clean
+.PHONY: start test check quick faults chaos slurm clean
 
 start: $(VENV)/.installed
 	$(BIN)/aiperf start --nodes $(NODES) --hours $(HOURS) --config quickstart --launcher local --yes
@@ -31,8 +33,12 @@ quick: $(VENV)/.installed-test
 	$(BIN)/python -m pytest --ignore tests/end_to_end -m 'not cifar10 and not chaos'
 
 # Killed daemons and nodes, cut links, full disks, on a real SLURM cluster; as root for all of them.
-chaos: $(VENV)/.installed-test slurm
+faults: $(VENV)/.installed-test slurm
 	$(BIN)/python -m pytest -m chaos
+
+# N random faults on runs of such a cluster, and whether every record and score adds up.
+chaos: $(VENV)/.installed-test slurm
+	$(BIN)/python -m tests.chaos --faults $(N) --seed $(SEED)
 
 # A real SLURM for the tests in tests/slurm, which start a cluster of their own. Installing
 # Debian's packages starts nothing. Where it cannot be done, those tests say why they do not run.

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 Life = tuple[int, int]
+ENDS = ("replica_ended", "search_ended", "run_ended")
 TRACEBACK = b"Traceback (most recent call last)"
 
 
@@ -102,6 +103,9 @@ def _parse(journal: Journal) -> Iterator[str]:
         if record["seq"] != number:
             yield f"{journal.path}, line {number + 1}: number {record['seq']}, not {number}"
         journal.records.append(record)
+    last = journal.records[-1]["event"]["type"] if journal.records else ""
+    if journal.torn and last in ENDS:
+        yield f"{journal.path}: an unfinished line although its writer ended in order"
 
 
 def _count(found: Evidence, journals: list[Journal]) -> None:
