@@ -57,13 +57,15 @@ class Session:
         self._cluster = Cluster(folder / "c")
         self.runs: list[RunResult] = []
         self.problems: list[str] = []
+        self.drained = 0
+        """How often a node was put back that SLURM had drained."""
         self._root = os.getuid() == 0
         self._separate = self._root and shutil.which("ip") is not None
         left_out = (set() if self._separate else SEPARATE_HOSTS) | (
             set() if self._root else OWN_DISK
         )
         if left_out:
-            say(f"chaos: without root and ip there is no: {', '.join(sorted(left_out))}")
+            say(f"without root and ip there is no: {', '.join(sorted(left_out))}")
         self.kinds = [kind for kind in KINDS if kind not in left_out]
 
     def __enter__(self) -> Self:
@@ -114,7 +116,7 @@ class Session:
             self.runs.append(self._examine(run))
             self.problems += [f"run {number}: {p}" for p in self.runs[-1].problems]
             for problem in self.runs[-1].problems:
-                say(f"chaos: run {number}: {problem}")
+                say(f"run {number}: {problem}")
             self._put_away(run)
 
     def _torment(self, run: TormentedRun, done: int, faults: int) -> None:
@@ -124,13 +126,11 @@ class Session:
             run.problems.append(f"not all replicas work within {START_SECONDS:.0f} s")
         while done + len(run.faults) < faults and not run.ended and not run.over:
             run.pass_time(self._rng.uniform(*PAUSE_SECONDS), lambda: run.ended)
+            self._undrain()
             fault = None if run.ended else draw(run, self._rng, self.kinds)
             if fault is None:
                 continue
-            say(
-                f"chaos: {done + len(run.faults)}/{faults} {fault.kind} {fault.victim} "
-                f"{fault.detail}"
-            )
+            say(f"{done + len(run.faults)}/{faults} {fault.kind} {fault.victim} {fault.detail}")
             run.pass_time(RUN_SECONDS, lambda f=fault: f.run_seconds is not None or run.ended)  # type: ignore[misc]
             if fault.run_seconds is None and not run.ended:
                 run.problems.append(f"{fault.kind}: nobody credited within {RUN_SECONDS:.0f} s")
@@ -152,14 +152,25 @@ class Session:
         end = time.monotonic() + QUIET_SECONDS
         while left := run.leftovers():
             if time.monotonic() > end:
-                run.problems += [f"left behind: {command}" for command in left]
+                run.problems += [f"left behind: {command}" for command in left.values()]
+                run.kill_leftovers()
                 return
             time.sleep(0.5)
         while self._idle() != str(NODES):
+            self._undrain()
             if time.monotonic() > end:
                 run.problems.append(f"nodes do not become idle: {self._idle()} of {NODES}")
                 return
             time.sleep(0.5)
+
+    def _undrain(self) -> None:
+        """Put nodes back that SLURM took away because it could not kill a step: a site's work."""
+        options = ["-h", "-N", "-p", "bench", "-o", "%N %T"]
+        for line in self._cluster.run("sinfo", *options).stdout.splitlines():
+            node, state = line.split()
+            if state.startswith("drain"):
+                self.drained += 1
+                self._cluster.run("scontrol", "update", f"nodename={node}", "state=resume")
 
     def _idle(self) -> str:
         options = ["-h", "-p", "bench", "-t", "idle", "-o", "%D"]
@@ -189,7 +200,7 @@ class Session:
             problems.append(f"{found.tracebacks} tracebacks in the output")
         reason = json.loads(run.paths.report_json.read_text("utf-8"))["end_reason"]
         restarts = sum(replica.restarts for replica in history.replicas.values())
-        say(f"chaos: the run ended: {reason}; {found.lines} records, {restarts} restarts")
+        say(f"the run ended: {reason}; {found.lines} records, {restarts} restarts")
         return RunResult(
             reason, found.elapsed, found, run.faults, restarts, len(history.run_starts), recount,
             stated, problems, run.refusals,
@@ -214,6 +225,7 @@ class Session:
             "runs": len(self.runs),
             "seconds": sum(run.seconds for run in self.runs),
             **{name: sum(getattr(e, name) for e in evidence) for name in totals},
+            "drained": self.drained,
             "restarts": sum(run.restarts for run in self.runs),
             "primaries": sum(run.primaries for run in self.runs),
             "stated_operations": sum(run.stated["operations"] or 0 for run in self.runs),

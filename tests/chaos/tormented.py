@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -223,9 +225,9 @@ class TormentedRun:
         state = self.history.replicas[replica].job_state
         return None if state is None or not state.phase.ended else state.detail or str(state.phase)
 
-    def leftovers(self) -> list[str]:
-        """Return the command lines of the run's processes that are there."""
-        found = []
+    def leftovers(self) -> dict[int, str]:
+        """Return the run's processes that are there, and their command lines."""
+        found = {}
         root = os.fsencode(self.paths.root)
         for path in Path("/proc").iterdir():
             if path.name.isdigit() and int(path.name) != os.getpid():
@@ -234,7 +236,7 @@ class TormentedRun:
                 except OSError:
                     continue  # It ended meanwhile.
                 if root in command:
-                    found.append(f"{path.name}: {command.replace(bytes(1), b' ').decode()}")
+                    found[int(path.name)] = command.replace(bytes(1), b" ").decode().strip()
         return found
 
     def abandon(self) -> None:
@@ -242,9 +244,15 @@ class TormentedRun:
         self.heal()
         self.kill_primary()
         self.cluster.run("scancel", "--me")
+        self.kill_leftovers()
+
+    def kill_leftovers(self) -> None:
+        for pid in self.leftovers():
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
 
 def say(text: str) -> None:
     """Tell whoever waits."""
-    sys.stderr.write(f"{text}\n")
+    sys.stderr.write(f"chaos: {time.strftime('%H:%M:%S')} {text}\n")
     sys.stderr.flush()
