@@ -12,7 +12,7 @@ HOURS ?= 0.05
 N ?= 200
 SEED ?= 1
 
-.PHONY: start test check quick faults chaos slurm clean
+.PHONY: start test check quick faults chaos slurm benchmarks clean
 
 start: $(VENV)/.installed
 	$(BIN)/aiperf start --nodes $(NODES) --hours $(HOURS) --config quickstart --launcher local --yes
@@ -39,6 +39,11 @@ faults: $(VENV)/.installed-test slurm
 # N random faults on runs of such a cluster, and whether every record and score adds up.
 chaos: $(VENV)/.installed-test slurm
 	$(BIN)/python -m tests.chaos --faults $(N) --seed $(SEED)
+
+# What the control side costs at scale. Figures and machine: docs/performance.md.
+benchmarks: $(VENV)/.installed-test
+	$(BIN)/python benchmarks/replay.py
+	$(BIN)/python benchmarks/primary_load.py
 
 # A real SLURM for the tests in tests/slurm, which start a cluster of their own. Installing
 # Debian's packages starts nothing. Where it cannot be done, those tests say why they do not run.

@@ -52,6 +52,8 @@ class Lineage:
         self._descent = descent
         self.initial = initial
         self._known: dict[str, Graph] = {}
+        self._children: dict[tuple[int, str], Graph] = {}
+        """By the identity of the parent, whose names the morphisms use, and the morphisms."""
 
     def graph(self, trial_id: str) -> Graph:
         """Return the graph that a trial trained.
@@ -77,7 +79,12 @@ class Lineage:
 
     def _grow(self, name: str, descent: Descent) -> Graph:
         parent = self.initial if descent.parent is None else self._known[descent.parent]
-        graph = grow(parent, [from_data(data) for data in descent.morphisms])
+        # The trials of a round train one graph: it is grown and kept once.
+        key = id(parent), repr(descent.morphisms)
+        graph = self._children.get(key)
+        if graph is None:
+            graph = grow(parent, [from_data(data) for data in descent.morphisms])
+            self._children[key] = graph
         if graph.hash != descent.graph:
             raise MorphismError(
                 f"trial {name}: its morphisms give the graph {graph.hash}, "

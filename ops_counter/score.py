@@ -8,11 +8,17 @@ evaluation until t.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import accumulate
 
+from aiperf_hpc.executions import Execution
 from aiperf_hpc.graph_store import GraphStore
-from aiperf_hpc.history import Evaluation, Execution, RunHistory
-from aiperf_hpc.ops_counter.count import GraphCount, count
+from aiperf_hpc.history import Evaluation, RunHistory
+from aiperf_hpc.ops_counter.count import count
+from aiperf_hpc.ops_counter.table import Operations
+from aiperf_hpc.records import TrialStarted
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,21 +47,51 @@ class ScorePoint:
         return (0.0 - math.log(self.regulated_error)) * self.ops  # 0.0, not -0.0, at error 1
 
 
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """What a graph counts, without its layers."""
+
+    forward: int
+    """Operations of a validation sample."""
+    backward: int
+    training: int
+    """Operations of a training sample: forward and backward."""
+    by_kind: Mapping[str, Operations]
+
+
 class Counts:
     """The operation counts of a run's graphs, counted from the stored graphs once each."""
 
     def __init__(self, graphs: GraphStore) -> None:
         self._graphs = graphs
-        self._known: dict[str, GraphCount] = {}
+        self._known: dict[str, Totals] = {}
 
-    def __getitem__(self, graph_hash: str) -> GraphCount:
+    def __getitem__(self, graph_hash: str) -> Totals:
         """Return the count of a graph. Raises GraphError or CountError."""
-        if graph_hash not in self._known:
-            self._known[graph_hash] = count(self._graphs.load(graph_hash))
-        return self._known[graph_hash]
+        known = self._known.get(graph_hash)
+        if known is None:
+            counted = count(self._graphs.load(graph_hash))
+            known = self._known[graph_hash] = Totals(
+                counted.forward, counted.backward, counted.training, counted.by_kind()
+            )
+        return known
+
+    def __call__(self, started: TrialStarted) -> tuple[int, int]:
+        """Return the operations of a training and of a validation sample, by the stored graph."""
+        counted = self[started.graph]
+        return counted.training, counted.forward
 
 
-def credited(execution: Execution, graph: GraphCount) -> int:
+OperationsOf = Callable[[TrialStarted], tuple[int, int]]
+"""The operations of a training and of a validation sample of a trial."""
+
+
+def recorded(started: TrialStarted) -> tuple[int, int]:
+    """Return what a trial's own record says; the report and verify count the graph again."""
+    return started.train_operations, started.validation_operations
+
+
+def credited(execution: Execution, graph: Totals) -> int:
     """Return the operations of the samples that one progress record says were executed."""
     return execution.train_samples * graph.training + execution.validation_samples * graph.forward
 
@@ -65,44 +101,69 @@ def end_of(history: RunHistory) -> float:
     return history.last_utc if history.end_utc is None else history.end_utc
 
 
-def score_at(history: RunHistory, counts: Counts, utc: float) -> ScorePoint:
-    """Return the score at ``utc``; (0, 0) when the run has not started."""
-    return score_series(history, counts, [utc])[0]
+def score_at(history: RunHistory, counts: OperationsOf, utc: float) -> ScorePoint:
+    """Return the score at ``utc``; (0, 0) when the run has not started.
+
+    Raises:
+        GraphError: ``counts`` needs a graph that is missing or is not what its name says.
+    """
+    if not history.executions.last_utc <= utc:
+        return score_series(history, counts, [utc])[0]
+    operations = 0
+    for trial in map(history.trials.__getitem__, history.executions.trials):
+        training, validation = counts(trial.started)
+        operations += trial.train_samples * training + trial.validation_samples * validation
+    return _point(history, utc, operations, history.best_until(utc))
 
 
-def score_series(history: RunHistory, counts: Counts, times: list[float]) -> list[ScorePoint]:
+def score_series(history: RunHistory, counts: OperationsOf, times: list[float]) -> list[ScorePoint]:
     """Return the score at each of ``times``, UTC seconds in ascending order.
 
     Raises:
-        GraphError: a graph that was trained is missing or is not what its name says.
+        GraphError: ``counts`` needs a graph that is missing or is not what its name says.
     """
-    start = history.start_utc or 0.0
-    executions = sorted(history.executions, key=lambda e: e.utc)
-    evaluations = history.evaluations
-    operations, done, evaluated = 0, 0, 0
-    best: Evaluation | None = None
-    points: list[ScorePoint] = []
-    for utc in times:
-        while done < len(executions) and executions[done].utc <= utc:
-            execution = executions[done]
-            trained = counts[history.trials[execution.trial].started.graph]
-            operations += credited(execution, trained)
-            done += 1
-        while evaluated < len(evaluations) and evaluations[evaluated].utc <= utc:
-            candidate = evaluations[evaluated]
-            if best is None or candidate.accuracy > best.accuracy:
-                best = candidate
-            evaluated += 1
-        elapsed = max(0.0, utc - start) if history.start_utc is not None else 0.0
-        points.append(
-            ScorePoint(
-                elapsed,
-                operations,
-                None if best is None else best.error,
-                None if best is None else max(best.error, 1.0 / best.result.samples),
-            )
-        )
-    return points
+    operations = accumulate(_credits(history, counts, times))
+    points = zip(times, operations, _bests(history, times), strict=True)
+    return [_point(history, utc, done, best) for utc, done, best in points]
+
+
+def _credits(history: RunHistory, counts: OperationsOf, times: list[float]) -> list[int]:
+    """Return the operations credited after each time's predecessor and until it."""
+    found = [0] * len(times)
+    last = times[-1] if times else -math.inf
+    samples = [counts(history.trials[name].started) for name in history.executions.trials]
+    for utc, place, train, validation in history.executions.rows():
+        if utc <= last:
+            sample = samples[place]
+            found[bisect_left(times, utc)] += train * sample[0] + validation * sample[1]
+    return found
+
+
+def _bests(history: RunHistory, times: list[float]) -> list[Evaluation | None]:
+    """Return the best complete evaluation until each time."""
+    found: list[Evaluation | None] = [None] * len(times)
+    last = times[-1] if times else -math.inf
+    for trial in history.trials.values():
+        for evaluation in trial.evaluations:
+            if evaluation.utc <= last:
+                place = bisect_left(times, evaluation.utc)
+                if evaluation.beats(found[place]):
+                    found[place] = evaluation
+    return list(accumulate(found, _better))
+
+
+def _better(one: Evaluation | None, other: Evaluation | None) -> Evaluation | None:
+    return other if other is not None and other.beats(one) else one
+
+
+def _point(history: RunHistory, utc: float, operations: int, best: Evaluation | None) -> ScorePoint:
+    start = history.start_utc
+    return ScorePoint(
+        0.0 if start is None else max(0.0, utc - start),
+        operations,
+        None if best is None else best.error,
+        None if best is None else max(best.error, 1.0 / best.samples),
+    )
 
 
 def score_times(history: RunHistory, interval_hours: float) -> list[float]:

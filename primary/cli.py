@@ -35,6 +35,7 @@ from aiperf_hpc.paths import RunPaths, write_whole
 from aiperf_hpc.primary.conduct import Conductor
 from aiperf_hpc.primary.doctor import examine
 from aiperf_hpc.primary.launchers import LAUNCHERS, dry_run
+from aiperf_hpc.primary.live import LiveRun
 from aiperf_hpc.primary.pace import PACE
 from aiperf_hpc.primary.prepare import describe_dataset, make_manifest, make_run_directory
 from aiperf_hpc.primary.progress import Progress, status_line
@@ -287,7 +288,8 @@ def _conduct(
     output = sys.stderr if as_json else sys.stdout
     output.write(f"{_plan(manifest, paths.root)}\n")
     view = RunView(paths)
-    progress = Progress(view, output)
+    live = LiveRun(view)
+    progress = Progress(live, output)
     view.refresh()
     launcher = LAUNCHERS[manifest.launcher](manifest, paths, launch)
     at_once = threading.Event()
@@ -295,7 +297,7 @@ def _conduct(
     with (
         JournalWriter(paths.primary_journal, persist=patience) as journal,
         JournalWriter(paths.digest, persist=patience) as digest,
-        _server(paths, address, output),
+        _server(live, address, output),
     ):
         writer = DigestWriter(view.history, digest)
         conductor = Conductor(
@@ -309,14 +311,14 @@ def _conduct(
 
 
 @contextmanager
-def _server(paths: RunPaths, address: Address | None, output: TextIO) -> Iterator[None]:
+def _server(live: LiveRun, address: Address | None, output: TextIO) -> Iterator[None]:
     """Serve the run's status over REST while the block runs, if an address was given."""
     if address is None:
         yield
         return
     from aiperf_hpc.primary.rest import ServerThread
 
-    with ServerThread(paths, *address) as server:
+    with ServerThread(live, *address) as server:
         output.write(f"status at {server.url}/api/v1/status\n")
         output.flush()
         yield

@@ -20,6 +20,7 @@ from aiperf_hpc.journal import JournalWriter
 from aiperf_hpc.manifest import RunManifest
 from aiperf_hpc.paths import write_whole
 from aiperf_hpc.primary.launch import Launcher, ReplicaState
+from aiperf_hpc.primary.live import rest_after
 from aiperf_hpc.primary.preflight import Preflight
 from aiperf_hpc.records import (
     AnyEvent,
@@ -45,9 +46,7 @@ LOST_SECONDS = 60.0
 """How long a lost replica is waited for: its last records may become visible that late, and
 its scheduler may run it again."""
 JOURNAL_SECONDS = 1.0
-"""Least time between two looks at the journals."""
-LOOK_SHARE = 0.05
-"""Most of its time that the primary spends looking at the journals."""
+"""Least time between two looks at the journals; more where a look takes long."""
 TIME_OVER = "the run's time is over"
 
 
@@ -209,7 +208,7 @@ class Conductor:
         else:
             self._digest.update()
         now = self._clock.monotonic()
-        self._next_look = now + max(JOURNAL_SECONDS, (now - began) / LOOK_SHARE)
+        self._next_look = now + rest_after(now - began, JOURNAL_SECONDS)
 
     def _record(self, states: Mapping[str, ReplicaState]) -> None:
         """Record what changed."""
@@ -309,7 +308,8 @@ class Conductor:
         """Return why the replicas ended, in their own words."""
         self._next_look = 0.0
         self._look()
-        said = {r.ended for r in self._history.replicas.values() if r.ended is not None}
+        with self._history.lock:
+            said = {r.ended for r in self._history.replicas.values() if r.ended is not None}
         return "; ".join(sorted(said)) or TIME_OVER
 
     @contextmanager

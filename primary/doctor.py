@@ -41,6 +41,7 @@ PACKAGES = (
     ("framework", "torch", "torch", "pip install torch  (a second engine, not used yet)", False),
     ("collective", "mpi4py", "mpi4py", "pip install 'aiperf-hpc[mpi]'", False),
     ("collective", "horovod", "horovod", "build it from source  (not used yet)", False),
+    ("SLURM", "pyslurm", "pyslurm", "pip install 'aiperf-hpc[pyslurm]'  (optional)", False),
     ("search", "nni", "nni", "pip install nni  (not used yet)", False),
 )  # fmt: skip
 

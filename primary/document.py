@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Literal
 
 from aiperf_hpc.config import RunConfig
+from aiperf_hpc.errors import AIPerfError
 from aiperf_hpc.history import Replica, Trial
 from aiperf_hpc.ops_counter.score import credited
 from aiperf_hpc.paths import Incarnation
@@ -176,10 +177,17 @@ def make_report(view: RunView) -> Report:
     Raises:
         GraphError: a trained graph is missing or is not what its name says, so that its
             operations cannot be counted.
+        AIPerfError: the graphs count other operations than the trials recorded.
     """
     history, manifest = view.history, view.manifest
     end = view.until
     final = view.final()
+    split = _operations(view, end)
+    if split.total != final.operations:
+        raise AIPerfError(
+            f"the trials of {view.paths.root} recorded {final.operations:,} operations, their "
+            f"graphs count {split.total:,}; `aiperf verify {view.paths.root}` names the trials"
+        )
     invalid = tuple(Broken(rule=v.rule, reason=v.reason) for v in view.violations())
     status = view.status(end)
     replicas = tuple(
@@ -201,7 +209,7 @@ def make_report(view: RunView) -> Report:
         score=ScoreStatus.of(final),
         series=tuple(view.score()),
         interval_hours=manifest.config.score.interval_hours,
-        operations=_operations(view, end),
+        operations=split,
         best=_best(view, end),
         time=_total_time(view, final.elapsed),
         replicas=replicas,
@@ -312,7 +320,7 @@ def _by_kind(
     forward: defaultdict[str, int] = defaultdict(int)
     backward: defaultdict[str, int] = defaultdict(int)
     for graph in sorted(train):
-        for kind, operations in view.counts[graph].by_kind().items():
+        for kind, operations in view.counts[graph].by_kind.items():
             forward[kind] += (train[graph] + validation[graph]) * operations.forward
             backward[kind] += train[graph] * operations.backward
     return {
@@ -330,14 +338,14 @@ def _best(view: RunView, end: float) -> GraphReport | None:
         trial=best.trial,
         graph=started.graph,
         accuracy=best.accuracy,
-        epoch=best.result.epoch,
+        epoch=best.epoch,
         parameters=started.parameters,
         depth=started.depth,
         forward=counted.forward,
         backward=counted.backward,
         by_kind={
             kind: KindOperations(forward=o.forward, backward=o.backward)
-            for kind, o in counted.by_kind().items()
+            for kind, o in counted.by_kind.items()
         },
     )
 

@@ -8,7 +8,7 @@ import shutil
 import sys
 from collections.abc import Callable
 
-from aiperf_hpc.config import RunConfig
+from aiperf_hpc.config import RunConfig, SlurmConfig
 from aiperf_hpc.errors import SchedulerError, UsageError
 from aiperf_hpc.manifest import RunManifest
 from aiperf_hpc.paths import RunPaths
@@ -16,14 +16,20 @@ from aiperf_hpc.primary.launch import Launcher, LocalLauncher, local_commands
 from aiperf_hpc.primary.pace import PACE, Pace
 from aiperf_hpc.primary.slurm import SlurmLauncher, check_cluster
 from aiperf_hpc.primary.slurm_client import SlurmClient, SlurmCommands
+from aiperf_hpc.primary.slurm_pyslurm import PyslurmClient
 from aiperf_hpc.primary.slurm_script import batch_script
 
 LAUNCHERS: dict[str, Callable[[RunManifest, RunPaths, int], Launcher]] = {
     "local": LocalLauncher,
     "slurm": lambda manifest, paths, launch: SlurmLauncher(
-        manifest, paths, SlurmCommands(), PACE, launch=launch
+        manifest, paths, slurm_client(manifest.config.slurm), PACE, launch=launch
     ),
 }
+
+
+def slurm_client(config: SlurmConfig) -> SlurmClient:
+    """Return what speaks to SLURM. Raises UsageError where it is not there."""
+    return PyslurmClient() if config.client == "pyslurm" else SlurmCommands()
 
 
 def choose_launcher(
@@ -52,7 +58,7 @@ def choose_launcher(
             "or use --launcher local"
         )
     try:
-        partitions = pace.call((client or SlurmCommands()).partitions)
+        partitions = pace.call((client or slurm_client(config.slurm)).partitions)
     except SchedulerError as error:
         silent = f"{where} is installed, but SLURM does not answer ({error})"
         if asked == "auto" and nodes <= len(os.sched_getaffinity(0)):

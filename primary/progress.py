@@ -10,6 +10,7 @@ from typing import TextIO
 from aiperf_hpc.errors import AIPerfError
 from aiperf_hpc.history import Trial
 from aiperf_hpc.primary.agreement import clock_problems, disagreements
+from aiperf_hpc.primary.live import LiveRun
 from aiperf_hpc.primary.view import RunStatus, RunView
 from aiperf_hpc.primary.words import in_words, percent, si
 
@@ -20,13 +21,14 @@ LOG_SECONDS = 15.0
 class Progress:
     """Prints a run's progress to a terminal, or to a file as plain lines."""
 
-    def __init__(self, view: RunView, output: TextIO) -> None:
-        self._view, self._output = view, output
+    def __init__(self, live: LiveRun, output: TextIO) -> None:
+        self._live, self._output = live, output
         self._terminal = output.isatty()
         self._every = TERMINAL_SECONDS if self._terminal else LOG_SECONDS
         self._next = time.monotonic() + self._every
         self._shown: set[str] = set()
         self._complained: set[str] = set()
+        self._rebuilt = self._trials_read = self._failures_read = 0
 
     def tick(self) -> None:
         """Show what is new, if it is time to."""
@@ -50,29 +52,40 @@ class Progress:
 
     def _show(self) -> None:
         try:
-            self._view.refresh()
-            line = status_line(self._view.status())
+            line = status_line(self._live.ask(RunView.status))
         except AIPerfError as error:
             # A look at a run must not end it: said once, and tried again.
             line = f"progress cannot be shown: {error}"
-        history = self._view.history
-        for trial in history.trials.values():
-            if trial.ended is not None and trial.id not in self._shown:
-                self._shown.add(trial.id)
-                self._line(trial_line(trial))
-        for failure in history.search_failures:
-            if failure not in self._complained:
-                self._complained.add(failure)
-                self._line(f"  search of {failure}")
-        for problem in (*disagreements(history), *clock_problems(history)):
-            if problem not in self._complained:
-                self._complained.add(problem)
-                self._line(f"  problem: {problem}")
+        for text in self._live.uncached(self._news):
+            self._line(text)
         if self._terminal:
             self._output.write(f"\r\033[K{line}")
         else:
             self._output.write(f"{line}\n")
         self._output.flush()
+
+    def _news(self, view: RunView) -> list[str]:
+        """Return a line for what is new: trials that ended, failed searches, problems."""
+        history = view.history
+        if history.rebuilt != self._rebuilt:
+            self._rebuilt, self._trials_read, self._failures_read = history.rebuilt, 0, 0
+        ended = [t for t in history.ended[self._trials_read :] if t.id not in self._shown]
+        failed = history.search_failures[self._failures_read :]
+        self._trials_read = len(history.ended)
+        self._failures_read = len(history.search_failures)
+        self._shown.update(trial.id for trial in ended)
+        new = [text for text in dict.fromkeys(failed) if text not in self._complained]
+        problems = [
+            text
+            for text in (*disagreements(history), *clock_problems(history))
+            if text not in self._complained
+        ]
+        self._complained.update(new, problems)
+        return [
+            *map(trial_line, ended),
+            *(f"  search of {failure}" for failure in new),
+            *(f"  problem: {problem}" for problem in problems),
+        ]
 
     def _clear(self) -> None:
         if self._terminal:

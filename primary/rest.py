@@ -1,7 +1,8 @@
 """A run over REST while it lasts: read-only, and the same numbers as the status and the report.
 
 The handlers are thin: each asks one question of a ``RunView``. Many clients cost no more than
-one, because the journals are read, and each question answered, at most once a second.
+one, because the journals are read, and each question answered, at most once a second, and less
+often where that takes long (``live.py``). The header ``Age`` says how old an answer is.
 """
 
 from __future__ import annotations
@@ -13,28 +14,27 @@ import socket
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from types import TracebackType
-from typing import Annotated, Any, Literal, Self, TypeVar, cast
+from typing import Annotated, Literal, Self
 
 import uvicorn
-from fastapi import FastAPI, Query, Request
+from fastapi import FastAPI, Query, Request, Response
+from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import JSONResponse
+from pydantic import BaseModel
 
 from aiperf_hpc import __version__
-from aiperf_hpc.errors import AIPerfError, JournalError, UsageError
+from aiperf_hpc.errors import AIPerfError, UsageError
 from aiperf_hpc.paths import RunPaths
+from aiperf_hpc.primary.live import LiveRun
 from aiperf_hpc.primary.view import RunStatus, RunView, ScoreStatus, TrialStatus
 from aiperf_hpc.trial import TrialState, Value
 
 LOOPBACK = "127.0.0.1"
 DEFAULT_PORT = 8765
-FRESH_SECONDS = 1.0
-"""For how long an answer is given again without reading the journals again."""
-
 START_SECONDS = 10.0
 STOP_SECONDS = 5.0
-
-T = TypeVar("T")
 
 
 class Health(Value):
@@ -72,70 +72,6 @@ class Failure(Value):
     error: str
 
 
-class LiveRun:
-    """A view of a run that many threads may ask at once.
-
-    Args:
-        source: a view that nobody else uses, or what makes one when it is first needed.
-        fresh: seconds for which an answer is given again.
-        clock: monotonic seconds.
-    """
-
-    def __init__(
-        self,
-        source: RunView | Callable[[], RunView],
-        *,
-        fresh: float = FRESH_SECONDS,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._source, self._fresh, self._clock = source, fresh, clock
-        self._lock = threading.Lock()
-        self._view = source if isinstance(source, RunView) else None
-        self._read_at: float | None = None
-        self._failure: AIPerfError | None = None
-        self._answers: dict[Callable[[RunView], Any], Any] = {}
-
-    def ask(self, question: Callable[[RunView], T]) -> T:
-        """Return the answer, at most ``fresh`` seconds old.
-
-        Raises:
-            AIPerfError: the run cannot be read; said again until it is time to try again.
-        """
-        with self._lock:
-            now = self._clock()
-            if self._read_at is None or now - self._read_at >= self._fresh:
-                self._read_at = now
-                self._read()
-            if self._failure is not None:
-                raise self._failure
-            if question not in self._answers:
-                self._answers[question] = self._answer(question)
-            return cast(T, self._answers[question])
-
-    def _read(self) -> None:
-        self._answers.clear()
-        self._failure = None
-        try:
-            if self._view is None:
-                self._view = cast("Callable[[], RunView]", self._source)()
-            self._view.refresh()
-        except AIPerfError as error:
-            self._failure = error
-        except OSError as error:
-            self._failure = _unreadable(error)
-
-    def _answer(self, question: Callable[[RunView], T]) -> T:
-        try:
-            return question(cast(RunView, self._view))
-        except OSError as error:
-            raise _unreadable(error) from None
-
-
-def _unreadable(error: OSError) -> JournalError:
-    where = error.filename or "the run directory"
-    return JournalError(f"cannot read the run: {where}: {error.strerror}")
-
-
 def _score(view: RunView) -> Score:
     return Score(
         run_id=view.manifest.run_id,
@@ -146,15 +82,28 @@ def _score(view: RunView) -> Score:
     )
 
 
-def create_app(source: RunView | Callable[[], RunView], *, fresh: float = FRESH_SECONDS) -> FastAPI:
-    """Return the application.
+@dataclass(frozen=True, slots=True)
+class _Page:
+    """The question for some of the trials."""
 
-    Args:
-        source: a view that nobody else uses, or what makes one when it is first needed. Until
-            it can be made, the answer is 503 with the reason.
-        fresh: seconds for which an answer is given again.
-    """
-    live = LiveRun(source, fresh=fresh)
+    state: TrialState | None
+    replica: str | None
+    limit: int
+    offset: int
+
+    def __call__(self, view: RunView) -> Trials:
+        found = [
+            trial
+            for trial in view.ordered_trials()
+            if (self.state is None or trial.state == self.state)
+            and (self.replica is None or trial.replica == self.replica)
+        ]
+        page = tuple(view.trial_statuses(found[self.offset : self.offset + self.limit]))
+        return Trials(total=len(found), offset=self.offset, limit=self.limit, trials=page)
+
+
+def create_app(live: LiveRun) -> FastAPI:
+    """Return the application. Until its run can be read, it answers 503 with the reason."""
     # The usual pages of documentation load scripts from elsewhere, which a cluster cannot.
     app = FastAPI(
         title="AIPerf-HPC",
@@ -171,34 +120,35 @@ def create_app(source: RunView | Callable[[], RunView], *, fresh: float = FRESH_
         """Say that the service is there."""
         return Health()
 
-    @app.get("/api/v1/status")
-    def status() -> RunStatus:
+    @app.get("/api/v1/status", response_model=RunStatus)
+    async def status() -> Response:
         """Return what the run does now."""
-        return live.ask(RunView.status)
+        return await _answer(live, RunView.status)
 
-    @app.get("/api/v1/score")
-    def score() -> Score:
+    @app.get("/api/v1/score", response_model=Score)
+    async def score() -> Response:
         """Return the score so far, and at every interval."""
-        return live.ask(_score)
+        return await _answer(live, _score)
 
-    @app.get("/api/v1/trials")
-    def trials(
+    @app.get("/api/v1/trials", response_model=Trials)
+    async def trials(
         state: TrialState | None = None,
         replica: str | None = None,
         limit: Annotated[int, Query(ge=1, le=10_000)] = 100,
         offset: Annotated[int, Query(ge=0)] = 0,
-    ) -> Trials:
+    ) -> Response:
         """Return the trials, of one state or one replica if asked for."""
-        found = [
-            trial
-            for trial in live.ask(RunView.trials)
-            if (state is None or trial.state == state)
-            and (replica is None or trial.replica == replica)
-        ]
-        page = tuple(found[offset : offset + limit])
-        return Trials(total=len(found), offset=offset, limit=limit, trials=page)
+        return await _answer(live, _Page(state, replica, limit, offset))
 
     return app
+
+
+async def _answer(live: LiveRun, question: Callable[[RunView], BaseModel]) -> Response:
+    """Answer at once where that is possible; else wait in a thread, so that others need not."""
+    said = live.text_at_hand(question)
+    if said is None:
+        said = await run_in_threadpool(live.text, question)
+    return Response(said.body, media_type="application/json", headers={"Age": str(round(said.age))})
 
 
 def _no_answer(_: Request, error: Exception) -> JSONResponse:
@@ -260,22 +210,24 @@ def serve(
         RunDirectoryError: there is no such run.
         UsageError: the address cannot be had.
     """
-    app = create_app(RunView(paths))
+    live = LiveRun(RunView(paths))
     listener = _listen(host, port)
     announce(_url(listener))
     # The server re-raises the signal that ended it: an interrupt is the way to end this.
-    with contextlib.suppress(KeyboardInterrupt):
-        _server(app).run(sockets=[listener])
+    with contextlib.suppress(KeyboardInterrupt), live.renewed():
+        _server(create_app(live)).run(sockets=[listener])
 
 
 class ServerThread:
     """The service in a thread of its own, beside whatever else the process does."""
 
-    def __init__(self, paths: RunPaths, host: str = LOOPBACK, port: int = 0) -> None:
+    def __init__(self, run: RunPaths | LiveRun, host: str = LOOPBACK, port: int = 0) -> None:
         """Prepare to serve a run, whose directory may still be empty."""
         self.host, self.port = host, port
         """After the start: the address that is listened at."""
-        self._server = _server(create_app(lambda: RunView(paths)))
+        live = run if isinstance(run, LiveRun) else LiveRun(lambda: RunView(run))
+        self._server = _server(create_app(live))
+        self._renewed = live.renewed()
         self._thread: threading.Thread | None = None
         self.url = ""
 
@@ -289,6 +241,7 @@ class ServerThread:
         listener = _listen(self.host, self.port)
         self.port = listener.getsockname()[1]
         self.url = _url(listener)
+        self._renewed.__enter__()
         self._thread = threading.Thread(
             target=self._server.run, args=([listener],), name="rest", daemon=True
         )
@@ -307,6 +260,7 @@ class ServerThread:
         if self._thread is not None:
             self._thread.join(STOP_SECONDS)
             self._thread = None
+            self._renewed.__exit__(None, None, None)
 
     def __enter__(self) -> Self:
         self.start()

@@ -179,14 +179,14 @@ class SlurmLauncher:
 
     def _check_array(self) -> None:
         """Say what the site's limit is, if the array is larger than that."""
-        nodes = self._manifest.nodes
+        elements = self._manifest.replicas
         try:
             limit = self._pace.call(self._client.largest_array)
         except SchedulerError:
             return  # What it said of the array has to do.
-        if nodes > limit:
+        if elements > limit:
             raise UsageError(
-                f"--nodes {nodes}: this SLURM's arrays have at most {limit} elements "
+                f"{elements} replicas: this SLURM's arrays have at most {limit} elements "
                 "(MaxArraySize of `scontrol show config`); nothing was started; have it raised, "
                 "or run on fewer nodes"
             )

@@ -1,7 +1,7 @@
 """Talking to SLURM: one method is one call of one of its commands, and nothing else is here.
 
 The command line is the one interface that every site has. ``SlurmClient`` is what the launcher
-needs; another back end (pyslurm, slurmrestd) would implement the same methods.
+needs; other back ends have the same methods (``slurm_pyslurm.py``).
 """
 
 from __future__ import annotations

@@ -9,20 +9,24 @@ from __future__ import annotations
 
 import json
 import math
-from collections import Counter
+import sys
+from array import array
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
+from typing import NamedTuple
 
 from pydantic import ValidationError
 
 from aiperf_hpc import records
 from aiperf_hpc.errors import AIPerfError
 from aiperf_hpc.graph import Graph
-from aiperf_hpc.history import Trial
+from aiperf_hpc.history import Trial, no_collections
 from aiperf_hpc.morphism.lineage import Lineage, initial_graph
 from aiperf_hpc.morphism.morphs import inserted_spatial_convs
-from aiperf_hpc.ops_counter.count import GraphCount, count
+from aiperf_hpc.ops_counter.count import count
 from aiperf_hpc.paths import Incarnation
 from aiperf_hpc.primary.document import make_report
 from aiperf_hpc.primary.origin import changed_files
@@ -32,6 +36,8 @@ from aiperf_hpc.trial import DatasetInfo, RoundPhase, TrialState
 
 CLOCK_TOLERANCE = 1.0
 """Seconds by which two clocks, or a sum of durations and its whole, may differ."""
+STARTS = records.RunStarted | records.ReplicaStarted | records.SearchStarted
+"""What a process writes first."""
 
 
 STATED = (
@@ -64,13 +70,16 @@ class Audit:
         view.refresh()
         self.view, self.history = view, view.history
         self.config = view.manifest.config
-        # The same bytes as the history: a running replica may have appended since.
-        self.journals = {
-            path: _records(path, size) for path, size in self.history.bytes_read.items()
-        }
+        with no_collections(keep_all=True):
+            # The same bytes as the history: a running replica may have appended since.
+            self.journals = {
+                path: _read(path, size) for path, size in self.history.bytes_read.items()
+            }
         datasets = {r.dataset for r in self.history.replicas.values() if r.dataset is not None}
         self.datasets = sorted(datasets, key=lambda d: d.sha256)
-        self._counts: dict[str, GraphCount] = {}
+        self._counts: dict[str, Recount] = {}
+        """By the hash of the graph."""
+        self._fences = self._all_fences()
         self._lineage = (
             Lineage(self.history.descent, initial_graph(self.config.model, self.datasets[0]))
             if self.datasets
@@ -86,11 +95,16 @@ class Audit:
         """The one dataset; the rule ``dataset`` says whether there is exactly one."""
         return self.datasets[0]
 
-    @property
+    @cached_property
     def end(self) -> float:
         """The end of the scored time, UTC seconds."""
-        times = [r.utc for events in self.journals.values() for r in events]
-        return max(times, default=0.0) if self.history.end_utc is None else self.history.end_utc
+        if self.history.end_utc is not None:
+            return self.history.end_utc
+        latest = (
+            max((utc for utc in journal.times if utc < self._fence(path)), default=0.0)
+            for path, journal in self.journals.items()
+        )
+        return max(latest, default=0.0)
 
     def graph(self, trial: Trial) -> Graph:
         """Return a trial's graph, grown again. Raises MorphismError."""
@@ -98,55 +112,124 @@ class Audit:
             raise AIPerfError("no replica recorded its dataset")
         return self._lineage.graph(trial.id)
 
-    def count(self, trial: Trial) -> GraphCount:
+    def count(self, trial: Trial) -> Recount:
         """Return the count of a trial's graph, grown again. Raises MorphismError."""
-        if trial.id not in self._counts:
-            self._counts[trial.id] = count(self.graph(trial))
-        return self._counts[trial.id]
+        graph = self.graph(trial)
+        if graph.hash not in self._counts:
+            counted = count(graph)
+            self._counts[graph.hash] = Recount(
+                counted.training, counted.forward, graph.parameter_count, graph.depth
+            )
+        return self._counts[graph.hash]
 
-    def progress(self) -> Iterator[tuple[float, records.Progress]]:
-        """Yield every progress record that counts, with its time.
+    def progress(self) -> Iterator[Executed]:
+        """Yield every progress record that counts.
 
         Those that a replica wrote after a later life of it had started do not count.
         """
-        for path, events in self.journals.items():
+        for path, journal in self.journals.items():
             fence = self._fence(path)
-            for record in events:
-                if isinstance(record.event, records.Progress) and record.utc < fence:
-                    yield record.utc, record.event
+            for executed in journal.executed:
+                if executed.utc < fence:
+                    yield executed
 
     def _fence(self, journal: Path) -> float:
-        """Return when a later life of the journal's replica started, UTC seconds."""
-        if journal == self.view.paths.primary_journal:
-            return math.inf
-        life = Incarnation.parse(journal.parent.name)
-        return min(
-            (
-                events[0].utc
-                for path, events in self.journals.items()
-                if path.parent.parent == journal.parent.parent
-                and events
-                and isinstance(events[0].event, records.ReplicaStarted)
-                and Incarnation.parse(path.parent.name) > life
-            ),
-            default=math.inf,
-        )
+        """Return from when on a journal's records do not count, UTC seconds."""
+        return self._fences.get(journal.parent, math.inf)
+
+    def _all_fences(self) -> dict[Path, float]:
+        """Return when a later life of its replica started, UTC seconds, for each life's folder."""
+        lives: defaultdict[Path, dict[Incarnation, float]] = defaultdict(dict)
+        for path, journal in self.journals.items():
+            if path != self.view.paths.primary_journal and journal.begins_a_life is not None:
+                lives[path.parent.parent][Incarnation.parse(path.parent.name)] = (
+                    journal.begins_a_life
+                )
+        folders = {p.parent for p in self.journals if p != self.view.paths.primary_journal}
+        fences = {}
+        for folder in folders:
+            life = Incarnation.parse(folder.name)
+            later = (utc for other, utc in lives[folder.parent].items() if other > life)
+            fences[folder] = min(later, default=math.inf)
+        return fences
 
 
 Failures = Iterator[str]
 Rule = tuple[str, str, Callable[[Audit], int], Callable[[Audit], Failures]]
 
 
-def _records(path: Path, size: int) -> list[Record]:
-    """Return the records in the first ``size`` bytes of a journal."""
-    found = []
+class Recount(NamedTuple):
+    """What a graph counts: operations a training and a validation sample, parameters, depth."""
+
+    training: int
+    forward: int
+    parameters: int
+    depth: int
+
+
+class Executed(NamedTuple):
+    """A progress record."""
+
+    utc: float
+    trial: str
+    epoch: int
+    train_samples: int
+    validation_samples: int
+
+
+class Journal:
+    """What the rules need of one journal: not every record, of which there may be millions."""
+
+    def __init__(self) -> None:
+        self.times = array("d")
+        """Of all records, UTC seconds."""
+        self.begins_a_life: float | None = None
+        """When, UTC seconds; None unless its first record says that a replica started."""
+        self.executed: list[Executed] = []
+        self.drifts: list[str] = []
+        """Where the UTC clock did not run as the monotonic one did."""
+        self._first: Record | None = None
+        self._before: Record | None = None
+
+    def add(self, record: Record) -> None:
+        """Take the next record."""
+        event = record.event
+        if not self.times and isinstance(event, records.ReplicaStarted):
+            self.begins_a_life = record.utc
+        self.times.append(record.utc)
+        if isinstance(event, records.Progress):
+            self.executed.append(
+                Executed(
+                    record.utc,
+                    sys.intern(event.trial),
+                    event.epoch,
+                    event.train_samples,
+                    event.validation_samples,
+                )
+            )
+        self._compare_clocks(record)
+
+    def _compare_clocks(self, record: Record) -> None:
+        first, before = self._first, self._before
+        self._before = record
+        if first is None or before is None or isinstance(record.event, STARTS):
+            self._first = record  # Another process, perhaps on another host.
+            return
+        drift = (record.utc - first.utc) - (record.mono - first.mono)
+        if record.mono < before.mono or abs(drift) > CLOCK_TOLERANCE:
+            self.drifts.append(f"record {record.seq}: {drift:.3f} s off since record {first.seq}")
+
+
+def _read(path: Path, size: int) -> Journal:
+    """Return what is in the first ``size`` bytes of a journal."""
+    journal = Journal()
     with path.open("rb") as file:
         for line in file.read(size).splitlines():
             try:
-                found.append(RECORD.validate_json(line))
+                journal.add(RECORD.validate_json(line))
             except ValidationError:
                 continue  # The rule ``journals`` reports it.
-    return found
+    return journal
 
 
 def _journals(audit: Audit) -> Failures:
@@ -156,18 +239,9 @@ def _journals(audit: Audit) -> Failures:
 
 def _clocks(audit: Audit) -> Failures:
     """Within one writer, the UTC clock must run as the monotonic one does."""
-    starts = records.RunStarted | records.ReplicaStarted | records.SearchStarted
-    for path, events in audit.journals.items():
+    for path, journal in audit.journals.items():
         where = path.relative_to(audit.view.paths.root)
-        first = before = events[0] if events else None
-        for record in events:
-            if first is None or before is None or isinstance(record.event, starts):
-                first = before = record  # Another process, perhaps on another host.
-                continue
-            drift = (record.utc - first.utc) - (record.mono - first.mono)
-            if record.mono < before.mono or abs(drift) > CLOCK_TOLERANCE:
-                yield f"{where}, record {record.seq}: {drift:.3f} s off since record {first.seq}"
-            before = record
+        yield from (f"{where}, {drift}" for drift in journal.drifts)
 
 
 def _dataset(audit: Audit) -> Failures:
@@ -181,26 +255,28 @@ def _dataset(audit: Audit) -> Failures:
 
 def _graphs(audit: Audit) -> Failures:
     """Every graph is grown again, and the stored one must be equal to it."""
+    stored: dict[str, str] = {}
     for trial in audit.trials:
+        name = trial.started.graph
         try:
             grown = audit.graph(trial)
-            stored = audit.view.graphs.load(trial.started.graph)
+            if name not in stored:
+                stored[name] = audit.view.graphs.load(name).hash
         except AIPerfError as error:
             yield f"{trial.id}: {error}"
             continue
-        if stored.hash != grown.hash:
-            yield f"{trial.id}: the stored graph is {stored.hash}, its lineage gives {grown.hash}"
+        if stored[name] != grown.hash:
+            yield f"{trial.id}: the stored graph is {stored[name]}, its lineage gives {grown.hash}"
 
 
 def _counts(audit: Audit) -> Failures:
     for trial in audit.trials:
         started = trial.started
         try:
-            counted, graph = audit.count(trial), audit.graph(trial)
+            recount = audit.count(trial)
         except AIPerfError as error:
             yield f"{trial.id}: {error}"
             continue
-        recount = (counted.training, counted.forward, graph.parameter_count, graph.depth)
         recorded = (
             started.train_operations,
             started.validation_operations,
@@ -208,18 +284,18 @@ def _counts(audit: Audit) -> Failures:
             started.depth,
         )
         if recount != recorded:
-            yield f"{trial.id}: recorded {recorded}, recounted {recount}"
+            yield f"{trial.id}: recorded {recorded}, recounted {tuple(recount)}"
 
 
 def _samples(audit: Audit) -> Failures:
     """An epoch executes each sample once; a part of an epoch not more than that."""
     trained: Counter[tuple[str, int]] = Counter()
     validated: Counter[tuple[str, int]] = Counter()
-    for _, progress in audit.progress():
+    for progress in audit.progress():
         trained[progress.trial, progress.epoch] += progress.train_samples
         validated[progress.trial, progress.epoch] += progress.validation_samples
-    for utc, progress in audit.progress():
-        trial = audit.history.trials.get(progress.trial)
+    for progress in audit.progress():
+        utc, trial = progress.utc, audit.history.trials.get(progress.trial)
         if trial is None:
             continue  # The rule ``journals`` reports it.
         started, last = trial.training_utc, trial.ended_utc
@@ -232,7 +308,7 @@ def _samples(audit: Audit) -> Failures:
     if not audit.datasets:
         return
     full = audit.dataset.train_samples, audit.dataset.validation_samples
-    evaluated = {(t.id, e.result.epoch) for t in audit.trials for e in t.evaluations}
+    evaluated = {(t.id, e.epoch) for t in audit.trials for e in t.evaluations}
     for key in sorted(trained.keys() | evaluated):
         done = trained[key], validated[key]
         complete = key in evaluated
@@ -243,12 +319,11 @@ def _samples(audit: Audit) -> Failures:
 
 def _evaluations(audit: Audit) -> Failures:
     for trial in audit.trials:
-        epochs = [e.result.epoch for e in trial.evaluations]
+        epochs = [e.epoch for e in trial.evaluations]
         first, limit = trial.started.first_epoch, trial.started.epoch_limit
         if epochs != list(range(first, first + len(epochs))) or (epochs and epochs[-1] > limit):
             yield f"{trial.id}: evaluated epochs {epochs}, from {first} to at most {limit}"
-        for evaluation in trial.evaluations:
-            result = evaluation.result
+        for result in trial.evaluations:
             if audit.datasets and result.samples != audit.dataset.validation_samples:
                 yield f"{trial.id}, epoch {result.epoch}: {result.samples} samples evaluated"
             if result.correct > result.samples or not math.isfinite(result.validation_loss):
@@ -272,7 +347,7 @@ def _order(audit: Audit) -> Failures:
             if in_order and trial.ended is None and not trial.interrupted:
                 yield f"{trial.id} has no end although {replica.id} ended in order"
             free = ended
-    late = [p.trial for utc, p in audit.progress() if not start <= utc <= audit.end]
+    late = [p.trial for p in audit.progress() if not start <= p.utc <= audit.end]
     if late:
         yield f"{len(late)} records of executed samples lie outside the run: {sorted(set(late))}"
 
@@ -341,14 +416,14 @@ def recount(audit: Audit) -> tuple[int, float, float | None]:
     if start is None:
         return 0, 0.0, None
     operations = 0
-    for utc, progress in audit.progress():
-        if utc <= audit.end:
+    for progress in audit.progress():
+        if progress.utc <= audit.end:
             counted = audit.count(audit.history.trials[progress.trial])
             operations += progress.train_samples * counted.training
             operations += progress.validation_samples * counted.forward
     elapsed = audit.end - start
     ops = operations / elapsed if elapsed > 0 else 0.0
-    results = [e.result for t in audit.trials for e in t.evaluations if e.utc <= audit.end]
+    results = [e for t in audit.trials for e in t.evaluations if e.utc <= audit.end]
     if not results:
         return operations, ops, None
     best = max(results, key=lambda r: r.correct / r.samples)
@@ -381,6 +456,9 @@ def _report(audit: Audit) -> Failures:
     except OSError as error:
         yield f"report.json cannot be read: {error.strerror}"
         return
+    except AIPerfError as error:
+        yield str(error)
+        return
     except ValueError as error:
         yield f"report.json is damaged: {error}"
         return
@@ -411,7 +489,7 @@ def _trial_count(audit: Audit) -> int:
 
 
 def _record_count(audit: Audit) -> int:
-    return sum(len(events) for events in audit.journals.values())
+    return sum(len(journal.times) for journal in audit.journals.values())
 
 
 def _progress_count(audit: Audit) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import time
 from collections import Counter
+from collections.abc import Iterable
 from enum import StrEnum
 
 from aiperf_hpc.graph_store import GraphStore
@@ -19,6 +20,7 @@ from aiperf_hpc.ops_counter.score import (
     Counts,
     ScorePoint,
     end_of,
+    recorded,
     score_at,
     score_series,
     score_times,
@@ -180,7 +182,7 @@ class RunView:
 
     def final(self) -> ScorePoint:
         """Return the score at the end, or at the last record so far."""
-        return score_at(self.history, self.counts, self.until)
+        return score_at(self.history, recorded, self.until)
 
     def score(self) -> list[ScoreStatus]:
         """Return the score at every interval and at the end (or the last record so far)."""
@@ -189,7 +191,7 @@ class RunView:
     def score_points(self, interval_hours: float | None = None) -> list[ScorePoint]:
         """Return the score at every multiple of the interval, the run's own by default."""
         interval = interval_hours or self.manifest.config.score.interval_hours
-        return score_series(self.history, self.counts, score_times(self.history, interval))
+        return score_series(self.history, recorded, score_times(self.history, interval))
 
     def violations(self) -> list[Violation]:
         """Return the rules that the run does not keep so far."""
@@ -197,8 +199,7 @@ class RunView:
 
     def best(self, until: float) -> Evaluation | None:
         """Return the best complete evaluation up to ``until``, UTC seconds, as the score does."""
-        known = (e for e in self.history.evaluations if e.utc <= until)
-        return max(known, key=lambda e: e.accuracy, default=None)
+        return self.history.best_until(until)
 
     def status(self, now: float | None = None) -> RunStatus:
         """Return the run at ``now``, UTC seconds; this machine's clock when not given."""
@@ -211,7 +212,7 @@ class RunView:
         best = self.best(until)
         ended = history.end_utc is not None
         remaining = 0.0 if ended else max(0.0, self.manifest.hours * 3600.0 - elapsed)
-        final = score_at(history, self.counts, until)
+        final = score_at(history, recorded, until)
         broken = violations(history, self.manifest.config, final)
         return RunStatus(
             run_id=self.manifest.run_id,
@@ -243,10 +244,19 @@ class RunView:
 
     def trials(self, now: float | None = None) -> list[TrialStatus]:
         """Return all trials in order of their start."""
+        return self.trial_statuses(self.ordered_trials(), now)
+
+    def ordered_trials(self) -> list[Trial]:
+        """Return the records of all trials in order of their start."""
+        return sorted(self.history.trials.values(), key=lambda t: t.started_utc)
+
+    def trial_statuses(
+        self, trials: Iterable[Trial], now: float | None = None
+    ) -> list[TrialStatus]:
+        """Return what there is to say of some trials at ``now``, UTC seconds."""
         now = time.time() if now is None else now
         until = now if self.history.end_utc is None else self.history.end_utc
-        ordered = sorted(self.history.trials.values(), key=lambda t: t.started_utc)
-        return [self._trial(trial, until) for trial in ordered]
+        return [self._trial(trial, until) for trial in trials]
 
     def _state(self, now: float) -> tuple[RunState, str]:
         history = self.history
@@ -266,8 +276,8 @@ class RunView:
         return max(SILENT_AFTER, SILENT_BEATS * self.manifest.config.journal.heartbeat_seconds)
 
     def _by_state(self) -> dict[str, int]:
-        states = Counter(str(trial.state) for trial in self.history.trials.values())
-        queued = sum(len(self.history.pending(r)) for r in self.history.replicas)
+        states = Counter(trial.state.value for trial in self.history.trials.values())
+        queued = sum(self.history.stock(r) for r in self.history.replicas)
         return {"queued": queued, **states}
 
     def _replica(self, name: str, now: float) -> ReplicaStatus:
@@ -284,7 +294,7 @@ class RunView:
             job=replica.job,
             detail=job.detail if job else "",
             trials=len(replica.trials),
-            stock=len(self.history.pending(name)),
+            stock=self.history.stock(name),
             last_record_seconds=quiet,
             cpu_percent=beat.cpu_percent if beat else None,
             memory_bytes=beat.memory_bytes if beat else None,

@@ -26,7 +26,7 @@ import psutil
 
 from aiperf_hpc.clock import SYSTEM, Clock
 from aiperf_hpc.digest import Digest
-from aiperf_hpc.errors import UNEXPECTED_STATUS, AIPerfError
+from aiperf_hpc.errors import UNEXPECTED_STATUS, UNSEEN_RUN_STATUS, AIPerfError, RunDirectoryError
 from aiperf_hpc.file_clock import read_clock
 from aiperf_hpc.history import RunHistory
 from aiperf_hpc.journal import JournalWriter
@@ -39,7 +39,7 @@ from aiperf_hpc.replica.engines import load_engine
 from aiperf_hpc.replica.engines.base import Engine
 from aiperf_hpc.replica.memory import available_bytes
 from aiperf_hpc.replica.parallel import LeadingDataset, LeadingEngine, Ranks, follow
-from aiperf_hpc.replica.preflight import check_node, checked_dataset
+from aiperf_hpc.replica.preflight import check_node, checked_dataset, node_name
 from aiperf_hpc.replica.rounds import ReplicaFailedError, Rounds
 from aiperf_hpc.replica.stopping import StopFlag
 from aiperf_hpc.replica.stopwatch import Stopwatch
@@ -73,6 +73,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         manifest = RunManifest.load(RunPaths(options.run_dir))
         replica = manifest.config.replica
         collective = load_collective(replica.collective, replica.ranks)
+    except RunDirectoryError as error:
+        sys.stderr.write(f"aiperf: {options.replica}: node {node_name()}: {error}\n")
+        return UNSEEN_RUN_STATUS
     except AIPerfError as error:
         sys.stderr.write(f"aiperf: {options.replica}: {error}\n")
         return error.exit_status

@@ -177,6 +177,9 @@ Directive = Annotated[str, Field(pattern=r"^-[^\r\n]*$", max_length=1024)]
 class SlurmConfig(Section):
     """What is asked of SLURM. What is not given is left to the site's defaults."""
 
+    client: Literal["commands", "pyslurm"] = Field(
+        "commands", description="how SLURM is looked at; pyslurm is a site's own build"
+    )
     partition: Word | None = None
     account: Word | None = None
     qos: Word | None = None

@@ -69,7 +69,8 @@ class DigestWriter:
 
     def update(self) -> None:
         """Write what became known since the last call. Raises JournalError if it cannot."""
-        events = [*self._new_trials(), *self._new_proposals()]
+        with self._history.lock:
+            events = [*self._new_trials(), *self._new_proposals()]
         if events:
             self._journal.append_all(events)
 

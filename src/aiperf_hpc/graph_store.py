@@ -8,18 +8,18 @@ from aiperf_hpc.paths import RunPaths, write_whole
 
 
 class GraphStore:
-    """Reads and writes ``candidates/<hash>.json``; remembers what it has read."""
+    """Reads and writes ``candidates/<hash>.json``. Keeps none: a run may have 100,000 of them."""
 
     def __init__(self, paths: RunPaths) -> None:
         self._paths = paths
-        self._known: dict[str, Graph] = {}
+        self._stored: set[str] = set()
 
     def save(self, graph: Graph) -> str:
         """Store a graph and return its hash. Equal graphs share one file."""
         path = self._paths.graph(graph.hash)
-        if graph.hash not in self._known and not path.exists():
+        if graph.hash not in self._stored and not path.exists():
             write_whole(path, graph.to_json())
-        self._known[graph.hash] = graph
+        self._stored.add(graph.hash)
         return graph.hash
 
     def load(self, graph_hash: str) -> Graph:
@@ -28,15 +28,13 @@ class GraphStore:
         Raises:
             GraphError: there is none, it is not valid, or its content has another hash.
         """
-        if graph_hash not in self._known:
-            path = self._paths.graph(graph_hash)
-            try:
-                graph = Graph.from_json(path.read_text("utf-8"))
-            except (OSError, UnicodeDecodeError) as error:
-                raise GraphError(f"cannot read the graph {path}: {error}") from None
-            except GraphError as error:
-                raise GraphError(f"{path}: {error}") from None
-            if graph.hash != graph_hash:
-                raise GraphError(f"{path}: its content has the hash {graph.hash}")
-            self._known[graph_hash] = graph
-        return self._known[graph_hash]
+        path = self._paths.graph(graph_hash)
+        try:
+            graph = Graph.from_json(path.read_text("utf-8"))
+        except (OSError, UnicodeDecodeError) as error:
+            raise GraphError(f"cannot read the graph {path}: {error}") from None
+        except GraphError as error:
+            raise GraphError(f"{path}: {error}") from None
+        if graph.hash != graph_hash:
+            raise GraphError(f"{path}: its content has the hash {graph.hash}")
+        return graph

@@ -6,12 +6,18 @@ read a ``RunHistory``. Replaying is incremental; ``refresh`` reads only what was
 
 from __future__ import annotations
 
+import gc
 import math
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, Final
 
 from aiperf_hpc import records
+from aiperf_hpc.errors import JournalError
+from aiperf_hpc.executions import Executions
 from aiperf_hpc.journal import JournalReader, Problem
 from aiperf_hpc.paths import FIRST, Incarnation, RunPaths
 from aiperf_hpc.records import Record
@@ -24,27 +30,26 @@ class Evaluation:
 
     utc: float
     trial: str
-    result: records.Evaluated
+    epoch: int
+    validation_loss: float
+    correct: int
+    samples: int
 
     @property
     def accuracy(self) -> float:
-        return self.result.accuracy
+        """The share of validation samples classified correctly."""
+        return self.correct / self.samples
 
     @property
     def error(self) -> float:
-        """1 - accuracy."""
-        return self.result.error
+        """The share classified wrongly: from the counts, since 1 - 0.7 is more than 0.3."""
+        return (self.samples - self.correct) / self.samples
 
-
-@dataclass(frozen=True, slots=True)
-class Execution:
-    """Samples that were executed, and when that was recorded, UTC seconds."""
-
-    utc: float
-    trial: str
-    epoch: int
-    train_samples: int
-    validation_samples: int
+    def beats(self, other: Evaluation | None) -> bool:
+        """Return whether its accuracy is higher, or as high and earlier."""
+        if other is None or self.accuracy != other.accuracy:
+            return other is None or self.accuracy > other.accuracy
+        return (self.utc, self.trial, self.epoch) < (other.utc, other.trial, other.epoch)
 
 
 @dataclass(slots=True)
@@ -59,6 +64,8 @@ class Trial:
     ended: records.TrialEnded | None = None
     ended_utc: float | None = None
     evaluations: list[Evaluation] = field(default_factory=list)
+    best: Evaluation | None = None
+    """The evaluation with the highest accuracy, the earliest of equals."""
     train_samples: int = 0
     validation_samples: int = 0
     has_checkpoint: bool = False
@@ -69,11 +76,6 @@ class Trial:
     @property
     def id(self) -> str:
         return self.started.trial
-
-    @property
-    def best(self) -> Evaluation | None:
-        """The evaluation with the highest accuracy, the earliest of equals."""
-        return max(self.evaluations, key=lambda e: e.accuracy, default=None)
 
     @property
     def merit(self) -> float | None:
@@ -116,8 +118,7 @@ class Replica:
 
     def fence(self, incarnation: Incarnation) -> float:
         """Return from when on a life's records do not count: a later one had started."""
-        later = (utc for other, utc in self.starts.items() if other > incarnation)
-        return min(later, default=math.inf)
+        return _fence(self.starts, incarnation)
 
     @property
     def restarts(self) -> int:
@@ -142,15 +143,43 @@ class Proposal:
         return self.proposed.proposal
 
 
+def _fence(starts: dict[Incarnation, float], incarnation: Incarnation) -> float:
+    later = (utc for other, utc in starts.items() if other > incarnation)
+    return min(later, default=math.inf)
+
+
 @dataclass(slots=True)
 class _Source:
     reader: JournalReader
     replica: str | None
     """None for the primary's journal."""
     incarnation: Incarnation = FIRST
-    count: int = 0
     applied_utc: float = -math.inf
     """The latest time of a record that counts."""
+    fence: float = math.inf
+    """From when on its records do not count, as far as that is known."""
+
+
+@contextmanager
+def no_collections(*, keep_all: bool) -> Iterator[None]:
+    """Keep the garbage collector from walking all that was read before, again and again.
+
+    Reading makes no cycles, and the collector took four fifths of the time of a large run's.
+
+    Args:
+        keep_all: count what was made meanwhile as old, as after the first reading, so that it
+            is not walked at once afterwards.
+    """
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if keep_all:
+            gc.freeze()
+            gc.unfreeze()  # To the oldest generation.
+        if enabled:
+            gc.enable()
 
 
 class RunHistory:
@@ -173,6 +202,10 @@ class RunHistory:
         """
         self.paths = paths
         self._only = replica
+        self.lock = threading.RLock()
+        """Held while the journals are read, and by a thread that reads this while others do."""
+        self.rebuilt = 0
+        """How often everything was read again from the beginning."""
         self.run_started: Record | None = None
         self.run_ended: Record | None = None
         self.run_starts: list[tuple[float, records.RunStarted]] = []
@@ -184,7 +217,9 @@ class RunHistory:
         self.last_utc: float = 0.0
         self.replicas: dict[str, Replica] = {}
         self.trials: dict[str, Trial] = {}
-        self.executions: list[Execution] = []
+        self.ended: list[Trial] = []
+        """The trials that ended, in the order in which that was read."""
+        self.executions = Executions()
         self.proposals: dict[str, Proposal] = {}
         self.search_failures: list[str] = []
         self.rejected: dict[str, str] = {}
@@ -193,10 +228,21 @@ class RunHistory:
         """Records of trials that no record of their replica started, or that two started."""
         self.fenced = 0
         """Records of replicas that ran on after they had been replaced: they do not count."""
+        self.best: Evaluation | None = None
+        """The evaluation with the highest accuracy, the earliest of equals."""
+        self._evaluated_utc = -math.inf
         self._sources: dict[Path, _Source] = {}
+        self._sources_of: dict[str, list[_Source]] = {}
+        self._known: set[str] = set()
+        """The journals that were found, and other files that are none."""
+        self._waiting: dict[str, dict[str, Proposal]] = {}
+        """The proposals of each replica that no trial has taken."""
+        self._taken: set[str] = set()
         self._starts = {} if starts is None else starts
         self._open: dict[str, Trial] = {}
         self._stale = False
+        self._replaced = False
+        """Whether any life of a replica is known to have been replaced."""
 
     @property
     def start_utc(self) -> float | None:
@@ -232,18 +278,24 @@ class RunHistory:
     @property
     def record_count(self) -> int:
         """How many records were read from all journals."""
-        return sum(source.count for source in self._sources.values())
+        return sum(source.reader.count for source in self._sources.values())
 
     @property
     def evaluations(self) -> list[Evaluation]:
         """All complete evaluations in order of time."""
         found = [e for trial in self.trials.values() for e in trial.evaluations]
-        return sorted(found, key=lambda e: (e.utc, e.trial, e.result.epoch))
+        return sorted(found, key=lambda e: (e.utc, e.trial, e.epoch))
 
-    @property
-    def best(self) -> Evaluation | None:
-        """The evaluation with the highest accuracy, the earliest of equals."""
-        return max(self.evaluations, key=lambda e: e.accuracy, default=None)
+    def best_until(self, utc: float) -> Evaluation | None:
+        """Return the best complete evaluation up to ``utc``, UTC seconds."""
+        if self._evaluated_utc <= utc:
+            return self.best
+        best: Evaluation | None = None
+        for trial in self.trials.values():
+            for evaluation in trial.evaluations:
+                if evaluation.utc <= utc and evaluation.beats(best):
+                    best = evaluation
+        return best
 
     @property
     def graphs(self) -> set[str]:
@@ -257,9 +309,12 @@ class RunHistory:
 
     def pending(self, replica: str) -> list[Proposal]:
         """Return a replica's proposals that wait for a trial, oldest first."""
-        taken = {trial.started.proposal for trial in self.trials.values()} | self.rejected.keys()
-        waiting = (p for p in self.proposals.values() if p.replica == replica and p.id not in taken)
-        return sorted(waiting, key=lambda p: (p.utc, p.id))
+        waiting = self._waiting.get(replica, {})
+        return sorted(waiting.values(), key=lambda p: (p.utc, p.id))
+
+    def stock(self, replica: str) -> int:
+        """Return how many of a replica's proposals wait for a trial."""
+        return len(self._waiting.get(replica, ()))
 
     def refresh(self, replica: str | None = None) -> None:
         """Read what was added to the journals, of one replica or of all.
@@ -267,51 +322,81 @@ class RunHistory:
         Raises:
             JournalError: a journal is unreadable.
         """
-        self._discover(replica)
-        for source in self._sources.values():
-            if replica is not None and source.replica != replica:
-                continue
-            for record in source.reader.read():
-                source.count += 1
-                self._take(record, source)
-        if self._stale:
-            # A later life of a replica became visible after records that it fences off were
-            # applied. That is rare: start over, with all fences known from the beginning.
-            fresh = RunHistory(self.paths, self._starts, replica=self._only)
-            fresh.refresh()
-            vars(self).update(vars(fresh))
-        self._interrupt()
+        with self.lock, no_collections(keep_all=not self._sources):
+            self._discover(replica)
+            all_of = self._sources.values() if replica is None else self._sources_of.get(replica)
+            for source in all_of or ():
+                self._follow(source)
+            if self._stale:
+                self._rebuild()
+            self._interrupt()
+
+    def _rebuild(self) -> None:
+        """Start over, with all fences known from the beginning.
+
+        A later life of a replica became visible after records that it fences off were applied.
+        That is rare.
+        """
+        fresh = RunHistory(self.paths, self._starts, replica=self._only)
+        fresh.refresh()
+        vars(self).update(vars(fresh) | {"lock": self.lock, "rebuilt": self.rebuilt + 1})
 
     def _discover(self, replica: str | None) -> None:
-        for path in self._journals(replica):
-            if path in self._sources:
-                continue
-            if path == self.paths.primary_journal:
-                self._sources[path] = _Source(JournalReader(path), None)
-                continue
-            folder = path.parent
-            try:
-                incarnation = Incarnation.parse(folder.name)
-            except ValueError:
-                continue  # Not a folder of ours.
-            self._sources[path] = _Source(JournalReader(path), folder.parent.name, incarnation)
+        try:
+            new = [path for path in self._files(replica) if path not in self._known]
+        except OSError as error:
+            where = error.filename or self.paths.replicas
+            raise JournalError(f"cannot look for journals in {where}: {error.strerror}") from None
+        self._known.update(new)
+        for path in sorted(map(Path, new)):
+            self._add_source(path)
 
-    def _journals(self, replica: str | None) -> Iterator[Path]:
+    def _files(self, replica: str | None) -> Iterator[str]:
         if replica is None and self._only is not None:
-            yield self.paths.primary_journal
-        yield from self.paths.journals(replica or self._only)
+            yield str(self.paths.primary_journal)
+        yield from self.paths.journal_files(replica or self._only)
 
-    def _take(self, record: Record, source: _Source) -> None:
-        """Apply a record, unless its replica had been replaced when it was written."""
-        if source.replica is not None:
+    def _add_source(self, path: Path) -> None:
+        if path == self.paths.primary_journal:
+            self._sources[path] = _Source(JournalReader(path), None)
+            return
+        folder = path.parent
+        try:
+            incarnation = Incarnation.parse(folder.name)
+        except ValueError:
+            return  # Not a folder of ours.
+        name = folder.parent.name
+        fence = _fence(self._starts.get(name, {}), incarnation)
+        source = _Source(JournalReader(path), name, incarnation, fence=fence)
+        self._sources[path] = source
+        self._replaced |= fence < math.inf
+        self._sources_of.setdefault(name, []).append(source)
+
+    def _follow(self, source: _Source) -> None:
+        """Apply what was added to a journal, but for what a replaced replica wrote."""
+        if source.replica is None:
+            for record in source.reader.read():
+                self.last_utc = max(self.last_utc, record.utc)
+                self.primary_utc = record.utc
+                self._apply_primary(record)
+            return
+        for record in source.reader.read():
+            utc, event = record.utc, record.event
             replica = self._replica(source.replica)
-            if isinstance(record.event, records.ReplicaStarted):
-                self._started(source, record.utc)
-            if record.utc >= replica.fence(source.incarnation):
+            if type(event) is records.ReplicaStarted:
+                self._started(source, utc)
+            if utc >= source.fence:
                 self.fenced += 1
-                return
-            source.applied_utc = max(source.applied_utc, record.utc)
-        self._apply(record, source)
+                continue
+            if utc > source.applied_utc:
+                source.applied_utc = utc
+                if utc > replica.last_utc:
+                    replica.last_utc = utc
+                if utc > self.last_utc:
+                    self.last_utc = utc
+            apply = _APPLY.get(type(event))
+            if apply is not None:  # A search worker's start counts by its time alone.
+                apply(self, utc, event, replica, source)
 
     def _started(self, source: _Source, utc: float) -> None:
         assert source.replica is not None  # noqa: S101 -- for the type checker
@@ -320,15 +405,15 @@ class RunHistory:
         if source.incarnation in starts:
             return
         starts[source.incarnation] = utc
-        self._stale |= any(
-            other.replica == source.replica
-            and other.incarnation < source.incarnation
-            and other.applied_utc >= utc
-            for other in self._sources.values()
-        )
+        for other in self._sources_of[source.replica]:
+            other.fence = _fence(starts, other.incarnation)
+            self._replaced |= other.fence < math.inf
+            self._stale |= other.incarnation < source.incarnation and other.applied_utc >= utc
 
     def _interrupt(self) -> None:
         """Give the trials of replicas that were started again their end."""
+        if not self._replaced:
+            return
         for trial in list(self._open.values()):
             if self.replicas[trial.replica].fence(trial.incarnation) < math.inf:
                 trial.state = TrialState.STOPPED
@@ -339,59 +424,46 @@ class RunHistory:
         self.orphans.append(Problem(source.reader.path, source.reader.line, what))
 
     def _replica(self, name: str) -> Replica:
-        if name not in self.replicas:
-            self.replicas[name] = Replica(name, starts=self._starts.get(name, {}))
-        return self.replicas[name]
+        replica = self.replicas.get(name)
+        if replica is None:
+            replica = self.replicas[name] = Replica(name, starts=self._starts.get(name, {}))
+        return replica
 
-    def _apply(self, record: Record, source: _Source) -> None:
-        self.last_utc = max(self.last_utc, record.utc)
-        if source.replica is None:
-            self.primary_utc = record.utc
-            self._apply_primary(record)
+    def _trial(self, name: str, replica: Replica, source: _Source) -> Trial | None:
+        """Return a replica's trial; None, and a problem, if it started none of that name."""
+        trial = self.trials.get(name)
+        if trial is None or trial.replica != replica.id:
+            what = f"a record of trial {name}, which no record of this replica started"
+            self._orphan(source, what)
+            return None
+        return trial
+
+    def _trial_started(
+        self, utc: float, event: records.TrialStarted, replica: Replica, source: _Source
+    ) -> None:
+        if event.trial in self.trials:
+            self._orphan(source, f"trial {event.trial} starts a second time")
             return
-        replica = self._replica(source.replica)
-        replica.last_utc = max(replica.last_utc, record.utc)
-        event = record.event
-        if isinstance(event, records.Proposed):
-            self.proposals[event.proposal] = Proposal(record.utc, source.replica, event)
-        elif isinstance(event, records.SearchFailed):
-            self.search_failures.append(f"{source.replica}: {event.reason}")
-        elif isinstance(event, records.SearchEnded):
-            if event.reason.startswith("failed"):
-                self.search_failures.append(f"{source.replica}: {event.reason}")
-        elif isinstance(
-            event,
-            records.TrainingStarted
-            | records.Progress
-            | records.Evaluated
-            | records.TrialEnded
-            | records.CheckpointDropped,
-        ):
-            trial = self.trials.get(event.trial)
-            if trial is None or trial.replica != source.replica:
-                what = f"a record of trial {event.trial}, which no record of this replica started"
-                self._orphan(source, what)
-                return
-            self._apply_trial(record.utc, event, trial)
-        elif isinstance(event, records.TrialStarted):
-            if event.trial in self.trials:
-                self._orphan(source, f"trial {event.trial} starts a second time")
-                return
-            trial = Trial(replica.id, event, record.utc, incarnation=source.incarnation)
-            self.trials[event.trial] = self._open[event.trial] = trial
-            replica.trials.append(event.trial)
-        else:
-            if isinstance(event, records.ReplicaEnded):
-                self._leave(source, record.utc, event.reason)
-            self._apply_replica(record, replica)
+        trial = Trial(replica.id, event, utc, incarnation=source.incarnation)
+        self.trials[event.trial] = self._open[event.trial] = trial
+        replica.trials.append(event.trial)
+        if event.proposal is not None:
+            self._take_proposal(event.proposal)
 
-    def _leave(self, source: _Source, utc: float, reason: str) -> None:
+    def _take_proposal(self, name: str) -> None:
+        """Let a proposal wait no more, also when it is yet to be read."""
+        self._taken.add(name)
+        if name in self.proposals:
+            self._waiting[self.proposals[name].replica].pop(name, None)
+
+    def _leave(self, replica: Replica, source: _Source, utc: float, reason: str) -> None:
         """End the trial that a life of a replica left open for the next one to go on with."""
-        for trial in list(self._open.values()):
-            if (trial.replica, trial.incarnation) == (source.replica, source.incarnation):
+        for name in replica.trials:
+            trial = self._open.get(name)
+            if trial is not None and trial.incarnation == source.incarnation:
                 trial.state, trial.ended_utc = TrialState.STOPPED, utc
                 trial.interrupted = f"its replica ended: {reason}"
-                del self._open[trial.id]
+                del self._open[name]
 
     def _apply_primary(self, record: Record) -> None:
         event = record.event
@@ -419,54 +491,121 @@ class RunHistory:
             case _:
                 pass  # Heartbeats count by their time alone.
 
-    def _apply_replica(self, record: Record, replica: Replica) -> None:
-        event = record.event
-        match event:
-            case records.ReplicaStarted():
-                replica.started, replica.started_utc = event, record.utc
-                replica.ended = None
-            case records.DatasetLoaded(dataset=dataset):
-                replica.dataset = dataset
-            case records.ProposalRejected(proposal=proposal, reason=reason):
-                self.rejected[proposal] = reason
-            case records.TimeSpent(seconds=seconds):
-                for phase, value in seconds.items():
-                    replica.seconds[phase] = replica.seconds.get(phase, 0.0) + value
-            case records.Heartbeat(phase=phase):
-                replica.heartbeat, replica.phase = event, phase
-            case records.ReplicaEnded(reason=reason):
-                replica.ended = reason
-            case _:
-                pass  # A search worker's start counts by its time alone.
+    def _proposed(self, utc: float, event: records.Proposed, replica: Replica, _: _Source) -> None:
+        before = self.proposals.get(event.proposal)
+        if before is not None:
+            self._waiting[before.replica].pop(before.id, None)
+        proposal = self.proposals[event.proposal] = Proposal(utc, replica.id, event)
+        waiting = self._waiting.setdefault(replica.id, {})
+        if proposal.id not in self._taken:
+            waiting[proposal.id] = proposal
 
-    def _apply_trial(
-        self,
-        utc: float,
-        event: (
-            records.TrainingStarted
-            | records.Progress
-            | records.Evaluated
-            | records.TrialEnded
-            | records.CheckpointDropped
-        ),
-        trial: Trial,
+    def _proposal_rejected(self, _: float, event: records.ProposalRejected, *__: object) -> None:
+        self.rejected[event.proposal] = event.reason
+        self._take_proposal(event.proposal)
+
+    def _search_failed(
+        self, _: float, event: records.SearchFailed, replica: Replica, __: _Source
     ) -> None:
-        match event:
-            case records.TrainingStarted():
-                trial.state, trial.training_utc = TrialState.TRAINING, utc
-            case records.Progress():
-                trial.train_samples += event.train_samples
-                trial.validation_samples += event.validation_samples
-                self.executions.append(
-                    Execution(
-                        utc, trial.id, event.epoch, event.train_samples, event.validation_samples
-                    )
-                )
-            case records.Evaluated():
-                trial.evaluations.append(Evaluation(utc, trial.id, event))
-            case records.TrialEnded():
-                trial.state, trial.ended, trial.ended_utc = event.state, event, utc
-                trial.has_checkpoint = event.checkpoint
-                self._open.pop(trial.id, None)
-            case records.CheckpointDropped():
-                trial.has_checkpoint = False
+        self.search_failures.append(f"{replica.id}: {event.reason}")
+
+    def _search_ended(
+        self, _: float, event: records.SearchEnded, replica: Replica, __: _Source
+    ) -> None:
+        if event.reason.startswith("failed"):
+            self.search_failures.append(f"{replica.id}: {event.reason}")
+
+    def _replica_started(
+        self, utc: float, event: records.ReplicaStarted, replica: Replica, _: _Source
+    ) -> None:
+        replica.started, replica.started_utc, replica.ended = event, utc, None
+
+    def _dataset_loaded(
+        self, _: float, event: records.DatasetLoaded, replica: Replica, __: _Source
+    ) -> None:
+        replica.dataset = event.dataset
+
+    def _time_spent(
+        self, _: float, event: records.TimeSpent, replica: Replica, __: _Source
+    ) -> None:
+        for phase, value in event.seconds.items():
+            replica.seconds[phase] = replica.seconds.get(phase, 0.0) + value
+
+    def _heartbeat(self, _: float, event: records.Heartbeat, replica: Replica, __: _Source) -> None:
+        replica.heartbeat, replica.phase = event, event.phase
+
+    def _replica_ended(
+        self, utc: float, event: records.ReplicaEnded, replica: Replica, source: _Source
+    ) -> None:
+        self._leave(replica, source, utc, event.reason)
+        replica.ended = event.reason
+
+    def _training_started(
+        self, utc: float, event: records.TrainingStarted, replica: Replica, source: _Source
+    ) -> None:
+        if (trial := self._trial(event.trial, replica, source)) is not None:
+            trial.state, trial.training_utc = TrialState.TRAINING, utc
+
+    def _progress(
+        self, utc: float, event: records.Progress, replica: Replica, source: _Source
+    ) -> None:
+        if (trial := self._trial(event.trial, replica, source)) is not None:
+            train, validation = event.train_samples, event.validation_samples
+            trial.train_samples += train
+            trial.validation_samples += validation
+            self.executions.add(utc, event.trial, train, validation)
+
+    def _evaluated(
+        self, utc: float, event: records.Evaluated, replica: Replica, source: _Source
+    ) -> None:
+        trial = self._trial(event.trial, replica, source)
+        if trial is None:
+            return
+        evaluation = Evaluation(
+            utc, trial.id, event.epoch, event.validation_loss, event.correct, event.samples
+        )
+        trial.evaluations.append(evaluation)
+        if trial.best is None or evaluation.accuracy > trial.best.accuracy:
+            trial.best = evaluation
+        if evaluation.beats(self.best):
+            self.best = evaluation
+        if not utc <= self._evaluated_utc:
+            self._evaluated_utc = math.inf if math.isnan(utc) else utc
+
+    def _trial_ended(
+        self, utc: float, event: records.TrialEnded, replica: Replica, source: _Source
+    ) -> None:
+        trial = self._trial(event.trial, replica, source)
+        if trial is None:
+            return
+        if trial.ended is None:
+            self.ended.append(trial)
+        trial.state, trial.ended, trial.ended_utc = event.state, event, utc
+        trial.has_checkpoint = event.checkpoint
+        self._open.pop(trial.id, None)
+
+    def _checkpoint_dropped(
+        self, _: float, event: records.CheckpointDropped, replica: Replica, source: _Source
+    ) -> None:
+        if (trial := self._trial(event.trial, replica, source)) is not None:
+            trial.has_checkpoint = False
+
+
+# A look-up by type: a chain of isinstance cost as much as all the rest of applying a record.
+_APPLY: Final[dict[type, Callable[[RunHistory, float, Any, Replica, _Source], None]]] = {
+    records.TrialStarted: RunHistory._trial_started,
+    records.TrainingStarted: RunHistory._training_started,
+    records.Progress: RunHistory._progress,
+    records.Evaluated: RunHistory._evaluated,
+    records.TrialEnded: RunHistory._trial_ended,
+    records.CheckpointDropped: RunHistory._checkpoint_dropped,
+    records.Proposed: RunHistory._proposed,
+    records.ProposalRejected: RunHistory._proposal_rejected,
+    records.SearchFailed: RunHistory._search_failed,
+    records.SearchEnded: RunHistory._search_ended,
+    records.ReplicaStarted: RunHistory._replica_started,
+    records.DatasetLoaded: RunHistory._dataset_loaded,
+    records.TimeSpent: RunHistory._time_spent,
+    records.Heartbeat: RunHistory._heartbeat,
+    records.ReplicaEnded: RunHistory._replica_ended,
+}

@@ -23,6 +23,9 @@ from aiperf_hpc.errors import JournalError, StorageError
 from aiperf_hpc.records import RECORD, AnyEvent, Record
 from aiperf_hpc.storage import Persist, at_once
 
+_parsed: Callable[[bytes], Record] = RECORD.validator.validate_json
+"""Without the options that a TypeAdapter passes on: a large run has millions of lines."""
+
 
 def to_stable_storage(file: int) -> None:
     """Wait until what was written to an open file outlives a power cut."""
@@ -170,17 +173,25 @@ class JournalReader:
     """Whether the file ends, for now, in an unfinished line."""
     line: int = 0
     """The number of the last line read."""
+    unread: int = 0
+    """Lines that are no records."""
     next_seq: int = 0
     """The number that the next record should have."""
     offset: int = 0
     """The bytes read so far: whole lines."""
 
+    @property
+    def count(self) -> int:
+        """How many records were read."""
+        return self.line - self.unread
+
     def read(self) -> Iterator[Record]:
         """Yield the records added since the last call. Raises JournalError if unreadable."""
         try:
-            with self.path.open("rb") as file:
+            # Opened each time: that is when an NFS client asks whether the file has changed.
+            with open(self.path, "rb", buffering=0) as file:
                 file.seek(self.offset)
-                content = file.read()
+                content = file.readall()
         except FileNotFoundError:
             return  # Not there yet, or not yet visible to this NFS client.
         except OSError as error:
@@ -190,23 +201,23 @@ class JournalReader:
         for line in content[:whole].split(b"\n")[:-1]:
             self.offset += len(line) + 1
             self.line += 1
-            record = self._record(line)
-            if record is not None:
-                yield record
-
-    def _record(self, line: bytes) -> Record | None:
-        try:
-            record = RECORD.validate_json(line)
-        except ValidationError as error:
-            first = error.errors(include_url=False, include_context=False)[0]
-            where = "".join(f"{part}: " for part in first["loc"])
-            self._problem(f"not a record: {where}{first['msg']}")
-            self.next_seq += 1
-            return None
-        if record.seq != self.next_seq:
-            self._problem(f"record {record.seq} where {self.next_seq} was due")
-        self.next_seq = record.seq + 1
-        return record
+            try:
+                record = _parsed(line)
+            except ValidationError as error:
+                self._problem(_why(error))
+                self.next_seq += 1
+                self.unread += 1
+                continue
+            if record.seq != self.next_seq:
+                self._problem(f"record {record.seq} where {self.next_seq} was due")
+            self.next_seq = record.seq + 1
+            yield record
 
     def _problem(self, what: str) -> None:
         self.problems.append(Problem(self.path, self.line, what))
+
+
+def _why(error: ValidationError) -> str:
+    first = error.errors(include_url=False, include_context=False)[0]
+    where = "".join(f"{part}: " for part in first["loc"])
+    return f"not a record: {where}{first['msg']}"

@@ -138,12 +138,33 @@ class RunPaths:
 
     def journals(self, replica: str | None = None) -> Iterator[Path]:
         """Yield the journals that exist now: one replica's, or the primary's and all."""
-        if replica is not None:
-            yield from sorted(self.replica(replica).glob("*/*.jsonl"))
-            return
-        if self.primary_journal.exists():
-            yield self.primary_journal
-        yield from sorted(self.replicas.glob("*/*/*.jsonl"))
+        yield from sorted(map(Path, self.journal_files(replica)))
+
+    def journal_files(self, replica: str | None = None) -> Iterator[str]:
+        """Yield the names of the same files in no order: thousands of them, many times.
+
+        Raises:
+            OSError: a folder cannot be read.
+        """
+        if replica is None:
+            if self.primary_journal.exists():
+                yield str(self.primary_journal)
+            replicas = _folders(str(self.replicas))
+        else:
+            replicas = [str(self.replica(replica))]
+        for folder in replicas:
+            for life in _folders(folder):
+                with os.scandir(life) as entries:
+                    yield from (e.path for e in entries if e.name.endswith(".jsonl"))
+
+
+def _folders(parent: str) -> list[str]:
+    """Return the folders in ``parent``; none, if it does not exist."""
+    try:
+        with os.scandir(parent) as entries:
+            return [entry.path for entry in entries if entry.is_dir()]
+    except FileNotFoundError:
+        return []
 
 
 def write_whole(path: Path, content: str | bytes) -> None:

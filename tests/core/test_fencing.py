@@ -139,3 +139,12 @@ def test_a_folder_that_is_no_life_is_passed_over(run: RunWriter) -> None:
     first_life(run)
     run.append(run.paths.replica("r0") / "notes" / "journal.jsonl", 5, progress("r0-t1", train=1))
     assert run.history().trials["r0-t1"].train_samples == 100
+
+
+def test_a_trial_is_interrupted_even_if_its_lifes_first_record_is_damaged(run: RunWriter) -> None:
+    first_life(run)
+    path = run.paths.replica_journal("r0")
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"damaged\n" + b"".join(lines[1:]))
+    second_life(run)
+    assert run.history().trials["r0-t1"].state is TrialState.STOPPED

@@ -35,14 +35,6 @@ def test_equal_graphs_share_one_file_that_the_second_leaves_alone(paths: RunPath
     assert GraphStore(paths).load(stored).output.name == "first"
 
 
-def test_a_graph_is_read_once(paths: RunPaths) -> None:
-    store = GraphStore(paths)
-    stored = GraphStore(paths).save(graph(4))
-    first = store.load(stored)
-    paths.graph(stored).unlink()
-    assert store.load(stored) is first
-
-
 def test_a_missing_graph_is_refused_by_its_path(paths: RunPaths) -> None:
     with pytest.raises(GraphError, match=r"cannot read the graph .*candidates/abc\.json"):
         GraphStore(paths).load("abc")

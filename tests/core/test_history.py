@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,8 +10,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from aiperf_hpc import records
+from aiperf_hpc.errors import JournalError
 from aiperf_hpc.history import RunHistory
-from aiperf_hpc.paths import RunPaths
+from aiperf_hpc.paths import Incarnation, RunPaths
 from aiperf_hpc.records import AnyEvent
 from aiperf_hpc.trial import Machine, TimePhase, TrialState
 
@@ -98,7 +100,7 @@ def test_a_trial_has_what_its_records_say(run: RunWriter) -> None:
     assert (trial.training_utc, trial.ended_utc) == (START + 2, START + 6)
     assert (trial.train_samples, trial.validation_samples) == (500, 100)
     assert trial.best is not None
-    assert (trial.best.result.epoch, trial.best.accuracy, trial.best.error) == (2, 0.7, 0.3)
+    assert (trial.best.epoch, trial.best.accuracy, trial.best.error) == (2, 0.7, 0.3)
     assert trial.merit == 0.75
 
 
@@ -129,7 +131,7 @@ def test_records_of_a_trial_that_none_started_are_reported_and_not_applied(run: 
         f"{path}, line {line}: a record of trial t2, which no record of this replica started"
         for line in (2, 3)
     ]
-    assert history.executions == []
+    assert list(history.executions) == []
     assert history.best is None
     assert history.trials["t1"].train_samples == 0
 
@@ -140,7 +142,7 @@ def test_records_of_another_replicas_trial_are_reported_and_not_applied(run: Run
     history = run.history()
     assert [p.path for p in history.problems] == [run.paths.replica_journal("r1")]
     assert history.trials["t1"].train_samples == 0
-    assert history.executions == []
+    assert list(history.executions) == []
 
 
 @pytest.mark.parametrize("second", ["r0", "r1"])
@@ -339,3 +341,92 @@ def test_journals_that_arrive_in_any_order_tell_one_history(
         assert history.record_count == len(turns)
         assert history.best is not None
         assert history.best.utc == START + 3  # r1's; r0 reached as much later.
+
+
+def test_the_best_until_a_time_is_the_best_of_what_was_known_then(run: RunWriter) -> None:
+    run.replica(1, trial_started("a"), trial_started("b"))
+    run.replica(5, evaluated("a", correct=50))
+    run.replica(6, evaluated("b", correct=70))
+    run.replica(7, evaluated("a", correct=90, epoch=2))
+    history = run.history()
+    found = {after: history.best_until(START + after) for after in (4, 5, 6.5, 7, 100)}
+    assert {after: e and e.correct for after, e in found.items()} == {
+        4: None, 5: 50, 6.5: 70, 7: 90, 100: 90
+    }  # fmt: skip
+
+
+def test_of_equals_that_are_read_in_the_wrong_order_the_earliest_is_the_best(
+    run: RunWriter,
+) -> None:
+    run.replica(1, trial_started("a"), trial_started("b"))
+    run.replica(9, evaluated("a", correct=90))
+    history = run.history()
+    run.replica(8, evaluated("a", correct=90, epoch=2))  # Its clock was set back.
+    history.refresh()
+    assert history.best is not None
+    assert history.best == history.best_until(START + 8.5)
+    assert (history.best.utc, history.best.epoch) == (START + 8, 2)
+
+
+def test_trials_that_ended_are_listed_once_in_the_order_of_their_ends(run: RunWriter) -> None:
+    run.replica(1, trial_started("a"), trial_started("b"), trial_started("c"))
+    run.replica(2, trial_ended("b"))
+    history = run.history()
+    assert [trial.id for trial in history.ended] == ["b"]
+    run.replica(3, trial_ended("a"), trial_ended("b"))
+    history.refresh()
+    assert [trial.id for trial in history.ended] == ["b", "a"]
+
+
+def test_the_stock_is_how_many_proposals_wait(run: RunWriter) -> None:
+    run.replica(3, trial_started("t1", proposal="taken"))
+    run.search(1, proposed("taken"), proposed("waits"), proposed("moves"))
+    run.search(2, proposed("moves"), name="r1")
+    history = run.history()
+    for replica in ("r0", "r1", "r2"):
+        assert history.stock(replica) == len(history.pending(replica))
+    assert [p.id for p in history.pending("r0")] == ["waits"]
+    assert [p.id for p in history.pending("r1")] == ["moves"]
+
+
+def test_samples_beyond_any_machine_are_credited_as_recorded(run: RunWriter) -> None:
+    run.replica(1, trial_started("t1"), progress("t1", train=10**30), progress("t1", train=1))
+    history = run.history()
+    assert history.problems == []
+    assert sum(e.train_samples for e in history.executions) == 10**30 + 1
+
+
+def test_reading_leaves_the_garbage_collector_as_it_was(run: RunWriter) -> None:
+    run.replica(1, trial_started("t1"))
+    assert gc.isenabled()
+    history = run.history()
+    assert gc.isenabled()
+    run.paths.replica_journal("r1").mkdir(parents=True)
+    with pytest.raises(JournalError):
+        history.refresh()
+    assert gc.isenabled()
+    gc.disable()
+    try:
+        run.paths.replica_journal("r1").rmdir()
+        history.refresh()
+        assert not gc.isenabled()
+    finally:
+        gc.enable()
+
+
+def test_a_folder_of_replicas_that_is_none_is_one_clear_message(run: RunWriter) -> None:
+    run.paths.replicas.parent.mkdir(parents=True)
+    run.paths.replicas.write_text("not a folder")
+    with pytest.raises(JournalError, match=r"cannot look for journals in .*replicas: Not a dir"):
+        run.history()
+
+
+def test_a_history_that_was_read_again_from_the_beginning_says_so(run: RunWriter) -> None:
+    run.replica(1, replica_started(), trial_started("t1"))
+    run.replica(30, progress("t1", train=1))
+    history = run.history()
+    lock = history.lock
+    run.append(run.paths.replica_journal("r0", Incarnation(0, 1)), 20, replica_started())
+    history.refresh()
+    assert (history.rebuilt, history.fenced) == (1, 1)
+    assert history.lock is lock

@@ -70,7 +70,7 @@ def test_a_killed_replica_is_started_again_and_goes_on(live_run: Start) -> None:
     assert list(replica.starts) == [Incarnation(0, 0), Incarnation(0, 1)]
     (second,) = [t for t in run.history.trials.values() if t.started.resumes]
     first = run.history.trials[second.started.resumes or ""]
-    assert second.started.first_epoch == second.evaluations[0].result.epoch
+    assert second.started.first_epoch == second.evaluations[0].epoch
     assert second.started.first_epoch in (len(first.evaluations), len(first.evaluations) + 1)
     assert second.started.graph == first.started.graph
     assert run.history.replicas["r1"].restarts == 0

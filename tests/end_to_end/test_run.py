@@ -190,7 +190,12 @@ def edit(path: Path, old: str, new: str, kind: str) -> None:
         ("progress", '"train_samples":', '"train_samples":1', {"samples", "report", "files"}),
         ("evaluated", '"correct":', '"correct":1', {"journals", "files"}),
         ("evaluated", '"epoch":1', '"epoch":2', {"evaluations", "files"}),
-        ("trial_started", '"train_operations":', '"train_operations":9', {"counts", "files"}),
+        (
+            "trial_started",
+            '"train_operations":',
+            '"train_operations":9',
+            {"counts", "score", "report", "files"},
+        ),
         ("trial_started", '"parameters":', '"parameters":9', {"counts", "files"}),
         ("trial_started", '"epoch_limit":2', '"epoch_limit":3', {"rounds", "states", "files"}),
         ("trial_started", '"graph":"', '"graph":"0', {"graphs", "counts", "score", "files"}),

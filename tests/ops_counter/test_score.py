@@ -237,3 +237,51 @@ def test_the_last_of_the_series_is_the_final_score_to_the_last_sample(run: RunWr
     series = score_series(history, counts, score_times(history, 0.1))
     assert series[-1] == final(run)
     assert series[-1].operations == 1321
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    executed=st.lists(st.tuples(st.integers(0, 30), st.integers(0, 9), st.integers(0, 9))),
+    evaluations=st.lists(st.tuples(st.integers(0, 30), st.integers(0, 5)), max_size=8),
+    asked=st.lists(st.integers(-1, 32), min_size=1).map(sorted),
+)
+def test_the_score_at_any_time_is_the_sum_of_what_was_recorded_until_then(
+    executed: list[tuple[int, int, int]],
+    evaluations: list[tuple[int, int]],
+    asked: list[int],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    run = RunWriter(tmp_path_factory.mktemp("run"))
+    GraphStore(run.paths).save(graph(4))
+    run.primary(0, run_started())
+    run.replica(0, trial_started("t1", graph(4).hash))
+    for seconds, train, validation in executed:
+        run.replica(seconds, progress(train=train, validation=validation))
+    for epoch, (seconds, correct) in enumerate(evaluations, 1):
+        run.replica(seconds, evaluated(correct=correct, samples=5, epoch=epoch))
+    history, counts = run.history(), Counts(GraphStore(run.paths))
+    points = score_series(history, counts, [START + s for s in asked])
+    for point, until in zip(points, asked, strict=True):
+        done = [(t, v) for s, t, v in executed if s <= until]
+        assert point.operations == sum(t * TRAINING + v * FORWARD for t, v in done)
+        reached = [correct for s, correct in evaluations if s <= until]
+        assert point.error == (None if not reached else (5 - max(reached)) / 5)
+        assert score_at(history, counts, START + until) == point
+
+
+def test_samples_at_a_time_that_is_no_number_are_never_credited(run: RunWriter) -> None:
+    run.replica(10, progress(train=1))
+    run.replica(math.nan, progress(train=5))
+    run.replica(20, progress(train=1))
+    assert [p.operations for p in at(run, 10, 30)] == [1321, 2 * 1321]
+    counts = Counts(GraphStore(run.paths))
+    assert score_at(run.history(), counts, START + 30).operations == 2 * 1321
+
+
+def test_a_graph_is_read_and_counted_once(run: RunWriter) -> None:
+    counts = Counts(GraphStore(run.paths))
+    first = counts[graph(4).hash]
+    run.paths.graph(graph(4).hash).unlink()
+    assert counts[graph(4).hash] is first
+    assert (first.forward, first.backward, first.training) == (FORWARD, BACKWARD, TRAINING)
+    assert sum(kind.forward for kind in first.by_kind.values()) == FORWARD

@@ -27,7 +27,7 @@ from tests.run_factory import (
 )
 
 from aiperf_hpc import records
-from aiperf_hpc.errors import GraphError, RunDirectoryError
+from aiperf_hpc.errors import AIPerfError, GraphError, RunDirectoryError
 from aiperf_hpc.paths import RunPaths
 from aiperf_hpc.primary import page
 from aiperf_hpc.primary.document import Report, make_report, split_time
@@ -637,3 +637,15 @@ def test_the_colour_scale_ends_where_it_should() -> None:
     assert accuracy_colour(-1.0) == accuracy_colour(0.0)
     assert accuracy_colour(2.0) == accuracy_colour(1.0)
     assert accuracy_colour(0.0) != accuracy_colour(0.5) != accuracy_colour(1.0)
+
+
+def test_recorded_operations_that_the_graphs_do_not_count_make_no_report(tmp_path: Path) -> None:
+    paths = write_run(tmp_path, Plan(replicas=1, trials=1, hpo_trials=0, failed=0))
+    journal = paths.replica_journal("r0")
+    text = journal.read_text("utf-8")
+    changed = text.replace('"train_operations":', '"train_operations":9', 1)
+    assert changed != text
+    journal.write_text(changed, "utf-8")
+    with pytest.raises(AIPerfError, match=r"their graphs count .*aiperf verify"):
+        write_report(RunView(paths))
+    assert not paths.report_json.exists()

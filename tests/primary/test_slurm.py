@@ -575,7 +575,7 @@ def test_an_array_that_is_too_large_is_refused_with_the_limit(
     cluster.answers["sbatch"] = [Answer(1, "", said)]
     config = "Configuration data as of now\nMaxArraySize            = 1001\nX = 1\n"
     cluster.answers["scontrol"] = [Answer(0, config, "")]
-    with pytest.raises(UsageError, match=r"--nodes 1002: .* at most 1001 elements \(MaxArraySize"):
+    with pytest.raises(UsageError, match=r"1002 replicas: .* at most 1001 elements \(MaxArraySize"):
         cluster.launcher(tmp_path, nodes=1002).start()
     assert min(cluster.gaps) >= SHORTEST_SECONDS
     with pytest.raises(UsageError, match="refused the job: sbatch: Batch job submission failed"):

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import subprocess
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -284,3 +285,28 @@ def test_on_a_full_disk_replicas_wait_and_say_so(small_disk: Path, slurm_run: St
     history = stop_and_verify(run)
     assert {r.restarts for r in history.replicas.values()} == {0}
     assert {name: len(r.trials) for name, r in history.replicas.items()} == before
+
+
+@pytest.mark.chaos
+def test_an_array_larger_than_the_site_allows_is_refused_with_the_limit(
+    tmp_path: Path,
+) -> None:
+    with tempfile.TemporaryDirectory(prefix="aiperf-slurm-") as name:
+        small = Cluster(Path(name))
+        assert small.control("start", "--nodes", 3).returncode == 0
+        try:
+            conf = small.folder / "slurm.conf"
+            conf.write_text(conf.read_text().replace("MaxArraySize=10001", "MaxArraySize=2"))
+            os.kill(pid_of(small.folder, "slurmctld"), signal.SIGTERM)
+            time.sleep(2.0)
+            start_slurmctld(small.folder)
+            _idle(small, 3)
+            start = ["start", "--config", FAST, "--yes", "--hours", 1, "--nodes", 3]
+            done = small.aiperf(*start, "--run-dir", tmp_path / "run")
+            left = small.run("squeue", "-h").stdout
+        finally:
+            small.control("stop")
+    assert done.returncode == 2
+    (said,) = done.stderr.splitlines()
+    assert "3 replicas: this SLURM's arrays have at most 2 elements (MaxArraySize of" in said
+    assert left.strip() == ""

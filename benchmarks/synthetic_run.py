@@ -1,0 +1,412 @@
+"""A finished run of any size for the other benchmarks, written in seconds.
+
+A few replicas are played record by record, with real graphs and morphisms; all others are
+copies of them under other names and at other times. ``aiperf verify`` passes on the result.
+
+python benchmarks/synthetic_run.py FOLDER --replicas 4096        # about 1,000,000 records
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from aiperf_hpc import records
+from aiperf_hpc.config import RunConfig, validate
+from aiperf_hpc.errors import MorphismError
+from aiperf_hpc.graph import Graph
+from aiperf_hpc.graph_store import GraphStore
+from aiperf_hpc.journal import JournalWriter
+from aiperf_hpc.manifest import RunManifest
+from aiperf_hpc.morphism.morphs import MORPHISMS, Morphism
+from aiperf_hpc.morphism.resnet import resnet50
+from aiperf_hpc.ops_counter.count import count
+from aiperf_hpc.paths import RunPaths
+from aiperf_hpc.trial import (
+    DatasetInfo,
+    Hyperparameters,
+    JobPhase,
+    Machine,
+    RoundPhase,
+    TimePhase,
+    TrialState,
+)
+
+START = 1_750_000_000.0
+NAME = "@"
+"""Stands for the replica's name until a copy is written."""
+
+DATASET = DatasetInfo(
+    name="digits",
+    sha256=hashlib.sha256(b"digits").hexdigest(),
+    classes=10,
+    sample_shape=(8, 8, 1),
+    train_samples=1437,
+    validation_samples=360,
+)
+EPOCHS = (6, 6, 7, 8, 8, 8)
+"""Of each replica's trials: three rounds of warm-up, then one of HPO."""
+WARMUP = 3
+EPOCH_SECONDS, BETWEEN_SECONDS = 30.0, 3.0
+CLOSING = 3
+"""The last records of a replica: the end of its last trial, its time, its own end."""
+SECONDS = 10.0 + sum(EPOCHS) * EPOCH_SECONDS + len(EPOCHS) * BETWEEN_SECONDS
+
+
+def configuration() -> RunConfig:
+    """Return the configuration that the synthetic runs keep to."""
+    return validate(
+        {
+            "preset": "synthetic run",
+            "dataset": {"name": "digits"},
+            "model": {"stem": "cifar", "base_width": 4},
+            "training": {"batch_size": 64, "precision": "fp32", "max_epochs": EPOCHS[-1]},
+            "rounds": {"warmup_epochs": list(EPOCHS[:WARMUP])},
+            "hpo": {"batch_sizes": [32, 64, 128]},
+            "journal": {"heartbeat_seconds": EPOCH_SECONDS},
+            "score": {"interval_hours": 0.05},
+        },
+        "synthetic_run",
+    )
+
+
+def manifest(replicas: int, hours: float) -> RunManifest:
+    """Return the manifest of a synthetic run."""
+    return RunManifest(
+        run_id=f"synthetic-{replicas}n",
+        nodes=replicas,
+        hours=hours,
+        launcher="local",
+        versions={"aiperf-hpc": "0.1.0"},
+        commit=None,
+        config=configuration(),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """An event of a replica that is to be copied, seconds after its start."""
+
+    seconds: float
+    event: str
+    """JSON."""
+
+
+@dataclass(slots=True)
+class Pattern:
+    """What one replica's trainer and search worker record."""
+
+    trainer: list[Moment]
+    search: list[Moment]
+
+
+def play(config: RunConfig, graphs: GraphStore, number: int) -> Pattern:
+    """Return the records of one replica that plays all its rounds, storing its graphs."""
+    rng = np.random.default_rng(number)
+    pattern = Pattern([], [])
+    player = _Player(config, graphs, pattern)
+    player.start()
+    graph = resnet50(DATASET.sample_shape, DATASET.classes, stem="cifar", base_width=4)
+    parent: str | None = None
+    steps: tuple[Morphism, ...] = ()
+    for trial, limit in enumerate(EPOCHS):
+        if parent is not None and trial <= WARMUP:
+            step = _draw(graph, rng)
+            graph, steps = step.child(graph), (step,)
+            player.propose(graph, parent, step, trial)
+        name = player.trial(graph, parent, steps, trial, limit, rng)
+        if trial < WARMUP:
+            parent = name
+    player.end()
+    return pattern
+
+
+class _Player:
+    """Writes down what one replica would record, and when."""
+
+    def __init__(self, config: RunConfig, graphs: GraphStore, pattern: Pattern) -> None:
+        self.config, self.graphs, self.pattern = config, graphs, pattern
+        self.now = 0.0
+
+    def say(self, event: records.AnyEvent, after: float = 0.0) -> None:
+        self.now += after
+        self.pattern.trainer.append(Moment(self.now, event.model_dump_json()))
+
+    def search(self, event: records.AnyEvent) -> None:
+        self.pattern.search.append(Moment(self.now, event.model_dump_json()))
+
+    def start(self) -> None:
+        self.say(replica_started(), 3.0)
+        self.search(records.SearchStarted(replica=NAME, worker=0, pid=400, searcher="bayesian"))
+        self.say(records.DatasetLoaded(dataset=DATASET), 1.0)
+
+    def propose(self, graph: Graph, parent: str, step: Morphism, number: int) -> None:
+        self.search(
+            records.Proposed(
+                proposal=f"{NAME}-p{number}",
+                graph=self.graphs.save(graph),
+                parent=parent,
+                morphism=step.to_data(),
+                seed=number,
+                seconds=1.5,
+                belief={"mean": 0.8, "deviation": 0.1},
+            )
+        )
+
+    def trial(
+        self,
+        graph: Graph,
+        parent: str | None,
+        steps: tuple[Morphism, ...],
+        number: int,
+        limit: int,
+        rng: np.random.Generator,
+    ) -> str:
+        """Record one trial from its start to its end; return its name."""
+        name = f"{NAME}-{number}"
+        proposal = None if parent is None else f"{NAME}-p{min(number, WARMUP)}"
+        self.say(self._started(name, graph, parent, proposal, steps, number, limit), 1.0)
+        self.say(records.TrainingStarted(trial=name), 1.0)
+        level = float(rng.uniform(0.7, 0.95))
+        for epoch in range(1, limit + 1):
+            correct = round(DATASET.validation_samples * level * (1.0 - 2.0**-epoch))
+            for event in epoch_events(name, epoch, correct):
+                self.say(event, EPOCH_SECONDS / 4)
+            self.say(heartbeat())
+        self.say(
+            records.TrialEnded(
+                trial=name,
+                state=TrialState.COMPLETED,
+                reason="",
+                predicted_accuracy=level if number < WARMUP else None,
+                checkpoint=True,
+            ),
+            1.0,
+        )
+        spent = {TimePhase.BUILD: 2.0, TimePhase.TRAIN: limit * EPOCH_SECONDS, TimePhase.STORE: 1.0}
+        self.say(records.TimeSpent(trial=name, seconds=spent))
+        return name
+
+    def _started(
+        self,
+        name: str,
+        graph: Graph,
+        parent: str | None,
+        proposal: str | None,
+        steps: tuple[Morphism, ...],
+        number: int,
+        limit: int,
+    ) -> records.TrialStarted:
+        counted, training = count(graph), self.config.training
+        return records.TrialStarted(
+            trial=name,
+            round=min(number, WARMUP) + 1,
+            phase=RoundPhase.WARMUP if number < WARMUP else RoundPhase.HPO,
+            graph=self.graphs.save(graph),
+            parent=parent,
+            proposal=proposal,
+            morphisms=tuple(step.to_data() for step in steps),
+            hyperparameters=Hyperparameters(
+                batch_size=training.batch_size,
+                optimizer=training.optimizer,
+                learning_rate=training.learning_rate,
+                momentum=training.momentum,
+                weight_decay=training.weight_decay,
+                label_smoothing=training.label_smoothing,
+                precision=training.precision,
+            ),
+            seed=7,
+            epoch_limit=limit,
+            parameters=graph.parameter_count,
+            depth=graph.depth,
+            train_operations=counted.training,
+            validation_operations=counted.forward,
+            memory_estimate_bytes=10**8,
+        )
+
+    def end(self) -> None:
+        self.say(records.ReplicaEnded(reason="the run's time is over"), 1.0)
+
+
+def replica_started() -> records.ReplicaStarted:
+    """Return a replica's first record."""
+    machine = Machine(
+        host=f"node-{NAME}",
+        cpu="Example CPU 9000",
+        cores=tuple(range(8)),
+        memory_bytes=2**36,
+        accelerators=("Example A",) * 8,
+        versions={"tensorflow": "2.18.1", "numpy": "2.0.2"},
+    )
+    return records.ReplicaStarted(replica=NAME, pid=300, engine="tensorflow", machine=machine)
+
+
+def epoch_events(trial: str, epoch: int, correct: int) -> Iterator[records.AnyEvent]:
+    """Yield the records of one epoch: its samples, and their evaluation."""
+    whole, tested = DATASET.train_samples, DATASET.validation_samples
+    for train, validation in ((whole // 2, 0), (whole - whole // 2, 0), (0, tested)):
+        yield records.Progress(
+            trial=trial, epoch=epoch, train_samples=train, validation_samples=validation
+        )
+    yield records.Evaluated(
+        trial=trial,
+        epoch=epoch,
+        learning_rate=0.1 / epoch,
+        train_loss=2.3456789 / epoch,
+        validation_loss=2.4567891 / epoch,
+        correct=correct,
+        samples=tested,
+    )
+
+
+def heartbeat() -> records.Heartbeat:
+    """Return a replica's sign of life."""
+    return records.Heartbeat(
+        phase=TimePhase.TRAIN, cpu_percent=187.5, memory_bytes=3 * 2**30, storage_wait_seconds=0.0
+    )
+
+
+def _draw(graph: Graph, rng: np.random.Generator) -> Morphism:
+    for kind in rng.permutation(sorted(MORPHISMS)):
+        try:
+            morphism = MORPHISMS[str(kind)].sample(graph, rng)
+            if morphism.child(graph).parameter_count < 8_000_000:
+                return morphism
+        except MorphismError:
+            continue
+    raise AssertionError("no morphism applies")
+
+
+def lines_of(moments: Sequence[Moment], replica: str, start: float, seq: int = 0) -> str:
+    """Return the journal's lines of ``moments``, under a replica's name."""
+    lines = [
+        f'{{"v":1,"seq":{number},"utc":{start + moment.seconds!r},'
+        f'"mono":{4321.0 + moment.seconds!r},"event":{moment.event}}}\n'
+        for number, moment in enumerate(moments, seq)
+    ]
+    return "".join(lines).replace(NAME, replica)
+
+
+def write_copy(path: Path, moments: Sequence[Moment], replica: str, start: float) -> int:
+    """Write a journal of ``moments`` under a replica's name; return how many records."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(lines_of(moments, replica, start), "utf-8")
+    return len(moments)
+
+
+class Set:
+    """A clock that says what it is set to."""
+
+    def __init__(self, start: float) -> None:
+        self.now = self._start = start
+
+    def utc(self) -> float:
+        return self.now
+
+    def monotonic(self) -> float:
+        return self.now - self._start
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+def write_primary(paths: RunPaths, replicas: int, hours: float, start: float, end: float) -> int:
+    """Write the primary's journal; return how many records.
+
+    Args:
+        paths: the run.
+        replicas: how many it launched.
+        hours: as asked for.
+        start: of the run, UTC seconds.
+        end: infinite when it has not ended.
+    """
+    names = [f"r{number}" for number in range(replicas)]
+    clock = Set(start)
+    with JournalWriter(paths.primary_journal, clock=clock) as journal:
+        opening: list[records.AnyEvent] = [
+            records.RunStarted(
+                run_id=f"synthetic-{replicas}n",
+                nodes=replicas,
+                hours=hours,
+                launcher="local",
+                host="head",
+                pid=2**22,
+                manifest_sha256=paths.manifest_digest(),
+            ),
+            *(records.ReplicaLaunched(replica=name, job=name) for name in names),
+            *(records.JobState(replica=n, phase=JobPhase.RUNNING, node=n) for n in names),
+        ]
+        written = len(journal.append_all(opening))
+        if end < float("inf"):
+            clock.now = end
+            gone = [records.JobState(replica=n, phase=JobPhase.DONE, node=n) for n in names]
+            reason = records.RunEnded(reason="the run's time is over")
+            written += len(journal.append_all([*gone, reason]))
+    return written
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A run that was written."""
+
+    paths: RunPaths
+    records: int
+    lines: dict[str, int]
+    """How many each replica's trainer has written."""
+
+
+def write_run(
+    root: Path,
+    replicas: int,
+    *,
+    distinct: int = 8,
+    start: float = START,
+    ended: bool = True,
+    hours: float = (SECONDS + 60.0) / 3600.0,
+) -> Written:
+    """Write a run.
+
+    Args:
+        root: an empty folder.
+        replicas: how many.
+        distinct: how many of them are played; the others are copies.
+        start: UTC seconds.
+        ended: whether the run is finished; otherwise each replica is in its last trial.
+        hours: how long the run is.
+    """
+    paths = RunPaths(root)
+    chosen = manifest(replicas, hours)
+    chosen.save(paths)
+    end = start + hours * 3600.0 if ended else float("inf")
+    written = write_primary(paths, replicas, hours, start, end)
+    graphs = GraphStore(paths)
+    patterns = [play(chosen.config, graphs, number) for number in range(min(distinct, replicas))]
+    lines = {}
+    for number in range(replicas):
+        name, pattern = f"r{number}", patterns[number % len(patterns)]
+        late = start + 50.0 * number / replicas
+        moments = pattern.trainer if ended else pattern.trainer[:-CLOSING]
+        lines[name] = write_copy(paths.replica_journal(name), moments, name, late)
+        written += lines[name]
+        written += write_copy(paths.search_journal(name, 0), pattern.search, name, late)
+    return Written(paths, written, lines)
+
+
+def main() -> None:
+    """Write a run."""
+    parser = argparse.ArgumentParser(description="Write a synthetic run.")
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--replicas", type=int, default=4096)
+    parser.add_argument("--distinct", type=int, default=8, help="replicas that are no copies")
+    options = parser.parse_args()
+    written = write_run(options.folder, options.replicas, distinct=options.distinct)
+    print(f"{written.records} records in {written.paths.root}")
+
+
+if __name__ == "__main__":
+    main()

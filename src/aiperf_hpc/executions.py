@@ -1,0 +1,76 @@
+"""Executed samples, kept as columns of numbers: a large run has millions of such records."""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections.abc import Iterator, MutableSequence, Sequence
+from dataclasses import dataclass
+from typing import overload
+
+MOST = 2**63 - 1
+"""What a column of whole numbers can hold."""
+
+
+@dataclass(frozen=True, slots=True)
+class Execution:
+    """Samples that were executed, and when that was recorded, UTC seconds."""
+
+    utc: float
+    trial: str
+    train_samples: int
+    validation_samples: int
+
+
+class Executions(Sequence[Execution]):
+    """All executions of a run, in the order in which they were read. Only ever added to."""
+
+    def __init__(self) -> None:
+        self.trials: list[str] = []
+        """The trials that executed anything."""
+        self.last_utc = -math.inf
+        """The latest time; infinite when there is one that is no number."""
+        self._places: dict[str, int] = {}
+        self._utc, self._place = array("d"), array("L")
+        self._train: MutableSequence[int] = array("q")
+        self._validation: MutableSequence[int] = array("q")
+
+    def add(self, utc: float, trial: str, train_samples: int, validation_samples: int) -> None:
+        """Add an execution."""
+        place = self._places.get(trial)
+        if place is None:
+            place = self._places[trial] = len(self.trials)
+            self.trials.append(trial)
+        if train_samples > MOST or validation_samples > MOST:
+            # No machine executes so many, but a record that says so is still what it is.
+            self._train, self._validation = list(self._train), list(self._validation)
+        self._utc.append(utc)
+        self._place.append(place)
+        self._train.append(train_samples)
+        self._validation.append(validation_samples)
+        if not utc <= self.last_utc:
+            self.last_utc = math.inf if math.isnan(utc) else utc
+
+    def rows(self) -> Iterator[tuple[float, int, int, int]]:
+        """Yield each execution's time, place of its trial in ``trials``, and samples.
+
+        Training samples come before validation samples.
+        """
+        return zip(self._utc, self._place, self._train, self._validation, strict=True)
+
+    def __len__(self) -> int:
+        return len(self._utc)
+
+    @overload
+    def __getitem__(self, index: int) -> Execution: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Execution]: ...
+    def __getitem__(self, index: int | slice) -> Execution | list[Execution]:
+        if isinstance(index, slice):
+            return [self[place] for place in range(*index.indices(len(self)))]
+        return Execution(
+            self._utc[index],
+            self.trials[self._place[index]],
+            self._train[index],
+            self._validation[index],
+        )

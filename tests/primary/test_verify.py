@@ -1,0 +1,117 @@
+"""Verification of a run that keeps all rules, and of small changes to it."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from tests.run_factory import Clock
+
+from aiperf_hpc import records
+from aiperf_hpc.history import RunHistory
+from aiperf_hpc.journal import JournalWriter
+from aiperf_hpc.paths import Incarnation, RunPaths
+from aiperf_hpc.primary.report import write_report
+from aiperf_hpc.primary.verify import Finding, verify
+from aiperf_hpc.primary.view import RunView
+from aiperf_hpc.trial import Machine
+
+REPLICAS = 3
+
+
+@pytest.fixture(scope="session")
+def synthetic() -> ModuleType:
+    path = Path(__file__).parents[2] / "benchmarks" / "synthetic_run.py"
+    spec = importlib.util.spec_from_file_location("synthetic_run", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def run(synthetic: ModuleType, tmp_path: Path) -> RunPaths:
+    paths: RunPaths = synthetic.write_run(tmp_path / "run", REPLICAS, distinct=2).paths
+    return paths
+
+
+def failures(paths: RunPaths) -> dict[str, tuple[str, ...]]:
+    found: list[Finding] = verify(RunView(paths))
+    return {f.rule: f.failures for f in found if not f.passed}
+
+
+def append(path: Path, utc: float, event: records.AnyEvent) -> None:
+    """Append to r0's journal, whose monotonic clock was at 4321 s when the run started."""
+    with JournalWriter(path, clock=Clock(utc)) as journal:
+        journal.append(event)
+
+
+def test_the_benchmarks_run_is_verified_and_has_as_many_records_as_it_says(
+    synthetic: ModuleType, tmp_path: Path
+) -> None:
+    written = synthetic.write_run(tmp_path, REPLICAS, distinct=2)
+    write_report(RunView(written.paths))
+    findings = {f.rule: f for f in verify(RunView(written.paths))}
+    assert {rule: f.failures for rule, f in findings.items() if not f.passed} == {}
+    assert findings["journals"].checked == written.records
+    epochs = sum(synthetic.EPOCHS)
+    assert findings["samples"].checked == REPLICAS * 3 * epochs
+    assert findings["evaluations"].checked == REPLICAS * epochs
+    history = RunHistory(written.paths)
+    history.refresh()
+    assert [history.stock(f"r{n}") for n in range(REPLICAS)] == [0] * REPLICAS
+
+
+def test_a_run_that_has_not_ended_is_verified_up_to_its_last_record(
+    synthetic: ModuleType, tmp_path: Path
+) -> None:
+    paths = synthetic.write_run(tmp_path, REPLICAS, ended=False).paths
+    assert failures(paths) == {}
+
+
+def test_a_clock_that_jumps_is_found_with_its_place(run: RunPaths) -> None:
+    path = run.replica_journal("r1")
+    lines = path.read_text("utf-8").splitlines(keepends=True)
+    mono = lines[7].partition('"mono":')[2].partition(",")[0]
+    lines[7] = lines[7].replace(f'"mono":{mono}', f'"mono":{float(mono) - 20.0}')
+    path.write_text("".join(lines), "utf-8")
+    assert failures(run)["clocks"] == (
+        "replicas/r1/0.0/journal.jsonl, record 7: 20.000 s off since record 0",
+    )
+
+
+def test_what_a_replaced_replica_wrote_is_neither_credited_nor_recounted(
+    synthetic: ModuleType, tmp_path: Path
+) -> None:
+    paths = synthetic.write_run(tmp_path, REPLICAS, ended=False).paths
+    before = RunView(paths)
+    before.refresh()
+    utc = before.history.last_utc + 1.0
+    machine = Machine(host="n", cpu="c", cores=(0,), memory_bytes=1, accelerators=(), versions={})
+    started = records.ReplicaStarted(replica="r0", pid=1, engine="e", machine=machine)
+    trial = before.history.replicas["r0"].trials[-1]
+    epoch = len(before.history.trials[trial].evaluations)
+    late = records.Progress(trial=trial, epoch=epoch, train_samples=100, validation_samples=0)
+    append(paths.replica_journal("r0", Incarnation(0, 1)), utc, started)
+    append(paths.replica_journal("r0"), utc + 1.0, late)
+    after = RunView(paths)
+    after.refresh()
+    assert after.history.fenced == 1
+    assert after.final().operations == before.final().operations
+    assert failures(paths) == {}
+
+
+def test_samples_that_were_credited_twice_are_found(run: RunPaths) -> None:
+    path = run.replica_journal("r2")
+    lines = path.read_text("utf-8").splitlines(keepends=True)
+    place = next(i for i, line in enumerate(lines) if '"progress"' in line)
+    head, _, rest = lines[place].partition('"train_samples":')
+    lines[place] = f'{head}"train_samples":1{rest}'
+    path.write_text("".join(lines), "utf-8")
+    (found,) = failures(run)["samples"]
+    assert found.startswith("r2-0, epoch 1: (")
