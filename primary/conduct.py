@@ -149,7 +149,10 @@ class Conductor:
         try:
             return self._launcher.start()
         except AIPerfError as error:
-            self._journal.append(RunEnded(reason=f"not started: {error}"))
+            # A run that was only not gone on with can be resumed again: its replicas may be at
+            # work, and its clock goes on.
+            if self._history.start_utc is None:
+                self._journal.append(RunEnded(reason=f"not started: {error}"))
             raise
 
     def _watch(self, watch: Callable[[], None]) -> Mapping[str, ReplicaState]:
