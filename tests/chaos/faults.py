@@ -112,12 +112,11 @@ def _kill_primary(run: TormentedRun, rng: random.Random) -> Fault | None:
 def _node(run: TormentedRun, rng: random.Random) -> tuple[str, str] | None:
     """Return a replica and its node, which may be taken away."""
     victim = _victim(run, rng)
-    if victim is None or len(run.away) >= MOST_AWAY:
+    node = run.node(victim) if victim else None
+    if victim is None or node is None or len(run.away) >= MOST_AWAY:
         return None
-    machine = run.history.replicas[victim].machine
-    assert machine is not None
-    run.away.add(machine.host)
-    return victim, machine.host
+    run.away.add(node)
+    return victim, node
 
 
 def _kill_slurmd(run: TormentedRun, rng: random.Random, *, steps: bool) -> Fault | None:

@@ -11,6 +11,7 @@ import statistics
 import subprocess
 import time
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -51,7 +52,23 @@ class RunResult:
 class Session:
     """A cluster with a disk of its own, as a context, and the runs on it."""
 
-    def __init__(self, folder: Path, seed: int, hours: float, keep: Path | None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        seed: int,
+        hours: float,
+        keep: Path | None = None,
+        kinds: Sequence[str] = tuple(KINDS),
+    ) -> None:
+        """Prepare.
+
+        Args:
+            folder: of everything, with a short name, since sockets are in it.
+            seed: of the faults.
+            hours: of one run.
+            keep: where all files of all runs are kept; nowhere when not given.
+            kinds: of faults; those that this machine cannot do are left out, and that is said.
+        """
         self._rng, self._hours, self._keep = random.Random(seed), hours, keep  # noqa: S311
         self.seed, self._folder, self._disk = seed, folder, folder / "disk"
         self._cluster = Cluster(folder / "c")
@@ -59,19 +76,21 @@ class Session:
         self.problems: list[str] = []
         self.drained = 0
         """How often a node was put back that SLURM had drained."""
-        self._root = os.getuid() == 0
-        self._separate = self._root and shutil.which("ip") is not None
-        left_out = (set() if self._separate else SEPARATE_HOSTS) | (
-            set() if self._root else OWN_DISK
+        root = os.getuid() == 0
+        possible = (OWN_DISK if root else set()) | (
+            SEPARATE_HOSTS if root and shutil.which("ip") else set()
         )
+        left_out = (OWN_DISK | SEPARATE_HOSTS) & set(kinds) - possible
         if left_out:
             say(f"without root and ip there is no: {', '.join(sorted(left_out))}")
-        self.kinds = [kind for kind in KINDS if kind not in left_out]
+        self.kinds = [kind for kind in kinds if kind not in left_out]
+        self._mounts = bool(OWN_DISK & set(self.kinds))
+        self._separate = bool(SEPARATE_HOSTS & set(self.kinds))
 
     def __enter__(self) -> Self:
         self._disk.mkdir()
         self._cluster.folder.mkdir()
-        if self._root:  # Before the cluster, whose hosts have mounts of their own.
+        if self._mounts:  # Before the cluster, whose hosts have mounts of their own.
             mount = ["mount", "-t", "tmpfs", "-o", f"size={DISK}", "none", str(self._disk)]
             subprocess.run(mount, check=True)
         try:
@@ -94,7 +113,7 @@ class Session:
         self._close()
 
     def _close(self) -> None:
-        if self._root:
+        if self._mounts:
             subprocess.run(["umount", "--lazy", self._disk], check=True)
 
     def torment(self, faults: int) -> None:

@@ -25,8 +25,7 @@ def test_after_a_few_faults_all_adds_up() -> None:
             pytest.fail(message)
         pytest.skip(message)
     with tempfile.TemporaryDirectory(prefix="aiperf-chaos-") as name:
-        with Session(Path(name), seed=1, hours=1.0, keep=None) as session:
-            session.kinds = QUICK
+        with Session(Path(name), seed=1, hours=1.0, kinds=QUICK) as session:
             session.torment(3)
         result = session.result()
     assert session.problems == []

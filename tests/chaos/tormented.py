@@ -214,11 +214,20 @@ class TormentedRun:
         return [
             name
             for name, replica in sorted(self.history.replicas.items())
-            if replica.machine is not None
-            and self.credited_since(fresh, name)
-            and replica.machine.host not in self.away
+            if self.credited_since(fresh, name)
+            and self.node(name) not in self.away
             and f"stopped {name}" not in self.busy
         ]
+
+    def node(self, replica: str) -> str | None:
+        """Return SLURM's name of the node that a replica works on, if that is known."""
+        known = self.history.replicas[replica]
+        if (
+            known.machine is not None
+            and (self.cluster.folder / "pids" / known.machine.host).exists()
+        ):
+            return known.machine.host  # Nodes that are hosts of their own have its name.
+        return known.job_state.node if known.job_state is not None else None
 
     def given_up(self, replica: str) -> str | None:
         """Return in the primary's words why a replica is not run again, if so."""
