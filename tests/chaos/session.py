@@ -31,6 +31,7 @@ QUIET_SECONDS = 60.0
 """After the end of a run until all its processes must be gone."""
 PAUSE_SECONDS = (0.5, 6.0)
 """Between a run's recovery from a fault and the next one."""
+Score = dict[str, float | None]
 
 
 @dataclass
@@ -43,8 +44,8 @@ class RunResult:
     faults: list[Fault]
     restarts: int
     primaries: int
-    recount: dict[str, float | None]
-    stated: dict[str, float | None]
+    recount: Score
+    stated: Score
     problems: list[str] = field(default_factory=list)
     refusals: list[str] = field(default_factory=list)
 
@@ -197,33 +198,40 @@ class Session:
 
     def _examine(self, run: TormentedRun) -> RunResult:
         """Compare what the files prove with what the product says of them."""
+        if not run.paths.report_json.exists():
+            run.refusals.append("no report, so that `aiperf report` was to write it")
+            self._command(run, "report")
         found = gather(run.paths.root, run.acknowledged, run.outputs)
-        problems = [*run.problems, *found.problems]
         run.history.refresh()
         history = run.history
-        problems += [str(problem) for problem in history.problems]
+        run.problems += [*found.problems, *map(str, history.problems)]
         said = {"lines": history.record_count, "fenced": history.fenced}
-        problems += _different("records", {"lines": found.lines, "fenced": found.fenced}, said)
-        verified = self._cluster.aiperf("verify", run.paths.root, "--json")
-        rules = json.loads(verified.stdout)["rules"]
-        problems += [f"verify: {r['rule']}: {f}" for r in rules for f in r["failures"]]
-        (checked,) = (r["checked"] for r in rules if r["rule"] == "journals")
-        problems += _different("records verified", {"lines": found.lines}, {"lines": checked})
-        recount: dict[str, float | None] = {
+        run.problems += _different("records", {"lines": found.lines, "fenced": found.fenced}, said)
+        if found.tracebacks:
+            run.problems.append(f"{found.tracebacks} tracebacks in the output")
+        rules = json.loads(self._command(run, "verify", "--json") or '{"rules": []}')["rules"]
+        run.problems += [f"verify: {r['rule']}: {f}" for r in rules for f in r["failures"]]
+        checked = {"lines": sum(r["checked"] for r in rules if r["rule"] == "journals")}
+        run.problems += _different("records verified", {"lines": found.lines}, checked)
+        recount: Score = {
             "operations": found.operations, "ops": found.ops, "regulated": found.regulated
         }  # fmt: skip
-        score = json.loads(run.paths.report_json.read_text("utf-8"))["score"]
-        stated = {key: score[key] for key in recount}
-        problems += _different("score", recount, stated)
-        if found.tracebacks:
-            problems.append(f"{found.tracebacks} tracebacks in the output")
-        reason = json.loads(run.paths.report_json.read_text("utf-8"))["end_reason"]
+        report = json.loads(run.paths.report_json.read_text("utf-8"))
+        stated: Score = {key: report["score"][key] for key in recount}
+        run.problems += _different("score", recount, stated)
         restarts = sum(replica.restarts for replica in history.replicas.values())
-        say(f"the run ended: {reason}; {found.lines} records, {restarts} restarts")
+        say(f"the run ended: {report['end_reason']}; {found.lines} records, {restarts} restarts")
         return RunResult(
-            reason, found.elapsed, found, run.faults, restarts, len(history.run_starts), recount,
-            stated, problems, run.refusals,
+            report["end_reason"], found.elapsed, found, run.faults, restarts,
+            len(history.run_starts), recount, stated, run.problems, run.refusals,
         )  # fmt: skip
+
+    def _command(self, run: TormentedRun, name: str, *options: str) -> str:
+        """Run one of aiperf's commands on a run; return what it prints."""
+        done = self._cluster.aiperf(name, run.paths.root, *options)
+        if done.stderr:
+            run.problems.append(f"aiperf {name}: {done.stderr.strip()}")
+        return done.stdout
 
     def _put_away(self, run: TormentedRun) -> None:
         if self._keep is not None:
@@ -288,10 +296,12 @@ class Session:
             f"tracebacks             {result['tracebacks']}",
             f"restarts               {result['restarts']} of replicas, "
             f"{result['primaries'] - result['runs']} of primaries",
+            f"nodes put back         {self.drained}, that SLURM had drained",
             f"problems               {len(self.problems)}",
         ]
         lines += [f"  {problem}" for problem in self.problems]
         words = Counter(f"{f.kind}: {f.outcome}" for r in self.runs for f in r.faults if f.outcome)
+        words += Counter(said for run in self.runs for said in run.refusals)
         lines += [f"  {count} x {word}" for word, count in sorted(words.items())]
         ends = Counter(run.reason for run in self.runs)
         return [*lines, *(f"  {count} x the run ended: {why}" for why, count in ends.items())]
