@@ -6,9 +6,11 @@ replica writes.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution, IntDistribution
@@ -19,6 +21,7 @@ from optuna.trial import TrialState
 from aiperf_hpc.config import HpoConfig
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.morphism.morphs import inserted_spatial_convs
+from aiperf_hpc.storage import Persist, at_once
 from aiperf_hpc.trial import Hyperparameters
 
 
@@ -31,15 +34,40 @@ class Suggestion:
     kernel_size: int | None
 
 
+class _StudyFile(JournalFileBackend):
+    """Optuna's journal, on storage that may be full or away for a while."""
+
+    def __init__(self, path: Path, persist: Persist) -> None:
+        super().__init__(str(path))
+        self._path, self._persist = path, persist
+
+    def append_logs(self, logs: list[dict[str, Any]]) -> None:
+        self._persist(lambda: self._append(logs), f"the study {self._path}")
+
+    def _append(self, logs: list[dict[str, Any]]) -> None:
+        whole = self._path.stat().st_size
+        try:
+            super().append_logs(logs)
+        except OSError:
+            os.truncate(self._path, whole)  # Optuna cannot read a torn line, nor one twice.
+            raise
+
+
 class Hpo:
     """A replica's study, shared by all its rounds."""
 
-    def __init__(self, config: HpoConfig, storage: Path, name: str, seed: int) -> None:
+    def __init__(
+        self, config: HpoConfig, storage: Path, name: str, seed: int, persist: Persist = at_once
+    ) -> None:
+        """Make the study, or go on with the one in ``storage``, which ``persist`` writes.
+
+        Raises:
+            StorageError: it cannot be written; so do the methods.
+        """
         optuna.logging.set_verbosity(optuna.logging.WARNING)
-        storage.parent.mkdir(parents=True, exist_ok=True)
         self._config = config
         self._study = optuna.create_study(
-            storage=JournalStorage(JournalFileBackend(str(storage))),
+            storage=JournalStorage(persist(lambda: _study(storage, persist), str(storage))),
             sampler=optuna.samplers.TPESampler(seed=seed, n_startup_trials=config.startup_trials),
             study_name=name,
             direction="maximize",
@@ -77,6 +105,11 @@ class Hpo:
                 params=parameters, distributions=distributions, value=accuracy
             )
         )
+
+
+def _study(path: Path, persist: Persist) -> _StudyFile:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return _StudyFile(path, persist)
 
 
 def kernel_choices(graph: Graph, sizes: Sequence[int]) -> list[int]:

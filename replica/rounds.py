@@ -79,7 +79,11 @@ class Rounds:
         self._graphs = GraphStore(paths)
         self._stock = Stock(paths, replica, history, journal, clock)
         self._hpo = Hpo(
-            config.hpo, paths.study(replica, incarnation), self._name, self._seed("hpo", 0)
+            config.hpo,
+            paths.study(replica, incarnation),
+            self._name,
+            self._seed("hpo", 0),
+            persist,
         )
         self._numbers = count(1)
         self._failures = 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -15,6 +16,7 @@ import optuna
 import pytest
 from tests.morphism.networks import two_stems
 from tests.replica.fakes import FakeDataset, FakeEngine, Script
+from tests.run_factory import Clock
 
 from aiperf_hpc import records
 from aiperf_hpc.clock import SYSTEM, SystemClock
@@ -38,7 +40,7 @@ from aiperf_hpc.replica.search_worker import SearchWorker
 from aiperf_hpc.replica.stopping import StopFlag
 from aiperf_hpc.replica.stopwatch import Stopwatch
 from aiperf_hpc.replica.trainer import Trainer
-from aiperf_hpc.storage import at_once
+from aiperf_hpc.storage import Patience, at_once
 from aiperf_hpc.trial import Machine, RoundPhase, TrialState
 
 T = TypeVar("T")
@@ -618,3 +620,31 @@ def test_tpe_learns_from_trials_whose_kernel_ranges_differ(tmp_path: Path) -> No
         hpo.report(suggestion, 0.4 + 0.4 * good + 0.1 * (suggestion.kernel_size == 5))
         late.append(good)
     assert sum(late[20:]) > 10  # A quarter, 5, would be chance.
+
+
+def test_a_study_on_a_disk_that_fills_and_empties_again_has_every_line_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    time = Clock()
+    patience = Patience(lambda: False, clock=time)
+    config = HpoConfig(batch_sizes=(8, 16))
+    hpo = Hpo(config, tmp_path / "study.log", "r0", 1, patience)
+    troubles = [errno.ENOSPC, errno.ENOSPC]
+    real = os.fsync
+
+    def full(file: int) -> None:
+        if troubles:
+            number = troubles.pop()
+            raise OSError(number, os.strerror(number))
+        real(file)
+
+    monkeypatch.setattr(os, "fsync", full)
+    suggestion = hpo.suggest(two_stems())
+    troubles[:] = [errno.EIO]
+    hpo.report(suggestion, 0.5)
+    monkeypatch.undo()
+    assert len(time.pauses) == 3
+    study = optuna.load_study(study_name="r0", storage=_storage(tmp_path / "study.log"))
+    assert [trial.value for trial in study.trials] == [0.5]
+    lines = (tmp_path / "study.log").read_text("utf-8").splitlines()
+    assert len(set(lines)) == len(lines) > 0
