@@ -20,6 +20,7 @@ from pydantic import ValidationError
 
 from aiperf_hpc.clock import SYSTEM, Clock
 from aiperf_hpc.errors import JournalError, StorageError
+from aiperf_hpc.paths import write_whole
 from aiperf_hpc.records import RECORD, AnyEvent, Record
 from aiperf_hpc.storage import Persist, at_once
 
@@ -63,12 +64,15 @@ class JournalWriter:
         self._lock = threading.Lock()
         self._open = False
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            self._seq = _prepare(path)
-            self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-            self._open = True
-        except OSError as error:
-            raise JournalError(f"cannot write the journal {path}: {error.strerror}") from None
+            self._persist(self._begin, f"the journal {path}")
+        except StorageError as error:
+            raise JournalError(str(error)) from None
+
+    def _begin(self) -> None:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self._seq = _prepare(self.path)
+        self._file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        self._open = True
 
     def append(self, event: AnyEvent) -> Record:
         """Write one record and wait until it is on stable storage.
@@ -139,7 +143,7 @@ def _prepare(path: Path) -> int:
     whole = content.rfind(b"\n") + 1
     if whole < len(content):
         torn = path.with_name(f"{path.name}.torn-{time.time_ns()}")
-        torn.write_bytes(content[whole:])
+        write_whole(torn, content[whole:])
         os.truncate(path, whole)
     reader = JournalReader(path)
     for _ in reader.read():
