@@ -203,8 +203,9 @@ def _cancel(run: TormentedRun, rng: random.Random) -> Fault | None:
     victim = _victim(run, rng)
     if victim is None or "controller" in run.busy:
         return None
+    # It is back if a primary that is resumed launches all replicas again.
+    fault = _lives_again(run, victim)
     done = run.cluster.run("scancel", _element(run, victim))
-    fault = Fault("", victim, time.time(), lambda run: False)
     return fault if done.returncode == 0 else None
 
 
