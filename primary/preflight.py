@@ -30,18 +30,19 @@ class Preflight:
     def look(self) -> list[NodeChecked]:
         """Return what is found about replicas that have started since; the history is current."""
         found = []
+        new = False
         for name in sorted(self._waiting):
             replica = self._history.replicas.get(name)
             known = self._known.setdefault(name, set())
             if replica is None or not set(replica.starts) - known:
                 continue
-            first = not known
+            # Later, on another node, it is one replica's trouble and not the whole run's.
+            new |= not known
             known |= set(replica.starts)
             self._waiting.discard(name)
             found.append(self._checked(replica))
-            # Later, on another node, it is one replica's trouble and not the whole run's.
-            if first and (differing := disagreements(self._history)):
-                self.refused = f"{differing[0]}; install the same on all nodes"
+        if new and (differing := disagreements(self._history)):
+            self.refused = f"{differing[0]}; install the same on all nodes"
         return found
 
     def _checked(self, replica: Replica) -> NodeChecked:

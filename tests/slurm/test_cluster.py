@@ -64,7 +64,7 @@ def test_a_run_on_three_nodes_ends_with_a_score_that_its_records_prove(
     assert {phase(history, r) for r in history.replicas} == {JobPhase.DONE}
     assert history.end_utc is not None
     assert history.start_utc is not None
-    assert 45 <= history.end_utc - history.start_utc < 60
+    assert 45 <= history.end_utc - history.start_utc < 90
     verified = cluster.aiperf("verify", run.paths.root)
     assert verified.returncode == 0, verified.stdout
     assert verified.stdout.splitlines()[-1].startswith("PASSED")
