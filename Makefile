@@ -10,8 +10,10 @@ NODES ?= 2
 NFS := user-mode-linux nfs-kernel-server nfs-common rpcbind kmod iproute2 e2fsprogs
 SLURM := slurm-wlm slurmctld slurmd slurm-client slurm-wlm-basic-plugins munge libpmix-dev
 HOURS ?= 0.05
+N ?= 200
+SEED ?= 1
 
-.PHONY: start test check quick chaos slurm nfs nfs-packages benchmarks clean
+.PHONY: start test check quick faults chaos slurm nfs nfs-packages benchmarks clean
 
 start: $(VENV)/.installed
 	$(BIN)/aiperf start --nodes $(NODES) --hours $(HOURS) --config quickstart --launcher local --yes
@@ -32,8 +34,12 @@ quick: $(VENV)/.installed-test
 	$(BIN)/python -m pytest --ignore tests/end_to_end -m 'not cifar10 and not chaos and not nfs'
 
 # Killed daemons and nodes, cut links, full disks, on a real SLURM cluster; as root for all of them.
-chaos: $(VENV)/.installed-test slurm
+faults: $(VENV)/.installed-test slurm
 	$(BIN)/python -m pytest -m chaos
+
+# N random faults on runs of such a cluster, and whether every record and score adds up.
+chaos: $(VENV)/.installed-test slurm
+	$(BIN)/python -m tests.chaos --faults $(N) --seed $(SEED)
 
 # What the control side costs at scale. Figures and machine: docs/performance.md.
 benchmarks: $(VENV)/.installed-test

@@ -291,9 +291,9 @@ def _conduct(
     live = LiveRun(view)
     progress = Progress(live, output)
     view.refresh()
-    launcher = LAUNCHERS[manifest.launcher](manifest, paths, launch)
     at_once = threading.Event()
     patience = Patience(at_once.is_set)
+    launcher = LAUNCHERS[manifest.launcher](manifest, paths, launch, patience)
     with (
         JournalWriter(paths.primary_journal, persist=patience) as journal,
         JournalWriter(paths.digest, persist=patience) as digest,
@@ -301,7 +301,14 @@ def _conduct(
     ):
         writer = DigestWriter(view.history, digest)
         conductor = Conductor(
-            manifest, launcher, journal, view.history, writer, clock=SYSTEM, at_once=at_once
+            manifest,
+            launcher,
+            journal,
+            view.history,
+            writer,
+            clock=SYSTEM,
+            at_once=at_once,
+            persist=patience,
         )
         conductor.run(progress.tick)
     progress.end()

@@ -11,6 +11,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from types import FrameType
 
+from aiperf_hpc import storage
 from aiperf_hpc.clock import Clock
 from aiperf_hpc.digest import DigestWriter
 from aiperf_hpc.errors import AIPerfError, JournalError
@@ -33,6 +34,7 @@ from aiperf_hpc.records import (
     SchedulerState,
     StopRequested,
 )
+from aiperf_hpc.storage import Persist
 from aiperf_hpc.trial import JobPhase
 
 POLL_SECONDS = 0.25
@@ -64,6 +66,7 @@ class Conductor:
         clock: Clock,
         grace: float = GRACE_SECONDS,
         at_once: threading.Event | None = None,
+        persist: Persist = storage.at_once,
     ) -> None:
         """Prepare.
 
@@ -76,10 +79,11 @@ class Conductor:
             clock: what the run is timed by; the journals are stamped by the same.
             grace: seconds that replicas may take to end in order.
             at_once: set when the user wants everything to end now.
+            persist: how to write.
         """
         self._manifest, self._launcher = manifest, launcher
         self._journal, self._history, self._digest = journal, history, digest
-        self._clock, self._grace = clock, grace
+        self._clock, self._grace, self._persist = clock, grace, persist
         self._deadline = 0.0
         self._asked: str | None = None
         self._asked_at = self._killed_at = 0.0
@@ -103,7 +107,8 @@ class Conductor:
             UsageError: the launcher started no replica; the journal says so.
         """
         manifest, paths = self._manifest, self._history.paths
-        clock = read_clock(paths.primary_journal.parent, self._clock.utc)
+        folder = paths.primary_journal.parent
+        clock = self._persist(lambda: read_clock(folder, self._clock.utc), f"a file in {folder}")
         started = self._journal.append(
             RunStarted(
                 run_id=manifest.run_id,
@@ -149,7 +154,10 @@ class Conductor:
         try:
             return self._launcher.start()
         except AIPerfError as error:
-            self._journal.append(RunEnded(reason=f"not started: {error}"))
+            # A run that was only not gone on with can be resumed again: its replicas may be at
+            # work, and its clock goes on.
+            if self._history.start_utc is None:
+                self._journal.append(RunEnded(reason=f"not started: {error}"))
             raise
 
     def _watch(self, watch: Callable[[], None]) -> Mapping[str, ReplicaState]:

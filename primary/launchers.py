@@ -18,11 +18,17 @@ from aiperf_hpc.primary.slurm import SlurmLauncher, check_cluster
 from aiperf_hpc.primary.slurm_client import SlurmClient, SlurmCommands
 from aiperf_hpc.primary.slurm_pyslurm import PyslurmClient
 from aiperf_hpc.primary.slurm_script import batch_script
+from aiperf_hpc.storage import Persist
 
-LAUNCHERS: dict[str, Callable[[RunManifest, RunPaths, int], Launcher]] = {
-    "local": LocalLauncher,
-    "slurm": lambda manifest, paths, launch: SlurmLauncher(
-        manifest, paths, slurm_client(manifest.config.slurm), PACE, launch=launch
+LAUNCHERS: dict[str, Callable[[RunManifest, RunPaths, int, Persist], Launcher]] = {
+    "local": lambda manifest, paths, launch, _: LocalLauncher(manifest, paths, launch),
+    "slurm": lambda manifest, paths, launch, persist: SlurmLauncher(
+        manifest,
+        paths,
+        slurm_client(manifest.config.slurm),
+        PACE,
+        launch=launch,
+        persist=persist,
     ),
 }
 

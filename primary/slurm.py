@@ -23,6 +23,7 @@ from aiperf_hpc.primary.launch import MOST_RESTARTS, ReplicaState, replica_name
 from aiperf_hpc.primary.pace import SHORTEST_SECONDS, Pace
 from aiperf_hpc.primary.slurm_client import Element, Nodes, SlurmClient
 from aiperf_hpc.primary.slurm_script import batch_script, job_name, time_limit_minutes
+from aiperf_hpc.storage import Persist, at_once
 from aiperf_hpc.trial import JobPhase
 
 LONGEST_SECONDS = 30.0
@@ -117,6 +118,7 @@ class SlurmLauncher:
         pace: Pace,
         *,
         launch: int = 0,
+        persist: Persist = at_once,
     ) -> None:
         """Prepare.
 
@@ -126,8 +128,10 @@ class SlurmLauncher:
             client: what speaks to SLURM.
             pace: keeps its calls apart, those before this launcher's too.
             launch: how often these replicas had been launched before.
+            persist: how to write the batch script.
         """
         self._manifest, self._paths, self._launch = manifest, paths, launch
+        self._persist = persist
         self._client, self._pace = client, pace
         self._job = ""
         self._states: dict[str, ReplicaState] = {}
@@ -145,13 +149,17 @@ class SlurmLauncher:
             self._cancel_earlier()
         script = batch_script(self._manifest, self._paths, self._launch)
         names = [replica_name(number) for number in range(self._manifest.replicas)]
+        path = self._paths.batch_script
+        self._persist(lambda: self._make_files(names, script), f"the batch script {path}")
+        self._job = self._submit()
+        self._states = dict.fromkeys(names, ReplicaState(JobPhase.PENDING))
+        return {name: f"{self._job}_{number}" for number, name in enumerate(names)}
+
+    def _make_files(self, names: Sequence[str], script: str) -> None:
         for name in names:
             # SLURM opens the output before anything of ours could make its folder.
             self._paths.replica(name).mkdir(parents=True, exist_ok=True)
         write_whole(self._paths.batch_script, script)
-        self._job = self._submit()
-        self._states = dict.fromkeys(names, ReplicaState(JobPhase.PENDING))
-        return {name: f"{self._job}_{number}" for number, name in enumerate(names)}
 
     def _cancel_earlier(self) -> None:
         """Cancel the job of an earlier primary, whose replicas this one's replace."""

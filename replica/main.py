@@ -307,6 +307,7 @@ class _SearchWorkers:
     def __init__(self, paths: RunPaths, who: _Identity, count: int) -> None:
         base = [sys.executable, "-m", "aiperf_hpc.replica.search_worker", str(paths.root)]
         base += ["--replica", who.replica, "--incarnation", str(who.incarnation)]
+        base += ["--parent", str(os.getpid())]
         self._commands = [[*base, "--worker", str(number)] for number in range(count)]
         self._workers: list[subprocess.Popen[bytes]] = []
 

@@ -1,6 +1,7 @@
 """A search worker: keeps the replica's stock of candidates full while the trainer trains.
 
-    python -m aiperf_hpc.replica.search_worker RUN_DIR --replica r0 --worker 0
+    python -m aiperf_hpc.replica.search_worker RUN_DIR --replica r0 --incarnation 0.0 \\
+        --worker 0 --parent PID
 
 It works at low priority, reads its replica's journals and the primary's digest of all others,
 and writes one journal of its own.
@@ -226,15 +227,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--replica", required=True)
     parser.add_argument("--incarnation", type=Incarnation.parse, required=True)
     parser.add_argument("--worker", type=int, required=True)
+    # Told, not asked for: the replica may be gone before this process can ask whose child it is.
+    parser.add_argument("--parent", type=int, required=True, help="the replica's process")
     options = parser.parse_args(arguments)
     os.nice(NICENESS)
     paths = RunPaths(options.run_dir)
     manifest = RunManifest.load(paths)
-    replica_pid = os.getppid()
     stop = StopFlag(
         float("inf"),
         paths.stop_request,
-        also=lambda: None if os.getppid() == replica_pid else "the replica is gone",
+        also=lambda: None if os.getppid() == options.parent else "the replica is gone",
     )
     stop.install()
     searcher = GreedySearcher(manifest.config.search.exploration)

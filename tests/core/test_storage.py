@@ -287,3 +287,41 @@ def test_a_file_that_was_removed_is_not_made_again(growing: GrowingFile, tmp_pat
     with pytest.raises(FileNotFoundError):
         growing.add(b"two\n")
     assert not (tmp_path / "file").exists()
+
+
+def test_a_journal_is_begun_or_continued_once_the_disk_has_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A torn line is set aside in one file, however often that is tried."""
+    real = os.open
+    troubles = [errno.ENOSPC]
+
+    def full(path: str, flags: int, mode: int = 0o777) -> int:
+        if troubles:
+            number = troubles.pop()
+            raise OSError(number, os.strerror(number))
+        return real(path, flags, mode)
+
+    time, path = Time(), tmp_path / "folder" / "journal.jsonl"
+    monkeypatch.setattr(os, "open", full)
+    with JournalWriter(path, persist=time.patience()) as journal:
+        journal.append(PrimaryHeartbeat())
+    monkeypatch.undo()
+    with path.open("ab") as file:
+        file.write(b'{"v": 1, ')
+    syncs = [errno.ENOSPC, errno.ENOSPC]
+
+    def sync(file: int) -> None:
+        if syncs:
+            number = syncs.pop()
+            raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "fsync", sync)
+    with JournalWriter(path, persist=time.patience()) as journal:
+        journal.append(PrimaryHeartbeat())
+    reader = JournalReader(path)
+    assert [record.seq for record in reader.read()] == [0, 1]
+    assert reader.problems == []
+    assert len(time.pauses) == 3
+    (torn,) = path.parent.glob("*.torn-*")
+    assert torn.read_bytes() == b'{"v": 1, '

@@ -87,6 +87,7 @@ def run(
     )
     manifest.save(paths)
     history = RunHistory(paths)
+    history.refresh()
     with JournalWriter(paths.primary_journal) as journal, JournalWriter(paths.digest) as digest:
         writer = DigestWriter(history, digest)
         conductor = Conductor(manifest, launcher, journal, history, writer, clock=SYSTEM, grace=0.2)
@@ -231,6 +232,20 @@ def test_a_run_that_did_not_start_says_so_in_its_records(tmp_path: Path) -> None
     events = recorded(RunPaths(tmp_path))
     assert [e.type for e in events] == ["run_started", "run_ended"]
     assert events[-1] == records.RunEnded(reason="not started: SLURM refused the job: no")
+
+
+def test_a_run_that_could_not_be_resumed_has_not_ended(tmp_path: Path) -> None:
+    """SLURM did not answer, say: the next `aiperf resume` goes on with it."""
+    paths = RunPaths(tmp_path)
+    with JournalWriter(paths.primary_journal) as journal:
+        journal.append(
+            records.RunStarted(run_id="run", nodes=1, hours=1.0, launcher="told", host="h", pid=1)
+        )
+    told = Told({"r0": RUNNING})
+    told.refuses = True
+    with pytest.raises(UsageError, match="SLURM refused the job: no"):
+        run(tmp_path, told)
+    assert [e.type for e in recorded(paths)] == ["run_started", "run_started"]
 
 
 UNFIT = ReplicaState(JobPhase.FAILED, "n2", "its node does not see it", refused=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 import os
 import re
@@ -23,10 +24,12 @@ from aiperf_hpc.errors import (
     ConfigError,
     SchedulerError,
     SchedulerSilentError,
+    StorageError,
     UsageError,
 )
 from aiperf_hpc.manifest import RunManifest
 from aiperf_hpc.paths import RunPaths, write_whole
+from aiperf_hpc.primary import slurm
 from aiperf_hpc.primary.launch import ReplicaState
 from aiperf_hpc.primary.launchers import choose_launcher, dry_run
 from aiperf_hpc.primary.pace import SHORTEST_SECONDS, Pace
@@ -49,6 +52,7 @@ from aiperf_hpc.primary.slurm_client import (
     run_command,
 )
 from aiperf_hpc.primary.slurm_script import batch_script
+from aiperf_hpc.storage import Patience
 from aiperf_hpc.trial import JobPhase
 
 INFINITY = float("inf")
@@ -566,6 +570,31 @@ def test_a_later_launch_cancels_the_earlier_job_and_keeps_its_calls_apart(
     cluster.answers["scancel"] = [SILENCE]
     with pytest.raises(UsageError, match=r"earlier job cannot be cancelled.*nothing was started"):
         cluster.launcher(tmp_path, launch=2).start()
+
+
+def test_on_a_full_disk_the_batch_script_is_waited_for(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a primary that is resumed there does with its records."""
+    troubles = [errno.ENOSPC, errno.ENOSPC]
+
+    def full(path: Path, content: str) -> None:
+        if troubles:
+            number = troubles.pop()
+            raise OSError(number, os.strerror(number))
+        write_whole(path, content)
+
+    monkeypatch.setattr(slurm, "write_whole", full)
+    paths, patience = RunPaths(tmp_path), Patience(lambda: False, clock=cluster)
+    launcher = SlurmLauncher(
+        manifest(1), paths, SlurmCommands(cluster), Pace(cluster), persist=patience
+    )
+    assert launcher.start() == {"r0": "17_0"}
+    assert troubles == []
+    assert paths.batch_script.exists()
+    troubles[:] = [errno.ENOSPC]
+    with pytest.raises(StorageError, match=r"cannot write the batch script .*No space left"):
+        cluster.launcher(tmp_path).start()
 
 
 def test_an_array_that_is_too_large_is_refused_with_the_limit(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 import json
 import os
@@ -640,3 +641,31 @@ def test_tpe_learns_from_trials_whose_kernel_ranges_differ(tmp_path: Path) -> No
         hpo.report(suggestion, 0.4 + 0.4 * good + 0.1 * (suggestion.kernel_size == 5))
         late.append(good)
     assert sum(late[20:]) > 10  # A quarter, 5, would be chance.
+
+
+def test_a_study_on_a_disk_that_fills_and_empties_again_has_every_line_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    time = Clock()
+    patience = Patience(lambda: False, clock=time)
+    config = HpoConfig(batch_sizes=(8, 16))
+    hpo = Hpo(config, tmp_path / "study.log", "r0", 1, patience)
+    troubles = [errno.ENOSPC, errno.ENOSPC]
+    real = os.fsync
+
+    def full(file: int) -> None:
+        if troubles:
+            number = troubles.pop()
+            raise OSError(number, os.strerror(number))
+        real(file)
+
+    monkeypatch.setattr(os, "fsync", full)
+    suggestion = hpo.suggest(two_stems())
+    troubles[:] = [errno.EIO]
+    hpo.report(suggestion, 0.5)
+    monkeypatch.undo()
+    assert len(time.pauses) == 3
+    study = optuna.load_study(study_name="r0", storage=_storage(tmp_path / "study.log"))
+    assert [trial.value for trial in study.trials] == [0.5]
+    lines = (tmp_path / "study.log").read_text("utf-8").splitlines()
+    assert len(set(lines)) == len(lines) > 0

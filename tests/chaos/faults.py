@@ -1,0 +1,267 @@
+"""What can go wrong, and when it is over. Each fault is drawn from a seeded generator."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from tests.chaos.tormented import Fault, TormentedRun
+from tests.slurm.test_faults import kill_job
+
+from aiperf_hpc.deploy.local_cluster import (
+    cut_link,
+    heal_link,
+    pid_of,
+    start_slurmctld,
+    start_slurmd,
+)
+
+MOST_AWAY = 2
+"""Nodes that may be away at once, of four for three replicas."""
+Make = Callable[[TormentedRun, random.Random], Fault | None]
+
+
+def draw(run: TormentedRun, rng: random.Random, kinds: list[str]) -> Fault | None:
+    """Do something to a run; None where what was drawn cannot be done just now."""
+    weights = [KINDS[kind][0] for kind in kinds]
+    (kind,) = rng.choices(kinds, weights)
+    fault = KINDS[kind][1](run, rng)
+    if fault is not None:
+        fault.kind = kind
+        run.faults.append(fault)
+    return fault
+
+
+def _victim(run: TormentedRun, rng: random.Random) -> str | None:
+    names = run.at_work()
+    return rng.choice(names) if names else None
+
+
+def _goes_on(victim: str, detail: str = "") -> Fault:
+    """Return a fault that is over when its victim, whichever life of it, is credited again."""
+    at = time.time()
+    return Fault("", victim, at, lambda run: run.credited_since(at, victim), detail)
+
+
+def _lives_again(run: TormentedRun, victim: str, detail: str = "") -> Fault:
+    """Return a fault that is over when a later life of its victim is credited."""
+    life = run.life(victim)
+    return Fault("", victim, time.time(), lambda run: run.life_credited(victim, life), detail)
+
+
+def _kill_replica(run: TormentedRun, rng: random.Random) -> Fault | None:
+    victim = _victim(run, rng)
+    if victim is None:
+        return None
+    fault = _lives_again(run, victim)
+    with suppress(ProcessLookupError):
+        os.kill(_pid(run, victim), signal.SIGKILL)
+    return fault
+
+
+def _pid(run: TormentedRun, replica: str) -> int:
+    started = run.history.replicas[replica].started
+    assert started is not None
+    return started.pid
+
+
+def _workers(run: TormentedRun, replica: str) -> set[int]:
+    """Return the processes of the search workers of a replica's latest life."""
+    words = [b"aiperf_hpc.replica.search_worker", os.fsencode(run.paths.root)]
+    words += [replica.encode(), str(run.life(replica)).encode()]
+    found = set()
+    for path in Path("/proc").iterdir():
+        if path.name.isdigit():
+            with suppress(OSError):  # It ended meanwhile.
+                command = (path / "cmdline").read_bytes().split(b"\0")
+                if all(word in command for word in words):
+                    found.add(int(path.name))
+    return found
+
+
+def _kill_worker(run: TormentedRun, rng: random.Random) -> Fault | None:
+    victim = _victim(run, rng)
+    before = _workers(run, victim) if victim else set()
+    if victim is None or not before:
+        return None
+    with suppress(ProcessLookupError):
+        os.kill(min(before), signal.SIGKILL)
+    return Fault("", victim, time.time(), lambda run: bool(_workers(run, victim) - before))
+
+
+def _kill_primary(run: TormentedRun, rng: random.Random) -> Fault | None:
+    if "primary" in run.busy:
+        return None
+    launches = len(run.history.run_starts)
+    run.busy.add("primary")
+    run.kill_primary()
+    run.later(rng.uniform(0.0, 4.0), run.resume)
+    return Fault("", "", time.time(), lambda run: any(
+        life.launch >= launches and run.credited_since(fault_at, name)
+        for fault_at in (run.history.run_starts[-1][0],)
+        for name, replica in run.history.replicas.items()
+        for life in replica.starts
+    ))  # fmt: skip
+
+
+def _node(run: TormentedRun, rng: random.Random) -> tuple[str, str] | None:
+    """Return a replica and its node, which may be taken away."""
+    victim = _victim(run, rng)
+    node = run.node(victim) if victim else None
+    if victim is None or node is None or len(run.away) >= MOST_AWAY:
+        return None
+    run.away.add(node)
+    return victim, node
+
+
+def _kill_slurmd(run: TormentedRun, rng: random.Random, *, steps: bool) -> Fault | None:
+    found = _node(run, rng)
+    if found is None:
+        return None
+    victim, node = found
+    folder = run.cluster.folder
+    os.kill(pid_of(folder, node), signal.SIGKILL)
+    fault = _lives_again(run, victim) if steps else _goes_on(victim)
+    if steps:
+        kill_job(run.history, victim)
+
+    def again() -> None:
+        start_slurmd(folder, node)
+        run.away.discard(node)
+
+    seconds = rng.uniform(2.0, 30.0)
+    fault.detail = f"{node}, away for {seconds:.0f} s"
+    run.later(seconds, again)
+    return fault
+
+
+def _kill_node(run: TormentedRun, rng: random.Random) -> Fault | None:
+    return _kill_slurmd(run, rng, steps=True)
+
+
+def _kill_daemon(run: TormentedRun, rng: random.Random) -> Fault | None:
+    return _kill_slurmd(run, rng, steps=False)
+
+
+def _cut_link(run: TormentedRun, rng: random.Random) -> Fault | None:
+    found = _node(run, rng)
+    if found is None:
+        return None
+    victim, node = found
+    folder = run.cluster.folder
+    cut_link(folder, node)
+
+    def again() -> None:
+        heal_link(folder, node)
+        run.away.discard(node)
+
+    seconds = rng.uniform(3.0, 40.0)
+    run.later(seconds, again)
+    return _goes_on(victim, f"{node}, cut for {seconds:.0f} s")
+
+
+def _kill_controller(run: TormentedRun, rng: random.Random) -> Fault | None:
+    if "controller" in run.busy:
+        return None
+    run.busy.add("controller")
+    folder = run.cluster.folder
+    os.kill(pid_of(folder, "slurmctld"), signal.SIGKILL)
+
+    def again() -> None:
+        start_slurmctld(folder)
+        run.busy.discard("controller")
+
+    seconds = rng.uniform(1.0, 15.0)
+    run.later(seconds, again)
+    # The primary, too, must have it back.
+    return Fault("", "", time.time(), lambda run: (
+        "controller" not in run.busy and run.history.scheduler_problem is None
+    ), f"away for {seconds:.0f} s")  # fmt: skip
+
+
+def _element(run: TormentedRun, victim: str) -> str:
+    name = run.history.replicas[victim].job
+    assert name is not None
+    return name
+
+
+def _requeue(run: TormentedRun, rng: random.Random) -> Fault | None:
+    victim = _victim(run, rng)
+    if victim is None or "controller" in run.busy:
+        return None
+    fault = _lives_again(run, victim)
+    done = run.cluster.run("scontrol", "requeue", _element(run, victim))
+    return fault if done.returncode == 0 else None
+
+
+def _cancel(run: TormentedRun, rng: random.Random) -> Fault | None:
+    victim = _victim(run, rng)
+    if victim is None or "controller" in run.busy:
+        return None
+    # It is back if a primary that is resumed launches all replicas again.
+    fault = _lives_again(run, victim)
+    done = run.cluster.run("scancel", _element(run, victim))
+    return fault if done.returncode == 0 else None
+
+
+def _fill_disk(run: TormentedRun, rng: random.Random) -> Fault | None:
+    if "disk" in run.busy:
+        return None
+    run.busy.add("disk")
+    filler = run.paths.root.parent / "filler"
+    with suppress(OSError), filler.open("wb", buffering=0) as file:
+        while file.write(bytes(2**20)):
+            pass
+
+    def again() -> None:
+        filler.unlink()
+        run.busy.discard("disk")
+
+    seconds = rng.uniform(2.0, 8.0)
+    run.later(seconds, again)
+    at = time.time()
+    return Fault("", "", at, lambda run: (
+        "disk" not in run.busy and run.credited_since(at)
+    ), f"full for {seconds:.0f} s")  # fmt: skip
+
+
+def _stop_replica(run: TormentedRun, rng: random.Random) -> Fault | None:
+    victim = _victim(run, rng)
+    if victim is None:
+        return None
+    process = _pid(run, victim)
+    with suppress(ProcessLookupError):
+        os.kill(process, signal.SIGSTOP)
+    run.busy.add(f"stopped {victim}")
+
+    def again() -> None:
+        run.busy.discard(f"stopped {victim}")
+        with suppress(ProcessLookupError):
+            os.kill(process, signal.SIGCONT)
+
+    seconds = rng.uniform(2.0, 15.0)
+    run.later(seconds, again)
+    return _goes_on(victim, f"stopped for {seconds:.0f} s")
+
+
+KINDS: dict[str, tuple[float, Make]] = {
+    "replica killed": (4.0, _kill_replica),
+    "search worker killed": (4.0, _kill_worker),
+    "primary killed, resumed": (2.0, _kill_primary),
+    "node killed": (2.0, _kill_node),
+    "slurmd killed, its steps not": (2.0, _kill_daemon),
+    "link cut, healed": (2.0, _cut_link),
+    "slurmctld killed, restarted": (2.0, _kill_controller),
+    "scontrol requeue": (3.0, _requeue),
+    "scancel of one element": (0.5, _cancel),
+    "disk full": (2.0, _fill_disk),
+    "replica stopped, continued": (3.0, _stop_replica),
+}
+"""How often each is drawn, in proportion, and what it does."""
+SEPARATE_HOSTS = {"link cut, healed"}
+OWN_DISK = {"disk full"}

@@ -1,0 +1,44 @@
+"""A few faults on a real cluster; `make chaos N=200` does more, of all kinds."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+from tests.chaos.session import Session
+from tests.slurm.conftest import ROOT
+
+from aiperf_hpc.deploy.local_cluster import missing_programs
+
+QUICK = ["search worker killed", "replica stopped, continued", "slurmd killed, its steps not"]
+"""What a run gets over within seconds."""
+
+
+def test_after_a_few_faults_all_adds_up() -> None:
+    if missing := missing_programs():
+        message = f"no {', '.join(missing)} on this machine; `make slurm` installs them"
+        if os.environ.get("CI"):
+            pytest.fail(message)
+        pytest.skip(message)
+    with tempfile.TemporaryDirectory(prefix="aiperf-chaos-") as name:
+        with Session(Path(name), seed=1, hours=1.0, kinds=QUICK) as session:
+            session.torment(3)
+        result = session.result()
+    assert session.problems == []
+    assert result["faults"] == 3
+    assert result["runs"] == 1
+    assert result["lines"] == result["counted"] + result["fenced"] > 100
+    assert result["acknowledged"] > 100
+    assert result["operations"] == result["stated_operations"] > 0
+    assert any("records written" in line for line in session.table())
+
+
+def test_the_command_says_what_it_takes() -> None:
+    command = [sys.executable, "-m", "tests.chaos", "--faults", "none"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+    assert done.returncode == 2
+    assert "--faults: invalid int value" in done.stderr
