@@ -144,7 +144,9 @@ class GrowingFile:
         try:
             self._add(data)
         except OSError as error:
-            if error.errno != errno.ESTALE or not self._reopen():
+            # EBADF: a server that restarted could not give the handle back to this client.
+            bad = error.errno == errno.EBADF
+            if not (bad or error.errno == errno.ESTALE) or not self._reopen(at_once=bad):
                 raise
             self._add(data)
         self._stale = 0
@@ -170,13 +172,13 @@ class GrowingFile:
         if now.st_size != self.size:
             raise self._changed(now.st_size)
 
-    def _reopen(self) -> bool:
+    def _reopen(self, *, at_once: bool) -> bool:
         """Open the file that the name leads to, if the handle is no good; return whether.
 
         A handle whose export is taken back and offered again is good again. Until then it is
         better kept: with two handles, Linux 6.1 hangs when it closes the older one.
         """
-        if os.stat(self._path).st_ino == self._inode:
+        if os.stat(self._path).st_ino == self._inode and not at_once:
             self._stale += 1
             if self._stale < MOST_STALE:
                 return False

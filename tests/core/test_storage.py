@@ -242,16 +242,21 @@ def test_a_handle_that_can_be_written_but_not_asked_is_kept(
     assert (tmp_path / "file").read_bytes() == b"one\ntwo\nthree\n"
 
 
-def test_a_handle_that_stays_stale_is_replaced(
-    growing: GrowingFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("number", "waits"), [(errno.ESTALE, True), (errno.EBADF, False)])
+def test_a_handle_that_stays_bad_is_replaced(
+    growing: GrowingFile,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    number: int,
+    waits: bool,
 ) -> None:
-    """As when a server's file system is put back from a backup."""
+    """As when a server's file system is put back from a backup; or its state is lost."""
     really, opened = os.pwrite, os.open(tmp_path / "file", os.O_WRONLY)
     os.close(opened)  # The number that the next handle has.
 
     def stale(file: int, data: bytes, offset: int) -> int:
         if file != opened:
-            raise OSError(errno.ESTALE, "Stale file handle")
+            raise OSError(number, os.strerror(number))
         return really(file, data, offset)
 
     monkeypatch.setattr(os, "pwrite", stale)
@@ -259,7 +264,7 @@ def test_a_handle_that_stays_stale_is_replaced(
     patience(lambda: growing.add(b"two\n"), "a file")
     growing.add(b"three\n")
     assert (tmp_path / "file").read_bytes() == b"one\ntwo\nthree\n"
-    assert patience.waited > 0
+    assert (patience.waited > 0) == waits
 
 
 def test_a_file_that_was_replaced_by_a_copy_is_gone_on_with(

@@ -351,7 +351,7 @@ def keep(replica: str, seconds: str) -> str:
     with JournalWriter(RUN.replica_journal(replica), persist=endless()) as journal:
         while time.monotonic() < end:
             try:
-                journal.append(StopRequested(reason=f"{number} w"))
+                journal.append(StopRequested(reason=f"{number} {'w' * 2000}"))
             except StorageError as error:
                 return str(error)
             number += 1
