@@ -13,7 +13,7 @@ HOURS ?= 0.05
 N ?= 200
 SEED ?= 1
 
-.PHONY: start test check quick faults chaos slurm nfs nfs-packages benchmarks clean
+.PHONY: start test check quick faults chaos slurm nfs nfs-packages benchmarks scaling clean
 
 start: $(VENV)/.installed
 	$(BIN)/aiperf start --nodes $(NODES) --hours $(HOURS) --config quickstart --launcher local --yes
@@ -40,6 +40,10 @@ faults: $(VENV)/.installed-test slurm
 # N random faults on runs of such a cluster, and whether every record and score adds up.
 chaos: $(VENV)/.installed-test slurm
 	$(BIN)/python -m tests.chaos --faults $(N) --seed $(SEED)
+
+# Weak scaling in simulation, 1 to 4,096 nodes: a report in runs/scaling/n4096/report.
+scaling: $(VENV)/.installed-test
+	$(BIN)/python benchmarks/scaling.py
 
 # What the control side costs at scale. Figures and machine: docs/performance.md.
 benchmarks: $(VENV)/.installed-test

@@ -7,6 +7,8 @@ way. (A graph file is shared by all equal graphs, whose nodes may be named other
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Protocol
 
 from aiperf_hpc.config import ModelConfig
@@ -17,10 +19,15 @@ from aiperf_hpc.morphism.resnet import resnet50
 from aiperf_hpc.trial import DatasetInfo, MorphismData
 
 
+@lru_cache(maxsize=4)
 def initial_graph(model: ModelConfig, dataset: DatasetInfo) -> Graph:
     """Return the network that a run starts from."""
     return resnet50(
-        dataset.sample_shape, dataset.classes, stem=model.stem, base_width=model.base_width
+        dataset.sample_shape,
+        dataset.classes,
+        stem=model.stem,
+        base_width=model.base_width,
+        blocks=model.blocks,
     )
 
 
@@ -39,21 +46,36 @@ class Descent(Protocol):
     def morphisms(self) -> tuple[MorphismData, ...]: ...
 
 
+@dataclass(slots=True)
+class Grown:
+    """Graphs that were grown; several lineages of one run may share it."""
+
+    known: dict[str, Graph] = field(default_factory=dict)
+    """By trial."""
+    children: dict[tuple[int, str], Graph] = field(default_factory=dict)
+    """By the identity of the parent, whose names the morphisms use, and the morphisms."""
+
+
 class Lineage:
     """Grows trials' graphs and remembers them."""
 
-    def __init__(self, descent: Callable[[str], Descent | None], initial: Graph) -> None:
-        """Begin with nothing grown.
+    def __init__(
+        self,
+        descent: Callable[[str], Descent | None],
+        initial: Graph,
+        grown: Grown | None = None,
+    ) -> None:
+        """Begin.
 
         Args:
             descent: of a trial; None when it is unknown.
             initial: the graph that everything grew from.
+            grown: what was grown already; nothing when not given.
         """
         self._descent = descent
         self.initial = initial
-        self._known: dict[str, Graph] = {}
-        self._children: dict[tuple[int, str], Graph] = {}
-        """By the identity of the parent, whose names the morphisms use, and the morphisms."""
+        grown = grown or Grown()
+        self._known, self._children = grown.known, grown.children
 
     def graph(self, trial_id: str) -> Graph:
         """Return the graph that a trial trained.

@@ -62,6 +62,7 @@ def resnet50(
     *,
     stem: Literal["imagenet", "cifar"] = "imagenet",
     base_width: int = 64,
+    blocks: tuple[int, int, int, int] = RESNET50_BLOCKS,
 ) -> Graph:
     """Return ResNet-50 v1: 50 layers with a kernel, the stride on the first 1x1 of a stage.
 
@@ -71,6 +72,7 @@ def resnet50(
         stem: ``imagenet`` is 7x7 stride 2 and a 3x3 max-pool stride 2; ``cifar`` is 3x3
             stride 1 without a max-pool, for small images.
         base_width: channels of the stem, 64 in ResNet-50; all others scale with it.
+        blocks: of each stage; fewer than ResNet-50's make a network of its kind with fewer layers.
 
     Raises:
         GraphError: a dimension is below 1.
@@ -82,9 +84,9 @@ def resnet50(
         last = net.add("stem_pool", MaxPool2D(3, 2), last)
     else:
         last = net.conv_norm_relu("stem", last, base_width, 3, 1)
-    for stage, blocks in enumerate(RESNET50_BLOCKS):
+    for stage, number in enumerate(blocks):
         width = base_width * 2**stage
-        for block in range(blocks):
+        for block in range(number):
             first = block == 0
             stride = 2 if first and stage > 0 else 1
             last = net.bottleneck(f"s{stage + 1}b{block + 1}", last, width, stride, first)

@@ -17,7 +17,7 @@ from safetensors.numpy import save as save_tensors
 from aiperf_hpc.errors import CheckpointError, GraphError, StorageError
 from aiperf_hpc.graph import Graph, Shape
 from aiperf_hpc.paths import write_whole
-from aiperf_hpc.storage import Persist, at_once
+from aiperf_hpc.storage import Persist, Sync, at_once, to_stable_storage
 
 Array = NDArray[np.float32]
 Weights = Mapping[str, Array]
@@ -64,7 +64,9 @@ def initial_weights(graph: Graph, rng: np.random.Generator) -> Weights:
     return weights
 
 
-def save_checkpoint(path: Path, graph: Graph, weights: Weights) -> None:
+def save_checkpoint(
+    path: Path, graph: Graph, weights: Weights, sync: Sync = to_stable_storage
+) -> None:
     """Write a graph with its weights as one safetensors file, whole or not at all.
 
     The graph is in the file's metadata: weights are named by its nodes, and an equal graph
@@ -72,7 +74,7 @@ def save_checkpoint(path: Path, graph: Graph, weights: Weights) -> None:
     """
     check_weights(graph, weights)
     tensors = {name: np.ascontiguousarray(array) for name, array in weights.items()}
-    write_whole(path, save_tensors(tensors, {"graph": graph.to_json()}))
+    write_whole(path, save_tensors(tensors, {"graph": graph.to_json()}), sync)
 
 
 def load_checkpoint(path: Path, persist: Persist = at_once) -> tuple[Graph, Weights]:

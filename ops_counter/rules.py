@@ -18,6 +18,7 @@ LEAST_HOURS = 1.0
 MOST_ERROR = 0.30
 IMAGENET = {"classes": 1000, "train_samples": 1_281_167, "validation_samples": 50_000}
 IMAGENET_SHAPE = (224, 224, 3)
+RESNET50_BLOCKS = (3, 4, 6, 3)
 PRECISIONS = ("fp32", "bf16", "fp16")
 """At least 16 bits."""
 
@@ -96,12 +97,19 @@ def _dataset(history: RunHistory) -> Found:
 
 def _initial(config: RunConfig) -> Found:
     model = config.model
-    if model.initial == "resnet50" and model.stem == "imagenet" and model.base_width == 64:
+    blocks = model.blocks == RESNET50_BLOCKS
+    if (
+        model.initial == "resnet50"
+        and model.stem == "imagenet"
+        and model.base_width == 64
+        and blocks
+    ):
         return []
+    other = "" if blocks else f" and blocks {model.blocks}"
     return [
         (
             "initial network",
-            f"{model.initial} with stem {model.stem} and base width {model.base_width}; "
+            f"{model.initial} with stem {model.stem} and base width {model.base_width}{other}; "
             "ResNet-50 (stem imagenet, base width 64) is required",
         )
     ]

@@ -98,11 +98,17 @@ def _parser() -> argparse.ArgumentParser:
         added.add_argument("run", type=Path, metavar="RUN", help="the run directory")
         added.add_argument("--json", action="store_true", help="print JSON")
         added.set_defaults(command=command)
+        if name == "report":
+            added.add_argument(
+                "--scaling", nargs="+", type=Path, default=[], metavar="RUN",
+                help="runs of other sizes, for a section on weak scaling",
+            )  # fmt: skip
     _add_resume(commands)
     _add_conduct(commands)
     _add_serve(commands)
     _add_count(commands)
     _add_data(commands)
+    _add_simulate(commands)
     _add_config(commands)
     doctor = commands.add_parser("doctor", help="say what this machine has and what is missing")
     doctor.add_argument("--run-dir", type=Path, default=Path("runs"), metavar="DIR")
@@ -184,6 +190,18 @@ def _add_data(commands: argparse._SubParsersAction[_Parser]) -> None:
     prepare.add_argument("--to", dest="target", metavar="FOLDER", help="default: data/NAME")
     prepare.add_argument("--shards", metavar="N", help="training shards (imagenet)")
     prepare.set_defaults(command=_data_prepare)
+
+
+def _add_simulate(commands: argparse._SubParsersAction[_Parser]) -> None:
+    simulate = commands.add_parser("simulate", help="run the benchmark on a simulated machine")
+    simulate.add_argument("run", type=Path, metavar="RUN_DIR", help="a new folder")
+    simulate.add_argument("--nodes", type=int, required=True, metavar="N", help="replicas")
+    simulate.add_argument("--hours", type=float, required=True, metavar="H", help="simulated")
+    simulate.add_argument("--config", default="simulated", metavar="FILE|PRESET")
+    simulate.add_argument(
+        "--set", dest="assignments", action="append", default=[], metavar="KEY=VALUE"
+    )
+    simulate.set_defaults(command=_simulate)
 
 
 def _add_config(commands: argparse._SubParsersAction[_Parser]) -> None:
@@ -432,7 +450,7 @@ def _report(options: argparse.Namespace) -> int:
     from aiperf_hpc.primary.report import write_report
 
     view = RunView(RunPaths(options.run))
-    page = write_report(view)
+    page = write_report(view, [RunPaths(folder) for folder in options.scaling])
     if options.json:
         _say(view.paths.report_json.read_text("utf-8").rstrip())
     else:
@@ -573,6 +591,14 @@ def _data_prepare(options: argparse.Namespace) -> int:
     command += ["--from", options.source, "--to", target]
     if options.shards:
         command += ["--shards", options.shards]
+    return subprocess.run(command, check=False).returncode
+
+
+def _simulate(options: argparse.Namespace) -> int:
+    command = [sys.executable, "-m", "aiperf_hpc.simulation", str(options.run)]
+    command += ["--nodes", str(options.nodes), "--hours", str(options.hours)]
+    command += ["--config", options.config]
+    command += [part for value in options.assignments for part in ("--set", value)]
     return subprocess.run(command, check=False).returncode
 
 

@@ -15,7 +15,7 @@ from aiperf_hpc import storage
 from aiperf_hpc.clock import Clock
 from aiperf_hpc.digest import DigestWriter
 from aiperf_hpc.errors import AIPerfError, JournalError
-from aiperf_hpc.file_clock import read_clock
+from aiperf_hpc.file_clock import FileClock, read_clock
 from aiperf_hpc.history import RunHistory
 from aiperf_hpc.journal import JournalWriter
 from aiperf_hpc.manifest import RunManifest
@@ -64,6 +64,8 @@ class Conductor:
         digest: DigestWriter,
         *,
         clock: Clock,
+        file_clock: FileClock = read_clock,
+        poll: float | None = None,
         grace: float = GRACE_SECONDS,
         at_once: threading.Event | None = None,
         persist: Persist = storage.at_once,
@@ -77,13 +79,16 @@ class Conductor:
             history: the run's records; refreshed here.
             digest: told of them, for the search workers.
             clock: what the run is timed by; the journals are stamped by the same.
+            file_clock: how to compare that clock with the file server's.
+            poll: seconds between two looks at the launcher.
             grace: seconds that replicas may take to end in order.
             at_once: set when the user wants everything to end now.
             persist: how to write.
         """
         self._manifest, self._launcher = manifest, launcher
         self._journal, self._history, self._digest = journal, history, digest
-        self._clock, self._grace, self._persist = clock, grace, persist
+        self._file_clock, self._persist = file_clock, persist
+        self._clock, self._poll, self._grace = clock, poll or POLL_SECONDS, grace
         self._deadline = 0.0
         self._asked: str | None = None
         self._asked_at = self._killed_at = 0.0
@@ -108,7 +113,9 @@ class Conductor:
         """
         manifest, paths = self._manifest, self._history.paths
         folder = paths.primary_journal.parent
-        clock = self._persist(lambda: read_clock(folder, self._clock.utc), f"a file in {folder}")
+        clock = self._persist(
+            lambda: self._file_clock(folder, self._clock.utc), f"a file in {folder}"
+        )
         started = self._journal.append(
             RunStarted(
                 run_id=manifest.run_id,
@@ -177,7 +184,7 @@ class Conductor:
                 beat = self._clock.monotonic()
                 self._journal.append(PrimaryHeartbeat())
             watch()
-            self._clock.sleep(POLL_SECONDS)
+            self._clock.sleep(self._poll)
 
     def _resolved(self, states: Mapping[str, ReplicaState]) -> Mapping[str, ReplicaState]:
         """Return the states with what only the journals say about the end of replicas.

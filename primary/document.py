@@ -17,6 +17,7 @@ from aiperf_hpc.history import Replica, Trial
 from aiperf_hpc.ops_counter.score import credited
 from aiperf_hpc.paths import Incarnation
 from aiperf_hpc.primary.agreement import clock_problems
+from aiperf_hpc.primary.scaling import Scaling
 from aiperf_hpc.primary.view import ReplicaStatus, RunView, ScoreStatus, TrialStatus
 from aiperf_hpc.primary.words import in_words, utc_text
 from aiperf_hpc.trial import DatasetInfo, Hyperparameters, Machine, TimePhase, Value
@@ -169,6 +170,8 @@ class Report(Value):
     commit: str | None
     config: RunConfig
     problems: Problems
+    scaling: Scaling | None = None
+    """This run among others of other sizes, where they were named; not from its records."""
 
 
 def make_report(view: RunView) -> Report:

@@ -13,7 +13,7 @@ from markupsafe import Markup
 
 from aiperf_hpc.primary import lineage, words
 from aiperf_hpc.primary.document import PHASES, Report, TrialReport
-from aiperf_hpc.primary.plots import accuracy_colour, score_plots
+from aiperf_hpc.primary.plots import accuracy_colour, scaling_plots, score_plots
 from aiperf_hpc.primary.view import ScoreStatus
 from aiperf_hpc.trial import Machine, TimePhase, TrialState
 
@@ -49,6 +49,7 @@ def render(document: Report, fine: Sequence[ScoreStatus]) -> str:
             document=document,
             css=Markup(_resource("report.css")),  # noqa: S704 -- a file of this package
             plots=score_plots(fine, document.series),
+            scaling_plots=scaling_plots(document.scaling.points) if document.scaling else [],
             points=_thinned(document.series, MOST_POINTS),
             time_order=TIME_ORDER,
             replicas=[replica for replica in document.replicas if replica.id in names],

@@ -20,6 +20,7 @@ from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
 from aiperf_hpc.ops_counter.rules import MOST_ERROR
+from aiperf_hpc.primary.scaling import ScalingPoint
 from aiperf_hpc.primary.view import ScoreStatus
 from aiperf_hpc.primary.words import percent, scale_of, si
 
@@ -90,6 +91,74 @@ def score_plots(fine: Sequence[ScoreStatus], official: Sequence[ScoreStatus]) ->
         for name, title, of in wanted
         if (last := getattr(official[-1], name)) is not None
     ]
+
+
+def scaling_plots(points: Sequence[ScalingPoint]) -> list[Plot]:
+    """Return the plots of OPS and efficiency over the number of nodes, fewest first.
+
+    One run makes no curve: then there is none.
+    """
+    if len({point.nodes for point in points}) < 2:
+        return []
+    return [_ops_over_nodes(points), _efficiency_over_nodes(points)]
+
+
+def _ops_over_nodes(points: Sequence[ScalingPoint]) -> Plot:
+    nodes = [float(point.nodes) for point in points]
+    factor, prefix = scale_of(points[-1].ops)
+    ideal = [points[0].ops_per_node * n / factor for n in nodes]
+    with _settings("scaling"):
+        figure, axes = _over_nodes(points)
+        axes.plot(nodes, ideal, color=MUTED, linewidth=1.0, linestyle=(0, (5, 3)), zorder=1)
+        axes.plot(nodes, [p.ops / factor for p in points], color=CURVE, linewidth=1.4)
+        _marks(axes, nodes, [p.ops / factor for p in points])
+        _name_last(axes, nodes[-1], points[-1].ops / factor, si(points[-1].ops, "OPS"))
+        axes.set_yscale("log")
+        axes.set_ylabel(f"{prefix}OPS", color=MUTED)
+        svg = _save(figure, "scaling")
+    least, most = points[0], points[-1]
+    words = (
+        f"Score over nodes, a line chart with logarithmic axes: {si(least.ops, 'OPS')} on "
+        f"{least.nodes:,}, {si(most.ops, 'OPS')} on {most.nodes:,}; "
+        f"in proportion it would be {si(least.ops_per_node * most.nodes, 'OPS')}."
+    )
+    return Plot("OPS over nodes", "Dashed: in proportion to the nodes.", words, svg)
+
+
+def _efficiency_over_nodes(points: Sequence[ScalingPoint]) -> Plot:
+    nodes = [float(point.nodes) for point in points]
+    values = [100.0 * point.efficiency for point in points]
+    with _settings("efficiency"):
+        figure, axes = _over_nodes(points)
+        axes.axhline(100.0, color=MUTED, linewidth=1.0, linestyle=(0, (5, 3)), zorder=1)
+        axes.plot(nodes, values, color=CURVE, linewidth=1.4)
+        _marks(axes, nodes, values)
+        _name_last(axes, nodes[-1], values[-1], percent(points[-1].efficiency))
+        axes.set_ylim(0.0, 1.06 * max(100.0, *values))
+        axes.set_ylabel("%", color=MUTED)
+        svg = _save(figure, "efficiency")
+    lowest = min(points, key=lambda point: point.efficiency)
+    words = (
+        f"Weak-scaling efficiency over nodes, a line chart: lowest {percent(lowest.efficiency)} "
+        f"on {lowest.nodes:,}, {percent(points[-1].efficiency)} on {points[-1].nodes:,}."
+    )
+    caption = "A node's OPS over those in the smallest run."
+    return Plot("Weak-scaling efficiency", caption, words, svg)
+
+
+def _over_nodes(points: Sequence[ScalingPoint]) -> tuple[Figure, Axes]:
+    """Return a drawing whose logarithmic axis has a mark for each number of nodes."""
+    figure = Figure(figsize=(WIDTH, HEIGHT))
+    FigureCanvasSVG(figure)
+    axes = figure.add_axes((0.062, 0.19, 0.855, 0.74))
+    nodes = sorted({point.nodes for point in points})
+    axes.set_xscale("log", base=2)
+    axes.set_xlim(nodes[0] * 0.9, nodes[-1])
+    axes.set_xticks(nodes, [f"{n:,}" for n in nodes])
+    axes.minorticks_off()
+    _dress(axes)
+    axes.set_xlabel("nodes", color=MUTED)
+    return figure, axes
 
 
 def _all(points: Sequence[ScoreStatus], name: str) -> list[float | None]:
@@ -183,6 +252,11 @@ def _frame(axes: Axes, end: float, most: float, unit: str, time_unit: str) -> No
     axes.set_ylim(0.0, 1.06 * most if most > 0.0 else 1.0)
     axes.set_xlabel(f"{time_unit} since the start", color=MUTED)
     axes.set_ylabel(unit, color=MUTED)
+    _dress(axes)
+
+
+def _dress(axes: Axes) -> None:
+    """Leave a light grid and nothing that asks for attention."""
     axes.grid(axis="y", color=GRID, linewidth=0.7)
     axes.set_axisbelow(True)
     axes.tick_params(colors=MUTED, length=3, color=GRID)

@@ -5,13 +5,15 @@ It may also be made while the run lasts; then it says that it is not final.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
-from aiperf_hpc.errors import RunDirectoryError
-from aiperf_hpc.paths import write_whole
+from aiperf_hpc.errors import RunDirectoryError, UsageError
+from aiperf_hpc.paths import RunPaths, write_whole
 from aiperf_hpc.primary.document import Report, make_report
 from aiperf_hpc.primary.origin import changed_files, is_final, origin_of
 from aiperf_hpc.primary.page import render
+from aiperf_hpc.primary.scaling import Scaling, Stated, make_scaling
 from aiperf_hpc.primary.view import RunView, ScoreStatus
 from aiperf_hpc.primary.words import duration, exact, percent, si
 
@@ -19,10 +21,15 @@ FINE_POINTS = 720
 """Points of a plotted curve."""
 
 
-def write_report(view: RunView) -> Path:
+def write_report(view: RunView, others: Sequence[RunPaths] = ()) -> Path:
     """Write ``report.json``, ``report.html`` and their manifest; return the page's path.
 
+    Args:
+        view: the run.
+        others: runs of other sizes, for a section on scaling.
+
     Raises:
+        UsageError: the other runs have no final reports, or cannot be compared with this one.
         JournalError: a journal cannot be read.
         GraphError: a trained graph is missing or damaged, so that nothing can be counted.
         RunDirectoryError: the report cannot be written; or the run's files are no longer those
@@ -36,6 +43,8 @@ def write_report(view: RunView) -> Path:
             f"since: {changed[0]}; see `aiperf verify {view.paths.root}`"
         )
     document = make_report(view)
+    if others:
+        document = document.model_copy(update={"scaling": _scaling(document, others)})
     paths = view.paths
     try:
         write_whole(paths.report_json, document.model_dump_json(indent=1) + "\n")
@@ -48,6 +57,13 @@ def write_report(view: RunView) -> Path:
             f"cannot write the report of {paths.root}: {where}: {error.strerror}"
         ) from None
     return paths.report_html
+
+
+def _scaling(document: Report, others: Sequence[RunPaths]) -> Scaling:
+    if not document.final:
+        raise UsageError(f"{document.run_id} has not ended; scaling needs runs that have")
+    own = Stated.model_validate_json(document.model_dump_json())
+    return make_scaling([own, *(Stated.read(paths) for paths in others)])
 
 
 def summary_lines(view: RunView) -> list[str]:

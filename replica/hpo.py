@@ -14,7 +14,7 @@ from typing import Any
 
 import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution, IntDistribution
-from optuna.storages import JournalStorage
+from optuna.storages import BaseStorage, JournalStorage
 from optuna.storages.journal import BaseJournalBackend
 from optuna.trial import TrialState
 
@@ -34,16 +34,23 @@ class Suggestion:
     kernel_size: int | None
 
 
+def journal_storage(path: Path, persist: Persist = at_once) -> BaseStorage:
+    """Return a storage of studies in Optuna's journal format, with one writer.
+
+    Raises:
+        StorageError: ``persist`` cannot write it; so do all who use it.
+    """
+    return JournalStorage(_StudyLog(path, persist))
+
+
 class Hpo:
     """A replica's study, shared by all its rounds."""
 
-    def __init__(
-        self, config: HpoConfig, storage: Path, name: str, seed: int, persist: Persist = at_once
-    ) -> None:
+    def __init__(self, config: HpoConfig, storage: BaseStorage, name: str, seed: int) -> None:
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         self._config = config
         self._study = optuna.create_study(
-            storage=JournalStorage(_StudyLog(storage, persist)),
+            storage=storage,
             sampler=optuna.samplers.TPESampler(seed=seed, n_startup_trials=config.startup_trials),
             study_name=name,
             direction="maximize",

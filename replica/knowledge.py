@@ -7,43 +7,79 @@ says, a few seconds later, and on NFS up to a minute.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Set
+from dataclasses import replace
 
 from aiperf_hpc.digest import Digest, summarize
 from aiperf_hpc.history import Proposal, RunHistory
 from aiperf_hpc.morphism.lineage import Descent
+from aiperf_hpc.morphism.search import Observation
 from aiperf_hpc.records import TrialSummary
 from aiperf_hpc.trial import DatasetInfo
+
+
+class Observations:
+    """What the digest says of trained graphs, as searchers read it.
+
+    Made again only when the digest has grown: it has all trials of the run.
+    """
+
+    def __init__(self, digest: Digest) -> None:
+        self.digest = digest
+        self._version = -1
+        self._known: dict[str, Observation] = {}
+
+    def known(self) -> dict[str, Observation]:
+        """Return all, by trial. The caller must not change it."""
+        if self._version != self.digest.version:
+            self._version = self.digest.version
+            self._known = observe(self.digest.trials.values())
+        return self._known
+
+
+def observe(trials: Iterable[TrialSummary]) -> dict[str, Observation]:
+    """Return what there is to learn from trials that have ended."""
+    return {
+        t.trial: Observation(t.trial, t.merit, t.checkpoint) for t in trials if t.merit is not None
+    }
 
 
 class Knowledge:
     """One replica's own history, and the digest of all."""
 
-    def __init__(self, replica: str, history: RunHistory, digest: Digest) -> None:
+    def __init__(
+        self,
+        replica: str,
+        history: RunHistory,
+        digest: Digest,
+        observations: Observations | None = None,
+    ) -> None:
         """Join the two.
 
         Args:
             replica: whose journals ``history`` reads.
             history: of this replica.
             digest: of all replicas.
+            observations: of the same digest, where several share it.
         """
-        self._replica, self._history, self._digest = replica, history, digest
+        self._replica, self.history, self._digest = replica, history, digest
+        self._observations = Observations(digest) if observations is None else observations
 
     @property
     def dataset(self) -> DatasetInfo | None:
         """What this replica trains on, once it has said so."""
-        replica = self._history.replicas.get(self._replica)
+        replica = self.history.replicas.get(self._replica)
         return replica.dataset if replica is not None else None
 
     @property
     def own_proposals(self) -> dict[str, Proposal]:
         """All that this replica's search workers have proposed."""
-        return self._history.proposals
+        return self.history.proposals
 
     @property
     def pending(self) -> list[Proposal]:
         """This replica's proposals that wait for a trial, oldest first."""
-        return self._history.pending(self._replica)
+        return self.history.pending(self._replica)
 
     @property
     def problems(self) -> list[str]:
@@ -57,32 +93,40 @@ class Knowledge:
 
     def refresh_own(self) -> None:
         """See what is new on this replica. Raises JournalError if something is unreadable."""
-        self._history.refresh(self._replica)
+        self.history.refresh(self._replica)
 
     def trials(self) -> Iterator[TrialSummary]:
         """Yield all trials that are known, this replica's last."""
         yield from (t for t in self._digest.trials.values() if t.replica != self._replica)
-        yield from map(summarize, self._history.trials.values())
+        yield from map(summarize, self.history.trials.values())
+
+    def observations(self, gone: Set[str]) -> list[Observation]:
+        """Return all trained graphs; those in ``gone`` cannot be grown."""
+        found = dict(self._observations.known())
+        found.update(observe(map(summarize, self.history.trials.values())))
+        for trial in gone & found.keys():
+            found[trial] = replace(found[trial], can_grow=False)
+        return list(found.values())
 
     def trial(self, name: str) -> TrialSummary | None:
         """Return a trial, or None when it is unknown."""
-        own = self._history.trials.get(name)
+        own = self.history.trials.get(name)
         return self._digest.trials.get(name) if own is None else summarize(own)
 
     def descent(self, trial: str) -> Descent | None:
         """Return where a trial's graph comes from, or None when the trial is unknown."""
-        own = self._history.trials.get(trial)
+        own = self.history.trials.get(trial)
         return self._digest.trials.get(trial) if own is None else own.started
 
     def graphs(self) -> set[str]:
         """Return the hashes of all graphs that were trained or proposed."""
-        own = (proposal.proposed.graph for proposal in self._history.proposals.values())
-        return self._digest.graphs.union(self._history.graphs, own)
+        own = (proposal.proposed.graph for proposal in self.history.proposals.values())
+        return self._digest.graphs.union(self.history.graphs, own)
 
     def kinds(self) -> Counter[str]:
         """Return how often each kind of morphism was proposed."""
         said = self._digest.proposals
-        new = (p for p in self._history.proposals.values() if p.id not in said)
+        new = (p for p in self.history.proposals.values() if p.id not in said)
         return self._digest.kinds + Counter(str(p.proposed.morphism["kind"]) for p in new)
 
     def may_be_grown(self) -> bool:

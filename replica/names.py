@@ -3,8 +3,17 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import dataclass
 
 from aiperf_hpc.paths import FIRST, Incarnation
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Which replica this is, and which of its lives."""
+
+    replica: str
+    incarnation: Incarnation
 
 
 def name_of(replica: str, incarnation: Incarnation) -> str:

@@ -11,14 +11,14 @@ from functools import partial
 from itertools import count
 
 import numpy as np
+from optuna.storages import BaseStorage
 
 from aiperf_hpc.clock import Clock
 from aiperf_hpc.config import RunConfig
-from aiperf_hpc.digest import Digest
 from aiperf_hpc.errors import AIPerfError, StorageError
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.graph_store import GraphStore
-from aiperf_hpc.history import RunHistory, Trial
+from aiperf_hpc.history import Trial
 from aiperf_hpc.journal import JournalWriter
 from aiperf_hpc.morphism.morphs import (
     KernelSize,
@@ -38,7 +38,7 @@ from aiperf_hpc.replica.stock import Candidate, Stock
 from aiperf_hpc.replica.stopping import StopFlag
 from aiperf_hpc.replica.stopwatch import Stopwatch
 from aiperf_hpc.replica.trainer import Trainer, TrialPlan, TrialResult
-from aiperf_hpc.storage import Persist
+from aiperf_hpc.storage import Persist, Sync, to_stable_storage
 from aiperf_hpc.trial import RoundPhase, TimePhase, TrialState
 
 MOST_FAILURES = 5
@@ -63,25 +63,24 @@ class Rounds:
         initial: Graph,
         trainer: Trainer,
         journal: JournalWriter,
-        history: RunHistory,
+        knowledge: Knowledge,
         stopwatch: Stopwatch,
         stop: StopFlag,
         persist: Persist,
-        digest: Digest,
+        study: BaseStorage,
+        sync: Sync = to_stable_storage,
         clock: Clock,
     ) -> None:
         self._config, self._paths, self._replica, self._initial = config, paths, replica, initial
         self._incarnation = incarnation
         self._name = name_of(replica, incarnation)
-        self._trainer, self._journal, self._history = trainer, journal, history
-        self._knowledge = Knowledge(replica, history, digest)
+        self._trainer, self._journal, self._history = trainer, journal, knowledge.history
+        self._knowledge, self._sync = knowledge, sync
         self._watch, self._stop, self._persist = stopwatch, stop, persist
         self._clock = clock
-        self._graphs = GraphStore(paths)
-        self._stock = Stock(paths, replica, history, journal, clock, persist)
-        self._hpo = Hpo(
-            config.hpo, paths.study(replica, incarnation), self._name, self._seed("hpo", 0), persist
-        )
+        self._graphs = GraphStore(paths, sync)
+        self._stock = Stock(paths, replica, knowledge.history, journal, clock, persist)
+        self._hpo = Hpo(config.hpo, study, self._name, self._seed("hpo", 0))
         self._numbers = count(1)
         self._failures = 0
         self._kept: dict[str, float] = {}
@@ -247,7 +246,9 @@ class Rounds:
         with self._watch.during(TimePhase.STORE):
             path = self._paths.trained(self._replica, plan.trial)
             try:
-                self._persist(lambda: save_checkpoint(path, plan.graph, weights), str(path))
+                self._persist(
+                    lambda: save_checkpoint(path, plan.graph, weights, self._sync), str(path)
+                )
             except StorageError as error:
                 return False, f"its weights are not kept: {error}"
         self._kept[plan.trial] = max(result.accuracies) if predicted is None else predicted

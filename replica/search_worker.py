@@ -23,12 +23,11 @@ from aiperf_hpc.graph_store import GraphStore
 from aiperf_hpc.history import RunHistory
 from aiperf_hpc.journal import JournalWriter
 from aiperf_hpc.manifest import RunManifest
-from aiperf_hpc.morphism.lineage import Lineage, initial_graph
+from aiperf_hpc.morphism.lineage import Grown, Lineage, initial_graph
 from aiperf_hpc.morphism.search import (
     Bounds,
     Choice,
     GreedySearcher,
-    Observation,
     Searcher,
     SearchSpaceExhaustedError,
     View,
@@ -38,11 +37,12 @@ from aiperf_hpc.ops_counter.count import count
 from aiperf_hpc.paths import Incarnation, RunPaths
 from aiperf_hpc.records import Proposed, SearchEnded, SearchFailed, SearchStarted
 from aiperf_hpc.replica.knowledge import Knowledge
-from aiperf_hpc.replica.names import name_of, seed_of
+from aiperf_hpc.replica.names import Identity, name_of, seed_of
 from aiperf_hpc.replica.stopping import StopFlag
-from aiperf_hpc.storage import Patience, Persist
+from aiperf_hpc.storage import Patience, Persist, Sync, to_stable_storage
 
-FIRST_PAUSE, LONGEST_PAUSE = 0.2, 10.0
+FIRST_PAUSE, EAGER_PAUSE, LONGEST_PAUSE = 0.2, 5.0, 30.0
+"""Between two looks: the first, the longest while a candidate is missing, and the longest."""
 RETRY_SECONDS = 5.0
 NICENESS = 10
 
@@ -69,8 +69,10 @@ class SearchWorker:
         searcher: Searcher,
         journal: JournalWriter,
         persist: Persist,
-        digest: Digest,
+        knowledge: Knowledge,
         clock: Clock,
+        sync: Sync = to_stable_storage,
+        grown: Grown | None = None,
     ) -> None:
         """Prepare.
 
@@ -83,25 +85,26 @@ class SearchWorker:
             searcher: chooses what to grow.
             journal: this worker's own.
             persist: how to write.
-            digest: what the primary says of all replicas.
-            clock: what it waits by.
+            knowledge: what the replica knows of the run.
+            clock: what it rests by.
+            sync: how to bring candidates to stable storage.
+            grown: graphs of trials that others have grown again already.
         """
         self._config, self._paths = manifest.config, paths
         name = name_of(replica, incarnation)
         self._seed_parts = (manifest.config.seed, name, "search", worker)
         self._replica, self._name = replica, f"{name}-w{worker}"
         self._searcher, self._journal, self._persist = searcher, journal, persist
-        self._knowledge = Knowledge(
-            replica, RunHistory(paths, replica=replica, persist=persist), digest
-        )
         self._clock = clock
-        self._graphs = GraphStore(paths)
+        self._knowledge, self._sync, self._grown = knowledge, sync, grown
+        self._graphs = GraphStore(paths, sync)
         self._lineage: Lineage | None = None
         self._gone: set[str] = set()
         """Trials whose weights are no longer there, whatever their records say."""
         self._complained = 0
         """Problems of the digest that the journal names already."""
         self._pause = FIRST_PAUSE
+        self._most_operations = 0
         self._made = self._made_before()
 
     def _made_before(self) -> int:
@@ -117,7 +120,7 @@ class SearchWorker:
     def work(self, stop: StopFlag) -> str:
         """Propose until asked to stop; return why."""
         while stop.reason is None:
-            self._clock.sleep(self.step())
+            self._clock.wait(self.step(), lambda: stop.reason is not None)
         return stop.reason
 
     def step(self) -> float:
@@ -130,7 +133,7 @@ class SearchWorker:
         self._complain()
         view = self._view()
         if view is None or not any(o.can_grow for o in view.observations):
-            return self._rest()
+            return min(self._rest(), EAGER_PAUSE)
         self._pause = FIRST_PAUSE
         try:
             self._propose(view)
@@ -184,10 +187,11 @@ class SearchWorker:
         if path is None or not self._persist(path.exists, str(path), "read"):
             raise _ParentGoneError(choice.parent)
         graph, weights = load_checkpoint(path, self._persist)
-        child = choice.morphism.child(graph)
+        same = self._lineage is not None and graph == self._lineage.graph(choice.parent)
+        child = choice.child if same else choice.morphism.child(graph)
         inherited = choice.morphism.weights(graph, weights, rng)
         to = self._paths.candidate(proposal)
-        self._persist(lambda: save_checkpoint(to, child, inherited), str(to))
+        self._persist(lambda: save_checkpoint(to, child, inherited, self._sync), str(to))
         return self._persist(lambda: self._graphs.save(child), f"the graph of {proposal}")
 
     def _view(self) -> View | None:
@@ -195,20 +199,12 @@ class SearchWorker:
         lineage = self._lineage_once()
         if lineage is None:
             return None
-        observations = [
-            Observation(
-                trial.trial, trial.merit, trial.checkpoint and trial.trial not in self._gone
-            )
-            for trial in knowledge.trials()
-            if trial.merit is not None
-        ]
-        most = search.max_operations_ratio * count(lineage.initial).forward
         return View(
-            observations,
+            knowledge.observations(self._gone),
             lineage.graph,
             knowledge.graphs(),
             knowledge.kinds(),
-            Bounds(search.max_parameters, int(most)),
+            Bounds(search.max_parameters, self._most_operations),
         )
 
     def _lineage_once(self) -> Lineage | None:
@@ -216,7 +212,9 @@ class SearchWorker:
         dataset = self._knowledge.dataset
         if self._lineage is None and dataset is not None:
             initial = initial_graph(self._config.model, dataset)
-            self._lineage = Lineage(self._knowledge.descent, initial)
+            ratio = self._config.search.max_operations_ratio
+            self._most_operations = int(ratio * count(initial).forward)
+            self._lineage = Lineage(self._knowledge.descent, initial, self._grown)
         return self._lineage
 
 
@@ -239,32 +237,60 @@ def main(arguments: Sequence[str] | None = None) -> int:
         also=lambda: None if os.getppid() == options.parent else "the replica is gone",
     )
     stop.install()
-    searcher = GreedySearcher(manifest.config.search.exploration)
-    own = paths.search_journal(options.replica, options.worker, options.incarnation)
     persist = Patience(lambda: stop.reason is not None)
-    with JournalWriter(own, persist=persist) as journal:
+    return serve(
+        manifest=manifest,
+        paths=paths,
+        who=Identity(options.replica, options.incarnation),
+        worker=options.worker,
+        pid=os.getpid(),
+        stop=stop,
+        persist=persist,
+        knowledge=Knowledge(
+            options.replica,
+            RunHistory(paths, replica=options.replica, persist=persist),
+            Digest(paths, persist),
+        ),
+    )
+
+
+def serve(
+    *,
+    manifest: RunManifest,
+    paths: RunPaths,
+    who: Identity,
+    worker: int,
+    pid: int,
+    stop: StopFlag,
+    persist: Persist,
+    knowledge: Knowledge,
+    clock: Clock = SYSTEM,
+    sync: Sync = to_stable_storage,
+    grown: Grown | None = None,
+) -> int:
+    """Search until asked to stop, from the first record to the last; return the exit status."""
+    searcher = GreedySearcher(manifest.config.search.exploration)
+    own = paths.search_journal(who.replica, worker, who.incarnation)
+    with JournalWriter(own, clock=clock, persist=persist, sync=sync) as journal:
         journal.append(
-            SearchStarted(
-                replica=options.replica,
-                worker=options.worker,
-                pid=os.getpid(),
-                searcher=searcher.name,
-            )
+            SearchStarted(replica=who.replica, worker=worker, pid=pid, searcher=searcher.name)
         )
-        worker = SearchWorker(
+        searching = SearchWorker(
             manifest=manifest,
             paths=paths,
-            replica=options.replica,
-            incarnation=options.incarnation,
-            worker=options.worker,
+            replica=who.replica,
+            incarnation=who.incarnation,
+            worker=worker,
             searcher=searcher,
             journal=journal,
             persist=persist,
-            digest=Digest(paths, persist),
-            clock=SYSTEM,
+            knowledge=knowledge,
+            clock=clock,
+            sync=sync,
+            grown=grown,
         )
         try:
-            reason = worker.work(stop)
+            reason = searching.work(stop)
         except AIPerfError as error:
             journal.append(SearchEnded(reason=f"failed: {error}"))
             return error.exit_status

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
@@ -73,6 +73,11 @@ class Clock:
         """Note the pause, and let it pass at once."""
         self.pauses.append(seconds)
         self.advance(seconds)
+
+    def wait(self, seconds: float, over: Callable[[], bool]) -> None:
+        """Note the pause, unless it is over."""
+        if not over():
+            self.sleep(seconds)
 
     def advance(self, seconds: float) -> None:
         self.now += seconds

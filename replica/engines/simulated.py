@@ -87,7 +87,7 @@ class SimulatedNetwork:
         self._evaluation_seconds = operations.forward / model.operations_per_second
         self._classes = graph.shapes[graph.output.name][-1]
         self._ceiling = ceiling(model, graph, used)
-        start = hashlib.sha256(next(iter(weights.values())).tobytes()).hexdigest()
+        start = hashlib.sha256(weights[min(weights)].tobytes()).hexdigest()
         self._noise = _generator(model.seed, graph.hash, used.model_dump_json(), start)
         self._epoch = _epoch_in(momenta)
         for _ in range(self._epoch):

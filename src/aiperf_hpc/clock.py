@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
+
+PIECE_SECONDS = 0.1
 
 
 class Clock(Protocol):
@@ -20,6 +23,10 @@ class Clock(Protocol):
 
     def sleep(self, seconds: float) -> None:
         """Let so many seconds pass; none when there are fewer than that."""
+        ...
+
+    def wait(self, seconds: float, over: Callable[[], bool]) -> None:
+        """Let so many seconds pass, or fewer: ``over`` is asked several times a second."""
         ...
 
 
@@ -38,6 +45,12 @@ class SystemClock:
     def sleep(self, seconds: float) -> None:
         """Wait."""
         time.sleep(max(0.0, seconds))
+
+    def wait(self, seconds: float, over: Callable[[], bool]) -> None:
+        """Sleep in pieces: a signal's handler does not end a sleep that it interrupts."""
+        end = time.monotonic() + seconds
+        while (left := end - time.monotonic()) > 0.0 and not over():
+            time.sleep(min(left, PIECE_SECONDS))
 
 
 SYSTEM = SystemClock()

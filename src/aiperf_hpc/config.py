@@ -55,6 +55,9 @@ class ModelConfig(Section):
         "imagenet", description="imagenet: 7x7 stride 2 and max-pool; cifar: 3x3 stride 1"
     )
     base_width: int = Field(64, ge=1, le=1024, description="channels of the stem; 64 is ResNet-50")
+    blocks: tuple[Positive, Positive, Positive, Positive] = Field(
+        (3, 4, 6, 3), description="blocks a stage; ResNet-50 has 3, 4, 6 and 3"
+    )
 
 
 class TrainingConfig(Section):
@@ -128,6 +131,19 @@ class SimulationConfig(Section):
     )
     noise: float = Field(0.003, ge=0.0, le=1.0, description="deviation of a measured accuracy")
     seed: int = Field(0, ge=0, lt=2**32, description="of the world: what each network is worth")
+    # What follows is for a virtual clock alone (``aiperf simulate``).
+    dispatches_per_second: float = Field(
+        200.0, gt=0.0, description="replicas that the scheduler starts a second"
+    )
+    sync_seconds: float = Field(
+        0.002, ge=0.0, le=60.0, description="a synced write to the shared file system takes"
+    )
+    syncs_per_second: float = Field(
+        10_000.0, gt=0.0, description="such writes that the file server carries out a second"
+    )
+    charge_cpu: bool = Field(
+        True, description="whether code takes the time that it really takes on this machine"
+    )
 
 
 class EngineConfig(Section):

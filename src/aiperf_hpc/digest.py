@@ -22,6 +22,8 @@ class Digest:
 
     def __init__(self, paths: RunPaths, persist: Persist = at_once) -> None:
         self._reader = JournalReader(paths.digest, persist=persist)
+        self.version = 0
+        """Grows with every line."""
         self.trials: dict[str, TrialSummary] = {}
         self.proposals: dict[str, ProposalSummary] = {}
         self.graphs: set[str] = set()
@@ -38,6 +40,7 @@ class Digest:
         """Read what was added. Raises JournalError if it is unreadable."""
         for record in self._reader.read():
             event = record.event
+            self.version += 1
             if isinstance(event, TrialSummary):
                 self.trials[event.trial] = event
                 self.graphs.add(event.graph)

@@ -27,6 +27,10 @@ class ClockReading(Value):
     """By how much that may be wrong: half of the time that the server took to answer."""
 
 
+FileClock = Callable[[Path, Callable[[], float]], ClockReading | None]
+"""Compares a clock, UTC seconds, with that of the server of a folder, where that says something."""
+
+
 def read_clock(folder: Path, clock: Callable[[], float] = time.time) -> ClockReading:
     """Compare ``clock``, UTC seconds, with that of the server of ``folder``.
 

@@ -12,7 +12,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import ClassVar, cast
 
 from aiperf_hpc.errors import GraphError
@@ -240,7 +240,15 @@ class Node:
 
 
 def _digest(*parts: object) -> str:
-    return hashlib.sha256(repr(parts).encode()).hexdigest()[:32]
+    return _digest_of(repr(parts))
+
+
+def _digest_of(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+_text = lru_cache(maxsize=65_536)(repr)
+"""The text of a layer. A network has few different ones, and hashing asks for each often."""
 
 
 @dataclass(frozen=True)
@@ -260,6 +268,14 @@ class Graph:
     def __post_init__(self) -> None:
         object.__setattr__(self, "nodes", _sorted_and_checked(tuple(self.nodes)))
         self.shapes  # noqa: B018 -- inferring the shapes is the rest of the validation
+
+    def __hash__(self) -> int:
+        """Of all nodes with their names: computed once, since graphs are keys of caches."""
+        return self._node_hash
+
+    @cached_property
+    def _node_hash(self) -> int:
+        return hash(self.nodes)
 
     @cached_property
     def by_name(self) -> Mapping[str, Node]:
@@ -339,12 +355,12 @@ class Graph:
         above: dict[str, str] = {}
         for node in self.nodes:
             sources = [above[source] for source in node.inputs]
-            above[node.name] = _digest(node.layer, _ordered(node.layer, sources))
+            above[node.name] = _digest_of(f"({_text(node.layer)}, {_ordered(node.layer, sources)})")
         below: dict[str, str] = {}
         for node in reversed(self.nodes):
             readers = (self.by_name[name] for name in consumers[node.name])
             places = [(below[r.name], _places(r, node.name)) for r in readers]
-            below[node.name] = _digest(node.layer, sorted(places))
+            below[node.name] = _digest_of(f"({_text(node.layer)}, {sorted(places)})")
         colour = {name: _digest(above[name], below[name]) for name in above}
         for _ in range(2):
             colour = {

@@ -5,20 +5,21 @@ from __future__ import annotations
 from aiperf_hpc.errors import GraphError
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.paths import RunPaths, write_whole
+from aiperf_hpc.storage import Sync, to_stable_storage
 
 
 class GraphStore:
     """Reads and writes ``candidates/<hash>.json``. Keeps none: a run may have 100,000 of them."""
 
-    def __init__(self, paths: RunPaths) -> None:
-        self._paths = paths
+    def __init__(self, paths: RunPaths, sync: Sync = to_stable_storage) -> None:
+        self._paths, self._sync = paths, sync
         self._stored: set[str] = set()
 
     def save(self, graph: Graph) -> str:
         """Store a graph and return its hash. Equal graphs share one file."""
         path = self._paths.graph(graph.hash)
         if graph.hash not in self._stored and not path.exists():
-            write_whole(path, graph.to_json())
+            write_whole(path, graph.to_json(), self._sync)
         self._stored.add(graph.hash)
         return graph.hash
 

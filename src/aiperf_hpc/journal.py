@@ -23,7 +23,7 @@ from aiperf_hpc.clock import SYSTEM, Clock
 from aiperf_hpc.errors import JournalError, StorageError
 from aiperf_hpc.paths import write_whole
 from aiperf_hpc.records import RECORD, AnyEvent, Record
-from aiperf_hpc.storage import GrowingFile, Persist, at_once, to_stable_storage
+from aiperf_hpc.storage import GrowingFile, Persist, Sync, at_once, to_stable_storage
 
 _parsed: Callable[[bytes], Record] = RECORD.validator.validate_json
 """Without the options that a TypeAdapter passes on: a large run has millions of lines."""
@@ -44,7 +44,7 @@ class JournalWriter:
         *,
         clock: Clock = SYSTEM,
         persist: Persist = at_once,
-        sync: Callable[[int], None] = to_stable_storage,
+        sync: Sync = to_stable_storage,
     ) -> None:
         """Open ``path``, making its folder.
 
@@ -52,7 +52,7 @@ class JournalWriter:
             path: the journal.
             clock: what the records are stamped by.
             persist: how to write; a Patience waits while the storage is full or away.
-            sync: brings what was written to stable storage, given the file's descriptor.
+            sync: how to bring what was written to stable storage.
 
         Raises:
             JournalError: it cannot be opened.

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from threading import get_ident
 
+from aiperf_hpc.storage import Sync, to_stable_storage
+
 
 @dataclass(frozen=True, slots=True, order=True)
 class Incarnation:
@@ -176,7 +178,7 @@ def requested_stop(request: Path) -> str | None:
         return None  # Not there, or not to be seen now: a file server may be away.
 
 
-def write_whole(path: Path, content: str | bytes) -> None:
+def write_whole(path: Path, content: str | bytes, sync: Sync = to_stable_storage) -> None:
     """Write a file so that a reader sees all of it or nothing: temporary name, then rename."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.uname().nodename}.{os.getpid()}.{get_ident()}")
@@ -185,7 +187,7 @@ def write_whole(path: Path, content: str | bytes) -> None:
         with temporary.open("wb") as file:
             file.write(data)
             file.flush()
-            os.fsync(file.fileno())
+            sync(file.fileno())
         try:
             temporary.replace(path)
         except FileNotFoundError:

@@ -106,6 +106,10 @@ class Patience:
         self._until = now
 
 
+Sync = Callable[[int], None]
+"""Brings what was written to an open file to stable storage."""
+
+
 def to_stable_storage(file: int) -> None:
     """Wait until what was written to an open file outlives a power cut."""
     os.fsync(file)
@@ -123,7 +127,7 @@ class GrowingFile:
     made again, as often as needed, and is there once.
     """
 
-    def __init__(self, path: Path, sync: Callable[[int], None] = to_stable_storage) -> None:
+    def __init__(self, path: Path, sync: Sync = to_stable_storage) -> None:
         """Open the file, or make it. Raises OSError."""
         self._path, self._sync = path, sync
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT, 0o644)

@@ -9,7 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -110,6 +110,9 @@ class Cluster:
 
     def sleep(self, seconds: float) -> None:
         self.now += max(0.0, seconds)
+
+    def wait(self, seconds: float, over: Callable[[], bool]) -> None:
+        raise NotImplementedError
 
     def launcher(self, folder: Path, nodes: int = 3, launch: int = 0) -> SlurmLauncher:
         client, pace = SlurmCommands(self), Pace(self)

@@ -34,7 +34,8 @@ from aiperf_hpc.morphism.morphs import Deeper, KernelSize, grow, inserted_spatia
 from aiperf_hpc.morphism.search import GreedySearcher
 from aiperf_hpc.morphism.weights import load_checkpoint, save_checkpoint
 from aiperf_hpc.paths import FIRST, Incarnation, RunPaths, write_whole
-from aiperf_hpc.replica.hpo import Hpo, kernel_choices
+from aiperf_hpc.replica.hpo import Hpo, journal_storage, kernel_choices
+from aiperf_hpc.replica.knowledge import Knowledge
 from aiperf_hpc.replica.memory import training_bytes
 from aiperf_hpc.replica.rounds import ReplicaFailedError, Rounds
 from aiperf_hpc.replica.search_worker import SearchWorker
@@ -101,7 +102,7 @@ class Site:
             searcher=GreedySearcher(self.config.search.exploration),
             journal=JournalWriter(self.paths.search_journal("r0", 0, life)),
             persist=at_once,
-            digest=Digest(self.paths),
+            knowledge=Knowledge("r0", RunHistory(self.paths, replica="r0"), Digest(self.paths)),
             clock=SYSTEM,
         )
         self.rounds = Rounds(
@@ -123,12 +124,12 @@ class Site:
                 SYSTEM,
             ),
             journal=self.journal,
-            history=self.history,
+            knowledge=Knowledge("r0", self.history, Digest(self.paths)),
             stopwatch=watch,
             stop=self.stop,
             persist=at_once,
-            digest=Digest(self.paths),
             clock=Turns(self.worker),
+            study=journal_storage(self.paths.study("r0", life)),
         )
 
     def run(self, trials: int, monkeypatch: pytest.MonkeyPatch) -> str:
@@ -585,7 +586,7 @@ def test_a_new_life_knows_what_the_earlier_one_learned(
 
 
 def test_with_no_inserted_convolution_only_the_batch_size_is_searched(tmp_path: Path) -> None:
-    hpo = Hpo(HpoConfig(batch_sizes=(8, 16)), tmp_path / "study.log", "r0", 1)
+    hpo = Hpo(HpoConfig(batch_sizes=(8, 16)), journal_storage(tmp_path / "study.log"), "r0", 1)
     suggestion = hpo.suggest(two_stems())
     assert suggestion.kernel_size is None
     assert suggestion.batch_size in (8, 16)
@@ -616,20 +617,24 @@ def test_a_study_outlives_a_disk_that_fills_and_can_be_opened_by_optuna(
 
     monkeypatch.setattr(os, "pwrite", sometimes)
     patience = Patience(lambda: False, clock=Clock())
-    hpo = Hpo(HpoConfig(batch_sizes=(8, 16)), tmp_path / "study.log", "r0", 1, patience)
+    hpo = Hpo(
+        HpoConfig(batch_sizes=(8, 16)), journal_storage(tmp_path / "study.log", patience), "r0", 1
+    )
     for accuracy in (0.1, 0.2, None):
         hpo.report(hpo.suggest(two_stems()), accuracy)
     assert patience.waited > 0
     study = optuna.load_study(study_name="r0", storage=_storage(tmp_path / "study.log"))
     assert [trial.value for trial in study.trials] == [0.1, 0.2, None]
-    again = Hpo(HpoConfig(batch_sizes=(8, 16)), tmp_path / "study.log", "r0", 1, patience)
+    again = Hpo(
+        HpoConfig(batch_sizes=(8, 16)), journal_storage(tmp_path / "study.log", patience), "r0", 1
+    )
     assert again.suggest(two_stems()).number == 3
 
 
 def test_tpe_learns_from_trials_whose_kernel_ranges_differ(tmp_path: Path) -> None:
     """Accuracy is best at batch 8 and kernel 5: most later suggestions are there."""
     config = HpoConfig(batch_sizes=(8, 16, 32, 64), startup_trials=6)
-    hpo = Hpo(config, tmp_path / "study.log", "r0", 3)
+    hpo = Hpo(config, journal_storage(tmp_path / "study.log"), "r0", 3)
     late: list[bool] = []
     graph = _deeper(3)
     (conv,) = inserted_spatial_convs(graph)
@@ -649,7 +654,7 @@ def test_a_study_on_a_disk_that_fills_and_empties_again_has_every_line_once(
     time = Clock()
     patience = Patience(lambda: False, clock=time)
     config = HpoConfig(batch_sizes=(8, 16))
-    hpo = Hpo(config, tmp_path / "study.log", "r0", 1, patience)
+    hpo = Hpo(config, journal_storage(tmp_path / "study.log", patience), "r0", 1)
     troubles = [errno.ENOSPC, errno.ENOSPC]
     real = os.fsync
 

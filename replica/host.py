@@ -1,0 +1,271 @@
+"""What a replica needs of where it runs, and the one that is a process of a real machine."""
+
+from __future__ import annotations
+
+import os
+import platform
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from importlib import metadata
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+import psutil
+from optuna.storages import BaseStorage
+
+from aiperf_hpc.clock import SYSTEM, Clock
+from aiperf_hpc.digest import Digest
+from aiperf_hpc.file_clock import ClockReading, read_clock
+from aiperf_hpc.history import RunHistory
+from aiperf_hpc.manifest import RunManifest
+from aiperf_hpc.paths import RunPaths
+from aiperf_hpc.replica.data.base import Dataset
+from aiperf_hpc.replica.engines.base import Engine
+from aiperf_hpc.replica.hpo import journal_storage
+from aiperf_hpc.replica.knowledge import Knowledge
+from aiperf_hpc.replica.memory import available_bytes
+from aiperf_hpc.replica.names import Identity
+from aiperf_hpc.replica.preflight import check_node, checked_dataset
+from aiperf_hpc.replica.stopping import StopFlag
+from aiperf_hpc.storage import Patience, Persist, to_stable_storage
+from aiperf_hpc.trial import Machine
+
+
+class Usage(NamedTuple):
+    """Telemetry: percent of one core, and bytes."""
+
+    cpu_percent: float
+    memory_bytes: int
+
+
+class Workers(Protocol):
+    """A replica's search workers."""
+
+    def revive(self) -> None:
+        """Start those again that have died; their journals say what they died of."""
+        ...
+
+
+class Host(Protocol):
+    """Where a replica runs."""
+
+    @property
+    def clock(self) -> Clock: ...
+
+    @property
+    def cores(self) -> tuple[int, ...]:
+        """The logical CPUs that the trainer may use."""
+        ...
+
+    @property
+    def pid(self) -> int: ...
+
+    @property
+    def job(self) -> str | None:
+        """The scheduler's number of the job that it runs in."""
+        ...
+
+    @property
+    def look_seconds(self) -> float:
+        """Between two looks at the file that asks for a stop."""
+        ...
+
+    def seconds_alive(self) -> float:
+        """Return for how long the replica has existed."""
+        ...
+
+    def connect(self, stop: StopFlag) -> None:
+        """Let whoever asks the replica to stop be heard."""
+        ...
+
+    def patience(self, give_up: Callable[[], bool]) -> Patience:
+        """Return how to wait for storage until ``give_up`` says that it is pointless."""
+        ...
+
+    def sync(self, file: int) -> None:
+        """Bring what was written to an open file to stable storage."""
+        ...
+
+    def machine(self, engine: Engine) -> Machine: ...
+
+    def check(self, manifest: RunManifest) -> None:
+        """Require the versions and the dataset of the run. Raises PreflightError."""
+        ...
+
+    def dataset(self, manifest: RunManifest) -> Dataset:
+        """Load the run's dataset. Raises PreflightError."""
+        ...
+
+    def file_clock(self, folder: Path) -> ClockReading | None:
+        """Compare the clock with that of the file server, where that says something."""
+        ...
+
+    def available_bytes(self, ranks: int) -> int:
+        """Return the memory that a training may take now on each of so many ranks here."""
+        ...
+
+    def usage(self) -> Usage: ...
+
+    def every(
+        self, seconds: float, action: Callable[[], None], failed: Callable[[str], None]
+    ) -> AbstractContextManager[None]:
+        """Do ``action`` every so often while the block runs; tell ``failed`` if it cannot."""
+        ...
+
+    def search(self, paths: RunPaths, who: Identity, count: int) -> AbstractContextManager[Workers]:
+        """Keep search workers working while the block runs."""
+        ...
+
+    def knowledge(self, paths: RunPaths, replica: str, persist: Persist) -> Knowledge:
+        """Return what the replica's trainer knows of the run; ``persist`` reads it."""
+        ...
+
+    def study(self, path: Path, persist: Persist) -> BaseStorage:
+        """Return where a study is kept that belongs to ``path``; ``persist`` writes it."""
+        ...
+
+
+class ProcessHost:
+    """This process, with its own search workers as processes beside it."""
+
+    clock: Clock = SYSTEM
+    look_seconds = 1.0
+
+    def __init__(self, sharing: int) -> None:
+        """Look at the machine, which ``sharing`` replicas share."""
+        self._sharing = sharing
+        self.cores = tuple(sorted(os.sched_getaffinity(0)))
+        self.pid = os.getpid()
+        self.job = os.environ.get("SLURM_JOB_ID")
+        self._process = psutil.Process()
+        self._process.cpu_percent()  # The first call only starts the measurement.
+
+    def seconds_alive(self) -> float:
+        """Return for how long this process has existed, to a hundredth of a second (proc(5))."""
+        fields = Path("/proc/self/stat").read_text("utf-8").rpartition(")")[2].split()
+        started = int(fields[19]) / os.sysconf("SC_CLK_TCK")
+        return max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - started)
+
+    def connect(self, stop: StopFlag) -> None:
+        """Let this process's signals be heard."""
+        stop.install()
+
+    def patience(self, give_up: Callable[[], bool]) -> Patience:
+        return Patience(give_up, clock=self.clock)
+
+    def sync(self, file: int) -> None:
+        to_stable_storage(file)
+
+    def machine(self, engine: Engine) -> Machine:
+        return Machine(
+            host=socket.gethostname(),
+            cpu=_cpu_model(),
+            cores=self.cores,
+            memory_bytes=psutil.virtual_memory().total,
+            accelerators=engine.accelerators,
+            versions=package_versions() | engine.versions,
+        )
+
+    def check(self, manifest: RunManifest) -> None:
+        check_node(manifest)
+
+    def dataset(self, manifest: RunManifest) -> Dataset:
+        return checked_dataset(manifest, len(self.cores))
+
+    def file_clock(self, folder: Path) -> ClockReading | None:
+        return read_clock(folder, self.clock.utc)
+
+    def available_bytes(self, ranks: int) -> int:
+        return available_bytes(self._sharing * ranks)
+
+    def usage(self) -> Usage:
+        """Return that of the whole process tree."""
+        memory = 0
+        for member in (self._process, *self._process.children(recursive=True)):
+            try:
+                memory += member.memory_info().rss
+            except psutil.NoSuchProcess:
+                continue  # It ended between being listed and being asked.
+        return Usage(self._process.cpu_percent(), memory)
+
+    @contextmanager
+    def every(
+        self, seconds: float, action: Callable[[], None], failed: Callable[[str], None]
+    ) -> Iterator[None]:
+        """Do ``action`` every so often, from a thread of its own, while the block runs."""
+        over = threading.Event()
+
+        def repeat() -> None:
+            while not over.wait(seconds):
+                try:
+                    action()
+                except Exception as error:
+                    # A replica without a pulse would look dead, and its workers would be.
+                    failed(f"its pulse failed: {type(error).__name__}: {error}")
+                    raise
+
+        thread = threading.Thread(target=repeat, name="pulse", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()
+
+    def search(self, paths: RunPaths, who: Identity, count: int) -> AbstractContextManager[Workers]:
+        return _SearchProcesses(paths, who, count)
+
+    def knowledge(self, paths: RunPaths, replica: str, persist: Persist) -> Knowledge:
+        history = RunHistory(paths, replica=replica, persist=persist)
+        return Knowledge(replica, history, Digest(paths, persist))
+
+    def study(self, path: Path, persist: Persist) -> BaseStorage:
+        return journal_storage(path, persist)
+
+
+def package_versions() -> dict[str, str]:
+    """Return the versions of what a replica's results may depend on, but for its engine."""
+    packages = ("aiperf-hpc", "numpy", "optuna")
+    versions = {name: metadata.version(name) for name in packages}
+    return versions | {"python": platform.python_version()}
+
+
+def _cpu_model() -> str:
+    lines = Path("/proc/cpuinfo").read_text("utf-8").splitlines()
+    models = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(models, platform.machine())
+
+
+class _SearchProcesses:
+    """Search workers as processes, in a context: started with it, ended with it."""
+
+    def __init__(self, paths: RunPaths, who: Identity, count: int) -> None:
+        base = [sys.executable, "-m", "aiperf_hpc.replica.search_worker", str(paths.root)]
+        base += ["--replica", who.replica, "--incarnation", str(who.incarnation)]
+        base += ["--parent", str(os.getpid())]
+        self._commands = [[*base, "--worker", str(number)] for number in range(count)]
+        self._workers: list[subprocess.Popen[bytes]] = []
+
+    def __enter__(self) -> Workers:
+        self._workers = [subprocess.Popen(command) for command in self._commands]
+        return self
+
+    def revive(self) -> None:
+        for number, worker in enumerate(self._workers):
+            if worker.poll() is not None:
+                self._workers[number] = subprocess.Popen(self._commands[number])
+
+    def __exit__(self, *_: object) -> None:
+        for worker in self._workers:
+            worker.terminate()
+        end = time.monotonic() + 5.0
+        for worker in self._workers:
+            try:
+                worker.wait(max(0.1, end - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                worker.kill()

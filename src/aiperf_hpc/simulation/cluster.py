@@ -1,0 +1,279 @@
+"""A cluster that is not there: replicas as tasks, their search workers, and a file server."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+from optuna.storages import BaseStorage, InMemoryStorage
+
+from aiperf_hpc.digest import Digest
+from aiperf_hpc.errors import AIPerfError
+from aiperf_hpc.history import RunHistory
+from aiperf_hpc.manifest import RunManifest
+from aiperf_hpc.morphism.lineage import Grown
+from aiperf_hpc.paths import Incarnation, RunPaths
+from aiperf_hpc.primary.launch import ReplicaState, replica_name
+from aiperf_hpc.replica.collectives import ALONE
+from aiperf_hpc.replica.data import load_dataset
+from aiperf_hpc.replica.data.base import Dataset
+from aiperf_hpc.replica.engines.base import Engine
+from aiperf_hpc.replica.host import Usage, package_versions
+from aiperf_hpc.replica.knowledge import Knowledge, Observations
+from aiperf_hpc.replica.life import Life
+from aiperf_hpc.replica.names import Identity
+from aiperf_hpc.replica.parallel import Ranks
+from aiperf_hpc.replica.search_worker import serve
+from aiperf_hpc.replica.stopping import StopFlag
+from aiperf_hpc.simulation.timeline import LocalClock, Task, Timeline
+from aiperf_hpc.storage import Patience, Persist
+from aiperf_hpc.trial import JobPhase, Machine
+
+START_SECONDS = (0.5, 0.9)
+"""From dispatch to the start of a replica: measured on SLURM 22.05."""
+LOOK_SECONDS = 30.0
+"""Between two looks of a simulated replica at the stop request."""
+DEFAULT_GIB = 64.0
+
+
+class FileServer:
+    """What a synced write to the shared file system takes when all replicas write at once."""
+
+    def __init__(self, timeline: Timeline, latency: float, per_second: float) -> None:
+        self._timeline, self._latency, self._each = timeline, latency, 1.0 / per_second
+        self._free = 0.0
+        self.writes = 0
+        self.busiest = 0.0
+        """The longest that a write waited for others, seconds."""
+
+    def sync(self, file: int) -> None:
+        """Take the time of one synced write; ``file`` is not really synced."""
+        del file
+        now = self._timeline.monotonic()
+        waited = max(0.0, self._free - now)
+        self._free = now + waited + self._each
+        self.writes += 1
+        self.busiest = max(self.busiest, waited)
+        self._timeline.spend(waited + self._each + self._latency)
+
+
+class Cluster:
+    """What all simulated replicas of a run share."""
+
+    def __init__(self, timeline: Timeline, manifest: RunManifest, paths: RunPaths) -> None:
+        model = manifest.config.engine.simulation
+        self.timeline, self.manifest, self.paths = timeline, manifest, paths
+        self.files = FileServer(timeline, model.sync_seconds, model.syncs_per_second)
+        self.digest = Digest(paths)
+        """One for all: what it says is the same for each, and thousands would not fit."""
+        self.observations = Observations(self.digest)
+        self.grown = Grown()
+        """Graphs of trials, grown again by whichever searcher needed one first."""
+        self.versions = package_versions()
+        self.alone = Ranks(ALONE)
+
+
+class SimulatedHost:
+    """One node of a simulated cluster. It is a ``Host``."""
+
+    job: str | None = None
+    cores = (0,)
+    look_seconds = LOOK_SECONDS
+
+    def __init__(self, cluster: Cluster, number: int) -> None:
+        self._cluster, self._number = cluster, number
+        self._timeline = cluster.timeline
+        self.clock = LocalClock(cluster.timeline)
+        self.pid = number + 1
+        self.stop: StopFlag | None = None
+        name = replica_name(number)
+        # One for the trainer and the search workers: each would read the same of the same files.
+        self._knowledge = Knowledge(
+            name, RunHistory(cluster.paths, replica=name), cluster.digest, cluster.observations
+        )
+
+    def seconds_alive(self) -> float:
+        return 0.0
+
+    def connect(self, stop: StopFlag) -> None:
+        self.stop = stop
+
+    def patience(self, give_up: Callable[[], bool]) -> Patience:
+        """Return none: whoever waits for real storage holds locks, and virtual time goes on."""
+        del give_up
+        return Patience(lambda: True, clock=self.clock)
+
+    def sync(self, file: int) -> None:
+        self._cluster.files.sync(file)
+
+    def machine(self, engine: Engine) -> Machine:
+        return Machine(
+            host=f"n{self._number}",
+            cpu="simulated",
+            cores=self.cores,
+            memory_bytes=self.available_bytes(1),
+            accelerators=(),
+            versions=self._cluster.versions | engine.versions,
+        )
+
+    def check(self, manifest: RunManifest) -> None:
+        """Find nothing: there is one environment."""
+
+    def dataset(self, manifest: RunManifest) -> Dataset:
+        return load_dataset(manifest.config.dataset, len(self.cores))
+
+    def file_clock(self, folder: Path) -> None:
+        """Say nothing: files are stamped in real time."""
+
+    def available_bytes(self, ranks: int) -> int:
+        del ranks
+        return int((self._cluster.manifest.config.engine.memory_gib or DEFAULT_GIB) * 2**30)
+
+    def usage(self) -> Usage:
+        """Return nothing: nothing is used."""
+        return Usage(0.0, 0)
+
+    @contextmanager
+    def every(
+        self, seconds: float, action: Callable[[], None], failed: Callable[[str], None]
+    ) -> Iterator[None]:
+        """Do ``action`` every so often; what it raises ends the simulation."""
+        del failed
+
+        def repeat() -> None:
+            while True:
+                self.clock.sleep(seconds)
+                action()
+
+        task = self._timeline.spawn(repeat)
+        try:
+            yield
+        finally:
+            self._timeline.cancel(task)
+
+    @contextmanager
+    def search(self, paths: RunPaths, who: Identity, count: int) -> Iterator[SimulatedWorkers]:
+        workers = SimulatedWorkers(self._cluster, who, self._knowledge, count)
+        workers.revive()
+        try:
+            yield workers
+        finally:
+            workers.end()
+
+    def knowledge(self, paths: RunPaths, replica: str, persist: Persist) -> Knowledge:
+        del paths, replica, persist
+        return self._knowledge
+
+    def study(self, path: Path, persist: Persist) -> BaseStorage:
+        """Return a storage in memory: one in a file syncs several times a trial."""
+        del path, persist
+        return InMemoryStorage()
+
+
+class SimulatedWorkers:
+    """A replica's search workers, as tasks."""
+
+    def __init__(self, cluster: Cluster, who: Identity, knowledge: Knowledge, count: int) -> None:
+        self._cluster, self._who = cluster, who
+        self._knowledge, self._count = knowledge, count
+        self._tasks: dict[int, Task] = {}
+        self._stops: dict[int, StopFlag] = {}
+
+    def revive(self) -> None:
+        """Start those that do not run."""
+        for number in range(self._count):
+            if number not in self._tasks or self._tasks[number].ended:
+                self._start(number)
+
+    def end(self) -> None:
+        """Ask all to end, and wait until they have."""
+        timeline = self._cluster.timeline
+        for number, task in self._tasks.items():
+            self._stops[number].ask("SIGTERM")
+            timeline.wake(task)
+        for task in self._tasks.values():
+            timeline.join(task)
+
+    def _start(self, number: int) -> None:
+        cluster = self._cluster
+        timeline, paths = cluster.timeline, cluster.paths
+        stop = StopFlag(math.inf, paths.stop_request, look_every=LOOK_SECONDS, clock=timeline)
+
+        def work() -> None:
+            serve(
+                manifest=cluster.manifest,
+                paths=paths,
+                who=self._who,
+                worker=number,
+                pid=number + 1,
+                stop=stop,
+                persist=Patience(lambda: True, clock=timeline),
+                knowledge=self._knowledge,
+                clock=timeline,
+                sync=cluster.files.sync,
+                grown=cluster.grown,
+            )
+
+        self._stops[number], self._tasks[number] = stop, timeline.spawn(work)
+
+
+class SimulatedLauncher:
+    """Starts replicas as tasks. It is a ``Launcher``."""
+
+    name = "simulated"
+    exact = True
+    problem: str | None = None
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._hosts: dict[str, SimulatedHost] = {}
+        self._tasks: dict[str, Task] = {}
+        self._states: dict[str, ReplicaState] = {}
+
+    def start(self) -> dict[str, str]:
+        manifest = self._cluster.manifest
+        rng = np.random.default_rng(manifest.config.seed)
+        each = 1.0 / manifest.config.engine.simulation.dispatches_per_second
+        for number in range(manifest.nodes):
+            after = number * each + float(rng.uniform(*START_SECONDS))
+            self._start(number, after)
+        return {name: f"task {number}" for number, name in enumerate(self._tasks)}
+
+    def _start(self, number: int, after: float) -> None:
+        name, node = replica_name(number), f"n{number}"
+        host = self._hosts[name] = SimulatedHost(self._cluster, number)
+        self._states[name] = ReplicaState(JobPhase.PENDING)
+
+        def live() -> None:
+            self._states[name] = ReplicaState(JobPhase.RUNNING, node)
+            status = self._live(Identity(name, Incarnation()), host)
+            phase = JobPhase.FAILED if status else JobPhase.DONE
+            self._states[name] = ReplicaState(phase, node, status=status)
+
+        self._tasks[name] = self._cluster.timeline.spawn(live, after)
+
+    def _live(self, who: Identity, host: SimulatedHost) -> int:
+        try:
+            life = Life(self._cluster.paths, self._cluster.manifest, who, host, self._cluster.alone)
+        except AIPerfError as error:
+            sys.stderr.write(f"aiperf: {who.replica}: {error}\n")
+            return error.exit_status
+        return life.run()
+
+    def states(self) -> Mapping[str, ReplicaState]:
+        return self._states
+
+    def ask_to_stop(self) -> None:
+        for host in self._hosts.values():
+            if host.stop is not None:
+                host.stop.ask("SIGTERM")
+
+    def kill(self) -> None:
+        for name, task in self._tasks.items():
+            if not task.ended:
+                self._cluster.timeline.cancel(task)
+                self._states[name] = ReplicaState(JobPhase.FAILED, detail="killed", status=-9)

@@ -1,0 +1,162 @@
+"""A simulated run: ``python -m aiperf_hpc.simulation RUN_DIR --nodes 4096 --hours 1``.
+
+The conductor, the replicas and their search workers are the real ones, and so are journals,
+checkpoints, digest and report. Simulated are the engine, the clock, the start of replicas and
+the time that the shared file system takes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import resource
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from aiperf_hpc.config import RunConfig, load_config
+from aiperf_hpc.digest import DigestWriter
+from aiperf_hpc.errors import AIPerfError, UsageError
+from aiperf_hpc.journal import JournalWriter
+from aiperf_hpc.manifest import RunManifest
+from aiperf_hpc.paths import RunPaths
+from aiperf_hpc.primary.conduct import Conductor
+from aiperf_hpc.primary.prepare import make_manifest, make_run_directory
+from aiperf_hpc.primary.report import summary_lines, write_report
+from aiperf_hpc.primary.view import RunView
+from aiperf_hpc.replica.data import load_dataset
+from aiperf_hpc.simulation.cluster import Cluster, SimulatedLauncher
+from aiperf_hpc.simulation.timeline import Timeline
+
+START_UTC = 1_767_225_600.0
+"""When virtual time begins: 2026-01-01, so that equal simulations have equal records."""
+SHOW_SECONDS = 10.0
+POLL_SECONDS = 1.0
+"""Between two looks of the conductor at its launcher."""
+FILES_EACH, FILES_BESIDES = 3, 256
+"""Files that a replica keeps open, and that the process does."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Simulate a run, write its report, and return the exit status."""
+    parser = argparse.ArgumentParser(prog="aiperf_hpc.simulation", description=__doc__)
+    parser.add_argument("run_dir", type=Path)
+    parser.add_argument("--nodes", type=int, required=True)
+    parser.add_argument("--hours", type=float, required=True)
+    parser.add_argument("--config", default="simulated")
+    parser.add_argument("--set", dest="assignments", action="append", default=[])
+    parser.add_argument("--quiet", action="store_true", help="say no more than the score")
+    options = parser.parse_args(arguments)
+    began = time.perf_counter()
+    try:
+        config = load_config(options.config, options.assignments)
+        manifest = make_manifest(config, options.nodes, options.hours, "simulated", dry=True)
+        dataset = load_dataset(_simulated(config).dataset, 1).info
+        _allow_files(options.nodes)
+        paths = make_run_directory(manifest, options.run_dir, dataset)
+        show = _Show(manifest) if not options.quiet else lambda timeline: None
+        view = simulate(manifest, paths, show)
+        took = time.perf_counter() - began
+        for line in summary_lines(view):
+            sys.stdout.write(f"{line}\n")
+        sys.stdout.write(f"Report           {write_report(view)}\n")
+    except AIPerfError as error:
+        sys.stderr.write(f"aiperf: {error}\n")
+        return error.exit_status
+    whole = time.perf_counter() - began
+    sys.stdout.write(f"Simulated in     {took:.1f} s, with its report {whole:.1f} s\n")
+    return 0
+
+
+def simulate(
+    manifest: RunManifest,
+    paths: RunPaths,
+    show: Callable[[Timeline], None] = lambda timeline: None,
+) -> RunView:
+    """Conduct a run on a virtual clock to its end, and return what its records say.
+
+    Args:
+        manifest: the run.
+        paths: where ``run.yaml`` is already.
+        show: called often, e.g. to show progress.
+
+    Raises:
+        UsageError: the configuration's engine is not the simulated one.
+    """
+    config = _simulated(manifest.config)
+    timeline = Timeline(START_UTC, charge=config.engine.simulation.charge_cpu)
+    cluster = Cluster(timeline, manifest, paths)
+    launcher = SimulatedLauncher(cluster)
+    view = RunView(paths)
+
+    def conduct() -> None:
+        with (
+            JournalWriter(
+                paths.primary_journal, clock=timeline, sync=cluster.files.sync
+            ) as journal,
+            JournalWriter(paths.digest, clock=timeline, sync=cluster.files.sync) as digest,
+        ):
+            writer = DigestWriter(view.history, digest)
+            conductor = Conductor(
+                manifest,
+                launcher,
+                journal,
+                view.history,
+                writer,
+                clock=timeline,
+                poll=POLL_SECONDS,
+                file_clock=lambda folder, clock: None,
+            )
+            conductor.run(lambda: show(timeline))
+
+    # What is made stays until the end: looking for garbage among millions of records would
+    # take longer than anything else, and be charged to whoever runs at that moment.
+    gc.collect()
+    gc.disable()
+    try:
+        timeline.run(conduct)
+    finally:
+        gc.enable()
+    view.refresh()
+    return view
+
+
+class _Show:
+    """Says now and then how far the simulation is."""
+
+    def __init__(self, manifest: RunManifest) -> None:
+        self._end = manifest.hours * 3600.0
+        self._next = time.monotonic() + SHOW_SECONDS
+
+    def __call__(self, timeline: Timeline) -> None:
+        if time.monotonic() >= self._next:
+            self._next = time.monotonic() + SHOW_SECONDS
+            now = timeline.monotonic()
+            sys.stdout.write(
+                f"{now:.0f} of {self._end:.0f} simulated seconds, {timeline.switches:,} turns\n"
+            )
+            sys.stdout.flush()
+
+
+def _simulated(config: RunConfig) -> RunConfig:
+    if config.engine.name != "simulated":
+        raise UsageError(
+            f"the engine '{config.engine.name}' computes in real time; a simulation needs "
+            "engine.name=simulated, e.g. --config simulated"
+        )
+    return config
+
+
+def _allow_files(nodes: int) -> None:
+    """Let this process have as many open files as its replicas need."""
+    needed = FILES_EACH * nodes + FILES_BESIDES
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft >= needed or soft == resource.RLIM_INFINITY:
+        return
+    if hard not in (resource.RLIM_INFINITY,) and hard < needed:
+        raise UsageError(
+            f"{nodes} simulated replicas need {needed} open files, this system allows {hard}; "
+            "raise the limit with `ulimit -n`, or simulate fewer"
+        )
+    resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))

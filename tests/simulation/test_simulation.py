@@ -1,0 +1,174 @@
+"""Whole simulated runs: the real code of both sides, on a virtual clock."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from aiperf_hpc import records
+from aiperf_hpc.config import load_config
+from aiperf_hpc.errors import UsageError
+from aiperf_hpc.history import RunHistory
+from aiperf_hpc.manifest import RunManifest
+from aiperf_hpc.paths import RunPaths
+from aiperf_hpc.primary.report import write_report
+from aiperf_hpc.primary.verify import verify
+from aiperf_hpc.primary.view import RunState, RunView
+from aiperf_hpc.simulation.main import START_UTC, simulate
+
+HOURS = 0.35
+PLAIN = ("engine.simulation.charge_cpu=false",)
+
+
+def run(folder: Path, nodes: int, *assignments: str, hours: float = HOURS) -> RunView:
+    """Simulate a run with warm-up and some HPO in minutes."""
+    short = ("rounds.warmup_epochs=[4,5,6]", "training.max_epochs=4")
+    manifest = RunManifest(
+        run_id="simulated",
+        nodes=nodes,
+        hours=hours,
+        launcher="simulated",
+        versions={},
+        commit=None,
+        config=load_config("simulated", (*short, *assignments)),
+    )
+    folder.mkdir()
+    manifest.save(RunPaths(folder))
+    return simulate(manifest, RunPaths(folder))
+
+
+@pytest.fixture(scope="module")
+def view(tmp_path_factory: pytest.TempPathFactory) -> RunView:
+    done = run(tmp_path_factory.mktemp("simulation") / "run", 16, *PLAIN)
+    write_report(done)
+    return done
+
+
+def test_sixteen_replicas_pass_verification(view: RunView) -> None:
+    findings = verify(RunView(view.paths))
+    assert [f.rule for f in findings if not f.passed] == []
+    assert all(f.checked for f in findings)
+
+
+def test_the_run_has_all_that_a_real_one_has(view: RunView) -> None:
+    history = view.history
+    assert len(history.replicas) == 16
+    assert {r.ended for r in history.replicas.values()} == {"the run's time is over"}
+    trials = history.trials.values()
+    assert {str(t.started.phase) for t in trials} == {"warm-up", "hpo"}
+    parents = [(t.replica, history.trials[t.started.parent].replica) for t in trials
+               if t.started.parent is not None]  # fmt: skip
+    assert any(replica != parent for replica, parent in parents)
+    assert len({t.started.graph for t in trials}) > 16
+    status = view.status(view.until)
+    assert status.state is RunState.ENDED
+    assert ("engine", "simulated engine: nothing was computed") in status.invalid
+
+
+def test_it_lasts_as_long_as_asked_for_on_its_own_clock(view: RunView) -> None:
+    assert view.history.start_utc == START_UTC
+    seconds = view.final().elapsed
+    assert HOURS * 3600 <= seconds < HOURS * 3600 + 15
+    model = view.manifest.config.engine.simulation
+    assert 0.9 < view.final().ops / (16 * model.operations_per_second) < 1.0
+
+
+def content(root: Path) -> dict[str, bytes]:
+    files = sorted(root.rglob("*"))
+    return {str(f.relative_to(root)): f.read_bytes() for f in files if f.is_file()}
+
+
+def test_the_same_seed_gives_the_same_bytes(view: RunView, tmp_path: Path) -> None:
+    again = run(tmp_path / "again", 16, *PLAIN)
+    write_report(again)
+    first, second = content(view.paths.root), content(again.paths.root)
+    assert first.keys() == second.keys()
+    assert [name for name in first if first[name] != second[name]] == []
+
+
+def test_another_seed_gives_another_run(view: RunView, tmp_path: Path) -> None:
+    other = run(tmp_path / "other", 16, *PLAIN, "seed=1")
+    assert set(other.history.graphs) != set(view.history.graphs)
+
+
+def test_writes_take_longer_when_the_file_server_is_slow(view: RunView, tmp_path: Path) -> None:
+    slow = run(tmp_path / "slow", 16, *PLAIN, "engine.simulation.syncs_per_second=2")
+    assert slow.final().ops < 0.98 * view.final().ops
+    assert [
+        f.rule for f in verify(slow) if not f.passed and f.rule not in ("report", "files")
+    ] == []
+
+
+def test_a_stop_request_stops_it(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    config = load_config("simulated", PLAIN)
+    manifest = RunManifest(
+        run_id="s", nodes=3, hours=1.0, launcher="simulated", versions={}, commit=None,
+        config=config,
+    )  # fmt: skip
+    folder.mkdir()
+    paths = RunPaths(folder)
+    manifest.save(paths)
+
+    def ask(timeline: object) -> None:
+        paths.stop_request.write_text("enough\n")
+
+    view = simulate(manifest, paths, ask)
+    assert view.final().elapsed < 120.0
+    assert view.history.run_ended is not None
+    event = view.history.run_ended.event
+    assert isinstance(event, records.RunEnded)
+    assert event.reason == "enough"
+
+
+def test_a_real_engine_is_not_simulated(tmp_path: Path) -> None:
+    config = load_config("quickstart")
+    manifest = RunManifest(
+        run_id="r", nodes=1, hours=1.0, launcher="simulated", versions={}, commit=None,
+        config=config,
+    )  # fmt: skip
+    with pytest.raises(UsageError, match=r"tensorflow.*engine\.name=simulated"):
+        simulate(manifest, RunPaths(tmp_path))
+
+
+def command(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "aiperf_hpc.primary.cli", *arguments],
+        check=False, capture_output=True, text=True, env={**os.environ, "COLUMNS": "200"},
+    )  # fmt: skip
+
+
+def test_the_command_simulates_reports_and_says_that_it_is_invalid(tmp_path: Path) -> None:
+    folder = str(tmp_path / "run")
+    done = command("simulate", folder, "--nodes", "2", "--hours", "0.2", "--set", "seed=3")
+    assert done.returncode == 0, done.stderr
+    assert "engine: simulated engine: nothing was computed" in done.stdout
+    assert json.loads((tmp_path / "run/report/report.json").read_text())["nodes"] == 2
+    assert command("verify", folder).returncode == 0
+    assert "INVALID: simulated engine: nothing was computed" in command("status", folder).stdout
+    history = RunHistory(RunPaths(tmp_path / "run"))
+    history.refresh()
+    assert history.last_start.launcher == "simulated"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--nodes", "0", "--hours", "1"], "--nodes 0: a run needs at least 1 node"),
+        (["--nodes", "1", "--hours", "1", "--config", "quickstart"], "engine.name=simulated"),
+        (["--nodes", "1", "--hours", "1", "--set", "engine.simulation.noise=2"], "noise"),
+    ],
+)
+def test_what_cannot_be_simulated_is_said_in_one_line(
+    tmp_path: Path, arguments: list[str], message: str
+) -> None:
+    done = command("simulate", str(tmp_path / "run"), *arguments)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert not (tmp_path / "run").exists()
