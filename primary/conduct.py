@@ -66,6 +66,7 @@ class Conductor:
         clock: Clock,
         file_clock: FileClock = read_clock,
         poll: float | None = None,
+        look: float | None = None,
         grace: float = GRACE_SECONDS,
         at_once: threading.Event | None = None,
         persist: Persist = storage.at_once,
@@ -81,6 +82,7 @@ class Conductor:
             clock: what the run is timed by; the journals are stamped by the same.
             file_clock: how to compare that clock with the file server's.
             poll: seconds between two looks at the launcher.
+            look: least seconds between two looks at the journals.
             grace: seconds that replicas may take to end in order.
             at_once: set when the user wants everything to end now.
             persist: how to write.
@@ -89,6 +91,7 @@ class Conductor:
         self._journal, self._history, self._digest = journal, history, digest
         self._file_clock, self._persist = file_clock, persist
         self._clock, self._poll, self._grace = clock, poll or POLL_SECONDS, grace
+        self._least_look = look or JOURNAL_SECONDS
         self._deadline = 0.0
         self._asked: str | None = None
         self._asked_at = self._killed_at = 0.0
@@ -223,7 +226,7 @@ class Conductor:
         else:
             self._digest.update()
         now = self._clock.monotonic()
-        self._next_look = now + rest_after(now - began, JOURNAL_SECONDS)
+        self._next_look = now + rest_after(now - began, self._least_look)
 
     def _record(self, states: Mapping[str, ReplicaState]) -> None:
         """Record what changed."""

@@ -22,6 +22,7 @@ from aiperf_hpc.journal import JournalWriter
 from aiperf_hpc.manifest import RunManifest
 from aiperf_hpc.paths import RunPaths
 from aiperf_hpc.primary.conduct import Conductor
+from aiperf_hpc.primary.live import MOST_SECONDS
 from aiperf_hpc.primary.prepare import make_manifest, make_run_directory
 from aiperf_hpc.primary.report import summary_lines, write_report
 from aiperf_hpc.primary.view import RunView
@@ -106,6 +107,7 @@ def simulate(
                 writer,
                 clock=timeline,
                 poll=POLL_SECONDS,
+                look=MOST_SECONDS,
                 file_clock=lambda folder, clock: None,
             )
             conductor.run(lambda: show(timeline))
