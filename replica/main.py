@@ -7,6 +7,7 @@ until the run's time is over or a stop is asked for.
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
 import platform
 import signal
@@ -17,8 +18,9 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 
@@ -44,7 +46,7 @@ from aiperf_hpc.replica.rounds import ReplicaFailedError, Rounds
 from aiperf_hpc.replica.stopping import StopFlag
 from aiperf_hpc.replica.stopwatch import Stopwatch
 from aiperf_hpc.replica.trainer import Trainer
-from aiperf_hpc.storage import Patience
+from aiperf_hpc.storage import Patience, Persist
 from aiperf_hpc.trial import Machine, TimePhase
 
 STORAGE_GRACE_SECONDS = 30.0
@@ -142,15 +144,18 @@ def _replica(options: argparse.Namespace, manifest: RunManifest, ranks: Ranks) -
     watch = Stopwatch(clock)
     watch.add(TimePhase.START, _seconds_alive())
     paths = RunPaths(options.run_dir)
-    who = _Identity(options.replica, Incarnation(options.launch, options.restart))
     try:
         history = RunHistory(paths, replica=options.replica)
         stop = StopFlag(_deadline(history, manifest), paths.stop_request, clock=clock)
     except AIPerfError as error:
-        sys.stderr.write(f"aiperf: {who.replica}: {error}\n")
+        sys.stderr.write(f"aiperf: {options.replica}: {error}\n")
         return error.exit_status
     stop.install()
     patience = Patience(lambda: stop.overdue(STORAGE_GRACE_SECONDS), clock=clock)
+    life = claim_life(
+        paths, options.replica, Incarnation(options.launch, options.restart), patience
+    )
+    who = _Identity(options.replica, life)
     own = paths.replica_journal(who.replica, who.incarnation)
     with JournalWriter(own, clock=clock, persist=patience) as journal:
         site = _Site(paths, manifest, who, history, journal, watch, stop, patience, clock, ranks)
@@ -169,6 +174,51 @@ def _replica(options: argparse.Namespace, manifest: RunManifest, ranks: Ranks) -
                 journal.append(TimeSpent(trial=None, seconds=watch.take()))
                 journal.append(ReplicaEnded(reason=reason))
     return status
+
+
+def claim_life(
+    paths: RunPaths, replica: str, counted: Incarnation, persist: Persist
+) -> Incarnation:
+    """Make the folder of this life of a replica, which no other process has; return its number.
+
+    Args:
+        paths: the run.
+        replica: its name.
+        counted: the life by its scheduler's count, which is not enough: a controller that is killed
+            and comes back has forgotten its last seconds, and counts a restart in them again while
+            the one that it has forgotten runs on.
+        persist: how to write.
+
+    Raises:
+        StorageError: the folder cannot be made.
+    """
+    known = _lives(paths.replica(replica))
+    later = (life.restart + 1 for life in known if life.launch == counted.launch)
+    for restart in itertools.count(max(counted.restart, *later, 0)):
+        life = Incarnation(counted.launch, restart)
+        folder = paths.incarnation(replica, life)
+        if persist(partial(_make_new, folder), str(folder)):
+            return life
+    raise AssertionError("unreachable")
+
+
+def _lives(folder: Path) -> list[Incarnation]:
+    """Return the lives that have a folder, as far as that is visible here."""
+    found = []
+    for path in folder.glob("*.*"):
+        with suppress(ValueError):  # Not a folder of ours.
+            found.append(Incarnation.parse(path.name))
+    return found
+
+
+def _make_new(folder: Path) -> bool:
+    """Return whether it was this process that made the folder: of two one fails, on NFS too."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir()
+    except FileExistsError:
+        return False
+    return True
 
 
 def _seconds_alive() -> float:
