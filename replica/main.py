@@ -7,11 +7,14 @@ until the run's time is over or a stop is asked for.
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
 import signal
 import sys
 import traceback
 from collections.abc import Sequence
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 from aiperf_hpc.errors import UNEXPECTED_STATUS, UNSEEN_RUN_STATUS, AIPerfError, RunDirectoryError
@@ -24,7 +27,7 @@ from aiperf_hpc.replica.life import Life
 from aiperf_hpc.replica.names import Identity
 from aiperf_hpc.replica.parallel import Ranks, follow
 from aiperf_hpc.replica.preflight import check_node, checked_dataset, node_name
-from aiperf_hpc.storage import Patience
+from aiperf_hpc.storage import Patience, Persist
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -115,10 +118,57 @@ def _lead(options: argparse.Namespace, manifest: RunManifest, ranks: Ranks) -> i
 
 def _replica(options: argparse.Namespace, manifest: RunManifest, ranks: Ranks) -> int:
     paths = RunPaths(options.run_dir)
-    who = Identity(options.replica, Incarnation(options.launch, options.restart))
+    counted = Incarnation(options.launch, options.restart)
     try:
+        own = claim_life(paths, options.replica, counted, Patience(lambda: False))
+        who = Identity(options.replica, own)
         life = Life(paths, manifest, who, ProcessHost(options.sharing), ranks)
     except AIPerfError as error:
-        sys.stderr.write(f"aiperf: {who.replica}: {error}\n")
+        sys.stderr.write(f"aiperf: {options.replica}: {error}\n")
         return error.exit_status
     return life.run()
+
+
+def claim_life(
+    paths: RunPaths, replica: str, counted: Incarnation, persist: Persist
+) -> Incarnation:
+    """Make the folder of this life of a replica, which no other process has; return its number.
+
+    Args:
+        paths: the run.
+        replica: its name.
+        counted: the life by its scheduler's count, which is not enough: a controller that is killed
+            and comes back has forgotten its last seconds, and counts a restart in them again while
+            the one that it has forgotten runs on.
+        persist: how to write.
+
+    Raises:
+        StorageError: the folder cannot be made.
+    """
+    known = _lives(paths.replica(replica))
+    later = (life.restart + 1 for life in known if life.launch == counted.launch)
+    for restart in itertools.count(max(counted.restart, *later, 0)):
+        life = Incarnation(counted.launch, restart)
+        folder = paths.incarnation(replica, life)
+        if persist(partial(_make_new, folder), str(folder)):
+            return life
+    raise AssertionError("unreachable")
+
+
+def _lives(folder: Path) -> list[Incarnation]:
+    """Return the lives that have a folder, as far as that is visible here."""
+    found = []
+    for path in folder.glob("*.*"):
+        with suppress(ValueError):  # Not a folder of ours.
+            found.append(Incarnation.parse(path.name))
+    return found
+
+
+def _make_new(folder: Path) -> bool:
+    """Return whether it was this process that made the folder: of two one fails, on NFS too."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir()
+    except FileExistsError:
+        return False
+    return True

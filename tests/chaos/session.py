@@ -29,7 +29,9 @@ END_SECONDS = 240.0
 """From the end of its hours, or a request to stop, until a run must have ended."""
 QUIET_SECONDS = 60.0
 """After the end of a run until all its processes must be gone."""
-PAUSE_SECONDS = (0.5, 6.0)
+SAID = 20
+"""Problems that are printed; ``--json`` has them all."""
+PAUSE_SECONDS = (0.5, 5.0)
 """Between a run's recovery from a fault and the next one."""
 Score = dict[str, float | None]
 
@@ -134,9 +136,12 @@ class Session:
                 run.abandon()
                 raise
             self.runs.append(self._examine(run))
-            self.problems += [f"run {number}: {p}" for p in self.runs[-1].problems]
-            for problem in self.runs[-1].problems:
-                say(f"run {number}: {problem}")
+            found = [f"run {number}: {problem}" for problem in self.runs[-1].problems]
+            self.problems += found
+            for problem in found[:SAID]:
+                say(problem)
+            if found[SAID:]:
+                say(f"run {number}: and {len(found) - SAID} more")
             self._put_away(run)
 
     def _torment(self, run: TormentedRun, done: int, faults: int) -> None:
@@ -299,7 +304,7 @@ class Session:
             f"nodes put back         {self.drained}, that SLURM had drained",
             f"problems               {len(self.problems)}",
         ]
-        lines += [f"  {problem}" for problem in self.problems]
+        lines += [f"  {problem}" for problem in self.problems[:SAID]]
         words = Counter(f"{f.kind}: {f.outcome}" for r in self.runs for f in r.faults if f.outcome)
         words += Counter(said for run in self.runs for said in run.refusals)
         lines += [f"  {count} x {word}" for word, count in sorted(words.items())]
