@@ -120,7 +120,6 @@ def test_a_trial_that_a_requeue_cuts_is_gone_on_with(slurm_run: Start) -> None:
     assert second.started.first_epoch == len(first.evaluations) + 1
 
 
-@pytest.mark.chaos
 def test_a_killed_primary_is_replaced_by_another(slurm_run: Start) -> None:
     run = slurm_run("--nodes", 2, "--hours", 1, config=FAST)
     run.wait_until(all_train)
@@ -138,7 +137,6 @@ def test_a_killed_primary_is_replaced_by_another(slurm_run: Start) -> None:
     assert calls.count("sbatch") == 2
 
 
-@pytest.mark.chaos
 @pytest.mark.parametrize("steps_die", [True, False])
 def test_a_node_whose_daemon_is_killed_is_replaced(
     cluster: Cluster, slurm_run: Start, steps_die: bool
@@ -194,7 +192,6 @@ def _idle(cluster: Cluster, nodes: int) -> None:
         time.sleep(0.3)
 
 
-@pytest.mark.chaos
 def test_a_controller_that_is_away_is_waited_for(cluster: Cluster, slurm_run: Start) -> None:
     run = slurm_run("--nodes", 2, "--hours", 1, config=FAST)
     run.wait_until(all_train)
@@ -219,7 +216,6 @@ def test_a_controller_that_is_away_is_waited_for(cluster: Cluster, slurm_run: St
     _idle(cluster, 3)
 
 
-@pytest.mark.chaos
 def test_behind_a_cut_link_a_replica_runs_twice_and_counts_once(
     hosts: Cluster, slurm_run: Start
 ) -> None:
@@ -264,7 +260,6 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "--lazy", folder], check=True)
 
 
-@pytest.mark.chaos
 def test_on_a_full_disk_replicas_wait_and_say_so(small_disk: Path, slurm_run: Start) -> None:
     run = slurm_run("--nodes", 2, "--hours", 1, config=FAST, folder=small_disk / "run")
     run.wait_until(all_train)
