@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -41,8 +42,12 @@ class SimulatedDataset:
                 yield self._batch(last - first)
 
     def _batch(self, size: int) -> Batch:
-        shape = (size, *self.info.sample_shape)
-        return Batch(np.broadcast_to(np.float32(0.0), shape), np.broadcast_to(np.int32(0), size))
+        return _zeros((size, *self.info.sample_shape))
+
+
+@lru_cache(maxsize=64)
+def _zeros(shape: tuple[int, ...]) -> Batch:
+    return Batch(np.broadcast_to(np.float32(0.0), shape), np.broadcast_to(np.int32(0), shape[0]))
 
 
 def load(config: DatasetConfig, cores: int) -> SimulatedDataset:

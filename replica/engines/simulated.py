@@ -90,6 +90,7 @@ class SimulatedNetwork:
         start = hashlib.sha256(weights[min(weights)].tobytes()).hexdigest()
         self._noise = _generator(model.seed, graph.hash, used.model_dump_json(), start)
         self._epoch = _epoch_in(momenta)
+        self._momenta: Weights = {}
         for _ in range(self._epoch):
             self._noise.standard_normal()
         self._accuracy = 1.0 / self._classes
@@ -153,9 +154,15 @@ class SimulatedNetwork:
         return self._weights
 
     def momenta(self) -> Weights:
-        """Return arrays full of the epochs so far: all that going on with a training needs."""
-        shapes = self._graph.parameters
-        return {name: np.full(shape, self._epoch, np.float32) for name, shape in shapes.items()}
+        """Return zeros, but for one array: it is full of the epochs so far.
+
+        That is all that going on with a training needs. They are asked for after every epoch.
+        """
+        if not self._momenta:
+            shapes = self._graph.parameters
+            self._momenta = {name: np.zeros(shape, np.float32) for name, shape in shapes.items()}
+        told = min(self._momenta)
+        return {**self._momenta, told: np.full_like(self._momenta[told], self._epoch)}
 
     def close(self) -> None:
         """There is nothing to free."""
@@ -196,7 +203,7 @@ def ceiling(model: SimulationConfig, graph: Graph, used: Hyperparameters) -> flo
 
 def _epoch_in(momenta: Weights | None) -> int:
     """Return the epochs that interrupted training had reached."""
-    return int(next(iter(momenta.values())).flat[0]) if momenta else 0
+    return int(momenta[min(momenta)].flat[0]) if momenta else 0
 
 
 def _generator(*parts: object) -> np.random.Generator:
