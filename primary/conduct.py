@@ -92,7 +92,7 @@ class Conductor:
         self._file_clock, self._persist = file_clock, persist
         self._clock, self._poll, self._grace = clock, poll or POLL_SECONDS, grace
         self._least_look = look or JOURNAL_SECONDS
-        self._deadline = 0.0
+        self._deadline = self._closing_utc = 0.0
         self._asked: str | None = None
         self._asked_at = self._killed_at = 0.0
         self._at_once = at_once or threading.Event()
@@ -133,7 +133,8 @@ class Conductor:
         )
         # The clock of a run that is resumed never stopped.
         begun = started.utc if self._history.start_utc is None else self._history.start_utc
-        self._deadline = started.mono + (begun + manifest.hours * 3600.0 - started.utc)
+        self._closing_utc = begun + manifest.hours * 3600.0
+        self._deadline = started.mono + (self._closing_utc - started.utc)
         if started.mono >= self._deadline:
             self._journal.append(RunEnded(reason=TIME_OVER))
             return TIME_OVER
@@ -193,9 +194,10 @@ class Conductor:
         """Return the states with what only the journals say about the end of replicas.
 
         A scheduler tells seconds late, or never, that a replica has ended. Its own last record
-        says it, once no other life of it can follow: the run's time is over, or it is lost.
+        says it, once no other life of it can follow: the run's time was over by then, or a stop
+        asked for, or it is lost. An earlier end may be that of a life that was queued again.
         """
-        closing = self._asked is not None or self._clock.monotonic() >= self._deadline
+        closing = self._clock.utc() >= self._closing_utc
         lost = any(state.phase is JobPhase.LOST for state in states.values())
         if self._launcher.exact or not (closing or lost):
             return states
@@ -204,7 +206,8 @@ class Conductor:
         for name, state in states.items():
             replica = self._history.replicas.get(name)
             ended = replica.ended if replica is not None else None
-            open_end = state.phase is JobPhase.LOST or (closing and not state.phase.ended)
+            last = replica is not None and replica.ended_utc >= self._closing_utc
+            open_end = state.phase is JobPhase.LOST or (last and not state.phase.ended)
             if open_end and ended is not None:
                 phase = JobPhase.FAILED if ended.startswith("failed") else JobPhase.DONE
                 state = replace(state, phase=phase, detail=ended.removeprefix("failed: "))
@@ -301,6 +304,7 @@ class Conductor:
 
     def _ask(self, reason: str) -> None:
         self._asked, self._asked_at = reason, self._clock.monotonic()
+        self._closing_utc = min(self._closing_utc, self._clock.utc())
         self._journal.append(StopRequested(reason=reason))
         request = self._history.paths.stop_request
         # By it a replica tells the end of the run from a scheduler that wants its node. Where it

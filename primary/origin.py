@@ -8,6 +8,7 @@ from typing import Literal
 
 from pydantic import ValidationError
 
+from aiperf_hpc.journal import JournalReader
 from aiperf_hpc.primary.view import RunView
 from aiperf_hpc.trial import Value
 
@@ -73,9 +74,23 @@ def changed_files(view: RunView) -> list[str]:
         if not same:
             found.append(f"{entry.path} is not what the report was made from")
     known = {entry.path for entry in manifest.files}
-    later = {str(path.relative_to(view.paths.root)) for path in view.history.bytes_read}
-    found += [f"{path} was not there when the report was made" for path in sorted(later - known)]
+    later = {str(path.relative_to(view.paths.root)) for path in view.history.bytes_read} - known
+    found += [
+        f"{path} was not there when the report was made"
+        for path in sorted(later)
+        if not _is_after_the_end(view, path)
+    ]
     return found
+
+
+def _is_after_the_end(view: RunView, path: str) -> bool:
+    """Return whether a journal was begun when the run was over, so that nothing in it counts.
+
+    A scheduler may start a replica after the end of the run, which then ends at once.
+    """
+    end = view.history.end_utc
+    first = next(JournalReader(view.paths.root / path).read(), None)
+    return first is not None and end is not None and first.utc > end
 
 
 def _load(view: RunView) -> ReportManifest:

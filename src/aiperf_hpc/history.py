@@ -112,6 +112,8 @@ class Replica:
     job_utc: float = 0.0
     """When that was recorded, UTC seconds."""
     ended: str | None = None
+    ended_utc: float = -math.inf
+    """When it last ended in order, UTC seconds."""
     checked: records.NodeChecked | None = None
     """What the primary found about its node."""
     starts: dict[Incarnation, float] = field(default_factory=dict)
@@ -542,7 +544,7 @@ class RunHistory:
         self, utc: float, event: records.ReplicaEnded, replica: Replica, source: _Source
     ) -> None:
         self._leave(replica, source, utc, event.reason)
-        replica.ended = event.reason
+        replica.ended, replica.ended_utc = event.reason, utc
 
     def _training_started(
         self, utc: float, event: records.TrainingStarted, replica: Replica, source: _Source

@@ -31,7 +31,7 @@ QUIET_SECONDS = 60.0
 """After the end of a run until all its processes must be gone."""
 SAID = 20
 """Problems that are printed; ``--json`` has them all."""
-PAUSE_SECONDS = (0.5, 5.0)
+PAUSE_SECONDS = (0.2, 3.5)
 """Between a run's recovery from a fault and the next one."""
 Score = dict[str, float | None]
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.run_factory import configuration
+from tests.run_factory import Clock, configuration
 
 from aiperf_hpc import records
 from aiperf_hpc.clock import SYSTEM
@@ -104,10 +104,11 @@ def phases(events: list[AnyEvent], replica: str = "r0") -> list[JobPhase]:
     return [state.phase for state in states]
 
 
-def replica_says(folder: Path, reason: str, replica: str = "r0") -> None:
-    """Write a replica's journal: it came, and it ended."""
+def replica_says(folder: Path, reason: str, replica: str = "r0", *, later: float = 0.0) -> None:
+    """Write a replica's journal: it came, and it ended, seconds later than now."""
     machine = Machine(host="n1", cpu="c", cores=(0,), memory_bytes=1, accelerators=(), versions={})
-    with JournalWriter(RunPaths(folder).replica_journal(replica)) as journal:
+    clock = Clock(SYSTEM.utc() + later)
+    with JournalWriter(RunPaths(folder).replica_journal(replica), clock=clock) as journal:
         journal.append(
             records.ReplicaStarted(replica=replica, pid=1, engine="fake", machine=machine)
         )
@@ -154,8 +155,8 @@ def test_a_lost_replica_is_waited_for(tmp_path: Path) -> None:
 
 
 def test_after_the_runs_time_the_journals_say_who_has_ended(tmp_path: Path) -> None:
-    replica_says(tmp_path, "the run's time is over")
-    replica_says(tmp_path, "failed: no memory", "r1")
+    replica_says(tmp_path, "the run's time is over", later=10.0)
+    replica_says(tmp_path, "failed: no memory", "r1", later=10.0)
     told = Told({"r0": RUNNING, "r1": RUNNING})
     reason, events = run(tmp_path, told, hours=MOMENT)
     assert phases(events) == ["running", "done"]
@@ -168,6 +169,21 @@ def test_an_end_is_not_taken_for_final_while_another_life_may_follow(tmp_path: P
     again = {"r0": ReplicaState(JobPhase.REQUEUED)}
     told = Told({"r0": RUNNING}, again, {"r0": RUNNING}, {"r0": DONE})
     assert phases(run(tmp_path, told)[1]) == ["running", "requeued", "running", "done"]
+
+
+def test_after_the_runs_time_the_end_of_an_earlier_life_says_nothing(tmp_path: Path) -> None:
+    """The scheduler runs another one, which has not written yet."""
+    replica_says(tmp_path, "SIGTERM", later=-10.0)
+    told = Told({"r0": RUNNING})
+
+    def watch() -> None:
+        if told.calls == ["stop"]:
+            told.left = [{"r0": DONE}]
+
+    reason, events = run(tmp_path, told, hours=MOMENT, watch=watch)
+    assert told.calls == ["stop"]  # It was waited for until it was told to stop.
+    assert phases(events) == ["running", "done"]
+    assert reason == "the run's time is over"
 
 
 def test_silence_of_the_scheduler_is_one_record(tmp_path: Path) -> None:

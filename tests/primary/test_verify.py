@@ -106,6 +106,25 @@ def test_what_a_replaced_replica_wrote_is_neither_credited_nor_recounted(
     assert failures(paths) == {}
 
 
+@pytest.mark.parametrize(("seconds", "passes"), [(1.0, True), (-1.0, False)])
+def test_a_journal_begun_after_the_end_is_no_change_and_one_before_it_is(
+    run: RunPaths, seconds: float, passes: bool
+) -> None:
+    """A scheduler may start a replica after the run has ended and its report was made."""
+    write_report(RunView(run))
+    assert failures(run) == {}
+    view = RunView(run)
+    view.refresh()
+    assert view.history.end_utc is not None
+    machine = Machine(host="n", cpu="c", cores=(0,), memory_bytes=1, accelerators=(), versions={})
+    started = records.ReplicaStarted(replica="r0", pid=1, engine="e", machine=machine)
+    late = run.replica_journal("r0", Incarnation(0, 1))
+    append(late, view.history.end_utc + seconds, started)
+    said = f"{late.relative_to(run.root)} was not there when the report was made"
+    assert (failures(run) == {}) == passes
+    assert (said in failures(run).get("files", ())) != passes
+
+
 def test_samples_that_were_credited_twice_are_found(run: RunPaths) -> None:
     path = run.replica_journal("r2")
     lines = path.read_text("utf-8").splitlines(keepends=True)
