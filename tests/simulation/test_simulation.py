@@ -172,3 +172,18 @@ def test_what_cannot_be_simulated_is_said_in_one_line(
     assert message in done.stderr
     assert done.stderr.count("\n") == 1
     assert not (tmp_path / "run").exists()
+
+
+def test_the_benchmark_of_scaling_makes_runs_a_report_and_figures(tmp_path: Path) -> None:
+    script = Path(__file__).parents[2] / "benchmarks" / "scaling.py"
+    command = [sys.executable, str(script), "--to", "4", "--hours", "0.05", "--json"]
+    command += ["--folder", str(tmp_path)]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    one, four = json.loads(done.stdout)
+    assert (one["nodes"], four["nodes"]) == (1, 4)
+    assert four["efficiency"] == four["ops"] / 4 / one["ops"]
+    assert 0.8 < four["efficiency"] < 1.2
+    assert four["simulation"]["wall"] > 0.0
+    assert 'id="scaling"' in (tmp_path / "n4/report/report.html").read_text()
+    again = subprocess.run(command, check=True, capture_output=True, text=True)
+    assert [row["simulation"] for row in json.loads(again.stdout)] == [None, None]
