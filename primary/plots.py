@@ -115,8 +115,9 @@ def _ops_over_nodes(points: Sequence[ScalingPoint]) -> Plot:
         _name_last(axes, nodes[-1], scores[-1], si(scores[-1], "OPS"))
         axes.set_yscale("log")
         decades = range(math.ceil(math.log10(min(scores))), int(math.log10(max(ideal))) + 1)
-        axes.set_yticks([10.0**n for n in decades], [si(10.0**n, "OPS") for n in decades])
+        axes.set_yticks([10.0**n for n in decades], [_decade(n) for n in decades])
         axes.minorticks_off()
+        axes.set_ylabel("OPS", color=MUTED)
         svg = _save(figure, "scaling")
     least, most = points[0], points[-1]
     words = (
@@ -125,6 +126,11 @@ def _ops_over_nodes(points: Sequence[ScalingPoint]) -> Plot:
         f"in proportion it would be {si(least.ops_per_node * most.nodes, 'OPS')}."
     )
     return Plot("OPS over nodes", "Dashed: in proportion to the nodes.", words, svg)
+
+
+def _decade(power: int) -> str:
+    factor, prefix = scale_of(10.0**power)
+    return f"{10.0**power / factor:g} {prefix}".rstrip()
 
 
 def _efficiency_over_nodes(points: Sequence[ScalingPoint]) -> Plot:
