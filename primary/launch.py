@@ -25,6 +25,9 @@ RANK_SIGNALLED = 128
 """mpirun ends with this and a signal's number when a signal ended one of its ranks."""
 STOP_SIGNAL = signal.SIGUSR1
 """What asks a local replica to end in order: mpirun passes it on to ranks, and SIGTERM not."""
+DEAF = ("/bin/sh", "-c", f'trap \'\' {STOP_SIGNAL.name[3:]}; exec "$0" "$@"')
+"""Runs a command that does not hear the stop signal until it listens for it: a replica that is
+still being loaded would die of it. It finds the request in the run directory."""
 MOST_RESTARTS = 3
 """How often a replica that died is started again in one life of the primary."""
 
@@ -116,7 +119,7 @@ class LocalLauncher:
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("ab") as output:
             self._processes[replica] = subprocess.Popen(
-                [*commands[replica], "--restart", str(self._restarts[replica])],
+                [*DEAF, *commands[replica], "--restart", str(self._restarts[replica])],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,

@@ -105,16 +105,19 @@ def scaling_plots(points: Sequence[ScalingPoint]) -> list[Plot]:
 
 def _ops_over_nodes(points: Sequence[ScalingPoint]) -> Plot:
     nodes = [float(point.nodes) for point in points]
-    factor, prefix = scale_of(points[-1].ops)
-    ideal = [points[0].ops_per_node * n / factor for n in nodes]
+    scores = [point.ops for point in points]
+    ideal = [points[0].ops_per_node * n for n in nodes]
     with _settings("scaling"):
         figure, axes = _over_nodes(points)
         axes.plot(nodes, ideal, color=MUTED, linewidth=1.0, linestyle=(0, (5, 3)), zorder=1)
-        axes.plot(nodes, [p.ops / factor for p in points], color=CURVE, linewidth=1.4)
-        _marks(axes, nodes, [p.ops / factor for p in points])
-        _name_last(axes, nodes[-1], points[-1].ops / factor, si(points[-1].ops, "OPS"))
+        axes.plot(nodes, scores, color=CURVE, linewidth=1.4)
+        _marks(axes, nodes, scores)
+        _name_last(axes, nodes[-1], scores[-1], si(scores[-1], "OPS"))
         axes.set_yscale("log")
-        axes.set_ylabel(f"{prefix}OPS", color=MUTED)
+        decades = range(math.ceil(math.log10(min(scores))), int(math.log10(max(ideal))) + 1)
+        axes.set_yticks([10.0**n for n in decades], [_decade(n) for n in decades])
+        axes.minorticks_off()
+        axes.set_ylabel("OPS", color=MUTED)
         svg = _save(figure, "scaling")
     least, most = points[0], points[-1]
     words = (
@@ -123,6 +126,11 @@ def _ops_over_nodes(points: Sequence[ScalingPoint]) -> Plot:
         f"in proportion it would be {si(least.ops_per_node * most.nodes, 'OPS')}."
     )
     return Plot("OPS over nodes", "Dashed: in proportion to the nodes.", words, svg)
+
+
+def _decade(power: int) -> str:
+    factor, prefix = scale_of(10.0**power)
+    return f"{10.0**power / factor:g} {prefix}".rstrip()
 
 
 def _efficiency_over_nodes(points: Sequence[ScalingPoint]) -> Plot:

@@ -9,7 +9,7 @@ from tests.core.run_writer import RunWriter, trial_started
 from aiperf_hpc.config import ModelConfig
 from aiperf_hpc.errors import MorphismError
 from aiperf_hpc.graph import Graph
-from aiperf_hpc.morphism.lineage import Lineage, initial_graph
+from aiperf_hpc.morphism.lineage import Grown, Lineage, initial_graph
 from aiperf_hpc.morphism.morphs import Deeper, KernelSize, Morphism, grow
 from aiperf_hpc.morphism.resnet import resnet50
 from aiperf_hpc.trial import DatasetInfo
@@ -97,3 +97,11 @@ def test_a_trial_that_grew_from_itself_is_refused(run: Run) -> None:
     run.trial("t2", residual().hash, "t1")
     with pytest.raises(MorphismError, match="trial t1 is its own ancestor"):
         run.lineage().graph("t1")
+
+
+def test_lineages_of_one_run_may_share_what_they_have_grown(run: Run) -> None:
+    run.trial("t1", residual().hash, None)
+    grown = Grown()
+    first, second = (Lineage(run.history().descent, residual(), grown) for _ in range(2))
+    assert first.graph("t1") is second.graph("t1")
+    assert list(grown.known) == ["t1"]

@@ -12,7 +12,7 @@ from tests.core.test_digest import Primary
 from aiperf_hpc import records
 from aiperf_hpc.digest import Digest
 from aiperf_hpc.history import RunHistory
-from aiperf_hpc.replica.knowledge import Knowledge
+from aiperf_hpc.replica.knowledge import Knowledge, Observations
 
 
 @pytest.fixture
@@ -75,3 +75,40 @@ def test_where_a_graph_comes_from_is_known_of_all(run: RunWriter, knowledge: Kno
     knowledge.refresh()
     descents = [knowledge.descent(name) for name in ("r0-t1", "r1-t1", "nobody's")]
     assert [d.graph if d is not None else None for d in descents] == ["ours", "theirs", None]
+
+
+def test_what_was_trained_is_told_once_and_as_this_replica_knows_it(
+    run: RunWriter, knowledge: Knowledge
+) -> None:
+    primary = Primary(run)
+    for name, replica in (("r0-t1", "r0"), ("r1-t1", "r1"), ("r1-t2", "r1")):
+        run.replica(1, trial_started(name), evaluated(name, correct=50), name=replica)
+        run.replica(2, trial_ended(name), name=replica)
+    primary.look()
+    run.replica(3, records.CheckpointDropped(trial="r0-t1"))
+    run.replica(3, trial_started("r0-t2"))
+    knowledge.refresh()
+    found = knowledge.observations({"r1-t2", "nobody's"})
+    assert {o.trial: o.can_grow for o in found} == {"r0-t1": False, "r1-t1": True, "r1-t2": False}
+    assert {o.accuracy for o in found} == {0.5}
+
+
+def test_observations_of_one_digest_may_be_shared(run: RunWriter) -> None:
+    primary, digest = Primary(run), Digest(run.paths)
+    shared = Observations(digest)
+    ours, theirs = (
+        Knowledge(name, RunHistory(run.paths, replica=name), digest, shared)
+        for name in ("r0", "r1")
+    )
+    run.replica(1, trial_started("r0-t1"), evaluated("r0-t1", correct=50))
+    run.replica(2, trial_ended("r0-t1"))
+    primary.look()
+    ours.refresh()
+    assert [o.can_grow for o in ours.observations({"r0-t1"})] == [False]
+    theirs.refresh()
+    assert [o.can_grow for o in theirs.observations(set())] == [True]
+    run.replica(3, trial_started("r0-t2"), evaluated("r0-t2", correct=60))
+    run.replica(3, trial_ended("r0-t2"))
+    primary.look()
+    theirs.refresh()
+    assert [o.trial for o in theirs.observations(set())] == ["r0-t1", "r0-t2"]

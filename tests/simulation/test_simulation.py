@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,9 @@ from aiperf_hpc.paths import RunPaths
 from aiperf_hpc.primary.report import write_report
 from aiperf_hpc.primary.verify import verify
 from aiperf_hpc.primary.view import RunState, RunView
+from aiperf_hpc.simulation.cluster import FileServer
 from aiperf_hpc.simulation.main import START_UTC, simulate
+from aiperf_hpc.simulation.timeline import Timeline
 
 HOURS = 0.35
 PLAIN = ("engine.simulation.charge_cpu=false",)
@@ -172,3 +175,42 @@ def test_what_cannot_be_simulated_is_said_in_one_line(
     assert message in done.stderr
     assert done.stderr.count("\n") == 1
     assert not (tmp_path / "run").exists()
+
+
+def test_the_benchmark_of_scaling_makes_runs_a_report_and_figures(tmp_path: Path) -> None:
+    script = Path(__file__).parents[2] / "benchmarks" / "scaling.py"
+    command = [sys.executable, str(script), "--to", "4", "--hours", "0.05", "--json"]
+    command += ["--folder", str(tmp_path)]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    one, four = json.loads(done.stdout)
+    assert (one["nodes"], four["nodes"]) == (1, 4)
+    assert four["efficiency"] == four["ops"] / 4 / one["ops"]
+    assert 0.8 < four["efficiency"] < 1.2
+    assert four["simulation"]["wall"] > 0.0
+    assert 'id="scaling"' in (tmp_path / "n4/report/report.html").read_text()
+    again = subprocess.run(command, check=True, capture_output=True, text=True)
+    assert [row["simulation"] for row in json.loads(again.stdout)] == [None, None]
+
+
+def test_writes_queue_at_the_file_server_and_who_is_ahead_delays_nobody() -> None:
+    timeline = Timeline(0.0)
+    server = FileServer(timeline, latency=0.5, per_second=10.0)
+    took: list[float] = []
+
+    def write(spent: float) -> None:
+        timeline.spend(spent)
+        before = timeline.monotonic()
+        server.sync(0)
+        took.append(timeline.monotonic() - before)
+
+    def main() -> None:
+        tasks = [timeline.spawn(partial(write, spent)) for spent in (100.0, 0.0, 0.0)]
+        for task in tasks:
+            timeline.join(task)
+        timeline.sleep(1.0)
+        write(0.0)
+
+    timeline.run(main)
+    assert took == pytest.approx([0.6, 0.7, 0.8, 0.6])
+    assert server.writes == 4
+    assert server.busiest == pytest.approx(0.2)

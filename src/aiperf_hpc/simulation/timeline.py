@@ -65,6 +65,11 @@ class Timeline:
         self.switches = 0
         """How often a task was given its turn."""
 
+    @property
+    def turn_began(self) -> float:
+        """When the current task woke: earlier than its own time by what it has spent since."""
+        return self._now
+
     def utc(self) -> float:
         """Return UTC seconds."""
         return self.start_utc + self.monotonic()

@@ -1,0 +1,36 @@
+"""The clock of this machine."""
+
+from __future__ import annotations
+
+import time
+
+from aiperf_hpc.clock import SYSTEM
+
+
+def test_it_tells_this_machines_time() -> None:
+    before = time.time(), time.monotonic()
+    told = SYSTEM.utc(), SYSTEM.monotonic()
+    after = time.time(), time.monotonic()
+    assert before[0] <= told[0] <= after[0]
+    assert before[1] <= told[1] <= after[1]
+
+
+def test_a_pause_below_zero_is_none() -> None:
+    began = time.monotonic()
+    SYSTEM.sleep(-1e9)
+    SYSTEM.wait(-1e9, lambda: False)
+    assert time.monotonic() - began < 5.0
+
+
+def test_a_wait_lasts_as_long_as_asked_for() -> None:
+    began = time.monotonic()
+    SYSTEM.wait(0.25, lambda: False)
+    assert 0.25 <= time.monotonic() - began < 30.0
+
+
+def test_a_wait_ends_when_it_is_over() -> None:
+    asked = iter([False, False, True])
+    began = time.monotonic()
+    SYSTEM.wait(1e6, lambda: next(asked))
+    assert time.monotonic() - began < 60.0
+    assert next(asked, None) is None
