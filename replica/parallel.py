@@ -64,6 +64,7 @@ class RanksNetwork:
         self._loss, self._drained = 0.0, 0
         self._trained = False
         self._failure: AIPerfError | None = None
+        self._to_evaluate = 0
 
     def step(self, take: Take, learning_rate: float) -> None:
         """Train on one batch, of which ``take`` gives this rank's part.
@@ -105,14 +106,20 @@ class RanksNetwork:
             self._network.set_statistics(statistics)
         try:
             batch = take()
+            self._to_evaluate += batch.whole
             if batch.size:
                 self._network.evaluate_step(batch)
         except AIPerfError as error:
             self._failure = self._failure or error
 
     def sum_up(self) -> Evaluation:
-        """Return the sums of all ranks since the last call. Raises EngineError if one failed."""
+        """Return the sums of all ranks since the last call.
+
+        Raises:
+            EngineError: a rank failed, or they did not evaluate each sample of every batch.
+        """
         failure, self._failure = self._failure, None
+        wanted, self._to_evaluate = self._to_evaluate, 0
         part = Evaluation(0.0, 0, 0)
         if failure is None:
             try:
@@ -124,7 +131,10 @@ class RanksNetwork:
         sums *= size
         self._collective.allreduce_mean(sums)
         self._agree(failure, round(float(sums[3])))
-        return Evaluation(float(sums[0]), round(float(sums[1])), round(float(sums[2])))
+        samples = round(float(sums[2]))
+        if samples != wanted:
+            raise EngineError(f"the ranks evaluated {samples} samples of batches of {wanted}")
+        return Evaluation(float(sums[0]), round(float(sums[1])), samples)
 
     def mean_loss(self) -> float:
         """Return the mean loss of the steps since the last call; 0 for none."""

@@ -384,17 +384,7 @@ class _Meter:
 class _TrainMeter(_Meter):
     """Credits training samples; keeps the mean loss of the epoch."""
 
-    def __init__(
-        self,
-        journal: JournalWriter,
-        clock: Clock,
-        every: float,
-        network: Network,
-        trial: str,
-        epoch: int,
-    ) -> None:
-        super().__init__(journal, clock, every, network, trial, epoch)
-        self._loss_sum, self._samples = 0.0, 0
+    _loss_sum, _samples = 0.0, 0
 
     @property
     def mean_loss(self) -> float:
@@ -413,17 +403,7 @@ class _TrainMeter(_Meter):
 class _EvaluationMeter(_Meter):
     """Credits validation samples; keeps the sums of the evaluation."""
 
-    def __init__(
-        self,
-        journal: JournalWriter,
-        clock: Clock,
-        every: float,
-        network: Network,
-        trial: str,
-        epoch: int,
-    ) -> None:
-        super().__init__(journal, clock, every, network, trial, epoch)
-        self.total = Evaluation(0.0, 0, 0)
+    total = Evaluation(0.0, 0, 0)
 
     def _drain(self) -> None:
         part = self._network.drain_evaluation()

@@ -88,6 +88,7 @@ class Quadratic:
         self.w = np.concatenate([weights[name].ravel() for name in graph.parameters])
         self.errors: dict[int, Exception] = {}
         self.drifts_after = 0
+        self.idle = False
         self.steps = 0
         self.closed = False
         self._sums = Evaluation(0.0, 0, 0)
@@ -113,6 +114,8 @@ class Quadratic:
         self.set_to = flat.copy()
 
     def evaluate_step(self, batch: Batch) -> None:
+        if self.idle:
+            return
         n, s = batch.size, self._sums
         self._sums = Evaluation(s.loss + n, s.correct + 1, s.samples + n)
 
@@ -351,6 +354,19 @@ def test_ranks_that_disagree_about_the_data_are_found() -> None:
             network.train_step(batch, 0.1)
         with pytest.raises(EngineError, match="the ranks trained on 6 samples of a batch of 8"):
             network.train_step(last, 0.1)
+
+
+def test_an_evaluation_that_leaves_samples_out_is_no_evaluation() -> None:
+    def prepare(network: Quadratic) -> None:
+        network.idle = True
+
+    with Team(2) as team:
+        team.engines[1].prepare = prepare
+        network = build(team)
+        for batch in team.dataset.validation(8):
+            network.evaluate_step(batch)
+        with pytest.raises(EngineError, match="evaluated 10 samples of batches of 20"):
+            network.drain_evaluation()
 
 
 def test_a_rank_that_cannot_start_keeps_none_waiting() -> None:
