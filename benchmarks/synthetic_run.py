@@ -67,7 +67,7 @@ def configuration() -> RunConfig:
             "model": {"stem": "cifar", "base_width": 4},
             "training": {"batch_size": 64, "precision": "fp32", "max_epochs": EPOCHS[-1]},
             "rounds": {"warmup_epochs": list(EPOCHS[:WARMUP])},
-            "hpo": {"batch_sizes": [32, 64, 128]},
+            "hpo": {"space": {"batch_size": {"choices": [32, 64, 128]}}},
             "journal": {"heartbeat_seconds": EPOCH_SECONDS},
             "score": {"interval_hours": 0.05},
         },

@@ -21,6 +21,7 @@ from typing import NamedTuple
 from pydantic import ValidationError
 
 from aiperf_hpc import records
+from aiperf_hpc.config import Reals
 from aiperf_hpc.errors import AIPerfError
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.history import Trial, no_collections
@@ -376,15 +377,22 @@ def _rounds(audit: Audit) -> Failures:
 def _used(audit: Audit, trial: Trial) -> Failures:
     """The hyperparameters are those of the configuration, or of its search space."""
     training, used = audit.config.training, trial.started.hyperparameters
+    searched = audit.config.hpo.space if trial.started.phase is RoundPhase.HPO else None
     for name in (
         "optimizer", "learning_rate", "momentum", "weight_decay", "label_smoothing", "precision"
     ):  # fmt: skip
-        if getattr(used, name) != getattr(training, name):
-            yield f"{trial.id}: {name} {getattr(used, name)}, configured {getattr(training, name)}"
-    hpo = trial.started.phase is RoundPhase.HPO
-    allowed = set(audit.config.hpo.batch_sizes) if hpo else {training.batch_size}
+        value, dimension = getattr(used, name), getattr(searched, name, None)
+        if isinstance(dimension, Reals):
+            if not dimension.low <= value <= dimension.high:
+                yield f"{trial.id}: {name} {value} is not from {dimension.low} to {dimension.high}"
+        elif value != getattr(training, name):
+            yield f"{trial.id}: {name} {value}, configured {getattr(training, name)}"
+    allowed = searched.batch_size.values if searched else (training.batch_size,)
     if used.batch_size not in allowed and not trial.started.notes:
         yield f"{trial.id}: batch size {used.batch_size} is not one of {sorted(allowed)}"
+    sizes = (None, *searched.kernel_size.values) if searched else (None,)
+    if used.kernel_size not in sizes:
+        yield f"{trial.id}: kernel size {used.kernel_size} is not in the search space"
 
 
 def _states(audit: Audit) -> Failures:

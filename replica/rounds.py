@@ -29,7 +29,7 @@ from aiperf_hpc.morphism.morphs import (
 from aiperf_hpc.morphism.weights import initial_weights, save_checkpoint
 from aiperf_hpc.paths import Incarnation, RunPaths
 from aiperf_hpc.records import CheckpointDropped, TimeSpent, TrialEnded
-from aiperf_hpc.replica.hpo import Hpo
+from aiperf_hpc.replica.hpo import Hpo, Suggestion
 from aiperf_hpc.replica.knowledge import Knowledge
 from aiperf_hpc.replica.names import name_of, seed_of
 from aiperf_hpc.replica.prediction import predicted_accuracy
@@ -39,7 +39,7 @@ from aiperf_hpc.replica.stopping import StopFlag
 from aiperf_hpc.replica.stopwatch import Stopwatch
 from aiperf_hpc.replica.trainer import Trainer, TrialPlan, TrialResult
 from aiperf_hpc.storage import Persist, Sync, to_stable_storage
-from aiperf_hpc.trial import RoundPhase, TimePhase, TrialState
+from aiperf_hpc.trial import Hyperparameters, RoundPhase, TimePhase, TrialState
 
 MOST_FAILURES = 5
 """Failed trials in a row after which a replica gives up."""
@@ -80,7 +80,7 @@ class Rounds:
         self._clock = clock
         self._graphs = GraphStore(paths, sync)
         self._stock = Stock(paths, replica, knowledge.history, journal, clock, persist)
-        self._hpo = Hpo(config.hpo, study, self._name, self._seed("hpo", 0))
+        self._hpo = Hpo(config.hpo, study, self._name, self._seed("hpo", 0), trainer.fits)
         self._numbers = count(1)
         self._failures = 0
         self._kept: dict[str, float] = {}
@@ -109,12 +109,20 @@ class Rounds:
         for trial in trials:
             if trial.has_checkpoint and trial.merit is not None:
                 self._kept[trial.id] = trial.merit
-            if trial.started.phase is RoundPhase.HPO and trial.ended and trial.best:
-                self._hpo.learn(trial.started.hyperparameters, trial.best.accuracy)
+            if trial.started.phase is RoundPhase.HPO:
+                self._learn(trial)
         last = max(trials, key=lambda t: t.started_utc)
         if last.ended is None and not self._go_on_with(last):
             return last.started.round
         return last.started.round + 1
+
+    def _learn(self, trial: Trial) -> None:
+        """Tell the study of a trial of an earlier life, unless it was cut."""
+        used, round_ = trial.started.hyperparameters, trial.started.round
+        if trial.state is TrialState.FAILED:
+            self._hpo.learn(used, round_, None)
+        elif trial.ended and trial.ended.checkpoint and trial.best:
+            self._hpo.learn(used, round_, trial.best.accuracy)
 
     def _go_on_with(self, interrupted: Trial) -> bool:
         """Train an interrupted trial to its end, if it has a checkpoint."""
@@ -137,6 +145,9 @@ class Rounds:
             morphisms=tuple(from_data(data) for data in started.morphisms),
             batch_size=started.hyperparameters.batch_size,
             kernel_size=started.hyperparameters.kernel_size,
+            learning_rate=started.hyperparameters.learning_rate,
+            momentum=started.hyperparameters.momentum,
+            weight_decay=started.hyperparameters.weight_decay,
             epoch_limit=started.epoch_limit,
             seed=started.seed,
             course=saved.course.model_copy(update={"trial": name}),
@@ -144,8 +155,9 @@ class Rounds:
             momenta=saved.momenta,
         )
         result = self._train(plan)
-        if plan.phase is RoundPhase.HPO and result.weights is not None:
-            self._hpo.learn(started.hyperparameters, max(result.accuracies))
+        if plan.phase is RoundPhase.HPO and not _cut(result):
+            reached = max(result.accuracies) if result.weights is not None else None
+            self._hpo.learn(started.hyperparameters, started.round, reached)
         return True
 
     def _round(self, number: int, candidate: Candidate) -> None:
@@ -153,10 +165,26 @@ class Rounds:
         if number <= len(warmup):
             self._warmup_trial(number, candidate, warmup[number - 1])
             return
+        like = self._of_parent(candidate)
         for _ in range(self._config.hpo.trials_per_round):
-            self._hpo_trial(number, candidate)
+            self._hpo_trial(number, candidate, like)
+            like = None
             if self._stop.reason is not None:
                 return
+
+    def _of_parent(self, candidate: Candidate) -> Hyperparameters | None:
+        """Return the best hyperparameters that are known of the graph a candidate grew from."""
+        if candidate.parent is None:
+            return None
+        if self._knowledge.trial(candidate.parent) is None:
+            with self._watch.during(TimePhase.SEARCH_WAIT):
+                self._knowledge.refresh()  # Another replica's, since the last look.
+        parent = self._knowledge.trial(candidate.parent)
+        if parent is None:
+            return None
+        same = (t for t in self._knowledge.trials() if t.graph == parent.graph)
+        best = max(same, key=lambda t: -1.0 if t.merit is None else t.merit)
+        return best.hyperparameters
 
     def _warmup_trial(self, number: int, candidate: Candidate, epochs: int) -> None:
         trial, seed = self._next_trial()
@@ -177,13 +205,14 @@ class Rounds:
         )
         self._train(plan)
 
-    def _hpo_trial(self, number: int, candidate: Candidate) -> None:
+    def _hpo_trial(self, number: int, candidate: Candidate, like: Hyperparameters | None) -> None:
         trial, seed = self._next_trial()
-        suggestion = self._hpo.suggest(candidate.graph)
+        suggestion = self._hpo.suggest(candidate.graph, number, like)
+        chosen = suggestion.chosen
         steps: tuple[KernelSize, ...] = ()
         graph, weights = candidate.graph, candidate.weights
-        if suggestion.kernel_size is not None:
-            steps = resize_inserted(graph, suggestion.kernel_size)
+        if chosen.kernel_size is not None:
+            steps = resize_inserted(graph, chosen.kernel_size)
             graph, weights = grow_with_weights(graph, weights, steps, np.random.default_rng(seed))
         plan = TrialPlan(
             trial=trial,
@@ -194,21 +223,31 @@ class Rounds:
             parent=candidate.parent,
             proposal=candidate.proposal,
             morphisms=(*candidate.morphisms, *steps),
-            batch_size=suggestion.batch_size,
-            kernel_size=suggestion.kernel_size,
+            batch_size=chosen.batch_size,
+            kernel_size=chosen.kernel_size,
+            learning_rate=chosen.learning_rate,
+            momentum=chosen.momentum,
+            weight_decay=chosen.weight_decay,
             epoch_limit=self._config.training.max_epochs,
             seed=seed,
             course=Course(trial=trial),
         )
-        result = self._train(plan)
-        failed = result.state is TrialState.FAILED or not result.accuracies
-        shrunk = result.used is not None and result.used.batch_size != suggestion.batch_size
-        if not failed and shrunk and result.used is not None:
+        self._tell(suggestion, number, self._train(plan))
+
+    def _tell(self, suggestion: Suggestion, number: int, result: TrialResult) -> None:
+        """Tell the study what came of a suggestion."""
+        used = result.used
+        if result.state is TrialState.FAILED or used is None:
+            self._hpo.failed(suggestion, result.reason)
+        elif _cut(result):
+            self._hpo.cut(suggestion, result.reason)
+        elif used.batch_size != suggestion.chosen.batch_size:
             # What was suggested was not tried: the study learns what was.
-            self._hpo.report(suggestion, None)
-            self._hpo.learn(result.used, max(result.accuracies))
-            return
-        self._hpo.report(suggestion, None if failed else max(result.accuracies))
+            wanted = suggestion.chosen.batch_size
+            self._hpo.failed(suggestion, f"batch size {wanted} does not fit in memory")
+            self._hpo.learn(used, number, max(result.accuracies))
+        else:
+            self._hpo.completed(suggestion, max(result.accuracies), result.reason)
 
     def _train(self, plan: TrialPlan) -> TrialResult:
         """Train a plan, keep its weights, record its end."""
@@ -302,3 +341,8 @@ class Rounds:
 
     def _seed(self, purpose: str, number: int) -> int:
         return seed_of(self._config.seed, self._name, purpose, number)
+
+
+def _cut(result: TrialResult) -> bool:
+    """Return whether the end of the run, or an interruption, cut a trial."""
+    return result.state is not TrialState.FAILED and result.weights is None

@@ -52,6 +52,10 @@ class TrialPlan:
     """The interrupted trial."""
     momenta: Weights | None = None
     """The interrupted trial's."""
+    learning_rate: float | None = None
+    """The configuration's where it is None; so are those below."""
+    momentum: float | None = None
+    weight_decay: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +145,11 @@ class Trainer:
             reason = str(error) or "the host has no memory left"
             return TrialResult(TrialState.FAILED, reason, training.course.accuracies, used=used)
 
+    def fits(self, graph: Graph, batch_size: int) -> bool:
+        """Return whether training ``graph`` in such batches is estimated to fit in memory."""
+        precision, ranks = self._config.training.precision, self._config.replica.ranks
+        return fitting_batch(graph, batch_size, precision, self._memory_limit, ranks) == batch_size
+
     def _start(self, plan: TrialPlan) -> Hyperparameters | None:
         """Record the trial with what it will really use; None when it cannot fit."""
         training, limit = self._config.training, self._memory_limit
@@ -155,9 +164,9 @@ class Trainer:
             batch_size=used,
             kernel_size=plan.kernel_size,
             optimizer=training.optimizer,
-            learning_rate=training.learning_rate,
-            momentum=training.momentum,
-            weight_decay=training.weight_decay,
+            learning_rate=_given(plan.learning_rate, training.learning_rate),
+            momentum=_given(plan.momentum, training.momentum),
+            weight_decay=_given(plan.weight_decay, training.weight_decay),
             label_smoothing=training.label_smoothing,
             precision=training.precision,
         )
@@ -323,6 +332,10 @@ class Trainer:
     def _stop_if_asked(self) -> None:
         if self._stop.reason is not None:
             raise _Stopped
+
+
+def _given(value: float | None, default: float) -> float:
+    return default if value is None else value
 
 
 class _Meter:

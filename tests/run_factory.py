@@ -119,7 +119,7 @@ def configuration(changes: Mapping[str, Any] | None = None) -> RunConfig:
         "dataset": {"name": "digits"},
         "model": {"stem": "cifar", "base_width": 4},
         "training": {"batch_size": 64, "precision": "fp32"},
-        "hpo": {"batch_sizes": [32, 64, 128]},
+        "hpo": {"space": {"batch_size": {"choices": [32, 64, 128]}}},
         "score": {"interval_hours": 0.02},
         **(changes or {}),
     }
@@ -284,7 +284,7 @@ class Worker(_Writer):
         counted = count(grown.graph)
         trial = f"{self.name}-t{self.trials:03d}"
         training = self.config.training
-        sizes = self.config.hpo.batch_sizes
+        sizes = self.config.hpo.space.batch_size.values
         batch = sizes[self.trials % len(sizes)] if phase is RoundPhase.HPO else training.batch_size
         self.trials += 1
         self.write(

@@ -10,10 +10,10 @@ import difflib
 from collections.abc import Iterable, Mapping
 from importlib import resources
 from pathlib import Path
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, Literal, cast, get_args
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
@@ -21,7 +21,8 @@ from aiperf_hpc.errors import ConfigError
 
 Positive = Annotated[int, Field(ge=1)]
 Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
-OddKernel = Literal[1, 3, 5, 7]
+KERNELS = (1, 3, 5, 7)
+"""Sizes of convolutions that a network may have."""
 
 
 class Section(BaseModel):
@@ -79,20 +80,80 @@ class TrainingConfig(Section):
     )
 
 
+class Integers(Section):
+    """A dimension of integers: ``choices`` without an order, or ``low`` to ``high`` by ``step``."""
+
+    choices: Annotated[tuple[Positive, ...], Field(min_length=1)] | None = None
+    low: Positive | None = None
+    high: Positive | None = None
+    step: Positive = 1
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> Integers:
+        ends = (self.low, self.high)
+        if self.choices is not None:
+            if ends != (None, None) or len(set(self.choices)) < len(self.choices):
+                raise ValueError("write choices that differ, or low and high, not both")
+        elif self.low is None or self.high is None:
+            raise ValueError("write choices, or low and high, such as {low: 256, high: 448}")
+        elif self.high < self.low or (self.high - self.low) % self.step:
+            raise ValueError(
+                f"high {self.high} is not low {self.low} and some steps of {self.step}"
+            )
+        return self
+
+    @property
+    def values(self) -> tuple[int, ...]:
+        """All that can be chosen, ascending."""
+        if self.low is not None and self.high is not None:
+            return tuple(range(self.low, self.high + 1, self.step))
+        return tuple(sorted(self.choices or ()))
+
+
+class Reals(Section):
+    """A dimension of real numbers, by default searched by their logarithm."""
+
+    low: float = Field(ge=0.0, le=100.0)
+    high: float = Field(gt=0.0, le=100.0)
+    log: bool = True
+
+    @model_validator(mode="after")
+    def _ascending(self) -> Reals:
+        if self.low >= self.high:
+            raise ValueError(f"low {self.low:g} is not below high {self.high:g}")
+        if self.log and self.low == 0.0:
+            raise ValueError("low 0 has no logarithm; write log: false or a larger low")
+        return self
+
+
+class SpaceConfig(Section):
+    """What is searched, the first two as in Ren et al. 2021; what is not given is not searched."""
+
+    batch_size: Integers = Integers(low=256, high=448, step=64)
+    kernel_size: Integers = Field(
+        Integers(low=3, high=7, step=2), description="of inserted convolutions; odd, at most 7"
+    )
+    learning_rate: Reals | None = None
+    momentum: Reals | None = Field(None, description="below 1")
+    weight_decay: Reals | None = Field(None, description="at most 1")
+
+    @model_validator(mode="after")
+    def _can_be_trained(self) -> SpaceConfig:
+        if not set(self.kernel_size.values) <= set(KERNELS):
+            raise ValueError(f"kernel_size: sizes are of {KERNELS}, such as {{choices: [3, 5]}}")
+        if self.momentum is not None and self.momentum.high >= 1.0:
+            raise ValueError(f"momentum: high {self.momentum.high:g} is not below 1")
+        if self.weight_decay is not None and self.weight_decay.high > 1.0:
+            raise ValueError(f"weight_decay: high {self.weight_decay.high:g} is above 1")
+        return self
+
+
 class HpoConfig(Section):
     """Hyperparameter optimisation by TPE within a round."""
 
     trials_per_round: int = Field(3, ge=1, le=10_000)
     startup_trials: int = Field(4, ge=1, le=10_000, description="random before TPE models")
-    batch_sizes: Annotated[tuple[Positive, ...], Field(min_length=1)] = (256, 320, 384, 448)
-    kernel_sizes: Annotated[tuple[OddKernel, ...], Field(min_length=1)] = (3, 5, 7)
-
-    @field_validator("kernel_sizes")
-    @classmethod
-    def _consecutive(cls, sizes: tuple[int, ...]) -> tuple[int, ...]:
-        if list(sizes) != list(range(sizes[0], sizes[-1] + 1, 2)):
-            raise ValueError("write consecutive odd sizes in ascending order, such as [3, 5, 7]")
-        return sizes
+    space: SpaceConfig = SpaceConfig()
 
 
 class RoundsConfig(Section):
@@ -247,11 +308,11 @@ class RunConfig(Section):
 
     @model_validator(mode="after")
     def _has_a_sample_for_each_rank(self) -> RunConfig:
-        smallest = min(self.training.batch_size, *self.hpo.batch_sizes)
+        smallest = min(self.training.batch_size, *self.hpo.space.batch_size.values)
         if smallest < self.replica.ranks:
             raise ValueError(
                 f"a batch of {smallest} samples cannot be divided among the {self.replica.ranks} "
-                "ranks of a replica; raise training.batch_size and hpo.batch_sizes"
+                "ranks of a replica; raise training.batch_size and hpo.space.batch_size"
             )
         return self
 
@@ -366,6 +427,8 @@ def _model(location: list[str]) -> type[BaseModel]:
     model: type[BaseModel] = RunConfig
     for part in location:
         annotation = model.model_fields[part].annotation
+        # A section that may be left out is "Section | None".
+        annotation = next(iter(get_args(annotation)), annotation)
         if not (isinstance(annotation, type) and issubclass(annotation, BaseModel)):
             break
         model = annotation

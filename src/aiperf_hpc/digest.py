@@ -129,4 +129,5 @@ def summarize(trial: Trial) -> TrialSummary:
         ended=ended,
         merit=trial.merit if ended else None,
         checkpoint=checkpoint,
+        hyperparameters=started.hyperparameters,
     )

@@ -330,6 +330,8 @@ class TrialSummary(Event):
     """The accuracy the search goes by, once it has ended."""
     checkpoint: bool
     """Whether its trained weights are there."""
+    hyperparameters: Hyperparameters | None = None
+    """None in digests from before they were said."""
 
 
 class ProposalSummary(Event):

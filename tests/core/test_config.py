@@ -56,6 +56,9 @@ def test_the_defaults_are_the_papers(tmp_path: Path) -> None:
     assert config.rounds.warmup_epochs == (15, 30, 45)
     assert config.rounds.predict_at_epoch == 90
     assert config.dataset.parallel_transforms == 48
+    assert config.hpo.space.batch_size.values == (256, 320, 384, 448)
+    assert config.hpo.space.kernel_size.values == (3, 5, 7)
+    assert config.hpo.space.learning_rate is None
     assert config.score.interval_hours == 0.1
 
 
@@ -82,7 +85,8 @@ def test_a_dataset_that_needs_no_folder_needs_no_path(tmp_path: Path, name: str)
         ("training.batch_siz=1", "training.batch_siz", "batch_size"),
         ("trainin.batch_size=1", "trainin", "training"),
         ("sead=1", "sead", "seed"),
-        ("hpo.kernel_size=[3]", "hpo.kernel_size", "kernel_sizes"),
+        ("hpo.space.kernel_sizes=[3]", "hpo.space.kernel_sizes", "kernel_size"),
+        ("hpo.space.momentum.hihg=1", "hpo.space.momentum.hihg", "high"),
     ],
 )
 def test_an_unknown_key_is_refused_with_the_nearest_known(
@@ -143,11 +147,19 @@ def test_infinity_and_nan_are_no_values(tmp_path: Path, key: str, value: str) ->
     [
         ("dataset.name=cifar", "dataset.name: input should be 'digits', 'cifar10'"),
         ("training.optimizer=adam", "training.optimizer: input should be 'sgd' \\(got 'adam'\\)"),
-        ("hpo.kernel_sizes=[3, 4]", "hpo.kernel_sizes.1: input should be 1, 3, 5 or 7 \\(got 4"),
-        ("hpo.kernel_sizes=[3, 7]", "hpo.kernel_sizes: write consecutive odd sizes"),
-        ("hpo.kernel_sizes=[5, 3]", "hpo.kernel_sizes: write consecutive odd sizes"),
-        ("hpo.kernel_sizes=[3, 3]", "hpo.kernel_sizes: write consecutive odd sizes"),
-        ("hpo.batch_sizes=[]", "hpo.batch_sizes: .*at least 1 item"),
+        ("hpo.space.kernel_size.choices=[3, 4]", "hpo.space: kernel_size: sizes are of .1, 3"),
+        ("hpo.space.kernel_size={low: 3, high: 5}", "hpo.space: kernel_size: sizes are of .1, 3"),
+        ("hpo.space.batch_size.choices=[]", "hpo.space.batch_size.choices: .*at least 1 item"),
+        ("hpo.space.batch_size.choices=[8, 8]", "hpo.space.batch_size: write choices that differ"),
+        ("hpo.space.batch_size={choices: [8], low: 4}", "batch_size: write .*, not both"),
+        ("hpo.space.batch_size={low: 8}", "hpo.space.batch_size: write choices, or low and high"),
+        ("hpo.space.batch_size={low: 8, high: 4}", "batch_size: high 4 is not low 8 and some"),
+        ("hpo.space.batch_size={low: 8, high: 12, step: 3}", "batch_size: high 12 is not low 8"),
+        ("hpo.space.learning_rate={low: 0.5, high: 0.1}", "learning_rate: low 0.5 is not below"),
+        ("hpo.space.learning_rate={low: 0, high: 0.1}", "learning_rate: low 0 has no logarithm"),
+        ("hpo.space.learning_rate={low: 1, high: 101}", "learning_rate.high: .*less than or equal"),
+        ("hpo.space.momentum={low: 0.5, high: 1}", "momentum: high 1 is not below 1"),
+        ("hpo.space.weight_decay={low: 0.5, high: 2}", "weight_decay: high 2 is above 1"),
         ("rounds.warmup_epochs=[15, 0]", "rounds.warmup_epochs.1: .*greater than or equal to 1"),
         ("training.batch_size=", "training.batch_size: .*got None"),
         ("training=5", "training: input should be a valid dictionary.*got 5"),
@@ -170,7 +182,7 @@ def test_set_reads_its_values_as_yaml(tmp_path: Path) -> None:
         tmp_path,
         "training.batch_size=64",
         "training.learning_rate=1e-3",
-        "hpo.batch_sizes=[16, 32]",
+        "hpo.space.batch_size.choices=[32, 16]",
         "dataset.augment=false",
         "engine.memory_gib=null",
         "dataset.path=/data/with=equals",
@@ -178,7 +190,7 @@ def test_set_reads_its_values_as_yaml(tmp_path: Path) -> None:
     )
     assert config.training.batch_size == 64
     assert config.training.learning_rate == 0.001
-    assert config.hpo.batch_sizes == (16, 32)
+    assert config.hpo.space.batch_size.values == (16, 32)
     assert config.dataset.augment is False
     assert config.engine.memory_gib is None
     assert config.dataset.path == Path("/data/with=equals")
@@ -241,5 +253,5 @@ def test_a_configuration_cannot_be_changed(tmp_path: Path) -> None:
 
 
 def test_a_configuration_survives_being_written_as_plain_values(tmp_path: Path) -> None:
-    config = load(tmp_path, "dataset.path=/data", "hpo.batch_sizes=[1, 2]")
+    config = load(tmp_path, "dataset.path=/data", "hpo.space.batch_size.choices=[1, 2]")
     assert validate(config.model_dump(mode="json"), "again") == config

@@ -54,7 +54,7 @@ def test_a_trial_is_told_when_it_starts_when_it_ends_and_when_its_weights_go(
     reader.refresh()
     summary = TrialSummary(
         trial="t1", replica="r0", graph="g1", parent=None, morphisms=(), ended=False, merit=None,
-        checkpoint=False,
+        checkpoint=False, hyperparameters=trial_started().hyperparameters,
     )  # fmt: skip
     assert reader.trials == {"t1": summary}
     run.replica(2, evaluated("t1", correct=40), evaluated("t1", correct=30, epoch=2))

@@ -30,7 +30,7 @@ START = ["start", "--nodes", 1, "--hours", 0.01, "--yes", "--launcher", "local"]
         ([*START, "--set", "training.batchsize=3"], "did you mean 'batch_size'?"),
         ([*START, "--set", "training.batch_size=0"], "the range is >= 1 and <= 1048576"),
         ([*START, "--set", "training.batch_size"], "write it as key=value"),
-        ([*START, "--set", "hpo.kernel_sizes=[3,7]"], "consecutive odd sizes"),
+        ([*START, "--set", "hpo.space.kernel_size.choices=[4]"], "sizes are of (1, 3, 5, 7)"),
         ([*START, "--config", "cifar10"], "aiperf data prepare cifar10"),
         ([*START, "--config", "cifar10", "--set", "dataset.path=/"], "has no dataset.json"),
         ([*START, "--launcher", "slurm"], "--launcher slurm"),

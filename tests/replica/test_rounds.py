@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import errno
-import itertools
 import json
 import os
 import signal
@@ -15,26 +13,23 @@ from typing import TypeVar
 import numpy as np
 import optuna
 import pytest
-from tests.morphism.networks import two_stems
 from tests.replica.fakes import FakeDataset, FakeEngine, Script
-from tests.run_factory import Clock
 
 from aiperf_hpc import records
 from aiperf_hpc.clock import SYSTEM, SystemClock
-from aiperf_hpc.config import HpoConfig, RunConfig, validate
+from aiperf_hpc.config import RunConfig, validate
 from aiperf_hpc.digest import Digest, DigestWriter
 from aiperf_hpc.errors import EngineError
-from aiperf_hpc.graph import Graph
 from aiperf_hpc.graph_store import GraphStore
 from aiperf_hpc.history import RunHistory
 from aiperf_hpc.journal import JournalWriter
 from aiperf_hpc.manifest import RunManifest
 from aiperf_hpc.morphism.lineage import Lineage, initial_graph
-from aiperf_hpc.morphism.morphs import Deeper, KernelSize, grow, inserted_spatial_convs
+from aiperf_hpc.morphism.morphs import inserted_spatial_convs
 from aiperf_hpc.morphism.search import GreedySearcher
 from aiperf_hpc.morphism.weights import load_checkpoint, save_checkpoint
 from aiperf_hpc.paths import FIRST, Incarnation, RunPaths, write_whole
-from aiperf_hpc.replica.hpo import Hpo, journal_storage, kernel_choices
+from aiperf_hpc.replica.hpo import journal_storage
 from aiperf_hpc.replica.knowledge import Knowledge
 from aiperf_hpc.replica.memory import training_bytes
 from aiperf_hpc.replica.rounds import ReplicaFailedError, Rounds
@@ -42,7 +37,7 @@ from aiperf_hpc.replica.search_worker import SearchWorker
 from aiperf_hpc.replica.stopping import StopFlag
 from aiperf_hpc.replica.stopwatch import Stopwatch
 from aiperf_hpc.replica.trainer import Trainer
-from aiperf_hpc.storage import Patience, at_once
+from aiperf_hpc.storage import at_once
 from aiperf_hpc.trial import Machine, RoundPhase, TrialState
 
 T = TypeVar("T")
@@ -52,7 +47,11 @@ CONFIG = {
     "model": {"stem": "cifar", "base_width": 1},
     "training": {"precision": "fp32", "batch_size": 16, "max_epochs": 2, "checkpoint_seconds": 0},
     "rounds": {"warmup_epochs": [1, 5, 2], "predict_at_epoch": 90},
-    "hpo": {"trials_per_round": 3, "startup_trials": 2, "batch_sizes": [8, 16, 32]},
+    "hpo": {
+        "trials_per_round": 3,
+        "startup_trials": 2,
+        "space": {"batch_size": {"choices": [8, 16, 32]}},
+    },
     "search": {"stock": 2, "keep_checkpoints": 3},
 }
 
@@ -552,18 +551,80 @@ def test_a_life_that_finds_nothing_to_grow_begins_with_the_initial_graph_again(
     assert [t.graph == second.initial.hash for t in started] == [True, True, False]
 
 
-def test_a_batch_size_that_was_halved_is_what_the_study_learns(
+def test_no_batch_size_is_offered_that_does_not_fit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Only 8 fits; what was suggested and not tried is no observation of the study."""
     site = Site(tmp_path)
     limit = training_bytes(site.initial, 8, "fp32") + 4096
     monkeypatch.setattr(site.rounds._trainer, "_memory_limit", limit)
+    site.run(9, monkeypatch)
+    tuned = [t for t in site.events(records.TrialStarted) if t.phase is RoundPhase.HPO]
+    assert len(tuned) == 6
+    assert {t.hyperparameters.batch_size for t in tuned} == {8}
+    assert {t.notes for t in tuned} == {()}
+
+
+def test_a_batch_size_that_was_halved_all_the_same_is_what_the_study_learns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was suggested and not tried is no observation of the study."""
+    site = Site(tmp_path)
+    limit = training_bytes(site.initial, 8, "fp32") + 4096
+    monkeypatch.setattr(site.rounds._trainer, "_memory_limit", limit)
+    monkeypatch.setattr(site.rounds._hpo, "_fits", lambda graph, batch_size: batch_size > 8)
     site.run(6, monkeypatch)
     study = optuna.load_study(study_name="r0", storage=_storage(site.paths.study("r0")))
-    tried = [t.params["batch_size"] for t in study.trials if t.state.name == "COMPLETE"]
-    assert tried
-    assert set(tried) == {8}
+    failed = [t for t in study.trials if t.state.name == "FAIL"]
+    done = [t.params["batch_size"] for t in study.trials if t.state.name == "COMPLETE"]
+    assert failed
+    for trial in failed:
+        wanted = trial.params["batch_size"]
+        assert trial.user_attrs["reason"] == f"batch size {wanted} does not fit in memory"
+    assert set(done) == {8}
+
+
+def test_a_round_begins_with_the_hyperparameters_of_the_graph_it_grew_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    space = {
+        "batch_size": {"choices": [8, 16, 32]},
+        "learning_rate": {"low": 0.01, "high": 0.2},
+    }
+    site = Site(tmp_path, hpo={"trials_per_round": 2, "startup_trials": 2, "space": space})
+    site.run(13, monkeypatch)
+    trials = {t.trial: t for t in site.events(records.TrialStarted)}
+    tuned = [t for t in trials.values() if t.phase is RoundPhase.HPO]
+    for first, second in zip(tuned[::2], tuned[1::2], strict=True):
+        assert first.round == second.round
+        assert first.parent is not None
+        parent = trials[first.parent]
+        # Accuracies are all the same, so the first training of the parent's graph is its best.
+        begun = next(t for t in trials.values() if t.graph == parent.graph).hyperparameters
+        assert first.hyperparameters.batch_size == begun.batch_size
+        assert first.hyperparameters.learning_rate == begun.learning_rate
+        assert second.hyperparameters.learning_rate != begun.learning_rate
+    rates = {t.hyperparameters.learning_rate for t in tuned}
+    assert len(rates) > 3
+    assert all(0.01 <= rate <= 0.2 for rate in rates)
+    assert {t.hyperparameters.momentum for t in tuned} == {0.9}
+
+
+def test_a_trial_that_is_cut_tells_the_study_nothing_but_that(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cut = Script(on_step=lambda step: site.stop.ask("the run's time is over"))
+    site = Site(tmp_path, *[Script()] * 4, cut)
+    site.rounds.run()
+    study = optuna.load_study(study_name="r0", storage=_storage(site.paths.study("r0")))
+    assert [t.state.name for t in study.trials] == ["COMPLETE", "PRUNED"]
+    assert study.trials[1].user_attrs["reason"] == "the run's time is over"
+    assert study.trials[1].value is None
+    second = Site(tmp_path, life=Incarnation(0, 1))
+    second.run(1, monkeypatch)
+    later = optuna.load_study(
+        study_name="r0-0.1", storage=_storage(second.paths.study("r0", Incarnation(0, 1)))
+    )
+    assert [t.user_attrs["chosen_by"] for t in later.trials] == ["earlier", "parent"]
 
 
 def test_a_new_life_knows_what_the_earlier_one_learned(
@@ -583,94 +644,3 @@ def test_a_new_life_knows_what_the_earlier_one_learned(
     second.history.refresh()
     kept = {t.id for t in second.history.trials.values() if t.has_checkpoint}
     assert kept == {"r0-t3", "r0-t4", "r0-t5"}
-
-
-def test_with_no_inserted_convolution_only_the_batch_size_is_searched(tmp_path: Path) -> None:
-    hpo = Hpo(HpoConfig(batch_sizes=(8, 16)), journal_storage(tmp_path / "study.log"), "r0", 1)
-    suggestion = hpo.suggest(two_stems())
-    assert suggestion.kernel_size is None
-    assert suggestion.batch_size in (8, 16)
-
-
-def _deeper(kernel: int) -> Graph:
-    return grow(two_stems(), [Deeper("relu", kernel)])
-
-
-def test_kernel_sizes_start_at_the_largest_that_is_there() -> None:
-    graph = _deeper(3)
-    assert kernel_choices(two_stems(), (3, 5, 7)) == []
-    assert kernel_choices(_deeper(1), (3, 5, 7)) == []
-    assert kernel_choices(graph, (3, 5, 7)) == [3, 5, 7]
-    (conv,) = inserted_spatial_convs(graph)
-    larger = grow(graph, [KernelSize(conv, 5)])
-    assert kernel_choices(larger, (3, 5, 7)) == [5, 7]
-    assert kernel_choices(larger, (3,)) == []
-
-
-def test_a_study_outlives_a_disk_that_fills_and_can_be_opened_by_optuna(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    really, calls = os.pwrite, itertools.count()
-
-    def sometimes(file: int, data: bytes, offset: int) -> int:
-        return really(file, data[:7] if next(calls) % 2 else data, offset)
-
-    monkeypatch.setattr(os, "pwrite", sometimes)
-    patience = Patience(lambda: False, clock=Clock())
-    hpo = Hpo(
-        HpoConfig(batch_sizes=(8, 16)), journal_storage(tmp_path / "study.log", patience), "r0", 1
-    )
-    for accuracy in (0.1, 0.2, None):
-        hpo.report(hpo.suggest(two_stems()), accuracy)
-    assert patience.waited > 0
-    study = optuna.load_study(study_name="r0", storage=_storage(tmp_path / "study.log"))
-    assert [trial.value for trial in study.trials] == [0.1, 0.2, None]
-    again = Hpo(
-        HpoConfig(batch_sizes=(8, 16)), journal_storage(tmp_path / "study.log", patience), "r0", 1
-    )
-    assert again.suggest(two_stems()).number == 3
-
-
-def test_tpe_learns_from_trials_whose_kernel_ranges_differ(tmp_path: Path) -> None:
-    """Accuracy is best at batch 8 and kernel 5: most later suggestions are there."""
-    config = HpoConfig(batch_sizes=(8, 16, 32, 64), startup_trials=6)
-    hpo = Hpo(config, journal_storage(tmp_path / "study.log"), "r0", 3)
-    late: list[bool] = []
-    graph = _deeper(3)
-    (conv,) = inserted_spatial_convs(graph)
-    graphs = [graph, grow(graph, [KernelSize(conv, 5)])]
-    for turn in range(40):
-        suggestion = hpo.suggest(graphs[turn % 2])
-        assert suggestion.kernel_size in ((3, 5, 7) if turn % 2 == 0 else (5, 7))
-        good = suggestion.batch_size == 8
-        hpo.report(suggestion, 0.4 + 0.4 * good + 0.1 * (suggestion.kernel_size == 5))
-        late.append(good)
-    assert sum(late[20:]) > 10  # A quarter, 5, would be chance.
-
-
-def test_a_study_on_a_disk_that_fills_and_empties_again_has_every_line_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    time = Clock()
-    patience = Patience(lambda: False, clock=time)
-    config = HpoConfig(batch_sizes=(8, 16))
-    hpo = Hpo(config, journal_storage(tmp_path / "study.log", patience), "r0", 1)
-    troubles = [errno.ENOSPC, errno.ENOSPC]
-    real = os.fsync
-
-    def full(file: int) -> None:
-        if troubles:
-            number = troubles.pop()
-            raise OSError(number, os.strerror(number))
-        real(file)
-
-    monkeypatch.setattr(os, "fsync", full)
-    suggestion = hpo.suggest(two_stems())
-    troubles[:] = [errno.EIO]
-    hpo.report(suggestion, 0.5)
-    monkeypatch.undo()
-    assert len(time.pauses) == 3
-    study = optuna.load_study(study_name="r0", storage=_storage(tmp_path / "study.log"))
-    assert [trial.value for trial in study.trials] == [0.5]
-    lines = (tmp_path / "study.log").read_text("utf-8").splitlines()
-    assert len(set(lines)) == len(lines) > 0
