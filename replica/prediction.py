@@ -7,15 +7,21 @@ from collections.abc import Sequence
 import numpy as np
 
 LEAST_POINTS = 4
-_SHIFTS = np.concatenate([[0.0], np.geomspace(0.1, 100.0, 63)])
+_SHIFTS = np.concatenate([[0.0], np.geomspace(0.1, 3.0, 31)])[:, None]
 
 
 def predicted_accuracy(accuracies: Sequence[float], epoch: int) -> float:
-    """Return the accuracy expected at ``epoch``: a log2(x + b) + c, least squares.
+    """Return the accuracy expected at ``epoch``: a log2(x + b) + c, and then ever less of it.
 
-    ``b`` is searched on a grid from 0 to 100; for each, ``a`` and ``c`` have a closed form.
-    The result is never below the best observed accuracy and never above 1; with fewer than
-    four points, or a curve that does not rise, it is the best observed.
+    Within the observed epochs the curve is fitted by least squares, later epochs weighing more
+    (by their number); ``b`` is searched on a grid from 0 to 3, all of it at once, and for each
+    ``a`` and ``c`` have a closed form. A logarithm grows without bound and accuracy does not: of
+    the gain ``a`` of a doubling of x + b, the first doubling after the last observed epoch brings
+    half, the next one a quarter and so on, together at most ``a``.
+
+    The result is never below the best observed accuracy and never above 1. Fewer than four
+    points, a curve that does not rise, and an epoch that was observed give the best observed.
+    docs/decisions/search.md has its error on real curves.
 
     Args:
         accuracies: observed after epochs 1, 2, ...
@@ -28,14 +34,19 @@ def predicted_accuracy(accuracies: Sequence[float], epoch: int) -> float:
     if observed.size == 0 or not np.isfinite(observed).all():
         raise ValueError("a prediction needs finite accuracies")
     best = float(observed.max())
-    if observed.size < LEAST_POINTS:
+    last = observed.size
+    if last < LEAST_POINTS:
         return best
-    x = np.log2(np.arange(1, observed.size + 1)[None, :] + _SHIFTS[:, None])
-    x_mean, y_mean = x.mean(axis=1, keepdims=True), observed.mean()
-    slope = ((x - x_mean) * (observed - y_mean)).sum(axis=1) / np.square(x - x_mean).sum(axis=1)
-    fitted = y_mean + slope[:, None] * (x - x_mean)
-    i = int(np.square(fitted - observed).sum(axis=1).argmin())
-    if slope[i] <= 0.0:
+    weights = np.arange(1.0, last + 1)
+    weights /= weights.sum()
+    x = np.log2(np.arange(1.0, last + 1) + _SHIFTS)  # (shifts, epochs)
+    off_x, off_y = x - (x @ weights)[:, None], observed - observed @ weights
+    gain = (off_x * off_y) @ weights / (np.square(off_x) @ weights)
+    i = int((np.square(gain[:, None] * off_x - off_y) @ weights).argmin())
+    if gain[i] <= 0.0:
         return best
-    at_epoch = y_mean + slope[i] * (np.log2(epoch + _SHIFTS[i]) - float(x_mean[i, 0]))
-    return float(min(1.0, max(best, at_epoch)))
+    reached = float(observed @ weights + gain[i] * off_x[i, -1])
+    shift = float(_SHIFTS[i, 0])
+    # The halves, quarters, ... of log2((epoch + b) / (last + b)) doublings.
+    to_come = gain[i] * (1.0 - (last + shift) / (epoch + shift))
+    return float(min(1.0, max(best, reached + to_come)))

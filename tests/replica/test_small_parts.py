@@ -1,4 +1,4 @@
-"""Stopwatch, stop flag, prediction, memory estimate, seeds."""
+"""Stopwatch, stop flag, memory estimate, seeds."""
 
 from __future__ import annotations
 
@@ -6,10 +6,7 @@ import os
 import signal
 from pathlib import Path
 
-import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from tests.run_factory import Clock
 
 from aiperf_hpc.morphism.resnet import resnet50
@@ -17,7 +14,6 @@ from aiperf_hpc.paths import Incarnation
 from aiperf_hpc.replica import memory
 from aiperf_hpc.replica.memory import available_bytes, fitting_batch, training_bytes
 from aiperf_hpc.replica.names import name_of, seed_of
-from aiperf_hpc.replica.prediction import LEAST_POINTS, predicted_accuracy
 from aiperf_hpc.replica.stopping import TIME_OVER, StopFlag
 from aiperf_hpc.replica.stopwatch import Stopwatch
 from aiperf_hpc.trial import TimePhase
@@ -92,43 +88,6 @@ def test_a_signal_stops_and_the_first_reason_stays(tmp_path: Path) -> None:
 def test_a_further_condition_stops(tmp_path: Path) -> None:
     flag = StopFlag(1e12, tmp_path / "stop", also=lambda: "the replica is gone")
     assert flag.reason == "the replica is gone"
-
-
-def test_a_curve_of_the_fitted_form_is_predicted_exactly() -> None:
-    epochs = np.arange(1, 16)
-    curve = 0.08 * np.log2(epochs) + 0.30
-    assert predicted_accuracy(curve, 90) == pytest.approx(0.08 * np.log2(90) + 0.30, abs=1e-9)
-
-
-def test_the_shift_of_the_curve_is_found_on_the_grid() -> None:
-    epochs = np.arange(1, 16)
-    curve = 0.1 * np.log2(epochs + 3.0) + 0.1
-    assert predicted_accuracy(curve, 90) == pytest.approx(0.1 * np.log2(93) + 0.1, abs=0.01)
-
-
-def test_few_points_give_the_best_observed() -> None:
-    assert predicted_accuracy([0.1, 0.5, 0.4], 90) == 0.5
-    assert LEAST_POINTS == 4
-
-
-def test_a_falling_curve_gives_the_best_observed() -> None:
-    assert predicted_accuracy([0.9, 0.8, 0.7, 0.6, 0.5], 90) == 0.9
-
-
-def test_a_steep_curve_is_never_predicted_above_one() -> None:
-    assert predicted_accuracy([0.1, 0.4, 0.7, 0.99], 90) == 1.0
-
-
-@pytest.mark.parametrize("accuracies", [[], [0.5, float("nan"), 0.5, 0.5]])
-def test_a_prediction_from_nothing_or_nan_is_refused(accuracies: list[float]) -> None:
-    with pytest.raises(ValueError, match="finite"):
-        predicted_accuracy(accuracies, 90)
-
-
-@given(st.lists(st.floats(0.0, 1.0), min_size=1, max_size=60))
-def test_a_prediction_lies_between_the_best_observed_and_one(accuracies: list[float]) -> None:
-    predicted = predicted_accuracy(accuracies, 90)
-    assert max(accuracies) <= predicted <= 1.0
 
 
 def test_the_memory_estimate_grows_with_the_batch_and_shrinks_with_the_precision() -> None:
