@@ -8,6 +8,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+import yaml
 from tests.run_factory import Clock
 
 from aiperf_hpc import records
@@ -134,3 +135,33 @@ def test_samples_that_were_credited_twice_are_found(run: RunPaths) -> None:
     path.write_text("".join(lines), "utf-8")
     (found,) = failures(run)["samples"]
     assert found.startswith("r2-0, epoch 1: (")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ('"batch_size":64', '"batch_size":65', "batch size 65 is not one of [32, 64, 128]"),
+        ('"kernel_size":null', '"kernel_size":9', "kernel size 9 is not in the search space"),
+        ('"momentum":0.9', '"momentum":0.8', "momentum 0.8, configured 0.9"),
+    ],
+)
+def test_hyperparameters_outside_the_search_space_are_found(
+    run: RunPaths, old: str, new: str, said: str
+) -> None:
+    path = run.replica_journal("r1")
+    lines = path.read_text("utf-8").splitlines(keepends=True)
+    place = next(i for i, line in enumerate(lines) if '"phase":"hpo"' in line and old in line)
+    lines[place] = lines[place].replace(old, new)
+    path.write_text("".join(lines), "utf-8")
+    assert any(said in failure for failure in failures(run)["rounds"])
+
+
+def test_a_searched_learning_rate_has_to_be_from_its_range(run: RunPaths) -> None:
+    manifest = yaml.safe_load(run.manifest.read_text("utf-8"))
+    space = manifest["config"]["hpo"]["space"]
+    for high, passes in ((0.2, True), (0.09, False)):
+        space["learning_rate"] = {"low": 0.05, "high": high}
+        run.manifest.write_text(yaml.safe_dump(manifest), "utf-8")
+        found = failures(run).get("rounds", ())
+        assert (found == ()) == passes
+        assert all("learning_rate 0.1 is not from 0.05 to 0.09" in failure for failure in found)
