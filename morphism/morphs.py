@@ -401,8 +401,11 @@ def _insert_behind(graph: Graph, name: str, block: tuple[Node, ...]) -> tuple[No
 
     def rewired() -> Iterator[Node]:
         for node in graph.nodes:
-            sources = tuple(block[-1].name if s == name else s for s in node.inputs)
-            yield replace(node, inputs=sources)
+            if name in node.inputs:
+                sources = tuple(block[-1].name if s == name else s for s in node.inputs)
+                yield replace(node, inputs=sources)
+            else:
+                yield node
             if node.name == name:
                 yield from block
 

@@ -419,11 +419,8 @@ def _places(reader: Node, source: str) -> tuple[int, ...]:
 
 
 def _sorted_and_checked(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
-    by_name: dict[str, Node] = {}
-    for node in nodes:
-        _require(bool(node.name) and "/" not in node.name, f"node name {node.name!r} is not valid")
-        _require(node.name not in by_name, f"node '{node.name}' is there twice")
-        by_name[node.name] = node
+    if not _is_in_order(nodes):
+        nodes = _sorted(nodes)
     for node in nodes:
         least, most = node.layer.inputs
         count = len(node.inputs)
@@ -432,17 +429,42 @@ def _sorted_and_checked(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
             raise GraphError(
                 f"node '{node.name}' ({node.layer.kind}) has {count} inputs, needs {wanted}"
             )
-        for source in node.inputs:
-            _require(source in by_name, f"node '{node.name}' reads '{source}', which is not there")
-    ordered = _topological_order(by_name)
     read = {source for node in nodes for source in node.inputs}
-    outputs = [node.name for node in ordered if node.name not in read]
+    outputs = [node.name for node in nodes if node.name not in read]
     if len(outputs) != 1:
         raise GraphError(
             f"a graph needs exactly one output, these nodes are read by none: {outputs}"
         )
+    if nodes[-1].name == outputs[0]:
+        return nodes
     # The output last, whatever the order of branches that end before it.
-    return tuple(n for n in ordered if n.name != outputs[0]) + (by_name[outputs[0]],)
+    last = next(node for node in nodes if node.name == outputs[0])
+    return tuple(n for n in nodes if n is not last) + (last,)
+
+
+def _is_in_order(nodes: tuple[Node, ...]) -> bool:
+    """Return whether names are valid and every node follows those it reads, as morphs keep it."""
+    seen: set[str] = set()
+    for node in nodes:
+        if node.name in seen or not node.name or "/" in node.name:
+            return False
+        if not seen.issuperset(node.inputs):
+            return False
+        seen.add(node.name)
+    return True
+
+
+def _sorted(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
+    """Return nodes in topological order. Raises GraphError saying why there is none."""
+    by_name: dict[str, Node] = {}
+    for node in nodes:
+        _require(bool(node.name) and "/" not in node.name, f"node name {node.name!r} is not valid")
+        _require(node.name not in by_name, f"node '{node.name}' is there twice")
+        by_name[node.name] = node
+    for node in nodes:
+        for source in node.inputs:
+            _require(source in by_name, f"node '{node.name}' reads '{source}', which is not there")
+    return tuple(_topological_order(by_name))
 
 
 def _topological_order(by_name: Mapping[str, Node]) -> list[Node]:
