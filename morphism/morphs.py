@@ -56,7 +56,7 @@ class Morphism(ABC):
             noise: standard deviation of the normal noise on every kernel that this makes or
                 changes, in that of a fresh kernel of its shape (He's initialisation): unlike
                 that of what is there, it is not zero for kernels of zeros. With 0, the
-                function is kept; a few hundredths change it a little, as in Auto-Keras.
+                function is kept; the more there is, the further the child is from its parent.
         """
         inherited = self._inherited(graph, weights, rng)
         if noise == 0.0:
