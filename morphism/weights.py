@@ -57,11 +57,16 @@ def initial_weights(graph: Graph, rng: np.random.Generator) -> Weights:
     for name, shape in expected_shapes(graph).items():
         key = name.rsplit("/", 1)[1]
         if key == "kernel":
-            deviation = math.sqrt(2.0 / math.prod(shape[:-1]))
-            weights[name] = rng.standard_normal(shape, np.float32) * np.float32(deviation)
+            weights[name] = he_normal(shape, rng)
         else:
             weights[name] = np.full(shape, _FILLED_WITH[key], np.float32)
     return weights
+
+
+def he_normal(shape: Shape, rng: np.random.Generator) -> Array:
+    """Return a kernel of mean 0 and variance 2 / fan-in, in all but the last axis."""
+    deviation = math.sqrt(2.0 / math.prod(shape[:-1]))
+    return rng.standard_normal(shape, np.float32) * np.float32(deviation)
 
 
 def save_checkpoint(

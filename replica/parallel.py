@@ -10,6 +10,7 @@ What one rank cannot do, all ranks hear of in the same reduction, so that none w
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import socket
@@ -24,6 +25,7 @@ from numpy.typing import NDArray
 
 from aiperf_hpc.errors import AIPerfError, EngineError, NonFiniteLossError
 from aiperf_hpc.graph import Graph
+from aiperf_hpc.morphism.calibration import calibrate, transparent
 from aiperf_hpc.morphism.weights import Weights
 from aiperf_hpc.replica.collectives.base import Collective
 from aiperf_hpc.replica.data.base import WHOLE, Batch, Dataset, Part
@@ -52,19 +54,53 @@ class Do(IntEnum):
     EVALUATE = auto()
     SUM = auto()
     CLOSE = auto()
+    CALIBRATE = auto()
 
 
 class RanksNetwork:
     """One network, on this rank and all others: they make the same calls in the same order."""
 
-    def __init__(self, network: RankNetwork, graph: Graph, collective: Collective) -> None:
-        self._network, self._collective = network, collective
+    def __init__(
+        self, network: RankNetwork, graph: Graph, weights: Weights, collective: Collective
+    ) -> None:
+        self._network, self._graph, self._collective = network, graph, collective
+        self._transparent = transparent(graph, weights)
+        self._moments_size = sum(math.prod(shape) for shape in graph.statistics.values())
         self._flat = np.zeros(graph.parameter_count + 1 + _TAIL, np.float32)
         self._steps = 0
         self._loss, self._drained = 0.0, 0
         self._trained = False
         self._failure: AIPerfError | None = None
         self._to_evaluate = 0
+
+    def calibrate(self, take: Take) -> tuple[str, ...]:
+        """Make inserted normalisations transparent on one batch, of which ``take`` gives a part.
+
+        Each rank normalises by its own part, and all have the same weights: these are made of
+        the mean, over all samples, of the parts' moments.
+
+        Raises:
+            AIPerfError: it failed, here or on another rank.
+        """
+        return calibrate(
+            self._graph, self._transparent, lambda: self._moments(take), self._network.assign
+        )
+
+    def _moments(self, take: Take) -> NDArray[np.float64]:
+        """Return the mean of all ranks' moments; the same on every rank."""
+        size = self._collective.size
+        flat = np.zeros(self._moments_size + 1, np.float64)
+        failure: AIPerfError | None = None
+        try:
+            batch = take()
+            if batch.size:
+                flat[:-1] = self._network.moments(batch)
+                flat *= batch.size * size / batch.whole
+        except AIPerfError as error:
+            failure, flat[-1] = error, size
+        self._collective.allreduce_mean(flat)
+        self._agree(failure, round(float(flat[-1])))
+        return flat[:-1]
 
     def step(self, take: Take, learning_rate: float) -> None:
         """Train on one batch, of which ``take`` gives this rank's part.
@@ -178,6 +214,11 @@ class LeadingNetwork:
     def __init__(self, ranks: RanksNetwork, network: RankNetwork, announce: Announce) -> None:
         self._ranks, self._network, self._announce = ranks, network, announce
 
+    def calibrate(self, batch: Batch) -> tuple[str, ...]:
+        """Calibrate on all ranks, on the batch that is trained on next."""
+        self._announce(Do.CALIBRATE)
+        return self._ranks.calibrate(lambda: batch)
+
     def train_step(self, batch: Batch, learning_rate: float) -> None:
         """Train on one batch on all ranks; ``batch`` is rank 0's part of it."""
         self._announce(Do.STEP, learning_rate)
@@ -259,7 +300,7 @@ class LeadingEngine:
         network = _built(
             self._collective, lambda: self._engine.build(graph, weights, hyperparameters, momenta)
         )
-        ranks = RanksNetwork(network, graph, self._collective)
+        ranks = RanksNetwork(network, graph, weights, self._collective)
         return LeadingNetwork(ranks, network, self._announce)
 
 
@@ -375,6 +416,8 @@ class _Follower:
                 self._batches = _all_parts(batches, info.validation_samples, int(a), self._part)
             case _ if self._network is None:
                 raise EngineError("there is no network: it could not be built")
+            case Do.CALIBRATE:
+                self._network.calibrate(self._peek)
             case Do.STEP:
                 self._network.step(self._take, a)
             case Do.EVALUATE:
@@ -391,6 +434,12 @@ class _Follower:
             raise EngineError("rank 0 asks for more batches than the epoch has")
         return batch
 
+    def _peek(self) -> Batch:
+        """Return the next batch, and leave it where it is."""
+        batch = self._take()
+        self._batches = itertools.chain((batch,), self._batches)
+        return batch
+
     def _build(self, length: int, *, with_momenta: bool) -> RanksNetwork:
         text = np.zeros(length, np.uint8)
         self._collective.broadcast(text)
@@ -402,7 +451,7 @@ class _Follower:
         network = _built(
             self._collective, lambda: self._engine.build(graph, weights, used, momenta)
         )
-        return RanksNetwork(network, graph, self._collective)
+        return RanksNetwork(network, graph, weights, self._collective)
 
     def _received(self, graph: Graph, *, statistics: bool = True) -> Weights:
         shapes = _shapes(graph, statistics=statistics)

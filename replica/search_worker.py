@@ -189,7 +189,7 @@ class SearchWorker:
         graph, weights = load_checkpoint(path, self._persist)
         same = self._lineage is not None and graph == self._lineage.graph(choice.parent)
         child = choice.child if same else choice.morphism.child(graph)
-        inherited = choice.morphism.weights(graph, weights, rng)
+        inherited = choice.morphism.weights(graph, weights, rng, self._config.search.noise)
         to = self._paths.candidate(proposal)
         self._persist(lambda: save_checkpoint(to, child, inherited, self._sync), str(to))
         return self._persist(lambda: self._graphs.save(child), f"the graph of {proposal}")

@@ -16,7 +16,7 @@ from aiperf_hpc.journal import JournalWriter
 from aiperf_hpc.morphism.morphs import Morphism
 from aiperf_hpc.morphism.weights import Weights
 from aiperf_hpc.ops_counter.count import count
-from aiperf_hpc.records import Evaluated, Progress, TrainingStarted, TrialStarted
+from aiperf_hpc.records import Calibrated, Evaluated, Progress, TrainingStarted, TrialStarted
 from aiperf_hpc.replica.data.base import Batch, Dataset
 from aiperf_hpc.replica.engines.base import Engine, Evaluation, Network
 from aiperf_hpc.replica.memory import fitting_batch, training_bytes
@@ -296,12 +296,21 @@ class Trainer:
         rate = used.learning_rate
         with self._watch.during(TimePhase.TRAIN), meter:
             for step, batch in enumerate(self._timed(batches), (epoch - 1) * steps):
+                if step == 0:
+                    self._calibrate(network, plan.trial, batch)
                 rate = used.learning_rate * (1.0 - step / total)
                 with self._compiling(step == plan.course.epochs * steps):
                     network.train_step(batch, rate)
                 meter.executed(batch.whole)
                 self._stop_if_asked()
         return meter.mean_loss, rate
+
+    def _calibrate(self, network: Network, trial: str, batch: Batch) -> None:
+        """Fit what morphisms inserted to the first batch: part of building the network."""
+        with self._watch.during(TimePhase.BUILD):
+            layers = network.calibrate(batch)
+        if layers:
+            self._journal.append(Calibrated(trial=trial, layers=layers, samples=batch.whole))
 
     def _compiling(self, first: bool) -> AbstractContextManager[None]:
         """Book a network's first step as building it: frameworks optimise graphs in it."""

@@ -34,6 +34,15 @@ class Evaluation:
 class Network(Protocol):
     """A graph built for training. Steps may run asynchronously until they are drained."""
 
+    def calibrate(self, batch: Batch) -> tuple[str, ...]:
+        """Make inserted normalisations transparent on ``batch``; return their names.
+
+        Those that are the identity in inference, because nothing was trained in them yet, are
+        given the moments of what they read of this batch, so that a child starts as its parent
+        in training mode too. Everything else stays as it is, and nothing is learnt.
+        """
+        ...
+
     def train_step(self, batch: Batch, learning_rate: float) -> None:
         """Forward, backward and update for one batch of any size up to the trial's."""
         ...
@@ -120,6 +129,19 @@ class RankNetwork(Network, Protocol):
             The gradients of the mean loss, flat, in the order of ``graph.parameters``, and
             behind them the mean loss; all times ``share``.
         """
+        ...
+
+    def moments(self, batch: Batch) -> NDArray[np.float32]:
+        """Forward in training mode; nothing is updated, running statistics included.
+
+        Returns:
+            Mean and biased variance of what every normalisation reads of this batch, flat, in
+            the order of ``graph.statistics``.
+        """
+        ...
+
+    def assign(self, weights: Weights) -> None:
+        """Replace some of the weights."""
         ...
 
     def apply(self, gradients: NDArray[np.float32], learning_rate: float) -> None:

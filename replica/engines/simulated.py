@@ -106,6 +106,19 @@ class SimulatedNetwork:
         self._trained = True
         self._clock.sleep(self._model.step_seconds + batch.size * self._train_seconds)
 
+    def calibrate(self, batch: Batch) -> tuple[str, ...]:
+        """Return none: nothing is normalised."""
+        del batch
+        return ()
+
+    def moments(self, batch: Batch) -> NDArray[np.float32]:
+        """Return none, as ``statistics`` does."""
+        del batch
+        return self.statistics()
+
+    def assign(self, weights: Weights) -> None:
+        """There is nothing to replace: weights pass through as they came."""
+
     def gradients(self, batch: Batch, share: float) -> NDArray[np.float32]:
         """Let the time of a training step pass; all gradients are zero."""
         self.train_step(batch, 0.0)

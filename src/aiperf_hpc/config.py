@@ -176,6 +176,9 @@ class SearchConfig(Section):
         8.0, ge=1.0, le=1e6, description="forward operations of a candidate over the initial's"
     )
     keep_checkpoints: int = Field(8, ge=1, le=100_000, description="best trained weights a replica")
+    noise: float = Field(
+        0.0, ge=0.0, description="on kernels that a morphism makes or changes; 0 keeps the function"
+    )
 
 
 class SimulationConfig(Section):

@@ -187,6 +187,19 @@ class TrainingStarted(Event):
     trial: str
 
 
+class Calibrated(Event):
+    """What a morphism inserted was fitted to the first batch, so that nothing changed on it.
+
+    ``samples`` of it were executed forward, which is not credited, and are trained on next.
+    """
+
+    type: Literal["calibrated"] = "calibrated"
+    trial: str
+    layers: tuple[str, ...]
+    """Normalisations."""
+    samples: Annotated[int, Field(ge=1)]
+
+
 class Progress(Event):
     """Samples executed since the trial's last progress record; these are what is credited."""
 
@@ -360,6 +373,7 @@ AnyEvent = Annotated[
     | TrialStarted
     | ProposalRejected
     | TrainingStarted
+    | Calibrated
     | Progress
     | Evaluated
     | TrialEnded

@@ -121,6 +121,7 @@ def test_a_key_that_is_no_text_is_refused(tmp_path: Path, text: str) -> None:
         ("seed=-1", ">= 0 and < 4294967296"),
         ("seed=4294967296", ">= 0 and < 4294967296"),
         ("search.exploration=1.5", ">= 0 and <= 1"),
+        ("search.noise=-0.1", ">= 0"),
         ("score.interval_hours=0", ">= 0.0005 and <= 24"),
         ("engine.memory_gib=0", "> 0"),
         ("dataset.classes=1", ">= 2 and <= 100000"),

@@ -46,6 +46,7 @@ EVENTS: tuple[AnyEvent, ...] = (
     trial_started(phase=RoundPhase.HPO, proposal="p1", morphisms=(DEEPER, DEEPER)),
     records.ProposalRejected(proposal="p1", reason="damaged"),
     records.TrainingStarted(trial="t1"),
+    records.Calibrated(trial="t1", layers=("relu_deep1_norm",), samples=8),
     records.Progress(trial="t1", epoch=1, train_samples=2**40, validation_samples=0),
     evaluated(correct=1),
     trial_ended(state=TrialState.STOPPED, predicted=0.75),

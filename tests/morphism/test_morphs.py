@@ -116,6 +116,30 @@ def test_weights_fit_the_child_and_change_only_where_it_grew(
         assert {name.split("/")[0] for name in changed} <= touched(morphism)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_noise_is_on_the_kernels_that_a_morphism_makes_or_changes(kind: str) -> None:
+    """As large as asked for, in the deviation that He's initialisation gives them."""
+    graph = resnet50((16, 16, 3), 10, stem="cifar", base_width=16)
+    weights = trained_weights(graph, rng())
+    kernels = 0
+    for seed in range(10):
+        morphism = MORPHISMS[kind].sample(graph, rng(seed))
+        exact, again, noisy = (
+            morphism.weights(graph, weights, rng(seed), noise) for noise in (0.0, 0.1, 0.1)
+        )
+        for name, array in exact.items():
+            np.testing.assert_array_equal(again[name], noisy[name])
+            difference = noisy[name] - array
+            if array is weights.get(name) or not name.endswith("/kernel"):
+                assert not difference.any()
+                continue
+            kernels += 1
+            he = np.sqrt(2 / np.prod(array.shape[:-1]))
+            # Five standard errors of a deviation from so many samples.
+            assert abs(difference.std() / (0.1 * he) - 1) < 5 / np.sqrt(2 * array.size)
+    assert kernels > 0
+
+
 @pytest.mark.parametrize("make", MAKERS)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_morphism_comes_back_from_its_record(kind: str, make: Callable[[], Graph]) -> None:

@@ -62,6 +62,8 @@ class Script:
     drain_errors: dict[int, AIPerfError] = field(default_factory=dict)
     """Raised by the n-th draining of training."""
     on_step: Callable[[int], None] = lambda _: None
+    calibrates: tuple[str, ...] = ()
+    calibration_error: AIPerfError | None = None
     step_seconds: float = 0.0
 
 
@@ -75,6 +77,15 @@ class FakeNetwork:
         self.batch_sizes: list[int] = []
         self._evaluated = 0
         self.closed = False
+        self.calibrated: list[tuple[int, int]] = []
+        """Steps before, and samples of, each calibration."""
+
+    def calibrate(self, batch: Batch) -> tuple[str, ...]:
+        if self.script.calibration_error is not None:
+            raise self.script.calibration_error
+        time.sleep(self.script.step_seconds)
+        self.calibrated.append((self.steps, batch.size))
+        return self.script.calibrates
 
     def train_step(self, batch: Batch, learning_rate: float) -> None:
         if self.steps in self.script.step_errors:

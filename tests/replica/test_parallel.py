@@ -19,6 +19,7 @@ from tests.replica.fakes import FakeDataset
 
 from aiperf_hpc.errors import DatasetError, EngineError, NonFiniteLossError, OutOfMemoryError
 from aiperf_hpc.graph import Graph
+from aiperf_hpc.morphism.morphs import Deeper, grow_with_weights
 from aiperf_hpc.morphism.weights import Weights, initial_weights
 from aiperf_hpc.primary.launch import mpirun
 from aiperf_hpc.replica import parallel
@@ -89,6 +90,7 @@ class Quadratic:
         self.errors: dict[int, Exception] = {}
         self.drifts_after = 0
         self.idle = False
+        self.assigned: list[Weights] = []
         self.steps = 0
         self.closed = False
         self._sums = Evaluation(0.0, 0, 0)
@@ -101,6 +103,23 @@ class Quadratic:
         return np.append(self.w - batch.labels.mean(), np.square(away).mean() / 2).astype(
             np.float32
         ) * np.float32(share)
+
+    def calibrate(self, batch: Batch) -> tuple[str, ...]:
+        raise NotImplementedError
+
+    def moments(self, batch: Batch) -> NDArray[np.float32]:
+        """Of every normalisation the mean and the variance of the labels."""
+        if 0 in self.errors:
+            raise self.errors[0]
+        of_labels = {"mean": batch.labels.mean(), "variance": batch.labels.var()}
+        rows = [
+            np.full(shape, of_labels[name.split("/")[1]], np.float32)
+            for name, shape in self.graph.statistics.items()
+        ]
+        return np.concatenate(rows)
+
+    def assign(self, weights: Weights) -> None:
+        self.assigned.append(weights)
 
     def apply(self, gradients: NDArray[np.float32], learning_rate: float) -> None:
         self.w = self.w - np.float32(learning_rate) * gradients
@@ -218,6 +237,15 @@ def build(team: Team) -> parallel.LeadingNetwork:
     return team.engine.build(GRAPH, initial_weights(GRAPH, np.random.default_rng(0)), USED)
 
 
+def build_grown(team: Team) -> parallel.LeadingNetwork:
+    """Two normalisations were inserted; the second one reads what the first one gives."""
+    rng = np.random.default_rng(0)
+    chain = [Deeper("relu", 3), Deeper("relu_deep1_relu", 1)]
+    return team.engine.build(
+        *grow_with_weights(GRAPH, initial_weights(GRAPH, rng), chain, rng), USED
+    )
+
+
 @given(samples=st.integers(0, 200), ranks=st.integers(1, 20))
 def test_parts_are_disjoint_and_whole(samples: int, ranks: int) -> None:
     bounds = [Part(rank, ranks).bounds(samples) for rank in range(ranks)]
@@ -248,6 +276,55 @@ def test_uneven_parts_weigh_as_many_samples_as_they_have(size: int) -> None:
     for engine in team.engines:
         np.testing.assert_allclose(engine.networks[0].w, alone.w, rtol=1e-5)
         assert engine.networks[0].closed
+
+
+@pytest.mark.parametrize("size", [2, 3, 5])
+def test_ranks_calibrate_by_the_mean_of_their_parts_and_then_train_on_them(size: int) -> None:
+    """The first batch of 8 has parts of one size or of two."""
+    with Team(size) as team:
+        network = build_grown(team)
+        first, *others = team.dataset.train(1, 8, 0)
+        names = network.calibrate(first)
+        assert names == ("relu_deep1_norm", "relu_deep1_relu_deep1_norm")
+        for batch in (first, *others):  # The ranks that follow still have theirs.
+            network.train_step(batch, 0.1)
+        network.close()
+    parts = [np.arange(8)[slice(*Part(rank, size).bounds(8))] % 7 for rank in range(size)]
+    mean = np.average([part.mean() for part in parts], weights=[len(part) for part in parts])
+    variance = np.average([part.var() for part in parts], weights=[len(part) for part in parts])
+    expected = {"mean": mean, "beta": mean, "variance": variance, "gamma": variance + 1e-5}
+    leader = team.engines[0].networks[0].assigned
+    for engine in team.engines:
+        for name, first_ones, own in zip(names, leader, engine.networks[0].assigned, strict=True):
+            for key, value in expected.items():
+                array = own[f"{name}/{key}"]
+                np.testing.assert_array_equal(array, first_ones[f"{name}/{key}"])
+                squared = np.square(array) if key == "gamma" else array
+                np.testing.assert_allclose(squared, value, rtol=1e-5)
+
+
+@pytest.mark.parametrize("rank", [0, 2])
+def test_a_calibration_that_one_rank_cannot_do_fails_on_all(rank: int) -> None:
+    def prepare(network: Quadratic) -> None:
+        network.errors = {0: OutOfMemoryError("no memory left")}
+
+    with Team(3) as team:
+        team.engines[rank].prepare = prepare
+        network = build_grown(team)
+        words = "no memory left" if rank == 0 else "1 of 3 ranks failed"
+        with pytest.raises(EngineError, match=words):
+            network.calibrate(next(team.dataset.train(1, 8, 0)))
+        network.close()
+        build(team).train_step(next(team.dataset.train(1, 8, 0)), 0.1)
+    assert not any(engine.networks[0].assigned for engine in team.engines)
+
+
+def test_nothing_inserted_is_nothing_to_calibrate() -> None:
+    with Team(2) as team:
+        network = build(team)
+        batch = next(team.dataset.train(1, 8, 0))
+        assert network.calibrate(batch) == ()
+        network.train_step(batch, 0.1)
 
 
 def test_an_evaluation_is_the_sum_of_all_ranks() -> None:
@@ -417,6 +494,7 @@ def test_ranks_joined_by_mpi_train_as_one_process_does(ranks: int) -> None:
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout.splitlines()[-1])
     assert found["error"] < 1e-5
+    assert found["calibrated"] == ["one_relu_deep1_norm"]
     assert found["together"][2:] == found["alone"][2:]
     assert found["together"][3] == 360
     assert found["together"][:2] == pytest.approx(found["alone"][:2], rel=1e-5)

@@ -27,7 +27,7 @@ from aiperf_hpc.manifest import RunManifest
 from aiperf_hpc.morphism.lineage import Lineage, initial_graph
 from aiperf_hpc.morphism.morphs import inserted_spatial_convs
 from aiperf_hpc.morphism.search import GreedySearcher
-from aiperf_hpc.morphism.weights import load_checkpoint, save_checkpoint
+from aiperf_hpc.morphism.weights import Weights, load_checkpoint, save_checkpoint
 from aiperf_hpc.paths import FIRST, Incarnation, RunPaths, write_whole
 from aiperf_hpc.replica.hpo import journal_storage
 from aiperf_hpc.replica.knowledge import Knowledge
@@ -357,6 +357,31 @@ def test_the_search_worker_fills_the_stock_and_no_more(
     assert len({p.morphism["kind"] for p in proposed}) == len(proposed)
     for proposal in proposed:
         assert GraphStore(site.paths).load(proposal.graph).hash == proposal.graph
+
+
+def test_noise_that_is_asked_for_is_on_the_kernels_that_grew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two runs that differ in nothing else propose the same graphs."""
+
+    def candidates(folder: Path, noise: float) -> list[tuple[Graph, Weights]]:
+        site = Site(folder, search={"stock": 4, "noise": noise})
+        site.run(1, monkeypatch)
+        for _ in range(4):
+            site.worker.step()
+        made = (proposal.proposal for proposal in site.events(records.Proposed))
+        return [load_checkpoint(site.paths.candidate(name)) for name in made]
+
+    exact, noisy = candidates(tmp_path / "exact", 0.0), candidates(tmp_path / "noisy", 0.1)
+    assert [graph for graph, _ in exact] == [graph for graph, _ in noisy]
+    different = {
+        name
+        for (_, one), (_, other) in zip(exact, noisy, strict=True)
+        for name in one
+        if not np.array_equal(one[name], other[name])
+    }
+    assert different
+    assert all(name.endswith("/kernel") for name in different)
 
 
 def test_parents_are_taken_from_all_replicas(

@@ -13,23 +13,49 @@ import tensorflow as tf
 import torch
 from numpy.typing import NDArray
 from tests.morphism.networks import SMALL, THIN, random_chain, residual, trained_weights, two_stems
+from tests.morphism.test_preservation import moments as torch_moments
 from tests.morphism.torch_network import logits as torch_logits
 from tests.morphism.torch_network import to_tensors
 
-from aiperf_hpc.errors import CheckpointError, EngineError, NonFiniteLossError, OutOfMemoryError
-from aiperf_hpc.graph import Graph, Input, Layer, Node, ReLU, Shape
-from aiperf_hpc.morphism.morphs import grow_with_weights
+from aiperf_hpc.errors import (
+    CheckpointError,
+    EngineError,
+    MorphismError,
+    NonFiniteLossError,
+    OutOfMemoryError,
+)
+from aiperf_hpc.graph import (
+    BatchNorm,
+    Dense,
+    GlobalAveragePool2D,
+    Graph,
+    Input,
+    Layer,
+    Node,
+    ReLU,
+    Shape,
+    Softmax,
+)
+from aiperf_hpc.morphism.channels import channel_groups
+from aiperf_hpc.morphism.morphs import (
+    Deeper,
+    KernelSize,
+    Morphism,
+    Skip,
+    Wider,
+    grow_with_weights,
+)
 from aiperf_hpc.morphism.weights import Weights, initial_weights
 from aiperf_hpc.replica.data.base import Batch
 from aiperf_hpc.replica.engines import load_engine
-from aiperf_hpc.replica.engines.base import Engine, Network
+from aiperf_hpc.replica.engines.base import Network, RankEngine, RankNetwork
 from aiperf_hpc.trial import Hyperparameters
 
 CHAINS = 300
 
 
 @pytest.fixture(scope="module")
-def engine() -> Engine:
+def engine() -> RankEngine:
     return load_engine("tensorflow", 2)
 
 
@@ -66,7 +92,7 @@ def relative_error(found: NDArray[np.float32], wanted: NDArray[np.float32]) -> f
 
 @pytest.mark.parametrize("make", [*SMALL, *THIN])
 def test_outputs_are_those_of_pytorch_with_the_same_weights(
-    engine: Engine, make: Callable[[], Graph]
+    engine: RankEngine, make: Callable[[], Graph]
 ) -> None:
     graph = make()
     rng = np.random.default_rng(1)
@@ -77,7 +103,7 @@ def test_outputs_are_those_of_pytorch_with_the_same_weights(
     network.close()
 
 
-def test_a_training_step_is_that_of_pytorch(engine: Engine) -> None:
+def test_a_training_step_is_that_of_pytorch(engine: RankEngine) -> None:
     """Loss, gradients and momentum: three steps of both end in the same parameters."""
     graph = residual()
     weights = trained_weights(graph, np.random.default_rng(2))
@@ -108,7 +134,7 @@ def test_a_training_step_is_that_of_pytorch(engine: Engine) -> None:
 
 
 @pytest.mark.parametrize("part", range(4))
-def test_random_chains_of_morphisms_keep_the_function(engine: Engine, part: int) -> None:
+def test_random_chains_of_morphisms_keep_the_function(engine: RankEngine, part: int) -> None:
     """300 chains of depth 1 to 8: relative error of the logits at most 1e-5 in fp32."""
     worst = 0.0
     for number in range(part, CHAINS, 4):
@@ -139,7 +165,148 @@ def _inference(graph: Graph, weights: Weights, inputs: NDArray[np.float32]) -> N
     return found
 
 
-def test_evaluation_counts_every_sample_once_whatever_the_batches(engine: Engine) -> None:
+@pytest.mark.parametrize("make", [*SMALL, THIN[0]])
+def test_moments_are_those_of_pytorch_and_measuring_them_changes_nothing(
+    engine: RankEngine, make: Callable[[], Graph]
+) -> None:
+    """Of images, and of vectors: behind a dense layer."""
+    graph = make()
+    weights = trained_weights(graph, np.random.default_rng(11))
+    network = engine.build(graph, weights, hyperparameters())
+    batch = labelled(graph, 12)
+    found = network.moments(batch)
+    wanted = torch_moments(graph, weights, channels_first(batch.inputs))
+    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
+    _assert_all_equal(network.weights(), weights)
+    assert not any(array.any() for array in network.momenta().values())
+    assert network.drain_training() == 0.0
+    network.close()
+
+
+CALIBRATED: dict[Callable[[], Graph], list[Morphism]] = {
+    # Two of them, of which one reads what the other gives, with a skip between.
+    residual: [
+        Deeper("one_relu", 3),
+        Skip("stem_relu", "one_relu_deep1_relu"),
+        Deeper("one_relu_deep1_relu", 1),
+        KernelSize("one_relu_deep1_conv", 5),
+    ],
+    two_stems: [Deeper("relu", 3), Deeper("relu", 1), Deeper("down_relu", 3)],
+}
+
+
+@pytest.mark.parametrize(("precision", "tolerance"), [("fp32", 1e-5), ("bf16", 1e-3)])
+@pytest.mark.parametrize("make", CALIBRATED)
+def test_once_calibrated_a_child_starts_as_its_parent_in_training_mode_too(
+    engine: RankEngine, make: Callable[[], Graph], precision: str, tolerance: float
+) -> None:
+    """What the first step goes by: the loss, and the slopes of the last layer."""
+    graph, rng = make(), np.random.default_rng(12)
+    weights = trained_weights(graph, rng)
+    child, inherited = grow_with_weights(graph, weights, CALIBRATED[make], rng)
+    batch = labelled(graph, 16)
+    used = hyperparameters(precision=precision)
+    parent, network = engine.build(graph, weights, used), engine.build(child, inherited, used)
+    uncalibrated = engine.build(child, inherited, used)
+    names = network.calibrate(batch)
+    assert set(names) == {n.name for n in child.nodes if n.name.endswith("_norm") and n.inserted}
+    fitted = network.weights()
+    _assert_all_equal(network.weights(), inherited, but=names)
+    assert not any(array.any() for array in network.momenta().values())
+    assert relative_error(network.logits(batch.inputs), parent.logits(batch.inputs)) <= tolerance
+    wanted = _last_slopes(graph, parent, batch)
+    assert relative_error(_last_slopes(child, network, batch), wanted) <= tolerance
+    assert relative_error(_last_slopes(child, uncalibrated, batch), wanted) > 10 * tolerance
+    # A step later there is something in them that must not be lost.
+    network.train_step(batch, 0.05)
+    again = engine.build(child, network.weights(), used)
+    assert again.calibrate(batch) == ()
+    _assert_all_equal(again.weights(), network.weights())
+    # Unlike with what was only measured.
+    assert engine.build(child, fitted, used).calibrate(batch) == names
+    for one in (parent, network, uncalibrated, again):
+        one.close()
+
+
+def test_what_is_not_finite_calibrates_nothing(engine: RankEngine) -> None:
+    graph, rng = two_stems(), np.random.default_rng(14)
+    child, inherited = grow_with_weights(
+        graph, trained_weights(graph, rng), CALIBRATED[two_stems], rng
+    )
+    network = engine.build(child, inherited, hyperparameters())
+    batch = labelled(graph, 8)
+    batch.inputs[0] = np.inf
+    with pytest.raises(MorphismError, match="relu_deep2_norm.*not finite"):
+        network.calibrate(batch)
+    _assert_all_equal(network.weights(), inherited)
+    network.close()
+
+
+def _last_slopes(graph: Graph, network: RankNetwork, batch: Batch) -> NDArray[np.float32]:
+    """The gradients of the last layer's kernel and bias, and the loss."""
+    flat = network.gradients(batch, 1.0)
+    last = sum(np.prod(graph.parameters[f"logits/{key}"]) for key in ("kernel", "bias"))
+    assert list(graph.parameters)[-2:] == ["logits/kernel", "logits/bias"]
+    return flat[-int(last) - 1 :]
+
+
+def _assert_all_equal(found: Weights, wanted: Weights, but: tuple[str, ...] = ()) -> None:
+    assert found.keys() == wanted.keys()
+    for name, array in wanted.items():
+        if name.split("/")[0] not in but:
+            np.testing.assert_array_equal(found[name], array, name)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_statistics_are_kept_in_fp32(engine: RankEngine, precision: str) -> None:
+    """In a compute type of 8 bits, a tenth of a batch's moments would mostly be rounded away."""
+    graph = Graph(
+        (
+            Node("image", Input((4, 4, 2))),
+            Node("norm", BatchNorm(), ("image",)),
+            Node("pool", GlobalAveragePool2D(), ("norm",)),
+            Node("logits", Dense(3), ("pool",)),
+            Node("probabilities", Softmax(), ("logits",)),
+        )
+    )
+    weights = trained_weights(graph, np.random.default_rng(15))
+    network = engine.build(graph, weights, hyperparameters(precision=precision))
+    batch = labelled(graph, 8)
+    inputs = np.round(batch.inputs * 8) / 8  # Which bf16 holds as they are.
+    network.train_step(Batch(inputs, batch.labels), 0.0)
+    mean, variance = inputs.mean((0, 1, 2)), inputs.var((0, 1, 2), ddof=1)
+    after = network.weights()
+    for key, value in (("mean", mean), ("variance", variance)):
+        expected = 0.9 * weights[f"norm/{key}"] + 0.1 * value
+        np.testing.assert_allclose(after[f"norm/{key}"], expected, rtol=1e-5)
+    network.close()
+
+
+@pytest.mark.parametrize("make", [*SMALL, THIN[0]])
+def test_copies_of_a_channel_grow_apart_here_too(
+    engine: RankEngine, make: Callable[[], Graph]
+) -> None:
+    """Three steps of training: what were copies no longer are."""
+    graph, rng = make(), np.random.default_rng(16)
+    weights = trained_weights(graph, rng)
+    free = [name for name, group in channel_groups(graph).items() if not group.fixed]
+    producer = free[len(free) // 2]
+    now = graph.shapes[producer][-1]
+    child, inherited = grow_with_weights(graph, weights, [Wider(producer, 2 * now)], rng)
+    network = engine.build(child, inherited, hyperparameters())
+    for step in range(3):
+        network.train_step(labelled(graph, 16, seed=step), 0.05)
+    before, after = inherited[f"{producer}/kernel"], network.weights()[f"{producer}/kernel"]
+    moved = np.abs(after - before).reshape(-1, 2 * now).max(axis=0)
+    assert np.median(moved) > 1e-3
+    for copy in range(now, 2 * now):
+        origin = next(c for c in range(now) if np.array_equal(before[..., c], before[..., copy]))
+        apart = np.abs(after[..., origin] - after[..., copy]).max()
+        assert apart > 1e-3 * max(moved[origin], moved[copy])
+    network.close()
+
+
+def test_evaluation_counts_every_sample_once_whatever_the_batches(engine: RankEngine) -> None:
     graph = two_stems()
     weights = trained_weights(graph, np.random.default_rng(3))
     network = engine.build(graph, weights, hyperparameters())
@@ -160,7 +327,7 @@ def test_evaluation_counts_every_sample_once_whatever_the_batches(engine: Engine
     network.close()
 
 
-def test_training_learns_and_bf16_does_too(engine: Engine) -> None:
+def test_training_learns_and_bf16_does_too(engine: RankEngine) -> None:
     for precision in ("fp32", "bf16"):
         graph = residual()
         weights = initial_weights(graph, np.random.default_rng(4))
@@ -180,7 +347,7 @@ def _loss_after(network: Network, batch: Batch, steps: int) -> float:
     return network.drain_training()
 
 
-def test_training_goes_on_from_weights_and_momenta_as_if_uninterrupted(engine: Engine) -> None:
+def test_training_goes_on_from_weights_and_momenta_as_if_uninterrupted(engine: RankEngine) -> None:
     graph = residual()
     weights = trained_weights(graph, np.random.default_rng(9))
     batches = [labelled(graph, 8, seed=step) for step in range(6)]
@@ -203,7 +370,7 @@ def test_training_goes_on_from_weights_and_momenta_as_if_uninterrupted(engine: E
         network.close()
 
 
-def test_nothing_of_a_network_outlives_it(engine: Engine) -> None:
+def test_nothing_of_a_network_outlives_it(engine: RankEngine) -> None:
     """Traced functions are tens of megabytes; a replica makes hundreds of networks."""
     graph = two_stems()
     weights = initial_weights(graph, np.random.default_rng(10))
@@ -222,7 +389,7 @@ def test_nothing_of_a_network_outlives_it(engine: Engine) -> None:
     assert counts[0] == counts[1] == counts[2]
 
 
-def test_weight_decay_shrinks_weights(engine: Engine) -> None:
+def test_weight_decay_shrinks_weights(engine: RankEngine) -> None:
     graph = two_stems()
     weights = trained_weights(graph, np.random.default_rng(5))
     kernels = {}
@@ -235,7 +402,7 @@ def test_weight_decay_shrinks_weights(engine: Engine) -> None:
     np.testing.assert_allclose(difference, 0.5 * 0.1 * weights["left_conv/kernel"], rtol=1e-3)
 
 
-def test_a_loss_that_is_not_finite_is_reported(engine: Engine) -> None:
+def test_a_loss_that_is_not_finite_is_reported(engine: RankEngine) -> None:
     graph = two_stems()
     network = engine.build(
         graph, initial_weights(graph, np.random.default_rng(6)), hyperparameters()
@@ -251,7 +418,7 @@ def test_a_loss_that_is_not_finite_is_reported(engine: Engine) -> None:
     network.close()
 
 
-def test_weights_of_another_graph_are_refused(engine: Engine) -> None:
+def test_weights_of_another_graph_are_refused(engine: RankEngine) -> None:
     weights = initial_weights(two_stems(), np.random.default_rng(7))
     with pytest.raises(CheckpointError, match="do not fit"):
         engine.build(residual(), weights, hyperparameters())
@@ -265,7 +432,7 @@ class Unheard(Layer):
         return inputs[0]
 
 
-def test_a_layer_that_the_engine_does_not_know_is_named(engine: Engine) -> None:
+def test_a_layer_that_the_engine_does_not_know_is_named(engine: RankEngine) -> None:
     graph = Graph(
         (
             Node("image", Input((4,))),
@@ -278,7 +445,7 @@ def test_a_layer_that_the_engine_does_not_know_is_named(engine: Engine) -> None:
 
 
 def test_a_step_that_does_not_fit_in_memory_is_said_to_be_so(
-    engine: Engine, monkeypatch: pytest.MonkeyPatch
+    engine: RankEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     graph = two_stems()
     network = engine.build(

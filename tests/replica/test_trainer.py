@@ -17,11 +17,12 @@ from aiperf_hpc.errors import (
     CheckpointError,
     DatasetError,
     EngineError,
+    MorphismError,
     NonFiniteLossError,
     OutOfMemoryError,
 )
 from aiperf_hpc.journal import JournalReader, JournalWriter
-from aiperf_hpc.morphism.weights import initial_weights
+from aiperf_hpc.morphism.weights import Weights, initial_weights
 from aiperf_hpc.ops_counter.count import count
 from aiperf_hpc.replica.memory import training_bytes
 from aiperf_hpc.replica.resume import Course, load_course
@@ -73,7 +74,13 @@ class Bench:
             SYSTEM,
         )
 
-    def run(self, epochs: int = 3, batch_size: int = 16) -> TrialResult:
+    def run(
+        self,
+        epochs: int = 3,
+        batch_size: int = 16,
+        done: int = 0,
+        momenta: Weights | None = None,
+    ) -> TrialResult:
         plan = TrialPlan(
             trial="r0-t1",
             round=1,
@@ -87,7 +94,8 @@ class Bench:
             kernel_size=None,
             epoch_limit=epochs,
             seed=7,
-            course=Course(trial="r0-t1"),
+            course=Course(trial="r0-t1", epochs=done),
+            momenta=momenta,
         )
         return self.trainer.run(plan)
 
@@ -229,6 +237,43 @@ def test_time_goes_to_the_phase_it_was_spent_in(tmp_path: Path) -> None:
     assert seconds[TimePhase.TRAIN] >= 7 * 0.02
     assert seconds[TimePhase.BUILD] + seconds[TimePhase.TRAIN] > 0.8 * sum(seconds.values())
     assert {TimePhase.DATA, TimePhase.EVALUATE, TimePhase.BUILD} <= seconds.keys()
+
+
+def test_what_was_inserted_is_calibrated_on_the_first_batch_as_part_of_building(
+    tmp_path: Path,
+) -> None:
+    """Once, before the first step; no sample is credited for it."""
+    bench = Bench(tmp_path, Script(calibrates=("relu_deep1_norm",), step_seconds=0.02))
+    bench.run(epochs=2)
+    assert bench.engine.networks[0].calibrated == [(0, 16)]
+    assert bench.recorded(records.Calibrated) == [
+        records.Calibrated(trial="r0-t1", layers=("relu_deep1_norm",), samples=16)
+    ]
+    assert bench.credited() == (2 * 50, 2 * 20)
+    # With the first step.
+    assert bench.watch.take()[TimePhase.BUILD] >= 2 * 0.02
+
+
+def test_where_nothing_was_inserted_no_record_says_otherwise(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    bench.run()
+    assert bench.recorded(records.Calibrated) == []
+
+
+def test_a_trial_that_goes_on_is_not_calibrated_again(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, Script(calibrates=("relu_deep1_norm",)))
+    bench.run(epochs=3, done=1, momenta={})
+    assert bench.engine.networks[0].steps == 2 * 4
+    assert bench.engine.networks[0].calibrated == []
+    assert bench.recorded(records.Calibrated) == []
+
+
+def test_a_calibration_that_fails_fails_its_trial(tmp_path: Path) -> None:
+    error = MorphismError("what 'norm' reads of the first batch is not finite")
+    bench = Bench(tmp_path, Script(calibration_error=error))
+    result = bench.run()
+    assert (result.state, result.reason) == (TrialState.FAILED, str(error))
+    assert bench.credited() == (0, 0)
 
 
 def test_a_trial_under_way_is_checkpointed_after_an_epoch(tmp_path: Path) -> None:
