@@ -151,7 +151,7 @@ class _Player:
                 proposal=f"{NAME}-p{number}",
                 graph=self.graphs.save(graph),
                 parent=parent,
-                morphism=step.to_data(),
+                morphisms=(step.to_data(),),
                 seed=number,
                 seconds=1.5,
                 belief={"mean": 0.8, "deviation": 0.1},

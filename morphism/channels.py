@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 from aiperf_hpc.graph import Conv2D, Dense, Graph, Input, Softmax
 
@@ -24,6 +25,7 @@ class ChannelGroup:
     """True where the dataset decides the channels: the samples' and the classes'."""
 
 
+@lru_cache(maxsize=64)
 def channel_groups(graph: Graph) -> Mapping[str, ChannelGroup]:
     """Return the group of every node, named by its first producer or, without one, member."""
     leader: dict[str, str] = {}

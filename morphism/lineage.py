@@ -64,6 +64,7 @@ class Lineage:
         descent: Callable[[str], Descent | None],
         initial: Graph,
         grown: Grown | None = None,
+        most: int | None = None,
     ) -> None:
         """Begin.
 
@@ -71,11 +72,12 @@ class Lineage:
             descent: of a trial; None when it is unknown.
             initial: the graph that everything grew from.
             grown: what was grown already; nothing when not given.
+            most: graphs that are remembered; all when not given.
         """
         self._descent = descent
         self.initial = initial
         grown = grown or Grown()
-        self._known, self._children = grown.known, grown.children
+        self._known, self._children, self._most = grown.known, grown.children, most
 
     def graph(self, trial_id: str) -> Graph:
         """Return the graph that a trial trained.
@@ -84,6 +86,10 @@ class Lineage:
             MorphismError: an ancestor has no record, a morphism does not apply, or the result
                 is not the graph whose hash the trial recorded.
         """
+        if self._most is not None and len(self._known) >= self._most:
+            # Both, since the keys of children are identities of graphs.
+            self._known.clear()
+            self._children.clear()
         missing: dict[str, Descent] = {}
         at: str | None = trial_id
         while at is not None and at not in self._known:

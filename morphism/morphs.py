@@ -9,9 +9,9 @@ everything random comes from a passed generator; nothing is changed in place.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
-from functools import reduce
+from functools import lru_cache, reduce
 from typing import ClassVar, Self, get_type_hints
 
 import numpy as np
@@ -202,13 +202,13 @@ class Skip(Morphism):
 
     @classmethod
     def sample(cls, graph: Graph, rng: np.random.Generator) -> Self:
-        relus = _image_relus(graph)
+        relus, shapes = _image_relus(graph), graph.shapes
         for place in rng.permutation(len(relus)):
             target = relus[place]
             sources = [
                 name
-                for name in _ancestors(graph, target)
-                if name in relus and _stride(graph.shapes[name], graph.shapes[target])
+                for name in relus[:place]
+                if _is_before(graph, name, target) and _stride(shapes[name], shapes[target])
             ]
             if sources:
                 return cls(sources[int(rng.integers(len(sources)))], target)
@@ -217,7 +217,7 @@ class Skip(Morphism):
     def child(self, graph: Graph) -> Graph:
         source, target = _node(graph, self.source, ReLU), _node(graph, self.target, ReLU)
         _require(
-            source.name in _ancestors(graph, target.name),
+            _is_before(graph, source.name, target.name),
             f"skip: '{source.name}' is not before '{target.name}'",
         )
         shapes = graph.shapes[source.name], graph.shapes[target.name]
@@ -382,6 +382,7 @@ def _pick(names: list[str], rng: np.random.Generator, kind: str) -> str:
     return names[int(rng.integers(len(names)))]
 
 
+@lru_cache(maxsize=64)
 def _image_relus(graph: Graph) -> list[str]:
     return [
         node.name
@@ -412,17 +413,25 @@ def _insert_behind(graph: Graph, name: str, block: tuple[Node, ...]) -> tuple[No
     return tuple(rewired())
 
 
-def _ancestors(graph: Graph, name: str) -> list[str]:
-    found: dict[str, None] = {}
-    stack = list(graph.by_name[name].inputs)
-    while stack:
-        ancestor = stack.pop()
-        if ancestor not in found:
-            found[ancestor] = None
-            stack.extend(graph.by_name[ancestor].inputs)
-    return list(found)
+def _is_before(graph: Graph, source: str, target: str) -> bool:
+    """Return whether a path leads from ``source`` to ``target``."""
+    bits = _paths(graph)
+    return source != target and bool(bits[target][1] & bits[source][0])
 
 
+@lru_cache(maxsize=64)
+def _paths(graph: Graph) -> Mapping[str, tuple[int, int]]:
+    """Return a bit for each node, and those of all nodes that lead to it and of itself."""
+    bits: dict[str, tuple[int, int]] = {}
+    for number, node in enumerate(graph.nodes):
+        leading = own = 1 << number
+        for source in node.inputs:
+            leading |= bits[source][1]
+        bits[node.name] = own, leading
+    return bits
+
+
+@lru_cache(maxsize=1024)
 def _stride(source: Shape, target: Shape) -> int | None:
     """Return the stride of a 1x1 convolution that takes one image size to the other."""
     for stride in range(1, max(source[:2]) + 1):

@@ -1,22 +1,24 @@
-"""Choosing what to grow next: the interface, and the simplest honest searcher.
+"""Choosing what to grow next: the interface between search workers and searchers.
 
-A searcher sees what the whole run has observed and what is pending, and chooses a parent and a
-morphism. It keeps no state, so that searchers of many replicas can work from one history.
+A searcher sees what the whole run has observed and what is pending, and chooses a trained parent
+and the morphisms that grow it. What it remembers between calls is a cache: searchers of many
+replicas work from one history without talking to each other.
 """
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence, Set
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence, Set
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Protocol
 
 import numpy as np
 
-from aiperf_hpc.errors import AIPerfError, MorphismError
+from aiperf_hpc.errors import AIPerfError
 from aiperf_hpc.graph import Graph
-from aiperf_hpc.morphism.morphs import MORPHISMS, Morphism
+from aiperf_hpc.morphism.morphs import Morphism
 from aiperf_hpc.ops_counter.count import count
 
 
@@ -26,30 +28,68 @@ class SearchSpaceExhaustedError(AIPerfError):
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """A trained graph and how good it is."""
+    """A trained graph and how good it is.
+
+    Raises:
+        ValueError: the accuracy is not a finite number; what has none was not observed.
+    """
 
     trial: str
+    graph: str
+    """Its hash."""
     accuracy: float
     """Reached or, in warm-up, predicted."""
     can_grow: bool
     """Whether its trained weights are there to be inherited."""
 
+    def __post_init__(self) -> None:
+        if not math.isfinite(self.accuracy):
+            raise ValueError(f"trial {self.trial} has the accuracy {self.accuracy}: it has failed")
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryBound:
+    """What a training may take."""
+
+    limit: int
+    """Bytes."""
+    needed: Callable[[Graph], int]
+    """The bytes that training a graph takes, estimated."""
+
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What a candidate may cost."""
+    """What a candidate may cost. All of it grows with every morphism."""
 
     parameters: int
     """Trainable scalars."""
     forward_operations: int
     """Operations of one forward pass of one sample."""
+    depth: int
+    """Layers with a kernel on the longest path."""
+    growth: float
+    """Forward operations over those of the trained parent."""
+    memory: MemoryBound | None = None
 
-    def allow(self, graph: Graph) -> bool:
-        """Return whether ``graph`` is within the bounds."""
-        return (
-            graph.parameter_count <= self.parameters
-            and count(graph).forward <= self.forward_operations
-        )
+    def broken(self, graph: Graph, parent: Graph) -> str | None:
+        """Return the setting that keeps ``graph``, grown from ``parent``, out; None if none."""
+        if graph.parameter_count > self.parameters:
+            return "search.max_parameters"
+        if graph.depth > self.depth:
+            return "search.max_depth"
+        operations = count(graph).forward
+        if operations > self.forward_operations:
+            return "search.max_operations_ratio"
+        if operations > self.growth * _forward(parent):
+            return "search.max_growth"
+        if self.memory is not None and self.memory.needed(graph) > self.memory.limit:
+            return "engine.memory_gib"
+        return None
+
+
+@lru_cache(maxsize=256)
+def _forward(parent: Graph) -> int:
+    return count(parent).forward
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +97,11 @@ class View:
     """What a searcher goes by."""
 
     observations: Sequence[Observation]
+    pending: Mapping[str, str]
+    """Hashes of graphs that are proposed or in training and not yet observed, oldest first, and
+    the proposal or trial that has them."""
     graph: Callable[[str], Graph]
-    """The graph of a trial; growing it again costs time, so not all of them are made."""
+    """The graph of a trial or proposal; growing it takes time, so not all of them are made."""
     known: Set[str]
     """Hashes of all graphs that were trained or proposed, here or elsewhere."""
     kinds: Counter[str]
@@ -72,7 +115,8 @@ class Choice:
 
     parent: str
     """The trial that it grows from."""
-    morphism: Morphism
+    morphisms: tuple[Morphism, ...]
+    """The steps from there, in order."""
     child: Graph
     belief: dict[str, float] = field(default_factory=dict)
     """What the searcher expected of it, for the record."""
@@ -87,84 +131,21 @@ class Searcher(Protocol):
     def choose(self, view: View, rng: np.random.Generator) -> Choice:
         """Return a candidate within the bounds; a new one, if one is found.
 
+        One that is known already says so: its belief has ``repeated``.
+
         Raises:
-            SearchSpaceExhaustedError: none was found; the message says where it looked.
+            SearchSpaceExhaustedError: none was found; the message says where it looked and
+                which bounds were in the way.
         """
         ...
 
 
-NEAR_ATTEMPTS = 6
-"""At the best graph, and at any; each tries every kind of morphism."""
-
-
-@dataclass(frozen=True, slots=True)
-class GreedySearcher:
-    """Grows the best graph, or with probability ``exploration`` any trained one.
-
-    The kind of morphism is the one proposed least often so far, so that all kinds are used.
-
-    A graph has some hundreds of neighbours. A thousand replicas that all begin with the same
-    graph use them up before any of them is trained. Then one is proposed again: a replica that
-    trains what another one trains, from other weights, is better than one that does nothing.
-    """
-
-    exploration: float
-    attempts: int = 64
-    name: str = "greedy"
-
-    def choose(self, view: View, rng: np.random.Generator) -> Choice:
-        """Return the first draw that is new and within the bounds; else one that is known.
-
-        A known one says so: its belief has ``repeated``.
-        """
-        parents = [o for o in view.observations if o.can_grow]
-        if not parents:
-            raise SearchSpaceExhaustedError("no trained graph with kept weights to grow from")
-        best = max(parents, key=lambda o: o.accuracy)
-        tried: Counter[str] = Counter()
-        spare: Choice | None = None
-        for attempt in range(self.attempts):
-            # Later attempts look at all parents: the best one's neighbours may be used up.
-            explore = attempt >= NEAR_ATTEMPTS or rng.random() < self.exploration
-            parent = parents[int(rng.integers(len(parents)))] if explore else best
-            graph = view.graph(parent.trial)
-            tried[graph.hash] += 1
-            if tried[graph.hash] > NEAR_ATTEMPTS:
-                continue  # Many trials may have trained one graph.
-            for kind in _rarest_first(view.kinds, rng):
-                choice = _try(parent, graph, kind, rng)
-                if choice is None:
-                    continue
-                new = choice.child.hash not in view.known
-                if (new or spare is None) and view.bounds.allow(choice.child):
-                    if new:
-                        return choice
-                    spare = choice
-        if spare is not None:
-            return replace(spare, belief={**spare.belief, "repeated": 1.0})
-        raise SearchSpaceExhaustedError(
-            f"no candidate in {self.attempts} attempts from {len(parents)} parents within "
-            f"{view.bounds.parameters:,} parameters and "
-            f"{view.bounds.forward_operations:,} operations a sample; raise "
-            "search.max_parameters or search.max_operations_ratio"
-        )
-
-
-def _rarest_first(kinds: Counter[str], rng: np.random.Generator) -> Iterable[str]:
-    order = rng.permutation(sorted(MORPHISMS))
-    return sorted((str(kind) for kind in order), key=lambda kind: kinds[kind])
-
-
-def _try(parent: Observation, graph: Graph, kind: str, rng: np.random.Generator) -> Choice | None:
-    try:
-        morphism = MORPHISMS[kind].sample(graph, rng)
-    except MorphismError:
-        return None  # This graph has no place for this kind; the caller tries the next one.
-    child = _child(graph, morphism)
-    return Choice(parent.trial, morphism, child, {"parent_accuracy": parent.accuracy})
-
-
-@lru_cache(maxsize=256)
-def _child(graph: Graph, morphism: Morphism) -> Graph:
-    """Return the child; drawn again and again where nearly all of a graph's are known."""
-    return morphism.child(graph)
+def exhausted(attempts: int, parents: int, obstacles: Counter[str]) -> SearchSpaceExhaustedError:
+    """Return the error that says that nothing was found, and what kept candidates out."""
+    if not parents:
+        return SearchSpaceExhaustedError("no trained graph with kept weights to grow from")
+    reasons = ", ".join(f"{reason} ({n})" for reason, n in obstacles.most_common())
+    return SearchSpaceExhaustedError(
+        f"no candidate in {attempts} attempts from {parents} parents; in the way: "
+        f"{reasons or 'nothing'}; raise the bounds named here"
+    )

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Set
 from dataclasses import replace
 
-from aiperf_hpc.digest import Digest, summarize
+from aiperf_hpc.digest import Digest, kinds_of, summarize
 from aiperf_hpc.history import Proposal, RunHistory
 from aiperf_hpc.morphism.lineage import Descent
 from aiperf_hpc.morphism.search import Observation
@@ -40,7 +40,9 @@ class Observations:
 def observe(trials: Iterable[TrialSummary]) -> dict[str, Observation]:
     """Return what there is to learn from trials that have ended."""
     return {
-        t.trial: Observation(t.trial, t.merit, t.checkpoint) for t in trials if t.merit is not None
+        t.trial: Observation(t.trial, t.graph, t.merit, t.checkpoint)
+        for t in trials
+        if t.merit is not None
     }
 
 
@@ -70,6 +72,12 @@ class Knowledge:
         """What this replica trains on, once it has said so."""
         replica = self.history.replicas.get(self._replica)
         return replica.dataset if replica is not None else None
+
+    @property
+    def memory_limit(self) -> int | None:
+        """What a training may take on each rank of this replica, if that was recorded."""
+        replica = self.history.replicas.get(self._replica)
+        return replica.memory_limit if replica is not None else None
 
     @property
     def own_proposals(self) -> dict[str, Proposal]:
@@ -114,20 +122,46 @@ class Knowledge:
         return self._digest.trials.get(name) if own is None else summarize(own)
 
     def descent(self, trial: str) -> Descent | None:
-        """Return where a trial's graph comes from, or None when the trial is unknown."""
-        own = self.history.trials.get(trial)
-        return self._digest.trials.get(trial) if own is None else own.started
+        """Return where a trial's or proposal's graph comes from; None when it is unknown."""
+        trials, proposals = self.history.trials, self.history.proposals
+        if trial in trials:
+            return trials[trial].started
+        if trial in proposals:
+            return proposals[trial].proposed
+        return self._digest.trials.get(trial) or self._digest.proposals.get(trial)
 
     def graphs(self) -> set[str]:
         """Return the hashes of all graphs that were trained or proposed."""
         own = (proposal.proposed.graph for proposal in self.history.proposals.values())
         return self._digest.graphs.union(self.history.graphs, own)
 
+    def unobserved(self) -> dict[str, str]:
+        """Return the graphs that are proposed or in training and that no trial has observed.
+
+        By hash, oldest first as far as it is known, with the proposal or trial that has it. A
+        graph whose trials failed is none of them: it is known, and nothing is expected of it.
+        """
+        found: dict[str, str] = {}
+        trials = list(self.trials())
+        proposals = [(p.proposal, p.graph) for p in self._digest.proposals.values()]
+        proposals += [(p.id, p.proposed.graph) for p in self.history.proposals.values()]
+        for name, graph in proposals:
+            found.setdefault(graph, name)
+        for trial in trials:
+            if not trial.ended:
+                found[trial.graph] = trial.trial
+        for trial in trials:
+            if trial.ended:
+                found.pop(trial.graph, None)
+        return found
+
     def kinds(self) -> Counter[str]:
         """Return how often each kind of morphism was proposed."""
         said = self._digest.proposals
         new = (p for p in self.history.proposals.values() if p.id not in said)
-        return self._digest.kinds + Counter(str(p.proposed.morphism["kind"]) for p in new)
+        return self._digest.kinds + Counter(
+            kind for p in new for kind in kinds_of(p.proposed.morphisms)
+        )
 
     def may_be_grown(self) -> bool:
         """Return whether a trial anywhere has kept its weights, or is still being trained."""

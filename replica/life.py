@@ -116,8 +116,13 @@ class Life:
         ):
             dataset = host.dataset(self._manifest)
             ranks.muster()
-            journal.append(DatasetLoaded(dataset=dataset.info))
-            limit = config.engine.memory_gib
+            given = config.engine.memory_gib
+            limit = (
+                host.available_bytes(ranks.collective.local_size)
+                if given is None
+                else int(given * 2**30)
+            )
+            journal.append(DatasetLoaded(dataset=dataset.info, memory_limit_bytes=limit))
             trainer = Trainer(
                 LeadingEngine(engine, ranks.collective) if ranks.several else engine,
                 LeadingDataset(dataset, ranks.collective) if ranks.several else dataset,
@@ -125,9 +130,7 @@ class Life:
                 journal,
                 self._watch,
                 self._stop,
-                host.available_bytes(ranks.collective.local_size)
-                if limit is None
-                else int(limit * 2**30),
+                limit,
                 self._paths.under_way(who.replica, who.incarnation),
                 self._patience,
                 host.clock,

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import psutil
 
+from aiperf_hpc.config import RunConfig
 from aiperf_hpc.graph import Add, BatchNorm, Conv2D, Graph
+from aiperf_hpc.morphism.search import MemoryBound
 
 FRAMEWORK_BYTES = 1024 * 2**20
 """What the process holds besides its network: framework, library workspaces, code."""
@@ -80,3 +82,21 @@ def fitting_batch(graph: Graph, batch_size: int, precision: str, limit: int, ran
             return batch_size
         batch_size //= 2
     return 0
+
+
+def memory_bound(config: RunConfig, initial: Graph, limit: int) -> MemoryBound | None:
+    """Return what candidates may take: a rank's memory, at the batch size of the initial network.
+
+    None where the initial network itself does not fit at any batch size: no candidate would.
+
+    Args:
+        config: the run's.
+        initial: its initial network; where that needs a smaller batch, so may candidates.
+        limit: bytes that one rank may take.
+    """
+    training, ranks = config.training, config.replica.ranks
+    batch = fitting_batch(initial, training.batch_size, training.precision, limit, ranks)
+    share = -(-batch // ranks)
+    if not batch:
+        return None
+    return MemoryBound(limit, lambda graph: training_bytes(graph, share, training.precision))

@@ -19,24 +19,28 @@ import numpy as np
 from aiperf_hpc.clock import SYSTEM, Clock
 from aiperf_hpc.digest import Digest
 from aiperf_hpc.errors import AIPerfError, CheckpointError
+from aiperf_hpc.graph import Graph
 from aiperf_hpc.graph_store import GraphStore
 from aiperf_hpc.history import RunHistory
 from aiperf_hpc.journal import JournalWriter
 from aiperf_hpc.manifest import RunManifest
 from aiperf_hpc.morphism.lineage import Grown, Lineage, initial_graph
+from aiperf_hpc.morphism.morphs import grow_with_weights
 from aiperf_hpc.morphism.search import (
     Bounds,
     Choice,
-    GreedySearcher,
     Searcher,
     SearchSpaceExhaustedError,
     View,
 )
+from aiperf_hpc.morphism.searchers import load_searcher
+from aiperf_hpc.morphism.surrogate import SurrogateError
 from aiperf_hpc.morphism.weights import load_checkpoint, save_checkpoint
 from aiperf_hpc.ops_counter.count import count
 from aiperf_hpc.paths import Incarnation, RunPaths
 from aiperf_hpc.records import Proposed, SearchEnded, SearchFailed, SearchStarted
 from aiperf_hpc.replica.knowledge import Knowledge
+from aiperf_hpc.replica.memory import memory_bound
 from aiperf_hpc.replica.names import Identity, name_of, seed_of
 from aiperf_hpc.replica.stopping import StopFlag
 from aiperf_hpc.storage import Patience, Persist, Sync, to_stable_storage
@@ -45,6 +49,8 @@ FIRST_PAUSE, EAGER_PAUSE, LONGEST_PAUSE = 0.2, 5.0, 30.0
 """Between two looks: the first, the longest while a candidate is missing, and the longest."""
 RETRY_SECONDS = 5.0
 NICENESS = 10
+MOST_GRAPHS = 8192
+"""That are remembered, some 40 kB each; grown again when they are needed again."""
 
 
 class _ParentGoneError(AIPerfError):
@@ -104,7 +110,7 @@ class SearchWorker:
         self._complained = 0
         """Problems of the digest that the journal names already."""
         self._pause = FIRST_PAUSE
-        self._most_operations = 0
+        self._bounds: Bounds | None = None
         self._made = self._made_before()
 
     def _made_before(self) -> int:
@@ -140,7 +146,7 @@ class SearchWorker:
         except _ParentGoneError as error:
             # Dropped since its record was read, and on NFS that is seen a minute later.
             self._gone.add(error.parent)
-        except (SearchSpaceExhaustedError, CheckpointError) as error:
+        except (SearchSpaceExhaustedError, SurrogateError, CheckpointError) as error:
             self._journal.append(SearchFailed(reason=str(error)))
             return RETRY_SECONDS
         return 0.0
@@ -173,7 +179,7 @@ class SearchWorker:
                 proposal=proposal,
                 graph=graph_hash,
                 parent=choice.parent,
-                morphism=choice.morphism.to_data(),
+                morphisms=tuple(step.to_data() for step in choice.morphisms),
                 seed=seed,
                 seconds=self._clock.monotonic() - began,
                 belief=choice.belief,
@@ -187,24 +193,24 @@ class SearchWorker:
         if path is None or not self._persist(path.exists, str(path), "read"):
             raise _ParentGoneError(choice.parent)
         graph, weights = load_checkpoint(path, self._persist)
-        same = self._lineage is not None and graph == self._lineage.graph(choice.parent)
-        child = choice.child if same else choice.morphism.child(graph)
-        inherited = choice.morphism.weights(graph, weights, rng, self._config.search.noise)
+        noise = self._config.search.noise
+        child, inherited = grow_with_weights(graph, weights, choice.morphisms, rng, noise)
         to = self._paths.candidate(proposal)
         self._persist(lambda: save_checkpoint(to, child, inherited, self._sync), str(to))
         return self._persist(lambda: self._graphs.save(child), f"the graph of {proposal}")
 
     def _view(self) -> View | None:
-        knowledge, search = self._knowledge, self._config.search
-        lineage = self._lineage_once()
-        if lineage is None:
+        knowledge, lineage = self._knowledge, self._lineage_once()
+        bounds = self._bounds
+        if lineage is None or bounds is None:
             return None
         return View(
             knowledge.observations(self._gone),
+            knowledge.unobserved(),
             lineage.graph,
             knowledge.graphs(),
             knowledge.kinds(),
-            Bounds(search.max_parameters, self._most_operations),
+            bounds,
         )
 
     def _lineage_once(self) -> Lineage | None:
@@ -212,10 +218,19 @@ class SearchWorker:
         dataset = self._knowledge.dataset
         if self._lineage is None and dataset is not None:
             initial = initial_graph(self._config.model, dataset)
-            ratio = self._config.search.max_operations_ratio
-            self._most_operations = int(ratio * count(initial).forward)
-            self._lineage = Lineage(self._knowledge.descent, initial, self._grown)
+            self._bounds = self._bounds_of(initial)
+            self._lineage = Lineage(self._knowledge.descent, initial, self._grown, MOST_GRAPHS)
         return self._lineage
+
+    def _bounds_of(self, initial: Graph) -> Bounds:
+        search, limit = self._config.search, self._knowledge.memory_limit
+        return Bounds(
+            search.max_parameters,
+            int(search.max_operations_ratio * count(initial).forward),
+            search.max_depth,
+            search.max_growth,
+            None if limit is None else memory_bound(self._config, initial, limit),
+        )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -269,7 +284,7 @@ def serve(
     grown: Grown | None = None,
 ) -> int:
     """Search until asked to stop, from the first record to the last; return the exit status."""
-    searcher = GreedySearcher(manifest.config.search.exploration)
+    searcher = load_searcher(manifest.config.search)
     own = paths.search_journal(who.replica, worker, who.incarnation)
     with JournalWriter(own, clock=clock, persist=persist, sync=sync) as journal:
         journal.append(

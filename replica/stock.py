@@ -71,8 +71,8 @@ class Stock:
             raise CheckpointError(
                 f"the candidate {proposal.id} holds the graph {graph.hash}, not {proposed.graph}"
             )
-        step = from_data(proposed.morphism)
-        return Candidate(graph, weights, proposed.parent, proposal.id, (step,))
+        steps = tuple(from_data(data) for data in proposed.morphisms)
+        return Candidate(graph, weights, proposed.parent, proposal.id, steps)
 
     def discard(self, candidate: Candidate) -> None:
         """Delete the weights of a candidate that was trained; its graph stays."""

@@ -269,7 +269,7 @@ class Worker(_Writer):
                 proposal=proposal,
                 graph=self.graphs.save(child),
                 parent=trial,
-                morphism=morphism.to_data(),
+                morphisms=(morphism.to_data(),),
                 seed=int(rng.integers(2**31)),
                 seconds=1.5,
                 belief={"mean": 0.8, "deviation": 0.1},

@@ -170,10 +170,31 @@ class SearchConfig(Section):
 
     workers: int = Field(1, ge=1, le=256, description="search processes a replica")
     stock: int = Field(2, ge=1, le=64, description="candidates kept ready on the shared directory")
-    exploration: Fraction = Field(0.3, description="share of parents drawn from all, not the best")
+    method: Literal["guided", "greedy"] = Field(
+        "guided",
+        description="guided: Bayesian, by a Gaussian process over graphs; greedy: the best",
+    )
+    confidence: float = Field(
+        1.0, ge=0.0, le=100.0, description="guided: deviations added to what is expected"
+    )
+    expansions: int = Field(
+        20, ge=1, le=100_000, description="guided: graphs made and judged for a candidate"
+    )
+    levels: int = Field(
+        6, ge=1, le=64, description="guided: most morphisms between a candidate and its parent"
+    )
+    exploration: Fraction = Field(
+        0.3, description="greedy: share of parents drawn from all, not the best"
+    )
     max_parameters: int = Field(500_000_000, ge=1, description="trainable scalars of a candidate")
     max_operations_ratio: float = Field(
         8.0, ge=1.0, le=1e6, description="forward operations of a candidate over the initial's"
+    )
+    max_depth: int = Field(
+        400, ge=1, le=100_000, description="layers with weights on a candidate's longest path"
+    )
+    max_growth: float = Field(
+        2.0, ge=1.0, le=1e6, description="forward operations of a candidate over its parent's"
     )
     keep_checkpoints: int = Field(8, ge=1, le=100_000, description="best trained weights a replica")
     noise: float = Field(

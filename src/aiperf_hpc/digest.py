@@ -8,6 +8,7 @@ again from the journals. Later lines about a trial replace earlier ones.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Iterator
 from itertools import islice
 
 from aiperf_hpc.history import RunHistory, Trial
@@ -15,6 +16,7 @@ from aiperf_hpc.journal import JournalReader, JournalWriter, Problem
 from aiperf_hpc.paths import RunPaths
 from aiperf_hpc.records import AnyEvent, ProposalSummary, TrialSummary
 from aiperf_hpc.storage import Persist, at_once
+from aiperf_hpc.trial import MorphismData
 
 
 class Digest:
@@ -47,7 +49,7 @@ class Digest:
             elif isinstance(event, ProposalSummary):
                 self.proposals[event.proposal] = event
                 self.graphs.add(event.graph)
-                self.kinds[event.kind] += 1
+                self.kinds.update(kinds_of(event.morphisms))
 
 
 class DigestWriter:
@@ -106,10 +108,16 @@ class DigestWriter:
                 proposal=p.id,
                 replica=p.replica,
                 graph=p.proposed.graph,
-                kind=str(p.proposed.morphism["kind"]),
+                parent=p.proposed.parent,
+                morphisms=p.proposed.morphisms,
             )
             for p in unsaid
         ]
+
+
+def kinds_of(morphisms: Iterable[MorphismData]) -> Iterator[str]:
+    """Yield the kind of each morphism."""
+    return (str(data["kind"]) for data in morphisms)
 
 
 def _state(trial: Trial) -> tuple[bool, bool]:

@@ -100,6 +100,8 @@ class Replica:
     started: records.ReplicaStarted | None = None
     started_utc: float | None = None
     dataset: DatasetInfo | None = None
+    memory_limit: int | None = None
+    """Bytes that a training may take on each of its ranks, as last recorded."""
     last_utc: float = 0.0
     phase: TimePhase = TimePhase.START
     heartbeat: records.Heartbeat | None = None
@@ -530,6 +532,7 @@ class RunHistory:
         self, _: float, event: records.DatasetLoaded, replica: Replica, __: _Source
     ) -> None:
         replica.dataset = event.dataset
+        replica.memory_limit = event.memory_limit_bytes
 
     def _time_spent(
         self, _: float, event: records.TimeSpent, replica: Replica, __: _Source

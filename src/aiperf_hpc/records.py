@@ -139,6 +139,8 @@ class DatasetLoaded(Event):
 
     type: Literal["dataset_loaded"] = "dataset_loaded"
     dataset: DatasetInfo
+    memory_limit_bytes: Count | None = None
+    """What a training may now take on each rank."""
 
 
 class TrialStarted(Event):
@@ -304,9 +306,10 @@ class Proposed(Event):
     proposal: str
     graph: str
     parent: str
-    morphism: MorphismData
+    """The trial that it grows from."""
+    morphisms: tuple[MorphismData, ...]
     seed: int
-    """Of the generator that made the morphism's and the weights' random choices."""
+    """Of the generator that made the morphisms' and the weights' random choices."""
     seconds: float
     belief: dict[str, float] = {}
     """What the searcher expected, e.g. mean, deviation and acquisition."""
@@ -354,8 +357,8 @@ class ProposalSummary(Event):
     proposal: str
     replica: str
     graph: str
-    kind: str
-    """Of the morphism."""
+    parent: str
+    morphisms: tuple[MorphismData, ...]
 
 
 AnyEvent = Annotated[

@@ -134,5 +134,5 @@ def trial_ended(
 
 def proposed(proposal: str, graph: str = "child") -> Proposed:
     return Proposed(
-        proposal=proposal, graph=graph, parent="t1", morphism=DEEPER, seed=1, seconds=0.5
+        proposal=proposal, graph=graph, parent="t1", morphisms=(DEEPER,), seed=1, seconds=0.5
     )

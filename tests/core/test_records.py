@@ -68,7 +68,9 @@ EVENTS: tuple[AnyEvent, ...] = (
         merit=0.5,
         checkpoint=True,
     ),
-    records.ProposalSummary(proposal="p1", replica="r0", graph="g", kind="deeper"),
+    records.ProposalSummary(
+        proposal="p1", replica="r0", graph="g", parent="t1", morphisms=(DEEPER,)
+    ),
 )
 
 

@@ -251,7 +251,7 @@ def propose(delay: str) -> float:
     with JournalWriter(RUN.search_journal("r0", 0)) as journal:
         journal.append(
             Proposed(
-                proposal="p1", graph=graph.hash, parent="t1", morphism=step.to_data(), seed=1,
+                proposal="p1", graph=graph.hash, parent="t1", morphisms=(step.to_data(),), seed=1,
                 seconds=0.0,
             )
         )  # fmt: skip

@@ -20,13 +20,14 @@ from aiperf_hpc.clock import SYSTEM, SystemClock
 from aiperf_hpc.config import RunConfig, validate
 from aiperf_hpc.digest import Digest, DigestWriter
 from aiperf_hpc.errors import EngineError
+from aiperf_hpc.graph import Graph
 from aiperf_hpc.graph_store import GraphStore
 from aiperf_hpc.history import RunHistory
 from aiperf_hpc.journal import JournalWriter
 from aiperf_hpc.manifest import RunManifest
 from aiperf_hpc.morphism.lineage import Lineage, initial_graph
 from aiperf_hpc.morphism.morphs import inserted_spatial_convs
-from aiperf_hpc.morphism.search import GreedySearcher
+from aiperf_hpc.morphism.searchers import load_searcher
 from aiperf_hpc.morphism.weights import Weights, load_checkpoint, save_checkpoint
 from aiperf_hpc.paths import FIRST, Incarnation, RunPaths, write_whole
 from aiperf_hpc.replica.hpo import journal_storage
@@ -98,7 +99,7 @@ class Site:
             replica="r0",
             incarnation=life,
             worker=0,
-            searcher=GreedySearcher(self.config.search.exploration),
+            searcher=load_searcher(self.config.search),
             journal=JournalWriter(self.paths.search_journal("r0", 0, life)),
             persist=at_once,
             knowledge=Knowledge("r0", RunHistory(self.paths, replica="r0"), Digest(self.paths)),
@@ -207,7 +208,7 @@ def test_children_start_from_their_parents_trained_weights(
 def test_the_kernel_size_that_hpo_chose_is_in_the_graph_that_is_trained(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    site = Site(tmp_path, search={"exploration": 1.0})
+    site = Site(tmp_path, search={"method": "greedy", "exploration": 1.0})
     site.run(40, monkeypatch)
     chosen = [
         (graph, used.kernel_size)
@@ -354,7 +355,7 @@ def test_the_search_worker_fills_the_stock_and_no_more(
     proposed = site.events(records.Proposed)
     assert len(proposed) == site.config.search.stock
     assert len({p.graph for p in proposed}) == len(proposed)
-    assert len({p.morphism["kind"] for p in proposed}) == len(proposed)
+    assert len({p.morphisms[0]["kind"] for p in proposed}) == len(proposed)
     for proposal in proposed:
         assert GraphStore(site.paths).load(proposal.graph).hash == proposal.graph
 
@@ -388,7 +389,7 @@ def test_parents_are_taken_from_all_replicas(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A second replica has a much better trial: a greedy search grows that one."""
-    site = Site(tmp_path, search={"stock": 2, "exploration": 0.0})
+    site = Site(tmp_path, search={"method": "greedy", "stock": 2, "exploration": 0.0})
     site.run(1, monkeypatch)
     graph, weights = load_checkpoint(site.paths.trained("r0", "r0-t1"))
     journal = [
@@ -579,7 +580,7 @@ def test_a_life_that_finds_nothing_to_grow_begins_with_the_initial_graph_again(
 def test_no_batch_size_is_offered_that_does_not_fit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    site = Site(tmp_path)
+    site = Site(tmp_path, search={"method": "greedy"})  # Small steps, for a limit this tight.
     limit = training_bytes(site.initial, 8, "fp32") + 4096
     monkeypatch.setattr(site.rounds._trainer, "_memory_limit", limit)
     site.run(9, monkeypatch)
@@ -593,7 +594,7 @@ def test_a_batch_size_that_was_halved_all_the_same_is_what_the_study_learns(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What was suggested and not tried is no observation of the study."""
-    site = Site(tmp_path)
+    site = Site(tmp_path, search={"method": "greedy"})  # Small steps, for a limit this tight.
     limit = training_bytes(site.initial, 8, "fp32") + 4096
     monkeypatch.setattr(site.rounds._trainer, "_memory_limit", limit)
     monkeypatch.setattr(site.rounds._hpo, "_fits", lambda graph, batch_size: batch_size > 8)
