@@ -1,0 +1,213 @@
+"""Does the guided search find better networks than random morphing, trained for real?
+
+    python benchmarks/search_digits.py digits.json        # on one core, about half an hour
+    python benchmarks/search_digits.py digits.json --report
+
+On scikit-learn's digits, by the benchmark's own engine and trainer: 40 trials of equal epochs,
+5 seeds, each trial from the weights that it inherits, as a replica does. Networks are small ones
+of ResNet-50's kind. The first trial of a seed is the same in all searches; the accuracy of a trial
+is the best that its evaluations reached. A finished search is kept in the file, so that the
+benchmark goes on where it was stopped.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import fmean
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+from peers import RandomMorphing, bounds_of, machine, run
+
+from aiperf_hpc.clock import SYSTEM
+from aiperf_hpc.config import RunConfig, validate
+from aiperf_hpc.graph import Graph
+from aiperf_hpc.journal import JournalWriter
+from aiperf_hpc.morphism.lineage import initial_graph
+from aiperf_hpc.morphism.morphs import grow_with_weights
+from aiperf_hpc.morphism.search import Choice, Searcher
+from aiperf_hpc.morphism.searchers import load_searcher
+from aiperf_hpc.morphism.weights import Weights, initial_weights
+from aiperf_hpc.paths import write_whole
+from aiperf_hpc.replica.data import digits
+from aiperf_hpc.replica.data.arrays import ArrayDataset
+from aiperf_hpc.replica.engines import load_engine
+from aiperf_hpc.replica.engines.base import Engine
+from aiperf_hpc.replica.resume import Course
+from aiperf_hpc.replica.stopping import StopFlag
+from aiperf_hpc.replica.stopwatch import Stopwatch
+from aiperf_hpc.replica.trainer import Trainer, TrialPlan
+from aiperf_hpc.storage import at_once
+from aiperf_hpc.trial import RoundPhase
+
+SEEDS, TRIALS, EPOCHS = 5, 40, 3
+CONFIG = validate(
+    {
+        "dataset": {"name": "digits"},
+        "model": {"stem": "cifar", "base_width": 4, "blocks": [1, 1, 1, 1]},
+        "training": {
+            "precision": "fp32",
+            "batch_size": 64,
+            "learning_rate": 0.01,
+            "weight_decay": 1e-4,
+            "checkpoint_seconds": 86_400.0,
+        },
+    },
+    "benchmark",
+)
+
+
+def searchers(config: RunConfig) -> dict[str, Searcher]:
+    """Return new ones, by the names in the file."""
+    found = (load_searcher(config.search), RandomMorphing(1), RandomMorphing(3))
+    return {searcher.name: searcher for searcher in found}
+
+
+@dataclass(slots=True)
+class Training:
+    """Trains the trials of one search; remembers the weights that children inherit."""
+
+    trainer: Trainer
+    seed: int
+    weights: dict[str, Weights] = field(default_factory=dict)
+    """Of trials, after training; of the initial graph under no name."""
+    graphs: dict[str, Graph] = field(default_factory=dict)
+    accuracies: list[float | None] = field(default_factory=list)
+    reasons: list[str] = field(default_factory=list)
+
+    def evaluate(self, trial: str, choice: Choice) -> float | None:
+        """Train a choice; return its best validation accuracy, None where it failed."""
+        rng = np.random.default_rng([self.seed, int(trial)])
+        if choice.morphisms:
+            graph, weights = grow_with_weights(
+                self.graphs[choice.parent], self.weights[choice.parent], choice.morphisms, rng
+            )
+        else:
+            graph, weights = choice.child, initial_weights(choice.child, rng)
+        result = self.trainer.run(
+            TrialPlan(
+                trial=trial,
+                round=1,
+                phase=RoundPhase.WARMUP,
+                graph=graph,
+                weights=weights,
+                parent=choice.parent or None,
+                proposal=None,
+                morphisms=choice.morphisms,
+                batch_size=CONFIG.training.batch_size,
+                kernel_size=None,
+                epoch_limit=EPOCHS,
+                seed=int(rng.integers(2**31)),
+                course=Course(trial=trial),
+            )
+        )
+        if result.weights is None:
+            self.accuracies.append(None)
+            self.reasons.append(result.reason)
+            return None
+        self.graphs[trial], self.weights[trial] = graph, result.weights
+        self.accuracies.append(max(result.accuracies))
+        return self.accuracies[-1]
+
+
+def search(method: str, seed: int, engine: Engine, dataset: ArrayDataset) -> dict[str, Any]:
+    """Search once; return what is kept of it."""
+    initial = initial_graph(CONFIG.model, dataset.info)
+    began, busy = time.perf_counter(), time.process_time()
+    with TemporaryDirectory() as folder, JournalWriter(Path(folder) / "journal.jsonl") as journal:
+        trainer = Trainer(
+            engine,
+            dataset,
+            CONFIG,
+            journal,
+            Stopwatch(),
+            StopFlag(math.inf, Path(folder) / "stop"),
+            2**40,
+            Path(folder) / "under-way.safetensors",
+            at_once,
+            SYSTEM,
+        )
+        training = Training(trainer, seed)
+        found = run(
+            searchers(CONFIG)[method],
+            initial,
+            bounds_of(CONFIG.search, initial),
+            TRIALS,
+            training.evaluate,
+            np.random.default_rng([seed, TRIALS]),
+        )
+    best = max(found.observations, key=lambda o: o.accuracy)
+    return {
+        "method": method,
+        "seed": seed,
+        "accuracies": training.accuracies,
+        "failed": training.reasons,
+        "best_parameters": found.graphs[best.trial].parameter_count,
+        "best_depth": found.graphs[best.trial].depth,
+        "seconds": round(time.perf_counter() - began, 1),
+        "processor_seconds": round(time.process_time() - busy, 1),
+    }
+
+
+def measure(file: Path) -> None:
+    """Add the searches that ``file`` does not have."""
+    engine = load_engine("tensorflow", 1)
+    dataset = digits.load(CONFIG.dataset, 1)
+    searches = _read(file)
+    finished = {(s["method"], s["seed"]) for s in searches}
+    for seed in range(SEEDS):
+        for method in searchers(CONFIG):
+            if (method, seed) in finished:
+                continue
+            searches.append(search(method, seed, engine, dataset))
+            write_whole(file, json.dumps(searches, indent=1).encode())
+            error, seconds = _best_error(searches[-1]), searches[-1]["seconds"]
+            print(f"{method}, seed {seed}: best error {error:.4f}, {seconds} s", flush=True)
+
+
+def _read(file: Path) -> list[dict[str, Any]]:
+    searches: list[dict[str, Any]] = json.loads(file.read_text()) if file.exists() else []
+    return searches
+
+
+def _best_error(found: dict[str, Any], trials: int = TRIALS) -> float:
+    accuracies: list[float | None] = found["accuracies"]
+    return 1.0 - max(a for a in accuracies[:trials] if a is not None)
+
+
+def report(file: Path) -> None:
+    """Print the table, in Markdown."""
+    searches = _read(file)
+    print(f"{machine()}; {TRIALS} trials of {EPOCHS} epochs; validation errors in percent\n")
+    print("| search | mean best error | of each seed | after 20 trials | trials failed |")
+    print("|---" * 5 + "|")
+    for method in searchers(CONFIG):
+        own = sorted((s for s in searches if s["method"] == method), key=lambda s: s["seed"])
+        errors = [100.0 * _best_error(s) for s in own]
+        early = fmean(100.0 * _best_error(s, TRIALS // 2) for s in own)
+        each = ", ".join(f"{error:.2f}" for error in errors)
+        failed = sum(len(s["failed"]) for s in own)
+        print(f"| {method} | {fmean(errors):.3f} | {each} | {early:.3f} | {failed} |")
+
+
+def main() -> None:
+    """Run the command line."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    parser = argparse.ArgumentParser()
+    parser.add_argument("file", type=Path, help="where finished searches are kept")
+    parser.add_argument("--report", action="store_true", help="only print the table")
+    options = parser.parse_args()
+    if not options.report:
+        measure(options.file)
+    report(options.file)
+
+
+if __name__ == "__main__":
+    main()

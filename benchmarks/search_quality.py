@@ -1,0 +1,189 @@
+"""Does the guided search find better graphs than its peers, and does it know what it does?
+
+    python benchmarks/search_quality.py quality.json        # on one core; tables in Markdown
+    python benchmarks/search_quality.py quality.json --report
+
+From ResNet-50, on the landscapes of ``landscapes.py``: 64 evaluations, 30 seeds. The searcher is
+the one of the default configuration. Each peer is measured with 1 and with up to 3 morphisms a
+candidate, and the guided search is held against the variant that is better on average. Best is the
+true value of the best graph found, without noise.
+
+The rank correlation is Spearman's, between what the surrogate believes of each graph if it is left
+out and the truth. What is finished is kept in the file, and the benchmark goes on from there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from pathlib import Path
+from statistics import fmean, median
+from typing import Any
+
+import numpy as np
+from landscapes import LANDSCAPES, NOISE, Landscape
+from numpy.typing import NDArray
+from peers import RandomMorphing, RegularisedEvolution, Search, bounds_of, machine, run
+from scipy.stats import spearmanr
+
+from aiperf_hpc.config import SearchConfig
+from aiperf_hpc.morphism.description import describe
+from aiperf_hpc.morphism.resnet import resnet50
+from aiperf_hpc.morphism.search import Choice, Searcher, View
+from aiperf_hpc.morphism.searchers import load_searcher
+from aiperf_hpc.morphism.surrogate import Repeats, Surrogate
+from aiperf_hpc.paths import write_whole
+
+SEEDS, EVALUATIONS = 30, 64
+STEPS = (1, 3)
+"""Morphisms of a peer's candidate, at most."""
+TARGETS = {"random morphing": 0.8, "regularised evolution": 0.6}
+"""Shares of seeds in which guided morphing has to be better."""
+
+
+def searchers() -> list[Searcher]:
+    """Return new ones, the guided one first."""
+    peers = [peer(steps) for peer in (RandomMorphing, RegularisedEvolution) for steps in STEPS]
+    return [load_searcher(SearchConfig()), *peers]
+
+
+class Timed:
+    """A searcher that remembers how long it took."""
+
+    def __init__(self, searcher: Searcher) -> None:
+        self.name, self._searcher = searcher.name, searcher
+        self.seconds: list[float] = []
+
+    def choose(self, view: View, rng: np.random.Generator) -> Choice:
+        began = time.process_time()
+        choice = self._searcher.choose(view, rng)
+        self.seconds.append(time.process_time() - began)
+        return choice
+
+
+def noise_of(seed: int) -> NDArray[np.float64]:
+    """Return the noise of each evaluation, the same for every search."""
+    noise: NDArray[np.float64] = NOISE * np.random.default_rng([seed, 1]).normal(size=EVALUATIONS)
+    return noise
+
+
+def search(searcher: Searcher, landscape: Landscape, seed: int) -> Search:
+    """Search once."""
+    initial, noise = resnet50(), noise_of(seed)
+    return run(
+        searcher,
+        initial,
+        bounds_of(SearchConfig(), initial),
+        EVALUATIONS,
+        lambda trial, choice: landscape.value(choice.child) + float(noise[int(trial)]),
+        np.random.default_rng([seed, 2]),
+    )
+
+
+def correlation(found: Search, landscape: Landscape) -> float:
+    """Return Spearman's, of what is believed of graphs left out with their true accuracies."""
+    surrogate = Surrogate()
+    graphs = {graph.hash: graph for graph in found.graphs.values()}
+    observed = {o.graph: Repeats.of([o.accuracy]) for o in found.observations}
+    surrogate.learn(observed, lambda graph: describe(graphs[graph]))
+    believed = surrogate.leave_one_out()
+    truth = [landscape.value(graphs[graph]) for graph in believed]
+    return float(spearmanr(list(believed.values()), truth).statistic)
+
+
+def result(name: str, searcher: Searcher, seed: int) -> dict[str, Any]:
+    """Search once; return what is kept of it."""
+    landscape = LANDSCAPES[name](seed, resnet50())
+    timed = Timed(searcher)
+    found = search(timed, landscape, seed)
+    values = [landscape.value(graph) for graph in found.graphs.values()]
+    return {
+        "landscape": name,
+        "search": searcher.name,
+        "seed": seed,
+        "initial": values[0],
+        "best": max(values),
+        "half_way": max(values[: EVALUATIONS // 2]),
+        "correlation": correlation(found, landscape),
+        "seconds": median(timed.seconds),
+    }
+
+
+def measure(file: Path) -> None:
+    """Add the searches that ``file`` does not have."""
+    results = _read(file)
+    finished = {(r["landscape"], r["search"], r["seed"]) for r in results}
+    for seed in range(SEEDS):
+        for name in LANDSCAPES:
+            for searcher in searchers():
+                if (name, searcher.name, seed) not in finished:
+                    results.append(result(name, searcher, seed))
+        write_whole(file, json.dumps(results, indent=1).encode())
+        print(f"seed {seed}", flush=True)
+
+
+def _read(file: Path) -> list[dict[str, Any]]:
+    results: list[dict[str, Any]] = json.loads(file.read_text()) if file.exists() else []
+    return results
+
+
+def report(file: Path) -> None:
+    """Print the tables."""
+    results = _read(file)
+    names = [searcher.name for searcher in searchers()]
+
+    def of(landscape: str, search: str, what: str) -> list[float]:
+        own = [r for r in results if r["landscape"] == landscape and r["search"] == search]
+        return [r[what] for r in sorted(own, key=lambda r: int(r["seed"]))]
+
+    def better(landscape: str, peer: str) -> float:
+        pairs = zip(of(landscape, names[0], "best"), of(landscape, peer, "best"), strict=True)
+        return fmean(ours > theirs for ours, theirs in pairs)
+
+    print(f"{machine()}; {EVALUATIONS} evaluations, {len(of('smooth', names[0], 'best'))} seeds\n")
+    print(
+        "| landscape | search | mean best | after half | guided is better in | rank correlation, "
+        "mean | least | processor ms a choice |"
+    )
+    print("|---" * 8 + "|")
+    for landscape in LANDSCAPES:
+        start = fmean(of(landscape, names[0], "initial"))
+        print(f"| {landscape} | ResNet-50 | {start:.4f} | | | | | |")
+        for name in names:
+            correlations = of(landscape, name, "correlation")
+            cells = (
+                landscape,
+                name,
+                f"{fmean(of(landscape, name, 'best')):.4f}",
+                f"{fmean(of(landscape, name, 'half_way')):.4f}",
+                "" if name == names[0] else f"{better(landscape, name):.0%}",
+                f"{fmean(correlations):.2f}",
+                f"{min(correlations):.2f}",
+                f"{1e3 * median(of(landscape, name, 'seconds')):.1f}",
+            )
+            print(f"| {' | '.join(cells)} |")
+    print("\n| landscape | against | the better variant | share of seeds | target |")
+    print("|---" * 5 + "|")
+    for landscape in LANDSCAPES:
+        for peer, target in TARGETS.items():
+            variants = [name for name in names if name.startswith(peer)]
+            means = {name: fmean(of(landscape, name, "best")) for name in variants}
+            best = max(variants, key=means.__getitem__)
+            share = f"{better(landscape, best):.0%} | {target:.0%}"
+            print(f"| {landscape} | {peer} | {best} | {share} |")
+
+
+def main() -> None:
+    """Run the command line."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("file", type=Path, help="where finished searches are kept")
+    parser.add_argument("--report", action="store_true", help="only print the tables")
+    options = parser.parse_args()
+    if not options.report:
+        measure(options.file)
+    report(options.file)
+
+
+if __name__ == "__main__":
+    main()
