@@ -33,6 +33,9 @@ Numbers = NDArray[np.float64]
 Rows = NDArray[np.float32]
 """Descriptions, (points, SIZE), relative to the first observed one."""
 
+Vectors = Sequence[Vector] | Vector
+"""Descriptions, (graphs, SIZE)."""
+
 EXACT = 2048
 """Different graphs up to which the process is exact."""
 LEARNED_FROM = 384
@@ -122,7 +125,7 @@ class _Points:
     def rows(self) -> Rows:
         return self._rows[: self.count]
 
-    def relative(self, vectors: Sequence[Vector]) -> Rows:
+    def relative(self, vectors: Vectors) -> Rows:
         """Return descriptions, (vectors, SIZE), as distances are taken from them.
 
         Near the origin squares do not cancel each other's digits.
@@ -130,7 +133,7 @@ class _Points:
         rows: Rows = np.asarray(vectors, np.float32).reshape(-1, SIZE) - self._origin
         return rows
 
-    def add(self, vectors: Sequence[Vector]) -> None:
+    def add(self, vectors: Vectors) -> None:
         if not self.count:
             self._origin = vectors[0].copy()
         needed = self.count + len(vectors)
@@ -425,7 +428,7 @@ class Surrogate:
             return _Exact(self.covariance)
         return _Projected(self.covariance, data.points[_sample(data.means, EXACT)])
 
-    def expecting(self, pending: Sequence[Vector]) -> Callable[[Sequence[Vector]], Prediction]:
+    def expecting(self, pending: Vectors) -> Callable[[Vectors], Prediction]:
         """Return what predicts, knowing that some graphs are in training.
 
         They count as observed with just what is believed of them. That leaves the mean as it is
@@ -442,14 +445,14 @@ class Surrogate:
             raise SurrogateError("no graph has been observed")
         believe = self._posterior.expecting(self._points.relative(pending))
 
-        def predict(vectors: Sequence[Vector]) -> Prediction:
+        def predict(vectors: Vectors) -> Prediction:
             mean, variance = believe(self._points.relative(vectors))
             deviation = np.sqrt(self._signal * np.maximum(variance, 0.0))
             return Prediction(self._mean + self._scale * mean, self._scale * deviation)
 
         return predict
 
-    def predict(self, vectors: Sequence[Vector]) -> Prediction:
+    def predict(self, vectors: Vectors) -> Prediction:
         """Return what is believed of graphs with these descriptions, (graphs, SIZE).
 
         Raises:
