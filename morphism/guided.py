@@ -224,32 +224,30 @@ class _Tree:
 
     def _best_drafts(self, places: list[_Place]) -> Iterator[tuple[_Place, Morphism]]:
         """Yield for each place the morphism whose child promises most, of some random ones."""
-        drafts = [self._drafts(place) for place in places]
-        vectors = [vector for draft in drafts for _, vector in draft]
-        if not vectors:
+        drafts = [(place, self._drafts(place)) for place in places]
+        drafts = [(place, steps) for place, steps in drafts if steps]
+        if not drafts:
             return
-        promise = iter(self._acquisition(self._predict(vectors)))
-        for place, draft in zip(places, drafts, strict=True):
-            ranked = [(next(promise), step) for step, _ in draft]
-            if ranked:
-                yield place, max(ranked, key=itemgetter(0))[1]
+        sketches = [sketch(self.graph(place), place.vector, steps) for place, steps in drafts]
+        promise = iter(self._acquisition(self._predict(np.concatenate(sketches))))
+        for place, steps in drafts:
+            ranked = [(next(promise), step) for step in steps]
+            yield place, max(ranked, key=itemgetter(0))[1]
 
     def _child(self, place: _Place, step: Morphism) -> _Place:
         graph = step.child(self.graph(place))
         return _Place(place.root, (*place.morphisms, step), describe(graph), graph)
 
-    def _drafts(self, place: _Place) -> list[tuple[Morphism, Vector]]:
-        """Return random morphisms of a place, and about what their children are."""
+    def _drafts(self, place: _Place) -> list[Morphism]:
+        """Return random morphisms of a place."""
         graph = self.graph(place)
-        drafts: list[tuple[Morphism, Vector]] = []
+        drafts: list[Morphism] = []
         for _ in range(DRAFTS):
             kind = _KINDS[self._rng.integers(len(_KINDS))]
             try:
-                morphism = MORPHISMS[kind].sample(graph, self._rng)
+                drafts.append(MORPHISMS[kind].sample(graph, self._rng))
             except MorphismError:
                 self.obstacles[f"no place for {kind}"] += 1
-            else:
-                drafts.append((morphism, sketch(graph, place.vector, morphism)))
         return drafts
 
     def _add(self, new: Iterable[_Place]) -> list[_Place]:
