@@ -1,11 +1,13 @@
 """Which kernel between graphs tells best what a graph is worth, and what does it cost?
 
-    python benchmarks/kernels.py        # on one core, some minutes; a table in Markdown
+    python benchmarks/kernels.py        # on one core, a minute; a table in Markdown
+    python benchmarks/kernels.py --digits digits.json        # what search_digits.py has trained
 
 Histories of random morphing from ResNet-50, accuracies from ``landscapes.py``; the figure is
 Spearman's rank correlation between what a Gaussian process believes of each graph if it is left
-out and the truth. All processes are fitted by one rule, that of the surrogate: the highest
-posterior density, the signal's variance profiled, the same priors on length, weights and noise.
+out and the truth (of real trainings, what they reached). All processes are fitted by one rule, that
+of the surrogate: the highest posterior density, the signal's variance profiled, the same priors on
+length, weights and noise.
 
 - Edit distance, as in Auto-Keras (Jin et al. 2019, section 3.1): the layers of the longest path
   aligned in order, which costs the relative difference of widths for a pair and 1 for a layer left
@@ -30,10 +32,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from operator import attrgetter
+from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
 import numpy as np
+import search_digits
 from landscapes import LANDSCAPES
 from numpy.typing import NDArray
 from peers import RandomMorphing, machine
@@ -51,7 +55,7 @@ Matrix = NDArray[np.float64]
 Numbers = NDArray[np.float64]
 
 SEEDS = 10
-SIZES = (16, EVALUATIONS)
+SIZES: tuple[int, ...] = (16, EVALUATIONS)
 """Points that the processes know."""
 HISTORY = 1000
 """Trained graphs that a candidate is compared with, for the cost."""
@@ -345,61 +349,92 @@ KERNELS = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class History:
+    """Graphs that a search evaluated, oldest first."""
+
+    graphs: list[Graph]
+    accuracies: dict[str, tuple[Numbers, Numbers]]
+    """What was observed of them, and the truth as far as it is known, by what is said of it."""
+
+
 @dataclass(slots=True)
 class Judgement:
     """How a kernel did."""
 
-    correlations: dict[tuple[str, int], list[float]] = field(default_factory=dict)
-    """By landscape and points, of each seed."""
+    correlations: dict[str, list[float]] = field(default_factory=dict)
+    """Of each history."""
     graph_ms: list[float] = field(default_factory=list)
     pair_ms: list[float] = field(default_factory=list)
 
     def row(self, name: str) -> str:
         """Return its line of the table."""
-        cells = [name]
-        for found in self.correlations.values():
-            cells.append(f"{fmean(found):.2f} ({min(found):.2f})")
+        cells = [f"{fmean(found):.2f} ({min(found):.2f})" for found in self.correlations.values()]
         graph, pair = median(self.graph_ms), median(self.pair_ms)
         cells += [f"{graph:.2f}", f"{pair:.4f}", f"{graph + HISTORY * pair:.1f}"]
-        return f"| {' | '.join(cells)} |"
+        return f"| {name} | {' | '.join(cells)} |"
 
 
-def judge(kernel: Kernel, judgement: Judgement, graphs: list[Graph], seed: int) -> None:
-    """Add one history, of all landscapes."""
+def judge(kernel: Kernel, judgement: Judgement, history: History, sizes: Sequence[int]) -> None:
+    """Add one history, of its first points and of more of them."""
+    number = len(history.graphs)
     began = time.process_time()
-    features = [kernel.feature(graph) for graph in graphs]
+    features = [kernel.feature(graph) for graph in history.graphs]
     ready = time.process_time()
     covariances = kernel.covariances(features)
     done = time.process_time()
-    judgement.graph_ms.append(1e3 * (ready - began) / len(graphs))
-    judgement.pair_ms.append(1e3 * (done - ready) / (len(graphs) * (len(graphs) - 1) / 2))
-    for name, draw in LANDSCAPES.items():
-        landscape = draw(seed, graphs[0])
-        truth = np.array([landscape.value(graph) for graph in graphs])
-        observed = truth + noise_of(seed)
-        for size in SIZES:
+    judgement.graph_ms.append(1e3 * (ready - began) / number)
+    judgement.pair_ms.append(1e3 * (done - ready) / (number * (number - 1) / 2))
+    for name, (observed, truth) in history.accuracies.items():
+        for size in sizes:
             part = slice(size)
             values = (observed[part] - observed[part].mean()) / observed[part].std()
             fits = (fit([term.part(part) for term in terms], values) for terms in covariances)
             best = min(fits, key=attrgetter("badness"))
             found = float(spearmanr(best.left_out, truth[part]).statistic)
-            judgement.correlations.setdefault((name, size), []).append(found)
+            judgement.correlations.setdefault(f"{name}, {size} points", []).append(found)
+
+
+def synthetic(seed: int) -> History:
+    """Return a history of random morphing, judged by all landscapes.
+
+    Whom random morphing grows does not depend on accuracies, so that one will do for all.
+    """
+    initial = resnet50()
+    landscapes = {name: draw(seed, initial) for name, draw in LANDSCAPES.items()}
+    found = search(RandomMorphing(3), landscapes["smooth"], seed)
+    graphs = list(found.graphs.values())
+    accuracies: dict[str, tuple[Numbers, Numbers]] = {}
+    for name, landscape in landscapes.items():
+        truth = np.array([landscape.value(graph) for graph in graphs])
+        accuracies[name] = truth + noise_of(seed), truth
+    return History(graphs, accuracies)
+
+
+def trained(searches: dict[str, Any]) -> History:
+    """Return a history of real trainings; what they reached is all that is known of the truth."""
+    graphs, accuracies = search_digits.evaluated(searches)
+    seen = np.array(accuracies)
+    return History(graphs, {searches["method"]: (seen, seen)})
 
 
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--seeds", type=int, default=SEEDS)
-    seeds = parser.parse_args().seeds
+    parser.add_argument("--digits", type=Path, help="the file of search_digits.py: judge by it")
+    options = parser.parse_args()
     judgements = {kernel.name: Judgement() for kernel in KERNELS}
-    for seed in range(seeds):
-        # Whom random morphing grows does not depend on accuracies.
-        landscape = LANDSCAPES["smooth"](seed, resnet50())
-        history = search(RandomMorphing(3), landscape, seed)
+    if options.digits is None:
+        histories, sizes = map(synthetic, range(options.seeds)), SIZES
+    else:
+        searches = search_digits.read(options.digits)
+        histories, sizes = map(trained, searches), (search_digits.TRIALS,)
+    for history in histories:
         for kernel in KERNELS:
-            judge(kernel, judgements[kernel.name], list(history.graphs.values()), seed)
-    places = [f"{name}, {size} points" for name in LANDSCAPES for size in SIZES]
-    print(f"{machine()}; mean of {seeds} seeds (least); processor milliseconds\n")
+            judge(kernel, judgements[kernel.name], history, sizes)
+    print(f"{machine()}; means over histories (least); processor milliseconds\n")
+    places = judgements[KERNELS[0].name].correlations
     head = (*places, "a graph", "a pair", f"a candidate against {HISTORY}")
     print(f"| kernel | {' | '.join(head)} |")
     print("|---" * (len(head) + 1) + "|")

@@ -31,7 +31,7 @@ from aiperf_hpc.config import RunConfig, validate
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.journal import JournalWriter
 from aiperf_hpc.morphism.lineage import initial_graph
-from aiperf_hpc.morphism.morphs import grow_with_weights
+from aiperf_hpc.morphism.morphs import from_data, grow, grow_with_weights
 from aiperf_hpc.morphism.search import Choice, Searcher
 from aiperf_hpc.morphism.searchers import load_searcher
 from aiperf_hpc.morphism.weights import Weights, initial_weights
@@ -79,8 +79,8 @@ class Training:
     weights: dict[str, Weights] = field(default_factory=dict)
     """Of trials, after training; of the initial graph under no name."""
     graphs: dict[str, Graph] = field(default_factory=dict)
-    accuracies: list[float | None] = field(default_factory=list)
-    reasons: list[str] = field(default_factory=list)
+    trials: list[dict[str, Any]] = field(default_factory=list)
+    """As in the file."""
 
     def evaluate(self, trial: str, choice: Choice) -> float | None:
         """Train a choice; return its best validation accuracy, None where it failed."""
@@ -108,13 +108,19 @@ class Training:
                 course=Course(trial=trial),
             )
         )
-        if result.weights is None:
-            self.accuracies.append(None)
-            self.reasons.append(result.reason)
-            return None
-        self.graphs[trial], self.weights[trial] = graph, result.weights
-        self.accuracies.append(max(result.accuracies))
-        return self.accuracies[-1]
+        accuracy = None
+        if result.weights is not None:
+            self.graphs[trial], self.weights[trial] = graph, result.weights
+            accuracy = max(result.accuracies)
+        self.trials.append(
+            {
+                "parent": choice.parent,
+                "morphisms": [morphism.to_data() for morphism in choice.morphisms],
+                "accuracy": accuracy,
+                "reason": result.reason,
+            }
+        )
+        return accuracy
 
 
 def search(method: str, seed: int, engine: Engine, dataset: ArrayDataset) -> dict[str, Any]:
@@ -147,8 +153,7 @@ def search(method: str, seed: int, engine: Engine, dataset: ArrayDataset) -> dic
     return {
         "method": method,
         "seed": seed,
-        "accuracies": training.accuracies,
-        "failed": training.reasons,
+        "trials": training.trials,
         "best_parameters": found.graphs[best.trial].parameter_count,
         "best_depth": found.graphs[best.trial].depth,
         "seconds": round(time.perf_counter() - began, 1),
@@ -160,7 +165,7 @@ def measure(file: Path) -> None:
     """Add the searches that ``file`` does not have."""
     engine = load_engine("tensorflow", 1)
     dataset = digits.load(CONFIG.dataset, 1)
-    searches = _read(file)
+    searches = read(file)
     finished = {(s["method"], s["seed"]) for s in searches}
     for seed in range(SEEDS):
         for method in searchers(CONFIG):
@@ -172,19 +177,32 @@ def measure(file: Path) -> None:
             print(f"{method}, seed {seed}: best error {error:.4f}, {seconds} s", flush=True)
 
 
-def _read(file: Path) -> list[dict[str, Any]]:
+def read(file: Path) -> list[dict[str, Any]]:
+    """Return the searches in ``file``, none where there is no file."""
     searches: list[dict[str, Any]] = json.loads(file.read_text()) if file.exists() else []
     return searches
 
 
+def evaluated(found: dict[str, Any]) -> tuple[list[Graph], list[float]]:
+    """Return the graphs that a search trained, grown again, and their accuracies."""
+    graphs = {"": initial_graph(CONFIG.model, digits.load(CONFIG.dataset, 1).info)}
+    accuracies: dict[str, float] = {}
+    for number, trial in enumerate(found["trials"]):
+        morphisms = map(from_data, trial["morphisms"])
+        graphs[str(number)] = grow(graphs[trial["parent"]], morphisms)
+        if trial["accuracy"] is not None:
+            accuracies[str(number)] = trial["accuracy"]
+    return [graphs[number] for number in accuracies], list(accuracies.values())
+
+
 def _best_error(found: dict[str, Any], trials: int = TRIALS) -> float:
-    accuracies: list[float | None] = found["accuracies"]
+    accuracies: list[float | None] = [trial["accuracy"] for trial in found["trials"]]
     return 1.0 - max(a for a in accuracies[:trials] if a is not None)
 
 
 def report(file: Path) -> None:
     """Print the table, in Markdown."""
-    searches = _read(file)
+    searches = read(file)
     print(f"{machine()}; {TRIALS} trials of {EPOCHS} epochs; validation errors in percent\n")
     print("| search | mean best error | of each seed | after 20 trials | trials failed |")
     print("|---" * 5 + "|")
@@ -193,7 +211,7 @@ def report(file: Path) -> None:
         errors = [100.0 * _best_error(s) for s in own]
         early = fmean(100.0 * _best_error(s, TRIALS // 2) for s in own)
         each = ", ".join(f"{error:.2f}" for error in errors)
-        failed = sum(len(s["failed"]) for s in own)
+        failed = sum(t["accuracy"] is None for s in own for t in s["trials"])
         print(f"| {method} | {fmean(errors):.3f} | {each} | {early:.3f} | {failed} |")
 
 
