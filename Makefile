@@ -13,7 +13,8 @@ HOURS ?= 0.05
 N ?= 200
 SEED ?= 1
 
-.PHONY: start test check quick faults chaos slurm nfs nfs-packages benchmarks scaling clean
+.PHONY: start test check quick faults chaos slurm nfs nfs-packages benchmarks benchmarks-search \
+	scaling clean
 
 start: $(VENV)/.installed
 	$(BIN)/aiperf start --nodes $(NODES) --hours $(HOURS) --config quickstart --launcher local --yes
@@ -49,6 +50,15 @@ scaling: $(VENV)/.installed-test
 benchmarks: $(VENV)/.installed-test
 	$(BIN)/python benchmarks/replay.py
 	$(BIN)/python benchmarks/primary_load.py
+
+# Whether the search learns, by which kernel, and how long it takes; ten minutes or so. Real
+# trainings take half an hour more: benchmarks/search_digits.py.
+benchmarks-search: $(VENV)/.installed-test
+	mkdir -p runs
+	rm -f runs/search_quality.json
+	$(BIN)/python benchmarks/search_quality.py runs/search_quality.json
+	$(BIN)/python benchmarks/kernels.py
+	$(BIN)/python benchmarks/search_speed.py
 
 # A real SLURM for the tests in tests/slurm, which start a cluster of their own. Installing
 # Debian's packages starts nothing. Where it cannot be done, those tests say why they do not run.

@@ -6,8 +6,8 @@
 On scikit-learn's digits, by the benchmark's own engine and trainer: 40 trials of equal epochs,
 5 seeds, each trial from the weights that it inherits, as a replica does. Networks are small ones
 of ResNet-50's kind. The first trial of a seed is the same in all searches; the accuracy of a trial
-is the best that its evaluations reached. A finished search is kept in the file, so that the
-benchmark goes on where it was stopped.
+is the best that its evaluations reached. A finished search is kept in the file, and the benchmark
+goes on from there: when the searcher has changed, begin a new file.
 """
 
 from __future__ import annotations

@@ -9,7 +9,8 @@ candidate, and the guided search is held against the variant that is better on a
 true value of the best graph found, without noise.
 
 The rank correlation is Spearman's, between what the surrogate believes of each graph if it is left
-out and the truth. What is finished is kept in the file, and the benchmark goes on from there.
+out and the truth. What is finished is kept in the file, and the benchmark goes on from there:
+when the searcher has changed, begin a new file.
 """
 
 from __future__ import annotations
