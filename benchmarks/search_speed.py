@@ -96,32 +96,38 @@ def past(trained: int, pending: int = 0, seed: int = 1) -> Past:
         accuracy = landscape.value(graph) + NOISE * float(rng.standard_normal())
         observations.append(Observation(name, graph.hash, accuracy, True))
 
-    def descend(name: str, parent: str, graph: Graph) -> Graph | None:
-        """Return a new graph within the bounds, grown from ``parent``; None if it is neither."""
+    def grown(graph: Graph) -> tuple[Graph, tuple[MorphismData, ...]] | None:
+        """Return a child and its morphism, in a tuple; None if it is out of bounds."""
         child, morphisms = mutated(graph, 1, rng)
-        if child.hash in seen or bounds.broken(child, graph) is not None:
+        if bounds.broken(child, graph) is not None:
             return None
-        seen.add(child.hash)
-        data = tuple(morphism.to_data() for morphism in morphisms)
-        descents[name] = Descended(child.hash, parent, data)
-        return child
+        return child, tuple(morphism.to_data() for morphism in morphisms)
 
     observe("0", initial)
     while len(observations) < trained:
         parent, graph = "0", initial
-        for _ in range(min(int(rng.integers(1, CHAIN + 1)), trained - len(observations))):
-            name = str(len(observations))
-            child = descend(name, parent, graph)
-            if child is None:
+        since: tuple[MorphismData, ...] = ()
+        for _ in range(int(rng.integers(1, CHAIN + 1))):
+            step = grown(graph)
+            if step is None or len(observations) == trained:
                 break
-            observe(name, child)
-            parent, graph = name, child
+            graph, since = step[0], since + step[1]
+            # Many chains begin with the same graph; they go on beyond it.
+            if graph.hash not in seen:
+                seen.add(graph.hash)
+                name = str(len(observations))
+                descents[name] = Descended(graph.hash, parent, since)
+                observe(name, graph)
+                parent, since = name, ()
     lineage = Lineage(descents.get, initial, most=MOST_GRAPHS)
     waiting: list[tuple[str, str]] = []
     while len(waiting) < pending:
         parent, name = str(rng.integers(trained)), f"p{len(waiting)}"
-        if descend(name, parent, lineage.graph(parent)) is not None:
-            waiting.append((descents[name].graph, name))
+        step = grown(lineage.graph(parent))
+        if step is not None and step[0].hash not in seen:
+            seen.add(step[0].hash)
+            descents[name] = Descended(step[0].hash, parent, step[1])
+            waiting.append((step[0].hash, name))
     return Past(lineage, bounds, observations, waiting)
 
 
