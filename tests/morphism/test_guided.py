@@ -10,12 +10,14 @@ import pytest
 
 from aiperf_hpc.graph import Add, Conv2D, Graph
 from aiperf_hpc.morphism import guided
+from aiperf_hpc.morphism.description import describe
 from aiperf_hpc.morphism.guided import GuidedSearcher
 from aiperf_hpc.morphism.morphs import MORPHISMS, grow
 from aiperf_hpc.morphism.resnet import resnet50
 from aiperf_hpc.morphism.search import (
     Bounds,
     Choice,
+    MemoryBound,
     Observation,
     SearchSpaceExhaustedError,
     View,
@@ -39,14 +41,13 @@ def small() -> Graph:
 
 
 def worth(graph: Graph) -> float:
-    """Return an accuracy that has its best at 5 more layers, 2 branches and no larger kernel."""
+    """Return an accuracy that more layers and branches improve, and larger kernels do not."""
     convs = [n.layer for n in graph.nodes if isinstance(n.layer, Conv2D)]
-    joins = sum(len(n.inputs) - 1 for n in graph.nodes if isinstance(n.layer, Add))
-    first = small()
-    layers = len(convs) - sum(isinstance(n.layer, Conv2D) for n in first.nodes)
-    kernels = sum(math.log2(c.kernel) for c in convs) - 5 * math.log2(3)
-    off = ((layers - 5) / 2) ** 2 + (joins - 6) ** 2 / 2 + (kernels / 3) ** 2
-    return 0.5 + 0.4 / (1.0 + off / 4)
+    joins = sum(len(n.inputs) - 1 for n in graph.nodes if isinstance(n.layer, Add)) - 4
+    first = [n.layer for n in small().nodes if isinstance(n.layer, Conv2D)]
+    layers = len(convs) - len(first)
+    kernels = sum(math.log2(c.kernel) for c in convs) - sum(math.log2(c.kernel) for c in first)
+    return 0.5 + 0.2 * math.tanh(layers / 6) + 0.2 * math.tanh(joins / 4) - 0.01 * kernels
 
 
 class World:
@@ -78,26 +79,23 @@ class World:
 
 
 def test_it_learns() -> None:
-    """With 40 trainings it beats random morphing of as many, on average and nearly always."""
+    """With 24 trainings it beats random morphing of as many (benchmarks/search_quality.py)."""
 
     def guided_best(seed: int) -> float:
         world, search, random = World(), searcher(), rng(seed)
-        for _ in range(40):
+        for _ in range(24):
             world.train(search.choose(world.view(), random).child)
         return max(o.accuracy for o in world.observations)
 
     def random_best(seed: int) -> float:
         graphs, random = [small()], rng(seed)
-        for _ in range(40):
+        for _ in range(24):
             parent = graphs[int(random.integers(len(graphs)))]
-            steps = random_chain(parent, int(random.integers(1, 4)), random)
-            graphs.append(grow(parent, steps))
+            graphs.append(grow(parent, random_chain(parent, int(random.integers(1, 4)), random)))
         return max(map(worth, graphs))
 
-    found = [(guided_best(seed), random_best(seed)) for seed in range(8)]
-    ours, theirs = np.array(found).T
-    assert (ours > theirs).sum() >= 6
-    assert ours.mean() > theirs.mean() + 0.03
+    found = [(guided_best(seed), random_best(seed)) for seed in range(4)]
+    assert all(ours > theirs for ours, theirs in found), found
 
 
 def test_what_it_believes_is_told() -> None:
@@ -109,19 +107,20 @@ def test_what_it_believes_is_told() -> None:
     belief = choice.belief
     assert belief["graphs"] == 2
     assert belief["pending"] == belief["widenings"] == 0
-    assert belief["acquisition"] == pytest.approx(belief["mean"] + belief["deviation"])
+    bound = belief["mean"] + belief["confidence"] * belief["deviation"]
+    assert belief["acquisition"] == pytest.approx(bound)
     parent = next(o for o in world.observations if o.trial == choice.parent)
     assert belief["parent_accuracy"] == parent.accuracy
 
 
 def test_many_searchers_at_once_propose_different_graphs() -> None:
-    """Without talking: each sees what the others proposed before, and none sees the last few."""
+    """Without talking: each sees what the others proposed in rounds before, not in the same."""
     world = World()
     for seed in range(6):
         world.train(grow(small(), random_chain(small(), 2, rng(seed))))
     searchers = [searcher() for _ in range(4)]
     chosen: list[str] = []
-    for number in range(10):
+    for number in range(6):
         views = [world.view() for _ in searchers]
         choices = [s.choose(v, rng(100 * number + i))
                    for i, (s, v) in enumerate(zip(searchers, views, strict=True))]  # fmt: skip
@@ -130,8 +129,8 @@ def test_many_searchers_at_once_propose_different_graphs() -> None:
             world.propose(choice)
         chosen += [choice.child.hash for choice in choices]
     # Those of one moment may be equal: nobody saw the others' yet.
-    assert len(set(chosen)) >= 37
-    assert choice.belief["pending"] == pytest.approx(len(set(chosen)), abs=4)
+    assert len(set(chosen)) >= 18
+    assert choice.belief["pending"] == len(world.pending) - len(set(chosen[-4:]))
 
 
 def test_pending_graphs_make_others_look_elsewhere() -> None:
@@ -146,7 +145,7 @@ def test_pending_graphs_make_others_look_elsewhere() -> None:
     again = searcher()
     other = again.choose(crowd, rng(1))
     there = again.surrogate
-    vector = guided.describe(alone.child)
+    vector = describe(alone.child)
     assert there.expecting([vector])([vector]).deviation < there.predict([vector]).deviation
     assert other.belief["pending"] == 1
 
@@ -187,17 +186,38 @@ def test_where_everything_is_known_a_known_graph_is_repeated_and_says_so() -> No
     assert choice.belief["repeated"] == 1.0
 
 
-def test_more_parents_than_the_tree_begins_with_are_reached() -> None:
-    """Sixty copies of a graph that is out of bounds, and one small one that is the worst."""
+def crowd() -> list[Graph]:
+    """More graphs than the tree begins with."""
     chains = (grow(residual(), random_chain(residual(), 2, rng(seed))) for seed in range(80))
-    large = list({g.hash: g for g in chains if g.parameter_count > 2 * 400}.values())
-    assert len(large) > guided.BEST_ROOTS
-    lone = two_stems()
+    graphs = list({g.hash: g for g in chains}.values())
+    assert len(graphs) > guided.BEST_ROOTS + guided.OTHER_ROOTS
+    return graphs
+
+
+def test_more_parents_than_the_tree_begins_with_are_reached() -> None:
+    """All but the worst have outgrown the bounds."""
+    large, lone = crowd(), two_stems()
     world = World(*large, lone, value=lambda g: 0.1 if g == lone else 0.9)
     bounds = replace(WIDE, parameters=int(1.5 * lone.parameter_count))
     assert bounds.parameters < min(g.parameter_count for g in large)
+    for seed in range(3):
+        choice = searcher().choose(world.view(bounds), rng(seed))
+        assert world.graphs[choice.parent] == lone
+
+
+def test_parents_whose_children_are_all_out_of_bounds_are_left() -> None:
+    """They are within the bounds themselves."""
+    large, lone = [residual(width=4 + n) for n in range(6)], two_stems()
+    world = World(*large, lone, value=lambda g: 0.1 if g == lone else 0.9)
+    memory = MemoryBound(1, lambda g: 1 if g in large or lone_like(g) else 2)
+    bounds = replace(WIDE, memory=memory)
     choice = searcher().choose(world.view(bounds), rng())
     assert world.graphs[choice.parent] == lone
+
+
+def lone_like(graph: Graph) -> bool:
+    """Return whether a graph has grown from ``two_stems``."""
+    return {node.name for node in two_stems().nodes} <= {node.name for node in graph.nodes}
 
 
 @pytest.mark.parametrize("accuracies", [[0.5], [0.5] * 6, [0.0, 1.0], [0.1, 0.1, 0.9]])
@@ -230,7 +250,7 @@ def test_a_search_that_knows_little_makes_single_steps() -> None:
 
 
 def test_all_kinds_are_used() -> None:
-    world, search = World(), searcher()
+    world, search = World(value=lambda g: int(g.hash[:2], 16) / 256), searcher()
     kinds: Counter[str] = Counter()
     for number in range(30):
         choice = search.choose(world.view(), rng(number))
