@@ -27,6 +27,8 @@ DRAFTS = 12
 """Random morphisms of each that are judged by a sketch; the best one's child is made."""
 WIDENINGS = 8
 """How often the tree is expanded, from more trained graphs each time, before giving up."""
+MOST_FAILURES = 4
+"""Children out of bounds after which a place is not grown any more."""
 BEST_ROOTS, OTHER_ROOTS = 48, 16
 """Trained graphs that the tree grows from at first: the best, and any others."""
 MOST_PENDING = 512
@@ -53,8 +55,19 @@ class _Place:
     mean: float = 0.0
     deviation: float = 0.0
     acquisition: float = 0.0
+    above: _Place | None = None
+    """What it was made of; None for a root."""
+    failures: int = 0
+    """Children that were out of bounds."""
     closed: bool = False
-    """Whether nothing within the bounds grows from it."""
+    """Whether nothing within the bounds is expected to grow from it."""
+
+    def fail(self) -> None:
+        """Take note that this is out of bounds. All costs grow with every morphism."""
+        self.closed = True
+        if self.above is not None:
+            self.above.failures += 1
+            self.above.closed = self.above.failures >= MOST_FAILURES
 
 
 @dataclass(slots=True)
@@ -68,7 +81,9 @@ class GuidedSearcher:
     """
 
     confidence: float
-    """Deviations that are added to the mean."""
+    """Deviations that are added to the mean, on average: drawn anew for each candidate, from an
+    exponential distribution. So searchers that see the same choose differently, without talking,
+    and all of them look far away now and then (Hutter et al. 2012, section 3.1)."""
     expansions: int
     """Children that are made and judged for one candidate."""
     levels: int
@@ -101,7 +116,7 @@ class GuidedSearcher:
                 graph = tree.graph(place)
                 broken = view.bounds.broken(graph, view.graph(place.root.trial))
                 if broken is not None:
-                    place.closed = True  # All costs grow with every morphism.
+                    place.fail()
                     tree.obstacles[broken] += 1
                 elif graph.hash in view.known:
                     tree.obstacles["known already"] += 1
@@ -145,6 +160,7 @@ class GuidedSearcher:
             "mean": place.mean,
             "deviation": place.deviation,
             "acquisition": place.acquisition,
+            "confidence": tree.confidence,
             "parent_accuracy": place.root.accuracy,
             "graphs": float(len(self.surrogate)),
             "pending": float(len(tree.pending)),
@@ -177,6 +193,7 @@ class _Tree:
         rng: np.random.Generator,
     ) -> None:
         self._searcher, self._view, self._rng = searcher, view, rng
+        self.confidence = float(rng.exponential(searcher.confidence))
         self.pending = pending
         self._predict = searcher.surrogate.expecting(pending)
         self.obstacles: Counter[str] = Counter()
@@ -202,6 +219,7 @@ class _Tree:
         """Grow the tree; return the new places, those that promise most first."""
         if widening:
             self._plant([])
+            self._close_roots()
         searcher = self._searcher
         made: list[_Place] = []
         begin = searcher.temperature * 2.0**widening
@@ -210,6 +228,14 @@ class _Tree:
             drawn = self._draw(min(BRANCH, searcher.expansions - done), warmth)
             made += self._add(self._child(*draft) for draft in self._best_drafts(drawn))
         return sorted(made, key=attrgetter("acquisition"), reverse=True)
+
+    def _close_roots(self) -> None:
+        """Close roots that have reached a bound themselves, when that is what stops the tree."""
+        bounds = self._view.bounds
+        for root in self._places:
+            if root.above is None and not root.closed:
+                graph = self.graph(root)
+                root.closed = bounds.broken(graph, graph) is not None
 
     def _draw(self, wanted: int, warmth: float) -> list[_Place]:
         """Return places to grow, drawn by their acquisition."""
@@ -224,32 +250,31 @@ class _Tree:
 
     def _best_drafts(self, places: list[_Place]) -> Iterator[tuple[_Place, Morphism]]:
         """Yield for each place the morphism whose child promises most, of some random ones."""
-        drafts = [self._drafts(place) for place in places]
-        vectors = [vector for draft in drafts for _, vector in draft]
-        if not vectors:
+        drafts = [(place, self._drafts(place)) for place in places]
+        drafts = [(place, steps) for place, steps in drafts if steps]
+        if not drafts:
             return
-        promise = iter(self._acquisition(self._predict(vectors)))
-        for place, draft in zip(places, drafts, strict=True):
-            ranked = [(next(promise), step) for step, _ in draft]
-            if ranked:
-                yield place, max(ranked, key=itemgetter(0))[1]
+        sketches = [sketch(self.graph(place), place.vector, steps) for place, steps in drafts]
+        promise = iter(self._acquisition(self._predict(np.concatenate(sketches))))
+        for place, steps in drafts:
+            ranked = [(next(promise), step) for step in steps]
+            yield place, max(ranked, key=itemgetter(0))[1]
 
     def _child(self, place: _Place, step: Morphism) -> _Place:
         graph = step.child(self.graph(place))
-        return _Place(place.root, (*place.morphisms, step), describe(graph), graph)
+        steps = (*place.morphisms, step)
+        return _Place(place.root, steps, describe(graph), graph, above=place)
 
-    def _drafts(self, place: _Place) -> list[tuple[Morphism, Vector]]:
-        """Return random morphisms of a place, and about what their children are."""
+    def _drafts(self, place: _Place) -> list[Morphism]:
+        """Return random morphisms of a place."""
         graph = self.graph(place)
-        drafts: list[tuple[Morphism, Vector]] = []
+        drafts: list[Morphism] = []
         for _ in range(DRAFTS):
             kind = _KINDS[self._rng.integers(len(_KINDS))]
             try:
-                morphism = MORPHISMS[kind].sample(graph, self._rng)
+                drafts.append(MORPHISMS[kind].sample(graph, self._rng))
             except MorphismError:
                 self.obstacles[f"no place for {kind}"] += 1
-            else:
-                drafts.append((morphism, sketch(graph, place.vector, morphism)))
         return drafts
 
     def _add(self, new: Iterable[_Place]) -> list[_Place]:
@@ -266,5 +291,5 @@ class _Tree:
         return places
 
     def _acquisition(self, belief: Prediction) -> list[float]:
-        bound: list[float] = (belief.mean + self._searcher.confidence * belief.deviation).tolist()
+        bound: list[float] = (belief.mean + self.confidence * belief.deviation).tolist()
         return bound

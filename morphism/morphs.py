@@ -205,13 +205,10 @@ class Skip(Morphism):
         relus, shapes = _image_relus(graph), graph.shapes
         for place in rng.permutation(len(relus)):
             target = relus[place]
-            sources = [
-                name
-                for name in relus[:place]
-                if _is_before(graph, name, target) and _stride(shapes[name], shapes[target])
-            ]
-            if sources:
-                return cls(sources[int(rng.integers(len(sources)))], target)
+            for source in rng.permutation(place):
+                name = relus[source]
+                if _is_before(graph, name, target) and _stride(shapes[name], shapes[target]):
+                    return cls(name, target)
         raise MorphismError("skip: no ReLU has another one before it")
 
     def child(self, graph: Graph) -> Graph:
@@ -259,11 +256,7 @@ class KernelSize(Morphism):
 
     @classmethod
     def sample(cls, graph: Graph, rng: np.random.Generator) -> Self:
-        sizes = {
-            node.name: node.layer.kernel
-            for node in graph.nodes
-            if isinstance(node.layer, Conv2D) and node.layer.kernel < KERNELS[-1]
-        }
+        sizes = _small_kernels(graph)
         conv = _pick(list(sizes), rng, cls.kind)
         return cls(conv, sizes[conv] + 2)
 
@@ -411,6 +404,16 @@ def _insert_behind(graph: Graph, name: str, block: tuple[Node, ...]) -> tuple[No
                 yield from block
 
     return tuple(rewired())
+
+
+@lru_cache(maxsize=64)
+def _small_kernels(graph: Graph) -> Mapping[str, int]:
+    """Return the kernel sizes that can grow."""
+    return {
+        node.name: node.layer.kernel
+        for node in graph.nodes
+        if isinstance(node.layer, Conv2D) and node.layer.kernel < KERNELS[-1]
+    }
 
 
 def _is_before(graph: Graph, source: str, target: str) -> bool:

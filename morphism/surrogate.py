@@ -9,8 +9,8 @@ is tried, nothing is dropped. Equal graphs are one point with the mean of their 
 the noise of that mean, which is exact (Binois et al. 2018), and their scatter tells the noise.
 
 Up to ``EXACT`` different graphs the process is exact: the factor grows by a row for each new
-graph. Above, it is projected on ``EXACT`` of them (the projected process of Rasmussen and
-Williams, section 8.3.4): still every observation counts, and memory stays what it is.
+graph. Above, it is projected on ``EXACT`` of them (FITC: Snelson and Ghahramani 2006): still every
+observation counts, and memory stays what it is.
 """
 
 from __future__ import annotations
@@ -32,6 +32,9 @@ Matrix = NDArray[np.float64]
 Numbers = NDArray[np.float64]
 Rows = NDArray[np.float32]
 """Descriptions, (points, SIZE), relative to the first observed one."""
+
+Vectors = Sequence[Vector] | Vector
+"""Descriptions, (graphs, SIZE)."""
 
 EXACT = 2048
 """Different graphs up to which the process is exact."""
@@ -122,7 +125,7 @@ class _Points:
     def rows(self) -> Rows:
         return self._rows[: self.count]
 
-    def relative(self, vectors: Sequence[Vector]) -> Rows:
+    def relative(self, vectors: Vectors) -> Rows:
         """Return descriptions, (vectors, SIZE), as distances are taken from them.
 
         Near the origin squares do not cancel each other's digits.
@@ -130,7 +133,7 @@ class _Points:
         rows: Rows = np.asarray(vectors, np.float32).reshape(-1, SIZE) - self._origin
         return rows
 
-    def add(self, vectors: Sequence[Vector]) -> None:
+    def add(self, vectors: Vectors) -> None:
         if not self.count:
             self._origin = vectors[0].copy()
         needed = self.count + len(vectors)
@@ -247,7 +250,10 @@ def _enlarged(square: Matrix, least: int) -> Matrix:
 
 
 class _Projected:
-    """The process projected on some of its points; sums over all of them, in fixed memory."""
+    """The process projected on some of its points, with sums over all of them, in fixed memory.
+
+    What the basis does not explain of a point is noise of this point alone.
+    """
 
     def __init__(self, covariance: Covariance, basis: Rows) -> None:
         self._covariance, self._basis = covariance, basis
@@ -255,49 +261,58 @@ class _Projected:
         own[np.diag_indices(len(basis))] += LEAST_NOISE
         self._whitener = _cholesky(own)
         self._moment = np.zeros_like(own)
-        """Sum over the observations of feature x feature, (basis, basis)."""
-        self._sum, self._count = np.zeros((2, len(basis)))
-        """Sums over the observations of feature x accuracy, and of feature."""
+        """Sum over the points of precision x feature x feature, (basis, basis)."""
+        self._sum, self._total = np.zeros((2, len(basis)))
+        """Sums over the points of precision x feature x accuracy, and without the accuracy."""
         self._data = _NOTHING
+        self._precisions = np.zeros(0)
+        """Of each point."""
         self._factor: Matrix = own
         self._weights: Numbers = np.zeros(len(basis))
 
-    def _features(self, points: Rows) -> Matrix:
-        """Return (basis, points)."""
-        return _solve(self._whitener, self._covariance.between(self._basis, points))
+    def _features(self, points: Rows, counts: Numbers) -> tuple[Matrix, Numbers]:
+        """Return features, (basis, points), and precisions, (points,), of observed points."""
+        features = _solve(self._whitener, self._covariance.between(self._basis, points))
+        unexplained = np.maximum(1.0 - np.square(features).sum(axis=0), 0.0)
+        return features, 1.0 / (self._covariance.noise / counts + unexplained)
 
     def fit(self, data: _Data, first: int) -> None:
-        counts, sums = data.counts.copy(), data.counts * data.means
-        known = len(self._data.counts)
-        counts[:known] -= self._data.counts
-        sums[:known] -= self._data.counts * self._data.means
-        changed = first + np.flatnonzero((counts[first:] != 0.0) | (sums[first:] != 0.0))
-        for begin in range(0, len(changed), _CHUNK):
-            rows = changed[begin : begin + _CHUNK]
-            features = self._features(data.points[rows])
-            self._moment += (features * counts[rows]) @ features.T
-            self._sum += features @ sums[rows]
-            self._count += features @ counts[rows]
-        self._data = data
-        inner = self._moment / self._covariance.noise
+        last, known = self._data, len(self._data.counts)
+        before, means = np.zeros((2, len(data.counts)))
+        before[:known], means[:known] = self._precisions, last.means
+        changed = (data.counts[:known] != last.counts) | (data.means[:known] != last.means)
+        rows = np.concatenate(
+            [first + np.flatnonzero(changed[first:]), np.arange(known, len(means))]
+        )
+        precisions = before.copy()
+        for begin in range(0, len(rows), _CHUNK):
+            some = rows[begin : begin + _CHUNK]
+            features, precisions[some] = self._features(data.points[some], data.counts[some])
+            more = precisions[some] - before[some]
+            self._moment += (features * more) @ features.T
+            self._total += features @ more
+            self._sum += features @ (
+                precisions[some] * data.means[some] - before[some] * means[some]
+            )
+        self._data, self._precisions = data, precisions
+        inner = self._moment.copy()
         inner[np.diag_indices(len(inner))] += 1.0
         self._factor = _cholesky(inner)
 
     def regress(self, mean: float, scale: float) -> float:
-        noise, data = self._covariance.noise, self._data
-        weighted = (self._sum - mean * self._count) / scale
-        self._weights = cho_solve((self._factor, True), weighted / noise)
-        squares = float(data.counts @ np.square((data.means - mean) / scale))
-        return (squares - float(self._weights @ weighted)) / noise
+        weighted = (self._sum - mean * self._total) / scale
+        self._weights = cho_solve((self._factor, True), weighted)
+        squares = np.square((self._data.means - mean) / scale)
+        return float(self._precisions @ squares) - float(self._weights @ weighted)
 
     def expecting(self, pending: Rows) -> Believe:
         factor = self._factor
         if len(pending):
-            more = self._features(pending)
-            factor = _cholesky(factor @ factor.T + (more @ more.T) / self._covariance.noise)
+            more, precisions = self._features(pending, np.ones(len(pending)))
+            factor = _cholesky(factor @ factor.T + (more * precisions) @ more.T)
 
         def believe(points: Rows) -> tuple[Numbers, Numbers]:
-            features = self._features(points)
+            features, _ = self._features(points, np.ones(len(points)))
             variance = 1.0 - np.square(features).sum(axis=0)
             variance += np.square(_solve(factor, features)).sum(axis=0)
             return features.T @ self._weights, variance
@@ -349,6 +364,11 @@ class Surrogate:
     def scale(self) -> float:
         """The deviation of the observed accuracies; 1 where all are equal."""
         return self._scale
+
+    @property
+    def noise(self) -> float:
+        """The learned deviation of a single observation from a graph's accuracy."""
+        return self._scale * math.sqrt(self._signal * self.covariance.noise)
 
     @property
     def covariance(self) -> Covariance:
@@ -425,7 +445,7 @@ class Surrogate:
             return _Exact(self.covariance)
         return _Projected(self.covariance, data.points[_sample(data.means, EXACT)])
 
-    def expecting(self, pending: Sequence[Vector]) -> Callable[[Sequence[Vector]], Prediction]:
+    def expecting(self, pending: Vectors) -> Callable[[Vectors], Prediction]:
         """Return what predicts, knowing that some graphs are in training.
 
         They count as observed with just what is believed of them. That leaves the mean as it is
@@ -442,14 +462,14 @@ class Surrogate:
             raise SurrogateError("no graph has been observed")
         believe = self._posterior.expecting(self._points.relative(pending))
 
-        def predict(vectors: Sequence[Vector]) -> Prediction:
+        def predict(vectors: Vectors) -> Prediction:
             mean, variance = believe(self._points.relative(vectors))
             deviation = np.sqrt(self._signal * np.maximum(variance, 0.0))
             return Prediction(self._mean + self._scale * mean, self._scale * deviation)
 
         return predict
 
-    def predict(self, vectors: Sequence[Vector]) -> Prediction:
+    def predict(self, vectors: Vectors) -> Prediction:
         """Return what is believed of graphs with these descriptions, (graphs, SIZE).
 
         Raises:

@@ -109,6 +109,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_count(commands)
     _add_data(commands)
     _add_simulate(commands)
+    _add_search(commands)
     _add_config(commands)
     doctor = commands.add_parser("doctor", help="say what this machine has and what is missing")
     doctor.add_argument("--run-dir", type=Path, default=Path("runs"), metavar="DIR")
@@ -202,6 +203,16 @@ def _add_simulate(commands: argparse._SubParsersAction[_Parser]) -> None:
         "--set", dest="assignments", action="append", default=[], metavar="KEY=VALUE"
     )
     simulate.set_defaults(command=_simulate)
+
+
+def _add_search(commands: argparse._SubParsersAction[_Parser]) -> None:
+    search = commands.add_parser("search", help="look at how a run searched")
+    actions = search.add_subparsers(metavar="ACTION", required=True, parser_class=_Parser)
+    replay = actions.add_parser("replay", help="what the search believed, and what came of it")
+    replay.add_argument("run", type=Path, metavar="RUN", help="the run directory")
+    replay.add_argument("--plot", type=Path, metavar="FILE.svg", help="draw it into a file")
+    replay.add_argument("--json", action="store_true", help="print JSON")
+    replay.set_defaults(command=_search_replay)
 
 
 def _add_config(commands: argparse._SubParsersAction[_Parser]) -> None:
@@ -600,6 +611,23 @@ def _simulate(options: argparse.Namespace) -> int:
     command += ["--config", options.config]
     command += [part for value in options.assignments for part in ("--set", value)]
     return subprocess.run(command, check=False).returncode
+
+
+def _search_replay(options: argparse.Namespace) -> int:
+    from aiperf_hpc.primary.replay import replay_search, table
+
+    view = RunView(RunPaths(options.run))
+    view.refresh()
+    replay = replay_search(view)
+    if options.plot is not None:
+        from aiperf_hpc.primary.plots import write_belief_plot
+
+        write_belief_plot(replay.candidates, options.plot)
+    if options.json:
+        _say(replay.model_dump_json(indent=1))
+    else:
+        _say("\n".join(table(replay)))
+    return 0
 
 
 def _config_show(options: argparse.Namespace) -> int:

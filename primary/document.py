@@ -17,6 +17,7 @@ from aiperf_hpc.history import Replica, Trial
 from aiperf_hpc.ops_counter.score import credited
 from aiperf_hpc.paths import Incarnation
 from aiperf_hpc.primary.agreement import clock_problems
+from aiperf_hpc.primary.replay import SearchReplay, replay_search
 from aiperf_hpc.primary.scaling import Scaling
 from aiperf_hpc.primary.view import ReplicaStatus, RunView, ScoreStatus, TrialStatus
 from aiperf_hpc.primary.words import in_words, utc_text
@@ -163,6 +164,8 @@ class Report(Value):
     replicas: tuple[ReplicaReport, ...]
     trials: tuple[TrialReport, ...]
     trials_by_state: dict[str, int]
+    search: SearchReplay
+    """What the search believed of its candidates, and what they reached."""
     restarts: tuple[Restart, ...]
     """In order of time. The clock never stopped."""
     datasets: tuple[DatasetInfo, ...]
@@ -218,6 +221,7 @@ def make_report(view: RunView) -> Report:
         replicas=replicas,
         trials=_trials(view, end),
         trials_by_state=status.trials_by_state,
+        search=replay_search(view),
         restarts=_restarts(view),
         datasets=tuple(datasets),
         versions=manifest.versions,

@@ -13,13 +13,15 @@ from markupsafe import Markup
 
 from aiperf_hpc.primary import lineage, words
 from aiperf_hpc.primary.document import PHASES, Report, TrialReport
-from aiperf_hpc.primary.plots import accuracy_colour, scaling_plots, score_plots
+from aiperf_hpc.primary.plots import accuracy_colour, belief_plot, scaling_plots, score_plots
+from aiperf_hpc.primary.replay import Candidate
 from aiperf_hpc.primary.view import ScoreStatus
 from aiperf_hpc.trial import Machine, TimePhase, TrialState
 
 MOST_REPLICAS = 48
 MOST_ROWS = 1000
 MOST_POINTS = 60
+MOST_CANDIDATES = 200
 """What the page shows of each; ``report.json`` has all."""
 
 TIME_ORDER = (
@@ -50,6 +52,8 @@ def render(document: Report, fine: Sequence[ScoreStatus]) -> str:
             css=Markup(_resource("report.css")),  # noqa: S704 -- a file of this package
             plots=score_plots(fine, document.series),
             scaling_plots=scaling_plots(document.scaling.points) if document.scaling else [],
+            belief=belief_plot(document.search.candidates),
+            candidates=_latest(document.search.candidates),
             points=_thinned(document.series, MOST_POINTS),
             time_order=TIME_ORDER,
             replicas=[replica for replica in document.replicas if replica.id in names],
@@ -63,6 +67,10 @@ def render(document: Report, fine: Sequence[ScoreStatus]) -> str:
             configuration=_plain_yaml(document),
         )
     )
+
+
+def _latest(candidates: Sequence[Candidate]) -> Sequence[Candidate]:
+    return candidates[-MOST_CANDIDATES:]
 
 
 @dataclass(frozen=True, slots=True)

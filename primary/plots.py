@@ -12,6 +12,8 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import accumulate
+from pathlib import Path
 
 import matplotlib as mpl
 from markupsafe import Markup
@@ -19,7 +21,9 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
+from aiperf_hpc.errors import UsageError
 from aiperf_hpc.ops_counter.rules import MOST_ERROR
+from aiperf_hpc.primary.replay import Candidate
 from aiperf_hpc.primary.scaling import ScalingPoint
 from aiperf_hpc.primary.view import ScoreStatus
 from aiperf_hpc.primary.words import percent, scale_of, si
@@ -33,11 +37,17 @@ _VARIABLES = {
     LIMIT: "--bad",
     PAPER: "--surface",
 }
+ALONE = {"--ink": "#1a1f25", "--muted": "#56616c", "--line": "#dde2e7", "--curve": "#0b5c99"}
+"""The colours of a drawing that stands in no page."""
 WIDTH, HEIGHT = 11.0, 2.45
 """Inches at 72 points each; the page scales them to its width."""
 
 MOST_MARKS = 120
 """More official points than this are marked in part: marks would hide the curve."""
+
+
+MOST_CANDIDATES = 150
+"""Candidates of which the plot of beliefs shows what was expected."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +136,77 @@ def _ops_over_nodes(points: Sequence[ScalingPoint]) -> Plot:
         f"in proportion it would be {si(least.ops_per_node * most.nodes, 'OPS')}."
     )
     return Plot("OPS over nodes", "Dashed: in proportion to the nodes.", words, svg)
+
+
+def belief_plot(candidates: Sequence[Candidate]) -> Plot | None:
+    """Return what was expected of candidates beside what they reached; None without any."""
+    judged = [c for c in candidates if c.mean is not None and c.reached is not None]
+    if not judged:
+        return None
+    shown = [judged[i] for i in _evenly(len(judged), MOST_CANDIDATES)]
+    expected = [100.0 * (c.mean or 0.0) for c in shown]
+    spread = [100.0 * (c.deviation or 0.0) for c in shown]
+    reached = [100.0 * (c.reached or 0.0) for c in shown]
+    with _settings("belief"):
+        figure = Figure(figsize=(WIDTH, 1.35 * HEIGHT))
+        FigureCanvasSVG(figure)
+        axes = figure.add_axes((0.062, 0.15, 0.855, 0.8))
+        numbers = [i + 1 for i in range(len(shown))]
+        axes.errorbar(
+            numbers, expected, yerr=spread, color=MUTED, linestyle="none", marker="_",
+            markersize=7, elinewidth=1.0,
+        )  # fmt: skip
+        axes.plot(numbers, reached, linestyle="none", marker="o", markersize=4.2, color=CURVE)
+        axes.plot(numbers, _highest_so_far(reached), color=CURVE, linewidth=1.0, alpha=0.5)
+        low, high = min(reached + expected), max(reached + expected)
+        room = 0.08 * (high - low) or 1.0
+        axes.set_ylim(low - room, high + room)
+        axes.set_xlim(0.0, len(shown) + 1.0)
+        axes.set_xlabel("candidates in order of time", color=MUTED)
+        axes.set_ylabel("accuracy, %", color=MUTED)
+        _dress(axes)
+        svg = _save(figure, "belief")
+    words = (
+        f"Expected and reached accuracy of {len(shown)} candidates: expected from "
+        f"{min(expected):.3g}% to {max(expected):.3g}%, reached from {min(reached):.3g}% to "
+        f"{max(reached):.3g}%."
+    )
+    caption = (
+        "Bars: expected when it was chosen, with one deviation. Dots: reached. "
+        "Line: the best so far."
+    )
+    if len(shown) < len(judged):
+        caption += f" {len(shown)} of {len(judged):,} candidates, evenly taken."
+    return Plot("Expected and reached", caption, words, svg)
+
+
+def write_belief_plot(candidates: Sequence[Candidate], path: Path) -> None:
+    """Draw ``belief_plot`` into an SVG file of its own.
+
+    Raises:
+        UsageError: the file's name does not end in .svg, or nothing was both expected and
+            reached.
+    """
+    if path.suffix != ".svg":
+        raise UsageError(f"--plot {path}: the drawing is SVG; name a file that ends in .svg")
+    plot = belief_plot(candidates)
+    if plot is None:
+        raise UsageError("no candidate has both an expected and a reached accuracy yet: no plot")
+    svg = str(plot.svg)
+    for variable, colour in ALONE.items():
+        svg = svg.replace(f"var({variable})", colour)
+    path.write_text(svg, "utf-8")
+
+
+def _evenly(count: int, most: int) -> list[int]:
+    """Return at most ``most`` of the first ``count`` numbers, the first and the last included."""
+    if count <= most:
+        return list(range(count))
+    return [round(i * (count - 1) / (most - 1)) for i in range(most)]
+
+
+def _highest_so_far(values: Sequence[float]) -> list[float]:
+    return list(accumulate(values, max))
 
 
 def _decade(power: int) -> str:

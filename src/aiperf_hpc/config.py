@@ -178,7 +178,7 @@ class SearchConfig(Section):
         1.0, ge=0.0, le=100.0, description="guided: deviations added to what is expected"
     )
     expansions: int = Field(
-        20, ge=1, le=100_000, description="guided: graphs made and judged for a candidate"
+        16, ge=1, le=100_000, description="guided: graphs made and judged for a candidate"
     )
     levels: int = Field(
         6, ge=1, le=64, description="guided: most morphisms between a candidate and its parent"

@@ -288,7 +288,7 @@ class Graph:
         shapes: dict[str, Shape] = {}
         for node in self.nodes:
             try:
-                shapes[node.name] = node.layer.output_shape(*(shapes[i] for i in node.inputs))
+                shapes[node.name] = node.layer.output_shape(*[shapes[i] for i in node.inputs])
             except GraphError as error:
                 raise GraphError(f"node '{node.name}' ({node.layer.kind}): {error}") from None
         return shapes

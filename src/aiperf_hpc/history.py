@@ -228,6 +228,8 @@ class RunHistory:
         """The trials that ended, in the order in which that was read."""
         self.executions = Executions()
         self.proposals: dict[str, Proposal] = {}
+        self.searchers: set[str] = set()
+        """The names of the searchers that search workers used."""
         self.search_failures: list[str] = []
         self.rejected: dict[str, str] = {}
         """Proposals that could not be loaded, and why."""
@@ -512,6 +514,11 @@ class RunHistory:
         self.rejected[event.proposal] = event.reason
         self._take_proposal(event.proposal)
 
+    def _search_started(
+        self, _: float, event: records.SearchStarted, __: Replica, ___: _Source
+    ) -> None:
+        self.searchers.add(event.searcher)
+
     def _search_failed(
         self, _: float, event: records.SearchFailed, replica: Replica, __: _Source
     ) -> None:
@@ -610,6 +617,7 @@ _APPLY: Final[dict[type, Callable[[RunHistory, float, Any, Replica, _Source], No
     records.CheckpointDropped: RunHistory._checkpoint_dropped,
     records.Proposed: RunHistory._proposed,
     records.ProposalRejected: RunHistory._proposal_rejected,
+    records.SearchStarted: RunHistory._search_started,
     records.SearchFailed: RunHistory._search_failed,
     records.SearchEnded: RunHistory._search_ended,
     records.ReplicaStarted: RunHistory._replica_started,

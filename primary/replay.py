@@ -1,0 +1,187 @@
+"""What the search believed: each candidate, why it was chosen, and what became of it.
+
+From the records alone: a searcher records its belief with every proposal.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+
+from scipy.stats import spearmanr
+
+from aiperf_hpc.history import Proposal, Trial
+from aiperf_hpc.primary.view import RunView
+from aiperf_hpc.primary.words import duration, in_words, percent
+from aiperf_hpc.trial import Value
+
+LEAST_PAIRS = 3
+"""Candidates below which a rank correlation says nothing."""
+
+
+class Candidate(Value):
+    """A candidate as it was proposed, and what became of it."""
+
+    at_seconds: float
+    """When it was ready, since the run's start."""
+    replica: str
+    proposal: str
+    parent: str
+    """The trial that it grew from."""
+    grown_by: str
+    """The morphisms in words."""
+    mean: float | None
+    """The accuracy that was expected; None where the searcher expects nothing."""
+    deviation: float | None
+    acquisition: float | None
+    """What it was chosen for: the highest of all that were looked at."""
+    parent_accuracy: float | None
+    graphs: int | None
+    """Different graphs that the searcher had learned from."""
+    pending: int | None
+    """Graphs in training that it took into account."""
+    repeated: bool
+    """Whether the graph was known, because no new one was found."""
+    seconds: float
+    """What choosing it and writing its weights took."""
+    trials: int
+    """How many trained it."""
+    reached: float | None
+    """The highest accuracy that the search was told of it."""
+    state: str
+    """waiting, rejected, training, trained or failed."""
+
+
+class SearchReplay(Value):
+    """All candidates of a run, in order of time."""
+
+    searchers: tuple[str, ...]
+    candidates: tuple[Candidate, ...]
+    judged: int
+    """Candidates of which something was expected and something was reached."""
+    rank_correlation: float | None
+    """Spearman's, between what was expected and what was reached."""
+    mean_absolute_error: float | None
+    """Of what was expected."""
+    within_two_deviations: float | None
+    """The share of what was reached that lies within two deviations of what was expected."""
+
+
+def replay_search(view: RunView) -> SearchReplay:
+    """Return what a run's searchers believed, as its records tell it up to its end."""
+    history, start = view.history, view.history.start_utc or 0.0
+    trials: dict[str, list[Trial]] = defaultdict(list)
+    for trial in history.trials.values():
+        if trial.started.proposal is not None:
+            trials[trial.started.proposal].append(trial)
+    ordered = sorted(history.proposals.values(), key=lambda p: (p.utc, p.id))
+    candidates = tuple(
+        _candidate(p, trials[p.id], start, rejected=p.id in history.rejected) for p in ordered
+    )
+    pairs = [(c.mean, c.deviation or 0.0, c.reached) for c in candidates]
+    judged = [(m, d, r) for m, d, r in pairs if m is not None and r is not None]
+    return SearchReplay(
+        searchers=tuple(sorted(history.searchers)),
+        candidates=candidates,
+        judged=len(judged),
+        rank_correlation=_rank_correlation([m for m, _, _ in judged], [r for _, _, r in judged]),
+        mean_absolute_error=_mean(abs(m - r) for m, _, r in judged),
+        within_two_deviations=_mean(float(abs(m - r) <= 2.0 * d) for m, d, r in judged),
+    )
+
+
+def _candidate(
+    proposal: Proposal, trials: Sequence[Trial], start: float, *, rejected: bool
+) -> Candidate:
+    proposed, belief = proposal.proposed, proposal.proposed.belief
+    reached = [t.merit for t in trials if t.state.ended and t.merit is not None]
+    return Candidate(
+        at_seconds=proposal.utc - start,
+        replica=proposal.replica,
+        proposal=proposal.id,
+        parent=proposed.parent,
+        grown_by=in_words(proposed.morphisms),
+        mean=belief.get("mean"),
+        deviation=belief.get("deviation"),
+        acquisition=belief.get("acquisition"),
+        parent_accuracy=belief.get("parent_accuracy"),
+        graphs=_whole(belief.get("graphs")),
+        pending=_whole(belief.get("pending")),
+        repeated="repeated" in belief,
+        seconds=proposed.seconds,
+        trials=len(trials),
+        reached=max(reached, default=None),
+        state=_state(trials, reached=bool(reached), rejected=rejected),
+    )
+
+
+def _state(trials: Sequence[Trial], *, reached: bool, rejected: bool) -> str:
+    if reached:
+        return "trained"
+    if not trials:
+        return "rejected" if rejected else "waiting"
+    return "failed" if all(trial.state.ended for trial in trials) else "training"
+
+
+def _whole(value: float | None) -> int | None:
+    return None if value is None else int(value)
+
+
+def _mean(values: Iterable[float]) -> float | None:
+    known = list(values)
+    return math.fsum(known) / len(known) if known else None
+
+
+def _rank_correlation(expected: list[float], reached: list[float]) -> float | None:
+    """Return Spearman's rank correlation; None for too few pairs, or where all are equal."""
+    if len(expected) < LEAST_PAIRS or len(set(expected)) == 1 or len(set(reached)) == 1:
+        return None
+    return float(spearmanr(expected, reached).statistic)
+
+
+def table(replay: SearchReplay) -> list[str]:
+    """Return the candidates as lines of text, and what they say of the search."""
+    if not replay.candidates:
+        return ["no candidate was proposed"]
+    head = ("AFTER", "CANDIDATE", "PARENT", "PARENT HAD", "EXPECTED", "ACQUISITION", "REACHED",
+            "STATE", "GROWN BY")  # fmt: skip
+    rows = [head, *(_row(candidate) for candidate in replay.candidates)]
+    widths = [max(len(row[i]) for row in rows) for i in range(len(head) - 1)]
+    lines = [
+        "  ".join([*(cell.ljust(w) for cell, w in zip(row, widths, strict=False)), row[-1]])
+        for row in rows
+    ]
+    return [*lines, "", *_summary(replay)]
+
+
+def _row(candidate: Candidate) -> tuple[str, ...]:
+    expected = percent(candidate.mean)
+    if candidate.deviation is not None:
+        expected += f" ± {percent(candidate.deviation)}"
+    return (
+        duration(candidate.at_seconds),
+        candidate.proposal,
+        candidate.parent,
+        percent(candidate.parent_accuracy),
+        expected,
+        percent(candidate.acquisition),
+        percent(candidate.reached),
+        candidate.state,
+        candidate.grown_by + (" (known already)" if candidate.repeated else ""),
+    )
+
+
+def _summary(replay: SearchReplay) -> list[str]:
+    lines = [
+        f"{len(replay.candidates)} candidates by {', '.join(replay.searchers) or 'no searcher'}, "
+        f"{replay.judged} of them with something expected and something reached"
+    ]
+    if replay.rank_correlation is not None:
+        lines.append(f"rank correlation of expected and reached: {replay.rank_correlation:.2f}")
+    if replay.judged:
+        lines.append(
+            f"expected is off by {percent(replay.mean_absolute_error)} on average; "
+            f"{percent(replay.within_two_deviations, 0)} within two deviations"
+        )
+    return lines
