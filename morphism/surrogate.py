@@ -42,6 +42,8 @@ LEARNED_FROM = 384
 """Different graphs, at most, by which the covariance is learned; all count in what is believed."""
 RELEARN = 1.25
 """The covariance is learned again when there are this many times as many graphs."""
+USUAL_DEVIATION = 0.05
+"""Of accuracies, as long as none or equal ones were observed."""
 LEAST_NOISE = 1e-4
 """Variance of a single observation's noise, at least, over the signal's."""
 _CHUNK = 1024
@@ -346,7 +348,7 @@ class Surrogate:
         self._covariance: Covariance | None = None
         self._learned_at = 0
         self._posterior: _Posterior | None = None
-        self._mean, self._scale, self._signal = 0.0, 1.0, 1.0
+        self._mean, self._scale, self._signal = 0.0, USUAL_DEVIATION, 1.0
 
     def __len__(self) -> int:
         """Return how many different graphs were observed."""
@@ -362,7 +364,7 @@ class Surrogate:
 
     @property
     def scale(self) -> float:
-        """The deviation of the observed accuracies; 1 where all are equal."""
+        """The deviation of the observed accuracies."""
         return self._scale
 
     @property
@@ -397,9 +399,7 @@ class Surrogate:
             np.array([r.count for r in self._repeats], np.float64),
             np.array([r.mean for r in self._repeats]),
         )
-        self._mean, deviation = float(data.means.mean()), float(data.means.std())
-        # Where all are equal there is no scale to be had: differences are in accuracy itself.
-        self._scale = deviation if deviation > 1e-9 else 1.0
+        self._mean, self._scale = _standard(data.means)
         if len(self) >= RELEARN * self._learned_at:
             self._relearn(data)
         if isinstance(self._posterior, _Exact) and len(self) > EXACT:
@@ -491,6 +491,13 @@ class Surrogate:
         means = np.array([r.mean for r in self._repeats])
         pull = self._scale * self._posterior.weights / np.square(inverse).sum(axis=0)
         return dict(zip(self._place, (means - pull).tolist(), strict=True))
+
+
+def _standard(means: Numbers) -> tuple[float, float]:
+    """Return mean and deviation of accuracies, the latter as if one more had the usual one."""
+    mean = float(means.mean())
+    squares = float(np.square(means - mean).sum()) + USUAL_DEVIATION**2
+    return mean, math.sqrt(squares / (len(means) + 1))
 
 
 def _sample(means: Numbers, size: int) -> NDArray[np.intp]:

@@ -128,8 +128,8 @@ def test_many_searchers_at_once_propose_different_graphs() -> None:
             assert choice.child.hash not in views[0].known
             world.propose(choice)
         chosen += [choice.child.hash for choice in choices]
-    # Those of one moment may be equal: nobody saw the others' yet.
-    assert len(set(chosen)) >= 18
+    # Those of one moment may be equal, the more the smaller the graph.
+    assert len(set(chosen)) >= 12
     assert choice.belief["pending"] == len(world.pending) - len(set(chosen[-4:]))
 
 
