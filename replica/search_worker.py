@@ -33,10 +33,9 @@ from aiperf_hpc.morphism.search import (
     SearchSpaceExhaustedError,
     View,
 )
-from aiperf_hpc.morphism.searchers import load_searcher
+from aiperf_hpc.morphism.searchers import bounds_of, load_searcher
 from aiperf_hpc.morphism.surrogate import SurrogateError
 from aiperf_hpc.morphism.weights import load_checkpoint, save_checkpoint
-from aiperf_hpc.ops_counter.count import count
 from aiperf_hpc.paths import Incarnation, RunPaths
 from aiperf_hpc.records import Proposed, SearchEnded, SearchFailed, SearchStarted
 from aiperf_hpc.replica.knowledge import Knowledge
@@ -223,14 +222,9 @@ class SearchWorker:
         return self._lineage
 
     def _bounds_of(self, initial: Graph) -> Bounds:
-        search, limit = self._config.search, self._knowledge.memory_limit
-        return Bounds(
-            search.max_parameters,
-            int(search.max_operations_ratio * count(initial).forward),
-            search.max_depth,
-            search.max_growth,
-            None if limit is None else memory_bound(self._config, initial, limit),
-        )
+        limit = self._knowledge.memory_limit
+        memory = None if limit is None else memory_bound(self._config, initial, limit)
+        return bounds_of(self._config.search, initial, memory)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
