@@ -224,7 +224,8 @@ class SearchWorker:
         if self._lineage is None and dataset is not None:
             initial = initial_graph(self._config.model, dataset)
             self._bounds = self._bounds_of(initial)
-            self._lineage = Lineage(self._knowledge.descent, initial, self._grown, MOST_GRAPHS)
+            most = MOST_GRAPHS if self._grown is None else None  # Others' are theirs to forget.
+            self._lineage = Lineage(self._knowledge.descent, initial, self._grown, most)
         return self._lineage
 
     def _bounds_of(self, initial: Graph) -> Bounds:
