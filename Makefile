@@ -27,7 +27,7 @@ check: $(VENV)/.installed-test
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
-	$(BIN)/mypy tests
+	$(BIN)/mypy tests examples
 	$(BIN)/lint-imports --no-logo
 
 # All tests but the real runs and the real CIFAR-10: for while you work.

@@ -19,7 +19,7 @@ from aiperf_hpc.trial import DatasetInfo
 
 
 class Observations:
-    """What the digest says of trained graphs, as searchers read it.
+    """What the digest says of graphs, as searchers read it.
 
     Made again only when the digest has grown: it has all trials of the run.
     """
@@ -28,13 +28,37 @@ class Observations:
         self.digest = digest
         self._version = -1
         self._known: dict[str, Observation] = {}
+        self._ended: set[str] = set()
+        self._unobserved: dict[str, str] = {}
 
     def known(self) -> dict[str, Observation]:
-        """Return all, by trial. The caller must not change it."""
-        if self._version != self.digest.version:
-            self._version = self.digest.version
-            self._known = observe(self.digest.trials.values())
+        """Return all trained graphs, by trial. The caller must not change it."""
+        self._update()
         return self._known
+
+    def ended(self) -> Set[str]:
+        """Return the graphs of which a trial has ended, well or not."""
+        self._update()
+        return self._ended
+
+    def unobserved(self) -> dict[str, str]:
+        """Return the graphs of which no trial has ended, oldest first, and who has each.
+
+        A proposal or a trial. The caller must not change it.
+        """
+        self._update()
+        return self._unobserved
+
+    def _update(self) -> None:
+        if self._version == self.digest.version:
+            return
+        self._version = self.digest.version
+        trials = self.digest.trials.values()
+        self._known = observe(trials)
+        self._ended = {trial.graph for trial in trials if trial.ended}
+        found = {p.graph: p.proposal for p in self.digest.proposals.values()}
+        found.update((trial.graph, trial.trial) for trial in trials)
+        self._unobserved = {g: name for g, name in found.items() if g not in self._ended}
 
 
 def observe(trials: Iterable[TrialSummary]) -> dict[str, Observation]:
@@ -141,18 +165,16 @@ class Knowledge:
         By hash, oldest first as far as it is known, with the proposal or trial that has it. A
         graph whose trials failed is none of them: it is known, and nothing is expected of it.
         """
-        found: dict[str, str] = {}
-        trials = list(self.trials())
-        proposals = [(p.proposal, p.graph) for p in self._digest.proposals.values()]
-        proposals += [(p.id, p.proposed.graph) for p in self.history.proposals.values()]
-        for name, graph in proposals:
-            found.setdefault(graph, name)
-        for trial in trials:
-            if not trial.ended:
-                found[trial.graph] = trial.trial
-        for trial in trials:
-            if trial.ended:
-                found.pop(trial.graph, None)
+        found, ended = dict(self._observations.unobserved()), self._observations.ended()
+        for proposal in self.history.proposals.values():
+            if proposal.proposed.graph not in ended:
+                found.setdefault(proposal.proposed.graph, proposal.id)
+        for trial in self.history.trials.values():
+            graph = trial.started.graph
+            if trial.state.ended:
+                found.pop(graph, None)
+            elif graph not in ended:
+                found[graph] = trial.id
         return found
 
     def kinds(self) -> Counter[str]:

@@ -33,10 +33,9 @@ from aiperf_hpc.morphism.search import (
     SearchSpaceExhaustedError,
     View,
 )
-from aiperf_hpc.morphism.searchers import load_searcher
+from aiperf_hpc.morphism.searchers import bounds_of, load_searcher
 from aiperf_hpc.morphism.surrogate import SurrogateError
 from aiperf_hpc.morphism.weights import load_checkpoint, save_checkpoint
-from aiperf_hpc.ops_counter.count import count
 from aiperf_hpc.paths import Incarnation, RunPaths
 from aiperf_hpc.records import Proposed, SearchEnded, SearchFailed, SearchStarted
 from aiperf_hpc.replica.knowledge import Knowledge
@@ -53,12 +52,12 @@ MOST_GRAPHS = 8192
 """That are remembered, some 40 kB each; grown again when they are needed again."""
 
 
-class _ParentGoneError(AIPerfError):
-    """The weights of a trial are not there."""
+class _ParentLostError(AIPerfError):
+    """The weights of a trial are not there, or are damaged."""
 
-    def __init__(self, parent: str) -> None:
-        super().__init__(f"the weights of trial {parent} are not there")
-        self.parent = parent
+    def __init__(self, parent: str, damage: str | None = None) -> None:
+        super().__init__(damage or f"the weights of trial {parent} are not there")
+        self.parent, self.damage = parent, damage
 
 
 class SearchWorker:
@@ -143,10 +142,13 @@ class SearchWorker:
         self._pause = FIRST_PAUSE
         try:
             self._propose(view)
-        except _ParentGoneError as error:
-            # Dropped since its record was read, and on NFS that is seen a minute later.
+        except _ParentLostError as error:
+            # Dropped since its record was read, and on NFS that is seen a minute later. Or of no
+            # use: others are grown.
             self._gone.add(error.parent)
-        except (SearchSpaceExhaustedError, SurrogateError, CheckpointError) as error:
+            if error.damage is not None:
+                self._journal.append(SearchFailed(reason=error.damage))
+        except (SearchSpaceExhaustedError, SurrogateError) as error:
             self._journal.append(SearchFailed(reason=str(error)))
             return RETRY_SECONDS
         return 0.0
@@ -191,8 +193,11 @@ class SearchWorker:
         parent = self._knowledge.trial(choice.parent)
         path = None if parent is None else self._paths.trained(parent.replica, parent.trial)
         if path is None or not self._persist(path.exists, str(path), "read"):
-            raise _ParentGoneError(choice.parent)
-        graph, weights = load_checkpoint(path, self._persist)
+            raise _ParentLostError(choice.parent)
+        try:
+            graph, weights = load_checkpoint(path, self._persist)
+        except CheckpointError as error:
+            raise _ParentLostError(choice.parent, str(error)) from None
         noise = self._config.search.noise
         child, inherited = grow_with_weights(graph, weights, choice.morphisms, rng, noise)
         to = self._paths.candidate(proposal)
@@ -219,18 +224,14 @@ class SearchWorker:
         if self._lineage is None and dataset is not None:
             initial = initial_graph(self._config.model, dataset)
             self._bounds = self._bounds_of(initial)
-            self._lineage = Lineage(self._knowledge.descent, initial, self._grown, MOST_GRAPHS)
+            most = MOST_GRAPHS if self._grown is None else None  # Others' are theirs to forget.
+            self._lineage = Lineage(self._knowledge.descent, initial, self._grown, most)
         return self._lineage
 
     def _bounds_of(self, initial: Graph) -> Bounds:
-        search, limit = self._config.search, self._knowledge.memory_limit
-        return Bounds(
-            search.max_parameters,
-            int(search.max_operations_ratio * count(initial).forward),
-            search.max_depth,
-            search.max_growth,
-            None if limit is None else memory_bound(self._config, initial, limit),
-        )
+        limit = self._knowledge.memory_limit
+        memory = None if limit is None else memory_bound(self._config, initial, limit)
+        return bounds_of(self._config.search, initial, memory)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

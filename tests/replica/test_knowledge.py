@@ -8,11 +8,13 @@ from pathlib import Path
 import pytest
 from tests.core.run_writer import RunWriter, evaluated, proposed, trial_ended, trial_started
 from tests.core.test_digest import Primary
+from tests.run_factory import DATASET
 
 from aiperf_hpc import records
 from aiperf_hpc.digest import Digest
 from aiperf_hpc.history import RunHistory
 from aiperf_hpc.replica.knowledge import Knowledge, Observations
+from aiperf_hpc.trial import TrialState
 
 
 @pytest.fixture
@@ -112,3 +114,37 @@ def test_observations_of_one_digest_may_be_shared(run: RunWriter) -> None:
     primary.look()
     theirs.refresh()
     assert [o.trial for o in theirs.observations(set())] == ["r0-t1", "r0-t2"]
+
+
+def test_what_nobody_has_observed_is_pending(run: RunWriter, knowledge: Knowledge) -> None:
+    primary = Primary(run)
+    for name, graph in (("r0-w0-1", "waits"), ("r0-w0-2", "trains"), ("r0-w0-3", "failed")):
+        run.search(1, proposed(name, graph))
+    run.search(1, proposed("r1-w0-1", "waits there"), name="r1")
+    run.search(1, proposed("r1-w0-2", "trained"), name="r1")
+    run.replica(2, trial_started("r0-t1", "trains", proposal="r0-w0-2"))
+    run.replica(2, trial_started("r0-t2", "failed", proposal="r0-w0-3"))
+    run.replica(3, trial_ended("r0-t2", state=TrialState.FAILED, checkpoint=False))
+    run.replica(2, trial_started("r1-t1", "trained"), evaluated("r1-t1", correct=50), name="r1")
+    run.replica(3, trial_ended("r1-t1"), name="r1")
+    primary.look()
+    knowledge.refresh()
+    assert knowledge.unobserved() == {
+        "waits": "r0-w0-1", "trains": "r0-t1", "waits there": "r1-w0-1",
+    }  # fmt: skip
+    # Known, so never proposed again, whether anything is expected of it or not.
+    assert knowledge.graphs() >= {"failed", "trained", *knowledge.unobserved()}
+    # Proposals of others are told with what they grow from.
+    descent = knowledge.descent("r1-w0-1")
+    assert descent is not None
+    assert (descent.graph, descent.parent) == ("waits there", "t1")
+    assert [m["kind"] for m in descent.morphisms] == ["deeper"]
+
+
+def test_the_memory_limit_is_the_latest_recorded(run: RunWriter, knowledge: Knowledge) -> None:
+    assert knowledge.memory_limit is None
+    for limit in (100, 200):
+        loaded = records.DatasetLoaded(dataset=DATASET, memory_limit_bytes=limit)
+        run.replica(1, loaded)
+        knowledge.refresh()
+        assert knowledge.memory_limit == limit

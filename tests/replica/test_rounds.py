@@ -432,9 +432,34 @@ def test_a_parent_whose_weights_are_damaged_is_a_failed_search_not_a_dead_worker
     site = Site(tmp_path)
     site.run(1, monkeypatch)
     site.paths.trained("r0", "r0-t1").write_bytes(b"torn")
-    assert site.worker.step() > 0.0
+    site.worker.step()
+    assert site.worker.step() > 0.0  # There is no other one.
     (failed,) = site.events(records.SearchFailed)
     assert "r0-t1.safetensors is damaged" in failed.reason
+
+
+@pytest.mark.parametrize("damage", ["schema", "bytes"])
+def test_a_parent_of_no_use_is_named_and_others_are_grown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: str
+) -> None:
+    """The better of two: its graph has a schema that is not known here, or its file is cut."""
+    site = Site(tmp_path, Script(accuracies=(0.9,)), Script(accuracies=(0.3,)))
+    site.run(2, monkeypatch)
+    site.worker._config = validate(CONFIG | {"search": {"stock": 8}}, "test")
+    before = len(site.events(records.Proposed))
+    path = site.paths.trained("r0", "r0-t1")
+    content = path.read_bytes()
+    known, unknown = (rf"\"schema\": {number}".encode() for number in (1, 9))
+    assert known in content
+    path.write_bytes(content.replace(known, unknown) if damage == "schema" else content[:99])
+    for _ in range(10):
+        site.worker.step()
+    later = site.events(records.Proposed)[before:]
+    assert later
+    assert {p.parent for p in later} == {"r0-t2"}
+    (failed,) = site.events(records.SearchFailed)  # Named once, and not tried again.
+    assert f"{path} is damaged" in failed.reason
+    assert damage == "bytes" or "schema 9; this version reads schema 1" in failed.reason
 
 
 class _PowerCutError(BaseException):

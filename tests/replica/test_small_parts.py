@@ -9,10 +9,16 @@ from pathlib import Path
 import pytest
 from tests.run_factory import Clock
 
+from aiperf_hpc.config import validate
 from aiperf_hpc.morphism.resnet import resnet50
 from aiperf_hpc.paths import Incarnation
 from aiperf_hpc.replica import memory
-from aiperf_hpc.replica.memory import available_bytes, fitting_batch, training_bytes
+from aiperf_hpc.replica.memory import (
+    available_bytes,
+    fitting_batch,
+    memory_bound,
+    training_bytes,
+)
 from aiperf_hpc.replica.names import name_of, seed_of
 from aiperf_hpc.replica.stopping import TIME_OVER, StopFlag
 from aiperf_hpc.replica.stopwatch import Stopwatch
@@ -129,3 +135,35 @@ def test_later_lives_of_a_replica_name_their_trials_otherwise() -> None:
     assert [name_of("r0", life) for life in lives] == ["r0", "r0-0.1", "r0-1.0"]
     assert sorted(lives) == lives
     assert [Incarnation.parse(str(life)) for life in lives] == lives
+
+
+def test_candidates_are_bounded_by_memory_at_the_initial_networks_batch_size() -> None:
+    graph = resnet50((32, 32, 3), 10, stem="cifar", base_width=4)
+    config = validate(
+        {"dataset": {"name": "digits"}, "training": {"precision": "fp32", "batch_size": 64}}, "test"
+    )
+    roomy = training_bytes(graph, 64, "fp32")
+    bound = memory_bound(config, graph, roomy)
+    assert bound is not None
+    assert (bound.limit, bound.needed(graph)) == (roomy, roomy)
+    # Where the initial network has to be shrunk to fit, so may its children.
+    tight = memory_bound(config, graph, roomy - 1)
+    assert tight is not None
+    assert tight.needed(graph) == training_bytes(graph, 32, "fp32")
+    # Where it does not fit at all, nothing would.
+    assert memory_bound(config, graph, 1) is None
+
+
+def test_a_rank_has_its_share_of_the_batch() -> None:
+    graph = resnet50((32, 32, 3), 10, stem="cifar", base_width=4)
+    config = validate(
+        {
+            "dataset": {"name": "digits"},
+            "training": {"precision": "fp32", "batch_size": 64},
+            "replica": {"ranks_per_node": 4},
+        },
+        "test",
+    )
+    bound = memory_bound(config, graph, 2**40)
+    assert bound is not None
+    assert bound.needed(graph) == training_bytes(graph, 16, "fp32")
