@@ -14,12 +14,10 @@ from pathlib import Path
 
 import numpy as np
 
-from aiperf_hpc.config import SearchConfig
 from aiperf_hpc.errors import MorphismError
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.morphism.morphs import MORPHISMS, Morphism
 from aiperf_hpc.morphism.search import Bounds, Choice, Observation, Searcher, View, exhausted
-from aiperf_hpc.ops_counter.count import count
 
 KINDS = tuple(sorted(MORPHISMS))
 ATTEMPTS = 1000
@@ -106,12 +104,6 @@ def mutated(
         graph = morphism.child(graph)
         morphisms.append(morphism)
     return graph, tuple(morphisms)
-
-
-def bounds_of(search: SearchConfig, initial: Graph) -> Bounds:
-    """Return the bounds that a configuration sets, but for those of memory."""
-    operations = int(search.max_operations_ratio * count(initial).forward)
-    return Bounds(search.max_parameters, operations, search.max_depth, search.max_growth)
 
 
 @dataclass(slots=True)

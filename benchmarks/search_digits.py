@@ -24,7 +24,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
-from peers import RandomMorphing, bounds_of, machine, run
+from peers import RandomMorphing, machine, run
 
 from aiperf_hpc.clock import SYSTEM
 from aiperf_hpc.config import RunConfig, validate
@@ -33,7 +33,7 @@ from aiperf_hpc.journal import JournalWriter
 from aiperf_hpc.morphism.lineage import initial_graph
 from aiperf_hpc.morphism.morphs import from_data, grow, grow_with_weights
 from aiperf_hpc.morphism.search import Choice, Searcher
-from aiperf_hpc.morphism.searchers import load_searcher
+from aiperf_hpc.morphism.searchers import bounds_of, load_searcher
 from aiperf_hpc.morphism.weights import Weights, initial_weights
 from aiperf_hpc.paths import write_whole
 from aiperf_hpc.replica.data import digits

@@ -25,14 +25,14 @@ from typing import Any
 import numpy as np
 from landscapes import LANDSCAPES, NOISE, Landscape
 from numpy.typing import NDArray
-from peers import RandomMorphing, RegularisedEvolution, Search, bounds_of, machine, run
+from peers import RandomMorphing, RegularisedEvolution, Search, machine, run
 from scipy.stats import spearmanr
 
 from aiperf_hpc.config import SearchConfig
 from aiperf_hpc.morphism.description import describe
 from aiperf_hpc.morphism.resnet import resnet50
 from aiperf_hpc.morphism.search import Choice, Searcher, View
-from aiperf_hpc.morphism.searchers import load_searcher
+from aiperf_hpc.morphism.searchers import bounds_of, load_searcher
 from aiperf_hpc.morphism.surrogate import Repeats, Surrogate
 from aiperf_hpc.paths import write_whole
 

@@ -29,15 +29,15 @@ from typing import NamedTuple
 
 import numpy as np
 from landscapes import NOISE, Smooth
-from peers import bounds_of, machine, mutated
+from peers import machine, mutated
 
 from aiperf_hpc.config import SearchConfig
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.morphism.description import describe
-from aiperf_hpc.morphism.guided import GuidedSearcher
 from aiperf_hpc.morphism.lineage import Descent, Lineage
 from aiperf_hpc.morphism.resnet import resnet50
 from aiperf_hpc.morphism.search import Bounds, Observation, View
+from aiperf_hpc.morphism.searchers import bounds_of, load_searcher
 from aiperf_hpc.morphism.surrogate import Repeats, Surrogate
 from aiperf_hpc.replica.search_worker import MOST_GRAPHS
 from aiperf_hpc.trial import MorphismData
@@ -131,12 +131,6 @@ def past(trained: int, pending: int = 0, seed: int = 1) -> Past:
     return Past(lineage, bounds, observations, waiting)
 
 
-def guided() -> GuidedSearcher:
-    """Return the searcher of the default configuration."""
-    search = SearchConfig()
-    return GuidedSearcher(search.confidence, search.expansions, search.levels)
-
-
 def timed(what: Callable[[], object]) -> Seconds:
     """Time it once."""
     began, busy = time.perf_counter(), time.process_time()
@@ -159,7 +153,7 @@ HEAD = "| wall ms: median | 99th | most | processor ms: median | 99th | most | t
 def choices(trained: int, pending: int, target: str) -> None:
     """Time choices."""
     run = past(trained, pending + 1)
-    before = guided()
+    before = load_searcher(SearchConfig())
     before.choose(run.view(trained - 1, pending), np.random.default_rng(0))
     view = run.view(trained, pending, later=1)
 
@@ -200,7 +194,7 @@ def large() -> None:
     """Time ten thousand graphs, and say how much memory they take."""
     run = past(LARGE, LARGE_CALLS)
     empty = _peak()
-    searcher = guided()
+    searcher = load_searcher(SearchConfig())
     began = LARGE - LARGE_CALLS
 
     def choose(number: int) -> Seconds:
