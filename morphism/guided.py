@@ -67,7 +67,8 @@ class _Place:
         self.closed = True
         if self.above is not None:
             self.above.failures += 1
-            self.above.closed = self.above.failures >= MOST_FAILURES
+            if self.above.failures >= MOST_FAILURES:
+                self.above.closed = True
 
 
 @dataclass(slots=True)
@@ -75,9 +76,10 @@ class GuidedSearcher:
     """Proposes the graph with the highest upper confidence bound that it finds.
 
     The tree begins with the trained graphs whose weights are kept. A place of it is drawn with
-    probability ~ exp(acquisition / temperature), a random morphism makes a child of it, and the
-    temperature falls. So the tree grows first anywhere, then where the process hopes most; a
-    candidate may be several morphisms away from the graph that was trained.
+    probability ~ exp(acquisition / temperature), some random morphisms of it are judged by
+    sketches, the best one makes a child, and the temperature falls. So the tree grows first
+    anywhere, then where the process hopes most; a candidate may be several morphisms away from
+    the graph that was trained.
     """
 
     confidence: float
@@ -206,8 +208,8 @@ class _Tree:
         """Let the tree grow from these, and some of those that wait."""
         roots = roots + self._waiting[:OTHER_ROOTS]
         del self._waiting[:OTHER_ROOTS]
-        describe = self._searcher.description
-        self._add(_Place(r, (), describe(r.graph, r.trial, self._view), None) for r in roots)
+        vector = self._searcher.description
+        self._add(_Place(r, (), vector(r.graph, r.trial, self._view), None) for r in roots)
 
     def graph(self, place: _Place) -> Graph:
         """Return the graph of a place."""
