@@ -1,6 +1,6 @@
 """Does the guided search find better networks than random morphing, trained for real?
 
-    python benchmarks/search_digits.py digits.json        # on one core, about half an hour
+    python benchmarks/search_digits.py digits.json        # on one core, most of an hour
     python benchmarks/search_digits.py digits.json --report
 
 On scikit-learn's digits, by the benchmark's own engine and trainer: 40 trials of equal epochs,
@@ -24,7 +24,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
-from peers import RandomMorphing, machine, run
+from peers import RandomMorphing, RegularisedEvolution, machine, run
 
 from aiperf_hpc.clock import SYSTEM
 from aiperf_hpc.config import RunConfig, validate
@@ -65,8 +65,13 @@ CONFIG = validate(
 
 
 def searchers(config: RunConfig) -> dict[str, Searcher]:
-    """Return new ones, by the names in the file."""
-    found = (load_searcher(config.search), RandomMorphing(1), RandomMorphing(3))
+    """Return new ones, by the names in the file.
+
+    Evolution grows the good ones too, so that its networks inherit about as much training as the
+    guided search's; random morphing's inherit less.
+    """
+    peers = RandomMorphing(1), RandomMorphing(3), RegularisedEvolution(1)
+    found = (load_searcher(config.search), *peers)
     return {searcher.name: searcher for searcher in found}
 
 
@@ -200,19 +205,33 @@ def _best_error(found: dict[str, Any], trials: int = TRIALS) -> float:
     return 1.0 - max(a for a in accuracies[:trials] if a is not None)
 
 
+def _line(trials: list[dict[str, Any]]) -> int:
+    """Return how many trainings are in the weights of the best, its own included."""
+    at, trainings = max(trials, key=lambda trial: float(trial["accuracy"] or 0.0)), 1
+    while at["parent"]:
+        at, trainings = trials[int(at["parent"])], trainings + 1
+    return trainings
+
+
 def report(file: Path) -> None:
     """Print the table, in Markdown."""
     searches = read(file)
     print(f"{machine()}; {TRIALS} trials of {EPOCHS} epochs; validation errors in percent\n")
-    print("| search | mean best error | of each seed | after 20 trials | trials failed |")
-    print("|---" * 5 + "|")
+    print(
+        "| search | mean best error | of each seed | after 20 | trainings in the best's line "
+        "| trials failed |"
+    )
+    print("|---" * 6 + "|")
     for method in searchers(CONFIG):
-        own = sorted((s for s in searches if s["method"] == method), key=lambda s: s["seed"])
+        own = sorted((s for s in searches if s["method"] == method), key=lambda s: int(s["seed"]))
+        if not own:
+            continue
         errors = [100.0 * _best_error(s) for s in own]
         early = fmean(100.0 * _best_error(s, TRIALS // 2) for s in own)
         each = ", ".join(f"{error:.2f}" for error in errors)
+        line = fmean(_line(s["trials"]) for s in own)
         failed = sum(t["accuracy"] is None for s in own for t in s["trials"])
-        print(f"| {method} | {fmean(errors):.3f} | {each} | {early:.3f} | {failed} |")
+        print(f"| {method} | {fmean(errors):.3f} | {each} | {early:.3f} | {line:.1f} | {failed} |")
 
 
 def main() -> None:
