@@ -181,7 +181,7 @@ class SearchConfig(Section):
         16, ge=1, le=100_000, description="guided: graphs made and judged for a candidate"
     )
     levels: int = Field(
-        6, ge=1, le=64, description="guided: most morphisms between a candidate and its parent"
+        4, ge=1, le=64, description="guided: most morphisms between a candidate and its parent"
     )
     exploration: Fraction = Field(
         0.3, description="greedy: share of parents drawn from all, not the best"

@@ -133,6 +133,14 @@ def test_many_searchers_at_once_propose_different_graphs() -> None:
     assert choice.belief["pending"] == len(world.pending) - len(set(chosen[-4:]))
 
 
+def test_searchers_of_one_moment_choose_differently_where_there_is_room() -> None:
+    first = resnet50((32, 32, 3), 10, stem="cifar", base_width=16)
+    grown = [grow(first, random_chain(first, 2, rng(seed))) for seed in range(12)]
+    view = World(first, *grown).view()
+    chosen = {searcher().choose(view, rng(seed)).child.hash for seed in range(16)}
+    assert len(chosen) >= 13
+
+
 def test_pending_graphs_make_others_look_elsewhere() -> None:
     world = World()
     for seed in range(12):
