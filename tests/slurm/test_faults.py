@@ -25,7 +25,7 @@ from aiperf_hpc.deploy.local_cluster import (
 from aiperf_hpc.history import RunHistory
 from aiperf_hpc.journal import JournalReader
 from aiperf_hpc.paths import FIRST, Incarnation
-from aiperf_hpc.trial import JobPhase
+from aiperf_hpc.trial import JobPhase, TimePhase
 
 Start = Callable[..., SlurmRun]
 AGAIN = Incarnation(0, 1)
@@ -203,7 +203,8 @@ def test_a_controller_that_is_away_is_waited_for(cluster: Cluster, slurm_run: St
         before = len(run.history.executions)
         status = json.loads(cluster.aiperf("status", run.paths.root, "--json").stdout)
         assert "Unable to contact slurm controller" in status["scheduler_problem"]
-        assert {r["state"] for r in status["replicas"]} <= {"train", "evaluate", "store", "data"}
+        working = {str(phase) for phase in TimePhase}  # Neither silent nor lost, nor ended.
+        assert {r["state"] for r in status["replicas"]} <= working
         run.wait_until(lambda h: len(h.executions) > before)
     finally:
         start_slurmctld(cluster.folder)
