@@ -44,6 +44,7 @@ class GreedySearcher:
             raise exhausted(0, 0, obstacles)
         best = max(parents, key=lambda o: o.accuracy)
         tried: Counter[str] = Counter()
+        made = 0
         spare: Choice | None = None
         for attempt in range(self.attempts):
             # Later attempts look at all parents: the best one's neighbours may be used up.
@@ -58,6 +59,7 @@ class GreedySearcher:
                 if choice is None:
                     obstacles[f"no place for {kind}"] += 1
                     continue
+                made += 1
                 new = choice.child.hash not in view.known
                 if not new and spare is not None:
                     continue
@@ -70,7 +72,7 @@ class GreedySearcher:
                     spare = choice
         if spare is not None:
             return replace(spare, belief={**spare.belief, "repeated": 1.0})
-        raise exhausted(self.attempts, len(parents), obstacles)
+        raise exhausted(made, len(tried), obstacles)
 
 
 def _rarest_first(kinds: Counter[str], rng: np.random.Generator) -> Iterable[str]:

@@ -127,7 +127,7 @@ class GuidedSearcher:
                     return self._choice(tree, place, widening)
         if spare is not None:
             return self._choice(tree, spare, WIDENINGS, repeated=1.0)
-        raise exhausted(WIDENINGS * self.expansions, len(roots), tree.obstacles)
+        raise exhausted(tree.made, tree.roots, tree.obstacles)
 
     @property
     def reach(self) -> int:
@@ -203,6 +203,16 @@ class _Tree:
         self._waiting = [others[i] for i in rng.permutation(len(others))]
         self._places: list[_Place] = []
         self._plant(roots[:BEST_ROOTS])
+
+    @property
+    def roots(self) -> int:
+        """How many trained graphs it has grown from so far, or could have."""
+        return sum(place.above is None for place in self._places)
+
+    @property
+    def made(self) -> int:
+        """How many graphs were made."""
+        return len(self._places) - self.roots
 
     def _plant(self, roots: list[Observation]) -> None:
         """Let the tree grow from these, and some of those that wait."""

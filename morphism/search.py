@@ -140,12 +140,18 @@ class Searcher(Protocol):
         ...
 
 
-def exhausted(attempts: int, parents: int, obstacles: Counter[str]) -> SearchSpaceExhaustedError:
-    """Return the error that says that nothing was found, and what kept candidates out."""
+def exhausted(graphs: int, parents: int, obstacles: Counter[str]) -> SearchSpaceExhaustedError:
+    """Return the error that says what was looked at and what kept candidates out.
+
+    Args:
+        graphs: that were made.
+        parents: that they could grow from; none where no weights are kept.
+        obstacles: how often each was in the way.
+    """
     if not parents:
         return SearchSpaceExhaustedError("no trained graph with kept weights to grow from")
     reasons = ", ".join(f"{reason} ({n})" for reason, n in obstacles.most_common())
     return SearchSpaceExhaustedError(
-        f"no candidate in {attempts} attempts from {parents} parents; in the way: "
+        f"no candidate among {graphs} graphs grown from {parents} parents; in the way: "
         f"{reasons or 'nothing'}; raise the bounds named here"
     )

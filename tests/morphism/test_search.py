@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -224,9 +225,13 @@ def test_bounds_that_allow_nothing_are_said_to_be_the_reason(
     make: Callable[[], Searcher], bounds: Bounds, setting: str
 ) -> None:
     view = seen(observed(residual()), bounds=bounds)
-    message = rf"no candidate in \d+ attempts from 1 parents.*{setting} \(\d+\)"
-    with pytest.raises(SearchSpaceExhaustedError, match=message):
+    message = rf"no candidate among (\d+) graphs grown from 1 parents.*{setting} \((\d+)\)"
+    with pytest.raises(SearchSpaceExhaustedError) as caught:
         make().choose(view, rng())
+    said = re.search(message, str(caught.value))
+    assert said is not None, caught.value
+    made, out_of_bounds = map(int, said.groups())
+    assert made == out_of_bounds > 0  # Counted: every graph that was made was kept out.
 
 
 @every_searcher
