@@ -26,16 +26,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
+from alone import trainer_alone
 
-from aiperf_hpc.clock import SYSTEM
 from aiperf_hpc.config import DatasetConfig, RunConfig, validate
 from aiperf_hpc.errors import MorphismError
 from aiperf_hpc.graph import Graph
-from aiperf_hpc.journal import JournalWriter
 from aiperf_hpc.morphism.morphs import MORPHISMS, Morphism, grow_with_weights
 from aiperf_hpc.morphism.resnet import resnet50
 from aiperf_hpc.morphism.weights import (
@@ -52,10 +50,7 @@ from aiperf_hpc.replica.engines import load_engine
 from aiperf_hpc.replica.engines.base import Engine
 from aiperf_hpc.replica.prediction import predicted_accuracy
 from aiperf_hpc.replica.resume import Course
-from aiperf_hpc.replica.stopping import StopFlag
-from aiperf_hpc.replica.stopwatch import Stopwatch
-from aiperf_hpc.replica.trainer import Trainer, TrialPlan, TrialResult
-from aiperf_hpc.storage import at_once
+from aiperf_hpc.replica.trainer import TrialPlan, TrialResult
 from aiperf_hpc.trial import RoundPhase, TrialState
 
 CURVES = 30
@@ -191,19 +186,8 @@ def train(training: Training, epochs: int, engine: Engine, dataset: ArrayDataset
     config = _configuration(settings)
     augmentation = cifar10.AUGMENTATION if settings["augment"] else None
     name = f"t{training.number}"
-    with TemporaryDirectory() as folder, JournalWriter(Path(folder) / "journal.jsonl") as journal:
-        trainer = Trainer(
-            engine,
-            replace(dataset, augmentation=augmentation),
-            config,
-            journal,
-            Stopwatch(),
-            StopFlag(math.inf, Path(folder) / "stop"),
-            2**40,
-            Path(folder) / "under-way.safetensors",
-            at_once,
-            SYSTEM,
-        )
+    augmented = replace(dataset, augmentation=augmentation)
+    with trainer_alone(engine, augmented, config) as trainer:
         return trainer.run(
             TrialPlan(
                 trial=name,

@@ -12,24 +12,20 @@ goes on from there: when the searcher has changed, begin a new file.
 
 from __future__ import annotations
 
-import argparse
 import json
-import math
 import os
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
+from alone import measure_or_report, trainer_alone
 from peers import RandomMorphing, RegularisedEvolution, machine, run
 
-from aiperf_hpc.clock import SYSTEM
 from aiperf_hpc.config import RunConfig, validate
 from aiperf_hpc.graph import Graph
-from aiperf_hpc.journal import JournalWriter
 from aiperf_hpc.morphism.lineage import initial_graph
 from aiperf_hpc.morphism.morphs import from_data, grow, grow_with_weights
 from aiperf_hpc.morphism.search import Choice, Searcher
@@ -41,10 +37,7 @@ from aiperf_hpc.replica.data.arrays import ArrayDataset
 from aiperf_hpc.replica.engines import load_engine
 from aiperf_hpc.replica.engines.base import Engine
 from aiperf_hpc.replica.resume import Course
-from aiperf_hpc.replica.stopping import StopFlag
-from aiperf_hpc.replica.stopwatch import Stopwatch
 from aiperf_hpc.replica.trainer import Trainer, TrialPlan
-from aiperf_hpc.storage import at_once
 from aiperf_hpc.trial import RoundPhase
 
 SEEDS, TRIALS, EPOCHS = 5, 40, 3
@@ -132,19 +125,7 @@ def search(method: str, seed: int, engine: Engine, dataset: ArrayDataset) -> dic
     """Search once; return what is kept of it."""
     initial = initial_graph(CONFIG.model, dataset.info)
     began, busy = time.perf_counter(), time.process_time()
-    with TemporaryDirectory() as folder, JournalWriter(Path(folder) / "journal.jsonl") as journal:
-        trainer = Trainer(
-            engine,
-            dataset,
-            CONFIG,
-            journal,
-            Stopwatch(),
-            StopFlag(math.inf, Path(folder) / "stop"),
-            2**40,
-            Path(folder) / "under-way.safetensors",
-            at_once,
-            SYSTEM,
-        )
+    with trainer_alone(engine, dataset, CONFIG) as trainer:
         training = Training(trainer, seed)
         found = run(
             searchers(CONFIG)[method],
@@ -234,17 +215,6 @@ def report(file: Path) -> None:
         print(f"| {method} | {fmean(errors):.3f} | {each} | {early:.3f} | {line:.1f} | {failed} |")
 
 
-def main() -> None:
-    """Run the command line."""
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    parser = argparse.ArgumentParser()
-    parser.add_argument("file", type=Path, help="where finished searches are kept")
-    parser.add_argument("--report", action="store_true", help="only print the table")
-    options = parser.parse_args()
-    if not options.report:
-        measure(options.file)
-    report(options.file)
-
-
 if __name__ == "__main__":
-    main()
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    measure_or_report(measure, report)

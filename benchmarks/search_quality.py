@@ -15,7 +15,6 @@ when the searcher has changed, begin a new file.
 
 from __future__ import annotations
 
-import argparse
 import json
 import time
 from pathlib import Path
@@ -23,6 +22,7 @@ from statistics import fmean, median
 from typing import Any
 
 import numpy as np
+from alone import measure_or_report
 from landscapes import LANDSCAPES, NOISE, Landscape
 from numpy.typing import NDArray
 from peers import RandomMorphing, RegularisedEvolution, Search, machine, run
@@ -175,16 +175,5 @@ def report(file: Path) -> None:
             print(f"| {landscape} | {peer} | {best} | {share} |")
 
 
-def main() -> None:
-    """Run the command line."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("file", type=Path, help="where finished searches are kept")
-    parser.add_argument("--report", action="store_true", help="only print the tables")
-    options = parser.parse_args()
-    if not options.report:
-        measure(options.file)
-    report(options.file)
-
-
 if __name__ == "__main__":
-    main()
+    measure_or_report(measure, report)

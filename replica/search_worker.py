@@ -19,7 +19,6 @@ import numpy as np
 from aiperf_hpc.clock import SYSTEM, Clock
 from aiperf_hpc.digest import Digest
 from aiperf_hpc.errors import AIPerfError, CheckpointError
-from aiperf_hpc.graph import Graph
 from aiperf_hpc.graph_store import GraphStore
 from aiperf_hpc.history import RunHistory
 from aiperf_hpc.journal import JournalWriter
@@ -103,13 +102,13 @@ class SearchWorker:
         self._clock = clock
         self._knowledge, self._sync, self._grown = knowledge, sync, grown
         self._graphs = GraphStore(paths, sync)
-        self._lineage: Lineage | None = None
+        self._space: tuple[Lineage, Bounds] | None = None
+        """Where graphs come from and what they may cost, once the dataset is known."""
         self._gone: set[str] = set()
         """Trials whose weights are no longer there, whatever their records say."""
         self._complained = 0
         """Problems of the digest that the journal names already."""
         self._pause = FIRST_PAUSE
-        self._bounds: Bounds | None = None
         self._made = self._made_before()
 
     def _made_before(self) -> int:
@@ -205,10 +204,10 @@ class SearchWorker:
         return self._persist(lambda: self._graphs.save(child), f"the graph of {proposal}")
 
     def _view(self) -> View | None:
-        knowledge, lineage = self._knowledge, self._lineage_once()
-        bounds = self._bounds
-        if lineage is None or bounds is None:
+        knowledge, space = self._knowledge, self._space_once()
+        if space is None:
             return None
+        lineage, bounds = space
         return View(
             knowledge.observations(self._gone),
             knowledge.unobserved(),
@@ -218,20 +217,17 @@ class SearchWorker:
             bounds,
         )
 
-    def _lineage_once(self) -> Lineage | None:
-        """Return the lineage once this replica has said what its dataset is."""
+    def _space_once(self) -> tuple[Lineage, Bounds] | None:
+        """Return lineage and bounds once this replica has said what its dataset is."""
         dataset = self._knowledge.dataset
-        if self._lineage is None and dataset is not None:
+        if self._space is None and dataset is not None:
             initial = initial_graph(self._config.model, dataset)
-            self._bounds = self._bounds_of(initial)
             most = MOST_GRAPHS if self._grown is None else None  # Others' are theirs to forget.
-            self._lineage = Lineage(self._knowledge.descent, initial, self._grown, most)
-        return self._lineage
-
-    def _bounds_of(self, initial: Graph) -> Bounds:
-        limit = self._knowledge.memory_limit
-        memory = None if limit is None else memory_bound(self._config, initial, limit)
-        return bounds_of(self._config.search, initial, memory)
+            lineage = Lineage(self._knowledge.descent, initial, self._grown, most)
+            limit = self._knowledge.memory_limit
+            memory = None if limit is None else memory_bound(self._config, initial, limit)
+            self._space = lineage, bounds_of(self._config.search, initial, memory)
+        return self._space
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -1,0 +1,53 @@
+"""The benchmark's own trainer without a run around it, and the command line of what resumes."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from aiperf_hpc.clock import SYSTEM
+from aiperf_hpc.config import RunConfig
+from aiperf_hpc.journal import JournalWriter
+from aiperf_hpc.replica.data.base import Dataset
+from aiperf_hpc.replica.engines.base import Engine
+from aiperf_hpc.replica.stopping import StopFlag
+from aiperf_hpc.replica.stopwatch import Stopwatch
+from aiperf_hpc.replica.trainer import Trainer
+from aiperf_hpc.storage import at_once
+
+PLENTY = 2**40
+"""Bytes: nothing is refused."""
+
+
+@contextmanager
+def trainer_alone(engine: Engine, dataset: Dataset, config: RunConfig) -> Iterator[Trainer]:
+    """Give a trainer whose records are thrown away in the end."""
+    with TemporaryDirectory() as name, JournalWriter(Path(name) / "journal.jsonl") as journal:
+        folder = Path(name)
+        yield Trainer(
+            engine,
+            dataset,
+            config,
+            journal,
+            Stopwatch(),
+            StopFlag(math.inf, folder / "stop"),
+            PLENTY,
+            folder / "under-way.safetensors",
+            at_once,
+            SYSTEM,
+        )
+
+
+def measure_or_report(measure: Callable[[Path], None], report: Callable[[Path], None]) -> None:
+    """Run the command line: measure what the file does not have yet, then print it."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("file", type=Path, help="where finished searches are kept")
+    parser.add_argument("--report", action="store_true", help="only print the tables")
+    options = parser.parse_args()
+    if not options.report:
+        measure(options.file)
+    report(options.file)
