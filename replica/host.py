@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Executor
 from contextlib import AbstractContextManager, contextmanager
 from importlib import metadata
 from pathlib import Path
@@ -24,6 +25,7 @@ from aiperf_hpc.file_clock import ClockReading, read_clock
 from aiperf_hpc.history import RunHistory
 from aiperf_hpc.manifest import RunManifest
 from aiperf_hpc.paths import RunPaths
+from aiperf_hpc.replica.aide import thread_aide
 from aiperf_hpc.replica.data.base import Dataset
 from aiperf_hpc.replica.engines.base import Engine
 from aiperf_hpc.replica.hpo import journal_storage
@@ -115,6 +117,10 @@ class Host(Protocol):
         self, seconds: float, action: Callable[[], None], failed: Callable[[str], None]
     ) -> AbstractContextManager[None]:
         """Do ``action`` every so often while the block runs; tell ``failed`` if it cannot."""
+        ...
+
+    def aide(self) -> AbstractContextManager[Executor]:
+        """Give what does jobs beside the training, one after the other."""
         ...
 
     def search(self, paths: RunPaths, who: Identity, count: int) -> AbstractContextManager[Workers]:
@@ -216,6 +222,9 @@ class ProcessHost:
         finally:
             over.set()
             thread.join()
+
+    def aide(self) -> AbstractContextManager[Executor]:
+        return thread_aide()
 
     def search(self, paths: RunPaths, who: Identity, count: int) -> AbstractContextManager[Workers]:
         return _SearchProcesses(paths, who, count)

@@ -113,6 +113,7 @@ class Life:
         with (
             host.search(self._paths, who, config.search.workers) as workers,
             host.every(beat, lambda: self._beat(journal, workers), self._stop.ask),
+            host.aide() as aide,
         ):
             dataset = host.dataset(self._manifest)
             ranks.muster()
@@ -150,6 +151,8 @@ class Life:
                 clock=host.clock,
                 sync=host.sync,
                 study=host.study(self._paths.study(who.replica, who.incarnation), self._patience),
+                aide=aide,
+                beside=not ranks.several,
             )
             self._watch.enter(TimePhase.OTHER)
             return rounds.run()

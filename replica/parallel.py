@@ -214,6 +214,10 @@ class LeadingNetwork:
     def __init__(self, ranks: RanksNetwork, network: RankNetwork, announce: Announce) -> None:
         self._ranks, self._network, self._announce = ranks, network, announce
 
+    def warm(self, batch_size: int) -> None:
+        """Warm rank 0's network; the others warm theirs when they have built it."""
+        self._network.warm(batch_size)
+
     def calibrate(self, batch: Batch) -> tuple[str, ...]:
         """Calibrate on all ranks, on the batch that is trained on next."""
         self._announce(Do.CALIBRATE)

@@ -208,8 +208,10 @@ class TensorFlowNetwork:
             self._loss_sum = tf.Variable(0.0, dtype=tf.float64)
             self._steps = tf.Variable(0, dtype=tf.int64)
             self._evaluated = tf.Variable(tf.zeros(3, tf.float64))
-            (shape,) = (n.layer.shape for n in graph.nodes if isinstance(n.layer, Input))
-            self._trace((None, *shape))
+            (self._image_shape,) = (
+                n.layer.shape for n in graph.nodes if isinstance(n.layer, Input)
+            )
+            self._trace((None, *self._image_shape))
 
     def _trace(self, shape: tuple[int | None, ...]) -> None:
         """Trace both step functions once, for any batch size."""
@@ -285,6 +287,20 @@ class TensorFlowNetwork:
     def train_step(self, batch: Batch, learning_rate: float) -> None:
         with _named_errors():
             self._train(batch.inputs, batch.labels, tf.constant(learning_rate, tf.float32))
+
+    def warm(self, batch_size: int) -> None:
+        """Graphs are optimised, and kernels chosen for the batch's shape, when they first run."""
+        weights, momenta = self.weights(), self.momenta()
+        images = np.zeros((batch_size, *self._image_shape), np.float32)
+        batch = Batch(images, np.zeros(batch_size, np.int32))
+        self.train_step(batch, 0.0)
+        self.evaluate_step(batch)
+        with _named_errors():
+            for variable in (self._loss_sum, self._steps, self._evaluated):
+                variable.assign(tf.zeros_like(variable))
+            for name, array in momenta.items():
+                self._momenta[name].assign(array)
+        self.assign(weights)
 
     def calibrate(self, batch: Batch) -> tuple[str, ...]:
         return calibrate(self._graph, self._transparent, lambda: self.moments(batch), self.assign)

@@ -104,6 +104,9 @@ class Quadratic:
             np.float32
         ) * np.float32(share)
 
+    def warm(self, batch_size: int) -> None:
+        """There is nothing to warm."""
+
     def calibrate(self, batch: Batch) -> tuple[str, ...]:
         raise NotImplementedError
 
