@@ -154,7 +154,6 @@ class Rounds:
         seconds = self._watch.take()
 
         def conclude() -> None:
-            ready.prepared.close()
             if (
                 not result.interrupted
             ):  # Else without an end, so that the next life goes on with it.
@@ -162,6 +161,7 @@ class Rounds:
                 self._journal.append(TimeSpent(trial=ready.prepared.plan.trial, seconds=seconds))
             if tell:
                 self._planner.tell(ready.planned, result)
+            ready.prepared.close()  # Last: it takes a while, and searchers wait for the others.
 
         self._concluding = self._aide.submit(conclude)
 

@@ -160,10 +160,8 @@ def _inference(graph: Graph, weights: Weights, inputs: NDArray[np.float32]) -> N
     """The real engine's layers, without tracing its training step."""
     from aiperf_hpc.replica.engines import tensorflow_engine
 
-    model = tensorflow_engine.build_model(graph, "fp32")
-    for name, variable in tensorflow_engine.model_variables(graph, model).items():
-        variable.assign(weights[name])
-    found: NDArray[np.float32] = model(inputs, training=False).numpy()
+    variables = {name: tf.Variable(array) for name, array in weights.items()}
+    found: NDArray[np.float32] = tensorflow_engine.execute(graph, variables, inputs, "fp32").numpy()
     return found
 
 
