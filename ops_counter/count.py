@@ -72,7 +72,7 @@ def count(graph: Graph) -> GraphCount:
         inputs = tuple([shapes[source] for source in node.inputs])
         below = not trained.isdisjoint(node.inputs)
         try:
-            counted = _count_layer(type(layer), layer, inputs, below)
+            counted = _count_layer(layer.kind, layer, inputs, below)
         except CountError as error:
             raise CountError(f"node '{node.name}': {error}") from None
         if below or counted.parameters:
@@ -83,19 +83,19 @@ def count(graph: Graph) -> GraphCount:
 
 @lru_cache(maxsize=65_536)
 def _count_layer(
-    kind: type[Layer], layer: Layer, inputs: tuple[Shape, ...], input_gradient: bool
+    kind: str, layer: Layer, inputs: tuple[Shape, ...], input_gradient: bool
 ) -> LayerCount:
     """Count a layer where it stands. A network has few different ones, and all are counted often.
 
     ``kind`` is the layer's: layers without fields all have one hash, and it tells them apart.
     """
-    formula = TABLE.get(kind)
+    formula = TABLE.get(type(layer))
     if formula is None:
         raise CountError(
-            f"no operation count for a layer of kind '{layer.kind}'; add its formula to "
+            f"no operation count for a layer of kind '{kind}'; add its formula to "
             "ops_counter/table.py"
         )
     output = layer.output_shape(*inputs)
     parameters = sum(math.prod(shape) for shape in layer.parameters(*inputs).values())
     operations = formula(Site(layer, inputs, output, input_gradient))
-    return LayerCount(layer.kind, output, parameters, operations)
+    return LayerCount(kind, output, parameters, operations)
