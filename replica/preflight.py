@@ -52,8 +52,9 @@ def checked_dataset(manifest: RunManifest, cores: int) -> Dataset:
     Raises:
         PreflightError: the node does not see it, or sees another one.
     """
+    config = manifest.config
     try:
-        dataset = load_dataset(manifest.config.dataset, cores)
+        dataset = load_dataset(config.dataset, cores, config.engine.name)
     except DatasetError as error:
         raise PreflightError(f"node {node_name()}: {error}") from None
     check_dataset(manifest, dataset.info)
