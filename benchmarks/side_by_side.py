@@ -6,11 +6,14 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import median
+from typing import TypeVar
+
+Measured = TypeVar("Measured")
 
 
-def in_turns(cases: Mapping[str, Callable[[], float]], rounds: int) -> dict[str, list[float]]:
+def in_turns(cases: Mapping[str, Callable[[], Measured]], rounds: int) -> dict[str, list[Measured]]:
     """Measure each case once a round, every other round in the opposite order."""
-    found: dict[str, list[float]] = {name: [] for name in cases}
+    found: dict[str, list[Measured]] = {name: [] for name in cases}
     for number in range(rounds):
         for name in list(cases)[:: 1 if number % 2 == 0 else -1]:
             found[name].append(cases[name]())

@@ -138,8 +138,10 @@ def _batches(
         features = tf.io.parse_single_example(record, FEATURES)
         pixels = cut(features["image/encoded"], crop)
         label = tf.cast(features["image/class/label"], tf.int32)
-        return (pixels - tf.constant(MEAN)) / tf.constant(STD), label
+        return pixels * scale + shift, label
 
+    scale = tf.constant([1 / deviation for deviation in STD])
+    shift = tf.constant([-mean / deviation for mean, deviation in zip(MEAN, STD, strict=True)])
     options = tf.data.Options()
     options.deterministic = True
     options.threading.private_threadpool_size = dataset.parallel
