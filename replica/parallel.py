@@ -1,11 +1,11 @@
 """Training one network on all ranks of a replica, data-parallel and in step.
 
-Every rank holds the whole network and trains on its part of each batch; gradients are averaged
+Every rank holds the whole network and trains on its part of each batch; gradients are summed
 over the ranks before each update, so that all ranks keep the same weights. Rank 0 leads: it
 runs the rounds and writes the records, and announces each thing to be done; the others follow.
 A batch of a trial is that of the whole replica.
 
-What one rank cannot do, all ranks hear of in the same reduction, so that none waits for ever.
+What one rank cannot do, all ranks hear of in the same step, so that none waits for ever.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from aiperf_hpc.errors import AIPerfError, EngineError, NonFiniteLossError
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.morphism.calibration import calibrate, transparent
 from aiperf_hpc.morphism.weights import Weights
-from aiperf_hpc.replica.collectives.base import Collective
+from aiperf_hpc.replica.collectives.base import Buffer, Collective, Pending
 from aiperf_hpc.replica.data.base import WHOLE, Batch, Dataset, Part
 from aiperf_hpc.replica.engines.base import Evaluation, RankEngine, RankNetwork
 from aiperf_hpc.trial import DatasetInfo, Hyperparameters
@@ -36,8 +36,6 @@ CHECK_STEPS = 100
 """Training steps between two comparisons of the ranks' weights."""
 _HOST_BYTES = 64
 _WORDS = 4
-_TAIL = 2
-"""Behind the gradients and the loss: samples, and ranks that failed."""
 
 Floats = NDArray[np.float32]
 Take = Callable[[], Batch]
@@ -55,6 +53,7 @@ class Do(IntEnum):
     SUM = auto()
     CLOSE = auto()
     CALIBRATE = auto()
+    DRAIN = auto()
 
 
 class RanksNetwork:
@@ -66,9 +65,7 @@ class RanksNetwork:
         self._network, self._graph, self._collective = network, graph, collective
         self._transparent = transparent(graph, weights)
         self._moments_size = sum(math.prod(shape) for shape in graph.statistics.values())
-        self._flat = np.zeros(graph.parameter_count + 1 + _TAIL, np.float32)
         self._steps = 0
-        self._loss, self._drained = 0.0, 0
         self._trained = False
         self._failure: AIPerfError | None = None
         self._to_evaluate = 0
@@ -108,29 +105,39 @@ class RanksNetwork:
         Raises:
             EngineError: it failed, here or on another rank; the weights are as before.
         """
-        size, flat = self._collective.size, self._flat
-        flat[:] = 0.0
+        network, pending = self._network, list[Pending]()
         failure: AIPerfError | None = None
-        whole = 0
+        executed = whole = 0
+
+        def ready(bucket: Buffer) -> None:
+            pending.append(self._collective.start_allreduce_sum(bucket))
+
         try:
             batch = take()
             whole = batch.whole
-            if batch.size:
-                flat[:-_TAIL] = self._network.gradients(batch, batch.size * size / whole)
-            flat[-2] = batch.size * size
+            network.gradients(batch, batch.size / whole, ready)
+            executed = batch.size
         except AIPerfError as error:
-            failure, flat[-1] = error, size
-        self._collective.allreduce_mean(flat)
-        self._agree(failure, round(float(flat[-1])))
-        if round(float(flat[-2])) != whole:
-            raise EngineError(f"the ranks trained on {flat[-2]:.0f} samples of a batch of {whole}")
-        self._network.apply(flat[: -1 - _TAIL], learning_rate)
-        self._loss += float(flat[-1 - _TAIL])
-        self._drained += 1
+            failure = error
+        # The others wait for every bucket, of a rank that failed too.
+        for bucket in range(len(pending), len(network.buckets)):
+            ready(network.zeros(bucket))
+        trained, failed = self._sums(executed, failure is not None)
+        reduced = [reduction.wait() for reduction in pending]
+        self._agree(failure, round(failed))
+        if round(trained) != whole:
+            raise EngineError(f"the ranks trained on {trained:.0f} samples of a batch of {whole}")
+        network.apply(reduced, learning_rate)
         self._trained = True
         self._steps += 1
         if self._steps % CHECK_STEPS == 0:
             self._compare()
+
+    def _sums(self, *numbers: float) -> list[float]:
+        """Return each number's sum over all ranks."""
+        flat = np.array(numbers, np.float64) * self._collective.size
+        self._collective.allreduce_mean(flat)
+        return [float(number) for number in flat]
 
     def evaluate(self, take: Take) -> None:
         """Evaluate this rank's part of one batch; what fails is said when it is summed up."""
@@ -162,25 +169,35 @@ class RanksNetwork:
                 part = self._network.drain_evaluation()
             except AIPerfError as error:
                 failure = error
-        size = self._collective.size
-        sums = np.array([part.loss, part.correct, part.samples, failure is not None], np.float64)
-        sums *= size
-        self._collective.allreduce_mean(sums)
-        self._agree(failure, round(float(sums[3])))
-        samples = round(float(sums[2]))
-        if samples != wanted:
-            raise EngineError(f"the ranks evaluated {samples} samples of batches of {wanted}")
-        return Evaluation(float(sums[0]), round(float(sums[1])), samples)
+        loss, correct, samples, failed = self._sums(
+            part.loss, part.correct, part.samples, failure is not None
+        )
+        self._agree(failure, round(failed))
+        if round(samples) != wanted:
+            raise EngineError(f"the ranks evaluated {samples:.0f} samples of batches of {wanted}")
+        return Evaluation(loss, round(correct), round(samples))
 
     def mean_loss(self) -> float:
-        """Return the mean loss of the steps since the last call; 0 for none."""
-        loss, steps = self._loss, self._drained
-        self._loss, self._drained = 0.0, 0
-        if not math.isfinite(loss):
+        """Return the mean loss of the steps since the last call; 0 for none.
+
+        Raises:
+            NonFiniteLossError: it is not finite, on any rank.
+            EngineError: a rank failed.
+        """
+        loss, failure = 0.0, None
+        try:
+            loss = self._network.drain_training()
+        except AIPerfError as error:
+            failure = error
+        infinite = isinstance(failure, NonFiniteLossError)
+        loss, failed, others = self._sums(loss, failure is not None, infinite)
+        if failed and failure is None and others:
             raise NonFiniteLossError(
-                "the training loss is not finite; a lower training.learning_rate may help"
+                "the training loss is not finite on another rank; "
+                "a lower training.learning_rate may help"
             )
-        return loss / steps if steps else 0.0
+        self._agree(failure, round(failed))
+        return loss
 
     def close(self) -> None:
         """Free this rank's network."""
@@ -225,7 +242,8 @@ class LeadingNetwork:
         self._ranks.step(lambda: batch, learning_rate)
 
     def drain_training(self) -> float:
-        """Return the mean loss since the last call: steps are complete when they return."""
+        """Return the mean loss since the last call, of all ranks."""
+        self._announce(Do.DRAIN)
         return self._ranks.mean_loss()
 
     def evaluate_step(self, batch: Batch) -> None:
@@ -420,6 +438,8 @@ class _Follower:
                 self._network.calibrate(self._peek)
             case Do.STEP:
                 self._network.step(self._take, a)
+            case Do.DRAIN:
+                self._network.mean_loss()
             case Do.EVALUATE:
                 self._network.evaluate(self._take)
             case Do.SUM:

@@ -2,16 +2,43 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[Any]
+Buffer = Any
+"""A flat float32 array: of numpy, or a tensor of an engine, wherever that keeps it."""
+
+
+class Pending(Protocol):
+    """A reduction under way."""
+
+    def wait(self) -> Buffer:
+        """Return the sum: in the memory of what was given, or in some that is used again."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """A reduction that is over."""
+
+    buffer: Buffer
+
+    def wait(self) -> Buffer:
+        """Return the sum at once."""
+        return self.buffer
 
 
 class Collective(Protocol):
     """The ranks of one replica, one process an accelerator."""
+
+    @property
+    def name(self) -> str:
+        """As in the configuration."""
+        ...
 
     @property
     def rank(self) -> int:
@@ -31,6 +58,14 @@ class Collective(Protocol):
     @property
     def local_size(self) -> int:
         """How many ranks share its host."""
+        ...
+
+    def start_allreduce_sum(self, buffer: Buffer) -> Pending:
+        """Start to sum a buffer over all ranks; it may be overwritten, and must not be changed.
+
+        Several may be under way: started in the same order on every rank, and waited for in it,
+        before a second round of them starts.
+        """
         ...
 
     def allreduce_mean(self, flat: Array) -> None:
@@ -61,7 +96,12 @@ class Collective(Protocol):
 class Alone:
     """The collective of one rank."""
 
+    name = "alone"
     rank, size, local_rank, local_size = 0, 1, 0, 1
+
+    def start_allreduce_sum(self, buffer: Buffer) -> Finished:
+        """Return ``buffer``: it is its own sum."""
+        return Finished(buffer)
 
     def allreduce_mean(self, flat: Array) -> None:
         """Leave ``flat`` as it is: it is its own mean."""

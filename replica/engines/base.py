@@ -5,8 +5,9 @@ An engine knows graphs, weights and batches; it knows no dataset, no search and 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +16,9 @@ from aiperf_hpc.graph import Graph
 from aiperf_hpc.morphism.weights import Weights
 from aiperf_hpc.replica.data.base import Batch
 from aiperf_hpc.trial import Hyperparameters
+
+Buffer = Any
+"""A flat float32 array: of numpy, or a tensor of the engine's framework where that keeps it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,13 +126,26 @@ class Engine(Protocol):
 class RankNetwork(Network, Protocol):
     """A network that one rank of several can train: what a step does, in two halves."""
 
-    def gradients(self, batch: Batch, share: float) -> NDArray[np.float32]:
+    @property
+    def buckets(self) -> tuple[int, ...]:
+        """Elements of each bucket of gradients, in the order in which they become final."""
+        ...
+
+    def gradients(self, batch: Batch, share: float, ready: Callable[[Buffer], None]) -> None:
         """Forward and backward for one batch; nothing is updated but running statistics.
 
-        Returns:
-            The gradients of the mean loss, flat, in the order of ``graph.parameters``, and
-            behind them the mean loss; all times ``share``.
+        Args:
+            batch: a part of a batch; without samples its gradients are zeros.
+            share: what the part is of the whole: the sum over all parts is the whole's.
+            ready: given each bucket, ``share`` times the gradients of the mean loss, as soon as
+                it is final. The buffer may be overwritten from then on.
+
+        ``share`` times the mean loss goes to the sum behind ``drain_training``, as of one step.
         """
+        ...
+
+    def zeros(self, bucket: int) -> Buffer:
+        """Return a bucket full of zeros, from a rank that has nothing to give."""
         ...
 
     def moments(self, batch: Batch) -> NDArray[np.float32]:
@@ -144,8 +161,11 @@ class RankNetwork(Network, Protocol):
         """Replace some of the weights."""
         ...
 
-    def apply(self, gradients: NDArray[np.float32], learning_rate: float) -> None:
-        """Update all parameters with flat gradients."""
+    def apply(self, buckets: Sequence[Buffer], learning_rate: float) -> None:
+        """Update all parameters with the reduced buckets, in the order of ``buckets``.
+
+        Their memory may be used again once the next gradients, which depend on them, are ready.
+        """
         ...
 
     def statistics(self) -> NDArray[np.float32]:

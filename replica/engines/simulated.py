@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +25,7 @@ from aiperf_hpc.graph import Graph, Softmax
 from aiperf_hpc.morphism.weights import Weights, check_weights
 from aiperf_hpc.ops_counter.count import count
 from aiperf_hpc.replica.data.base import Batch
-from aiperf_hpc.replica.engines.base import Evaluation
+from aiperf_hpc.replica.engines.base import Buffer, Evaluation
 from aiperf_hpc.trial import Hyperparameters
 
 MODEL_VERSION = "1"
@@ -97,6 +98,7 @@ class SimulatedNetwork:
         self._evaluating = True
         self._seen = self._drained = self._correct = 0
         self._trained = False
+        self._share = 1.0
 
     def train_step(self, batch: Batch, learning_rate: float) -> None:
         """Let the time of a training step pass."""
@@ -119,14 +121,22 @@ class SimulatedNetwork:
     def assign(self, weights: Weights) -> None:
         """There is nothing to replace: weights pass through as they came."""
 
-    def gradients(self, batch: Batch, share: float) -> NDArray[np.float32]:
+    @property
+    def buckets(self) -> tuple[int, ...]:
+        """Return one: all parameters."""
+        return (self._graph.parameter_count,)
+
+    def gradients(self, batch: Batch, share: float, ready: Callable[[Buffer], None]) -> None:
         """Let the time of a training step pass; all gradients are zero."""
         self.train_step(batch, 0.0)
-        flat = np.zeros(self._graph.parameter_count + 1, np.float32)
-        flat[-1] = self._loss * share
-        return flat
+        self._share = share
+        ready(self.zeros(0))
 
-    def apply(self, gradients: NDArray[np.float32], learning_rate: float) -> None:
+    def zeros(self, bucket: int) -> NDArray[np.float32]:
+        """Return as many as a bucket has."""
+        return np.zeros(self.buckets[bucket], np.float32)
+
+    def apply(self, buckets: Sequence[Buffer], learning_rate: float) -> None:
         """There is nothing to update."""
 
     def statistics(self) -> NDArray[np.float32]:
@@ -141,7 +151,7 @@ class SimulatedNetwork:
         if not self._trained:
             return 0.0
         self._trained = False
-        return self._loss
+        return self._share * self._loss
 
     def evaluate_step(self, batch: Batch) -> None:
         """Let the time of an evaluation step pass."""

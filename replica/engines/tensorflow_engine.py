@@ -9,7 +9,7 @@ import gc
 import math
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, cast
 
@@ -38,9 +38,11 @@ from aiperf_hpc.graph import (
 from aiperf_hpc.morphism.calibration import calibrate, transparent
 from aiperf_hpc.morphism.weights import Weights, check_weights
 from aiperf_hpc.replica.data.base import Batch
-from aiperf_hpc.replica.engines.base import Evaluation
+from aiperf_hpc.replica.engines.base import Buffer, Evaluation
 from aiperf_hpc.trial import Hyperparameters
 
+_ALIGNED_BYTES = 64
+"""What TensorFlow asks of memory that it did not allocate itself."""
 _POLICIES = {"fp32": "float32", "bf16": "mixed_bfloat16"}
 
 
@@ -218,7 +220,7 @@ class TensorFlowNetwork:
         rate = tf.TensorSpec((), tf.float32)
         self._train = tf.function(self._train_step, [images, labels, rate])
         self._gradients = tf.function(self._gradient_step, [images, labels, rate])
-        flat = tf.TensorSpec((sum(self._sizes),), tf.float32)
+        flat = tf.TensorSpec(self.buckets, tf.float32)
         self._apply = tf.function(self._apply_step, [flat, rate])
         self._evaluate = tf.function(self._evaluate_step, [images, labels])
         self._infer = tf.function(self._logits, [images])
@@ -229,39 +231,52 @@ class TensorFlowNetwork:
         return tf.cast(self._model(images, training=False), tf.float32)
 
     def _train_step(self, images: tf.Tensor, labels: tf.Tensor, rate: tf.Tensor) -> None:
-        loss, gradients = self._backward(images, labels)
+        gradients = self._backward(images, labels, 1.0)
         for name, gradient in zip(self._momenta, gradients, strict=True):
-            self._update(name, self._variables[name], gradient, rate)
-        self._loss_sum.assign_add(tf.cast(loss, tf.float64))
-        self._steps.assign_add(1)
+            self._update(name, gradient, rate)
 
-    def _backward(self, images: tf.Tensor, labels: tf.Tensor) -> tuple[tf.Tensor, list[tf.Tensor]]:
+    def _backward(
+        self, images: tf.Tensor, labels: tf.Tensor, share: tf.Tensor | float
+    ) -> list[tf.Tensor]:
+        """Return the gradients of ``share`` of the mean loss, which is added to the sum of them."""
         with tf.GradientTape() as tape:
             logits = tf.cast(self._model(images, training=True), tf.float32)
-            loss = tf.reduce_mean(self._cross_entropy(labels, logits, self._smoothing))
-        return loss, tape.gradient(loss, [self._variables[name].value for name in self._momenta])
+            loss = share * tf.reduce_mean(self._cross_entropy(labels, logits, self._smoothing))
+        self._loss_sum.assign_add(tf.cast(loss, tf.float64))
+        self._steps.assign_add(1)
+        gradients: list[tf.Tensor] = tape.gradient(
+            loss, [self._variables[name].value for name in self._momenta]
+        )
+        return gradients
 
     def _gradient_step(self, images: tf.Tensor, labels: tf.Tensor, share: tf.Tensor) -> tf.Tensor:
-        loss, gradients = self._backward(images, labels)
-        return share * tf.concat([*(tf.reshape(g, [-1]) for g in gradients), [loss]], axis=0)
+        return tf.concat([tf.reshape(g, [-1]) for g in self._backward(images, labels, share)], 0)
 
     def _apply_step(self, flat: tf.Tensor, rate: tf.Tensor) -> None:
-        parts = tf.split(flat, self._sizes)
-        for name, gradient in zip(self._momenta, parts, strict=True):
-            variable = self._variables[name]
-            self._update(name, variable, tf.reshape(gradient, variable.shape), rate)
+        """Cut by slices: unlike ``tf.split`` they share memory with what they are cut from."""
+        start = 0
+        for name, size in zip(self._momenta, self._sizes, strict=True):
+            gradient = tf.slice(flat, [start], [size])
+            self._update(name, tf.reshape(gradient, self._momenta[name].shape), rate)
+            start += size
 
-    def _update(self, name: str, variable: Any, gradient: tf.Tensor, rate: tf.Tensor) -> None:  # noqa: ANN401
+    def _update(self, name: str, gradient: tf.Tensor, rate: tf.Tensor) -> None:
         """SGD with momentum; weight decay, decoupled from it, on kernels alone.
 
         Not by a Keras optimizer: what tf.function traces of one outlives the network, tens of
         megabytes for each.
         """
-        step = self._used.momentum * self._momenta[name] - rate * gradient
-        self._momenta[name].assign(step)
+        variable = self._variables[name].value
         if self._used.weight_decay and name.endswith("/kernel"):
-            step -= rate * self._used.weight_decay * variable.value
-        variable.value.assign_add(step)
+            variable.assign(variable * (1.0 - rate * self._used.weight_decay))
+        # momentum <- momentum * m - rate * gradient; variable <- variable + momentum. One kernel.
+        tf.raw_ops.ResourceApplyKerasMomentum(
+            var=variable.handle,
+            accum=self._momenta[name].handle,
+            lr=rate,
+            grad=gradient,
+            momentum=self._used.momentum,
+        )
 
     def _evaluate_step(self, images: tf.Tensor, labels: tf.Tensor) -> None:
         logits = self._logits(images)
@@ -323,14 +338,27 @@ class TensorFlowNetwork:
             for name, array in weights.items():
                 self._variables[name].assign(array)
 
-    def gradients(self, batch: Batch, share: float) -> NDArray[np.float32]:
-        with _named_errors():
-            flat = self._gradients(batch.inputs, batch.labels, tf.constant(share, tf.float32))
-            return cast("NDArray[np.float32]", flat.numpy())
+    @property
+    def buckets(self) -> tuple[int, ...]:
+        """All parameters at once: one call of a ``tf.function`` makes them."""
+        return (sum(self._sizes),)
 
-    def apply(self, gradients: NDArray[np.float32], learning_rate: float) -> None:
+    def gradients(self, batch: Batch, share: float, ready: Callable[[Buffer], None]) -> None:
         with _named_errors():
-            self._apply(tf.constant(gradients), tf.constant(learning_rate, tf.float32))
+            if batch.size:
+                share = tf.constant(share, tf.float32)
+                ready(self._gradients(batch.inputs, batch.labels, share))
+            else:
+                self._steps.assign_add(1)
+                ready(self.zeros(0))
+
+    def zeros(self, bucket: int) -> tf.Tensor:
+        return tf.zeros(self.buckets[bucket])
+
+    def apply(self, buckets: Sequence[Buffer], learning_rate: float) -> None:
+        (flat,) = buckets
+        with _named_errors():
+            self._apply(_tensor(flat), tf.constant(learning_rate, tf.float32))
 
     def statistics(self) -> NDArray[np.float32]:
         arrays = [self._variables[name].numpy().ravel() for name in self._statistics]
@@ -395,6 +423,13 @@ def model_variables(graph: Graph, model: keras.Model) -> dict[str, Any]:
         name: getattr(model.get_layer(name.split("/")[0]), name.split("/")[1])
         for name in (*graph.parameters, *graph.statistics)
     }
+
+
+def _tensor(flat: Buffer) -> tf.Tensor:
+    """Return a buffer as a tensor, of the same memory where it is an array that is aligned."""
+    if isinstance(flat, np.ndarray) and flat.ctypes.data % _ALIGNED_BYTES == 0:
+        return tf.experimental.dlpack.from_dlpack(flat.__dlpack__())
+    return tf.convert_to_tensor(flat)
 
 
 def _arrays(variables: dict[str, Any]) -> Weights:

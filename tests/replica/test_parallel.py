@@ -24,7 +24,7 @@ from aiperf_hpc.morphism.weights import Weights, initial_weights
 from aiperf_hpc.primary.launch import mpirun
 from aiperf_hpc.replica import parallel
 from aiperf_hpc.replica.collectives import load_collective
-from aiperf_hpc.replica.collectives.base import ALONE, Array
+from aiperf_hpc.replica.collectives.base import ALONE, Array, Finished
 from aiperf_hpc.replica.data.base import Batch, Part
 from aiperf_hpc.replica.engines.base import Evaluation
 from aiperf_hpc.replica.parallel import LeadingDataset, LeadingEngine, Ranks, follow
@@ -53,6 +53,8 @@ class Table:
 class Threads:
     """A collective whose ranks are threads of this process."""
 
+    name = "threads"
+
     def __init__(self, table: Table, rank: int, size: int) -> None:
         self._table = table
         self.rank = self.local_rank = rank
@@ -64,6 +66,9 @@ class Threads:
         rows = np.array(self._table.rows)
         self._table.barrier.wait()
         return rows
+
+    def start_allreduce_sum(self, buffer: Array) -> Finished:
+        return Finished(self.gather(buffer).sum(axis=0))
 
     def allreduce_mean(self, flat: Array) -> None:
         flat[:] = self.gather(flat).mean(axis=0)
@@ -88,6 +93,9 @@ class Quadratic:
         self.graph = graph
         self.w = np.concatenate([weights[name].ravel() for name in graph.parameters])
         self.errors: dict[int, Exception] = {}
+        self.fails_early = True
+        self.loss = 0.0
+        self.drained = 0
         self.drifts_after = 0
         self.idle = False
         self.assigned: list[Weights] = []
@@ -95,14 +103,32 @@ class Quadratic:
         self.closed = False
         self._sums = Evaluation(0.0, 0, 0)
 
-    def gradients(self, batch: Batch, share: float) -> NDArray[np.float32]:
+    @property
+    def buckets(self) -> tuple[int, ...]:
+        """Two, so that a rank can fail between them."""
+        return (3, self.w.size - 3)
+
+    def gradients(self, batch: Batch, share: float, ready: Callable[[Array], None]) -> None:
         self.steps += 1
+        if not batch.size:
+            ready(self.zeros(0))
+            ready(self.zeros(1))
+            return
+        self.loss += share * self.loss_of(batch)
+        slopes = (self.w - batch.labels.mean()).astype(np.float32) * np.float32(share)
+        if self.steps in self.errors and self.fails_early:
+            raise self.errors[self.steps]
+        ready(slopes[:3])
         if self.steps in self.errors:
             raise self.errors[self.steps]
+        ready(slopes[3:])
+
+    def loss_of(self, batch: Batch) -> float:
         away = float(self.w[0]) - batch.labels.astype(np.float64)
-        return np.append(self.w - batch.labels.mean(), np.square(away).mean() / 2).astype(
-            np.float32
-        ) * np.float32(share)
+        return float(np.square(away).mean() / 2)
+
+    def zeros(self, bucket: int) -> NDArray[np.float32]:
+        return np.zeros(self.buckets[bucket], np.float32)
 
     def calibrate(self, batch: Batch) -> tuple[str, ...]:
         raise NotImplementedError
@@ -121,8 +147,8 @@ class Quadratic:
     def assign(self, weights: Weights) -> None:
         self.assigned.append(weights)
 
-    def apply(self, gradients: NDArray[np.float32], learning_rate: float) -> None:
-        self.w = self.w - np.float32(learning_rate) * gradients
+    def apply(self, buckets: Sequence[Array], learning_rate: float) -> None:
+        self.w = self.w - np.float32(learning_rate) * np.concatenate(buckets)
         if self.steps == self.drifts_after:
             self.w += np.float32(1e-3)
 
@@ -143,10 +169,16 @@ class Quadratic:
         return sums
 
     def train_step(self, batch: Batch, learning_rate: float) -> None:
-        self.apply(self.gradients(batch, 1.0)[:-1], learning_rate)
+        buckets: list[Array] = []
+        self.gradients(batch, 1.0, buckets.append)
+        self.apply(buckets, learning_rate)
 
     def drain_training(self) -> float:
-        raise NotImplementedError
+        steps, self.drained = self.steps - self.drained, self.steps
+        loss, self.loss = self.loss, 0.0
+        if not np.isfinite(loss):
+            raise NonFiniteLossError("a lower training.learning_rate may help")
+        return loss / steps if steps else 0.0
 
     def logits(self, inputs: NDArray[np.float32]) -> NDArray[np.float32]:
         return inputs
@@ -267,7 +299,7 @@ def test_uneven_parts_weigh_as_many_samples_as_they_have(size: int) -> None:
             team.dataset.train(1, 8, 0), Numbered().train(1, 8, 0), strict=True
         ):
             assert batch.whole == whole.size
-            losses.append(alone.gradients(whole, 1.0)[-1])
+            losses.append(alone.loss_of(whole))
             alone.train_step(whole, 0.1)
             network.train_step(batch, 0.1)
         assert network.drain_training() == pytest.approx(np.mean(losses), rel=1e-5)
@@ -358,11 +390,14 @@ def test_what_one_rank_cannot_build_fails_on_all_and_the_next_network_is_built(r
         assert (last.closed, last.steps) == (False, 1)
 
 
+@pytest.mark.parametrize("early", [True, False])
 @pytest.mark.parametrize("rank", [0, 2])
-def test_a_step_that_one_rank_cannot_do_updates_none(rank: int) -> None:
+def test_a_step_that_one_rank_cannot_do_updates_none(rank: int, early: bool) -> None:
+    """Before it has given a bucket of gradients, or between two of them."""
     with Team(3) as team:
 
         def prepare(network: Quadratic) -> None:
+            network.fails_early = early
             network.errors = {2: OutOfMemoryError("no memory left")}
 
         team.engines[rank].prepare = prepare
@@ -411,12 +446,13 @@ def test_weights_are_compared_within_an_epoch_too(monkeypatch: pytest.MonkeyPatc
             network.train_step(next(batches), 0.1)
 
 
-def test_a_loss_that_is_not_finite_is_said_by_rank_0() -> None:
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_loss_that_is_not_finite_on_one_rank_is_said_by_rank_0(rank: int) -> None:
     def prepare(network: Quadratic) -> None:
         network.w[:] = np.nan
 
     with Team(2) as team:
-        team.engines[1].prepare = prepare
+        team.engines[rank].prepare = prepare
         network = build(team)
         network.train_step(next(team.dataset.train(1, 8, 0)), 0.1)
         with pytest.raises(NonFiniteLossError, match="learning_rate"):

@@ -26,6 +26,7 @@ from aiperf_hpc.errors import (
 )
 from aiperf_hpc.graph import (
     BatchNorm,
+    Conv2D,
     Dense,
     GlobalAveragePool2D,
     Graph,
@@ -46,6 +47,7 @@ from aiperf_hpc.morphism.morphs import (
     grow_with_weights,
 )
 from aiperf_hpc.morphism.weights import Weights, initial_weights
+from aiperf_hpc.replica.collectives.memory import aligned
 from aiperf_hpc.replica.data.base import Batch
 from aiperf_hpc.replica.engines import load_engine
 from aiperf_hpc.replica.engines.base import Network, RankEngine, RankNetwork
@@ -244,10 +246,12 @@ def test_what_is_not_finite_calibrates_nothing(engine: RankEngine) -> None:
 
 def _last_slopes(graph: Graph, network: RankNetwork, batch: Batch) -> NDArray[np.float32]:
     """The gradients of the last layer's kernel and bias, and the loss."""
-    flat = network.gradients(batch, 1.0)
+    buckets: list[NDArray[np.float32]] = []
+    network.gradients(batch, 1.0, buckets.append)
+    (flat,) = buckets
     last = sum(np.prod(graph.parameters[f"logits/{key}"]) for key in ("kernel", "bias"))
     assert list(graph.parameters)[-2:] == ["logits/kernel", "logits/bias"]
-    return flat[-int(last) - 1 :]
+    return np.append(np.asarray(flat)[-int(last) :], np.float32(network.drain_training()))
 
 
 def _assert_all_equal(found: Weights, wanted: Weights, but: tuple[str, ...] = ()) -> None:
@@ -387,6 +391,44 @@ def test_nothing_of_a_network_outlives_it(engine: RankEngine) -> None:
         del network
         counts.append(traced())
     assert counts[0] == counts[1] == counts[2]
+
+
+def test_parts_of_a_batch_give_what_the_whole_batch_does(engine: RankEngine) -> None:
+    """Of uneven parts, one of them without a sample; the sum comes in memory that is aligned."""
+    graph = classified_by_one_layer()
+    weights = trained_weights(graph, np.random.default_rng(17))
+    used = hyperparameters(weight_decay=0.1)
+    whole, parts = (engine.build(graph, weights, used) for _ in range(2))
+    batch = labelled(graph, 8)
+    for _ in range(2):
+        whole.train_step(batch, 0.05)
+        given: list[NDArray[np.float32]] = []
+        for first, last in ((0, 5), (5, 8), (8, 8)):
+            part = Batch(batch.inputs[first:last], batch.labels[first:last])
+            parts.gradients(part, part.size / 8, given.append)
+        total = aligned(*parts.buckets)
+        total[:] = np.sum(given, axis=0)
+        parts.apply([total], 0.05)
+    assert not np.any(parts.zeros(0))
+    assert len(parts.zeros(0)) == parts.buckets[0] == graph.parameter_count
+    for name, array in whole.weights().items():
+        np.testing.assert_allclose(parts.weights()[name], array, rtol=1e-5, atol=1e-6)
+    # Three parts a step: their mean is a third of what they sum up to.
+    assert 3 * parts.drain_training() == pytest.approx(whole.drain_training(), rel=1e-5)
+    for network in (whole, parts):
+        network.close()
+
+
+def classified_by_one_layer() -> Graph:
+    return Graph(
+        (
+            Node("image", Input((4, 4, 2))),
+            Node("conv", Conv2D(3, 3), ("image",)),
+            Node("pool", GlobalAveragePool2D(), ("conv",)),
+            Node("logits", Dense(3), ("pool",)),
+            Node("probabilities", Softmax(), ("logits",)),
+        )
+    )
 
 
 def test_weight_decay_shrinks_weights(engine: RankEngine) -> None:
