@@ -49,6 +49,8 @@ _KEPT_FORMATS = ("JPEG", "MPO")
 _KEPT_MODES = ("RGB", "L")
 _READABLE_FORMATS = ("JPEG", "PNG", "GIF", "BMP")
 _QUALITY = 95
+_SCAN, _END = b"\xff\xda", b"\xff\xd9"
+"""Markers in a JPEG file: before the pixels, and behind them."""
 
 
 class Source(NamedTuple):
@@ -327,6 +329,8 @@ def as_jpeg(encoded: bytes) -> tuple[bytes, str | None]:
         with Image.open(io.BytesIO(encoded), formats=_READABLE_FORMATS) as image:
             image.load()
             if image.format in _KEPT_FORMATS and image.mode in _KEPT_MODES:
+                if encoded.rfind(_END) < encoded.rfind(_SCAN):
+                    raise ValueError("it has no end; TensorFlow would refuse it")
                 return encoded, None
             kind = f"{image.mode} JPEG" if image.format in _KEPT_FORMATS else str(image.format)
             converted = io.BytesIO()

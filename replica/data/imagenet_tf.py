@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 Tensor = Any
 OpError = Any
 
+SCALE = tuple(1 / deviation for deviation in STD)
+SHIFT = tuple(-mean / deviation for mean, deviation in zip(MEAN, STD, strict=True))
+
 READ_AHEAD = 4 * imagenet_order.WINDOW
 """Samples that may have been read before those that were given out, and some more."""
 
@@ -138,10 +141,8 @@ def _batches(
         features = tf.io.parse_single_example(record, FEATURES)
         pixels = cut(features["image/encoded"], crop)
         label = tf.cast(features["image/class/label"], tf.int32)
-        return pixels * scale + shift, label
+        return pixels * tf.constant(SCALE) + tf.constant(SHIFT), label
 
-    scale = tf.constant([1 / deviation for deviation in STD])
-    shift = tf.constant([-mean / deviation for mean, deviation in zip(MEAN, STD, strict=True)])
     options = tf.data.Options()
     options.deterministic = True
     options.threading.private_threadpool_size = dataset.parallel
