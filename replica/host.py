@@ -26,13 +26,12 @@ from aiperf_hpc.history import RunHistory
 from aiperf_hpc.manifest import RunManifest
 from aiperf_hpc.paths import RunPaths
 from aiperf_hpc.replica.aide import thread_aide
-from aiperf_hpc.replica.data.base import Dataset
 from aiperf_hpc.replica.engines.base import Engine
 from aiperf_hpc.replica.hpo import journal_storage
 from aiperf_hpc.replica.knowledge import Knowledge
 from aiperf_hpc.replica.memory import available_bytes
 from aiperf_hpc.replica.names import Identity
-from aiperf_hpc.replica.preflight import check_node, checked_dataset
+from aiperf_hpc.replica.preflight import Loaded, check_node, checked_dataset
 from aiperf_hpc.replica.stopping import StopFlag
 from aiperf_hpc.storage import Patience, Persist, to_stable_storage
 from aiperf_hpc.trial import Machine
@@ -99,7 +98,7 @@ class Host(Protocol):
         """Require the versions and the dataset of the run. Raises PreflightError."""
         ...
 
-    def dataset(self, manifest: RunManifest) -> Dataset:
+    def dataset(self, manifest: RunManifest) -> Loaded:
         """Load the run's dataset. Raises PreflightError."""
         ...
 
@@ -180,7 +179,7 @@ class ProcessHost:
     def check(self, manifest: RunManifest) -> None:
         check_node(manifest)
 
-    def dataset(self, manifest: RunManifest) -> Dataset:
+    def dataset(self, manifest: RunManifest) -> Loaded:
         return checked_dataset(manifest, len(self.cores))
 
     def file_clock(self, folder: Path) -> ClockReading | None:

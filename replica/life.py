@@ -115,7 +115,8 @@ class Life:
             host.every(beat, lambda: self._beat(journal, workers), self._stop.ask),
             host.aide() as aide,
         ):
-            dataset = host.dataset(self._manifest)
+            loaded = host.dataset(self._manifest)
+            dataset = loaded.dataset
             ranks.muster()
             given = config.engine.memory_gib
             limit = (
@@ -123,7 +124,14 @@ class Life:
                 if given is None
                 else int(given * 2**30)
             )
-            journal.append(DatasetLoaded(dataset=dataset.info, memory_limit_bytes=limit))
+            journal.append(
+                DatasetLoaded(
+                    dataset=dataset.info,
+                    memory_limit_bytes=limit,
+                    staged_seconds=loaded.staged_seconds,
+                    staged_bytes=loaded.staged_bytes,
+                )
+            )
             trainer = Trainer(
                 LeadingEngine(engine, ranks.collective) if ranks.several else engine,
                 LeadingDataset(dataset, ranks.collective) if ranks.several else dataset,

@@ -96,7 +96,7 @@ def _follow(manifest: RunManifest, ranks: Ranks) -> int:
             simulation=config.engine.simulation,
             device=ranks.collective.local_rank,
         )
-        dataset = checked_dataset(manifest, cores)
+        dataset = checked_dataset(manifest, cores).dataset
     except AIPerfError as error:
         failure = error
     try:

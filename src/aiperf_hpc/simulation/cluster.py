@@ -22,13 +22,13 @@ from aiperf_hpc.paths import Incarnation, RunPaths
 from aiperf_hpc.primary.launch import ReplicaState, replica_name
 from aiperf_hpc.replica.collectives import ALONE
 from aiperf_hpc.replica.data import load_dataset
-from aiperf_hpc.replica.data.base import Dataset
 from aiperf_hpc.replica.engines.base import Engine
 from aiperf_hpc.replica.host import Usage, package_versions
 from aiperf_hpc.replica.knowledge import Knowledge, Observations
 from aiperf_hpc.replica.life import Life
 from aiperf_hpc.replica.names import Identity
 from aiperf_hpc.replica.parallel import Ranks
+from aiperf_hpc.replica.preflight import Loaded
 from aiperf_hpc.replica.search_worker import serve
 from aiperf_hpc.replica.stopping import StopFlag
 from aiperf_hpc.simulation.timeline import LocalClock, Task, Timeline
@@ -130,8 +130,8 @@ class SimulatedHost:
     def check(self, manifest: RunManifest) -> None:
         """Find nothing: there is one environment."""
 
-    def dataset(self, manifest: RunManifest) -> Dataset:
-        return load_dataset(manifest.config.dataset, len(self.cores))
+    def dataset(self, manifest: RunManifest) -> Loaded:
+        return Loaded(load_dataset(manifest.config.dataset, len(self.cores)))
 
     def file_clock(self, folder: Path) -> None:
         """Say nothing: files are stamped in real time."""
