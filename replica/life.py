@@ -18,10 +18,12 @@ from aiperf_hpc.records import (
     RunStarted,
     TimeSpent,
 )
+from aiperf_hpc.replica.collectives.base import RankLostError
 from aiperf_hpc.replica.engines import load_engine
 from aiperf_hpc.replica.host import Host, Workers
+from aiperf_hpc.replica.muster import Ranks, facts_of
 from aiperf_hpc.replica.names import Identity
-from aiperf_hpc.replica.parallel import LeadingDataset, LeadingEngine, Ranks
+from aiperf_hpc.replica.parallel import LeadingDataset, LeadingEngine
 from aiperf_hpc.replica.rounds import ReplicaFailedError, Rounds
 from aiperf_hpc.replica.stopping import StopFlag
 from aiperf_hpc.replica.stopwatch import Stopwatch
@@ -98,12 +100,13 @@ class Life:
         )
         own = self._paths.incarnation(who.replica, who.incarnation)
         clock = self._patience(lambda: host.file_clock(own), f"a file in {own}")
+        machine = host.machine(engine)
         journal.append(
             ReplicaStarted(
                 replica=who.replica,
                 pid=host.pid,
                 engine=engine.name,
-                machine=host.machine(engine),
+                machine=machine,
                 job=host.job,
                 hosts=ranks.hosts if ranks.several else (),
                 clock=clock,
@@ -117,7 +120,9 @@ class Life:
         ):
             loaded = host.dataset(self._manifest)
             dataset = loaded.dataset
-            ranks.muster()
+            ranks.muster(
+                facts_of(machine.versions, dataset.info, config.seed), str(who.incarnation)
+            )
             given = config.engine.memory_gib
             limit = (
                 host.available_bytes(ranks.collective.local_size)
@@ -132,9 +137,16 @@ class Life:
                     staged_bytes=loaded.staged_bytes,
                 )
             )
+            leading: LeadingEngine | None = None
+            leading_dataset = dataset
+            if ranks.several:
+                limit_seconds = config.replica.rank_timeout_seconds
+                together = ranks.watched(own, limit_seconds, journal)
+                leading = LeadingEngine(engine, together)
+                leading_dataset = LeadingDataset(dataset, together)
             trainer = Trainer(
-                LeadingEngine(engine, ranks.collective) if ranks.several else engine,
-                LeadingDataset(dataset, ranks.collective) if ranks.several else dataset,
+                engine if leading is None else leading,
+                leading_dataset,
                 config,
                 journal,
                 self._watch,
@@ -143,6 +155,7 @@ class Life:
                 self._paths.under_way(who.replica, who.incarnation),
                 self._patience,
                 host.clock,
+                (lambda _: None) if leading is None else leading.take_step_times,
             )
             rounds = Rounds(
                 config=config,
@@ -163,7 +176,10 @@ class Life:
                 beside=not ranks.several,
             )
             self._watch.enter(TimePhase.OTHER)
-            return rounds.run()
+            try:
+                return rounds.run()
+            except RankLostError as error:
+                ranks.lost(error)
 
     def _beat(self, journal: JournalWriter, workers: Workers) -> None:
         """Record that the replica is alive, and see that its search workers are."""

@@ -148,9 +148,11 @@ class Planner:
     def _learn(self, trial: Trial) -> None:
         """Tell the study of a trial of an earlier life, unless it was cut."""
         used, round_ = trial.started.hyperparameters, trial.started.round
+        if trial.ended is None:
+            return
         if trial.state is TrialState.FAILED:
             self._hpo.learn(used, round_, None)
-        elif trial.ended and trial.ended.checkpoint and trial.best:
+        elif trial.ended.checkpoint and trial.best:
             self._hpo.learn(used, round_, trial.best.accuracy)
 
     def _going_on_with(self, interrupted: Trial) -> Planned | None:

@@ -22,7 +22,14 @@ from aiperf_hpc.journal import JournalWriter
 from aiperf_hpc.morphism.morphs import Morphism
 from aiperf_hpc.morphism.weights import Weights
 from aiperf_hpc.ops_counter.count import count
-from aiperf_hpc.records import Calibrated, Evaluated, Progress, TrainingStarted, TrialStarted
+from aiperf_hpc.records import (
+    Calibrated,
+    Evaluated,
+    Progress,
+    StepTimes,
+    TrainingStarted,
+    TrialStarted,
+)
 from aiperf_hpc.replica.data.base import Batch, Dataset
 from aiperf_hpc.replica.engines.base import Engine, Evaluation, Network
 from aiperf_hpc.replica.memory import fitting_batch, training_bytes
@@ -142,6 +149,7 @@ class Trainer:
         under_way: Path,
         persist: Persist,
         clock: Clock,
+        step_times: Callable[[str], StepTimes | None] = lambda _: None,
     ) -> None:
         """Make a trainer.
 
@@ -156,11 +164,12 @@ class Trainer:
             under_way: where the checkpoint of a trial under way is kept.
             persist: how to write it.
             clock: what the times between records and checkpoints are taken by.
+            step_times: asked after a trial where the time of its steps went on several ranks.
         """
         self._engine, self._dataset, self._config = engine, dataset, config
         self._journal, self._watch, self._stop = journal, stopwatch, stop
         self._memory_limit, self._under_way = memory_limit, under_way
-        self._persist, self._clock = persist, clock
+        self._persist, self._clock, self._step_times = persist, clock, step_times
         self._every = config.journal.progress_seconds
 
         self._epoch_seconds = 0.0

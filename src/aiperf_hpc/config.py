@@ -266,7 +266,12 @@ class ReplicaConfig(Section):
 
     nodes: int = Field(1, ge=1, le=100_000, description="nodes that a replica spans")
     ranks_per_node: int = Field(1, ge=1, le=1024, description="ranks, accelerators, of each")
-    collective: Literal["mpi"] = Field("mpi", description="what averages gradients over ranks")
+    collective: Literal["mpi", "torch", "horovod"] = Field(
+        "mpi", description="what sums gradients over ranks"
+    )
+    rank_timeout_seconds: float = Field(
+        25.0, ge=1.0, le=3600.0, description="how long a rank waits for the others in a step"
+    )
 
     @property
     def ranks(self) -> int:

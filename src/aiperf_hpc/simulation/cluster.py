@@ -26,8 +26,8 @@ from aiperf_hpc.replica.engines.base import Engine
 from aiperf_hpc.replica.host import Usage, package_versions
 from aiperf_hpc.replica.knowledge import Knowledge, Observations
 from aiperf_hpc.replica.life import Life
+from aiperf_hpc.replica.muster import Ranks
 from aiperf_hpc.replica.names import Identity
-from aiperf_hpc.replica.parallel import Ranks
 from aiperf_hpc.replica.preflight import Loaded
 from aiperf_hpc.replica.search_worker import serve
 from aiperf_hpc.replica.stopping import StopFlag
