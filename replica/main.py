@@ -93,7 +93,7 @@ def _follow(manifest: RunManifest, ranks: Ranks) -> int:
         engine = load_engine(
             config.engine.name,
             cores,
-            simulation=config.engine.simulation,
+            settings=config.engine,
             device=ranks.collective.local_rank,
         )
         dataset = checked_dataset(manifest, cores)
