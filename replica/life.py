@@ -94,7 +94,7 @@ class Life:
         engine = load_engine(
             config.engine.name,
             len(host.cores),
-            simulation=config.engine.simulation,
+            settings=config.engine,
             clock=host.clock,
             device=ranks.collective.local_rank,
         )
@@ -124,11 +124,8 @@ class Life:
                 facts_of(machine.versions, dataset.info, config.seed), str(who.incarnation)
             )
             given = config.engine.memory_gib
-            limit = (
-                host.available_bytes(ranks.collective.local_size)
-                if given is None
-                else int(given * 2**30)
-            )
+            available = engine.memory_bytes or host.available_bytes(ranks.collective.local_size)
+            limit = available if given is None else int(given * 2**30)
             journal.append(
                 DatasetLoaded(
                     dataset=dataset.info,

@@ -96,7 +96,7 @@ def _follow(options: argparse.Namespace, manifest: RunManifest, ranks: Ranks) ->
         engine = load_engine(
             config.engine.name,
             cores,
-            simulation=config.engine.simulation,
+            settings=config.engine,
             device=ranks.collective.local_rank,
         )
         dataset = checked_dataset(manifest, cores).dataset

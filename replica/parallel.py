@@ -316,7 +316,7 @@ class LeadingEngine:
         self._engine, self._collective = engine, collective
         self._announce = Announce(collective)
         self.name, self.versions = engine.name, engine.versions
-        self.accelerators = engine.accelerators
+        self.accelerators, self.memory_bytes = engine.accelerators, engine.memory_bytes
         self._step_times = np.zeros(1 + len(PARTS))
 
     def build(

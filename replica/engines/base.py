@@ -109,6 +109,11 @@ class Engine(Protocol):
         """The devices besides CPUs; empty when it trains on CPUs."""
         ...
 
+    @property
+    def memory_bytes(self) -> int | None:
+        """What of its accelerator's memory a training may take now; None: it takes the host's."""
+        ...
+
     def build(
         self,
         graph: Graph,

@@ -43,6 +43,7 @@ class SimulatedEngine:
 
     name = "simulated"
     accelerators: tuple[str, ...] = ()
+    memory_bytes = None
 
     def __init__(self, model: SimulationConfig, clock: Clock) -> None:
         self.versions = {"simulation": MODEL_VERSION}

@@ -21,6 +21,7 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
+from aiperf_hpc.config import EngineConfig
 from aiperf_hpc.errors import EngineError, NonFiniteLossError, OutOfMemoryError
 from aiperf_hpc.graph import (
     Add,
@@ -66,12 +67,16 @@ class _Pass:
 
 def _conv2d(run: _Pass, node: Node, inputs: Tensors) -> tf.Tensor:
     conv = cast("Conv2D", node.layer)
-    kernel = run.read(node, "kernel")
+    kernel, source = run.read(node, "kernel"), inputs[0]
+    if conv.kernel == 1 and conv.stride > 1 and source.shape[-1] % 16:
+        # oneDNN writes past its workspace in the backward pass of a strided 1 x 1 convolution
+        # whose channels do not fill its block (its issue 6035): so it gets one without a stride.
+        return tf.nn.conv2d(source[:, :: conv.stride, :: conv.stride], kernel, 1, "SAME")
     if conv.stride == 1:  # Then SAME is symmetric for an odd kernel.
-        return tf.nn.conv2d(inputs[0], kernel, 1, "SAME")
+        return tf.nn.conv2d(source, kernel, 1, "SAME")
     # Padding of its own: with explicit padding the gradients have no oneDNN kernel, and a
     # training step of ResNet-50 takes twice as long.
-    padded = inputs[0] if conv.kernel == 1 else tf.pad(inputs[0], _symmetric(conv.kernel))
+    padded = source if conv.kernel == 1 else tf.pad(source, _symmetric(conv.kernel))
     return tf.nn.conv2d(padded, kernel, conv.stride, "VALID")
 
 
@@ -452,6 +457,10 @@ class TensorFlowEngine:
         details = tf.config.experimental.get_device_details
         return tuple(details(d).get("device_name", d.name) for d in devices)
 
+    @property
+    def memory_bytes(self) -> int | None:
+        return None  # TensorFlow says what it has taken, not what there is.
+
     def build(
         self,
         graph: Graph,
@@ -459,16 +468,23 @@ class TensorFlowEngine:
         hyperparameters: Hyperparameters,
         momenta: Weights | None = None,
     ) -> TensorFlowNetwork:
+        if hyperparameters.precision not in _COMPUTE:
+            raise EngineError(
+                f"training.precision={hyperparameters.precision}: the tensorflow engine does not "
+                "scale the loss; use bf16, or engine.name=torch"
+            )
         return TensorFlowNetwork(graph, weights, hyperparameters, momenta)
 
 
-def make_engine(cores: int, device: int = 0) -> TensorFlowEngine:
+def make_engine(cores: int, device: int, settings: EngineConfig) -> TensorFlowEngine:
     """Return the engine.
 
     Args:
         cores: the threads it computes on, where it computes on CPUs.
         device: which of the host's accelerators it computes on, where there are any.
+        settings: of other engines.
     """
+    del settings
     tf.config.threading.set_intra_op_parallelism_threads(cores)
     tf.config.threading.set_inter_op_parallelism_threads(2)
     accelerators = tf.config.list_physical_devices("GPU")

@@ -87,7 +87,9 @@ class TrainingConfig(Section):
     learning_rate: float = Field(0.1, gt=0.0, le=100.0, description="decays linearly to zero")
     weight_decay: float = Field(0.0, ge=0.0, le=1.0)
     label_smoothing: float = Field(0.0, ge=0.0, lt=1.0)
-    precision: Literal["fp32", "bf16"] = "bf16"
+    precision: Literal["fp32", "bf16", "fp16"] = Field(
+        "bf16", description="fp16: by the engine torch, on an accelerator"
+    )
     max_epochs: int = Field(60, ge=1, le=100_000, description="epoch limit of HPO rounds")
     patience: int = Field(
         10, ge=1, le=100_000, description="epochs without a lower validation loss before stopping"
@@ -251,7 +253,13 @@ class SimulationConfig(Section):
 class EngineConfig(Section):
     """What trains a network."""
 
-    name: Literal["tensorflow", "simulated"] = "tensorflow"
+    name: Literal["tensorflow", "torch", "simulated"] = "tensorflow"
+    device: Literal["auto", "cpu", "cuda", "npu"] = Field(
+        "auto", description="torch only; auto: an accelerator if there is one; cuda: ROCm too"
+    )
+    compile: Literal["auto", "never", "always"] = Field(
+        "auto", description="torch only; auto: on cuda; elsewhere it costs more than it gives"
+    )
     simulation: SimulationConfig = SimulationConfig()
     memory_gib: float | None = Field(
         None, gt=0.0, description="memory a replica may use; the machine's share when not given"
@@ -259,6 +267,12 @@ class EngineConfig(Section):
     on_memory: Literal["shrink", "refuse"] = Field(
         "shrink", description="what to do with a batch size that is estimated not to fit"
     )
+
+    @model_validator(mode="after")
+    def _means_something(self) -> EngineConfig:
+        if self.name != "torch" and (self.device, self.compile) != ("auto", "auto"):
+            raise ValueError("device and compile are for the engine torch; leave them at auto")
+        return self
 
 
 class ReplicaConfig(Section):

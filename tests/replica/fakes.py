@@ -140,6 +140,7 @@ class FakeEngine:
     name = "fake"
     versions: dict[str, str] = {}
     accelerators: tuple[str, ...] = ()
+    memory_bytes = None
 
     def __init__(self, *scripts: Script) -> None:
         self._scripts = scripts or (Script(),)

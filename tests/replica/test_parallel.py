@@ -163,6 +163,7 @@ class Engine:
     name = "quadratic"
     versions: dict[str, str] = {}
     accelerators: tuple[str, ...] = ()
+    memory_bytes = None
 
     def __init__(self) -> None:
         self.networks: list[Quadratic] = []
