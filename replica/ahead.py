@@ -10,7 +10,8 @@ from aiperf_hpc.clock import Clock
 from aiperf_hpc.replica.planning import Planned
 from aiperf_hpc.replica.stopping import StopFlag
 from aiperf_hpc.replica.stopwatch import Stopwatch
-from aiperf_hpc.replica.trainer import Prepared, TrialPlan
+from aiperf_hpc.replica.trainer import Prepared
+from aiperf_hpc.replica.workshop import Workshop
 from aiperf_hpc.trial import TimePhase
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 2.0
@@ -32,37 +33,30 @@ class Ahead:
         self,
         aide: Executor,
         plan: Callable[[], Planned | None],
-        prepare: Callable[[TrialPlan], Prepared],
+        workshop: Workshop,
         stop: StopFlag,
         stopwatch: Stopwatch,
         clock: Clock,
-        beside: bool,
     ) -> None:
         """Prepare.
 
         Args:
             aide: does it.
             plan: says what to train next; None when there is nothing yet.
-            prepare: makes it ready.
+            workshop: makes it ready.
             stop: ends the waiting.
             stopwatch: told what is waited for.
             clock: rested by.
-            beside: whether it can be made ready while another one is trained.
         """
-        self._aide, self._plan, self._prepare = aide, plan, prepare
+        self._aide, self._plan, self._workshop = aide, plan, workshop
         self._stop, self._watch, self._clock = stop, stopwatch, clock
-        self._beside = beside
         self._planning: Future[Planned | None] | None = None
-        self._making: Future[Ready] | None = None
+        self._making: tuple[Planned, Callable[[], Prepared]] | None = None
         self._look_at = 0.0
         self._pause = FIRST_PAUSE
 
     def look(self) -> None:
         """See to it that the next trial is made ready. Cheap enough for every training step."""
-        if self._beside:
-            self._look()
-
-    def _look(self) -> None:
         if self._making is not None:
             return
         if self._planning is None and self._clock.monotonic() >= self._look_at:
@@ -77,17 +71,20 @@ class Ahead:
             while self._making is None:
                 if self._stop.reason is not None:
                     return None
-                self._look()
+                self.look()
                 if self._making is None:
                     self._wait()
         with self._watch.during(TimePhase.BUILD):
-            ready, self._making = self._making.result(), None
-        return ready
+            (planned, ready), self._making = self._making, None
+            return Ready(planned, ready())
 
-    def close(self) -> None:
-        """Free what was made ready and is not wanted any more."""
+    def close(self) -> Planned | None:
+        """Free what was made ready and is not wanted any more; return what had been planned."""
         if self._making is not None:
-            self._making.result().prepared.close()
+            planned, ready = self._making
+            self._workshop.close(ready())
+            return planned
+        return None if self._planning is None else self._planning.result()
 
     def _wait(self) -> None:
         """Wait for what is being planned, or until it is time to look for it again."""
@@ -103,7 +100,4 @@ class Ahead:
             self._look_at = self._clock.monotonic() + self._pause
             self._pause = min(1.5 * self._pause, LONGEST_PAUSE)
         else:
-            self._making = self._aide.submit(self._ready, planned)
-
-    def _ready(self, planned: Planned) -> Ready:
-        return Ready(planned, self._prepare(planned.plan))
+            self._making = planned, self._workshop.begin(planned.plan)

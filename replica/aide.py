@@ -19,12 +19,12 @@ T = TypeVar("T")
 @contextmanager
 def thread_aide() -> Iterator[Executor]:
     """Give a thread that does jobs in the order they come in; after the block all have ended."""
-    with ThreadPoolExecutor(1, "aide", _give_way) as executor:
+    with ThreadPoolExecutor(1, "aide", give_way) as executor:
         yield executor
 
 
-def _give_way() -> None:
-    """Let the trainer's threads go first. On Linux each thread has a priority of its own."""
+def give_way() -> None:
+    """Let other threads go before the calling one, which on Linux has a priority of its own."""
     os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
 
 

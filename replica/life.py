@@ -28,6 +28,7 @@ from aiperf_hpc.replica.rounds import ReplicaFailedError, Rounds
 from aiperf_hpc.replica.stopping import StopFlag
 from aiperf_hpc.replica.stopwatch import Stopwatch
 from aiperf_hpc.replica.trainer import Trainer
+from aiperf_hpc.replica.workshop import OneRank, SeveralRanks
 from aiperf_hpc.storage import Persist
 from aiperf_hpc.trial import TimePhase
 
@@ -152,7 +153,6 @@ class Life:
                 self._paths.under_way(who.replica, who.incarnation),
                 self._patience,
                 host.clock,
-                (lambda _: None) if leading is None else leading.take_step_times,
             )
             rounds = Rounds(
                 config=config,
@@ -170,7 +170,9 @@ class Life:
                 sync=host.sync,
                 study=host.study(self._paths.study(who.replica, who.incarnation), self._patience),
                 aide=aide,
-                beside=not ranks.several,
+                workshop=OneRank(trainer, aide)
+                if leading is None
+                else SeveralRanks(trainer, leading),
             )
             self._watch.enter(TimePhase.OTHER)
             try:

@@ -93,6 +93,11 @@ class Planner:
         again = replace(plan, trial=trial, batch_size=half, course=course, notes=(note,))
         return replace(planned, plan=again)
 
+    def drop(self, planned: Planned) -> None:
+        """Tell the study that what was planned is not tried."""
+        if planned.suggestion is not None:
+            self._hpo.cut(planned.suggestion, "the run ended before its turn")
+
     def tell(self, planned: Planned, result: TrialResult) -> None:
         """Tell the study what came of a plan."""
         if planned.suggestion is not None:

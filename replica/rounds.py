@@ -25,7 +25,8 @@ from aiperf_hpc.replica.prediction import predicted_accuracy
 from aiperf_hpc.replica.stock import Stock
 from aiperf_hpc.replica.stopping import StopFlag
 from aiperf_hpc.replica.stopwatch import Stopwatch
-from aiperf_hpc.replica.trainer import Prepared, Trainer, TrialPlan, TrialResult
+from aiperf_hpc.replica.trainer import Trainer, TrialPlan, TrialResult
+from aiperf_hpc.replica.workshop import Workshop
 from aiperf_hpc.storage import Persist, Sync, to_stable_storage
 from aiperf_hpc.trial import RoundPhase, TimePhase, TrialState
 
@@ -61,7 +62,7 @@ class Rounds:
         persist: Persist,
         study: BaseStorage,
         aide: Executor,
-        beside: bool = True,
+        workshop: Workshop,
         sync: Sync = to_stable_storage,
         clock: Clock,
     ) -> None:
@@ -80,8 +81,8 @@ class Rounds:
             knowledge=knowledge,
             persist=persist,
         )
-        self._aide = aide
-        self._ahead = Ahead(aide, self._plan, self._prepare, stop, stopwatch, clock, beside)
+        self._aide, self._workshop = aide, workshop
+        self._ahead = Ahead(aide, self._plan, workshop, stop, stopwatch, clock)
         self._concluding: Future[None] | None = None
         self._failures = 0
         self._kept: dict[str, float] = {}
@@ -93,15 +94,15 @@ class Rounds:
             ReplicaFailedError: too many trials failed in a row.
         """
         self._recall()
-        try:
-            while (ready := self._ahead.take()) is not None:
-                self._train(ready)
-                if self._stop.reason is not None:
-                    break
-        finally:
-            self._ahead.close()
-            if self._concluding is not None:
-                self._concluding.result()
+        while (ready := self._ahead.take()) is not None:
+            self._train(ready)
+            if self._stop.reason is not None:
+                break
+        unused = self._ahead.close()
+        if unused is not None:
+            self._planner.drop(unused)
+        if self._concluding is not None:
+            self._concluding.result()
         assert self._stop.reason is not None  # noqa: S101 -- nothing else ends the loop
         return self._stop.reason
 
@@ -117,11 +118,11 @@ class Rounds:
         """Say what to train next, unless the last trial could not be concluded: that is raised."""
         if self._concluding is not None and self._concluding.done():
             self._concluding.result()
-        return self._planner.next()
-
-    def _prepare(self, plan: TrialPlan) -> Prepared:
-        self._persist(lambda: self._graphs.save(plan.graph), f"the graph of trial {plan.trial}")
-        return self._trainer.prepare(plan)
+        planned = self._planner.next()
+        if planned is not None:
+            plan = planned.plan
+            self._persist(lambda: self._graphs.save(plan.graph), f"the graph of trial {plan.trial}")
+        return planned
 
     def _train(self, ready: Ready) -> None:
         """Train a trial; once more, in batches of half the size, if it did not fit after all."""
@@ -130,7 +131,7 @@ class Rounds:
             self._conclude(ready, result, tell=False)
             halved = self._aide.submit(self._planner.halved, ready.planned).result()
             with self._watch.during(TimePhase.BUILD):
-                ready = Ready(halved, self._aide.submit(self._prepare, halved.plan).result())
+                ready = Ready(halved, self._workshop.begin(halved.plan)())
             result = self._trainer.run(ready.prepared, self._ahead.look)
         self._conclude(ready, result, tell=True)
         self._failures = self._failures + 1 if result.state is TrialState.FAILED else 0
@@ -151,19 +152,19 @@ class Rounds:
         """
         if self._concluding is not None:
             self._concluding.result()
-        seconds = self._watch.take()
+        plan, seconds = ready.prepared.plan, self._watch.take()
 
         def conclude() -> None:
-            if (
-                not result.interrupted
-            ):  # Else without an end, so that the next life goes on with it.
-                self._end(ready.prepared.plan, result)
-                self._journal.append(TimeSpent(trial=ready.prepared.plan.trial, seconds=seconds))
+            if not result.interrupted:  # Else the next life goes on with it.
+                self._end(plan, result)
+                self._journal.append(TimeSpent(trial=plan.trial, seconds=seconds))
             if tell:
                 self._planner.tell(ready.planned, result)
-            ready.prepared.close()  # Last: it takes a while, and searchers wait for the others.
 
         self._concluding = self._aide.submit(conclude)
+        times = self._workshop.close(ready.prepared)
+        if times is not None:
+            self._journal.append(times)
 
     def _end(self, plan: TrialPlan, result: TrialResult) -> None:
         """Keep a trial's weights and record its end."""

@@ -26,7 +26,6 @@ from aiperf_hpc.records import (
     Calibrated,
     Evaluated,
     Progress,
-    StepTimes,
     TrainingStarted,
     TrialStarted,
 )
@@ -149,7 +148,6 @@ class Trainer:
         under_way: Path,
         persist: Persist,
         clock: Clock,
-        step_times: Callable[[str], StepTimes | None] = lambda _: None,
     ) -> None:
         """Make a trainer.
 
@@ -164,12 +162,11 @@ class Trainer:
             under_way: where the checkpoint of a trial under way is kept.
             persist: how to write it.
             clock: what the times between records and checkpoints are taken by.
-            step_times: asked after a trial where the time of its steps went on several ranks.
         """
         self._engine, self._dataset, self._config = engine, dataset, config
         self._journal, self._watch, self._stop = journal, stopwatch, stop
         self._memory_limit, self._under_way = memory_limit, under_way
-        self._persist, self._clock, self._step_times = persist, clock, step_times
+        self._persist, self._clock = persist, clock
         self._every = config.journal.progress_seconds
 
         self._epoch_seconds = 0.0
@@ -180,10 +177,26 @@ class Trainer:
 
         Nothing is recorded, and no other trial is disturbed: another thread may be in ``run``.
         """
-        prepared = self._fitted(plan)
+        prepared = self.fitted(plan)
+
+        def build() -> Network:
+            network = self._engine.build(plan.graph, plan.weights, prepared.used, plan.momenta)
+            network.warm(self.warming(prepared))
+            return network
+
+        return self.furnished(prepared, build)
+
+    def furnished(self, prepared: Prepared, build: Callable[[], Network]) -> Prepared:
+        """Give a trial that fits its network and the data of its first epoch.
+
+        Args:
+            prepared: the trial; one with a failure stays as it is.
+            build: returns the network, or raises AIPerfError or MemoryError.
+        """
         if prepared.failure is None:
             try:
-                self._build(prepared)
+                prepared.network = build()
+                self._begin_data(prepared, prepared.network)
             except (AIPerfError, MemoryError) as error:
                 prepared.failure = error
         return prepared
@@ -215,16 +228,10 @@ class Trainer:
         precision, ranks = self._config.training.precision, self._config.replica.ranks
         return fitting_batch(graph, batch_size, precision, self._memory_limit, ranks) == batch_size
 
-    def _build(self, prepared: Prepared) -> None:
-        """Build the network and have it as fast as it will be; begin the first epoch's data."""
+    def _begin_data(self, prepared: Prepared, network: Network) -> None:
+        """Begin the first epoch's data, and fit to it what morphisms inserted."""
         plan, used = prepared.plan, prepared.used
-        network = prepared.network = self._engine.build(
-            plan.graph, plan.weights, used, plan.momenta
-        )
-        network.warm(used.batch_size if self._fits_twice(plan.graph, used) else 1)
-        prepared.batches = batches = self._dataset.train(
-            plan.course.epochs + 1, used.batch_size, plan.seed
-        )
+        batches = self._dataset.train(plan.course.epochs + 1, used.batch_size, plan.seed)
         if plan.course.epochs == 0:
             first = next(batches)
             layers = network.calibrate(first)
@@ -232,14 +239,19 @@ class Trainer:
                 prepared.calibrated = Calibrated(
                     trial=plan.trial, layers=layers, samples=first.whole
                 )
-            prepared.batches = itertools.chain((first,), batches)
+            batches = itertools.chain((first,), batches)
+        prepared.batches = batches
 
-    def _fits_twice(self, graph: Graph, used: Hyperparameters) -> bool:
-        """Return whether a step fits beside one of another network of the same size."""
-        share = -(-used.batch_size // self._config.replica.ranks)
-        return 2 * training_bytes(graph, share, used.precision) <= self._memory_limit
+    def warming(self, prepared: Prepared) -> int:
+        """Return the batch size, of one rank, to warm a network with.
 
-    def _fitted(self, plan: TrialPlan) -> Prepared:
+        That of its trial if such a step fits beside one of another network of the same size.
+        """
+        used, share = prepared.used, -(-prepared.used.batch_size // self._config.replica.ranks)
+        needed = 2 * training_bytes(prepared.plan.graph, share, used.precision)
+        return share if needed <= self._memory_limit else 1
+
+    def fitted(self, plan: TrialPlan) -> Prepared:
         """Apply the limits of the machine's memory."""
         training, limit = self._config.training, self._memory_limit
         ranks = self._config.replica.ranks

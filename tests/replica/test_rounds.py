@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import TypeVar
@@ -41,7 +42,8 @@ from aiperf_hpc.replica.rounds import ReplicaFailedError, Rounds
 from aiperf_hpc.replica.search_worker import SearchWorker
 from aiperf_hpc.replica.stopping import StopFlag
 from aiperf_hpc.replica.stopwatch import Stopwatch
-from aiperf_hpc.replica.trainer import Prepared, Trainer, TrialResult
+from aiperf_hpc.replica.trainer import Prepared, Trainer, TrialPlan, TrialResult
+from aiperf_hpc.replica.workshop import OneRank
 from aiperf_hpc.storage import at_once
 from aiperf_hpc.trial import Machine, RoundPhase, TrialState
 
@@ -69,6 +71,19 @@ class Turns(SystemClock):
 
     def sleep(self, seconds: float) -> None:
         self.worker.step()
+
+
+class _InTurn:
+    """Makes a trial ready when it is its turn, so that nothing is built that is not trained."""
+
+    def __init__(self, trainer: Trainer) -> None:
+        self._trainer = trainer
+
+    def begin(self, plan: TrialPlan) -> Callable[[], Prepared]:
+        return partial(self._trainer.prepare, plan)
+
+    def close(self, prepared: Prepared) -> None:
+        prepared.close()
 
 
 class Site:
@@ -114,24 +129,25 @@ class Site:
             knowledge=Knowledge("r0", RunHistory(self.paths, replica="r0"), Digest(self.paths)),
             clock=SYSTEM,
         )
+        trainer = Trainer(
+            self.engine,
+            self.dataset,
+            self.config,
+            self.journal,
+            watch,
+            self.stop,
+            2**40,
+            self.paths.under_way("r0", life),
+            at_once,
+            SYSTEM,
+        )
         self.rounds = Rounds(
             config=self.config,
             paths=self.paths,
             replica="r0",
             incarnation=life,
             initial=self.initial,
-            trainer=Trainer(
-                self.engine,
-                self.dataset,
-                self.config,
-                self.journal,
-                watch,
-                self.stop,
-                2**40,
-                self.paths.under_way("r0", life),
-                at_once,
-                SYSTEM,
-            ),
+            trainer=trainer,
             journal=self.journal,
             knowledge=Knowledge("r0", self.history, Digest(self.paths)),
             stopwatch=watch,
@@ -140,7 +156,7 @@ class Site:
             clock=Turns(self.worker),
             study=journal_storage(self.paths.study("r0", life)),
             aide=aide or Immediate(),
-            beside=aide is not None,
+            workshop=OneRank(trainer, aide) if aide else _InTurn(trainer),
         )
 
     def run(self, trials: int, monkeypatch: pytest.MonkeyPatch) -> str:
@@ -242,11 +258,14 @@ def test_the_study_maximises_accuracy_and_knows_every_trial(
     study = optuna.load_study(study_name="r0", storage=_storage(site.paths.study("r0")))
     assert study.direction is optuna.study.StudyDirection.MAXIMIZE
     assert study.best_value == 0.75
-    states = [trial.state.name for trial in study.trials]
+    *trials, unused = study.trials
+    assert unused.state.name == "PRUNED"  # Planned while the last one was trained.
+    assert unused.user_attrs["reason"] == "the run ended before its turn"
+    states = [trial.state.name for trial in trials]
     assert states == ["COMPLETE", "COMPLETE", "FAIL", "COMPLETE"]
     started = {t.trial: t for t in site.events(records.TrialStarted)}
     used = [started[f"r0-t{n}"].hyperparameters.batch_size for n in (4, 5, 6, 7)]
-    assert [trial.params["batch_size"] for trial in study.trials] == used
+    assert [trial.params["batch_size"] for trial in trials] == used
 
 
 def _storage(path: Path) -> optuna.storages.JournalStorage:
@@ -688,7 +707,8 @@ def test_a_trial_that_is_cut_tells_the_study_nothing_but_that(
     later = optuna.load_study(
         study_name="r0-0.1", storage=_storage(second.paths.study("r0", Incarnation(0, 1)))
     )
-    assert [t.user_attrs["chosen_by"] for t in later.trials] == ["earlier", "parent"]
+    chosen_by = [t.user_attrs["chosen_by"] for t in later.trials]
+    assert chosen_by == ["earlier", "parent", "tpe"]  # The last one was not tried.
 
 
 def test_a_new_life_knows_what_the_earlier_one_learned(
@@ -703,7 +723,8 @@ def test_a_new_life_knows_what_the_earlier_one_learned(
     study = optuna.load_study(
         study_name="r0-1.0", storage=_storage(second.paths.study("r0", Incarnation(1, 0)))
     )
-    assert [trial.value for trial in study.trials] == [0.6, 0.7, 0.2, 0.1]
+    # The last one was planned and not tried.
+    assert [trial.value for trial in study.trials] == [0.6, 0.7, 0.2, 0.1, None]
     # The three best are kept over both lives.
     second.history.refresh()
     kept = {t.id for t in second.history.trials.values() if t.has_checkpoint}

@@ -199,9 +199,12 @@ class TaskAide(Executor):
             if before is not None:
                 self._timeline.join(before)
             try:
-                future.set_result(fn(*args, **kwargs))
+                result = fn(*args, **kwargs)
             except Exception as error:  # noqa: BLE001 -- whoever asks for the result gets it
                 future.set_exception(error)
+            else:
+                self._timeline.sleep(0.0)  # What it has spent has to pass before it is done.
+                future.set_result(result)
 
         self._last = future.task = self._timeline.spawn(work)
         return future
