@@ -23,7 +23,7 @@ def in_turns(cases: Mapping[str, Callable[[], Measured]], rounds: int) -> dict[s
 def spread(values: Sequence[float], digits: int = 3) -> str:
     """Return the median, and in brackets the least and the most."""
     figures = (median(values), min(values), max(values))
-    middle, low, high = (f"{value:.{digits}g}" for value in figures)
+    middle, low, high = (f"{float(f'{value:.{digits}g}'):,g}" for value in figures)
     return f"{middle} ({low} to {high})"
 
 

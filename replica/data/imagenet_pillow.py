@@ -201,7 +201,8 @@ def decoded(encoded: bytes, size: int, crop: Floats | None) -> NDArray[np.uint8]
             else imagenet_order.random_box(crop, height, width)
         )
         right, bottom = box.left + box.width, box.top + box.height
-        part = image.convert("RGB").crop((box.left, box.top, right, bottom))
+        colours = image if image.mode == "RGB" else image.convert("RGB")  # which would copy it
+        part = colours.crop((box.left, box.top, right, bottom))
     extent = (0, 0, box.width, box.height)
     resized = part.transform(
         (size, size), Image.Transform.EXTENT, extent, Image.Resampling.BILINEAR

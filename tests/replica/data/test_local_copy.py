@@ -12,6 +12,8 @@ import pytest
 
 from aiperf_hpc.config import DatasetConfig
 from aiperf_hpc.errors import DatasetError
+from aiperf_hpc.journal import JournalReader
+from aiperf_hpc.records import DatasetLoaded
 from aiperf_hpc.replica.data import load_dataset
 from aiperf_hpc.replica.data.local_copy import LocalCopy, local_copy
 
@@ -132,3 +134,33 @@ def test_a_cache_that_cannot_be_written(source: Path) -> None:
 def test_a_folder_that_is_no_dataset(tmp_path: Path) -> None:
     _refused(_config(tmp_path / "none", cache="memory"), "there is no folder")
     _refused(_config(tmp_path, cache="disk", cache_path=tmp_path / "c"), "has no dataset.json")
+
+
+def test_a_run_records_what_it_brought_to_its_node(imagenet_folder: Path, tmp_path: Path) -> None:
+    settings = (
+        f"dataset.path={imagenet_folder}",
+        "dataset.cache=disk",
+        f"dataset.cache_path={tmp_path / 'cache'}",
+        "dataset.image_size=32",
+        "engine.name=simulated",
+        "training.batch_size=8",
+        "hpo.space.batch_size={choices: [8]}",
+    )
+    assignments = [word for setting in settings for word in ("--set", setting)]
+    options = ["--nodes", "1", "--hours", "0.001", "--launcher", "local", "--yes"]
+    command = [sys.executable, "-m", "aiperf_hpc.primary.cli", "start", *options, *assignments]
+    done = subprocess.run(
+        [*command, "--config", "imagenet", "--run-dir", str(tmp_path / "run")],
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    (journal,) = (tmp_path / "run" / "replicas" / "r0").glob("*/journal.jsonl")
+    (loaded,) = (
+        record.event
+        for record in JournalReader(journal).read()
+        if isinstance(record.event, DatasetLoaded)
+    )
+    assert loaded.staged_bytes == _bytes(imagenet_folder)
+    assert loaded.staged_seconds > 0
