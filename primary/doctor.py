@@ -39,7 +39,7 @@ PACKAGES = (
     ("framework", "tensorflow", "tensorflow", "pip install 'aiperf-hpc[cpu]'  (or [cuda])", True),
     ("framework", "torch", "torch", "pip install torch  (a second engine, not used yet)", False),
     ("collective", "mpi4py", "mpi4py", "pip install 'aiperf-hpc[mpi]'", False),
-    ("collective", "horovod", "horovod", "build it from source  (not used yet)", False),
+    ("collective", "horovod", "horovod", "make horovod  (optional)", False),
     ("SLURM", "pyslurm", "pyslurm", "pip install 'aiperf-hpc[pyslurm]'  (optional)", False),
     ("search", "nni", "nni", "pip install nni  (not used yet)", False),
 )  # fmt: skip

@@ -20,12 +20,12 @@ from pathlib import Path
 from aiperf_hpc.errors import UNEXPECTED_STATUS, UNSEEN_RUN_STATUS, AIPerfError, RunDirectoryError
 from aiperf_hpc.manifest import RunManifest
 from aiperf_hpc.paths import Incarnation, RunPaths
-from aiperf_hpc.replica.collectives import Collective, load_collective
+from aiperf_hpc.replica.collectives import load_collective
 from aiperf_hpc.replica.collectives.base import RankLostError
 from aiperf_hpc.replica.engines import load_engine
 from aiperf_hpc.replica.host import ProcessHost, package_versions
 from aiperf_hpc.replica.life import Life
-from aiperf_hpc.replica.muster import Facts, Ranks, facts_of
+from aiperf_hpc.replica.muster import Facts, Ranks, facts_of, share_cores
 from aiperf_hpc.replica.names import Identity
 from aiperf_hpc.replica.parallel import Announce, Do, follow
 from aiperf_hpc.replica.preflight import check_node, checked_dataset, node_name
@@ -60,7 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except AIPerfError as error:
         sys.stderr.write(f"aiperf: {options.replica}: {error}\n")
         return error.exit_status
-    _share_cores(collective)
+    share_cores(collective)
     try:
         ranks = Ranks(collective)
         if collective.rank:
@@ -74,13 +74,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         raise
     finally:
         collective.close()
-
-
-def _share_cores(collective: Collective) -> None:
-    """Leave the other ranks of this host their share of the cores that the replica has."""
-    cores = sorted(os.sched_getaffinity(0))
-    if 1 < collective.local_size <= len(cores):
-        os.sched_setaffinity(0, cores[collective.local_rank :: collective.local_size])
 
 
 def _follow(options: argparse.Namespace, manifest: RunManifest, ranks: Ranks) -> int:

@@ -52,6 +52,7 @@ class Witness:
     def end(self, what: str) -> NoReturn:
         """Say which ranks are gone, and end this process; a second call waits for the end."""
         self._once.acquire()  # For good: this process ends here.
+        self._say(what)
         try:
             self._testify(what)
         finally:
@@ -63,8 +64,7 @@ class Witness:
         gone = [rank for rank in range(len(self._hosts)) if not self._mark(rank).exists()]
         left = [rank for rank in range(len(self._hosts)) if rank not in gone]
         reason = self._reason(gone, what)
-        sys.stderr.write(f"aiperf: rank {self._rank}: {reason}\n")
-        sys.stderr.flush()
+        self._say(reason)
         if self._rank == left[0]:
             event = RanksLost(ranks=tuple(gone), reason=reason)
             if self._journal is not None:
@@ -74,6 +74,10 @@ class Witness:
                     journal.append(event)
         else:
             time.sleep(WRITING_SECONDS)  # Whoever started the ranks ends all with the first one.
+
+    def _say(self, text: str) -> None:
+        sys.stderr.write(f"aiperf: rank {self._rank}: {text}\n")
+        sys.stderr.flush()
 
     def _mark(self, rank: int) -> Path:
         return self._folder / f"rank-{rank}.waits"

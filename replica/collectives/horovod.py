@@ -43,7 +43,7 @@ class HorovodCollective:
 
     def start_allreduce_sum(self, buffer: Buffer) -> _Sum:
         """Sum under a name that is the same for every step, so that Horovod remembers it."""
-        return _Sum(buffer, f"bucket.{buffer.shape[0]}")
+        return _Sum(buffer, f"bucket.{buffer.dtype.name}.{buffer.shape[0]}")
 
     def allreduce_mean(self, flat: Array) -> None:
         """Take the mean over all ranks."""

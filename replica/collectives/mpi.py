@@ -46,7 +46,7 @@ class MpiCollective:
         begun = time.perf_counter()
         given = on_host(buffer)
         self.copies.in_seconds += time.perf_counter() - begun
-        total = self._memory.take(given.size)
+        total = self._memory.take_like(given)
         request = self._world.Iallreduce(given, total)
         return _Sum(request, given, total, self._memory)
 

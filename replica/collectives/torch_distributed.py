@@ -75,7 +75,7 @@ class TorchCollective:
             return _Sum(_started(buffer, group), buffer)
         begun = time.perf_counter()
         given = on_host(buffer)
-        total = self._memory.take(given.size)
+        total = self._memory.take_like(given)
         total[:] = given
         self.copies.in_seconds += time.perf_counter() - begun
         return _Sum(_started(torch.from_numpy(total), None), total, self._memory)

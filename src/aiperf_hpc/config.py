@@ -377,6 +377,15 @@ class RunConfig(Section):
         return self
 
     @model_validator(mode="after")
+    def _can_reduce_its_tensors(self) -> RunConfig:
+        if self.replica.collective == "horovod" and self.engine.name != "tensorflow":
+            raise ValueError(
+                f"replica.collective 'horovod' reduces TensorFlow's tensors, not those of engine "
+                f"'{self.engine.name}'; set replica.collective to mpi or torch"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _needs_a_path(self) -> RunConfig:
         if self.dataset.name in ("cifar10", "imagenet") and self.dataset.path is None:
             raise ValueError(
