@@ -25,6 +25,7 @@ from aiperf_hpc.errors import EngineError, NonFiniteLossError, OutOfMemoryError
 from aiperf_hpc.graph import Graph, Input, Shape
 from aiperf_hpc.morphism.calibration import calibrate, transparent
 from aiperf_hpc.morphism.weights import Array, Weights, check_weights
+from aiperf_hpc.ops_counter.count import count
 from aiperf_hpc.replica.data.base import Batch
 from aiperf_hpc.replica.engines.base import Buffer, Evaluation
 from aiperf_hpc.replica.engines.torch_device import (
@@ -37,6 +38,8 @@ from aiperf_hpc.replica.engines.torch_device import (
 from aiperf_hpc.replica.engines.torch_graph import Moments, build_module
 from aiperf_hpc.trial import Hyperparameters
 
+THREAD_OPERATIONS = 5e8
+"""Of a training step, that one more thread is worth: with less they wait more than they work."""
 BUCKET_BYTES = 25 * 2**20
 """Of gradients that are reduced together, as PyTorch's own data parallelism has it."""
 Modules = tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]
@@ -99,9 +102,8 @@ class _Momentum(torch.optim.Optimizer):
     dampening of 1 - rate and an lr of 1.
     """
 
-    _step_supports_amp_scaling = True  # Tells GradScaler to leave both to ``step``.
-    grad_scale: Tensor | None = None
-    found_inf: Tensor | None = None
+    _step_supports_amp_scaling = True
+    """Tells GradScaler to set ``grad_scale`` and ``found_inf``, and leave the rest to ``step``."""
 
     def __init__(self, flat: Tensor, kernels: list[Tensor], used: Hyperparameters) -> None:
         super().__init__([flat], {})
@@ -115,11 +117,12 @@ class _Momentum(torch.optim.Optimizer):
     ) -> None:
         """Update parameters, each with its gradient and its place in ``negated``."""
         momentum, decay = self._used.momentum, self._used.weight_decay
+        found_inf: Tensor | None = getattr(self, "found_inf", None)
         with torch.no_grad():
             if decay:
                 kept: Any = 1.0 - rate * decay
-                if self.found_inf is not None:  # Then nothing may change.
-                    kept = 1.0 - rate * decay * (1.0 - self.found_inf)
+                if found_inf is not None:  # Then nothing may change.
+                    kept = 1.0 - rate * decay * (1.0 - found_inf)
                 torch._foreach_mul_(self._kernels, kept)
             sgd(
                 parameters,
@@ -127,8 +130,8 @@ class _Momentum(torch.optim.Optimizer):
                 cast("list[Tensor | None]", negated),
                 fused=self._fused,
                 foreach=not self._fused,
-                grad_scale=self.grad_scale,
-                found_inf=self.found_inf,
+                grad_scale=getattr(self, "grad_scale", None),
+                found_inf=found_inf,
                 weight_decay=0.0,
                 momentum=momentum,
                 lr=1.0 if momentum else rate,
@@ -149,6 +152,7 @@ class TorchNetwork:
         momenta: Weights | None,
         device: torch.device,
         *,
+        cores: int,
         compiled: bool,
     ) -> None:
         check_weights(graph, weights)
@@ -176,6 +180,7 @@ class TorchNetwork:
                 self._optimizer.negated.neg_()
             self._negated_views = list(self._layout.views(self._optimizer.negated).values())
             self._build_modules()
+        self._cores, self._operations = cores, count(graph).training
         self._eager: Modules = (self._training, self._inference)
         self._modules = _compiled(self._eager) if compiled else self._eager
         self._compiled_size = 0
@@ -208,6 +213,8 @@ class TorchNetwork:
 
     def _logits(self, images: Tensor, *, training: bool) -> Tensor:
         """A compiled module is for the first batch's size; the rest of an epoch has another."""
+        useful = int(self._operations * len(images) / THREAD_OPERATIONS)
+        torch.set_num_threads(min(self._cores, max(1, useful)))
         self._compiled_size = self._compiled_size or len(images)
         modules = self._modules if len(images) == self._compiled_size else self._eager
         module = modules[0 if training else 1]
@@ -503,8 +510,8 @@ class TorchEngine:
 
     name = "torch"
 
-    def __init__(self, device: torch.device, *, compiled: bool) -> None:
-        self._device, self._compiled = device, compiled
+    def __init__(self, device: torch.device, cores: int, *, compiled: bool) -> None:
+        self._device, self._cores, self._compiled = device, cores, compiled
 
     @property
     def versions(self) -> dict[str, str]:
@@ -536,7 +543,13 @@ class TorchEngine:
                 "CPUs; use bf16"
             )
         return TorchNetwork(
-            graph, weights, hyperparameters, momenta, self._device, compiled=self._compiled
+            graph,
+            weights,
+            hyperparameters,
+            momenta,
+            self._device,
+            cores=self._cores,
+            compiled=self._compiled,
         )
 
 
@@ -561,4 +574,4 @@ def make_engine(cores: int, device: int, settings: EngineConfig) -> TorchEngine:
     compiled = settings.compile == "always" or (
         settings.compile == "auto" and chosen.type == "cuda"
     )
-    return TorchEngine(chosen, compiled=compiled)
+    return TorchEngine(chosen, cores, compiled=compiled)
