@@ -542,10 +542,10 @@ def _count(options: argparse.Namespace) -> int:
         _say_json(_count_document(graph, counted, options.per_layer))
         return 0
     if options.per_layer:
-        for layer in counted.layers:
+        for name, layer in counted.layers.items():
             shape = "x".join(str(n) for n in layer.output)
             done = layer.operations
-            _say(f"{layer.name:<28} {layer.kind:<22} {shape:<14} {done.forward:>16,} "
+            _say(f"{name:<28} {layer.kind:<22} {shape:<14} {done.forward:>16,} "
                  f"{done.backward:>16,}")  # fmt: skip
         _say("")
     _say(f"{'kind of layer':<24} {'forward':>18} {'backward':>18}")
@@ -577,14 +577,14 @@ def _count_document(graph: Graph, counted: GraphCount, per_layer: bool) -> dict[
     if per_layer:
         document["layers"] = [
             {
-                "name": layer.name,
+                "name": name,
                 "kind": layer.kind,
                 "output": layer.output,
                 "parameters": layer.parameters,
                 "forward": layer.operations.forward,
                 "backward": layer.operations.backward,
             }
-            for layer in counted.layers
+            for name, layer in counted.layers.items()
         ]
     return document
 

@@ -37,7 +37,6 @@ class Check(Value):
 
 PACKAGES = (
     ("framework", "tensorflow", "tensorflow", "pip install 'aiperf-hpc[cpu]'  (or [cuda])", True),
-    ("framework", "keras", "keras", "pip install 'aiperf-hpc[cpu]'  (or [cuda])", True),
     ("framework", "torch", "torch", "pip install torch  (a second engine, not used yet)", False),
     ("collective", "mpi4py", "mpi4py", "pip install 'aiperf-hpc[mpi]'", False),
     ("collective", "horovod", "horovod", "make horovod  (optional)", False),

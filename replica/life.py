@@ -28,6 +28,7 @@ from aiperf_hpc.replica.rounds import ReplicaFailedError, Rounds
 from aiperf_hpc.replica.stopping import StopFlag
 from aiperf_hpc.replica.stopwatch import Stopwatch
 from aiperf_hpc.replica.trainer import Trainer
+from aiperf_hpc.replica.workshop import OneRank, SeveralRanks
 from aiperf_hpc.storage import Persist
 from aiperf_hpc.trial import TimePhase
 
@@ -94,7 +95,7 @@ class Life:
         engine = load_engine(
             config.engine.name,
             len(host.cores),
-            simulation=config.engine.simulation,
+            settings=config.engine,
             clock=host.clock,
             device=ranks.collective.local_rank,
         )
@@ -116,18 +117,24 @@ class Life:
         with (
             host.search(self._paths, who, config.search.workers) as workers,
             host.every(beat, lambda: self._beat(journal, workers), self._stop.ask),
+            host.aide() as aide,
         ):
-            dataset = host.dataset(self._manifest)
+            loaded = host.dataset(self._manifest)
+            dataset = loaded.dataset
             ranks.muster(
                 facts_of(machine.versions, dataset.info, config.seed), str(who.incarnation)
             )
             given = config.engine.memory_gib
-            limit = (
-                host.available_bytes(ranks.collective.local_size)
-                if given is None
-                else int(given * 2**30)
+            available = engine.memory_bytes or host.available_bytes(ranks.collective.local_size)
+            limit = available if given is None else int(given * 2**30)
+            journal.append(
+                DatasetLoaded(
+                    dataset=dataset.info,
+                    memory_limit_bytes=limit,
+                    staged_seconds=loaded.staged_seconds,
+                    staged_bytes=loaded.staged_bytes,
+                )
             )
-            journal.append(DatasetLoaded(dataset=dataset.info, memory_limit_bytes=limit))
             leading: LeadingEngine | None = None
             leading_dataset = dataset
             if ranks.several:
@@ -146,7 +153,6 @@ class Life:
                 self._paths.under_way(who.replica, who.incarnation),
                 self._patience,
                 host.clock,
-                (lambda _: None) if leading is None else leading.take_step_times,
             )
             rounds = Rounds(
                 config=config,
@@ -163,6 +169,10 @@ class Life:
                 clock=host.clock,
                 sync=host.sync,
                 study=host.study(self._paths.study(who.replica, who.incarnation), self._patience),
+                aide=aide,
+                workshop=OneRank(trainer, aide)
+                if leading is None
+                else SeveralRanks(trainer, leading),
             )
             self._watch.enter(TimePhase.OTHER)
             try:

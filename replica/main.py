@@ -89,10 +89,10 @@ def _follow(options: argparse.Namespace, manifest: RunManifest, ranks: Ranks) ->
         engine = load_engine(
             config.engine.name,
             cores,
-            simulation=config.engine.simulation,
+            settings=config.engine,
             device=ranks.collective.local_rank,
         )
-        dataset = checked_dataset(manifest, cores)
+        dataset = checked_dataset(manifest, cores).dataset
         facts = facts_of(package_versions() | engine.versions, dataset.info, config.seed)
     except AIPerfError as error:
         failure = error

@@ -13,7 +13,7 @@ from aiperf_hpc.morphism.search import MemoryBound
 
 FRAMEWORK_BYTES = 1024 * 2**20
 """What the process holds besides its network: framework, library workspaces, code."""
-_BYTES = {"fp32": 4, "bf16": 2}
+_BYTES = {"fp32": 4, "bf16": 2, "fp16": 2}
 
 
 def training_bytes(graph: Graph, batch_size: int, precision: str) -> int:
@@ -73,7 +73,7 @@ def fitting_batch(graph: Graph, batch_size: int, precision: str, limit: int, ran
     Args:
         graph: what is trained.
         batch_size: of all ranks together.
-        precision: fp32 or bf16.
+        precision: fp32, bf16 or fp16.
         limit: bytes that one rank may take.
         ranks: among which a batch is divided; each has at least one sample.
     """

@@ -16,6 +16,8 @@ import math
 import sys
 import zlib
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import asdict, dataclass
 from enum import IntEnum, auto
 
 import numpy as np
@@ -26,6 +28,7 @@ from aiperf_hpc.graph import Graph
 from aiperf_hpc.morphism.calibration import calibrate, transparent
 from aiperf_hpc.morphism.weights import Weights
 from aiperf_hpc.records import StepTimes
+from aiperf_hpc.replica.aide import give_way
 from aiperf_hpc.replica.collectives.base import Buffer, Collective, Pending
 from aiperf_hpc.replica.data.base import WHOLE, Batch, Dataset, Part
 from aiperf_hpc.replica.engines.base import Evaluation, RankEngine, RankNetwork
@@ -53,6 +56,7 @@ class Do(IntEnum):
     CLOSE = auto()
     CALIBRATE = auto()
     DRAIN = auto()
+    TAKE = auto()
 
 
 class RanksNetwork:
@@ -249,6 +253,9 @@ class LeadingNetwork:
     ) -> None:
         self._ranks, self._network, self._announce, self._closed = ranks, network, announce, closed
 
+    def warm(self, batch_size: int) -> None:
+        """Each rank warmed its network when it had built it."""
+
     def calibrate(self, batch: Batch) -> tuple[str, ...]:
         """Calibrate on all ranks, on the batch that is trained on next."""
         self._announce(Do.CALIBRATE)
@@ -312,8 +319,10 @@ class LeadingEngine:
         self._engine, self._collective = engine, collective
         self._announce = Announce(collective)
         self.name, self.versions = engine.name, engine.versions
-        self.accelerators = engine.accelerators
+        self.accelerators, self.memory_bytes = engine.accelerators, engine.memory_bytes
         self._step_times = np.zeros(1 + len(PARTS))
+        self._numbers = itertools.count()
+        self._site = _Site(engine)
 
     def build(
         self,
@@ -327,21 +336,47 @@ class LeadingEngine:
         Raises:
             EngineError: a rank cannot.
         """
-        text = json.dumps(
-            {"graph": graph.to_json(), "hyperparameters": hyperparameters.model_dump_json()}
-        ).encode()
-        self._announce(Do.BUILD, len(text), float(momenta is not None))
+        return self.begin(graph, weights, hyperparameters, momenta, 0)()
+
+    def begin(
+        self,
+        graph: Graph,
+        weights: Weights,
+        hyperparameters: Hyperparameters,
+        momenta: Weights | None,
+        warm: int,
+    ) -> Callable[[], LeadingNetwork]:
+        """Have a graph built on all ranks, by a thread of each, while they do other things.
+
+        Args:
+            graph: what to build.
+            weights: as for ``build``.
+            hyperparameters: as for ``build``.
+            momenta: as for ``build``.
+            warm: the batch size that each rank warms its network with; 0 to leave it cold.
+
+        Returns:
+            What waits for all ranks and returns the network, or raises EngineError.
+        """
+        number = next(self._numbers)
+        order = _Order(
+            graph.to_json(), hyperparameters.model_dump_json(), momenta is not None, warm
+        )
+        text = json.dumps(asdict(order)).encode()
+        self._announce(Do.BUILD, len(text), number)
         self._collective.broadcast(np.frombuffer(text, np.uint8).copy())
         self._collective.broadcast(_flattened(graph, weights))
         if momenta is not None:
             self._collective.broadcast(_flattened(graph, momenta, statistics=False))
-        network = _built(
-            self._collective,
-            graph,
-            lambda: self._engine.build(graph, weights, hyperparameters, momenta),
-        )
-        ranks = RanksNetwork(network, graph, weights, self._collective)
-        return LeadingNetwork(ranks, network, self._announce, self._keep_step_times)
+        self._site.begin(number, graph, weights, hyperparameters, momenta, warm)
+
+        def take() -> LeadingNetwork:
+            self._announce(Do.TAKE, number)
+            network = _built(self._collective, graph, lambda: self._site.take(number))
+            ranks = RanksNetwork(network, graph, weights, self._collective)
+            return LeadingNetwork(ranks, network, self._announce, self._keep_step_times)
+
+        return take
 
     def _keep_step_times(self, closed: RanksNetwork) -> None:
         self._step_times = closed.step_times
@@ -358,6 +393,46 @@ class LeadingEngine:
             steps=round(steps),
             seconds=dict(zip(PARTS, map(float, seconds), strict=True)),
         )
+
+
+@dataclass(frozen=True, slots=True)
+class _Order:
+    """What rank 0 tells the others of a network that they are to build, before its arrays."""
+
+    graph: str
+    hyperparameters: str
+    with_momenta: bool
+    warm: int
+
+
+class _Site:
+    """Where one rank builds networks, beside whatever it does."""
+
+    def __init__(self, engine: RankEngine) -> None:
+        self._engine = engine
+        self._builder = ThreadPoolExecutor(1, "builder", give_way)
+        self._begun: dict[int, Future[RankNetwork]] = {}
+
+    def begin(
+        self,
+        number: int,
+        graph: Graph,
+        weights: Weights,
+        used: Hyperparameters,
+        momenta: Weights | None,
+        warm: int,
+    ) -> None:
+        def build() -> RankNetwork:
+            network = self._engine.build(graph, weights, used, momenta)
+            if warm:
+                network.warm(warm)
+            return network
+
+        self._begun[number] = self._builder.submit(build)
+
+    def take(self, number: int) -> RankNetwork:
+        """Wait for a network; raises what building it raised."""
+        return self._begun.pop(number).result()
 
 
 class LeadingDataset:
@@ -412,13 +487,17 @@ class _Follower:
         self._part = Part(collective.rank, collective.size)
         self._network: RanksNetwork | None = None
         self._batches: Iterator[Batch] = iter(())
+        self._site = _Site(engine)
+        self._coming: dict[int, tuple[Graph, Weights]] = {}
 
     def do(self, what: Do, a: float, b: float, c: float) -> None:
         """Do one thing. Raises AIPerfError when it failed, here or on another rank."""
         info = self._dataset.info
         match what:
             case Do.BUILD:
-                self._network = self._build(int(a), with_momenta=bool(b))
+                self._begin(int(a), int(b))
+            case Do.TAKE:
+                self._network = self._built(int(a))
             case Do.TRAIN:
                 batches = self._dataset.train(int(a), int(b), int(c), self._part)
                 self._batches = _all_parts(batches, info.train_samples, int(b), self._part)
@@ -453,17 +532,21 @@ class _Follower:
         self._batches = itertools.chain((batch,), self._batches)
         return batch
 
-    def _build(self, length: int, *, with_momenta: bool) -> RanksNetwork:
+    def _begin(self, length: int, number: int) -> None:
         text = np.zeros(length, np.uint8)
         self._collective.broadcast(text)
-        told = json.loads(text.tobytes())
-        graph = Graph.from_json(told["graph"])
-        used = Hyperparameters.model_validate_json(told["hyperparameters"])
+        order = _Order(**json.loads(text.tobytes()))
+        graph = Graph.from_json(order.graph)
+        used = Hyperparameters.model_validate_json(order.hyperparameters)
         weights = self._received(graph)
-        momenta = self._received(graph, statistics=False) if with_momenta else None
-        network = _built(
-            self._collective, graph, lambda: self._engine.build(graph, weights, used, momenta)
-        )
+        momenta = self._received(graph, statistics=False) if order.with_momenta else None
+        self._coming[number] = graph, weights
+        self._site.begin(number, graph, weights, used, momenta, order.warm)
+
+    def _built(self, number: int) -> RanksNetwork:
+        self._network = None
+        graph, weights = self._coming.pop(number)
+        network = _built(self._collective, graph, lambda: self._site.take(number))
         return RanksNetwork(network, graph, weights, self._collective)
 
     def _received(self, graph: Graph, *, statistics: bool = True) -> Weights:

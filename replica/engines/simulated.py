@@ -43,6 +43,7 @@ class SimulatedEngine:
 
     name = "simulated"
     accelerators: tuple[str, ...] = ()
+    memory_bytes = None
 
     def __init__(self, model: SimulationConfig, clock: Clock) -> None:
         self.versions = {"simulation": MODEL_VERSION}
@@ -107,6 +108,9 @@ class SimulatedNetwork:
             self._begin_epoch()
         self._trained = True
         self._clock.sleep(self._model.step_seconds + batch.size * self._train_seconds)
+
+    def warm(self, batch_size: int) -> None:
+        """There is nothing to warm: all steps take the same time."""
 
     def calibrate(self, batch: Batch) -> tuple[str, ...]:
         """Return none: nothing is normalised."""

@@ -38,6 +38,12 @@ class DatasetConfig(Section):
     path: Path | None = Field(None, description="folder made by `aiperf data prepare`")
     augment: bool = Field(True, description="the dataset's standard augmentation in training")
     parallel_transforms: int = Field(48, ge=1, le=1024, description="bounded by the cores")
+    cache: Literal["none", "memory", "disk"] = Field(
+        "none",
+        description="what the folder is brought to first: the page cache, or cache_path; takes "
+        "time of the run",
+    )
+    cache_path: Path | None = Field(None, description="folder on a disk of the node")
     image_size: int = Field(224, ge=8, le=1024, description="imagenet and made-up, pixels a side")
     classes: int = Field(
         10, ge=2, le=100_000, description="made-up data only: synthetic, simulated"
@@ -46,6 +52,17 @@ class DatasetConfig(Section):
     validation_samples: int = Field(
         128, ge=1, description="made-up data only: synthetic, simulated"
     )
+
+    @model_validator(mode="after")
+    def _has_a_place_for_its_copy(self) -> DatasetConfig:
+        if (self.cache == "disk") != (self.cache_path is not None):
+            raise ValueError(
+                "cache disk and cache_path go together: write cache: disk and cache_path: FOLDER, "
+                "or neither"
+            )
+        if self.cache != "none" and self.path is None:
+            raise ValueError(f"cache {self.cache} is for a dataset in a folder, and path is none")
+        return self
 
 
 class ModelConfig(Section):
@@ -70,7 +87,9 @@ class TrainingConfig(Section):
     learning_rate: float = Field(0.1, gt=0.0, le=100.0, description="decays linearly to zero")
     weight_decay: float = Field(0.0, ge=0.0, le=1.0)
     label_smoothing: float = Field(0.0, ge=0.0, lt=1.0)
-    precision: Literal["fp32", "bf16"] = "bf16"
+    precision: Literal["fp32", "bf16", "fp16"] = Field(
+        "bf16", description="fp16: by the engine torch, on an accelerator"
+    )
     max_epochs: int = Field(60, ge=1, le=100_000, description="epoch limit of HPO rounds")
     patience: int = Field(
         10, ge=1, le=100_000, description="epochs without a lower validation loss before stopping"
@@ -234,7 +253,13 @@ class SimulationConfig(Section):
 class EngineConfig(Section):
     """What trains a network."""
 
-    name: Literal["tensorflow", "simulated"] = "tensorflow"
+    name: Literal["tensorflow", "torch", "simulated"] = "tensorflow"
+    device: Literal["auto", "cpu", "cuda", "npu"] = Field(
+        "auto", description="torch only; auto: an accelerator if there is one; cuda: ROCm too"
+    )
+    compile: Literal["auto", "never", "always"] = Field(
+        "auto", description="torch only; auto: on cuda; elsewhere it costs more than it gives"
+    )
     simulation: SimulationConfig = SimulationConfig()
     memory_gib: float | None = Field(
         None, gt=0.0, description="memory a replica may use; the machine's share when not given"
@@ -242,6 +267,12 @@ class EngineConfig(Section):
     on_memory: Literal["shrink", "refuse"] = Field(
         "shrink", description="what to do with a batch size that is estimated not to fit"
     )
+
+    @model_validator(mode="after")
+    def _means_something(self) -> EngineConfig:
+        if self.name != "torch" and (self.device, self.compile) != ("auto", "auto"):
+            raise ValueError("device and compile are for the engine torch; leave them at auto")
+        return self
 
 
 class ReplicaConfig(Section):

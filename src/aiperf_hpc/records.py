@@ -142,6 +142,10 @@ class DatasetLoaded(Event):
     dataset: DatasetInfo
     memory_limit_bytes: Count | None = None
     """What a training may now take on each rank."""
+    staged_seconds: Annotated[float, Field(ge=0)] = 0.0
+    """That bringing the dataset to the node took, which are charged as all time is."""
+    staged_bytes: Count = 0
+    """That were copied, or read into memory."""
 
 
 class TrialStarted(Event):

@@ -91,6 +91,9 @@ class Quadratic:
     def zeros(self, bucket: int) -> NDArray[np.float32]:
         return np.zeros(self.buckets[bucket], np.float32)
 
+    def warm(self, batch_size: int) -> None:
+        """There is nothing to warm."""
+
     def calibrate(self, batch: Batch) -> tuple[str, ...]:
         raise NotImplementedError
 
@@ -160,6 +163,7 @@ class Engine:
     name = "quadratic"
     versions: dict[str, str] = {}
     accelerators: tuple[str, ...] = ()
+    memory_bytes = None
 
     def __init__(self) -> None:
         self.networks: list[Quadratic] = []

@@ -10,7 +10,7 @@ import pytest
 from tests.morphism.networks import two_stems
 from tests.run_factory import Clock
 
-from aiperf_hpc.config import DatasetConfig, SimulationConfig
+from aiperf_hpc.config import DatasetConfig, EngineConfig, SimulationConfig
 from aiperf_hpc.errors import CheckpointError, EngineError
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.morphism.resnet import resnet50
@@ -45,7 +45,9 @@ def network(
     clock: Clock | None = None, model: SimulationConfig = MODEL, graph: Graph = GRAPH
 ) -> Network:
     weights = initial_weights(graph, np.random.default_rng(0))
-    engine = load_engine("simulated", 2, simulation=model, clock=clock or Clock())
+    engine = load_engine(
+        "simulated", 2, settings=EngineConfig(simulation=model), clock=clock or Clock()
+    )
     return engine.build(graph, weights, USED)
 
 
@@ -122,7 +124,7 @@ def test_a_world_has_something_to_learn() -> None:
 
 
 def test_weights_pass_through_and_those_of_another_graph_are_refused() -> None:
-    engine = load_engine("simulated", 2, simulation=MODEL, clock=Clock())
+    engine = load_engine("simulated", 2, settings=EngineConfig(simulation=MODEL), clock=Clock())
     net = engine.build(GRAPH, WEIGHTS, USED)
     epochs(net, 2)
     assert all(np.array_equal(net.weights()[name], WEIGHTS[name]) for name in WEIGHTS)
@@ -131,7 +133,7 @@ def test_weights_pass_through_and_those_of_another_graph_are_refused() -> None:
 
 
 def test_training_goes_on_from_momenta_as_if_uninterrupted() -> None:
-    engine = load_engine("simulated", 2, simulation=MODEL, clock=Clock())
+    engine = load_engine("simulated", 2, settings=EngineConfig(simulation=MODEL), clock=Clock())
     wanted = epochs(engine.build(GRAPH, WEIGHTS, USED), 6)
     first = engine.build(GRAPH, WEIGHTS, USED)
     begun = epochs(first, 3)

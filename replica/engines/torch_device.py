@@ -1,0 +1,135 @@
+"""Where the ``torch`` engine computes: the choice of a device, and bringing batches to it."""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import importlib.util
+from collections import deque
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from aiperf_hpc.errors import EngineError
+from aiperf_hpc.replica.data.base import Batch
+
+DeviceKind = Literal["auto", "cpu", "cuda", "npu"]
+
+_M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_MAX = -1, -2, -4
+"""Of mallopt(3)."""
+_TOP_PAD = 256 * 2**20
+_IN_FLIGHT = 2
+"""Steps that may wait in an accelerator's queue: each holds the memory of its batch."""
+
+
+def choose_device(kind: DeviceKind, index: int) -> torch.device:
+    """Return the device that a rank computes on.
+
+    Args:
+        kind: what is asked for; auto takes an accelerator before the CPU.
+        index: which of the host's accelerators, counted round.
+
+    Raises:
+        EngineError: the kind asked for is not there.
+    """
+    if kind == "cuda" or (kind == "auto" and torch.cuda.is_available()):
+        return _accelerator("cuda", index, "CUDA or ROCm")
+    if kind == "npu" or (kind == "auto" and importlib.util.find_spec("torch_npu") is not None):
+        if importlib.util.find_spec("torch_npu") is None:
+            raise EngineError("engine.device=npu needs the package torch_npu; install it")
+        importlib.import_module("torch_npu")
+        return _accelerator("npu", index, "Ascend")
+    return torch.device("cpu")
+
+
+def _accelerator(kind: str, index: int, what: str) -> torch.device:
+    module = torch.get_device_module(kind)
+    if not module.is_available():
+        raise EngineError(
+            f"engine.device={kind}: PyTorch {torch.__version__} sees no {what} device here; "
+            "install a build that does, or set engine.device=cpu"
+        )
+    device = torch.device(kind, index % module.device_count())
+    module.set_device(device)
+    return device
+
+
+def keep_freed_memory() -> bool:
+    """Let the C library keep what is freed; return whether it is glibc, which can be told so.
+
+    By default it gives large blocks back to the kernel at once, which clears each page again
+    when the next step asks for them: up to a third of a training step.
+    docs/decisions/engines.md has the figures.
+    """
+    library = ctypes.CDLL(None)
+    if not hasattr(library, "gnu_get_libc_version"):
+        return False
+    library.mallopt(_M_MMAP_MAX, 0)
+    library.mallopt(_M_TRIM_THRESHOLD, 2**31 - 1)
+    library.mallopt(_M_TOP_PAD, _TOP_PAD)
+    return True
+
+
+def give_back_freed_memory() -> None:
+    """Give what is free back to the kernel: between networks, whose sizes differ."""
+    library = ctypes.CDLL(None)
+    if hasattr(library, "malloc_trim"):
+        library.malloc_trim(0)
+
+
+class Feed:
+    """Brings batches to a device; to an accelerator beside what it computes.
+
+    The host may prepare a step while the one before is computed, and no more than that.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._module: Any = None
+        if device.type != "cpu":
+            self._module = torch.get_device_module(device.type)
+            self._stream = self._module.Stream(device)
+            self._done: deque[Any] = deque()
+
+    def take(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Return images (samples, channels, height, width), or vectors, and labels as int64."""
+        images, labels = _tensor(batch.inputs), _tensor(batch.labels)
+        if self._module is not None:
+            images, labels = self._copied(images, labels)
+        return channels_first(images), labels.long()
+
+    def _copied(self, *tensors: Tensor) -> tuple[Tensor, ...]:
+        if len(self._done) == _IN_FLIGHT:
+            self._done.popleft().synchronize()
+        with self._module.stream(self._stream):
+            copies = tuple(
+                (t.pin_memory() if t.device.type == "cpu" else t).to(
+                    self._device, non_blocking=True
+                )
+                for t in tensors
+            )
+        current = self._module.current_stream(self._device)
+        current.wait_stream(self._stream)
+        for copy in copies:
+            copy.record_stream(current)
+        return copies
+
+    def done(self) -> None:
+        """Note that all of a step has been put into the device's queue."""
+        if self._module is not None:
+            event = self._module.Event()
+            event.record(self._module.current_stream(self._device))
+            self._done.append(event)
+
+
+def channels_first(images: Tensor) -> Tensor:
+    """Return images as PyTorch orders their axes, in the memory that they are in."""
+    return images.permute(0, 3, 1, 2) if images.ndim == 4 else images
+
+
+def _tensor(values: Any) -> Tensor:  # noqa: ANN401 -- an array or a tensor of any framework
+    if isinstance(values, Tensor):
+        return values
+    return torch.from_numpy(np.require(np.asarray(values), requirements=["C", "W"]))
