@@ -13,7 +13,10 @@ ALIGNED_BYTES = 64
 
 def on_host(buffer: Buffer) -> Array:
     """Return a buffer as an array: of the same memory, or a copy of what an accelerator has."""
-    return buffer if isinstance(buffer, np.ndarray) else np.asarray(buffer.cpu())
+    try:
+        return np.asarray(buffer)
+    except TypeError:  # What torch says of memory that is not the host's.
+        return np.asarray(buffer.cpu())
 
 
 def aligned(elements: int, dtype: DTypeLike = np.float32) -> Array:
