@@ -24,7 +24,7 @@ TWO = ["--set", "replica.ranks_per_node=2"]
 def test_a_replica_of_two_ranks_to_its_verified_score(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     done = aiperf(
-        "start", "--nodes", 1, "--hours", 0.015, "--config", TINY, "--run-dir", folder, "--yes",
+        "start", "--nodes", 1, "--hours", 0.02, "--config", TINY, "--run-dir", folder, "--yes",
         "--launcher", "local", *TWO,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
