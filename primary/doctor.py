@@ -36,9 +36,9 @@ class Check(Value):
 
 
 PACKAGES = (
-    ("framework", "tensorflow", "tensorflow", "pip install 'aiperf-hpc[cpu]'  (or [cuda])", True),
-    ("framework", "keras", "keras", "pip install 'aiperf-hpc[cpu]'  (or [cuda])", True),
-    ("framework", "torch", "torch", "pip install torch  (a second engine, not used yet)", False),
+    ("framework", "tensorflow", "tensorflow", "pip install 'aiperf-hpc[cpu]'  (or [cuda])", False),
+    ("framework", "keras", "keras", "pip install 'aiperf-hpc[cpu]'  (or [cuda])", False),
+    ("framework", "torch", "torch", "pip install 'aiperf-hpc[torch]'; README, Frameworks", False),
     ("collective", "mpi4py", "mpi4py", "pip install 'aiperf-hpc[mpi]'", False),
     ("collective", "horovod", "horovod", "build it from source  (not used yet)", False),
     ("SLURM", "pyslurm", "pyslurm", "pip install 'aiperf-hpc[pyslurm]'  (optional)", False),
@@ -102,6 +102,7 @@ def _packages() -> Iterator[Check]:
             remedy="" if found else remedy,
             required=required,
         )
+    yield _engines()
     mpi = shutil.which("mpirun") or ctypes.util.find_library("mpi")
     yield Check(
         area="collective",
@@ -109,6 +110,20 @@ def _packages() -> Iterator[Check]:
         found=bool(mpi),
         detail=mpi or "none",
         remedy="" if mpi else "pip install 'aiperf-hpc[mpi]', or your site's MPI",
+    )
+
+
+def _engines() -> Check:
+    """Look for one of the engines that train, each with all that it needs."""
+    needs = {"tensorflow": ("tensorflow", "keras"), "torch": ("torch",)}
+    found = [name for name, modules in needs.items() if all(map(util.find_spec, modules))]
+    return Check(
+        area="framework",
+        name="an engine",
+        found=bool(found),
+        detail=", ".join(f"engine.name={name}" for name in found) or "none",
+        remedy="" if found else "pip install 'aiperf-hpc[cpu]', [cuda] or [torch]",
+        required=True,
     )
 
 
