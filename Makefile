@@ -13,7 +13,10 @@ HOURS ?= 0.05
 N ?= 200
 SEED ?= 1
 
-.PHONY: start test check quick faults chaos slurm nfs nfs-packages benchmarks benchmarks-search \
+HOROVOD := HOROVOD_WITH_GLOO=1 HOROVOD_WITHOUT_MPI=1 HOROVOD_CPU_OPERATIONS=GLOO \
+	HOROVOD_WITH_TENSORFLOW=1 HOROVOD_WITHOUT_PYTORCH=1 HOROVOD_WITHOUT_MXNET=1
+
+.PHONY: start test check quick horovod faults chaos slurm nfs nfs-packages benchmarks benchmarks-search \
 	scaling clean
 
 start: $(VENV)/.installed
@@ -29,6 +32,13 @@ check: $(VENV)/.installed-test
 	$(BIN)/mypy
 	$(BIN)/mypy tests examples
 	$(BIN)/lint-imports --no-logo
+
+# The collective `horovod`, which has no wheels: two minutes. With MPI or NCCL: docs/collectives.md.
+horovod: $(VENV)/.installed
+	@command -v cmake >/dev/null || { echo "make: no cmake: apt-get install cmake g++"; exit 1; }
+	$(PIP) install --quiet "setuptools<81" wheel
+	PATH="$(abspath $(BIN)):$$PATH" CMAKE_POLICY_VERSION_MINIMUM=3.5 $(HOROVOD) \
+	  $(PIP) install --no-build-isolation --constraint $(CONSTRAINTS) horovod==0.28.1
 
 # All tests but the real runs and the real CIFAR-10: for while you work.
 quick: $(VENV)/.installed-test

@@ -16,7 +16,7 @@ from aiperf_hpc.replica.data.base import Dataset
 from aiperf_hpc.replica.engines.base import Engine
 from aiperf_hpc.replica.stopping import StopFlag
 from aiperf_hpc.replica.stopwatch import Stopwatch
-from aiperf_hpc.replica.trainer import Trainer
+from aiperf_hpc.replica.trainer import Trainer, TrialPlan, TrialResult
 from aiperf_hpc.storage import at_once
 
 PLENTY = 2**40
@@ -40,6 +40,15 @@ def trainer_alone(engine: Engine, dataset: Dataset, config: RunConfig) -> Iterat
             at_once,
             SYSTEM,
         )
+
+
+def trained(trainer: Trainer, plan: TrialPlan) -> TrialResult:
+    """Train one trial, from building its network to freeing it."""
+    prepared = trainer.prepare(plan)
+    try:
+        return trainer.run(prepared)
+    finally:
+        prepared.close()
 
 
 def measure_or_report(measure: Callable[[Path], None], report: Callable[[Path], None]) -> None:

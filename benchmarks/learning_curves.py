@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from alone import trainer_alone
+from alone import trained, trainer_alone
 
 from aiperf_hpc.config import DatasetConfig, RunConfig, validate
 from aiperf_hpc.errors import MorphismError
@@ -188,7 +188,8 @@ def train(training: Training, epochs: int, engine: Engine, dataset: ArrayDataset
     name = f"t{training.number}"
     augmented = replace(dataset, augmentation=augmentation)
     with trainer_alone(engine, augmented, config) as trainer:
-        return trainer.run(
+        return trained(
+            trainer,
             TrialPlan(
                 trial=name,
                 round=1,
@@ -203,7 +204,7 @@ def train(training: Training, epochs: int, engine: Engine, dataset: ArrayDataset
                 epoch_limit=epochs,
                 seed=training.number,
                 course=Course(trial=name),
-            )
+            ),
         )
 
 

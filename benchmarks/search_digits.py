@@ -21,7 +21,7 @@ from statistics import fmean
 from typing import Any
 
 import numpy as np
-from alone import measure_or_report, trainer_alone
+from alone import measure_or_report, trained, trainer_alone
 from peers import RandomMorphing, RegularisedEvolution, machine, run
 
 from aiperf_hpc.config import RunConfig, validate
@@ -89,7 +89,8 @@ class Training:
             )
         else:
             graph, weights = choice.child, initial_weights(choice.child, rng)
-        result = self.trainer.run(
+        result = trained(
+            self.trainer,
             TrialPlan(
                 trial=trial,
                 round=1,
@@ -104,7 +105,7 @@ class Training:
                 epoch_limit=EPOCHS,
                 seed=int(rng.integers(2**31)),
                 course=Course(trial=trial),
-            )
+            ),
         )
         accuracy = None
         if result.weights is not None:

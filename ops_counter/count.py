@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from aiperf_hpc.errors import CountError
-from aiperf_hpc.graph import Graph, Shape
+from aiperf_hpc.graph import Graph, Layer, Shape
 from aiperf_hpc.ops_counter.table import TABLE, Operations, Site
 
 
 @dataclass(frozen=True, slots=True)
 class LayerCount:
-    """The operations of one node for one sample."""
+    """The operations of one layer for one sample."""
 
-    name: str
     kind: str
     output: Shape
     parameters: int
@@ -27,17 +27,18 @@ class LayerCount:
 class GraphCount:
     """The operations of a graph for one sample."""
 
-    layers: tuple[LayerCount, ...]
+    layers: Mapping[str, LayerCount]
+    """By the name of the node, in topological order."""
 
     @cached_property
     def forward(self) -> int:
         """Operations of one forward pass; what a validation sample is credited with."""
-        return sum(layer.operations.forward for layer in self.layers)
+        return sum(layer.operations.forward for layer in self.layers.values())
 
     @cached_property
     def backward(self) -> int:
         """Operations of one backward pass, the update included."""
-        return sum(layer.operations.backward for layer in self.layers)
+        return sum(layer.operations.backward for layer in self.layers.values())
 
     @cached_property
     def training(self) -> int:
@@ -49,7 +50,7 @@ class GraphCount:
         forward: Counter[str] = Counter()
         backward: Counter[str] = Counter()
         update: Counter[str] = Counter()
-        for layer in self.layers:
+        for layer in self.layers.values():
             forward[layer.kind] += layer.operations.forward
             backward[layer.kind] += layer.operations.backward
             update[layer.kind] += layer.operations.update
@@ -62,23 +63,39 @@ def count(graph: Graph) -> GraphCount:
     Raises:
         CountError: a layer has no formula; the message names the node.
     """
-    layers: list[LayerCount] = []
+    shapes = graph.shapes
+    layers: dict[str, LayerCount] = {}
     trained: set[str] = set()
     """Nodes whose output depends on something that is trained."""
     for node in graph.nodes:
-        formula = TABLE.get(type(node.layer))
-        if formula is None:
-            raise CountError(
-                f"node '{node.name}': no operation count for a layer of kind "
-                f"'{node.layer.kind}'; add its formula to ops_counter/table.py"
-            )
-        inputs = graph.input_shapes(node.name)
-        below = any(source in trained for source in node.inputs)
-        parameters = sum(math.prod(shape) for shape in node.layer.parameters(*inputs).values())
-        if below or parameters:
+        layer = node.layer
+        inputs = tuple([shapes[source] for source in node.inputs])
+        below = not trained.isdisjoint(node.inputs)
+        try:
+            counted = _count_layer(layer.kind, layer, inputs, below)
+        except CountError as error:
+            raise CountError(f"node '{node.name}': {error}") from None
+        if below or counted.parameters:
             trained.add(node.name)
-        site = Site(node.layer, inputs, graph.shapes[node.name], below)
-        layers.append(
-            LayerCount(node.name, node.layer.kind, site.output, parameters, formula(site))
+        layers[node.name] = counted
+    return GraphCount(layers)
+
+
+@lru_cache(maxsize=65_536)
+def _count_layer(
+    kind: str, layer: Layer, inputs: tuple[Shape, ...], input_gradient: bool
+) -> LayerCount:
+    """Count a layer where it stands. A network has few different ones, and all are counted often.
+
+    ``kind`` is the layer's: layers without fields all have one hash, and it tells them apart.
+    """
+    formula = TABLE.get(type(layer))
+    if formula is None:
+        raise CountError(
+            f"no operation count for a layer of kind '{kind}'; add its formula to "
+            "ops_counter/table.py"
         )
-    return GraphCount(tuple(layers))
+    output = layer.output_shape(*inputs)
+    parameters = sum(math.prod(shape) for shape in layer.parameters(*inputs).values())
+    operations = formula(Site(layer, inputs, output, input_gradient))
+    return LayerCount(kind, output, parameters, operations)

@@ -34,6 +34,7 @@ from aiperf_hpc.ops_counter.count import GraphCount, count
 from aiperf_hpc.paths import RunPaths, write_whole
 from aiperf_hpc.primary.conduct import Conductor
 from aiperf_hpc.primary.doctor import examine
+from aiperf_hpc.primary.launch import BACK_ENDS
 from aiperf_hpc.primary.launchers import LAUNCHERS, dry_run
 from aiperf_hpc.primary.live import LiveRun
 from aiperf_hpc.primary.pace import PACE
@@ -109,6 +110,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_count(commands)
     _add_data(commands)
     _add_simulate(commands)
+    _add_allreduce(commands)
     _add_search(commands)
     _add_config(commands)
     doctor = commands.add_parser("doctor", help="say what this machine has and what is missing")
@@ -203,6 +205,19 @@ def _add_simulate(commands: argparse._SubParsersAction[_Parser]) -> None:
         "--set", dest="assignments", action="append", default=[], metavar="KEY=VALUE"
     )
     simulate.set_defaults(command=_simulate)
+
+
+def _add_allreduce(commands: argparse._SubParsersAction[_Parser]) -> None:
+    help_text = "measure the all-reduce of every installed collective on this machine"
+    allreduce = commands.add_parser("allreduce", help=help_text, description=help_text)
+    allreduce.add_argument("--ranks", type=int, default=2, metavar="N")
+    allreduce.add_argument("--backends", metavar="A,B", help="default: all that are installed")
+    allreduce.add_argument("--repetitions", type=int, metavar="N", help="of each size; 100")
+    allreduce.add_argument("--largest", type=float, metavar="N", help="elements; 1e8")
+    allreduce.add_argument("--quick", action="store_true", help="10 of each, up to 1e6 elements")
+    allreduce.add_argument("--out", type=Path, default=Path("allreduce"), metavar="DIR")
+    allreduce.add_argument("--json", action="store_true", help="print JSON")
+    allreduce.set_defaults(command=_allreduce)
 
 
 def _add_search(commands: argparse._SubParsersAction[_Parser]) -> None:
@@ -527,10 +542,10 @@ def _count(options: argparse.Namespace) -> int:
         _say_json(_count_document(graph, counted, options.per_layer))
         return 0
     if options.per_layer:
-        for layer in counted.layers:
+        for name, layer in counted.layers.items():
             shape = "x".join(str(n) for n in layer.output)
             done = layer.operations
-            _say(f"{layer.name:<28} {layer.kind:<22} {shape:<14} {done.forward:>16,} "
+            _say(f"{name:<28} {layer.kind:<22} {shape:<14} {done.forward:>16,} "
                  f"{done.backward:>16,}")  # fmt: skip
         _say("")
     _say(f"{'kind of layer':<24} {'forward':>18} {'backward':>18}")
@@ -562,14 +577,14 @@ def _count_document(graph: Graph, counted: GraphCount, per_layer: bool) -> dict[
     if per_layer:
         document["layers"] = [
             {
-                "name": layer.name,
+                "name": name,
                 "kind": layer.kind,
                 "output": layer.output,
                 "parameters": layer.parameters,
                 "forward": layer.operations.forward,
                 "backward": layer.operations.backward,
             }
-            for layer in counted.layers
+            for name, layer in counted.layers.items()
         ]
     return document
 
@@ -611,6 +626,34 @@ def _simulate(options: argparse.Namespace) -> int:
     command += ["--config", options.config]
     command += [part for value in options.assignments for part in ("--set", value)]
     return subprocess.run(command, check=False).returncode
+
+
+def _allreduce(options: argparse.Namespace) -> int:
+    from aiperf_hpc.primary import allreduce
+
+    there, remedies = allreduce.installed()
+    names = options.backends.split(",") if options.backends else there
+    if unknown := set(names) - BACK_ENDS.keys():
+        known = ", ".join(BACK_ENDS)
+        raise UsageError(f"--backends {','.join(sorted(unknown))}: known are {known}")
+    if options.ranks < 2:
+        raise UsageError(f"--ranks {options.ranks}: at least two have something to reduce")
+    repetitions, largest = (
+        (allreduce.QUICK_REPETITIONS, allreduce.QUICK_LARGEST)
+        if options.quick
+        else (allreduce.REPETITIONS, allreduce.LARGEST)
+    )
+    repetitions, largest = options.repetitions or repetitions, options.largest or largest
+    results = [
+        allreduce.measure(name, options.ranks, repetitions, largest, options.out) for name in names
+    ]
+    files = allreduce.write(results, remedies, options.out)
+    if options.json:
+        _say(files[0].read_text("utf-8"))
+    else:
+        _say(allreduce.table(results, remedies))
+        _say(f"written to {files[0]} and {files[1]}")
+    return 0
 
 
 def _search_replay(options: argparse.Namespace) -> int:

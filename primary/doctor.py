@@ -37,10 +37,9 @@ class Check(Value):
 
 PACKAGES = (
     ("framework", "tensorflow", "tensorflow", "pip install 'aiperf-hpc[cpu]'  (or [cuda])", False),
-    ("framework", "keras", "keras", "pip install 'aiperf-hpc[cpu]'  (or [cuda])", False),
     ("framework", "torch", "torch", "pip install 'aiperf-hpc[torch]'; README, Frameworks", False),
     ("collective", "mpi4py", "mpi4py", "pip install 'aiperf-hpc[mpi]'", False),
-    ("collective", "horovod", "horovod", "build it from source  (not used yet)", False),
+    ("collective", "horovod", "horovod", "make horovod  (optional)", False),
     ("SLURM", "pyslurm", "pyslurm", "pip install 'aiperf-hpc[pyslurm]'  (optional)", False),
     ("search", "nni", "nni", "pip install nni  (not used yet)", False),
 )  # fmt: skip
@@ -114,9 +113,8 @@ def _packages() -> Iterator[Check]:
 
 
 def _engines() -> Check:
-    """Look for one of the engines that train, each with all that it needs."""
-    needs = {"tensorflow": ("tensorflow", "keras"), "torch": ("torch",)}
-    found = [name for name, modules in needs.items() if all(map(util.find_spec, modules))]
+    """Look for one of the engines that train, which are named as their packages."""
+    found = [name for name in ("tensorflow", "torch") if util.find_spec(name) is not None]
     return Check(
         area="framework",
         name="an engine",

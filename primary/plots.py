@@ -23,6 +23,8 @@ from matplotlib.figure import Figure
 
 from aiperf_hpc.errors import UsageError
 from aiperf_hpc.ops_counter.rules import MOST_ERROR
+from aiperf_hpc.paths import write_whole
+from aiperf_hpc.primary.allreduce import Curve
 from aiperf_hpc.primary.replay import Candidate
 from aiperf_hpc.primary.scaling import ScalingPoint
 from aiperf_hpc.primary.view import ScoreStatus
@@ -39,6 +41,8 @@ _VARIABLES = {
 }
 ALONE = {"--ink": "#1a1f25", "--muted": "#56616c", "--line": "#dde2e7", "--curve": "#0b5c99"}
 """The colours of a drawing that stands in no page."""
+LINES = ("#0b5c99", "#b0500f", "#4b7f1f", "#8a3d8f")
+DASHES = ("solid", "dashed", "dotted")
 WIDTH, HEIGHT = 11.0, 2.45
 """Inches at 72 points each; the page scales them to its width."""
 
@@ -196,6 +200,37 @@ def write_belief_plot(candidates: Sequence[Candidate], path: Path) -> None:
     for variable, colour in ALONE.items():
         svg = svg.replace(f"var({variable})", colour)
     path.write_text(svg, "utf-8")
+
+
+def write_allreduce_plot(curves: Sequence[Curve], path: Path) -> None:
+    """Draw time and bus bandwidth over size, with logarithmic axes, into an SVG file."""
+    with _settings("allreduce"):
+        figure = Figure(figsize=(WIDTH, 2.0 * HEIGHT))
+        FigureCanvasSVG(figure)
+        panels = figure.subplots(1, 2)
+        for axes, name, unit in zip(
+            panels, ("seconds", "bus_bandwidth"), ("time, s", "bus bandwidth, B/s"), strict=True
+        ):
+            for number, (label, points) in enumerate(curves):
+                axes.plot(
+                    [point.bytes for point in points],
+                    [getattr(point, name) for point in points],
+                    label=label,
+                    linewidth=1.4,
+                    color=LINES[number % len(LINES)],
+                    linestyle=DASHES[number // len(LINES) % len(DASHES)],
+                )
+            axes.set_xscale("log")
+            axes.set_yscale("log")
+            axes.set_xlabel("tensor, B", color=MUTED)
+            axes.set_ylabel(unit, color=MUTED)
+            _dress(axes)
+        panels[0].legend(frameon=False, labelcolor=MUTED)
+        figure.tight_layout()
+        svg = str(_save(figure, "allreduce"))
+    for variable, colour in ALONE.items():
+        svg = svg.replace(f"var({variable})", colour)
+    write_whole(path, svg)
 
 
 def _evenly(count: int, most: int) -> list[int]:

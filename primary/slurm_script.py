@@ -82,8 +82,10 @@ def _step_options(slurm: SlurmConfig, replica: ReplicaConfig) -> list[str]:
     cpus = [f"--cpus-per-task={slurm.cpus_per_task}"] if slurm.cpus_per_task else []
     if replica.ranks == 1:
         return cpus
+    # Torch's ranks meet by SLURM's variables; Horovod's by MPI, with which a site builds it.
+    mpi = [] if replica.collective == "torch" else [f"--mpi={slurm.mpi}"]
     # Ranks that have lost one of them would wait for it until the time limit.
-    return [*cpus, f"--mpi={slurm.mpi}", "--kill-on-bad-exit=1"]
+    return [*cpus, *mpi, "--kill-on-bad-exit=1"]
 
 
 def _template(slurm: SlurmConfig) -> str:

@@ -333,21 +333,27 @@ def _evaluations(audit: Audit) -> Failures:
 
 
 def _order(audit: Audit) -> Failures:
-    """A replica has one trainer: its trials follow one another, within the run's time."""
+    """A replica has one trainer: its trials follow one another, within the run's time.
+
+    One may begin before the end of the last one is recorded, which waits for its weights to be
+    stored; but not before the last samples of it were executed.
+    """
     start = audit.history.start_utc
     if start is None:
         yield "the primary recorded no start of the run"
         return
+    executed: dict[str, float] = {}
+    for progress in audit.progress():
+        executed[progress.trial] = max(progress.utc, executed.get(progress.trial, progress.utc))
     for replica in audit.history.replicas.values():
         free = start
         for trial in (audit.history.trials[name] for name in replica.trials):
             if trial.started_utc < free - CLOCK_TOLERANCE:
                 yield f"{trial.id} started {free - trial.started_utc:.3f} s before it could"
-            ended = trial.ended_utc or trial.started_utc
             in_order = replica.ended is not None and not replica.ended.startswith("failed")
             if in_order and trial.ended is None and not trial.interrupted:
                 yield f"{trial.id} has no end although {replica.id} ended in order"
-            free = ended
+            free = max(trial.started_utc, executed.get(trial.id, trial.started_utc))
     late = [p.trial for p in audit.progress() if not start <= p.utc <= audit.end]
     if late:
         yield f"{len(late)} records of executed samples lie outside the run: {sorted(set(late))}"

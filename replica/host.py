@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Executor
 from contextlib import AbstractContextManager, contextmanager
 from importlib import metadata
 from pathlib import Path
@@ -24,13 +25,13 @@ from aiperf_hpc.file_clock import ClockReading, read_clock
 from aiperf_hpc.history import RunHistory
 from aiperf_hpc.manifest import RunManifest
 from aiperf_hpc.paths import RunPaths
-from aiperf_hpc.replica.data.base import Dataset
+from aiperf_hpc.replica.aide import thread_aide
 from aiperf_hpc.replica.engines.base import Engine
 from aiperf_hpc.replica.hpo import journal_storage
 from aiperf_hpc.replica.knowledge import Knowledge
 from aiperf_hpc.replica.memory import available_bytes
 from aiperf_hpc.replica.names import Identity
-from aiperf_hpc.replica.preflight import check_node, checked_dataset
+from aiperf_hpc.replica.preflight import Loaded, check_node, checked_dataset
 from aiperf_hpc.replica.stopping import StopFlag
 from aiperf_hpc.storage import Patience, Persist, to_stable_storage
 from aiperf_hpc.trial import Machine
@@ -97,7 +98,7 @@ class Host(Protocol):
         """Require the versions and the dataset of the run. Raises PreflightError."""
         ...
 
-    def dataset(self, manifest: RunManifest) -> Dataset:
+    def dataset(self, manifest: RunManifest) -> Loaded:
         """Load the run's dataset. Raises PreflightError."""
         ...
 
@@ -115,6 +116,10 @@ class Host(Protocol):
         self, seconds: float, action: Callable[[], None], failed: Callable[[str], None]
     ) -> AbstractContextManager[None]:
         """Do ``action`` every so often while the block runs; tell ``failed`` if it cannot."""
+        ...
+
+    def aide(self) -> AbstractContextManager[Executor]:
+        """Give what does jobs beside the training, one after the other."""
         ...
 
     def search(self, paths: RunPaths, who: Identity, count: int) -> AbstractContextManager[Workers]:
@@ -174,7 +179,7 @@ class ProcessHost:
     def check(self, manifest: RunManifest) -> None:
         check_node(manifest)
 
-    def dataset(self, manifest: RunManifest) -> Dataset:
+    def dataset(self, manifest: RunManifest) -> Loaded:
         return checked_dataset(manifest, len(self.cores))
 
     def file_clock(self, folder: Path) -> ClockReading | None:
@@ -216,6 +221,9 @@ class ProcessHost:
         finally:
             over.set()
             thread.join()
+
+    def aide(self) -> AbstractContextManager[Executor]:
+        return thread_aide()
 
     def search(self, paths: RunPaths, who: Identity, count: int) -> AbstractContextManager[Workers]:
         return _SearchProcesses(paths, who, count)

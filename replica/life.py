@@ -18,14 +18,17 @@ from aiperf_hpc.records import (
     RunStarted,
     TimeSpent,
 )
+from aiperf_hpc.replica.collectives.base import RankLostError
 from aiperf_hpc.replica.engines import load_engine
 from aiperf_hpc.replica.host import Host, Workers
+from aiperf_hpc.replica.muster import Ranks, facts_of
 from aiperf_hpc.replica.names import Identity
-from aiperf_hpc.replica.parallel import LeadingDataset, LeadingEngine, Ranks
+from aiperf_hpc.replica.parallel import LeadingDataset, LeadingEngine
 from aiperf_hpc.replica.rounds import ReplicaFailedError, Rounds
 from aiperf_hpc.replica.stopping import StopFlag
 from aiperf_hpc.replica.stopwatch import Stopwatch
 from aiperf_hpc.replica.trainer import Trainer
+from aiperf_hpc.replica.workshop import OneRank, SeveralRanks
 from aiperf_hpc.storage import Persist
 from aiperf_hpc.trial import TimePhase
 
@@ -98,12 +101,13 @@ class Life:
         )
         own = self._paths.incarnation(who.replica, who.incarnation)
         clock = self._patience(lambda: host.file_clock(own), f"a file in {own}")
+        machine = host.machine(engine)
         journal.append(
             ReplicaStarted(
                 replica=who.replica,
                 pid=host.pid,
                 engine=engine.name,
-                machine=host.machine(engine),
+                machine=machine,
                 job=host.job,
                 hosts=ranks.hosts if ranks.several else (),
                 clock=clock,
@@ -113,16 +117,34 @@ class Life:
         with (
             host.search(self._paths, who, config.search.workers) as workers,
             host.every(beat, lambda: self._beat(journal, workers), self._stop.ask),
+            host.aide() as aide,
         ):
-            dataset = host.dataset(self._manifest)
-            ranks.muster()
+            loaded = host.dataset(self._manifest)
+            dataset = loaded.dataset
+            ranks.muster(
+                facts_of(machine.versions, dataset.info, config.seed), str(who.incarnation)
+            )
             given = config.engine.memory_gib
             available = engine.memory_bytes or host.available_bytes(ranks.collective.local_size)
             limit = available if given is None else int(given * 2**30)
-            journal.append(DatasetLoaded(dataset=dataset.info, memory_limit_bytes=limit))
+            journal.append(
+                DatasetLoaded(
+                    dataset=dataset.info,
+                    memory_limit_bytes=limit,
+                    staged_seconds=loaded.staged_seconds,
+                    staged_bytes=loaded.staged_bytes,
+                )
+            )
+            leading: LeadingEngine | None = None
+            leading_dataset = dataset
+            if ranks.several:
+                limit_seconds = config.replica.rank_timeout_seconds
+                together = ranks.watched(own, limit_seconds, journal)
+                leading = LeadingEngine(engine, together)
+                leading_dataset = LeadingDataset(dataset, together)
             trainer = Trainer(
-                LeadingEngine(engine, ranks.collective) if ranks.several else engine,
-                LeadingDataset(dataset, ranks.collective) if ranks.several else dataset,
+                engine if leading is None else leading,
+                leading_dataset,
                 config,
                 journal,
                 self._watch,
@@ -147,9 +169,16 @@ class Life:
                 clock=host.clock,
                 sync=host.sync,
                 study=host.study(self._paths.study(who.replica, who.incarnation), self._patience),
+                aide=aide,
+                workshop=OneRank(trainer, aide)
+                if leading is None
+                else SeveralRanks(trainer, leading),
             )
             self._watch.enter(TimePhase.OTHER)
-            return rounds.run()
+            try:
+                return rounds.run()
+            except RankLostError as error:
+                ranks.lost(error)
 
     def _beat(self, journal: JournalWriter, workers: Workers) -> None:
         """Record that the replica is alive, and see that its search workers are."""

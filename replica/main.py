@@ -20,12 +20,14 @@ from pathlib import Path
 from aiperf_hpc.errors import UNEXPECTED_STATUS, UNSEEN_RUN_STATUS, AIPerfError, RunDirectoryError
 from aiperf_hpc.manifest import RunManifest
 from aiperf_hpc.paths import Incarnation, RunPaths
-from aiperf_hpc.replica.collectives import Collective, load_collective
+from aiperf_hpc.replica.collectives import load_collective
+from aiperf_hpc.replica.collectives.base import RankLostError
 from aiperf_hpc.replica.engines import load_engine
-from aiperf_hpc.replica.host import ProcessHost
+from aiperf_hpc.replica.host import ProcessHost, package_versions
 from aiperf_hpc.replica.life import Life
+from aiperf_hpc.replica.muster import Facts, Ranks, facts_of, share_cores
 from aiperf_hpc.replica.names import Identity
-from aiperf_hpc.replica.parallel import Ranks, follow
+from aiperf_hpc.replica.parallel import Announce, Do, follow
 from aiperf_hpc.replica.preflight import check_node, checked_dataset, node_name
 from aiperf_hpc.storage import Patience, Persist
 
@@ -58,11 +60,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except AIPerfError as error:
         sys.stderr.write(f"aiperf: {options.replica}: {error}\n")
         return error.exit_status
-    _share_cores(collective)
+    share_cores(collective)
     try:
         ranks = Ranks(collective)
         if collective.rank:
-            return _follow(manifest, ranks)
+            return _follow(options, manifest, ranks)
         return _lead(options, manifest, ranks)
     except BaseException:
         if collective.size > 1:
@@ -74,19 +76,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         collective.close()
 
 
-def _share_cores(collective: Collective) -> None:
-    """Leave the other ranks of this host their share of the cores that the replica has."""
-    cores = sorted(os.sched_getaffinity(0))
-    if 1 < collective.local_size <= len(cores):
-        os.sched_setaffinity(0, cores[collective.local_rank :: collective.local_size])
-
-
-def _follow(manifest: RunManifest, ranks: Ranks) -> int:
+def _follow(options: argparse.Namespace, manifest: RunManifest, ranks: Ranks) -> int:
     """Be one of the ranks that rank 0 leads; what goes wrong is rank 0's to record."""
     config = manifest.config
     for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT):
         signal.signal(number, signal.SIG_IGN)  # Rank 0 is asked too, and decides.
     cores = len(os.sched_getaffinity(0))
+    facts: Facts = {}
     failure: AIPerfError | None = None
     try:
         check_node(manifest)
@@ -96,15 +92,22 @@ def _follow(manifest: RunManifest, ranks: Ranks) -> int:
             settings=config.engine,
             device=ranks.collective.local_rank,
         )
-        dataset = checked_dataset(manifest, cores)
+        dataset = checked_dataset(manifest, cores).dataset
+        facts = facts_of(package_versions() | engine.versions, dataset.info, config.seed)
     except AIPerfError as error:
         failure = error
     try:
-        ranks.muster(failure)
+        ranks.muster(facts, failure=failure)
     except AIPerfError as error:
         sys.stderr.write(f"aiperf: rank {ranks.collective.rank}: {error}\n")
         return 0
-    follow(engine, dataset, ranks.collective)
+    life = Incarnation.parse(ranks.life)
+    folder = RunPaths(options.run_dir).incarnation(options.replica, life)
+    collective = ranks.watched(folder, config.replica.rank_timeout_seconds)
+    try:
+        follow(engine, dataset, collective)
+    except RankLostError as error:
+        ranks.lost(error)
     return 0
 
 
@@ -113,7 +116,10 @@ def _lead(options: argparse.Namespace, manifest: RunManifest, ranks: Ranks) -> i
     try:
         return _replica(options, manifest, ranks)
     finally:
-        ranks.dismiss()
+        if ranks.ready and ranks.several:
+            Announce(ranks.collective)(Do.END)
+        else:
+            ranks.excuse()
 
 
 def _replica(options: argparse.Namespace, manifest: RunManifest, ranks: Ranks) -> int:

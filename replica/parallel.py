@@ -13,12 +13,12 @@ from __future__ import annotations
 import itertools
 import json
 import math
-import socket
 import sys
 import zlib
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import asdict, dataclass
 from enum import IntEnum, auto
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,14 +27,16 @@ from aiperf_hpc.errors import AIPerfError, EngineError, NonFiniteLossError
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.morphism.calibration import calibrate, transparent
 from aiperf_hpc.morphism.weights import Weights
+from aiperf_hpc.records import StepTimes
+from aiperf_hpc.replica.aide import give_way
 from aiperf_hpc.replica.collectives.base import Buffer, Collective, Pending
 from aiperf_hpc.replica.data.base import WHOLE, Batch, Dataset, Part
 from aiperf_hpc.replica.engines.base import Evaluation, RankEngine, RankNetwork
-from aiperf_hpc.trial import DatasetInfo, Hyperparameters
+from aiperf_hpc.replica.step_clock import PARTS, StepClock
+from aiperf_hpc.trial import DatasetInfo, Hyperparameters, StepPart
 
 CHECK_STEPS = 100
 """Training steps between two comparisons of the ranks' weights."""
-_HOST_BYTES = 64
 _WORDS = 4
 
 Floats = NDArray[np.float32]
@@ -54,6 +56,7 @@ class Do(IntEnum):
     CLOSE = auto()
     CALIBRATE = auto()
     DRAIN = auto()
+    TAKE = auto()
 
 
 class RanksNetwork:
@@ -66,6 +69,9 @@ class RanksNetwork:
         self._transparent = transparent(graph, weights)
         self._moments_size = sum(math.prod(shape) for shape in graph.statistics.values())
         self._steps = 0
+        self._clock = StepClock(collective.copies)
+        self.step_times = np.zeros(1 + len(PARTS))
+        """Steps, and the seconds of their parts, as the mean over all ranks."""
         self._trained = False
         self._failure: AIPerfError | None = None
         self._to_evaluate = 0
@@ -105,16 +111,19 @@ class RanksNetwork:
         Raises:
             EngineError: it failed, here or on another rank; the weights are as before.
         """
-        network, pending = self._network, list[Pending]()
+        network, clock, pending = self._network, self._clock, list[Pending]()
         failure: AIPerfError | None = None
         executed = whole = 0
 
         def ready(bucket: Buffer) -> None:
+            clock.book(StepPart.COMPUTE)
             pending.append(self._collective.start_allreduce_sum(bucket))
+            clock.book(StepPart.QUEUE)
 
         try:
             batch = take()
             whole = batch.whole
+            clock.begin()
             network.gradients(batch, batch.size / whole, ready)
             executed = batch.size
         except AIPerfError as error:
@@ -122,12 +131,17 @@ class RanksNetwork:
         # The others wait for every bucket, of a rank that failed too.
         for bucket in range(len(pending), len(network.buckets)):
             ready(network.zeros(bucket))
+        clock.book(StepPart.COMPUTE)
         trained, failed = self._sums(executed, failure is not None)
+        clock.book(StepPart.WAIT)
         reduced = [reduction.wait() for reduction in pending]
+        clock.book(StepPart.REDUCE)
         self._agree(failure, round(failed))
         if round(trained) != whole:
             raise EngineError(f"the ranks trained on {trained:.0f} samples of a batch of {whole}")
         network.apply(reduced, learning_rate)
+        clock.book(StepPart.COMPUTE)
+        clock.count()
         self._trained = True
         self._steps += 1
         if self._steps % CHECK_STEPS == 0:
@@ -185,12 +199,17 @@ class RanksNetwork:
             EngineError: a rank failed.
         """
         loss, failure = 0.0, None
+        self._clock.begin()
         try:
             loss = self._network.drain_training()
+            self._clock.book(StepPart.COMPUTE)
         except AIPerfError as error:
             failure = error
         infinite = isinstance(failure, NonFiniteLossError)
-        loss, failed, others = self._sums(loss, failure is not None, infinite)
+        loss, failed, others, *times = self._sums(
+            loss, failure is not None, infinite, *self._clock.take()
+        )
+        self.step_times += np.array(times) / self._collective.size
         if failed and failure is None and others:
             raise NonFiniteLossError(
                 "the training loss is not finite on another rank; "
@@ -212,24 +231,30 @@ class RanksNetwork:
 
     def _compare(self) -> None:
         """Compare the weights of all ranks."""
-        digest = 0
-        for name, array in sorted(self._network.weights().items()):
-            if not name.endswith(("/mean", "/variance")):
-                digest = zlib.crc32(array.tobytes(), digest)
-        digests = self._collective.gather(np.array([digest], np.int64))[:, 0]
-        different = [int(rank) for rank in np.flatnonzero(digests != digests[0])]
-        if different:
+        row = np.array([_checksum(self._network)], np.int64)
+        digests = self._collective.gather(row)[:, 0]
+        different = np.flatnonzero(digests != digests[0])
+        if different.size:
             raise EngineError(
-                f"after {self._steps} steps the weights of rank "
-                f"{', '.join(map(str, different))} are not those of rank 0"
+                f"after {self._steps} steps the weights of rank {_named(different)} are not those "
+                "of rank 0"
             )
 
 
 class LeadingNetwork:
     """Rank 0's side of a network: announces each call, then makes it."""
 
-    def __init__(self, ranks: RanksNetwork, network: RankNetwork, announce: Announce) -> None:
-        self._ranks, self._network, self._announce = ranks, network, announce
+    def __init__(
+        self,
+        ranks: RanksNetwork,
+        network: RankNetwork,
+        announce: Announce,
+        closed: Callable[[RanksNetwork], None],
+    ) -> None:
+        self._ranks, self._network, self._announce, self._closed = ranks, network, announce, closed
+
+    def warm(self, batch_size: int) -> None:
+        """Each rank warmed its network when it had built it."""
 
     def calibrate(self, batch: Batch) -> tuple[str, ...]:
         """Calibrate on all ranks, on the batch that is trained on next."""
@@ -272,6 +297,7 @@ class LeadingNetwork:
         """Free the network on all ranks."""
         self._announce(Do.CLOSE)
         self._ranks.close()
+        self._closed(self._ranks)
 
 
 class Announce:
@@ -294,6 +320,9 @@ class LeadingEngine:
         self._announce = Announce(collective)
         self.name, self.versions = engine.name, engine.versions
         self.accelerators, self.memory_bytes = engine.accelerators, engine.memory_bytes
+        self._step_times = np.zeros(1 + len(PARTS))
+        self._numbers = itertools.count()
+        self._site = _Site(engine)
 
     def build(
         self,
@@ -307,19 +336,103 @@ class LeadingEngine:
         Raises:
             EngineError: a rank cannot.
         """
-        text = json.dumps(
-            {"graph": graph.to_json(), "hyperparameters": hyperparameters.model_dump_json()}
-        ).encode()
-        self._announce(Do.BUILD, len(text), float(momenta is not None))
+        return self.begin(graph, weights, hyperparameters, momenta, 0)()
+
+    def begin(
+        self,
+        graph: Graph,
+        weights: Weights,
+        hyperparameters: Hyperparameters,
+        momenta: Weights | None,
+        warm: int,
+    ) -> Callable[[], LeadingNetwork]:
+        """Have a graph built on all ranks, by a thread of each, while they do other things.
+
+        Args:
+            graph: what to build.
+            weights: as for ``build``.
+            hyperparameters: as for ``build``.
+            momenta: as for ``build``.
+            warm: the batch size that each rank warms its network with; 0 to leave it cold.
+
+        Returns:
+            What waits for all ranks and returns the network, or raises EngineError.
+        """
+        number = next(self._numbers)
+        order = _Order(
+            graph.to_json(), hyperparameters.model_dump_json(), momenta is not None, warm
+        )
+        text = json.dumps(asdict(order)).encode()
+        self._announce(Do.BUILD, len(text), number)
         self._collective.broadcast(np.frombuffer(text, np.uint8).copy())
         self._collective.broadcast(_flattened(graph, weights))
         if momenta is not None:
             self._collective.broadcast(_flattened(graph, momenta, statistics=False))
-        network = _built(
-            self._collective, lambda: self._engine.build(graph, weights, hyperparameters, momenta)
+        self._site.begin(number, graph, weights, hyperparameters, momenta, warm)
+
+        def take() -> LeadingNetwork:
+            self._announce(Do.TAKE, number)
+            network = _built(self._collective, graph, lambda: self._site.take(number))
+            ranks = RanksNetwork(network, graph, weights, self._collective)
+            return LeadingNetwork(ranks, network, self._announce, self._keep_step_times)
+
+        return take
+
+    def _keep_step_times(self, closed: RanksNetwork) -> None:
+        self._step_times = closed.step_times
+
+    def take_step_times(self, trial: str) -> StepTimes | None:
+        """Return those of the network that was closed last; None when it did no step."""
+        (steps, *seconds), self._step_times = self._step_times, np.zeros(1 + len(PARTS))
+        if not steps:
+            return None
+        return StepTimes(
+            trial=trial,
+            collective=self._collective.name,
+            ranks=self._collective.size,
+            steps=round(steps),
+            seconds=dict(zip(PARTS, map(float, seconds), strict=True)),
         )
-        ranks = RanksNetwork(network, graph, weights, self._collective)
-        return LeadingNetwork(ranks, network, self._announce)
+
+
+@dataclass(frozen=True, slots=True)
+class _Order:
+    """What rank 0 tells the others of a network that they are to build, before its arrays."""
+
+    graph: str
+    hyperparameters: str
+    with_momenta: bool
+    warm: int
+
+
+class _Site:
+    """Where one rank builds networks, beside whatever it does."""
+
+    def __init__(self, engine: RankEngine) -> None:
+        self._engine = engine
+        self._builder = ThreadPoolExecutor(1, "builder", give_way)
+        self._begun: dict[int, Future[RankNetwork]] = {}
+
+    def begin(
+        self,
+        number: int,
+        graph: Graph,
+        weights: Weights,
+        used: Hyperparameters,
+        momenta: Weights | None,
+        warm: int,
+    ) -> None:
+        def build() -> RankNetwork:
+            network = self._engine.build(graph, weights, used, momenta)
+            if warm:
+                network.warm(warm)
+            return network
+
+        self._begun[number] = self._builder.submit(build)
+
+    def take(self, number: int) -> RankNetwork:
+        """Wait for a network; raises what building it raised."""
+        return self._begun.pop(number).result()
 
 
 class LeadingDataset:
@@ -366,51 +479,6 @@ def follow(engine: RankEngine, dataset: Dataset, collective: Collective) -> None
             sys.stderr.flush()
 
 
-class Ranks:
-    """The ranks of this replica, from before they are ready until they are let go."""
-
-    def __init__(self, collective: Collective) -> None:
-        self.collective = collective
-        rows = collective.gather(_host())
-        self.hosts = tuple(row.tobytes().rstrip(b"\0").decode() for row in rows)
-        """The host of each rank, in order."""
-        self._mustered = self._ready = False
-
-    @property
-    def several(self) -> bool:
-        """Whether there is more than one."""
-        return self.collective.size > 1
-
-    def muster(self, failure: AIPerfError | None = None) -> None:
-        """Wait until every rank has loaded what it needs, or has said that it cannot.
-
-        Raises:
-            AIPerfError: ``failure``, or EngineError when another rank cannot.
-        """
-        self._mustered = True
-        failed = self.collective.gather(np.array([failure is not None], np.int64))[:, 0]
-        if failure is not None:
-            raise failure
-        names = [f"rank {rank} on {self.hosts[rank]}" for rank in np.flatnonzero(failed)]
-        if names:
-            raise EngineError(f"{', '.join(names)} could not start; the replica's log says why")
-        self._ready = True
-
-    def dismiss(self) -> None:
-        """Let the others end. For rank 0, when it has nothing more for them to do."""
-        if not self._mustered:
-            self.collective.gather(np.array([1], np.int64))
-        elif self._ready:
-            Announce(self.collective)(Do.END)
-
-
-def _host() -> NDArray[np.uint8]:
-    row = np.zeros(_HOST_BYTES, np.uint8)
-    name = socket.gethostname().encode()[:_HOST_BYTES]
-    row[: len(name)] = np.frombuffer(name, np.uint8)
-    return row
-
-
 class _Follower:
     """What a rank that follows has in hand."""
 
@@ -419,13 +487,17 @@ class _Follower:
         self._part = Part(collective.rank, collective.size)
         self._network: RanksNetwork | None = None
         self._batches: Iterator[Batch] = iter(())
+        self._site = _Site(engine)
+        self._coming: dict[int, tuple[Graph, Weights]] = {}
 
     def do(self, what: Do, a: float, b: float, c: float) -> None:
         """Do one thing. Raises AIPerfError when it failed, here or on another rank."""
         info = self._dataset.info
         match what:
             case Do.BUILD:
-                self._network = self._build(int(a), with_momenta=bool(b))
+                self._begin(int(a), int(b))
+            case Do.TAKE:
+                self._network = self._built(int(a))
             case Do.TRAIN:
                 batches = self._dataset.train(int(a), int(b), int(c), self._part)
                 self._batches = _all_parts(batches, info.train_samples, int(b), self._part)
@@ -460,17 +532,21 @@ class _Follower:
         self._batches = itertools.chain((batch,), self._batches)
         return batch
 
-    def _build(self, length: int, *, with_momenta: bool) -> RanksNetwork:
+    def _begin(self, length: int, number: int) -> None:
         text = np.zeros(length, np.uint8)
         self._collective.broadcast(text)
-        told = json.loads(text.tobytes())
-        graph = Graph.from_json(told["graph"])
-        used = Hyperparameters.model_validate_json(told["hyperparameters"])
+        order = _Order(**json.loads(text.tobytes()))
+        graph = Graph.from_json(order.graph)
+        used = Hyperparameters.model_validate_json(order.hyperparameters)
         weights = self._received(graph)
-        momenta = self._received(graph, statistics=False) if with_momenta else None
-        network = _built(
-            self._collective, lambda: self._engine.build(graph, weights, used, momenta)
-        )
+        momenta = self._received(graph, statistics=False) if order.with_momenta else None
+        self._coming[number] = graph, weights
+        self._site.begin(number, graph, weights, used, momenta, order.warm)
+
+    def _built(self, number: int) -> RanksNetwork:
+        self._network = None
+        graph, weights = self._coming.pop(number)
+        network = _built(self._collective, graph, lambda: self._site.take(number))
         return RanksNetwork(network, graph, weights, self._collective)
 
     def _received(self, graph: Graph, *, statistics: bool = True) -> Weights:
@@ -486,23 +562,44 @@ class _Follower:
         return arrays
 
 
-def _built(collective: Collective, build: Callable[[], Any]) -> RankNetwork:
-    """Build on this rank; raise on all ranks if one could not."""
+def _built(collective: Collective, graph: Graph, build: Callable[[], RankNetwork]) -> RankNetwork:
+    """Build on this rank; raise on all ranks if one could not, or built something else."""
     network: RankNetwork | None = None
     failure: AIPerfError | None = None
     try:
         network = build()
     except AIPerfError as error:
         failure = error
-    failed = collective.gather(np.array([failure is not None], np.int64))[:, 0]
-    if network is not None and not failed.any():
+    digest = _checksum(network) if network is not None else 0
+    row = [failure is not None, zlib.crc32(graph.hash.encode()), digest]
+    rows = collective.gather(np.array(row, np.int64))
+    failed = np.flatnonzero(rows[:, 0])
+    others = np.flatnonzero((rows[:, 1:] != rows[0, 1:]).any(axis=1))
+    if network is not None and not failed.size and not others.size:
         return network
     if network is not None:
         network.close()
     if failure is not None:
         raise failure
-    ranks = ", ".join(str(rank) for rank in np.flatnonzero(failed))
-    raise EngineError(f"rank {ranks} could not build the network; its log says why")
+    if failed.size:
+        raise EngineError(f"rank {_named(failed)} could not build the network; its log says why")
+    raise EngineError(
+        f"rank {_named(others)} built another network than rank 0: its graph or its first weights "
+        "differ; install the same environment on all nodes"
+    )
+
+
+def _named(ranks: NDArray[np.intp]) -> str:
+    return ", ".join(str(rank) for rank in ranks)
+
+
+def _checksum(network: RankNetwork) -> int:
+    """Return that of all parameters."""
+    digest = 0
+    for name, array in sorted(network.weights().items()):
+        if not name.endswith(("/mean", "/variance")):
+            digest = zlib.crc32(np.ascontiguousarray(array).data, digest)
+    return digest
 
 
 def _shapes(graph: Graph, *, statistics: bool = True) -> dict[str, tuple[int, ...]]:

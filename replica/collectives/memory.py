@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike
 
 from aiperf_hpc.replica.collectives.base import Array, Buffer
 
@@ -16,29 +16,33 @@ def on_host(buffer: Buffer) -> Array:
     return buffer if isinstance(buffer, np.ndarray) else np.asarray(buffer.cpu())
 
 
-def aligned(elements: int) -> NDArray[np.float32]:
+def aligned(elements: int, dtype: DTypeLike = np.float32) -> Array:
     """Return an array, not initialised, whose memory a framework can use as it is."""
-    raw = np.empty(elements * 4 + ALIGNED_BYTES, np.uint8)
+    size = elements * np.dtype(dtype).itemsize
+    raw = np.empty(size + ALIGNED_BYTES, np.uint8)
     start = -raw.ctypes.data % ALIGNED_BYTES
-    return raw[start : start + elements * 4].view(np.float32)
+    return raw[start : start + size].view(dtype)
 
 
 class Rounds:
     """Arrays for the reductions of one step, which those of the next step get again."""
 
     def __init__(self) -> None:
-        self._arrays: list[NDArray[np.float32]] = []
+        self._arrays: list[Array] = []
         self._taken = self._under_way = 0
 
-    def take(self, elements: int) -> NDArray[np.float32]:
-        """Return an array for a reduction that starts."""
+    def take_like(self, given: Array) -> Array:
+        """Return an array for the sum of such arrays, whose reduction starts."""
         if not self._under_way:
             self._taken = 0
         self._under_way += 1
         number, self._taken = self._taken, self._taken + 1
-        if number == len(self._arrays) or self._arrays[number].size != elements:
-            # Those behind it are of another network too.
-            self._arrays[number:] = [aligned(elements)]
+        if number < len(self._arrays):
+            kept = self._arrays[number]
+            if (kept.size, kept.dtype) == (given.size, given.dtype):
+                return kept
+        # Those behind one of another size are of another network too.
+        self._arrays[number:] = [aligned(given.size, given.dtype)]
         return self._arrays[number]
 
     def over(self) -> None:

@@ -70,7 +70,6 @@ def _parser() -> argparse.ArgumentParser:
 def _prepare(arguments: argparse.Namespace) -> None:
     if arguments.name not in _PREPARERS:
         raise UsageError(f"dataset '{arguments.name}' needs no preparation")
-    _leave_the_accelerators()
     options = Options(arguments.shards, _cores(), _say)
     info = _PREPARERS[arguments.name](arguments.source, arguments.target, options)
     _say(
@@ -92,14 +91,6 @@ def _describe(arguments: argparse.Namespace) -> None:
     if arguments.verify and name in _VERIFIERS:
         _VERIFIERS[name](arguments.path, _cores())
     _say(dataset.info.model_dump_json(indent=1))
-
-
-def _leave_the_accelerators() -> None:
-    # TensorFlow would take all of their memory, to decode JPEG files on the CPU. And it would
-    # put its own lines before our one line of error.
-    for variable in ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"):
-        os.environ[variable] = "-1"
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 
 def _cores() -> int:

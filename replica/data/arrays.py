@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from aiperf_hpc.replica.data import draws
 from aiperf_hpc.replica.data.base import WHOLE, Batch, Part
 from aiperf_hpc.replica.data.draws import Purpose
+from aiperf_hpc.replica.data.prefetch import prefetched
 from aiperf_hpc.trial import DatasetInfo
 
 Bytes = NDArray[np.uint8]
@@ -113,6 +114,13 @@ class ArrayDataset:
 
     def train(self, epoch: int, batch_size: int, seed: int, part: Part = WHOLE) -> Iterator[Batch]:
         """Yield every training sample once, in the order and augmentation of (seed, epoch)."""
+        return prefetched(self._train(epoch, batch_size, seed, part))
+
+    def validation(self, batch_size: int, part: Part = WHOLE) -> Iterator[Batch]:
+        """Yield every validation sample once, in the stored order."""
+        return prefetched(self._validation(batch_size, part))
+
+    def _train(self, epoch: int, batch_size: int, seed: int, part: Part) -> Iterator[Batch]:
         samples = len(self.training.labels)
         order = draws.permutation(samples, Purpose.ORDER, seed, epoch)
         moves = self.augmentation.draw(samples, seed, epoch) if self.augmentation else None
@@ -125,8 +133,7 @@ class ArrayDataset:
                 images = self.augmentation.apply(images, moves.of(chosen))
             yield self._batch(images, self.training.labels[chosen])
 
-    def validation(self, batch_size: int, part: Part = WHOLE) -> Iterator[Batch]:
-        """Yield every validation sample once, in the stored order."""
+    def _validation(self, batch_size: int, part: Part) -> Iterator[Batch]:
         samples = len(self.held_out.labels)
         for start in range(0, samples, batch_size):
             first, last = part.bounds(min(batch_size, samples - start))

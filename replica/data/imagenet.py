@@ -5,13 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from aiperf_hpc.config import DatasetConfig
 from aiperf_hpc.dataset_manifest import load_dataset_manifest
 from aiperf_hpc.errors import DatasetError
 from aiperf_hpc.replica.data.base import WHOLE, Batch, Part
 from aiperf_hpc.replica.data.imagenet_prepare import prepare
-from aiperf_hpc.replica.data.imagenet_shards import ShardIndex, load_index, verify_shards
+from aiperf_hpc.replica.data.imagenet_shards import (
+    ShardIndex,
+    Sizes,
+    load_index,
+    load_sizes,
+    verify_shards,
+)
 from aiperf_hpc.trial import DatasetInfo
 
 __all__ = ["ImageNetDataset", "load", "prepare", "verify"]
@@ -19,16 +26,20 @@ __all__ = ["ImageNetDataset", "load", "prepare", "verify"]
 
 @dataclass(frozen=True, slots=True)
 class ImageNetDataset:
-    """The shards of a prepared folder. TensorFlow is imported when the first sample is read.
+    """The shards of a prepared folder.
 
-    ``parallel`` is the number of images decoded at once; no sample depends on it.
+    ``sizes`` are the bytes of each record, of training and validation. ``parallel`` is the number
+    of images decoded at once; no sample depends on it. With ``tensorflow`` tf.data reads, and is
+    imported with the first sample; else Pillow does.
     """
 
     info: DatasetInfo
     folder: Path
     index: ShardIndex
+    sizes: tuple[Sizes, Sizes]
     augment: bool
     parallel: int
+    tensorflow: bool
 
     def train(self, epoch: int, batch_size: int, seed: int, part: Part = WHOLE) -> Iterator[Batch]:
         """Yield every training sample once, in the order and augmentation of (seed, epoch).
@@ -36,19 +47,43 @@ class ImageNetDataset:
         Raises:
             DatasetError: while iterating, when a shard turns out to be damaged.
         """
-        from aiperf_hpc.replica.data import imagenet_tf
-
-        return imagenet_tf.train(self, epoch, batch_size, seed, part)
+        return self._reader().train(self, epoch, batch_size, seed, part)
 
     def validation(self, batch_size: int, part: Part = WHOLE) -> Iterator[Batch]:
         """Yield every validation sample once, in the shards' order. Raises as ``train`` does."""
-        from aiperf_hpc.replica.data import imagenet_tf
+        return self._reader().validation(self, batch_size, part)
 
-        return imagenet_tf.validation(self, batch_size, part)
+    def _reader(self) -> _Reader:
+        if self.tensorflow:
+            from aiperf_hpc.replica.data import imagenet_tf
+
+            return imagenet_tf
+        from aiperf_hpc.replica.data import imagenet_pillow
+
+        return imagenet_pillow
 
 
-def load(config: DatasetConfig, cores: int) -> ImageNetDataset:
+class _Reader(Protocol):
+    """What a module that reads the shards has: see ``Dataset``."""
+
+    def train(
+        self,
+        dataset: ImageNetDataset,
+        epoch: int,
+        batch_size: int,
+        seed: int,
+        part: Part,
+    ) -> Iterator[Batch]: ...
+
+    def validation(
+        self, dataset: ImageNetDataset, batch_size: int, part: Part
+    ) -> Iterator[Batch]: ...
+
+
+def load(config: DatasetConfig, cores: int, engine: str) -> ImageNetDataset:
     """Open a prepared folder; each shard's size and first bytes are checked.
+
+    The engine ``tensorflow`` reads it by tf.data; what every other one gets is made by Pillow.
 
     Raises:
         DatasetError: no folder is given, it was not prepared, or a shard is missing, truncated
@@ -63,8 +98,10 @@ def load(config: DatasetConfig, cores: int) -> ImageNetDataset:
         info.model_copy(update={"sample_shape": size}),
         config.path,
         index,
+        load_sizes(config.path, index),
         config.augment,
         max(1, min(config.parallel_transforms, cores)),
+        engine == "tensorflow",
     )
 
 

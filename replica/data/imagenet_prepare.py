@@ -16,7 +16,7 @@ import hashlib
 import io
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,9 +24,15 @@ from typing import NamedTuple
 
 from aiperf_hpc.dataset_manifest import save_dataset_manifest
 from aiperf_hpc.errors import DatasetError
-from aiperf_hpc.replica.data import draws
+from aiperf_hpc.replica.data import draws, tfrecord
 from aiperf_hpc.replica.data.draws import Purpose
-from aiperf_hpc.replica.data.imagenet_shards import Shard, ShardIndex, describe_shard, save_index
+from aiperf_hpc.replica.data.imagenet_shards import (
+    Shard,
+    ShardIndex,
+    describe_shard,
+    save_index,
+    save_sizes,
+)
 from aiperf_hpc.replica.data.staging import Options, check_space, reason, staged
 from aiperf_hpc.trial import DatasetInfo
 
@@ -43,6 +49,8 @@ _KEPT_FORMATS = ("JPEG", "MPO")
 _KEPT_MODES = ("RGB", "L")
 _READABLE_FORMATS = ("JPEG", "PNG", "GIF", "BMP")
 _QUALITY = 95
+_SCAN, _END = b"\xff\xda", b"\xff\xd9"
+"""Markers in a JPEG file: before the pixels, and behind them."""
 
 
 class Source(NamedTuple):
@@ -87,8 +95,9 @@ class _Tally:
 def prepare(source: Path, target: Path, options: Options | None = None) -> DatasetInfo:
     """Make the folder ``target`` of TFRecord shards out of ImageNet's folders of JPEG files.
 
-    Every image is decoded once, by the decoder that reads it in a run. Grey and RGB JPEG files
-    are stored as they are; others (CMYK, PNG under a JPEG name) are converted to RGB JPEG.
+    Every image is decoded once, by a decoder that takes and refuses what those of a run do. Grey
+    and RGB JPEG files are stored as they are; others (CMYK, PNG under a JPEG name) are converted
+    to RGB JPEG.
 
     Args:
         options: ``shards`` is the number of training shards; the validation images get as many
@@ -251,53 +260,65 @@ def _jobs(part: str, images: list[Source], shards: int) -> Iterator[_Job]:
         yield _Job(part, f"{part}-{shard:05d}-of-{shards:05d}", images[start:end])
 
 
+class _Written(NamedTuple):
+    """A finished shard: its entry in the index, the bytes of its records, what they were."""
+
+    shard: Shard
+    sizes: list[int]
+    images: list[Stored]
+
+
 def _write_all(folder: Path, jobs: list[_Job], tally: _Tally, options: Options) -> list[Shard]:
     """Write the shards, some at once, and return them in order. The first error stops it all."""
-    shards = []
+    shards, sizes = [], []
     with ThreadPoolExecutor(max(1, options.cores)) as pool:
-        results: list[Future[tuple[Shard, list[Stored]]]] = [
-            pool.submit(_write_shard, folder, job) for job in jobs
-        ]
+        results: list[Future[_Written]] = [pool.submit(_write_shard, folder, job) for job in jobs]
         try:
             for job, result in zip(jobs, results, strict=True):
-                shard, stored = result.result()
-                tally.add(job.part, stored)
-                shards.append(shard)
+                written = result.result()
+                tally.add(job.part, written.images)
+                sizes += written.sizes
+                shards.append(shard := written.shard)
                 options.report(f"{shard.file}: {shard.samples} images, {shard.bytes} bytes")
         finally:
             pool.shutdown(cancel_futures=True)
+    save_sizes(folder, sizes)
     return shards
 
 
-def _write_shard(folder: Path, job: _Job) -> tuple[Shard, list[Stored]]:
-    from aiperf_hpc.replica.data import imagenet_tf  # imports TensorFlow
-
+def _write_shard(folder: Path, job: _Job) -> _Written:
+    sizes: list[int] = []
     stored: list[Stored] = []
-    records = _records(job.images, stored, imagenet_tf.check_decodes)
-    imagenet_tf.write_shard(folder / job.file, records)
-    return describe_shard(folder / job.file, len(stored)), stored
+    path = folder / job.file
+    with path.open("wb") as file:
+        for image in job.images:
+            encoded, what = _read_image(image)
+            content = tfrecord.pack(tfrecord.LabelledImage(encoded, image.label, image.name))
+            tfrecord.write_record(file, content)
+            sizes.append(len(content) + tfrecord.OVERHEAD)
+            stored.append(what)
+    return _Written(describe_shard(path, len(stored)), sizes, stored)
 
 
-def _records(
-    images: Sequence[Source], stored: list[Stored], check: Callable[[bytes], None]
-) -> Iterator[tuple[bytes, int, str]]:
-    """Yield each image's JPEG bytes, label and name, and note in ``stored`` what it was."""
-    for image in images:
-        try:
-            source = Path(image.path).read_bytes()
-            encoded, converted = as_jpeg(source)
-            check(encoded)
-        except OSError as error:
-            raise DatasetError(f"cannot read {image.path}: {reason(error)}") from None
-        except ValueError as error:
-            raise DatasetError(f"{image.path} is corrupt: {error}") from None
-        digest = hashlib.sha256(source).hexdigest()
-        stored.append(Stored(image.name, image.label, digest, converted))
-        yield encoded, image.label, image.name
+def _read_image(image: Source) -> tuple[bytes, Stored]:
+    """Return an image's JPEG bytes, and what it was. Raises DatasetError."""
+    try:
+        source = Path(image.path).read_bytes()
+    except OSError as error:
+        raise DatasetError(f"cannot read {image.path}: {reason(error)}") from None
+    try:
+        encoded, converted = as_jpeg(source)
+    except ValueError as error:
+        raise DatasetError(f"{image.path} is corrupt: {error}") from None
+    digest = hashlib.sha256(source).hexdigest()
+    return encoded, Stored(image.name, image.label, digest, converted)
 
 
 def as_jpeg(encoded: bytes) -> tuple[bytes, str | None]:
     """Return an image as a grey or RGB JPEG file, and what it was if it was something else.
+
+    It is decoded to its last line. How a file says that it is to be turned (Exif) is not looked
+    at, here or when it is read.
 
     Raises:
         ValueError: it is no image, or a corrupt one.
@@ -306,7 +327,10 @@ def as_jpeg(encoded: bytes) -> tuple[bytes, str | None]:
 
     try:
         with Image.open(io.BytesIO(encoded), formats=_READABLE_FORMATS) as image:
+            image.load()
             if image.format in _KEPT_FORMATS and image.mode in _KEPT_MODES:
+                if encoded.rfind(_END) < encoded.rfind(_SCAN):
+                    raise ValueError("it has no end; TensorFlow would refuse it")
                 return encoded, None
             kind = f"{image.mode} JPEG" if image.format in _KEPT_FORMATS else str(image.format)
             converted = io.BytesIO()

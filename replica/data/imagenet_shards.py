@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import io
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Annotated, Literal
 
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field, ValidationError
 
 from aiperf_hpc.errors import DatasetError
@@ -17,6 +19,10 @@ from aiperf_hpc.replica.data.staging import reason
 from aiperf_hpc.trial import Value
 
 INDEX = "shards.json"
+SIZES = "sizes.npy"
+"""The bytes of every record, in the shards' order, training first: where each one is."""
+
+Sizes = NDArray[np.int64]
 
 HEAD = 65_536
 """Bytes at the start of a shard that are checked whenever the dataset is opened."""
@@ -74,6 +80,41 @@ def load_index(folder: Path) -> ShardIndex:
         ) from None
 
 
+def save_sizes(folder: Path, sizes: Sequence[int]) -> None:
+    """Write the sizes of all records of a folder's shards. Raises OSError."""
+    np.save(folder / SIZES, np.array(sizes, np.int64), allow_pickle=False)
+
+
+def load_sizes(folder: Path, index: ShardIndex) -> tuple[Sizes, Sizes]:
+    """Read the sizes of the training and of the validation records.
+
+    Raises:
+        DatasetError: they cannot be read, or are not those of these shards.
+    """
+    path = folder / SIZES
+    try:
+        sizes = np.load(path, allow_pickle=False)
+    except OSError as error:
+        raise DatasetError(
+            f"dataset 'imagenet': cannot read {path}: {reason(error)}; prepare it again"
+        ) from None
+    except (ValueError, EOFError):
+        raise DatasetError(f"dataset 'imagenet': {path} is damaged; prepare it again") from None
+    shards = (*index.train, *index.validation)
+    ends = np.cumsum([shard.samples for shard in shards])
+    expected = [shard.bytes for shard in shards]
+    if (
+        sizes.dtype != np.int64
+        or sizes.shape != (ends[-1],)
+        or (np.add.reduceat(sizes, np.concatenate([[0], ends[:-1]])).tolist() != expected)
+    ):
+        raise DatasetError(
+            f"dataset 'imagenet': {path} is not of the shards in {folder}; prepare it again"
+        )
+    training = sum(shard.samples for shard in index.train)
+    return sizes[:training], sizes[training:]
+
+
 def verify_shards(folder: Path, shards: Iterable[Shard], threads: int, *, whole: bool) -> None:
     """Check that each shard is the one that was prepared.
 
@@ -102,7 +143,9 @@ def _verify(path: Path, shard: Shard, whole: bool) -> None:
             if same and whole:
                 same = _sha256(file) == shard.sha256
     except OSError as error:
-        raise DatasetError(f"dataset 'imagenet': cannot read {path}: {reason(error)}") from None
+        raise DatasetError(
+            f"dataset 'imagenet': cannot read {path}: {reason(error)}; prepare the dataset again"
+        ) from None
     if size != shard.bytes:
         problem = "is truncated" if size < shard.bytes else "is not the shard that was prepared"
         raise DatasetError(

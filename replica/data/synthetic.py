@@ -19,6 +19,7 @@ from aiperf_hpc.replica.data import draws
 from aiperf_hpc.replica.data.arrays import Bytes, Normalisation
 from aiperf_hpc.replica.data.base import WHOLE, Batch, Part
 from aiperf_hpc.replica.data.draws import Purpose
+from aiperf_hpc.replica.data.prefetch import prefetched
 from aiperf_hpc.trial import DatasetInfo
 
 CHANNELS = 3
@@ -44,12 +45,12 @@ class SyntheticDataset:
     def train(self, epoch: int, batch_size: int, seed: int, part: Part = WHOLE) -> Iterator[Batch]:
         """Yield every training sample once, in the order of (seed, epoch)."""
         order = draws.permutation(self.info.train_samples, Purpose.ORDER, seed, epoch)
-        return self._batches(_TRAINING, order, batch_size, part)
+        return prefetched(self._batches(_TRAINING, order, batch_size, part))
 
     def validation(self, batch_size: int, part: Part = WHOLE) -> Iterator[Batch]:
         """Yield every validation sample once, in its own order."""
         order = np.arange(self.info.validation_samples)
-        return self._batches(_VALIDATION, order, batch_size, part)
+        return prefetched(self._batches(_VALIDATION, order, batch_size, part))
 
     def _batches(
         self, samples: int, order: NDArray[np.intp], batch_size: int, part: Part

@@ -38,6 +38,14 @@ class Evaluation:
 class Network(Protocol):
     """A graph built for training. Steps may run asynchronously until they are drained."""
 
+    def warm(self, batch_size: int) -> None:
+        """Do what a framework does at its first steps, so that the first real one is not slower.
+
+        The training and the evaluation step are executed on samples that are made up. Weights,
+        momenta, statistics and losses are afterwards exactly what they were.
+        """
+        ...
+
     def calibrate(self, batch: Batch) -> tuple[str, ...]:
         """Make inserted normalisations transparent on ``batch``; return their names.
 

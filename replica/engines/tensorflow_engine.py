@@ -1,6 +1,8 @@
-"""The ``tensorflow`` engine: Keras 3 layers and a custom train step in a ``tf.function``.
+"""The ``tensorflow`` engine: a graph's operations in one ``tf.function`` for a training step.
 
-XLA stays off on CPUs, where it is several times slower than oneDNN for these networks.
+XLA stays off on CPUs, where it is several times slower than oneDNN for these networks. Keras is
+not used: its layers would be traced through several calls each, and what it keeps for the whole
+process is in the way of building one network while another one trains.
 """
 
 from __future__ import annotations
@@ -8,15 +10,13 @@ from __future__ import annotations
 import gc
 import math
 import os
-import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, cast
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-os.environ.setdefault("KERAS_BACKEND", "tensorflow")
 
-import keras
 import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
@@ -33,6 +33,7 @@ from aiperf_hpc.graph import (
     Input,
     Layer,
     MaxPool2D,
+    Node,
     ReLU,
     Softmax,
 )
@@ -42,147 +43,125 @@ from aiperf_hpc.replica.data.base import Batch
 from aiperf_hpc.replica.engines.base import Buffer, Evaluation
 from aiperf_hpc.trial import Hyperparameters
 
+_COMPUTE = {"fp32": tf.float32, "bf16": tf.bfloat16}
+
 _ALIGNED_BYTES = 64
-"""What TensorFlow asks of memory that it did not allocate itself."""
-_POLICIES = {"fp32": "float32", "bf16": "mixed_bfloat16"}
+"""Of memory that TensorFlow takes as it is; other arrays it copies."""
+
+Tensors = Sequence[tf.Tensor]
 
 
-class _FusedBatchNorm(keras.layers.Layer):  # type: ignore[misc]
-    """Batch normalisation by TensorFlow's fused kernel, in fp32 for any compute type.
+@dataclass(frozen=True, slots=True)
+class _Pass:
+    """One way of executing a graph: with these variables, to train or to infer."""
 
-    Keras 3's own layer normalises in several passes over memory, and its graph takes longer to
-    trace.
-    """
+    variables: Mapping[str, tf.Variable]
+    training: bool
+    compute: tf.DType
+    """Of convolutions and what is between them; normalisations keep their own numbers in fp32."""
 
-    def build(self, shape: tuple[int | None, ...]) -> None:
-        def vector(name: str, start: str, *, trainable: bool) -> Any:  # noqa: ANN401
-            return self.add_weight(
-                name=name,
-                shape=(shape[-1],),
-                initializer=start,
-                dtype="float32",
-                trainable=trainable,
-                autocast=False,  # Else Keras gives it in the compute type: bf16 has 8 bits.
-            )
-
-        self.gamma = vector("gamma", "ones", trainable=True)
-        self.beta = vector("beta", "zeros", trainable=True)
-        self.mean = vector("mean", "zeros", trainable=False)
-        self.variance = vector("variance", "ones", trainable=False)
-        self.built = True
-
-    def call(self, inputs: tf.Tensor, training: bool = False) -> tf.Tensor:
-        if len(inputs.shape) == 2:  # The kernel takes images: a vector is one pixel.
-            return self._normalise(inputs[:, None, None, :], training)[:, 0, 0, :]
-        return self._normalise(inputs, training)
-
-    def _normalise(self, inputs: tf.Tensor, training: bool) -> tf.Tensor:
-        gamma, beta, mean, variance = (
-            tf.convert_to_tensor(v) for v in (self.gamma, self.beta, self.mean, self.variance)
-        )
-        if not training:
-            return tf.raw_ops.FusedBatchNormV3(
-                x=inputs,
-                scale=gamma,
-                offset=beta,
-                mean=mean,
-                variance=variance,
-                epsilon=BatchNorm.epsilon,
-                is_training=False,
-            ).y
-        empty = tf.zeros([0], tf.float32)
-        result = tf.raw_ops.FusedBatchNormV3(
-            x=inputs,
-            scale=gamma,
-            offset=beta,
-            mean=empty,
-            variance=empty,
-            epsilon=BatchNorm.epsilon,
-            is_training=True,
-        )
-        keep = BatchNorm.momentum
-        self.mean.assign(mean * keep + result.batch_mean * (1.0 - keep))
-        self.variance.assign(variance * keep + result.batch_variance * (1.0 - keep))
-        return result.y
+    def read(self, node: Node, parameter: str) -> tf.Tensor:
+        """Return a parameter in the compute type."""
+        return tf.cast(self.variables[f"{node.name}/{parameter}"], self.compute)
 
 
-class _SymmetricMaxPool(keras.layers.Layer):  # type: ignore[misc]
-    """Max-pooling padded by (k - 1) / 2 on every side, which SAME is not for strides above 1."""
-
-    def __init__(self, kernel: int, stride: int, **options: object) -> None:
-        super().__init__(**options)
-        self.kernel, self.stride = kernel, stride
-
-    def call(self, inputs: tf.Tensor) -> tf.Tensor:
-        edge = [(self.kernel - 1) // 2] * 2
-        return tf.nn.max_pool2d(inputs, self.kernel, self.stride, [[0, 0], edge, edge, [0, 0]])
-
-
-Tensors = list[Any]
-
-
-def _conv2d(layer: Layer, name: str, inputs: Tensors, dtype: str) -> Any:  # noqa: ANN401
-    conv = cast("Conv2D", layer)
-    source = inputs[0]
+def _conv2d(run: _Pass, node: Node, inputs: Tensors) -> tf.Tensor:
+    conv = cast("Conv2D", node.layer)
+    kernel, source = run.read(node, "kernel"), inputs[0]
     if conv.kernel == 1 and conv.stride > 1 and source.shape[-1] % 16:
         # oneDNN writes past its workspace in the backward pass of a strided 1 x 1 convolution
         # whose channels do not fill its block (its issue 6035): so it gets one without a stride.
-        pixels = source[:, :: conv.stride, :: conv.stride]
-        return keras.layers.Conv2D(conv.channels, 1, use_bias=False, name=name, dtype=dtype)(pixels)
-    padding = "same"  # Symmetric for stride 1 and an odd kernel.
-    if conv.stride > 1:
-        padding = "valid"
-        if conv.kernel > 1:
-            edge = (conv.kernel - 1) // 2
-            source = keras.layers.ZeroPadding2D(edge, name=f"{name}__pad", dtype=dtype)(source)
-    return keras.layers.Conv2D(
-        conv.channels, conv.kernel, conv.stride, padding, use_bias=False, name=name, dtype=dtype
-    )(source)
+        return tf.nn.conv2d(source[:, :: conv.stride, :: conv.stride], kernel, 1, "SAME")
+    if conv.stride == 1:  # Then SAME is symmetric for an odd kernel.
+        return tf.nn.conv2d(source, kernel, 1, "SAME")
+    # Padding of its own: with explicit padding the gradients have no oneDNN kernel, and a
+    # training step of ResNet-50 takes twice as long.
+    padded = source if conv.kernel == 1 else tf.pad(source, _symmetric(conv.kernel))
+    return tf.nn.conv2d(padded, kernel, conv.stride, "VALID")
 
 
-_BUILDERS: dict[type[Layer], Callable[[Layer, str, Tensors, str], Any]] = {
-    Input: lambda layer, name, _, __: keras.Input(cast("Input", layer).shape, name=name),
+def _batch_norm(run: _Pass, node: Node, inputs: Tensors) -> tf.Tensor:
+    """Normalise by the fused kernel, which takes images: a vector is one pixel."""
+    source = inputs[0]
+    vector = source.shape.rank == 2
+    images = source[:, None, None, :] if vector else source
+    gamma, beta, mean, variance = (
+        run.variables[f"{node.name}/{key}"] for key in ("gamma", "beta", "mean", "variance")
+    )
+    empty = tf.zeros([0], tf.float32)
+    result = tf.raw_ops.FusedBatchNormV3(
+        x=images,
+        scale=gamma,
+        offset=beta,
+        mean=empty if run.training else mean,
+        variance=empty if run.training else variance,
+        epsilon=BatchNorm.epsilon,
+        is_training=run.training,
+    )
+    if run.training:
+        keep = BatchNorm.momentum
+        mean.assign(mean * keep + result.batch_mean * (1.0 - keep))
+        variance.assign(variance * keep + result.batch_variance * (1.0 - keep))
+    return result.y[:, 0, 0, :] if vector else result.y
+
+
+def _max_pool2d(_: _Pass, node: Node, inputs: Tensors) -> tf.Tensor:
+    pool = cast("MaxPool2D", node.layer)
+    return tf.nn.max_pool2d(inputs[0], pool.kernel, pool.stride, _symmetric(pool.kernel))
+
+
+def _symmetric(kernel: int) -> list[list[int]]:
+    """Return padding by (k - 1) / 2 on every side, which SAME is not for strides above 1."""
+    edge = [(kernel - 1) // 2] * 2
+    return [[0, 0], edge, edge, [0, 0]]
+
+
+def _dense(run: _Pass, node: Node, inputs: Tensors) -> tf.Tensor:
+    return tf.matmul(inputs[0], run.read(node, "kernel")) + run.read(node, "bias")
+
+
+_OPERATIONS: dict[type[Layer], Callable[[_Pass, Node, Tensors], tf.Tensor]] = {
+    Input: lambda run, _, inputs: tf.cast(inputs[0], run.compute),
     Conv2D: _conv2d,
-    BatchNorm: lambda _, name, inputs, dtype: _FusedBatchNorm(name=name, dtype=dtype)(inputs[0]),
-    ReLU: lambda _, name, inputs, dtype: keras.layers.ReLU(name=name, dtype=dtype)(inputs[0]),
-    Add: lambda _, name, inputs, dtype: keras.layers.Add(name=name, dtype=dtype)(inputs),
-    MaxPool2D: lambda layer, name, inputs, dtype: _SymmetricMaxPool(
-        cast("MaxPool2D", layer).kernel, cast("MaxPool2D", layer).stride, name=name, dtype=dtype
-    )(inputs[0]),
-    GlobalAveragePool2D: lambda _, name, inputs, dtype: keras.layers.GlobalAveragePooling2D(
-        name=name, dtype=dtype
-    )(inputs[0]),
-    Dense: lambda layer, name, inputs, dtype: keras.layers.Dense(
-        cast("Dense", layer).units, name=name, dtype=dtype
-    )(inputs[0]),
+    BatchNorm: _batch_norm,
+    ReLU: lambda _, __, inputs: tf.nn.relu(inputs[0]),
+    # Not add_n, which has no oneDNN kernel.
+    Add: lambda _, __, inputs: sum(inputs[1:], inputs[0]),
+    MaxPool2D: _max_pool2d,
+    GlobalAveragePool2D: lambda _, __, inputs: tf.reduce_mean(inputs[0], [1, 2]),
+    Dense: _dense,
     # The loss works on what the softmax reads, which is the stable way.
-    Softmax: lambda _, __, inputs, ___: inputs[0],
+    Softmax: lambda _, __, inputs: inputs[0],
 }
 
 
-def build_model(graph: Graph, precision: str) -> keras.Model:
-    """Return the Keras model of ``graph`` up to, without, its softmax.
+def execute(
+    graph: Graph,
+    variables: Mapping[str, tf.Variable],
+    images: tf.Tensor,
+    precision: str,
+    *,
+    training: bool = False,
+) -> tf.Tensor:
+    """Return what the softmax reads, (samples, classes) in float32.
 
-    Raises:
-        EngineError: a layer cannot be built; the message names the node.
+    In training mode running statistics move on, as a step moves them.
     """
-    tensors: dict[str, Any] = {}
-    inputs: Tensors = []
+    run = _Pass(variables, training, _COMPUTE[precision])
+    tensors: dict[str, tf.Tensor] = {}
     for node in graph.nodes:
-        builder = _BUILDERS.get(type(node.layer))
-        if builder is None:
+        inputs = [tensors[source] for source in node.inputs] or [images]
+        tensors[node.name] = _OPERATIONS[type(node.layer)](run, node, inputs)
+    return tf.cast(tensors[graph.output.name], tf.float32)
+
+
+def _check_layers(graph: Graph) -> None:
+    """Raise EngineError, with the node's name, for a layer that is not known here."""
+    for node in graph.nodes:
+        if type(node.layer) not in _OPERATIONS:
             raise EngineError(
                 f"node '{node.name}': the tensorflow engine has no layer '{node.layer.kind}'"
             )
-        sources = [tensors[source] for source in node.inputs]
-        try:
-            tensors[node.name] = builder(node.layer, node.name, sources, _POLICIES[precision])
-        except (ValueError, TypeError) as error:
-            what = _first_line(error)
-            raise EngineError(f"node '{node.name}' ({node.layer.kind}): {what}") from error
-        if isinstance(node.layer, Input):
-            inputs.append(tensors[node.name])
-    return keras.Model(inputs if len(inputs) > 1 else inputs[0], tensors[graph.output.name])
 
 
 class TensorFlowNetwork:
@@ -196,11 +175,9 @@ class TensorFlowNetwork:
         momenta: Weights | None,
     ) -> None:
         check_weights(graph, weights)
+        _check_layers(graph)
         with _named_errors():
-            self._model = build_model(graph, hyperparameters.precision)
-            self._variables = model_variables(graph, self._model)
-            for name, variable in self._variables.items():
-                variable.assign(weights[name])
+            self._variables = {name: tf.Variable(array) for name, array in weights.items()}
             self._graph, self._used = graph, hyperparameters
             self._transparent = transparent(graph, weights)
             self._momenta = {
@@ -216,8 +193,10 @@ class TensorFlowNetwork:
             self._loss_sum = tf.Variable(0.0, dtype=tf.float64)
             self._steps = tf.Variable(0, dtype=tf.int64)
             self._evaluated = tf.Variable(tf.zeros(3, tf.float64))
-            (shape,) = (n.layer.shape for n in graph.nodes if isinstance(n.layer, Input))
-            self._trace((None, *shape))
+            (self._image_shape,) = (
+                n.layer.shape for n in graph.nodes if isinstance(n.layer, Input)
+            )
+            self._trace((None, *self._image_shape))
 
     def _trace(self, shape: tuple[int | None, ...]) -> None:
         """Trace both step functions once, for any batch size."""
@@ -233,8 +212,9 @@ class TensorFlowNetwork:
         self._train.get_concrete_function()
         self._evaluate.get_concrete_function()
 
-    def _logits(self, images: tf.Tensor) -> tf.Tensor:
-        return tf.cast(self._model(images, training=False), tf.float32)
+    def _logits(self, images: tf.Tensor, *, training: bool = False) -> tf.Tensor:
+        precision = self._used.precision
+        return execute(self._graph, self._variables, images, precision, training=training)
 
     def _train_step(self, images: tf.Tensor, labels: tf.Tensor, rate: tf.Tensor) -> None:
         gradients = self._backward(images, labels, 1.0)
@@ -246,12 +226,12 @@ class TensorFlowNetwork:
     ) -> list[tf.Tensor]:
         """Return the gradients of ``share`` of the mean loss, which is added to the sum of them."""
         with tf.GradientTape() as tape:
-            logits = tf.cast(self._model(images, training=True), tf.float32)
+            logits = self._logits(images, training=True)
             loss = share * tf.reduce_mean(self._cross_entropy(labels, logits, self._smoothing))
         self._loss_sum.assign_add(tf.cast(loss, tf.float64))
         self._steps.assign_add(1)
         gradients: list[tf.Tensor] = tape.gradient(
-            loss, [self._variables[name].value for name in self._momenta]
+            loss, [self._variables[name] for name in self._momenta]
         )
         return gradients
 
@@ -267,12 +247,8 @@ class TensorFlowNetwork:
             start += size
 
     def _update(self, name: str, gradient: tf.Tensor, rate: tf.Tensor) -> None:
-        """SGD with momentum; weight decay, decoupled from it, on kernels alone.
-
-        Not by a Keras optimizer: what tf.function traces of one outlives the network, tens of
-        megabytes for each.
-        """
-        variable = self._variables[name].value
+        """SGD with momentum; weight decay, decoupled from it, on kernels alone."""
+        variable = self._variables[name]
         if self._used.weight_decay and name.endswith("/kernel"):
             variable.assign(variable * (1.0 - rate * self._used.weight_decay))
         # momentum <- momentum * m - rate * gradient; variable <- variable + momentum. One kernel.
@@ -307,6 +283,20 @@ class TensorFlowNetwork:
         with _named_errors():
             self._train(batch.inputs, batch.labels, tf.constant(learning_rate, tf.float32))
 
+    def warm(self, batch_size: int) -> None:
+        """Graphs are optimised, and kernels chosen for the batch's shape, when they first run."""
+        weights, momenta = self.weights(), self.momenta()
+        images = np.zeros((batch_size, *self._image_shape), np.float32)
+        batch = Batch(images, np.zeros(batch_size, np.int32))
+        self.train_step(batch, 0.0)
+        self.evaluate_step(batch)
+        with _named_errors():
+            for variable in (self._loss_sum, self._steps, self._evaluated):
+                variable.assign(tf.zeros_like(variable))
+            for name, array in momenta.items():
+                self._momenta[name].assign(array)
+        self.assign(weights)
+
     def calibrate(self, batch: Batch) -> tuple[str, ...]:
         return calibrate(self._graph, self._transparent, lambda: self.moments(batch), self.assign)
 
@@ -319,7 +309,7 @@ class TensorFlowNetwork:
         self.set_statistics(np.zeros_like(kept))
         try:
             with _named_errors():
-                self._model(tf.convert_to_tensor(batch.inputs), training=True)
+                self._logits(tf.convert_to_tensor(batch.inputs), training=True)
             seen = self.statistics()
         finally:
             self.set_statistics(kept)
@@ -417,18 +407,9 @@ class TensorFlowNetwork:
             return _arrays(self._momenta)
 
     def close(self) -> None:
-        del self._model, self._variables, self._momenta
+        del self._variables, self._momenta
         del self._train, self._evaluate, self._infer, self._gradients, self._apply
-        keras.backend.clear_session()
-        gc.collect()
-
-
-def model_variables(graph: Graph, model: keras.Model) -> dict[str, Any]:
-    """Return the variable of every parameter and statistic of the graph."""
-    return {
-        name: getattr(model.get_layer(name.split("/")[0]), name.split("/")[1])
-        for name in (*graph.parameters, *graph.statistics)
-    }
+        gc.collect()  # What was traced refers to itself.
 
 
 def _tensor(flat: Buffer) -> tf.Tensor:
@@ -456,11 +437,9 @@ def _named_errors() -> Iterator[None]:
 
 
 def _first_line(error: Exception) -> str:
-    """Return the line that says what is wrong; Keras puts one and terminal colours before it."""
-    text = re.sub(r"\x1b\[[0-9;]*m", "", str(error))
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    told = [line for line in lines if not line.startswith("Exception encountered when calling")]
-    return told[0] if told else repr(error)
+    """Return the line that says what is wrong."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[0] if lines else repr(error)
 
 
 class TensorFlowEngine:
@@ -470,7 +449,7 @@ class TensorFlowEngine:
 
     @property
     def versions(self) -> dict[str, str]:
-        return {"tensorflow": tf.__version__, "keras": keras.__version__}
+        return {"tensorflow": tf.__version__}
 
     @property
     def accelerators(self) -> tuple[str, ...]:
@@ -489,7 +468,7 @@ class TensorFlowEngine:
         hyperparameters: Hyperparameters,
         momenta: Weights | None = None,
     ) -> TensorFlowNetwork:
-        if hyperparameters.precision not in _POLICIES:
+        if hyperparameters.precision not in _COMPUTE:
             raise EngineError(
                 f"training.precision={hyperparameters.precision}: the tensorflow engine does not "
                 "scale the loss; use bf16, or engine.name=torch"

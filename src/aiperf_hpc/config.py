@@ -38,6 +38,12 @@ class DatasetConfig(Section):
     path: Path | None = Field(None, description="folder made by `aiperf data prepare`")
     augment: bool = Field(True, description="the dataset's standard augmentation in training")
     parallel_transforms: int = Field(48, ge=1, le=1024, description="bounded by the cores")
+    cache: Literal["none", "memory", "disk"] = Field(
+        "none",
+        description="what the folder is brought to first: the page cache, or cache_path; takes "
+        "time of the run",
+    )
+    cache_path: Path | None = Field(None, description="folder on a disk of the node")
     image_size: int = Field(224, ge=8, le=1024, description="imagenet and made-up, pixels a side")
     classes: int = Field(
         10, ge=2, le=100_000, description="made-up data only: synthetic, simulated"
@@ -46,6 +52,17 @@ class DatasetConfig(Section):
     validation_samples: int = Field(
         128, ge=1, description="made-up data only: synthetic, simulated"
     )
+
+    @model_validator(mode="after")
+    def _has_a_place_for_its_copy(self) -> DatasetConfig:
+        if (self.cache == "disk") != (self.cache_path is not None):
+            raise ValueError(
+                "cache disk and cache_path go together: write cache: disk and cache_path: FOLDER, "
+                "or neither"
+            )
+        if self.cache != "none" and self.path is None:
+            raise ValueError(f"cache {self.cache} is for a dataset in a folder, and path is none")
+        return self
 
 
 class ModelConfig(Section):
@@ -263,7 +280,12 @@ class ReplicaConfig(Section):
 
     nodes: int = Field(1, ge=1, le=100_000, description="nodes that a replica spans")
     ranks_per_node: int = Field(1, ge=1, le=1024, description="ranks, accelerators, of each")
-    collective: Literal["mpi"] = Field("mpi", description="what averages gradients over ranks")
+    collective: Literal["mpi", "torch", "horovod"] = Field(
+        "mpi", description="what sums gradients over ranks"
+    )
+    rank_timeout_seconds: float = Field(
+        25.0, ge=1.0, le=3600.0, description="how long a rank waits for the others in a step"
+    )
 
     @property
     def ranks(self) -> int:
@@ -351,6 +373,15 @@ class RunConfig(Section):
             raise ValueError(
                 f"a batch of {smallest} samples cannot be divided among the {self.replica.ranks} "
                 "ranks of a replica; raise training.batch_size and hpo.space.batch_size"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _can_reduce_its_tensors(self) -> RunConfig:
+        if self.replica.collective == "horovod" and self.engine.name != "tensorflow":
+            raise ValueError(
+                f"replica.collective 'horovod' reduces TensorFlow's tensors, not those of engine "
+                f"'{self.engine.name}'; set replica.collective to mpi or torch"
             )
         return self
 

@@ -22,7 +22,7 @@ from aiperf_hpc.journal import JournalReader, Problem
 from aiperf_hpc.paths import FIRST, Incarnation, RunPaths
 from aiperf_hpc.records import Record
 from aiperf_hpc.storage import Persist, at_once
-from aiperf_hpc.trial import DatasetInfo, Machine, TimePhase, TrialState
+from aiperf_hpc.trial import DatasetInfo, JobPhase, Machine, TimePhase, TrialState
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,10 +120,23 @@ class Replica:
     """What the primary found about its node."""
     starts: dict[Incarnation, float] = field(default_factory=dict)
     """When each of its lives started, UTC seconds."""
+    requeued: list[tuple[float, str]] = field(default_factory=list)
+    """When it was found to have died and queued again, UTC seconds, and the launcher's words."""
+    step_times: list[records.StepTimes] = field(default_factory=list)
+    """Of its trials, where it has several ranks."""
 
     def fence(self, incarnation: Incarnation) -> float:
         """Return from when on a life's records do not count: a later one had started."""
         return _fence(self.starts, incarnation)
+
+    def death(self, before: float) -> str:
+        """Return what the launcher said of the last death before then, behind a colon."""
+        said = [detail for utc, detail in self.requeued if utc <= before and detail]
+        return f": {said[-1]}" if said else ""
+
+    @property
+    def several_ranks(self) -> bool:
+        return self.started is not None and len(self.started.hosts) > 1
 
     @property
     def restarts(self) -> int:
@@ -425,9 +438,13 @@ class RunHistory:
         if not self._replaced:
             return
         for trial in list(self._open.values()):
-            if self.replicas[trial.replica].fence(trial.incarnation) < math.inf:
-                trial.state = TrialState.STOPPED
-                trial.interrupted = "its replica was lost and started again"
+            replica = self.replicas[trial.replica]
+            fence = replica.fence(trial.incarnation)
+            if fence < math.inf:
+                # A rank that dies takes the others with it, and is a failure of the trial.
+                failed = replica.several_ranks
+                trial.state = TrialState.FAILED if failed else TrialState.STOPPED
+                trial.interrupted = f"its replica was lost and started again{replica.death(fence)}"
                 del self._open[trial.id]
 
     def _orphan(self, source: _Source, what: str) -> None:
@@ -466,13 +483,14 @@ class RunHistory:
         if name in self.proposals:
             self._waiting[self.proposals[name].replica].pop(name, None)
 
-    def _leave(self, replica: Replica, source: _Source, utc: float, reason: str) -> None:
+    def _leave(
+        self, replica: Replica, source: _Source, utc: float, state: TrialState, reason: str
+    ) -> None:
         """End the trial that a life of a replica left open for the next one to go on with."""
         for name in replica.trials:
             trial = self._open.get(name)
             if trial is not None and trial.incarnation == source.incarnation:
-                trial.state, trial.ended_utc = TrialState.STOPPED, utc
-                trial.interrupted = f"its replica ended: {reason}"
+                trial.state, trial.ended_utc, trial.interrupted = state, utc, reason
                 del self._open[name]
 
     def _apply_primary(self, record: Record) -> None:
@@ -492,6 +510,8 @@ class RunHistory:
             case records.JobState(replica=name):
                 replica = self._replica(name)
                 replica.job_state, replica.job_utc = event, record.utc
+                if event.phase is JobPhase.REQUEUED:
+                    replica.requeued.append((record.utc, event.detail))
             case records.NodeChecked(replica=name):
                 self._replica(name).checked = event
             case records.SchedulerState(answers=answers, detail=detail):
@@ -547,13 +567,24 @@ class RunHistory:
         for phase, value in event.seconds.items():
             replica.seconds[phase] = replica.seconds.get(phase, 0.0) + value
 
+    def _step_times(
+        self, _: float, event: records.StepTimes, replica: Replica, __: _Source
+    ) -> None:
+        replica.step_times.append(event)
+
+    def _ranks_lost(
+        self, utc: float, event: records.RanksLost, replica: Replica, source: _Source
+    ) -> None:
+        self._leave(replica, source, utc, TrialState.FAILED, event.reason)
+
     def _heartbeat(self, _: float, event: records.Heartbeat, replica: Replica, __: _Source) -> None:
         replica.heartbeat, replica.phase = event, event.phase
 
     def _replica_ended(
         self, utc: float, event: records.ReplicaEnded, replica: Replica, source: _Source
     ) -> None:
-        self._leave(replica, source, utc, event.reason)
+        reason = f"its replica ended: {event.reason}"
+        self._leave(replica, source, utc, TrialState.STOPPED, reason)
         replica.ended, replica.ended_utc = event.reason, utc
 
     def _training_started(
@@ -623,6 +654,8 @@ _APPLY: Final[dict[type, Callable[[RunHistory, float, Any, Replica, _Source], No
     records.ReplicaStarted: RunHistory._replica_started,
     records.DatasetLoaded: RunHistory._dataset_loaded,
     records.TimeSpent: RunHistory._time_spent,
+    records.StepTimes: RunHistory._step_times,
+    records.RanksLost: RunHistory._ranks_lost,
     records.Heartbeat: RunHistory._heartbeat,
     records.ReplicaEnded: RunHistory._replica_ended,
 }

@@ -18,6 +18,7 @@ from aiperf_hpc.trial import (
     Machine,
     MorphismData,
     RoundPhase,
+    StepPart,
     TimePhase,
     TrialState,
     Value,
@@ -141,6 +142,10 @@ class DatasetLoaded(Event):
     dataset: DatasetInfo
     memory_limit_bytes: Count | None = None
     """What a training may now take on each rank."""
+    staged_seconds: Annotated[float, Field(ge=0)] = 0.0
+    """That bringing the dataset to the node took, which are charged as all time is."""
+    staged_bytes: Count = 0
+    """That were copied, or read into memory."""
 
 
 class TrialStarted(Event):
@@ -268,6 +273,29 @@ class TimeSpent(Event):
     seconds: dict[TimePhase, float]
 
 
+class StepTimes(Event):
+    """Where the time of a trial's training steps went, on a replica of several ranks.
+
+    Wall seconds of all steps together, as the mean over the ranks.
+    """
+
+    type: Literal["step_times"] = "step_times"
+    trial: str
+    collective: str
+    ranks: Annotated[int, Field(ge=2)]
+    steps: Annotated[int, Field(ge=1)]
+    seconds: dict[StepPart, float]
+
+
+class RanksLost(Event):
+    """Ranks no longer answer: the life of the replica ends, and with it the trial under way."""
+
+    type: Literal["ranks_lost"] = "ranks_lost"
+    ranks: tuple[int, ...]
+    """Those that are gone; empty when all are there, and wait for each other."""
+    reason: str
+
+
 class Heartbeat(Event):
     """The replica is alive. Telemetry of its process tree."""
 
@@ -382,6 +410,8 @@ AnyEvent = Annotated[
     | TrialEnded
     | CheckpointDropped
     | TimeSpent
+    | StepTimes
+    | RanksLost
     | Heartbeat
     | ReplicaEnded
     | SearchStarted

@@ -43,6 +43,20 @@ class TimePhase(StrEnum):
     OTHER = "other"
 
 
+class StepPart(StrEnum):
+    """What a rank of several spends the wall time of a training step on.
+
+    The parts of HPC AI500's table of communication; docs/decisions/ranks.md defines them.
+    """
+
+    COMPUTE = "compute"
+    WAIT = "wait"
+    QUEUE = "queue"
+    COPY_IN = "copy in"
+    COPY_OUT = "copy out"
+    REDUCE = "reduce"
+
+
 class JobPhase(StrEnum):
     """What a launcher knows about a replica's job."""
 

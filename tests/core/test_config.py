@@ -80,6 +80,19 @@ def test_a_dataset_that_needs_no_folder_needs_no_path(tmp_path: Path, name: str)
 
 
 @pytest.mark.parametrize(
+    ("assignments", "message"),
+    [
+        (["dataset.path=/d", "dataset.cache=disk"], "cache disk and cache_path go together"),
+        (["dataset.path=/d", "dataset.cache_path=/c"], "cache disk and cache_path go together"),
+        (["dataset.name=digits", "dataset.cache=memory"], "cache memory is for a dataset in a fo"),
+    ],
+)
+def test_a_cache_needs_what_it_takes(tmp_path: Path, assignments: list[str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        load(tmp_path, *assignments)
+
+
+@pytest.mark.parametrize(
     ("assignment", "key", "nearest"),
     [
         ("training.batch_siz=1", "training.batch_siz", "batch_size"),

@@ -12,7 +12,7 @@ from aiperf_hpc import records
 from aiperf_hpc.history import RunHistory
 from aiperf_hpc.paths import Incarnation
 from aiperf_hpc.records import AnyEvent
-from aiperf_hpc.trial import Machine, TrialState
+from aiperf_hpc.trial import JobPhase, Machine, TrialState
 
 from .run_writer import RunWriter, evaluated, progress, proposed, run_started, trial_started
 
@@ -92,6 +92,33 @@ def test_the_interrupted_trial_has_an_end_and_a_reason(run: RunWriter) -> None:
     assert trial.state is TrialState.STOPPED
     assert trial.reason == "its replica was lost and started again"
     assert history.trials["r0-0.1-t1"].state is TrialState.COMPILING
+
+
+def test_a_trial_fails_with_the_rank_that_its_replica_lost(run: RunWriter) -> None:
+    """Written by rank 0, or by the first of those that are left, in a journal of its own."""
+    first_life(run)
+    reason = "rank 0 on n1 died or hangs: no answer for 25 s"
+    lost = records.RanksLost(ranks=(0,), reason=reason)
+    run.append(run.paths.incarnation("r0", FIRST) / "rank-1.jsonl", 12, lost)
+    history = run.history()
+    second_life(run)
+    history.refresh()
+    trial = history.trials["r0-t1"]
+    assert (trial.state, trial.reason) == (TrialState.FAILED, reason)
+    assert trial.ended is None  # So that the next life goes on with it.
+    assert history.trials["r0-0.1-t1"].state is TrialState.COMPILING
+
+
+def test_where_nobody_was_left_the_launcher_says_how_the_replica_died(run: RunWriter) -> None:
+    write(run, FIRST, 1, started().model_copy(update={"hosts": ("n1", "n2")}))
+    write(run, FIRST, 2, trial_started("r0-t1"))
+    for seconds, detail in ((15, "ended with status 137"), (40, "ended with status 139")):
+        queued = records.JobState(replica="r0", phase=JobPhase.REQUEUED, detail=detail)
+        run.primary(seconds, queued)
+    write(run, SECOND, 20, started().model_copy(update={"hosts": ("n1", "n2")}))
+    trial = run.history().trials["r0-t1"]
+    assert trial.state is TrialState.FAILED
+    assert trial.reason == "its replica was lost and started again: ended with status 137"
 
 
 def test_of_three_lives_each_counts_until_the_next_one_starts(run: RunWriter) -> None:

@@ -11,7 +11,15 @@ from pydantic import ValidationError
 from aiperf_hpc import records
 from aiperf_hpc.journal import JournalReader, JournalWriter
 from aiperf_hpc.records import RECORD, AnyEvent, Evaluated, Event
-from aiperf_hpc.trial import DatasetInfo, JobPhase, Machine, RoundPhase, TimePhase, TrialState
+from aiperf_hpc.trial import (
+    DatasetInfo,
+    JobPhase,
+    Machine,
+    RoundPhase,
+    StepPart,
+    TimePhase,
+    TrialState,
+)
 
 from .run_writer import DEEPER, evaluated, proposed, trial_ended, trial_started
 
@@ -52,6 +60,10 @@ EVENTS: tuple[AnyEvent, ...] = (
     trial_ended(state=TrialState.STOPPED, predicted=0.75),
     records.CheckpointDropped(trial="t1"),
     records.TimeSpent(trial=None, seconds={TimePhase.SEARCH_WAIT: 0.5, TimePhase.TRAIN: 1.0}),
+    records.StepTimes(
+        trial="t1", collective="mpi", ranks=2, steps=10, seconds={StepPart.COMPUTE: 1.5}
+    ),
+    records.RanksLost(ranks=(1,), reason="rank 1 on n2 died or hangs"),
     records.Heartbeat(phase=TimePhase.TRAIN, cpu_percent=99.5, memory_bytes=1),
     records.ReplicaEnded(reason="stop"),
     records.SearchStarted(replica="r0", worker=0, pid=1, searcher="greedy"),

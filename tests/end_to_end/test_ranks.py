@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
+import socket
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import psutil
+import pytest
 from tests.end_to_end.conftest import TINY, LiveRun, aiperf
 
 from aiperf_hpc.history import RunHistory
 from aiperf_hpc.paths import Incarnation, RunPaths
-from aiperf_hpc.trial import TrialState
+from aiperf_hpc.trial import StepPart, TimePhase, TrialState
 
 TWO = ["--set", "replica.ranks_per_node=2"]
 
@@ -34,17 +38,39 @@ def test_a_replica_of_two_ranks_to_its_verified_score(tmp_path: Path) -> None:
     assert len(replica.started.hosts) == 2
     trained = [t for t in history.trials.values() if t.state is TrialState.COMPLETED]
     assert trained
+    step_times = {times.trial: times for times in replica.step_times}
+    for trial in trained:
+        times = step_times[trial.id]
+        each = math.ceil(192 / trial.started.hyperparameters.batch_size)
+        assert times.steps == each * len(trial.evaluations)
+        assert (times.collective, times.ranks) == ("mpi", 2)
+        assert min(times.seconds.values()) >= 0.0
+        assert times.seconds[StepPart.COMPUTE] > 0.0
+        # The first step is booked as building.
+        seconds = replica.seconds[TimePhase.TRAIN] + replica.seconds[TimePhase.BUILD]
+        assert sum(times.seconds.values()) < seconds
     # Credited is what both ranks executed: every sample once an epoch.
     for trial in trained:
         assert trial.train_samples == 192 * len(trial.evaluations)
         assert trial.validation_samples == 64 * len(trial.evaluations)
 
 
-def test_a_replica_that_lost_a_rank_is_started_again_and_goes_on(
-    live_run: Callable[..., LiveRun],
+@pytest.mark.parametrize(
+    ("collective", "number", "reason"),
+    [
+        ("mpi", signal.SIGKILL, "its replica was lost and started again: ended with status 137"),
+        ("mpi", signal.SIGSTOP, "rank 1 on {host} died or hangs: no answer for 4 s to"),
+        ("torch", signal.SIGKILL, "rank 1 on {host} died or hangs: "),
+        ("torch", signal.SIGSTOP, "rank 1 on {host} died or hangs: no answer for 4 s to"),
+    ],
+)
+def test_a_rank_that_is_gone_fails_the_trial_and_the_replica_goes_on_with_it(
+    live_run: Callable[..., LiveRun], collective: str, number: signal.Signals, reason: str
 ) -> None:
+    """Killed, it is gone; stopped, it hangs."""
     run = live_run(
         *TWO, "--nodes", 1,
+        "--set", f"replica.collective={collective}", "--set", "replica.rank_timeout_seconds=4",
         "--set", "training.checkpoint_seconds=0", "--set", "rounds.warmup_epochs=[400,400,400]",
     )  # fmt: skip
 
@@ -53,10 +79,11 @@ def test_a_replica_that_lost_a_rank_is_started_again_and_goes_on(
 
     run.wait_until(under_way)
     rank_0 = psutil.Process(run.replica_pid("r0"))
-    launcher = rank_0.parent()
-    assert launcher is not None
-    (rank_1,) = [p for p in launcher.children() if p.pid != rank_0.pid]
-    os.kill(rank_1.pid, signal.SIGKILL)
+    starter = rank_0.parent()
+    assert starter is not None
+    (rank_1,) = [p for p in starter.children() if p.pid != rank_0.pid]
+    os.kill(rank_1.pid, number)
+    gone = time.time()
     run.wait_until(
         lambda h: any(t.started.resumes is not None and t.evaluations for t in h.trials.values())
     )
@@ -64,7 +91,15 @@ def test_a_replica_that_lost_a_rank_is_started_again_and_goes_on(
     out, err = run.process.communicate(timeout=60)
     assert run.process.returncode == 0, err
     run.history.refresh()
-    assert list(run.history.replicas["r0"].starts) == [Incarnation(0, 0), Incarnation(0, 1)]
+    replica = run.history.replicas["r0"]
+    assert list(replica.starts) == [Incarnation(0, 0), Incarnation(0, 1)]
+    # The new life is there within 30 s: its start takes 10 of them on a busy machine.
+    assert replica.starts[Incarnation(0, 1)] - gone < 40.0
+    (resumed,) = {t.started.resumes for t in run.history.trials.values() if t.started.resumes}
+    dead = run.history.trials[resumed]
+    assert dead.state is TrialState.FAILED
+    assert dead.reason.startswith(reason.format(host=socket.gethostname()))
+    assert not rank_1.is_running()
     assert "Score " in out
     assert aiperf("verify", run.paths.root).returncode == 0
 

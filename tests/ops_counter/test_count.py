@@ -21,16 +21,12 @@ from aiperf_hpc.graph import (
     ReLU,
     Shape,
 )
-from aiperf_hpc.ops_counter.count import LayerCount, count
+from aiperf_hpc.ops_counter.count import count
 from aiperf_hpc.ops_counter.table import TABLE
 
 
-def layer_counts(graph: Graph) -> dict[str, LayerCount]:
-    return {layer.name: layer for layer in count(graph).layers}
-
-
 def backward(graph: Graph, name: str) -> int:
-    return layer_counts(graph)[name].operations.backward
+    return count(graph).layers[name].operations.backward
 
 
 IMAGE = Node("image", Input((5, 7, 3)))
@@ -74,7 +70,7 @@ def test_every_layer_of_the_vocabulary_has_a_formula() -> None:
 @pytest.mark.parametrize("graph", [residual(), two_stems()], ids=["residual", "two stems"])
 def test_counts_are_python_integers(graph: Graph) -> None:
     counted = count(graph)
-    for layer in counted.layers:
+    for layer in counted.layers.values():
         assert all(type(getattr(layer.operations, f.name)) is int for f in fields(layer.operations))
         assert type(layer.parameters) is int
     assert {type(n) for n in (counted.forward, counted.backward, counted.training)} == {int}
@@ -88,7 +84,8 @@ def test_a_huge_graph_is_counted_without_rounding() -> None:
 
 def test_layers_have_their_names_shapes_and_parameters() -> None:
     graph = Graph((IMAGE, conv("conv", "image"), Node("norm", BatchNorm(), ("conv",))))
-    names = [(c.name, c.kind, c.output, c.parameters) for c in count(graph).layers]
+    layers = count(graph).layers.items()
+    names = [(name, c.kind, c.output, c.parameters) for name, c in layers]
     assert names == [
         ("image", "input", (5, 7, 3), 0),
         ("conv", "conv2d", (3, 4, 4), 3 * 3 * 3 * 4),
@@ -150,7 +147,7 @@ def test_an_addition_of_three_is_two_additions() -> None:
 
 def test_a_strided_layer_is_counted_at_its_output() -> None:
     graph = Graph((IMAGE, Node("pool", MaxPool2D(3, 2), ("image",)), conv("conv", "pool")))
-    counts = layer_counts(graph)
+    counts = count(graph).layers
     assert counts["pool"].operations.forward == 9 * 3 * 4 * 3
     assert counts["conv"].operations.forward == 2 * 3 * 3 * 3 * 4 * 2 * 2
 

@@ -28,6 +28,7 @@ from tests.run_factory import (
 
 from aiperf_hpc import records
 from aiperf_hpc.errors import AIPerfError, GraphError, RunDirectoryError
+from aiperf_hpc.journal import JournalWriter
 from aiperf_hpc.paths import RunPaths
 from aiperf_hpc.primary import page
 from aiperf_hpc.primary.document import Report, make_report, split_time
@@ -35,7 +36,7 @@ from aiperf_hpc.primary.origin import ReportManifest
 from aiperf_hpc.primary.plots import accuracy_colour, score_plots
 from aiperf_hpc.primary.report import summary_lines, write_report
 from aiperf_hpc.primary.view import RunView
-from aiperf_hpc.trial import RoundPhase, TimePhase
+from aiperf_hpc.trial import RoundPhase, StepPart, TimePhase
 
 HOSTILE = "<script>alert('1')</script>\"><img src=x onerror=alert(2)>&amp;"
 
@@ -51,6 +52,37 @@ def _reported(root: Path, plan: Plan | None = None) -> tuple[dict[str, Any], str
     page_path = write_report(RunView(paths))
     assert page_path == paths.report_html
     return _document(paths), page_path.read_text("utf-8"), paths
+
+
+def test_a_step_of_several_ranks_is_split_as_recorded(tmp_path: Path) -> None:
+    paths = write_run(tmp_path / "run")
+    own = paths.replica_journal("r0").with_name("steps.jsonl")
+    with JournalWriter(own, clock=Clock()) as journal:
+        for steps, compute, reduce in ((10, 2.0, 0.5), (30, 6.0, 0.5)):
+            journal.append(
+                records.StepTimes(
+                    trial="r0-t1",
+                    collective="mpi",
+                    ranks=4,
+                    steps=steps,
+                    seconds={StepPart.COMPUTE: compute, StepPart.REDUCE: reduce},
+                )
+            )
+    text = write_report(RunView(paths)).read_text("utf-8")
+    step = _document(paths)["step"]
+    assert (step["collective"], step["ranks"], step["steps"]) == ("mpi", 4, 40)
+    assert step["seconds"]["compute"] == pytest.approx(0.2)
+    assert step["seconds"]["reduce"] == pytest.approx(0.025)
+    assert step["seconds"]["wait"] == 0.0
+    assert step["shares"]["compute"] == pytest.approx(8 / 9)
+    assert "A training step on 4 ranks over mpi: the mean of 40 steps" in text
+    assert '<td class="number">200.00</td>' in text
+
+
+def test_a_run_of_one_rank_a_replica_has_no_such_table(tmp_path: Path) -> None:
+    document, text, _ = _reported(tmp_path / "run")
+    assert document["step"] is None
+    assert "A training step on" not in text
 
 
 # An independent recount: from the lines of the journals and the JSON of the graphs.

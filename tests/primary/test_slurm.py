@@ -11,7 +11,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -219,6 +219,18 @@ def test_a_replica_may_span_nodes_with_a_rank_for_each_accelerator(tmp_path: Pat
     )
     assert directives(script)[1:4] == ["--array=0-2", "--nodes=4", "--ntasks-per-node=8"]
     assert " --mpi=pmi2 --kill-on-bad-exit=1 " in script.splitlines()[-2]
+
+
+@pytest.mark.parametrize(("collective", "mpi"), [("torch", False), ("horovod", True)])
+def test_ranks_that_do_not_meet_by_mpi_are_started_without(
+    collective: Literal["torch", "horovod"], mpi: bool, tmp_path: Path
+) -> None:
+    one = manifest()
+    ranks = ReplicaConfig(ranks_per_node=8, collective=collective)
+    config = one.config.model_copy(update={"replica": ranks})
+    last = batch_script(one.model_copy(update={"config": config}), RunPaths(tmp_path))
+    assert (" --mpi=pmix " in last) == mpi
+    assert " --kill-on-bad-exit=1 " in last
 
 
 def test_the_time_limit_is_never_shorter_than_the_run(tmp_path: Path) -> None:

@@ -57,6 +57,7 @@ class Script:
     losses: Sequence[float] = (1.0,)
     accuracies: Sequence[float] = (0.5,)
     build_error: AIPerfError | None = None
+    build_seconds: float = 0.0
     step_errors: dict[int, AIPerfError] = field(default_factory=dict)
     """Raised by the training step with this number, counted from 0 over all epochs."""
     drain_errors: dict[int, AIPerfError] = field(default_factory=dict)
@@ -79,6 +80,11 @@ class FakeNetwork:
         self.closed = False
         self.calibrated: list[tuple[int, int]] = []
         """Steps before, and samples of, each calibration."""
+        self.warmed: list[int] = []
+        """Batch sizes."""
+
+    def warm(self, batch_size: int) -> None:
+        self.warmed.append(batch_size)
 
     def calibrate(self, batch: Batch) -> tuple[str, ...]:
         if self.script.calibration_error is not None:
@@ -152,6 +158,7 @@ class FakeEngine:
         self.momenta.append(momenta)
         script = self._scripts[min(len(self.built), len(self._scripts) - 1)]
         self.built.append((graph, hyperparameters))
+        time.sleep(script.build_seconds)
         if script.build_error is not None:
             raise script.build_error
         self.networks.append(FakeNetwork(script, weights))

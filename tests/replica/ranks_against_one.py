@@ -1,6 +1,6 @@
-"""Run by mpirun: all ranks train in step, and rank 0 prints how far one process alone ends up.
+"""Run on every rank: all train in step, and rank 0 prints how far one process alone ends up.
 
-mpirun -np 2 python tests/replica/ranks_against_one.py
+mpirun -np 2 python tests/replica/ranks_against_one.py mpi tensorflow
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from aiperf_hpc.config import DatasetConfig
 from aiperf_hpc.graph import Conv2D, Dense, GlobalAveragePool2D, Graph, Input, Node, ReLU, Softmax
 from aiperf_hpc.morphism.morphs import Deeper, grow_with_weights
 from aiperf_hpc.morphism.weights import Weights, initial_weights
-from aiperf_hpc.replica.collectives import load_collective
-from aiperf_hpc.replica.collectives.mpi import MpiCollective
+from aiperf_hpc.replica.collectives import join
 from aiperf_hpc.replica.data import Dataset, load_dataset
 from aiperf_hpc.replica.engines import load_engine
 from aiperf_hpc.replica.engines.base import Engine
-from aiperf_hpc.replica.parallel import LeadingDataset, LeadingEngine, Ranks, follow
+from aiperf_hpc.replica.muster import Ranks, facts_of
+from aiperf_hpc.replica.parallel import Announce, Do, LeadingDataset, LeadingEngine, follow
 from aiperf_hpc.trial import Hyperparameters
 
 GRAPH = Graph(
@@ -84,10 +84,11 @@ def error(found: NDArray[np.float32], wanted: NDArray[np.float32]) -> float:
 
 
 def main() -> None:
-    ranks = Ranks(load_collective("mpi", MpiCollective().size))
-    engine = load_engine("tensorflow", 1)
+    _, collective, name = sys.argv
+    ranks = Ranks(join(collective))
+    engine = load_engine(name, 1)
     dataset = load_dataset(DatasetConfig(name="digits"), 1)
-    ranks.muster()
+    ranks.muster(facts_of(engine.versions, dataset.info, 0))
     if ranks.collective.rank:
         follow(engine, dataset, ranks.collective)
     else:
@@ -97,7 +98,7 @@ def main() -> None:
         )
         together, said = train(*leading)
         names = calibrated(*leading)
-        ranks.dismiss()
+        Announce(ranks.collective)(Do.END)
         alone, expected = train(engine, dataset)
         worst = max(error(together[name], alone[name]) for name in alone)
         text = json.dumps(

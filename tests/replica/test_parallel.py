@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -16,19 +17,20 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from tests.morphism.networks import two_stems
 from tests.replica.fakes import FakeDataset
+from tests.replica.threads import Table, Threads
 
 from aiperf_hpc.errors import DatasetError, EngineError, NonFiniteLossError, OutOfMemoryError
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.morphism.morphs import Deeper, grow_with_weights
 from aiperf_hpc.morphism.weights import Weights, initial_weights
-from aiperf_hpc.primary.launch import mpirun
+from aiperf_hpc.primary.launch import rank_starter
 from aiperf_hpc.replica import parallel
 from aiperf_hpc.replica.collectives import load_collective
-from aiperf_hpc.replica.collectives.base import ALONE, Array, Finished
+from aiperf_hpc.replica.collectives.base import ALONE, Array
 from aiperf_hpc.replica.data.base import Batch, Part
 from aiperf_hpc.replica.engines.base import Evaluation
-from aiperf_hpc.replica.parallel import LeadingDataset, LeadingEngine, Ranks, follow
-from aiperf_hpc.trial import Hyperparameters
+from aiperf_hpc.replica.parallel import LeadingDataset, LeadingEngine, follow
+from aiperf_hpc.trial import Hyperparameters, StepPart
 
 GRAPH = two_stems()
 USED = Hyperparameters(
@@ -42,49 +44,6 @@ USED = Hyperparameters(
 )
 
 
-class Table:
-    """Where threads that play ranks meet."""
-
-    def __init__(self, size: int) -> None:
-        self.barrier = threading.Barrier(size, timeout=20)
-        self.rows: list[Array] = [np.zeros(0)] * size
-
-
-class Threads:
-    """A collective whose ranks are threads of this process."""
-
-    name = "threads"
-
-    def __init__(self, table: Table, rank: int, size: int) -> None:
-        self._table = table
-        self.rank = self.local_rank = rank
-        self.size = self.local_size = size
-
-    def gather(self, row: Array) -> Array:
-        self._table.rows[self.rank] = row.copy()
-        self._table.barrier.wait()
-        rows = np.array(self._table.rows)
-        self._table.barrier.wait()
-        return rows
-
-    def start_allreduce_sum(self, buffer: Array) -> Finished:
-        return Finished(self.gather(buffer).sum(axis=0))
-
-    def allreduce_mean(self, flat: Array) -> None:
-        flat[:] = self.gather(flat).mean(axis=0)
-
-    def broadcast(self, array: Array) -> None:
-        array[:] = self.gather(array)[0]
-
-    command = broadcast
-
-    def abort(self, status: int) -> None:
-        raise SystemExit(status)
-
-    def close(self) -> None:
-        pass
-
-
 class Quadratic:
     """A network that is one number w in every parameter; its loss is the mean of (w - x)^2 / 2
     over samples, whose x is their label."""
@@ -94,6 +53,7 @@ class Quadratic:
         self.w = np.concatenate([weights[name].ravel() for name in graph.parameters])
         self.errors: dict[int, Exception] = {}
         self.fails_early = True
+        self.seconds = 0.0
         self.loss = 0.0
         self.drained = 0
         self.drifts_after = 0
@@ -110,6 +70,7 @@ class Quadratic:
 
     def gradients(self, batch: Batch, share: float, ready: Callable[[Array], None]) -> None:
         self.steps += 1
+        time.sleep(self.seconds)
         if not batch.size:
             ready(self.zeros(0))
             ready(self.zeros(1))
@@ -129,6 +90,9 @@ class Quadratic:
 
     def zeros(self, bucket: int) -> NDArray[np.float32]:
         return np.zeros(self.buckets[bucket], np.float32)
+
+    def warm(self, batch_size: int) -> None:
+        """There is nothing to warm."""
 
     def calibrate(self, batch: Batch) -> tuple[str, ...]:
         raise NotImplementedError
@@ -256,7 +220,7 @@ class Team:
         if kind is None:
             parallel.Announce(self.collectives[0])(parallel.Do.END)
         else:
-            self.collectives[0]._table.barrier.abort()
+            self.collectives[0].table.barrier.abort()
         for thread in self.threads:
             thread.join(20)
             assert not thread.is_alive()
@@ -450,7 +414,7 @@ def test_weights_are_compared_within_an_epoch_too(monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize("rank", [0, 1])
 def test_a_loss_that_is_not_finite_on_one_rank_is_said_by_rank_0(rank: int) -> None:
     def prepare(network: Quadratic) -> None:
-        network.w[:] = np.nan
+        network.loss = np.nan
 
     with Team(2) as team:
         team.engines[rank].prepare = prepare
@@ -483,24 +447,41 @@ def test_an_evaluation_that_leaves_samples_out_is_no_evaluation() -> None:
             network.drain_evaluation()
 
 
-def test_a_rank_that_cannot_start_keeps_none_waiting() -> None:
-    table = Table(2)
-    said: list[str] = []
+def test_a_rank_that_built_something_else_is_named() -> None:
+    def prepare(network: Quadratic) -> None:
+        network.w = network.w + 1.0
 
-    def other() -> None:
-        with pytest.raises(DatasetError):
-            Ranks(Threads(table, 1, 2)).muster(DatasetError("no such folder"))
-        said.append("over")
+    with Team(3) as team:
+        team.engines[1].prepare = prepare
+        with pytest.raises(EngineError, match="rank 1 built another network than rank 0"):
+            build(team)
+    assert all(engine.networks[0].closed for engine in team.engines)
 
-    thread = threading.Thread(target=other)
-    thread.start()
-    ranks = Ranks(Threads(table, 0, 2))
-    assert len(ranks.hosts) == 2
-    with pytest.raises(EngineError, match=r"rank 1 on .* could not start"):
-        ranks.muster()
-    ranks.dismiss()  # Nobody is left who could hear it.
-    thread.join(20)
-    assert said == ["over"]
+
+def test_where_the_time_of_steps_went_is_the_mean_over_ranks() -> None:
+    """One rank computes longer, and the others wait for it."""
+
+    def prepare(network: Quadratic) -> None:
+        network.seconds = 0.2
+
+    with Team(2) as team:
+        team.engines[1].prepare = prepare
+        network = build(team)
+        for batch in list(team.dataset.train(1, 8, 0))[:5]:
+            network.train_step(batch, 0.1)
+        network.drain_training()
+        assert team.engine.take_step_times("t1") is None
+        network.close()
+        times = team.engine.take_step_times("t1")
+        assert times is not None
+        assert (times.trial, times.collective) == ("t1", "threads")
+        assert (times.ranks, times.steps) == (2, 5)
+        seconds = times.seconds
+        assert seconds[StepPart.COMPUTE] == pytest.approx(0.5, abs=0.2)
+        # Threads reduce a bucket when it is given: there the other rank waits.
+        assert seconds[StepPart.QUEUE] == pytest.approx(0.5, abs=0.2)
+        assert sum(seconds.values()) == pytest.approx(1.0, abs=0.3)
+        assert team.engine.take_step_times("t2") is None
 
 
 def test_one_rank_needs_no_collective() -> None:
@@ -522,11 +503,16 @@ def test_fewer_ranks_than_asked_for_are_one_line() -> None:
     assert "joins 1 ranks, the configuration asks for 4" in done.stdout
 
 
-@pytest.mark.parametrize("ranks", [2, 3])
-def test_ranks_joined_by_mpi_train_as_one_process_does(ranks: int) -> None:
-    """The real engine, real MPI, real images, batches that do not divide evenly."""
+@pytest.mark.parametrize(
+    ("collective", "ranks"), [("mpi", 2), ("mpi", 3), ("torch", 3), ("horovod", 3)]
+)
+def test_ranks_train_as_one_process_does(collective: str, ranks: int) -> None:
+    """The real engine, real collectives, real images, batches that do not divide evenly."""
+    if collective == "horovod":
+        pytest.importorskip("horovod", reason="Horovod has no wheels: make horovod builds it")
     script = Path(__file__).with_name("ranks_against_one.py")
-    command: Sequence[str] = [*mpirun(ranks), sys.executable, str(script)]
+    command = [*rank_starter(ranks, collective), sys.executable, str(script)]
+    command += [collective, "tensorflow"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout.splitlines()[-1])

@@ -80,9 +80,19 @@ def test_a_node_must_see_the_dataset_and_the_same_one(tmp_path: Path) -> None:
 
 
 def test_a_dataset_that_needs_no_folder_is_compared_when_it_is_there() -> None:
-    assert checked_dataset(manifest(VERSIONS), 1).info.name == "digits"
+    assert checked_dataset(manifest(VERSIONS), 1).dataset.info.name == "digits"
     with pytest.raises(PreflightError, match="let all nodes see the same dataset.path"):
         check_dataset(
             manifest(VERSIONS, name="cifar10", path="/data"),
             CIFAR10.model_copy(update={"sha256": "cd" * 32}),
         )
+
+
+def test_a_dataset_is_brought_to_the_node_first(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    save_dataset_manifest(source, CIFAR10)
+    asked = manifest(
+        VERSIONS, name="cifar10", path=source, cache="disk", cache_path=tmp_path / "cache"
+    )
+    with pytest.raises(PreflightError, match=f"node .*: .*{tmp_path / 'cache'}/cifar10-"):
+        checked_dataset(asked, 1)  # which reads the copy, and finds no images there

@@ -5,8 +5,12 @@ from __future__ import annotations
 import json
 import os
 import signal
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor
 from dataclasses import dataclass
+from functools import partial
+from itertools import groupby
 from pathlib import Path
 from typing import TypeVar
 
@@ -19,17 +23,18 @@ from aiperf_hpc import records
 from aiperf_hpc.clock import SYSTEM, SystemClock
 from aiperf_hpc.config import RunConfig, validate
 from aiperf_hpc.digest import Digest, DigestWriter
-from aiperf_hpc.errors import EngineError
+from aiperf_hpc.errors import EngineError, JournalError, OutOfMemoryError
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.graph_store import GraphStore
 from aiperf_hpc.history import RunHistory
-from aiperf_hpc.journal import JournalWriter
+from aiperf_hpc.journal import JournalReader, JournalWriter
 from aiperf_hpc.manifest import RunManifest
 from aiperf_hpc.morphism.lineage import Lineage, initial_graph
 from aiperf_hpc.morphism.morphs import inserted_spatial_convs
 from aiperf_hpc.morphism.searchers import load_searcher
 from aiperf_hpc.morphism.weights import Weights, load_checkpoint, save_checkpoint
 from aiperf_hpc.paths import FIRST, Incarnation, RunPaths, write_whole
+from aiperf_hpc.replica.aide import Immediate, thread_aide
 from aiperf_hpc.replica.hpo import journal_storage
 from aiperf_hpc.replica.knowledge import Knowledge
 from aiperf_hpc.replica.memory import training_bytes
@@ -37,7 +42,8 @@ from aiperf_hpc.replica.rounds import ReplicaFailedError, Rounds
 from aiperf_hpc.replica.search_worker import SearchWorker
 from aiperf_hpc.replica.stopping import StopFlag
 from aiperf_hpc.replica.stopwatch import Stopwatch
-from aiperf_hpc.replica.trainer import Trainer
+from aiperf_hpc.replica.trainer import Prepared, Trainer, TrialPlan, TrialResult
+from aiperf_hpc.replica.workshop import OneRank
 from aiperf_hpc.storage import at_once
 from aiperf_hpc.trial import Machine, RoundPhase, TrialState
 
@@ -67,11 +73,29 @@ class Turns(SystemClock):
         self.worker.step()
 
 
+class _InTurn:
+    """Makes a trial ready when it is its turn, so that nothing is built that is not trained."""
+
+    def __init__(self, trainer: Trainer) -> None:
+        self._trainer = trainer
+
+    def begin(self, plan: TrialPlan) -> Callable[[], Prepared]:
+        return partial(self._trainer.prepare, plan)
+
+    def close(self, prepared: Prepared) -> None:
+        prepared.close()
+
+
 class Site:
     """A replica and its search worker in one process, taking turns."""
 
     def __init__(
-        self, folder: Path, *scripts: Script, life: Incarnation = FIRST, **changed: object
+        self,
+        folder: Path,
+        *scripts: Script,
+        life: Incarnation = FIRST,
+        aide: Executor | None = None,
+        **changed: object,
     ) -> None:
         self.config: RunConfig = validate(CONFIG | changed, "test")
         self.paths = RunPaths(folder)
@@ -105,24 +129,25 @@ class Site:
             knowledge=Knowledge("r0", RunHistory(self.paths, replica="r0"), Digest(self.paths)),
             clock=SYSTEM,
         )
+        trainer = Trainer(
+            self.engine,
+            self.dataset,
+            self.config,
+            self.journal,
+            watch,
+            self.stop,
+            2**40,
+            self.paths.under_way("r0", life),
+            at_once,
+            SYSTEM,
+        )
         self.rounds = Rounds(
             config=self.config,
             paths=self.paths,
             replica="r0",
             incarnation=life,
             initial=self.initial,
-            trainer=Trainer(
-                self.engine,
-                self.dataset,
-                self.config,
-                self.journal,
-                watch,
-                self.stop,
-                2**40,
-                self.paths.under_way("r0", life),
-                at_once,
-                SYSTEM,
-            ),
+            trainer=trainer,
             journal=self.journal,
             knowledge=Knowledge("r0", self.history, Digest(self.paths)),
             stopwatch=watch,
@@ -130,6 +155,8 @@ class Site:
             persist=at_once,
             clock=Turns(self.worker),
             study=journal_storage(self.paths.study("r0", life)),
+            aide=aide or Immediate(),
+            workshop=OneRank(trainer, aide) if aide else _InTurn(trainer),
         )
 
     def run(self, trials: int, monkeypatch: pytest.MonkeyPatch) -> str:
@@ -137,9 +164,11 @@ class Site:
         train = Trainer.run
         done = 0
 
-        def counted(trainer: Trainer, plan: object) -> object:
+        def counted(
+            trainer: Trainer, prepared: Prepared, meanwhile: Callable[[], None]
+        ) -> TrialResult:
             nonlocal done
-            result = train(trainer, plan)  # type: ignore[arg-type]
+            result = train(trainer, prepared, meanwhile)
             done += 1
             if done == trials:
                 self.stop.ask("enough trials")
@@ -151,8 +180,6 @@ class Site:
 
     def events(self, kind: type[T]) -> list[T]:
         def lines() -> Iterator[object]:
-            from aiperf_hpc.journal import JournalReader
-
             for path in self.paths.journals():
                 yield from (record.event for record in JournalReader(path).read())
 
@@ -231,11 +258,14 @@ def test_the_study_maximises_accuracy_and_knows_every_trial(
     study = optuna.load_study(study_name="r0", storage=_storage(site.paths.study("r0")))
     assert study.direction is optuna.study.StudyDirection.MAXIMIZE
     assert study.best_value == 0.75
-    states = [trial.state.name for trial in study.trials]
+    *trials, unused = study.trials
+    assert unused.state.name == "PRUNED"  # Planned while the last one was trained.
+    assert unused.user_attrs["reason"] == "the run ended before its turn"
+    states = [trial.state.name for trial in trials]
     assert states == ["COMPLETE", "COMPLETE", "FAIL", "COMPLETE"]
     started = {t.trial: t for t in site.events(records.TrialStarted)}
     used = [started[f"r0-t{n}"].hyperparameters.batch_size for n in (4, 5, 6, 7)]
-    assert [trial.params["batch_size"] for trial in study.trials] == used
+    assert [trial.params["batch_size"] for trial in trials] == used
 
 
 def _storage(path: Path) -> optuna.storages.JournalStorage:
@@ -316,7 +346,7 @@ def test_a_damaged_candidate_is_rejected_and_the_next_one_taken(
     site.history.refresh()
     first, second = site.history.pending("r0")
     site.paths.candidate(first.id).write_bytes(b"torn")
-    candidate = site.rounds._stock.take()
+    candidate = site.rounds._planner._stock.take()
     assert candidate is not None
     assert candidate.proposal == second.id
     (rejected,) = site.events(records.ProposalRejected)
@@ -334,11 +364,11 @@ def test_a_candidate_that_is_not_visible_yet_is_waited_for(
     site.history.refresh()
     first, second = site.history.pending("r0")
     hidden = site.paths.candidate(first.id).rename(tmp_path / "hidden")
-    candidate = site.rounds._stock.take()
+    candidate = site.rounds._planner._stock.take()
     assert candidate is not None
     assert candidate.proposal == second.id
     hidden.rename(site.paths.candidate(first.id))
-    candidate = site.rounds._stock.take()
+    candidate = site.rounds._planner._stock.take()
     assert candidate is not None
     assert candidate.proposal == first.id
     assert site.events(records.ProposalRejected) == []
@@ -622,7 +652,9 @@ def test_a_batch_size_that_was_halved_all_the_same_is_what_the_study_learns(
     site = Site(tmp_path, search={"method": "greedy"})  # Small steps, for a limit this tight.
     limit = training_bytes(site.initial, 8, "fp32") + 4096
     monkeypatch.setattr(site.rounds._trainer, "_memory_limit", limit)
-    monkeypatch.setattr(site.rounds._hpo, "_fits", lambda graph, batch_size: batch_size > 8)
+    monkeypatch.setattr(
+        site.rounds._planner._hpo, "_fits", lambda graph, batch_size: batch_size > 8
+    )
     site.run(6, monkeypatch)
     study = optuna.load_study(study_name="r0", storage=_storage(site.paths.study("r0")))
     failed = [t for t in study.trials if t.state.name == "FAIL"]
@@ -675,7 +707,8 @@ def test_a_trial_that_is_cut_tells_the_study_nothing_but_that(
     later = optuna.load_study(
         study_name="r0-0.1", storage=_storage(second.paths.study("r0", Incarnation(0, 1)))
     )
-    assert [t.user_attrs["chosen_by"] for t in later.trials] == ["earlier", "parent"]
+    chosen_by = [t.user_attrs["chosen_by"] for t in later.trials]
+    assert chosen_by == ["earlier", "parent", "tpe"]  # The last one was not tried.
 
 
 def test_a_new_life_knows_what_the_earlier_one_learned(
@@ -690,8 +723,119 @@ def test_a_new_life_knows_what_the_earlier_one_learned(
     study = optuna.load_study(
         study_name="r0-1.0", storage=_storage(second.paths.study("r0", Incarnation(1, 0)))
     )
-    assert [trial.value for trial in study.trials] == [0.6, 0.7, 0.2, 0.1]
+    # The last one was planned and not tried.
+    assert [trial.value for trial in study.trials] == [0.6, 0.7, 0.2, 0.1, None]
     # The three best are kept over both lives.
     second.history.refresh()
     kept = {t.id for t in second.history.trials.values() if t.has_checkpoint}
     assert kept == {"r0-t3", "r0-t4", "r0-t5"}
+
+
+def test_the_next_trial_is_built_while_one_is_trained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The fourth and fifth are of one round: their last steps wait until the next one is built."""
+
+    def until_built(networks: int) -> Callable[[int], None]:
+        def wait(step: int) -> None:
+            end = time.monotonic() + 30.0
+            while step == 7 and len(site.engine.networks) < networks:
+                assert time.monotonic() < end, f"network {networks} was not built meanwhile"
+                time.sleep(0.01)
+                site.rounds._ahead.look()  # As after each of many steps.
+
+        return wait
+
+    waiting = [Script(on_step=until_built(number)) for number in (5, 6)]
+    with thread_aide() as aide:
+        site = Site(tmp_path, *[Script()] * 3, *waiting, Script(), aide=aide)
+        site.run(6, monkeypatch)
+    assert len(site.events(records.TrialStarted)) == 6
+    assert all(network.closed for network in site.engine.networks)
+
+
+def test_a_trial_begins_where_the_one_before_it_trained_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = Site(tmp_path, aide=Immediate())
+    site.run(8, monkeypatch)
+    started = site.events(records.TrialStarted)
+    assert [t.round for t in started] == [1, 2, 3, 4, 4, 4, 5, 5]
+    order = [
+        (record.event.trial, type(record.event).__name__)
+        for record in JournalReader(site.journal.path).read()
+        if isinstance(record.event, records.TrialStarted | records.Progress)
+    ]
+    assert [trial for trial, _ in groupby(trial for trial, _ in order)] == [
+        t.trial for t in started
+    ]
+    # The ninth was made ready, and left no trace but the graph that it would have trained.
+    assert len(site.engine.built) == 9
+    assert site.engine.networks[-1].steps == 0
+    assert site.engine.networks[-1].closed
+
+
+def test_a_next_trial_that_cannot_be_built_fails_at_its_turn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = Site(
+        tmp_path, Script(), Script(build_error=EngineError("node x")), Script(), aide=Immediate()
+    )
+    site.run(3, monkeypatch)
+    ended = site.events(records.TrialEnded)
+    assert [(t.trial, t.state, t.reason) for t in ended] == [
+        ("r0-t1", TrialState.COMPLETED, ""),
+        ("r0-t2", TrialState.FAILED, "node x"),
+        ("r0-t3", TrialState.COMPLETED, ""),
+    ]
+
+
+@pytest.mark.parametrize("aide", [None, Immediate()])
+def test_a_trial_that_does_not_fit_after_all_is_repeated_once_in_halved_batches(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, aide: Executor | None
+) -> None:
+    """The accelerator's word, after the estimate: recorded, with the learning rate as it was."""
+    full = Script(step_errors={2: OutOfMemoryError("no memory left on the device")})
+    site = Site(tmp_path, full, full, Script(), aide=aide)
+    site.run(3, monkeypatch)
+    first, again, *_ = site.events(records.TrialStarted)
+    assert (first.trial, again.trial) == ("r0-t1", again.trial)
+    assert again.notes == (
+        "r0-t1 did not fit on the accelerator in batches of 16; 8 with the same learning rate",
+    )
+    assert again.graph == first.graph
+    assert again.hyperparameters == first.hyperparameters.model_copy(update={"batch_size": 8})
+    ended = {t.trial: t for t in site.events(records.TrialEnded)}
+    for trial in (first.trial, again.trial):
+        assert ended[trial].state is TrialState.FAILED
+        assert ended[trial].reason == "no memory left on the device"
+    third = site.events(records.TrialStarted)[2]
+    assert third.notes == ()
+    assert ended[third.trial].state is TrialState.COMPLETED
+
+
+def test_where_no_batch_may_shrink_a_trial_that_does_not_fit_has_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full = Script(step_errors={2: OutOfMemoryError("no memory left on the device")})
+    site = Site(tmp_path, full, Script(), engine={"on_memory": "refuse"})
+    site.run(2, monkeypatch)
+    assert [t.notes for t in site.events(records.TrialStarted)] == [(), ()]
+
+
+def test_what_could_not_be_recorded_ends_the_replica(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also when it was the aide who could not."""
+    site = Site(tmp_path, aide=Immediate())
+    append = site.journal.append
+
+    def full(event: records.AnyEvent) -> object:
+        if isinstance(event, records.TrialEnded):
+            raise JournalError("cannot write the journal: no space")
+        return append(event)
+
+    monkeypatch.setattr(site.journal, "append", full)
+    with pytest.raises(JournalError, match="no space"):
+        site.run(9, monkeypatch)
+    assert len(site.events(records.TrialStarted)) <= 2

@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from numpy.typing import NDArray
-from tests.morphism.networks import SMALL, THIN, random_chain, trained_weights, two_stems
+from tests.morphism.networks import SMALL, THIN, random_chain, residual, trained_weights, two_stems
 from tests.replica.test_engine_contract import hyperparameters, labelled, relative_error, samples
 
 from aiperf_hpc.errors import EngineError, OutOfMemoryError
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.morphism.morphs import grow_with_weights
 from aiperf_hpc.morphism.weights import Weights, initial_weights
+from aiperf_hpc.replica.collectives.memory import aligned
 from aiperf_hpc.replica.engines import load_engine
 from aiperf_hpc.replica.engines.base import RankEngine
 
@@ -51,10 +52,8 @@ def _inference(graph: Graph, weights: Weights, inputs: NDArray[np.float32]) -> N
     """The real engine's layers, without tracing its training step."""
     from aiperf_hpc.replica.engines import tensorflow_engine
 
-    model = tensorflow_engine.build_model(graph, "fp32")
-    for name, variable in tensorflow_engine.model_variables(graph, model).items():
-        variable.assign(weights[name])
-    found: NDArray[np.float32] = model(inputs, training=False).numpy()
+    variables = {name: tf.Variable(array) for name, array in weights.items()}
+    found: NDArray[np.float32] = tensorflow_engine.execute(graph, variables, inputs, "fp32").numpy()
     return found
 
 
@@ -75,6 +74,24 @@ def test_nothing_of_a_network_outlives_it(engine: RankEngine) -> None:
         del network
         counts.append(traced())
     assert counts[0] == counts[1] == counts[2]
+
+
+def test_gradients_are_taken_from_aligned_memory_as_from_any_other(engine: RankEngine) -> None:
+    """What ranks receive into is used where it is; any other array is copied."""
+    graph = residual()
+    weights = trained_weights(graph, np.random.default_rng(17))
+    one, other = (engine.build(graph, weights, hyperparameters()) for _ in range(2))
+    (size,) = one.buckets
+    gradients = np.random.default_rng(18).standard_normal(size).astype(np.float32)
+    received, anywhere = aligned(size), np.zeros(size + 1, np.float32)[1:]
+    received[:] = anywhere[:] = gradients
+    one.apply([received], 0.05)
+    other.apply([anywhere], 0.05)
+    for name, array in other.weights().items():
+        np.testing.assert_array_equal(one.weights()[name], array)
+    np.testing.assert_array_equal(received, gradients)
+    for network in (one, other):
+        network.close()
 
 
 def test_a_step_that_does_not_fit_in_memory_is_said_to_be_so(

@@ -1,4 +1,4 @@
-"""A replica that spans nodes of a real SLURM cluster: srun starts its ranks, MPI joins them."""
+"""A replica that spans nodes of a real SLURM cluster: srun starts its ranks, which meet there."""
 
 from __future__ import annotations
 
@@ -24,12 +24,14 @@ def _pmix(cluster: Cluster) -> None:
 
 
 @pytest.mark.usefixtures("_pmix")
+@pytest.mark.parametrize("collective", ["mpi", "torch"])
 def test_a_replica_of_two_nodes_to_its_verified_score(
-    cluster: Cluster, slurm_run: Callable[..., SlurmRun]
+    cluster: Cluster, slurm_run: Callable[..., SlurmRun], collective: str
 ) -> None:
     run = slurm_run(
         "--nodes", 2, "--hours", 0.015,
         "--set", "replica.nodes=2", "--set", "engine.memory_gib=2",
+        "--set", f"replica.collective={collective}",
     )  # fmt: skip
     out, err = run.end()
     assert run.process.returncode == 0, out + err

@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Executor, Future
 from contextlib import contextmanager
 from pathlib import Path
+from typing import ParamSpec, TypeVar
 
 import numpy as np
 from optuna.storages import BaseStorage, InMemoryStorage
@@ -20,18 +22,21 @@ from aiperf_hpc.paths import Incarnation, RunPaths
 from aiperf_hpc.primary.launch import ReplicaState, replica_name
 from aiperf_hpc.replica.collectives import ALONE
 from aiperf_hpc.replica.data import load_dataset
-from aiperf_hpc.replica.data.base import Dataset
 from aiperf_hpc.replica.engines.base import Engine
 from aiperf_hpc.replica.host import Usage, package_versions
 from aiperf_hpc.replica.knowledge import Knowledge, Observations
 from aiperf_hpc.replica.life import Life
+from aiperf_hpc.replica.muster import Ranks
 from aiperf_hpc.replica.names import Identity
-from aiperf_hpc.replica.parallel import Ranks
+from aiperf_hpc.replica.preflight import Loaded
 from aiperf_hpc.replica.search_worker import serve
 from aiperf_hpc.replica.stopping import StopFlag
 from aiperf_hpc.simulation.timeline import LocalClock, Task, Timeline
 from aiperf_hpc.storage import Patience, Persist
 from aiperf_hpc.trial import JobPhase, Machine
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 START_SECONDS = (0.5, 0.9)
 """From dispatch to the start of a replica: measured on SLURM 22.05."""
@@ -125,8 +130,8 @@ class SimulatedHost:
     def check(self, manifest: RunManifest) -> None:
         """Find nothing: there is one environment."""
 
-    def dataset(self, manifest: RunManifest) -> Dataset:
-        return load_dataset(manifest.config.dataset, len(self.cores))
+    def dataset(self, manifest: RunManifest) -> Loaded:
+        return Loaded(load_dataset(manifest.config.dataset, len(self.cores)))
 
     def file_clock(self, folder: Path) -> None:
         """Say nothing: files are stamped in real time."""
@@ -158,6 +163,10 @@ class SimulatedHost:
             self._timeline.cancel(task)
 
     @contextmanager
+    def aide(self) -> Iterator[Executor]:
+        yield TaskAide(self._timeline)
+
+    @contextmanager
     def search(self, paths: RunPaths, who: Identity, count: int) -> Iterator[SimulatedWorkers]:
         workers = SimulatedWorkers(self._cluster, who, self._knowledge, count)
         workers.revive()
@@ -174,6 +183,45 @@ class SimulatedHost:
         """Return a storage in memory: one in a file syncs several times a trial."""
         del path, persist
         return InMemoryStorage()
+
+
+class TaskAide(Executor):
+    """Does jobs by tasks of the timeline, in the order they come in."""
+
+    def __init__(self, timeline: Timeline) -> None:
+        self._timeline = timeline
+        self._last: Task | None = None
+
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        before, future = self._last, _TaskFuture[T](self._timeline)
+
+        def work() -> None:
+            if before is not None:
+                self._timeline.join(before)
+            try:
+                result = fn(*args, **kwargs)
+            except Exception as error:  # noqa: BLE001 -- whoever asks for the result gets it
+                future.set_exception(error)
+            else:
+                self._timeline.sleep(0.0)  # What it has spent has to pass before it is done.
+                future.set_result(result)
+
+        self._last = future.task = self._timeline.spawn(work)
+        return future
+
+
+class _TaskFuture(Future[T]):
+    """What a task will return. Whoever waits for it lets the timeline go on."""
+
+    task: Task
+
+    def __init__(self, timeline: Timeline) -> None:
+        super().__init__()
+        self._timeline = timeline
+
+    def result(self, timeout: float | None = None) -> T:
+        self._timeline.join(self.task)
+        return super().result(timeout)
 
 
 class SimulatedWorkers:

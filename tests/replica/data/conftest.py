@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,11 +12,14 @@ import pytest
 from numpy.typing import NDArray
 from PIL import Image
 from sklearn.datasets import load_sample_images
+from tests.fetch_photographs import NotAvailableError, fetch
 
 from aiperf_hpc.replica.data import imagenet
 from aiperf_hpc.replica.data.staging import Options
 
 WNIDS = ("n01440764", "n02084071", "n03000134")
+ORIENTATION = 0x0112
+"""The tag of Exif that says how an image is to be turned."""
 TRAIN_EACH, VALIDATION_EACH = 9, 4
 
 Photo = Callable[[int], Image.Image]
@@ -35,9 +39,9 @@ def photo() -> Photo:
     return cut
 
 
-def jpeg(image: Image.Image) -> bytes:
+def jpeg(image: Image.Image, **options: object) -> bytes:
     content = io.BytesIO()
-    image.save(content, "JPEG", quality=95)
+    image.save(content, "JPEG", quality=95, **options)
     return content.getvalue()
 
 
@@ -48,14 +52,20 @@ def png(image: Image.Image) -> bytes:
 
 
 def _odd_images(photo: Photo) -> list[bytes]:
-    """What the real ImageNet has too: grey, CMYK and PNG files, and images of odd shapes."""
+    """What the real ImageNet has too: grey, CMYK and PNG files, and images of odd shapes; files
+    that say that they are to be turned, progressive ones, and others with something behind them."""
+    turned = Image.Exif()
+    turned[ORIENTATION] = 6
     return [
+        jpeg(photo(7), exif=turned),
+        jpeg(photo(8), progressive=True, subsampling=1),
+        jpeg(photo(9)) + bytes(100),
         jpeg(photo(1).convert("L")),
         jpeg(photo(2).convert("CMYK")),
         png(photo(3)),
         jpeg(photo(4).resize((1, 1))),
         jpeg(photo(5).resize((3, 200))),
-        jpeg(photo(6).resize((400, 2))),
+        jpeg(photo(6).resize((4000, 2))),
     ]
 
 
@@ -89,3 +99,22 @@ def imagenet_folder(imagenet_source: Path, tmp_path_factory: pytest.TempPathFact
     folder = tmp_path_factory.mktemp("imagenet") / "prepared"
     imagenet.prepare(imagenet_source, folder, Options(shards=4, cores=2))
     return folder
+
+
+@pytest.fixture(scope="session")
+def photographs() -> list[bytes]:
+    """20 photographs of ImageNet, true JPEG files, fetched once and kept in the cache.
+
+    Without a package index the test is skipped; where the environment variable CI is set it fails.
+    """
+    default = Path.home() / ".cache" / "aiperf-hpc-tests"
+    folder = Path(os.environ.get("AIPERF_TEST_CACHE", default)) / "photographs"
+    if not folder.exists():
+        try:
+            fetch(folder)
+        except NotAvailableError as error:
+            message = f"photographs of ImageNet are not available: {error}"
+            if os.environ.get("CI"):
+                pytest.fail(message)
+            pytest.skip(message)
+    return [path.read_bytes() for path in sorted(folder.iterdir())]

@@ -71,6 +71,7 @@ def test_prepare_prints_what_it_made(imagenet_source: Path, tmp_path: Path) -> N
     assert sorted(path.name for path in target.iterdir()) == [
         "dataset.json",
         "shards.json",
+        "sizes.npy",
         "train-00000-of-00002",
         "train-00001-of-00002",
         "validation-00000-of-00001",

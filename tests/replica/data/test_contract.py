@@ -22,15 +22,18 @@ BATCH = 7
 SIZE = 32
 
 
-@pytest.fixture(params=["digits", "synthetic", "imagenet"])
+@pytest.fixture(params=["digits", "synthetic", "imagenet", "imagenet without TensorFlow"])
 def make(request: pytest.FixtureRequest) -> Make:
-    config: dict[str, object] = {"name": request.param, "image_size": SIZE}
-    if request.param == "synthetic":
+    name, _, without = request.param.partition(" ")
+    config: dict[str, object] = {"name": name, "image_size": SIZE}
+    if name == "synthetic":
         config |= {"train_samples": 45, "validation_samples": 20, "classes": 3}
-    if request.param == "imagenet":
+    if name == "imagenet":
         config["path"] = request.getfixturevalue("imagenet_folder")
     return lambda augment: load_dataset(
-        DatasetConfig.model_validate(config | {"augment": augment}), 2
+        DatasetConfig.model_validate(config | {"augment": augment}),
+        2,
+        "torch" if without else "tensorflow",
     )
 
 

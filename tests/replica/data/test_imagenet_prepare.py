@@ -4,12 +4,15 @@ import hashlib
 import io
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 import tensorflow as tf
+from numpy.typing import NDArray
 from PIL import Image
+from tests.replica.data.conftest import Photo, jpeg
 
 from aiperf_hpc.dataset_manifest import load_dataset_manifest
 from aiperf_hpc.errors import DatasetError
@@ -145,6 +148,53 @@ def test_cmyk_keeps_its_colours() -> None:
     pixel = Image.open(io.BytesIO(encoded)).getpixel((8, 8))
     assert isinstance(pixel, tuple)
     assert all(abs(got - expected) < 8 for got, expected in zip(pixel, (250, 10, 20), strict=True))
+
+
+def _taken(encoded: bytes) -> NDArray[np.uint8] | None:
+    """What TensorFlow decodes, with the settings of a run; None when it refuses."""
+    try:
+        pixels = tf.io.decode_jpeg(encoded, channels=3, dct_method="INTEGER_ACCURATE")
+    except tf.errors.InvalidArgumentError:
+        return None
+    decoded: NDArray[np.uint8] = pixels.numpy()
+    return decoded
+
+
+def _kept(encoded: bytes) -> NDArray[np.uint8] | None:
+    """What Pillow decodes of what preparation takes."""
+    try:
+        kept, _ = as_jpeg(encoded)
+    except ValueError:
+        return None
+    with Image.open(io.BytesIO(kept)) as image:
+        return np.asarray(image.convert("RGB"))
+
+
+def _damaged(encoded: bytes) -> Iterator[bytes]:
+    yield from (encoded, encoded[:-2], encoded[:-2] + bytes(50), encoded + b"more", encoded[:-300])
+    rng = np.random.default_rng(0)
+    for place, bit in zip(rng.integers(2, len(encoded), 150), rng.integers(0, 8, 150), strict=True):
+        flipped = bytearray(encoded)
+        flipped[place] ^= 1 << bit
+        yield bytes(flipped)
+    for place in range(2, 640, 7):  # The headers decide what is refused.
+        flipped = bytearray(encoded)
+        flipped[place] ^= 0x10
+        yield bytes(flipped)
+
+
+@pytest.mark.parametrize("options", [{}, {"progressive": True}, {"subsampling": 1}])
+def test_preparation_takes_what_both_readers_decode_alike(
+    options: dict[str, object], photo: Photo
+) -> None:
+    taken, unlike = 0, []
+    for number, encoded in enumerate(_damaged(jpeg(photo(3), **options))):
+        theirs, ours = _taken(encoded), _kept(encoded)
+        if ours is not None and (theirs is None or not np.array_equal(theirs, ours)):
+            unlike.append(number)
+        taken += ours is not None
+    assert not unlike
+    assert 100 < taken < 240
 
 
 # What is refused

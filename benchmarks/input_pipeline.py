@@ -1,0 +1,305 @@
+"""Images a second of the input pipeline: ours beside plain tf.data and a plain torch DataLoader.
+
+    python tests/fetch_photographs.py PHOTOGRAPHS
+    python benchmarks/input_pipeline.py PHOTOGRAPHS [FILE.json]     # tables in Markdown
+
+PHOTOGRAPHS is a folder of JPEG files, at any depth. They are repeated until there are 4,096, in ten
+classes, and prepared as ImageNet is. All are read in training: decoded, cropped at random, resized
+to 224x224, mirrored, normalised, in batches of 16 float32 images. Each measurement is a process of
+its own, with all cores for reading; cases take turns. Its first second or so, until the pipeline is
+full, does not count; nothing is done with the batches. On a shared machine images a second depend
+on what else is there; processor time, that of worker processes included, does so less.
+
+The peers are written as their frameworks' tutorials and reference trainings do: tf.data reads the
+same shards; the DataLoader has a worker process a core and reads the JPEG files with Pillow, with
+torchvision's RandomResizedCrop (antialiased, its default). Nothing that they do has a seed.
+
+With ``--wait`` it is not the pipeline alone that is measured: ResNet-50 is trained by the engine
+``tensorflow``, and the share of its time that it waits for data is printed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import psutil
+from peers import machine
+from side_by_side import in_turns, save, spread
+
+from aiperf_hpc.config import DatasetConfig
+from aiperf_hpc.replica.data import imagenet, load_dataset
+from aiperf_hpc.replica.data.imagenet_order import (
+    CROP_AREA,
+    CROP_ASPECT,
+    MEAN,
+    STD,
+)
+from aiperf_hpc.replica.data.staging import Options
+
+IMAGES, CLASSES, SHARDS = 4096, 10, 16
+SIZE, BATCH = 224, 16
+FILLING, MEASURED = 30, 100
+"""Batches before the clock is started, and until it is stopped."""
+TRAIN_STEPS = 40
+
+
+def lay_out(photographs: Path, folder: Path) -> None:
+    """Make a source in ImageNet's layout out of photographs, and prepare it."""
+    found = sorted(p for p in photographs.rglob("*") if p.suffix.lower() in (".jpg", ".jpeg"))
+    for part, number in (("train", IMAGES), ("val", CLASSES)):
+        for place in range(number):
+            path = folder / "source" / part / f"n{place % CLASSES}" / f"{place}.JPEG"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(found[place % len(found)].read_bytes())
+    options = Options(shards=SHARDS, cores=len(os.sched_getaffinity(0)))
+    imagenet.prepare(folder / "source", folder / "prepared", options)
+
+
+def ours(engine: str) -> Callable[[Path], Iterator[int]]:
+    """Return our reader for an engine: the sizes of its batches."""
+
+    def batches(folder: Path) -> Iterator[int]:
+        config = DatasetConfig(name="imagenet", path=folder / "prepared", image_size=SIZE)
+        dataset = load_dataset(config, len(os.sched_getaffinity(0)), engine)
+        for batch in dataset.train(0, BATCH, 0):
+            yield batch.size
+
+    return batches
+
+
+def plain_tf_data(folder: Path) -> Iterator[int]:
+    """Read shards as it is usually written."""
+    import tensorflow as tf
+
+    mean, deviation = tf.constant(MEAN), tf.constant(STD)
+
+    def prepared(record: object) -> tuple[object, object]:
+        wanted = {
+            "image/encoded": tf.io.FixedLenFeature([], tf.string),
+            "image/class/label": tf.io.FixedLenFeature([], tf.int64),
+        }
+        features = tf.io.parse_single_example(record, wanted)
+        encoded = features["image/encoded"]
+        begin, size, _ = tf.image.sample_distorted_bounding_box(
+            tf.io.extract_jpeg_shape(encoded),
+            tf.constant([[[0.0, 0.0, 1.0, 1.0]]]),
+            min_object_covered=0.1,
+            aspect_ratio_range=CROP_ASPECT,
+            area_range=CROP_AREA,
+            max_attempts=10,
+            use_image_if_no_bounding_boxes=True,
+        )
+        window = tf.stack([begin[0], begin[1], size[0], size[1]])
+        image = tf.image.decode_and_crop_jpeg(encoded, window, channels=3)
+        image = tf.image.resize(image, (SIZE, SIZE))
+        image = tf.image.random_flip_left_right(image)
+        return (image - mean) / deviation, features["image/class/label"]
+
+    files = tf.data.Dataset.list_files(str(folder / "prepared" / "train-*"), shuffle=True)
+    batches = (
+        files.interleave(
+            tf.data.TFRecordDataset,
+            cycle_length=SHARDS,
+            num_parallel_calls=tf.data.AUTOTUNE,
+            deterministic=False,
+        )
+        .shuffle(1024)
+        .map(prepared, num_parallel_calls=tf.data.AUTOTUNE)
+        .batch(BATCH)
+        .prefetch(tf.data.AUTOTUNE)
+    )
+    for images, _ in batches:
+        yield int(images.shape[0])
+
+
+def plain_dataloader(folder: Path) -> Iterator[int]:
+    """Read JPEG files as it is usually written."""
+    import torch
+    from PIL import Image
+    from torch import Tensor
+    from torch.utils.data import DataLoader, Dataset
+
+    mean, deviation = (torch.tensor(v).view(3, 1, 1) / 255 for v in (MEAN, STD))
+
+    class ImageFolder(Dataset[tuple[Tensor, int]]):
+        """Like torchvision's, with its transforms for training."""
+
+        def __init__(self) -> None:
+            self.files = sorted((folder / "source" / "train").glob("*/*.JPEG"))
+
+        def __len__(self) -> int:
+            return len(self.files)
+
+        def __getitem__(self, index: int) -> tuple[Tensor, int]:
+            with Image.open(self.files[index]) as file:
+                image = file.convert("RGB")
+            left, top, width, height = random_crop(*image.size)
+            image = image.crop((left, top, left + width, top + height))
+            image = image.resize((SIZE, SIZE), Image.Resampling.BILINEAR)
+            if random.random() < 0.5:  # noqa: S311 -- not for cryptography
+                image = image.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
+            pixels = torch.from_numpy(np.array(image)).permute(2, 0, 1).contiguous()
+            scaled = pixels.to(torch.float32).div(255)
+            return scaled.sub_(mean).div_(deviation), int(self.files[index].parent.name[1:])
+
+    loader = DataLoader(
+        ImageFolder(), batch_size=BATCH, shuffle=True, num_workers=len(os.sched_getaffinity(0))
+    )
+    for images, _ in loader:
+        yield int(images.shape[0])
+
+
+def random_crop(width: int, height: int) -> tuple[int, int, int, int]:
+    """Draw as torchvision's RandomResizedCrop.get_params does."""
+    low, high = (math.log(ratio) for ratio in CROP_ASPECT)
+    for _ in range(10):
+        area = width * height * random.uniform(*CROP_AREA)  # noqa: S311
+        aspect = math.exp(random.uniform(low, high))  # noqa: S311
+        wide, tall = round(math.sqrt(area * aspect)), round(math.sqrt(area / aspect))
+        if 0 < wide <= width and 0 < tall <= height:
+            left, top = random.randint(0, width - wide), random.randint(0, height - tall)  # noqa: S311
+            return left, top, wide, tall
+    return 0, 0, width, height
+
+
+CASES: dict[str, Callable[[Path], Iterator[int]]] = {
+    "aiperf, engine tensorflow": ours("tensorflow"),
+    "plain tf.data": plain_tf_data,
+    "aiperf, engine torch": ours("torch"),
+    "plain torch DataLoader": plain_dataloader,
+}
+PAIRS = (
+    ("aiperf, engine tensorflow", "plain tf.data"),
+    ("aiperf, engine torch", "plain torch DataLoader"),
+)
+
+
+class Rate(NamedTuple):
+    """How fast a case is, once its pipeline is full."""
+
+    images: float
+    """A second and core."""
+    processor: float
+    """Milliseconds an image, of all processes and threads."""
+
+
+def rate(batches: Iterator[int]) -> Rate:
+    """Measure a case in this process."""
+    for _ in range(FILLING):
+        next(batches)
+    began, busy, images = time.perf_counter(), processor_seconds(), 0
+    for _ in range(MEASURED):
+        images += next(batches)
+    busy, took = processor_seconds() - busy, time.perf_counter() - began
+    return Rate(images / took / len(os.sched_getaffinity(0)), 1e3 * busy / images)
+
+
+def processor_seconds() -> float:
+    """Return the processor time so far of this process and of its children."""
+    own = psutil.Process()
+    times = [each.cpu_times() for each in (own, *own.children(recursive=True))]
+    return sum(each.user + each.system for each in times)
+
+
+def wait(folder: Path) -> float:
+    """Train ResNet-50; return the share of the time, in percent, that it waits for data."""
+    from aiperf_hpc.morphism.resnet import resnet50
+    from aiperf_hpc.morphism.weights import initial_weights
+    from aiperf_hpc.replica.engines import load_engine
+    from aiperf_hpc.trial import Hyperparameters
+
+    cores = len(os.sched_getaffinity(0))
+    config = DatasetConfig(name="imagenet", path=folder / "prepared", image_size=SIZE)
+    graph = resnet50((SIZE, SIZE, 3), CLASSES)
+    used = Hyperparameters(
+        batch_size=BATCH,
+        optimizer="sgd",
+        learning_rate=0.01,
+        momentum=0.9,
+        weight_decay=0.0,
+        label_smoothing=0.0,
+        precision="fp32",
+    )
+    network = load_engine("tensorflow", cores).build(
+        graph, initial_weights(graph, np.random.default_rng(0)), used
+    )
+    batches = load_dataset(config, cores, "tensorflow").train(0, BATCH, 0)
+    waited = 0.0
+    for step in range(TRAIN_STEPS + 1):
+        asked = time.perf_counter()
+        batch = next(batches)
+        waited += time.perf_counter() - asked
+        network.train_step(batch, 0.01)
+        if step == 0:
+            network.drain_training()
+            began, waited = time.perf_counter(), 0.0
+    network.drain_training()
+    return 100 * waited / (time.perf_counter() - began)
+
+
+def measured(case: str, folder: Path) -> list[float]:
+    """Measure a case in a process of its own."""
+    command = [sys.executable, __file__, "--case", case, str(folder)]
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+    return [float(word) for word in done.stdout.splitlines()[-1].split()]
+
+
+def main() -> None:
+    """Measure all, or one case for a process that does."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    parser = argparse.ArgumentParser()
+    parser.add_argument("photographs", type=Path)
+    parser.add_argument("file", type=Path, nargs="?", help="where to write all figures as JSON")
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--wait", action="store_true", help="the trainer's wait for data instead")
+    parser.add_argument("--case", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.case == "wait":
+        print(wait(options.photographs))
+    elif options.case:
+        print(*rate(CASES[options.case](options.photographs)))
+    else:
+        with tempfile.TemporaryDirectory() as folder:
+            lay_out(options.photographs, Path(folder))
+            compare(Path(folder), options)
+
+
+def compare(folder: Path, options: argparse.Namespace) -> None:
+    """Measure in turns and print the tables."""
+    names = ["wait"] if options.wait else list(CASES)
+    found = in_turns({name: partial(measured, name, folder) for name in names}, options.rounds)
+    cores = len(os.sched_getaffinity(0))
+    print(f"{machine()}, {cores} cores; {options.rounds} rounds, median (least to most)\n")
+    if options.wait:
+        shares = [share for (share,) in found["wait"]]
+        print(f"waiting for data: {spread(shares)} % of the time of training")
+    else:
+        images, processor = (
+            {name: [one[place] for one in each] for name, each in found.items()} for place in (0, 1)
+        )
+        print("| reader | images a second and core | processor ms an image |\n|---|---|---|")
+        for name in names:
+            print(f"| {name} | {spread(images[name])} | {spread(processor[name])} |")
+        print("\n| ours | peer | images a second: ratio, of each round | per processor second |")
+        print("|---|---|---|---|")
+        for own, peer in PAIRS:
+            faster = [a / b for a, b in zip(images[own], images[peer], strict=True)]
+            cheaper = [b / a for a, b in zip(processor[own], processor[peer], strict=True)]
+            print(f"| {own} | {peer} | {spread(faster)} | {spread(cheaper)} |")
+    save(options.file, machine(), found)
+
+
+if __name__ == "__main__":
+    main()

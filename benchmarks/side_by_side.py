@@ -1,0 +1,33 @@
+"""Measuring one thing beside others: in turns, in one process tree, on the same cores."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from statistics import median
+from typing import TypeVar
+
+Measured = TypeVar("Measured")
+
+
+def in_turns(cases: Mapping[str, Callable[[], Measured]], rounds: int) -> dict[str, list[Measured]]:
+    """Measure each case once a round, every other round in the opposite order."""
+    found: dict[str, list[Measured]] = {name: [] for name in cases}
+    for number in range(rounds):
+        for name in list(cases)[:: 1 if number % 2 == 0 else -1]:
+            found[name].append(cases[name]())
+    return found
+
+
+def spread(values: Sequence[float], digits: int = 3) -> str:
+    """Return the median, and in brackets the least and the most."""
+    figures = (median(values), min(values), max(values))
+    middle, low, high = (f"{float(f'{value:.{digits}g}'):,g}" for value in figures)
+    return f"{middle} ({low} to {high})"
+
+
+def save(path: Path | None, machine: str, found: Mapping[str, object]) -> None:
+    """Write all that was measured as JSON, where a file is given."""
+    if path is not None:
+        path.write_text(json.dumps({"machine": machine, "measured": found}, indent=1) + "\n")

@@ -1,0 +1,134 @@
+"""``aiperf allreduce``: the all-reduce of every installed back end, as JSON, a table and a plot.
+
+The measuring is in ``replica/allreduce.py``, a process a rank: no framework is imported here.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from aiperf_hpc.errors import UsageError
+from aiperf_hpc.paths import write_whole
+from aiperf_hpc.primary.launch import BACK_ENDS, rank_starter
+from aiperf_hpc.primary.words import si
+from aiperf_hpc.trial import Value
+
+REPETITIONS, LARGEST = 100, 1e8
+QUICK_REPETITIONS, QUICK_LARGEST = 10, 1e6
+TABLE_BYTES = (4, 2**10, 2**20, 2**27)
+"""The table has, of each curve, the size that is next to each of these."""
+
+
+class Measurement(Value):
+    """One size of tensor; times in seconds, bandwidths in bytes a second."""
+
+    memory: str
+    dtype: str
+    elements: int
+    bytes: int
+    seconds: float
+    """The median over the repetitions, each of which is the mean over the ranks."""
+    fastest_seconds: float
+    slowest_seconds: float
+    algorithm_bandwidth: float
+    bus_bandwidth: float
+
+
+class Skipped(Value):
+    """What was not measured, and why."""
+
+    memory: str
+    dtype: str
+    reason: str
+
+
+class Result(Value):
+    """One back end's."""
+
+    collective: str
+    ranks: int
+    host: str
+    repetitions: int
+    measurements: tuple[Measurement, ...]
+    skipped: tuple[Skipped, ...] = ()
+
+
+class Curve(NamedTuple):
+    """The measurements of one back end, memory and type, smallest first."""
+
+    name: str
+    points: list[Measurement]
+
+
+def installed() -> tuple[list[str], dict[str, str]]:
+    """Return the back ends that are installed, and what to do about the others."""
+    there = [name for name, needs in BACK_ENDS.items() if needs.installed]
+    return there, {name: b.remedy for name, b in BACK_ENDS.items() if name not in there}
+
+
+def measure(name: str, ranks: int, repetitions: int, largest: float, folder: Path) -> Result:
+    """Measure one back end on ranks of this machine.
+
+    Raises:
+        UsageError: it is not installed, or its ranks failed.
+    """
+    path = folder / f"{name}.json"
+    command = [*rank_starter(ranks, name), sys.executable, "-m", "aiperf_hpc.replica.allreduce"]
+    command += ["--collective", name, "--repetitions", str(repetitions)]
+    command += ["--largest", str(largest), "--result", str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        lines = done.stderr.strip().splitlines() or ["no reason given"]
+        raise UsageError(f"the ranks of collective '{name}' failed: {lines[-1]}")
+    return Result.model_validate_json(path.read_text("utf-8"))
+
+
+def curves(results: Sequence[Result]) -> Iterator[Curve]:
+    """Yield what is drawn as one line each."""
+    for result in results:
+        kinds = dict.fromkeys((m.memory, m.dtype) for m in result.measurements)
+        for memory, dtype in kinds:
+            points = [m for m in result.measurements if (m.memory, m.dtype) == (memory, dtype)]
+            yield Curve(f"{result.collective}, {dtype}, {memory}", points)
+
+
+def table(results: Sequence[Result], remedies: dict[str, str]) -> str:
+    """Return some sizes of each curve, and what was not measured."""
+    lines = [f"{'back end':<28}{'tensor':>10}{'time':>11}{'algorithm':>13}{'bus':>13}"]
+    for name, points in curves(results):
+        nearest = {min(points, key=lambda m: abs(m.bytes - size)).elements for size in TABLE_BYTES}
+        for point in points:
+            if point.elements in nearest:
+                nearest.discard(point.elements)
+                lines.append(
+                    f"{name:<28}{si(point.bytes, 'B'):>10}{_time(point.seconds):>11}"
+                    f"{si(point.algorithm_bandwidth, 'B/s'):>13}"
+                    f"{si(point.bus_bandwidth, 'B/s'):>13}"
+                )
+    for result in results:
+        lines += [f"{result.collective}, {s.dtype}, {s.memory}: {s.reason}" for s in result.skipped]
+    lines += [f"{name}: not installed; {remedy}" for name, remedy in remedies.items()]
+    return "\n".join(lines)
+
+
+def _time(seconds: float) -> str:
+    return f"{1e6 * seconds:.1f} us" if seconds < 1e-3 else f"{1e3 * seconds:.2f} ms"
+
+
+def write(results: Sequence[Result], remedies: dict[str, str], folder: Path) -> tuple[Path, Path]:
+    """Write all results, and the plot; return the two files."""
+    from aiperf_hpc.primary.plots import write_allreduce_plot
+
+    whole = {
+        "results": [result.model_dump() for result in results],
+        "not_installed": remedies,
+    }
+    data, plot = folder / "allreduce.json", folder / "allreduce.svg"
+    write_whole(data, json.dumps(whole, indent=1))
+    write_allreduce_plot(list(curves(results)), plot)
+    return data, plot

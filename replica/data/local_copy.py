@@ -1,0 +1,141 @@
+"""A dataset nearer than the shared filesystem: on a disk of the node, or in its page cache.
+
+The time that it takes is part of the run, like all time; it is recorded, never taken off.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import shutil
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import NamedTuple
+
+import psutil
+
+from aiperf_hpc.config import DatasetConfig
+from aiperf_hpc.dataset_manifest import load_dataset_manifest
+from aiperf_hpc.errors import DatasetError
+from aiperf_hpc.replica.data.imagenet_shards import HEAD
+from aiperf_hpc.replica.data.staging import check_space, reason
+
+CHUNK = 8 << 20
+"""Bytes read at once."""
+LOCK = ".lock"
+STREAMS = 16
+"""Files copied at once, at most: more do not make a file server faster."""
+
+
+class LocalCopy(NamedTuple):
+    """Where a dataset is read from, and what it took to bring it there."""
+
+    config: DatasetConfig
+    seconds: float = 0.0
+    bytes: int = 0
+    """That were copied or read; none when all was there from before."""
+
+
+def local_copy(config: DatasetConfig, cores: int) -> LocalCopy:
+    """Bring a dataset's folder to where ``config.cache`` says.
+
+    Ranks and replicas of a node may all call it. With ``disk`` the first one copies, and the others
+    wait and find the copy, which stays there for the next life or run. With ``memory`` all of them
+    read, and the page cache has what the first one read.
+
+    Raises:
+        DatasetError: the folder is not a prepared dataset, cannot be copied, or does not fit.
+    """
+    if config.cache == "none" or config.path is None:
+        return LocalCopy(config)
+    began = time.monotonic()
+    load_dataset_manifest(config.path, config.name)
+    streams = max(1, min(cores, STREAMS))
+    try:
+        files = _files(config.path)
+        if config.cache_path is None:
+            near, moved = config, _read(files, streams)
+        else:
+            target = config.cache_path / f"{config.name}-{_fingerprint(files)}"
+            near = config.model_copy(update={"path": target})
+            moved = _copy(files, target, streams)
+    except OSError as error:
+        raise DatasetError(
+            f"cannot copy the dataset in {config.path} to its cache: {reason(error)}"
+        ) from None
+    return LocalCopy(near, time.monotonic() - began, moved)
+
+
+def _files(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.iterdir() if path.is_file() and path.name[0] != ".")
+
+
+def _fingerprint(files: list[Path]) -> str:
+    """Return what tells this folder from any other: names, sizes and first bytes."""
+    digest = hashlib.sha256()
+    for path in files:
+        digest.update(f"{path.name}\t{path.stat().st_size}\t".encode())
+        if path.stat().st_size <= HEAD:
+            digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def _read(files: list[Path], streams: int) -> int:
+    """Read all files once, so that the page cache has them; return their bytes."""
+    total = sum(path.stat().st_size for path in files)
+    free = psutil.virtual_memory().available  # the page cache is part of it
+    if free < total:
+        raise DatasetError(
+            f"no memory for the dataset in {files[0].parent}: it needs {total / 1e9:.1f} GB, "
+            f"{free / 1e9:.1f} GB are free; set dataset.cache to none or disk"
+        )
+    return sum(_each(streams, _read_file, files))
+
+
+def _read_file(path: Path) -> int:
+    done = 0
+    with path.open("rb", buffering=0) as file:
+        buffer = bytearray(CHUNK)
+        while got := file.readinto(buffer):
+            done += got
+    return done
+
+
+def _copy(files: list[Path], target: Path, streams: int) -> int:
+    """Copy the files that are not there; return their bytes."""
+    target.mkdir(parents=True, exist_ok=True)
+    with (target / LOCK).open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # On a local disk, and left when the process dies.
+        absent = [path for path in files if not _same(path, target / path.name)]
+        check_space(target, sum(path.stat().st_size for path in absent))
+        return sum(_each(streams, lambda path: _copy_file(path, target / path.name), absent))
+
+
+def _same(path: Path, copy: Path) -> bool:
+    """Return whether a file and its copy have one size and the same first bytes."""
+    if not copy.exists() or copy.stat().st_size != path.stat().st_size:
+        return False
+    with path.open("rb") as one, copy.open("rb") as other:
+        return one.read(HEAD) == other.read(HEAD)
+
+
+def _copy_file(path: Path, copy: Path) -> int:
+    partial = copy.with_name(f".{copy.name}.partial")
+    try:
+        shutil.copyfile(path, partial)
+        size = partial.stat().st_size
+        partial.rename(copy)
+    finally:
+        partial.unlink(missing_ok=True)
+    return size
+
+
+def _each(streams: int, action: Callable[[Path], int], files: list[Path]) -> list[int]:
+    """Do it for all files, some at once. The first error stops it all."""
+    with ThreadPoolExecutor(streams) as pool:
+        try:
+            return list(pool.map(action, files))
+        finally:
+            pool.shutdown(cancel_futures=True)

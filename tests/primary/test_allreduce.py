@@ -1,0 +1,93 @@
+"""`aiperf allreduce`: real reductions, figures worked out by hand, and what is not measured."""
+
+from __future__ import annotations
+
+import json
+import xml.etree.ElementTree as ET
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.end_to_end.conftest import aiperf
+
+from aiperf_hpc.primary.allreduce import Measurement, Result, curves, table
+from aiperf_hpc.replica.allreduce import figures, sizes
+
+
+def test_bandwidths_are_those_of_nccl_tests() -> None:
+    """8 MB over 4 ranks in 2 ms: 4 GB/s, of which each link carries 2 x 3 / 4."""
+    found = figures(8_000_000, 4, np.array([0.001, 0.002, 0.009]))
+    assert found["seconds"] == 0.002
+    assert found["algorithm_bandwidth"] == pytest.approx(4e9)
+    assert found["bus_bandwidth"] == pytest.approx(6e9)
+
+
+def test_sizes_are_mlbenchs() -> None:
+    assert len(sizes(1e8)) == 80
+    assert (sizes(1e8)[0], sizes(1e8)[-1]) == (1, 100_000_000)
+    assert sizes(1e3)[-1] <= 1000
+
+
+def measured(dtype: str, elements: int) -> Measurement:
+    size = elements * np.dtype(dtype).itemsize
+    values = figures(size, 2, np.array([1e-3]))
+    return Measurement.model_validate(
+        {"memory": "cpu", "dtype": dtype, "elements": elements, **values}
+    )
+
+
+def test_each_back_end_and_type_is_a_curve_and_what_is_missing_is_said() -> None:
+    both = (measured("float32", 1), measured("float32", 10**6), measured("float16", 1))
+    result = Result(
+        collective="torch", ranks=2, host="h", repetitions=3, measurements=both, skipped=()
+    )
+    assert [(c.name, len(c.points)) for c in curves([result])] == [
+        ("torch, float32, cpu", 2),
+        ("torch, float16, cpu", 1),
+    ]
+    lines = table([result], {"horovod": "build it with `make horovod`"}).splitlines()
+    assert lines[-1] == "horovod: not installed; build it with `make horovod`"
+    assert len(lines) == 1 + 3 + 1
+
+
+def test_two_ranks_reduce_and_the_files_say_how_fast(tmp_path: Path) -> None:
+    done = aiperf(
+        "allreduce", "--backends", "mpi,torch", "--largest", 2000, "--repetitions", 5,
+        "--out", tmp_path,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "mpi, float16, cpu: MPI has no floating-point type of 16 bits" in done.stdout
+    whole: dict[str, Any] = json.loads((tmp_path / "allreduce.json").read_text("utf-8"))
+    mpi, torch = whole["results"]
+    assert [mpi["collective"], torch["collective"]] == ["mpi", "torch"]
+    wanted = sizes(2000)
+    for result, types in ((mpi, ["float32"]), (torch, ["float32", "float16"])):
+        for dtype in types:
+            rows = [
+                r for r in result["measurements"] if (r["memory"], r["dtype"]) == ("cpu", dtype)
+            ]
+            assert [row["elements"] for row in rows] == wanted
+            for row in rows:
+                assert row["bytes"] == row["elements"] * np.dtype(dtype).itemsize
+                assert row["algorithm_bandwidth"] == pytest.approx(row["bytes"] / row["seconds"])
+                assert row["bus_bandwidth"] == row["algorithm_bandwidth"]  # Of two ranks.
+                assert 0 < row["fastest_seconds"] <= row["seconds"] <= row["slowest_seconds"]
+    drawing = ET.parse(tmp_path / "allreduce.svg").getroot()  # noqa: S314 -- drawn here
+    assert "mpi, float32, cpu" in "".join(drawing.itertext())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--ranks", 1], "--ranks 1: at least two"),
+        (["--backends", "smoke"], "--backends smoke: known are mpi, torch, horovod"),
+    ],
+)
+def test_what_cannot_be_measured_is_one_line(
+    arguments: list[object], words: str, tmp_path: Path
+) -> None:
+    done = aiperf("allreduce", *arguments, "--out", tmp_path)
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"aiperf: {words}")
+    assert len(done.stderr.splitlines()) == 1

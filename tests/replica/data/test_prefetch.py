@@ -1,0 +1,50 @@
+"""Batches come in order, ahead of their use, and leave no thread behind."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from aiperf_hpc.errors import DatasetError
+from aiperf_hpc.replica.data.base import Batch
+from aiperf_hpc.replica.data.prefetch import DEPTH, prefetched
+
+
+def numbered(count: int, made: list[int], *, fails: bool = False) -> Iterator[Batch]:
+    for number in range(count):
+        made.append(number)
+        yield Batch(np.full((1, 1), number, np.float32), np.array([number], np.int32))
+    if fails:
+        raise DatasetError("shard 7 is truncated")
+
+
+def test_batches_come_in_their_order() -> None:
+    labels = [int(batch.labels[0]) for batch in prefetched(numbered(9, []))]
+    assert labels == list(range(9))
+
+
+def test_they_are_made_before_they_are_asked_for_and_not_all_at_once() -> None:
+    made: list[int] = []
+    batches = prefetched(numbered(100, made))
+    next(batches)
+    batches.close()  # type: ignore[attr-defined]
+    assert 1 < len(made) <= 1 + DEPTH
+
+
+def test_an_error_is_raised_at_its_turn() -> None:
+    batches = prefetched(numbered(2, [], fails=True))
+    assert [int(next(batches).labels[0]) for _ in range(2)] == [0, 1]
+    with pytest.raises(DatasetError, match="shard 7 is truncated"):
+        next(batches)
+
+
+def test_no_thread_outlives_the_iterator() -> None:
+    for batch in prefetched(numbered(3, [])):
+        assert batch.size == 1
+    batches = prefetched(numbered(3, []))
+    next(batches)
+    del batches
+    assert not [t for t in threading.enumerate() if t.name.startswith("batches")]
