@@ -16,8 +16,8 @@ SEED ?= 1
 HOROVOD := HOROVOD_WITH_GLOO=1 HOROVOD_WITHOUT_MPI=1 HOROVOD_CPU_OPERATIONS=GLOO \
 	HOROVOD_WITH_TENSORFLOW=1 HOROVOD_WITHOUT_PYTORCH=1 HOROVOD_WITHOUT_MXNET=1
 
-.PHONY: start test check quick horovod faults chaos slurm nfs nfs-packages benchmarks benchmarks-search benchmarks-training \
-	scaling clean
+.PHONY: start test check quick horovod faults chaos slurm nfs nfs-packages benchmarks benchmarks-search \
+	benchmarks-training scaling clean
 
 start: $(VENV)/.installed
 	$(BIN)/aiperf start --nodes $(NODES) --hours $(HOURS) --config quickstart --launcher local --yes
