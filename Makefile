@@ -17,7 +17,7 @@ HOROVOD := HOROVOD_WITH_GLOO=1 HOROVOD_WITHOUT_MPI=1 HOROVOD_CPU_OPERATIONS=GLOO
 	HOROVOD_WITH_TENSORFLOW=1 HOROVOD_WITHOUT_PYTORCH=1 HOROVOD_WITHOUT_MXNET=1
 
 .PHONY: start test check quick horovod faults chaos slurm nfs nfs-packages benchmarks benchmarks-search \
-	scaling clean
+	benchmarks-training scaling clean
 
 start: $(VENV)/.installed
 	$(BIN)/aiperf start --nodes $(NODES) --hours $(HOURS) --config quickstart --launcher local --yes
@@ -69,6 +69,11 @@ benchmarks-search: $(VENV)/.installed-test
 	$(BIN)/python benchmarks/search_quality.py runs/search_quality.json
 	$(BIN)/python benchmarks/kernels.py
 	$(BIN)/python benchmarks/search_speed.py
+
+# Both engines beside plain loops, half an hour; on a GPU: python benchmarks/gpu.py.
+benchmarks-training: $(VENV)/.installed-test
+	mkdir -p runs
+	$(BIN)/python benchmarks/training.py runs/training.json
 
 # A real SLURM for the tests in tests/slurm, which start a cluster of their own. Installing
 # Debian's packages starts nothing. Where it cannot be done, those tests say why they do not run.

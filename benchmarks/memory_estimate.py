@@ -1,6 +1,6 @@
 """Compare the memory estimate of a training with what the process really takes.
 
-python benchmarks/memory_estimate.py            # one process a case, a table in Markdown
+python benchmarks/memory_estimate.py [ENGINE]   # one process a case, a table in Markdown
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ CASES = (
 STEPS = 2
 
 
-def measure(size: int, stem: str, width: int, batch: int, precision: str) -> tuple[int, int]:
+def measure(
+    name: str, size: int, stem: str, width: int, batch: int, precision: str
+) -> tuple[int, int]:
     """Train two steps in this process; return estimated and measured peak MiB."""
     import numpy as np
 
@@ -32,7 +34,7 @@ def measure(size: int, stem: str, width: int, batch: int, precision: str) -> tup
     from aiperf_hpc.replica.memory import training_bytes
     from aiperf_hpc.trial import Hyperparameters
 
-    engine = load_engine("tensorflow", len(os.sched_getaffinity(0)))
+    engine = load_engine(name, len(os.sched_getaffinity(0)))
     rng = np.random.default_rng(0)
     graph = resnet50(
         (size, size, 3), 10, stem="cifar" if stem == "cifar" else "imagenet", base_width=width
@@ -58,15 +60,16 @@ def measure(size: int, stem: str, width: int, batch: int, precision: str) -> tup
 
 def main() -> None:
     """Measure one case, given on the command line, or all of them."""
-    if len(sys.argv) > 1:
-        size, stem, width, batch, precision = sys.argv[1:]
-        estimate, peak = measure(int(size), stem, int(width), int(batch), precision)
+    if len(sys.argv) > 2:
+        name, size, stem, width, batch, precision = sys.argv[1:]
+        estimate, peak = measure(name, int(size), stem, int(width), int(batch), precision)
         print(f"| {size}x{size}, {stem}, {width} | {batch} | {precision} | {estimate} | {peak} |")
         return
     print("| network | batch | precision | estimate, MiB | measured, MiB |")
     print("|---|---|---|---|---|", flush=True)
+    name = sys.argv[1] if len(sys.argv) == 2 else "tensorflow"
     for case in CASES:
-        subprocess.run([sys.executable, __file__, *map(str, case)], check=True)
+        subprocess.run([sys.executable, __file__, name, *map(str, case)], check=True)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 python benchmarks/training.py FILE            # measures; JSON into FILE, then a table
 python benchmarks/training.py FILE --report   # the table of what was measured before
 python benchmarks/training.py FILE --quick    # fewer and shorter runs
+python benchmarks/training.py FILE --case 32 bf16    # one case, beside those in FILE already
 
 Every subject trains the same network, ResNet-50, on the same images in memory. Each run is a
 process of its own, so that no framework's threads or memory are there while another one is
@@ -15,6 +16,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import resource
 import statistics
 import subprocess
 import sys
@@ -245,16 +247,25 @@ def _torch_loop(case: Case, cores: int) -> Step:
     return step
 
 
+def _torch_loop_with_memory(case: Case, cores: int) -> Step:
+    from aiperf_hpc.replica.engines.torch_device import keep_freed_memory
+
+    keep_freed_memory()
+    return _torch_loop(case, cores)
+
+
 SUBJECTS: dict[str, Callable[[Case, int], Step]] = {
     "engine tensorflow": _engine("tensorflow"),
     "Keras fit": _keras_fit,
     "tf.function loop": _tf_function,
     "engine torch": _engine("torch"),
     "PyTorch loop, channels-last": _torch_loop,
+    "that loop, freed memory kept": _torch_loop_with_memory,
 }
 PEERS = {
     "engine tensorflow": ("Keras fit", "tf.function loop"),
     "engine torch": ("PyTorch loop, channels-last", "tf.function loop"),
+    "that loop, freed memory kept": ("PyTorch loop, channels-last",),
 }
 PEAK = "peak"
 SHAPES = ((256, 14), (128, 28), (256, 28), (512, 28))
@@ -295,17 +306,20 @@ def run(subject: str, case: Case, cores: int) -> None:
     step = SUBJECTS[subject](case, cores)
     for _ in range(WARM):
         step()
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     seconds = []
     for _ in range(case.steps):
         start = time.perf_counter()
         step()
         seconds.append(time.perf_counter() - start)
+    faults = (resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before) // case.steps
+    print(f"{subject}: {faults} page faults a step", file=sys.stderr)
     print(json.dumps(seconds))
 
 
 def measure(file: Path, repeats: int, cases: tuple[Case, ...], cores: int) -> None:
-    """Run every subject in turn; keep what they say in a file."""
-    results = []
+    """Run every subject in turn; keep what they say in a file, beside other cases."""
+    results = json.loads(file.read_text())["results"] if file.exists() else []
     for case in cases:
         runs: dict[str, list[list[float]]] = {name: [] for name in (PEAK, *SUBJECTS)}
         for turn in range(repeats):
@@ -317,6 +331,7 @@ def measure(file: Path, repeats: int, cases: tuple[Case, ...], cores: int) -> No
                 )
                 runs[name].append(json.loads(done.stdout.splitlines()[-1]))
                 print(case, name, turn, file=sys.stderr, flush=True)
+        results = [r for r in results if Case(**r["case"])[:3] != case[:3]]
         results.append({"case": case._asdict(), "runs": runs})
         said = {"machine": machine(), "cores": cores, "warm": WARM, "results": results}
         file.write_text(json.dumps(said, indent=1))
@@ -360,6 +375,7 @@ def main() -> None:
     parser.add_argument("file", type=Path, nargs="?", help="where the measurements are kept")
     parser.add_argument("--report", action="store_true", help="only print the table")
     parser.add_argument("--quick", action="store_true", help="one short run of each, at 32²")
+    parser.add_argument("--case", nargs=2, metavar=("SIZE", "PRECISION"), help="this one alone")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--cores", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--run", nargs=2, metavar=("SUBJECT", "CASE"), help=argparse.SUPPRESS)
@@ -370,9 +386,12 @@ def main() -> None:
     if options.file is None:
         parser.error("name a file to keep the measurements in")
     if not options.report:
-        quick = tuple(case._replace(steps=3) for case in CASES if case.size == 32)
-        repeats = 1 if options.quick else options.repeats
-        measure(options.file, repeats, quick if options.quick else CASES, options.cores)
+        repeats, cases = options.repeats, CASES
+        if options.case:
+            cases = tuple(c for c in CASES if [str(c.size), c.precision] == options.case)
+        if options.quick:
+            repeats, cases = 1, tuple(c._replace(steps=3) for c in cases if c.size == 32)
+        measure(options.file, repeats, cases, options.cores)
     report(options.file)
 
 

@@ -36,8 +36,8 @@ class Check(Value):
 
 
 PACKAGES = (
-    ("framework", "tensorflow", "tensorflow", "pip install 'aiperf-hpc[cpu]'  (or [cuda])", True),
-    ("framework", "torch", "torch", "pip install torch  (a second engine, not used yet)", False),
+    ("framework", "tensorflow", "tensorflow", "pip install 'aiperf-hpc[cpu]'  (or [cuda])", False),
+    ("framework", "torch", "torch", "pip install 'aiperf-hpc[torch]'; README, Frameworks", False),
     ("collective", "mpi4py", "mpi4py", "pip install 'aiperf-hpc[mpi]'", False),
     ("collective", "horovod", "horovod", "make horovod  (optional)", False),
     ("SLURM", "pyslurm", "pyslurm", "pip install 'aiperf-hpc[pyslurm]'  (optional)", False),
@@ -101,6 +101,7 @@ def _packages() -> Iterator[Check]:
             remedy="" if found else remedy,
             required=required,
         )
+    yield _engines()
     mpi = shutil.which("mpirun") or ctypes.util.find_library("mpi")
     yield Check(
         area="collective",
@@ -108,6 +109,19 @@ def _packages() -> Iterator[Check]:
         found=bool(mpi),
         detail=mpi or "none",
         remedy="" if mpi else "pip install 'aiperf-hpc[mpi]', or your site's MPI",
+    )
+
+
+def _engines() -> Check:
+    """Look for one of the engines that train, which are named as their packages."""
+    found = [name for name in ("tensorflow", "torch") if util.find_spec(name) is not None]
+    return Check(
+        area="framework",
+        name="an engine",
+        found=bool(found),
+        detail=", ".join(f"engine.name={name}" for name in found) or "none",
+        remedy="" if found else "pip install 'aiperf-hpc[cpu]', [cuda] or [torch]",
+        required=True,
     )
 
 

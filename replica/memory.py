@@ -22,11 +22,12 @@ def training_bytes(graph: Graph, batch_size: int, precision: str) -> int:
     Weights, gradients and momenta in fp32; the outputs that the backward pass reads, in the
     compute type (a convolution's, which its normalisation reads, and an activation's, which the
     next convolution reads; not a normalisation's or a sum's); and, twice, the largest layer's
-    own working set (its gradient and a convolution's unfolded input).
+    own working set (its gradient and a convolution's unfolded input). And weights and momenta of
+    the network that is made ready meanwhile, taken to be as large.
     docs/decisions/memory.md compares it with measured peaks.
     """
     size = _BYTES[precision]
-    parameters = 3 * 4 * graph.parameter_count
+    parameters = (3 + 2) * 4 * graph.parameter_count
     if precision != "fp32":
         parameters += size * graph.parameter_count
     kept = sum(

@@ -178,7 +178,10 @@ class TorchNetwork:
             if momenta is not None:
                 self._layout.write(self._optimizer.negated, momenta)
                 self._optimizer.negated.neg_()
-            self._negated_views = list(self._layout.views(self._optimizer.negated).values())
+            self._parts, self._negated_parts = (
+                [flat[place] for place in self._layout.places.values()]
+                for flat in (self._flat, self._optimizer.negated)
+            )
             self._build_modules()
         self._cores, self._operations = cores, count(graph).training
         self._eager: Modules = (self._training, self._inference)
@@ -236,8 +239,8 @@ class TorchNetwork:
             for leaf in leaves:
                 leaf.grad = None
             if self._low is None:
-                views = list(self._views.values())
-                self._optimizer.step(views, gradients, self._negated_views, learning_rate)
+                parts = [_flattened(gradient) for gradient in gradients]
+                self._optimizer.step(self._parts, parts, self._negated_parts, learning_rate)
             else:
                 flat = self._gradient_buffer()
                 torch._foreach_copy_(self._gradient_views, gradients)
@@ -397,7 +400,7 @@ class TorchNetwork:
 
     def close(self) -> None:
         del self._training, self._inference, self._eager, self._modules, self._leaves, self._views
-        del self._optimizer, self._negated_views, self._giving
+        del self._optimizer, self._parts, self._negated_parts, self._giving
         self._flat = self._statistics = torch.empty(0)
         self._low = self._gradients = None
         self._gradient_views = []
@@ -405,6 +408,14 @@ class TorchNetwork:
             give_back_freed_memory()
         else:
             torch.get_device_module(self._device.type).empty_cache()
+
+
+def _flattened(gradient: Tensor) -> Tensor:
+    """Return a gradient as it lies in a flat buffer: a view, where it lies so already.
+
+    The fused kernel copies what is not contiguous, which channels-last kernels are not.
+    """
+    return (gradient.permute(0, 2, 3, 1) if gradient.ndim == 4 else gradient).reshape(-1)
 
 
 def _is_of_norm(name: str) -> bool:

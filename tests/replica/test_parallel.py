@@ -504,15 +504,22 @@ def test_fewer_ranks_than_asked_for_are_one_line() -> None:
 
 
 @pytest.mark.parametrize(
-    ("collective", "ranks"), [("mpi", 2), ("mpi", 3), ("torch", 3), ("horovod", 3)]
+    ("collective", "engine", "ranks"),
+    [
+        ("mpi", "tensorflow", 2),
+        ("mpi", "torch", 3),
+        ("torch", "torch", 3),
+        ("torch", "tensorflow", 3),
+        ("horovod", "tensorflow", 3),
+    ],
 )
-def test_ranks_train_as_one_process_does(collective: str, ranks: int) -> None:
-    """The real engine, real collectives, real images, batches that do not divide evenly."""
+def test_ranks_train_as_one_process_does(collective: str, engine: str, ranks: int) -> None:
+    """Real engines, real collectives, real images, batches that do not divide evenly."""
     if collective == "horovod":
         pytest.importorskip("horovod", reason="Horovod has no wheels: make horovod builds it")
     script = Path(__file__).with_name("ranks_against_one.py")
     command = [*rank_starter(ranks, collective), sys.executable, str(script)]
-    command += [collective, "tensorflow"]
+    command += [collective, engine]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout.splitlines()[-1])
