@@ -158,7 +158,7 @@ def _keras_fit(case: Case, cores: int) -> Step:
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     model.compile(keras.optimizers.SGD(RATE, momentum=0.9), loss, jit_compile=False)
     data = tf.data.Dataset.from_tensors(tuple(map(tf.constant, samples(case))))
-    return lambda: model.fit(data, verbose=0)
+    return lambda: model.fit(data, shuffle=False, verbose=0)
 
 
 def _tf_function(case: Case, cores: int) -> Step:
