@@ -144,6 +144,10 @@ class RankNetwork(Network, Protocol):
         """Elements of each bucket of gradients, in the order in which they become final."""
         ...
 
+    def warm_parts(self, batch_size: int) -> None:
+        """Do as ``warm`` for a step that is made in two halves, which ``warm`` leaves cold."""
+        ...
+
     def gradients(self, batch: Batch, share: float, ready: Callable[[Buffer], None]) -> None:
         """Forward and backward for one batch; nothing is updated but running statistics.
 

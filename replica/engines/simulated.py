@@ -112,6 +112,9 @@ class SimulatedNetwork:
     def warm(self, batch_size: int) -> None:
         """There is nothing to warm: all steps take the same time."""
 
+    def warm_parts(self, batch_size: int) -> None:
+        """There is nothing to warm."""
+
     def calibrate(self, batch: Batch) -> tuple[str, ...]:
         """Return none: nothing is normalised."""
         del batch

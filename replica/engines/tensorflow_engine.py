@@ -199,7 +199,7 @@ class TensorFlowNetwork:
             self._trace((None, *self._image_shape))
 
     def _trace(self, shape: tuple[int | None, ...]) -> None:
-        """Trace both step functions once, for any batch size."""
+        """Make what is traced once, for any batch size, when it is first called."""
         images = tf.TensorSpec(shape, tf.float32)
         labels = tf.TensorSpec((None,), tf.int32)
         rate = tf.TensorSpec((), tf.float32)
@@ -209,8 +209,6 @@ class TensorFlowNetwork:
         self._apply = tf.function(self._apply_step, [flat, rate])
         self._evaluate = tf.function(self._evaluate_step, [images, labels])
         self._infer = tf.function(self._logits, [images])
-        self._train.get_concrete_function()
-        self._evaluate.get_concrete_function()
 
     def _logits(self, images: tf.Tensor, *, training: bool = False) -> tf.Tensor:
         precision = self._used.precision
@@ -284,11 +282,23 @@ class TensorFlowNetwork:
             self._train(batch.inputs, batch.labels, tf.constant(learning_rate, tf.float32))
 
     def warm(self, batch_size: int) -> None:
+        self._warm(batch_size, lambda batch: self.train_step(batch, 0.0))
+
+    def warm_parts(self, batch_size: int) -> None:
+        given: list[Buffer] = []
+
+        def step(batch: Batch) -> None:
+            self.gradients(batch, 1.0, given.append)
+            self.apply(given, 0.0)
+
+        self._warm(batch_size, step)
+
+    def _warm(self, batch_size: int, step: Callable[[Batch], None]) -> None:
         """Graphs are optimised, and kernels chosen for the batch's shape, when they first run."""
         weights, momenta = self.weights(), self.momenta()
         images = np.zeros((batch_size, *self._image_shape), np.float32)
         batch = Batch(images, np.zeros(batch_size, np.int32))
-        self.train_step(batch, 0.0)
+        step(batch)
         self.evaluate_step(batch)
         with _named_errors():
             for variable in (self._loss_sum, self._steps, self._evaluated):

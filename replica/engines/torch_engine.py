@@ -303,6 +303,18 @@ class TorchNetwork:
             self._feed.done()
 
     def warm(self, batch_size: int) -> None:
+        self._warm(batch_size, lambda batch: self.train_step(batch, 0.0))
+
+    def warm_parts(self, batch_size: int) -> None:
+        given: list[Buffer] = []
+
+        def step(batch: Batch) -> None:
+            self.gradients(batch, 1.0, given.append)
+            self.apply(given, 0.0)
+
+        self._warm(batch_size, step)
+
+    def _warm(self, batch_size: int, step: Callable[[Batch], None]) -> None:
         state = (
             self._flat, self._optimizer.negated, self._statistics, self._loss, self._evaluated
         )  # fmt: skip
@@ -311,7 +323,7 @@ class TorchNetwork:
         (shape,) = (n.layer.shape for n in self._graph.nodes if isinstance(n.layer, Input))
         batch = Batch(np.zeros((batch_size, *shape), np.float32), np.zeros(batch_size, np.int32))
         try:
-            self.train_step(batch, 0.0)
+            step(batch)
             self.evaluate_step(batch)
             with _named_errors():
                 self._loss.item()  # Waits.

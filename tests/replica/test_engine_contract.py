@@ -226,6 +226,31 @@ def test_what_one_engine_has_begun_the_other_finishes(
         network.close()
 
 
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_a_warmed_network_trains_as_a_cold_one(engine: RankEngine, precision: str) -> None:
+    """Weights, momenta, statistics and losses are what they would have been, to the last bit."""
+    graph = residual()
+    weights = trained_weights(graph, np.random.default_rng(21))
+    used = hyperparameters(precision=precision)
+    cold, warmed, parts = (engine.build(graph, weights, used) for _ in range(3))
+    warmed.warm(8)
+    parts.warm_parts(8)
+    for network in (warmed, parts):
+        assert network.drain_training() == 0.0
+        assert network.drain_evaluation().samples == 0
+        _assert_all_equal(network.weights(), weights)
+        assert not any(np.any(momentum) for momentum in network.momenta().values())
+    batch = labelled(graph, 8)
+    for network in (cold, warmed):
+        network.train_step(batch, 0.05)
+        network.train_step(batch, 0.05)
+    assert warmed.drain_training() == cold.drain_training()
+    _assert_all_equal(warmed.weights(), cold.weights())
+    _assert_all_equal(warmed.momenta(), cold.momenta())
+    for network in (cold, warmed, parts):
+        network.close()
+
+
 def test_weights_are_copies(engine: RankEngine) -> None:
     graph = two_stems()
     weights = trained_weights(graph, np.random.default_rng(23))

@@ -94,6 +94,9 @@ class Quadratic:
     def warm(self, batch_size: int) -> None:
         """There is nothing to warm."""
 
+    def warm_parts(self, batch_size: int) -> None:
+        """There is nothing to warm."""
+
     def calibrate(self, batch: Batch) -> tuple[str, ...]:
         raise NotImplementedError
 
