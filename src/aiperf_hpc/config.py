@@ -386,6 +386,15 @@ class RunConfig(Section):
         return self
 
     @model_validator(mode="after")
+    def _has_a_precision_of_its_engine(self) -> RunConfig:
+        if self.engine.name == "tensorflow" and self.training.precision == "fp16":
+            raise ValueError(
+                "training.precision 'fp16' needs a scaled loss, which the engine 'tensorflow' has "
+                "not; use bf16, or engine.name=torch on an accelerator"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _needs_a_path(self) -> RunConfig:
         if self.dataset.name in ("cifar10", "imagenet") and self.dataset.path is None:
             raise ValueError(

@@ -269,3 +269,10 @@ def test_a_configuration_cannot_be_changed(tmp_path: Path) -> None:
 def test_a_configuration_survives_being_written_as_plain_values(tmp_path: Path) -> None:
     config = load(tmp_path, "dataset.path=/data", "hpo.space.batch_size.choices=[1, 2]")
     assert validate(config.model_dump(mode="json"), "again") == config
+
+
+def test_fp16_is_refused_where_no_loss_is_scaled() -> None:
+    with pytest.raises(ConfigError, match=r"'fp16' needs a scaled loss.*engine\.name=torch"):
+        load_config("quickstart", ["training.precision=fp16"])
+    config = load_config("quickstart", ["training.precision=fp16", "engine.name=torch"])
+    assert config.training.precision == "fp16"
