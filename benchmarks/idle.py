@@ -1,9 +1,9 @@
 """How much of the trainer's time is training: a whole run on CIFAR-10, and where its seconds went.
 
-python benchmarks/idle.py CIFAR10 [--minutes 15] [--set KEY=VALUE ...] [--json FILE]
+python benchmarks/idle.py CIFAR10 [--minutes 10] [--set KEY=VALUE ...] [--json FILE]
 
 CIFAR10 is a folder that ``aiperf data prepare cifar10`` or tests/fetch_cifar10.py made. The run is
-an ordinary one of ``aiperf start``, with trials of one or two epochs of a narrow network, so that
+an ordinary one of ``aiperf start``, with trials of one epoch of a small network, so that
 there are many; what it recorded is verified.
 """
 
@@ -20,7 +20,7 @@ from aiperf_hpc.history import RunHistory
 from aiperf_hpc.paths import RunPaths
 from aiperf_hpc.trial import TimePhase, TrialState
 
-NARROW = ("model.base_width=4", "training.max_epochs=1")
+SMALL = ("model.base_width=4", "model.blocks=[1,1,1,1]", "training.max_epochs=1")
 TARGET = 0.97
 LEAST_TRIALS = 20
 
@@ -29,7 +29,7 @@ def main() -> int:
     """Run, verify, and print the table; 1 if there were too few trials or too little training."""
     parser = argparse.ArgumentParser()
     parser.add_argument("cifar10", type=Path)
-    parser.add_argument("--minutes", type=float, default=15.0)
+    parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--set", dest="assignments", action="append", default=[])
     parser.add_argument("--json", type=Path, help="where to keep the numbers")
     options = parser.parse_args()
@@ -38,7 +38,7 @@ def main() -> int:
         _aiperf(
             "start", "--nodes", "1", "--hours", str(options.minutes / 60), "--config", "cifar10",
             "--launcher", "local", "--yes", "--run-dir", str(run),
-            *_settings(f"dataset.path={options.cifar10}", *NARROW, *options.assignments),
+            *_settings(f"dataset.path={options.cifar10}", *SMALL, *options.assignments),
         )  # fmt: skip
         _aiperf("verify", str(run))
         history = RunHistory(RunPaths(run))
