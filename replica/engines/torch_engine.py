@@ -333,6 +333,8 @@ class TorchNetwork:
             self._cast()
             self._steps, self._samples = counts
             self._scaler.load_state_dict(scale)
+            if batch_size < self._used.batch_size:
+                self._compiled_size = 0  # That of the first real batch is the one to compile for.
 
     def calibrate(self, batch: Batch) -> tuple[str, ...]:
         return calibrate(self._graph, self._transparent, lambda: self.moments(batch), self.assign)

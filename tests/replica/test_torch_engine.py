@@ -179,10 +179,15 @@ def test_buckets_are_ready_before_the_backward_pass_is_over(engine: RankEngine) 
     network.close()
 
 
+@pytest.mark.parametrize(("warmed_with", "compilations"), [(0, 2), (8, 2), (1, 4)])
 def test_a_last_batch_of_another_size_is_not_compiled_for(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, warmed_with: int, compilations: int
 ) -> None:
-    """Compiled by a back end that counts what it is given, and runs it as it is."""
+    """Compiled by a back end that counts what it is given, and runs it as it is.
+
+    Once for the training step and once for the evaluation's, and for those of one sample too if
+    there was memory for no more of them.
+    """
     compiled: list[int] = []
     real = torch.compile
 
@@ -201,10 +206,12 @@ def test_a_last_batch_of_another_size_is_not_compiled_for(
         load_engine("torch", 2, settings=chosen).build(graph, weights, hyperparameters())
         for chosen in (settings, None)
     )
+    if warmed_with:
+        fast.warm(warmed_with)
     for size in (8, 8, 3, 8, 5):
         for network in (fast, plain):
             network.train_step(labelled(graph, size), 0.01)
             network.evaluate_step(labelled(graph, size))
-    assert len(compiled) == 2  # The training step's and the evaluation's.
+    assert len(compiled) == compilations
     assert fast.drain_training() == pytest.approx(plain.drain_training(), rel=1e-4)
     assert fast.drain_evaluation().loss == pytest.approx(plain.drain_evaluation().loss, rel=1e-3)
