@@ -78,15 +78,19 @@ class Planner:
         """Return what to train next; None when there is nothing yet."""
         return next(self._plans)
 
-    def halved(self, planned: Planned) -> Planned:
+    def halved(self, planned: Planned, used: Hyperparameters) -> Planned:
         """Return the plan of a trial that did not fit, with half the batch size and all else kept.
 
         The learning rate too: it is what the trial is to show the worth of.
+
+        Args:
+            planned: the trial that did not fit.
+            used: what it had, its batches perhaps smaller already than planned.
         """
         plan, (trial, _) = planned.plan, self._next_trial()
-        half = plan.batch_size // 2
+        half = used.batch_size // 2
         note = (
-            f"{plan.trial} did not fit on the accelerator in batches of {plan.batch_size}; "
+            f"{plan.trial} did not fit on the accelerator in batches of {used.batch_size}; "
             f"{half} with the same learning rate"
         )
         course = plan.course.model_copy(update={"trial": trial})

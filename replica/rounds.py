@@ -129,7 +129,8 @@ class Rounds:
         result = self._trainer.run(ready.prepared, self._ahead.look)
         if self._may_be_halved(ready, result):
             self._conclude(ready, result, tell=False)
-            halved = self._aide.submit(self._planner.halved, ready.planned).result()
+            used = ready.prepared.used
+            halved = self._aide.submit(self._planner.halved, ready.planned, used).result()
             with self._watch.during(TimePhase.BUILD):
                 ready = Ready(halved, self._workshop.begin(halved.plan)())
             result = self._trainer.run(ready.prepared, self._ahead.look)

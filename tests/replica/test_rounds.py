@@ -814,6 +814,20 @@ def test_a_trial_that_does_not_fit_after_all_is_repeated_once_in_halved_batches(
     assert ended[third.trial].state is TrialState.COMPLETED
 
 
+def test_a_batch_that_the_estimate_halved_is_halved_again_when_it_does_not_fit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full = Script(step_errors={2: OutOfMemoryError("no memory left on the device")})
+    site = Site(tmp_path, full, Script())
+    limit = training_bytes(site.initial, 8, "fp32") + 4096
+    monkeypatch.setattr(site.rounds._trainer, "_memory_limit", limit)
+    site.run(2, monkeypatch)
+    first, again = site.events(records.TrialStarted)
+    assert first.hyperparameters.batch_size == 8
+    assert again.hyperparameters.batch_size == 4
+    assert "in batches of 8; 4 with" in again.notes[0]
+
+
 def test_where_no_batch_may_shrink_a_trial_that_does_not_fit_has_failed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
