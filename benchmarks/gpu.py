@@ -264,6 +264,8 @@ def section(name: str, arguments: list[str]) -> list[dict[str, Any]]:
     try:
         done = subprocess.run(command, stdout=subprocess.PIPE, timeout=SECONDS[name], check=False)
         output = done.stdout
+        if done.returncode:
+            print(f"{name}: ended with status {done.returncode}, see above", file=sys.stderr)
     except subprocess.TimeoutExpired as error:
         print(f"{name}: cut at its limit", file=sys.stderr, flush=True)
         output = error.stdout or b""

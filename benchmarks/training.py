@@ -23,7 +23,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -63,6 +63,7 @@ CASES = tuple(
     for size, batch, steps in ((224, 16, 6), (32, 128, 12))
     for precision in ("fp32", "bf16")
 )
+Engine = Literal["tensorflow", "torch"]
 Step = Callable[[], object]
 Images = NDArray[np.float32]
 Labels = NDArray[np.int32]
@@ -80,8 +81,9 @@ def samples(case: Case) -> tuple[Images, Labels]:
     return images, rng.integers(0, CLASSES, case.batch).astype(np.int32)
 
 
-def _engine(name: str) -> Callable[[Case, int], Step]:
+def _engine(name: Engine, *, compiled: bool = False) -> Callable[[Case, int], Step]:
     def make(case: Case, cores: int) -> Step:
+        from aiperf_hpc.config import EngineConfig
         from aiperf_hpc.replica.data.base import Batch
         from aiperf_hpc.replica.engines import load_engine
 
@@ -96,7 +98,8 @@ def _engine(name: str) -> Callable[[Case, int], Step]:
         )
         graph = network(case)
         weights = initial_weights(graph, np.random.default_rng(0))
-        built = load_engine(name, cores).build(graph, weights, used)
+        settings = EngineConfig(name=name, compile="always" if compiled else "never")
+        built = load_engine(name, cores, settings=settings).build(graph, weights, used)
         batch = Batch(*samples(case))
 
         def step() -> None:
@@ -259,12 +262,14 @@ SUBJECTS: dict[str, Callable[[Case, int], Step]] = {
     "Keras fit": _keras_fit,
     "tf.function loop": _tf_function,
     "engine torch": _engine("torch"),
+    "engine torch, compiled": _engine("torch", compiled=True),
     "PyTorch loop, channels-last": _torch_loop,
     "that loop, freed memory kept": _torch_loop_with_memory,
 }
 PEERS = {
     "engine tensorflow": ("Keras fit", "tf.function loop"),
     "engine torch": ("PyTorch loop, channels-last", "tf.function loop"),
+    "engine torch, compiled": ("engine torch",),
     "that loop, freed memory kept": ("PyTorch loop, channels-last",),
 }
 PEAK = "peak"

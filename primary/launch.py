@@ -17,6 +17,7 @@ from typing import NamedTuple, Protocol
 
 import psutil
 
+from aiperf_hpc.config import REMEDIES
 from aiperf_hpc.errors import PREFLIGHT_STATUS, UNEXPECTED_STATUS, UsageError
 from aiperf_hpc.manifest import RunManifest
 from aiperf_hpc.paths import RunPaths
@@ -202,9 +203,9 @@ class BackEnd(NamedTuple):
 
 
 BACK_ENDS = {
-    "mpi": BackEnd("mpi4py", "install the extra aiperf-hpc[mpi]"),
-    "torch": BackEnd("torch", "install the extra aiperf-hpc[torch]"),
-    "horovod": BackEnd("horovod", "build it with `make horovod`"),
+    "mpi": BackEnd("mpi4py", REMEDIES["mpi"]),
+    "torch": BackEnd("torch", REMEDIES["torch"]),
+    "horovod": BackEnd("horovod", REMEDIES["horovod"]),
 }
 
 

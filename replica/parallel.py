@@ -425,7 +425,7 @@ class _Site:
         def build() -> RankNetwork:
             network = self._engine.build(graph, weights, used, momenta)
             if warm:
-                network.warm_parts(warm)
+                network.warm(warm, halves=True)
             return network
 
         self._begun[number] = self._builder.submit(build)

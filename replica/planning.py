@@ -15,7 +15,7 @@ import numpy as np
 from aiperf_hpc.config import RunConfig
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.history import Trial
-from aiperf_hpc.morphism.morphs import KernelSize, from_data, grow_with_weights, resize_inserted
+from aiperf_hpc.morphism.morphs import from_data, grow_with_weights, resize_inserted
 from aiperf_hpc.morphism.weights import initial_weights
 from aiperf_hpc.paths import RunPaths
 from aiperf_hpc.replica.hpo import Hpo, Suggestion
@@ -114,7 +114,7 @@ class Planner:
 
     def _tell(self, suggestion: Suggestion, number: int, result: TrialResult) -> None:
         used = result.used
-        if result.state is TrialState.FAILED or used is None:
+        if result.state is TrialState.FAILED:
             self._hpo.failed(suggestion, result.reason)
         elif result.cut:
             self._hpo.cut(suggestion, result.reason)
@@ -197,9 +197,8 @@ class Planner:
         return Planned(plan, resumed=used if started.phase is RoundPhase.HPO else None)
 
     def _round(self, number: int, candidate: Candidate) -> Iterator[Planned]:
-        warmup = self._config.rounds.warmup_epochs
-        if number <= len(warmup):
-            yield Planned(self._warmup(number, candidate, warmup[number - 1]), spent=candidate)
+        if number <= len(self._config.rounds.warmup_epochs):
+            yield Planned(self._plan(number, candidate), spent=candidate)
             return
         like = self._of_parent(candidate)
         for left in reversed(range(self._config.hpo.trials_per_round)):
@@ -219,12 +218,15 @@ class Planner:
         best = max(same, key=lambda t: -1.0 if t.merit is None else t.merit)
         return best.hyperparameters
 
-    def _warmup(self, number: int, candidate: Candidate, epochs: int) -> TrialPlan:
+    def _plan(self, number: int, candidate: Candidate) -> TrialPlan:
+        """Return how to train a candidate as it is, in a warm-up round or as one of HPO's."""
         trial, seed = self._next_trial()
+        warmup = self._config.rounds.warmup_epochs
+        early = number <= len(warmup)
         return TrialPlan(
             trial=trial,
             round=number,
-            phase=RoundPhase.WARMUP,
+            phase=RoundPhase.WARMUP if early else RoundPhase.HPO,
             graph=candidate.graph,
             weights=candidate.weights,
             parent=candidate.parent,
@@ -232,7 +234,7 @@ class Planner:
             morphisms=candidate.morphisms,
             batch_size=self._config.training.batch_size,
             kernel_size=None,
-            epoch_limit=epochs,
+            epoch_limit=warmup[number - 1] if early else self._config.training.max_epochs,
             seed=seed,
             course=Course(trial=trial),
         )
@@ -240,31 +242,22 @@ class Planner:
     def _tuned(
         self, number: int, candidate: Candidate, like: Hyperparameters | None, *, last: bool
     ) -> Planned:
-        trial, seed = self._next_trial()
+        plan = self._plan(number, candidate)
         suggestion = self._hpo.suggest(candidate.graph, number, like)
         chosen = suggestion.chosen
-        steps: tuple[KernelSize, ...] = ()
-        graph, weights = candidate.graph, candidate.weights
         if chosen.kernel_size is not None:
-            steps = resize_inserted(graph, chosen.kernel_size)
-            graph, weights = grow_with_weights(graph, weights, steps, np.random.default_rng(seed))
-        plan = TrialPlan(
-            trial=trial,
-            round=number,
-            phase=RoundPhase.HPO,
-            graph=graph,
-            weights=weights,
-            parent=candidate.parent,
-            proposal=candidate.proposal,
-            morphisms=(*candidate.morphisms, *steps),
+            steps = resize_inserted(plan.graph, chosen.kernel_size)
+            rng = np.random.default_rng(plan.seed)
+            graph, weights = grow_with_weights(plan.graph, plan.weights, steps, rng)
+            morphisms = (*plan.morphisms, *steps)
+            plan = replace(plan, graph=graph, weights=weights, morphisms=morphisms)
+        plan = replace(
+            plan,
             batch_size=chosen.batch_size,
             kernel_size=chosen.kernel_size,
             learning_rate=chosen.learning_rate,
             momentum=chosen.momentum,
             weight_decay=chosen.weight_decay,
-            epoch_limit=self._config.training.max_epochs,
-            seed=seed,
-            course=Course(trial=trial),
         )
         return Planned(plan, suggestion, spent=candidate if last else None)
 

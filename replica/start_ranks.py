@@ -20,8 +20,8 @@ import time
 from collections.abc import Sequence
 from functools import partial
 
+from aiperf_hpc.config import REMEDIES
 from aiperf_hpc.errors import AIPerfError, UsageError
-from aiperf_hpc.replica.collectives import REMEDIES
 
 Environment = dict[str, str]
 GRACE_SECONDS = 10.0

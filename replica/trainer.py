@@ -101,11 +101,11 @@ class TrialResult:
 
     state: TrialState
     reason: str
-    accuracies: tuple[float, ...] = ()
+    accuracies: tuple[float, ...]
     """After each complete evaluation, in order, those before an interruption included."""
+    used: Hyperparameters
+    """What it trained with, or was to."""
     weights: Weights | None = None
-    used: Hyperparameters | None = None
-    """What it really trained with; None when it was refused."""
     interrupted: bool = False
     """Whether another life of this replica is to go on with it."""
     out_of_memory: bool = False
@@ -398,7 +398,7 @@ class Trainer:
     ) -> TrialResult:
         with self._watch.during(TimePhase.STORE):
             weights = network.weights()
-        return TrialResult(state, reason, training.course.accuracies, weights, training.used)
+        return TrialResult(state, reason, training.course.accuracies, training.used, weights)
 
     def _train_epoch(
         self, network: Network, training: _Training, epoch: int, after_step: Callable[[], None]

@@ -5,10 +5,11 @@ from __future__ import annotations
 import importlib
 from typing import cast
 
+from aiperf_hpc.config import REMEDIES
 from aiperf_hpc.errors import EngineError
 from aiperf_hpc.replica.collectives.base import ALONE, Collective
 
-__all__ = ["ALONE", "CLASSES", "REMEDIES", "Collective", "load_collective"]
+__all__ = ["ALONE", "CLASSES", "Collective", "load_collective"]
 
 CLASSES = {
     "mpi": ("mpi", "MpiCollective"),
@@ -16,12 +17,6 @@ CLASSES = {
     "horovod": ("horovod", "HorovodCollective"),
 }
 """Module here and class of each."""
-REMEDIES = {
-    "mpi": "install the extra aiperf-hpc[mpi]",
-    "torch": "install the extra aiperf-hpc[torch]",
-    "horovod": "build it with `make horovod`",
-}
-"""What to do about one that is not installed."""
 
 
 def load_collective(name: str, ranks: int) -> Collective:

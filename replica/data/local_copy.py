@@ -73,7 +73,7 @@ def _files(folder: Path) -> list[Path]:
 
 
 def _fingerprint(files: list[Path]) -> str:
-    """Return what tells this folder from any other: names, sizes and first bytes."""
+    """Return what tells this folder from any other: names, sizes, and what is in small files."""
     digest = hashlib.sha256()
     for path in files:
         digest.update(f"{path.name}\t{path.stat().st_size}\t".encode())

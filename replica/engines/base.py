@@ -144,8 +144,8 @@ class RankNetwork(Network, Protocol):
         """Elements of each bucket of gradients, in the order in which they become final."""
         ...
 
-    def warm_parts(self, batch_size: int) -> None:
-        """Do as ``warm`` for a step that is made in two halves, which ``warm`` leaves cold."""
+    def warm(self, batch_size: int, *, halves: bool = False) -> None:
+        """As ``Network.warm``, of a step in one piece or of one in two halves."""
         ...
 
     def gradients(self, batch: Batch, share: float, ready: Callable[[Buffer], None]) -> None:
@@ -192,6 +192,13 @@ class RankNetwork(Network, Protocol):
     def set_statistics(self, flat: NDArray[np.float32]) -> None:
         """Replace the running statistics."""
         ...
+
+
+def step_in_halves(network: RankNetwork, batch: Batch, learning_rate: float) -> None:
+    """Train on a batch as the only rank of one would."""
+    given: list[Buffer] = []
+    network.gradients(batch, 1.0, given.append)
+    network.apply(given, learning_rate)
 
 
 class RankEngine(Engine, Protocol):

@@ -109,11 +109,8 @@ class SimulatedNetwork:
         self._trained = True
         self._clock.sleep(self._model.step_seconds + batch.size * self._train_seconds)
 
-    def warm(self, batch_size: int) -> None:
+    def warm(self, batch_size: int, *, halves: bool = False) -> None:
         """There is nothing to warm: all steps take the same time."""
-
-    def warm_parts(self, batch_size: int) -> None:
-        """There is nothing to warm."""
 
     def calibrate(self, batch: Batch) -> tuple[str, ...]:
         """Return none: nothing is normalised."""

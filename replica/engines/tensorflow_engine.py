@@ -40,7 +40,7 @@ from aiperf_hpc.graph import (
 from aiperf_hpc.morphism.calibration import calibrate, transparent
 from aiperf_hpc.morphism.weights import Weights, check_weights
 from aiperf_hpc.replica.data.base import Batch
-from aiperf_hpc.replica.engines.base import Buffer, Evaluation
+from aiperf_hpc.replica.engines.base import Buffer, Evaluation, step_in_halves
 from aiperf_hpc.trial import Hyperparameters
 
 _COMPUTE = {"fp32": tf.float32, "bf16": tf.bfloat16}
@@ -281,24 +281,15 @@ class TensorFlowNetwork:
         with _named_errors():
             self._train(batch.inputs, batch.labels, tf.constant(learning_rate, tf.float32))
 
-    def warm(self, batch_size: int) -> None:
-        self._warm(batch_size, lambda batch: self.train_step(batch, 0.0))
-
-    def warm_parts(self, batch_size: int) -> None:
-        given: list[Buffer] = []
-
-        def step(batch: Batch) -> None:
-            self.gradients(batch, 1.0, given.append)
-            self.apply(given, 0.0)
-
-        self._warm(batch_size, step)
-
-    def _warm(self, batch_size: int, step: Callable[[Batch], None]) -> None:
+    def warm(self, batch_size: int, *, halves: bool = False) -> None:
         """Graphs are optimised, and kernels chosen for the batch's shape, when they first run."""
         weights, momenta = self.weights(), self.momenta()
         images = np.zeros((batch_size, *self._image_shape), np.float32)
         batch = Batch(images, np.zeros(batch_size, np.int32))
-        step(batch)
+        if halves:
+            step_in_halves(self, batch, 0.0)
+        else:
+            self.train_step(batch, 0.0)
         self.evaluate_step(batch)
         with _named_errors():
             for variable in (self._loss_sum, self._steps, self._evaluated):

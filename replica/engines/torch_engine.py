@@ -27,7 +27,7 @@ from aiperf_hpc.morphism.calibration import calibrate, transparent
 from aiperf_hpc.morphism.weights import Array, Weights, check_weights
 from aiperf_hpc.ops_counter.count import count
 from aiperf_hpc.replica.data.base import Batch
-from aiperf_hpc.replica.engines.base import Buffer, Evaluation
+from aiperf_hpc.replica.engines.base import Buffer, Evaluation, step_in_halves
 from aiperf_hpc.replica.engines.torch_device import (
     Feed,
     channels_first,
@@ -302,19 +302,7 @@ class TorchNetwork:
             self._update(flats, self._buckets, learning_rate)
             self._feed.done()
 
-    def warm(self, batch_size: int) -> None:
-        self._warm(batch_size, lambda batch: self.train_step(batch, 0.0))
-
-    def warm_parts(self, batch_size: int) -> None:
-        given: list[Buffer] = []
-
-        def step(batch: Batch) -> None:
-            self.gradients(batch, 1.0, given.append)
-            self.apply(given, 0.0)
-
-        self._warm(batch_size, step)
-
-    def _warm(self, batch_size: int, step: Callable[[Batch], None]) -> None:
+    def warm(self, batch_size: int, *, halves: bool = False) -> None:
         state = (
             self._flat, self._optimizer.negated, self._statistics, self._loss, self._evaluated
         )  # fmt: skip
@@ -323,7 +311,10 @@ class TorchNetwork:
         (shape,) = (n.layer.shape for n in self._graph.nodes if isinstance(n.layer, Input))
         batch = Batch(np.zeros((batch_size, *shape), np.float32), np.zeros(batch_size, np.int32))
         try:
-            step(batch)
+            if halves:
+                step_in_halves(self, batch, 0.0)
+            else:
+                self.train_step(batch, 0.0)
             self.evaluate_step(batch)
             with _named_errors():
                 self._loss.item()  # Waits.

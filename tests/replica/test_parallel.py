@@ -91,10 +91,7 @@ class Quadratic:
     def zeros(self, bucket: int) -> NDArray[np.float32]:
         return np.zeros(self.buckets[bucket], np.float32)
 
-    def warm(self, batch_size: int) -> None:
-        """There is nothing to warm."""
-
-    def warm_parts(self, batch_size: int) -> None:
+    def warm(self, batch_size: int, *, halves: bool = False) -> None:
         """There is nothing to warm."""
 
     def calibrate(self, batch: Batch) -> tuple[str, ...]:
