@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
 import signal
@@ -15,12 +14,11 @@ from importlib import util
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-import psutil
-
 from aiperf_hpc.config import REMEDIES
 from aiperf_hpc.errors import PREFLIGHT_STATUS, UNEXPECTED_STATUS, UsageError
 from aiperf_hpc.manifest import RunManifest
 from aiperf_hpc.paths import RunPaths
+from aiperf_hpc.primary.sessions import end_session
 from aiperf_hpc.trial import JobPhase
 
 RANK_SIGNALLED = 128
@@ -137,7 +135,7 @@ class LocalLauncher:
             return ReplicaState(JobPhase.RUNNING, self._node)
         died = status < 0 or status == UNEXPECTED_STATUS or status > RANK_SIGNALLED
         if died and not self._stopping and self._restarts[replica] < MOST_RESTARTS:
-            self._end_session(self._processes[replica].pid)
+            end_session(self._processes[replica].pid)
             self._restarts[replica] += 1
             self._start(replica)
             return ReplicaState(JobPhase.REQUEUED, self._node, f"ended with status {status}")
@@ -153,20 +151,8 @@ class LocalLauncher:
     def kill(self) -> None:
         self._stopping = True
         for process in self._running():
-            self._end_session(process.pid)
+            end_session(process.pid)
             process.wait()
-
-    @staticmethod
-    def _end_session(pid: int) -> None:
-        """End a replica's whole session, its search workers too, and ranks in sessions apart."""
-        ranks = []
-        with contextlib.suppress(psutil.NoSuchProcess):
-            ranks = psutil.Process(pid).children(recursive=True)
-        with contextlib.suppress(ProcessLookupError):  # Nothing of it is left.
-            os.killpg(pid, signal.SIGKILL)
-        for rank in ranks:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                rank.kill()
 
     def _running(self) -> list[subprocess.Popen[bytes]]:
         return [process for process in self._processes.values() if process.poll() is None]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-import signal
 import socket
 import time
 from pathlib import Path
@@ -14,6 +14,7 @@ from aiperf_hpc.history import RunHistory
 from aiperf_hpc.manifest import RunManifest
 from aiperf_hpc.paths import RunPaths
 from aiperf_hpc.primary.prepare import describe_dataset, source_commit
+from aiperf_hpc.primary.sessions import end_session
 
 ALIVE_BEATS = 3.0
 """A primary on another host is taken for alive until it has missed so many heartbeats."""
@@ -56,7 +57,8 @@ def end_leftovers(history: RunHistory) -> None:
         if started is None or started.machine.host != host or started.job is not None:
             continue
         if str(history.paths.root) in _command(started.pid):
-            os.killpg(started.pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):  # It ended by itself just now.
+                end_session(os.getsid(started.pid))
 
 
 def primary_is_gone(history: RunHistory) -> bool:

@@ -14,9 +14,10 @@ import itertools
 import json
 import math
 import sys
+import time
 import zlib
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import asdict, dataclass
 from enum import IntEnum, auto
 
@@ -37,6 +38,8 @@ from aiperf_hpc.trial import DatasetInfo, Hyperparameters, StepPart
 
 CHECK_STEPS = 100
 """Training steps between two comparisons of the ranks' weights."""
+LOOK_SECONDS = 0.5
+"""How often ranks that build ask each other whether they have."""
 _WORDS = 4
 
 Floats = NDArray[np.float32]
@@ -372,7 +375,7 @@ class LeadingEngine:
 
         def take() -> LeadingNetwork:
             self._announce(Do.TAKE, number)
-            network = _built(self._collective, graph, lambda: self._site.take(number))
+            network = _built(self._collective, graph, self._site, number)
             ranks = RanksNetwork(network, graph, weights, self._collective)
             return LeadingNetwork(ranks, network, self._announce, self._keep_step_times)
 
@@ -429,6 +432,10 @@ class _Site:
             return network
 
         self._begun[number] = self._builder.submit(build)
+
+    def done(self, number: int, seconds: float) -> bool:
+        """Return whether a network is built, or could not be, waiting so long at most."""
+        return bool(wait((self._begun[number],), seconds).done)
 
     def take(self, number: int) -> RankNetwork:
         """Wait for a network; raises what building it raised."""
@@ -546,7 +553,7 @@ class _Follower:
     def _built(self, number: int) -> RanksNetwork:
         self._network = None
         graph, weights = self._coming.pop(number)
-        network = _built(self._collective, graph, lambda: self._site.take(number))
+        network = _built(self._collective, graph, self._site, number)
         return RanksNetwork(network, graph, weights, self._collective)
 
     def _received(self, graph: Graph, *, statistics: bool = True) -> Weights:
@@ -562,12 +569,13 @@ class _Follower:
         return arrays
 
 
-def _built(collective: Collective, graph: Graph, build: Callable[[], RankNetwork]) -> RankNetwork:
-    """Build on this rank; raise on all ranks if one could not, or built something else."""
+def _built(collective: Collective, graph: Graph, site: _Site, number: int) -> RankNetwork:
+    """Take a network on this rank; raise on all ranks if one could not, or built something else."""
     network: RankNetwork | None = None
     failure: AIPerfError | None = None
+    _await(collective, lambda seconds: site.done(number, seconds))
     try:
-        network = build()
+        network = site.take(number)
     except AIPerfError as error:
         failure = error
     digest = _checksum(network) if network is not None else 0
@@ -587,6 +595,20 @@ def _built(collective: Collective, graph: Graph, build: Callable[[], RankNetwork
         f"rank {_named(others)} built another network than rank 0: its graph or its first weights "
         "differ; install the same environment on all nodes"
     )
+
+
+def _await(collective: Collective, done: Callable[[float], bool]) -> None:
+    """Wait until ``done`` on all ranks, however long: they ask each other often, and for that
+    have little time, so that a rank that hangs is told from one that is slow."""
+    pause = 0.0
+    while True:
+        begun = time.monotonic()
+        missing = np.array([0.0 if done(pause) else 1.0])
+        time.sleep(max(0.0, begun + pause - time.monotonic()))  # Leaves the core to the builder.
+        collective.allreduce_mean(missing)
+        if not missing[0]:
+            return
+        pause = min(2.0 * pause + 0.01, LOOK_SECONDS)
 
 
 def _named(ranks: NDArray[np.intp]) -> str:

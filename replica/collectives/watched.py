@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 from aiperf_hpc.replica.collectives.base import Array, Buffer, Collective, Pending
 
@@ -53,14 +53,16 @@ class _WatchedSum:
 
 
 class WatchedCollective:
-    """A collective whose calls may not take for ever, but for those that have all the time."""
+    """A collective whose calls may not take for ever, but for the wait for rank 0's next command.
+
+    Rank 0 may take its time, for storage or a plan; that it lives is seen by its heartbeats.
+    """
 
     def __init__(self, inner: Collective, watch: Watch) -> None:
         self._inner, self._watch = inner, watch
         self.name, self.copies = inner.name, inner.copies
         self.rank, self.size = inner.rank, inner.size
         self.local_rank, self.local_size = inner.local_rank, inner.local_size
-        self.command, self.gather = inner.command, inner.gather
         self.abort, self.close = inner.abort, inner.close
 
     def start_allreduce_sum(self, buffer: Buffer) -> _WatchedSum:
@@ -76,3 +78,13 @@ class WatchedCollective:
         """As ``Collective``'s, limited."""
         with self._watch.waiting("a broadcast"):
             self._inner.broadcast(array)
+
+    def command(self, words: Array) -> None:
+        """As ``Collective``'s; rank 0's is limited: back ends hold some that nobody takes."""
+        with self._watch.waiting("a command") if self.rank == 0 else nullcontext():
+            self._inner.command(words)
+
+    def gather(self, row: Array) -> Array:
+        """As ``Collective``'s, limited."""
+        with self._watch.waiting("a comparison of all ranks"):
+            return self._inner.gather(row)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import time
@@ -13,6 +12,7 @@ import pytest
 
 from aiperf_hpc.history import RunHistory
 from aiperf_hpc.paths import RunPaths
+from aiperf_hpc.primary.resume import end_leftovers
 
 TINY = Path(__file__).with_name("tiny.yaml")
 AIPERF = [sys.executable, "-m", "aiperf_hpc.primary.cli"]
@@ -66,9 +66,7 @@ class LiveRun:
             pipe.close()
         self.process.wait()
         self.history.refresh()
-        for replica in self.history.replicas.values():
-            if replica.started is not None and Path(f"/proc/{replica.started.pid}").exists():
-                os.killpg(replica.started.pid, 9)
+        end_leftovers(self.history)
 
 
 @pytest.fixture

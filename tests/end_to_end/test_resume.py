@@ -9,6 +9,7 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
+import psutil
 import pytest
 from tests.end_to_end.conftest import AIPERF, TINY, LiveRun, aiperf
 
@@ -113,6 +114,29 @@ def test_replicas_that_outlived_their_primary_are_replaced(live_run: Start) -> N
     assert not [pid for pid in old if Path(f"/proc/{pid}").exists()]
     run.wait_until(past_a_checkpoint)
     interrupt(process)
+    assert aiperf("verify", run.paths.root).returncode == 0
+
+
+@pytest.mark.parametrize("collective", ["mpi", "torch"])
+def test_all_ranks_that_outlived_their_primary_are_ended(live_run: Start, collective: str) -> None:
+    """Rank 0, which the records name, leads neither its session nor, with torch, its group."""
+    run = live_run(
+        *LONG, "--nodes", 1,
+        "--set", "replica.ranks_per_node=2", "--set", f"replica.collective={collective}",
+    )  # fmt: skip
+    run.wait_until(lambda h: any(len(t.evaluations) >= 2 for t in h.trials.values()))
+    rank_0 = psutil.Process(run.replica_pid("r0"))
+    starter = rank_0.parent()
+    assert starter is not None
+    old = [starter, *starter.children(recursive=True)]
+    assert len(old) >= 4  # Two ranks and a search worker.
+    kill_primary(run)
+    process = resumed(run)
+    run.process = process
+    run.wait_until(lambda h: len(h.replicas["r0"].starts) == 2)
+    assert not [each for each in old if each.is_running()]
+    interrupt(process)
+    assert process.returncode == 0
     assert aiperf("verify", run.paths.root).returncode == 0
 
 

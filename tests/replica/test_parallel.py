@@ -27,6 +27,7 @@ from aiperf_hpc.primary.launch import rank_starter
 from aiperf_hpc.replica import parallel
 from aiperf_hpc.replica.collectives import load_collective
 from aiperf_hpc.replica.collectives.base import ALONE, Array
+from aiperf_hpc.replica.collectives.watched import Watch, WatchedCollective
 from aiperf_hpc.replica.data.base import Batch, Part
 from aiperf_hpc.replica.engines.base import Evaluation
 from aiperf_hpc.replica.parallel import LeadingDataset, LeadingEngine, follow
@@ -456,6 +457,24 @@ def test_a_rank_that_built_something_else_is_named() -> None:
         with pytest.raises(EngineError, match="rank 1 built another network than rank 0"):
             build(team)
     assert all(engine.networks[0].closed for engine in team.engines)
+
+
+def test_ranks_that_build_slowly_are_not_taken_for_hung() -> None:
+    """They have longer than they may take to answer, however uneven they are."""
+    late: list[str] = []
+
+    def slow(_: Quadratic) -> None:
+        time.sleep(2.5)
+
+    with Team(2) as team:
+        team.engines[1].prepare = slow
+        watched = WatchedCollective(team.collectives[0], Watch(1.0, late.append))
+        engine = LeadingEngine(team.engines[0], watched)
+        weights = initial_weights(GRAPH, np.random.default_rng(0))
+        begun = time.monotonic()
+        engine.build(GRAPH, weights, USED)
+        assert time.monotonic() - begun > 2.0
+    assert late == []
 
 
 def test_where_the_time_of_steps_went_is_the_mean_over_ranks() -> None:

@@ -98,18 +98,27 @@ def test_a_process_that_can_write_nothing_ends_all_the_same(tmp_path: Path) -> N
         Witness(tmp_path / "gone", 1, HOSTS, end=end).end("no answer")
 
 
-def test_a_wait_that_takes_too_long_is_noticed_while_the_thread_waits() -> None:
+@pytest.mark.parametrize(
+    ("call", "what"),
+    [
+        ("allreduce_mean", "an agreement of all ranks"),
+        ("gather", "a comparison of all ranks"),
+        ("broadcast", "a broadcast"),
+        ("command", "a command"),  # Rank 0's.
+    ],
+)
+def test_a_wait_that_takes_too_long_is_noticed_while_the_thread_waits(call: str, what: str) -> None:
     late: list[str] = []
     watch = Watch(0.3, late.append)
     table = Table(2)
     collective = WatchedCollective(Threads(table, 0, 2), watch)
-    waiting = threading.Thread(target=lambda: collective.allreduce_mean(np.zeros(1)), daemon=True)
+    waiting = threading.Thread(target=lambda: getattr(collective, call)(np.zeros(1)), daemon=True)
     waiting.start()
     until = time.monotonic() + 5.0
     while not late and time.monotonic() < until:
         time.sleep(0.05)
-    assert late[0] == "no answer for 0.3 s to an agreement of all ranks"
-    Threads(table, 1, 2).allreduce_mean(np.zeros(1))
+    assert late[0] == f"no answer for 0.3 s to {what}"
+    getattr(Threads(table, 1, 2), call)(np.zeros(1))
     waiting.join(20)
     time.sleep(1.5)
     assert len(late) <= 3  # None since it was answered.
