@@ -98,7 +98,7 @@ def _engine(name: Engine, *, compiled: bool = False) -> Callable[[Case, int], St
         )
         graph = network(case)
         weights = initial_weights(graph, np.random.default_rng(0))
-        settings = EngineConfig(name=name, compile="always" if compiled else "never")
+        settings = EngineConfig(name=name, compile="always" if compiled else "auto")
         built = load_engine(name, cores, settings=settings).build(graph, weights, used)
         batch = Batch(*samples(case))
 

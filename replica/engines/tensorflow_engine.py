@@ -45,6 +45,10 @@ from aiperf_hpc.trial import Hyperparameters
 
 _COMPUTE = {"fp32": tf.float32, "bf16": tf.bfloat16}
 
+_FEW_PIXELS = 4
+"""Of an image that oneDNN convolves 1 x 1 slowly."""
+_BLOCK = 16
+"""Channels that oneDNN takes at once, with the widest vectors."""
 _ALIGNED_BYTES = 64
 """Of memory that TensorFlow takes as it is; other arrays it copies."""
 
@@ -68,16 +72,32 @@ class _Pass:
 def _conv2d(run: _Pass, node: Node, inputs: Tensors) -> tf.Tensor:
     conv = cast("Conv2D", node.layer)
     kernel, source = run.read(node, "kernel"), inputs[0]
-    if conv.kernel == 1 and conv.stride > 1 and source.shape[-1] % 16:
-        # oneDNN writes past its workspace in the backward pass of a strided 1 x 1 convolution
-        # whose channels do not fill its block (its issue 6035): so it gets one without a stride.
-        return tf.nn.conv2d(source[:, :: conv.stride, :: conv.stride], kernel, 1, "SAME")
+    if conv.kernel == 1:
+        return _convolve_pixels(source, kernel, conv.stride)
     if conv.stride == 1:  # Then SAME is symmetric for an odd kernel.
         return tf.nn.conv2d(source, kernel, 1, "SAME")
     # Padding of its own: with explicit padding the gradients have no oneDNN kernel, and a
     # training step of ResNet-50 takes twice as long.
-    padded = source if conv.kernel == 1 else tf.pad(source, _symmetric(conv.kernel))
-    return tf.nn.conv2d(padded, kernel, conv.stride, "VALID")
+    return tf.nn.conv2d(tf.pad(source, _symmetric(conv.kernel)), kernel, conv.stride, "VALID")
+
+
+def _convolve_pixels(images: tf.Tensor, kernel: tf.Tensor, stride: int) -> tf.Tensor:
+    """Convolve 1 x 1.
+
+    oneDNN is slow on images of a few pixels, so that these become one row of pixels, without a
+    copy (benchmarks/pointwise.py). And it writes past its workspace in the backward pass of a
+    strided 1 x 1 convolution whose channels do not fill its block (its issue 6035), so that such
+    a one is made without a stride.
+    """
+    height, width, channels = images.shape[1:]
+    few = math.ceil(height / stride) * math.ceil(width / stride) <= _FEW_PIXELS
+    if stride > 1 and (few or channels % _BLOCK):
+        images, stride = images[:, ::stride, ::stride], 1
+    if not few:
+        return tf.nn.conv2d(images, kernel, stride, "VALID")
+    row = tf.reshape(images, [1, 1, -1, channels])
+    made = tf.nn.conv2d(row, kernel, 1, "VALID")
+    return tf.reshape(made, [-1, *images.shape[1:3], kernel.shape[-1]])
 
 
 def _batch_norm(run: _Pass, node: Node, inputs: Tensors) -> tf.Tensor:
@@ -105,9 +125,12 @@ def _batch_norm(run: _Pass, node: Node, inputs: Tensors) -> tf.Tensor:
     return result.y[:, 0, 0, :] if vector else result.y
 
 
-def _max_pool2d(_: _Pass, node: Node, inputs: Tensors) -> tf.Tensor:
+def _max_pool2d(run: _Pass, node: Node, inputs: Tensors) -> tf.Tensor:
+    """Pool after padding: with explicit padding the gradient takes ten times as long."""
     pool = cast("MaxPool2D", node.layer)
-    return tf.nn.max_pool2d(inputs[0], pool.kernel, pool.stride, _symmetric(pool.kernel))
+    edges, least = _symmetric(pool.kernel), run.compute.min
+    padded = tf.pad(inputs[0], edges, constant_values=least)
+    return tf.nn.max_pool2d(padded, pool.kernel, pool.stride, "VALID")
 
 
 def _symmetric(kernel: int) -> list[list[int]]:

@@ -56,7 +56,9 @@ def build_module(graph: Graph, tensors: Mapping[str, Tensor], *, training: bool)
         else:
             root.register_buffer(attribute, tensor)
     code = fx.Graph()
-    builder = _Builder(graph, code, normalise_by_batch if training else normalise)
+    on_cpu = all(tensor.device.type == "cpu" for tensor in tensors.values())
+    normalisation = normalise_by_batch if training else normalise
+    builder = _Builder(graph, code, normalisation, on_cpu=on_cpu)
     for node in graph.nodes:
         builder.add(node)
     code.output(builder.values[graph.output.name])
@@ -68,16 +70,20 @@ def _attribute(name: str) -> str:
     return "p_" + "".join(c if c.isalnum() else f"_{ord(c)}_" for c in name)
 
 
-_BLOCK = 16
-"""Channels that oneDNN takes at once, with the widest vectors."""
+FEW_PIXELS = 8192
+"""Up to which oneDNN multiplies matrices faster than it convolves, in types of two bytes."""
 
 
 class _Builder:
     """Writes one line of code for each node."""
 
-    def __init__(self, graph: Graph, code: fx.Graph, normalisation: Normalise) -> None:
+    def __init__(
+        self, graph: Graph, code: fx.Graph, normalisation: Normalise, *, on_cpu: bool
+    ) -> None:
         self._graph, self._code, self._normalisation = graph, code, normalisation
+        self._on_cpu = on_cpu
         self.values: dict[str, fx.Node] = {}
+        self._thinned: dict[tuple[str, int], fx.Node] = {}
 
     def add(self, node: Node) -> None:
         self.values[node.name] = self._value(node, [self.values[name] for name in node.inputs])
@@ -87,16 +93,11 @@ class _Builder:
             case Input():
                 return self._code.placeholder("images")
             case Conv2D(kernel=kernel, stride=stride):
-                (read,) = self._graph.input_shapes(node.name)
-                thin = kernel == 1 and stride > 1 and read[-1] % _BLOCK
-                return self._call(
-                    convolve_thin if thin else torch.conv2d,
-                    inputs[0],
-                    self._tensor(node, "kernel"),
-                    None,
-                    stride,
-                    (kernel - 1) // 2,
-                )
+                weights = self._tensor(node, "kernel")
+                if self._is_view(node):
+                    return self._call(convolve_pixels, self._every(node.inputs[0], stride), weights)
+                padding = (kernel - 1) // 2
+                return self._call(torch.conv2d, inputs[0], weights, None, stride, padding)
             case BatchNorm():
                 keys = ("gamma", "beta", "mean", "variance")
                 return self._call(
@@ -123,6 +124,19 @@ class _Builder:
                     f"node '{node.name}': the torch engine has no layer '{layer.kind}'"
                 )
 
+    def _every(self, name: str, stride: int) -> fx.Node:
+        """Leave pixels out where a convolution would, once for all that read the rest.
+
+        A stride of the convolution's own would be no faster, and oneDNN (3.14 too) writes past its
+        workspace in the backward pass of strided 1 x 1 convolutions of channels that do not fill
+        its block (its issue 6035).
+        """
+        if stride == 1:
+            return self.values[name]
+        if (name, stride) not in self._thinned:
+            self._thinned[name, stride] = self._call(every, self.values[name], stride)
+        return self._thinned[name, stride]
+
     def _sum(self, node: Node) -> fx.Node:
         """Add onto an input that nobody else reads, where there is one."""
         names = sorted(node.inputs, key=self._writable, reverse=True)
@@ -137,7 +151,11 @@ class _Builder:
         node = self._graph.by_name[name]
         readers = [reader for reader in self._graph.nodes if name in reader.inputs]
         once = sum(reader.inputs.count(name) for reader in readers) == 1
-        return once and isinstance(node.layer, _WRITABLE)
+        return once and isinstance(node.layer, _WRITABLE) and not self._is_view(node)
+
+    def _is_view(self, node: Node) -> bool:
+        """Whether it gives a view: autograd has to copy those that are overwritten."""
+        return self._on_cpu and isinstance(node.layer, Conv2D) and node.layer.kernel == 1
 
     def _tensor(self, node: Node, key: str) -> fx.Node:
         return self._code.get_attr(_attribute(f"{node.name}/{key}"))
@@ -146,15 +164,26 @@ class _Builder:
         return self._code.call_function(function, arguments)
 
 
-def convolve_thin(
-    x: Tensor, kernel: Tensor, bias: Tensor | None, stride: int, padding: int
-) -> Tensor:
-    """Convolve 1 x 1 with a stride, on few channels: on every ``stride``-th pixel without one.
+def every(x: Tensor, stride: int) -> Tensor:
+    """Return every ``stride``-th pixel, of which the gradient lies as ``x`` does."""
+    return x.permute(0, 2, 3, 1)[:, ::stride, ::stride].permute(0, 3, 1, 2)
 
-    oneDNN (3.14 too) writes past its workspace in the backward pass of a strided 1 x 1
-    convolution of channels-last images whose channels do not fill its block (its issue 6035).
+
+def convolve_pixels(x: Tensor, kernel: Tensor) -> Tensor:
+    """Convolve 1 x 1 without a stride, on a CPU: a product of matrices, over all images' pixels.
+
+    oneDNN convolves slowly where images have few pixels, so that here they are all one row, without
+    a copy; in types of two bytes it multiplies matrices faster still, while there are few pixels
+    (benchmarks/pointwise.py).
     """
-    return torch.conv2d(x[:, :, ::stride, ::stride], kernel, bias, 1, padding)
+    pixels = x.permute(0, 2, 3, 1)
+    samples, height, width, channels = pixels.shape
+    if x.element_size() == 2 and samples * height * width <= FEW_PIXELS:
+        made = pixels.reshape(-1, channels) @ kernel.flatten(1).t()
+    else:
+        row = pixels.reshape(1, 1, -1, channels).permute(0, 3, 1, 2)
+        made = torch.conv2d(row, kernel).permute(0, 2, 3, 1)
+    return made.reshape(samples, height, width, -1).permute(0, 3, 1, 2)
 
 
 def normalise(x: Tensor, gamma: Tensor, beta: Tensor, mean: Tensor, variance: Tensor) -> Tensor:

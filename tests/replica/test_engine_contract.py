@@ -22,6 +22,7 @@ from aiperf_hpc.errors import (
     NonFiniteLossError,
 )
 from aiperf_hpc.graph import (
+    Add,
     BatchNorm,
     Conv2D,
     Dense,
@@ -136,6 +137,51 @@ def test_a_training_step_is_that_of_pytorch(engine: RankEngine) -> None:
         if expected.ndim == 4:
             expected = expected.transpose(2, 3, 1, 0)
         assert relative_error(trained[name], expected) < 1e-4, name
+    network.close()
+
+
+def of_pixels(channels: int) -> Graph:
+    """1 x 1 convolutions of images of 25, 9 and 4 pixels; two of them leave the same ones out."""
+    nodes = [
+        Node("image", Input((5, 5, channels)), ()),
+        Node("all", Conv2D(channels, 1, 1), ("image",)),
+        Node("norm", BatchNorm(), ("all",)),
+        Node("relu", ReLU(), ("norm",)),
+        Node("left", Conv2D(channels, 1, 2), ("relu",)),
+        Node("right", Conv2D(channels, 1, 2), ("relu",)),
+        Node("sum", Add(), ("left", "right")),
+        Node("last", Conv2D(channels, 1, 2), ("sum",)),
+        Node("mean", GlobalAveragePool2D(), ("last",)),
+        Node("dense", Dense(3), ("mean",)),
+        Node("softmax", Softmax(), ("dense",)),
+    ]
+    return Graph(nodes)
+
+
+@pytest.mark.parametrize("channels", [6, 16])
+@pytest.mark.parametrize(("precision", "tolerance"), [("fp32", 1e-5), ("bf16", 1e-1)])
+@pytest.mark.parametrize("number", [8, 100])
+def test_convolutions_of_single_pixels_are_those_of_pytorch(
+    engine: RankEngine, channels: int, precision: str, tolerance: float, number: int
+) -> None:
+    """Engines compute them in several ways, by how many pixels there are."""
+    graph = of_pixels(channels)
+    weights = trained_weights(graph, np.random.default_rng(3))
+    network = engine.build(graph, weights, hyperparameters(precision=precision, momentum=0.9))
+    tensors = to_tensors(graph, weights)
+    batch = labelled(graph, number)
+    logits = torch_logits(graph, tensors, channels_first(batch.inputs), training=True)
+    torch.nn.functional.cross_entropy(logits, torch.from_numpy(batch.labels).long()).backward()
+    network.train_step(batch, 1.0)
+    momenta = network.momenta()
+    for name in trained_by_more_than_rounding(graph):
+        gradient = tensors[name].grad
+        assert gradient is not None
+        expected = gradient.numpy()
+        if expected.ndim == 4:
+            expected = expected.transpose(2, 3, 1, 0)
+        wrong = np.linalg.norm(-momenta[name] - expected) / np.linalg.norm(expected)
+        assert wrong < tolerance, name
     network.close()
 
 
