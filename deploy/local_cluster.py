@@ -193,6 +193,10 @@ def stop(folder: Path) -> None:
     left = [pid for pid in {*members, *_daemons(folder)} if _alive(pid)]
     for pid in [*left, *_descendants(left)]:
         _signal(pid, signal.SIGKILL)
+    for process in _DAEMONS:
+        if process.pid in members:
+            process.wait()
+    _DAEMONS[:] = [process for process in _DAEMONS if process.poll() is None]
     _remove_hosts(folder)
 
 

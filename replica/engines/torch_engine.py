@@ -182,7 +182,7 @@ class TorchNetwork:
                 [flat[place] for place in self._layout.places.values()]
                 for flat in (self._flat, self._optimizer.negated)
             )
-            self._build_modules()
+            self._build_modules(rows=device.type == "cpu" and not compiled)
         self._cores, self._operations = cores, count(graph).training
         self._eager: Modules = (self._training, self._inference)
         self._modules = _compiled(self._eager) if compiled else self._eager
@@ -199,7 +199,7 @@ class TorchNetwork:
         self._buckets = _buckets(self._layout)
         self._giving: _Giving | None = None
 
-    def _build_modules(self) -> None:
+    def _build_modules(self, *, rows: bool) -> None:
         """Make what is differentiated, and both modules of it."""
         self._low = None if self._type is torch.float32 else self._flat.to(self._type)
         copies = self._views if self._low is None else self._layout.views(self._low)
@@ -211,8 +211,8 @@ class TorchNetwork:
         # As data, each has a version of its own: autograd takes views of one tensor for one.
         statistics = self._statistics_layout.views(self._statistics).items()
         tensors = self._leaves | {name: view.data for name, view in statistics}
-        self._training = build_module(self._graph, tensors, training=True)
-        self._inference = build_module(self._graph, tensors, training=False)
+        self._training = build_module(self._graph, tensors, training=True, rows=rows)
+        self._inference = build_module(self._graph, tensors, training=False, rows=rows)
 
     def _logits(self, images: Tensor, *, training: bool) -> Tensor:
         """A compiled module is for the first batch's size; the rest of an epoch has another."""

@@ -37,13 +37,17 @@ _WRITABLE = (Conv2D, BatchNorm, Add, MaxPool2D, Dense)
 """Layers whose backward pass does not read what they gave: it may be overwritten."""
 
 
-def build_module(graph: Graph, tensors: Mapping[str, Tensor], *, training: bool) -> fx.GraphModule:
+def build_module(
+    graph: Graph, tensors: Mapping[str, Tensor], *, training: bool, rows: bool
+) -> fx.GraphModule:
     """Return what computes ``graph`` up to, without, its softmax.
 
     Args:
         graph: with one input.
         tensors: every parameter and statistic by its name; convolution kernels (out, in, k, k).
         training: whether normalisations go by the batch, and update the running statistics.
+        rows: whether 1 x 1 convolutions go over one row of all images' pixels: faster on CPUs,
+            but not for inductor, which has its own way with memory.
 
     Raises:
         EngineError: a layer is not known; the message names the node.
@@ -56,9 +60,8 @@ def build_module(graph: Graph, tensors: Mapping[str, Tensor], *, training: bool)
         else:
             root.register_buffer(attribute, tensor)
     code = fx.Graph()
-    on_cpu = all(tensor.device.type == "cpu" for tensor in tensors.values())
     normalisation = normalise_by_batch if training else normalise
-    builder = _Builder(graph, code, normalisation, on_cpu=on_cpu)
+    builder = _Builder(graph, code, normalisation, rows=rows)
     for node in graph.nodes:
         builder.add(node)
     code.output(builder.values[graph.output.name])
@@ -70,6 +73,8 @@ def _attribute(name: str) -> str:
     return "p_" + "".join(c if c.isalnum() else f"_{ord(c)}_" for c in name)
 
 
+_BLOCK = 16
+"""Channels that oneDNN takes at once, with the widest vectors."""
 FEW_PIXELS = 8192
 """Up to which oneDNN multiplies matrices faster than it convolves, in types of two bytes."""
 
@@ -78,10 +83,10 @@ class _Builder:
     """Writes one line of code for each node."""
 
     def __init__(
-        self, graph: Graph, code: fx.Graph, normalisation: Normalise, *, on_cpu: bool
+        self, graph: Graph, code: fx.Graph, normalisation: Normalise, *, rows: bool
     ) -> None:
         self._graph, self._code, self._normalisation = graph, code, normalisation
-        self._on_cpu = on_cpu
+        self._rows = rows
         self.values: dict[str, fx.Node] = {}
         self._thinned: dict[tuple[str, int], fx.Node] = {}
 
@@ -93,11 +98,13 @@ class _Builder:
             case Input():
                 return self._code.placeholder("images")
             case Conv2D(kernel=kernel, stride=stride):
-                weights = self._tensor(node, "kernel")
-                if self._is_view(node):
-                    return self._call(convolve_pixels, self._every(node.inputs[0], stride), weights)
+                source, weights = inputs[0], self._tensor(node, "kernel")
+                if self._is_row(node) or self._is_thin(node):
+                    source, stride = self._every(node.inputs[0], stride), 1
+                if self._is_row(node):
+                    return self._call(convolve_pixels, source, weights)
                 padding = (kernel - 1) // 2
-                return self._call(torch.conv2d, inputs[0], weights, None, stride, padding)
+                return self._call(torch.conv2d, source, weights, None, stride, padding)
             case BatchNorm():
                 keys = ("gamma", "beta", "mean", "variance")
                 return self._call(
@@ -125,12 +132,7 @@ class _Builder:
                 )
 
     def _every(self, name: str, stride: int) -> fx.Node:
-        """Leave pixels out where a convolution would, once for all that read the rest.
-
-        A stride of the convolution's own would be no faster, and oneDNN (3.14 too) writes past its
-        workspace in the backward pass of strided 1 x 1 convolutions of channels that do not fill
-        its block (its issue 6035).
-        """
+        """Leave out what a stride does, once for all convolutions that read the rest."""
         if stride == 1:
             return self.values[name]
         if (name, stride) not in self._thinned:
@@ -151,11 +153,23 @@ class _Builder:
         node = self._graph.by_name[name]
         readers = [reader for reader in self._graph.nodes if name in reader.inputs]
         once = sum(reader.inputs.count(name) for reader in readers) == 1
-        return once and isinstance(node.layer, _WRITABLE) and not self._is_view(node)
+        # A row is given as a view, which autograd has to copy when it is overwritten.
+        return once and isinstance(node.layer, _WRITABLE) and not self._is_row(node)
 
-    def _is_view(self, node: Node) -> bool:
-        """Whether it gives a view: autograd has to copy those that are overwritten."""
-        return self._on_cpu and isinstance(node.layer, Conv2D) and node.layer.kernel == 1
+    def _is_row(self, node: Node) -> bool:
+        """Whether it convolves one row of all images' pixels."""
+        return self._rows and isinstance(node.layer, Conv2D) and node.layer.kernel == 1
+
+    def _is_thin(self, node: Node) -> bool:
+        """Whether oneDNN (3.14 too) writes past its workspace in its backward pass: its issue 6035.
+
+        That of a strided 1 x 1 convolution of channels-last images whose channels do not fill its
+        block.
+        """
+        conv = node.layer
+        (read,) = self._graph.input_shapes(node.name)
+        strided = isinstance(conv, Conv2D) and conv.kernel == 1 and conv.stride > 1
+        return strided and bool(read[-1] % _BLOCK)
 
     def _tensor(self, node: Node, key: str) -> fx.Node:
         return self._code.get_attr(_attribute(f"{node.name}/{key}"))

@@ -7,7 +7,7 @@ import importlib.util
 import numpy as np
 import pytest
 import torch
-from tests.morphism.networks import THIN, residual, trained_weights, two_stems
+from tests.morphism.networks import residual, trained_weights, two_stems
 from tests.replica.test_engine_contract import given, hyperparameters, labelled, relative_error
 
 from aiperf_hpc.config import EngineConfig
@@ -200,7 +200,7 @@ def test_a_last_batch_of_another_size_is_not_compiled_for(
 
     monkeypatch.setattr(torch, "compile", counting)
     settings = EngineConfig(name="torch", compile="always")
-    graph = THIN[0]()
+    graph = residual()
     weights = trained_weights(graph, np.random.default_rng(7))
     fast, plain = (
         load_engine("torch", 2, settings=chosen).build(graph, weights, hyperparameters())
