@@ -142,7 +142,7 @@ def test_a_training_step_is_that_of_pytorch(engine: RankEngine) -> None:
 
 def of_pixels(channels: int) -> Graph:
     """1 x 1 convolutions of images of 25, 9 and 4 pixels; two of them leave the same ones out."""
-    nodes = [
+    nodes = (
         Node("image", Input((5, 5, channels)), ()),
         Node("all", Conv2D(channels, 1, 1), ("image",)),
         Node("norm", BatchNorm(), ("all",)),
@@ -154,7 +154,7 @@ def of_pixels(channels: int) -> Graph:
         Node("mean", GlobalAveragePool2D(), ("last",)),
         Node("dense", Dense(3), ("mean",)),
         Node("softmax", Softmax(), ("dense",)),
-    ]
+    )
     return Graph(nodes)
 
 
@@ -171,7 +171,8 @@ def test_convolutions_of_single_pixels_are_those_of_pytorch(
     tensors = to_tensors(graph, weights)
     batch = labelled(graph, number)
     logits = torch_logits(graph, tensors, channels_first(batch.inputs), training=True)
-    torch.nn.functional.cross_entropy(logits, torch.from_numpy(batch.labels).long()).backward()
+    loss = torch.nn.functional.cross_entropy(logits, torch.from_numpy(batch.labels).long())
+    loss.backward()  # type: ignore[no-untyped-call]
     network.train_step(batch, 1.0)
     momenta = network.momenta()
     for name in trained_by_more_than_rounding(graph):
