@@ -8,14 +8,20 @@ import time
 
 import psutil
 
+PATIENCE_SECONDS = 10.0
+"""How long to wait for killed processes: one that waits for storage may end much later."""
+
 
 def end_session(session: int) -> None:
     """Kill every process of a session: ranks and search workers may be in groups of their own.
 
+    What does not end in time is left: what it may still record is fenced.
+
     Args:
         session: its number, that of the process which leads it, whether that is there or not.
     """
-    while processes := _alive(session):
+    until = time.monotonic() + PATIENCE_SECONDS
+    while (processes := _alive(session)) and time.monotonic() < until:
         for process in processes:
             with contextlib.suppress(psutil.NoSuchProcess):  # Ended by itself.
                 process.kill()
