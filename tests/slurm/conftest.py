@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from aiperf_hpc.deploy.local_cluster import missing_programs
+from aiperf_hpc.deploy.local_cluster import missing_programs, stop
 from aiperf_hpc.history import RunHistory
 from aiperf_hpc.paths import RunPaths
 
@@ -187,6 +187,7 @@ def _cluster(*arguments: object) -> Iterator[Cluster]:
         yield made
     finally:
         made.control("stop")
+        stop(folder)  # Reaps the daemons that tests of this process have started again.
         shutil.rmtree(folder, ignore_errors=True)
 
 
