@@ -48,6 +48,11 @@ def shapes(graph: Graph) -> Counter[tuple[int, int, int]]:
     return found
 
 
+def images(of: Tensor, samples: int, height: int, width: int) -> Tensor:
+    """Return rows of channels as channels-last images, of the same memory."""
+    return of.view(samples, height, width, -1).permute(0, 3, 1, 2)
+
+
 def convolution(x: Tensor, kernel: Tensor, slope: Tensor) -> tuple[Pass, Pass, Pass]:
     """Return the passes of a convolution; all tensors are channels-last images."""
 
@@ -55,8 +60,11 @@ def convolution(x: Tensor, kernel: Tensor, slope: Tensor) -> tuple[Pass, Pass, P
         options = [1, 1], [0, 0], [1, 1], False, [0, 0], 1
         return lambda: torch.ops.aten.convolution_backward(slope, x, kernel, None, *options, mask)
 
-    forward = lambda: torch.conv2d(x, kernel)  # noqa: E731
-    return forward, backward([True, False, False]), backward([False, True, False])
+    return (
+        lambda: torch.conv2d(x, kernel),
+        backward([True, False, False]),
+        backward([False, True, False]),
+    )
 
 
 def product(x: Tensor, kernel: Tensor, slope: Tensor) -> tuple[Pass, Pass, Pass]:
@@ -85,12 +93,6 @@ def main() -> None:
         x, kernel, slope = (
             torch.randn(*shape).to(kind) for shape in ((rows, read), (made, read), (rows, made))
         )
-
-        def images(
-            of: Tensor, samples: int, height: int, width: int
-        ) -> Tensor:  # Channels-last, of the same memory.
-            return of.view(samples, height, width, -1).permute(0, 3, 1, 2)
-
         weights = images(kernel, made, 1, 1)
         ways = (
             convolution(

@@ -20,6 +20,9 @@ from aiperf_hpc.trial import Hyperparameters
 Buffer = Any
 """A flat float32 array: of numpy, or a tensor of the engine's framework where that keeps it."""
 
+_BLOCK = 16
+"""Channels that oneDNN takes at once, with the widest vectors."""
+
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
@@ -199,6 +202,15 @@ def step_in_halves(network: RankNetwork, batch: Batch, learning_rate: float) -> 
     given: list[Buffer] = []
     network.gradients(batch, 1.0, given.append)
     network.apply(given, learning_rate)
+
+
+def overruns_onednn(kernel: int, stride: int, channels: int) -> bool:
+    """Return whether oneDNN (3.14 too) writes past its workspace in a convolution's backward pass.
+
+    That of a strided 1 x 1 convolution of channels-last images whose channels do not fill the
+    widest vector: its issue 6035. Without the stride, on what it leaves, it does not.
+    """
+    return kernel == 1 and stride > 1 and channels % _BLOCK != 0
 
 
 class RankEngine(Engine, Protocol):

@@ -40,15 +40,13 @@ from aiperf_hpc.graph import (
 from aiperf_hpc.morphism.calibration import calibrate, transparent
 from aiperf_hpc.morphism.weights import Weights, check_weights
 from aiperf_hpc.replica.data.base import Batch
-from aiperf_hpc.replica.engines.base import Buffer, Evaluation, step_in_halves
+from aiperf_hpc.replica.engines.base import Buffer, Evaluation, overruns_onednn, step_in_halves
 from aiperf_hpc.trial import Hyperparameters
 
 _COMPUTE = {"fp32": tf.float32, "bf16": tf.bfloat16}
 
 _FEW_PIXELS = 4
 """Of an image that oneDNN convolves 1 x 1 slowly."""
-_BLOCK = 16
-"""Channels that oneDNN takes at once, with the widest vectors."""
 _ALIGNED_BYTES = 64
 """Of memory that TensorFlow takes as it is; other arrays it copies."""
 
@@ -85,13 +83,11 @@ def _convolve_pixels(images: tf.Tensor, kernel: tf.Tensor, stride: int) -> tf.Te
     """Convolve 1 x 1.
 
     oneDNN is slow on images of a few pixels, so that these become one row of pixels, without a
-    copy (benchmarks/pointwise.py). And it writes past its workspace in the backward pass of a
-    strided 1 x 1 convolution whose channels do not fill its block (its issue 6035), so that such
-    a one is made without a stride.
+    copy (benchmarks/pointwise.py).
     """
     height, width, channels = images.shape[1:]
     few = math.ceil(height / stride) * math.ceil(width / stride) <= _FEW_PIXELS
-    if stride > 1 and (few or channels % _BLOCK):
+    if stride > 1 and (few or overruns_onednn(1, stride, channels)):
         images, stride = images[:, ::stride, ::stride], 1
     if not few:
         return tf.nn.conv2d(images, kernel, stride, "VALID")
@@ -126,7 +122,7 @@ def _batch_norm(run: _Pass, node: Node, inputs: Tensors) -> tf.Tensor:
 
 
 def _max_pool2d(run: _Pass, node: Node, inputs: Tensors) -> tf.Tensor:
-    """Pool after padding: with explicit padding the gradient takes ten times as long."""
+    """Pool after padding: with explicit padding the gradient takes 5 to 11 times as long."""
     pool = cast("MaxPool2D", node.layer)
     edges, least = _symmetric(pool.kernel), run.compute.min
     padded = tf.pad(inputs[0], edges, constant_values=least)

@@ -29,6 +29,7 @@ from aiperf_hpc.graph import (
     ReLU,
     Softmax,
 )
+from aiperf_hpc.replica.engines.base import overruns_onednn
 
 Normalise = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
 """Takes what it reads, gamma, beta, and the running mean and variance."""
@@ -73,8 +74,6 @@ def _attribute(name: str) -> str:
     return "p_" + "".join(c if c.isalnum() else f"_{ord(c)}_" for c in name)
 
 
-_BLOCK = 16
-"""Channels that oneDNN takes at once, with the widest vectors."""
 FEW_PIXELS = 8192
 """Up to which oneDNN multiplies matrices faster than it convolves, in types of two bytes."""
 
@@ -99,7 +98,8 @@ class _Builder:
                 return self._code.placeholder("images")
             case Conv2D(kernel=kernel, stride=stride):
                 source, weights = inputs[0], self._tensor(node, "kernel")
-                if self._is_row(node) or self._is_thin(node):
+                (read,) = self._graph.input_shapes(node.name)
+                if self._is_row(node) or overruns_onednn(kernel, stride, read[-1]):
                     source, stride = self._every(node.inputs[0], stride), 1
                 if self._is_row(node):
                     return self._call(convolve_pixels, source, weights)
@@ -159,17 +159,6 @@ class _Builder:
     def _is_row(self, node: Node) -> bool:
         """Whether it convolves one row of all images' pixels."""
         return self._rows and isinstance(node.layer, Conv2D) and node.layer.kernel == 1
-
-    def _is_thin(self, node: Node) -> bool:
-        """Whether oneDNN (3.14 too) writes past its workspace in its backward pass: its issue 6035.
-
-        That of a strided 1 x 1 convolution of channels-last images whose channels do not fill its
-        block.
-        """
-        conv = node.layer
-        (read,) = self._graph.input_shapes(node.name)
-        strided = isinstance(conv, Conv2D) and conv.kernel == 1 and conv.stride > 1
-        return strided and bool(read[-1] % _BLOCK)
 
     def _tensor(self, node: Node, key: str) -> fx.Node:
         return self._code.get_attr(_attribute(f"{node.name}/{key}"))
