@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -21,20 +23,25 @@ time.sleep(600)
 
 
 def test_a_session_ends_with_all_its_groups_and_no_other_does() -> None:
-    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"]) as own:
-        with subprocess.Popen(
-            [sys.executable, "-c", FAMILY], stdout=subprocess.PIPE, start_new_session=True
-        ) as leader:
-            assert leader.stdout is not None
-            children = [int(pid) for pid in leader.stdout.readline().split()]
-            groups = {os.getpgid(pid) for pid in (leader.pid, *children)}
-            assert len(groups) == 2
-            leader.kill()  # Whoever led it may be dead already.
-            leader.wait()
-            end_session(leader.pid)
+    own = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    leader = subprocess.Popen(
+        [sys.executable, "-c", FAMILY], stdout=subprocess.PIPE, start_new_session=True
+    )
+    assert leader.stdout is not None
+    children = [int(pid) for pid in leader.stdout.readline().split()]
+    leader.stdout.close()
+    try:
+        assert len({os.getpgid(pid) for pid in (leader.pid, *children)}) == 2
+        leader.kill()  # Whoever led it may be dead already.
+        leader.wait()
+        end_session(leader.pid)
         assert not [pid for pid in children if _runs(pid)]
         assert own.poll() is None
-        own.kill()
+    finally:
+        for pid in (own.pid, *children):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        own.wait()
 
 
 def test_a_session_that_is_gone_is_nothing_to_end() -> None:
