@@ -13,7 +13,6 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtr
 
 from aiperf_hpc.graph import BatchNorm, Conv2D, Dense, Graph, Input, Node, ReLU
 from aiperf_hpc.morphism.weights import Array, Weights
@@ -98,6 +97,8 @@ def _after(node: Node, known: Mapping[str, Moments], weights: Weights) -> Moment
 
 def _rectified(normal: Moments) -> Moments:
     """Return the moments of max(x, 0) for a normal x."""
+    from scipy.special import ndtr  # slow to import, and every command imports this module
+
     mean, spread = normal.mean, np.sqrt(np.maximum(normal.variance, 1e-12))
     ratio = mean / spread
     below = ndtr(ratio)

@@ -9,8 +9,6 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
-from scipy.stats import spearmanr
-
 from aiperf_hpc.history import Proposal, Trial
 from aiperf_hpc.primary.view import RunView
 from aiperf_hpc.primary.words import duration, in_words, percent
@@ -137,6 +135,8 @@ def _rank_correlation(expected: list[float], reached: list[float]) -> float | No
     """Return Spearman's rank correlation; None for too few pairs, or where all are equal."""
     if len(expected) < LEAST_PAIRS or len(set(expected)) == 1 or len(set(reached)) == 1:
         return None
+    from scipy.stats import spearmanr  # slow to import, and every command imports this module
+
     return float(spearmanr(expected, reached).statistic)
 
 
