@@ -81,7 +81,7 @@ def ours(engine: str) -> Callable[[Path], Iterator[int]]:
 
 def plain_tf_data(folder: Path) -> Iterator[int]:
     """Read shards as it is usually written."""
-    import tensorflow as tf
+    from aiperf_hpc.replica.tensorflow_import import tf
 
     mean, deviation = tf.constant(MEAN), tf.constant(STD)
 

@@ -183,7 +183,7 @@ def _torch_memories(local_rank: int) -> Iterator[Memory]:
 
 
 def _tensorflow_memories(local_rank: int) -> Iterator[Memory]:
-    import tensorflow as tf
+    from aiperf_hpc.replica.tensorflow_import import tf
 
     def on(device: str) -> Callable[[int, str], Any]:
         def make(elements: int, dtype: str) -> Any:  # noqa: ANN401 -- a tensor

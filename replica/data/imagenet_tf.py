@@ -12,13 +12,12 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import tensorflow as tf
-
 from aiperf_hpc.errors import DatasetError
 from aiperf_hpc.replica.data import imagenet_order, tfrecord
 from aiperf_hpc.replica.data.base import WHOLE, Batch, Part
 from aiperf_hpc.replica.data.imagenet_order import ATTEMPTS, MEAN, OPEN_SHARDS, STD
 from aiperf_hpc.replica.data.imagenet_shards import Shard, verify_shards
+from aiperf_hpc.replica.tensorflow_import import tf
 
 if TYPE_CHECKING:
     from aiperf_hpc.replica.data.imagenet import ImageNetDataset

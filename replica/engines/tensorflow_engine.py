@@ -9,16 +9,12 @@ from __future__ import annotations
 
 import gc
 import math
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, cast
 
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-
 import numpy as np
-import tensorflow as tf
 from numpy.typing import NDArray
 
 from aiperf_hpc.config import EngineConfig
@@ -41,6 +37,7 @@ from aiperf_hpc.morphism.calibration import calibrate, transparent
 from aiperf_hpc.morphism.weights import Weights, check_weights
 from aiperf_hpc.replica.data.base import Batch
 from aiperf_hpc.replica.engines.base import Buffer, Evaluation, overruns_onednn, step_in_halves
+from aiperf_hpc.replica.tensorflow_import import tf
 from aiperf_hpc.trial import Hyperparameters
 
 _COMPUTE = {"fp32": tf.float32, "bf16": tf.bfloat16}

@@ -6,13 +6,13 @@ import importlib
 
 import numpy as np
 import pytest
-import tensorflow as tf
 import torch
 
 from aiperf_hpc.errors import EngineError
 from aiperf_hpc.replica.collectives import load_collective
 from aiperf_hpc.replica.collectives.memory import ALIGNED_BYTES, Rounds, aligned, on_host
 from aiperf_hpc.replica.collectives.torch_distributed import meeting_point
+from aiperf_hpc.replica.tensorflow_import import tf
 
 SLURM = {
     "SLURM_PROCID": "3",

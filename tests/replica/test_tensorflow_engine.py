@@ -6,7 +6,6 @@ import gc
 
 import numpy as np
 import pytest
-import tensorflow as tf
 from numpy.typing import NDArray
 from tests.morphism.networks import SMALL, THIN, random_chain, residual, trained_weights, two_stems
 from tests.replica.test_engine_contract import hyperparameters, labelled, relative_error, samples
@@ -18,6 +17,7 @@ from aiperf_hpc.morphism.weights import Weights, initial_weights
 from aiperf_hpc.replica.collectives.memory import aligned
 from aiperf_hpc.replica.engines import load_engine
 from aiperf_hpc.replica.engines.base import RankEngine
+from aiperf_hpc.replica.tensorflow_import import tf
 
 CHAINS = 300
 

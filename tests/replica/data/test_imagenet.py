@@ -12,7 +12,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import tensorflow as tf
 from numpy.typing import NDArray
 from PIL import Image
 
@@ -24,6 +23,7 @@ from aiperf_hpc.replica.data.base import Part
 from aiperf_hpc.replica.data.imagenet import ImageNetDataset
 from aiperf_hpc.replica.data.imagenet_shards import load_index
 from aiperf_hpc.replica.data.staging import Options
+from aiperf_hpc.replica.tensorflow_import import tf
 
 Floats = NDArray[np.float32]
 

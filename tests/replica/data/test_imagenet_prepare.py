@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import tensorflow as tf
 from numpy.typing import NDArray
 from PIL import Image
 from tests.replica.data.conftest import Photo, jpeg
@@ -20,6 +19,7 @@ from aiperf_hpc.replica.data import imagenet
 from aiperf_hpc.replica.data.imagenet_prepare import as_jpeg
 from aiperf_hpc.replica.data.imagenet_shards import load_index
 from aiperf_hpc.replica.data.staging import Options
+from aiperf_hpc.replica.tensorflow_import import tf
 
 Record = tuple[bytes, int, str]
 

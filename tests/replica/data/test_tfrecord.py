@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
 
 from aiperf_hpc.replica.data import tfrecord
 from aiperf_hpc.replica.data.tfrecord import LabelledImage
+from aiperf_hpc.replica.tensorflow_import import tf
 
 IMAGES = st.builds(
     LabelledImage,
