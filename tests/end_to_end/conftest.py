@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 import time
@@ -9,12 +10,17 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tests.support.waiting import PATIENCE_SECONDS
 
 from aiperf_hpc.history import RunHistory
 from aiperf_hpc.paths import RunPaths
 from aiperf_hpc.primary.resume import end_leftovers
+from aiperf_hpc.trial import RoundPhase
 
 TINY = Path(__file__).with_name("tiny.yaml")
+FAST = Path(__file__).parents[1] / "slurm" / "fast.yaml"
+"""For what does not depend on what is computed: replicas are there at once, and train one long
+trial with a checkpoint after each epoch, in which time passes and nothing else."""
 AIPERF = [sys.executable, "-m", "aiperf_hpc.primary.cli"]
 
 
@@ -22,17 +28,17 @@ def aiperf(*arguments: object, cwd: Path | None = None) -> subprocess.CompletedP
     """Run one command to its end."""
     command = [*AIPERF, *(str(argument) for argument in arguments)]
     return subprocess.run(
-        command, capture_output=True, text=True, check=False, cwd=cwd, timeout=300
+        command, capture_output=True, text=True, check=False, cwd=cwd, timeout=PATIENCE_SECONDS
     )
 
 
 class LiveRun:
     """A run that is under way in the background."""
 
-    def __init__(self, folder: Path, *arguments: object) -> None:
+    def __init__(self, folder: Path, *arguments: object, config: Path = TINY) -> None:
         self.paths = RunPaths(folder)
         self.history = RunHistory(self.paths)
-        command = [*AIPERF, "start", "--nodes", 2, "--hours", 1, "--config", TINY, "--yes"]
+        command = [*AIPERF, "start", "--nodes", 2, "--hours", 1, "--config", config, "--yes"]
         command += ["--launcher", "local", "--run-dir", folder, *arguments]
         self.process = subprocess.Popen(
             [str(part) for part in command],
@@ -41,16 +47,23 @@ class LiveRun:
             text=True,
         )
 
-    def wait_until(self, condition: Callable[[RunHistory], bool], seconds: float = 120) -> None:
+    def wait_until(self, condition: Callable[[RunHistory], bool]) -> None:
         """Wait until the records say so."""
-        end = time.monotonic() + seconds
+        end = time.monotonic() + PATIENCE_SECONDS
         while time.monotonic() < end:
             assert self.process.poll() is None, self.process.communicate()
             self.history.refresh()
             if condition(self.history):
                 return
             time.sleep(0.2)
-        raise AssertionError(f"not within {seconds} s: {self.history.trials}")
+        raise AssertionError(f"not within {PATIENCE_SECONDS} s: {self.history.trials}")
+
+    def interrupt(self, number: signal.Signals = signal.SIGINT) -> subprocess.CompletedProcess[str]:
+        """Ask the primary to end in order, and wait until it has."""
+        self.process.send_signal(number)
+        out, err = self.process.communicate(timeout=PATIENCE_SECONDS)
+        self.history.refresh()
+        return subprocess.CompletedProcess(self.process.args, self.process.returncode, out, err)
 
     def replica_pid(self, replica: str) -> int:
         started = self.history.replicas[replica].started
@@ -74,8 +87,8 @@ def live_run(tmp_path: Path) -> Iterator[Callable[..., LiveRun]]:
     """Start runs that end with the test."""
     runs: list[LiveRun] = []
 
-    def start(*arguments: object) -> LiveRun:
-        runs.append(LiveRun(tmp_path / f"run{len(runs)}", *arguments))
+    def start(*arguments: object, config: Path = TINY) -> LiveRun:
+        runs.append(LiveRun(tmp_path / f"run{len(runs)}", *arguments, config=config))
         return runs[-1]
 
     yield start
@@ -83,14 +96,20 @@ def live_run(tmp_path: Path) -> Iterator[Callable[..., LiveRun]]:
         run.close()
 
 
+def tuned(history: RunHistory) -> bool:
+    """Both replicas are past their warm-up, and have trained what the optimiser proposed."""
+    tuned = [t for t in history.trials.values() if t.started.phase is RoundPhase.HPO]
+    return len({t.replica for t in tuned if t.state.ended}) == 2
+
+
 @pytest.fixture(scope="session")
 def finished(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> tuple[RunPaths, subprocess.CompletedProcess[str]]:
-    """One short run from nothing to its score."""
-    folder = tmp_path_factory.mktemp("finished") / "run"
-    done = aiperf(
-        "start", "--nodes", 2, "--hours", 0.0125, "--config", TINY, "--run-dir", folder, "--yes",
-        "--launcher", "local",
-    )  # fmt: skip
-    return RunPaths(folder), done
+    """One short run, with all that a run has, from nothing to its score."""
+    run = LiveRun(tmp_path_factory.mktemp("finished") / "run")
+    try:
+        run.wait_until(tuned)
+        return run.paths, run.interrupt()
+    finally:
+        run.close()

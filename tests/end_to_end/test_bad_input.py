@@ -7,9 +7,11 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from tests.end_to_end.conftest import AIPERF, TINY, LiveRun, aiperf
+from tests.end_to_end.conftest import AIPERF, FAST, TINY, LiveRun, aiperf
+from tests.support.waiting import PATIENCE_SECONDS
 
 from aiperf_hpc.config import load_config
+from aiperf_hpc.history import RunHistory
 from aiperf_hpc.paths import RunPaths
 from aiperf_hpc.primary.prepare import make_manifest
 
@@ -81,15 +83,21 @@ def test_a_run_that_never_started_cannot_be_stopped(tmp_path: Path) -> None:
 
 def test_a_reader_that_goes_away_ends_neither_the_run_nor_its_report(tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    command = [*AIPERF, *START, "--config", TINY, "--run-dir", folder]
+    command = [*AIPERF, *START, "--hours", 0.004, "--config", FAST, "--run-dir", folder]
     with subprocess.Popen(
         [str(part) for part in command], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
     ) as process:
         assert process.stdout is not None
         process.stdout.readline()
         process.stdout.close()  # As `| head -1` does.
-        assert process.wait(120) == 0
+        assert process.wait(PATIENCE_SECONDS) == 0
     assert RunPaths(folder).report_html.exists()
+    history = RunHistory(RunPaths(folder))
+    history.refresh()
+    assert history.replicas["r0"].ended == "the run's time is over"
+    assert history.end_utc is not None
+    assert history.start_utc is not None
+    assert history.end_utc - history.start_utc >= 0.004 * 3600
     assert aiperf("verify", folder).returncode == 0
 
 

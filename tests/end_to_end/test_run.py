@@ -12,9 +12,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.end_to_end.conftest import LiveRun, aiperf
+from tests.end_to_end.conftest import FAST, TINY, LiveRun, aiperf
+from tests.support.waiting import PATIENCE_SECONDS
 
 from aiperf_hpc.history import RunHistory
+from aiperf_hpc.morphism.morphs import MORPHISMS
 from aiperf_hpc.paths import RunPaths
 from aiperf_hpc.primary.verify import RULES, verify
 from aiperf_hpc.primary.view import RunView
@@ -44,7 +46,7 @@ def test_a_run_ends_with_a_score_and_says_it(finished: Finished) -> None:
     (score,) = [line for line in lines if line.startswith("Score ")]
     assert "OPS" in score
     assert any(line.startswith("Result           INVALID") for line in lines)
-    assert any("duration: 0.01" in line for line in lines)
+    assert any("duration: 0.0" in line for line in lines)
     assert lines[-1].endswith(str(paths.report_html))
     assert paths.report_html.exists()
 
@@ -55,12 +57,11 @@ def test_its_records_are_whole(finished: Finished) -> None:
     assert history.torn == []
     assert history.end_utc is not None
     assert history.start_utc is not None
-    assert 45 <= history.end_utc - history.start_utc < 60
-    assert {r.ended for r in history.replicas.values()} == {"the run's time is over"}
+    assert {r.ended for r in history.replicas.values()} == {"interrupted by the user"}
     assert history.search_failures == []
 
 
-def test_replicas_reach_hpo_with_grown_candidates_of_several_kinds(finished: Finished) -> None:
+def test_replicas_reach_hpo_with_grown_candidates(finished: Finished) -> None:
     history = history_of(finished[0])
     assert len(history.replicas) == 2
     for replica in history.replicas.values():
@@ -68,8 +69,10 @@ def test_replicas_reach_hpo_with_grown_candidates_of_several_kinds(finished: Fin
         assert max(t.started.round for t in trials) >= 4
         assert any(t.started.phase is RoundPhase.HPO for t in trials)
         assert [not t.started.morphisms for t in trials] == [True] + [False] * (len(trials) - 1)
-    kinds = {m["kind"] for t in history.trials.values() for m in t.started.morphisms}
-    assert len(kinds) >= 3
+    # Which kinds they are depends on how many there were; that all are used: test_search.py.
+    kinds = {m["kind"] for p in history.proposals.values() for m in p.proposed.morphisms}
+    assert kinds
+    assert kinds <= MORPHISMS.keys()
     assert history.best is not None
     assert history.best.accuracy > 0.25
 
@@ -87,7 +90,7 @@ def test_verify_passes_and_the_report_states_the_recount(finished: Finished) -> 
 
 def test_status_and_report_work_on_a_finished_run(finished: Finished) -> None:
     paths, _ = finished
-    assert ": ended (the run's time is over)" in aiperf("status", paths.root).stdout
+    assert ": ended (interrupted by the user)" in aiperf("status", paths.root).stdout
     status = json.loads(aiperf("status", paths.root, "--json").stdout)
     assert status["state"] == "ended"
     assert status["score"]["operations"] > 0
@@ -98,53 +101,51 @@ def test_status_and_report_work_on_a_finished_run(finished: Finished) -> None:
 
 
 def test_stop_ends_a_run_in_order(live_run: Start, tmp_path: Path) -> None:
-    run = live_run("--serve", "127.0.0.1:0")
+    run = live_run("--serve", "127.0.0.1:0", config=FAST)
     assert run.process.stdout is not None
     run.process.stdout.readline()
     address = run.process.stdout.readline().split()[-1]
     run.wait_until(trained)
-    with urllib.request.urlopen(address, timeout=10) as answer:  # noqa: S310 -- our own server
+    with urllib.request.urlopen(address, timeout=PATIENCE_SECONDS) as answer:  # noqa: S310 -- our own server
         assert json.load(answer)["state"] == "running"
     during = aiperf("report", run.paths.root, "--json")
     assert json.loads(during.stdout)["final"] is False
     stopped = aiperf("stop", run.paths.root)
     assert stopped.returncode == 0, stopped.stderr
     assert stopped.stdout.startswith("Score ")
-    assert run.process.wait(30) == 0
+    assert run.process.wait(PATIENCE_SECONDS) == 0
     history = history_of(run.paths)
     assert {r.ended for r in history.replicas.values()} == {"stopped by `aiperf stop`"}
     assert all(t.state.ended for t in history.trials.values())
     assert aiperf("verify", run.paths.root).returncode == 0
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
+@pytest.mark.parametrize(("number", "config"), [(signal.SIGINT, TINY), (signal.SIGHUP, FAST)])
 def test_ctrl_c_and_a_closed_terminal_end_a_run_in_order(
-    live_run: Start, number: signal.Signals
+    live_run: Start, number: signal.Signals, config: Path
 ) -> None:
-    run = live_run()
+    run = live_run(config=config)
     run.wait_until(trained)
-    run.process.send_signal(number)
-    out, err = run.process.communicate(timeout=60)
-    assert run.process.returncode == 0, err
-    assert "Score " in out
-    history = history_of(run.paths)
+    ended = run.interrupt(number)
+    assert ended.returncode == 0, ended.stderr
+    assert "Score " in ended.stdout
+    history = run.history
     assert history.stop_requests[0].reason == "interrupted by the user"
     assert all(t.state.ended for t in history.trials.values())
     assert aiperf("verify", run.paths.root).returncode == 0
 
 
 def test_a_second_ctrl_c_ends_it_at_once_and_loses_no_record(live_run: Start) -> None:
-    run = live_run()
+    run = live_run(config=FAST)
     run.wait_until(trained)
     for replica in ("r0", "r1"):
         os.kill(run.replica_pid(replica), signal.SIGSTOP)  # So that no orderly end is possible.
     before = {path: path.read_bytes() for path in run.paths.journals()}
     run.process.send_signal(signal.SIGINT)
     run.wait_until(lambda history: len(history.stop_requests) == 1)
-    run.process.send_signal(signal.SIGINT)
-    out, err = run.process.communicate(timeout=30)
-    assert "Score " in out, err
-    history = history_of(run.paths)
+    ended = run.interrupt()
+    assert "Score " in ended.stdout, ended.stderr
+    history = run.history
     assert [r.exit_status for r in history.replicas.values()] == [-9, -9]
     assert all(path.read_bytes().startswith(content) for path, content in before.items())
     assert history.problems == []
@@ -152,8 +153,9 @@ def test_a_second_ctrl_c_ends_it_at_once_and_loses_no_record(live_run: Start) ->
 
 
 def test_a_dead_search_worker_is_replaced(live_run: Start) -> None:
-    run = live_run()
-    run.wait_until(lambda h: len(h.proposals) > 0)
+    short = ["--set", "training.max_epochs=1", "--set", "training.patience=1"]
+    run = live_run(*short, "--set", "rounds.warmup_epochs=[1,1,1]", config=FAST)
+    run.wait_until(lambda h: any(p.replica == "r0" for p in h.proposals.values()))
     journal = run.paths.search_journal("r0", 0)
     pid = json.loads(journal.read_text().splitlines()[0])["event"]["pid"]
     os.kill(pid, signal.SIGKILL)

@@ -493,7 +493,7 @@ def test_growing_with_and_without_weights_gives_one_graph() -> None:
     assert grow(graph, []) == graph
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(300)
 def test_a_chain_of_hundreds_is_no_trouble() -> None:
     """Nor is the moments' way through the additions that it leaves."""
     graph = Graph(

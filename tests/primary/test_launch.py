@@ -6,6 +6,7 @@ import signal
 import subprocess
 import time
 from importlib import util
+from pathlib import Path
 
 import pytest
 
@@ -16,7 +17,8 @@ from aiperf_hpc.primary.launch import DEAF, STOP_SIGNAL, rank_starter
 def test_a_command_that_is_not_listening_yet_outlives_the_stop_signal() -> None:
     for before, status in ((DEAF, 0), ((), -signal.SIGUSR1)):
         process = subprocess.Popen([*before, "sleep", "1"])
-        time.sleep(0.3)
+        while "sleep" not in Path(f"/proc/{process.pid}/comm").read_text("utf-8"):
+            time.sleep(0.01)
         process.send_signal(STOP_SIGNAL)
         assert process.wait() == status
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from tests.run_factory import Plan, Worker, write_run
+from tests.support.waiting import PATIENCE_SECONDS
 
 from aiperf_hpc.errors import JournalError
 from aiperf_hpc.paths import RunPaths
@@ -105,13 +106,13 @@ def test_what_is_there_is_given_while_another_thread_reads(view: Slow, paths: Ru
 
     def slowly() -> None:
         reading.set()
-        assert go_on.wait(10)
+        assert go_on.wait(PATIENCE_SECONDS)
         refresh()
 
     view.refresh = slowly  # type: ignore[method-assign]
     thread = threading.Thread(target=live._renew)
     thread.start()
-    assert reading.wait(10)
+    assert reading.wait(PATIENCE_SECONDS)
     view.clock.now += 3.0  # The file system is slow.
     meanwhile = live.text_at_hand(RunView.status)
     go_on.set()
@@ -161,7 +162,7 @@ def test_a_failure_while_making_anew_is_told_and_then_forgotten(
     assert live.ask(RunView.status).run_id
 
 
-def wait_for(condition: Callable[[], bool], seconds: float = 10.0) -> None:
+def wait_for(condition: Callable[[], bool], seconds: float = PATIENCE_SECONDS) -> None:
     over = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < over, "it did not come"

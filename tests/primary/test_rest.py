@@ -20,6 +20,7 @@ import httpx2
 import pytest
 from fastapi.testclient import TestClient
 from tests.run_factory import Plan, Worker, write_manifest, write_run
+from tests.support.waiting import PATIENCE_SECONDS
 
 from aiperf_hpc.errors import AIPerfError, JournalError, UsageError
 from aiperf_hpc.paths import RunPaths
@@ -272,7 +273,7 @@ def test_a_failure_is_kept_as_long_as_an_answer_and_no_longer(tmp_path: Path) ->
 
 
 def _get(url: str) -> dict[str, Any]:
-    with urllib.request.urlopen(url, timeout=10) as answer:  # noqa: S310 -- a loopback URL
+    with urllib.request.urlopen(url, timeout=PATIENCE_SECONDS) as answer:  # noqa: S310 -- a loopback URL
         loaded = json.loads(answer.read())
     assert isinstance(loaded, dict)
     return loaded
@@ -364,7 +365,7 @@ def test_serving_in_a_process_until_an_interrupt(tmp_path: Path) -> None:
         url = process.stdout.readline().strip()
         assert _get(f"{url}/api/v1/status")["state"] == "ended"
         process.send_signal(signal.SIGINT)
-        output, errors = process.communicate(timeout=20)
+        output, errors = process.communicate(timeout=PATIENCE_SECONDS)
     finally:
         process.kill()
         process.wait()

@@ -9,6 +9,7 @@ from collections.abc import Callable
 import pytest
 from tests.replica.fakes import FakeDataset
 from tests.replica.threads import Table, Threads
+from tests.support.waiting import PATIENCE_SECONDS
 
 from aiperf_hpc.errors import AIPerfError, DatasetError, EngineError
 from aiperf_hpc.replica.collectives.base import ALONE
@@ -46,7 +47,7 @@ def together(
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(20)
+        thread.join(PATIENCE_SECONDS)
     return ranks, said
 
 
@@ -121,7 +122,7 @@ def test_rank_0_excuses_itself_before_it_has_loaded_anything() -> None:
     thread = threading.Thread(target=other)
     thread.start()
     Ranks(Threads(table, 0, 2)).excuse()
-    thread.join(20)
+    thread.join(PATIENCE_SECONDS)
     assert len(said) == 1
     assert said[0].startswith("rank 0 on ")
 

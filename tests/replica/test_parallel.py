@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from tests.morphism.networks import two_stems
 from tests.replica.fakes import FakeDataset
 from tests.replica.threads import Table, Threads
+from tests.support.waiting import PATIENCE_SECONDS
 
 from aiperf_hpc.errors import DatasetError, EngineError, NonFiniteLossError, OutOfMemoryError
 from aiperf_hpc.graph import Graph
@@ -223,7 +224,7 @@ class Team:
         else:
             self.collectives[0].table.barrier.abort()
         for thread in self.threads:
-            thread.join(20)
+            thread.join(PATIENCE_SECONDS)
             assert not thread.is_alive()
 
 
@@ -539,7 +540,9 @@ def test_ranks_train_as_one_process_does(collective: str, engine: str, ranks: in
     script = Path(__file__).with_name("ranks_against_one.py")
     command = [*rank_starter(ranks, collective), sys.executable, str(script)]
     command += [collective, engine]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, timeout=PATIENCE_SECONDS
+    )
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout.splitlines()[-1])
     assert found["error"] < 1e-5

@@ -18,6 +18,7 @@ import numpy as np
 import optuna
 import pytest
 from tests.replica.fakes import FakeDataset, FakeEngine, Script
+from tests.support.waiting import PATIENCE_SECONDS
 
 from aiperf_hpc import records
 from aiperf_hpc.clock import SYSTEM, SystemClock
@@ -738,7 +739,7 @@ def test_the_next_trial_is_built_while_one_is_trained(
 
     def until_built(networks: int) -> Callable[[int], None]:
         def wait(step: int) -> None:
-            end = time.monotonic() + 30.0
+            end = time.monotonic() + PATIENCE_SECONDS
             while step == 7 and len(site.engine.networks) < networks:
                 assert time.monotonic() < end, f"network {networks} was not built meanwhile"
                 time.sleep(0.01)

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.support.waiting import PATIENCE_SECONDS
+
 from aiperf_hpc.config import validate
 from aiperf_hpc.journal import JournalReader
 from aiperf_hpc.manifest import RunManifest
@@ -24,6 +26,6 @@ def test_a_worker_whose_replica_was_gone_before_it_came_up_ends(tmp_path: Path) 
     gone.wait()
     command = [sys.executable, "-m", "aiperf_hpc.replica.search_worker", str(tmp_path)]
     command += ["--replica", "r0", "--incarnation", "0.0", "--worker", "0"]
-    subprocess.run([*command, "--parent", str(gone.pid)], check=True, timeout=60)
+    subprocess.run([*command, "--parent", str(gone.pid)], check=True, timeout=PATIENCE_SECONDS)
     *_, last = JournalReader(paths.search_journal("r0", 0)).read()
     assert last.event == SearchEnded(reason="the replica is gone")

@@ -13,6 +13,7 @@ from typing import NoReturn
 import numpy as np
 import pytest
 from tests.replica.threads import Table, Threads
+from tests.support.waiting import PATIENCE_SECONDS
 
 from aiperf_hpc.errors import UNEXPECTED_STATUS
 from aiperf_hpc.journal import JournalReader, JournalWriter
@@ -54,7 +55,7 @@ def wait_in_vain(folder: Path, *ranks: int, journal: JournalWriter | None = None
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(20)
+        thread.join(PATIENCE_SECONDS)
         assert not thread.is_alive()
 
 
@@ -114,14 +115,16 @@ def test_a_wait_that_takes_too_long_is_noticed_while_the_thread_waits(call: str,
     collective = WatchedCollective(Threads(table, 0, 2), watch)
     waiting = threading.Thread(target=lambda: getattr(collective, call)(np.zeros(1)), daemon=True)
     waiting.start()
-    until = time.monotonic() + 5.0
+    until = time.monotonic() + PATIENCE_SECONDS
     while not late and time.monotonic() < until:
         time.sleep(0.05)
     assert late[0] == f"no answer for 0.3 s to {what}"
     getattr(Threads(table, 1, 2), call)(np.zeros(1))
-    waiting.join(20)
-    time.sleep(1.5)
-    assert len(late) <= 3  # None since it was answered.
+    waiting.join(PATIENCE_SECONDS)
+    time.sleep(0.4)  # What was noticed at the moment of the answer has been said by now.
+    said = len(late)
+    time.sleep(1.2)
+    assert len(late) == said  # None since it was answered.
 
 
 def test_a_command_may_be_waited_for_as_long_as_the_leader_likes() -> None:
@@ -132,7 +135,7 @@ def test_a_command_may_be_waited_for_as_long_as_the_leader_likes() -> None:
     waiting.start()
     time.sleep(1.5)
     Threads(table, 0, 2).command(np.zeros(1))
-    waiting.join(20)
+    waiting.join(PATIENCE_SECONDS)
     assert late == []
 
 
@@ -141,7 +144,9 @@ START = [sys.executable, "-m", "aiperf_hpc.replica.start_ranks", "--collective",
 
 def start_ranks(ranks: int, script: str) -> subprocess.CompletedProcess[str]:
     command = [*START, "--ranks", str(ranks), "--", sys.executable, "-c", script]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    return subprocess.run(
+        command, capture_output=True, text=True, check=False, timeout=PATIENCE_SECONDS
+    )
 
 
 def test_ranks_are_told_their_number_and_where_to_meet() -> None:
@@ -160,8 +165,6 @@ def test_ranks_are_told_their_number_and_where_to_meet() -> None:
 def test_a_rank_that_ends_badly_ends_the_others_and_its_status_is_told(
     what: str, status: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    script = f"import os, sys, time\nif os.environ['RANK'] == '1': {what}\ntime.sleep(600)\n"
-    begun = time.monotonic()
-    done = start_ranks(2, script)
+    script = f"import os, sys, time\nif os.environ['RANK'] == '1': {what}\ntime.sleep(3600)\n"
+    done = start_ranks(2, script)  # It ends by itself: the other rank sleeps for an hour.
     assert done.returncode == status
-    assert time.monotonic() - begun < 30.0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 
 import numpy as np
+from tests.support.waiting import PATIENCE_SECONDS
 
 from aiperf_hpc.replica.collectives.base import Array, Copies, Finished
 
@@ -13,7 +14,7 @@ class Table:
     """Where threads that play ranks meet."""
 
     def __init__(self, size: int) -> None:
-        self.barrier = threading.Barrier(size, timeout=20)
+        self.barrier = threading.Barrier(size, timeout=PATIENCE_SECONDS)
         self.rows: list[Array] = [np.zeros(0)] * size
 
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tests.support.waiting import PATIENCE_SECONDS
 
 from aiperf_hpc.deploy.local_cluster import missing_programs, stop
 from aiperf_hpc.history import RunHistory
@@ -48,7 +49,12 @@ class Cluster:
         command = [str(LOCAL_CLUSTER), *(str(a) for a in arguments), "--dir", str(self.folder)]
         environment = {**os.environ, "PYTHON": sys.executable}
         return subprocess.run(
-            command, capture_output=True, text=True, check=False, env=environment, timeout=120
+            command,
+            capture_output=True,
+            text=True,
+            check=False,
+            env=environment,
+            timeout=PATIENCE_SECONDS,
         )
 
     def count_calls(self) -> None:
@@ -76,7 +82,7 @@ class Cluster:
             text=True,
             check=False,
             env=environment,
-            timeout=60,
+            timeout=PATIENCE_SECONDS,
         )
 
     def aiperf(self, *arguments: object) -> subprocess.CompletedProcess[str]:
@@ -87,7 +93,7 @@ class Cluster:
             text=True,
             check=False,
             env=self.environment,
-            timeout=300,
+            timeout=PATIENCE_SECONDS,
         )
 
 
@@ -121,16 +127,16 @@ class SlurmRun:
         """Go on with another primary."""
         self.process = self._primary(*AIPERF, "resume", self.paths.root)
 
-    def wait_until(self, condition: Callable[[RunHistory], bool], seconds: float = 120) -> None:
+    def wait_until(self, condition: Callable[[RunHistory], bool]) -> None:
         """Wait until the records say so."""
-        end = time.monotonic() + seconds
+        end = time.monotonic() + PATIENCE_SECONDS
         while time.monotonic() < end:
             assert self.process.poll() is None, self.process.communicate()
             self.history.refresh()
             if condition(self.history):
                 return
             time.sleep(0.2)
-        raise AssertionError(f"not within {seconds} s: {self.history.replicas}")
+        raise AssertionError(f"not within {PATIENCE_SECONDS} s: {self.history.replicas}")
 
     @property
     def job(self) -> str:
@@ -138,9 +144,9 @@ class SlurmRun:
         assert name is not None
         return name.partition("_")[0]
 
-    def end(self, seconds: float = 120) -> tuple[str, str]:
+    def end(self) -> tuple[str, str]:
         """Wait for the primary; return what it said."""
-        out, err = self.process.communicate(timeout=seconds)
+        out, err = self.process.communicate(timeout=PATIENCE_SECONDS)
         self.history.refresh()
         return out, err
 
@@ -155,7 +161,7 @@ class SlurmRun:
         self.history.refresh()
         if "r0" in self.history.replicas and self.history.replicas["r0"].job:
             self.cluster.run("scancel", self.job)
-            end = time.monotonic() + 20
+            end = time.monotonic() + PATIENCE_SECONDS
             while self.cluster.run("squeue", "-h", "-j", self.job).stdout.strip():
                 assert time.monotonic() < end, "the cluster does not become free"
                 time.sleep(0.2)

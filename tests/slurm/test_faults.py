@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from tests.slurm.conftest import FAST, Cluster, SlurmRun, gaps
+from tests.support.waiting import PATIENCE_SECONDS
 
 from aiperf_hpc import records
 from aiperf_hpc.deploy.local_cluster import (
@@ -184,7 +185,7 @@ def kill_job(history: RunHistory, replica: str) -> None:
 
 
 def _idle(cluster: Cluster, nodes: int) -> None:
-    end = time.monotonic() + 60
+    end = time.monotonic() + PATIENCE_SECONDS
     while cluster.run("sinfo", "-h", "-p", "bench", "-t", "idle", "-o", "%D").stdout.strip() != str(
         nodes
     ):

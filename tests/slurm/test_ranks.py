@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 from tests.slurm.conftest import Cluster, SlurmRun
 
+from aiperf_hpc.history import RunHistory, Trial
 from aiperf_hpc.trial import TrialState
 
 
@@ -23,16 +24,23 @@ def _pmix(cluster: Cluster) -> None:
     pytest.skip(message)
 
 
+def completed(history: RunHistory) -> list[Trial]:
+    return [t for t in history.trials.values() if t.state is TrialState.COMPLETED]
+
+
 @pytest.mark.usefixtures("_pmix")
 @pytest.mark.parametrize("collective", ["mpi", "torch"])
 def test_a_replica_of_two_nodes_to_its_verified_score(
     cluster: Cluster, slurm_run: Callable[..., SlurmRun], collective: str
 ) -> None:
     run = slurm_run(
-        "--nodes", 2, "--hours", 0.015,
+        "--nodes", 2, "--hours", 1,
         "--set", "replica.nodes=2", "--set", "engine.memory_gib=2",
         "--set", f"replica.collective={collective}",
     )  # fmt: skip
+    run.wait_until(lambda h: bool(completed(h)))
+    stopped = cluster.aiperf("stop", run.paths.root)
+    assert stopped.returncode == 0, stopped.stderr
     out, err = run.end()
     assert run.process.returncode == 0, out + err
     (replica,) = run.history.replicas.values()
@@ -40,8 +48,7 @@ def test_a_replica_of_two_nodes_to_its_verified_score(
     assert len(replica.started.hosts) == 2
     assert replica.job_state is not None
     assert replica.job_state.node == "n[1-2]"
-    done = [t for t in run.history.trials.values() if t.state is TrialState.COMPLETED]
-    assert done
+    done = completed(run.history)
     assert all(t.train_samples == 192 * len(t.evaluations) for t in done)
     verified = cluster.aiperf("verify", run.paths.root)
     assert verified.returncode == 0, verified.stdout

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.support.waiting import PATIENCE_SECONDS
 
 from aiperf_hpc.replica.data.__main__ import main
 
@@ -203,5 +204,5 @@ def _interrupted(source: Path, folder: Path) -> tuple[int, str]:
         while process.poll() is None and not list(folder.iterdir()):
             time.sleep(0.01)
         process.send_signal(signal.SIGTERM)
-        _, errors = process.communicate(timeout=60)
+        _, errors = process.communicate(timeout=PATIENCE_SECONDS)
     return process.returncode, errors
