@@ -10,6 +10,7 @@ NODES ?= 2
 NFS := user-mode-linux nfs-kernel-server nfs-common rpcbind kmod iproute2 e2fsprogs
 SLURM := slurm-wlm slurmctld slurmd slurm-client slurm-wlm-basic-plugins munge libpmix-dev
 HOURS ?= 0.05
+WORKERS ?= $(shell echo $$(($$(nproc) + 1)))
 N ?= 200
 SEED ?= 1
 
@@ -24,7 +25,7 @@ start: $(VENV)/.installed
 
 test: check slurm nfs-packages
 	@$(MAKE) --no-print-directory horovod || echo "make: Horovod could not be built"
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses $(WORKERS)
 
 check: $(VENV)/.installed-test
 	$(PIP) check

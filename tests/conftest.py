@@ -12,8 +12,38 @@ from pathlib import Path
 
 import pytest
 
-FETCH = Path(__file__).with_name("fetch_cifar10.py")
+ROOT = Path(__file__).parent
+FETCH = ROOT / "fetch_cifar10.py"
 NOT_AVAILABLE = 75
+
+
+ONE_WORKERS = ("slurm", "chaos", "nfs", "end_to_end/test_nni.py")
+"""Tests that share what takes long to start, or what a machine has once, from the longest."""
+EACH_BY_ITSELF = ("end_to_end",)
+"""Tests of minutes which share nothing. All others are kept together by file."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Divide the tests among the workers of pytest-xdist, those first that take longest."""
+    for item in items:
+        if group := _group(item):
+            item.add_marker(pytest.mark.xdist_group(group))
+    items.sort(key=_turn)
+
+
+def _group(item: pytest.Item) -> str:
+    place = item.path.relative_to(ROOT).as_posix()
+    if "finished" in getattr(item, "fixturenames", ()):
+        return "finished"
+    if place.startswith(EACH_BY_ITSELF) and not place.startswith(ONE_WORKERS):
+        return ""
+    return next((name for name in ONE_WORKERS if place.startswith(name)), place)
+
+
+def _turn(item: pytest.Item) -> int:
+    place = item.path.relative_to(ROOT).as_posix()
+    order = (*ONE_WORKERS, *EACH_BY_ITSELF, "replica")
+    return next((turn for turn, name in enumerate(order) if place.startswith(name)), len(order))
 
 
 @pytest.fixture(scope="session")
