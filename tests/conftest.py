@@ -23,6 +23,7 @@ EACH_BY_ITSELF = ("end_to_end",)
 """Tests of minutes which share nothing. All others are kept together by file."""
 
 
+@pytest.hookimpl(tryfirst=True)  # Before pytest-xdist reads the groups.
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Divide the tests among the workers of pytest-xdist, those first that take longest."""
     for item in items:
