@@ -143,14 +143,15 @@ def _ops_over_nodes(points: Sequence[ScalingPoint]) -> Plot:
 
 
 def belief_plot(candidates: Sequence[Candidate]) -> Plot | None:
-    """Return what was expected of candidates beside what they reached; None without any."""
-    judged = [c for c in candidates if c.mean is not None and c.reached is not None]
+    """Return what was expected of candidates beside what came of them; None without any."""
+    judged = [c for c in candidates if c.mean is not None and c.objective is not None]
     if not judged:
         return None
     shown = [judged[i] for i in _evenly(len(judged), MOST_CANDIDATES)]
     expected = [100.0 * (c.mean or 0.0) for c in shown]
     spread = [100.0 * (c.deviation or 0.0) for c in shown]
     reached = [100.0 * (c.reached or 0.0) for c in shown]
+    predicted = _scaled([c.predicted for c in shown], 0.01)
     with _settings("belief"):
         figure = Figure(figsize=(WIDTH, 1.35 * HEIGHT))
         FigureCanvasSVG(figure)
@@ -160,9 +161,17 @@ def belief_plot(candidates: Sequence[Candidate]) -> Plot | None:
             numbers, expected, yerr=spread, color=MUTED, linestyle="none", marker="_",
             markersize=7, elinewidth=1.0,
         )  # fmt: skip
-        axes.plot(numbers, reached, linestyle="none", marker="o", markersize=4.2, color=CURVE)
+        axes.plot(
+            numbers, predicted, linestyle="none", marker="D", markersize=6.5,
+            markerfacecolor="none", markeredgecolor=INK, markeredgewidth=1.0, gid="predicted",
+        )  # fmt: skip
+        axes.plot(
+            numbers, reached, linestyle="none", marker="o", markersize=4.2, color=CURVE,
+            gid="reached",
+        )  # fmt: skip
         axes.plot(numbers, _highest_so_far(reached), color=CURVE, linewidth=1.0, alpha=0.5)
-        low, high = min(reached + expected), max(reached + expected)
+        known = [value for value in (*reached, *expected, *predicted) if not math.isnan(value)]
+        low, high = min(known), max(known)
         room = 0.08 * (high - low) or 1.0
         axes.set_ylim(low - room, high + room)
         axes.set_xlim(0.0, len(shown) + 1.0)
@@ -176,26 +185,26 @@ def belief_plot(candidates: Sequence[Candidate]) -> Plot | None:
         f"{max(reached):.3g}%."
     )
     caption = (
-        "Bars: expected when it was chosen, with one deviation. Dots: reached. "
-        "Line: the best so far."
+        "Bars: expected when it was chosen, with one deviation. Dots: reached. Diamonds: predicted "
+        "of longer training, which is what the search was told. Line: the best reached so far."
     )
     if len(shown) < len(judged):
         caption += f" {len(shown)} of {len(judged):,} candidates, evenly taken."
-    return Plot("Expected and reached", caption, words, svg)
+    return Plot("Expected, reached and predicted", caption, words, svg)
 
 
 def write_belief_plot(candidates: Sequence[Candidate], path: Path) -> None:
     """Draw ``belief_plot`` into an SVG file of its own.
 
     Raises:
-        UsageError: the file's name does not end in .svg, or nothing was both expected and
-            reached.
+        UsageError: the file's name does not end in .svg, or of no candidate was something
+            expected and an objective value told.
     """
     if path.suffix != ".svg":
         raise UsageError(f"--plot {path}: the drawing is SVG; name a file that ends in .svg")
     plot = belief_plot(candidates)
     if plot is None:
-        raise UsageError("no candidate has both an expected and a reached accuracy yet: no plot")
+        raise UsageError("no candidate has both an expected and a known objective yet: no plot")
     svg = str(plot.svg)
     for variable, colour in ALONE.items():
         svg = svg.replace(f"var({variable})", colour)
