@@ -42,7 +42,7 @@ class Candidate(Value):
     acquisition: float | None
     """What it was chosen for: the highest of all that were looked at."""
     parent_accuracy: float | None
-    """The parent's objective value when it was chosen: predicted, if the parent had a prediction."""
+    """The parent's objective value when it was chosen."""
     graphs: int | None
     """Different graphs that the searcher had learned from."""
     pending: int | None
