@@ -481,7 +481,6 @@ def _limit(axes: Axes) -> None:
         textcoords="offset points",
         ha="right",
         color=LIMIT,
-        fontsize=8,
     )
 
 
