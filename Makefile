@@ -18,7 +18,7 @@ HOROVOD := HOROVOD_WITH_GLOO=1 HOROVOD_WITHOUT_MPI=1 HOROVOD_CPU_OPERATIONS=GLOO
 	HOROVOD_WITH_TENSORFLOW=1 HOROVOD_WITHOUT_PYTORCH=1 HOROVOD_WITHOUT_MXNET=1
 
 .PHONY: start test check quick horovod faults chaos slurm nfs nfs-packages benchmarks benchmarks-search \
-	benchmarks-training scaling clean
+	benchmarks-training browser browser-packages scaling clean
 
 start: $(VENV)/.installed
 	$(BIN)/aiperf start --nodes $(NODES) --hours $(HOURS) --config quickstart --launcher local --yes
@@ -44,7 +44,7 @@ horovod: $(VENV)/.installed
 
 # All tests but the real runs and the real CIFAR-10: for while you work.
 quick: $(VENV)/.installed-test
-	$(BIN)/python -m pytest --ignore tests/end_to_end -m 'not cifar10 and not chaos and not nfs'
+	$(BIN)/python -m pytest --ignore tests/end_to_end -m 'not cifar10 and not chaos and not nfs and not browser'
 
 # All tests on a real SLURM cluster, those of nodes that are not what a run needs included; as root.
 faults: $(VENV)/.installed-test slurm
@@ -109,6 +109,23 @@ nfs-packages:
 	    apt-get install -y -qq --no-install-recommends $(NFS) \
 	    || echo "make: what serves NFS in a guest could not be installed"; \
 	else echo "make: no NFS in a guest, and no root or apt-get to install it: apt-get install $(NFS)"; \
+	fi
+
+# The report's page as Chromium draws it, on a phone and on a desk, and what axe finds in it: a
+# minute. axe comes by npm into ~/.cache/aiperf-hpc-tests.
+browser: $(VENV)/.installed-test browser-packages
+	$(BIN)/python -m pytest tests/browser -m ''
+
+browser-packages:
+	@missing=; command -v npm >/dev/null || missing="npm"; \
+	command -v chromium >/dev/null || command -v chromium-browser >/dev/null \
+	  || command -v google-chrome >/dev/null || missing="chromium $$missing"; \
+	if [ -z "$$missing" ]; then :; \
+	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive \
+	    apt-get install -y -qq --no-install-recommends $$missing \
+	    || echo "make: $$missing could not be installed"; \
+	else echo "make: no $$missing, and no root or apt-get to install it: apt-get install $$missing"; \
 	fi
 
 $(VENV)/bin/python:

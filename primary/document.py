@@ -180,7 +180,7 @@ class Report(Value):
     trials: tuple[TrialReport, ...]
     trials_by_state: dict[str, int]
     search: SearchReplay
-    """What the search believed of its candidates, and what they reached."""
+    """What the search believed of its candidates, and what became of them."""
     restarts: tuple[Restart, ...]
     """In order of time. The clock never stopped."""
     datasets: tuple[DatasetInfo, ...]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from importlib import resources
@@ -23,6 +23,10 @@ MOST_ROWS = 1000
 MOST_POINTS = 60
 MOST_CANDIDATES = 200
 """What the page shows of each; ``report.json`` has all."""
+
+LEAST_BAR = 0.5
+"""Percent of the elapsed time below which neighbouring trials are drawn as one: three pixels, where
+the time line is narrowest, of which the edge takes one or two."""
 
 TIME_ORDER = (
     str(TimePhase.TRAIN),
@@ -99,13 +103,24 @@ class _Scale:
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A stretch of a trial on the time line, in percent of the elapsed time."""
+    """A stretch of the time line, in percent of the elapsed time: of a trial, or of several."""
 
     start: float
     width: float
     kind: str
-    """Of the style sheet: ``building`` or a state."""
+    """Of the style sheet: ``building``, a state, or ``several``."""
     words: str
+    trials: int = 1
+    """How many it stands for."""
+
+
+@dataclass(frozen=True, slots=True)
+class RoundMark:
+    """Where a round begins, in percent of the elapsed time."""
+
+    place: float
+    label: str
+    """Its number; empty where there is no room for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,36 +129,99 @@ class Lane:
 
     replica: str
     bars: list[Bar]
+    edges: list[float]
+    """Where a trial, or what is drawn of several as one, begins: in percent."""
+    rounds: list[RoundMark]
     words: str
+
+    @property
+    def together(self) -> int:
+        """How many of the trials are not drawn apart."""
+        return sum(bar.trials for bar in self.bars if bar.trials > 1)
 
 
 def _lane(name: str, document: Report) -> Lane:
     own = [trial for trial in document.trials if trial.replica == name]
-    bars = [bar for trial in own for bar in _bars(trial, document.score.elapsed_seconds)]
-    return Lane(name, bars, f"{len(own)} trials of replica {name}")
-
-
-def _bars(trial: TrialReport, elapsed: float) -> list[Bar]:
+    elapsed = document.score.elapsed_seconds
     if elapsed <= 0:
-        return []
-    begin, end = trial.started_seconds, trial.started_seconds + trial.seconds
+        return Lane(name, [], [], [], f"no trials of replica {name}")
+    groups = [_bars(group, elapsed) for group in _groups(own, elapsed)]
+    return Lane(
+        replica=name,
+        bars=[bar for bars in groups for bar in bars],
+        edges=[bars[0].start for bars in groups],
+        rounds=_round_marks(own, elapsed),
+        words=f"{len(own)} trials of replica {name}: {_states(own)}",
+    )
+
+
+def _groups(trials: Sequence[TrialReport], elapsed: float) -> list[list[TrialReport]]:
+    """Return trials that follow one another, those together that are too short to be told apart."""
+    least = LEAST_BAR / 100.0 * elapsed
+    groups: list[list[TrialReport]] = []
+    for trial in trials:
+        short = trial.seconds < least
+        if short and groups and _is_short(groups[-1], least):
+            groups[-1].append(trial)
+        else:
+            groups.append([trial])
+    return groups
+
+
+def _is_short(group: Sequence[TrialReport], least: float) -> bool:
+    """Return whether all of a group are short, so that one more may be drawn with them."""
+    return all(trial.seconds < least for trial in group) and (
+        group[-1].started_seconds - group[0].started_seconds < least
+    )
+
+
+def _bars(group: Sequence[TrialReport], elapsed: float) -> list[Bar]:
+    trial = group[0]
+    begin, end = trial.started_seconds, group[-1].started_seconds + group[-1].seconds
+    if len(group) > 1:
+        what = f"{trial.id} to {group[-1].id}: {len(group)} trials, {_states(group)}"
+        return [_bar(begin, end, elapsed, "several", what, len(group))]
     ready = trial.training_started_seconds
-    what = f"{trial.id}: {trial.state}, {words.duration(trial.seconds)}"
+    about = f"{trial.id}, round {trial.round}"
+    what = f"{about}: {trial.state}, {words.duration(trial.seconds)}"
     if trial.reason:
         what += f", {trial.reason}"
     cut = end if ready is None else ready
-    parts = [(begin, cut, "building", f"{trial.id}: building, {words.duration(cut - begin)}")]
+    if ready is None and trial.state == TrialState.FAILED:
+        return [_bar(begin, end, elapsed, "failed", what)]
+    building = f"{about}: building, {words.duration(cut - begin)}"
+    parts = [_bar(begin, cut, elapsed, "building", building)]
     if ready is not None:
-        parts.append((ready, end, trial.state.replace(" ", "-"), what))
-    elif trial.state == TrialState.FAILED:
-        parts = [(begin, end, "failed", what)]
-    return [_bar(start, stop, elapsed, kind, text) for start, stop, kind, text in parts]
+        parts.append(_bar(ready, end, elapsed, trial.state.replace(" ", "-"), what))
+    return parts
 
 
-def _bar(start: float, stop: float, elapsed: float, kind: str, text: str) -> Bar:
+def _states(trials: Sequence[TrialReport]) -> str:
+    counted = Counter(trial.state for trial in trials)
+    return ", ".join(f"{number} {state}" for state, number in counted.items())
+
+
+def _round_marks(trials: Sequence[TrialReport], elapsed: float) -> list[RoundMark]:
+    """Return where rounds begin; a number that has no room before the next one is left out."""
+    first: dict[int, float] = {}
+    for trial in trials:
+        first.setdefault(trial.round, min(100.0, 100.0 * trial.started_seconds / elapsed))
+    places = [*first.values(), 100.0]
+    return [
+        RoundMark(round(place, 3), str(number) if after - place >= _room(number) else "")
+        for (number, place), after in zip(first.items(), places[1:], strict=True)
+    ]
+
+
+def _room(number: int) -> float:
+    """Return the percents of the time line that a round's number takes."""
+    return 0.7 + 1.1 * len(str(number))
+
+
+def _bar(start: float, stop: float, elapsed: float, kind: str, text: str, trials: int = 1) -> Bar:
     left = min(100.0, max(0.0, 100.0 * start / elapsed))
     right = min(100.0, max(left, 100.0 * stop / elapsed))
-    return Bar(round(left, 3), round(right - left, 3), kind, text)
+    return Bar(round(left, 3), round(right - left, 3), kind, text, trials)
 
 
 def _ticks(elapsed: float) -> list[tuple[float, str]]:

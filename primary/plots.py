@@ -9,17 +9,19 @@ from __future__ import annotations
 import io
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
+from typing import Literal
 
 import matplotlib as mpl
 from markupsafe import Markup
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
+from matplotlib.ticker import EngFormatter, MaxNLocator
 
 from aiperf_hpc.errors import UsageError
 from aiperf_hpc.ops_counter.rules import MOST_ERROR
@@ -45,10 +47,15 @@ LINES = ("#0b5c99", "#b0500f", "#4b7f1f", "#8a3d8f")
 DASHES = ("solid", "dashed", "dotted")
 WIDTH, HEIGHT = 11.0, 2.45
 """Inches at 72 points each; the page scales them to its width."""
+LETTERS = 110
+"""Digits that have room along a drawing's horizontal axis."""
 
 MOST_MARKS = 120
 """More official points than this are marked in part: marks would hide the curve."""
 
+
+LEAST_NUMBERS, MOST_NUMBERS = 3, 9
+"""On a logarithmic axis."""
 
 MOST_CANDIDATES = 150
 """Candidates of which the plot of beliefs shows what was expected."""
@@ -119,18 +126,17 @@ def scaling_plots(points: Sequence[ScalingPoint]) -> list[Plot]:
 
 def _ops_over_nodes(points: Sequence[ScalingPoint]) -> Plot:
     nodes = [float(point.nodes) for point in points]
-    scores = [point.ops for point in points]
+    scored = [point for point in points if point.ops > 0.0]  # A logarithm knows no 0.
     ideal = [points[0].ops_per_node * n for n in nodes]
     with _settings("scaling"):
         figure, axes = _over_nodes(points)
         axes.plot(nodes, ideal, color=MUTED, linewidth=1.0, linestyle=(0, (5, 3)), zorder=1)
-        axes.plot(nodes, scores, color=CURVE, linewidth=1.4)
-        _marks(axes, nodes, scores)
-        _name_last(axes, nodes[-1], scores[-1], si(scores[-1], "OPS"))
-        axes.set_yscale("log")
-        decades = range(math.ceil(math.log10(min(scores))), int(math.log10(max(ideal))) + 1)
-        axes.set_yticks([10.0**n for n in decades], [_decade(n) for n in decades])
-        axes.minorticks_off()
+        places = [float(point.nodes) for point in scored]
+        scores = [point.ops for point in scored]
+        axes.plot(places, scores, color=CURVE, linewidth=1.4)
+        _marks(axes, places, scores)
+        _name_last(axes, places[-1], scores[-1], si(scores[-1], "OPS"))
+        _logarithmic(axes, "y", [*scores, *ideal])
         axes.set_ylabel("OPS", color=MUTED)
         svg = _save(figure, "scaling")
     least, most = points[0], points[-1]
@@ -139,18 +145,22 @@ def _ops_over_nodes(points: Sequence[ScalingPoint]) -> Plot:
         f"{least.nodes:,}, {si(most.ops, 'OPS')} on {most.nodes:,}; "
         f"in proportion it would be {si(least.ops_per_node * most.nodes, 'OPS')}."
     )
-    return Plot("OPS over nodes", "Dashed: in proportion to the nodes.", words, svg)
+    caption = "Dashed: in proportion to the nodes."
+    if len(scored) < len(points):
+        caption += f" {len(points) - len(scored)} without a score cannot be drawn."
+    return Plot("OPS over nodes", caption, words, svg)
 
 
 def belief_plot(candidates: Sequence[Candidate]) -> Plot | None:
-    """Return what was expected of candidates beside what they reached; None without any."""
-    judged = [c for c in candidates if c.mean is not None and c.reached is not None]
+    """Return what was expected of candidates beside what came of them; None without any."""
+    judged = [c for c in candidates if c.mean is not None and c.objective is not None]
     if not judged:
         return None
     shown = [judged[i] for i in _evenly(len(judged), MOST_CANDIDATES)]
     expected = [100.0 * (c.mean or 0.0) for c in shown]
     spread = [100.0 * (c.deviation or 0.0) for c in shown]
     reached = [100.0 * (c.reached or 0.0) for c in shown]
+    predicted = _scaled([c.predicted for c in shown], 0.01)
     with _settings("belief"):
         figure = Figure(figsize=(WIDTH, 1.35 * HEIGHT))
         FigureCanvasSVG(figure)
@@ -160,15 +170,21 @@ def belief_plot(candidates: Sequence[Candidate]) -> Plot | None:
             numbers, expected, yerr=spread, color=MUTED, linestyle="none", marker="_",
             markersize=7, elinewidth=1.0,
         )  # fmt: skip
-        axes.plot(numbers, reached, linestyle="none", marker="o", markersize=4.2, color=CURVE)
+        axes.plot(
+            numbers, predicted, linestyle="none", marker="D", markersize=6.5,
+            markerfacecolor="none", markeredgecolor=INK, markeredgewidth=1.0, gid="predicted",
+        )  # fmt: skip
+        axes.plot(
+            numbers, reached, linestyle="none", marker="o", markersize=4.2, color=CURVE,
+            gid="reached",
+        )  # fmt: skip
         axes.plot(numbers, _highest_so_far(reached), color=CURVE, linewidth=1.0, alpha=0.5)
-        low, high = min(reached + expected), max(reached + expected)
-        room = 0.08 * (high - low) or 1.0
-        axes.set_ylim(low - room, high + room)
+        axes.set_ylim(*_accuracies(expected, spread, [*reached, *predicted]))
         axes.set_xlim(0.0, len(shown) + 1.0)
         axes.set_xlabel("candidates in order of time", color=MUTED)
         axes.set_ylabel("accuracy, %", color=MUTED)
         _dress(axes)
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         svg = _save(figure, "belief")
     words = (
         f"Expected and reached accuracy of {len(shown)} candidates: expected from "
@@ -176,26 +192,26 @@ def belief_plot(candidates: Sequence[Candidate]) -> Plot | None:
         f"{max(reached):.3g}%."
     )
     caption = (
-        "Bars: expected when it was chosen, with one deviation. Dots: reached. "
-        "Line: the best so far."
+        "Bars: expected when it was chosen, with one deviation. Dots: reached. Diamonds: predicted "
+        "of longer training, which is what the search was told. Line: the best reached so far."
     )
     if len(shown) < len(judged):
         caption += f" {len(shown)} of {len(judged):,} candidates, evenly taken."
-    return Plot("Expected and reached", caption, words, svg)
+    return Plot("Expected, reached and predicted", caption, words, svg)
 
 
 def write_belief_plot(candidates: Sequence[Candidate], path: Path) -> None:
     """Draw ``belief_plot`` into an SVG file of its own.
 
     Raises:
-        UsageError: the file's name does not end in .svg, or nothing was both expected and
-            reached.
+        UsageError: the file's name does not end in .svg, or of no candidate was something
+            expected and an objective value told.
     """
     if path.suffix != ".svg":
         raise UsageError(f"--plot {path}: the drawing is SVG; name a file that ends in .svg")
     plot = belief_plot(candidates)
     if plot is None:
-        raise UsageError("no candidate has both an expected and a reached accuracy yet: no plot")
+        raise UsageError("no candidate has both an expected and a known objective yet: no plot")
     svg = str(plot.svg)
     for variable, colour in ALONE.items():
         svg = svg.replace(f"var({variable})", colour)
@@ -220,11 +236,12 @@ def write_allreduce_plot(curves: Sequence[Curve], path: Path) -> None:
                     color=LINES[number % len(LINES)],
                     linestyle=DASHES[number // len(LINES) % len(DASHES)],
                 )
-            axes.set_xscale("log")
-            axes.set_yscale("log")
             axes.set_xlabel("tensor, B", color=MUTED)
             axes.set_ylabel(unit, color=MUTED)
             _dress(axes)
+            every = [point for _, points in curves for point in points]
+            _logarithmic(axes, "x", [float(point.bytes) for point in every])
+            _logarithmic(axes, "y", [float(getattr(point, name)) for point in every])
         panels[0].legend(frameon=False, labelcolor=MUTED)
         figure.tight_layout()
         svg = str(_save(figure, "allreduce"))
@@ -244,9 +261,49 @@ def _highest_so_far(values: Sequence[float]) -> list[float]:
     return list(accumulate(values, max))
 
 
-def _decade(power: int) -> str:
-    factor, prefix = scale_of(10.0**power)
-    return f"{10.0**power / factor:g} {prefix}".rstrip()
+def _accuracies(
+    expected: Sequence[float], spread: Sequence[float], others: Sequence[float]
+) -> tuple[float, float]:
+    """Return the limits, in percent, within which everything is seen.
+
+    Deviations are followed no further than from 0 to 100; what is more says nothing.
+    """
+    bars = [(e, max(e - s, 0.0), min(e + s, 100.0)) for e, s in zip(expected, spread, strict=True)]
+    known = [v for v in (*others, *(end for bar in bars for end in bar)) if not math.isnan(v)]
+    low, high = min(known), max(known)
+    room = max(0.08 * (high - low), 0.05)
+    return low - room, high + room
+
+
+def _logarithmic(axes: Axes, name: Literal["x", "y"], values: Iterable[float]) -> None:
+    """Make an axis logarithmic, with numbers on it however far or close the values are.
+
+    Where none is positive it stays linear.
+    """
+    positive = [value for value in values if value > 0.0]
+    if not positive:
+        axes.set(**{f"{name}lim": (0.0, 1.0)})
+        return
+    room = max((max(positive) / min(positive)) ** 0.06, 1.1)
+    low, high = min(positive) / room, max(positive) * room
+    axes.set(**{f"{name}scale": "log", f"{name}lim": (low, high)})
+    ticks = _log_ticks(low, high)
+    say = EngFormatter(sep=" ").format_eng
+    axis = axes.xaxis if name == "x" else axes.yaxis
+    axis.set_ticks(ticks, [say(tick).strip() for tick in ticks])
+    axis.set_ticks([], minor=True)
+
+
+def _log_ticks(low: float, high: float) -> list[float]:
+    """Return round numbers from ``low`` to ``high``: powers of ten, or closer ones within few."""
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    for digits in ((1,), (1, 2, 5)):
+        found = [float(f"{digit}e{power}") for power in powers for digit in digits]
+        inside = [tick for tick in found if low <= tick <= high]
+        if len(inside) >= LEAST_NUMBERS:
+            return inside[:: math.ceil(len(inside) / MOST_NUMBERS)]
+    close = MaxNLocator(nbins=6, steps=[1, 2, 5, 10]).tick_values(low, high)
+    return [float(tick) for tick in close if low <= tick <= high]
 
 
 def _efficiency_over_nodes(points: Sequence[ScalingPoint]) -> Plot:
@@ -275,14 +332,34 @@ def _over_nodes(points: Sequence[ScalingPoint]) -> tuple[Figure, Axes]:
     figure = Figure(figsize=(WIDTH, HEIGHT))
     FigureCanvasSVG(figure)
     axes = figure.add_axes((0.062, 0.19, 0.855, 0.74))
-    nodes = sorted({point.nodes for point in points})
-    axes.set_xscale("log", base=2)
-    axes.set_xlim(nodes[0] * 0.9, nodes[-1])
-    axes.set_xticks(nodes, [f"{n:,}" for n in nodes])
-    axes.minorticks_off()
     _dress(axes)
+    nodes = sorted({point.nodes for point in points})
+    low, high = nodes[0] * (nodes[0] / nodes[-1]) ** 0.03, nodes[-1]
+    axes.set_xscale("log")
+    axes.set_xlim(low, high)
+    places = [math.log(n / low) / math.log(high / low) for n in nodes]
+    shown = [nodes[i] for i in _apart(places, [len(f"{n:,}") for n in nodes])]
+    axes.set_xticks(shown, [f"{n:,}" for n in shown])
+    axes.set_xticks([], minor=True)
     axes.set_xlabel("nodes", color=MUTED)
     return figure, axes
+
+
+def _apart(places: Sequence[float], letters: Sequence[int]) -> list[int]:
+    """Return which labels can stand side by side, the last one first of all.
+
+    Args:
+        places: of their middles, as parts of the width of a drawing, ascending.
+        letters: of each.
+    """
+    shown: list[int] = []
+    free = math.inf
+    for i in reversed(range(len(places))):
+        half = (letters[i] + 1) / 2.0 / LETTERS
+        if places[i] + half <= free:
+            shown.append(i)
+            free = places[i] - half
+    return shown[::-1]
 
 
 def _all(points: Sequence[ScoreStatus], name: str) -> list[float | None]:
@@ -387,6 +464,8 @@ def _dress(axes: Axes) -> None:
     axes.spines[["top", "right", "left"]].set_visible(False)
     axes.spines["bottom"].set_color(GRID)
     axes.patch.set_visible(False)
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_formatter(lambda value, _: f"{value:.6g}")
 
 
 def _limit(axes: Axes) -> None:
@@ -402,7 +481,6 @@ def _limit(axes: Axes) -> None:
         textcoords="offset points",
         ha="right",
         color=LIMIT,
-        fontsize=8,
     )
 
 

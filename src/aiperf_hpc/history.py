@@ -80,7 +80,8 @@ class Trial:
 
     @property
     def merit(self) -> float | None:
-        """The accuracy the search goes by: the predicted one where there is one."""
+        """The objective value of the search: the predicted accuracy or, where none was predicted,
+        the best that was observed."""
         best = self.best
         if best is None:
             return None

@@ -371,7 +371,8 @@ class TrialSummary(Event):
     morphisms: tuple[MorphismData, ...]
     ended: bool
     merit: float | None
-    """The accuracy the search goes by, once it has ended."""
+    """The objective value of the search, once it has ended: the predicted accuracy or, where none
+    was predicted, the best that was observed."""
     checkpoint: bool
     """Whether its trained weights are there."""
     hyperparameters: Hyperparameters | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -104,14 +105,72 @@ def test_what_was_expected_is_judged(run: RunWriter) -> None:
     assert replay(run).rank_correlation == pytest.approx(0.5)
 
 
+@pytest.fixture
+def predicted(run: RunWriter) -> RunWriter:
+    """The fixture ``run`` and a warm-up trial that was predicted above what it reached."""
+    run.replica(
+        70,
+        trial_started("t5", proposal="p5"),
+        evaluated("t5", correct=72),
+        trial_ended("t5", predicted=0.84),
+    )
+    return run
+
+
+def test_what_was_only_predicted_is_not_called_reached(predicted: RunWriter) -> None:
+    found = replay(predicted)
+    (fifth,) = (c for c in found.candidates if c.proposal == "p5")
+    assert (fifth.reached, fifth.predicted, fifth.objective) == (0.72, 0.84, 0.84)
+    assert max(c.reached or 0.0 for c in found.candidates) == 0.80  # The run's best.
+    (first,) = (c for c in found.candidates if c.proposal == "p1")
+    assert (first.reached, first.predicted, first.objective) == (0.61, None, 0.61)
+    head, *lines = table(found)
+    (line,) = (line for line in lines if " p5 " in line)
+    for name, value in (("REACHED", "72.00%"), ("PREDICTED", "84.00%")):
+        assert line[head.index(name) :].startswith(value)
+
+
+def test_expectations_are_judged_against_what_the_search_was_told(predicted: RunWriter) -> None:
+    found = replay(predicted)
+    # Expected 60, 70, 75; told 61, 80, 84: in one order. Reached 61, 80, 72 would give 0.5.
+    assert found.judged == 3
+    assert found.rank_correlation == pytest.approx(1.0)
+    assert found.mean_absolute_error == pytest.approx((0.01 + 0.10 + 0.09) / 3)
+    assert found.within_two_deviations == pytest.approx(1 / 3)
+    said = "\n".join(table(found))
+    assert "objective: what the search is told, the predicted accuracy where there is one" in said
+    assert "rank correlation of expected and objective: 1.00" in said
+
+
+def test_a_candidate_in_training_has_reached_something_and_is_not_judged(run: RunWriter) -> None:
+    run.replica(70, started("t5", "p5"), evaluated("t5", correct=72))
+    found = replay(run)
+    (fifth,) = (c for c in found.candidates if c.proposal == "p5")
+    assert (fifth.state, fifth.reached, fifth.objective) == ("training", 0.72, None)
+    assert found.judged == 2
+
+
+def test_the_plot_shows_predictions_apart(predicted: RunWriter) -> None:
+    plot = belief_plot(replay(predicted).candidates)
+    assert plot is not None
+    assert "reached from 61% to 80%" in plot.description
+    assert "Diamonds: predicted" in plot.caption
+    marks = {
+        name: len(re.findall("<use ", group))
+        for name in ("reached", "predicted")
+        for group in re.findall(f'<g id="belief-{name}">(.*?)</g>', plot.svg, re.DOTALL)
+    }
+    assert marks == {"reached": 3, "predicted": 1}
+
+
 def test_the_table_has_a_line_for_each(run: RunWriter) -> None:
     lines = table(replay(run))
     assert lines[0].split()[:3] == ["AFTER", "CANDIDATE", "PARENT"]
-    assert len(lines) == 1 + 5 + 1 + 2
+    assert len(lines) == 1 + 5 + 1 + 3
     (fourth,) = (line for line in lines if " p4 " in line)
     assert "(known already)" in fourth
     assert "rejected" in fourth
-    assert "5 candidates by guided, 2 of them" in lines[-2]
+    assert "5 candidates by guided, 2 of them" in lines[-3]
     assert table(SearchReplay(searchers=(), candidates=(), judged=0, rank_correlation=None,
                               mean_absolute_error=None, within_two_deviations=None)) == [
         "no candidate was proposed"
@@ -147,7 +206,7 @@ def test_the_plot_shows_at_most_so_many_and_says_so(run: RunWriter) -> None:
 
 
 def test_without_anything_to_compare_there_is_no_plot(run: RunWriter, tmp_path: Path) -> None:
-    nothing = [candidate(run, reached=None)]
+    nothing = [candidate(run, objective=None)]
     assert belief_plot(nothing) is None
     with pytest.raises(UsageError, match="no candidate has both"):
         write_belief_plot(nothing, tmp_path / "plot.svg")

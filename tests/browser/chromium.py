@@ -1,0 +1,152 @@
+"""Chromium without a window, spoken to in its DevTools protocol over two pipes.
+
+``--remote-debugging-pipe``: JSON both ways, each message followed by a zero byte, so that no
+package for web sockets is needed.
+"""
+
+from __future__ import annotations
+
+import base64
+import fcntl
+import json
+import os
+import signal
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any, Self
+
+FLAGS = (
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-dev-shm-usage",
+    "--disable-sync",
+    "--hide-scrollbars",
+    "--no-first-run",
+    "--remote-debugging-pipe",
+)
+READS, WRITES = 3, 4
+"""The descriptors by which Chromium takes commands and answers, by its own convention."""
+
+
+class ChromiumError(Exception):
+    """Chromium has ended, or did not do as it was told."""
+
+
+class Chromium:
+    """One browser with one page; a context manager."""
+
+    def __init__(self, program: str) -> None:
+        self._profile = tempfile.TemporaryDirectory(prefix="aiperf-browser-")
+        theirs_in, ours_out = _high_pipe()
+        ours_in, theirs_out = _high_pipe()
+        log = Path(self._profile.name) / "stderr"
+        command = [program, *FLAGS, f"--user-data-dir={self._profile.name}/data", "about:blank"]
+        self._process = os.posix_spawn(
+            program,
+            command,
+            os.environ,
+            file_actions=[
+                (os.POSIX_SPAWN_DUP2, theirs_in, READS),
+                (os.POSIX_SPAWN_DUP2, theirs_out, WRITES),
+                (os.POSIX_SPAWN_OPEN, 2, str(log), os.O_WRONLY | os.O_CREAT, 0o600),
+            ],
+            setpgroup=0,
+        )
+        os.close(theirs_in)
+        os.close(theirs_out)
+        self._log = log
+        self._to: IO[bytes] = os.fdopen(ours_out, "wb")
+        self._from: IO[bytes] = os.fdopen(ours_in, "rb")
+        self._number = 0
+        self._session: str | None = None
+        (page,) = (
+            target
+            for target in self.call("Target.getTargets")["targetInfos"]
+            if target["type"] == "page"
+        )
+        attached = self.call("Target.attachToTarget", targetId=page["targetId"], flatten=True)
+        self._session = attached["sessionId"]
+        self.call("Page.enable")
+        self.call("Page.setBypassCSP", enabled=True)  # For axe; the page itself has no script.
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._to.close()
+        self._from.close()
+        os.killpg(self._process, signal.SIGKILL)
+        os.waitpid(self._process, 0)
+        self._profile.cleanup()
+
+    def call(self, method: str, **parameters: object) -> dict[str, Any]:
+        """Have a command done and return its result. Raises ChromiumError."""
+        self._number += 1
+        message: dict[str, object] = {"id": self._number, "method": method, "params": parameters}
+        if self._session is not None:
+            message["sessionId"] = self._session
+        self._to.write(json.dumps(message).encode() + b"\0")
+        self._to.flush()
+        while True:
+            answer = self._receive()
+            if answer.get("id") == self._number:
+                break
+        if "error" in answer:
+            raise ChromiumError(f"{method}: {answer['error']['message']}")
+        result: dict[str, Any] = answer["result"]
+        return result
+
+    def open(self, page: Path, *, width: int, scheme: str, height: int = 844) -> None:
+        """Show a file in a window of this width, in the colour scheme ``light`` or ``dark``."""
+        self.call("Emulation.setDeviceMetricsOverride", width=width, height=height,
+                  deviceScaleFactor=1, mobile=width < 600)  # fmt: skip
+        feature = {"name": "prefers-color-scheme", "value": scheme}
+        self.call("Emulation.setEmulatedMedia", features=[feature])
+        self.call("Page.navigate", url=page.as_uri())
+        while self._receive().get("method") != "Page.loadEventFired":
+            pass
+
+    def evaluate(self, script: str) -> Any:  # noqa: ANN401 -- whatever the page computes
+        """Return the value of an expression in the page, awaited where it is a promise."""
+        answer = self.call(
+            "Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True
+        )
+        if "exceptionDetails" in answer:
+            raise ChromiumError(json.dumps(answer["exceptionDetails"])[:2000])
+        return answer["result"].get("value")
+
+    def screenshot(self, clip: Mapping[str, float] | None = None) -> bytes:
+        """Return the page, or the part at ``clip`` (x, y, width, height), as PNG."""
+        more = {} if clip is None else {"clip": {**clip, "scale": 1}}
+        answer = self.call("Page.captureScreenshot", captureBeyondViewport=True, **more)
+        return base64.b64decode(answer["data"])
+
+    def _receive(self) -> dict[str, Any]:
+        parts = bytearray()
+        while (byte := self._from.read(1)) != b"\0":
+            if not byte:
+                said = self._log.read_text("utf-8", "replace").strip()[-1000:]
+                raise ChromiumError(f"Chromium has ended: {said}")
+            parts += byte
+        message: dict[str, Any] = json.loads(parts)
+        return message
+
+
+def _high_pipe() -> tuple[int, int]:
+    """Return a pipe whose descriptors are none of those that Chromium gets."""
+    ends = os.pipe()
+    high = tuple(fcntl.fcntl(end, fcntl.F_DUPFD_CLOEXEC, 10) for end in ends)
+    for end in ends:
+        os.close(end)
+    return high[0], high[1]

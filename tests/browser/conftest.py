@@ -1,0 +1,100 @@
+"""A browser, the checks of axe, and reports to look at."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tarfile
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+from tests.browser.chromium import Chromium
+from tests.fetch_cifar10 import NotAvailableError, pack
+from tests.run_factory import Clock, Plan, write_manifest, write_run
+
+from aiperf_hpc import records
+from aiperf_hpc.journal import JournalWriter
+from aiperf_hpc.paths import RunPaths
+from aiperf_hpc.primary.report import write_report
+from aiperf_hpc.primary.view import RunView
+from aiperf_hpc.trial import StepPart
+
+PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
+AXE = "axe-core@4.14.1"
+AXE_SHA256 = "e6b0ce02b84d892e2e33e403485e7f3d6c29e2be6df65daf44d89ba564139745"
+TRIALS = 28
+"""Of each replica in the long report."""
+
+
+def _without(message: str) -> NoReturn:
+    """Skip, or in CI fail, because a test that never runs must not pass for one that does."""
+    if os.environ.get("CI"):
+        pytest.fail(message)
+    pytest.skip(message)
+
+
+@pytest.fixture(scope="session")
+def axe() -> str:
+    """The script of axe-core, fetched once and kept in the cache."""
+    default = Path.home() / ".cache" / "aiperf-hpc-tests"
+    cached = Path(os.environ.get("AIPERF_TEST_CACHE", default)) / f"{AXE}.js"
+    if not cached.exists():
+        with tempfile.TemporaryDirectory() as folder:
+            try:
+                tarball = pack(Path(folder), AXE, AXE_SHA256)
+            except NotAvailableError as error:
+                _without(f"axe is not available: {error}")
+            with tarfile.open(tarball) as archive:
+                script = archive.extractfile("package/axe.min.js")
+                assert script is not None
+                cached.parent.mkdir(parents=True, exist_ok=True)
+                part = cached.with_suffix(f".{os.getpid()}")
+                part.write_bytes(script.read())
+                part.replace(cached)
+    return cached.read_text("utf-8")
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Chromium]:
+    program = next((found for name in PROGRAMS if (found := shutil.which(name))), None)
+    if program is None:
+        _without("no chromium on this machine; `make browser` installs it")
+    with Chromium(program) as chromium:
+        yield chromium
+
+
+def _long(folder: Path) -> Path:
+    """Write a report with everything in it: many trials, steps of ranks, runs of other sizes."""
+    other = write_run(folder / "one", Plan(replicas=1, trials=3, hpo_trials=0, run_id="one"))
+    write_report(RunView(other))
+    plan = Plan(replicas=2, trials=TRIALS, hpo_trials=TRIALS - 4, failed=0, run_id="two")
+    paths = write_run(folder / "two", plan)
+    with JournalWriter(paths.replica_journal("r0").with_name("steps.jsonl"), clock=Clock()) as own:
+        own.append(records.StepTimes(trial="r0-t001", collective="mpi", ranks=4, steps=10,
+                                     seconds=dict.fromkeys(StepPart, 0.5)))  # fmt: skip
+    return write_report(RunView(paths), [other])
+
+
+def _damaged(folder: Path) -> Path:
+    """Write a report of a run that goes on, with failures and problems."""
+    paths = write_run(folder, Plan(replicas=1, ended=False))
+    with paths.replica_journal("r0").open("ab") as journal:
+        journal.write(b"garbage\n")
+    return write_report(RunView(paths))
+
+
+def _empty(folder: Path) -> Path:
+    paths = RunPaths(folder)
+    write_manifest(paths, Plan())
+    return write_report(RunView(paths))
+
+
+@pytest.fixture(scope="session")
+def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Pages by what they show."""
+    folder = tmp_path_factory.mktemp("reports")
+    return {"long": _long(folder), "damaged": _damaged(folder / "damaged"),
+            "empty": _empty(folder / "empty")}  # fmt: skip
