@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from aiperf_hpc.errors import UsageError
+from aiperf_hpc.extras import COLLECTIVES
 from aiperf_hpc.paths import write_whole
-from aiperf_hpc.primary.launch import BACK_ENDS, rank_starter
+from aiperf_hpc.primary.launch import rank_starter
 from aiperf_hpc.primary.words import si
 from aiperf_hpc.trial import Value
 
@@ -67,8 +68,8 @@ class Curve(NamedTuple):
 
 def installed() -> tuple[list[str], dict[str, str]]:
     """Return the back ends that are installed, and what to do about the others."""
-    there = [name for name, needs in BACK_ENDS.items() if needs.installed]
-    return there, {name: b.remedy for name, b in BACK_ENDS.items() if name not in there}
+    there = [name for name, needs in COLLECTIVES.items() if needs.installed]
+    return there, {name: b.remedy for name, b in COLLECTIVES.items() if name not in there}
 
 
 def measure(name: str, ranks: int, repetitions: int, largest: float, folder: Path) -> Result:

@@ -25,6 +25,7 @@ from aiperf_hpc.clock import SYSTEM
 from aiperf_hpc.config import load_config, preset_names, preset_text
 from aiperf_hpc.digest import DigestWriter
 from aiperf_hpc.errors import AIPerfError, GraphError, UsageError
+from aiperf_hpc.extras import COLLECTIVES
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.history import Replica
 from aiperf_hpc.journal import JournalWriter
@@ -34,11 +35,16 @@ from aiperf_hpc.ops_counter.count import GraphCount, count
 from aiperf_hpc.paths import RunPaths, write_whole
 from aiperf_hpc.primary.conduct import Conductor
 from aiperf_hpc.primary.doctor import examine
-from aiperf_hpc.primary.launch import BACK_ENDS
 from aiperf_hpc.primary.launchers import LAUNCHERS, dry_run
 from aiperf_hpc.primary.live import LiveRun
 from aiperf_hpc.primary.pace import PACE
-from aiperf_hpc.primary.prepare import describe_dataset, make_manifest, make_run_directory
+from aiperf_hpc.primary.prepare import (
+    check_engine,
+    describe_dataset,
+    make_manifest,
+    make_run_directory,
+    require_packages,
+)
 from aiperf_hpc.primary.progress import Progress, status_line
 from aiperf_hpc.primary.resume import (
     all_have_ended,
@@ -261,6 +267,8 @@ def _start(options: argparse.Namespace) -> int:
     if options.dry_run:
         _say(dry_run(manifest, RunPaths(folder.resolve())).rstrip())
         return 0
+    if manifest.launcher == "local":
+        check_engine(config)
     dataset = describe_dataset(config.dataset)
     if not options.yes and sys.stdin.isatty() and not options.json:
         _say(_plan(manifest, folder))
@@ -302,6 +310,7 @@ def _conduct_detached(options: argparse.Namespace) -> int:
 
 def _resume(options: argparse.Namespace) -> int:
     manifest, history = check_resumable(options.run)
+    require_packages(manifest.config, manifest.launcher)
     address = None if options.serve is None else _address(options.serve)
     end_leftovers(history)
     launch = len(history.run_starts)
@@ -633,8 +642,8 @@ def _allreduce(options: argparse.Namespace) -> int:
 
     there, remedies = allreduce.installed()
     names = options.backends.split(",") if options.backends else there
-    if unknown := set(names) - BACK_ENDS.keys():
-        known = ", ".join(BACK_ENDS)
+    if unknown := set(names) - COLLECTIVES.keys():
+        known = ", ".join(COLLECTIVES)
         raise UsageError(f"--backends {','.join(sorted(unknown))}: known are {known}")
     if options.ranks < 2:
         raise UsageError(f"--ranks {options.ranks}: at least two have something to reduce")

@@ -10,12 +10,11 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib import util
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
-from aiperf_hpc.config import REMEDIES
 from aiperf_hpc.errors import PREFLIGHT_STATUS, UNEXPECTED_STATUS, UsageError
+from aiperf_hpc.extras import COLLECTIVES, pip_install
 from aiperf_hpc.manifest import RunManifest
 from aiperf_hpc.paths import RunPaths
 from aiperf_hpc.primary.sessions import end_session
@@ -177,24 +176,6 @@ def local_commands(manifest: RunManifest, paths: RunPaths, launch: int = 0) -> d
     }
 
 
-class BackEnd(NamedTuple):
-    """What a collective needs, and how to get it."""
-
-    package: str
-    remedy: str
-
-    @property
-    def installed(self) -> bool:
-        return util.find_spec(self.package) is not None
-
-
-BACK_ENDS = {
-    "mpi": BackEnd("mpi4py", REMEDIES["mpi"]),
-    "torch": BackEnd("torch", REMEDIES["torch"]),
-    "horovod": BackEnd("horovod", REMEDIES["horovod"]),
-}
-
-
 def rank_starter(ranks: int, collective: str) -> list[str]:
     """Return what starts the ranks of one replica on this machine; nothing for a single one.
 
@@ -203,10 +184,10 @@ def rank_starter(ranks: int, collective: str) -> list[str]:
     """
     if ranks == 1:
         return []
-    needs = BACK_ENDS[collective]
+    needs = COLLECTIVES[collective]
     if not needs.installed:
         raise UsageError(
-            f"collective '{collective}' needs the package '{needs.package}'; {needs.remedy}"
+            f"collective '{collective}' needs the package '{needs.package}': {needs.remedy}"
         )
     if collective == "mpi":
         return _mpirun(ranks)
@@ -220,8 +201,7 @@ def _mpirun(ranks: int) -> list[str]:
     found = str(beside) if beside.exists() else shutil.which("mpirun")
     if found is None:
         raise UsageError(
-            "replicas of several ranks need mpirun; install the extra aiperf-hpc[mpi] or the "
-            "site's MPI"
+            f"replicas of several ranks need mpirun: {pip_install('mpi')}, or the site's MPI"
         )
     # Each rank takes its share of the replica's cores itself.
     free = ["--bind-to", "none", "--map-by", ":OVERSUBSCRIBE"]
