@@ -52,11 +52,12 @@ from aiperf_hpc.primary.resume import (
     end_leftovers,
     primary_is_gone,
 )
+from aiperf_hpc.primary.service import Service
 from aiperf_hpc.primary.verify import verify
 from aiperf_hpc.primary.view import RunState, RunView
 from aiperf_hpc.primary.words import si
 from aiperf_hpc.records import RunEnded
-from aiperf_hpc.storage import Patience
+from aiperf_hpc.storage import Patience, Persist
 from aiperf_hpc.trial import JobPhase
 
 INTERRUPTED = 130
@@ -167,7 +168,12 @@ def _add_conduct(commands: argparse._SubParsersAction[_Parser]) -> None:
 def _add_resume(commands: argparse._SubParsersAction[_Parser]) -> None:
     resume = commands.add_parser("resume", help="go on with a run whose primary died")
     resume.add_argument("run", type=Path, metavar="RUN", help="the run directory")
-    resume.add_argument("--serve", nargs="?", const="", metavar="HOST:PORT", help="REST status")
+    served = resume.add_mutually_exclusive_group()
+    served.add_argument(
+        "--serve", nargs="?", const="", metavar="HOST:PORT",
+        help="REST status; default: where it was served before",
+    )  # fmt: skip
+    served.add_argument("--no-serve", action="store_true", help="even if it was served before")
     resume.add_argument("--json", action="store_true", help="print the final status as JSON")
     resume.set_defaults(command=_resume)
 
@@ -299,7 +305,13 @@ def _detach(paths: RunPaths, serve: str | None) -> int:
         time.sleep(0.1)
         view.refresh()
     _say(f"running in the background as process {process.pid}; `aiperf status {paths.root}`")
+    if (url := view.status().served_at) is not None:
+        _say(_where_served(url))
     return 0
+
+
+def _where_served(url: str) -> str:
+    return f"status at {url}/api/v1/status"
 
 
 def _conduct_detached(options: argparse.Namespace) -> int:
@@ -311,10 +323,32 @@ def _conduct_detached(options: argparse.Namespace) -> int:
 def _resume(options: argparse.Namespace) -> int:
     manifest, history = check_resumable(options.run)
     require_packages(manifest.config, manifest.launcher)
-    address = None if options.serve is None else _address(options.serve)
+    address = _address_again(options, history.paths)
     end_leftovers(history)
     launch = len(history.run_starts)
     return _conduct(manifest, history.paths, address, as_json=options.json, launch=launch)
+
+
+def _address_again(options: argparse.Namespace, paths: RunPaths) -> Address | None:
+    """Return where a run that goes on is served: as asked for, else where it was before.
+
+    Nobody asked for the latter just now, so that the run goes on without it if it cannot be had.
+    """
+    if options.no_serve:
+        return None
+    if options.serve is not None:
+        return _free_address(options.serve)
+    before = Service.load(paths)
+    if before is None:
+        return None
+    from aiperf_hpc.primary.rest import check_free
+
+    try:
+        check_free(before.host, before.port)
+    except UsageError as error:
+        sys.stderr.write(f"aiperf: {error}; not served: `aiperf serve {paths.root}` does that\n")
+        return None
+    return before.host, before.port
 
 
 def _plan(manifest: RunManifest, folder: Path) -> str:
@@ -350,7 +384,7 @@ def _conduct(
     with (
         JournalWriter(paths.primary_journal, persist=patience) as journal,
         JournalWriter(paths.digest, persist=patience) as digest,
-        _server(live, address, output),
+        _server(live, address, output, paths, patience),
     ):
         writer = DigestWriter(view.history, digest)
         conductor = Conductor(
@@ -371,7 +405,9 @@ def _conduct(
 
 
 @contextmanager
-def _server(live: LiveRun, address: Address | None, output: TextIO) -> Iterator[None]:
+def _server(
+    live: LiveRun, address: Address | None, output: TextIO, paths: RunPaths, persist: Persist
+) -> Iterator[None]:
     """Serve the run's status over REST while the block runs, if an address was given."""
     if address is None:
         yield
@@ -379,7 +415,8 @@ def _server(live: LiveRun, address: Address | None, output: TextIO) -> Iterator[
     from aiperf_hpc.primary.rest import ServerThread
 
     with ServerThread(live, *address) as server:
-        output.write(f"status at {server.url}/api/v1/status\n")
+        Service.here(server.host, server.port, server.url).save(paths, persist)
+        output.write(f"{_where_served(server.url)}\n")
         output.flush()
         yield
 
@@ -439,6 +476,8 @@ def _status(options: argparse.Namespace) -> int:
         return 0
     _say(f"{status.run_id}: {status.state}{f' ({status.reason})' if status.reason else ''}")
     _say(status_line(status))
+    if status.served_at is not None:
+        _say(f"  {_where_served(status.served_at)}")
     for replica in status.replicas:
         last = replica.last_record_seconds
         seen = "" if last is None else f", last record {last:.0f} s ago"

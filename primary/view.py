@@ -27,6 +27,7 @@ from aiperf_hpc.ops_counter.score import (
 )
 from aiperf_hpc.paths import RunPaths
 from aiperf_hpc.primary.agreement import clock_problems, disagreements
+from aiperf_hpc.primary.service import Service
 from aiperf_hpc.trial import JobPhase, MorphismData, Value
 
 SILENT_AFTER, SILENT_BEATS = 60.0, 3.0
@@ -145,6 +146,8 @@ class RunStatus(Value):
     """Each rule that the run does not keep so far, and how."""
     scheduler_problem: str | None
     """Why the state of jobs is unknown; None while the scheduler answers."""
+    served_at: str | None = None
+    """The URL at which its primary answers over REST."""
     problems: tuple[str, ...]
 
 
@@ -234,6 +237,7 @@ class RunView:
                 for r in history.replicas.values()
             },
             invalid=tuple((v.rule, v.reason) for v in broken),
+            served_at=self._served_at(state),
             scheduler_problem=None if ended else history.scheduler_problem,
             problems=(
                 *(str(p) for p in history.problems),
@@ -257,6 +261,13 @@ class RunView:
         now = time.time() if now is None else now
         until = now if self.history.end_utc is None else self.history.end_utc
         return [self._trial(trial, until) for trial in trials]
+
+    def _served_at(self, state: RunState) -> str | None:
+        if state in (RunState.ENDED, RunState.SILENT) or not self.history.run_starts:
+            return None
+        service = Service.load(self.paths)
+        mine = service is not None and service.belongs_to(self.history.last_start)
+        return service.url if service is not None and mine else None
 
     def _state(self, now: float) -> tuple[RunState, str]:
         history = self.history

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import runpy
+import socket
 from collections.abc import Callable
 from importlib import util
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 
 import pytest
+from tests.run_factory import Plan, write_run
 
 from aiperf_hpc.config import load_config
-from aiperf_hpc.errors import UsageError
-from aiperf_hpc.primary.cli import main
+from aiperf_hpc.errors import RunDirectoryError, UsageError
+from aiperf_hpc.paths import RunPaths
+from aiperf_hpc.primary.cli import Address, _address_again, _parser, main
 from aiperf_hpc.primary.prepare import require_packages
+from aiperf_hpc.primary.service import Service
+from aiperf_hpc.primary.view import RunView
+from aiperf_hpc.storage import at_once
 
 REAL = util.find_spec
 START = ["start", "--nodes", "1", "--hours", "0.01", "--yes", "--launcher", "local"]
@@ -105,3 +111,59 @@ def test_a_simulation_without_greenlet_says_what_installs_it(
     assert left.value.code == 2
     words = "aiperf: a simulation needs the package 'greenlet': "
     assert capfd.readouterr().err.startswith(words)
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> RunPaths:
+    """A run whose primary died while it served it at a port that is free now."""
+    paths = write_run(tmp_path / "run", Plan(replicas=1, trials=1, hpo_trials=0, ended=False))
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    url = f"http://127.0.0.1:{port}"
+    service = Service(host="127.0.0.1", port=port, url=url, primary_host="head", primary_pid=100)
+    service.save(paths, at_once)
+    return paths
+
+
+def again(paths: RunPaths, *options: str) -> Address | None:
+    return _address_again(_parser().parse_args(["resume", str(paths.root), *options]), paths)
+
+
+def test_a_run_that_goes_on_is_served_where_it_was(served: RunPaths) -> None:
+    before = Service.load(served)
+    assert before is not None
+    assert again(served) == ("127.0.0.1", before.port)
+    assert again(served, "--no-serve") is None
+    assert again(served, "--serve", "localhost:0") == ("localhost", 0)
+    served.service.unlink()
+    assert again(served) is None
+
+
+def test_a_run_goes_on_unserved_where_its_port_was_taken_and_says_so(
+    served: RunPaths, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = Service.load(served)
+    assert before is not None
+    with socket.create_server(("127.0.0.1", before.port)):
+        assert again(served) is None
+        line = capsys.readouterr().err
+        with pytest.raises(UsageError, match="the port is in use"):  # Asked for by name.
+            again(served, "--serve", str(before.port))
+    assert "the port is in use" in line
+    assert line.endswith(f"not served: `aiperf serve {served.root}` does that\n")
+    assert len(line.splitlines()) == 1
+
+
+def test_status_says_where_the_present_primary_serves(served: RunPaths) -> None:
+    view = RunView(served)
+    view.refresh()
+    now = view.until
+    before = Service.load(served)
+    assert before is not None
+    assert view.status(now).served_at == before.url
+    assert view.status(now + 1000.0).served_at is None  # It is silent.
+    before.model_copy(update={"primary_pid": 99}).save(served, at_once)
+    assert view.status(now).served_at is None  # That was an earlier one's.
+    served.service.write_text("{")
+    with pytest.raises(RunDirectoryError, match=r"service.json is damaged; remove it"):
+        view.status(now)
