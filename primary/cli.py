@@ -55,7 +55,7 @@ from aiperf_hpc.primary.resume import (
 from aiperf_hpc.primary.service import Service
 from aiperf_hpc.primary.verify import verify
 from aiperf_hpc.primary.view import RunState, RunView
-from aiperf_hpc.primary.words import si
+from aiperf_hpc.primary.words import age, si
 from aiperf_hpc.records import RunEnded
 from aiperf_hpc.storage import Patience, Persist
 from aiperf_hpc.trial import JobPhase
@@ -322,6 +322,8 @@ def _conduct_detached(options: argparse.Namespace) -> int:
 
 def _resume(options: argparse.Namespace) -> int:
     manifest, history = check_resumable(options.run)
+    if manifest.simulated:
+        raise UsageError(f"{options.run}: a simulated run cannot be gone on with; simulate it anew")
     require_packages(manifest.config, manifest.launcher)
     address = _address_again(options, history.paths)
     end_leftovers(history)
@@ -474,13 +476,15 @@ def _status(options: argparse.Namespace) -> int:
     if options.json:
         _say(status.model_dump_json(indent=1))
         return 0
-    _say(f"{status.run_id}: {status.state}{f' ({status.reason})' if status.reason else ''}")
+    kind = ", simulated" if status.simulated else ""
+    reason = f" ({status.reason})" if status.reason else ""
+    _say(f"{status.run_id}: {status.state}{reason}{kind}")
     _say(status_line(status))
     if status.served_at is not None:
         _say(f"  {_where_served(status.served_at)}")
     for replica in status.replicas:
         last = replica.last_record_seconds
-        seen = "" if last is None else f", last record {last:.0f} s ago"
+        seen = "" if last is None else f", last record {age(last)} ago"
         where = f"on {replica.node}" if replica.node else "on no node yet"
         detail = f" ({replica.detail})" if replica.detail else ""
         _say(

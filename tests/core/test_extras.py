@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from importlib import util
 from importlib.machinery import ModuleSpec
 from pathlib import Path
@@ -20,7 +20,7 @@ REAL = util.find_spec
 
 
 @pytest.fixture
-def without(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
+def without(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Hide packages."""
 
     def hide(*names: str) -> None:

@@ -14,7 +14,10 @@ from tests.run_factory import Plan, write_run
 
 from aiperf_hpc.config import load_config
 from aiperf_hpc.errors import RunDirectoryError, UsageError
+from aiperf_hpc.history import RunHistory
+from aiperf_hpc.manifest import RunManifest
 from aiperf_hpc.paths import RunPaths
+from aiperf_hpc.primary import cli
 from aiperf_hpc.primary.cli import Address, _address_again, _parser, main
 from aiperf_hpc.primary.prepare import require_packages
 from aiperf_hpc.primary.service import Service
@@ -167,3 +170,14 @@ def test_status_says_where_the_present_primary_serves(served: RunPaths) -> None:
     served.service.write_text("{")
     with pytest.raises(RunDirectoryError, match=r"service.json is damaged; remove it"):
         view.status(now)
+
+
+def test_a_simulated_run_cannot_be_resumed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    paths = write_run(tmp_path, Plan(replicas=1, trials=0, hpo_trials=0, ended=False))
+    manifest = RunManifest.load(paths).model_copy(update={"launcher": "simulated"})
+    monkeypatch.setattr(cli, "check_resumable", lambda _: (manifest, RunHistory(paths)))
+    assert main(["resume", str(tmp_path)]) == 2
+    said = capsys.readouterr().err
+    assert said == f"aiperf: {tmp_path}: a simulated run cannot be gone on with; simulate it anew\n"
