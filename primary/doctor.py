@@ -13,8 +13,8 @@ from pathlib import Path
 
 import psutil
 
-from aiperf_hpc.errors import SchedulerError
-from aiperf_hpc.primary.launch import free_bytes
+from aiperf_hpc.errors import RunDirectoryError, SchedulerError
+from aiperf_hpc.primary.place import free_bytes, nearest_existing, require_writable
 from aiperf_hpc.primary.slurm_client import SlurmCommands
 from aiperf_hpc.primary.words import size
 from aiperf_hpc.trial import Value
@@ -52,7 +52,7 @@ def examine(folder: Path) -> list[Check]:
         *_accelerators(),
         *_packages(),
         *_slurm(),
-        *_storage(folder),
+        *examine_storage(folder),
     ]
 
 
@@ -153,26 +153,33 @@ def _controller() -> Check:
             name="controller",
             found=False,
             detail=f"does not answer: {error}",
-            remedy="start it, or use --launcher local",
+            remedy="set SLURM_CONF or use --launcher local"
+            if "configuration" in str(error)
+            else "start it, or use --launcher local",
         )
     return Check(
         area="SLURM", name="controller", found=True, detail="partitions: " + ", ".join(found)
     )
 
 
-def _storage(folder: Path) -> Iterator[Check]:
-    folder = folder.absolute()
-    while not folder.exists():
-        folder = folder.parent
-    kind, mount = _file_system(folder)
+def examine_storage(folder: Path) -> Iterator[Check]:
+    """Look at ``folder`` as a place for runs."""
+    place = nearest_existing(folder)
+    kind, mount = _file_system(Path(os.path.realpath(place)))
     shared = kind.startswith(NETWORK_FILE_SYSTEMS)
-    detail = f"{folder}: {kind} at {mount}, {size(free_bytes(folder))} free"
+    try:
+        require_writable(folder)
+    except RunDirectoryError as error:
+        why, _, remedy = str(error).rpartition("; ")
+    else:
+        room = f"{size(free_bytes(place))} free"
+        why, remedy = f"{place}: {kind} at {mount}, {room}", ""
     yield Check(
         area="storage",
         name="writable",
-        found=os.access(folder, os.W_OK),
-        detail=detail,
-        remedy="" if os.access(folder, os.W_OK) else "choose another folder with --run-dir",
+        found=not remedy,
+        detail=why,
+        remedy=remedy,
         required=True,
     )
     yield Check(

@@ -245,10 +245,3 @@ def divide_cores(cores: list[int], replicas: int) -> tuple[tuple[int, ...], ...]
         shares.append(tuple(cores[start:end]))
         start = end
     return tuple(shares)
-
-
-def free_bytes(folder: Path) -> int:
-    """Return the bytes that may still be written at ``folder`` or its nearest parent."""
-    while not folder.exists():
-        folder = folder.parent
-    return shutil.disk_usage(folder).free

@@ -18,8 +18,9 @@ from aiperf_hpc.extras import missing
 from aiperf_hpc.manifest import RunManifest
 from aiperf_hpc.morphism.lineage import initial_graph
 from aiperf_hpc.paths import RunPaths
-from aiperf_hpc.primary.launch import divide_cores, free_bytes
+from aiperf_hpc.primary.launch import divide_cores
 from aiperf_hpc.primary.launchers import choose_launcher
+from aiperf_hpc.primary.place import free_bytes, require_writable
 from aiperf_hpc.trial import DatasetInfo
 
 
@@ -133,6 +134,7 @@ def make_run_directory(manifest: RunManifest, folder: Path, dataset: DatasetInfo
         RunDirectoryError: it exists with something in it, cannot be written, or its file
             system has no room for what the run keeps.
     """
+    require_writable(folder)
     _check_room(manifest, folder, dataset)
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -159,7 +161,7 @@ def _check_room(manifest: RunManifest, folder: Path, dataset: DatasetInfo) -> No
     initial = initial_graph(config.model, dataset)
     files = manifest.replicas * (config.search.stock + config.search.keep_checkpoints + 2)
     needed = 4 * initial.parameter_count * files + 64 * 2**20
-    free = free_bytes(folder.absolute())
+    free = free_bytes(folder)
     if free < needed:
         raise RunDirectoryError(
             f"the file system of {folder} has {free / 2**30:.1f} GiB free, the run needs at "
