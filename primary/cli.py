@@ -29,12 +29,14 @@ from aiperf_hpc.extras import COLLECTIVES
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.history import Replica
 from aiperf_hpc.journal import JournalWriter
+from aiperf_hpc.machine import available_bytes
 from aiperf_hpc.manifest import RunManifest
 from aiperf_hpc.morphism.resnet import resnet50
 from aiperf_hpc.ops_counter.count import GraphCount, count
 from aiperf_hpc.paths import RunPaths, write_whole
 from aiperf_hpc.primary.conduct import Conductor
 from aiperf_hpc.primary.doctor import examine
+from aiperf_hpc.primary.launch import crowding
 from aiperf_hpc.primary.launchers import LAUNCHERS, dry_run
 from aiperf_hpc.primary.live import LiveRun
 from aiperf_hpc.primary.pace import PACE
@@ -269,6 +271,8 @@ def _start(options: argparse.Namespace) -> int:
     manifest = make_manifest(
         config, options.nodes, options.hours, options.launcher, dry=options.dry_run
     )
+    if manifest.launcher == "local":
+        _warn_of_a_crowd(manifest)
     folder = options.run_dir or Path("runs") / manifest.run_id
     if options.dry_run:
         _say(dry_run(manifest, RunPaths(folder.resolve())).rstrip())
@@ -287,6 +291,12 @@ def _start(options: argparse.Namespace) -> int:
     if options.detach:
         return _detach(paths, options.serve)
     return _conduct(manifest, paths, address, as_json=options.json)
+
+
+def _warn_of_a_crowd(manifest: RunManifest) -> None:
+    said = crowding(manifest, len(os.sched_getaffinity(0)), available_bytes())
+    if said is not None:
+        sys.stderr.write(f"aiperf: {said}\n")
 
 
 def _detach(paths: RunPaths, serve: str | None) -> int:

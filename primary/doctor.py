@@ -14,6 +14,7 @@ from pathlib import Path
 import psutil
 
 from aiperf_hpc.errors import RunDirectoryError, SchedulerError
+from aiperf_hpc.machine import available_bytes
 from aiperf_hpc.primary.place import free_bytes, nearest_existing, require_writable
 from aiperf_hpc.primary.slurm_client import SlurmCommands
 from aiperf_hpc.primary.words import size
@@ -61,7 +62,7 @@ def _machine() -> Iterator[Check]:
     memory = psutil.virtual_memory()
     detail = f"{cores} usable of {os.cpu_count()}; {platform.machine()}"
     yield Check(area="machine", name="cores", found=True, detail=detail)
-    detail = f"{size(memory.available)} available of {size(memory.total)}"
+    detail = f"{size(available_bytes())} available of {size(memory.total)}"
     yield Check(area="machine", name="memory", found=True, detail=detail)
     version = platform.python_version_tuple()
     new_enough = (int(version[0]), int(version[1])) >= (3, 11)

@@ -18,6 +18,7 @@ from aiperf_hpc.extras import COLLECTIVES, pip_install
 from aiperf_hpc.manifest import RunManifest
 from aiperf_hpc.paths import RunPaths
 from aiperf_hpc.primary.sessions import end_session
+from aiperf_hpc.primary.words import size
 from aiperf_hpc.trial import JobPhase
 
 RANK_SIGNALLED = 128
@@ -155,6 +156,40 @@ class LocalLauncher:
 
     def _running(self) -> list[subprocess.Popen[bytes]]:
         return [process for process in self._processes.values() if process.poll() is None]
+
+
+ENGINE_BYTES = {"tensorflow": 512 * 2**20, "torch": 384 * 2**20, "simulated": 64 * 2**20}
+"""What a process of each engine holds at least that it shares with no other."""
+WORKER_BYTES = 64 * 2**20
+"""The same of a search worker."""
+
+
+def crowding(manifest: RunManifest, cores: int, available: int) -> str | None:
+    """Return what there is to say about replicas that share cores; None where none does.
+
+    Args:
+        manifest: a run on this machine.
+        cores: its cores that may be used.
+        available: its memory that is free, bytes.
+
+    Raises:
+        UsageError: their programs alone do not fit into its memory.
+    """
+    config, count = manifest.config, manifest.replicas
+    ranks = config.replica.ranks
+    each = ranks * ENGINE_BYTES[config.engine.name] + config.search.workers * WORKER_BYTES
+    what = f"{count} replica{'s' * (count > 1)}" + (f" of {ranks} ranks" if ranks > 1 else "")
+    if count * each > available:
+        raise UsageError(
+            f"--nodes {manifest.nodes}: {what} need at least {size(count * each)} of memory here, "
+            f"{size(available)} are free: room for {available // each * config.replica.nodes}"
+        )
+    if count * ranks <= cores:
+        return None
+    return (
+        f"{what} share {cores} core{'s' * (cores > 1)}: the score will be that of a crowded "
+        "machine, and no measure of it"
+    )
 
 
 def replica_name(number: int) -> str:

@@ -23,13 +23,13 @@ from aiperf_hpc.clock import SYSTEM, Clock
 from aiperf_hpc.digest import Digest
 from aiperf_hpc.file_clock import ClockReading, read_clock
 from aiperf_hpc.history import RunHistory
+from aiperf_hpc.machine import available_bytes
 from aiperf_hpc.manifest import RunManifest
 from aiperf_hpc.paths import RunPaths
 from aiperf_hpc.replica.aide import thread_aide
 from aiperf_hpc.replica.engines.base import Engine
 from aiperf_hpc.replica.hpo import journal_storage
 from aiperf_hpc.replica.knowledge import Knowledge
-from aiperf_hpc.replica.memory import available_bytes
 from aiperf_hpc.replica.names import Identity
 from aiperf_hpc.replica.preflight import Loaded, check_node, checked_dataset
 from aiperf_hpc.replica.stopping import StopFlag

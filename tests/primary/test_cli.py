@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import runpy
 import socket
 from collections.abc import Callable
@@ -181,3 +182,22 @@ def test_a_simulated_run_cannot_be_resumed(
     assert main(["resume", str(tmp_path)]) == 2
     said = capsys.readouterr().err
     assert said == f"aiperf: {tmp_path}: a simulated run cannot be gone on with; simulate it anew\n"
+
+
+def test_a_crowd_is_told_before_the_start_and_without_it(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
+    monkeypatch.setattr(cli, "available_bytes", lambda: 4 * 2**30)
+    dry = ["start", "--hours", "1", "--launcher", "local", "--dry-run", "--nodes"]
+    assert main([*dry, "3"]) == 0
+    said = capsys.readouterr()
+    assert said.err.startswith("aiperf: 3 replicas share 2 cores: ")
+    assert len(said.err.splitlines()) == 1
+    assert len(said.out.splitlines()) == 3
+    assert main([*dry, "2"]) == 0
+    assert capsys.readouterr().err == ""
+    assert main([*dry, "99"]) == 2
+    said = capsys.readouterr()
+    assert said.err.startswith("aiperf: --nodes 99: 99 replicas need at least 55.7 GiB")
+    assert said.out == ""
