@@ -25,7 +25,6 @@ from aiperf_hpc.clock import SYSTEM
 from aiperf_hpc.config import load_config, preset_names, preset_text
 from aiperf_hpc.digest import DigestWriter
 from aiperf_hpc.errors import AIPerfError, GraphError, UsageError
-from aiperf_hpc.extras import COLLECTIVES
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.history import Replica
 from aiperf_hpc.journal import JournalWriter
@@ -40,6 +39,7 @@ from aiperf_hpc.primary.launch import crowding
 from aiperf_hpc.primary.launchers import LAUNCHERS, dry_run
 from aiperf_hpc.primary.live import LiveRun
 from aiperf_hpc.primary.pace import PACE
+from aiperf_hpc.primary.place import require_writable
 from aiperf_hpc.primary.prepare import (
     check_engine,
     describe_dataset,
@@ -693,22 +693,17 @@ def _simulate(options: argparse.Namespace) -> int:
 def _allreduce(options: argparse.Namespace) -> int:
     from aiperf_hpc.primary import allreduce
 
-    there, remedies = allreduce.installed()
-    names = options.backends.split(",") if options.backends else there
-    if unknown := set(names) - COLLECTIVES.keys():
-        known = ", ".join(COLLECTIVES)
-        raise UsageError(f"--backends {','.join(sorted(unknown))}: known are {known}")
-    if options.ranks < 2:
-        raise UsageError(f"--ranks {options.ranks}: at least two have something to reduce")
-    repetitions, largest = (
-        (allreduce.QUICK_REPETITIONS, allreduce.QUICK_LARGEST)
-        if options.quick
-        else (allreduce.REPETITIONS, allreduce.LARGEST)
+    plan = allreduce.plan(
+        options.backends,
+        ranks=options.ranks,
+        repetitions=options.repetitions,
+        largest=options.largest,
+        quick=options.quick,
+        available=available_bytes(),
     )
-    repetitions, largest = options.repetitions or repetitions, options.largest or largest
-    results = [
-        allreduce.measure(name, options.ranks, repetitions, largest, options.out) for name in names
-    ]
+    require_writable(options.out, "the folder", "--out")
+    results = [allreduce.measure(name, plan, options.out) for name in plan.names]
+    remedies = allreduce.installed()[1]
     files = allreduce.write(results, remedies, options.out)
     if options.json:
         _say(files[0].read_text("utf-8"))

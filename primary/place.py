@@ -16,20 +16,33 @@ def nearest_existing(folder: Path) -> Path:
     return next(path for path in (folder, *folder.parents) if os.path.lexists(path))
 
 
-def require_writable(folder: Path) -> None:
-    """Make a folder with a file in it where a run directory would be, and remove both.
+def require_writable(
+    folder: Path, what: str = "the run directory", option: str = "--run-dir"
+) -> None:
+    """Make a folder with a file in it where ``folder`` is or would be, and remove both.
 
     Only trying says whether a file system is mounted for reading, has a quota, or makes no folders
     at all, as ``/proc``.
 
+    Args:
+        folder: what is to be written.
+        what: what it is to the user.
+        option: by which the user may name another one.
+
     Raises:
         RunDirectoryError: it cannot be done; the message says why.
     """
+
+    def refused(why: str) -> RunDirectoryError:
+        return RunDirectoryError(
+            f"cannot write {what} {folder}: {why}; name another one with {option}"
+        )
+
     place = nearest_existing(folder)
     if not place.is_dir():
         kind = f"a link to {os.readlink(place)}" if place.is_symlink() else "a file"
         missing = ", which is not there" if place.is_symlink() and not place.exists() else ""
-        raise _refused(folder, f"{place} is {kind}{missing}")
+        raise refused(f"{place} is {kind}{missing}")
     try:
         with (
             tempfile.TemporaryDirectory(prefix=".aiperf-", dir=place) as made,
@@ -39,13 +52,7 @@ def require_writable(folder: Path) -> None:
             file.flush()
             os.fsync(file.fileno())
     except OSError as error:
-        raise _refused(folder, f"nothing can be made in {place}: {error.strerror}") from None
-
-
-def _refused(folder: Path, why: str) -> RunDirectoryError:
-    return RunDirectoryError(
-        f"cannot write the run directory {folder}: {why}; name another one with --run-dir"
-    )
+        raise refused(f"nothing can be made in {place}: {error.strerror}") from None
 
 
 def free_bytes(folder: Path) -> int:
