@@ -128,7 +128,7 @@ def _replica(options: argparse.Namespace, manifest: RunManifest, ranks: Ranks) -
     try:
         own = claim_life(paths, options.replica, counted, Patience(lambda: False))
         who = Identity(options.replica, own)
-        life = Life(paths, manifest, who, ProcessHost(options.sharing), ranks)
+        life = Life(paths, manifest, who, ProcessHost(options.sharing, ranks.several), ranks)
     except AIPerfError as error:
         sys.stderr.write(f"aiperf: {options.replica}: {error}\n")
         return error.exit_status
