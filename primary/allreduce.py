@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from aiperf_hpc.errors import UsageError
-from aiperf_hpc.extras import COLLECTIVES
+from aiperf_hpc.extras import COLLECTIVES, pip_install
 from aiperf_hpc.paths import write_whole
 from aiperf_hpc.primary.launch import WORKER_BYTES, rank_starter
 from aiperf_hpc.primary.words import si, size
@@ -104,14 +104,13 @@ def plan(
     Raises:
         UsageError: it cannot be measured here.
     """
-    there, remedies = installed()
+    there, _ = installed()
     chosen = there if names is None else list(dict.fromkeys(names.split(",")))
     if unknown := sorted(set(chosen) - COLLECTIVES.keys()):
         known = ", ".join(COLLECTIVES)
         raise UsageError(f"--backends {','.join(unknown)}: known are {known}")
     if not chosen:
-        ways = "; ".join(f"{name}: {remedy}" for name, remedy in remedies.items())
-        raise UsageError(f"no collective is installed: {ways}")
+        raise UsageError(f"no collective is installed: {pip_install('mpi')}, or [torch]")
     if ranks < 2:
         raise UsageError(f"--ranks {ranks}: at least two have something to reduce")
     if repetitions is None:

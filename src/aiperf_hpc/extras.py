@@ -48,7 +48,7 @@ class Package(NamedTuple):
 
 ENGINES = {
     "tensorflow": Package("tensorflow", f"{pip_install('cpu')}, or [cuda]"),
-    "torch": Package("torch", pip_install("torch")),
+    "torch": Package("torch", f"{pip_install('torch')}; README, Frameworks"),
 }
 COLLECTIVES = {
     "mpi": Package("mpi4py", pip_install("mpi")),
