@@ -3,7 +3,7 @@
 PYTHONPATH=src python benchmarks/gpu.py [FILE]     # a table; JSON into FILE
 PYTHONPATH=src python benchmarks/gpu.py --dry-cpu  # tiny sizes on the CPU: does it run at all?
 
-It needs PyTorch and what `pip install aiperf-hpc` brings, not TensorFlow. Each section is a process
+It needs PyTorch and what `pip install .` brings, not TensorFlow. Each section is a process
 with a time limit of its own, so that one that hangs or runs out of memory costs no other.
 """
 

@@ -13,12 +13,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 from aiperf_hpc.errors import UsageError
+from aiperf_hpc.extras import COLLECTIVES, pip_install
 from aiperf_hpc.paths import write_whole
-from aiperf_hpc.primary.launch import BACK_ENDS, rank_starter
-from aiperf_hpc.primary.words import si
+from aiperf_hpc.primary.launch import WORKER_BYTES, rank_starter
+from aiperf_hpc.primary.words import si, size
 from aiperf_hpc.trial import Value
 
 REPETITIONS, LARGEST = 100, 1e8
+"""The latter is also the most that there is: the sizes are MLBench's."""
 QUICK_REPETITIONS, QUICK_LARGEST = 10, 1e6
 TABLE_BYTES = (4, 2**10, 2**20, 2**27)
 """The table has, of each curve, the size that is next to each of these."""
@@ -67,20 +69,84 @@ class Curve(NamedTuple):
 
 def installed() -> tuple[list[str], dict[str, str]]:
     """Return the back ends that are installed, and what to do about the others."""
-    there = [name for name, needs in BACK_ENDS.items() if needs.installed]
-    return there, {name: b.remedy for name, b in BACK_ENDS.items() if name not in there}
+    there = [name for name, needs in COLLECTIVES.items() if needs.installed]
+    return there, {name: b.remedy for name, b in COLLECTIVES.items() if name not in there}
 
 
-def measure(name: str, ranks: int, repetitions: int, largest: float, folder: Path) -> Result:
+class Plan(NamedTuple):
+    """What is to be measured, which can be."""
+
+    names: tuple[str, ...]
+    ranks: int
+    repetitions: int
+    largest: float
+
+
+def plan(
+    names: str | None,
+    *,
+    ranks: int,
+    repetitions: int | None,
+    largest: float | None,
+    quick: bool,
+    available: int,
+) -> Plan:
+    """Return what was asked for, with defaults for what was not.
+
+    Args:
+        names: back ends, separated by commas; all that are installed when not given.
+        ranks: processes that reduce.
+        repetitions: of each size.
+        largest: elements.
+        quick: fewer and smaller when not given.
+        available: this machine's memory that is free, bytes.
+
+    Raises:
+        UsageError: it cannot be measured here.
+    """
+    there, _ = installed()
+    chosen = there if names is None else list(dict.fromkeys(names.split(",")))
+    if unknown := sorted(set(chosen) - COLLECTIVES.keys()):
+        known = ", ".join(COLLECTIVES)
+        raise UsageError(f"--backends {','.join(unknown)}: known are {known}")
+    if not chosen:
+        raise UsageError(f"no collective is installed: {pip_install('mpi')}, or [torch]")
+    if ranks < 2:
+        raise UsageError(f"--ranks {ranks}: at least two have something to reduce")
+    if repetitions is None:
+        repetitions = QUICK_REPETITIONS if quick else REPETITIONS
+    if repetitions < 1:
+        raise UsageError(f"--repetitions {repetitions}: at least 1")
+    if largest is None:
+        largest = QUICK_LARGEST if quick else LARGEST
+    if not 1 <= largest <= LARGEST:  # Which what is no number is not.
+        raise UsageError(f"--largest {largest:g}: from 1 to {LARGEST:g} elements")
+    needed = int(ranks * (WORKER_BYTES + 4 * largest))
+    if needed > available:
+        raise UsageError(
+            f"--ranks {ranks}: they need at least {size(needed)} of memory here, "
+            f"{size(available)} are free; lower --ranks or --largest"
+        )
+    for name in chosen:
+        rank_starter(ranks, name)
+    return Plan(tuple(chosen), ranks, repetitions, largest)
+
+
+def measure(name: str, plan: Plan, folder: Path) -> Result:
     """Measure one back end on ranks of this machine.
 
     Raises:
         UsageError: it is not installed, or its ranks failed.
     """
     path = folder / f"{name}.json"
-    command = [*rank_starter(ranks, name), sys.executable, "-m", "aiperf_hpc.replica.allreduce"]
-    command += ["--collective", name, "--repetitions", str(repetitions)]
-    command += ["--largest", str(largest), "--result", str(path)]
+    command = [
+        *rank_starter(plan.ranks, name),
+        sys.executable,
+        "-m",
+        "aiperf_hpc.replica.allreduce",
+    ]
+    command += ["--collective", name, "--repetitions", str(plan.repetitions)]
+    command += ["--largest", str(plan.largest), "--result", str(path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         lines = done.stderr.strip().splitlines() or ["no reason given"]
@@ -101,7 +167,7 @@ def table(results: Sequence[Result], remedies: dict[str, str]) -> str:
     """Return some sizes of each curve, and what was not measured."""
     lines = [f"{'back end':<28}{'tensor':>10}{'time':>11}{'algorithm':>13}{'bus':>13}"]
     for name, points in curves(results):
-        nearest = {min(points, key=lambda m: abs(m.bytes - size)).elements for size in TABLE_BYTES}
+        nearest = {min(points, key=lambda m: abs(m.bytes - near)).elements for near in TABLE_BYTES}
         for point in points:
             if point.elements in nearest:
                 nearest.discard(point.elements)

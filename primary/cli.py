@@ -28,17 +28,25 @@ from aiperf_hpc.errors import AIPerfError, GraphError, UsageError
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.history import Replica
 from aiperf_hpc.journal import JournalWriter
+from aiperf_hpc.machine import available_bytes
 from aiperf_hpc.manifest import RunManifest
 from aiperf_hpc.morphism.resnet import resnet50
 from aiperf_hpc.ops_counter.count import GraphCount, count
 from aiperf_hpc.paths import RunPaths, write_whole
 from aiperf_hpc.primary.conduct import Conductor
 from aiperf_hpc.primary.doctor import examine
-from aiperf_hpc.primary.launch import BACK_ENDS
+from aiperf_hpc.primary.launch import crowding
 from aiperf_hpc.primary.launchers import LAUNCHERS, dry_run
 from aiperf_hpc.primary.live import LiveRun
 from aiperf_hpc.primary.pace import PACE
-from aiperf_hpc.primary.prepare import describe_dataset, make_manifest, make_run_directory
+from aiperf_hpc.primary.place import require_writable
+from aiperf_hpc.primary.prepare import (
+    check_engine,
+    describe_dataset,
+    make_manifest,
+    make_run_directory,
+    require_packages,
+)
 from aiperf_hpc.primary.progress import Progress, status_line
 from aiperf_hpc.primary.resume import (
     all_have_ended,
@@ -46,11 +54,12 @@ from aiperf_hpc.primary.resume import (
     end_leftovers,
     primary_is_gone,
 )
+from aiperf_hpc.primary.service import Service
 from aiperf_hpc.primary.verify import verify
 from aiperf_hpc.primary.view import RunState, RunView
-from aiperf_hpc.primary.words import si
+from aiperf_hpc.primary.words import age, si
 from aiperf_hpc.records import RunEnded
-from aiperf_hpc.storage import Patience
+from aiperf_hpc.storage import Patience, Persist
 from aiperf_hpc.trial import JobPhase
 
 INTERRUPTED = 130
@@ -161,7 +170,12 @@ def _add_conduct(commands: argparse._SubParsersAction[_Parser]) -> None:
 def _add_resume(commands: argparse._SubParsersAction[_Parser]) -> None:
     resume = commands.add_parser("resume", help="go on with a run whose primary died")
     resume.add_argument("run", type=Path, metavar="RUN", help="the run directory")
-    resume.add_argument("--serve", nargs="?", const="", metavar="HOST:PORT", help="REST status")
+    served = resume.add_mutually_exclusive_group()
+    served.add_argument(
+        "--serve", nargs="?", const="", metavar="HOST:PORT",
+        help="REST status; default: where it was served before",
+    )  # fmt: skip
+    served.add_argument("--no-serve", action="store_true", help="even if it was served before")
     resume.add_argument("--json", action="store_true", help="print the final status as JSON")
     resume.set_defaults(command=_resume)
 
@@ -257,10 +271,14 @@ def _start(options: argparse.Namespace) -> int:
     manifest = make_manifest(
         config, options.nodes, options.hours, options.launcher, dry=options.dry_run
     )
+    if manifest.launcher == "local":
+        _warn_of_a_crowd(manifest)
     folder = options.run_dir or Path("runs") / manifest.run_id
     if options.dry_run:
         _say(dry_run(manifest, RunPaths(folder.resolve())).rstrip())
         return 0
+    if manifest.launcher == "local":
+        check_engine(config)
     dataset = describe_dataset(config.dataset)
     if not options.yes and sys.stdin.isatty() and not options.json:
         _say(_plan(manifest, folder))
@@ -273,6 +291,12 @@ def _start(options: argparse.Namespace) -> int:
     if options.detach:
         return _detach(paths, options.serve)
     return _conduct(manifest, paths, address, as_json=options.json)
+
+
+def _warn_of_a_crowd(manifest: RunManifest) -> None:
+    said = crowding(manifest, len(os.sched_getaffinity(0)), available_bytes())
+    if said is not None:
+        sys.stderr.write(f"aiperf: {said}\n")
 
 
 def _detach(paths: RunPaths, serve: str | None) -> int:
@@ -291,7 +315,13 @@ def _detach(paths: RunPaths, serve: str | None) -> int:
         time.sleep(0.1)
         view.refresh()
     _say(f"running in the background as process {process.pid}; `aiperf status {paths.root}`")
+    if (url := view.status().served_at) is not None:
+        _say(_where_served(url))
     return 0
+
+
+def _where_served(url: str) -> str:
+    return f"status at {url}/api/v1/status"
 
 
 def _conduct_detached(options: argparse.Namespace) -> int:
@@ -302,10 +332,35 @@ def _conduct_detached(options: argparse.Namespace) -> int:
 
 def _resume(options: argparse.Namespace) -> int:
     manifest, history = check_resumable(options.run)
-    address = None if options.serve is None else _address(options.serve)
+    if manifest.simulated:
+        raise UsageError(f"{options.run}: a simulated run cannot be gone on with; simulate it anew")
+    require_packages(manifest.config, manifest.launcher)
+    address = _address_again(options, history.paths)
     end_leftovers(history)
     launch = len(history.run_starts)
     return _conduct(manifest, history.paths, address, as_json=options.json, launch=launch)
+
+
+def _address_again(options: argparse.Namespace, paths: RunPaths) -> Address | None:
+    """Return where a run that goes on is served: as asked for, else where it was before.
+
+    Nobody asked for the latter just now, so that the run goes on without it if it cannot be had.
+    """
+    if options.no_serve:
+        return None
+    if options.serve is not None:
+        return _free_address(options.serve)
+    before = Service.load(paths)
+    if before is None:
+        return None
+    from aiperf_hpc.primary.rest import check_free
+
+    try:
+        check_free(before.host, before.port)
+    except UsageError as error:
+        sys.stderr.write(f"aiperf: {error}; not served: `aiperf serve {paths.root}` does that\n")
+        return None
+    return before.host, before.port
 
 
 def _plan(manifest: RunManifest, folder: Path) -> str:
@@ -341,7 +396,7 @@ def _conduct(
     with (
         JournalWriter(paths.primary_journal, persist=patience) as journal,
         JournalWriter(paths.digest, persist=patience) as digest,
-        _server(live, address, output),
+        _server(live, address, output, paths, patience),
     ):
         writer = DigestWriter(view.history, digest)
         conductor = Conductor(
@@ -362,7 +417,9 @@ def _conduct(
 
 
 @contextmanager
-def _server(live: LiveRun, address: Address | None, output: TextIO) -> Iterator[None]:
+def _server(
+    live: LiveRun, address: Address | None, output: TextIO, paths: RunPaths, persist: Persist
+) -> Iterator[None]:
     """Serve the run's status over REST while the block runs, if an address was given."""
     if address is None:
         yield
@@ -370,7 +427,8 @@ def _server(live: LiveRun, address: Address | None, output: TextIO) -> Iterator[
     from aiperf_hpc.primary.rest import ServerThread
 
     with ServerThread(live, *address) as server:
-        output.write(f"status at {server.url}/api/v1/status\n")
+        Service.here(server.host, server.port, server.url).save(paths, persist)
+        output.write(f"{_where_served(server.url)}\n")
         output.flush()
         yield
 
@@ -428,11 +486,15 @@ def _status(options: argparse.Namespace) -> int:
     if options.json:
         _say(status.model_dump_json(indent=1))
         return 0
-    _say(f"{status.run_id}: {status.state}{f' ({status.reason})' if status.reason else ''}")
+    kind = ", simulated" if status.simulated else ""
+    reason = f" ({status.reason})" if status.reason else ""
+    _say(f"{status.run_id}: {status.state}{reason}{kind}")
     _say(status_line(status))
+    if status.served_at is not None:
+        _say(f"  {_where_served(status.served_at)}")
     for replica in status.replicas:
         last = replica.last_record_seconds
-        seen = "" if last is None else f", last record {last:.0f} s ago"
+        seen = "" if last is None else f", last record {age(last)} ago"
         where = f"on {replica.node}" if replica.node else "on no node yet"
         detail = f" ({replica.detail})" if replica.detail else ""
         _say(
@@ -631,22 +693,17 @@ def _simulate(options: argparse.Namespace) -> int:
 def _allreduce(options: argparse.Namespace) -> int:
     from aiperf_hpc.primary import allreduce
 
-    there, remedies = allreduce.installed()
-    names = options.backends.split(",") if options.backends else there
-    if unknown := set(names) - BACK_ENDS.keys():
-        known = ", ".join(BACK_ENDS)
-        raise UsageError(f"--backends {','.join(sorted(unknown))}: known are {known}")
-    if options.ranks < 2:
-        raise UsageError(f"--ranks {options.ranks}: at least two have something to reduce")
-    repetitions, largest = (
-        (allreduce.QUICK_REPETITIONS, allreduce.QUICK_LARGEST)
-        if options.quick
-        else (allreduce.REPETITIONS, allreduce.LARGEST)
+    plan = allreduce.plan(
+        options.backends,
+        ranks=options.ranks,
+        repetitions=options.repetitions,
+        largest=options.largest,
+        quick=options.quick,
+        available=available_bytes(),
     )
-    repetitions, largest = options.repetitions or repetitions, options.largest or largest
-    results = [
-        allreduce.measure(name, options.ranks, repetitions, largest, options.out) for name in names
-    ]
+    require_writable(options.out, "the folder", "--out")
+    results = [allreduce.measure(name, plan, options.out) for name in plan.names]
+    remedies = allreduce.installed()[1]
     files = allreduce.write(results, remedies, options.out)
     if options.json:
         _say(files[0].read_text("utf-8"))

@@ -8,13 +8,15 @@ import platform
 import shutil
 import subprocess
 from collections.abc import Iterator
-from importlib import metadata, util
+from importlib import metadata
 from pathlib import Path
 
 import psutil
 
-from aiperf_hpc.errors import SchedulerError
-from aiperf_hpc.primary.launch import free_bytes
+from aiperf_hpc.errors import RunDirectoryError, SchedulerError
+from aiperf_hpc.extras import COLLECTIVES, ENGINES, NNI, PYSLURM, SIMULATION, pip_install
+from aiperf_hpc.machine import available_bytes
+from aiperf_hpc.primary.place import free_bytes, nearest_existing, require_writable
 from aiperf_hpc.primary.slurm_client import SlurmCommands
 from aiperf_hpc.primary.words import size
 from aiperf_hpc.trial import Value
@@ -36,13 +38,20 @@ class Check(Value):
 
 
 PACKAGES = (
-    ("framework", "tensorflow", "tensorflow", "pip install 'aiperf-hpc[cpu]'  (or [cuda])", False),
-    ("framework", "torch", "torch", "pip install 'aiperf-hpc[torch]'; README, Frameworks", False),
-    ("collective", "mpi4py", "mpi4py", "pip install 'aiperf-hpc[mpi]'", False),
-    ("collective", "horovod", "horovod", "make horovod  (optional)", False),
-    ("SLURM", "pyslurm", "pyslurm", "pip install 'aiperf-hpc[pyslurm]'  (optional)", False),
-    ("search", "nni", "nni", "pip install nni  (not used yet)", False),
-)  # fmt: skip
+    ("framework", "tensorflow", ENGINES["tensorflow"]),
+    ("framework", "torch", ENGINES["torch"]),
+    ("collective", "mpi4py", COLLECTIVES["mpi"]),
+    ("collective", "horovod", COLLECTIVES["horovod"]),
+    ("simulation", "greenlet", SIMULATION),
+    ("SLURM", "pyslurm", PYSLURM),
+    ("search", "nni", NNI),
+)
+OPTIONAL = {
+    "greenlet": "for aiperf simulate",
+    "pyslurm": "for slurm.client=pyslurm",
+    "nni": "for the tuner, docs/nni.md",
+}
+"""What is needed for one thing that many never do."""
 
 
 def examine(folder: Path) -> list[Check]:
@@ -52,7 +61,7 @@ def examine(folder: Path) -> list[Check]:
         *_accelerators(),
         *_packages(),
         *_slurm(),
-        *_storage(folder),
+        *examine_storage(folder),
     ]
 
 
@@ -61,16 +70,16 @@ def _machine() -> Iterator[Check]:
     memory = psutil.virtual_memory()
     detail = f"{cores} usable of {os.cpu_count()}; {platform.machine()}"
     yield Check(area="machine", name="cores", found=True, detail=detail)
-    detail = f"{size(memory.available)} available of {size(memory.total)}"
+    detail = f"{size(available_bytes())} available of {size(memory.total)}"
     yield Check(area="machine", name="memory", found=True, detail=detail)
     version = platform.python_version_tuple()
-    new_enough = (int(version[0]), int(version[1])) >= (3, 11)
+    fits = (3, 11) <= (int(version[0]), int(version[1])) < (3, 13)
     yield Check(
         area="machine",
         name="python",
-        found=new_enough,
+        found=fits,
         detail=platform.python_version(),
-        remedy="" if new_enough else "install Python 3.11 or 3.12",
+        remedy="" if fits else "install Python 3.11 or 3.12",
         required=True,
     )
 
@@ -91,15 +100,15 @@ def _accelerators() -> Iterator[Check]:
 
 
 def _packages() -> Iterator[Check]:
-    for area, name, module, remedy, required in PACKAGES:
-        found = util.find_spec(module) is not None
+    for area, name, package in PACKAGES:
+        found = package.installed
+        purpose = f"  ({OPTIONAL[name]})" if name in OPTIONAL else ""
         yield Check(
             area=area,
             name=name,
             found=found,
-            detail=_version(module) if found else "not installed",
-            remedy="" if found else remedy,
-            required=required,
+            detail=_version(package.package) if found else "not installed",
+            remedy="" if found else f"{package.remedy}{purpose}",
         )
     yield _engines()
     mpi = shutil.which("mpirun") or ctypes.util.find_library("mpi")
@@ -108,19 +117,19 @@ def _packages() -> Iterator[Check]:
         name="MPI library",
         found=bool(mpi),
         detail=mpi or "none",
-        remedy="" if mpi else "pip install 'aiperf-hpc[mpi]', or your site's MPI",
+        remedy="" if mpi else f"{pip_install('mpi')}, or your site's MPI",
     )
 
 
 def _engines() -> Check:
     """Look for one of the engines that train, which are named as their packages."""
-    found = [name for name in ("tensorflow", "torch") if util.find_spec(name) is not None]
+    found = [name for name, package in ENGINES.items() if package.installed]
     return Check(
         area="framework",
         name="an engine",
         found=bool(found),
         detail=", ".join(f"engine.name={name}" for name in found) or "none",
-        remedy="" if found else "pip install 'aiperf-hpc[cpu]', [cuda] or [torch]",
+        remedy="" if found else f"{ENGINES['tensorflow'].remedy} or [torch]",
         required=True,
     )
 
@@ -153,26 +162,33 @@ def _controller() -> Check:
             name="controller",
             found=False,
             detail=f"does not answer: {error}",
-            remedy="start it, or use --launcher local",
+            remedy="set SLURM_CONF or use --launcher local"
+            if "configuration" in str(error)
+            else "start it, or use --launcher local",
         )
     return Check(
         area="SLURM", name="controller", found=True, detail="partitions: " + ", ".join(found)
     )
 
 
-def _storage(folder: Path) -> Iterator[Check]:
-    folder = folder.absolute()
-    while not folder.exists():
-        folder = folder.parent
-    kind, mount = _file_system(folder)
+def examine_storage(folder: Path) -> Iterator[Check]:
+    """Look at ``folder`` as a place for runs."""
+    place = nearest_existing(folder)
+    kind, mount = _file_system(Path(os.path.realpath(place)))
     shared = kind.startswith(NETWORK_FILE_SYSTEMS)
-    detail = f"{folder}: {kind} at {mount}, {size(free_bytes(folder))} free"
+    try:
+        require_writable(folder)
+    except RunDirectoryError as error:
+        why, _, remedy = str(error).rpartition("; ")
+    else:
+        room = f"{size(free_bytes(place))} free"
+        why, remedy = f"{place}: {kind} at {mount}, {room}", ""
     yield Check(
         area="storage",
         name="writable",
-        found=os.access(folder, os.W_OK),
-        detail=detail,
-        remedy="" if os.access(folder, os.W_OK) else "choose another folder with --run-dir",
+        found=not remedy,
+        detail=why,
+        remedy=remedy,
         required=True,
     )
     yield Check(
@@ -196,8 +212,11 @@ def _file_system(folder: Path) -> tuple[str, str]:
 
 
 def _version(module: str) -> str:
-    names = metadata.packages_distributions().get(module, [module])
-    return f"{names[0]} {metadata.version(names[0])}"
+    name = metadata.packages_distributions().get(module, [module])[0]
+    try:
+        return f"{name} {metadata.version(name)}"
+    except metadata.PackageNotFoundError:  # Put there by hand, e.g. on PYTHONPATH.
+        return f"{name}, of unknown version"
 
 
 def _output(command: list[str]) -> str | None:

@@ -10,15 +10,15 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib import util
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
-from aiperf_hpc.config import REMEDIES
 from aiperf_hpc.errors import PREFLIGHT_STATUS, UNEXPECTED_STATUS, UsageError
+from aiperf_hpc.extras import COLLECTIVES, pip_install
 from aiperf_hpc.manifest import RunManifest
 from aiperf_hpc.paths import RunPaths
 from aiperf_hpc.primary.sessions import end_session
+from aiperf_hpc.primary.words import size
 from aiperf_hpc.trial import JobPhase
 
 RANK_SIGNALLED = 128
@@ -158,6 +158,40 @@ class LocalLauncher:
         return [process for process in self._processes.values() if process.poll() is None]
 
 
+ENGINE_BYTES = {"tensorflow": 512 * 2**20, "torch": 384 * 2**20, "simulated": 64 * 2**20}
+"""What a process of each engine holds at least that it shares with no other."""
+WORKER_BYTES = 64 * 2**20
+"""The same of a search worker."""
+
+
+def crowding(manifest: RunManifest, cores: int, available: int) -> str | None:
+    """Return what there is to say about replicas that share cores; None where none does.
+
+    Args:
+        manifest: a run on this machine.
+        cores: its cores that may be used.
+        available: its memory that is free, bytes.
+
+    Raises:
+        UsageError: their programs alone do not fit into its memory.
+    """
+    config, count = manifest.config, manifest.replicas
+    ranks = config.replica.ranks
+    each = ranks * ENGINE_BYTES[config.engine.name] + config.search.workers * WORKER_BYTES
+    what = f"{count} replica{'s' * (count > 1)}" + (f" of {ranks} ranks" if ranks > 1 else "")
+    if count * each > available:
+        raise UsageError(
+            f"--nodes {manifest.nodes}: {what} need at least {size(count * each)} of memory here, "
+            f"{size(available)} are free: room for {available // each * config.replica.nodes}"
+        )
+    if count * ranks <= cores:
+        return None
+    return (
+        f"{what} share {cores} core{'s' * (cores > 1)}: the score will be that of a crowded "
+        "machine, and no measure of it"
+    )
+
+
 def replica_name(number: int) -> str:
     """Return the name of the replica with this number, counted from 0."""
     return f"r{number}"
@@ -177,24 +211,6 @@ def local_commands(manifest: RunManifest, paths: RunPaths, launch: int = 0) -> d
     }
 
 
-class BackEnd(NamedTuple):
-    """What a collective needs, and how to get it."""
-
-    package: str
-    remedy: str
-
-    @property
-    def installed(self) -> bool:
-        return util.find_spec(self.package) is not None
-
-
-BACK_ENDS = {
-    "mpi": BackEnd("mpi4py", REMEDIES["mpi"]),
-    "torch": BackEnd("torch", REMEDIES["torch"]),
-    "horovod": BackEnd("horovod", REMEDIES["horovod"]),
-}
-
-
 def rank_starter(ranks: int, collective: str) -> list[str]:
     """Return what starts the ranks of one replica on this machine; nothing for a single one.
 
@@ -203,10 +219,10 @@ def rank_starter(ranks: int, collective: str) -> list[str]:
     """
     if ranks == 1:
         return []
-    needs = BACK_ENDS[collective]
+    needs = COLLECTIVES[collective]
     if not needs.installed:
         raise UsageError(
-            f"collective '{collective}' needs the package '{needs.package}'; {needs.remedy}"
+            f"collective '{collective}' needs the package '{needs.package}': {needs.remedy}"
         )
     if collective == "mpi":
         return _mpirun(ranks)
@@ -220,8 +236,7 @@ def _mpirun(ranks: int) -> list[str]:
     found = str(beside) if beside.exists() else shutil.which("mpirun")
     if found is None:
         raise UsageError(
-            "replicas of several ranks need mpirun; install the extra aiperf-hpc[mpi] or the "
-            "site's MPI"
+            f"replicas of several ranks need mpirun: {pip_install('mpi')}, or the site's MPI"
         )
     # Each rank takes its share of the replica's cores itself.
     free = ["--bind-to", "none", "--map-by", ":OVERSUBSCRIBE"]
@@ -265,10 +280,3 @@ def divide_cores(cores: list[int], replicas: int) -> tuple[tuple[int, ...], ...]
         shares.append(tuple(cores[start:end]))
         start = end
     return tuple(shares)
-
-
-def free_bytes(folder: Path) -> int:
-    """Return the bytes that may still be written at ``folder`` or its nearest parent."""
-    while not folder.exists():
-        folder = folder.parent
-    return shutil.disk_usage(folder).free

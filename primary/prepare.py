@@ -14,11 +14,13 @@ from pathlib import Path
 from aiperf_hpc import __version__
 from aiperf_hpc.config import DatasetConfig, RunConfig
 from aiperf_hpc.errors import DatasetError, RunDirectoryError, UsageError
+from aiperf_hpc.extras import missing
 from aiperf_hpc.manifest import RunManifest
 from aiperf_hpc.morphism.lineage import initial_graph
 from aiperf_hpc.paths import RunPaths
-from aiperf_hpc.primary.launch import divide_cores, free_bytes
+from aiperf_hpc.primary.launch import divide_cores
 from aiperf_hpc.primary.launchers import choose_launcher
+from aiperf_hpc.primary.place import free_bytes, require_writable
 from aiperf_hpc.trial import DatasetInfo
 
 
@@ -35,8 +37,8 @@ def make_manifest(
         dry: whether a launcher that is named need not be able to start it.
 
     Raises:
-        UsageError: the number of nodes or hours makes no run, or the launcher is not there or
-            lacks what is asked for.
+        UsageError: the number of nodes or hours makes no run, the launcher is not there or
+            lacks what is asked for, or a package is not installed.
     """
     if nodes < 1:
         raise UsageError(f"--nodes {nodes}: a run needs at least 1 node")
@@ -50,6 +52,8 @@ def make_manifest(
     replicas = nodes // config.replica.nodes
     named = dry and launcher != "auto"
     chosen = launcher if named else choose_launcher(launcher, config, nodes, hours)
+    if chosen == "local" or not dry:
+        require_packages(config, chosen)
     created = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
     return RunManifest(
         run_id=f"{created}-{config.preset}-{secrets.token_hex(2)}",
@@ -67,6 +71,44 @@ def make_manifest(
     )
 
 
+def require_packages(config: RunConfig, launcher: str) -> None:
+    """Require the packages of the engine and of the collective.
+
+    SLURM's nodes run this very Python, so that what is missing here is missing there. Only a batch
+    script of the site's own may start another one: then the nodes find out, before they train.
+
+    Raises:
+        UsageError: some are not installed.
+    """
+    elsewhere = launcher == "slurm" and config.slurm.template is not None
+    if not elsewhere and (lacking := missing(config)):
+        raise UsageError("; ".join(lacking))
+
+
+def check_engine(config: RunConfig) -> None:
+    """Ask the working side whether this machine has the device that the configuration names.
+
+    Asked only where the answer may be no, because a framework takes seconds to load.
+
+    Raises:
+        UsageError: it has not, in the words of who tried.
+    """
+    picky = config.engine.device in ("cuda", "npu") or config.training.precision == "fp16"
+    if config.engine.name != "torch" or not picky:
+        return
+    command = [sys.executable, "-m", "aiperf_hpc.replica.engines"]
+    done = subprocess.run(
+        command, input=config.model_dump_json(), capture_output=True, text=True, check=False
+    )
+    if done.returncode != 0:
+        raise UsageError(_last_words(done.stderr))
+
+
+def _last_words(text: str) -> str:
+    lines = text.strip().splitlines() or ["it gave no reason"]
+    return lines[-1].removeprefix("aiperf: ")
+
+
 def describe_dataset(config: DatasetConfig) -> DatasetInfo:
     """Ask the working side what the dataset is.
 
@@ -81,8 +123,7 @@ def describe_dataset(config: DatasetConfig) -> DatasetInfo:
         check=False,
     )
     if done.returncode != 0:
-        lines = done.stderr.strip().splitlines() or ["it gave no reason"]
-        raise DatasetError(lines[-1].removeprefix("aiperf: "))
+        raise DatasetError(_last_words(done.stderr))
     return DatasetInfo.model_validate_json(done.stdout)
 
 
@@ -93,6 +134,7 @@ def make_run_directory(manifest: RunManifest, folder: Path, dataset: DatasetInfo
         RunDirectoryError: it exists with something in it, cannot be written, or its file
             system has no room for what the run keeps.
     """
+    require_writable(folder)
     _check_room(manifest, folder, dataset)
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -119,7 +161,7 @@ def _check_room(manifest: RunManifest, folder: Path, dataset: DatasetInfo) -> No
     initial = initial_graph(config.model, dataset)
     files = manifest.replicas * (config.search.stock + config.search.keep_checkpoints + 2)
     needed = 4 * initial.parameter_count * files + 64 * 2**20
-    free = free_bytes(folder.absolute())
+    free = free_bytes(folder)
     if free < needed:
         raise RunDirectoryError(
             f"the file system of {folder} has {free / 2**30:.1f} GiB free, the run needs at "

@@ -38,7 +38,7 @@ STOP_SECONDS = 5.0
 
 
 class Health(Value):
-    """The service answers; it says nothing about the run."""
+    """The service answers, and can read its run."""
 
     status: Literal["ok"] = "ok"
     version: str = __version__
@@ -70,6 +70,10 @@ class Failure(Value):
     """Why there is no answer."""
 
     error: str
+
+
+def _health(_: RunView) -> Health:
+    return Health()
 
 
 def _score(view: RunView) -> Score:
@@ -115,10 +119,10 @@ def create_app(live: LiveRun) -> FastAPI:
     )
     app.add_exception_handler(AIPerfError, _no_answer)
 
-    @app.get("/healthz")
-    async def healthz() -> Health:
-        """Say that the service is there."""
-        return Health()
+    @app.get("/healthz", response_model=Health)
+    async def healthz() -> Response:
+        """Say that the service is there and can read its run."""
+        return await _answer(live, _health)
 
     @app.get("/api/v1/status", response_model=RunStatus)
     async def status() -> Response:

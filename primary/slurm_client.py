@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,11 +27,14 @@ SILENT = (
     "zero bytes",
     "communication connection failure",
     "configuration source",
+    "configuration file",
     "authentication",
     "unspecified error",
 )
 """What the client says when there was no answer, in lower case: the controller, its address,
 or the daemon that signs requests is not there."""
+WORDS_LENGTH = 80
+"""Characters of SLURM's words about its silence."""
 SITE_VARIABLES = ("SLURM_CONF", "SLURM_CLUSTERS", "SLURM_TIME_FORMAT")
 
 
@@ -228,10 +232,27 @@ def run_command(command: Sequence[str], environment: Mapping[str, str] | None) -
 def _error(program: str, answer: Answer) -> SchedulerError:
     """Return the error in SLURM's own words, in one line."""
     said = (answer.err.strip() or answer.out.strip()).splitlines()
-    words = [line.removeprefix(f"{program}: ").removeprefix("error: ").strip() for line in said]
+    words = [_bare(line, program) for line in said]
+    if (silence := silence_in(words)) is not None:
+        return SchedulerSilentError(f"{program}: {silence}")
     text = "; ".join(dict.fromkeys(words)) or f"exit status {answer.status} without a word"
-    silent = any(sign in text.lower() for sign in SILENT)
-    return (SchedulerSilentError if silent else SchedulerError)(f"{program}: {text}")
+    return SchedulerError(f"{program}: {text}")
+
+
+def _bare(line: str, program: str) -> str:
+    """Return what a line says, without who says it and how grave it is."""
+    said = line.strip().removeprefix(f"{program}: ")
+    return said.removeprefix("error: ").removeprefix("fatal: ")
+
+
+def silence_in(lines: Sequence[str]) -> str | None:
+    """Return the line that says that nobody answered, if one does: the last, which concludes.
+
+    Those before it tell by which steps the client came to know. It is never longer than is read
+    at a glance.
+    """
+    told = [line for line in lines if any(sign in line.lower() for sign in SILENT)]
+    return textwrap.shorten(told[-1], WORDS_LENGTH, placeholder=" ...") if told else None
 
 
 def _parsed(program: str, lines: Sequence[str], parse: Callable[[str], Parsed]) -> list[Parsed]:

@@ -16,7 +16,14 @@ from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 from aiperf_hpc.errors import SchedulerError, SchedulerSilentError, UsageError
-from aiperf_hpc.primary.slurm_client import SILENT, Call, Element, Nodes, SlurmCommands
+from aiperf_hpc.extras import PYSLURM
+from aiperf_hpc.primary.slurm_client import (
+    Call,
+    Element,
+    Nodes,
+    SlurmCommands,
+    silence_in,
+)
 
 ENDED = ("COMPLETED", "CANCELLED", "FAILED", "TIMEOUT", "NODE_FAIL", "BOOT_FAIL", "DEADLINE",
          "OUT_OF_MEMORY")  # fmt: skip
@@ -34,7 +41,7 @@ class PyslurmClient(SlurmCommands):
         except ImportError as error:
             raise UsageError(
                 f"slurm.client: pyslurm cannot be loaded ({error}); build the one that belongs to "
-                "your SLURM (pip install 'aiperf-hpc[pyslurm]'), or set slurm.client=commands"
+                f"your SLURM ({PYSLURM.remedy}), or set slurm.client=commands"
             ) from None
 
     def partitions(self) -> list[Nodes]:
@@ -79,10 +86,10 @@ class PyslurmClient(SlurmCommands):
         try:
             return request()
         except self._pyslurm.RPCError as error:
-            text = str(error)
-            silent = any(sign in text.lower() for sign in SILENT)
-            kind = SchedulerSilentError if silent else SchedulerError
-            raise kind(f"pyslurm: {text}") from None
+            lines = str(error).splitlines()
+            if (silence := silence_in(lines)) is not None:
+                raise SchedulerSilentError(f"pyslurm: {silence}") from None
+            raise SchedulerError(f"pyslurm: {'; '.join(lines)}") from None
 
 
 def _elements(job: Any) -> Iterator[Element]:  # noqa: ANN401 -- pyslurm has no types

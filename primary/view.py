@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterable
 from enum import StrEnum
 
+from aiperf_hpc.errors import JournalError, RunDirectoryError
 from aiperf_hpc.graph_store import GraphStore
 from aiperf_hpc.history import Evaluation, Replica, RunHistory, Trial
 from aiperf_hpc.manifest import RunManifest
@@ -27,6 +28,8 @@ from aiperf_hpc.ops_counter.score import (
 )
 from aiperf_hpc.paths import RunPaths
 from aiperf_hpc.primary.agreement import clock_problems, disagreements
+from aiperf_hpc.primary.service import Service
+from aiperf_hpc.primary.words import age
 from aiperf_hpc.trial import JobPhase, MorphismData, Value
 
 SILENT_AFTER, SILENT_BEATS = 60.0, 3.0
@@ -85,7 +88,7 @@ class ReplicaStatus(Value):
     stock: int
     """Candidates that wait for the trainer."""
     last_record_seconds: float | None
-    """Since its last record."""
+    """Since its last record; None before the first, and once the run has ended."""
     cpu_percent: float | None
     memory_bytes: int | None
 
@@ -130,6 +133,8 @@ class RunStatus(Value):
 
     run_id: str
     state: RunState
+    simulated: bool = False
+    """Whether its time is that of a simulation, and not this machine's."""
     reason: str
     nodes: int
     hours: float
@@ -148,6 +153,8 @@ class RunStatus(Value):
     """Each rule that the run does not keep so far, and how."""
     scheduler_problem: str | None
     """Why the state of jobs is unknown; None while the scheduler answers."""
+    served_at: str | None = None
+    """The URL at which its primary answers over REST."""
     problems: tuple[str, ...]
 
 
@@ -170,13 +177,36 @@ class RunView:
         """Open a run. Raises RunDirectoryError when ``paths`` is no run directory."""
         self.paths = paths
         self.manifest = RunManifest.load(paths)
+        self._written = paths.manifest.read_bytes()
         self.history = RunHistory(paths)
         self.graphs = GraphStore(paths)
         self.counts = Counts(self.graphs)
 
     def refresh(self) -> None:
-        """Read what was added since the last time."""
+        """Read what was added since the last time.
+
+        Raises:
+            RunDirectoryError: the run is no longer there, or it is another one.
+            JournalError: a journal is unreadable, or has lost what was read before.
+            OSError: the directory cannot be read.
+        """
+        self._require_the_same_run()
         self.history.refresh()
+        if lost := self.history.lost:
+            raise JournalError(lost)
+
+    def _require_the_same_run(self) -> None:
+        try:
+            written = self.paths.manifest.read_bytes()
+        except FileNotFoundError:
+            raise RunDirectoryError(
+                f"the run directory {self.paths.root} is gone, or its run.yaml; put it back"
+            ) from None
+        if written != self._written:
+            raise RunDirectoryError(
+                f"{self.paths.manifest} is not what it was; put it back, or look at the new run "
+                "by a new command"
+            )
 
     @property
     def until(self) -> float:
@@ -206,7 +236,7 @@ class RunView:
 
     def status(self, now: float | None = None) -> RunStatus:
         """Return the run at ``now``, UTC seconds; this machine's clock when not given."""
-        now = time.time() if now is None else now
+        now = self._now() if now is None else now
         history = self.history
         start = history.start_utc
         until = now if history.end_utc is None else history.end_utc
@@ -220,6 +250,7 @@ class RunView:
         return RunStatus(
             run_id=self.manifest.run_id,
             state=state,
+            simulated=self.manifest.simulated,
             reason=reason,
             nodes=self.manifest.nodes,
             hours=self.manifest.hours,
@@ -237,6 +268,7 @@ class RunView:
                 for r in history.replicas.values()
             },
             invalid=tuple((v.rule, v.reason) for v in broken),
+            served_at=self._served_at(state),
             scheduler_problem=None if ended else history.scheduler_problem,
             problems=(
                 *(str(p) for p in history.problems),
@@ -257,9 +289,16 @@ class RunView:
         self, trials: Iterable[Trial], now: float | None = None
     ) -> list[TrialStatus]:
         """Return what there is to say of some trials at ``now``, UTC seconds."""
-        now = time.time() if now is None else now
+        now = self._now() if now is None else now
         until = now if self.history.end_utc is None else self.history.end_utc
         return [self._trial(trial, until) for trial in trials]
+
+    def _served_at(self, state: RunState) -> str | None:
+        if state in (RunState.ENDED, RunState.SILENT) or not self.history.run_starts:
+            return None
+        service = Service.load(self.paths)
+        mine = service is not None and service.belongs_to(self.history.last_start)
+        return service.url if service is not None and mine else None
 
     def _state(self, now: float) -> tuple[RunState, str]:
         history = self.history
@@ -267,12 +306,23 @@ class RunView:
             return RunState.ENDED, getattr(history.run_ended.event, "reason", "")
         if history.primary_utc is None:
             return RunState.STARTING, ""
-        quiet = now - history.primary_utc
+        quiet = self._quiet(now - history.primary_utc)
         if quiet > self._patience:
-            return RunState.SILENT, f"the primary has written nothing for {quiet:.0f} s"
+            return RunState.SILENT, f"the primary has written nothing for {age(quiet)}"
         if history.stop_requests:
             return RunState.STOPPING, history.stop_requests[-1].reason
         return RunState.RUNNING, ""
+
+    def _now(self) -> float:
+        """Return the time of the run's own clock; a simulated one stands at its last record."""
+        return self.until if self.manifest.simulated else time.time()
+
+    def _quiet(self, recorded: float) -> float:
+        """Return for how long the primary has been silent, by its records or, where those tell
+        another time than this machine's, by its file."""
+        if not self.manifest.simulated:
+            return recorded
+        return time.time() - self.paths.primary_journal.stat().st_mtime
 
     @property
     def _patience(self) -> float:
@@ -298,7 +348,7 @@ class RunView:
             detail=job.detail if job else "",
             trials=len(replica.trials),
             stock=self.history.stock(name),
-            last_record_seconds=quiet,
+            last_record_seconds=None if self.history.end_utc is not None else quiet,
             cpu_percent=beat.cpu_percent if beat else None,
             memory_bytes=beat.memory_bytes if beat else None,
         )

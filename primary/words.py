@@ -56,6 +56,14 @@ def duration(seconds: float) -> str:
     return f"{hours} h {minutes:02d} min {rest:02d} s" if hours else f"{minutes} min {rest:02d} s"
 
 
+def age(seconds: float) -> str:
+    """Return how long ago something was, roughly: ``65 s``, ``5 min``, ``3 h`` or ``12 days``."""
+    for unit, length, below in (("s", 1, 120), ("min", 60, 7_200), ("h", 3_600, 172_800)):
+        if seconds < below:
+            return f"{seconds / length:.0f} {unit}"
+    return f"{seconds / 86_400:.0f} days"
+
+
 def size(count: int) -> str:
     """Return bytes in binary units: ``12.0 GiB``."""
     value, units = float(count), ["B", "KiB", "MiB", "GiB", "TiB", "PiB"]

@@ -23,25 +23,28 @@ from aiperf_hpc.clock import SYSTEM, Clock
 from aiperf_hpc.digest import Digest
 from aiperf_hpc.file_clock import ClockReading, read_clock
 from aiperf_hpc.history import RunHistory
+from aiperf_hpc.machine import available_bytes
 from aiperf_hpc.manifest import RunManifest
 from aiperf_hpc.paths import RunPaths
 from aiperf_hpc.replica.aide import thread_aide
 from aiperf_hpc.replica.engines.base import Engine
 from aiperf_hpc.replica.hpo import journal_storage
 from aiperf_hpc.replica.knowledge import Knowledge
-from aiperf_hpc.replica.memory import available_bytes
 from aiperf_hpc.replica.names import Identity
 from aiperf_hpc.replica.preflight import Loaded, check_node, checked_dataset
+from aiperf_hpc.replica.process_tree import replica_tree
 from aiperf_hpc.replica.stopping import StopFlag
 from aiperf_hpc.storage import Patience, Persist, to_stable_storage
 from aiperf_hpc.trial import Machine
 
 
 class Usage(NamedTuple):
-    """Telemetry: percent of one core, and bytes."""
+    """Telemetry of a replica's processes on one host."""
 
     cpu_percent: float
+    """Of one core, since the last time: 200 for two cores that were busy all the time."""
     memory_bytes: int
+    """The sum of their resident sets; what processes share counts for each of them."""
 
 
 class Workers(Protocol):
@@ -141,14 +144,19 @@ class ProcessHost:
     clock: Clock = SYSTEM
     look_seconds = 1.0
 
-    def __init__(self, sharing: int) -> None:
-        """Look at the machine, which ``sharing`` replicas share."""
+    def __init__(self, sharing: int, several_ranks: bool = False) -> None:
+        """Look at the machine.
+
+        Args:
+            sharing: replicas that share it.
+            several_ranks: whether this process is one of several that make the replica.
+        """
         self._sharing = sharing
         self.cores = tuple(sorted(os.sched_getaffinity(0)))
         self.pid = os.getpid()
         self.job = os.environ.get("SLURM_JOB_ID")
-        self._process = psutil.Process()
-        self._process.cpu_percent()  # The first call only starts the measurement.
+        self._tree = replica_tree(several_ranks)
+        self._cpu_seconds, self._looked = self._tree.cpu_seconds(), self.clock.monotonic()
 
     def seconds_alive(self) -> float:
         """Return for how long this process has existed, to a hundredth of a second (proc(5))."""
@@ -189,14 +197,12 @@ class ProcessHost:
         return available_bytes(self._sharing * ranks)
 
     def usage(self) -> Usage:
-        """Return that of the whole process tree."""
-        memory = 0
-        for member in (self._process, *self._process.children(recursive=True)):
-            try:
-                memory += member.memory_info().rss
-            except psutil.NoSuchProcess:
-                continue  # It ended between being listed and being asked.
-        return Usage(self._process.cpu_percent(), memory)
+        """Return that of the whole process tree since the last time, or since the start."""
+        seconds, now = self._tree.cpu_seconds(), self.clock.monotonic()
+        # Less than before, where a process has left the tree.
+        used, passed = max(0.0, seconds - self._cpu_seconds), now - self._looked
+        self._cpu_seconds, self._looked = seconds, now
+        return Usage(100.0 * used / passed if passed > 0.0 else 0.0, self._tree.memory_bytes())
 
     @contextmanager
     def every(

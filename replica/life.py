@@ -19,11 +19,11 @@ from aiperf_hpc.records import (
     TimeSpent,
 )
 from aiperf_hpc.replica.collectives.base import RankLostError
-from aiperf_hpc.replica.engines import load_engine
 from aiperf_hpc.replica.host import Host, Workers
 from aiperf_hpc.replica.muster import Ranks, facts_of
 from aiperf_hpc.replica.names import Identity
 from aiperf_hpc.replica.parallel import LeadingDataset, LeadingEngine
+from aiperf_hpc.replica.preflight import checked_engine
 from aiperf_hpc.replica.rounds import ReplicaFailedError, Rounds
 from aiperf_hpc.replica.stopping import StopFlag
 from aiperf_hpc.replica.stopwatch import Stopwatch
@@ -92,13 +92,8 @@ class Life:
         """Train until it is over; return why it is."""
         config, host, who, ranks = self._manifest.config, self._host, self._who, self._ranks
         host.check(self._manifest)
-        engine = load_engine(
-            config.engine.name,
-            len(host.cores),
-            settings=config.engine,
-            clock=host.clock,
-            device=ranks.collective.local_rank,
-        )
+        local_rank = ranks.collective.local_rank
+        engine = checked_engine(self._manifest, len(host.cores), host.clock, local_rank)
         own = self._paths.incarnation(who.replica, who.incarnation)
         clock = self._patience(lambda: host.file_clock(own), f"a file in {own}")
         machine = host.machine(engine)

@@ -17,18 +17,23 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
+from aiperf_hpc.clock import SYSTEM
 from aiperf_hpc.errors import UNEXPECTED_STATUS, UNSEEN_RUN_STATUS, AIPerfError, RunDirectoryError
 from aiperf_hpc.manifest import RunManifest
 from aiperf_hpc.paths import Incarnation, RunPaths
 from aiperf_hpc.replica.collectives import load_collective
 from aiperf_hpc.replica.collectives.base import RankLostError
-from aiperf_hpc.replica.engines import load_engine
 from aiperf_hpc.replica.host import ProcessHost, package_versions
 from aiperf_hpc.replica.life import Life
 from aiperf_hpc.replica.muster import Facts, Ranks, facts_of, share_cores
 from aiperf_hpc.replica.names import Identity
 from aiperf_hpc.replica.parallel import Announce, Do, follow
-from aiperf_hpc.replica.preflight import check_node, checked_dataset, node_name
+from aiperf_hpc.replica.preflight import (
+    check_node,
+    checked_dataset,
+    checked_engine,
+    node_name,
+)
 from aiperf_hpc.storage import Patience, Persist
 
 
@@ -86,12 +91,7 @@ def _follow(options: argparse.Namespace, manifest: RunManifest, ranks: Ranks) ->
     failure: AIPerfError | None = None
     try:
         check_node(manifest)
-        engine = load_engine(
-            config.engine.name,
-            cores,
-            settings=config.engine,
-            device=ranks.collective.local_rank,
-        )
+        engine = checked_engine(manifest, cores, SYSTEM, ranks.collective.local_rank)
         dataset = checked_dataset(manifest, cores).dataset
         facts = facts_of(package_versions() | engine.versions, dataset.info, config.seed)
     except AIPerfError as error:
@@ -128,7 +128,7 @@ def _replica(options: argparse.Namespace, manifest: RunManifest, ranks: Ranks) -
     try:
         own = claim_life(paths, options.replica, counted, Patience(lambda: False))
         who = Identity(options.replica, own)
-        life = Life(paths, manifest, who, ProcessHost(options.sharing), ranks)
+        life = Life(paths, manifest, who, ProcessHost(options.sharing, ranks.several), ranks)
     except AIPerfError as error:
         sys.stderr.write(f"aiperf: {options.replica}: {error}\n")
         return error.exit_status

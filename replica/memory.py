@@ -1,11 +1,8 @@
-"""How much memory a training will take, and how much there is."""
+"""How much memory a training will take."""
 
 from __future__ import annotations
 
 import math
-from pathlib import Path
-
-import psutil
 
 from aiperf_hpc.config import RunConfig
 from aiperf_hpc.graph import Add, BatchNorm, Conv2D, Graph
@@ -41,31 +38,6 @@ def training_bytes(graph: Graph, batch_size: int, precision: str) -> int:
         for node in graph.nodes
     )
     return FRAMEWORK_BYTES + parameters + batch_size * size * (kept + 2 * largest)
-
-
-def available_bytes(share: int) -> int:
-    """Return the bytes one of ``share`` replicas of this machine may take now.
-
-    The smaller of what the machine says is available and, in a control group, what its limit
-    leaves.
-    """
-    available = psutil.virtual_memory().available
-    limit = _cgroup_limit()
-    return min(available, limit if limit is not None else available) // share
-
-
-def _cgroup_limit() -> int | None:
-    files = (
-        (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory.current")),
-        (
-            Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
-            Path("/sys/fs/cgroup/memory/memory.usage_in_bytes"),
-        ),
-    )
-    for limit, used in files:
-        if limit.exists() and used.exists() and limit.read_text().strip() != "max":
-            return max(0, int(limit.read_text()) - int(used.read_text()))
-    return None
 
 
 def fitting_batch(graph: Graph, batch_size: int, precision: str, limit: int, ranks: int = 1) -> int:

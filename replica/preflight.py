@@ -13,12 +13,16 @@ from importlib import metadata
 from typing import NamedTuple
 
 from aiperf_hpc import __version__
+from aiperf_hpc.clock import Clock
 from aiperf_hpc.dataset_manifest import load_dataset_manifest
-from aiperf_hpc.errors import DatasetError, PreflightError
+from aiperf_hpc.errors import DatasetError, EngineError, PreflightError
+from aiperf_hpc.extras import missing
 from aiperf_hpc.manifest import RunManifest
 from aiperf_hpc.replica.data import load_dataset
 from aiperf_hpc.replica.data.base import Dataset
 from aiperf_hpc.replica.data.local_copy import local_copy
+from aiperf_hpc.replica.engines import engine_for
+from aiperf_hpc.replica.engines.base import RankEngine
 from aiperf_hpc.trial import DatasetInfo
 
 
@@ -28,10 +32,10 @@ def node_name() -> str:
 
 
 def check_node(manifest: RunManifest) -> None:
-    """Require the versions and the dataset of the run; before anything slow is loaded.
+    """Require the versions, packages and dataset of the run; before anything slow is loaded.
 
     Raises:
-        PreflightError: the node has others.
+        PreflightError: the node has others, or lacks one.
     """
     for name, expected in manifest.versions.items():
         found = _version(name)
@@ -40,12 +44,22 @@ def check_node(manifest: RunManifest) -> None:
                 f"node {node_name()}: {name} is {found} here, the run was started with "
                 f"{expected}; install the same environment on all nodes"
             )
+    if lacking := missing(manifest.config):
+        raise PreflightError(f"node {node_name()}: {lacking[0]}")
     dataset = manifest.config.dataset
     if dataset.path is not None:
         try:
             check_dataset(manifest, load_dataset_manifest(dataset.path, dataset.name))
         except DatasetError as error:
             raise PreflightError(f"node {node_name()}: {error}") from None
+
+
+def checked_engine(manifest: RunManifest, cores: int, clock: Clock, device: int) -> RankEngine:
+    """Load the run's engine. Raises PreflightError: the node has no such device, or no package."""
+    try:
+        return engine_for(manifest.config, cores, clock=clock, device=device)
+    except EngineError as error:
+        raise PreflightError(f"node {node_name()}: {error}") from None
 
 
 class Loaded(NamedTuple):

@@ -20,8 +20,8 @@ import time
 from collections.abc import Sequence
 from functools import partial
 
-from aiperf_hpc.config import REMEDIES
 from aiperf_hpc.errors import AIPerfError, UsageError
+from aiperf_hpc.extras import COLLECTIVES
 
 Environment = dict[str, str]
 GRACE_SECONDS = 10.0
@@ -104,8 +104,9 @@ def _horovod(ranks: int) -> list[Environment]:
         from horovod.runner.gloo_run import create_slot_env_vars
         from horovod.runner.http.http_server import RendezvousServer
     except ModuleNotFoundError as error:
+        remedy = COLLECTIVES["horovod"].remedy
         raise UsageError(
-            f"collective 'horovod' needs the package '{error.name}'; {REMEDIES['horovod']}"
+            f"collective 'horovod' needs the package '{error.name}': {remedy}"
         ) from None
     slots = get_host_assignments(parse_hosts(f"localhost:{ranks}"), ranks)
     server = RendezvousServer()

@@ -5,8 +5,8 @@ from __future__ import annotations
 import importlib
 from typing import cast
 
-from aiperf_hpc.config import REMEDIES
 from aiperf_hpc.errors import EngineError
+from aiperf_hpc.extras import COLLECTIVES
 from aiperf_hpc.replica.collectives.base import ALONE, Collective
 
 __all__ = ["ALONE", "CLASSES", "Collective", "load_collective"]
@@ -51,11 +51,12 @@ def join(name: str) -> Collective:
         loaded = importlib.import_module(f"{__name__}.{module}")
     except ModuleNotFoundError as error:
         raise EngineError(
-            f"collective '{name}' needs the package '{error.name}'; {REMEDIES[name]}"
+            f"collective '{name}' needs the package '{error.name}': {COLLECTIVES[name].remedy}"
         ) from None
     except (ImportError, RuntimeError) as error:
         lines = str(error).strip().splitlines() or ["no reason given"]
         raise EngineError(
-            f"collective '{name}': its library cannot be loaded: {lines[0]}; {REMEDIES[name]}"
+            f"collective '{name}': its library cannot be loaded: {lines[0]}; "
+            f"{COLLECTIVES[name].remedy}"
         ) from None
     return cast("Collective", getattr(loaded, kind)())

@@ -6,8 +6,9 @@ import importlib
 from typing import cast
 
 from aiperf_hpc.clock import SYSTEM, Clock
-from aiperf_hpc.config import EngineConfig
+from aiperf_hpc.config import EngineConfig, RunConfig
 from aiperf_hpc.errors import EngineError
+from aiperf_hpc.extras import ENGINES
 from aiperf_hpc.replica.engines.base import RankEngine
 from aiperf_hpc.replica.engines.simulated import SimulatedEngine
 
@@ -15,7 +16,6 @@ MODULES = {
     "tensorflow": "aiperf_hpc.replica.engines.tensorflow_engine",
     "torch": "aiperf_hpc.replica.engines.torch_engine",
 }
-EXTRAS = {"tensorflow": "cpu] or [cuda", "torch": "torch"}
 
 
 def load_engine(
@@ -46,7 +46,23 @@ def load_engine(
         module = importlib.import_module(MODULES[name])
     except ModuleNotFoundError as error:
         raise EngineError(
-            f"engine '{name}' needs the package '{error.name}'; install the extra "
-            f"aiperf-hpc[{EXTRAS[name]}]"
+            f"engine '{name}' needs the package '{error.name}': {ENGINES[name].remedy}"
         ) from None
     return cast("RankEngine", module.make_engine(cores, device, settings))
+
+
+def engine_for(
+    config: RunConfig, cores: int, *, clock: Clock = SYSTEM, device: int = 0
+) -> RankEngine:
+    """Return the engine that a run trains by, as ``load_engine`` does.
+
+    Raises:
+        EngineError: also if the engine would refuse every network, for the run's precision.
+    """
+    settings = config.engine
+    engine = load_engine(settings.name, cores, settings=settings, clock=clock, device=device)
+    if config.training.precision == "fp16" and engine.name == "torch" and not engine.accelerators:
+        raise EngineError(
+            "training.precision=fp16 needs an accelerator, and PyTorch sees none here; use bf16"
+        )
+    return engine

@@ -25,14 +25,6 @@ KERNELS = (1, 3, 5, 7)
 """Sizes of convolutions that a network may have."""
 
 
-REMEDIES = {
-    "mpi": "install the extra aiperf-hpc[mpi]",
-    "torch": "install the extra aiperf-hpc[torch]",
-    "horovod": "build it with `make horovod`",
-}
-"""What to do about a collective that is not installed."""
-
-
 class Section(BaseModel):
     """Base of all configuration sections: unknown keys refused, immutable once made."""
 

@@ -289,6 +289,11 @@ class RunHistory:
         return found + self.orphans
 
     @property
+    def lost(self) -> str:
+        """Why what a journal said before is no longer there; empty while all of it is."""
+        return next((s.reader.lost for s in self._sources.values() if s.reader.lost), "")
+
+    @property
     def torn(self) -> list[Path]:
         """The journals that end in an unfinished line."""
         return [path for path, source in self._sources.items() if source.reader.torn]

@@ -171,6 +171,8 @@ class JournalReader:
     """The bytes read so far: whole lines."""
     persist: Persist = at_once
     """How to read; a Patience waits while the storage is away."""
+    lost: str = ""
+    """Why what was read before is no longer there, at the last look; empty while it is."""
 
     @property
     def count(self) -> int:
@@ -205,8 +207,17 @@ class JournalReader:
         try:
             # Opened each time: that is when an NFS client asks whether the file has changed.
             with open(self.path, "rb", buffering=0) as file:
-                return self._fetched(file)
+                content = self._fetched(file)
+                length = self.offset if content else os.fstat(file.fileno()).st_size
+            self.lost = (
+                f"the journal {self.path} has become shorter: {length} bytes, of which "
+                f"{self.offset} were read before; put it back"
+                if length < self.offset
+                else ""
+            )
+            return content
         except FileNotFoundError:
+            self.lost = f"the journal {self.path} is gone; put it back" if self.offset else ""
             return b""  # Not there yet, or not yet visible to this NFS client.
 
     def _fetched(self, file: FileIO) -> bytes:

@@ -35,6 +35,11 @@ class RunManifest(Value):
         """How many replicas the nodes make."""
         return self.nodes // self.config.replica.nodes
 
+    @property
+    def simulated(self) -> bool:
+        """Whether its records tell the time of a simulation."""
+        return self.launcher == "simulated"
+
     def save(self, paths: RunPaths) -> None:
         """Write the manifest into the run directory."""
         text = yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False, width=100)

@@ -74,6 +74,11 @@ class RunPaths:
         return self.root / "primary" / "output.log"
 
     @property
+    def service(self) -> Path:
+        """Where the run is served over REST, if it is."""
+        return self.root / "primary" / "service.json"
+
+    @property
     def stop_request(self) -> Path:
         """Exists once someone has asked for an orderly stop; its text says who."""
         return self.root / "primary" / "stop"

@@ -297,12 +297,14 @@ class RanksLost(Event):
 
 
 class Heartbeat(Event):
-    """The replica is alive. Telemetry of its process tree."""
+    """The replica is alive. Telemetry of its processes on the host of its first rank."""
 
     type: Literal["heartbeat"] = "heartbeat"
     phase: TimePhase
     cpu_percent: float
+    """Of one core, of all of them together, since the last heartbeat."""
     memory_bytes: Count
+    """The sum of their resident sets; what processes share counts for each of them."""
     storage_wait_seconds: float = 0.0
     """How long it has waited so far for storage that was full or away."""
 

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import subprocess
+import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 
@@ -102,15 +103,27 @@ def test_a_run_goes_on_after_a_power_cut_and_its_clock_never_stopped(live_run: S
     assert all("went on with" in r["what"] for r in restarts if r["who"] != "primary")
 
 
+def served_at(run: LiveRun) -> str:
+    """Return where `aiperf status` says that a run is served."""
+    said = json.loads(aiperf("status", run.paths.root, "--json").stdout)["served_at"]
+    assert isinstance(said, str)
+    return said
+
+
 def test_replicas_that_outlived_their_primary_are_replaced(live_run: Start) -> None:
-    run = live_run(config=FAST)
+    """And the new primary serves the run where the old one did."""
+    run = live_run("--serve", "127.0.0.1:0", config=FAST)
     run.wait_until(past_a_checkpoint)
     old = [run.replica_pid(replica) for replica in ("r0", "r1")]
+    url = served_at(run)
     kill_primary(run)
     process = resumed(run)
     run.process = process
     run.wait_until(lambda h: all(len(r.starts) == 2 for r in h.replicas.values()))
     assert not [pid for pid in old if Path(f"/proc/{pid}").exists()]
+    assert served_at(run) == url
+    with urllib.request.urlopen(f"{url}/api/v1/status", timeout=30) as answer:  # noqa: S310
+        assert json.load(answer)["served_at"] == url
     run.wait_until(past_a_checkpoint)
     interrupt(process)
     assert aiperf("verify", run.paths.root).returncode == 0
@@ -188,9 +201,13 @@ def test_a_detached_run_goes_on_without_the_command_that_started_it(tmp_path: Pa
     folder = tmp_path / "run"
     started = aiperf(
         "start", "--nodes", 1, "--hours", 1, "--config", FAST, "--run-dir", folder, "--yes",
-        "--detach", "--launcher", "local",
+        "--detach", "--launcher", "local", "--serve", 0,
     )  # fmt: skip
     assert started.returncode == 0, started.stderr
+    address = started.stdout.split()[-1]
+    with urllib.request.urlopen(address, timeout=PATIENCE_SECONDS) as answer:  # noqa: S310 -- our own server
+        assert f"{json.load(answer)['served_at']}/api/v1/status" == address
+    assert f"status at {address}" in aiperf("status", folder).stdout
     assert f"aiperf status {folder}" in started.stdout
     history = RunHistory(RunPaths(folder))
     history.refresh()

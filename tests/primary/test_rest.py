@@ -10,7 +10,7 @@ import sys
 import threading
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -52,8 +52,11 @@ def _refreshed(paths: RunPaths) -> RunView:
 # The answers.
 
 
-def test_health_does_not_need_a_run(tmp_path: Path) -> None:
-    with _client(RunPaths(tmp_path)) as client:
+def test_health_is_that_of_a_service_that_can_read_its_run(tmp_path: Path) -> None:
+    paths = RunPaths(tmp_path)
+    with TestClient(create_app(LiveRun(lambda: RunView(paths), fresh=0.0))) as client:
+        assert client.get("/healthz").status_code == 503
+        write_manifest(paths, Plan())
         answer = client.get("/healthz")
     assert answer.status_code == 200
     assert answer.json()["status"] == "ok"
@@ -164,6 +167,78 @@ def test_no_run_yet_is_503_and_then_an_answer(tmp_path: Path) -> None:
         assert refused.headers["retry-after"] == "1"
         write_manifest(paths, Plan())
         assert client.get("/api/v1/status").json()["state"] == "starting"
+
+
+EVERYTHING = ("/healthz", "/api/v1/status", "/api/v1/score", "/api/v1/trials")
+
+
+def _move(path: Path, away: Path) -> Callable[[], object]:
+    path.rename(away)
+    return lambda: away.rename(path)
+
+
+def _rewrite(path: Path, change: Callable[[bytes], bytes]) -> Callable[[], object]:
+    content = path.read_bytes()
+    path.write_bytes(change(content))
+    return lambda: path.write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    ("lose", "words"),
+    [
+        (
+            lambda p: _move(p.root, p.root.with_name("elsewhere")),
+            "run is gone, or its run.yaml; put it back",
+        ),
+        (
+            lambda p: _move(p.manifest, p.root.with_name("elsewhere")),
+            "run is gone, or its run.yaml; put it back",
+        ),
+        (lambda p: _rewrite(p.manifest, lambda _: b"{"), "run.yaml is not what it was"),
+        (
+            lambda p: _move(p.primary_journal, p.root.with_name("elsewhere")),
+            "primary/journal.jsonl is gone; put it back",
+        ),
+        (
+            lambda p: _move(p.replica("r0"), p.root.with_name("elsewhere")),
+            "replicas/r0/0.0/journal.jsonl is gone; put it back",
+        ),
+        (
+            lambda p: _rewrite(p.replica_journal("r0"), lambda content: content[:1000]),
+            "replicas/r0/0.0/journal.jsonl has become shorter: 1000 bytes, of which",
+        ),
+    ],
+)
+def test_a_run_that_is_no_longer_there_is_503_until_it_is_back(
+    tmp_path: Path, lose: Callable[[RunPaths], Callable[[], object]], words: str
+) -> None:
+    paths = write_run(tmp_path / "run", Plan(replicas=1, trials=1, hpo_trials=0))
+    # A view that is there already, as `aiperf serve` and `aiperf start --serve` have.
+    with TestClient(create_app(LiveRun(RunView(paths), fresh=0.0))) as client:
+        before = client.get("/api/v1/status").json()
+        put_back = lose(paths)
+        for path in EVERYTHING:
+            _is_one_clear_message(client.get(path), words)
+        put_back()
+        assert {client.get(path).status_code for path in EVERYTHING} == {200}
+        assert client.get("/api/v1/status").json() == before
+
+
+def test_a_run_that_may_no_longer_be_read_is_503(unprivileged: Path) -> None:
+    paths = write_run(unprivileged / "run", Plan(replicas=1, trials=1, hpo_trials=0))
+    with TestClient(create_app(LiveRun(RunView(paths), fresh=0.0))) as client:
+        assert client.get("/healthz").status_code == 200
+        for path, words in (
+            (paths.manifest, "run.yaml: Permission denied"),
+            (paths.replica_journal("r0"), "r0/0.0/journal.jsonl: Permission denied"),
+            (paths.root, "run.yaml: Permission denied"),
+        ):
+            mode = path.stat().st_mode
+            path.chmod(0)
+            for address in EVERYTHING:
+                _is_one_clear_message(client.get(address), words)
+            path.chmod(mode)
+            assert client.get("/healthz").status_code == 200
 
 
 @pytest.mark.parametrize("path", ["status", "score", "trials"])

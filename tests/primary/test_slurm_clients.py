@@ -7,8 +7,10 @@ stand-in with the classes, attributes and values of pyslurm 25.11.2, read from i
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -173,3 +175,64 @@ def test_the_configuration_chooses_and_a_missing_pyslurm_is_one_line(
         slurm_client(SlurmConfig(client="pyslurm"))
     monkeypatch.setitem(sys.modules, "pyslurm", fake_module())
     assert type(slurm_client(SlurmConfig(client="pyslurm"))) is PyslurmClient
+
+
+NO_CONFIGURATION = (
+    "sinfo: error: resolve_ctls_from_dns_srv: res_nsearch error: Unknown host\n"
+    "sinfo: error: fetch_config: DNS SRV lookup failed\n"
+    "sinfo: error: _establish_config_source: failed to fetch config\n"
+    "sinfo: fatal: Could not establish a configuration source\n"
+)
+NO_MUNGE = (
+    "sinfo: error: If munged is up, restart with --num-threads=10\n"
+    'sinfo: error: Munge encode failed: Failed to access "/run/munge/munge.socket.2"\n'
+    "sinfo: error: slurm_send_node_msg: auth_g_create: REQUEST_PARTITION_INFO has authentication "
+    "error\nslurm_load_partitions: Protocol authentication error\n"
+)
+REFUSED = (
+    "sbatch: error: Memory specification can not be satisfied\n"
+    "sbatch: error: Batch job submission failed: Requested node configuration is not available\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        (NO_CONFIGURATION, "sinfo: Could not establish a configuration source"),
+        (NO_MUNGE, "sinfo: slurm_load_partitions: Protocol authentication error"),
+        (f"slurm_load_partitions: {NO_CONTACT}", f"sinfo: slurm_load_partitions: {NO_CONTACT}"),
+    ],
+)
+def test_silence_is_told_by_its_last_word(said: str, told: str) -> None:
+    with pytest.raises(SchedulerSilentError) as caught:
+        SlurmCommands(lambda *_: Answer(1, "", said)).partitions()
+    assert str(caught.value) == told
+
+
+def test_silence_is_short_and_a_refusal_is_whole() -> None:
+    long = f"slurm_load_partitions: {NO_CONTACT} of {'many ' * 100}"
+    with pytest.raises(SchedulerSilentError) as caught:
+        SlurmCommands(lambda *_: Answer(1, "", long)).partitions()
+    assert len(str(caught.value)) < 100
+    with pytest.raises(SchedulerError) as refused:
+        SlurmCommands(lambda *_: Answer(1, "", REFUSED)).submit(Path("batch.sh"))
+    assert str(refused.value) == (
+        "sbatch: Memory specification can not be satisfied; Batch job submission failed: "
+        "Requested node configuration is not available"
+    )
+
+
+@pytest.mark.skipif(shutil.which("sinfo") is None, reason="SLURM's client is not installed")
+def test_the_real_client_without_a_controller_is_told_in_a_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    conf = tmp_path / "slurm.conf"
+    conf.write_text(  # At port 1 nobody listens.
+        "ClusterName=c\nSlurmctldHost=localhost(127.0.0.1)\nSlurmctldPort=1\n"
+        "NodeName=n1\nPartitionName=p Nodes=n1\n"
+    )
+    monkeypatch.setenv("SLURM_CONF", str(conf))
+    with pytest.raises(SchedulerSilentError) as caught:
+        SlurmCommands().partitions()
+    assert str(caught.value).startswith("sinfo: ")
+    assert len(str(caught.value)) < 100

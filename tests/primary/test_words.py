@@ -50,6 +50,22 @@ def test_duration(seconds: float, text: str) -> None:
     assert words.duration(seconds) == text
 
 
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.4, "0 s"),
+        (65.0, "65 s"),
+        (120.0, "2 min"),
+        (5_400.0, "90 min"),
+        (7_200.0, "2 h"),
+        (172_800.0, "2 days"),
+        (28_065_746.0, "325 days"),
+    ],
+)
+def test_age(seconds: float, text: str) -> None:
+    assert words.age(seconds) == text
+
+
 def test_percent() -> None:
     assert words.percent(0.12345) == "12.35%"
     assert words.percent(0.5, 1) == "50.0%"

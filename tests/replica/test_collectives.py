@@ -31,7 +31,7 @@ def _nothing_set(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(
     ("name", "remedy"),
-    [("mpi", "aiperf-hpc[mpi]"), ("torch", "aiperf-hpc[torch]"), ("horovod", "make horovod")],
+    [("mpi", "'.[mpi]'"), ("torch", "'.[torch]'"), ("horovod", "make horovod")],
 )
 def test_a_collective_that_is_not_installed_says_what_to_do(
     name: str, remedy: str, monkeypatch: pytest.MonkeyPatch

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import platform
+from importlib import util
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from aiperf_hpc import __version__
+from aiperf_hpc.clock import SYSTEM
 from aiperf_hpc.config import validate
 from aiperf_hpc.dataset_manifest import save_dataset_manifest
 from aiperf_hpc.errors import PREFLIGHT_STATUS, PreflightError
 from aiperf_hpc.manifest import RunManifest
-from aiperf_hpc.replica.preflight import check_dataset, check_node, checked_dataset
+from aiperf_hpc.replica.preflight import (
+    check_dataset,
+    check_node,
+    checked_dataset,
+    checked_engine,
+)
 from aiperf_hpc.trial import DatasetInfo
 
 VERSIONS = {
@@ -31,7 +38,9 @@ CIFAR10 = DatasetInfo(
 )
 
 
-def manifest(versions: dict[str, str], **dataset: object) -> RunManifest:
+def manifest(
+    versions: dict[str, str], engine: dict[str, str] | None = None, **dataset: object
+) -> RunManifest:
     return RunManifest(
         run_id="run",
         nodes=1,
@@ -40,7 +49,7 @@ def manifest(versions: dict[str, str], **dataset: object) -> RunManifest:
         versions=versions,
         commit=None,
         dataset=CIFAR10 if dataset else None,
-        config=validate({"dataset": dataset or {"name": "digits"}}, "test"),
+        config=validate({"dataset": dataset or {"name": "digits"}, "engine": engine or {}}, "test"),
     )
 
 
@@ -62,6 +71,19 @@ def test_another_version_is_refused_in_one_line(
     assert str(caught.value).endswith("install the same environment on all nodes")
     assert version in str(caught.value)
     assert caught.value.exit_status == PREFLIGHT_STATUS
+
+
+def test_a_node_without_the_engine_or_its_device_refuses_the_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("SLURMD_NODENAME", "n7")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    asked = manifest(VERSIONS, engine={"name": "torch", "device": "cuda"})
+    with pytest.raises(PreflightError, match="^node n7: engine.device=cuda: PyTorch "):
+        checked_engine(asked, 1, SYSTEM, 0)
+    monkeypatch.setattr(util, "find_spec", lambda _: None)
+    with pytest.raises(PreflightError, match="^node n7: engine 'torch' needs the package 'torch'"):
+        check_node(asked)
 
 
 def test_a_node_must_see_the_dataset_and_the_same_one(tmp_path: Path) -> None:

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from tests.run_factory import Clock
 
+from aiperf_hpc import machine
 from aiperf_hpc.config import validate
+from aiperf_hpc.machine import available_bytes
 from aiperf_hpc.morphism.resnet import resnet50
 from aiperf_hpc.paths import Incarnation
-from aiperf_hpc.replica import memory
 from aiperf_hpc.replica.memory import (
-    available_bytes,
     fitting_batch,
     memory_bound,
     training_bytes,
@@ -119,7 +119,7 @@ def test_available_memory_is_shared_and_bounded_by_a_control_group(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     assert 0 < available_bytes(2) <= available_bytes(1)
-    monkeypatch.setattr(memory, "_cgroup_limit", lambda: 1000)
+    monkeypatch.setattr(machine, "_cgroup_limit", lambda: 1000)
     assert available_bytes(4) == 250
 
 

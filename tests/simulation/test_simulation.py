@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from functools import partial
@@ -17,6 +18,7 @@ from aiperf_hpc.errors import UsageError
 from aiperf_hpc.history import RunHistory
 from aiperf_hpc.manifest import RunManifest
 from aiperf_hpc.paths import RunPaths
+from aiperf_hpc.primary.cli import main
 from aiperf_hpc.primary.report import write_report
 from aiperf_hpc.primary.verify import verify
 from aiperf_hpc.primary.view import RunState, RunView
@@ -71,6 +73,39 @@ def test_the_run_has_all_that_a_real_one_has(view: RunView) -> None:
     status = view.status(view.until)
     assert status.state is RunState.ENDED
     assert ("engine", "simulated engine: nothing was computed") in status.invalid
+
+
+def test_its_status_goes_by_its_own_clock_and_says_that_it_is_simulated(
+    view: RunView, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status = view.status()
+    assert status.simulated
+    assert status.elapsed_seconds == view.final().elapsed
+    assert {r.last_record_seconds for r in status.replicas} == {None}
+    assert main(["status", str(view.paths.root)]) == 0
+    said = capsys.readouterr().out
+    assert said.startswith("simulated: ended (the run's time is over), simulated\n")
+    assert " ago" not in said
+
+
+def test_while_it_lasts_it_is_as_old_as_its_last_record(view: RunView, tmp_path: Path) -> None:
+    paths = RunPaths(tmp_path / "run")
+    shutil.copytree(view.paths.root, paths.root)
+    lines = paths.primary_journal.read_bytes().splitlines(keepends=True)
+    paths.primary_journal.write_bytes(b"".join(lines[: len(lines) // 2]))
+    (journal,) = paths.replica("r0").glob("*/journal.jsonl")
+    journal.write_bytes(b"".join(journal.read_bytes().splitlines(keepends=True)[:-1]))
+    during = RunView(paths)
+    during.refresh()
+    status = during.status()
+    assert status.state is RunState.RUNNING  # Its file was written just now.
+    assert status.elapsed_seconds <= HOURS * 3600 + 15
+    (first,) = (r for r in status.replicas if r.id == "r0")
+    assert first.last_record_seconds is not None
+    assert first.last_record_seconds < 60.0
+    assert all(trial.seconds < HOURS * 3600 + 15 for trial in during.trials())
+    os.utime(paths.primary_journal, (1.0, 1.0))
+    assert during.status().state is RunState.SILENT
 
 
 def test_it_lasts_as_long_as_asked_for_on_its_own_clock(view: RunView) -> None:

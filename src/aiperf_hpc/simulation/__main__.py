@@ -3,14 +3,16 @@
 import os
 import sys
 
-try:
-    from aiperf_hpc.simulation.main import main
-except ModuleNotFoundError as error:
-    if error.name != "greenlet":
-        raise
-    sys.exit(
-        "aiperf: a simulation needs the package 'greenlet'; install the extra aiperf-hpc[simulate]"
+from aiperf_hpc.errors import UsageError
+from aiperf_hpc.extras import SIMULATION
+
+if not SIMULATION.installed:
+    sys.stderr.write(
+        f"aiperf: a simulation needs the package '{SIMULATION.package}': {SIMULATION.remedy}\n"
     )
+    sys.exit(UsageError.exit_status)
+
+from aiperf_hpc.simulation.main import main
 
 status = main()
 sys.stdout.flush()

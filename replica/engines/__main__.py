@@ -1,0 +1,28 @@
+"""``python -m aiperf_hpc.replica.engines``: whether this machine can train what is asked for.
+
+Reads a run's configuration, JSON, from standard input, and loads its engine.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from aiperf_hpc.config import RunConfig
+from aiperf_hpc.errors import AIPerfError
+from aiperf_hpc.replica.engines import engine_for
+
+
+def main() -> int:
+    """Load the engine; return the exit status."""
+    try:
+        config = RunConfig.model_validate_json(sys.stdin.read())
+        engine_for(config, len(os.sched_getaffinity(0)))
+    except AIPerfError as error:
+        sys.stderr.write(f"aiperf: {error}\n")
+        return error.exit_status
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

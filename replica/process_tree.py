@@ -1,0 +1,54 @@
+"""What a tree of processes uses of its host."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+
+import psutil
+
+
+class ProcessTree:
+    """A process and its descendants, as they come and go."""
+
+    def __init__(self, root: psutil.Process) -> None:
+        self._root = root
+
+    def cpu_seconds(self) -> float:
+        """Return the CPU time, user and system, that its processes have used so far.
+
+        Of those that ended it is kept by whoever waited for them. What a process left behind that
+        outlived its parent, or was never waited for, leaves the tree, and its time with it.
+        """
+        seconds = 0.0
+        for member in self._members():
+            with suppress(psutil.NoSuchProcess):  # It ended between being listed and being asked.
+                times = member.cpu_times()
+                seconds += times.user + times.system
+                seconds += times.children_user + times.children_system
+        return seconds
+
+    def memory_bytes(self) -> int:
+        """Return the sum of its resident sets; what processes share counts for each of them."""
+        memory = 0
+        for member in self._members():
+            with suppress(psutil.NoSuchProcess):
+                memory += member.memory_info().rss
+        return memory
+
+    def _members(self) -> Iterator[psutil.Process]:
+        yield self._root
+        with suppress(psutil.NoSuchProcess):
+            yield from self._root.children(recursive=True)
+
+
+def replica_tree(several_ranks: bool) -> ProcessTree:
+    """Return the processes of the replica that this process belongs to, on this host.
+
+    Those are this process, its search workers and what they start. Where the replica has several
+    ranks, whoever started this one started the others here too: ``mpirun``, ``start_ranks`` or
+    SLURM's daemon of the step.
+    """
+    own = psutil.Process()
+    starter = own.parent() if several_ranks else None
+    return ProcessTree(own if starter is None or starter.pid == 1 else starter)

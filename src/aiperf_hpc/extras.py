@@ -1,0 +1,80 @@
+"""The packages that only some runs need: what needs each, and the one line that installs it."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Iterator
+from importlib import util
+from pathlib import Path
+from typing import NamedTuple
+
+from aiperf_hpc import __version__
+from aiperf_hpc.config import RunConfig
+
+
+def pip_install(*extras: str) -> str:
+    """Return the command that adds extras to this installation, and where to give it.
+
+    The package is on no index: it is installed from its checkout or from a wheel.
+    """
+    checkout = Path(__file__).resolve().parents[2]
+    from_source = (checkout / "pyproject.toml").exists()
+    what = "." if from_source else f"aiperf_hpc-{__version__}-py3-none-any.whl"
+    place = f" in {checkout}" if from_source else ""
+    return f"{_pip()} install '{what}[{','.join(extras)}]'{place}"
+
+
+def _pip() -> str:
+    """Return how this Python's pip is called: by its name alone where the shell finds it so."""
+    found = shutil.which("pip")
+    here = found is not None and Path(found).parent == Path(sys.executable).parent
+    return "pip" if here else f"{sys.executable} -m pip"
+
+
+class Package(NamedTuple):
+    """A package by the name that it is imported by, and what to do where it is missing."""
+
+    package: str
+    remedy: str
+
+    @property
+    def installed(self) -> bool:
+        """Whether it could be imported; it is not."""
+        found = util.find_spec(self.package)
+        # A folder of that name in the working directory is found too, but has no code.
+        return found is not None and found.origin is not None
+
+
+ENGINES = {
+    "tensorflow": Package("tensorflow", f"{pip_install('cpu')}, or [cuda]"),
+    "torch": Package("torch", f"{pip_install('torch')}; README, Frameworks"),
+}
+COLLECTIVES = {
+    "mpi": Package("mpi4py", pip_install("mpi")),
+    "torch": Package("torch", pip_install("torch")),
+    "horovod": Package("horovod", "build it with `make horovod`"),
+}
+NPU = Package("torch_npu", "install Huawei's build for this version of PyTorch")
+SIMULATION = Package("greenlet", pip_install("simulate"))
+NNI = Package("nni", pip_install("nni"))
+PYSLURM = Package("pyslurm", pip_install("pyslurm"))
+
+
+def missing(config: RunConfig) -> list[str]:
+    """Return what a run needs and this environment lacks: a line each, with what installs it."""
+    return [
+        f"{what} needs the package '{needed.package}': {needed.remedy}"
+        for what, needed in _needed(config)
+        if not needed.installed
+    ]
+
+
+def _needed(config: RunConfig) -> Iterator[tuple[str, Package]]:
+    engine, replica = config.engine, config.replica
+    if engine.name in ENGINES:
+        yield f"engine '{engine.name}'", ENGINES[engine.name]
+    if engine.device == "npu":
+        yield "engine.device=npu", NPU
+    if replica.ranks > 1:
+        yield f"collective '{replica.collective}'", COLLECTIVES[replica.collective]

@@ -1,0 +1,109 @@
+"""What a run needs of packages, and how what is missing is installed."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable
+from importlib import util
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+
+import pytest
+
+from aiperf_hpc import extras
+from aiperf_hpc.config import validate
+from aiperf_hpc.extras import Package, missing, pip_install
+
+PIP = f"{sys.executable} -m pip"
+REAL = util.find_spec
+
+
+@pytest.fixture
+def without(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Hide packages."""
+
+    def hide(*names: str) -> None:
+        def found(name: str, package: str | None = None) -> ModuleSpec | None:
+            return None if name in names else REAL(name, package)
+
+        monkeypatch.setattr(util, "find_spec", found)
+
+    return hide
+
+
+@pytest.mark.parametrize(
+    ("values", "package", "words"),
+    [
+        ({}, "tensorflow", "engine 'tensorflow' needs the package 'tensorflow': "),
+        ({"engine": {"name": "torch"}}, "torch", "engine 'torch' needs the package 'torch': "),
+        (
+            {"engine": {"name": "torch", "device": "npu"}},
+            "torch_npu",
+            "engine.device=npu needs the package 'torch_npu': ",
+        ),
+        (
+            {"replica": {"ranks_per_node": 2}},
+            "mpi4py",
+            "collective 'mpi' needs the package 'mpi4py': ",
+        ),
+        (
+            {"replica": {"nodes": 2, "collective": "horovod"}},
+            "horovod",
+            "collective 'horovod' needs the package 'horovod': build it with `make horovod`",
+        ),
+    ],
+)
+def test_what_a_configuration_needs_and_is_not_there_is_named(
+    values: dict[str, object], package: str, words: str, without: Callable[..., None]
+) -> None:
+    config = validate({"dataset": {"name": "digits"}, **values}, "test")
+    without(package)
+    (line,) = missing(config)
+    assert line.startswith(words)
+    assert "\n" not in line
+
+
+def test_what_a_configuration_does_not_need_is_not_asked_for(without: Callable[..., None]) -> None:
+    without("torch", "mpi4py", "horovod", "greenlet", "nni")
+    assert missing(validate({"dataset": {"name": "digits"}}, "test")) == []
+    simulated = {"dataset": {"name": "digits"}, "engine": {"name": "simulated"}}
+    without("torch", "tensorflow")
+    assert missing(validate(simulated, "test")) == []
+
+
+def test_a_folder_of_that_name_is_no_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "holovod").mkdir()
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert not Package("holovod", "").installed
+    (tmp_path / "holovod" / "__init__.py").touch()
+    importlib.invalidate_caches()
+    assert Package("holovod", "").installed
+
+
+def test_extras_are_installed_from_the_checkout_or_from_a_wheel(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", "")
+    checkout = Path(__file__).parents[2]
+    assert pip_install("cpu", "nni") == f"{PIP} install '.[cpu,nni]' in {checkout}"
+    installed = tmp_path / "lib" / "site-packages" / "aiperf_hpc"
+    monkeypatch.setattr(extras, "__file__", str(installed / "extras.py"))
+    monkeypatch.setattr(extras, "__version__", "1.2.3")
+    wheel = "aiperf_hpc-1.2.3-py3-none-any.whl"
+    assert pip_install("torch") == f"{PIP} install '{wheel}[torch]'"
+
+
+def test_pip_is_called_by_name_where_the_shell_finds_this_pythons(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for folder in ("here", "there"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "pip").touch(mode=0o755)
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "here" / "python"))
+    monkeypatch.setenv("PATH", str(tmp_path / "here"))
+    assert pip_install("cpu").startswith("pip install '.[cpu]' in ")
+    monkeypatch.setenv("PATH", str(tmp_path / "there"))
+    assert pip_install("cpu").startswith(f"{tmp_path / 'here' / 'python'} -m pip install '.[cpu]'")

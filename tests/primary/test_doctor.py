@@ -1,0 +1,73 @@
+"""What `aiperf doctor` says, where that is more than a list."""
+
+from __future__ import annotations
+
+from importlib import metadata, util
+from pathlib import Path
+
+import pytest
+
+from aiperf_hpc.errors import SchedulerSilentError
+from aiperf_hpc.primary import doctor
+from aiperf_hpc.primary.doctor import PACKAGES, Check, examine
+from aiperf_hpc.primary.slurm_client import Nodes, SlurmCommands
+
+
+def found(name: str) -> Check:
+    (check,) = (check for check in examine(Path()) if check.name == name)
+    return check
+
+
+@pytest.fixture(autouse=True)
+def _no_scheduler(monkeypatch: pytest.MonkeyPatch) -> None:
+    def silent(_: SlurmCommands) -> list[Nodes]:
+        raise SchedulerSilentError("sinfo: Could not establish a configuration source")
+
+    monkeypatch.setattr(SlurmCommands, "partitions", silent)
+
+
+def test_each_package_that_is_missing_has_a_way_to_install_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(util, "find_spec", lambda _: None)
+    checks = {check.name: check for check in examine(Path())}
+    declared = metadata.metadata("aiperf-hpc").get_all("Provides-Extra")
+    assert declared is not None
+    for _, name, package in PACKAGES:
+        assert not checks[name].found
+        assert checks[name].detail == "not installed"
+        assert checks[name].remedy.startswith(package.remedy)
+        if name == "horovod":
+            assert "make horovod" in package.remedy
+        else:
+            extra = package.remedy.partition("'.[")[2].partition("]'")[0]
+            assert extra in declared, package.remedy
+    assert checks["an engine"].required
+    assert not checks["an engine"].found
+
+
+def test_what_is_installed_is_named_with_its_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert found("nni").detail == f"nni {metadata.version('nni')}"
+
+    def unknown(name: str) -> str:
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(metadata, "version", unknown)
+    assert found("nni").detail == "nni, of unknown version"
+
+
+@pytest.mark.parametrize(
+    ("version", "fits"), [("3.10.9", False), ("3.11.2", True), ("3.12.1", True), ("3.13.0", False)]
+)
+def test_python_is_one_that_the_package_runs_on(
+    version: str, fits: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doctor.platform, "python_version_tuple", lambda: version.split("."))
+    assert found("python").found == fits
+
+
+def test_a_controller_that_is_away_is_one_short_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor.shutil, "which", lambda name: f"/usr/bin/{name}")
+    check = found("controller")
+    assert check.detail == "does not answer: sinfo: Could not establish a configuration source"
+    assert check.remedy == "set SLURM_CONF or use --launcher local"

@@ -1,0 +1,115 @@
+"""What a replica says that it uses: of all its processes, measured on real ones."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from tests.run_factory import Clock
+
+from aiperf_hpc.replica.host import ProcessHost, Usage
+
+BURNT = 0.5
+"""CPU seconds."""
+BURN = f"""
+import sys, time
+held = bytearray(64 * 2**20)
+while time.process_time() < {BURNT}:
+    pass
+print("burnt", flush=True)
+sys.stdin.readline()
+"""
+PARENT = """
+import subprocess, sys
+child = subprocess.Popen([sys.executable, "-c", sys.argv[1]])
+child.wait()
+"""
+
+
+@contextmanager
+def process(*arguments: str) -> Iterator[subprocess.Popen[str]]:
+    with subprocess.Popen(
+        [sys.executable, "-c", *arguments],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as started:
+        try:
+            yield started
+        finally:
+            started.kill()
+
+
+def line(child: subprocess.Popen[str]) -> str:
+    assert child.stdout is not None
+    return child.stdout.readline().strip()
+
+
+@pytest.fixture
+def host(monkeypatch: pytest.MonkeyPatch) -> ProcessHost:
+    """One whose clock stands still until it is told."""
+    monkeypatch.setattr(ProcessHost, "clock", Clock())
+    return ProcessHost(1)
+
+
+def used(host: ProcessHost) -> Usage:
+    """Return the usage, after ten seconds by the host's clock."""
+    clock = host.clock
+    assert isinstance(clock, Clock)
+    clock.advance(10.0)
+    return host.usage()
+
+
+SHARE = 100.0 * BURNT / 10.0
+"""The least percent of one core that a burner takes in ten seconds."""
+
+
+@pytest.mark.parametrize("arguments", [(BURN,), (PARENT, BURN)])
+def test_descendants_count(host: ProcessHost, arguments: tuple[str, ...]) -> None:
+    before = used(host)
+    with process(*arguments) as child:
+        assert line(child) == "burnt"
+        during = used(host)
+        assert during.cpu_percent >= 0.95 * SHARE  # Clock ticks are rounded down.
+        assert during.memory_bytes >= before.memory_bytes + 64 * 2**20
+        # What was counted is not counted again: the burner sleeps.
+        assert used(host).cpu_percent < 0.5 * SHARE
+    assert used(host).memory_bytes < during.memory_bytes - 64 * 2**20
+
+
+def test_descendants_that_have_ended_count(host: ProcessHost) -> None:
+    used(host)
+    with process(BURN) as child:
+        assert line(child) == "burnt"
+        child.kill()
+        child.wait()
+    assert used(host).cpu_percent >= 0.95 * SHARE
+
+
+RANK = """
+import sys
+from aiperf_hpc.replica.host import ProcessHost
+host = ProcessHost(1, several_ranks=sys.argv[1] == "several")
+print("ready", flush=True)
+sys.stdin.readline()
+before = host._looked
+usage = host.usage()
+print(usage.cpu_percent * (host._looked - before) / 100.0, flush=True)
+"""
+
+
+@pytest.mark.parametrize(("ranks", "counts"), [("several", True), ("one", False)])
+def test_the_other_ranks_here_count_as_the_replicas(ranks: str, counts: bool) -> None:
+    """They are the other children of whoever started this one; another replica's are not."""
+    with process(RANK, ranks) as rank:
+        assert line(rank) == "ready"
+        with process(BURN) as other:
+            assert line(other) == "burnt"
+            assert rank.stdin is not None
+            rank.stdin.write("\n")
+            rank.stdin.flush()
+            seconds = float(line(rank))
+    assert (seconds >= 0.95 * BURNT) == counts
