@@ -26,12 +26,13 @@ from aiperf_hpc.config import load_config, preset_names, preset_text
 from aiperf_hpc.digest import DigestWriter
 from aiperf_hpc.errors import AIPerfError, GraphError, UsageError
 from aiperf_hpc.graph import Graph
-from aiperf_hpc.history import Replica
+from aiperf_hpc.history import Replica, RunHistory
 from aiperf_hpc.journal import JournalWriter
 from aiperf_hpc.manifest import RunManifest
 from aiperf_hpc.morphism.resnet import resnet50
 from aiperf_hpc.ops_counter.count import GraphCount, count
 from aiperf_hpc.paths import RunPaths, write_whole
+from aiperf_hpc.primary.claim import Claim, Claimed, ClaimedError, take
 from aiperf_hpc.primary.conduct import Conductor
 from aiperf_hpc.primary.doctor import examine
 from aiperf_hpc.primary.launch import BACK_ENDS
@@ -44,7 +45,6 @@ from aiperf_hpc.primary.resume import (
     all_have_ended,
     check_resumable,
     end_leftovers,
-    primary_is_gone,
 )
 from aiperf_hpc.primary.verify import verify
 from aiperf_hpc.primary.view import RunState, RunView
@@ -272,7 +272,8 @@ def _start(options: argparse.Namespace) -> int:
         PACE.wait()  # Before the run's clock starts, which would charge it.
     if options.detach:
         return _detach(paths, options.serve)
-    return _conduct(manifest, paths, address, as_json=options.json)
+    with _taken(RunHistory(paths), manifest, "start") as claim:
+        return _conduct(manifest, paths, address, claim, as_json=options.json)
 
 
 def _detach(paths: RunPaths, serve: str | None) -> int:
@@ -297,15 +298,30 @@ def _detach(paths: RunPaths, serve: str | None) -> int:
 def _conduct_detached(options: argparse.Namespace) -> int:
     paths = RunPaths(options.run)
     address = None if options.serve is None else _address(options.serve)
-    return _conduct(RunManifest.load(paths), paths, address, as_json=False)
+    manifest, history = RunManifest.load(paths), RunHistory(paths)
+    with _taken(history, manifest, "conduct") as claim:
+        if history.run_started is not None:
+            raise UsageError(f"{paths.root}: this run has been started; see `aiperf resume`")
+        return _conduct(manifest, paths, address, claim, as_json=False)
 
 
 def _resume(options: argparse.Namespace) -> int:
     manifest, history = check_resumable(options.run)
     address = None if options.serve is None else _address(options.serve)
-    end_leftovers(history)
-    launch = len(history.run_starts)
-    return _conduct(manifest, history.paths, address, as_json=options.json, launch=launch)
+    with _taken(history, manifest, "resume") as claim:
+        if history.run_ended is not None:  # By who had it since it was looked at.
+            raise UsageError(f"{options.run}: this run has ended; see `aiperf report`")
+        end_leftovers(history)
+        launch = max(len(history.run_starts), claim.number - 1)
+        return _conduct(
+            manifest, history.paths, address, claim, as_json=options.json, launch=launch
+        )
+
+
+def _taken(history: RunHistory, manifest: RunManifest, command: str) -> Claim:
+    """Take a run in hand, and read its records. Raises ClaimedError when another process has it."""
+    heartbeat = manifest.config.journal.heartbeat_seconds
+    return take(history, heartbeat, command, Patience(lambda: False))
 
 
 def _plan(manifest: RunManifest, folder: Path) -> str:
@@ -324,6 +340,7 @@ def _conduct(
     manifest: RunManifest,
     paths: RunPaths,
     address: Address | None,
+    claim: Claim,
     *,
     as_json: bool,
     launch: int = 0,
@@ -339,8 +356,10 @@ def _conduct(
     patience = Patience(at_once.is_set)
     launcher = LAUNCHERS[manifest.launcher](manifest, paths, launch, patience)
     with (
-        JournalWriter(paths.primary_journal, persist=patience) as journal,
-        JournalWriter(paths.digest, persist=patience) as digest,
+        JournalWriter(
+            paths.primary_journal, persist=Claimed(claim, patience, speaks=True)
+        ) as journal,
+        JournalWriter(paths.digest, persist=Claimed(claim, patience, speaks=False)) as digest,
         _server(live, address, output),
     ):
         writer = DigestWriter(view.history, digest)
@@ -459,17 +478,27 @@ def _stop(options: argparse.Namespace) -> int:
     write_whole(view.paths.stop_request, "stopped by `aiperf stop`\n")
     end = time.monotonic() + STOP_WAIT_SECONDS
     while view.status().state is not RunState.ENDED:
-        if primary_is_gone(view.history) and all_have_ended(view.history):
-            with JournalWriter(view.paths.primary_journal) as journal:
-                journal.append(RunEnded(reason="stopped by `aiperf stop`; its primary had died"))
-        elif time.monotonic() > end:
+        if time.monotonic() > end:
             raise AIPerfError(
                 f"{options.run}: a stop is requested, but the run has not ended within "
                 f"{STOP_WAIT_SECONDS:.0f} s; `aiperf status {options.run}` says what it does"
             )
+        if all_have_ended(view.history):
+            _end_for_its_primary(view)
         time.sleep(0.2)
         view.refresh()
     return _finish(view, options.json)
+
+
+def _end_for_its_primary(view: RunView) -> None:
+    """Record the end of a run whose primary has died."""
+    try:
+        claim = _taken(view.history, view.manifest, "stop")
+    except ClaimedError:
+        return  # Who has it in hand ends it.
+    with claim, JournalWriter(view.paths.primary_journal) as journal:
+        if view.history.run_ended is None and all_have_ended(view.history):
+            journal.append(RunEnded(reason="stopped by `aiperf stop`; its primary had died"))
 
 
 def _report(options: argparse.Namespace) -> int:
