@@ -12,6 +12,7 @@ from importlib import metadata
 from pathlib import Path
 
 from aiperf_hpc import __version__
+from aiperf_hpc.commit import source_commit
 from aiperf_hpc.config import DatasetConfig, RunConfig
 from aiperf_hpc.errors import DatasetError, RunDirectoryError, UsageError
 from aiperf_hpc.manifest import RunManifest
@@ -126,18 +127,3 @@ def _check_room(manifest: RunManifest, folder: Path, dataset: DatasetInfo) -> No
             f"least {needed / 2**30:.1f} GiB; name another one with --run-dir or lower "
             "search.keep_checkpoints"
         )
-
-
-def source_commit() -> str | None:
-    """Return the commit of the source tree, with + when it was changed; None outside of git."""
-    here = Path(__file__).resolve().parent
-    try:
-        found = subprocess.run(
-            ["git", "-C", str(here), "describe", "--always", "--abbrev=40", "--dirty=+"],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-    except FileNotFoundError:
-        return None
-    return found.stdout.strip() or None if found.returncode == 0 else None

@@ -8,12 +8,13 @@ import socket
 from pathlib import Path
 
 from aiperf_hpc import __version__
+from aiperf_hpc.commit import source_commit
 from aiperf_hpc.errors import RunDirectoryError, UsageError
 from aiperf_hpc.history import RunHistory
 from aiperf_hpc.manifest import RunManifest
 from aiperf_hpc.paths import RunPaths
 from aiperf_hpc.primary.claim import check_free
-from aiperf_hpc.primary.prepare import describe_dataset, source_commit
+from aiperf_hpc.primary.prepare import describe_dataset
 from aiperf_hpc.primary.sessions import end_session
 from aiperf_hpc.processes import arguments_of
 from aiperf_hpc.records import ReplicaStarted
@@ -80,9 +81,13 @@ def _check_same_code(manifest: RunManifest, folder: Path) -> None:
     now = __version__, source_commit()
     if was != now:
         raise UsageError(
-            f"{folder}: it was started by aiperf-hpc {was[0]} (commit {was[1]}), this is "
-            f"{now[0]} (commit {now[1]}); resume it with the version that started it"
+            f"{folder}: it was started by aiperf-hpc {_in_words(*was)}, this is "
+            f"{_in_words(*now)}; resume it with the version that started it"
         )
+
+
+def _in_words(version: str | None, commit: str | None) -> str:
+    return f"{version} ({f'commit {commit}' if commit else 'of no known commit'})"
 
 
 def _check_same_configuration(history: RunHistory, paths: RunPaths, folder: Path) -> None:
