@@ -50,10 +50,11 @@ from aiperf_hpc.primary.verify import verify
 from aiperf_hpc.primary.view import RunState, RunView
 from aiperf_hpc.primary.words import si
 from aiperf_hpc.records import RunEnded
+from aiperf_hpc.signals import run_to_its_end
 from aiperf_hpc.storage import Patience
 from aiperf_hpc.trial import JobPhase
 
-INTERRUPTED = 130
+INTERRUPTED, KILLED = 130, 137
 STOP_WAIT_SECONDS = 90.0
 Command = Callable[[argparse.Namespace], int]
 Address = tuple[str, int]
@@ -646,7 +647,13 @@ def _data_prepare(options: argparse.Namespace) -> int:
     command += ["--from", options.source, "--to", target]
     if options.shards:
         command += ["--shards", options.shards]
-    return subprocess.run(command, check=False).returncode
+    status = run_to_its_end(command)
+    if status == KILLED:
+        sys.stderr.write(
+            "aiperf: the preparation was ended by SIGKILL; when it is started again, it removes "
+            f"what is left beside {target}\n"
+        )
+    return status
 
 
 def _simulate(options: argparse.Namespace) -> int:
