@@ -24,7 +24,7 @@ from aiperf_hpc import __version__
 from aiperf_hpc.clock import SYSTEM
 from aiperf_hpc.config import load_config, preset_names, preset_text
 from aiperf_hpc.digest import DigestWriter
-from aiperf_hpc.errors import AIPerfError, GraphError, UsageError
+from aiperf_hpc.errors import AIPerfError, EndedEarlyError, GraphError, UsageError
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.history import Replica, RunHistory
 from aiperf_hpc.journal import JournalWriter
@@ -39,7 +39,12 @@ from aiperf_hpc.primary.launch import BACK_ENDS
 from aiperf_hpc.primary.launchers import LAUNCHERS, dry_run
 from aiperf_hpc.primary.live import LiveRun
 from aiperf_hpc.primary.pace import PACE
-from aiperf_hpc.primary.prepare import describe_dataset, make_manifest, make_run_directory
+from aiperf_hpc.primary.prepare import (
+    describe_dataset,
+    make_manifest,
+    make_run_directory,
+    remove_run_directory,
+)
 from aiperf_hpc.primary.progress import Progress, status_line
 from aiperf_hpc.primary.resume import (
     all_have_ended,
@@ -50,7 +55,7 @@ from aiperf_hpc.primary.verify import verify
 from aiperf_hpc.primary.view import RunState, RunView
 from aiperf_hpc.primary.words import si
 from aiperf_hpc.records import RunEnded
-from aiperf_hpc.signals import run_to_its_end
+from aiperf_hpc.signals import Interruption, interruptible, run_to_its_end
 from aiperf_hpc.storage import Patience
 from aiperf_hpc.trial import JobPhase
 
@@ -262,19 +267,38 @@ def _start(options: argparse.Namespace) -> int:
     if options.dry_run:
         _say(dry_run(manifest, RunPaths(folder.resolve())).rstrip())
         return 0
-    dataset = describe_dataset(config.dataset)
+    try:
+        with interruptible():  # Until the conductor listens itself.
+            return _prepare_and_conduct(options, manifest, folder)
+    except Interruption as interruption:
+        message = "interrupted before the run started; nothing is left behind"
+        raise EndedEarlyError(message, interruption.exit_status) from None
+
+
+def _prepare_and_conduct(options: argparse.Namespace, manifest: RunManifest, folder: Path) -> int:
+    dataset = describe_dataset(manifest.config.dataset)
     if not options.yes and sys.stdin.isatty() and not options.json:
         _say(_plan(manifest, folder))
         if input("Start? [Y/n] ").strip().lower() not in ("", "y", "yes"):
             raise UsageError("not started")
     address = None if options.serve is None else _free_address(options.serve)
     paths = make_run_directory(manifest, folder, dataset)
-    if manifest.launcher == "slurm":
-        PACE.wait()  # Before the run's clock starts, which would charge it.
-    if options.detach:
-        return _detach(paths, options.serve)
-    with _taken(RunHistory(paths), manifest, "start") as claim:
-        return _conduct(manifest, paths, address, claim, as_json=options.json)
+    history = RunHistory(paths)
+    try:
+        if manifest.launcher == "slurm":
+            PACE.wait()  # Before the run's clock starts, which would charge it.
+        if options.detach:
+            return _detach(paths, options.serve)
+        with _taken(history, manifest, "start") as claim:
+            return _conduct(manifest, paths, address, claim, as_json=options.json)
+    except (Interruption, UsageError) as error:
+        history.refresh()
+        if history.run_started is None:
+            remove_run_directory(paths)
+        elif isinstance(error, Interruption):
+            message = f"interrupted; `aiperf report {paths.root}` says how far the run has come"
+            raise EndedEarlyError(message, error.exit_status) from None
+        raise
 
 
 def _detach(paths: RunPaths, serve: str | None) -> int:
@@ -287,11 +311,20 @@ def _detach(paths: RunPaths, serve: str | None) -> int:
             command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
         )
     view = RunView(paths)
-    while view.history.run_started is None:
-        if process.poll() is not None:
-            raise AIPerfError(f"the primary ended at once; its output is in {paths.primary_log}")
-        time.sleep(0.1)
-        view.refresh()
+    try:
+        while view.history.run_started is None:
+            if process.poll() is not None:
+                raise AIPerfError(
+                    f"the primary ended at once; its output is in {paths.primary_log}"
+                )
+            time.sleep(0.1)
+            view.refresh()
+    except Interruption as interruption:
+        raise EndedEarlyError(
+            f"interrupted; the run goes on in the background as process {process.pid}; "
+            f"`aiperf stop {paths.root}` ends it",
+            interruption.exit_status,
+        ) from None
     _say(f"running in the background as process {process.pid}; `aiperf status {paths.root}`")
     return 0
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import platform
 import secrets
+import shutil
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 
@@ -104,14 +106,27 @@ def make_run_directory(manifest: RunManifest, folder: Path, dataset: DatasetInfo
         # Absolute, so that a replica finds it from any working directory.
         paths = RunPaths(folder.resolve())
         paths.candidates.mkdir()  # Of two that start at once in one folder, one fails here.
-        manifest.model_copy(update={"dataset": dataset}).save(paths)
-        paths.replicas.mkdir()
+        try:
+            manifest.model_copy(update={"dataset": dataset}).save(paths)
+            paths.replicas.mkdir()
+        except BaseException:
+            remove_run_directory(paths)
+            raise
     except OSError as error:
         raise RunDirectoryError(
             f"cannot write the run directory {folder}: {error.strerror}; "
             "name another one with --run-dir"
         ) from None
     return paths
+
+
+def remove_run_directory(paths: RunPaths) -> None:
+    """Remove what was made for a run that has not started, and nothing else."""
+    for folder in (paths.candidates, paths.replicas, paths.primary_journal.parent):
+        shutil.rmtree(folder, ignore_errors=True)
+    with suppress(OSError):  # Its file system may be what is wrong; or it is someone's mount point.
+        paths.manifest.unlink(missing_ok=True)
+        paths.root.rmdir()
 
 
 def _check_room(manifest: RunManifest, folder: Path, dataset: DatasetInfo) -> None:

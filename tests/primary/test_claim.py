@@ -322,6 +322,15 @@ def test_the_primary_in_the_background_leaves_a_run_alone_that_was_started(
     assert f"`aiperf stop` is ending it, as process {os.getpid()} on" in capsys.readouterr().err
 
 
+def test_a_simulated_run_is_not_gone_on_with(
+    dead_run: RunPaths, capsys: pytest.CaptureFixture[str]
+) -> None:
+    manifest = RunManifest.load(dead_run).model_copy(update={"launcher": "simulated"})
+    manifest.save(dead_run)
+    assert cli.main(["resume", str(dead_run.root)]) == UsageError.exit_status
+    assert capsys.readouterr().err.endswith("is not gone on with; simulate it again\n")
+
+
 def test_replicas_are_found_by_another_name_of_the_run_and_not_by_part_of_it(
     tmp_path: Path,
 ) -> None:
