@@ -204,9 +204,10 @@ def _class_folders(folder: Path) -> list[str]:
 
 def _image_files(folder: Path) -> list[str]:
     names = [entry.name for entry in _entries(folder) if entry.name != LABELS_FILE]
-    for name in names:
-        if not name.lower().endswith(_SUFFIXES):
-            raise DatasetError(f"{folder / name} is not a JPEG file by its name; take it away")
+    others = [name for name in names if not name.lower().endswith(_SUFFIXES)]
+    if others:
+        what = _and_more(f"{folder / others[0]} is not a JPEG file by its name", others)
+        raise DatasetError(f"{what}; take it away")
     if not names:
         raise DatasetError(f"{folder} has no JPEG files")
     return names
@@ -223,13 +224,19 @@ def _flat_images(folder: Path, labels: Path, wnids: list[str]) -> Iterator[Sourc
     label = {wnid: number for number, wnid in enumerate(wnids)}
     classes = _read_labels(labels, label)
     files = _image_files(folder)
+    unlabelled = [file for file in files if file not in classes]
+    if unlabelled:
+        raise DatasetError(_and_more(f"{labels} has no line for {unlabelled[0]}", unlabelled))
     for file in files:
-        if file not in classes:
-            raise DatasetError(f"{labels} has no line for {file}")
         yield Source(str(folder / file), f"{classes[file]}/{file}", label[classes[file]])
     absent = sorted(set(classes) - set(files))
     if absent:
-        raise DatasetError(f"{labels} names {absent[0]}, which is not in {folder}")
+        what = f"{labels} names {absent[0]}, which is not in {folder}"
+        raise DatasetError(_and_more(what, absent))
+
+
+def _and_more(what: str, all_of: Sequence[str]) -> str:
+    return what if len(all_of) == 1 else f"{what} (and {len(all_of) - 1} more)"
 
 
 def _read_labels(path: Path, known: dict[str, int]) -> dict[str, str]:

@@ -206,14 +206,18 @@ def slow_source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return source
 
 
+def _started(arguments: list[object]) -> subprocess.Popen[str]:
+    """Start a preparation as a shell does, in a group of its own."""
+    command = [sys.executable, "-m", "aiperf_hpc.primary.cli", "data", *map(str, arguments)]
+    return subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+
+
 def _begun(source: Path, folder: Path) -> subprocess.Popen[str]:
-    """Start a preparation as a shell does, and wait until it writes images."""
+    """Start a preparation and wait until it writes images."""
     folder.mkdir()
-    arguments = [str(argument) for argument in _prepare(source, folder / "x")]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "aiperf_hpc.primary.cli", "data", *arguments],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
-    )  # fmt: skip
+    process = _started(_prepare(source, folder / "x"))
     while not [shard for shard in folder.glob(".x.partial-*/train-*") if shard.stat().st_size]:
         assert process.poll() is None, process.communicate()
         time.sleep(0.01)
@@ -239,6 +243,19 @@ def test_an_ended_preparation_leaves_nothing_behind(
     assert process.returncode == 128 + number, errors
     assert errors == "aiperf: interrupted; nothing is left behind\n"
     assert not list((tmp_path / "data").iterdir())
+
+
+def test_an_ended_preparation_of_cifar10_leaves_nothing_behind(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "archive")  # It is waited for what is in it.
+    arguments = ["prepare", "cifar10", "--from", tmp_path / "archive", "--to", tmp_path / "x"]
+    process = _started(arguments)
+    while not list(tmp_path.glob(".x.partial-*")):
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.01)
+    os.killpg(process.pid, signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert (process.returncode, errors) == (130, "aiperf: interrupted; nothing is left behind\n")
+    assert [path.name for path in tmp_path.iterdir()] == ["archive"]
 
 
 def test_what_a_killed_preparation_left_is_removed_by_the_next(
