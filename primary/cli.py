@@ -24,15 +24,16 @@ from aiperf_hpc import __version__
 from aiperf_hpc.clock import SYSTEM
 from aiperf_hpc.config import load_config, preset_names, preset_text
 from aiperf_hpc.digest import DigestWriter
-from aiperf_hpc.errors import AIPerfError, GraphError, UsageError
+from aiperf_hpc.errors import AIPerfError, EndedEarlyError, GraphError, UsageError
 from aiperf_hpc.graph import Graph
-from aiperf_hpc.history import Replica
+from aiperf_hpc.history import Replica, RunHistory
 from aiperf_hpc.journal import JournalWriter
 from aiperf_hpc.machine import available_bytes
 from aiperf_hpc.manifest import RunManifest
 from aiperf_hpc.morphism.resnet import resnet50
 from aiperf_hpc.ops_counter.count import GraphCount, count
 from aiperf_hpc.paths import RunPaths, write_whole
+from aiperf_hpc.primary.claim import Claim, Claimed, ClaimedError, take
 from aiperf_hpc.primary.conduct import Conductor
 from aiperf_hpc.primary.doctor import examine
 from aiperf_hpc.primary.launch import crowding
@@ -45,6 +46,7 @@ from aiperf_hpc.primary.prepare import (
     describe_dataset,
     make_manifest,
     make_run_directory,
+    remove_run_directory,
     require_packages,
 )
 from aiperf_hpc.primary.progress import Progress, status_line
@@ -52,17 +54,17 @@ from aiperf_hpc.primary.resume import (
     all_have_ended,
     check_resumable,
     end_leftovers,
-    primary_is_gone,
 )
 from aiperf_hpc.primary.service import Service
 from aiperf_hpc.primary.verify import verify
 from aiperf_hpc.primary.view import RunState, RunView
 from aiperf_hpc.primary.words import age, si
 from aiperf_hpc.records import RunEnded
+from aiperf_hpc.signals import Interruption, interruptible, run_to_its_end
 from aiperf_hpc.storage import Patience, Persist
 from aiperf_hpc.trial import JobPhase
 
-INTERRUPTED = 130
+INTERRUPTED, KILLED = 130, 137
 STOP_WAIT_SECONDS = 90.0
 Command = Callable[[argparse.Namespace], int]
 Address = tuple[str, int]
@@ -277,20 +279,40 @@ def _start(options: argparse.Namespace) -> int:
     if options.dry_run:
         _say(dry_run(manifest, RunPaths(folder.resolve())).rstrip())
         return 0
+    try:
+        with interruptible():  # Until the conductor listens itself.
+            return _prepare_and_conduct(options, manifest, folder)
+    except Interruption as interruption:
+        message = "interrupted before the run started; nothing is left behind"
+        raise EndedEarlyError(message, interruption.exit_status) from None
+
+
+def _prepare_and_conduct(options: argparse.Namespace, manifest: RunManifest, folder: Path) -> int:
     if manifest.launcher == "local":
-        check_engine(config)
-    dataset = describe_dataset(config.dataset)
+        check_engine(manifest.config)
+    dataset = describe_dataset(manifest.config.dataset)
     if not options.yes and sys.stdin.isatty() and not options.json:
         _say(_plan(manifest, folder))
         if input("Start? [Y/n] ").strip().lower() not in ("", "y", "yes"):
             raise UsageError("not started")
     address = None if options.serve is None else _free_address(options.serve)
     paths = make_run_directory(manifest, folder, dataset)
-    if manifest.launcher == "slurm":
-        PACE.wait()  # Before the run's clock starts, which would charge it.
-    if options.detach:
-        return _detach(paths, options.serve)
-    return _conduct(manifest, paths, address, as_json=options.json)
+    history = RunHistory(paths)
+    try:
+        if manifest.launcher == "slurm":
+            PACE.wait()  # Before the run's clock starts, which would charge it.
+        if options.detach:
+            return _detach(paths, options.serve)
+        with _taken(history, manifest, "start") as claim:
+            return _conduct(manifest, paths, address, claim, as_json=options.json)
+    except (Interruption, UsageError) as error:
+        history.refresh()
+        if history.run_started is None:
+            remove_run_directory(paths)
+        elif isinstance(error, Interruption):
+            message = f"interrupted; `aiperf report {paths.root}` says how far the run has come"
+            raise EndedEarlyError(message, error.exit_status) from None
+        raise
 
 
 def _warn_of_a_crowd(manifest: RunManifest) -> None:
@@ -309,11 +331,20 @@ def _detach(paths: RunPaths, serve: str | None) -> int:
             command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
         )
     view = RunView(paths)
-    while view.history.run_started is None:
-        if process.poll() is not None:
-            raise AIPerfError(f"the primary ended at once; its output is in {paths.primary_log}")
-        time.sleep(0.1)
-        view.refresh()
+    try:
+        while view.history.run_started is None:
+            if process.poll() is not None:
+                raise AIPerfError(
+                    f"the primary ended at once; its output is in {paths.primary_log}"
+                )
+            time.sleep(0.1)
+            view.refresh()
+    except Interruption as interruption:
+        raise EndedEarlyError(
+            f"interrupted; the run goes on in the background as process {process.pid}; "
+            f"`aiperf stop {paths.root}` ends it",
+            interruption.exit_status,
+        ) from None
     _say(f"running in the background as process {process.pid}; `aiperf status {paths.root}`")
     if (url := view.status().served_at) is not None:
         _say(_where_served(url))
@@ -327,7 +358,11 @@ def _where_served(url: str) -> str:
 def _conduct_detached(options: argparse.Namespace) -> int:
     paths = RunPaths(options.run)
     address = None if options.serve is None else _address(options.serve)
-    return _conduct(RunManifest.load(paths), paths, address, as_json=False)
+    manifest, history = RunManifest.load(paths), RunHistory(paths)
+    with _taken(history, manifest, "conduct") as claim:
+        if history.run_started is not None:
+            raise UsageError(f"{paths.root}: this run has been started; see `aiperf resume`")
+        return _conduct(manifest, paths, address, claim, as_json=False)
 
 
 def _resume(options: argparse.Namespace) -> int:
@@ -335,10 +370,21 @@ def _resume(options: argparse.Namespace) -> int:
     if manifest.simulated:
         raise UsageError(f"{options.run}: a simulated run cannot be gone on with; simulate it anew")
     require_packages(manifest.config, manifest.launcher)
-    address = _address_again(options, history.paths)
-    end_leftovers(history)
-    launch = len(history.run_starts)
-    return _conduct(manifest, history.paths, address, as_json=options.json, launch=launch)
+    with _taken(history, manifest, "resume") as claim:
+        if history.run_ended is not None:  # By who had it since it was looked at.
+            raise UsageError(f"{options.run}: this run has ended; see `aiperf report`")
+        address = _address_again(options, history.paths)
+        end_leftovers(history)
+        launch = max(len(history.run_starts), claim.number - 1)
+        return _conduct(
+            manifest, history.paths, address, claim, as_json=options.json, launch=launch
+        )
+
+
+def _taken(history: RunHistory, manifest: RunManifest, command: str) -> Claim:
+    """Take a run in hand, and read its records. Raises ClaimedError when another process has it."""
+    heartbeat = manifest.config.journal.heartbeat_seconds
+    return take(history, heartbeat, command, Patience(lambda: False))
 
 
 def _address_again(options: argparse.Namespace, paths: RunPaths) -> Address | None:
@@ -379,6 +425,7 @@ def _conduct(
     manifest: RunManifest,
     paths: RunPaths,
     address: Address | None,
+    claim: Claim,
     *,
     as_json: bool,
     launch: int = 0,
@@ -394,8 +441,10 @@ def _conduct(
     patience = Patience(at_once.is_set)
     launcher = LAUNCHERS[manifest.launcher](manifest, paths, launch, patience)
     with (
-        JournalWriter(paths.primary_journal, persist=patience) as journal,
-        JournalWriter(paths.digest, persist=patience) as digest,
+        JournalWriter(
+            paths.primary_journal, persist=Claimed(claim, patience, speaks=True)
+        ) as journal,
+        JournalWriter(paths.digest, persist=Claimed(claim, patience, speaks=False)) as digest,
         _server(live, address, output, paths, patience),
     ):
         writer = DigestWriter(view.history, digest)
@@ -521,17 +570,27 @@ def _stop(options: argparse.Namespace) -> int:
     write_whole(view.paths.stop_request, "stopped by `aiperf stop`\n")
     end = time.monotonic() + STOP_WAIT_SECONDS
     while view.status().state is not RunState.ENDED:
-        if primary_is_gone(view.history) and all_have_ended(view.history):
-            with JournalWriter(view.paths.primary_journal) as journal:
-                journal.append(RunEnded(reason="stopped by `aiperf stop`; its primary had died"))
-        elif time.monotonic() > end:
+        if time.monotonic() > end:
             raise AIPerfError(
                 f"{options.run}: a stop is requested, but the run has not ended within "
                 f"{STOP_WAIT_SECONDS:.0f} s; `aiperf status {options.run}` says what it does"
             )
+        if all_have_ended(view.history):
+            _end_for_its_primary(view)
         time.sleep(0.2)
         view.refresh()
     return _finish(view, options.json)
+
+
+def _end_for_its_primary(view: RunView) -> None:
+    """Record the end of a run whose primary has died."""
+    try:
+        claim = _taken(view.history, view.manifest, "stop")
+    except ClaimedError:
+        return  # Who has it in hand ends it.
+    with claim, JournalWriter(view.paths.primary_journal) as journal:
+        if view.history.run_ended is None and all_have_ended(view.history):
+            journal.append(RunEnded(reason="stopped by `aiperf stop`; its primary had died"))
 
 
 def _report(options: argparse.Namespace) -> int:
@@ -679,7 +738,13 @@ def _data_prepare(options: argparse.Namespace) -> int:
     command += ["--from", options.source, "--to", target]
     if options.shards:
         command += ["--shards", options.shards]
-    return subprocess.run(command, check=False).returncode
+    status = run_to_its_end(command)
+    if status == KILLED:
+        sys.stderr.write(
+            "aiperf: the preparation was ended by SIGKILL; when it is started again, it removes "
+            f"what is left beside {target}\n"
+        )
+    return status
 
 
 def _simulate(options: argparse.Namespace) -> int:

@@ -34,6 +34,7 @@ from aiperf_hpc.records import (
     SchedulerState,
     StopRequested,
 )
+from aiperf_hpc.signals import ending_signals
 from aiperf_hpc.storage import Persist
 from aiperf_hpc.trial import JobPhase
 
@@ -50,6 +51,7 @@ its scheduler may run it again."""
 JOURNAL_SECONDS = 1.0
 """Least time between two looks at the journals; more where a look takes long."""
 TIME_OVER = "the run's time is over"
+INTERRUPTED = "interrupted by the user"
 
 
 class Conductor:
@@ -114,6 +116,10 @@ class Conductor:
         Raises:
             UsageError: the launcher started no replica; the journal says so.
         """
+        with self._signals():
+            return self._conduct(watch)
+
+    def _conduct(self, watch: Callable[[], None]) -> str:
         manifest, paths = self._manifest, self._history.paths
         folder = paths.primary_journal.parent
         clock = self._persist(
@@ -138,15 +144,18 @@ class Conductor:
         if started.mono >= self._deadline:
             self._journal.append(RunEnded(reason=TIME_OVER))
             return TIME_OVER
-        with self._signals():
-            jobs = self._launch()
-            launched = [ReplicaLaunched(replica=r, job=j) for r, j in jobs.items()]
-            try:
-                self._journal.append_all(launched)
-                states = self._watch(watch)
-            except BaseException:
-                self._leave_nothing_running()
-                raise
+        if self._interrupts and self._history.start_utc is None:
+            # The replicas of a run that is resumed may be at work: it is stopped as any other.
+            self._journal.append(RunEnded(reason=INTERRUPTED))
+            return INTERRUPTED
+        jobs = self._launch()
+        launched = [ReplicaLaunched(replica=r, job=j) for r, j in jobs.items()]
+        try:
+            self._journal.append_all(launched)
+            states = self._watch(watch)
+        except BaseException:
+            self._leave_nothing_running()
+            raise
         reason = self._reason(states)
         self._journal.append(RunEnded(reason=reason))
         return reason
@@ -292,7 +301,7 @@ class Conductor:
         now = self._clock.monotonic()
         if self._asked is None:
             if self._interrupts:
-                self._ask("interrupted by the user")
+                self._ask(INTERRUPTED)
             elif (request := requested_stop(self._history.paths.stop_request)) is not None:
                 self._ask(request)
             elif now >= self._deadline + LATE_SECONDS:
@@ -342,7 +351,7 @@ class Conductor:
             if self._interrupts > 1:
                 self._at_once.set()
 
-        numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        numbers = ending_signals()
         before = [signal.signal(number, received) for number in numbers]
         try:
             yield

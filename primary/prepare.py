@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 import platform
 import secrets
+import shutil
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 
 from aiperf_hpc import __version__
+from aiperf_hpc.commit import source_commit
 from aiperf_hpc.config import DatasetConfig, RunConfig
 from aiperf_hpc.errors import DatasetError, RunDirectoryError, UsageError
 from aiperf_hpc.extras import missing
@@ -145,14 +148,27 @@ def make_run_directory(manifest: RunManifest, folder: Path, dataset: DatasetInfo
         # Absolute, so that a replica finds it from any working directory.
         paths = RunPaths(folder.resolve())
         paths.candidates.mkdir()  # Of two that start at once in one folder, one fails here.
-        manifest.model_copy(update={"dataset": dataset}).save(paths)
-        paths.replicas.mkdir()
+        try:
+            manifest.model_copy(update={"dataset": dataset}).save(paths)
+            paths.replicas.mkdir()
+        except BaseException:
+            remove_run_directory(paths)
+            raise
     except OSError as error:
         raise RunDirectoryError(
             f"cannot write the run directory {folder}: {error.strerror}; "
             "name another one with --run-dir"
         ) from None
     return paths
+
+
+def remove_run_directory(paths: RunPaths) -> None:
+    """Remove what was made for a run that has not started, and nothing else."""
+    for folder in (paths.candidates, paths.replicas, paths.primary_journal.parent):
+        shutil.rmtree(folder, ignore_errors=True)
+    with suppress(OSError):  # Its file system may be what is wrong; or it is someone's mount point.
+        paths.manifest.unlink(missing_ok=True)
+        paths.root.rmdir()
 
 
 def _check_room(manifest: RunManifest, folder: Path, dataset: DatasetInfo) -> None:
@@ -168,18 +184,3 @@ def _check_room(manifest: RunManifest, folder: Path, dataset: DatasetInfo) -> No
             f"least {needed / 2**30:.1f} GiB; name another one with --run-dir or lower "
             "search.keep_checkpoints"
         )
-
-
-def source_commit() -> str | None:
-    """Return the commit of the source tree, with + when it was changed; None outside of git."""
-    here = Path(__file__).resolve().parent
-    try:
-        found = subprocess.run(
-            ["git", "-C", str(here), "describe", "--always", "--abbrev=40", "--dirty=+"],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-    except FileNotFoundError:
-        return None
-    return found.stdout.strip() or None if found.returncode == 0 else None

@@ -5,21 +5,20 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
-import time
 from pathlib import Path
 
 from aiperf_hpc import __version__
+from aiperf_hpc.commit import source_commit
 from aiperf_hpc.errors import RunDirectoryError, UsageError
 from aiperf_hpc.history import RunHistory
 from aiperf_hpc.manifest import RunManifest
 from aiperf_hpc.paths import RunPaths
-from aiperf_hpc.primary.prepare import describe_dataset, source_commit
+from aiperf_hpc.primary.claim import check_free
+from aiperf_hpc.primary.launchers import LAUNCHERS
+from aiperf_hpc.primary.prepare import describe_dataset
 from aiperf_hpc.primary.sessions import end_session
-
-ALIVE_BEATS = 3.0
-"""A primary on another host is taken for alive until it has missed so many heartbeats."""
-LAG_SECONDS = 60.0
-"""How late another host's records may become visible."""
+from aiperf_hpc.processes import arguments_of
+from aiperf_hpc.records import ReplicaStarted
 
 
 def check_resumable(folder: Path) -> tuple[RunManifest, RunHistory]:
@@ -34,11 +33,13 @@ def check_resumable(folder: Path) -> tuple[RunManifest, RunHistory]:
     manifest = RunManifest.load(paths)
     history = RunHistory(paths)
     history.refresh()
+    if manifest.launcher not in LAUNCHERS:
+        raise UsageError(f"{folder}: a simulated run is not gone on with; simulate it again")
     if history.run_started is None:
         raise RunDirectoryError(f"{folder}: this run never started; use `aiperf start`")
     if history.run_ended is not None:
         raise RunDirectoryError(f"{folder}: this run has ended; see `aiperf report {folder}`")
-    _check_primary_is_gone(history, manifest, folder)
+    check_free(history, manifest.config.journal.heartbeat_seconds)
     _check_same_code(manifest, folder)
     _check_same_configuration(history, paths, folder)
     _check_same_dataset(history, manifest, folder)
@@ -51,20 +52,11 @@ def end_leftovers(history: RunHistory) -> None:
     Without it the old replicas would go on beside the new ones; their records would be fenced,
     but they would take the cores.
     """
-    host = socket.gethostname()
     for replica in history.replicas.values():
         started = replica.started
-        if started is None or started.machine.host != host or started.job is not None:
-            continue
-        if str(history.paths.root) in _command(started.pid):
+        if started is not None and started.job is None and _runs_here(started, history.paths):
             with contextlib.suppress(ProcessLookupError):  # It ended by itself just now.
                 end_session(os.getsid(started.pid))
-
-
-def primary_is_gone(history: RunHistory) -> bool:
-    """Return whether the run's primary was on this machine and is no longer."""
-    last = history.last_start
-    return last.host == socket.gethostname() and "aiperf" not in _command(last.pid)
 
 
 def all_have_ended(history: RunHistory) -> bool:
@@ -74,25 +66,17 @@ def all_have_ended(history: RunHistory) -> bool:
         or replica.ended is not None
         or (
             replica.started.machine.host == socket.gethostname()
-            and str(history.paths.root) not in _command(replica.started.pid)
+            and not _runs_here(replica.started, history.paths)
         )
         for replica in history.replicas.values()
     )
 
 
-def _check_primary_is_gone(history: RunHistory, manifest: RunManifest, folder: Path) -> None:
-    last = history.last_start
-    if last.host == socket.gethostname():
-        if "aiperf" in _command(last.pid):
-            raise UsageError(f"{folder}: its primary is running, as process {last.pid}")
-        return
-    quiet = time.time() - (history.primary_utc or 0.0)
-    patience = ALIVE_BEATS * manifest.config.journal.heartbeat_seconds + LAG_SECONDS
-    if quiet < patience:
-        raise UsageError(
-            f"{folder}: its primary on {last.host} wrote {quiet:.0f} s ago; it is taken for "
-            f"alive until it has been silent for {patience:.0f} s"
-        )
+def _runs_here(started: ReplicaStarted, paths: RunPaths) -> bool:
+    """Return whether a replica's process is on this machine; its number may be another's now."""
+    return started.machine.host == socket.gethostname() and str(
+        paths.root.resolve()
+    ) in arguments_of(started.pid)
 
 
 def _check_same_code(manifest: RunManifest, folder: Path) -> None:
@@ -100,9 +84,13 @@ def _check_same_code(manifest: RunManifest, folder: Path) -> None:
     now = __version__, source_commit()
     if was != now:
         raise UsageError(
-            f"{folder}: it was started by aiperf-hpc {was[0]} (commit {was[1]}), this is "
-            f"{now[0]} (commit {now[1]}); resume it with the version that started it"
+            f"{folder}: it was started by aiperf-hpc {_in_words(*was)}, this is "
+            f"{_in_words(*now)}; resume it with the version that started it"
         )
+
+
+def _in_words(version: str | None, commit: str | None) -> str:
+    return f"{version} ({f'commit {commit}' if commit else 'of no known commit'})"
 
 
 def _check_same_configuration(history: RunHistory, paths: RunPaths, folder: Path) -> None:
@@ -122,11 +110,3 @@ def _check_same_dataset(history: RunHistory, manifest: RunManifest, folder: Path
             f"{folder}: dataset '{now.name}' is not what the run was started on; put that back, "
             "or start a new run"
         )
-
-
-def _command(pid: int) -> str:
-    """Return a process's command line; empty when there is none."""
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
-    except OSError:
-        return ""

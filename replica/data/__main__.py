@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import signal
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -14,6 +13,7 @@ from aiperf_hpc.config import DatasetConfig
 from aiperf_hpc.errors import AIPerfError, DatasetError, UsageError
 from aiperf_hpc.replica.data import cifar10, dataset_names, imagenet, load_dataset
 from aiperf_hpc.replica.data.staging import Options
+from aiperf_hpc.signals import Interruption, interruptible
 from aiperf_hpc.trial import DatasetInfo
 
 _PREPARERS: dict[str, Callable[[Path, Path, Options], DatasetInfo]] = {
@@ -27,14 +27,15 @@ _VERIFIERS: dict[str, Callable[[Path, int], None]] = {"imagenet": imagenet.verif
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit status."""
     try:
-        parsed = _parser().parse_args(arguments)
-        parsed.run(parsed)
+        with interruptible():
+            parsed = _parser().parse_args(arguments)
+            parsed.run(parsed)
     except AIPerfError as error:
         sys.stderr.write(f"aiperf: {error}\n")
         return error.exit_status
-    except KeyboardInterrupt:
+    except Interruption as interruption:
         sys.stderr.write("aiperf: interrupted; nothing is left behind\n")
-        return 128 + signal.SIGINT
+        return interruption.exit_status
     return 0
 
 
@@ -70,7 +71,7 @@ def _parser() -> argparse.ArgumentParser:
 def _prepare(arguments: argparse.Namespace) -> None:
     if arguments.name not in _PREPARERS:
         raise UsageError(f"dataset '{arguments.name}' needs no preparation")
-    options = Options(arguments.shards, _cores(), _say)
+    options = Options(arguments.shards, _cores(), _say, _complain)
     info = _PREPARERS[arguments.name](arguments.source, arguments.target, options)
     _say(
         f"{info.name}: {info.train_samples} training and {info.validation_samples} validation "
@@ -102,7 +103,9 @@ def _say(line: str) -> None:
     sys.stdout.flush()
 
 
+def _complain(line: str) -> None:
+    sys.stderr.write(f"aiperf: {line}\n")
+
+
 if __name__ == "__main__":
-    # A default SIGTERM would leave the half-made folder behind.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     sys.exit(main())

@@ -93,9 +93,10 @@ def prepare(source: Path, target: Path, options: Options | None = None) -> Datas
         DatasetError: ``source`` cannot be read or is not CIFAR-10; ``target`` is not empty or
             cannot be written.
     """
-    if options and options.shards is not None:
+    options = options or Options()
+    if options.shards is not None:
         raise DatasetError("dataset 'cifar10' has no shards; leave out --shards")
-    with staged(target) as folder:
+    with staged(target, options.report) as folder:
         training, test = read_source(source)
         _check_content(training, test, str(source))
         check_space(folder, training.images.nbytes + test.images.nbytes)

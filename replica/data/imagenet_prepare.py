@@ -15,9 +15,10 @@ from __future__ import annotations
 import hashlib
 import io
 import os
+import threading
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -78,10 +79,30 @@ class _Tally:
 
     stored: dict[str, list[Stored]] = field(default_factory=dict)
     converted: Counter[str] = field(default_factory=Counter)
+    refused: list[str] = field(default_factory=list)
+    """What is wrong with images, a line each."""
 
     def add(self, part: str, images: list[Stored]) -> None:
         self.stored.setdefault(part, []).extend(images)
         self.converted.update(image.converted for image in images if image.converted)
+
+    def refuse(self, what: str, complain: Callable[[str], None]) -> None:
+        self.refused.append(what)
+        # A single one is said at the end: it is the error itself.
+        if len(self.refused) == 2:
+            complain(self.refused[0])
+        if len(self.refused) >= 2:
+            complain(what)
+
+    def check(self, images: int) -> None:
+        """Require that none was refused. Raises DatasetError."""
+        if len(self.refused) == 1:
+            raise DatasetError(self.refused[0])
+        if self.refused:
+            raise DatasetError(
+                f"{len(self.refused)} of {images} images are corrupt or cannot be read: those "
+                "above; replace them or take them away"
+            )
 
     def sha256(self) -> str:
         digest = hashlib.sha256()
@@ -104,20 +125,21 @@ def prepare(source: Path, target: Path, options: Options | None = None) -> Datas
             as makes their shards as large.
 
     Raises:
-        DatasetError: ``source`` is not in the layout, an image is corrupt (named), ``target`` is
-            not empty or cannot be written, or there is not enough space.
+        DatasetError: ``source`` is not in the layout, images are corrupt or cannot be read (each
+            is named, through ``complain`` if there are several), ``target`` is not empty or
+            cannot be written, or there is not enough space.
     """
     options = options or Options()
     wnids, training = list_training(source)
     held_out = list_validation(source, wnids)
     shards = _shard_counts(len(training), len(held_out), options.shards)
     tally = _Tally()
-    with staged(target) as folder:
+    with staged(target, options.report) as folder:
         check_space(folder, sum(_size(image) for image in (*training, *held_out)))
         order = draws.permutation(len(training), Purpose.SPLIT).tolist()
         mixed = [training[place] for place in order]
         jobs = [*_jobs("train", mixed, shards[0]), *_jobs("validation", held_out, shards[1])]
-        written = _write_all(folder, jobs, tally, options)
+        written = _Preparation(folder, options).write(jobs, tally)
         info = DatasetInfo(
             name="imagenet",
             sha256=tally.sha256(),
@@ -182,9 +204,10 @@ def _class_folders(folder: Path) -> list[str]:
 
 def _image_files(folder: Path) -> list[str]:
     names = [entry.name for entry in _entries(folder) if entry.name != LABELS_FILE]
-    for name in names:
-        if not name.lower().endswith(_SUFFIXES):
-            raise DatasetError(f"{folder / name} is not a JPEG file by its name; take it away")
+    others = [name for name in names if not name.lower().endswith(_SUFFIXES)]
+    if others:
+        what = _and_more(f"{folder / others[0]} is not a JPEG file by its name", others)
+        raise DatasetError(f"{what}; take it away")
     if not names:
         raise DatasetError(f"{folder} has no JPEG files")
     return names
@@ -201,13 +224,19 @@ def _flat_images(folder: Path, labels: Path, wnids: list[str]) -> Iterator[Sourc
     label = {wnid: number for number, wnid in enumerate(wnids)}
     classes = _read_labels(labels, label)
     files = _image_files(folder)
+    unlabelled = [file for file in files if file not in classes]
+    if unlabelled:
+        raise DatasetError(_and_more(f"{labels} has no line for {unlabelled[0]}", unlabelled))
     for file in files:
-        if file not in classes:
-            raise DatasetError(f"{labels} has no line for {file}")
         yield Source(str(folder / file), f"{classes[file]}/{file}", label[classes[file]])
     absent = sorted(set(classes) - set(files))
     if absent:
-        raise DatasetError(f"{labels} names {absent[0]}, which is not in {folder}")
+        what = f"{labels} names {absent[0]}, which is not in {folder}"
+        raise DatasetError(_and_more(what, absent))
+
+
+def _and_more(what: str, all_of: Sequence[str]) -> str:
+    return what if len(all_of) == 1 else f"{what} (and {len(all_of) - 1} more)"
 
 
 def _read_labels(path: Path, known: dict[str, int]) -> dict[str, str]:
@@ -243,8 +272,8 @@ def _shard_counts(training: int, held_out: int, wanted: int | None) -> tuple[int
 def _size(image: Source) -> int:
     try:
         return Path(image.path).stat().st_size
-    except OSError as error:
-        raise DatasetError(f"cannot read {image.path}: {reason(error)}") from None
+    except OSError:
+        return 0  # It is named when it is read.
 
 
 class _Job(NamedTuple):
@@ -268,36 +297,69 @@ class _Written(NamedTuple):
     images: list[Stored]
 
 
-def _write_all(folder: Path, jobs: list[_Job], tally: _Tally, options: Options) -> list[Shard]:
-    """Write the shards, some at once, and return them in order. The first error stops it all."""
-    shards, sizes = [], []
-    with ThreadPoolExecutor(max(1, options.cores)) as pool:
-        results: list[Future[_Written]] = [pool.submit(_write_shard, folder, job) for job in jobs]
-        try:
-            for job, result in zip(jobs, results, strict=True):
-                written = result.result()
-                tally.add(job.part, written.images)
-                sizes += written.sizes
-                shards.append(shard := written.shard)
-                options.report(f"{shard.file}: {shard.samples} images, {shard.bytes} bytes")
-        finally:
-            pool.shutdown(cancel_futures=True)
-    save_sizes(folder, sizes)
-    return shards
+class _Preparation:
+    """Shards that are written at once, by threads, and what keeps them from being finished."""
 
+    def __init__(self, folder: Path, options: Options) -> None:
+        self._folder, self._options = folder, options
+        self._stopped = threading.Event()
+        """Set when the threads are to end."""
+        self._failed = threading.Event()
+        """Set once an image was refused: the others are looked at, but no longer stored."""
 
-def _write_shard(folder: Path, job: _Job) -> _Written:
-    sizes: list[int] = []
-    stored: list[Stored] = []
-    path = folder / job.file
-    with path.open("wb") as file:
-        for image in job.images:
-            encoded, what = _read_image(image)
-            content = tfrecord.pack(tfrecord.LabelledImage(encoded, image.label, image.name))
-            tfrecord.write_record(file, content)
-            sizes.append(len(content) + tfrecord.OVERHEAD)
-            stored.append(what)
-    return _Written(describe_shard(path, len(stored)), sizes, stored)
+    def write(self, jobs: list[_Job], tally: _Tally) -> list[Shard]:
+        """Write the shards and return them in order.
+
+        Raises:
+            DatasetError: images are corrupt or cannot be read; all were looked at.
+        """
+        shards, sizes = [], []
+        with ThreadPoolExecutor(max(1, self._options.cores)) as pool:
+            results = [pool.submit(self._shard, job) for job in jobs]
+            try:
+                for job, result in zip(jobs, results, strict=True):
+                    written, refused = result.result()
+                    for what in refused:
+                        tally.refuse(what, self._options.complain)
+                    if written is not None:
+                        tally.add(job.part, written.images)
+                        sizes += written.sizes
+                        shards.append(shard := written.shard)
+                        self._options.report(
+                            f"{shard.file}: {shard.samples} images, {shard.bytes} bytes"
+                        )
+            finally:
+                self._stopped.set()
+                pool.shutdown(cancel_futures=True)
+        tally.check(sum(len(job.images) for job in jobs))
+        save_sizes(self._folder, sizes)
+        return shards
+
+    def _shard(self, job: _Job) -> tuple[_Written | None, list[str]]:
+        """Write one shard; return it, or what is wrong with its images."""
+        sizes: list[int] = []
+        stored: list[Stored] = []
+        refused: list[str] = []
+        path = self._folder / job.file
+        with path.open("wb") as file:
+            for image in job.images:
+                if self._stopped.is_set():
+                    return None, refused  # Nobody asks for it any more.
+                try:
+                    encoded, what = _read_image(image)
+                except DatasetError as error:
+                    refused.append(str(error))
+                    self._failed.set()
+                if self._failed.is_set():
+                    continue
+                content = tfrecord.pack(tfrecord.LabelledImage(encoded, image.label, image.name))
+                tfrecord.write_record(file, content)
+                sizes.append(len(content) + tfrecord.OVERHEAD)
+                stored.append(what)
+        if self._failed.is_set():
+            path.unlink()
+            return None, refused
+        return _Written(describe_shard(path, len(stored)), sizes, stored), refused
 
 
 def _read_image(image: Source) -> tuple[bytes, Stored]:

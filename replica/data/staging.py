@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import os
 import shutil
 from collections.abc import Callable, Iterator
@@ -10,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from aiperf_hpc.errors import DatasetError
+from aiperf_hpc.processes import ProcessId, this_process
 
 
 def _silent(line: str) -> None:
@@ -21,37 +23,80 @@ class Options:
     """How a dataset is prepared.
 
     ``shards`` is the number of training shards where a dataset has shards, chosen by the dataset
-    when not given; ``cores`` bounds the threads; ``report`` takes lines of progress for people.
+    when not given; ``cores`` bounds the threads; ``report`` takes lines of progress for people,
+    ``complain`` a line for each thing that is wrong where there may be many.
     """
 
     shards: int | None = None
     cores: int = 1
     report: Callable[[str], None] = _silent
+    complain: Callable[[str], None] = _silent
 
 
 @contextmanager
-def staged(target: Path) -> Iterator[Path]:
+def staged(target: Path, report: Callable[[str], None] = _silent) -> Iterator[Path]:
     """Give a new folder beside ``target`` to write into; it is renamed to ``target`` at the end.
 
-    When the body raises, the folder is removed and ``target`` is as it was.
+    When the body raises, the folder is removed and ``target`` is as it was. What a preparation
+    that was killed has left is removed by the next one of the same ``target``.
+
+    Args:
+        report: told of what others have left.
 
     Raises:
-        DatasetError: ``target`` is there and not empty, or cannot be written (also when the body
-            meets an OSError: it is to turn those of its source into DatasetErrors itself).
+        DatasetError: ``target`` is there and not empty, is being prepared by another process, or
+            cannot be written (also when the body meets an OSError: it is to turn those of its
+            source into DatasetErrors itself).
     """
     target = target.resolve()
-    partial = target.with_name(f".{target.name}.partial-{os.uname().nodename}-{os.getpid()}")
+    partial = _partial(target)
     try:
         _refuse_filled(target)
         target.parent.mkdir(parents=True, exist_ok=True)
-        partial.mkdir()
+        _clear(target, report)
         try:
+            partial.mkdir()
             yield partial
             partial.rename(target)
         finally:
             shutil.rmtree(partial, ignore_errors=True)
+            if partial.exists():
+                raise DatasetError(f"cannot remove the unfinished {partial}; remove it")
     except OSError as error:
         raise DatasetError(f"cannot write the dataset to {target}: {reason(error)}") from None
+
+
+def _partial(target: Path) -> Path:
+    """Return a name that says which process writes it."""
+    me = this_process()
+    host = os.uname().nodename
+    return target.with_name(f".{target.name}.partial-{host}-{me.pid}-{me.started}-{me.machine}")
+
+
+def _maker(partial: Path) -> ProcessId | None:
+    """Return which process writes, or wrote, a folder of that name; None if it does not say."""
+    *_, pid, started, machine = partial.name.split("-")[-4:]
+    if not (pid.isdecimal() and started.isdecimal()):
+        return None
+    return ProcessId(machine=machine, pid=int(pid), started=int(started))
+
+
+def _clear(target: Path, report: Callable[[str], None]) -> None:
+    """Remove what preparations of ``target`` that were killed have left; name what may be so.
+
+    Raises:
+        DatasetError: another process prepares it now.
+    """
+    for partial in sorted(target.parent.glob(f".{glob.escape(target.name)}.partial-*-*-*-*")):
+        maker = _maker(partial)
+        gone = None if maker is None else maker.gone
+        if maker is not None and gone is False:
+            raise DatasetError(f"process {maker.pid} is preparing {target}; wait for its end")
+        if gone:
+            shutil.rmtree(partial)
+            report(f"removed {partial}, which a preparation that was killed had left")
+        else:
+            report(f"{partial} is of another host's preparation; remove it if that is over")
 
 
 def _refuse_filled(target: Path) -> None:

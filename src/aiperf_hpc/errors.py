@@ -17,6 +17,14 @@ class AIPerfError(Exception):
     exit_status = 1
 
 
+class EndedEarlyError(AIPerfError):
+    """A signal ended a command; the message says what that leaves."""
+
+    def __init__(self, message: str, exit_status: int) -> None:
+        super().__init__(message)
+        self.exit_status = exit_status
+
+
 class UsageError(AIPerfError):
     """The user asked for something that cannot be started; nothing was started."""
 

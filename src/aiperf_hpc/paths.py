@@ -59,6 +59,11 @@ class RunPaths:
         return self.root / "primary" / "journal.jsonl"
 
     @property
+    def claims(self) -> Path:
+        """Who has had the run in hand, one after the other (``primary/claim.py``)."""
+        return self.root / "primary" / "claims"
+
+    @property
     def digest(self) -> Path:
         """What the primary tells all search workers of all replicas (``digest.py``)."""
         return self.root / "primary" / "digest.jsonl"

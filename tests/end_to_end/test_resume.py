@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import subprocess
+import time
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
@@ -44,8 +45,8 @@ def kill_all(run: LiveRun) -> None:
         os.killpg(run.replica_pid(replica), signal.SIGKILL)
 
 
-def resumed(run: LiveRun) -> subprocess.Popen[str]:
-    command = [*AIPERF, "resume", str(run.paths.root)]
+def resumed(folder: Path) -> subprocess.Popen[str]:
+    command = [*AIPERF, "resume", str(folder)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
@@ -82,7 +83,7 @@ def test_a_run_goes_on_after_a_power_cut_and_its_clock_never_stopped(live_run: S
     run = live_run(*LONG)
     run.wait_until(past_a_checkpoint)
     kill_all(run)
-    process = resumed(run)
+    process = resumed(run.paths.root)
     run.process = process
     run.wait_until(lambda h: sum(bool(t.started.resumes) for t in h.trials.values()) == 2)
     run.wait_until(past_a_checkpoint)
@@ -110,23 +111,46 @@ def served_at(run: LiveRun) -> str:
     return said
 
 
-def test_replicas_that_outlived_their_primary_are_replaced(live_run: Start) -> None:
+def test_of_three_resumes_at_once_one_replaces_the_replicas_that_outlived_their_primary(
+    live_run: Start, tmp_path: Path
+) -> None:
     """And the new primary serves the run where the old one did."""
     run = live_run("--serve", "127.0.0.1:0", config=FAST)
     run.wait_until(past_a_checkpoint)
     old = [run.replica_pid(replica) for replica in ("r0", "r1")]
     url = served_at(run)
     kill_primary(run)
-    process = resumed(run)
-    run.process = process
+    (tmp_path / "link").symlink_to(run.paths.root)
+    resumes = [resumed(folder) for folder in (run.paths.root, run.paths.root, tmp_path / "link")]
+    run.process = the_only_one_that_goes_on(resumes)
     run.wait_until(lambda h: all(len(r.starts) == 2 for r in h.replicas.values()))
     assert not [pid for pid in old if Path(f"/proc/{pid}").exists()]
     assert served_at(run) == url
-    with urllib.request.urlopen(f"{url}/api/v1/status", timeout=30) as answer:  # noqa: S310
+    with urllib.request.urlopen(  # noqa: S310 -- our own server
+        f"{url}/api/v1/status", timeout=PATIENCE_SECONDS
+    ) as answer:
         assert json.load(answer)["served_at"] == url
+    assert {max(r.starts) for r in run.history.replicas.values()} == {Incarnation(1, 0)}
     run.wait_until(past_a_checkpoint)
-    interrupt(process)
-    assert aiperf("verify", run.paths.root).returncode == 0
+    interrupt(run.process)
+    verified = aiperf("verify", run.paths.root)
+    assert verified.returncode == 0, verified.stdout
+
+
+def the_only_one_that_goes_on(resumes: list[subprocess.Popen[str]]) -> subprocess.Popen[str]:
+    """Wait until the others have ended, and require that they say who goes on."""
+    end = time.monotonic() + PATIENCE_SECONDS
+    while len(going := [process for process in resumes if process.poll() is None]) > 1:
+        assert time.monotonic() < end, "several go on"
+        time.sleep(0.1)
+    (winner,) = going
+    for process in resumes:
+        if process is not winner:
+            out, err = process.communicate()
+            assert (process.returncode, out) == (2, ""), err
+            assert f"its primary is running, as process {winner.pid} on " in err
+            assert len(err.splitlines()) == 1
+    return winner
 
 
 @pytest.mark.parametrize("collective", ["mpi", "torch"])
@@ -143,7 +167,7 @@ def test_all_ranks_that_outlived_their_primary_are_ended(live_run: Start, collec
     old = [starter, *starter.children(recursive=True)]
     assert len(old) >= 4  # Two ranks and a search worker.
     kill_primary(run)
-    process = resumed(run)
+    process = resumed(run.paths.root)
     run.process = process
     run.wait_until(lambda h: any(t.started.resumes and t.evaluations for t in h.trials.values()))
     assert not [each for each in old if each.is_running()]

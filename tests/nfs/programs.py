@@ -14,6 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from aiperf_hpc.errors import RunDirectoryError, StorageError
@@ -194,9 +195,7 @@ def claim(count: str) -> list[bool]:
     config = load_config("simulated")
     manifest = make_manifest(config, 1, 1.0, "local")
     dataset, made = describe_dataset(config.dataset), []
-    write_whole(SHARED / "ready" / os.uname().nodename, "")
-    while len(os.listdir(SHARED / "ready")) < 2:
-        time.sleep(0.01)
+    meet("ready")
     for number in range(int(count)):
         try:
             make_run_directory(manifest, SHARED / "claims" / str(number), dataset)
@@ -205,6 +204,36 @@ def claim(count: str) -> list[bool]:
         else:
             made.append(True)
     return made
+
+
+def take_in_hand(count: str) -> list[bool]:
+    """Take runs in hand that another host wants at the same time; say which were had."""
+    refusals = []
+    for number in range(int(count)):
+        meet(f"races/{number}")
+        refusals.append(_refusal(SHARED / "races" / str(number) / "run"))
+    meet("raced")  # What it has it has for as long as it lives.
+    for said in refusals:
+        assert f" on {os.uname().nodename} " not in said, "refused by itself"
+    return [not said for said in refusals]
+
+
+def _refusal(run: Path) -> str:
+    """Take a run; return why not, or nothing."""
+    from aiperf_hpc.primary.claim import ClaimedError, take
+
+    try:
+        take(RunHistory(RunPaths(run)), 1.0, "resume")
+    except ClaimedError as error:
+        return str(error)
+    return ""
+
+
+def meet(name: str) -> None:
+    """Wait for the other of two hosts."""
+    write_whole(SHARED / name / os.uname().nodename, "")
+    while len([host for host in os.listdir(SHARED / name) if host.startswith("n")]) < 2:
+        time.sleep(0.01)
 
 
 def await_stop() -> float:

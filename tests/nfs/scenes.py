@@ -57,9 +57,9 @@ def zeros(_: Server) -> dict[str, Any]:
 
 
 def files(_: Server) -> dict[str, Any]:
-    """One host replaces a file, others read it; two hosts make the same run directories."""
+    """One host replaces a file, others read it; two hosts make and take the same runs."""
     one, two = Client("main"), Client("main")
-    one.call("mkdir", "/media/ready", "/media/claims")
+    one.call("mkdir", "/media/claims")
     replacing = one.program("replace", "file", 12)
     _until((MAIN / "file").exists)  # Else its absence is what the other host sees for long.
     reading = [two.program("read", "file", 10), one.program("read", "file", 10)]
@@ -68,7 +68,9 @@ def files(_: Server) -> dict[str, Any]:
         "read": [program.result() for program in reading],
     }
     claiming = [host.program("claim", 12) for host in (one, two)]
-    return found | {"claims": [program.result() for program in claiming]}
+    found |= {"claims": [program.result() for program in claiming]}
+    racing = [host.program("take_in_hand", 20) for host in (one, two)]
+    return found | {"races": [program.result() for program in racing]}
 
 
 def full(server: Server) -> dict[str, Any]:

@@ -46,12 +46,14 @@ def test_zeros_that_a_client_makes_up_are_never_taken_for_what_was_written(play:
 
 
 @pytest.mark.nfs
-def test_whole_files_are_read_whole_and_a_run_directory_has_one_maker(play: Play) -> None:
+def test_whole_files_are_read_whole_and_a_run_has_one_maker_and_one_primary(play: Play) -> None:
     seen = play("files", 180)
     for read in seen["read"]:  # Readers themselves require that each reading is whole.
         assert read["last"] > 1
         assert read["errors"].keys() <= {"ENOENT", "ESTALE"}
     one, two = seen["claims"]
+    assert [a + b for a, b in zip(one, two, strict=True)] == [1] * len(one)
+    one, two = seen["races"]
     assert [a + b for a, b in zip(one, two, strict=True)] == [1] * len(one)
 
 

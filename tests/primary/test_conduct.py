@@ -14,6 +14,7 @@ from aiperf_hpc import records
 from aiperf_hpc.clock import SYSTEM
 from aiperf_hpc.digest import DigestWriter
 from aiperf_hpc.errors import UsageError
+from aiperf_hpc.file_clock import FileClock, read_clock
 from aiperf_hpc.history import RunHistory
 from aiperf_hpc.journal import JournalReader, JournalWriter
 from aiperf_hpc.manifest import RunManifest
@@ -72,7 +73,12 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def run(
-    folder: Path, launcher: Told, *, hours: float = HOUR, watch: Callable[[], None] = lambda: None
+    folder: Path,
+    launcher: Told,
+    *,
+    hours: float = HOUR,
+    watch: Callable[[], None] = lambda: None,
+    file_clock: FileClock = read_clock,
 ) -> tuple[str, list[AnyEvent]]:
     """Conduct a run; return its reason and what the primary recorded."""
     paths = RunPaths(folder)
@@ -90,7 +96,10 @@ def run(
     history.refresh()
     with JournalWriter(paths.primary_journal) as journal, JournalWriter(paths.digest) as digest:
         writer = DigestWriter(history, digest)
-        conductor = Conductor(manifest, launcher, journal, history, writer, clock=SYSTEM, grace=0.2)
+        conductor = Conductor(
+            manifest, launcher, journal, history, writer, clock=SYSTEM, file_clock=file_clock,
+            grace=0.2,
+        )  # fmt: skip
         reason = conductor.run(watch)
     return reason, recorded(paths)
 
@@ -238,6 +247,32 @@ def test_a_second_interrupt_kills_at_once(tmp_path: Path) -> None:
 
     assert run(tmp_path, told, watch=watch)[0] == "interrupted by the user"
     assert told.calls[:2] == ["stop", "kill"]
+
+
+def test_a_run_that_is_interrupted_before_it_is_launched_is_not(tmp_path: Path) -> None:
+    told = Told({"r0": RUNNING})
+
+    def interrupted(*_: object) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    reason, events = run(tmp_path, told, file_clock=interrupted)
+    assert reason == "interrupted by the user"
+    assert [event.type for event in events] == ["run_started", "run_ended"]
+
+
+def test_nohup_keeps_a_run_from_ending_with_its_terminal(tmp_path: Path) -> None:
+    told = Told({"r0": RUNNING})
+
+    def watch() -> None:
+        os.kill(os.getpid(), signal.SIGHUP)
+        told.left = [{"r0": DONE}]
+
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        run(tmp_path, told, watch=watch)
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert told.calls == []
 
 
 def test_a_run_that_did_not_start_says_so_in_its_records(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import resource
 import signal
 import subprocess
@@ -11,7 +12,10 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import psutil
 import pytest
+from PIL import Image
+from tests.replica.data.conftest import jpeg
 from tests.support.waiting import PATIENCE_SECONDS
 
 from aiperf_hpc.replica.data.__main__ import main
@@ -186,23 +190,127 @@ def _binary_folder(prepared: Path, folder: Path) -> Path:
     return folder
 
 
-def test_an_ended_preparation_leaves_nothing_behind(imagenet_source: Path, tmp_path: Path) -> None:
-    for attempt in range(5):
-        status, errors = _interrupted(imagenet_source, tmp_path / f"{attempt}")
-        if status != 0:
-            break  # Otherwise it was done before the signal came.
-    assert status == 128 + signal.SIGTERM
-    assert "Traceback" not in errors
-    assert not list((tmp_path / f"{attempt}").iterdir())
+# Preparations that are ended.
 
 
-def _interrupted(source: Path, folder: Path) -> tuple[int, str]:
+@pytest.fixture(scope="module")
+def slow_source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A source that takes long to prepare and little room: one large image, many times."""
+    source = tmp_path_factory.mktemp("slow") / "source"
+    content = jpeg(Image.new("RGB", (3000, 3000), "olive"))
+    for part, each in (("train", 1000), ("val", 1)):
+        for wnid in ("n1", "n2"):
+            (folder := source / part / wnid).mkdir(parents=True)
+            (folder / "0.JPEG").write_bytes(content)
+            for number in range(1, each):
+                (folder / f"{number}.JPEG").hardlink_to(folder / "0.JPEG")
+    return source
+
+
+def _started(arguments: list[object]) -> subprocess.Popen[str]:
+    """Start a preparation as a shell does, in a group of its own."""
+    command = [sys.executable, "-m", "aiperf_hpc.primary.cli", "data", *map(str, arguments)]
+    return subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+
+
+def _begun(source: Path, folder: Path) -> subprocess.Popen[str]:
+    """Start a preparation and wait until it writes images."""
     folder.mkdir()
-    arguments = [str(argument) for argument in _prepare(source, folder / "x")]
-    with subprocess.Popen([*COMMAND, *arguments], stderr=subprocess.PIPE, text=True) as process:
-        # Between the folder's making and its renaming lies the import of TensorFlow: a second.
-        while process.poll() is None and not list(folder.iterdir()):
-            time.sleep(0.01)
-        process.send_signal(signal.SIGTERM)
-        _, errors = process.communicate(timeout=PATIENCE_SECONDS)
-    return process.returncode, errors
+    process = _started(_prepare(source, folder / "x"))
+    while not [shard for shard in folder.glob(".x.partial-*/train-*") if shard.stat().st_size]:
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.01)
+    return process
+
+
+@pytest.mark.parametrize(
+    ("number", "send"),
+    [
+        (signal.SIGINT, os.killpg),  # As a terminal's Ctrl-C does.
+        (signal.SIGHUP, os.killpg),
+        (signal.SIGINT, os.kill),
+        (signal.SIGTERM, os.kill),  # To the command alone, as `kill` and schedulers do.
+    ],
+)
+def test_an_ended_preparation_leaves_nothing_behind(
+    number: signal.Signals, send: Callable[[int, int], None], slow_source: Path, tmp_path: Path
+) -> None:
+    process = _begun(slow_source, tmp_path / "data")
+    for _ in range(3):  # Whoever is impatient is no reason to leave half of it.
+        send(process.pid, number)
+    _, errors = process.communicate(timeout=PATIENCE_SECONDS)
+    assert process.returncode == 128 + number, errors
+    assert errors == "aiperf: interrupted; nothing is left behind\n"
+    assert not list((tmp_path / "data").iterdir())
+
+
+def test_an_ended_preparation_of_cifar10_leaves_nothing_behind(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "archive")  # It is waited for what is in it.
+    arguments = ["prepare", "cifar10", "--from", tmp_path / "archive", "--to", tmp_path / "x"]
+    process = _started(arguments)
+    while not list(tmp_path.glob(".x.partial-*")):
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.01)
+    os.killpg(process.pid, signal.SIGINT)
+    _, errors = process.communicate(timeout=PATIENCE_SECONDS)
+    assert (process.returncode, errors) == (130, "aiperf: interrupted; nothing is left behind\n")
+    assert [path.name for path in tmp_path.iterdir()] == ["archive"]
+
+
+def test_what_a_killed_preparation_left_is_removed_by_the_next(
+    slow_source: Path, imagenet_source: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "data"
+    process = _begun(slow_source, folder)
+    (left,) = folder.iterdir()
+    again = [*COMMAND, *(str(argument) for argument in _prepare(imagenet_source, folder / "x"))]
+    beside = subprocess.run(again, check=False, capture_output=True, text=True)
+    assert beside.returncode == 2
+    assert f"is preparing {folder / 'x'}; wait for its end" in beside.stderr
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
+    assert left.exists()
+    elsewhere = left.rename(left.with_name(left.name.rpartition("-")[0] + "-another"))
+    (folder / left.name).mkdir()
+    done = subprocess.run(again, check=True, capture_output=True, text=True)
+    assert f"removed {left}, which a preparation that was killed had left" in done.stdout
+    assert f"{elsewhere} is of another host's preparation" in done.stdout
+    assert sorted(path.name for path in folder.iterdir()) == sorted(["x", elsewhere.name])
+
+
+def test_a_killed_preparation_says_how_it_ended(slow_source: Path, tmp_path: Path) -> None:
+    process = _begun(slow_source, tmp_path / "data")
+    (child,) = psutil.Process(process.pid).children()
+    child.kill()
+    _, errors = process.communicate(timeout=PATIENCE_SECONDS)
+    assert process.returncode == 128 + signal.SIGKILL
+    assert "SIGKILL" in errors
+    assert len(errors.splitlines()) == 1
+
+
+def test_each_corrupt_image_is_named(
+    make_source: Callable[[Path], Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = make_source(tmp_path / "source")
+    images = sorted(source.glob("*/*/*.JPEG"))
+    corrupt = [images[1], images[7], images[20], images[-1]]
+    for image in corrupt:
+        image.write_bytes(b"<html>")
+    corrupt[0].unlink()
+    corrupt[0].symlink_to("nowhere")
+    arguments = [*_prepare(source, tmp_path / "x"), "--shards", "5"]
+    assert main([str(argument) for argument in arguments]) == 2
+    *named, last = capsys.readouterr().err.splitlines()
+    assert last == (
+        "aiperf: 4 of 39 images are corrupt or cannot be read: those above; replace them or take "
+        "them away"
+    )
+    assert sorted(named) == sorted(
+        [
+            f"aiperf: cannot read {corrupt[0]}: No such file or directory",
+            *(f"aiperf: {image} is corrupt: it is no image" for image in corrupt[1:]),
+        ]
+    )
+    assert [path.name for path in tmp_path.iterdir()] == ["source"]

@@ -278,7 +278,11 @@ def test_labels_twice_or_missing_or_no_text(source: Path) -> None:
     labels.write_text("\n".join([*lines, lines[0]]))
     _refused(source, f"line 14: {lines[0].split()[0]} has a line already")
     labels.write_text("\n".join(lines[1:]))
-    _refused(source, f"has no line for {lines[0].split()[0]}")
+    _refused(source, f"has no line for {lines[0].split()[0]}$")
+    labels.write_text("\n".join([*lines[3:], f"x.JPEG {lines[0].split()[1]}"]))
+    _refused(source, r"has no line for \S+ \(and 2 more\)$")
+    labels.write_text("\n".join([*lines, *(f"{n}.JPEG {lines[0].split()[1]}" for n in "ab")]))
+    _refused(source, r"names a.JPEG, which is not in \S+ \(and 1 more\)$")
     labels.write_bytes(b"\xff\xfe\x00")
     _refused(source, "cannot read .*val_labels.txt: it is not text")
 

@@ -1,0 +1,41 @@
+"""Stamps what is built with the commit that it is built from (``src/aiperf_hpc/commit.py``)."""
+
+from __future__ import annotations
+
+import runpy
+from pathlib import Path
+
+from setuptools import setup
+from setuptools.command.build_py import build_py
+from setuptools.command.sdist import sdist
+
+PACKAGE = Path("src/aiperf_hpc")
+CODE = runpy.run_path(str(PACKAGE / "commit.py"))
+
+
+def stamp(package: Path) -> None:
+    """Leave the commit in a package that was built, where one is known."""
+    target = package / CODE["STAMP"]
+    target.unlink(missing_ok=True)  # Of an earlier build.
+    if commit := CODE["source_commit"]():
+        target.write_text(f"{commit}\n", "ascii")
+
+
+class BuildPy(build_py):
+    """Builds the package's files; an editable installation has none of its own."""
+
+    def run(self) -> None:
+        super().run()
+        if not self.editable_mode:
+            stamp(Path(self.build_lib, "aiperf_hpc"))
+
+
+class Sdist(sdist):
+    """Makes the source distribution."""
+
+    def make_release_tree(self, base_dir: str, files: list[str]) -> None:
+        super().make_release_tree(base_dir, files)
+        stamp(Path(base_dir, PACKAGE))
+
+
+setup(cmdclass={"build_py": BuildPy, "sdist": Sdist})

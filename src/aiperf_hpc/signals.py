@@ -1,0 +1,74 @@
+"""Ending by a signal in order: what was begun is cleared away, and nothing interrupts that."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from types import FrameType
+
+Handler = Callable[[int, FrameType | None], None]
+
+
+class Interruption(KeyboardInterrupt):
+    """A signal asked this process to end."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(signal.Signals(number).name)
+        self.exit_status = 128 + number
+
+
+def ending_signals() -> tuple[signal.Signals, ...]:
+    """Return those that ask to end; without SIGHUP where ``nohup`` has it ignored."""
+    deaf = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    return (signal.SIGINT, signal.SIGTERM, *(() if deaf else (signal.SIGHUP,)))
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Raise an Interruption in the block at the first signal; ignore those that follow."""
+    numbers = ending_signals()
+
+    def ended(number: int, _: FrameType | None) -> None:
+        for each in numbers:
+            signal.signal(each, _ignored)
+        raise Interruption(number)
+
+    with _handled(numbers, ended):
+        # Who started this process may have held them back until now.
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, numbers)
+        yield
+
+
+def run_to_its_end(command: Sequence[str]) -> int:
+    """Run a command whose process is ``interruptible``; return its status, as a shell does.
+
+    Signals that this process gets are passed on to it. (A terminal's Ctrl-C it gets by itself
+    too, and ignores the second one.) It gets none before it can end in order.
+    """
+    numbers = ending_signals()
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
+    try:
+        process = subprocess.Popen(command)  # What is held back here is held back there.
+    except BaseException:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        raise
+    with process, _handled(numbers, lambda number, _: process.send_signal(number)):
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        status = process.wait()
+    return status if status >= 0 else 128 - status
+
+
+@contextmanager
+def _handled(numbers: Sequence[signal.Signals], handler: Handler) -> Iterator[None]:
+    before = [signal.signal(number, handler) for number in numbers]
+    try:
+        yield
+    finally:
+        for number, handled in zip(numbers, before, strict=True):
+            signal.signal(number, handled)
+
+
+def _ignored(_: int, __: FrameType | None) -> None:
+    """Not SIG_IGN, which the processes that are started would inherit."""

@@ -1,0 +1,222 @@
+"""The commit that a run records is that of the code that runs, or none."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from aiperf_hpc import commit
+from aiperf_hpc.commit import HERE, STAMP, commit_of
+
+ROOT = Path(__file__).parents[2]
+Git = Callable[..., str]
+
+
+def git_in(folder: Path) -> Git:
+    def git(*arguments: object) -> str:
+        identity = ("-c", "user.name=n", "-c", "user.email=e@example.org")
+        done = subprocess.run(
+            ["git", "-C", str(folder), *identity, *map(str, arguments)],
+            check=True,
+            capture_output=True,
+            text=True,
+        )
+        return done.stdout.strip()
+
+    return git
+
+
+def made(top: Path, name: str = commit.PROJECT) -> tuple[Git, str]:
+    """Make a repository that looks like the project's; return its commit."""
+    (top / HERE).parent.mkdir(parents=True)
+    shutil.copy(ROOT / HERE, top / HERE)
+    (top / "pyproject.toml").write_text(f'[project]\nname = "{name}"\n')
+    git = git_in(top)
+    git("init", "-q")
+    git("add", ".")
+    git("commit", "-qm", "first")
+    return git, git("rev-parse", "HEAD")
+
+
+def change(file: Path) -> None:
+    file.write_text(file.read_text("utf-8") + "# changed\n", "utf-8")
+
+
+def test_a_checkout_of_the_project(tmp_path: Path) -> None:
+    git, first = made(tmp_path)
+    assert commit_of(tmp_path / HERE) == first
+    git("tag", "-am", "a tag is no commit", "v1")
+    assert commit_of(tmp_path / HERE) == first
+    (tmp_path / "link").symlink_to(tmp_path / "src")  # As an editable installation may.
+    assert commit_of(tmp_path / "link" / "aiperf_hpc" / "commit.py") == first
+    change(tmp_path / "pyproject.toml")
+    assert commit_of(tmp_path / HERE) == f"{first}+"
+
+
+def test_repositories_that_are_others(tmp_path: Path) -> None:
+    made(tmp_path / "other", "another-project")
+    assert commit_of(tmp_path / "other" / HERE) is None
+    git, _ = made(tmp_path / "around", "around")
+    vendored = tmp_path / "around" / "vendored"
+    made(vendored)
+    shutil.rmtree(vendored / ".git")
+    git("add", ".")
+    git("commit", "-qm", "with a copy of this project")
+    assert commit_of(vendored / HERE) is None
+
+
+def test_an_environment_in_the_checkout_is_not_the_checkout(tmp_path: Path) -> None:
+    git, _ = made(tmp_path)
+    installed = tmp_path / ".venv/lib/python3.11/site-packages/aiperf_hpc/commit.py"
+    installed.parent.mkdir(parents=True)
+    shutil.copy(ROOT / HERE, installed)
+    assert commit_of(installed) is None
+    git("add", "-f", ".")
+    git("commit", "-qm", "an environment that is tracked")
+    assert commit_of(installed) is None
+
+
+def test_files_that_git_does_not_know_or_cannot_tell(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    git, first = made(tmp_path / "one")
+    one = tmp_path / "one" / HERE
+    git("rm", "-q", "--cached", HERE)
+    assert commit_of(one) is None
+    git("reset", "-q")
+    assert commit_of(one) == first
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert commit_of(one) is None  # No git.
+    monkeypatch.undo()
+    shutil.rmtree(tmp_path / "one" / ".git")
+    assert commit_of(one) is None  # As from a zip file.
+    git("init", "-q")
+    git("add", ".")
+    assert commit_of(one) is None  # Without a commit.
+
+
+def test_a_repository_of_someone_elses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, first = made(tmp_path)
+    assert commit_of(tmp_path / HERE) == first
+    monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")
+    assert commit_of(tmp_path / HERE) == first  # What is set for git itself is not passed on.
+    if os.geteuid() == 0:
+        os.chown(tmp_path, 12345, 12345)
+        os.chown(tmp_path / ".git", 12345, 12345)
+        monkeypatch.setenv("GIT_CONFIG_GLOBAL", os.devnull)
+        monkeypatch.setenv("GIT_CONFIG_SYSTEM", os.devnull)
+        monkeypatch.delenv("SUDO_UID", raising=False)
+        assert commit_of(tmp_path / HERE) is None
+
+
+def test_what_the_environment_says_of_another_repository(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, mine = made(tmp_path / "mine")
+    _, theirs = made(tmp_path / "theirs")  # An equal tree, at another time.
+    git_in(tmp_path / "theirs")("commit", "-q", "--amend", "-m", "theirs")
+    monkeypatch.setenv("GIT_DIR", str(tmp_path / "theirs" / ".git"))
+    monkeypatch.setenv("GIT_WORK_TREE", str(tmp_path / "mine"))
+    assert commit_of(tmp_path / "mine" / HERE) == mine
+
+
+def test_a_submodule_a_worktree_and_a_shallow_clone(tmp_path: Path) -> None:
+    git, first = made(tmp_path / "one")
+    git("worktree", "add", "-q", "--detach", tmp_path / "tree")
+    assert commit_of(tmp_path / "tree" / HERE) == first
+    (tmp_path / "one" / "more").touch()
+    git("add", ".")
+    git("commit", "-qm", "second")
+    second = git("rev-parse", "HEAD")
+    git_in(tmp_path)("clone", "-q", "--depth=1", f"file://{tmp_path}/one", tmp_path / "shallow")
+    assert commit_of(tmp_path / "shallow" / HERE) == second
+    outer, _ = made(tmp_path / "outer", "outer")
+    outer("-c", "protocol.file.allow=always", "submodule", "add", "-q", tmp_path / "one", "inner")
+    outer("commit", "-qm", "with a submodule")
+    assert commit_of(tmp_path / "outer" / "inner" / HERE) == second
+
+
+# What is built.
+
+PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input")
+OFFLINE = ("--no-deps", "--no-build-isolation", "--no-index", "--quiet")
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """A copy of this tree, without what it is not made of."""
+    top = tmp_path / "tree"
+    top.mkdir()
+    for name in ("setup.py", "pyproject.toml", "README.md", ".gitignore"):
+        shutil.copy(ROOT / name, top)
+    unwanted = shutil.ignore_patterns("__pycache__", "*.egg-info", STAMP)
+    for folder in ("src", "primary", "replica", "morphism", "ops_counter", "configs", "deploy"):
+        shutil.copytree(ROOT / folder, top / folder, symlinks=True, ignore=unwanted)
+    return top
+
+
+def committed(top: Path) -> str:
+    git = git_in(top)
+    git("init", "-q")
+    git("add", ".")
+    git("commit", "-qm", "first")
+    return git("rev-parse", "HEAD")
+
+
+def built(source: Path, folder: Path) -> tuple[str | None, set[str]]:
+    """Build a wheel; return the commit that it is stamped with, and its files."""
+    subprocess.run([*PIP, "wheel", *OFFLINE, "--wheel-dir", folder, source], check=True)
+    (wheel,) = folder.glob("*.whl")
+    with zipfile.ZipFile(wheel) as content:
+        names = set(content.namelist())
+        stamp = f"aiperf_hpc/{STAMP}"
+        return content.read(stamp).decode().strip() if stamp in names else None, names
+
+
+def test_a_wheel_is_stamped_with_the_commit_it_was_built_from(tree: Path, tmp_path: Path) -> None:
+    first = committed(tree)
+    stamp, names = built(tree, tmp_path / "wheel")
+    assert stamp == first
+    assert {"aiperf_hpc/commit.py", "aiperf_hpc/primary/cli.py"} <= names
+    assert not (tree / HERE).with_name(STAMP).exists()
+    change(tree / "README.md")
+    assert built(tree, tmp_path / "changed")[0] == f"{first}+"
+    # Installed in a repository that is another's: the stamp says which commit it is.
+    unpacked = tmp_path / "other" / "site-packages"
+    made(tmp_path / "other")
+    (wheel,) = (tmp_path / "wheel").glob("*.whl")
+    shutil.unpack_archive(wheel, unpacked, "zip")
+    said = subprocess.run(
+        [sys.executable, "-c", "from aiperf_hpc.commit import *; print(source_commit())"],
+        env={"PYTHONPATH": str(unpacked)}, cwd=tmp_path, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert said.stdout.strip() == first
+
+
+def test_a_source_distribution_hands_its_stamp_to_what_is_built_from_it(
+    tree: Path, tmp_path: Path
+) -> None:
+    first = committed(tree)
+    command = [sys.executable, "setup.py", "-q", "sdist", "--dist-dir", str(tmp_path / "sdist")]
+    subprocess.run(command, check=True, cwd=tree, capture_output=True)
+    (archive,) = (tmp_path / "sdist").glob("*.tar.gz")
+    with tarfile.open(archive) as content:
+        content.extractall(tmp_path / "unpacked", filter="data")
+    (source,) = (tmp_path / "unpacked").iterdir()
+    stamp, names = built(source, tmp_path / "wheel")
+    assert stamp == first
+    assert "aiperf_hpc/primary/cli.py" in names
+
+
+def test_what_is_built_outside_of_git_has_no_stamp(tree: Path, tmp_path: Path) -> None:
+    made(tmp_path / "around")
+    inner = shutil.move(tree, tmp_path / "around" / "inner")
+    assert built(Path(inner), tmp_path / "wheel")[0] is None

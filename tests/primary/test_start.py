@@ -1,0 +1,115 @@
+"""A run that is interrupted before it has started leaves nothing, or says what it leaves."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+
+import psutil
+import pytest
+from tests.run_factory import DATASET, configuration
+
+from aiperf_hpc.errors import RunDirectoryError
+from aiperf_hpc.manifest import RunManifest
+from aiperf_hpc.paths import RunPaths
+from aiperf_hpc.primary import cli
+from aiperf_hpc.primary.prepare import make_manifest, make_run_directory
+
+AIPERF = (sys.executable, "-m", "aiperf_hpc.primary.cli")
+START = ("start", "--nodes", "1", "--hours", "1", "--launcher", "local", "--yes")
+NOTHING = "aiperf: interrupted before the run started; nothing is left behind\n"
+
+
+@pytest.mark.parametrize(
+    ("number", "send"), [(signal.SIGINT, os.killpg), (signal.SIGTERM, os.kill)]
+)
+def test_interrupted_while_the_dataset_is_looked_at(
+    number: signal.Signals, send: Callable[[int, int], None], tmp_path: Path
+) -> None:
+    (data := tmp_path / "data").mkdir()
+    os.mkfifo(data / "dataset.json")  # It is waited for what this says.
+    command = [*AIPERF, *START, "--config", "cifar10", "--set", f"dataset.path={data}"]
+    process = subprocess.Popen(
+        [*command, "--run-dir", str(tmp_path / "run")],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+    )  # fmt: skip
+    with (data / "dataset.json").open("w"):  # Once someone reads it.
+        (child,) = psutil.Process(process.pid).children()
+        send(process.pid, number)
+        out, err = process.communicate(timeout=60)
+    assert (process.returncode, out, err) == (128 + number, "", NOTHING)
+    assert not child.is_running()
+    assert [path.name for path in tmp_path.iterdir()] == ["data"]
+
+
+@pytest.fixture
+def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
+    """Start a run of a dataset that needs no looking at."""
+    monkeypatch.setattr(cli, "describe_dataset", lambda config: DATASET)
+    command = [*START, "--config", "quickstart", "--run-dir", str(tmp_path / "run")]
+    return lambda *options: cli.main([*command, *options])
+
+
+def interrupt() -> None:
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_interrupted_between_the_run_directory_and_the_runs_start(
+    started: Callable[..., int],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    made: list[str] = []
+
+    def conduct(*_: object, **__: object) -> int:
+        made.extend(path.name for path in (tmp_path / "run").iterdir())
+        interrupt()
+        return 0
+
+    monkeypatch.setattr(cli, "_conduct", conduct)
+    assert started() == 130
+    assert capsys.readouterr().err == NOTHING
+    assert sorted(made) == ["candidates", "primary", "replicas", "run.yaml"]
+    assert not list(tmp_path.iterdir())
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "replicas").symlink_to(tmp_path)
+    assert started() == RunDirectoryError.exit_status  # What is someone else's stays.
+    assert (tmp_path / "run" / "replicas").is_symlink()
+
+
+def test_interrupted_while_the_primary_starts_in_the_background(
+    started: Callable[..., int],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    background = SimpleNamespace(pid=4711, poll=interrupt)
+    monkeypatch.setattr(cli, "subprocess", SimpleNamespace(
+        Popen=lambda *_, **__: background, DEVNULL=subprocess.DEVNULL,
+    ))  # fmt: skip
+    assert started("--detach") == 130
+    run = tmp_path / "run"
+    assert capsys.readouterr().err == (
+        "aiperf: interrupted; the run goes on in the background as process 4711; "
+        f"`aiperf stop {run}` ends it\n"
+    )
+    assert RunPaths(run).manifest.exists()
+
+
+def test_a_run_directory_that_cannot_be_finished_is_not_begun(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, os.strerror(28))
+
+    monkeypatch.setattr(RunManifest, "save", full)
+    manifest = make_manifest(configuration(), 1, 1.0, "local")
+    with pytest.raises(RunDirectoryError, match="No space left on device"):
+        make_run_directory(manifest, tmp_path / "run", DATASET)
+    assert not list(tmp_path.iterdir())
