@@ -367,8 +367,6 @@ def _conduct_detached(options: argparse.Namespace) -> int:
 
 def _resume(options: argparse.Namespace) -> int:
     manifest, history = check_resumable(options.run)
-    if manifest.simulated:
-        raise UsageError(f"{options.run}: a simulated run cannot be gone on with; simulate it anew")
     require_packages(manifest.config, manifest.launcher)
     with _taken(history, manifest, "resume") as claim:
         if history.run_ended is not None:  # By who had it since it was looked at.

@@ -14,7 +14,6 @@ from aiperf_hpc.history import RunHistory
 from aiperf_hpc.manifest import RunManifest
 from aiperf_hpc.paths import RunPaths
 from aiperf_hpc.primary.claim import check_free
-from aiperf_hpc.primary.launchers import LAUNCHERS
 from aiperf_hpc.primary.prepare import describe_dataset
 from aiperf_hpc.primary.sessions import end_session
 from aiperf_hpc.processes import arguments_of
@@ -33,7 +32,7 @@ def check_resumable(folder: Path) -> tuple[RunManifest, RunHistory]:
     manifest = RunManifest.load(paths)
     history = RunHistory(paths)
     history.refresh()
-    if manifest.launcher not in LAUNCHERS:
+    if manifest.simulated:
         raise UsageError(f"{folder}: a simulated run is not gone on with; simulate it again")
     if history.run_started is None:
         raise RunDirectoryError(f"{folder}: this run never started; use `aiperf start`")
