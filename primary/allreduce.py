@@ -81,7 +81,9 @@ def measure(name: str, ranks: int, repetitions: int, largest: float, folder: Pat
     command = [*rank_starter(ranks, name), sys.executable, "-m", "aiperf_hpc.replica.allreduce"]
     command += ["--collective", name, "--repetitions", str(repetitions)]
     command += ["--largest", str(largest), "--result", str(path)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, capture_output=True, encoding="locale", errors="backslashreplace", check=False
+    )
     if done.returncode:
         lines = done.stderr.strip().splitlines() or ["no reason given"]
         raise UsageError(f"the ranks of collective '{name}' failed: {lines[-1]}")

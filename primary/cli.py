@@ -7,6 +7,7 @@ given, and nothing was started; 130 interrupted.
 from __future__ import annotations
 
 import argparse
+import codecs
 import json
 import os
 import subprocess
@@ -51,6 +52,7 @@ from aiperf_hpc.primary.view import RunState, RunView
 from aiperf_hpc.primary.words import si
 from aiperf_hpc.records import RunEnded
 from aiperf_hpc.storage import Patience
+from aiperf_hpc.streams import ascii_json, print_in_any_locale
 from aiperf_hpc.trial import JobPhase
 
 INTERRUPTED = 130
@@ -68,6 +70,7 @@ class _Parser(argparse.ArgumentParser):
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Carry out one command and return its exit status."""
+    print_in_any_locale()
     try:
         options = _parser().parse_args(arguments)
         command: Command = options.command
@@ -78,6 +81,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         sys.stderr.write("aiperf: interrupted\n")
         return INTERRUPTED
+    except UnicodeEncodeError as error:
+        # Of a path that the configuration names, say; what is printed is never refused.
+        if codecs.lookup(error.encoding) != codecs.lookup(sys.getfilesystemencoding()):
+            raise
+        sys.stderr.write(
+            f"aiperf: {error.object}: this locale ({error.encoding}) has no such file name; "
+            "set LC_ALL=C.UTF-8\n"
+        )
+        return 1
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
         sys.stderr.write(f"aiperf: {where}{error.strerror or error}\n")
@@ -252,6 +264,11 @@ def _say_json(value: object) -> None:
     _say(json.dumps(value, indent=1))
 
 
+def _say_document(text: str) -> None:
+    """Print JSON: no locale changes it."""
+    _say(ascii_json(text))
+
+
 def _start(options: argparse.Namespace) -> int:
     config = load_config(options.config, options.assignments)
     manifest = make_manifest(
@@ -390,7 +407,7 @@ def _finish(view: RunView, as_json: bool) -> int:
             f"interrupted while writing the report; `aiperf report {view.paths.root}` writes it"
         ) from None
     if as_json:
-        _say(view.status().model_dump_json(indent=1))
+        _say_document(view.status().model_dump_json(indent=1))
     else:
         _say(f"Report           {page}")
     for replica in view.history.replicas.values():
@@ -426,7 +443,7 @@ def _status(options: argparse.Namespace) -> int:
     view.refresh()
     status = view.status()
     if options.json:
-        _say(status.model_dump_json(indent=1))
+        _say_document(status.model_dump_json(indent=1))
         return 0
     _say(f"{status.run_id}: {status.state}{f' ({status.reason})' if status.reason else ''}")
     _say(status_line(status))
@@ -478,7 +495,7 @@ def _report(options: argparse.Namespace) -> int:
     view = RunView(RunPaths(options.run))
     page = write_report(view, [RunPaths(folder) for folder in options.scaling])
     if options.json:
-        _say(view.paths.report_json.read_text("utf-8").rstrip())
+        _say_document(view.paths.report_json.read_text("utf-8").rstrip())
     else:
         _say(str(page))
     return 0
@@ -649,7 +666,7 @@ def _allreduce(options: argparse.Namespace) -> int:
     ]
     files = allreduce.write(results, remedies, options.out)
     if options.json:
-        _say(files[0].read_text("utf-8"))
+        _say_document(files[0].read_text("utf-8"))
     else:
         _say(allreduce.table(results, remedies))
         _say(f"written to {files[0]} and {files[1]}")
@@ -667,7 +684,7 @@ def _search_replay(options: argparse.Namespace) -> int:
 
         write_belief_plot(replay.candidates, options.plot)
     if options.json:
-        _say(replay.model_dump_json(indent=1))
+        _say_document(replay.model_dump_json(indent=1))
     else:
         _say("\n".join(table(replay)))
     return 0

@@ -19,6 +19,7 @@ from aiperf_hpc.morphism.lineage import initial_graph
 from aiperf_hpc.paths import RunPaths
 from aiperf_hpc.primary.launch import divide_cores, free_bytes
 from aiperf_hpc.primary.launchers import choose_launcher
+from aiperf_hpc.streams import ascii_json
 from aiperf_hpc.trial import DatasetInfo
 
 
@@ -75,9 +76,10 @@ def describe_dataset(config: DatasetConfig) -> DatasetInfo:
     """
     done = subprocess.run(
         [sys.executable, "-m", "aiperf_hpc.replica.data", "describe", "-"],
-        input=config.model_dump_json(),
+        input=ascii_json(config.model_dump_json()),
         capture_output=True,
-        text=True,
+        encoding="locale",
+        errors="backslashreplace",
         check=False,
     )
     if done.returncode != 0:
@@ -135,7 +137,7 @@ def source_commit() -> str | None:
         found = subprocess.run(
             ["git", "-C", str(here), "describe", "--always", "--abbrev=40", "--dirty=+"],
             capture_output=True,
-            text=True,
+            encoding="utf-8",
             check=False,
         )
     except FileNotFoundError:

@@ -127,6 +127,6 @@ def _check_same_dataset(history: RunHistory, manifest: RunManifest, folder: Path
 def _command(pid: int) -> str:
     """Return a process's command line; empty when there is none."""
     try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+        return os.fsdecode(Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" "))
     except OSError:
         return ""
