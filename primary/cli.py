@@ -12,7 +12,6 @@ import json
 import os
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -33,30 +32,31 @@ from aiperf_hpc.manifest import RunManifest
 from aiperf_hpc.morphism.resnet import resnet50
 from aiperf_hpc.ops_counter.count import GraphCount, count
 from aiperf_hpc.paths import RunPaths, write_whole
-from aiperf_hpc.primary.conduct import Conductor
+from aiperf_hpc.primary.conduct import Conductor, Interrupts
 from aiperf_hpc.primary.doctor import examine
 from aiperf_hpc.primary.launch import BACK_ENDS
 from aiperf_hpc.primary.launchers import LAUNCHERS, dry_run
 from aiperf_hpc.primary.live import LiveRun
 from aiperf_hpc.primary.pace import PACE
 from aiperf_hpc.primary.prepare import describe_dataset, make_manifest, make_run_directory
-from aiperf_hpc.primary.progress import Progress, status_line
+from aiperf_hpc.primary.progress import Progress, going_on, status_line
 from aiperf_hpc.primary.resume import (
     all_have_ended,
     check_resumable,
     end_leftovers,
     primary_is_gone,
 )
+from aiperf_hpc.primary.screen import Screen
 from aiperf_hpc.primary.verify import verify
-from aiperf_hpc.primary.view import RunState, RunView
-from aiperf_hpc.primary.words import si
+from aiperf_hpc.primary.view import RunState, RunStatus, RunView, StorageStatus
+from aiperf_hpc.primary.words import duration, few, si
 from aiperf_hpc.records import RunEnded
 from aiperf_hpc.storage import Patience
 from aiperf_hpc.streams import ascii_json, print_in_any_locale
 from aiperf_hpc.trial import JobPhase
 
 INTERRUPTED = 130
-STOP_WAIT_SECONDS = 90.0
+STOP_WAIT_SECONDS, STOP_TELL_SECONDS = 90.0, 5.0
 Command = Callable[[argparse.Namespace], int]
 Address = tuple[str, int]
 
@@ -352,13 +352,14 @@ def _conduct(
     live = LiveRun(view)
     progress = Progress(live, output)
     view.refresh()
-    at_once = threading.Event()
-    patience = Patience(at_once.is_set)
+    interrupts = Interrupts()
+    patience = Patience(interrupts.at_once)
     launcher = LAUNCHERS[manifest.launcher](manifest, paths, launch, patience)
     with (
         JournalWriter(paths.primary_journal, persist=patience) as journal,
         JournalWriter(paths.digest, persist=patience) as digest,
         _server(live, address, output),
+        progress.alert(interrupts, patience),
     ):
         writer = DigestWriter(view.history, digest)
         conductor = Conductor(
@@ -368,8 +369,10 @@ def _conduct(
             view.history,
             writer,
             clock=SYSTEM,
-            at_once=at_once,
+            interrupts=interrupts,
             persist=patience,
+            waits=patience.take,
+            say=progress.say,
         )
         conductor.run(progress.tick)
     progress.end()
@@ -461,9 +464,23 @@ def _status(options: argparse.Namespace) -> int:
             _say(f"  INVALID: {reason}")
     if status.scheduler_problem:
         _say(f"  the scheduler does not answer: {status.scheduler_problem}")
+    for each in status.storage:
+        _say(f"  {_storage_line(each)}")
     for problem in status.problems:
         _say(f"  problem: {problem}")
     return 0
+
+
+def _storage_line(storage: StorageStatus) -> str:
+    waited = f"{storage.who} waited {duration(storage.seconds)} for storage"
+    if storage.times > 1:
+        waited += f", {storage.times} times"
+    if storage.waiting:
+        return f"{waited}, and waits now: {storage.last_reason}"
+    if storage.last_began_seconds is None:
+        return waited
+    began = f"{duration(storage.last_began_seconds)} after the start"
+    return f"{waited}, {'last ' if storage.times > 1 else ''}from {began}: {storage.last_reason}"
 
 
 def _stop(options: argparse.Namespace) -> int:
@@ -474,19 +491,49 @@ def _stop(options: argparse.Namespace) -> int:
     if view.history.run_started is None:
         raise UsageError(f"{options.run}: this run never started; there is nothing to stop")
     write_whole(view.paths.stop_request, "stopped by `aiperf stop`\n")
+    with _telling_who_goes_on(sys.stderr if options.json else sys.stdout) as tell:
+        _wait_for_end(view, options.run, tell)
+    return _finish(view, options.json)
+
+
+def _wait_for_end(view: RunView, run: Path, tell: Callable[[RunStatus], None]) -> None:
+    """Wait until a run that was asked to stop has ended; give it its end where nobody else can."""
     end = time.monotonic() + STOP_WAIT_SECONDS
-    while view.status().state is not RunState.ENDED:
-        if primary_is_gone(view.history) and all_have_ended(view.history):
+    while (status := view.status()).state is not RunState.ENDED:
+        tell(status)
+        gone = view.history.primary_failure is not None or primary_is_gone(view.history)
+        if gone and all_have_ended(view.history):
             with JournalWriter(view.paths.primary_journal) as journal:
                 journal.append(RunEnded(reason="stopped by `aiperf stop`; its primary had died"))
         elif time.monotonic() > end:
             raise AIPerfError(
-                f"{options.run}: a stop is requested, but the run has not ended within "
-                f"{STOP_WAIT_SECONDS:.0f} s; `aiperf status {options.run}` says what it does"
+                f"{run}: a stop is requested, but the run has not ended within "
+                f"{STOP_WAIT_SECONDS:.0f} s; `aiperf status {run}` says what it does"
             )
         time.sleep(0.2)
         view.refresh()
-    return _finish(view, options.json)
+
+
+@contextmanager
+def _telling_who_goes_on(output: TextIO) -> Iterator[Callable[[RunStatus], None]]:
+    """Give what says now and then which replicas a stop waits for."""
+    screen, told, due = Screen(output), "", time.monotonic()
+    screen.line("stopping: the current steps end, then the score is computed")
+
+    def tell(status: RunStatus) -> None:
+        nonlocal told, due
+        replicas = going_on(status)
+        text = f"waiting for {few(replicas)}" if replicas else "waiting for the primary"
+        if screen.is_terminal:
+            screen.change(lambda columns: text)
+        elif text != told and time.monotonic() >= due:
+            screen.line(text)
+            told, due = text, time.monotonic() + STOP_TELL_SECONDS
+
+    try:
+        yield tell
+    finally:
+        screen.clear()
 
 
 def _report(options: argparse.Namespace) -> int:
