@@ -422,12 +422,16 @@ def _finish(view: RunView, as_json: bool) -> int:
             sys.stderr.write(
                 f"aiperf: {replica.id} ended with status {replica.exit_status}; see {log}\n"
             )
-        elif replica.job_state is not None and replica.job_state.phase is not JobPhase.DONE:
+        elif replica.ended is None and _ended_otherwise(replica):
             sys.stderr.write(f"aiperf: {_what_happened(replica, view.paths)}\n")
     in_order = [
         r for r in view.history.replicas.values() if r.ended and not r.ended.startswith("failed")
     ]
     return 0 if in_order else 1
+
+
+def _ended_otherwise(replica: Replica) -> bool:
+    return replica.job_state is not None and replica.job_state.phase is not JobPhase.DONE
 
 
 def _what_happened(replica: Replica, paths: RunPaths) -> str:

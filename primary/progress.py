@@ -181,7 +181,7 @@ class _Alerts:
         count = self._interrupts.count
         if count > 0 and self._said == 0:
             self._screen.line(
-                "stopping: the current steps end, then the score is computed; "
+                "stopping: current steps end, then comes the score; "
                 f"{self._interrupts.how} again stops at once"
             )
         if count > 1 and self._said < 2:
@@ -194,17 +194,17 @@ class _Alerts:
             self._screen.line(f"storage answers again, after {duration(before.seconds)}")
 
     def _tell(self, wait: Wait, *, new: bool) -> None:
-        text = f"waiting for storage: {wait.why}"
         if new:
-            self._screen.line(text)
-        if time.monotonic() >= self._next or new:
-            every = TERMINAL_SECONDS if self._screen.is_terminal else LOG_SECONDS
-            self._next = time.monotonic() + every
-            text = f"waiting for storage for {duration(wait.seconds)}: {wait.why}"
-            if self._screen.is_terminal:
-                self._screen.change(lambda columns: text)
-            elif not new:
-                self._screen.line(text)
+            self._screen.line(f"waiting for storage: {wait.why}")
+        elif time.monotonic() < self._next:
+            return
+        every = TERMINAL_SECONDS if self._screen.is_terminal else LOG_SECONDS
+        self._next = time.monotonic() + every
+        text = f"waiting for storage for {duration(wait.seconds)}"
+        if self._screen.is_terminal:
+            self._screen.change(lambda columns: text)
+        elif not new:
+            self._screen.line(f"{text}: {wait.why}")
 
 
 def status_line(status: RunStatus, columns: int | None = None) -> str:

@@ -259,7 +259,7 @@ def conducted(
     return view
 
 
-FIRST = "stopping: the current steps end, then the score is computed; Ctrl-C again stops at once"
+FIRST = "stopping: current steps end, then comes the score; Ctrl-C again stops at once"
 SECOND = "stopping at once: the replicas are killed"
 
 
@@ -440,6 +440,19 @@ def test_aiperf_stop_says_what_it_waits_for(
         "stopping: the current steps end, then the score is computed\n"
     )
     assert paths.stop_request.exists()
+
+
+def test_a_replica_that_ended_in_order_is_no_trouble_though_its_primary_never_saw_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan = Plan(replicas=1, trials=5)
+    paths = write_run(tmp_path, plan)
+    with Primary(paths, plan) as primary:
+        primary.write(records.ReplicaLaunched(replica="r0", job="200"))
+        primary.write(records.JobState(replica="r0", phase=JobPhase.RUNNING))
+    monkeypatch.setattr("aiperf_hpc.primary.report.write_report", lambda view: paths.report_html)
+    assert cli._finish(RunView(paths), as_json=False) == 0
+    assert capsys.readouterr().err == ""
 
 
 def test_a_reader_that_went_away_does_not_end_the_run(large: RunPaths) -> None:
