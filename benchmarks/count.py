@@ -67,7 +67,7 @@ def ours() -> Callable[[], float]:
 def first() -> float:
     """Return the milliseconds of the first count of a new process."""
     command = [sys.executable, "-c", FIRST_SCRIPT]
-    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    done = subprocess.run(command, check=True, capture_output=True, encoding="utf-8")
     return float(done.stdout) * 1e3
 
 

@@ -322,7 +322,7 @@ def main() -> None:
     arguments = ["--dry-cpu"] if options.dry_cpu else []
     said = {name: section(name, arguments) for name in SECTIONS}
     if options.file:
-        options.file.write_text(json.dumps(said, indent=1))
+        options.file.write_text(json.dumps(said, indent=1), "utf-8")
     report(said, "CPU" if options.dry_cpu else torch.cuda.get_device_name())
 
 

@@ -55,7 +55,7 @@ def main() -> int:
     print(f"| train and evaluate | | {busy:.2%} (target {TARGET:.0%}) |")
     if options.json is not None:
         numbers = {"trials": completed, "seconds": seconds, "train_evaluate_share": busy}
-        options.json.write_text(json.dumps(numbers, indent=1) + "\n")
+        options.json.write_text(json.dumps(numbers, indent=1) + "\n", "utf-8")
     return 0 if completed >= LEAST_TRIALS and busy >= TARGET else 1
 
 

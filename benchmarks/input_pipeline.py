@@ -252,7 +252,7 @@ def wait(folder: Path) -> float:
 def measured(case: str, folder: Path) -> list[float]:
     """Measure a case in a process of its own."""
     command = [sys.executable, __file__, "--case", case, str(folder)]
-    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, encoding="utf-8")
     return [float(word) for word in done.stdout.splitlines()[-1].split()]
 
 

@@ -213,7 +213,7 @@ def record(data: Path, file: Path, kept: Path) -> None:
     kept.mkdir(parents=True, exist_ok=True)
     dataset = part_of(cifar10.load(DatasetConfig(name="cifar10", path=data), 1))
     engine = load_engine("tensorflow", 1)
-    content = json.loads(file.read_text()) if file.exists() else _new(engine)
+    content = json.loads(file.read_text("utf-8")) if file.exists() else _new(engine)
     curves, failed = content["curves"], content["failed"]
     while len(curves) < CURVES:
         number = 1 + max((c["number"] for c in (*curves, *failed)), default=-1)
@@ -256,7 +256,7 @@ def _new(engine: Engine) -> dict[str, Any]:
 
 
 def _cpu() -> str:
-    with Path("/proc/cpuinfo").open() as file:
+    with Path("/proc/cpuinfo").open(encoding="utf-8") as file:
         names = (line.split(":", 1)[1].strip() for line in file if line.startswith("model name"))
         return next(names, platform.machine())
 
@@ -296,7 +296,7 @@ PREDICTIONS: dict[str, Predict] = {
 
 def judge(file: Path) -> None:
     """Print the errors at the last epoch, as a table in Markdown, and what a prediction costs."""
-    content = json.loads(file.read_text())
+    content = json.loads(file.read_text("utf-8"))
     curves, samples = content["curves"], content["validation_samples"]
     half = len(curves) // 2
     print(f"Mean absolute error (bias; largest), accuracy of the last epoch, {len(curves)} curves.")

@@ -150,5 +150,5 @@ def run(
 
 def machine() -> str:
     """Return the processor's name."""
-    with Path("/proc/cpuinfo").open() as file:
+    with Path("/proc/cpuinfo").open(encoding="utf-8") as file:
         return next(line.split(":", 1)[1].strip() for line in file if line.startswith("model name"))

@@ -157,14 +157,16 @@ def measure(root: Path, replicas: int, seconds: float, rate: float) -> dict[str,
     me = [sys.executable, __file__, "--role"]
     load = subprocess.Popen([*me, "replicas", str(root), str(replicas)])
     primary = subprocess.Popen(
-        [*me, "primary", str(root)], stdout=subprocess.PIPE, stderr=sys.stderr, text=True
+        [*me, "primary", str(root)], stdout=subprocess.PIPE, stderr=sys.stderr, encoding="utf-8"
     )
     try:
         assert primary.stdout is not None  # noqa: S101 -- for the type checker
         port = int(primary.stdout.readline())
         time.sleep(SETTLE_SECONDS)
         client = subprocess.Popen(
-            [*me, "client", str(port), str(seconds), str(rate)], stdout=subprocess.PIPE, text=True
+            [*me, "client", str(port), str(seconds), str(rate)],
+            stdout=subprocess.PIPE,
+            encoding="utf-8",
         )
         share, memory = watch(primary.pid, client)
         told = json.loads(client.stdout.read())  # type: ignore[union-attr]

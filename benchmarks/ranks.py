@@ -276,7 +276,7 @@ def run(what: str, name: str, ranks: int) -> dict[str, Any]:
         [*command, str(ranks)],
         env=os.environ | threads,
         stdout=subprocess.PIPE,
-        text=True,
+        encoding="utf-8",
         check=True,
     )
     (line,) = (line for line in done.stdout.splitlines() if line.startswith(MARK))

@@ -166,7 +166,7 @@ def measure(file: Path) -> None:
 
 def read(file: Path) -> list[dict[str, Any]]:
     """Return the searches in ``file``, none where there is no file."""
-    searches: list[dict[str, Any]] = json.loads(file.read_text()) if file.exists() else []
+    searches: list[dict[str, Any]] = json.loads(file.read_text("utf-8")) if file.exists() else []
     return searches
 
 

@@ -125,7 +125,7 @@ def measure(file: Path) -> None:
 
 
 def _read(file: Path) -> list[dict[str, Any]]:
-    results: list[dict[str, Any]] = json.loads(file.read_text()) if file.exists() else []
+    results: list[dict[str, Any]] = json.loads(file.read_text("utf-8")) if file.exists() else []
     return results
 
 

@@ -30,4 +30,6 @@ def spread(values: Sequence[float], digits: int = 3) -> str:
 def save(path: Path | None, machine: str, found: Mapping[str, object]) -> None:
     """Write all that was measured as JSON, where a file is given."""
     if path is not None:
-        path.write_text(json.dumps({"machine": machine, "measured": found}, indent=1) + "\n")
+        path.write_text(
+            json.dumps({"machine": machine, "measured": found}, indent=1) + "\n", "utf-8"
+        )

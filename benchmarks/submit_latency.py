@@ -32,7 +32,7 @@ import importlib.abc, os, sys, time
 NOTES = os.environ["SUBMIT_LATENCY"]
 
 def note(what):
-    with open(NOTES, "a") as file:
+    with open(NOTES, "a", encoding="utf-8") as file:
         file.write(f"{what} {time.time():.6f}\\n")
 
 class Timed(importlib.abc.MetaPathFinder):

@@ -324,7 +324,7 @@ def run(subject: str, case: Case, cores: int) -> None:
 
 def measure(file: Path, repeats: int, cases: tuple[Case, ...], cores: int) -> None:
     """Run every subject in turn; keep what they say in a file, beside other cases."""
-    results = json.loads(file.read_text())["results"] if file.exists() else []
+    results = json.loads(file.read_text("utf-8"))["results"] if file.exists() else []
     for case in cases:
         runs: dict[str, list[list[float]]] = {name: [] for name in (PEAK, *SUBJECTS)}
         for turn in range(repeats):
@@ -339,7 +339,7 @@ def measure(file: Path, repeats: int, cases: tuple[Case, ...], cores: int) -> No
         results = [r for r in results if Case(**r["case"])[:3] != case[:3]]
         results.append({"case": case._asdict(), "runs": runs})
         said = {"machine": machine(), "cores": cores, "warm": WARM, "results": results}
-        file.write_text(json.dumps(said, indent=1))
+        file.write_text(json.dumps(said, indent=1), "utf-8")
 
 
 def report(file: Path) -> None:
@@ -348,7 +348,7 @@ def report(file: Path) -> None:
     The best step says what a subject can do; on a machine that others use, the median also says
     who was beside it. Shares of the peak are by the best step, as the peak is.
     """
-    said = json.loads(file.read_text())
+    said = json.loads(file.read_text("utf-8"))
     print(f"{said['machine']}, {said['cores']} cores\n")
     print("| network, batch | | subject | images/s | runs | best | GOPS | of peak | median, best |")
     print("|---|---|---|---|---|---|---|---|---|")

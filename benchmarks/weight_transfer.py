@@ -81,7 +81,7 @@ def row(label: str, found: list[Timed]) -> str:
 
 def machine() -> str:
     """Return the processor's name."""
-    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    lines = Path("/proc/cpuinfo").read_text("utf-8").splitlines()
     names = [line.split(":")[1].strip() for line in lines if line.startswith("model name")]
     return names[0] if names else platform.processor()
 

@@ -25,6 +25,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from io import TextIOWrapper
 from pathlib import Path
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "squeue", "sinfo", "scancel", "srun")
@@ -98,6 +99,9 @@ class ClusterError(Exception):
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Carry out one command and return its exit status."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):  # Whatever the locale, a folder's name is printed.
+            stream.reconfigure(errors="backslashreplace")
     parser = argparse.ArgumentParser(prog="local-cluster", description=__doc__.splitlines()[0])
     commands = parser.add_subparsers(dest="command", required=True)
     for name, help_text in (
@@ -272,7 +276,13 @@ def _link(folder: Path, node: str) -> str:
 def _ip(*arguments: str) -> str:
     """Run ip and return what it prints. Raises ClusterError in its words."""
     program = _where("ip") or "ip"
-    done = subprocess.run([program, *arguments], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [program, *arguments],
+        capture_output=True,
+        encoding="locale",
+        errors="backslashreplace",
+        check=False,
+    )
     if done.returncode != 0:
         raise ClusterError(f"ip {' '.join(arguments)}: {done.stderr.strip()}")
     return done.stdout
@@ -381,7 +391,8 @@ def _wait(folder: Path, nodes: int) -> None:
         done = subprocess.run(
             ["sinfo", "--noheader", "--partition=bench", "--states=idle", "--format=%D"],
             capture_output=True,
-            text=True,
+            encoding="locale",
+            errors="backslashreplace",
             check=False,
             env={**os.environ, **environment(folder)},
         )

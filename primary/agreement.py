@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
 
 from aiperf_hpc.history import RunHistory
-
-NAMED = 3
+from aiperf_hpc.primary.words import few
 
 
 def disagreements(history: RunHistory) -> list[str]:
@@ -25,7 +23,7 @@ def disagreements(history: RunHistory) -> list[str]:
         if replica.dataset is not None:
             found["the dataset's SHA-256"][replica.dataset.sha256[:12]].append(replica.id)
     return [
-        f"{what} differs: " + "; ".join(f"{value} on {_few(r)}" for value, r in values.items())
+        f"{what} differs: " + "; ".join(f"{value} on {few(r)}" for value, r in values.items())
         for what, values in found.items()
         if len(values) > 1
     ]
@@ -35,9 +33,3 @@ def clock_problems(history: RunHistory) -> list[str]:
     """Return a line for every replica whose clock was found to be off."""
     checked = (replica.checked for replica in history.replicas.values())
     return [problem for each in checked if each is not None for problem in each.problems]
-
-
-def _few(names: Iterable[str]) -> str:
-    names = list(names)
-    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
-    return ", ".join(names[:NAMED]) + more

@@ -147,7 +147,9 @@ def measure(name: str, plan: Plan, folder: Path) -> Result:
     ]
     command += ["--collective", name, "--repetitions", str(plan.repetitions)]
     command += ["--largest", str(plan.largest), "--result", str(path)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, capture_output=True, encoding="locale", errors="backslashreplace", check=False
+    )
     if done.returncode:
         lines = done.stderr.strip().splitlines() or ["no reason given"]
         raise UsageError(f"the ranks of collective '{name}' failed: {lines[-1]}")

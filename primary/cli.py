@@ -7,11 +7,11 @@ given, and nothing was started; 130 interrupted.
 from __future__ import annotations
 
 import argparse
+import codecs
 import json
 import os
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -34,7 +34,7 @@ from aiperf_hpc.morphism.resnet import resnet50
 from aiperf_hpc.ops_counter.count import GraphCount, count
 from aiperf_hpc.paths import RunPaths, write_whole
 from aiperf_hpc.primary.claim import Claim, Claimed, ClaimedError, take
-from aiperf_hpc.primary.conduct import Conductor
+from aiperf_hpc.primary.conduct import Conductor, Interrupts
 from aiperf_hpc.primary.doctor import examine
 from aiperf_hpc.primary.launch import crowding
 from aiperf_hpc.primary.launchers import LAUNCHERS, dry_run
@@ -49,23 +49,25 @@ from aiperf_hpc.primary.prepare import (
     remove_run_directory,
     require_packages,
 )
-from aiperf_hpc.primary.progress import Progress, status_line
+from aiperf_hpc.primary.progress import Progress, going_on, status_line
 from aiperf_hpc.primary.resume import (
     all_have_ended,
     check_resumable,
     end_leftovers,
 )
+from aiperf_hpc.primary.screen import Screen
 from aiperf_hpc.primary.service import Service
 from aiperf_hpc.primary.verify import verify
-from aiperf_hpc.primary.view import RunState, RunView
-from aiperf_hpc.primary.words import age, si
+from aiperf_hpc.primary.view import RunState, RunStatus, RunView, StorageStatus
+from aiperf_hpc.primary.words import age, duration, few, si
 from aiperf_hpc.records import RunEnded
 from aiperf_hpc.signals import Interruption, interruptible, run_to_its_end
 from aiperf_hpc.storage import Patience, Persist
+from aiperf_hpc.streams import ascii_json, print_in_any_locale
 from aiperf_hpc.trial import JobPhase
 
 INTERRUPTED, KILLED = 130, 137
-STOP_WAIT_SECONDS = 90.0
+STOP_WAIT_SECONDS, STOP_TELL_SECONDS = 90.0, 5.0
 Command = Callable[[argparse.Namespace], int]
 Address = tuple[str, int]
 
@@ -79,6 +81,7 @@ class _Parser(argparse.ArgumentParser):
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Carry out one command and return its exit status."""
+    print_in_any_locale()
     try:
         options = _parser().parse_args(arguments)
         command: Command = options.command
@@ -89,6 +92,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         sys.stderr.write("aiperf: interrupted\n")
         return INTERRUPTED
+    except UnicodeEncodeError as error:
+        # Of a path that the configuration names, say; what is printed is never refused.
+        if codecs.lookup(error.encoding) != codecs.lookup(sys.getfilesystemencoding()):
+            raise
+        sys.stderr.write(
+            f"aiperf: {error.object}: this locale ({error.encoding}) has no such file name; "
+            "set LC_ALL=C.UTF-8\n"
+        )
+        return 1
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
         sys.stderr.write(f"aiperf: {where}{error.strerror or error}\n")
@@ -268,6 +280,11 @@ def _say_json(value: object) -> None:
     _say(json.dumps(value, indent=1))
 
 
+def _say_document(text: str) -> None:
+    """Print JSON: no locale changes it."""
+    _say(ascii_json(text))
+
+
 def _start(options: argparse.Namespace) -> int:
     config = load_config(options.config, options.assignments)
     manifest = make_manifest(
@@ -435,8 +452,8 @@ def _conduct(
     live = LiveRun(view)
     progress = Progress(live, output)
     view.refresh()
-    at_once = threading.Event()
-    patience = Patience(at_once.is_set)
+    interrupts = Interrupts()
+    patience = Patience(interrupts.at_once)
     launcher = LAUNCHERS[manifest.launcher](manifest, paths, launch, patience)
     with (
         JournalWriter(
@@ -444,6 +461,7 @@ def _conduct(
         ) as journal,
         JournalWriter(paths.digest, persist=Claimed(claim, patience, speaks=False)) as digest,
         _server(live, address, output, paths, patience),
+        progress.alert(interrupts, patience),
     ):
         writer = DigestWriter(view.history, digest)
         conductor = Conductor(
@@ -453,8 +471,10 @@ def _conduct(
             view.history,
             writer,
             clock=SYSTEM,
-            at_once=at_once,
+            interrupts=interrupts,
             persist=patience,
+            waits=patience.take,
+            say=progress.say,
         )
         conductor.run(progress.tick)
     progress.end()
@@ -495,7 +515,7 @@ def _finish(view: RunView, as_json: bool) -> int:
             f"interrupted while writing the report; `aiperf report {view.paths.root}` writes it"
         ) from None
     if as_json:
-        _say(view.status().model_dump_json(indent=1))
+        _say_document(view.status().model_dump_json(indent=1))
     else:
         _say(f"Report           {page}")
     for replica in view.history.replicas.values():
@@ -507,12 +527,16 @@ def _finish(view: RunView, as_json: bool) -> int:
             sys.stderr.write(
                 f"aiperf: {replica.id} ended with status {replica.exit_status}; see {log}\n"
             )
-        elif replica.job_state is not None and replica.job_state.phase is not JobPhase.DONE:
+        elif replica.ended is None and _ended_otherwise(replica):
             sys.stderr.write(f"aiperf: {_what_happened(replica, view.paths)}\n")
     in_order = [
         r for r in view.history.replicas.values() if r.ended and not r.ended.startswith("failed")
     ]
     return 0 if in_order else 1
+
+
+def _ended_otherwise(replica: Replica) -> bool:
+    return replica.job_state is not None and replica.job_state.phase is not JobPhase.DONE
 
 
 def _what_happened(replica: Replica, paths: RunPaths) -> str:
@@ -531,7 +555,7 @@ def _status(options: argparse.Namespace) -> int:
     view.refresh()
     status = view.status()
     if options.json:
-        _say(status.model_dump_json(indent=1))
+        _say_document(status.model_dump_json(indent=1))
         return 0
     kind = ", simulated" if status.simulated else ""
     reason = f" ({status.reason})" if status.reason else ""
@@ -553,9 +577,23 @@ def _status(options: argparse.Namespace) -> int:
             _say(f"  INVALID: {reason}")
     if status.scheduler_problem:
         _say(f"  the scheduler does not answer: {status.scheduler_problem}")
+    for each in status.storage:
+        _say(f"  {_storage_line(each)}")
     for problem in status.problems:
         _say(f"  problem: {problem}")
     return 0
+
+
+def _storage_line(storage: StorageStatus) -> str:
+    waited = f"{storage.who} waited {duration(storage.seconds)} for storage"
+    if storage.times > 1:
+        waited += f", {storage.times} times"
+    if storage.waiting:
+        return f"{waited}, and waits now: {storage.last_reason}"
+    if storage.last_began_seconds is None:
+        return waited
+    began = f"{duration(storage.last_began_seconds)} after the start"
+    return f"{waited}, {'last ' if storage.times > 1 else ''}from {began}: {storage.last_reason}"
 
 
 def _stop(options: argparse.Namespace) -> int:
@@ -566,18 +604,47 @@ def _stop(options: argparse.Namespace) -> int:
     if view.history.run_started is None:
         raise UsageError(f"{options.run}: this run never started; there is nothing to stop")
     write_whole(view.paths.stop_request, "stopped by `aiperf stop`\n")
+    with _telling_who_goes_on(sys.stderr if options.json else sys.stdout) as tell:
+        _wait_for_end(view, options.run, tell)
+    return _finish(view, options.json)
+
+
+def _wait_for_end(view: RunView, run: Path, tell: Callable[[RunStatus], None]) -> None:
+    """Wait until a run that was asked to stop has ended; give it its end where nobody else can."""
     end = time.monotonic() + STOP_WAIT_SECONDS
-    while view.status().state is not RunState.ENDED:
+    while (status := view.status()).state is not RunState.ENDED:
+        tell(status)
         if time.monotonic() > end:
             raise AIPerfError(
-                f"{options.run}: a stop is requested, but the run has not ended within "
-                f"{STOP_WAIT_SECONDS:.0f} s; `aiperf status {options.run}` says what it does"
+                f"{run}: a stop is requested, but the run has not ended within "
+                f"{STOP_WAIT_SECONDS:.0f} s; `aiperf status {run}` says what it does"
             )
         if all_have_ended(view.history):
             _end_for_its_primary(view)
         time.sleep(0.2)
         view.refresh()
-    return _finish(view, options.json)
+
+
+@contextmanager
+def _telling_who_goes_on(output: TextIO) -> Iterator[Callable[[RunStatus], None]]:
+    """Give what says now and then which replicas a stop waits for."""
+    screen, told, due = Screen(output), "", time.monotonic()
+    screen.line("stopping: the current steps end, then the score is computed")
+
+    def tell(status: RunStatus) -> None:
+        nonlocal told, due
+        replicas = going_on(status)
+        text = f"waiting for {few(replicas)}" if replicas else "waiting for the primary"
+        if screen.is_terminal:
+            screen.change(lambda columns: text)
+        elif text != told and time.monotonic() >= due:
+            screen.line(text)
+            told, due = text, time.monotonic() + STOP_TELL_SECONDS
+
+    try:
+        yield tell
+    finally:
+        screen.clear()
 
 
 def _end_for_its_primary(view: RunView) -> None:
@@ -597,7 +664,7 @@ def _report(options: argparse.Namespace) -> int:
     view = RunView(RunPaths(options.run))
     page = write_report(view, [RunPaths(folder) for folder in options.scaling])
     if options.json:
-        _say(view.paths.report_json.read_text("utf-8").rstrip())
+        _say_document(view.paths.report_json.read_text("utf-8").rstrip())
     else:
         _say(str(page))
     return 0
@@ -769,7 +836,7 @@ def _allreduce(options: argparse.Namespace) -> int:
     remedies = allreduce.installed()[1]
     files = allreduce.write(results, remedies, options.out)
     if options.json:
-        _say(files[0].read_text("utf-8"))
+        _say_document(files[0].read_text("utf-8"))
     else:
         _say(allreduce.table(results, remedies))
         _say(f"written to {files[0]} and {files[1]}")
@@ -787,7 +854,7 @@ def _search_replay(options: argparse.Namespace) -> int:
 
         write_belief_plot(replay.candidates, options.plot)
     if options.json:
-        _say(replay.model_dump_json(indent=1))
+        _say_document(replay.model_dump_json(indent=1))
     else:
         _say("\n".join(table(replay)))
     return 0

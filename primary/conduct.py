@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import socket
-import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from types import FrameType
@@ -14,18 +13,21 @@ from types import FrameType
 from aiperf_hpc import storage
 from aiperf_hpc.clock import Clock
 from aiperf_hpc.digest import DigestWriter
-from aiperf_hpc.errors import AIPerfError, JournalError
+from aiperf_hpc.errors import AIPerfError, JournalError, StorageError
 from aiperf_hpc.file_clock import FileClock, read_clock
 from aiperf_hpc.history import RunHistory
 from aiperf_hpc.journal import JournalWriter
 from aiperf_hpc.manifest import RunManifest
 from aiperf_hpc.paths import requested_stop, write_whole
+from aiperf_hpc.primary.claim import LostClaimError
 from aiperf_hpc.primary.launch import Launcher, ReplicaState
 from aiperf_hpc.primary.live import rest_after
 from aiperf_hpc.primary.preflight import Preflight
+from aiperf_hpc.primary.words import few
 from aiperf_hpc.records import (
     AnyEvent,
     JobState,
+    PrimaryFailed,
     PrimaryHeartbeat,
     ReplicaExited,
     ReplicaLaunched,
@@ -33,9 +35,10 @@ from aiperf_hpc.records import (
     RunStarted,
     SchedulerState,
     StopRequested,
+    StorageWaited,
 )
 from aiperf_hpc.signals import ending_signals
-from aiperf_hpc.storage import Persist
+from aiperf_hpc.storage import Persist, Wait
 from aiperf_hpc.trial import JobPhase
 
 POLL_SECONDS = 0.25
@@ -54,6 +57,28 @@ TIME_OVER = "the run's time is over"
 INTERRUPTED = "interrupted by the user"
 
 
+class Interrupts:
+    """How often the user has asked for the end: the first time in order, then at once.
+
+    A signal's handler only counts. It may come between any two instructions of a thread that
+    prints or holds a lock.
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.how = ""
+        """What the user did, in words."""
+
+    def received(self, number: int, _: FrameType | None) -> None:
+        """Count a signal."""
+        self.how = "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
+        self.count += 1
+
+    def at_once(self) -> bool:
+        """Return whether everything is to end now."""
+        return self.count > 1
+
+
 class Conductor:
     """The primary's part of one run."""
 
@@ -70,8 +95,10 @@ class Conductor:
         poll: float | None = None,
         look: float | None = None,
         grace: float = GRACE_SECONDS,
-        at_once: threading.Event | None = None,
+        interrupts: Interrupts | None = None,
         persist: Persist = storage.at_once,
+        waits: Callable[[], Iterable[Wait]] = tuple,
+        say: Callable[[str], None] = lambda text: None,
     ) -> None:
         """Prepare.
 
@@ -86,8 +113,10 @@ class Conductor:
             poll: seconds between two looks at the launcher.
             look: least seconds between two looks at the journals.
             grace: seconds that replicas may take to end in order.
-            at_once: set when the user wants everything to end now.
+            interrupts: counts when the user asks for the end.
             persist: how to write.
+            waits: gives the times in which ``persist`` waited, each once.
+            say: tells the user what is done about the end of the run, and who is waited for.
         """
         self._manifest, self._launcher = manifest, launcher
         self._journal, self._history, self._digest = journal, history, digest
@@ -97,8 +126,8 @@ class Conductor:
         self._deadline = self._closing_utc = 0.0
         self._asked: str | None = None
         self._asked_at = self._killed_at = 0.0
-        self._at_once = at_once or threading.Event()
-        self._interrupts = 0
+        self._interrupts = interrupts or Interrupts()
+        self._waits, self._say = waits, say
         self._known: dict[str, ReplicaState] = {}
         self._lost_at: dict[str, float] = {}
         self._problem: str | None = None
@@ -144,7 +173,7 @@ class Conductor:
         if started.mono >= self._deadline:
             self._journal.append(RunEnded(reason=TIME_OVER))
             return TIME_OVER
-        if self._interrupts and self._history.start_utc is None:
+        if self._interrupts.count and self._history.start_utc is None:
             # The replicas of a run that is resumed may be at work: it is stopped as any other.
             self._journal.append(RunEnded(reason=INTERRUPTED))
             return INTERRUPTED
@@ -153,22 +182,45 @@ class Conductor:
         try:
             self._journal.append_all(launched)
             states = self._watch(watch)
-        except BaseException:
-            self._leave_nothing_running()
+        except BaseException as error:
+            self._fail(error)
             raise
         reason = self._reason(states)
-        self._journal.append(RunEnded(reason=reason))
+        self._journal.append_all([*self._waited(), RunEnded(reason=reason)])
         return reason
+
+    def _fail(self, error: BaseException) -> None:
+        """Leave no replica running, and a record of why this primary cannot go on."""
+        foreseen = isinstance(error, AIPerfError)
+        reason = str(error) if foreseen else f"unexpected {type(error).__name__}: {error}"
+        self._say(f"the primary cannot go on: {reason}; its replicas are stopped")
+        try:
+            self._leave_nothing_running()
+        finally:
+            # Where it cannot be written, `aiperf status` still finds that the process is gone; and
+            # where another primary has the run, it is no longer this one's to write.
+            with suppress(StorageError, LostClaimError):
+                self._journal.append(PrimaryFailed(reason=reason))
 
     def _leave_nothing_running(self) -> None:
         """End the replicas of a primary that cannot go on: nobody else would."""
         self._launcher.ask_to_stop()
-        end = self._clock.monotonic() + self._grace
-        while self._clock.monotonic() < end and not self._at_once.is_set():
+        if not self._all_end(self._grace, self._interrupts.at_once):
+            self._launcher.kill()
+            # A scheduler's launcher carries out what it is asked to while it is looked at.
+            self._all_end(KILL_SECONDS, lambda: False)
+
+    def _all_end(self, seconds: float, over: Callable[[], bool]) -> bool:
+        """Wait so long for the end of all replicas, unless ``over``; return whether it came."""
+        end = self._clock.monotonic() + seconds
+        while self._clock.monotonic() < end and not over():
             if all(state.phase.ended for state in self._launcher.states().values()):
-                return
+                return True
             self._clock.sleep(POLL_SECONDS)
-        self._launcher.kill()
+        return False
+
+    def _waited(self) -> list[StorageWaited]:
+        return [StorageWaited.of(wait) for wait in self._waits()]
 
     def _launch(self) -> dict[str, str]:
         try:
@@ -178,6 +230,9 @@ class Conductor:
             # work, and its clock goes on.
             if self._history.start_utc is None:
                 self._journal.append(RunEnded(reason=f"not started: {error}"))
+            raise
+        except BaseException as error:
+            self._fail(error)  # Some replicas may have been started.
             raise
 
     def _watch(self, watch: Callable[[], None]) -> Mapping[str, ReplicaState]:
@@ -192,7 +247,9 @@ class Conductor:
             over = [self._over(name, state) for name, state in states.items()]
             if all(over):
                 return states
-            self._stop_when_due()
+            self._stop_when_due(states)
+            if waited := self._waited():
+                self._journal.append_all(waited)
             if self._clock.monotonic() - beat >= self._manifest.config.journal.heartbeat_seconds:
                 beat = self._clock.monotonic()
                 self._journal.append(PrimaryHeartbeat())
@@ -269,7 +326,7 @@ class Conductor:
         refused = self._preflight.refused if unfit is None else self._why_unfit(*unfit)
         if refused is not None:
             self.refused = refused
-            self._ask(refused)
+            self._ask(refused, states)
 
     def _is_new(self, name: str) -> bool:
         """Return whether a replica never trained: later, its node is its own trouble."""
@@ -295,25 +352,28 @@ class Conductor:
             self._lost_at.pop(name, None)
             return state.phase.ended
         since = self._lost_at.setdefault(name, self._clock.monotonic())
-        return self._at_once.is_set() or self._clock.monotonic() >= since + LOST_SECONDS
+        return self._interrupts.at_once() or self._clock.monotonic() >= since + LOST_SECONDS
 
-    def _stop_when_due(self) -> None:
+    def _stop_when_due(self, states: Mapping[str, ReplicaState]) -> None:
         now = self._clock.monotonic()
         if self._asked is None:
-            if self._interrupts:
-                self._ask(INTERRUPTED)
+            if self._interrupts.count:
+                self._ask(INTERRUPTED, states)
             elif (request := requested_stop(self._history.paths.stop_request)) is not None:
-                self._ask(request)
+                self._ask(request, states)
             elif now >= self._deadline + LATE_SECONDS:
                 # Replicas watch the same deadline; this is for one that cannot, or hangs.
-                self._ask(TIME_OVER)
-        elif self._at_once.is_set() or now >= self._asked_at + self._grace:
-            self._killed_at = self._killed_at or now
+                self._ask(TIME_OVER, states)
+        elif self._interrupts.at_once() or now >= self._asked_at + self._grace:
+            if not self._killed_at:
+                self._killed_at = now
+                self._say(f"killing {_going_on(states)}")
             self._launcher.kill()
 
-    def _ask(self, reason: str) -> None:
+    def _ask(self, reason: str, states: Mapping[str, ReplicaState]) -> None:
         self._asked, self._asked_at = reason, self._clock.monotonic()
         self._closing_utc = min(self._closing_utc, self._clock.utc())
+        self._say(f"{reason}: waiting for {_going_on(states)}")
         self._journal.append(StopRequested(reason=reason))
         request = self._history.paths.stop_request
         # By it a replica tells the end of the run from a scheduler that wants its node. Where it
@@ -345,16 +405,14 @@ class Conductor:
     @contextmanager
     def _signals(self) -> Iterator[None]:
         """Let the first SIGINT, SIGTERM or SIGHUP ask for an orderly stop, the second end all."""
-
-        def received(_: int, __: FrameType | None) -> None:
-            self._interrupts += 1
-            if self._interrupts > 1:
-                self._at_once.set()
-
         numbers = ending_signals()
-        before = [signal.signal(number, received) for number in numbers]
+        before = [signal.signal(number, self._interrupts.received) for number in numbers]
         try:
             yield
         finally:
             for number, handler in zip(numbers, before, strict=True):
                 signal.signal(number, handler)
+
+
+def _going_on(states: Mapping[str, ReplicaState]) -> str:
+    return few([name for name, state in states.items() if not state.phase.ended])

@@ -221,7 +221,14 @@ def _version(module: str) -> str:
 
 def _output(command: list[str]) -> str | None:
     try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=10)
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            encoding="locale",
+            errors="replace",
+            check=False,
+            timeout=10,
+        )
     except (FileNotFoundError, subprocess.TimeoutExpired):
         return None
     return done.stdout if done.returncode == 0 else None

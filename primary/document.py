@@ -19,7 +19,13 @@ from aiperf_hpc.paths import Incarnation
 from aiperf_hpc.primary.agreement import clock_problems
 from aiperf_hpc.primary.replay import SearchReplay, replay_search
 from aiperf_hpc.primary.scaling import Scaling
-from aiperf_hpc.primary.view import ReplicaStatus, RunView, ScoreStatus, TrialStatus
+from aiperf_hpc.primary.view import (
+    ReplicaStatus,
+    RunView,
+    ScoreStatus,
+    StorageStatus,
+    TrialStatus,
+)
 from aiperf_hpc.primary.words import in_words, utc_text
 from aiperf_hpc.records import StepTimes
 from aiperf_hpc.trial import DatasetInfo, Hyperparameters, Machine, StepPart, TimePhase, Value
@@ -134,6 +140,25 @@ class Restart(Value):
     what: str
 
 
+class StorageWait(Value):
+    """A time in which storage that was full or away was waited for."""
+
+    began_seconds: float
+    """Since the run's start."""
+    seconds: float
+    reason: str
+    """What could not be done, and what storage answered."""
+
+
+class StorageReport(Value):
+    """How long the primary or a replica waited for storage, and when."""
+
+    who: str
+    seconds: float
+    waits: tuple[StorageWait, ...]
+    """In order of time; none in a run of a version that recorded their sum alone."""
+
+
 class Problems(Value):
     """What is not as it should be in the run's records."""
 
@@ -183,6 +208,8 @@ class Report(Value):
     """What the search believed of its candidates, and what became of them."""
     restarts: tuple[Restart, ...]
     """In order of time. The clock never stopped."""
+    storage: tuple[StorageReport, ...] = ()
+    """Those that waited for it."""
     datasets: tuple[DatasetInfo, ...]
     versions: dict[str, str]
     commit: str | None
@@ -239,6 +266,7 @@ def make_report(view: RunView) -> Report:
         trials_by_state=status.trials_by_state,
         search=replay_search(view),
         restarts=_restarts(view),
+        storage=tuple(_storage(view, each) for each in status.storage),
         datasets=tuple(datasets),
         versions=manifest.versions,
         commit=manifest.commit,
@@ -407,6 +435,19 @@ def _restarts(view: RunView) -> tuple[Restart, ...]:
             what = "; ".join([f"life {life} started", *resumed[replica.id, life]])
             found.append(Restart(at_seconds=utc - start, who=replica.id, what=what))
     return tuple(sorted(found, key=lambda restart: restart.at_seconds))
+
+
+def _storage(view: RunView, status: StorageStatus) -> StorageReport:
+    start = view.history.start_utc or 0.0
+    waits = [wait for who, wait in view.history.storage_waits if who == status.who]
+    return StorageReport(
+        who=status.who,
+        seconds=status.seconds,
+        waits=tuple(
+            StorageWait(began_seconds=w.began_utc - start, seconds=w.seconds, reason=w.why)
+            for w in sorted(waits, key=lambda wait: wait.began_utc)
+        ),
+    )
 
 
 def _problems(view: RunView, end: float, elapsed: float) -> Problems:

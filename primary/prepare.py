@@ -24,6 +24,7 @@ from aiperf_hpc.paths import RunPaths
 from aiperf_hpc.primary.launch import divide_cores
 from aiperf_hpc.primary.launchers import choose_launcher
 from aiperf_hpc.primary.place import free_bytes, require_writable
+from aiperf_hpc.streams import ascii_json
 from aiperf_hpc.trial import DatasetInfo
 
 
@@ -120,9 +121,10 @@ def describe_dataset(config: DatasetConfig) -> DatasetInfo:
     """
     done = subprocess.run(
         [sys.executable, "-m", "aiperf_hpc.replica.data", "describe", "-"],
-        input=config.model_dump_json(),
+        input=ascii_json(config.model_dump_json()),
         capture_output=True,
-        text=True,
+        encoding="locale",
+        errors="backslashreplace",
         check=False,
     )
     if done.returncode != 0:

@@ -14,8 +14,8 @@ from aiperf_hpc.primary.document import Report, make_report
 from aiperf_hpc.primary.origin import changed_files, is_final, origin_of
 from aiperf_hpc.primary.page import render
 from aiperf_hpc.primary.scaling import Scaling, Stated, make_scaling
-from aiperf_hpc.primary.view import RunView, ScoreStatus
-from aiperf_hpc.primary.words import duration, exact, percent, si
+from aiperf_hpc.primary.view import RunStatus, RunView, ScoreStatus
+from aiperf_hpc.primary.words import duration, exact, few, percent, si
 
 FINE_POINTS = 720
 """Points of a plotted curve."""
@@ -74,7 +74,8 @@ def summary_lines(view: RunView) -> list[str]:
     """
     score = ScoreStatus.of(view.final())
     broken = view.violations()
-    states = view.status(view.until).trials_by_state
+    status = view.status(view.until)
+    states = status.trials_by_state
     error = "none: no evaluation was completed" if score.error is None else percent(score.error)
     counted = [f"{number} {state}" for state, number in states.items() if number]
     return [
@@ -84,9 +85,16 @@ def summary_lines(view: RunView) -> list[str]:
         f"Time             {duration(score.elapsed_seconds)}",
         f"Operations       {si(score.operations, '')}  ({score.operations:,})",
         f"Trials           {', '.join(counted) or 'none'}",
+        *_storage_lines(status),
         f"Result           {'INVALID' if broken else 'VALID'}",
         *(f"                 {v.rule}: {v.reason}" for v in broken),
     ]
+
+
+def _storage_lines(status: RunStatus) -> list[str]:
+    """Return how long storage was waited for, if it was."""
+    waited = [f"{each.who} {duration(each.seconds)}" for each in status.storage]
+    return [f"Storage          waited for: {few(waited)}"] if waited else []
 
 
 def _regulated_line(score: ScoreStatus) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
@@ -159,7 +160,8 @@ class SlurmLauncher:
         for name in names:
             # SLURM opens the output before anything of ours could make its folder.
             self._paths.replica(name).mkdir(parents=True, exist_ok=True)
-        write_whole(self._paths.batch_script, script)
+        # In the encoding of file names, of which it is full.
+        write_whole(self._paths.batch_script, os.fsencode(script))
 
     def _cancel_earlier(self) -> None:
         """Cancel the job of an earlier primary, whose replicas this one's replace."""

@@ -213,7 +213,7 @@ def run_command(command: Sequence[str], environment: Mapping[str, str] | None) -
         done = subprocess.run(
             command,
             capture_output=True,
-            text=True,
+            encoding="locale",
             errors="replace",
             check=False,
             timeout=TIMEOUT_SECONDS,

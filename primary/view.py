@@ -6,15 +6,16 @@ number of them may look at a run at once, from any node that sees the run direct
 
 from __future__ import annotations
 
+import os
 import re
 import time
-from collections import Counter
-from collections.abc import Iterable
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from enum import StrEnum
 
 from aiperf_hpc.errors import JournalError, RunDirectoryError
 from aiperf_hpc.graph_store import GraphStore
-from aiperf_hpc.history import Evaluation, Replica, RunHistory, Trial
+from aiperf_hpc.history import PRIMARY, Evaluation, Replica, RunHistory, Trial
 from aiperf_hpc.manifest import RunManifest
 from aiperf_hpc.ops_counter.rules import Violation, violations
 from aiperf_hpc.ops_counter.score import (
@@ -28,8 +29,10 @@ from aiperf_hpc.ops_counter.score import (
 )
 from aiperf_hpc.paths import RunPaths
 from aiperf_hpc.primary.agreement import clock_problems, disagreements
+from aiperf_hpc.primary.claim import primary_is_gone
 from aiperf_hpc.primary.service import Service
 from aiperf_hpc.primary.words import age
+from aiperf_hpc.records import StorageWaited
 from aiperf_hpc.trial import JobPhase, MorphismData, Value
 
 SILENT_AFTER, SILENT_BEATS = 60.0, 3.0
@@ -44,6 +47,8 @@ class RunState(StrEnum):
     RUNNING = "running"
     STOPPING = "stopping"
     SILENT = "silent"
+    GONE = "gone"
+    """Its primary failed, or died on this machine; the run can be resumed."""
     ENDED = "ended"
 
 
@@ -91,6 +96,23 @@ class ReplicaStatus(Value):
     """Since its last record; None before the first, and once the run has ended."""
     cpu_percent: float | None
     memory_bytes: int | None
+    storage_waiting: str = ""
+    """What it waits for now, because storage is full or away; empty when it does not."""
+
+
+class StorageStatus(Value):
+    """How the primary or a replica has waited for storage that was full or away."""
+
+    who: str
+    """``primary``, or a replica."""
+    seconds: float
+    times: int
+    last_began_seconds: float | None
+    """Since the run's start; None while its first wait lasts."""
+    last_reason: str
+    """What could not be done, and what storage answered."""
+    waiting: bool
+    """Whether it waits now, as far as it could say so."""
 
 
 class TrialStatus(Value):
@@ -156,6 +178,8 @@ class RunStatus(Value):
     served_at: str | None = None
     """The URL at which its primary answers over REST."""
     problems: tuple[str, ...]
+    storage: tuple[StorageStatus, ...] = ()
+    """Those that have waited for storage."""
 
 
 def _by_number(name: str) -> list[tuple[str, int]]:
@@ -275,6 +299,7 @@ class RunView:
                 *disagreements(history),
                 *clock_problems(history),
             ),
+            storage=tuple(self._storage()),
         )
 
     def trials(self, now: float | None = None) -> list[TrialStatus]:
@@ -294,11 +319,38 @@ class RunView:
         return [self._trial(trial, until) for trial in trials]
 
     def _served_at(self, state: RunState) -> str | None:
-        if state in (RunState.ENDED, RunState.SILENT) or not self.history.run_starts:
+        if state in (RunState.ENDED, RunState.SILENT, RunState.GONE) or not self.history.run_starts:
             return None
         service = Service.load(self.paths)
         mine = service is not None and service.belongs_to(self.history.last_start)
         return service.url if service is not None and mine else None
+
+    def _storage(self) -> Iterator[StorageStatus]:
+        history = self.history
+        waits = defaultdict[str, list[StorageWaited]](list)
+        for who, wait in history.storage_waits:
+            waits[who].append(wait)
+        if PRIMARY in waits:
+            seconds = sum(wait.seconds for wait in waits[PRIMARY])
+            yield self._waited(PRIMARY, waits[PRIMARY], seconds, "")
+        for replica in sorted(history.replicas.values(), key=lambda r: _by_number(r.id)):
+            seconds, waiting = replica.storage_wait_seconds, replica.storage_waiting
+            if seconds > 0.0 or waiting:
+                yield self._waited(replica.id, waits[replica.id], seconds, waiting)
+
+    def _waited(
+        self, who: str, waits: Sequence[StorageWaited], seconds: float, waiting: str
+    ) -> StorageStatus:
+        last = waits[-1] if waits else None
+        start = self.history.start_utc or 0.0
+        return StorageStatus(
+            who=who,
+            seconds=seconds,
+            times=len(waits) + bool(waiting),
+            last_began_seconds=None if last is None else last.began_utc - start,
+            last_reason=waiting or (last.why if last is not None else ""),
+            waiting=bool(waiting),
+        )
 
     def _state(self, now: float) -> tuple[RunState, str]:
         history = self.history
@@ -306,6 +358,8 @@ class RunView:
             return RunState.ENDED, getattr(history.run_ended.event, "reason", "")
         if history.primary_utc is None:
             return RunState.STARTING, ""
+        if (gone := self._gone()) is not None:
+            return RunState.GONE, f"{gone}; `aiperf resume {self.paths.root}` goes on with the run"
         quiet = self._quiet(now - history.primary_utc)
         if quiet > self._patience:
             return RunState.SILENT, f"the primary has written nothing for {age(quiet)}"
@@ -323,6 +377,15 @@ class RunView:
         if not self.manifest.simulated:
             return recorded
         return time.time() - self.paths.primary_journal.stat().st_mtime
+
+    def _gone(self) -> str | None:
+        """Return what became of a primary that no longer is, as far as that is known here."""
+        if self.history.primary_failure is not None:
+            return f"the primary failed: {self.history.primary_failure}"
+        last = self.history.last_start
+        if last.pid != os.getpid() and primary_is_gone(self.history):
+            return f"the primary, process {last.pid} on this machine, is gone"
+        return None
 
     @property
     def _patience(self) -> float:
@@ -351,6 +414,7 @@ class RunView:
             last_record_seconds=None if self.history.end_utc is not None else quiet,
             cpu_percent=beat.cpu_percent if beat else None,
             memory_bytes=beat.memory_bytes if beat else None,
+            storage_waiting=replica.storage_waiting,
         )
 
     def _replica_state(self, replica: Replica, quiet: float | None) -> str:

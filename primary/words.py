@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 
 from aiperf_hpc.trial import MorphismData
 
+NAMED = 3
 PREFIXES = ("", "k", "M", "G", "T", "P", "E", "Z", "Y")
 
 _PHRASES = {
@@ -89,6 +90,12 @@ def ranges(numbers: Sequence[int]) -> str:
         else:
             parts.append([number])
     return ", ".join("-".join(str(n) for n in part) for part in parts)
+
+
+def few(names: Sequence[str]) -> str:
+    """Return the first names, and how many more there are: ``r0, r1, r2 and 5 more``."""
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    return ", ".join(names[:NAMED]) + more
 
 
 def in_words(morphisms: Sequence[MorphismData]) -> str:

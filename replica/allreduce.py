@@ -25,6 +25,7 @@ from aiperf_hpc.paths import write_whole
 from aiperf_hpc.replica.collectives import CLASSES, join
 from aiperf_hpc.replica.collectives.base import Buffer, Collective
 from aiperf_hpc.replica.muster import share_cores
+from aiperf_hpc.streams import print_in_any_locale
 
 COPIES = 4
 """Buffers of a rank at once, at most: the tensor, its sum, and what a back end keeps itself."""
@@ -44,6 +45,7 @@ class Memory(NamedTuple):
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure; return the exit status."""
+    print_in_any_locale()
     parser = argparse.ArgumentParser(prog="aiperf_hpc.replica.allreduce")
     parser.add_argument("--collective", choices=CLASSES, required=True)
     parser.add_argument("--repetitions", type=int, default=100)

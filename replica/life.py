@@ -16,6 +16,7 @@ from aiperf_hpc.records import (
     ReplicaEnded,
     ReplicaStarted,
     RunStarted,
+    StorageWaited,
     TimeSpent,
 )
 from aiperf_hpc.replica.collectives.base import RankLostError
@@ -85,7 +86,7 @@ class Life:
             finally:
                 if reason:
                     journal.append(TimeSpent(trial=None, seconds=self._watch.take()))
-                    journal.append(ReplicaEnded(reason=reason))
+                    journal.append_all([*self._waits(), ReplicaEnded(reason=reason)])
         return status
 
     def _work(self, journal: JournalWriter) -> str:
@@ -179,14 +180,19 @@ class Life:
         """Record that the replica is alive, and see that its search workers are."""
         workers.revive()
         usage = self._host.usage()
-        journal.append(
-            Heartbeat(
-                phase=self._watch.phase,
-                cpu_percent=usage.cpu_percent,
-                memory_bytes=usage.memory_bytes,
-                storage_wait_seconds=self._patience.waited,
-            )
+        waiting = self._patience.waiting
+        beat = Heartbeat(
+            phase=self._watch.phase,
+            cpu_percent=usage.cpu_percent,
+            memory_bytes=usage.memory_bytes,
+            storage_wait_seconds=self._patience.waited,
+            storage_waiting=waiting.why if waiting is not None else "",
         )
+        journal.append_all([*self._waits(), beat])
+
+    def _waits(self) -> list[StorageWaited]:
+        """Return what is to be recorded of the times in which storage was waited for."""
+        return [StorageWaited.of(wait) for wait in self._patience.take()]
 
 
 def _deadline(paths: RunPaths, manifest: RunManifest, persist: Persist) -> float:

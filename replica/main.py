@@ -35,10 +35,12 @@ from aiperf_hpc.replica.preflight import (
     node_name,
 )
 from aiperf_hpc.storage import Patience, Persist
+from aiperf_hpc.streams import print_in_any_locale
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one replica; return its exit status."""
+    print_in_any_locale()
     parser = argparse.ArgumentParser(prog="aiperf_hpc.replica")
     parser.add_argument("run_dir", type=Path)
     parser.add_argument("--replica", required=True, help="its name, e.g. r0")

@@ -43,6 +43,7 @@ from aiperf_hpc.replica.memory import memory_bound
 from aiperf_hpc.replica.names import Identity, name_of, seed_of
 from aiperf_hpc.replica.stopping import StopFlag
 from aiperf_hpc.storage import Patience, Persist, Sync, to_stable_storage
+from aiperf_hpc.streams import print_in_any_locale
 
 FIRST_PAUSE, EAGER_PAUSE, LONGEST_PAUSE = 0.2, 5.0, 30.0
 """Between two looks: the first, the longest while a candidate is missing, and the longest."""
@@ -232,6 +233,7 @@ class SearchWorker:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one search worker until its replica ends or asks it to stop."""
+    print_in_any_locale()
     parser = argparse.ArgumentParser(prog="aiperf_hpc.replica.search_worker")
     parser.add_argument("run_dir", type=Path)
     parser.add_argument("--replica", required=True)

@@ -22,6 +22,7 @@ from functools import partial
 
 from aiperf_hpc.errors import AIPerfError, UsageError
 from aiperf_hpc.extras import COLLECTIVES
+from aiperf_hpc.streams import print_in_any_locale
 
 Environment = dict[str, str]
 GRACE_SECONDS = 10.0
@@ -32,6 +33,7 @@ FORWARDED = (signal.SIGUSR1, signal.SIGTERM, signal.SIGINT)
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the ranks; return the exit status."""
+    print_in_any_locale()
     parser = argparse.ArgumentParser(prog="aiperf_hpc.replica.start_ranks")
     parser.add_argument("--collective", choices=("torch", "horovod"), required=True)
     parser.add_argument("--ranks", type=int, required=True)

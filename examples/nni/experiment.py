@@ -45,7 +45,7 @@ def make(folder: Path, trials: int, concurrency: int, epochs: int) -> Experiment
 
 def compare(experiment: Experiment, folder: Path) -> str:
     """Return how what NNI exports differs from what the trials themselves have written."""
-    written = [json.loads(path.read_text()) for path in folder.glob("*.json")]
+    written = [json.loads(path.read_text("utf-8")) for path in folder.glob("*.json")]
     ran = {result["job"]: result["trial"] for result in written}
     exported = experiment.export_data()
     wrong = [e for e in exported if e.parameter["trial"] != ran.get(e.trialJobId)]

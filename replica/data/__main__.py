@@ -14,6 +14,7 @@ from aiperf_hpc.errors import AIPerfError, DatasetError, UsageError
 from aiperf_hpc.replica.data import cifar10, dataset_names, imagenet, load_dataset
 from aiperf_hpc.replica.data.staging import Options
 from aiperf_hpc.signals import Interruption, interruptible
+from aiperf_hpc.streams import ascii_json, print_in_any_locale
 from aiperf_hpc.trial import DatasetInfo
 
 _PREPARERS: dict[str, Callable[[Path, Path, Options], DatasetInfo]] = {
@@ -26,6 +27,7 @@ _VERIFIERS: dict[str, Callable[[Path, int], None]] = {"imagenet": imagenet.verif
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit status."""
+    print_in_any_locale()
     try:
         with interruptible():
             parsed = _parser().parse_args(arguments)
@@ -82,8 +84,8 @@ def _prepare(arguments: argparse.Namespace) -> None:
 def _describe(arguments: argparse.Namespace) -> None:
     if arguments.name == "-":
         # The primary's way: a whole dataset section as JSON on standard input.
-        config = DatasetConfig.model_validate_json(sys.stdin.read())
-        _say(load_dataset(config, _cores()).info.model_dump_json())
+        config = DatasetConfig.model_validate_json(sys.stdin.buffer.read())
+        _say(ascii_json(load_dataset(config, _cores()).info.model_dump_json()))
         return
     name = cast('Literal["cifar10", "digits", "imagenet", "synthetic"]', arguments.name)
     if arguments.path is None and name in _PREPARERS:
@@ -91,7 +93,7 @@ def _describe(arguments: argparse.Namespace) -> None:
     dataset = load_dataset(DatasetConfig(name=name, path=arguments.path), _cores())
     if arguments.verify and name in _VERIFIERS:
         _VERIFIERS[name](arguments.path, _cores())
-    _say(dataset.info.model_dump_json(indent=1))
+    _say(ascii_json(dataset.info.model_dump_json(indent=1)))
 
 
 def _cores() -> int:

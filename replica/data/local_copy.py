@@ -106,7 +106,7 @@ def _read_file(path: Path) -> int:
 def _copy(files: list[Path], target: Path, streams: int) -> int:
     """Copy the files that are not there; return their bytes."""
     target.mkdir(parents=True, exist_ok=True)
-    with (target / LOCK).open("w") as lock:
+    with (target / LOCK).open("wb") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # On a local disk, and left when the process dies.
         absent = [path for path in files if not _same(path, target / path.name)]
         check_space(target, sum(path.stat().st_size for path in absent))

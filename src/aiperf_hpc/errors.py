@@ -1,5 +1,7 @@
 """Every error this package raises on purpose. One root, one clear line each."""
 
+from aiperf_hpc.streams import without_stand_ins
+
 UNEXPECTED_STATUS = 70
 """Exit status of a replica that ended by an error that nobody foresaw (EX_SOFTWARE)."""
 PREFLIGHT_STATUS = 78
@@ -15,6 +17,10 @@ class AIPerfError(Exception):
     """
 
     exit_status = 1
+
+    def __init__(self, message: str) -> None:
+        """Take a message: it goes into records, whatever file it names."""
+        super().__init__(without_stand_ins(message))
 
 
 class EndedEarlyError(AIPerfError):

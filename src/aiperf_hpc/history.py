@@ -24,6 +24,9 @@ from aiperf_hpc.records import Record
 from aiperf_hpc.storage import Persist, at_once
 from aiperf_hpc.trial import DatasetInfo, JobPhase, Machine, TimePhase, TrialState
 
+PRIMARY = "primary"
+"""Who waits for storage, where it is no replica."""
+
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
@@ -123,6 +126,7 @@ class Replica:
     """When each of its lives started, UTC seconds."""
     requeued: list[tuple[float, str]] = field(default_factory=list)
     """When it was found to have died and queued again, UTC seconds, and the launcher's words."""
+    storage_waits: list[records.StorageWaited] = field(default_factory=list)
     step_times: list[records.StepTimes] = field(default_factory=list)
     """Of its trials, where it has several ranks."""
 
@@ -134,6 +138,17 @@ class Replica:
         """Return what the launcher said of the last death before then, behind a colon."""
         said = [detail for utc, detail in self.requeued if utc <= before and detail]
         return f": {said[-1]}" if said else ""
+
+    @property
+    def storage_wait_seconds(self) -> float:
+        """How long it has waited for storage, in waits that are over and in one that lasts."""
+        so_far = self.heartbeat.storage_wait_seconds if self.heartbeat else 0.0
+        return max(so_far, sum(wait.seconds for wait in self.storage_waits))
+
+    @property
+    def storage_waiting(self) -> str:
+        """What storage it waits for now, as it last said; empty when it does not."""
+        return self.heartbeat.storage_waiting if self.heartbeat and self.ended is None else ""
 
     @property
     def several_ranks(self) -> bool:
@@ -232,6 +247,10 @@ class RunHistory:
         self.run_starts: list[tuple[float, records.RunStarted]] = []
         """Every primary that took the run in hand, and when, UTC seconds."""
         self.stop_requests: list[records.StopRequested] = []
+        self.primary_failure: str | None = None
+        """Why the latest primary could not go on, if it said so."""
+        self.storage_waits: list[tuple[str, records.StorageWaited]] = []
+        """Who waited for storage, a replica's name or ``primary``, in the order of reading."""
         self.scheduler_problem: str | None = None
         """What the scheduler's client says while the scheduler does not answer."""
         self.primary_utc: float | None = None
@@ -505,9 +524,13 @@ class RunHistory:
             case records.RunStarted():
                 self.run_started = self.run_started or record
                 self.run_starts.append((record.utc, event))
-                self.run_ended = None
+                self.run_ended = self.primary_failure = None
             case records.RunEnded():
                 self.run_ended = record
+            case records.PrimaryFailed(reason=reason):
+                self.primary_failure = reason
+            case records.StorageWaited():
+                self.storage_waits.append((PRIMARY, event))
             case records.StopRequested():
                 self.stop_requests.append(event)
             case records.ReplicaLaunched(replica=name, job=job):
@@ -586,6 +609,12 @@ class RunHistory:
     def _heartbeat(self, _: float, event: records.Heartbeat, replica: Replica, __: _Source) -> None:
         replica.heartbeat, replica.phase = event, event.phase
 
+    def _storage_waited(
+        self, _: float, event: records.StorageWaited, replica: Replica, __: _Source
+    ) -> None:
+        replica.storage_waits.append(event)
+        self.storage_waits.append((replica.id, event))
+
     def _replica_ended(
         self, utc: float, event: records.ReplicaEnded, replica: Replica, source: _Source
     ) -> None:
@@ -663,5 +692,6 @@ _APPLY: Final[dict[type, Callable[[RunHistory, float, Any, Replica, _Source], No
     records.StepTimes: RunHistory._step_times,
     records.RanksLost: RunHistory._ranks_lost,
     records.Heartbeat: RunHistory._heartbeat,
+    records.StorageWaited: RunHistory._storage_waited,
     records.ReplicaEnded: RunHistory._replica_ended,
 }

@@ -11,6 +11,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, TypeAdapter, model_validator
 
 from aiperf_hpc.file_clock import ClockReading
+from aiperf_hpc.storage import Wait
 from aiperf_hpc.trial import (
     DatasetInfo,
     Hyperparameters,
@@ -96,6 +97,13 @@ class SchedulerState(Event):
     detail: str = ""
 
 
+class PrimaryFailed(Event):
+    """The primary could not go on and ended the replicas; the run can be resumed."""
+
+    type: Literal["primary_failed"] = "primary_failed"
+    reason: str
+
+
 class PrimaryHeartbeat(Event):
     """The primary is alive."""
 
@@ -114,6 +122,23 @@ class RunEnded(Event):
 
     type: Literal["run_ended"] = "run_ended"
     reason: str
+
+
+# The primary's and a replica's trainer's.
+
+
+class StorageWaited(Event):
+    """Its writer waited for storage that was full or away, and no longer does."""
+
+    type: Literal["storage_waited"] = "storage_waited"
+    began_utc: float
+    seconds: Annotated[float, Field(ge=0)]
+    why: str
+    """What could not be done, and what storage answered."""
+
+    @classmethod
+    def of(cls, wait: Wait) -> StorageWaited:
+        return cls(began_utc=wait.began_utc, seconds=wait.seconds, why=wait.why)
 
 
 # A replica's trainer's.
@@ -307,6 +332,8 @@ class Heartbeat(Event):
     """The sum of their resident sets; what processes share counts for each of them."""
     storage_wait_seconds: float = 0.0
     """How long it has waited so far for storage that was full or away."""
+    storage_waiting: str = ""
+    """What it waits for now; empty when it does not."""
 
 
 class ReplicaEnded(Event):
@@ -399,9 +426,11 @@ AnyEvent = Annotated[
     | JobState
     | NodeChecked
     | SchedulerState
+    | PrimaryFailed
     | PrimaryHeartbeat
     | StopRequested
     | RunEnded
+    | StorageWaited
     | ReplicaStarted
     | DatasetLoaded
     | TrialStarted

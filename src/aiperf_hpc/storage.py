@@ -8,6 +8,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, TypeVar
 
@@ -41,6 +42,25 @@ def at_once(action: Callable[[], T], what: str, verb: str = "write") -> T:
         raise _failed(verb, what, error) from None
 
 
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """A time in which storage was waited for."""
+
+    began_utc: float
+    seconds: float
+    why: str
+    """What could not be done, and what storage answered."""
+
+
+@dataclass(slots=True, eq=False)
+class _Call:
+    """A call that is under way."""
+
+    since: float
+    """From when on it counts as waiting, monotonic seconds."""
+    why: str
+
+
 class Patience:
     """Repeats an action while its error may pass, until it is done or waiting is pointless.
 
@@ -62,47 +82,86 @@ class Patience:
         self._give_up, self._clock = give_up, clock
         self._lock = threading.Lock()
         self._waited, self._until = 0.0, -math.inf
-        self._since: list[float] = []
-        """From when on each call and pause that is under way counts as waiting."""
+        self._calls: list[_Call] = []
+        """Those under way."""
+        self._began, self._why = math.inf, ""
+        """Since when someone waits, of calls that are done."""
+        self._over: list[Wait] = []
 
     @property
     def waited(self) -> float:
-        """Seconds in which someone waited so far: in pauses, and in calls that were not prompt."""
+        """Seconds in which someone waited so far: after a failure, or for long in one call."""
         with self._lock:
             self._count()
             return self._waited
 
+    @property
+    def waiting(self) -> Wait | None:
+        """What is waited for now, and for how long already; None when nobody waits."""
+        with self._lock:
+            now = self._clock.monotonic()
+            oldest = min(self._calls, key=lambda call: call.since, default=None)
+            if oldest is None or oldest.since > now:
+                return None
+            seconds = now - min(oldest.since, self._began)
+            return Wait(self._clock.utc() - seconds, seconds, oldest.why)
+
+    def take(self) -> list[Wait]:
+        """Return the waits that are over and were not taken before."""
+        with self._lock:
+            taken, self._over = self._over, []
+            return taken
+
     def __call__(self, action: Callable[[], T], what: str, verb: str = "write") -> T:
         pause = FIRST_PAUSE
-        while True:
-            try:
-                with self._waiting(after=PROMPT_SECONDS):
+        with self._under_way(f"cannot {verb} {what}: no answer") as call:
+            while True:
+                try:
                     return action()
-            except OSError as error:
-                if error.errno not in PASSING or self._give_up():
-                    raise _failed(verb, what, error) from None
-            with self._waiting():
-                self._clock.sleep(pause)
-            pause = min(2 * pause, LONGEST_PAUSE)
+                except OSError as error:
+                    if error.errno not in PASSING or self._give_up():
+                        raise _failed(verb, what, error) from None
+                    self._failed(call, str(_failed(verb, what, error)))
+                self._clock.wait(pause, self._give_up)
+                pause = min(2 * pause, LONGEST_PAUSE)
 
     @contextmanager
-    def _waiting(self, after: float = 0.0) -> Iterator[None]:
-        since = self._clock.monotonic() + after
+    def _under_way(self, why: str) -> Iterator[_Call]:
+        call = _Call(self._clock.monotonic() + PROMPT_SECONDS, why)
         with self._lock:
             self._count()
-            self._since.append(since)
+            self._calls.append(call)
         try:
-            yield
+            yield call
         finally:
             with self._lock:
                 self._count()
-                self._since.remove(since)
+                self._calls.remove(call)
+                self._end(call)
+
+    def _failed(self, call: _Call, why: str) -> None:
+        with self._lock:
+            self._count()
+            call.since, call.why = min(call.since, self._clock.monotonic()), why
+
+    def _end(self, call: _Call) -> None:
+        """Note the wait that ends with a call, unless others still wait."""
+        now = self._clock.monotonic()
+        if call.since >= now:
+            return
+        if call.since < self._began:
+            self._began, self._why = call.since, call.why
+        if all(other.since >= now for other in self._calls):
+            seconds = now - self._began
+            self._over.append(Wait(self._clock.utc() - seconds, seconds, self._why))
+            self._began = math.inf
 
     def _count(self) -> None:
         """Add the time that has passed with someone waiting, however many."""
         now = self._clock.monotonic()
-        if self._since:
-            self._waited += max(0.0, now - max(self._until, min(self._since)))
+        if self._calls:
+            since = min(call.since for call in self._calls)
+            self._waited += max(0.0, now - max(self._until, since))
         self._until = now
 
 

@@ -14,7 +14,7 @@ from tests.run_factory import Clock
 from aiperf_hpc.errors import JournalError, StorageError
 from aiperf_hpc.journal import JournalReader, JournalWriter
 from aiperf_hpc.records import PrimaryHeartbeat, StopRequested
-from aiperf_hpc.storage import PASSING, PROMPT_SECONDS, GrowingFile, Patience, at_once
+from aiperf_hpc.storage import PASSING, PROMPT_SECONDS, GrowingFile, Patience, Wait, at_once
 
 T = TypeVar("T")
 
@@ -159,6 +159,74 @@ def test_what_two_threads_wait_through_at_once_counts_once() -> None:
 
     patience(trainer, "a file")
     assert patience.waited == 62.0 - PROMPT_SECONDS
+
+
+def test_a_wait_is_told_while_it_lasts_and_noted_once_afterwards() -> None:
+    time = Time()
+    patience = time.patience()
+    began, why = time.now, "cannot write a file: No space left on device"
+    disk = Disk(*[errno.ENOSPC] * 3)
+
+    def action() -> str:
+        if len(disk.errors) == 1:
+            waiting = patience.waiting
+            assert waiting is not None
+            assert (waiting.began_utc, waiting.seconds, waiting.why) == (began, 0.75, why)
+            assert patience.take() == []
+        return disk()
+
+    patience(action, "a file")
+    assert patience.waiting is None
+    assert patience.take() == [Wait(began, 1.75, why)]
+    assert patience.take() == []
+    patience(Disk(), "a file that can be written")
+    assert patience.take() == []
+
+
+def test_a_call_that_hangs_is_told_while_it_does() -> None:
+    time = Time()
+    patience = time.patience()
+
+    def hang() -> str:
+        time.now += 30.0
+        waiting = patience.waiting
+        assert waiting is not None
+        assert (waiting.seconds, waiting.why) == (25.0, "cannot read a file: no answer")
+        return "read"
+
+    patience(hang, "a file", "read")
+    (wait,) = patience.take()
+    assert wait.seconds == patience.waited == 25.0
+
+
+def test_waits_of_threads_that_overlap_are_one_from_the_first_to_the_last() -> None:
+    time = Time()
+    patience = time.patience()
+    began = time.now
+
+    def pulse() -> str:
+        time.now += 30.0
+        return "written"
+
+    def trainer() -> str:
+        time.now += 30.0
+        patience(pulse, "another file")
+        assert patience.take() == []
+        time.now += 2.0
+        return "written"
+
+    patience(trainer, "a file")
+    assert patience.take() == [
+        Wait(began + PROMPT_SECONDS, 62.0 - PROMPT_SECONDS, "cannot write a file: no answer")
+    ]
+
+
+def test_a_wait_that_was_given_up_is_noted_too() -> None:
+    time = Time()
+    patience = Patience(lambda: bool(time.pauses), clock=time)
+    with pytest.raises(StorageError):
+        patience(Disk(*[errno.ENOSPC] * 9), "a file")
+    assert [wait.seconds for wait in patience.take()] == [0.25]
 
 
 def test_reading_waits_for_a_server_that_is_away(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from aiperf_hpc.paths import RunPaths, write_whole
 from aiperf_hpc.primary import conduct
 from aiperf_hpc.primary.conduct import Conductor
 from aiperf_hpc.primary.launch import ReplicaState
+from aiperf_hpc.primary.view import RunState, RunView
 from aiperf_hpc.records import AnyEvent
 from aiperf_hpc.trial import JobPhase, Machine
 
@@ -273,6 +274,65 @@ def test_nohup_keeps_a_run_from_ending_with_its_terminal(tmp_path: Path) -> None
     finally:
         signal.signal(signal.SIGHUP, before)
     assert told.calls == []
+
+
+def test_a_primary_that_dies_of_what_nobody_foresaw_leaves_a_record_and_no_replica(
+    tmp_path: Path,
+) -> None:
+    told = Told({"r0": RUNNING})
+
+    def watch() -> None:
+        raise ZeroDivisionError("a fault")
+
+    with pytest.raises(ZeroDivisionError):
+        run(tmp_path, told, watch=watch)
+    assert told.calls == ["stop", "kill"]
+    assert recorded(RunPaths(tmp_path))[-1] == records.PrimaryFailed(
+        reason="unexpected ZeroDivisionError: a fault"
+    )
+    view = RunView(RunPaths(tmp_path))
+    view.refresh()
+    status = view.status()
+    assert status.state is RunState.GONE
+    assert status.reason == (
+        "the primary failed: unexpected ZeroDivisionError: a fault; "
+        f"`aiperf resume {tmp_path}` goes on with the run"
+    )
+
+
+def test_a_scheduler_is_looked_at_until_it_has_killed_what_a_failed_primary_left(
+    tmp_path: Path,
+) -> None:
+    """It carries out what it is asked to when it is looked at, one request at a time."""
+
+    class Slow(Told):
+        looks = 0
+
+        def states(self) -> dict[str, ReplicaState]:
+            if "kill" in self.calls:
+                self.looks += 1
+                self.left = [{"r0": DONE}] if self.looks > 3 else self.left
+            return super().states()
+
+    def watch() -> None:
+        raise ZeroDivisionError("a fault")
+
+    slow = Slow({"r0": RUNNING})
+    with pytest.raises(ZeroDivisionError):
+        run(tmp_path, slow, watch=watch)
+    assert slow.looks == 4
+
+
+def test_a_launcher_that_fails_unforeseen_leaves_no_replica(tmp_path: Path) -> None:
+    class Half(Told):
+        def start(self) -> dict[str, str]:
+            raise OSError(28, "No space left on device")
+
+    half = Half({"r0": RUNNING})
+    with pytest.raises(OSError, match="No space"):
+        run(tmp_path, half)
+    assert half.calls == ["stop", "kill"]
+    assert recorded(RunPaths(tmp_path))[-1].type == "primary_failed"
 
 
 def test_a_run_that_did_not_start_says_so_in_its_records(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ import matplotlib as mpl
 import pytest
 from tests.run_factory import (
     DATASET,
+    START,
     Clock,
     Grown,
     Plan,
@@ -473,6 +474,40 @@ def test_hostile_text_stays_text(tmp_path: Path) -> None:
         worker.write(records.SearchFailed(reason=HOSTILE))
         worker.journal.append(records.ProposalRejected(proposal=HOSTILE, reason=HOSTILE))
     _check_page(write_report(RunView(paths)).read_text("utf-8"))
+
+
+def test_waits_for_storage_are_in_the_report_with_their_times(tmp_path: Path) -> None:
+    paths = write_run(tmp_path, Plan(replicas=2, trials=5))
+    why = f"cannot write {HOSTILE}: No space left on device"
+    waits = [
+        records.StorageWaited(began_utc=START + began, seconds=seconds, why=why)
+        for began, seconds in ((100.0, 33.0), (60.0, 7.5))
+    ]
+    with JournalWriter(paths.primary_journal, clock=Clock()) as journal:
+        journal.append(waits[0])
+    with Worker(paths, "r1", RunView(paths).manifest.config) as worker:
+        for wait in waits:
+            worker.write(wait)
+    text = write_report(RunView(paths)).read_text("utf-8")
+    primary, replica = _document(paths)["storage"]
+    assert (primary["who"], primary["seconds"], len(primary["waits"])) == ("primary", 33.0, 1)
+    assert (replica["who"], replica["seconds"]) == ("r1", 40.5)
+    assert [(w["began_seconds"], w["seconds"]) for w in replica["waits"]] == [
+        (60.0, 7.5),
+        (100.0, 33.0),
+    ]
+    words = " ".join(" ".join(_check_page(text).text).split())
+    assert "primary: 33.0 s; 33.0 s from 1 min 40 s after the start, cannot write" in words
+    view = RunView(paths)
+    view.refresh()
+    line = "Storage          waited for: primary 33.0 s, r1 40.5 s"
+    assert line in summary_lines(view)
+
+
+def test_a_run_that_never_waited_for_storage_says_nothing_of_it(tmp_path: Path) -> None:
+    document, text, _ = _reported(tmp_path, Plan(replicas=1, trials=5))
+    assert document["storage"] == []
+    assert "Waiting for storage" not in text
 
 
 def test_a_run_that_has_not_started(tmp_path: Path) -> None:

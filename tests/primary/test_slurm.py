@@ -112,7 +112,8 @@ class Cluster:
         self.now += max(0.0, seconds)
 
     def wait(self, seconds: float, over: Callable[[], bool]) -> None:
-        raise NotImplementedError
+        if not over():
+            self.sleep(seconds)
 
     def launcher(self, folder: Path, nodes: int = 3, launch: int = 0) -> SlurmLauncher:
         client, pace = SlurmCommands(self), Pace(self)
@@ -593,7 +594,7 @@ def test_on_a_full_disk_the_batch_script_is_waited_for(
     """As a primary that is resumed there does with its records."""
     troubles = [errno.ENOSPC, errno.ENOSPC]
 
-    def full(path: Path, content: str) -> None:
+    def full(path: Path, content: bytes) -> None:
         if troubles:
             number = troubles.pop()
             raise OSError(number, os.strerror(number))

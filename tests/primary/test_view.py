@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -55,6 +59,34 @@ def test_a_run_that_has_not_started(tmp_path: Path) -> None:
     assert view.score() == []
     assert view.trials(START) == []
     assert view.history.bytes_read == {}
+
+
+def test_a_primary_whose_process_is_gone_from_this_machine_is_said_to_be(tmp_path: Path) -> None:
+    paths = RunPaths(tmp_path)
+    write_manifest(paths, ONE)
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    started = records.RunStarted(
+        run_id="r", nodes=1, hours=1.0, launcher="local", host=socket.gethostname(), pid=gone.pid
+    )
+    with Primary(paths, ONE) as primary:
+        primary.write(started)
+        view = _view(paths)
+        status = view.status(START + 1.0)
+        assert status.state is RunState.GONE
+        assert status.reason.startswith(
+            f"the primary, process {gone.pid} on this machine, is gone; `aiperf resume {tmp_path}`"
+        )
+        # This process is the primary, e.g. one that serves its own status.
+        primary.write(started.model_copy(update={"pid": os.getpid()}))
+        view.refresh()
+        assert view.status(START + 1.0).state is RunState.RUNNING
+        primary.write(records.PrimaryFailed(reason="unexpected ValueError: no"))
+        view.refresh()
+        assert view.status(START + 1.0).state is RunState.GONE
+        primary.write(started.model_copy(update={"host": "elsewhere"}))  # Resumed.
+        view.refresh()
+        assert view.status(START + 1.0).state is RunState.RUNNING
 
 
 def test_the_states_of_a_run(tmp_path: Path) -> None:

@@ -29,6 +29,7 @@ from aiperf_hpc.primary.view import RunView
 from aiperf_hpc.replica.data import load_dataset
 from aiperf_hpc.simulation.cluster import Cluster, SimulatedLauncher
 from aiperf_hpc.simulation.timeline import Timeline
+from aiperf_hpc.streams import print_in_any_locale
 
 START_UTC = 1_767_225_600.0
 """When virtual time begins: 2026-01-01, so that equal simulations have equal records."""
@@ -41,6 +42,7 @@ FILES_EACH, FILES_BESIDES = 3, 256
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Simulate a run, write its report, and return the exit status."""
+    print_in_any_locale()
     parser = argparse.ArgumentParser(prog="aiperf_hpc.simulation", description=__doc__)
     parser.add_argument("run_dir", type=Path)
     parser.add_argument("--nodes", type=int, required=True)

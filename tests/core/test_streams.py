@@ -1,0 +1,210 @@
+"""What is printed can be printed in every locale, and what is read is read in none."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import io
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.run_factory import Plan, write_run
+
+from aiperf_hpc.errors import AIPerfError
+from aiperf_hpc.journal import JournalReader, JournalWriter
+from aiperf_hpc.paths import RunPaths, requested_stop
+from aiperf_hpc.primary import cli
+from aiperf_hpc.records import RunEnded
+from aiperf_hpc.streams import READABLE, as_printed, ascii_json, cut, readable, width
+
+ROOT = Path(__file__).parents[2]
+ASCII = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+UNDECODABLE = os.fsdecode(b"r\xff")
+
+
+def test_what_an_encoding_lacks_is_written_readably() -> None:
+    text = "1 – 3×3 ± ü 中 \udcff"
+    assert text.encode("ascii", READABLE) == rb"1 - 3x3 +- \xfc \u4e2d \xff"
+    assert text.encode("iso-8859-1", READABLE) == b"1 - 3\xd73 \xb1 \xfc \\u4e2d \\xff"
+    assert text.encode("utf-8", READABLE) == "1 – 3×3 ± ü 中 \\xff".encode()
+    assert readable("plain") == "plain"
+
+
+def test_json_is_the_same_document_in_every_locale() -> None:
+    document = {"reason": 'a "–" 中 and 😀'}
+    text = ascii_json(json.dumps(document, ensure_ascii=False))
+    assert text.isascii()
+    assert json.loads(text) == document
+
+
+def test_a_text_is_as_wide_as_it_looks() -> None:
+    assert [width(text) for text in ("ab", "–", "中", "e\u0301", "")] == [2, 1, 2, 1, 0]
+    assert cut("a中b", 2) == "a"
+    assert cut("a中b", 3) == "a中"
+    assert cut("e\u0301a", 1) == "e\u0301"
+
+
+def test_one_line_stays_one_and_is_measured_as_it_is_printed() -> None:
+    ascii_only = io.TextIOWrapper(io.BytesIO(), "ascii")
+    assert as_printed("a\nb\x1b[2J\t中", ascii_only) == r"a b [2J \u4e2d"
+
+
+def test_an_error_that_names_a_file_of_no_encoding_can_be_recorded(tmp_path: Path) -> None:
+    error = AIPerfError(f"cannot read {UNDECODABLE}")
+    assert str(error) == r"cannot read r\xff"
+    with JournalWriter(tmp_path / "j.jsonl") as journal:
+        journal.append(RunEnded(reason=f"not started: {error}"))
+    (record,) = JournalReader(tmp_path / "j.jsonl").read()
+    assert record.event == RunEnded(reason=r"not started: cannot read r\xff")
+
+
+def sources(*folders: str) -> list[Path]:
+    found = [path for folder in folders for path in (ROOT / folder).rglob("*.py")]
+    assert found
+    return sorted({path.resolve() for path in found})
+
+
+PACKAGE = sources("primary", "replica", "morphism", "ops_counter", "configs", "deploy", "src")
+
+
+def mains() -> Iterator[str]:
+    """Yield the modules of the package that have a function ``main``."""
+    for path in PACKAGE:
+        body = ast.parse(path.read_text("utf-8")).body
+        if any(isinstance(part, ast.FunctionDef) and part.name == "main" for part in body):
+            name = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+            yield f"aiperf_hpc.{name.removeprefix('src.aiperf_hpc.')}"
+
+
+def test_there_are_as_many_entry_points_as_are_known() -> None:
+    assert len(list(mains())) == 8
+
+
+@pytest.mark.parametrize("module", list(mains()))
+def test_every_entry_point_prints_in_any_locale(
+    module: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    main = importlib.import_module(module).main
+    streams = [io.TextIOWrapper(io.BytesIO(), "ascii") for _ in range(2)]
+    monkeypatch.setattr(sys, "stdout", streams[0])
+    monkeypatch.setattr(sys, "stderr", streams[1])
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    for stream in streams:
+        stream.write("– × ü \udcff")
+        stream.flush()
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> RunPaths:
+    """A run without an accuracy, whose status has a dash in it."""
+    folder = tmp_path_factory.mktemp("run") / UNDECODABLE
+    return write_run(folder, Plan(replicas=1, trials=5, evaluated=False))
+
+
+def printed(
+    monkeypatch: pytest.MonkeyPatch, encoding: str, status: int, *arguments: object
+) -> tuple[bytes, bytes]:
+    """Carry out a command that ends with a status; return its output and its errors."""
+    with monkeypatch.context() as patch:
+        buffers = io.BytesIO(), io.BytesIO()
+        out, err = (io.TextIOWrapper(buffer, encoding) for buffer in buffers)
+        patch.setattr(sys, "stdout", out)
+        patch.setattr(sys, "stderr", err)
+        assert cli.main([str(argument) for argument in arguments]) == status
+        out.flush()
+        err.flush()
+        return buffers[0].getvalue(), buffers[1].getvalue()
+
+
+@pytest.mark.parametrize(
+    ("encoding", "dash"), [("ascii", b"-"), ("iso-8859-1", b"-"), ("utf-8", "–".encode())]
+)
+def test_the_command_line_prints_in_any_locale(
+    run: RunPaths, monkeypatch: pytest.MonkeyPatch, encoding: str, dash: bytes
+) -> None:
+    out, _ = printed(monkeypatch, encoding, 0, "status", run.root)
+    assert b"regulated %b  best accuracy %b" % (dash, dash) in out
+    out, _ = printed(monkeypatch, encoding, 0, "status", run.root, "--json")
+    assert json.loads(out)["best_accuracy"] is None
+    _, err = printed(monkeypatch, encoding, 2, "count", run.root / "missing.json")
+    assert err.startswith(b"aiperf: cannot read the graph ")
+    assert rb"r\xff/missing.json" in err
+    assert err.count(b"\n") == 1
+
+
+def test_a_file_name_that_a_locale_does_not_have_is_one_clear_line(tmp_path: Path) -> None:
+    graph = tmp_path / "run.yaml"
+    graph.write_text('dataset: {name: cifar10, path: "/nowhere/ü–"}\n', "utf-8")
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "aiperf_hpc.primary.cli", "start", "--nodes", "1"),
+            *("--hours", "1", "--config", graph, "--launcher", "local", "--yes"),
+        ],
+        capture_output=True,
+        check=False,
+        env=os.environ | ASCII,
+        cwd=tmp_path,
+    )
+    assert done.returncode != 0
+    assert b"Traceback" not in done.stderr
+    assert rb"/nowhere/\xfc" in done.stderr
+
+
+def unspecified(tree: ast.AST) -> Iterator[int]:
+    """Yield the lines of calls that would read or write text by the locale's encoding."""
+    for call in ast.walk(tree):
+        if not isinstance(call, ast.Call):
+            continue
+        name = call.func.attr if isinstance(call.func, ast.Attribute) else None
+        name = call.func.id if isinstance(call.func, ast.Name) else name
+        words = {word.arg: word.value for word in call.keywords}
+        if "encoding" in words:
+            continue
+        values = [a.value for a in (*call.args, *words.values()) if isinstance(a, ast.Constant)]
+        texts = [value for value in values if isinstance(value, str)]
+        text = words.get("text", words.get("universal_newlines"))
+        by_locale = (
+            isinstance(text, ast.Constant) and text.value is True,
+            name == "read_text" and not texts,
+            name == "write_text" and "utf-8" not in texts,
+            name == "open" and not opens_bytes(call, texts),
+        )
+        if any(by_locale):
+            yield call.lineno
+
+
+def opens_bytes(call: ast.Call, texts: list[str]) -> bool:
+    """Return whether a call of some ``open`` is for bytes, or of no file."""
+    owner = ast.unparse(call.func).rpartition(".")[0]
+    return owner in ("os", "tarfile", "Image") or any("b" in mode for mode in texts)
+
+
+def test_the_search_for_calls_by_the_locales_encoding_finds_them() -> None:
+    found = ast.parse(
+        "run(c, text=True)\np.read_text()\np.write_text(x)\nopen(p)\np.open('a')\n"
+        "run(c, text=True, encoding='utf-8')\np.read_text('utf-8')\np.open('rb')\nos.open(p, f)"
+    )
+    assert list(unspecified(found)) == [1, 2, 3, 4, 5]
+
+
+def test_nothing_is_read_or_written_by_the_locales_encoding() -> None:
+    found = [
+        f"{path.relative_to(ROOT)}:{line}"
+        for path in (*PACKAGE, *sources("benchmarks", "examples"))
+        for line in unspecified(ast.parse(path.read_text("utf-8")))
+    ]
+    assert found == []
+
+
+def test_a_stop_request_says_who_in_any_locale(tmp_path: Path) -> None:
+    """The one file that a person may write by hand."""
+    request = RunPaths(tmp_path).stop_request
+    request.parent.mkdir()
+    request.write_bytes("für heute genug\n".encode("iso-8859-1"))
+    assert requested_stop(request) == r"f\xfcr heute genug"
