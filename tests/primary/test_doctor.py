@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from aiperf_hpc.errors import SchedulerSilentError
-from aiperf_hpc.primary import doctor
 from aiperf_hpc.primary.doctor import PACKAGES, Check, examine
 from aiperf_hpc.primary.slurm_client import Nodes, SlurmCommands
 
@@ -62,12 +61,12 @@ def test_what_is_installed_is_named_with_its_version(monkeypatch: pytest.MonkeyP
 def test_python_is_one_that_the_package_runs_on(
     version: str, fits: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(doctor.platform, "python_version_tuple", lambda: version.split("."))
+    monkeypatch.setattr("platform.python_version_tuple", lambda: version.split("."))
     assert found("python").found == fits
 
 
 def test_a_controller_that_is_away_is_one_short_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor.shutil, "which", lambda name: f"/usr/bin/{name}")
+    monkeypatch.setattr("shutil.which", lambda name: f"/usr/bin/{name}")
     check = found("controller")
     assert check.detail == "does not answer: sinfo: Could not establish a configuration source"
     assert check.remedy == "set SLURM_CONF or use --launcher local"
