@@ -102,7 +102,12 @@ def check_engine(config: RunConfig) -> None:
         return
     command = [sys.executable, "-m", "aiperf_hpc.replica.engines"]
     done = subprocess.run(
-        command, input=config.model_dump_json(), capture_output=True, text=True, check=False
+        command,
+        input=ascii_json(config.model_dump_json()),
+        capture_output=True,
+        encoding="locale",
+        errors="backslashreplace",
+        check=False,
     )
     if done.returncode != 0:
         raise UsageError(_last_words(done.stderr))

@@ -11,10 +11,12 @@ import sys
 from aiperf_hpc.config import RunConfig
 from aiperf_hpc.errors import AIPerfError
 from aiperf_hpc.replica.engines import engine_for
+from aiperf_hpc.streams import print_in_any_locale
 
 
 def main() -> int:
     """Load the engine; return the exit status."""
+    print_in_any_locale()
     try:
         config = RunConfig.model_validate_json(sys.stdin.read())
         engine_for(config, len(os.sched_getaffinity(0)))

@@ -62,7 +62,8 @@ def _git(folder: Path, *arguments: str) -> str | None:
         done = subprocess.run(
             ["git", "-C", str(folder), *arguments],
             capture_output=True,
-            text=True,
+            encoding="utf-8",
+            errors="replace",
             check=False,
             env={**kept, "GIT_OPTIONAL_LOCKS": "0"},
         )

@@ -27,6 +27,6 @@ def _cgroup_limit() -> int | None:
         ),
     )
     for limit, used in files:
-        if limit.exists() and used.exists() and limit.read_text().strip() != "max":
-            return max(0, int(limit.read_text()) - int(used.read_text()))
+        if limit.exists() and used.exists() and limit.read_text("utf-8").strip() != "max":
+            return max(0, int(limit.read_text("utf-8")) - int(used.read_text("utf-8")))
     return None

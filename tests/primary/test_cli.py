@@ -15,7 +15,6 @@ from tests.run_factory import Plan, write_run
 
 from aiperf_hpc.config import load_config
 from aiperf_hpc.errors import RunDirectoryError, UsageError
-from aiperf_hpc.history import RunHistory
 from aiperf_hpc.manifest import RunManifest
 from aiperf_hpc.paths import RunPaths
 from aiperf_hpc.primary import cli
@@ -174,14 +173,13 @@ def test_status_says_where_the_present_primary_serves(served: RunPaths) -> None:
 
 
 def test_a_simulated_run_cannot_be_resumed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     paths = write_run(tmp_path, Plan(replicas=1, trials=0, hpo_trials=0, ended=False))
-    manifest = RunManifest.load(paths).model_copy(update={"launcher": "simulated"})
-    monkeypatch.setattr(cli, "check_resumable", lambda _: (manifest, RunHistory(paths)))
+    RunManifest.load(paths).model_copy(update={"launcher": "simulated"}).save(paths)
     assert main(["resume", str(tmp_path)]) == 2
     said = capsys.readouterr().err
-    assert said == f"aiperf: {tmp_path}: a simulated run cannot be gone on with; simulate it anew\n"
+    assert said == f"aiperf: {tmp_path}: a simulated run is not gone on with; simulate it again\n"
 
 
 def test_a_crowd_is_told_before_the_start_and_without_it(

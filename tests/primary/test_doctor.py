@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import platform
-import shutil
 from importlib import metadata, util
 from pathlib import Path
 
@@ -63,12 +61,12 @@ def test_what_is_installed_is_named_with_its_version(monkeypatch: pytest.MonkeyP
 def test_python_is_one_that_the_package_runs_on(
     version: str, fits: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(platform, "python_version_tuple", lambda: version.split("."))
+    monkeypatch.setattr("platform.python_version_tuple", lambda: version.split("."))
     assert found("python").found == fits
 
 
 def test_a_controller_that_is_away_is_one_short_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shutil, "which", lambda name: f"/usr/bin/{name}")
+    monkeypatch.setattr("shutil.which", lambda name: f"/usr/bin/{name}")
     check = found("controller")
     assert check.detail == "does not answer: sinfo: Could not establish a configuration source"
     assert check.remedy == "set SLURM_CONF or use --launcher local"
