@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 
 from aiperf_hpc.config import RunConfig
 from aiperf_hpc.errors import AIPerfError
@@ -14,7 +15,7 @@ from aiperf_hpc.replica.engines import engine_for
 from aiperf_hpc.streams import print_in_any_locale
 
 
-def main() -> int:
+def main(_: Sequence[str] | None = None) -> int:
     """Load the engine; return the exit status."""
     print_in_any_locale()
     try:
