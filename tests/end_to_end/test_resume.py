@@ -50,7 +50,7 @@ def resumed(folder: Path) -> subprocess.Popen[str]:
 
 def interrupt(process: subprocess.Popen[str]) -> tuple[str, str]:
     process.send_signal(signal.SIGINT)
-    return process.communicate(timeout=60)
+    return process.communicate(timeout=300)  # A replica that builds a network ends late.
 
 
 def test_a_killed_replica_is_started_again_and_goes_on(live_run: Start) -> None:
