@@ -314,17 +314,16 @@ def _prepare_and_conduct(options: argparse.Namespace, manifest: RunManifest, fol
             raise UsageError("not started")
     address = None if options.serve is None else _free_address(options.serve)
     paths = make_run_directory(manifest, folder, dataset)
-    history = RunHistory(paths)
     try:
         if manifest.launcher == "slurm":
             PACE.wait()  # Before the run's clock starts, which would charge it.
         if options.detach:
             return _detach(paths, options.serve)
-        with _taken(history, manifest, "start") as claim:
+        with _taken(RunHistory(paths), manifest, "start") as claim:
             return _conduct(manifest, paths, address, claim, as_json=options.json)
     except (Interruption, UsageError) as error:
-        history.refresh()
-        if history.run_started is None:
+        journal = paths.primary_journal
+        if not journal.exists() or journal.stat().st_size == 0:  # Without the clock's start.
             remove_run_directory(paths)
         elif isinstance(error, Interruption):
             message = f"interrupted; `aiperf report {paths.root}` says how far the run has come"
@@ -343,11 +342,11 @@ def _detach(paths: RunPaths, serve: str | None) -> int:
     command = [sys.executable, "-m", "aiperf_hpc.primary.cli", "conduct", str(paths.root)]
     command += [] if serve is None else [f"--serve={serve}"]
     paths.primary_log.parent.mkdir(parents=True, exist_ok=True)
+    view = RunView(paths)
     with paths.primary_log.open("ab") as log:
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
         )
-    view = RunView(paths)
     try:
         while view.history.run_started is None:
             if process.poll() is not None:

@@ -5,6 +5,7 @@ Reads a run's configuration, JSON, from standard input, and loads its engine.
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
 from collections.abc import Sequence
@@ -15,9 +16,11 @@ from aiperf_hpc.replica.engines import engine_for
 from aiperf_hpc.streams import print_in_any_locale
 
 
-def main(_: Sequence[str] | None = None) -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Load the engine; return the exit status."""
     print_in_any_locale()
+    parser = argparse.ArgumentParser(prog="python -m aiperf_hpc.replica.engines")
+    parser.parse_args(arguments)
     try:
         config = RunConfig.model_validate_json(sys.stdin.read())
         engine_for(config, len(os.sched_getaffinity(0)))
