@@ -603,7 +603,7 @@ def _stop(options: argparse.Namespace) -> int:
     if view.history.run_started is None:
         raise UsageError(f"{options.run}: this run never started; there is nothing to stop")
     write_whole(view.paths.stop_request, "stopped by `aiperf stop`\n")
-    with _telling_who_goes_on(sys.stderr if options.json else sys.stdout) as tell:
+    with _telling_who_goes_on(sys.stderr) as tell:  # The result alone goes to the output.
         _wait_for_end(view, options.run, tell)
     return _finish(view, options.json)
 

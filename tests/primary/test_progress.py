@@ -424,7 +424,7 @@ def test_aiperf_stop_says_what_it_waits_for(
 ) -> None:
     plan, output = Plan(replicas=2, trials=5, ended=False), io.StringIO()
     paths = write_run(tmp_path, plan)
-    monkeypatch.setattr("sys.stdout", output)
+    monkeypatch.setattr("sys.stderr", output)
     monkeypatch.setattr(cli, "_finish", lambda view, as_json: 0)
 
     def end() -> None:
