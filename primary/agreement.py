@@ -37,6 +37,11 @@ def clock_problems(history: RunHistory) -> list[str]:
     return [problem for each in checked if each is not None for problem in each.problems]
 
 
+def rejections(history: RunHistory) -> list[str]:
+    """Return a line for every candidate that could not be loaded."""
+    return [f"{name} could not be loaded: {why}" for name, why in history.rejected.items()]
+
+
 def _few(names: Iterable[str]) -> str:
     names = list(names)
     more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""

@@ -26,7 +26,8 @@ from aiperf_hpc.ops_counter.score import (
     score_times,
 )
 from aiperf_hpc.paths import RunPaths
-from aiperf_hpc.primary.agreement import clock_problems, disagreements
+from aiperf_hpc.primary.agreement import clock_problems, disagreements, rejections
+from aiperf_hpc.primary.run_graphs import RunGraphs
 from aiperf_hpc.trial import JobPhase, MorphismData, Value
 
 SILENT_AFTER, SILENT_BEATS = 60.0, 3.0
@@ -169,7 +170,8 @@ class RunView:
         self.manifest = RunManifest.load(paths)
         self.history = RunHistory(paths)
         self.graphs = GraphStore(paths)
-        self.counts = Counts(self.graphs)
+        self.run_graphs = RunGraphs(self.history, self.manifest, self.graphs)
+        self.counts = Counts(self.run_graphs)
 
     def refresh(self) -> None:
         """Read what was added since the last time."""
@@ -239,6 +241,9 @@ class RunView:
                 *(str(p) for p in history.problems),
                 *disagreements(history),
                 *clock_problems(history),
+                *history.file_problems,
+                *rejections(history),
+                *self.run_graphs.missing(),
             ),
         )
 

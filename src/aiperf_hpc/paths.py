@@ -173,7 +173,7 @@ def _folders(parent: str) -> list[str]:
 def requested_stop(request: Path) -> str | None:
     """Return what a stop request says, or None where nobody has asked."""
     try:
-        return request.read_text("utf-8").strip() or "a stop was requested"
+        return request.read_text("utf-8", "replace").strip() or "a stop was requested"
     except OSError:
         return None  # Not there, or not to be seen now: a file server may be away.
 
