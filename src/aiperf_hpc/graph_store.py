@@ -33,7 +33,9 @@ class GraphStore:
         path = self._paths.graph(graph_hash)
         try:
             graph = Graph.from_json(path.read_text("utf-8"))
-        except (OSError, UnicodeDecodeError) as error:
+        except OSError as error:
+            raise GraphError(f"cannot read the graph {path}: {error.strerror}") from None
+        except UnicodeDecodeError as error:
             raise GraphError(f"cannot read the graph {path}: {error}") from None
         except GraphError as error:
             raise GraphError(f"{path}: {error}") from None
