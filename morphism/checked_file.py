@@ -22,7 +22,9 @@ Array = NDArray[np.float32]
 Tell = Callable[[str], None]
 """Told in one line what is not as it should be with a file that can be used all the same."""
 
-_CHECKSUMS = "checksums"
+_CONTENTS = "contents"
+"""The one text of the header: several the library writes in another order each time."""
+_PARTS = ("texts", "checksums")
 _LENGTH = 8
 """Bytes at the beginning of a safetensors file that say how long its header is."""
 
@@ -46,8 +48,8 @@ def save_checked(
 ) -> None:
     """Write a file, whole or not at all. Raises OSError."""
     tensors = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
-    checksums = json.dumps(_checksums(Contents(texts, tensors)))
-    write_whole(path, save_tensors(tensors, {**texts, _CHECKSUMS: checksums}), sync)
+    header = {"texts": texts, "checksums": _checksums(Contents(texts, tensors))}
+    write_whole(path, save_tensors(tensors, {_CONTENTS: json.dumps(header, sort_keys=True)}), sync)
 
 
 def load_checked(
@@ -70,13 +72,12 @@ def load_checked(
     except StorageError as error:
         raise CheckpointError(str(error)) from None
     try:
-        metadata = _metadata(content)
-        stored = metadata.pop(_CHECKSUMS, None)
-        if metadata.keys() != set(texts):
-            raise ValueError(f"its header names {sorted(metadata)}, not {sorted(texts)}")
-        contents = Contents(metadata, load_tensors(content))
+        found, stored = _header(content)
+        if found.keys() != set(texts):
+            raise ValueError(f"its header names {sorted(found)}, not {sorted(texts)}")
+        contents = Contents(found, load_tensors(content))
         if stored is not None:
-            _compare(json.loads(stored), _checksums(contents))
+            _compare(stored, _checksums(contents))
     except (ValueError, KeyError, SafetensorError) as error:
         raise damaged(path, error) from None
     if stored is None:
@@ -90,19 +91,42 @@ def damaged(path: Path, error: object) -> CheckpointError:
     return CheckpointError(f"the checkpoint {path} is damaged: {' '.join(what.split())}")
 
 
+def _header(content: bytes) -> tuple[dict[str, str], dict[str, str] | None]:
+    """Return the texts of a file and its checksums; None in place of these in an earlier one."""
+    metadata = _metadata(content)
+    if _CONTENTS not in metadata:
+        return metadata, None
+    contents = _parsed(metadata.pop(_CONTENTS))
+    found = [contents.pop(key, None) if isinstance(contents, dict) else None for key in _PARTS]
+    texts, checksums = map(_texts, found)
+    if metadata or contents or texts is None or checksums is None:
+        raise ValueError("its header is not that of a checkpoint")
+    return texts, checksums
+
+
 def _metadata(content: bytes) -> dict[str, str]:
     """Return the texts in the header of a safetensors file."""
     if len(content) < _LENGTH:
         raise ValueError(f"it has {len(content)} bytes")
     length = int.from_bytes(content[:_LENGTH], "little")
-    try:
-        header = json.loads(content[_LENGTH : _LENGTH + length])
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"its header: {error}") from None
-    metadata = header.get("__metadata__") if isinstance(header, dict) else None
-    if not isinstance(metadata, dict) or not all(isinstance(v, str) for v in metadata.values()):
+    header = _parsed(content[_LENGTH : _LENGTH + length])
+    metadata = _texts(header.get("__metadata__") if isinstance(header, dict) else None)
+    if metadata is None:
         raise ValueError("its header has no texts")
     return metadata
+
+
+def _parsed(text: str | bytes) -> object:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"its header: {error}") from None
+
+
+def _texts(value: object) -> dict[str, str] | None:
+    """Return ``value`` if it is texts by name."""
+    right = isinstance(value, dict) and all(isinstance(each, str) for each in value.values())
+    return cast(dict[str, str], value) if right else None
 
 
 def _checksums(contents: Contents) -> dict[str, str]:
@@ -116,9 +140,7 @@ def _checksums(contents: Contents) -> dict[str, str]:
     return {name: f"{value:08x}" for name, value in sums.items()}
 
 
-def _compare(stored: object, found: Mapping[str, str]) -> None:
-    if not isinstance(stored, dict):
-        raise ValueError("its checksums are none")
+def _compare(stored: Mapping[str, str], found: Mapping[str, str]) -> None:
     for name in sorted(stored.keys() | found.keys()):
         if stored.get(name) != found.get(name):
             there, was = found.get(name, "missing"), stored.get(name, "missing")
