@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import math
-import struct
 from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
-from safetensors import SafetensorError
-from safetensors.numpy import load as load_tensors
-from safetensors.numpy import save as save_tensors
 
-from aiperf_hpc.errors import CheckpointError, GraphError, StorageError
+from aiperf_hpc.errors import CheckpointError, GraphError
 from aiperf_hpc.graph import Graph, Shape
-from aiperf_hpc.paths import write_whole
+from aiperf_hpc.morphism.checked_file import Array as Array
+from aiperf_hpc.morphism.checked_file import Tell, damaged, ignore, load_checked, save_checked
 from aiperf_hpc.storage import Persist, Sync, at_once, to_stable_storage
 
-Array = NDArray[np.float32]
 Weights = Mapping[str, Array]
 """``node/parameter`` or ``node/statistic`` to an array of the graph's shape for it."""
 
@@ -78,46 +72,31 @@ def save_checkpoint(
     made elsewhere may name its nodes otherwise.
     """
     check_weights(graph, weights)
-    tensors = {name: np.ascontiguousarray(array) for name, array in weights.items()}
-    write_whole(path, save_tensors(tensors, {"graph": graph.to_json()}), sync)
+    save_checked(path, weights, {"graph": graph.to_json()}, sync)
 
 
-def load_checkpoint(path: Path, persist: Persist = at_once) -> tuple[Graph, Weights]:
-    """Read a checkpoint.
+def load_checkpoint(
+    path: Path, persist: Persist = at_once, tell: Tell = ignore
+) -> tuple[Graph, Weights]:
+    """Read a checkpoint, and verify its checksums.
 
     Args:
         path: its file.
         persist: how to read; a Patience waits while the storage is away.
+        tell: told when the file is from before there were checksums.
 
     Raises:
         CheckpointError: the file is missing, damaged, or its weights do not fit its graph.
     """
-    content = read_checkpoint(path, persist)
+    texts, weights = load_checked(path, ("graph",), persist, tell)
+    return stored_graph(path, texts["graph"], weights), weights
+
+
+def stored_graph(path: Path, text: str, weights: Weights) -> Graph:
+    """Return the graph in the checkpoint ``path``; CheckpointError unless the weights are its."""
     try:
-        graph = Graph.from_json(checkpoint_metadata(content)["graph"])
-        weights = load_tensors(content)
-    except (struct.error, ValueError, KeyError, TypeError, SafetensorError, GraphError) as error:
-        raise CheckpointError(f"the checkpoint {path} is damaged: {error}") from None
-    try:
+        graph = Graph.from_json(text)
         check_weights(graph, weights)
-    except CheckpointError as error:
-        raise CheckpointError(f"the checkpoint {path} is damaged: {error}") from None
-    return graph, weights
-
-
-def read_checkpoint(path: Path, persist: Persist = at_once) -> bytes:
-    """Return a checkpoint's bytes; CheckpointError when they cannot be read.
-
-    Read, not mapped: a mapped file whose server goes away ends the process.
-    """
-    try:
-        return persist(path.read_bytes, f"the checkpoint {path}", "read")
-    except StorageError as error:
-        raise CheckpointError(str(error)) from None
-
-
-def checkpoint_metadata(content: bytes) -> dict[str, str]:
-    """Return the metadata in a safetensors file. Raises ValueError and the like if damaged."""
-    (length,) = struct.unpack_from("<Q", content)
-    metadata: dict[str, str] = json.loads(content[8 : 8 + length])["__metadata__"]
-    return metadata
+    except (GraphError, CheckpointError) as error:
+        raise damaged(path, error) from None
+    return graph

@@ -12,9 +12,10 @@ from bisect import bisect_left
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import accumulate
+from typing import Protocol
 
 from aiperf_hpc.executions import Execution
-from aiperf_hpc.graph_store import GraphStore
+from aiperf_hpc.graph import Graph
 from aiperf_hpc.history import Evaluation, RunHistory
 from aiperf_hpc.ops_counter.count import count
 from aiperf_hpc.ops_counter.table import Operations
@@ -59,10 +60,18 @@ class Totals:
     by_kind: Mapping[str, Operations]
 
 
-class Counts:
-    """The operation counts of a run's graphs, counted from the stored graphs once each."""
+class Graphs(Protocol):
+    """Where a run's graphs are."""
 
-    def __init__(self, graphs: GraphStore) -> None:
+    def load(self, graph_hash: str) -> Graph:
+        """Return a graph. Raises GraphError."""
+        ...
+
+
+class Counts:
+    """The operation counts of a run's graphs, counted once each."""
+
+    def __init__(self, graphs: Graphs) -> None:
         self._graphs = graphs
         self._known: dict[str, Totals] = {}
 
@@ -77,7 +86,7 @@ class Counts:
         return known
 
     def __call__(self, started: TrialStarted) -> tuple[int, int]:
-        """Return the operations of a training and of a validation sample, by the stored graph."""
+        """Return the operations of a training and of a validation sample, by the graph."""
         counted = self[started.graph]
         return counted.training, counted.forward
 

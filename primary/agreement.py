@@ -33,3 +33,8 @@ def clock_problems(history: RunHistory) -> list[str]:
     """Return a line for every replica whose clock was found to be off."""
     checked = (replica.checked for replica in history.replicas.values())
     return [problem for each in checked if each is not None for problem in each.problems]
+
+
+def rejections(history: RunHistory) -> list[str]:
+    """Return a line for every candidate that could not be loaded."""
+    return [f"{name} could not be loaded: {why}" for name, why in history.rejected.items()]

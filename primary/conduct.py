@@ -8,6 +8,7 @@ import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from pathlib import Path
 from types import FrameType
 
 from aiperf_hpc import storage
@@ -26,6 +27,7 @@ from aiperf_hpc.primary.preflight import Preflight
 from aiperf_hpc.primary.words import few
 from aiperf_hpc.records import (
     AnyEvent,
+    FileProblem,
     JobState,
     PrimaryFailed,
     PrimaryHeartbeat,
@@ -293,9 +295,30 @@ class Conductor:
         except JournalError:
             pass  # Progress says so. A look must not end the run, and is tried again.
         else:
-            self._digest.update()
+            self._tell()
+            self._restore_manifest()
         now = self._clock.monotonic()
         self._next_look = now + rest_after(now - began, self._least_look)
+
+    def _tell(self) -> None:
+        """Tell the search workers what is new."""
+        try:
+            self._digest.update()
+        except JournalError as error:
+            self._digest.remake()
+            self._complain(self._digest.path, str(error), "it was made again from the journals")
+
+    def _restore_manifest(self) -> None:
+        """Write the manifest again if it is gone: replicas that start again would find no run."""
+        paths = self._history.paths
+        where = str(paths.manifest)
+        if not self._persist(paths.manifest.exists, where, "read"):
+            self._persist(lambda: self._manifest.save(paths), where)
+            self._complain(paths.manifest, f"{where} is gone", "it was written again, as it was")
+
+    def _complain(self, path: Path, problem: str, remedy: str) -> None:
+        file = str(path.relative_to(self._history.paths.root))
+        self._journal.append(FileProblem(file=file, problem=problem, remedy=remedy))
 
     def _record(self, states: Mapping[str, ReplicaState]) -> None:
         """Record what changed."""

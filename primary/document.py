@@ -16,7 +16,7 @@ from aiperf_hpc.errors import AIPerfError
 from aiperf_hpc.history import Replica, Trial
 from aiperf_hpc.ops_counter.score import credited
 from aiperf_hpc.paths import Incarnation
-from aiperf_hpc.primary.agreement import clock_problems
+from aiperf_hpc.primary.agreement import clock_problems, rejections
 from aiperf_hpc.primary.replay import SearchReplay, replay_search
 from aiperf_hpc.primary.scaling import Scaling
 from aiperf_hpc.primary.view import (
@@ -74,7 +74,7 @@ class TrialReport(TrialStatus):
     """One trial, with what it was credited."""
 
     operations: int
-    """Credited until the report's time, from the counts of its stored graph."""
+    """Credited until the report's time, from the counts of its graph."""
     training_started_seconds: float | None
     """Since the run's start; None for a trial whose graph was never ready."""
     grown_by: str
@@ -172,6 +172,8 @@ class Problems(Value):
     """Candidates that could not be made or loaded."""
     clock: tuple[str, ...]
     """Times that do not fit the run's."""
+    files: tuple[str, ...] = ()
+    """Files that were damaged or gone, and what was done without them."""
 
 
 class Report(Value):
@@ -223,8 +225,8 @@ def make_report(view: RunView) -> Report:
     """Return the report of what ``view`` has read.
 
     Raises:
-        GraphError: a trained graph is missing or is not what its name says, so that its
-            operations cannot be counted.
+        GraphError: a trained graph is lost and cannot be grown again, so that its operations
+            cannot be counted.
         AIPerfError: the graphs count other operations than the trials recorded.
     """
     history, manifest = view.history, view.manifest
@@ -461,9 +463,10 @@ def _problems(view: RunView, end: float, elapsed: float) -> Problems:
         set_aside=tuple(str(path.relative_to(root)) for path in sorted(set_aside)),
         search=(
             *history.search_failures,
-            *(f"{name} could not be loaded: {why}" for name, why in history.rejected.items()),
+            *rejections(history),
         ),
         clock=tuple(_clock_problems(view, end, elapsed)),
+        files=(*history.file_problems, *view.run_graphs.problems),
     )
 
 

@@ -33,9 +33,12 @@ class ReportManifest(Value):
 
 
 def origin_of(view: RunView, *, final: bool) -> ReportManifest:
-    """Return what a report of ``view`` is made from. Raises OSError when a file is missing."""
+    """Return what a report of ``view`` is made from. Raises OSError when a file is missing.
+
+    A stored graph that is missing is not among them: the report was not made from it, and says so.
+    """
     paths = view.paths
-    graphs = sorted(paths.graph(graph) for graph in view.history.graphs)
+    graphs = sorted(p for p in map(paths.graph, view.history.graphs) if p.exists())
     # A running replica may have appended since: the hash covers what the report knows.
     files = [
         _hashed(paths.root, paths.manifest, None),

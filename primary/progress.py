@@ -14,7 +14,7 @@ from typing import TextIO
 
 from aiperf_hpc.errors import AIPerfError
 from aiperf_hpc.history import PRIMARY, Trial
-from aiperf_hpc.primary.agreement import clock_problems, disagreements
+from aiperf_hpc.primary.agreement import clock_problems, disagreements, rejections
 from aiperf_hpc.primary.conduct import Interrupts
 from aiperf_hpc.primary.live import LiveRun
 from aiperf_hpc.primary.screen import Screen
@@ -140,7 +140,12 @@ class Progress:
         new = [text for text in dict.fromkeys(failed) if text not in self._complained]
         problems = [
             text
-            for text in (*disagreements(history), *clock_problems(history))
+            for text in (
+                *disagreements(history),
+                *clock_problems(history),
+                *history.file_problems,
+                *rejections(history),
+            )
             if text not in self._complained
         ]
         self._complained.update(new, problems)

@@ -31,7 +31,7 @@ def write_report(view: RunView, others: Sequence[RunPaths] = ()) -> Path:
     Raises:
         UsageError: the other runs have no final reports, or cannot be compared with this one.
         JournalError: a journal cannot be read.
-        GraphError: a trained graph is missing or damaged, so that nothing can be counted.
+        GraphError: a trained graph is lost and cannot be grown again: nothing can be counted.
         RunDirectoryError: the report cannot be written; or the run's files are no longer those
             that its final report was made from, which stays as it is.
     """

@@ -28,8 +28,9 @@ from aiperf_hpc.ops_counter.score import (
     score_times,
 )
 from aiperf_hpc.paths import RunPaths
-from aiperf_hpc.primary.agreement import clock_problems, disagreements
+from aiperf_hpc.primary.agreement import clock_problems, disagreements, rejections
 from aiperf_hpc.primary.claim import primary_is_gone
+from aiperf_hpc.primary.run_graphs import RunGraphs
 from aiperf_hpc.primary.service import Service
 from aiperf_hpc.primary.words import age
 from aiperf_hpc.records import StorageWaited
@@ -204,7 +205,8 @@ class RunView:
         self._written = paths.manifest.read_bytes()
         self.history = RunHistory(paths)
         self.graphs = GraphStore(paths)
-        self.counts = Counts(self.graphs)
+        self.run_graphs = RunGraphs(self.history, self.manifest, self.graphs)
+        self.counts = Counts(self.run_graphs)
 
     def refresh(self) -> None:
         """Read what was added since the last time.
@@ -298,6 +300,9 @@ class RunView:
                 *(str(p) for p in history.problems),
                 *disagreements(history),
                 *clock_problems(history),
+                *history.file_problems,
+                *rejections(history),
+                *self.run_graphs.missing(),
             ),
             storage=tuple(self._storage()),
         )

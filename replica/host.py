@@ -25,6 +25,7 @@ from aiperf_hpc.file_clock import ClockReading, read_clock
 from aiperf_hpc.history import RunHistory
 from aiperf_hpc.machine import available_bytes
 from aiperf_hpc.manifest import RunManifest
+from aiperf_hpc.morphism.checked_file import Tell
 from aiperf_hpc.paths import RunPaths
 from aiperf_hpc.replica.aide import thread_aide
 from aiperf_hpc.replica.engines.base import Engine
@@ -133,8 +134,11 @@ class Host(Protocol):
         """Return what the replica's trainer knows of the run; ``persist`` reads it."""
         ...
 
-    def study(self, path: Path, persist: Persist) -> BaseStorage:
-        """Return where a study is kept that belongs to ``path``; ``persist`` writes it."""
+    def study(self, path: Path, persist: Persist, tell: Tell) -> BaseStorage:
+        """Return where a study is kept that belongs to ``path``; ``persist`` writes it.
+
+        ``tell`` is told when its file was lost and had to be written anew.
+        """
         ...
 
 
@@ -238,8 +242,8 @@ class ProcessHost:
         history = RunHistory(paths, replica=replica, persist=persist)
         return Knowledge(replica, history, Digest(paths, persist))
 
-    def study(self, path: Path, persist: Persist) -> BaseStorage:
-        return journal_storage(path, persist)
+    def study(self, path: Path, persist: Persist, tell: Tell) -> BaseStorage:
+        return journal_storage(path, persist, tell)
 
 
 def package_versions() -> dict[str, str]:

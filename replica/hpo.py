@@ -1,8 +1,9 @@
 """Hyperparameter optimisation: Optuna's TPE over the configured space, accuracy maximised.
 
 One study a life of a replica, shared by its rounds, in Optuna's own journal format in that life's
-folder, which nobody else writes. The study holds what was tried and how accurate it was. TPE is
-not asked in it but in a copy in memory, made for each suggestion, which leaves out what says
+folder, which nobody else writes. The file is for people and never read back: a new life makes its
+study from the records of the trials. The study holds what was tried and how accurate it was. TPE
+is not asked in it but in a copy in memory, made for each suggestion, which leaves out what says
 nothing of hyperparameters (docs/decisions/search.md): how good a round's graph is, and values
 that the graph at hand cannot have.
 """
@@ -29,8 +30,11 @@ from optuna.storages.journal import BaseJournalBackend
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from aiperf_hpc.config import HpoConfig, Integers, Reals, SpaceConfig
+from aiperf_hpc.errors import StorageError
 from aiperf_hpc.graph import Graph
+from aiperf_hpc.morphism.checked_file import Tell, ignore
 from aiperf_hpc.morphism.morphs import grow, inserted_spatial_convs, resize_inserted
+from aiperf_hpc.paths import write_whole
 from aiperf_hpc.replica.names import seed_of
 from aiperf_hpc.storage import GrowingFile, Persist, at_once
 from aiperf_hpc.trial import Hyperparameters
@@ -64,13 +68,18 @@ class Suggestion:
     chosen: Chosen
 
 
-def journal_storage(path: Path, persist: Persist = at_once) -> BaseStorage:
-    """Return a storage of studies in Optuna's journal format, with one writer.
+def journal_storage(path: Path, persist: Persist = at_once, tell: Tell = ignore) -> BaseStorage:
+    """Return a new storage of studies in Optuna's journal format, with one writer.
+
+    Args:
+        path: its file; what is there is replaced.
+        persist: how to write it.
+        tell: told when the file was gone or not as it was left, and was written anew.
 
     Raises:
         StorageError: ``persist`` cannot write it; so do all who use it.
     """
-    return JournalStorage(_StudyLog(path, persist))
+    return JournalStorage(_StudyLog(path, persist, tell))
 
 
 class Hpo:
@@ -79,7 +88,7 @@ class Hpo:
     def __init__(
         self, config: HpoConfig, storage: BaseStorage, name: str, seed: int, fits: Fits
     ) -> None:
-        """Open the study, or make it.
+        """Make the study.
 
         Args:
             config: its space, and how many trials are random.
@@ -92,9 +101,7 @@ class Hpo:
         self._config, self._seed, self._fits = config, seed, fits
         self._storage = storage
         self._space = _dimensions(config.space)
-        self._study = optuna.create_study(
-            storage=storage, study_name=name, direction="maximize", load_if_exists=True
-        )
+        self._study = optuna.create_study(storage=storage, study_name=name, direction="maximize")
 
     def suggest(self, graph: Graph, round_: int, like: Hyperparameters | None = None) -> Suggestion:
         """Choose hyperparameters of a trial that trains ``graph``.
@@ -303,27 +310,40 @@ class _StudyLog(BaseJournalBackend):
     """Optuna's journal file with one writer.
 
     Optuna's own backend locks it, which is of no use here, and is left with half a line by a
-    disk that fills.
+    disk that fills. All of it is kept in memory too, so that it outlives its file.
     """
 
-    def __init__(self, path: Path, persist: Persist) -> None:
-        self._persist, self._what = persist, f"the study {path}"
+    def __init__(self, path: Path, persist: Persist, tell: Tell) -> None:
+        self._path, self._persist, self._tell = path, persist, tell
+        self._what = f"the study {path}"
         self._logs: list[dict[str, Any]] = []
-        self._file = persist(lambda: self._open(path), self._what)
+        self._file = self._made("")
 
-    def _open(self, path: Path) -> GrowingFile:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if path.exists():
-            self._logs = [json.loads(line) for line in path.read_bytes().splitlines()]
-        return GrowingFile(path)
+    def _made(self, lines: str) -> GrowingFile:
+        """Put a file that holds these lines in the place of what is there."""
+
+        def make() -> GrowingFile:
+            write_whole(self._path, lines)
+            return GrowingFile(self._path)
+
+        return self._persist(make, self._what)
 
     def read_logs(self, log_number_from: int) -> list[dict[str, Any]]:
         return self._logs[log_number_from:]
 
     def append_logs(self, logs: list[dict[str, Any]]) -> None:
-        lines = "".join(json.dumps(log, separators=(",", ":")) + "\n" for log in logs)
-        self._persist(lambda: self._file.add(lines.encode()), self._what)
+        lines = _lines(logs)
+        try:
+            self._persist(lambda: self._file.add(lines.encode()), self._what)
+        except StorageError as error:
+            self._file.close()
+            self._file = self._made(_lines(self._logs) + lines)
+            self._tell(str(error))
         self._logs += json.loads(f"[{','.join(lines.splitlines())}]")
+
+
+def _lines(logs: Sequence[Mapping[str, Any]]) -> str:
+    return "".join(json.dumps(log, separators=(",", ":")) + "\n" for log in logs)
 
 
 def kernel_choices(graph: Graph, sizes: Sequence[int]) -> list[int]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 import sys
 
+from optuna.storages import BaseStorage
+
 from aiperf_hpc.errors import AIPerfError
 from aiperf_hpc.journal import JournalReader, JournalWriter
 from aiperf_hpc.manifest import RunManifest
@@ -12,6 +14,7 @@ from aiperf_hpc.morphism.lineage import initial_graph
 from aiperf_hpc.paths import RunPaths
 from aiperf_hpc.records import (
     DatasetLoaded,
+    FileProblem,
     Heartbeat,
     ReplicaEnded,
     ReplicaStarted,
@@ -164,7 +167,7 @@ class Life:
                 persist=self._patience,
                 clock=host.clock,
                 sync=host.sync,
-                study=host.study(self._paths.study(who.replica, who.incarnation), self._patience),
+                study=self._study(journal),
                 aide=aide,
                 workshop=OneRank(trainer, aide)
                 if leading is None
@@ -175,6 +178,17 @@ class Life:
                 return rounds.run()
             except RankLostError as error:
                 ranks.lost(error)
+
+    def _study(self, journal: JournalWriter) -> BaseStorage:
+        """Return where this life's study is kept; what is wrong with it is recorded."""
+        path = self._paths.study(self._who.replica, self._who.incarnation)
+        file = str(path.relative_to(self._paths.root))
+
+        def tell(problem: str) -> None:
+            remedy = "it was written anew, with all that was tried"
+            journal.append(FileProblem(file=file, problem=problem, remedy=remedy))
+
+        return self._host.study(path, self._patience, tell)
 
     def _beat(self, journal: JournalWriter, workers: Workers) -> None:
         """Record that the replica is alive, and see that its search workers are."""

@@ -6,22 +6,27 @@ them train it several times, with hyperparameters chosen by TPE.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass, replace
 from itertools import count
+from pathlib import Path
 
 import numpy as np
 
 from aiperf_hpc.config import RunConfig
+from aiperf_hpc.errors import CheckpointError
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.history import Trial
+from aiperf_hpc.journal import JournalWriter
 from aiperf_hpc.morphism.morphs import from_data, grow_with_weights, resize_inserted
 from aiperf_hpc.morphism.weights import initial_weights
 from aiperf_hpc.paths import RunPaths
+from aiperf_hpc.records import FileProblem
 from aiperf_hpc.replica.hpo import Hpo, Suggestion
 from aiperf_hpc.replica.knowledge import Knowledge
 from aiperf_hpc.replica.names import Identity, name_of, seed_of
-from aiperf_hpc.replica.resume import Course, load_course
+from aiperf_hpc.replica.resume import Course, Interrupted, load_course
 from aiperf_hpc.replica.stock import Candidate, Stock
 from aiperf_hpc.replica.trainer import TrialPlan, TrialResult
 from aiperf_hpc.storage import Persist
@@ -54,6 +59,7 @@ class Planner:
         stock: Stock,
         hpo: Hpo,
         knowledge: Knowledge,
+        journal: JournalWriter,
         persist: Persist,
     ) -> None:
         """Prepare.
@@ -66,10 +72,12 @@ class Planner:
             stock: what has been grown for this replica.
             hpo: its study.
             knowledge: what it knows of the run.
-            persist: how to read a trial under way.
+            journal: told what is wrong with the checkpoint of a trial under way.
+            persist: how to read that.
         """
         self._config, self._paths, self._who, self._initial = config, paths, who, initial
-        self._stock, self._hpo, self._knowledge, self._persist = stock, hpo, knowledge, persist
+        self._stock, self._hpo, self._knowledge = stock, hpo, knowledge
+        self._journal, self._persist = journal, persist
         self._name = name_of(who.replica, who.incarnation)
         self._numbers, self._beginnings = count(1), count()
         self._plans = self._all_plans()
@@ -113,16 +121,16 @@ class Planner:
             self._stock.discard(planned.spent)
 
     def _tell(self, suggestion: Suggestion, number: int, result: TrialResult) -> None:
-        used = result.used
-        if result.state is TrialState.FAILED:
-            self._hpo.failed(suggestion, result.reason)
-        elif result.cut:
+        used, failed = result.used, result.state is TrialState.FAILED
+        if result.cut:
             self._hpo.cut(suggestion, result.reason)
         elif used.batch_size != suggestion.chosen.batch_size:
             # What was suggested was not tried: the study learns what was.
             wanted = suggestion.chosen.batch_size
             self._hpo.failed(suggestion, f"batch size {wanted} does not fit in memory")
-            self._hpo.learn(used, number, max(result.accuracies))
+            self._hpo.learn(used, number, None if failed else max(result.accuracies))
+        elif failed:
+            self._hpo.failed(suggestion, result.reason)
         else:
             self._hpo.completed(suggestion, max(result.accuracies), result.reason)
 
@@ -139,13 +147,14 @@ class Planner:
         """Go on where an earlier life of this replica ended; return the next round's number."""
         history = self._knowledge.history
         history.refresh(self._who.replica)
-        trials = [t for t in history.trials.values() if t.replica == self._who.replica]
+        own = (t for t in history.trials.values() if t.replica == self._who.replica)
+        trials = sorted(own, key=lambda t: t.started_utc)
         if not trials:
             return 1
         for trial in trials:
             if trial.started.phase is RoundPhase.HPO:
                 self._learn(trial)
-        last = max(trials, key=lambda t: t.started_utc)
+        last = trials[-1]
         if last.ended is not None:
             return last.started.round + 1
         planned = self._going_on_with(last)
@@ -155,24 +164,49 @@ class Planner:
         return last.started.round + 1
 
     def _learn(self, trial: Trial) -> None:
-        """Tell the study of a trial of an earlier life, unless it was cut."""
-        used, round_ = trial.started.hyperparameters, trial.started.round
-        if trial.ended is None:
+        """Tell the study of a trial of an earlier life what that told its own.
+
+        Nothing of one that was cut. By the records, since the earlier study may be damaged.
+        """
+        started, course = trial.started, self._course(trial)
+        patient = course.since_lowest < self._config.training.patience
+        cut = trial.state is TrialState.STOPPED and patient
+        if trial.ended is None or cut:
             return
-        if trial.state is TrialState.FAILED:
-            self._hpo.learn(used, round_, None)
-        elif trial.ended.checkpoint and trial.best:
-            self._hpo.learn(used, round_, trial.best.accuracy)
+        used, failed = started.hyperparameters, trial.state is TrialState.FAILED
+        if started.planned_batch_size is not None:
+            planned = used.model_copy(update={"batch_size": started.planned_batch_size})
+            self._hpo.learn(planned, started.round, None)
+        if failed or course.accuracies:
+            reached = None if failed else max(course.accuracies)
+            self._hpo.learn(used, started.round, reached)
+
+    def _course(self, trial: Trial, epochs: float = math.inf) -> Course:
+        """Return what happened in a trial until after ``epochs``, and in those it goes on with."""
+        before = self._knowledge.history.trials.get(trial.started.resumes or "")
+        course = Course(trial=trial.id)
+        if before is not None:
+            course = self._course(before, trial.started.first_epoch - 1)
+        for evaluation in trial.evaluations:
+            if evaluation.epoch <= epochs:
+                course = course.after(evaluation.accuracy, evaluation.validation_loss)
+        return course
 
     def _going_on_with(self, interrupted: Trial) -> Planned | None:
-        """Return how to train an interrupted trial to its end, if it has a checkpoint."""
+        """Return how to train an interrupted trial to its end, if it has a checkpoint.
+
+        Without one, or with a damaged one, its round is begun anew.
+        """
         path = self._paths.under_way(self._who.replica, interrupted.incarnation)
-        if not self._persist(path.exists, str(path), "read"):
-            return None  # It was younger than a checkpoint.
-        saved = load_course(path, self._persist)
+        try:
+            saved = self._saved(path, interrupted)
+        except CheckpointError as error:
+            remedy = f"round {interrupted.started.round} is begun anew without {interrupted.id}"
+            self._complain(path, str(error), remedy)
+            return None
+        if saved is None:
+            return None
         started = interrupted.started
-        if saved.course.trial != interrupted.id:
-            return None  # Of a trial before it.
         used, (name, _) = started.hyperparameters, self._next_trial()
         plan = TrialPlan(
             trial=name,
@@ -195,6 +229,40 @@ class Planner:
             momenta=saved.momenta,
         )
         return Planned(plan, resumed=used if started.phase is RoundPhase.HPO else None)
+
+    def _saved(self, path: Path, interrupted: Trial) -> Interrupted | None:
+        """Return the checkpoint of a trial; None when it was younger than a checkpoint.
+
+        Raises:
+            CheckpointError: it is damaged, or gone although there must have been one.
+        """
+        if not self._persist(path.exists, str(path), "read"):
+            if self._was_stored(interrupted):
+                raise CheckpointError(f"the checkpoint {path} is gone")
+            return None
+        told: list[str] = []
+        saved = load_course(path, self._persist, told.append)
+        for problem in told:
+            self._complain(path, problem, "it is gone on with")
+        if saved.course.trial != interrupted.id:
+            return None  # Of a trial before it.
+        if saved.graph.hash != interrupted.started.graph:
+            wanted = interrupted.started.graph
+            raise CheckpointError(
+                f"the checkpoint {path} holds the graph {saved.graph.hash}, its trial has {wanted}"
+            )
+        return saved
+
+    def _was_stored(self, trial: Trial) -> bool:
+        """Return whether a trial went on after an epoch at whose end a checkpoint was due."""
+        if len(trial.evaluations) < 2 or trial.training_utc is None:
+            return False
+        lasted = trial.evaluations[-2].utc - trial.training_utc
+        return lasted >= self._config.training.checkpoint_seconds
+
+    def _complain(self, path: Path, problem: str, remedy: str) -> None:
+        file = str(path.relative_to(self._paths.root))
+        self._journal.append(FileProblem(file=file, problem=problem, remedy=remedy))
 
     def _round(self, number: int, candidate: Candidate) -> Iterator[Planned]:
         if number <= len(self._config.rounds.warmup_epochs):

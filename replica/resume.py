@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
-import struct
 from dataclasses import dataclass
 from pathlib import Path
 
-from safetensors import SafetensorError
-from safetensors.numpy import load as load_tensors
-from safetensors.numpy import save as save_tensors
+from pydantic import ValidationError
 
-from aiperf_hpc.errors import CheckpointError, GraphError
 from aiperf_hpc.graph import Graph
-from aiperf_hpc.morphism.weights import (
-    Weights,
-    check_weights,
-    checkpoint_metadata,
-    read_checkpoint,
-)
-from aiperf_hpc.paths import write_whole
+from aiperf_hpc.morphism.checked_file import Tell, damaged, ignore, load_checked, save_checked
+from aiperf_hpc.morphism.weights import Weights, stored_graph
 from aiperf_hpc.storage import Persist, at_once
 from aiperf_hpc.trial import Value
 
@@ -62,29 +53,27 @@ def save_course(
 ) -> None:
     """Write a checkpoint, whole or not at all."""
     tensors = {**weights, **{f"{_MOMENTUM}{name}": array for name, array in momenta.items()}}
-    metadata = {"graph": graph.to_json(), "course": course.model_dump_json()}
-    write_whole(path, save_tensors(tensors, metadata))
+    save_checked(path, tensors, {"graph": graph.to_json(), "course": course.model_dump_json()})
 
 
-def load_course(path: Path, persist: Persist = at_once) -> Interrupted:
-    """Read a checkpoint.
+def load_course(path: Path, persist: Persist = at_once, tell: Tell = ignore) -> Interrupted:
+    """Read a checkpoint, and verify its checksums.
 
     Args:
         path: its file.
         persist: how to read; a Patience waits while the storage is away.
+        tell: told when the file is from before there were checksums.
 
     Raises:
         CheckpointError: it is missing or damaged.
     """
-    content = read_checkpoint(path, persist)
+    texts, tensors = load_checked(path, ("graph", "course"), persist, tell)
     try:
-        metadata = checkpoint_metadata(content)
-        course = Course.model_validate_json(metadata["course"])
-        graph = Graph.from_json(metadata["graph"])
-        tensors = load_tensors(content)
-    except (struct.error, ValueError, KeyError, TypeError, SafetensorError, GraphError) as error:
-        raise CheckpointError(f"the checkpoint {path} cannot be read: {error}") from None
+        course = Course.model_validate_json(texts["course"])
+    except ValidationError as error:
+        what = error.errors(include_url=False)[0]["msg"]
+        raise damaged(path, f"its course: {what}") from None
     momenta = {n.removeprefix(_MOMENTUM): a for n, a in tensors.items() if n.startswith(_MOMENTUM)}
     weights = {name: array for name, array in tensors.items() if not name.startswith(_MOMENTUM)}
-    check_weights(graph, weights)
+    graph = stored_graph(path, texts["graph"], weights)
     return Interrupted(course=course, graph=graph, weights=weights, momenta=momenta)

@@ -79,6 +79,7 @@ class Rounds:
             stock=Stock(paths, replica, knowledge.history, journal, clock, persist),
             hpo=Hpo(config.hpo, study, name, seed_of(config.seed, name, "hpo", 0), trainer.fits),
             knowledge=knowledge,
+            journal=journal,
             persist=persist,
         )
         self._aide, self._workshop = aide, workshop

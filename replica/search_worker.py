@@ -10,6 +10,7 @@ and writes one journal of its own.
 from __future__ import annotations
 
 import argparse
+import math
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -48,6 +49,8 @@ from aiperf_hpc.streams import print_in_any_locale
 FIRST_PAUSE, EAGER_PAUSE, LONGEST_PAUSE = 0.2, 5.0, 30.0
 """Between two looks: the first, the longest while a candidate is missing, and the longest."""
 RETRY_SECONDS = 5.0
+LOST_SECONDS = 90.0
+"""How long trained weights may be missing: the record that they were dropped comes that late."""
 MOST_GRAPHS = 8192
 """That are remembered, some 40 kB each; grown again when they are needed again."""
 
@@ -105,8 +108,11 @@ class SearchWorker:
         self._graphs = GraphStore(paths, sync)
         self._space: tuple[Lineage, Bounds] | None = None
         """Where graphs come from and what they may cost, once the dataset is known."""
-        self._gone: set[str] = set()
-        """Trials whose weights are no longer there, whatever their records say."""
+        self._gone: dict[str, float] = {}
+        """Trials whose weights are no longer there or damaged, whatever their records say, and
+        when that was found, monotonic; infinite where all were told."""
+        self._told: set[str] = set()
+        """Problems of checkpoints that the journal names already."""
         self._complained = 0
         """Problems of the digest that the journal names already."""
         self._pause = FIRST_PAUSE
@@ -136,6 +142,7 @@ class SearchWorker:
             return self._rest()
         self._knowledge.refresh()
         self._complain()
+        self._give_up_lost_parents()
         view = self._view()
         if view is None or not any(o.can_grow for o in view.observations):
             return min(self._rest(), EAGER_PAUSE)
@@ -145,9 +152,9 @@ class SearchWorker:
         except _ParentLostError as error:
             # Dropped since its record was read, and on NFS that is seen a minute later. Or of no
             # use: others are grown.
-            self._gone.add(error.parent)
+            self._gone[error.parent] = self._clock.monotonic()
             if error.damage is not None:
-                self._journal.append(SearchFailed(reason=error.damage))
+                self._lose(error.parent, error.damage)
         except (SearchSpaceExhaustedError, SurrogateError) as error:
             self._journal.append(SearchFailed(reason=str(error)))
             return RETRY_SECONDS
@@ -167,6 +174,21 @@ class SearchWorker:
         for problem in self._knowledge.problems[self._complained :]:
             self._journal.append(SearchFailed(reason=problem))
             self._complained += 1
+
+    def _give_up_lost_parents(self) -> None:
+        """Say of which trials the weights are gone for good, so that nobody waits for children."""
+        now = self._clock.monotonic()
+        for name, since in list(self._gone.items()):
+            if now - since < LOST_SECONDS:
+                continue
+            trial = self._knowledge.trial(name)
+            if trial is not None and trial.checkpoint:
+                self._lose(name, str(_ParentLostError(name)))
+            self._gone[name] = math.inf
+
+    def _lose(self, parent: str, why: str) -> None:
+        self._journal.append(SearchFailed(reason=why, lost_parent=parent))
+        self._gone[parent] = math.inf
 
     def _propose(self, view: View) -> None:
         began = self._clock.monotonic()
@@ -195,7 +217,7 @@ class SearchWorker:
         if path is None or not self._persist(path.exists, str(path), "read"):
             raise _ParentLostError(choice.parent)
         try:
-            graph, weights = load_checkpoint(path, self._persist)
+            graph, weights = load_checkpoint(path, self._persist, self._tell_once)
         except CheckpointError as error:
             raise _ParentLostError(choice.parent, str(error)) from None
         noise = self._config.search.noise
@@ -204,13 +226,18 @@ class SearchWorker:
         self._persist(lambda: save_checkpoint(to, child, inherited, self._sync), str(to))
         return self._persist(lambda: self._graphs.save(child), f"the graph of {proposal}")
 
+    def _tell_once(self, problem: str) -> None:
+        if problem not in self._told:
+            self._told.add(problem)
+            self._journal.append(SearchFailed(reason=problem))
+
     def _view(self) -> View | None:
         knowledge, space = self._knowledge, self._space_once()
         if space is None:
             return None
         lineage, bounds = space
         return View(
-            knowledge.observations(self._gone),
+            knowledge.observations(self._gone.keys()),
             knowledge.unobserved(),
             lineage.graph,
             knowledge.graphs(),

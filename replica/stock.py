@@ -12,7 +12,7 @@ from aiperf_hpc.journal import JournalWriter
 from aiperf_hpc.morphism.morphs import Morphism, from_data
 from aiperf_hpc.morphism.weights import Weights, load_checkpoint
 from aiperf_hpc.paths import RunPaths
-from aiperf_hpc.records import ProposalRejected
+from aiperf_hpc.records import FileProblem, ProposalRejected
 from aiperf_hpc.storage import Persist
 
 LAG_SECONDS = 90.0
@@ -66,11 +66,16 @@ class Stock:
 
     def _load(self, proposal: Proposal) -> Candidate:
         proposed = proposal.proposed
-        graph, weights = load_checkpoint(self._paths.candidate(proposal.id), self._persist)
+        path = self._paths.candidate(proposal.id)
+        told: list[str] = []
+        graph, weights = load_checkpoint(path, self._persist, told.append)
         if graph.hash != proposed.graph:
             raise CheckpointError(
                 f"the candidate {proposal.id} holds the graph {graph.hash}, not {proposed.graph}"
             )
+        file = str(path.relative_to(self._paths.root))
+        for problem in told:
+            self._journal.append(FileProblem(file=file, problem=problem, remedy="it is taken"))
         steps = tuple(from_data(data) for data in proposed.morphisms)
         return Candidate(graph, weights, proposed.parent, proposal.id, steps)
 

@@ -289,6 +289,7 @@ class Trainer:
             morphisms=tuple(m.to_data() for m in plan.morphisms),
             hyperparameters=used,
             seed=plan.seed,
+            planned_batch_size=plan.batch_size if used.batch_size < plan.batch_size else None,
             epoch_limit=plan.epoch_limit,
             resumes=plan.resumes,
             first_epoch=plan.course.epochs + 1,

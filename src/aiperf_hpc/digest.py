@@ -23,9 +23,15 @@ class Digest:
     """What the digest says, up to the last ``refresh``."""
 
     def __init__(self, paths: RunPaths, persist: Persist = at_once) -> None:
-        self._reader = JournalReader(paths.digest, persist=persist)
+        self._path, self._persist = paths.digest, persist
         self.version = 0
         """Grows with every line."""
+        self._problems: list[Problem] = []
+        """Of digests that were replaced."""
+        self._begin()
+
+    def _begin(self) -> None:
+        self._reader = JournalReader(self._path, persist=self._persist)
         self.trials: dict[str, TrialSummary] = {}
         self.proposals: dict[str, ProposalSummary] = {}
         self.graphs: set[str] = set()
@@ -36,11 +42,22 @@ class Digest:
     @property
     def problems(self) -> list[Problem]:
         """The lines that are no records in their place."""
-        return self._reader.problems
+        return self._problems + self._reader.problems
 
     def refresh(self) -> None:
-        """Read what was added. Raises JournalError if it is unreadable."""
-        for record in self._reader.read():
+        """Read what was added, or all of a digest that was made anew.
+
+        Raises:
+            JournalError: it is unreadable.
+        """
+        problems = len(self._reader.problems)
+        added = list(self._reader.read())
+        if self._reader.replaced:
+            self._problems += self._reader.problems[:problems]
+            self._begin()
+            self.version += 1
+            added = list(self._reader.read())
+        for record in added:
             event = record.event
             self.version += 1
             if isinstance(event, TrialSummary):
@@ -63,6 +80,7 @@ class DigestWriter:
             journal: the digest's file.
         """
         self._history, self._journal = history, journal
+        self.path = journal.path
         said = Digest(history.paths)
         said.refresh()
         self._said = said.trials
@@ -79,6 +97,18 @@ class DigestWriter:
             events = [*self._new_trials(), *self._new_proposals()]
         if events:
             self._journal.append_all(events)
+
+    def remake(self) -> None:
+        """Write all of it anew, because its file is gone or is not what was written.
+
+        Raises:
+            JournalError: it cannot be written.
+        """
+        self._journal.begin_anew()
+        self._said, self._said_proposals = {}, set()
+        self._seen_trials = self._seen_proposals = 0
+        self._open.clear()
+        self.update()
 
     def _new_trials(self) -> list[AnyEvent]:
         trials = self._history.trials

@@ -13,14 +13,15 @@ class GraphStore:
 
     def __init__(self, paths: RunPaths, sync: Sync = to_stable_storage) -> None:
         self._paths, self._sync = paths, sync
-        self._stored: set[str] = set()
 
     def save(self, graph: Graph) -> str:
-        """Store a graph and return its hash. Equal graphs share one file."""
+        """Store a graph and return its hash. Equal graphs share one file.
+
+        One that has gone since it was stored is stored again.
+        """
         path = self._paths.graph(graph.hash)
-        if graph.hash not in self._stored and not path.exists():
+        if not path.exists():
             write_whole(path, graph.to_json(), self._sync)
-        self._stored.add(graph.hash)
         return graph.hash
 
     def load(self, graph_hash: str) -> Graph:
@@ -32,7 +33,9 @@ class GraphStore:
         path = self._paths.graph(graph_hash)
         try:
             graph = Graph.from_json(path.read_text("utf-8"))
-        except (OSError, UnicodeDecodeError) as error:
+        except OSError as error:
+            raise GraphError(f"cannot read the graph {path}: {error.strerror}") from None
+        except UnicodeDecodeError as error:
             raise GraphError(f"cannot read the graph {path}: {error}") from None
         except GraphError as error:
             raise GraphError(f"{path}: {error}") from None

@@ -266,6 +266,8 @@ class RunHistory:
         self.search_failures: list[str] = []
         self.rejected: dict[str, str] = {}
         """Proposals that could not be loaded, and why."""
+        self.file_problems: list[str] = []
+        """Files that were found damaged or gone, and what was done without them."""
         self.orphans: list[Problem] = []
         """Records of trials that no record of their replica started, or that two started."""
         self.fenced = 0
@@ -280,6 +282,8 @@ class RunHistory:
         self._waiting: dict[str, dict[str, Proposal]] = {}
         """The proposals of each replica that no trial has taken."""
         self._taken: set[str] = set()
+        self._lost: set[str] = set()
+        """Trials whose trained weights were found gone or damaged."""
         self._starts = {} if starts is None else starts
         self._open: dict[str, Trial] = {}
         self._stale = False
@@ -547,6 +551,8 @@ class RunHistory:
                 self.scheduler_problem = None if answers else detail
             case records.ReplicaExited(replica=name, status=status):
                 self._replica(name).exit_status = status
+            case records.FileProblem():
+                self._file_problem("primary", event)
             case _:
                 pass  # Heartbeats count by their time alone.
 
@@ -572,12 +578,24 @@ class RunHistory:
         self, _: float, event: records.SearchFailed, replica: Replica, __: _Source
     ) -> None:
         self.search_failures.append(f"{replica.id}: {event.reason}")
+        if event.lost_parent is not None:
+            self._lost.add(event.lost_parent)
+            if (parent := self.trials.get(event.lost_parent)) is not None:
+                parent.has_checkpoint = False
 
     def _search_ended(
         self, _: float, event: records.SearchEnded, replica: Replica, __: _Source
     ) -> None:
         if event.reason.startswith("failed"):
             self.search_failures.append(f"{replica.id}: {event.reason}")
+
+    def _file_problem(self, who: str, event: records.FileProblem) -> None:
+        self.file_problems.append(f"{who}: {event.problem}; {event.remedy}")
+
+    def _replica_file_problem(
+        self, _: float, event: records.FileProblem, replica: Replica, __: _Source
+    ) -> None:
+        self._file_problem(replica.id, event)
 
     def _replica_started(
         self, utc: float, event: records.ReplicaStarted, replica: Replica, _: _Source
@@ -663,7 +681,7 @@ class RunHistory:
         if trial.ended is None:
             self.ended.append(trial)
         trial.state, trial.ended, trial.ended_utc = event.state, event, utc
-        trial.has_checkpoint = event.checkpoint
+        trial.has_checkpoint = event.checkpoint and trial.id not in self._lost
         self._open.pop(trial.id, None)
 
     def _checkpoint_dropped(
@@ -694,4 +712,5 @@ _APPLY: Final[dict[type, Callable[[RunHistory, float, Any, Replica, _Source], No
     records.Heartbeat: RunHistory._heartbeat,
     records.StorageWaited: RunHistory._storage_waited,
     records.ReplicaEnded: RunHistory._replica_ended,
+    records.FileProblem: RunHistory._replica_file_problem,
 }

@@ -58,7 +58,7 @@ class JournalWriter:
             JournalError: it cannot be opened.
         """
         self.path = path
-        self._clock, self._persist = clock, persist
+        self._clock, self._persist, self._sync = clock, persist, sync
         self._lock = threading.Lock()
         self._open = False
         try:
@@ -101,6 +101,24 @@ class JournalWriter:
                 raise JournalError(str(error)) from None
             self._seq += len(written)
         return written
+
+    def begin_anew(self) -> None:
+        """Put an empty journal in the place of what is there.
+
+        For one that holds nothing which could not be said again.
+
+        Raises:
+            JournalError: the file system refuses.
+        """
+        with self._lock:
+            before = self._file
+            what = f"the journal {self.path}"
+            try:
+                self._persist(lambda: write_whole(self.path, b"", self._sync), what)
+                self._seq, self._file = self._persist(lambda: _prepare(self.path, self._sync), what)
+            except StorageError as error:
+                raise JournalError(str(error)) from None
+            before.close()  # Last, so that the new file has another number.
 
     def close(self) -> None:
         """Close the file; a closed writer writes no more."""
@@ -173,6 +191,9 @@ class JournalReader:
     """How to read; a Patience waits while the storage is away."""
     lost: str = ""
     """Why what was read before is no longer there, at the last look; empty while it is."""
+    replaced: bool = False
+    """Whether another file has come in the place of the one that was read until then."""
+    _inode: int | None = None
 
     @property
     def count(self) -> int:
@@ -207,6 +228,9 @@ class JournalReader:
         try:
             # Opened each time: that is when an NFS client asks whether the file has changed.
             with open(self.path, "rb", buffering=0) as file:
+                now = os.fstat(file.fileno())
+                self.replaced |= self._inode not in (None, now.st_ino) or now.st_size < self.offset
+                self._inode = now.st_ino
                 content = self._fetched(file)
                 length = self.offset if content else os.fstat(file.fileno()).st_size
             self.lost = (

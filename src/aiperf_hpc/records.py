@@ -32,6 +32,19 @@ class Event(Value):
     """Base of what can be recorded. ``type`` tells the events apart."""
 
 
+class FileProblem(Event):
+    """A file that is read back is damaged or gone, and what was done without it.
+
+    A replica's trainer writes it, and the primary.
+    """
+
+    type: Literal["file_problem"] = "file_problem"
+    file: str
+    """Below the run directory."""
+    problem: str
+    remedy: str
+
+
 # The primary's.
 
 
@@ -190,6 +203,8 @@ class TrialStarted(Event):
     morphisms: tuple[MorphismData, ...]
     hyperparameters: Hyperparameters
     seed: int
+    planned_batch_size: int | None = None
+    """What was to be tried, where batches of that size are estimated not to fit in memory."""
     epoch_limit: Annotated[int, Field(ge=1)]
     resumes: str | None = None
     """The interrupted trial that this one goes on with, from its last checkpoint."""
@@ -373,10 +388,12 @@ class Proposed(Event):
 
 
 class SearchFailed(Event):
-    """No candidate could be made; the worker goes on."""
+    """A candidate could not be made, or not as it should be; the worker goes on."""
 
     type: Literal["search_failed"] = "search_failed"
     reason: str
+    lost_parent: str | None = None
+    """The trial whose trained weights are gone or damaged: it can no longer be a parent."""
 
 
 class SearchEnded(Event):
@@ -420,7 +437,8 @@ class ProposalSummary(Event):
 
 
 AnyEvent = Annotated[
-    RunStarted
+    FileProblem
+    | RunStarted
     | ReplicaLaunched
     | ReplicaExited
     | JobState

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
 from aiperf_hpc import records
 from aiperf_hpc.digest import Digest, DigestWriter
+from aiperf_hpc.errors import JournalError
 from aiperf_hpc.history import RunHistory
 from aiperf_hpc.journal import JournalReader, JournalWriter
 from aiperf_hpc.records import TrialSummary
@@ -154,3 +156,32 @@ def test_a_history_of_one_replica_reads_no_other(run: RunWriter) -> None:
     history = RunHistory(run.paths, replica="r1")
     history.refresh()
     assert [*history.trials] == ["r1-t1"]
+
+
+@pytest.mark.parametrize("damage", ["gone", "empty", "cut"])
+def test_a_digest_that_was_lost_is_made_anew_and_read_anew(run: RunWriter, damage: str) -> None:
+    primary, reader = Primary(run), Digest(run.paths)
+    run.replica(1, trial_started("t1", "g1"), trial_ended("t1"))
+    run.search(2, proposed("p1", "g2"))
+    primary.look()
+    reader.refresh()
+    kinds = reader.kinds
+    size = run.paths.digest.stat().st_size
+    if damage == "gone":
+        run.paths.digest.unlink()
+    else:
+        os.truncate(run.paths.digest, 0 if damage == "empty" else size // 2)
+    run.replica(3, trial_started("t2", "g3"))
+    with pytest.raises(JournalError, match=r"digest\.jsonl"):
+        primary.look()
+    primary.writer.remake()
+    run.replica(4, trial_started("t3", "g4"))
+    primary.look()
+    version = reader.version
+    reader.refresh()
+    for found in (reader, digest(run)):
+        assert set(found.trials) == {"t1", "t2", "t3"}
+        assert found.graphs == {"g1", "g2", "g3", "g4"}
+        assert found.kinds == kinds
+        assert found.problems == []
+    assert reader.version > version

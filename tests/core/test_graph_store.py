@@ -35,6 +35,14 @@ def test_equal_graphs_share_one_file_that_the_second_leaves_alone(paths: RunPath
     assert GraphStore(paths).load(stored).output.name == "first"
 
 
+def test_a_graph_that_has_gone_since_is_stored_again(paths: RunPaths) -> None:
+    store = GraphStore(paths)
+    stored = store.save(graph(4))
+    paths.graph(stored).unlink()
+    store.save(graph(4))
+    assert store.load(stored) == graph(4)
+
+
 def test_a_missing_graph_is_refused_by_its_path(paths: RunPaths) -> None:
     with pytest.raises(GraphError, match=r"cannot read the graph .*candidates/abc\.json"):
         GraphStore(paths).load("abc")

@@ -430,3 +430,22 @@ def test_a_history_that_was_read_again_from_the_beginning_says_so(run: RunWriter
     history.refresh()
     assert (history.rebuilt, history.fenced) == (1, 1)
     assert history.lock is lock
+
+
+def test_weights_that_another_replica_found_lost_are_no_checkpoint(run: RunWriter) -> None:
+    """Whichever of the two is read first."""
+    history = RunHistory(run.paths)
+    kept = []
+    for replica in ("r0", "r2"):
+        run.search(2, records.SearchFailed(reason="damaged", lost_parent="t1"), name=replica)
+        history.refresh()
+        if replica == "r0":
+            run.replica(1, trial_started("t1"), trial_ended("t1"), name="r1")
+            run.replica(1, trial_started("t2"), trial_ended("t2"), name="r1")
+            history.refresh()
+        kept.append([t.id for t in history.trials.values() if t.has_checkpoint])
+    assert kept == [["t2"], ["t2"]]
+    run.search(3, records.SearchFailed(reason="damaged", lost_parent="t2"), name="r2")
+    history.refresh()
+    assert [t.id for t in history.trials.values() if t.has_checkpoint] == []
+    assert history.search_failures == ["r0: damaged", "r2: damaged", "r2: damaged"]

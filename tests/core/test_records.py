@@ -40,6 +40,7 @@ DATASET = DatasetInfo(
     validation_samples=1,
 )
 EVENTS: tuple[AnyEvent, ...] = (
+    records.FileProblem(file="a", problem="a is gone", remedy="it was made again"),
     records.RunStarted(run_id="r", nodes=2, hours=1.5, launcher="local", host="h", pid=1),
     records.ReplicaLaunched(replica="r0", job="17_0"),
     records.ReplicaExited(replica="r0", status=-9),

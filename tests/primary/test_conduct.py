@@ -8,11 +8,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.core.run_writer import trial_started
 from tests.run_factory import Clock, configuration
 
 from aiperf_hpc import records
 from aiperf_hpc.clock import SYSTEM
-from aiperf_hpc.digest import DigestWriter
+from aiperf_hpc.digest import Digest, DigestWriter
 from aiperf_hpc.errors import UsageError
 from aiperf_hpc.file_clock import FileClock, read_clock
 from aiperf_hpc.history import RunHistory
@@ -393,3 +394,39 @@ def test_nodes_are_checked_and_that_is_recorded(tmp_path: Path) -> None:
     (started,) = [e for e in events if isinstance(e, records.RunStarted)]
     assert started.clock is not None
     assert abs(started.clock.ahead_seconds) < 1.0
+
+
+def test_files_that_vanish_are_written_again_and_said(tmp_path: Path) -> None:
+    """The digest, and ``run.yaml``, without which no replica could start again."""
+    paths, before = RunPaths(tmp_path), b""
+
+    def lose() -> None:
+        nonlocal before
+        if not before:
+            before = paths.manifest.read_bytes()
+            paths.manifest.unlink()
+            paths.digest.unlink()
+            with JournalWriter(paths.replica_journal("r0")) as journal:
+                journal.append(trial_started())
+
+    def told() -> list[records.FileProblem]:
+        return [e for e in recorded(paths) if isinstance(e, records.FileProblem)]
+
+    class Patient(Told):
+        """Its replica runs until both were seen."""
+
+        def states(self) -> dict[str, ReplicaState]:
+            return {"r0": DONE if len(told()) == 2 else RUNNING}
+
+    run(tmp_path, Patient({"r0": RUNNING}), watch=lose)
+    assert {(p.file, p.remedy) for p in told()} == {
+        ("primary/digest.jsonl", "it was made again from the journals"),
+        ("run.yaml", "it was written again, as it was"),
+    }
+    assert paths.manifest.read_bytes() == before
+    found = Digest(paths)
+    found.refresh()
+    assert set(found.trials) == {"t1"}
+    view = RunView(paths)
+    view.refresh()
+    assert len([p for p in view.status().problems if p.startswith("primary: ")]) == 2

@@ -6,8 +6,10 @@ import hashlib
 import json
 import math
 import re
+import shutil
 import time
 from collections import Counter
+from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -36,6 +38,7 @@ from aiperf_hpc.primary.document import Report, make_report, split_time
 from aiperf_hpc.primary.origin import ReportManifest
 from aiperf_hpc.primary.plots import accuracy_colour, score_plots
 from aiperf_hpc.primary.report import summary_lines, write_report
+from aiperf_hpc.primary.verify import verify
 from aiperf_hpc.primary.view import RunView
 from aiperf_hpc.trial import RoundPhase, StepPart, TimePhase
 
@@ -600,10 +603,74 @@ def test_a_run_of_hours(tmp_path: Path) -> None:
     assert "hours since the start" in text
 
 
-def test_a_missing_graph_is_an_error_and_no_score(tmp_path: Path) -> None:
-    paths = write_run(tmp_path)
-    next(iter(sorted(paths.candidates.glob("*.json")))).unlink()
-    with pytest.raises(GraphError, match="cannot read the graph"):
+def _lose_all_graphs(paths: RunPaths) -> None:
+    shutil.rmtree(paths.candidates)
+
+
+def _damage_a_graph(paths: RunPaths) -> None:
+    first, *_ = sorted(paths.candidates.glob("*.json"))
+    first.write_bytes(first.read_bytes()[:99])
+
+
+def _exchange_graphs(paths: RunPaths) -> None:
+    first, second, *_ = sorted(paths.candidates.glob("*.json"))
+    first.write_bytes(second.read_bytes())
+
+
+@pytest.mark.parametrize(
+    ("lose", "what"),
+    [
+        (_lose_all_graphs, "No such file"),
+        (_damage_a_graph, r"\.json: "),
+        (_exchange_graphs, "its content has the hash"),
+    ],
+)
+def test_lost_graphs_are_grown_again_which_the_report_and_verify_say(
+    tmp_path: Path, lose: Callable[[RunPaths], None], what: str
+) -> None:
+    whole, paths = (write_run(tmp_path / name, Plan(replicas=1)) for name in ("whole", "lost"))
+    lose(paths)
+    for each in (whole, paths):
+        write_report(RunView(each))
+    found, expected = make_report(_refreshed(paths)), make_report(_refreshed(whole))
+    lost = found.problems.files
+    assert lost
+    for line in lost:
+        if not line.endswith("is gone; no sample of it was executed"):  # Of a failed trial.
+            assert re.search(what, line)
+            assert line.endswith("; it was grown again from the recorded morphisms")
+    assert any("grown again" in line for line in lost)
+    assert expected.problems.files == ()
+    # In all else it is what it would have been.
+    assert found.model_copy(update={"problems": expected.problems}) == expected
+    before, after = verify(RunView(whole)), verify(RunView(paths))
+    (failed,) = (b for a, b in zip(before, after, strict=True) if a.passed != b.passed)
+    assert failed.rule == "graphs"
+    assert len(failed.failures) == len(lost)
+    assert all(re.search(what, failure) for failure in failed.failures)
+
+
+def test_the_status_says_that_stored_graphs_are_gone(tmp_path: Path) -> None:
+    paths = write_run(tmp_path, Plan(replicas=1))
+    assert _refreshed(paths).status().problems == ()
+    graphs = sorted(paths.candidates.glob("*.json"))
+    _lose_all_graphs(paths)
+    (problem,) = _refreshed(paths).status().problems
+    assert problem == (
+        f"the stored graph {graphs[0]} and {len(graphs) - 1} more are gone; "
+        "the report grows lost graphs again"
+    )
+
+
+def test_a_lost_graph_that_cannot_be_grown_again_is_an_error_and_no_score(tmp_path: Path) -> None:
+    """Its trial's record tells of a morphism that its parent's graph has no place for."""
+    paths = write_run(tmp_path, Plan(replicas=1))
+    _lose_all_graphs(paths)
+    path = paths.replica_journal("r0")
+    text = path.read_text("utf-8")
+    assert '"after":"' in text
+    path.write_text(text.replace('"after":"', '"after":"no_'), "utf-8")
+    with pytest.raises(GraphError, match="cannot read the graph .* cannot be grown again either"):
         write_report(RunView(paths))
     assert not paths.report_json.exists()
 

@@ -28,6 +28,7 @@ from tests.run_factory import (
 
 from aiperf_hpc import records
 from aiperf_hpc.errors import RunDirectoryError
+from aiperf_hpc.journal import JournalWriter
 from aiperf_hpc.paths import RunPaths
 from aiperf_hpc.primary.view import SILENT_AFTER, ReplicaStatus, RunState, RunView
 from aiperf_hpc.trial import JobPhase, RoundPhase, TimePhase, TrialState
@@ -327,3 +328,16 @@ def test_equal_plans_write_equal_runs(tmp_path: Path) -> None:
     for one, other in zip(first.journals(), second.journals(), strict=True):
         assert one.read_bytes() == other.read_bytes()
     assert configuration() == configuration()
+
+
+def test_damaged_files_and_rejected_candidates_are_problems(tmp_path: Path) -> None:
+    paths = write_run(tmp_path, Plan(replicas=1, trials=1, hpo_trials=0))
+    with JournalWriter(paths.replica_journal("r0"), clock=Clock(START + 60.0)) as journal:
+        journal.append(
+            records.FileProblem(file="study.log", problem="study.log is gone", remedy="made again")
+        )
+        journal.append(records.ProposalRejected(proposal="r0-w0-1", reason="it is damaged"))
+    view = RunView(paths)
+    view.refresh()
+    said = ("r0: study.log is gone; made again", "r0-w0-1 could not be loaded: it is damaged")
+    assert view.status().problems == said

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -17,7 +18,9 @@ from typing import TypeVar
 import numpy as np
 import optuna
 import pytest
+from tests.morphism.networks import two_stems
 from tests.replica.fakes import FakeDataset, FakeEngine, Script
+from tests.run_factory import Clock
 from tests.support.waiting import PATIENCE_SECONDS
 
 from aiperf_hpc import records
@@ -30,17 +33,19 @@ from aiperf_hpc.graph_store import GraphStore
 from aiperf_hpc.history import RunHistory
 from aiperf_hpc.journal import JournalReader, JournalWriter
 from aiperf_hpc.manifest import RunManifest
+from aiperf_hpc.morphism.checked_file import save_checked
 from aiperf_hpc.morphism.lineage import Lineage, initial_graph
 from aiperf_hpc.morphism.morphs import inserted_spatial_convs
 from aiperf_hpc.morphism.searchers import load_searcher
-from aiperf_hpc.morphism.weights import Weights, load_checkpoint, save_checkpoint
+from aiperf_hpc.morphism.weights import Weights, initial_weights, load_checkpoint, save_checkpoint
 from aiperf_hpc.paths import FIRST, Incarnation, RunPaths, write_whole
 from aiperf_hpc.replica.aide import Immediate, thread_aide
 from aiperf_hpc.replica.hpo import journal_storage
 from aiperf_hpc.replica.knowledge import Knowledge
 from aiperf_hpc.replica.memory import training_bytes
+from aiperf_hpc.replica.resume import load_course, save_course
 from aiperf_hpc.replica.rounds import ReplicaFailedError, Rounds
-from aiperf_hpc.replica.search_worker import SearchWorker
+from aiperf_hpc.replica.search_worker import LOST_SECONDS, SearchWorker
 from aiperf_hpc.replica.stopping import StopFlag
 from aiperf_hpc.replica.stopwatch import Stopwatch
 from aiperf_hpc.replica.trainer import Prepared, Trainer, TrialPlan, TrialResult
@@ -479,10 +484,13 @@ def test_a_parent_of_no_use_is_named_and_others_are_grown(
     site.worker._config = validate(CONFIG | {"search": {"stock": 8}}, "test")
     before = len(site.events(records.Proposed))
     path = site.paths.trained("r0", "r0-t1")
-    content = path.read_bytes()
-    known, unknown = (rf"\"schema\": {number}".encode() for number in (1, 9))
-    assert known in content
-    path.write_bytes(content.replace(known, unknown) if damage == "schema" else content[:99])
+    graph, weights = load_checkpoint(path)
+    if damage == "schema":
+        known, unknown = (f'"schema": {number}' for number in (1, 9))
+        assert known in graph.to_json()
+        save_checked(path, weights, {"graph": graph.to_json().replace(known, unknown)})
+    else:
+        path.write_bytes(path.read_bytes()[:99])
     for _ in range(10):
         site.worker.step()
     later = site.events(records.Proposed)[before:]
@@ -854,3 +862,185 @@ def test_what_could_not_be_recorded_ends_the_replica(
     with pytest.raises(JournalError, match="no space"):
         site.run(9, monkeypatch)
     assert len(site.events(records.TrialStarted)) <= 2
+
+
+def _flip(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[-5] ^= 64
+    path.write_bytes(content)
+
+
+def _empty(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+def _folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+def _of_another_graph(path: Path) -> None:
+    course = load_course(path).course
+    graph = two_stems()
+    weights = initial_weights(graph, np.random.default_rng(0))
+    save_course(path, course, graph, weights, weights)
+
+
+@pytest.mark.parametrize(
+    ("damage", "what"),
+    [
+        (_flip, r"is damaged: its tensor \S+: the checksum is"),
+        (_empty, "is damaged: it has 0 bytes"),
+        (_folder, "Is a directory"),
+        (Path.unlink, "is gone"),
+        (_of_another_graph, "holds the graph"),
+    ],
+)
+def test_a_trial_under_way_whose_checkpoint_is_lost_is_said_and_its_round_begun_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: Callable[[Path], None], what: str
+) -> None:
+    first = Site(tmp_path, Script(), _dies_at_step(14))
+    with pytest.raises(_PowerCutError):
+        first.run(9, monkeypatch)
+    monkeypatch.undo()
+    first.history.refresh()
+    before = first.history.trials["r0-t2"].train_samples
+    assert before > 0
+    damage(first.paths.under_way("r0"))
+    second = Site(tmp_path, life=Incarnation(0, 1))
+    second.run(2, monkeypatch)
+    started = second.events(records.TrialStarted)
+    assert [(t.trial, t.round, t.resumes, t.first_epoch) for t in started[1:]] == [
+        ("r0-t2", 2, None, 1),
+        ("r0-0.1-t1", 2, None, 1),
+        ("r0-0.1-t2", 3, None, 1),
+    ]
+    (problem,) = second.events(records.FileProblem)
+    assert problem.file == "replicas/r0/0.0/under-way.safetensors"
+    assert re.search(what, problem.problem)
+    assert problem.remedy == "round 2 is begun anew without r0-t2"
+    # What was executed before stays credited, and the trial has an end.
+    second.history.refresh()
+    cut = second.history.trials["r0-t2"]
+    assert (cut.train_samples, cut.state) == (before, TrialState.STOPPED)
+    (said,) = second.history.file_problems
+    assert said.startswith("r0: ")
+
+
+def test_a_trial_younger_than_a_checkpoint_has_lost_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    training = {"precision": "fp32", "batch_size": 16, "checkpoint_seconds": 3600}
+    first = Site(tmp_path, Script(), _dies_at_step(14), training=training)
+    with pytest.raises(_PowerCutError):
+        first.run(9, monkeypatch)
+    monkeypatch.undo()
+    second = Site(tmp_path, life=Incarnation(0, 1), training=training)
+    second.run(1, monkeypatch)
+    assert second.events(records.FileProblem) == []
+
+
+def _told(path: Path, name: str) -> set[tuple[str, float | None]]:
+    """Return what a study has to say of hyperparameters: each point and its value."""
+    study = optuna.load_study(study_name=name, storage=_storage(path))
+    ended = [t for t in study.trials if t.state.name in ("COMPLETE", "FAIL")]
+    return {(f"{t.user_attrs['round']} {sorted(t.params.items())}", t.value) for t in ended}
+
+
+@pytest.mark.parametrize("damage", [Path.unlink, _empty, _flip])
+def test_a_new_life_has_the_study_of_the_earlier_one_whatever_became_of_its_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: Callable[[Path], None]
+) -> None:
+    """Among them a failed trial, one whose weights are not kept, and one gone on with."""
+    space = {"batch_size": {"choices": [16]}, "learning_rate": {"low": 0.01, "high": 0.2}}
+    hpo = {"trials_per_round": 3, "startup_trials": 2, "space": space}
+    scripts = [Script(accuracies=(a,)) for a in (0.1, 0.1, 0.1, 0.25, 0.75)]
+    broken = Script(step_errors={1: EngineError("no more")})
+    cut = Script(accuracies=(0.95, 0.05), on_step=_dies_at_step(6).on_step)
+    first = Site(tmp_path, *scripts, broken, Script(accuracies=(0.35,)), cut, hpo=hpo)
+    trained = first.paths.trained("r0", "r0-t7")
+    trained.mkdir(parents=True)  # So that its weights cannot be stored.
+    with pytest.raises(_PowerCutError):
+        first.run(9, monkeypatch)
+    (unkept,) = [e for e in first.events(records.TrialEnded) if e.trial == "r0-t7"]
+    assert "its weights are not kept" in unkept.reason
+
+    # The second life goes on with the eighth trial, whose best epoch was in the first one.
+    life = Incarnation(0, 1)
+    second = Site(tmp_path, Script(accuracies=(0.45,)), life=life, hpo=hpo)
+    with pytest.MonkeyPatch.context() as patch:
+        second.run(1, patch)
+    before = _told(second.paths.study("r0", life), "r0-0.1")
+    assert {value for _, value in before} == {0.25, 0.75, None, 0.35, 0.95}
+    assert {t for t in _told(first.paths.study("r0"), "r0") if t[1] != 0.95} < before
+
+    damage(second.paths.study("r0", life))
+    life = Incarnation(0, 2)
+    third = Site(tmp_path, life=life, hpo=hpo)
+    third.stop.ask("enough")
+    third.rounds._planner.next()
+    assert _told(third.paths.study("r0", life), "r0-0.2") == before
+
+
+def test_what_did_not_fit_is_told_to_the_next_lifes_study_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The estimate halved the batches of 16 that were suggested to 8."""
+    site = Site(tmp_path, search={"method": "greedy"})  # Small steps, for a limit this tight.
+    limit = training_bytes(site.initial, 8, "fp32") + 4096
+    monkeypatch.setattr(site.rounds._trainer, "_memory_limit", limit)
+    monkeypatch.setattr(
+        site.rounds._planner._hpo, "_fits", lambda graph, batch_size: batch_size > 8
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        site.run(6, patch)
+    before = _told(site.paths.study("r0"), "r0")
+    assert any("16" in point and value is None for point, value in before)
+    life = Incarnation(0, 1)
+    later = Site(tmp_path, search={"method": "greedy"}, life=life)
+    later.rounds._planner.next()
+    assert _told(later.paths.study("r0", life), "r0-0.1") == before
+
+
+def test_weights_that_are_lost_are_waited_for_by_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The only trained ones: without them nothing can be grown, and the initial graph is."""
+    site = Site(tmp_path)
+    with pytest.MonkeyPatch.context() as patch:
+        site.run(1, patch)
+    for proposal in site.history.pending("r0"):
+        site.paths.candidate(proposal.id).write_bytes(b"torn")
+    _flip(site.paths.trained("r0", "r0-t1"))
+    later = Site(tmp_path, life=Incarnation(0, 1))
+    later.run(2, monkeypatch)
+    second, _ = later.events(records.TrialStarted)[1:]
+    assert second.graph == later.initial.hash
+    (failed,) = later.events(records.SearchFailed)
+    assert failed.lost_parent == "r0-t1"
+    assert "its tensor" in failed.reason
+
+
+def test_weights_that_stay_away_are_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not at once: the record that they were dropped may be on its way."""
+    site = Site(tmp_path)
+    site.run(1, monkeypatch)
+    site.worker._config = validate(CONFIG | {"search": {"stock": 8}}, "test")
+    clock = Clock()
+    monkeypatch.setattr(site.worker, "_clock", clock)
+    site.paths.trained("r0", "r0-t1").unlink()
+    for _ in range(3):
+        site.worker.step()
+    assert site.events(records.SearchFailed) == []
+    clock.advance(LOST_SECONDS)
+    for _ in range(3):
+        site.worker.step()
+    (failed,) = site.events(records.SearchFailed)
+    assert (failed.lost_parent, failed.reason) == (
+        "r0-t1",
+        "the weights of trial r0-t1 are not there",
+    )
+    site.history.refresh()
+    assert not site.history.trials["r0-t1"].has_checkpoint

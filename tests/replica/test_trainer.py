@@ -332,7 +332,7 @@ def test_a_trial_under_way_is_checkpointed_after_an_epoch(tmp_path: Path) -> Non
 def test_a_damaged_checkpoint_of_a_trial_under_way_is_named(tmp_path: Path) -> None:
     path = tmp_path / "under-way.safetensors"
     path.write_bytes(b"torn")
-    with pytest.raises(CheckpointError, match="under-way.safetensors cannot be read"):
+    with pytest.raises(CheckpointError, match="under-way.safetensors is damaged: it has 4 bytes"):
         load_course(path)
 
 

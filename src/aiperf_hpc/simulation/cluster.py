@@ -17,6 +17,7 @@ from aiperf_hpc.digest import Digest
 from aiperf_hpc.errors import AIPerfError
 from aiperf_hpc.history import RunHistory
 from aiperf_hpc.manifest import RunManifest
+from aiperf_hpc.morphism.checked_file import Tell
 from aiperf_hpc.morphism.lineage import Grown
 from aiperf_hpc.paths import Incarnation, RunPaths
 from aiperf_hpc.primary.launch import ReplicaState, replica_name
@@ -179,9 +180,9 @@ class SimulatedHost:
         del paths, replica, persist
         return self._knowledge
 
-    def study(self, path: Path, persist: Persist) -> BaseStorage:
+    def study(self, path: Path, persist: Persist, tell: Tell) -> BaseStorage:
         """Return a storage in memory: one in a file syncs several times a trial."""
-        del path, persist
+        del path, persist, tell
         return InMemoryStorage()
 
 
