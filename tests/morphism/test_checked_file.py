@@ -7,7 +7,7 @@ import json
 import struct
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TypeVar, cast
 
 import numpy as np
 import pytest
@@ -26,6 +26,8 @@ from aiperf_hpc.morphism.weights import (
 from aiperf_hpc.replica.resume import Course, Interrupted, load_course, save_course
 
 from .networks import residual
+
+T = TypeVar("T")
 
 GRAPH = Graph((Node("image", Input((2, 2, 1))), Node("conv", Conv2D(1, 3), ("image",))))
 WEIGHTS = initial_weights(GRAPH, np.random.default_rng(0))
@@ -58,8 +60,8 @@ def _equal(one: Weights, other: Weights) -> bool:
 def _check_damaged(path: Path, content: bytes) -> None:
     """Require that a damaged file is refused in one line, or gives what was stored."""
 
-    def persist(action: Callable[[], Any], what: str, verb: str = "write") -> Any:
-        return content  # As read from ``path``: a disk would be slow for so many.
+    def persist(action: Callable[[], T], what: str, verb: str = "write") -> T:
+        return cast(T, content)  # As read from ``path``: a disk would be slow for so many.
 
     try:
         found = load_course(path, persist)
