@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import struct
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar, cast
 
 import numpy as np
 import pytest
@@ -23,6 +26,8 @@ from aiperf_hpc.morphism.weights import (
 from aiperf_hpc.replica.resume import Course, Interrupted, load_course, save_course
 
 from .networks import residual
+
+T = TypeVar("T")
 
 GRAPH = Graph((Node("image", Input((2, 2, 1))), Node("conv", Conv2D(1, 3), ("image",))))
 WEIGHTS = initial_weights(GRAPH, np.random.default_rng(0))
@@ -54,9 +59,12 @@ def _equal(one: Weights, other: Weights) -> bool:
 
 def _check_damaged(path: Path, content: bytes) -> None:
     """Require that a damaged file is refused in one line, or gives what was stored."""
-    path.write_bytes(content)
+
+    def persist(action: Callable[[], T], what: str, verb: str = "write") -> T:
+        return cast(T, content)  # As read from ``path``: a disk would be slow for so many.
+
     try:
-        found = load_course(path)
+        found = load_course(path, persist)
     except CheckpointError as error:
         text = str(error)
         assert text.startswith(f"the checkpoint {path} is damaged: ")
@@ -66,20 +74,19 @@ def _check_damaged(path: Path, content: bytes) -> None:
 
 
 def test_no_flipped_bit_goes_unnoticed(stored: Path) -> None:
-    """One bit of every byte, each place another one."""
-    content, damaged = stored.read_bytes(), stored.with_name("flipped")
-    for place in range(len(content)):
-        flipped = content[place] ^ 1 << place % 8
-        _check_damaged(damaged, content[:place] + bytes([flipped]) + content[place + 1 :])
+    content = stored.read_bytes()
+    for place, bit in itertools.product(range(len(content)), range(8)):
+        flipped = content[place] ^ 1 << bit
+        _check_damaged(stored, content[:place] + bytes([flipped]) + content[place + 1 :])
 
 
 @given(place=st.integers(0, 10_000), byte=st.integers(0, 255), more=st.integers(0, 3))
 @settings(max_examples=150, deadline=None)
 def test_no_other_bytes_go_unnoticed(stored: Path, place: int, byte: int, more: int) -> None:
-    content, damaged = bytearray(stored.read_bytes()), stored.with_name("other")
+    content = bytearray(stored.read_bytes())
     for number in range(more + 1):
         content[(place + number) % len(content)] = byte
-    _check_damaged(damaged, bytes(content))
+    _check_damaged(stored, bytes(content))
 
 
 @given(end=st.integers(0, 10_000))
