@@ -7,44 +7,49 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
+from xdist.remote import Producer
+from xdist.scheduler import LoadScopeScheduling
 
 ROOT = Path(__file__).parent
 FETCH = ROOT / "fetch_cifar10.py"
 NOT_AVAILABLE = 75
 
 
-ONE_WORKERS = ("slurm", "chaos", "nfs", "end_to_end/test_nni.py")
-"""Tests that share what takes long to start, or what a machine has once, from the longest."""
-EACH_BY_ITSELF = ("end_to_end",)
-"""Tests of minutes which share nothing. All others are kept together by file."""
+TOGETHER = ("tests/slurm", "tests/chaos", "tests/nfs", "tests/end_to_end/test_nni.py")
+"""Tests that share what takes long to start, or what a machine has once."""
+EACH = tuple(
+    f"tests/end_to_end/test_{name}.py" for name in ("ranks", "resume", "stop", "bad_input")
+)
+"""Tests of up to a minute which share nothing."""
+LONGEST_FIRST = (*TOGETHER, "tests/end_to_end", "tests/replica", "tests/morphism")
 
 
-@pytest.hookimpl(tryfirst=True)  # Before pytest-xdist reads the groups.
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Divide the tests among the workers of pytest-xdist, those first that take longest."""
-    for item in items:
-        if group := _group(item):
-            item.add_marker(pytest.mark.xdist_group(group))
-    items.sort(key=_turn)
+    """Begin with the tests that take longest, so that no worker is left with them at the end."""
+    items.sort(key=lambda item: _place(item.nodeid, LONGEST_FIRST))
 
 
-def _group(item: pytest.Item) -> str:
-    place = item.path.relative_to(ROOT).as_posix()
-    if "finished" in getattr(item, "fixturenames", ()):
-        return "finished"
-    if place.startswith(EACH_BY_ITSELF) and not place.startswith(ONE_WORKERS):
-        return ""
-    return next((name for name in ONE_WORKERS if place.startswith(name)), place)
+def _place(test: str, folders: Sequence[str]) -> int:
+    places = (place for place, folder in enumerate(folders) if test.startswith(folder))
+    return next(places, len(folders))
 
 
-def _turn(item: pytest.Item) -> int:
-    place = item.path.relative_to(ROOT).as_posix()
-    order = (*ONE_WORKERS, *EACH_BY_ITSELF, "replica")
-    return next((turn for turn, name in enumerate(order) if place.startswith(name)), len(order))
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadScopeScheduling:
+    """Divide the tests among the workers of pytest-xdist: by file, but for those named above."""
+    scheduling = LoadScopeScheduling(config, log)
+    scheduling._split_scope = _scope
+    return scheduling
+
+
+def _scope(test: str) -> str:
+    if test.startswith(EACH):
+        return test
+    return (*TOGETHER, test.partition("::")[0])[_place(test, TOGETHER)]
 
 
 @pytest.fixture(scope="session")
