@@ -526,7 +526,7 @@ def _finish(view: RunView, as_json: bool) -> int:
             sys.stderr.write(
                 f"aiperf: {replica.id} ended with status {replica.exit_status}; see {log}\n"
             )
-        elif replica.ended is None and _ended_otherwise(replica):
+        elif _ended_otherwise(replica):
             sys.stderr.write(f"aiperf: {_what_happened(replica, view.paths)}\n")
     in_order = [
         r for r in view.history.replicas.values() if r.ended and not r.ended.startswith("failed")
@@ -535,7 +535,11 @@ def _finish(view: RunView, as_json: bool) -> int:
 
 
 def _ended_otherwise(replica: Replica) -> bool:
-    return replica.job_state is not None and replica.job_state.phase is not JobPhase.DONE
+    """Return whether its job failed, or neither it nor the replica is known to have ended."""
+    job = replica.job_state
+    if job is None or job.phase is JobPhase.DONE:
+        return False
+    return job.phase.ended or replica.ended is None
 
 
 def _what_happened(replica: Replica, paths: RunPaths) -> str:
