@@ -21,10 +21,13 @@ NOT_AVAILABLE = 75
 
 TOGETHER = ("tests/slurm", "tests/chaos", "tests/nfs", "tests/end_to_end/test_nni.py")
 """Tests that share what takes long to start, or what a machine has once."""
-EACH = tuple(
-    f"tests/end_to_end/test_{name}.py" for name in ("ranks", "resume", "stop", "bad_input")
-)
-"""Tests of up to a minute which share nothing."""
+EACH = (
+    "tests/end_to_end/test_ranks.py", "tests/end_to_end/test_resume.py",
+    "tests/end_to_end/test_stop.py", "tests/end_to_end/test_bad_input.py",
+    "tests/replica/test_engine_contract.py", "tests/replica/test_parallel.py",
+    "tests/morphism/test_preservation.py",
+)  # fmt: skip
+"""Tests that take long and share nothing."""
 LONGEST_FIRST = (*TOGETHER, "tests/end_to_end", "tests/replica", "tests/morphism")
 
 

@@ -21,6 +21,15 @@ TINY = Path(__file__).with_name("tiny.yaml")
 FAST = Path(__file__).parents[1] / "slurm" / "fast.yaml"
 """For what does not depend on what is computed: replicas are there at once, and train one long
 trial with a checkpoint after each epoch, in which time passes and nothing else."""
+LONG = [
+    argument
+    for setting in (
+        "training.checkpoint_seconds=0", "training.max_epochs=4000", "training.patience=4000",
+        "rounds.warmup_epochs=[4000,4000,4000]",
+    )
+    for argument in ("--set", setting)
+]  # fmt: skip
+"""Long trials with a checkpoint after every epoch, so that deaths find something to go on with."""
 AIPERF = [sys.executable, "-m", "aiperf_hpc.primary.cli"]
 
 

@@ -11,13 +11,14 @@ from pathlib import Path
 
 import psutil
 import pytest
-from tests.end_to_end.conftest import TINY, LiveRun, aiperf
+from tests.end_to_end.conftest import LONG, TINY, LiveRun, aiperf
 
 from aiperf_hpc.history import RunHistory, Trial
 from aiperf_hpc.paths import Incarnation
 from aiperf_hpc.trial import StepPart, TimePhase, TrialState
 
 TWO = ["--set", "replica.ranks_per_node=2"]
+ENGINES = {"mpi": "tensorflow", "torch": "torch", "horovod": "tensorflow"}
 
 
 def completed(history: RunHistory) -> list[Trial]:
@@ -73,7 +74,7 @@ def test_a_rank_that_is_gone_fails_the_trial_and_the_replica_goes_on_with_it(
     run = live_run(
         *TWO, "--nodes", 1,
         "--set", f"replica.collective={collective}", "--set", "replica.rank_timeout_seconds=4",
-        "--set", "training.checkpoint_seconds=0", "--set", "rounds.warmup_epochs=[400,400,400]",
+        "--set", f"engine.name={ENGINES[collective]}", *LONG,
     )  # fmt: skip
 
     def under_way(history: RunHistory) -> bool:

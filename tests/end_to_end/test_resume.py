@@ -13,7 +13,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from tests.end_to_end.conftest import AIPERF, FAST, LiveRun, aiperf
+from tests.end_to_end.conftest import AIPERF, FAST, LONG, LiveRun, aiperf
 from tests.support.waiting import PATIENCE_SECONDS
 
 from aiperf_hpc.history import RunHistory
@@ -21,9 +21,6 @@ from aiperf_hpc.paths import Incarnation, RunPaths
 from aiperf_hpc.trial import TrialState
 
 Start = Callable[..., LiveRun]
-
-# Long trials with a checkpoint after every epoch, so that deaths find something to go on with.
-LONG = ["--set", "training.checkpoint_seconds=0", "--set", "rounds.warmup_epochs=[400,400,400]"]
 
 
 def past_a_checkpoint(history: RunHistory) -> bool:

@@ -75,7 +75,7 @@ def test_a_file_stops_with_its_text_and_is_looked_at_now_and_then(tmp_path: Path
 
 def test_a_stop_request_that_is_no_text_stops_too(tmp_path: Path) -> None:
     (tmp_path / "stop").write_bytes(b"by \xff")
-    assert StopFlag(1e12, tmp_path / "stop").reason == "by \ufffd"
+    assert StopFlag(1e12, tmp_path / "stop").reason == "by \\xff"
 
 
 def test_a_signal_stops_and_the_first_reason_stays(tmp_path: Path) -> None:
