@@ -12,6 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 from tests.end_to_end.conftest import LONG, TINY, LiveRun, aiperf
+from tests.support.processes import alive
 
 from aiperf_hpc.history import RunHistory, Trial
 from aiperf_hpc.paths import Incarnation
@@ -97,7 +98,7 @@ def test_a_rank_that_is_gone_fails_the_trial_and_the_replica_goes_on_with_it(
     dead = run.history.trials[resumed]
     assert dead.state is TrialState.FAILED
     assert dead.reason.startswith(reason.format(host=socket.gethostname()))
-    assert not rank_1.is_running()
+    assert not alive(rank_1.pid)
     assert "Score " in done.stdout
     assert aiperf("verify", run.paths.root).returncode == 0
 

@@ -14,6 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 from tests.end_to_end.conftest import AIPERF, FAST, LONG, LiveRun, aiperf
+from tests.support.processes import alive
 from tests.support.waiting import PATIENCE_SECONDS
 
 from aiperf_hpc.history import RunHistory
@@ -121,7 +122,7 @@ def test_of_three_resumes_at_once_one_replaces_the_replicas_that_outlived_their_
     resumes = [resumed(folder) for folder in (run.paths.root, run.paths.root, tmp_path / "link")]
     run.process = the_only_one_that_goes_on(resumes)
     run.wait_until(lambda h: all(len(r.starts) == 2 for r in h.replicas.values()))
-    assert not [pid for pid in old if Path(f"/proc/{pid}").exists()]
+    assert not [pid for pid in old if alive(pid)]
     assert served_at(run) == url
     with urllib.request.urlopen(  # noqa: S310 -- our own server
         f"{url}/api/v1/status", timeout=PATIENCE_SECONDS
@@ -167,7 +168,7 @@ def test_all_ranks_that_outlived_their_primary_are_ended(live_run: Start, collec
     process = resumed(run.paths.root)
     run.process = process
     run.wait_until(lambda h: any(t.started.resumes and t.evaluations for t in h.trials.values()))
-    assert not [each for each in old if each.is_running()]
+    assert not [each for each in old if alive(each.pid)]
     _, err = interrupt(process)
     assert process.returncode == 0, err
     assert aiperf("verify", run.paths.root).returncode == 0

@@ -13,6 +13,7 @@ from types import SimpleNamespace
 import psutil
 import pytest
 from tests.run_factory import DATASET, configuration
+from tests.support.processes import alive
 
 from aiperf_hpc.errors import RunDirectoryError
 from aiperf_hpc.manifest import RunManifest
@@ -43,7 +44,7 @@ def test_interrupted_while_the_dataset_is_looked_at(
         send(process.pid, number)
         out, err = process.communicate(timeout=60)
     assert (process.returncode, out, err) == (128 + number, "", NOTHING)
-    assert not child.is_running()
+    assert not alive(child.pid)
     assert [path.name for path in tmp_path.iterdir()] == ["data"]
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from tests.slurm.conftest import FAST, Cluster, SlurmRun, gaps
+from tests.support.processes import alive
 from tests.support.waiting import PATIENCE_SECONDS
 
 from aiperf_hpc import records
@@ -155,12 +156,12 @@ def test_a_node_whose_daemon_is_killed_is_replaced(
         kill_job(run.history, "r0")
     try:
         run.wait_until(lambda h: resumed(h, "r0", AGAIN))
-        assert Path(f"/proc/{old}").exists() != steps_die
+        assert alive(old) != steps_die
     finally:
         start_slurmd(cluster.folder, state.node)
     if not steps_die:
         # The daemon that came back learns that its job is no longer there, and ends its steps.
-        run.wait_until(lambda _: not Path(f"/proc/{old}").exists())
+        run.wait_until(lambda _: not alive(old))
     history = stop_and_verify(run)
     assert history.replicas["r0"].restarts == 1
     assert (history.fenced > 0) == (not steps_die)
@@ -233,11 +234,11 @@ def test_behind_a_cut_link_a_replica_runs_twice_and_counts_once(
         second = run.history.replicas["r0"].machine
         assert second is not None
         assert {host, second.host} == {"n1", "n2"}
-        assert Path(f"/proc/{old}").exists()  # It knows of nothing, and writes on.
+        assert alive(old)  # It knows of nothing, and writes on.
         run.wait_until(lambda h: h.fenced > 20)
     finally:
         heal_link(hosts.folder, host)
-    run.wait_until(lambda _: not Path(f"/proc/{old}").exists())
+    run.wait_until(lambda _: not alive(old))
     history = stop_and_verify(run)
     start = min(u for life, u in history.replicas["r0"].starts.items() if life == AGAIN)
     late = [
