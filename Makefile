@@ -17,14 +17,18 @@ SEED ?= 1
 HOROVOD := HOROVOD_WITH_GLOO=1 HOROVOD_WITHOUT_MPI=1 HOROVOD_CPU_OPERATIONS=GLOO \
 	HOROVOD_WITH_TENSORFLOW=1 HOROVOD_WITHOUT_PYTORCH=1 HOROVOD_WITHOUT_MXNET=1
 
-.PHONY: start test check quick horovod faults chaos slurm nfs nfs-packages benchmarks benchmarks-search \
+.PHONY: start test suite check quick horovod faults chaos slurm nfs nfs-packages benchmarks benchmarks-search \
 	benchmarks-training browser browser-packages scaling clean
 
 start: $(VENV)/.installed
 	$(BIN)/aiperf start --nodes $(NODES) --hours $(HOURS) --config quickstart --launcher local --yes
 
-test: check slurm nfs-packages
+# The checks need one core, and the suite waits for half of its time.
+test: $(VENV)/.installed-test slurm nfs-packages
 	@$(MAKE) --no-print-directory horovod || echo "make: Horovod could not be built"
+	@$(MAKE) --no-print-directory --jobs 2 --output-sync=line check suite
+
+suite: $(VENV)/.installed-test
 	$(BIN)/python -m pytest --numprocesses $(WORKERS)
 
 check: $(VENV)/.installed-test
