@@ -14,6 +14,7 @@ import psutil
 import pytest
 from tests.run_factory import DATASET, configuration
 from tests.support.processes import alive
+from tests.support.waiting import PATIENCE_SECONDS
 
 from aiperf_hpc.errors import RunDirectoryError
 from aiperf_hpc.manifest import RunManifest
@@ -42,7 +43,7 @@ def test_interrupted_while_the_dataset_is_looked_at(
     with (data / "dataset.json").open("w"):  # Once someone reads it.
         (child,) = psutil.Process(process.pid).children()
         send(process.pid, number)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=PATIENCE_SECONDS)
     assert (process.returncode, out, err) == (128 + number, "", NOTHING)
     assert not alive(child.pid)
     assert [path.name for path in tmp_path.iterdir()] == ["data"]
