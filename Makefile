@@ -14,8 +14,10 @@ WORKERS ?= $(shell echo $$(($$(nproc) + 1)))
 N ?= 200
 SEED ?= 1
 
-HOROVOD := HOROVOD_WITH_GLOO=1 HOROVOD_WITHOUT_MPI=1 HOROVOD_CPU_OPERATIONS=GLOO \
-	HOROVOD_WITH_TENSORFLOW=1 HOROVOD_WITHOUT_PYTORCH=1 HOROVOD_WITHOUT_MXNET=1
+# With the flags of this make its build would keep to one core.
+HOROVOD := MAKEFLAGS=-j$(shell nproc) HOROVOD_WITH_GLOO=1 HOROVOD_WITHOUT_MPI=1 \
+	HOROVOD_CPU_OPERATIONS=GLOO HOROVOD_WITH_TENSORFLOW=1 HOROVOD_WITHOUT_PYTORCH=1 \
+	HOROVOD_WITHOUT_MXNET=1
 
 .PHONY: start test suite check quick horovod faults chaos slurm nfs nfs-packages benchmarks benchmarks-search \
 	benchmarks-training browser browser-packages scaling clean

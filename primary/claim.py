@@ -17,7 +17,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import Literal, Self, TypeVar
 
 from pydantic import ValidationError
@@ -90,12 +89,7 @@ class Claim:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         # Where it cannot be written, others see that this process is gone, or wait until it has
         # been silent for long enough.
         with suppress(OSError):

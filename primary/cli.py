@@ -404,18 +404,19 @@ def _taken(history: RunHistory, manifest: RunManifest, command: str) -> Claim:
 def _address_again(options: argparse.Namespace, paths: RunPaths) -> Address | None:
     """Return where a run that goes on is served: as asked for, else where it was before.
 
-    Nobody asked for the latter just now, so that the run goes on without it if it cannot be had.
+    Nobody asked for the latter just now, so that the run goes on without it if it is not known, or
+    cannot be had.
     """
     if options.no_serve:
         return None
     if options.serve is not None:
         return _free_address(options.serve)
-    before = Service.load(paths)
-    if before is None:
-        return None
-    from aiperf_hpc.primary.rest import check_free
-
     try:
+        before = Service.load(paths)
+        if before is None:
+            return None
+        from aiperf_hpc.primary.rest import check_free
+
         check_free(before.host, before.port)
     except UsageError as error:
         sys.stderr.write(f"aiperf: {error}; not served: `aiperf serve {paths.root}` does that\n")
@@ -815,12 +816,13 @@ def _data_prepare(options: argparse.Namespace) -> int:
     return status
 
 
-def _simulate(options: argparse.Namespace) -> int:
+def _simulate(options: argparse.Namespace) -> NoReturn:
     command = [sys.executable, "-m", "aiperf_hpc.simulation", str(options.run)]
     command += ["--nodes", str(options.nodes), "--hours", str(options.hours)]
     command += ["--config", options.config]
     command += [part for value in options.assignments for part in ("--set", value)]
-    return subprocess.run(command, check=False).returncode
+    # In this process, so that its conductor hears each signal, once.
+    os.execv(sys.executable, command)  # noqa: S606 -- the program is this Python
 
 
 def _allreduce(options: argparse.Namespace) -> int:

@@ -268,6 +268,7 @@ class RunView:
         until = now if history.end_utc is None else history.end_utc
         elapsed = max(0.0, until - start) if start is not None else 0.0
         state, reason = self._state(now)
+        service, damage = self._service(state)
         best = self.best(until)
         ended = history.end_utc is not None
         remaining = 0.0 if ended else max(0.0, self.manifest.hours * 3600.0 - elapsed)
@@ -294,7 +295,7 @@ class RunView:
                 for r in history.replicas.values()
             },
             invalid=tuple((v.rule, v.reason) for v in broken),
-            served_at=self._served_at(state),
+            served_at=None if service is None else service.url,
             scheduler_problem=None if ended else history.scheduler_problem,
             problems=(
                 *(str(p) for p in history.problems),
@@ -303,6 +304,7 @@ class RunView:
                 *history.file_problems,
                 *rejections(history),
                 *self.run_graphs.missing(),
+                *damage,
             ),
             storage=tuple(self._storage()),
         )
@@ -323,12 +325,17 @@ class RunView:
         until = now if self.history.end_utc is None else self.history.end_utc
         return [self._trial(trial, until) for trial in trials]
 
-    def _served_at(self, state: RunState) -> str | None:
-        if state in (RunState.ENDED, RunState.SILENT, RunState.GONE) or not self.history.run_starts:
-            return None
-        service = Service.load(self.paths)
+    def _service(self, state: RunState) -> tuple[Service | None, list[str]]:
+        """Return where its primary answers now, and what is wrong with the record of that."""
+        silent = (RunState.ENDED, RunState.SILENT, RunState.GONE)
+        if state in silent or not self.history.run_starts:
+            return None, []
+        try:
+            service = Service.load(self.paths)
+        except RunDirectoryError as error:
+            return None, [str(error)]
         mine = service is not None and service.belongs_to(self.history.last_start)
-        return service.url if service is not None and mine else None
+        return (service if mine else None), []
 
     def _storage(self) -> Iterator[StorageStatus]:
         history = self.history

@@ -14,7 +14,7 @@ import pytest
 from tests.run_factory import Plan, write_run
 
 from aiperf_hpc.config import load_config
-from aiperf_hpc.errors import RunDirectoryError, UsageError
+from aiperf_hpc.errors import UsageError
 from aiperf_hpc.manifest import RunManifest
 from aiperf_hpc.paths import RunPaths
 from aiperf_hpc.primary import cli
@@ -155,6 +155,9 @@ def test_a_run_goes_on_unserved_where_its_port_was_taken_and_says_so(
     assert "the port is in use" in line
     assert line.endswith(f"not served: `aiperf serve {served.root}` does that\n")
     assert len(line.splitlines()) == 1
+    served.service.write_text("{")
+    assert again(served) is None
+    assert "service.json is damaged; remove it" in capsys.readouterr().err
 
 
 def test_status_says_where_the_present_primary_serves(served: RunPaths) -> None:
@@ -168,8 +171,11 @@ def test_status_says_where_the_present_primary_serves(served: RunPaths) -> None:
     before.model_copy(update={"primary_pid": 99}).save(served, at_once)
     assert view.status(now).served_at is None  # That was an earlier one's.
     served.service.write_text("{")
-    with pytest.raises(RunDirectoryError, match=r"service.json is damaged; remove it"):
-        view.status(now)
+    status = view.status(now)
+    assert status.served_at is None
+    assert status.problems == (
+        f"{served.service} is damaged; remove it, which only forgets where the run is served",
+    )
 
 
 def test_a_simulated_run_cannot_be_resumed(

@@ -641,12 +641,18 @@ def test_a_life_that_finds_nothing_to_grow_begins_with_the_initial_graph_again(
     assert [t.graph == second.initial.hash for t in started] == [True, True, False]
 
 
-def test_no_batch_size_is_offered_that_does_not_fit(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def room_for_8(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
+    """Return a replica whose memory has room for batches of 8."""
     site = Site(tmp_path, search={"method": "greedy"})  # Small steps, for a limit this tight.
     limit = training_bytes(site.initial, 8, "fp32") + 4096
     monkeypatch.setattr(site.rounds._trainer, "_memory_limit", limit)
+    return site
+
+
+def test_no_batch_size_is_offered_that_does_not_fit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = room_for_8(tmp_path, monkeypatch)
     site.run(9, monkeypatch)
     tuned = [t for t in site.events(records.TrialStarted) if t.phase is RoundPhase.HPO]
     assert len(tuned) == 6
@@ -658,9 +664,7 @@ def test_a_batch_size_that_was_halved_all_the_same_is_what_the_study_learns(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What was suggested and not tried is no observation of the study."""
-    site = Site(tmp_path, search={"method": "greedy"})  # Small steps, for a limit this tight.
-    limit = training_bytes(site.initial, 8, "fp32") + 4096
-    monkeypatch.setattr(site.rounds._trainer, "_memory_limit", limit)
+    site = room_for_8(tmp_path, monkeypatch)
     monkeypatch.setattr(
         site.rounds._planner._hpo, "_fits", lambda graph, batch_size: batch_size > 8
     )
@@ -986,9 +990,7 @@ def test_what_did_not_fit_is_told_to_the_next_lifes_study_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The estimate halved the batches of 16 that were suggested to 8."""
-    site = Site(tmp_path, search={"method": "greedy"})  # Small steps, for a limit this tight.
-    limit = training_bytes(site.initial, 8, "fp32") + 4096
-    monkeypatch.setattr(site.rounds._trainer, "_memory_limit", limit)
+    site = room_for_8(tmp_path, monkeypatch)
     monkeypatch.setattr(
         site.rounds._planner._hpo, "_fits", lambda graph, batch_size: batch_size > 8
     )

@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
+import time
 from functools import partial
 from pathlib import Path
 
 import pytest
+from tests.support.waiting import PATIENCE_SECONDS
 
 from aiperf_hpc import records
 from aiperf_hpc.config import load_config
@@ -192,6 +195,28 @@ def test_the_command_simulates_reports_and_says_that_it_is_invalid(tmp_path: Pat
     history = RunHistory(RunPaths(tmp_path / "run"))
     history.refresh()
     assert history.last_start.launcher == "simulated"
+
+
+def test_ctrl_c_ends_a_simulation_in_order(tmp_path: Path) -> None:
+    paths = RunPaths(tmp_path / "run")
+    program = [sys.executable, "-m", "aiperf_hpc.primary.cli", "simulate", str(paths.root)]
+    with subprocess.Popen(
+        [*program, "--nodes", "16", "--hours", "1000"],
+        stdout=subprocess.PIPE, text=True, start_new_session=True,
+    ) as process:  # fmt: skip
+        end = time.monotonic() + PATIENCE_SECONDS
+        while not list(paths.root.glob("replicas/*/0.0/journal.jsonl")):
+            assert process.poll() is None
+            assert time.monotonic() < end
+            time.sleep(0.1)
+        os.killpg(process.pid, signal.SIGINT)  # As a terminal does: to all that belong to it.
+        said, _ = process.communicate(timeout=PATIENCE_SECONDS)
+    assert process.returncode == 0
+    assert "Report " in said
+    history = RunHistory(paths)
+    history.refresh()
+    assert history.stop_requests[-1].reason == "interrupted by the user"
+    assert {replica.ended for replica in history.replicas.values()} == {"interrupted by the user"}
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,7 @@ from aiperf_hpc.primary.prepare import make_manifest, make_run_directory
 from aiperf_hpc.primary.report import summary_lines, write_report
 from aiperf_hpc.primary.view import RunView
 from aiperf_hpc.replica.data import load_dataset
+from aiperf_hpc.signals import Interruption, interruptible
 from aiperf_hpc.simulation.cluster import Cluster, SimulatedLauncher
 from aiperf_hpc.simulation.timeline import Timeline
 from aiperf_hpc.streams import print_in_any_locale
@@ -51,25 +52,33 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--set", dest="assignments", action="append", default=[])
     parser.add_argument("--quiet", action="store_true", help="say no more than the score")
     options = parser.parse_args(arguments)
-    began = time.perf_counter()
     try:
-        config = load_config(options.config, options.assignments)
-        manifest = make_manifest(config, options.nodes, options.hours, "simulated", dry=True)
-        dataset = load_dataset(_simulated(config).dataset, 1).info
-        _allow_files(options.nodes)
-        paths = make_run_directory(manifest, options.run_dir, dataset)
-        show = _Show(manifest) if not options.quiet else lambda timeline: None
-        view = simulate(manifest, paths, show)
-        took = time.perf_counter() - began
-        for line in summary_lines(view):
-            sys.stdout.write(f"{line}\n")
-        sys.stdout.write(f"Report           {write_report(view)}\n")
+        with interruptible():
+            _run(options)
     except AIPerfError as error:
         sys.stderr.write(f"aiperf: {error}\n")
         return error.exit_status
+    except Interruption as interruption:
+        sys.stderr.write("aiperf: interrupted\n")
+        return interruption.exit_status
+    return 0
+
+
+def _run(options: argparse.Namespace) -> None:
+    began = time.perf_counter()
+    config = load_config(options.config, options.assignments)
+    manifest = make_manifest(config, options.nodes, options.hours, "simulated", dry=True)
+    dataset = load_dataset(_simulated(config).dataset, 1).info
+    _allow_files(options.nodes)
+    paths = make_run_directory(manifest, options.run_dir, dataset)
+    show = _Show(manifest) if not options.quiet else lambda timeline: None
+    view = simulate(manifest, paths, show)
+    took = time.perf_counter() - began
+    for line in summary_lines(view):
+        sys.stdout.write(f"{line}\n")
+    sys.stdout.write(f"Report           {write_report(view)}\n")
     whole = time.perf_counter() - began
     sys.stdout.write(f"Simulated in     {took:.1f} s, with its report {whole:.1f} s\n")
-    return 0
 
 
 def simulate(
