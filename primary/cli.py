@@ -24,7 +24,7 @@ from aiperf_hpc import __version__
 from aiperf_hpc.clock import SYSTEM
 from aiperf_hpc.config import load_config, preset_names, preset_text
 from aiperf_hpc.digest import DigestWriter
-from aiperf_hpc.errors import AIPerfError, EndedEarlyError, GraphError, UsageError
+from aiperf_hpc.errors import AIPerfError, EndedEarlyError, GraphError, UsageError, reason_of
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.history import Replica, RunHistory
 from aiperf_hpc.journal import JournalWriter
@@ -103,7 +103,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
-        sys.stderr.write(f"aiperf: {where}{error.strerror or error}\n")
+        sys.stderr.write(f"aiperf: {where}{reason_of(error)}\n")
         return 1
 
 
@@ -796,7 +796,7 @@ def _network(options: argparse.Namespace) -> Graph:
     try:
         return Graph.from_json(path.read_text("utf-8"))
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"cannot read the graph {path}: {error}") from None
+        raise UsageError(f"cannot read the graph {path}: {reason_of(error)}") from None
     except GraphError as error:
         raise UsageError(f"{path}: {error}") from None
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from aiperf_hpc import __version__
 from aiperf_hpc.commit import source_commit
 from aiperf_hpc.config import DatasetConfig, RunConfig
-from aiperf_hpc.errors import DatasetError, RunDirectoryError, UsageError
+from aiperf_hpc.errors import DatasetError, RunDirectoryError, UsageError, reason_of
 from aiperf_hpc.extras import missing
 from aiperf_hpc.manifest import RunManifest
 from aiperf_hpc.morphism.lineage import initial_graph
@@ -149,9 +149,7 @@ def make_run_directory(manifest: RunManifest, folder: Path, dataset: DatasetInfo
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if any(folder.iterdir()):
-            raise RunDirectoryError(
-                f"the run directory {folder} is not empty; name a new one with --run-dir"
-            )
+            raise RunDirectoryError(f"the run directory {folder} is not empty; name a new one")
         # Absolute, so that a replica finds it from any working directory.
         paths = RunPaths(folder.resolve())
         paths.candidates.mkdir()  # Of two that start at once in one folder, one fails here.
@@ -163,7 +161,7 @@ def make_run_directory(manifest: RunManifest, folder: Path, dataset: DatasetInfo
             raise
     except OSError as error:
         raise RunDirectoryError(
-            f"cannot write the run directory {folder}: {error.strerror}; "
+            f"cannot write the run directory {folder}: {reason_of(error)}; "
             "name another one with --run-dir"
         ) from None
     return paths

@@ -10,7 +10,7 @@ from importlib import resources
 from pathlib import Path
 
 from aiperf_hpc.config import ReplicaConfig, SlurmConfig
-from aiperf_hpc.errors import ConfigError
+from aiperf_hpc.errors import ConfigError, reason_of
 from aiperf_hpc.manifest import RunManifest
 from aiperf_hpc.paths import RunPaths
 
@@ -94,7 +94,9 @@ def _template(slurm: SlurmConfig) -> str:
     try:
         return slurm.template.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"cannot read slurm.template {slurm.template}: {error}") from None
+        raise ConfigError(
+            f"cannot read slurm.template {slurm.template}: {reason_of(error)}"
+        ) from None
 
 
 def _fill(text: str, values: dict[str, str], where: str) -> str:

@@ -15,7 +15,7 @@ import numpy as np
 
 from aiperf_hpc.config import DatasetConfig
 from aiperf_hpc.dataset_manifest import load_dataset_manifest, save_dataset_manifest
-from aiperf_hpc.errors import DatasetError
+from aiperf_hpc.errors import DatasetError, reason_of
 from aiperf_hpc.replica.data.arrays import (
     ArrayDataset,
     Augmentation,
@@ -31,7 +31,7 @@ from aiperf_hpc.replica.data.cifar10_sources import (
     TRAIN_SAMPLES,
     read_source,
 )
-from aiperf_hpc.replica.data.staging import Options, check_space, reason, staged
+from aiperf_hpc.replica.data.staging import Options, check_space, staged
 from aiperf_hpc.trial import DatasetInfo
 
 SHA256 = "013ba16d14ecc4829da62bf2af648ca30f600491ecb3e7f329c827db0dd17522"
@@ -151,7 +151,7 @@ def _load_array(path: Path, shape: tuple[int, ...]) -> Bytes:
     try:
         array: Bytes = np.load(path, allow_pickle=False)
     except OSError as error:
-        raise DatasetError(f"dataset 'cifar10': cannot read {path}: {reason(error)}") from None
+        raise DatasetError(f"dataset 'cifar10': cannot read {path}: {reason_of(error)}") from None
     except (ValueError, EOFError):
         raise DatasetError(f"dataset 'cifar10': {path} is damaged; prepare it again") from None
     if array.dtype != np.uint8 or array.shape != shape:

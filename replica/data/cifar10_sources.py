@@ -19,9 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from aiperf_hpc.errors import DatasetError
+from aiperf_hpc.errors import DatasetError, reason_of
 from aiperf_hpc.replica.data.arrays import Bytes, Samples
-from aiperf_hpc.replica.data.staging import reason
 
 TRAIN_SAMPLES = 50_000
 TEST_SAMPLES = 10_000
@@ -51,7 +50,7 @@ def read_source(source: Path) -> tuple[Samples, Samples]:
     try:
         files = _folder_files(source) if source.is_dir() else _archive_files(source)
     except OSError as error:
-        raise DatasetError(f"cannot read {error.filename or source}: {reason(error)}") from None
+        raise DatasetError(f"cannot read {error.filename or source}: {reason_of(error)}") from None
     for form in _FORMS:
         if any(name in files for name in form.names):
             missing = [name for name in form.names if name not in files]

@@ -24,12 +24,11 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from aiperf_hpc.errors import DatasetError
+from aiperf_hpc.errors import DatasetError, reason_of
 from aiperf_hpc.replica.data import imagenet_order, tfrecord
 from aiperf_hpc.replica.data.base import WHOLE, Batch, Part
 from aiperf_hpc.replica.data.imagenet_order import MEAN, STD
 from aiperf_hpc.replica.data.imagenet_shards import Shard
-from aiperf_hpc.replica.data.staging import reason
 
 if TYPE_CHECKING:
     from aiperf_hpc.replica.data.imagenet import ImageNetDataset
@@ -123,7 +122,7 @@ class _Samples:
             except OSError as error:
                 raise DatasetError(
                     f"dataset 'imagenet': reading {path.parent} failed: cannot read {path.name}: "
-                    f"{reason(error)}; prepare it again"
+                    f"{reason_of(error)}; prepare it again"
                 ) from None
         self._open[number] = shard
         if len(self._open) > HELD_SHARDS:
@@ -173,7 +172,7 @@ def _load(sample: _Sample, batch: Batch, at: int) -> None:
         image = tfrecord.unpack(content)
         pixels = decoded(image.encoded, batch.inputs.shape[1], sample.crop)
     except (OSError, SyntaxError, ValueError) as error:
-        problem = reason(error) if isinstance(error, OSError) else error
+        problem = reason_of(error) if isinstance(error, OSError) else error
         raise DatasetError(
             f"dataset 'imagenet': reading {sample.shard.path.parent} failed: "
             f"{sample.shard.path.name}: {problem}; prepare it again"

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from aiperf_hpc.dataset_manifest import save_dataset_manifest
-from aiperf_hpc.errors import DatasetError
+from aiperf_hpc.errors import DatasetError, reason_of
 from aiperf_hpc.replica.data import draws, tfrecord
 from aiperf_hpc.replica.data.draws import Purpose
 from aiperf_hpc.replica.data.imagenet_shards import (
@@ -34,7 +34,7 @@ from aiperf_hpc.replica.data.imagenet_shards import (
     save_index,
     save_sizes,
 )
-from aiperf_hpc.replica.data.staging import Options, check_space, reason, staged
+from aiperf_hpc.replica.data.staging import Options, check_space, staged
 from aiperf_hpc.trial import DatasetInfo
 
 SHARD_SAMPLES = 1252
@@ -194,7 +194,7 @@ def _entries(folder: Path) -> list[os.DirEntry[str]]:
         with os.scandir(folder) as entries:
             shown = [entry for entry in entries if not entry.name.startswith(".")]
     except OSError as error:
-        raise DatasetError(f"cannot read {folder}: {reason(error)}") from None
+        raise DatasetError(f"cannot read {folder}: {reason_of(error)}") from None
     return sorted(shown, key=lambda entry: entry.name)
 
 
@@ -244,7 +244,7 @@ def _read_labels(path: Path, known: dict[str, int]) -> dict[str, str]:
     try:
         lines = path.read_text("utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        detail = reason(error) if isinstance(error, OSError) else "it is not text"
+        detail = reason_of(error) if isinstance(error, OSError) else "it is not text"
         raise DatasetError(f"cannot read {path}: {detail}") from None
     classes: dict[str, str] = {}
     for number, line in enumerate(lines, 1):
@@ -367,7 +367,7 @@ def _read_image(image: Source) -> tuple[bytes, Stored]:
     try:
         source = Path(image.path).read_bytes()
     except OSError as error:
-        raise DatasetError(f"cannot read {image.path}: {reason(error)}") from None
+        raise DatasetError(f"cannot read {image.path}: {reason_of(error)}") from None
     try:
         encoded, converted = as_jpeg(source)
     except ValueError as error:

@@ -13,9 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, ValidationError
 
-from aiperf_hpc.errors import DatasetError
+from aiperf_hpc.errors import DatasetError, reason_of
 from aiperf_hpc.paths import write_whole
-from aiperf_hpc.replica.data.staging import reason
 from aiperf_hpc.trial import Value
 
 INDEX = "shards.json"
@@ -72,7 +71,7 @@ def load_index(folder: Path) -> ShardIndex:
     try:
         return ShardIndex.model_validate_json(path.read_bytes())
     except OSError as error:
-        raise DatasetError(f"dataset 'imagenet': cannot read {path}: {reason(error)}") from None
+        raise DatasetError(f"dataset 'imagenet': cannot read {path}: {reason_of(error)}") from None
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         raise DatasetError(
@@ -96,7 +95,7 @@ def load_sizes(folder: Path, index: ShardIndex) -> tuple[Sizes, Sizes]:
         sizes = np.load(path, allow_pickle=False)
     except OSError as error:
         raise DatasetError(
-            f"dataset 'imagenet': cannot read {path}: {reason(error)}; prepare it again"
+            f"dataset 'imagenet': cannot read {path}: {reason_of(error)}; prepare it again"
         ) from None
     except (ValueError, EOFError):
         raise DatasetError(f"dataset 'imagenet': {path} is damaged; prepare it again") from None
@@ -144,7 +143,7 @@ def _verify(path: Path, shard: Shard, whole: bool) -> None:
                 same = _sha256(file) == shard.sha256
     except OSError as error:
         raise DatasetError(
-            f"dataset 'imagenet': cannot read {path}: {reason(error)}; prepare the dataset again"
+            f"dataset 'imagenet': cannot read {path}: {reason_of(error)}; prepare the dataset again"
         ) from None
     if size != shard.bytes:
         problem = "is truncated" if size < shard.bytes else "is not the shard that was prepared"

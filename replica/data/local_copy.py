@@ -18,9 +18,9 @@ import psutil
 
 from aiperf_hpc.config import DatasetConfig
 from aiperf_hpc.dataset_manifest import load_dataset_manifest
-from aiperf_hpc.errors import DatasetError
+from aiperf_hpc.errors import DatasetError, reason_of
 from aiperf_hpc.replica.data.imagenet_shards import HEAD
-from aiperf_hpc.replica.data.staging import check_space, reason
+from aiperf_hpc.replica.data.staging import check_space
 
 CHUNK = 8 << 20
 """Bytes read at once."""
@@ -63,7 +63,7 @@ def local_copy(config: DatasetConfig, cores: int) -> LocalCopy:
             moved = _copy(files, target, streams)
     except OSError as error:
         raise DatasetError(
-            f"cannot copy the dataset in {config.path} to its cache: {reason(error)}"
+            f"cannot copy the dataset in {config.path} to its cache: {reason_of(error)}"
         ) from None
     return LocalCopy(near, time.monotonic() - began, moved)
 

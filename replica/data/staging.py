@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from aiperf_hpc.errors import DatasetError
+from aiperf_hpc.errors import DatasetError, reason_of
 from aiperf_hpc.processes import ProcessId, this_process
 
 
@@ -63,7 +63,7 @@ def staged(target: Path, report: Callable[[str], None] = _silent) -> Iterator[Pa
             if partial.exists():
                 raise DatasetError(f"cannot remove the unfinished {partial}; remove it")
     except OSError as error:
-        raise DatasetError(f"cannot write the dataset to {target}: {reason(error)}") from None
+        raise DatasetError(f"cannot write the dataset to {target}: {reason_of(error)}") from None
 
 
 def _partial(target: Path) -> Path:
@@ -123,8 +123,3 @@ def check_space(folder: Path, needed: int) -> None:
             f"no space for the dataset in {folder.parent}: it needs {needed / 1e9:.1f} GB, "
             f"{free / 1e9:.1f} GB are free"
         )
-
-
-def reason(error: OSError) -> str:
-    """Say in words what an OSError is about, without its number."""
-    return error.strerror or " ".join(str(error).split()) or type(error).__name__

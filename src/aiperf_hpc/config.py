@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
-from aiperf_hpc.errors import ConfigError
+from aiperf_hpc.errors import ConfigError, reason_of
 
 Positive = Annotated[int, Field(ge=1)]
 Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
@@ -456,7 +456,7 @@ def _read(path: Path) -> str:
     try:
         return path.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"cannot read the configuration {path}: {error}") from None
+        raise ConfigError(f"cannot read the configuration {path}: {reason_of(error)}") from None
 
 
 def _parse(text: str, where: str) -> dict[str, Any]:

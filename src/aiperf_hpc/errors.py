@@ -10,6 +10,12 @@ UNSEEN_RUN_STATUS, UNSEEN_PYTHON_STATUS = 79, 80
 """Exit statuses of the batch script on a node that does not see the run directory, or Python."""
 
 
+def reason_of(error: OSError | UnicodeError) -> str:
+    """Return in words why a file could not be read or written, without its name or a number."""
+    said = error.strerror if isinstance(error, OSError) else None
+    return said or " ".join(str(error).split()) or type(error).__name__
+
+
 class AIPerfError(Exception):
     """Root of the package's errors; the message says what, where and what to do.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aiperf_hpc.errors import GraphError
+from aiperf_hpc.errors import GraphError, reason_of
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.paths import RunPaths, write_whole
 from aiperf_hpc.storage import Sync, to_stable_storage
@@ -33,10 +33,8 @@ class GraphStore:
         path = self._paths.graph(graph_hash)
         try:
             graph = Graph.from_json(path.read_text("utf-8"))
-        except OSError as error:
-            raise GraphError(f"cannot read the graph {path}: {error.strerror}") from None
-        except UnicodeDecodeError as error:
-            raise GraphError(f"cannot read the graph {path}: {error}") from None
+        except (OSError, UnicodeDecodeError) as error:
+            raise GraphError(f"cannot read the graph {path}: {reason_of(error)}") from None
         except GraphError as error:
             raise GraphError(f"{path}: {error}") from None
         if graph.hash != graph_hash:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 
 from aiperf_hpc.clock import SYSTEM, Clock
-from aiperf_hpc.errors import StorageError
+from aiperf_hpc.errors import StorageError, reason_of
 
 T = TypeVar("T")
 
@@ -273,4 +273,4 @@ class GrowingFile:
 
 
 def _failed(verb: str, what: str, error: OSError) -> StorageError:
-    return StorageError(f"cannot {verb} {what}: {error.strerror or error}")
+    return StorageError(f"cannot {verb} {what}: {reason_of(error)}")
