@@ -48,9 +48,9 @@ horovod: $(VENV)/.installed
 	PATH="$(abspath $(BIN)):$$PATH" CMAKE_POLICY_VERSION_MINIMUM=3.5 $(HOROVOD) \
 	  $(PIP) install --no-build-isolation --constraint $(CONSTRAINTS) horovod==0.28.1
 
-# All tests but the real runs and the real CIFAR-10: for while you work.
+# All tests but the real runs, SLURM and the real CIFAR-10: for while you work.
 quick: $(VENV)/.installed-test
-	$(BIN)/python -m pytest --ignore tests/end_to_end -m 'not cifar10 and not chaos and not nfs and not browser'
+	$(BIN)/python -m pytest --numprocesses $(WORKERS) --ignore tests/end_to_end --ignore tests/slurm -m 'not cifar10 and not chaos and not nfs and not browser'
 
 # All tests on a real SLURM cluster, those of nodes that are not what a run needs included; as root.
 faults: $(VENV)/.installed-test slurm

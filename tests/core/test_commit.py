@@ -7,7 +7,6 @@ import shutil
 import subprocess
 import sys
 import tarfile
-import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -155,7 +154,7 @@ def tree(tmp_path: Path) -> Path:
     """A copy of this tree, without what it is not made of."""
     top = tmp_path / "tree"
     top.mkdir()
-    for name in ("setup.py", "pyproject.toml", "README.md", ".gitignore"):
+    for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE", ".gitignore"):
         shutil.copy(ROOT / name, top)
     unwanted = shutil.ignore_patterns("__pycache__", "*.egg-info", STAMP)
     for folder in ("src", "primary", "replica", "morphism", "ops_counter", "configs", "deploy"):
@@ -171,34 +170,33 @@ def committed(top: Path) -> str:
     return git("rev-parse", "HEAD")
 
 
-def built(source: Path, folder: Path) -> tuple[str | None, set[str]]:
-    """Build a wheel; return the commit that it is stamped with, and its files."""
-    subprocess.run([*PIP, "wheel", *OFFLINE, "--wheel-dir", folder, source], check=True)
-    (wheel,) = folder.glob("*.whl")
-    with zipfile.ZipFile(wheel) as content:
-        names = set(content.namelist())
-        stamp = f"aiperf_hpc/{STAMP}"
-        return content.read(stamp).decode().strip() if stamp in names else None, names
+def built(source: Path, folder: Path) -> str | None:
+    """Build the package's files as for a wheel; return the commit that they are stamped with."""
+    command = [sys.executable, "setup.py", "-q", "build_py", "--build-lib", str(folder)]
+    subprocess.run(command, check=True, cwd=source, capture_output=True)
+    assert (folder / "aiperf_hpc/primary/cli.py").exists()
+    stamp = folder / "aiperf_hpc" / STAMP
+    return stamp.read_text("ascii").strip() if stamp.exists() else None
 
 
 def test_a_wheel_is_stamped_with_the_commit_it_was_built_from(tree: Path, tmp_path: Path) -> None:
     first = committed(tree)
-    stamp, names = built(tree, tmp_path / "wheel")
-    assert stamp == first
-    assert {"aiperf_hpc/commit.py", "aiperf_hpc/primary/cli.py"} <= names
-    assert not (tree / HERE).with_name(STAMP).exists()
-    change(tree / "README.md")
-    assert built(tree, tmp_path / "changed")[0] == f"{first}+"
+    subprocess.run([*PIP, "wheel", *OFFLINE, "--wheel-dir", tmp_path, tree], check=True)
+    (wheel,) = tmp_path.glob("*.whl")
     # Installed in a repository that is another's: the stamp says which commit it is.
     unpacked = tmp_path / "other" / "site-packages"
     made(tmp_path / "other")
-    (wheel,) = (tmp_path / "wheel").glob("*.whl")
     shutil.unpack_archive(wheel, unpacked, "zip")
+    assert (unpacked / "aiperf_hpc/primary/cli.py").exists()
+    assert list(unpacked.glob("*.dist-info/licenses/LICENSE"))
     said = subprocess.run(
         [sys.executable, "-c", "from aiperf_hpc.commit import *; print(source_commit())"],
         env={"PYTHONPATH": str(unpacked)}, cwd=tmp_path, capture_output=True, text=True, check=True,
     )  # fmt: skip
     assert said.stdout.strip() == first
+    assert not (tree / HERE).with_name(STAMP).exists()
+    change(tree / "README.md")
+    assert built(tree, tmp_path / "changed") == f"{first}+"
 
 
 def test_a_source_distribution_hands_its_stamp_to_what_is_built_from_it(
@@ -211,12 +209,10 @@ def test_a_source_distribution_hands_its_stamp_to_what_is_built_from_it(
     with tarfile.open(archive) as content:
         content.extractall(tmp_path / "unpacked", filter="data")
     (source,) = (tmp_path / "unpacked").iterdir()
-    stamp, names = built(source, tmp_path / "wheel")
-    assert stamp == first
-    assert "aiperf_hpc/primary/cli.py" in names
+    assert built(source, tmp_path / "built") == first
 
 
 def test_what_is_built_outside_of_git_has_no_stamp(tree: Path, tmp_path: Path) -> None:
     made(tmp_path / "around")
     inner = shutil.move(tree, tmp_path / "around" / "inner")
-    assert built(Path(inner), tmp_path / "wheel")[0] is None
+    assert built(Path(inner), tmp_path / "built") is None

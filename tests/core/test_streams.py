@@ -75,8 +75,7 @@ PACKAGE = sources("primary", "replica", "morphism", "ops_counter", "configs", "d
 def mains() -> Iterator[str]:
     """Yield the modules of the package that have a function ``main``."""
     for path in PACKAGE:
-        body = ast.parse(path.read_text("utf-8")).body
-        if any(isinstance(part, ast.FunctionDef) and part.name == "main" for part in body):
+        if "\ndef main(" in path.read_text("utf-8"):
             name = ".".join(path.relative_to(ROOT).with_suffix("").parts)
             yield f"aiperf_hpc.{name.removeprefix('src.aiperf_hpc.')}"
 

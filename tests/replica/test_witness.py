@@ -19,6 +19,7 @@ from aiperf_hpc.errors import UNEXPECTED_STATUS
 from aiperf_hpc.journal import JournalReader, JournalWriter
 from aiperf_hpc.records import RanksLost
 from aiperf_hpc.replica import witness
+from aiperf_hpc.replica.collectives import watched
 from aiperf_hpc.replica.collectives.watched import Watch, WatchedCollective
 from aiperf_hpc.replica.witness import Witness
 
@@ -121,19 +122,33 @@ def test_a_wait_that_takes_too_long_is_noticed_while_the_thread_waits(call: str,
     assert late[0] == f"no answer for 0.3 s to {what}"
     getattr(Threads(table, 1, 2), call)(np.zeros(1))
     waiting.join(PATIENCE_SECONDS)
-    time.sleep(0.4)  # What was noticed at the moment of the answer has been said by now.
+    assert not waiting.is_alive()
+
+
+def test_nothing_is_noticed_after_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watched, "LOOK_SECONDS", 0.01)
+    late: list[str] = []
+    watch = Watch(0.05, late.append)
+    end = time.monotonic() + PATIENCE_SECONDS
+    with watch.waiting("an answer"):
+        while not late and time.monotonic() < end:
+            time.sleep(0.01)
+    time.sleep(0.5)  # What was noticed at the moment of the answer has been said by now.
     said = len(late)
-    time.sleep(1.2)
-    assert len(late) == said  # None since it was answered.
+    time.sleep(0.3)
+    assert len(late) == said > 0
 
 
-def test_a_command_may_be_waited_for_as_long_as_the_leader_likes() -> None:
+def test_a_command_may_be_waited_for_as_long_as_the_leader_likes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(watched, "LOOK_SECONDS", 0.01)
     late: list[str] = []
     table = Table(2)
-    collective = WatchedCollective(Threads(table, 1, 2), Watch(0.2, late.append))
+    collective = WatchedCollective(Threads(table, 1, 2), Watch(0.05, late.append))
     waiting = threading.Thread(target=lambda: collective.command(np.zeros(1)))
     waiting.start()
-    time.sleep(1.5)
+    time.sleep(0.3)
     Threads(table, 0, 2).command(np.zeros(1))
     waiting.join(PATIENCE_SECONDS)
     assert late == []

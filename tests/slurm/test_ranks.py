@@ -29,14 +29,14 @@ def completed(history: RunHistory) -> list[Trial]:
 
 
 @pytest.mark.usefixtures("_pmix")
-@pytest.mark.parametrize("collective", ["mpi", "torch"])
+@pytest.mark.parametrize(("collective", "engine"), [("mpi", "tensorflow"), ("torch", "torch")])
 def test_a_replica_of_two_nodes_to_its_verified_score(
-    cluster: Cluster, slurm_run: Callable[..., SlurmRun], collective: str
+    cluster: Cluster, slurm_run: Callable[..., SlurmRun], collective: str, engine: str
 ) -> None:
     run = slurm_run(
         "--nodes", 2, "--hours", 1,
         "--set", "replica.nodes=2", "--set", "engine.memory_gib=2",
-        "--set", f"replica.collective={collective}",
+        "--set", f"replica.collective={collective}", "--set", f"engine.name={engine}",
     )  # fmt: skip
     run.wait_until(lambda h: bool(completed(h)))
     stopped = cluster.aiperf("stop", run.paths.root)
