@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from signal import default_int_handler
 
 import pytest
 from xdist.remote import Producer
@@ -29,6 +31,13 @@ EACH = (
 )  # fmt: skip
 """Tests that take long and share nothing."""
 LONGEST_FIRST = (*TOGETHER, "tests/end_to_end", "tests/replica", "tests/morphism")
+
+
+def pytest_configure() -> None:
+    """Hear signals as in a terminal: nohup, and a script's background, would have them ignored."""
+    for number, usual in ((signal.SIGHUP, signal.SIG_DFL), (signal.SIGINT, default_int_handler)):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, usual)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

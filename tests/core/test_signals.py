@@ -12,11 +12,11 @@ import pytest
 from aiperf_hpc.signals import Interruption, ending_signals, interruptible, run_to_its_end
 
 CHILD = """
-import signal, sys
+import signal, sys, time
 from aiperf_hpc.signals import Interruption, interruptible
 print("up", flush=True)
 while not signal.sigpending():
-    pass  # As while Python and its packages are loaded, which nothing interrupts.
+    time.sleep(0.01)  # As while Python and its packages are loaded, which nothing interrupts.
 try:
     with interruptible():
         sys.exit("the signal is lost")
