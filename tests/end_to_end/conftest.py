@@ -5,12 +5,11 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from tests.support.waiting import PATIENCE_SECONDS
+from tests.support.waiting import PATIENCE_SECONDS, until_recorded
 
 from aiperf_hpc.history import RunHistory
 from aiperf_hpc.paths import RunPaths
@@ -47,25 +46,29 @@ class LiveRun:
     def __init__(self, folder: Path, *arguments: object, config: Path = TINY) -> None:
         self.paths = RunPaths(folder)
         self.history = RunHistory(self.paths)
-        command = [*AIPERF, "start", "--nodes", 2, "--hours", 1, "--config", config, "--yes"]
+        self.primaries: list[subprocess.Popen[str]] = []
+        command = ["start", "--nodes", 2, "--hours", 1, "--config", config, "--yes"]
         command += ["--launcher", "local", "--run-dir", folder, *arguments]
-        self.process = subprocess.Popen(
-            [str(part) for part in command],
+        self.process = self._primary(*command)
+
+    def _primary(self, *command: object) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [*AIPERF, *(str(part) for part in command)],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
         )
+        self.primaries.append(process)
+        return process
+
+    def resume(self, folder: Path | None = None) -> subprocess.Popen[str]:
+        """Go on with another primary, which may know the run by another name of its folder."""
+        self.process = self._primary("resume", folder or self.paths.root)
+        return self.process
 
     def wait_until(self, condition: Callable[[RunHistory], bool]) -> None:
         """Wait until the records say so."""
-        end = time.monotonic() + PATIENCE_SECONDS
-        while time.monotonic() < end:
-            assert self.process.poll() is None, self.process.communicate()
-            self.history.refresh()
-            if condition(self.history):
-                return
-            time.sleep(0.2)
-        raise AssertionError(f"not within {PATIENCE_SECONDS} s: {self.history.trials}")
+        until_recorded(condition, self.history, self.process)
 
     def interrupt(self, number: signal.Signals = signal.SIGINT) -> subprocess.CompletedProcess[str]:
         """Ask the primary to end in order, and wait until it has."""
@@ -81,12 +84,9 @@ class LiveRun:
 
     def close(self) -> None:
         """Leave no process behind, whatever the test did."""
-        if self.process.poll() is None:
-            self.process.kill()
-        for pipe in (self.process.stdout, self.process.stderr):
-            assert pipe is not None
-            pipe.close()
-        self.process.wait()
+        for primary in self.primaries:
+            with primary:  # Its pipes are closed, and it is waited for.
+                primary.kill()
         self.history.refresh()
         end_leftovers(self.history)
 

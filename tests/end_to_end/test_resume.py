@@ -6,16 +6,15 @@ import json
 import os
 import signal
 import subprocess
-import time
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 
 import psutil
 import pytest
-from tests.end_to_end.conftest import AIPERF, FAST, LONG, LiveRun, aiperf
+from tests.end_to_end.conftest import FAST, LONG, LiveRun, aiperf
 from tests.support.processes import alive
-from tests.support.waiting import PATIENCE_SECONDS
+from tests.support.waiting import PATIENCE_SECONDS, until
 
 from aiperf_hpc.history import RunHistory
 from aiperf_hpc.paths import Incarnation, RunPaths
@@ -41,16 +40,6 @@ def kill_all(run: LiveRun) -> None:
     kill_primary(run)
     for replica in ("r0", "r1"):
         os.killpg(run.replica_pid(replica), signal.SIGKILL)
-
-
-def resumed(folder: Path) -> subprocess.Popen[str]:
-    command = [*AIPERF, "resume", str(folder)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-
-
-def interrupt(process: subprocess.Popen[str]) -> tuple[str, str]:
-    process.send_signal(signal.SIGINT)
-    return process.communicate(timeout=PATIENCE_SECONDS)
 
 
 def test_a_killed_replica_is_started_again_and_goes_on(live_run: Start) -> None:
@@ -81,15 +70,13 @@ def test_a_run_goes_on_after_a_power_cut_and_its_clock_never_stopped(live_run: S
     run = live_run(*LONG)
     run.wait_until(past_a_checkpoint)
     kill_all(run)
-    process = resumed(run.paths.root)
-    run.process = process
+    run.resume()
     run.wait_until(lambda h: sum(bool(t.started.resumes) for t in h.trials.values()) == 2)
     run.wait_until(past_a_checkpoint)
-    out, err = interrupt(process)
-    assert process.returncode == 0, err
-    assert "Score " in out
+    ended = run.interrupt()
+    assert ended.returncode == 0, ended.stderr
+    assert "Score " in ended.stdout
     history = run.history
-    history.refresh()
     assert len(history.run_starts) == 2
     assert history.start_utc == history.run_starts[0][0]
     assert history.end_utc is not None
@@ -119,7 +106,7 @@ def test_of_three_resumes_at_once_one_replaces_the_replicas_that_outlived_their_
     url = served_at(run)
     kill_primary(run)
     (tmp_path / "link").symlink_to(run.paths.root)
-    resumes = [resumed(folder) for folder in (run.paths.root, run.paths.root, tmp_path / "link")]
+    resumes = [run.resume(folder) for folder in (run.paths.root, run.paths.root, tmp_path / "link")]
     run.process = the_only_one_that_goes_on(resumes)
     run.wait_until(lambda h: all(len(r.starts) == 2 for r in h.replicas.values()))
     assert not [pid for pid in old if alive(pid)]
@@ -130,18 +117,19 @@ def test_of_three_resumes_at_once_one_replaces_the_replicas_that_outlived_their_
         assert json.load(answer)["served_at"] == url
     assert {max(r.starts) for r in run.history.replicas.values()} == {Incarnation(1, 0)}
     run.wait_until(past_a_checkpoint)
-    interrupt(run.process)
+    run.interrupt()
     verified = aiperf("verify", run.paths.root)
     assert verified.returncode == 0, verified.stdout
 
 
 def the_only_one_that_goes_on(resumes: list[subprocess.Popen[str]]) -> subprocess.Popen[str]:
     """Wait until the others have ended, and require that they say who goes on."""
-    end = time.monotonic() + PATIENCE_SECONDS
-    while len(going := [process for process in resumes if process.poll() is None]) > 1:
-        assert time.monotonic() < end, "several go on"
-        time.sleep(0.1)
-    (winner,) = going
+
+    def going() -> list[subprocess.Popen[str]]:
+        return [process for process in resumes if process.poll() is None]
+
+    until(lambda: len(going()) <= 1, lambda: "several go on", pause=0.1)
+    (winner,) = going()
     for process in resumes:
         if process is not winner:
             out, err = process.communicate()
@@ -165,12 +153,11 @@ def test_all_ranks_that_outlived_their_primary_are_ended(live_run: Start, collec
     old = [starter, *starter.children(recursive=True)]
     assert len(old) >= 4  # Two ranks and a search worker.
     kill_primary(run)
-    process = resumed(run.paths.root)
-    run.process = process
+    run.resume()
     run.wait_until(lambda h: any(t.started.resumes and t.evaluations for t in h.trials.values()))
     assert not [each for each in old if alive(each.pid)]
-    _, err = interrupt(process)
-    assert process.returncode == 0, err
+    ended = run.interrupt()
+    assert ended.returncode == 0, ended.stderr
     assert aiperf("verify", run.paths.root).returncode == 0
 
 

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import io
 import threading
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from tests.run_factory import Plan, Worker, write_run
-from tests.support.waiting import PATIENCE_SECONDS
+from tests.support.waiting import PATIENCE_SECONDS, until
 
 from aiperf_hpc.errors import JournalError
 from aiperf_hpc.paths import RunPaths
@@ -140,7 +138,7 @@ def test_renewal_goes_on_by_itself_and_ends_with_its_block(view: Slow, paths: Ru
     with live.renewed():
         live.text(RunView.status)
         end(paths)
-        wait_for(lambda: state(live.ask(RunView.status)) == "ended")
+        until(lambda: state(live.ask(RunView.status)) == "ended")
         assert any(thread.name == "look" for thread in threading.enumerate())
     assert not any(thread.name == "look" for thread in threading.enumerate())
 
@@ -160,13 +158,6 @@ def test_a_failure_while_making_anew_is_told_and_then_forgotten(
     damaged.rmdir()
     view.clock.now += 1.1
     assert live.ask(RunView.status).run_id
-
-
-def wait_for(condition: Callable[[], bool], seconds: float = PATIENCE_SECONDS) -> None:
-    over = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < over, "it did not come"
-        time.sleep(0.02)
 
 
 # Progress is shown from the same look.

@@ -11,7 +11,6 @@ import signal
 import struct
 import termios
 import threading
-import time
 import unicodedata
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -21,6 +20,7 @@ from typing import NoReturn
 import pytest
 from tests.primary.test_conduct import DONE, RUNNING, Told
 from tests.run_factory import START, Plan, Primary, Worker, configuration, write_manifest, write_run
+from tests.support.waiting import until
 
 from aiperf_hpc import records, storage
 from aiperf_hpc.clock import SYSTEM
@@ -38,15 +38,7 @@ from aiperf_hpc.primary.view import RunState, RunView, StorageStatus
 from aiperf_hpc.storage import Patience
 from aiperf_hpc.trial import JobPhase, TimePhase
 
-PATIENCE_SECONDS = 120.0
 KILLED = ReplicaState(JobPhase.FAILED, "n1", "CANCELLED")
-
-
-def until(condition: Callable[[], bool]) -> None:
-    over = time.monotonic() + PATIENCE_SECONDS
-    while not condition():
-        assert time.monotonic() < over, "it did not come"
-        time.sleep(0.01)
 
 
 class Terminal:

@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import psutil
 import pytest
 from tests.run_factory import DATASET, configuration
-from tests.support.processes import alive
+from tests.support.processes import alive, in_a_group
 from tests.support.waiting import PATIENCE_SECONDS
 
 from aiperf_hpc.errors import RunDirectoryError
@@ -36,11 +36,10 @@ def test_interrupted_while_the_dataset_is_looked_at(
     (data := tmp_path / "data").mkdir()
     os.mkfifo(data / "dataset.json")  # It is waited for what this says.
     command = [*AIPERF, *START, "--config", "cifar10", "--set", f"dataset.path={data}"]
-    process = subprocess.Popen(
-        [*command, "--run-dir", str(tmp_path / "run")],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
-    )  # fmt: skip
-    with (data / "dataset.json").open("w"):  # Once someone reads it.
+    with (
+        in_a_group(*command, "--run-dir", tmp_path / "run") as process,
+        (data / "dataset.json").open("w"),  # Once someone reads it.
+    ):
         (child,) = psutil.Process(process.pid).children()
         send(process.pid, number)
         out, err = process.communicate(timeout=PATIENCE_SECONDS)

@@ -8,12 +8,12 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from functools import partial
 from pathlib import Path
 
 import pytest
-from tests.support.waiting import PATIENCE_SECONDS
+from tests.support.processes import in_a_group
+from tests.support.waiting import PATIENCE_SECONDS, until
 
 from aiperf_hpc import records
 from aiperf_hpc.config import load_config
@@ -199,19 +199,13 @@ def test_the_command_simulates_reports_and_says_that_it_is_invalid(tmp_path: Pat
 
 def test_ctrl_c_ends_a_simulation_in_order(tmp_path: Path) -> None:
     paths = RunPaths(tmp_path / "run")
-    program = [sys.executable, "-m", "aiperf_hpc.primary.cli", "simulate", str(paths.root)]
-    with subprocess.Popen(
-        [*program, "--nodes", "16", "--hours", "1000"],
-        stdout=subprocess.PIPE, text=True, start_new_session=True,
-    ) as process:  # fmt: skip
-        end = time.monotonic() + PATIENCE_SECONDS
-        while not list(paths.root.glob("replicas/*/0.0/journal.jsonl")):
-            assert process.poll() is None
-            assert time.monotonic() < end
-            time.sleep(0.1)
+    program = (sys.executable, "-m", "aiperf_hpc.primary.cli", "simulate", paths.root)
+    with in_a_group(*program, "--nodes", 16, "--hours", 1000) as process:
+        journals = "replicas/*/0.0/journal.jsonl"
+        until(lambda: list(paths.root.glob(journals)), pause=0.1, of=process)
         os.killpg(process.pid, signal.SIGINT)  # As a terminal does: to all that belong to it.
-        said, _ = process.communicate(timeout=PATIENCE_SECONDS)
-    assert process.returncode == 0
+        said, errors = process.communicate(timeout=PATIENCE_SECONDS)
+    assert process.returncode == 0, errors
     assert "Report " in said
     history = RunHistory(paths)
     history.refresh()

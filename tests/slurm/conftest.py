@@ -8,12 +8,11 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from tests.support.waiting import PATIENCE_SECONDS
+from tests.support.waiting import PATIENCE_SECONDS, until, until_recorded
 
 from aiperf_hpc.deploy.local_cluster import missing_programs, stop
 from aiperf_hpc.history import RunHistory
@@ -129,14 +128,7 @@ class SlurmRun:
 
     def wait_until(self, condition: Callable[[RunHistory], bool]) -> None:
         """Wait until the records say so."""
-        end = time.monotonic() + PATIENCE_SECONDS
-        while time.monotonic() < end:
-            assert self.process.poll() is None, self.process.communicate()
-            self.history.refresh()
-            if condition(self.history):
-                return
-            time.sleep(0.2)
-        raise AssertionError(f"not within {PATIENCE_SECONDS} s: {self.history.replicas}")
+        until_recorded(condition, self.history, self.process)
 
     @property
     def job(self) -> str:
@@ -161,10 +153,11 @@ class SlurmRun:
         self.history.refresh()
         if "r0" in self.history.replicas and self.history.replicas["r0"].job:
             self.cluster.run("scancel", self.job)
-            end = time.monotonic() + PATIENCE_SECONDS
-            while self.cluster.run("squeue", "-h", "-j", self.job).stdout.strip():
-                assert time.monotonic() < end, "the cluster does not become free"
-                time.sleep(0.2)
+            until(
+                lambda: not self.cluster.run("squeue", "-h", "-j", self.job).stdout.strip(),
+                lambda: "the cluster does not become free",
+                pause=0.2,
+            )
 
 
 @pytest.fixture(scope="session")

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from tests.slurm.conftest import FAST, LOCAL_CLUSTER, TINY, Cluster, SlurmRun, gaps
-from tests.support.waiting import PATIENCE_SECONDS
+from tests.support.waiting import until
 
 from aiperf_hpc.history import RunHistory
 from aiperf_hpc.trial import JobPhase
@@ -186,9 +186,8 @@ def test_a_cluster_leaves_no_process() -> None:
         assert started.stdout == small.control("env").stdout
         work = ["--output=/dev/null", "--wrap", "sleep 600 & srun sleep 601"]
         job = small.run("sbatch", "--parsable", *work).stdout.strip()
-        end = time.monotonic() + PATIENCE_SECONDS
-        while "RUNNING" not in small.run("squeue", "-h", "-o", "%T", "-j", job).stdout:
-            assert time.monotonic() < end
+        state = ("squeue", "-h", "-o", "%T", "-j", job)
+        until(lambda: "RUNNING" in small.run(*state).stdout, pause=0.2)
         time.sleep(1.0)  # For the step, too, to be there.
         assert small.control("start").returncode == 1  # One cluster a folder.
         assert small.control("stop").returncode == 0

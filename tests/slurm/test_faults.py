@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from tests.slurm.conftest import FAST, Cluster, SlurmRun, gaps
 from tests.support.processes import alive
-from tests.support.waiting import PATIENCE_SECONDS
+from tests.support.waiting import until
 
 from aiperf_hpc import records
 from aiperf_hpc.deploy.local_cluster import (
@@ -186,12 +186,12 @@ def kill_job(history: RunHistory, replica: str) -> None:
 
 
 def _idle(cluster: Cluster, nodes: int) -> None:
-    end = time.monotonic() + PATIENCE_SECONDS
-    while cluster.run("sinfo", "-h", "-p", "bench", "-t", "idle", "-o", "%D").stdout.strip() != str(
-        nodes
-    ):
-        assert time.monotonic() < end, cluster.run("sinfo").stdout
-        time.sleep(0.3)
+    idle = ("sinfo", "-h", "-p", "bench", "-t", "idle", "-o", "%D")
+    until(
+        lambda: cluster.run(*idle).stdout.strip() == str(nodes),
+        lambda: cluster.run("sinfo").stdout,
+        pause=0.3,
+    )
 
 
 def test_a_controller_that_is_away_is_waited_for(cluster: Cluster, slurm_run: Start) -> None:

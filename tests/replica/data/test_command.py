@@ -8,20 +8,21 @@ import resource
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
 import pytest
 from PIL import Image
 from tests.replica.data.conftest import jpeg
-from tests.support.waiting import PATIENCE_SECONDS
+from tests.support.processes import in_a_group
+from tests.support.waiting import PATIENCE_SECONDS, until
 
 from aiperf_hpc.replica.data.__main__ import main
 
 COMMAND = (sys.executable, "-m", "aiperf_hpc.replica.data")
-Lines = Callable[[], tuple[str, str]]
+DATA = (sys.executable, "-m", "aiperf_hpc.primary.cli", "data")
 
 
 @pytest.fixture(autouse=True)
@@ -207,22 +208,17 @@ def slow_source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return source
 
 
-def _started(arguments: list[object]) -> subprocess.Popen[str]:
-    """Start a preparation as a shell does, in a group of its own."""
-    command = [sys.executable, "-m", "aiperf_hpc.primary.cli", "data", *map(str, arguments)]
-    return subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
-    )
-
-
-def _begun(source: Path, folder: Path) -> subprocess.Popen[str]:
+@contextmanager
+def _begun(source: Path, folder: Path) -> Iterator[subprocess.Popen[str]]:
     """Start a preparation and wait until it writes images."""
     folder.mkdir()
-    process = _started(_prepare(source, folder / "x"))
-    while not [shard for shard in folder.glob(".x.partial-*/train-*") if shard.stat().st_size]:
-        assert process.poll() is None, process.communicate()
-        time.sleep(0.01)
-    return process
+
+    def writes() -> bool:
+        return any(shard.stat().st_size for shard in folder.glob(".x.partial-*/train-*"))
+
+    with in_a_group(*DATA, *_prepare(source, folder / "x")) as process:
+        until(writes, of=process)
+        yield process
 
 
 @pytest.mark.parametrize(
@@ -237,10 +233,10 @@ def _begun(source: Path, folder: Path) -> subprocess.Popen[str]:
 def test_an_ended_preparation_leaves_nothing_behind(
     number: signal.Signals, send: Callable[[int, int], None], slow_source: Path, tmp_path: Path
 ) -> None:
-    process = _begun(slow_source, tmp_path / "data")
-    for _ in range(3):  # Whoever is impatient is no reason to leave half of it.
-        send(process.pid, number)
-    _, errors = process.communicate(timeout=PATIENCE_SECONDS)
+    with _begun(slow_source, tmp_path / "data") as process:
+        for _ in range(3):  # Whoever is impatient is no reason to leave half of it.
+            send(process.pid, number)
+        _, errors = process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode == 128 + number, errors
     assert errors == "aiperf: interrupted; nothing is left behind\n"
     assert not list((tmp_path / "data").iterdir())
@@ -249,12 +245,10 @@ def test_an_ended_preparation_leaves_nothing_behind(
 def test_an_ended_preparation_of_cifar10_leaves_nothing_behind(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "archive")  # It is waited for what is in it.
     arguments = ["prepare", "cifar10", "--from", tmp_path / "archive", "--to", tmp_path / "x"]
-    process = _started(arguments)
-    while not list(tmp_path.glob(".x.partial-*")):
-        assert process.poll() is None, process.communicate()
-        time.sleep(0.01)
-    os.killpg(process.pid, signal.SIGINT)
-    _, errors = process.communicate(timeout=PATIENCE_SECONDS)
+    with in_a_group(*DATA, *arguments) as process:
+        until(lambda: list(tmp_path.glob(".x.partial-*")), of=process)
+        os.killpg(process.pid, signal.SIGINT)
+        _, errors = process.communicate(timeout=PATIENCE_SECONDS)
     assert (process.returncode, errors) == (130, "aiperf: interrupted; nothing is left behind\n")
     assert [path.name for path in tmp_path.iterdir()] == ["archive"]
 
@@ -263,14 +257,14 @@ def test_what_a_killed_preparation_left_is_removed_by_the_next(
     slow_source: Path, imagenet_source: Path, tmp_path: Path
 ) -> None:
     folder = tmp_path / "data"
-    process = _begun(slow_source, folder)
-    (left,) = folder.iterdir()
     again = [*COMMAND, *(str(argument) for argument in _prepare(imagenet_source, folder / "x"))]
-    beside = subprocess.run(again, check=False, capture_output=True, text=True)
-    assert beside.returncode == 2
-    assert f"is preparing {folder / 'x'}; wait for its end" in beside.stderr
-    os.killpg(process.pid, signal.SIGKILL)
-    process.communicate()
+    with _begun(slow_source, folder) as process:
+        (left,) = folder.iterdir()
+        beside = subprocess.run(again, check=False, capture_output=True, text=True)
+        assert beside.returncode == 2
+        assert f"is preparing {folder / 'x'}; wait for its end" in beside.stderr
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
     assert left.exists()
     elsewhere = left.rename(left.with_name(left.name.rpartition("-")[0] + "-another"))
     (folder / left.name).mkdir()
@@ -281,10 +275,10 @@ def test_what_a_killed_preparation_left_is_removed_by_the_next(
 
 
 def test_a_killed_preparation_says_how_it_ended(slow_source: Path, tmp_path: Path) -> None:
-    process = _begun(slow_source, tmp_path / "data")
-    (child,) = psutil.Process(process.pid).children()
-    child.kill()
-    _, errors = process.communicate(timeout=PATIENCE_SECONDS)
+    with _begun(slow_source, tmp_path / "data") as process:
+        (child,) = psutil.Process(process.pid).children()
+        child.kill()
+        _, errors = process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode == 128 + signal.SIGKILL
     assert "SIGKILL" in errors
     assert len(errors.splitlines()) == 1
