@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.support.damage import cut, empty, gone
 
 from aiperf_hpc import records
 from aiperf_hpc.digest import Digest, DigestWriter
@@ -158,19 +159,17 @@ def test_a_history_of_one_replica_reads_no_other(run: RunWriter) -> None:
     assert [*history.trials] == ["r1-t1"]
 
 
-@pytest.mark.parametrize("damage", ["gone", "empty", "cut"])
-def test_a_digest_that_was_lost_is_made_anew_and_read_anew(run: RunWriter, damage: str) -> None:
+@pytest.mark.parametrize("damage", [gone, empty, cut])
+def test_a_digest_that_was_lost_is_made_anew_and_read_anew(
+    run: RunWriter, damage: Callable[[Path], None]
+) -> None:
     primary, reader = Primary(run), Digest(run.paths)
     run.replica(1, trial_started("t1", "g1"), trial_ended("t1"))
     run.search(2, proposed("p1", "g2"))
     primary.look()
     reader.refresh()
     kinds = reader.kinds
-    size = run.paths.digest.stat().st_size
-    if damage == "gone":
-        run.paths.digest.unlink()
-    else:
-        os.truncate(run.paths.digest, 0 if damage == "empty" else size // 2)
+    damage(run.paths.digest)
     run.replica(3, trial_started("t2", "g3"))
     with pytest.raises(JournalError, match=r"digest\.jsonl"):
         primary.look()

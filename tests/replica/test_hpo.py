@@ -16,6 +16,7 @@ import optuna
 import pytest
 from tests.morphism.networks import two_stems
 from tests.run_factory import Clock
+from tests.support.damage import cut, empty, gone, longer
 
 from aiperf_hpc.config import HpoConfig
 from aiperf_hpc.graph import Graph
@@ -314,24 +315,7 @@ def test_a_study_on_a_disk_that_fills_and_empties_again_has_every_line_once(
     assert len(set(lines)) == len(lines) > 0
 
 
-def _gone(path: Path) -> None:
-    path.unlink()
-
-
-def _empty(path: Path) -> None:
-    path.write_bytes(b"")
-
-
-def _cut(path: Path) -> None:
-    os.truncate(path, path.stat().st_size // 2)
-
-
-def _longer(path: Path) -> None:
-    with path.open("ab") as file:
-        file.write(b"\0\xff")
-
-
-@pytest.mark.parametrize("damage", [_gone, _empty, _cut, _longer])
+@pytest.mark.parametrize("damage", [gone, empty, cut, longer])
 def test_a_study_whose_file_is_lost_is_written_anew_and_that_is_said(
     tmp_path: Path, damage: Callable[[Path], None]
 ) -> None:

@@ -6,7 +6,6 @@ import json
 import os
 import re
 import signal
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
 from dataclasses import dataclass
@@ -21,7 +20,8 @@ import pytest
 from tests.morphism.networks import two_stems
 from tests.replica.fakes import FakeDataset, FakeEngine, Script
 from tests.run_factory import Clock
-from tests.support.waiting import PATIENCE_SECONDS
+from tests.support.damage import empty, flip, gone
+from tests.support.waiting import until
 
 from aiperf_hpc import records
 from aiperf_hpc.clock import SYSTEM, SystemClock
@@ -165,7 +165,7 @@ class Site:
             workshop=OneRank(trainer, aide) if aide else _InTurn(trainer),
         )
 
-    def run(self, trials: int, monkeypatch: pytest.MonkeyPatch) -> str:
+    def run(self, trials: int) -> str:
         """Run until ``trials`` have ended; the search worker works whenever nothing is there."""
         train = Trainer.run
         done = 0
@@ -181,8 +181,19 @@ class Site:
             self.worker.step()
             return result
 
-        monkeypatch.setattr(Trainer, "run", counted)
-        return self.rounds.run()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Trainer, "run", counted)
+            return self.rounds.run()
+
+    def leave_memory_for(self, batch_size: int, *, optimiser_knows: bool = True) -> None:
+        """Let the initial graph fit into memory in batches of so many samples, and hardly more.
+
+        An optimiser that does not know suggests larger ones alone.
+        """
+        limit = training_bytes(self.initial, batch_size, "fp32") + 4096
+        self.rounds._trainer._memory_limit = limit
+        if not optimiser_knows:
+            self.rounds._planner._hpo._fits = lambda graph, size: size > batch_size
 
     def events(self, kind: type[T]) -> list[T]:
         def lines() -> Iterator[object]:
@@ -192,11 +203,9 @@ class Site:
         return [event for event in lines() if isinstance(event, kind)]
 
 
-def test_warm_up_trains_each_candidate_once_and_hpo_several_times(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_warm_up_trains_each_candidate_once_and_hpo_several_times(tmp_path: Path) -> None:
     site = Site(tmp_path)
-    assert site.run(8, monkeypatch) == "enough trials"
+    assert site.run(8) == "enough trials"
     started = site.events(records.TrialStarted)
     assert [t.round for t in started] == [1, 2, 3, 4, 4, 4, 5, 5]
     assert [t.epoch_limit for t in started] == [1, 5, 2, 2, 2, 2, 2, 2]
@@ -204,11 +213,9 @@ def test_warm_up_trains_each_candidate_once_and_hpo_several_times(
     assert len({t.trial for t in started}) == 8
 
 
-def test_the_first_trial_trains_the_initial_graph_and_the_others_grown_ones(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_first_trial_trains_the_initial_graph_and_the_others_grown_ones(tmp_path: Path) -> None:
     site = Site(tmp_path)
-    site.run(8, monkeypatch)
+    site.run(8)
     first, *others = site.events(records.TrialStarted)
     assert (first.graph, first.parent, first.morphisms) == (site.initial.hash, None, ())
     site.history.refresh()
@@ -223,11 +230,9 @@ def test_the_first_trial_trains_the_initial_graph_and_the_others_grown_ones(
     assert trained == {t.graph for t in site.events(records.TrialStarted)}
 
 
-def test_children_start_from_their_parents_trained_weights(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_children_start_from_their_parents_trained_weights(tmp_path: Path) -> None:
     site = Site(tmp_path)
-    site.run(2, monkeypatch)
+    site.run(2)
     site.history.refresh()
     (proposal, *_) = site.history.pending("r0")
     graph, weights = load_checkpoint(site.paths.candidate(proposal.id))
@@ -238,11 +243,9 @@ def test_children_start_from_their_parents_trained_weights(
     assert graph.hash != parent_graph.hash
 
 
-def test_the_kernel_size_that_hpo_chose_is_in_the_graph_that_is_trained(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_kernel_size_that_hpo_chose_is_in_the_graph_that_is_trained(tmp_path: Path) -> None:
     site = Site(tmp_path, search={"method": "greedy", "exploration": 1.0})
-    site.run(40, monkeypatch)
+    site.run(40)
     chosen = [
         (graph, used.kernel_size)
         for graph, used in site.engine.built
@@ -254,13 +257,11 @@ def test_the_kernel_size_that_hpo_chose_is_in_the_graph_that_is_trained(
         assert set(inserted_spatial_convs(graph).values()) == {size}
 
 
-def test_the_study_maximises_accuracy_and_knows_every_trial(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_study_maximises_accuracy_and_knows_every_trial(tmp_path: Path) -> None:
     scripts = [Script(accuracies=(a,)) for a in (0.1, 0.1, 0.1, 0.25, 0.75, 0.5)]
     scripts.insert(5, Script(build_error=EngineError("cannot be built")))
     site = Site(tmp_path, *scripts)
-    site.run(7, monkeypatch)
+    site.run(7)
     study = optuna.load_study(study_name="r0", storage=_storage(site.paths.study("r0")))
     assert study.direction is optuna.study.StudyDirection.MAXIMIZE
     assert study.best_value == 0.75
@@ -279,12 +280,10 @@ def _storage(path: Path) -> optuna.storages.JournalStorage:
     return optuna.storages.JournalStorage(backend)
 
 
-def test_only_the_best_checkpoints_are_kept_and_a_dropped_one_is_no_parent(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_the_best_checkpoints_are_kept_and_a_dropped_one_is_no_parent(tmp_path: Path) -> None:
     scripts = [Script(accuracies=(a,)) for a in (0.9, 0.2, 0.8, 0.1, 0.7, 0.3, 0.3)]
     site = Site(tmp_path, *scripts)
-    site.run(7, monkeypatch)
+    site.run(7)
     kept = {path.stem for path in (site.paths.replica("r0") / "trained").iterdir()}
     assert kept == {"r0-t1", "r0-t3", "r0-t5"}
     dropped = [event.trial for event in site.events(records.CheckpointDropped)]
@@ -294,22 +293,20 @@ def test_only_the_best_checkpoints_are_kept_and_a_dropped_one_is_no_parent(
 
 
 def test_weights_that_cannot_be_stored_make_no_parent_and_the_record_says_why(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
     site = Site(tmp_path)
     (site.paths.replica("r0") / "trained").write_text("a file in the folder's place")
-    site.run(2, monkeypatch)
+    site.run(2)
     for ended in site.events(records.TrialEnded):
         assert ended.state is TrialState.COMPLETED
         assert not ended.checkpoint
         assert "its weights are not kept: cannot write" in ended.reason
 
 
-def test_warm_up_records_the_predicted_accuracy(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_warm_up_records_the_predicted_accuracy(tmp_path: Path) -> None:
     site = Site(tmp_path, Script(accuracies=(0.10, 0.20, 0.25, 0.30, 0.35)))
-    site.run(4, monkeypatch)
+    site.run(4)
     first, second, _, hpo = site.events(records.TrialEnded)
     assert first.predicted_accuracy == pytest.approx(0.1)
     assert second.predicted_accuracy is not None
@@ -317,12 +314,10 @@ def test_warm_up_records_the_predicted_accuracy(
     assert hpo.predicted_accuracy is None
 
 
-def test_while_nothing_can_be_grown_the_initial_graph_is_tried_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_while_nothing_can_be_grown_the_initial_graph_is_tried_again(tmp_path: Path) -> None:
     broken = Script(build_error=EngineError("out of luck"))
     site = Site(tmp_path, broken, broken, Script())
-    site.run(4, monkeypatch)
+    site.run(4)
     started = site.events(records.TrialStarted)
     assert [t.graph == site.initial.hash for t in started] == [True, True, True, False]
     ended = site.events(records.TrialEnded)
@@ -334,19 +329,15 @@ def test_while_nothing_can_be_grown_the_initial_graph_is_tried_again(
     assert ended[0].reason == "out of luck"
 
 
-def test_a_replica_whose_trials_all_fail_gives_up_and_says_why(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_replica_whose_trials_all_fail_gives_up_and_says_why(tmp_path: Path) -> None:
     site = Site(tmp_path, Script(build_error=EngineError("no such device")))
     with pytest.raises(ReplicaFailedError, match="5 trials in a row failed.*no such device"):
-        site.run(99, monkeypatch)
+        site.run(99)
 
 
-def test_a_damaged_candidate_is_rejected_and_the_next_one_taken(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_damaged_candidate_is_rejected_and_the_next_one_taken(tmp_path: Path) -> None:
     site = Site(tmp_path)
-    site.run(1, monkeypatch)
+    site.run(1)
     site.worker.step()
     site.worker.step()
     site.history.refresh()
@@ -360,11 +351,9 @@ def test_a_damaged_candidate_is_rejected_and_the_next_one_taken(
     assert "is damaged" in rejected.reason
 
 
-def test_a_candidate_that_is_not_visible_yet_is_waited_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_candidate_that_is_not_visible_yet_is_waited_for(tmp_path: Path) -> None:
     site = Site(tmp_path)
-    site.run(1, monkeypatch)
+    site.run(1)
     site.worker.step()
     site.worker.step()
     site.history.refresh()
@@ -380,12 +369,10 @@ def test_a_candidate_that_is_not_visible_yet_is_waited_for(
     assert site.events(records.ProposalRejected) == []
 
 
-def test_the_search_worker_fills_the_stock_and_no_more(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_search_worker_fills_the_stock_and_no_more(tmp_path: Path) -> None:
     site = Site(tmp_path)
     assert site.worker.step() > 0.0  # Nothing was trained: nothing can be grown.
-    site.run(1, monkeypatch)
+    site.run(1)
     for _ in range(5):
         site.worker.step()
     proposed = site.events(records.Proposed)
@@ -396,14 +383,12 @@ def test_the_search_worker_fills_the_stock_and_no_more(
         assert GraphStore(site.paths).load(proposal.graph).hash == proposal.graph
 
 
-def test_noise_that_is_asked_for_is_on_the_kernels_that_grew(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_noise_that_is_asked_for_is_on_the_kernels_that_grew(tmp_path: Path) -> None:
     """Two runs that differ in nothing else propose the same graphs."""
 
     def candidates(folder: Path, noise: float) -> list[tuple[Graph, Weights]]:
         site = Site(folder, search={"stock": 4, "noise": noise})
-        site.run(1, monkeypatch)
+        site.run(1)
         for _ in range(4):
             site.worker.step()
         made = (proposal.proposal for proposal in site.events(records.Proposed))
@@ -421,12 +406,10 @@ def test_noise_that_is_asked_for_is_on_the_kernels_that_grew(
     assert all(name.endswith("/kernel") for name in different)
 
 
-def test_parents_are_taken_from_all_replicas(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_parents_are_taken_from_all_replicas(tmp_path: Path) -> None:
     """A second replica has a much better trial: a greedy search grows that one."""
     site = Site(tmp_path, search={"method": "greedy", "stock": 2, "exploration": 0.0})
-    site.run(1, monkeypatch)
+    site.run(1)
     graph, weights = load_checkpoint(site.paths.trained("r0", "r0-t1"))
     journal = [
         json.loads(line) for line in site.paths.replica_journal("r0").read_text().splitlines()
@@ -445,12 +428,10 @@ def test_parents_are_taken_from_all_replicas(
     assert [p.parent for p in site.events(records.Proposed)] == ["r1-t1"]
 
 
-def test_a_parent_whose_weights_are_gone_is_passed_over(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_parent_whose_weights_are_gone_is_passed_over(tmp_path: Path) -> None:
     scripts = Script(accuracies=(0.9,)), Script(accuracies=(0.3,))
     site = Site(tmp_path, *scripts)
-    site.run(2, monkeypatch)
+    site.run(2)
     site.worker._config = validate(CONFIG | {"search": {"stock": 8}}, "test")
     before = len(site.events(records.Proposed))
     site.paths.trained("r0", "r0-t1").unlink()
@@ -463,10 +444,10 @@ def test_a_parent_whose_weights_are_gone_is_passed_over(
 
 
 def test_a_parent_whose_weights_are_damaged_is_a_failed_search_not_a_dead_worker(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
     site = Site(tmp_path)
-    site.run(1, monkeypatch)
+    site.run(1)
     site.paths.trained("r0", "r0-t1").write_bytes(b"torn")
     site.worker.step()
     assert site.worker.step() > 0.0  # There is no other one.
@@ -475,12 +456,10 @@ def test_a_parent_whose_weights_are_damaged_is_a_failed_search_not_a_dead_worker
 
 
 @pytest.mark.parametrize("damage", ["schema", "bytes"])
-def test_a_parent_of_no_use_is_named_and_others_are_grown(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: str
-) -> None:
+def test_a_parent_of_no_use_is_named_and_others_are_grown(tmp_path: Path, damage: str) -> None:
     """The better of two: its graph has a schema that is not known here, or its file is cut."""
     site = Site(tmp_path, Script(accuracies=(0.9,)), Script(accuracies=(0.3,)))
-    site.run(2, monkeypatch)
+    site.run(2)
     site.worker._config = validate(CONFIG | {"search": {"stock": 8}}, "test")
     before = len(site.events(records.Proposed))
     path = site.paths.trained("r0", "r0-t1")
@@ -513,16 +492,19 @@ def _dies_at_step(step: int) -> Script:
     return Script(on_step=cut)
 
 
-def test_a_new_life_goes_on_with_the_interrupted_trial(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Trial 2 has 5 epochs of 4 steps; the replica dies in its fourth epoch."""
-    first = Site(tmp_path, Script(), _dies_at_step(14))
+def cut_off(folder: Path, step: int, training: object = CONFIG["training"]) -> Site:
+    """Return a first life, which died at this step of its second trial."""
+    site = Site(folder, Script(), _dies_at_step(step), training=training)
     with pytest.raises(_PowerCutError):
-        first.run(9, monkeypatch)
-    monkeypatch.undo()
+        site.run(9)
+    return site
+
+
+def test_a_new_life_goes_on_with_the_interrupted_trial(tmp_path: Path) -> None:
+    """Trial 2 has 5 epochs of 4 steps; the replica dies in its fourth epoch."""
+    cut_off(tmp_path, 14)
     second = Site(tmp_path, life=Incarnation(0, 1))
-    second.run(4, monkeypatch)
+    second.run(4)
     started = second.events(records.TrialStarted)
     assert [(t.trial, t.round, t.resumes, t.first_epoch) for t in started] == [
         ("r0-t1", 1, None, 1),
@@ -575,8 +557,7 @@ def test_a_trial_that_a_scheduler_cut_is_gone_on_with_from_its_last_epoch(
     training = {"precision": "fp32", "batch_size": 16, "checkpoint_seconds": 3600}
     first = Site(tmp_path, Script(), _told_to_end_at_step(14), training=training)
     first.stop.install()
-    with pytest.MonkeyPatch.context() as patch:
-        assert first.run(9, patch) == "SIGTERM"
+    assert first.run(9) == "SIGTERM"
     first.journal.append(records.ReplicaEnded(reason="SIGTERM"))
     assert [e.trial for e in first.events(records.TrialEnded)] == ["r0-t1"]
     first.history.refresh()
@@ -587,12 +568,11 @@ def test_a_trial_that_a_scheduler_cut_is_gone_on_with_from_its_last_epoch(
     life = Incarnation(0, 1)
     second = Site(tmp_path, _told_to_end_at_step(1), life=life, training=training)
     second.stop.install()
-    with pytest.MonkeyPatch.context() as patch:
-        assert second.run(9, patch) == "SIGTERM"
+    assert second.run(9) == "SIGTERM"
     second.journal.append(records.ReplicaEnded(reason="SIGTERM"))
 
     third = Site(tmp_path, life=Incarnation(0, 2), training=training)
-    third.run(1, monkeypatch)
+    third.run(1)
     started = third.events(records.TrialStarted)
     assert [(t.trial, t.resumes, t.first_epoch) for t in started[1:4]] == [
         ("r0-t2", None, 1),
@@ -605,70 +585,54 @@ def test_a_trial_that_a_scheduler_cut_is_gone_on_with_from_its_last_epoch(
 
 
 @pytest.mark.usefixtures("_signals")
-def test_a_trial_that_the_user_stopped_has_an_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_trial_that_the_user_stopped_has_an_end(tmp_path: Path) -> None:
     site = Site(tmp_path, Script(), _told_to_end_at_step(14))
     site.stop.install()
     write_whole(site.paths.stop_request, "stopped by `aiperf stop`\n")
     site.stop._looked = float("inf")  # It is seen once the signal makes it look.
-    assert site.run(9, monkeypatch) == "stopped by `aiperf stop`"
+    assert site.run(9) == "stopped by `aiperf stop`"
     assert [e.trial for e in site.events(records.TrialEnded)] == ["r0-t1", "r0-t2"]
 
 
-def test_a_trial_without_a_checkpoint_is_begun_anew_in_its_round(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    first = Site(tmp_path, Script(), _dies_at_step(2))
-    with pytest.raises(_PowerCutError):
-        first.run(9, monkeypatch)
-    monkeypatch.undo()
+def test_a_trial_without_a_checkpoint_is_begun_anew_in_its_round(tmp_path: Path) -> None:
+    cut_off(tmp_path, 2)
     second = Site(tmp_path, life=Incarnation(1, 0))
-    second.run(1, monkeypatch)
+    second.run(1)
     last = second.events(records.TrialStarted)[-1]
     assert (last.trial, last.round, last.resumes) == ("r0-1.0-t1", 2, None)
 
 
 def test_a_life_that_finds_nothing_to_grow_begins_with_the_initial_graph_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
     """The first life was asked to end in its first trial, which kept nothing."""
     first = Site(tmp_path, Script(on_step=lambda step: first.stop.ask("SIGTERM")))
     first.rounds.run()
     second = Site(tmp_path, life=Incarnation(0, 1))
-    second.run(2, monkeypatch)
+    second.run(2)
     started = second.events(records.TrialStarted)
     assert [t.graph == second.initial.hash for t in started] == [True, True, False]
 
 
-def room_for_8(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
-    """Return a replica whose memory has room for batches of 8."""
-    site = Site(tmp_path, search={"method": "greedy"})  # Small steps, for a limit this tight.
-    limit = training_bytes(site.initial, 8, "fp32") + 4096
-    monkeypatch.setattr(site.rounds._trainer, "_memory_limit", limit)
-    return site
+GREEDY = {"method": "greedy"}
+"""Small steps, for a limit of memory that is tight."""
 
 
-def test_no_batch_size_is_offered_that_does_not_fit(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    site = room_for_8(tmp_path, monkeypatch)
-    site.run(9, monkeypatch)
+def test_no_batch_size_is_offered_that_does_not_fit(tmp_path: Path) -> None:
+    site = Site(tmp_path, search=GREEDY)
+    site.leave_memory_for(8)
+    site.run(9)
     tuned = [t for t in site.events(records.TrialStarted) if t.phase is RoundPhase.HPO]
     assert len(tuned) == 6
     assert {t.hyperparameters.batch_size for t in tuned} == {8}
     assert {t.notes for t in tuned} == {()}
 
 
-def test_a_batch_size_that_was_halved_all_the_same_is_what_the_study_learns(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_batch_size_that_was_halved_all_the_same_is_what_the_study_learns(tmp_path: Path) -> None:
     """What was suggested and not tried is no observation of the study."""
-    site = room_for_8(tmp_path, monkeypatch)
-    monkeypatch.setattr(
-        site.rounds._planner._hpo, "_fits", lambda graph, batch_size: batch_size > 8
-    )
-    site.run(6, monkeypatch)
+    site = Site(tmp_path, search=GREEDY)
+    site.leave_memory_for(8, optimiser_knows=False)
+    site.run(6)
     study = optuna.load_study(study_name="r0", storage=_storage(site.paths.study("r0")))
     failed = [t for t in study.trials if t.state.name == "FAIL"]
     done = [t.params["batch_size"] for t in study.trials if t.state.name == "COMPLETE"]
@@ -679,15 +643,13 @@ def test_a_batch_size_that_was_halved_all_the_same_is_what_the_study_learns(
     assert set(done) == {8}
 
 
-def test_a_round_begins_with_the_hyperparameters_of_the_graph_it_grew_from(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_round_begins_with_the_hyperparameters_of_the_graph_it_grew_from(tmp_path: Path) -> None:
     space = {
         "batch_size": {"choices": [8, 16, 32]},
         "learning_rate": {"low": 0.01, "high": 0.2},
     }
     site = Site(tmp_path, hpo={"trials_per_round": 2, "startup_trials": 2, "space": space})
-    site.run(13, monkeypatch)
+    site.run(13)
     trials = {t.trial: t for t in site.events(records.TrialStarted)}
     tuned = [t for t in trials.values() if t.phase is RoundPhase.HPO]
     for first, second in zip(tuned[::2], tuned[1::2], strict=True):
@@ -705,9 +667,7 @@ def test_a_round_begins_with_the_hyperparameters_of_the_graph_it_grew_from(
     assert {t.hyperparameters.momentum for t in tuned} == {0.9}
 
 
-def test_a_trial_that_is_cut_tells_the_study_nothing_but_that(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_trial_that_is_cut_tells_the_study_nothing_but_that(tmp_path: Path) -> None:
     cut = Script(on_step=lambda step: site.stop.ask("the run's time is over"))
     site = Site(tmp_path, *[Script()] * 4, cut)
     site.rounds.run()
@@ -716,7 +676,7 @@ def test_a_trial_that_is_cut_tells_the_study_nothing_but_that(
     assert study.trials[1].user_attrs["reason"] == "the run's time is over"
     assert study.trials[1].value is None
     second = Site(tmp_path, life=Incarnation(0, 1))
-    second.run(1, monkeypatch)
+    second.run(1)
     later = optuna.load_study(
         study_name="r0-0.1", storage=_storage(second.paths.study("r0", Incarnation(0, 1)))
     )
@@ -724,15 +684,12 @@ def test_a_trial_that_is_cut_tells_the_study_nothing_but_that(
     assert chosen_by == ["earlier", "parent", "tpe"]  # The last one was not tried.
 
 
-def test_a_new_life_knows_what_the_earlier_one_learned(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_new_life_knows_what_the_earlier_one_learned(tmp_path: Path) -> None:
     accuracies = (0.3, 0.4, 0.5, 0.6, 0.7, 0.2)
     first = Site(tmp_path, *(Script(accuracies=(a,)) for a in accuracies))
-    first.run(6, monkeypatch)
-    monkeypatch.undo()
+    first.run(6)
     second = Site(tmp_path, Script(accuracies=(0.1,)), life=Incarnation(1, 0))
-    second.run(1, monkeypatch)
+    second.run(1)
     study = optuna.load_study(
         study_name="r0-1.0", storage=_storage(second.paths.study("r0", Incarnation(1, 0)))
     )
@@ -744,34 +701,31 @@ def test_a_new_life_knows_what_the_earlier_one_learned(
     assert kept == {"r0-t3", "r0-t4", "r0-t5"}
 
 
-def test_the_next_trial_is_built_while_one_is_trained(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_next_trial_is_built_while_one_is_trained(tmp_path: Path) -> None:
     """The fourth and fifth are of one round: their last steps wait until the next one is built."""
 
     def until_built(networks: int) -> Callable[[int], None]:
+        def built() -> bool:
+            site.rounds._ahead.look()  # As after each of many steps.
+            return len(site.engine.networks) >= networks
+
         def wait(step: int) -> None:
-            end = time.monotonic() + PATIENCE_SECONDS
-            while step == 7 and len(site.engine.networks) < networks:
-                assert time.monotonic() < end, f"network {networks} was not built meanwhile"
-                time.sleep(0.01)
-                site.rounds._ahead.look()  # As after each of many steps.
+            if step == 7:
+                until(built, lambda: f"network {networks} was not built meanwhile")
 
         return wait
 
     waiting = [Script(on_step=until_built(number)) for number in (5, 6)]
     with thread_aide() as aide:
         site = Site(tmp_path, *[Script()] * 3, *waiting, Script(), aide=aide)
-        site.run(6, monkeypatch)
+        site.run(6)
     assert len(site.events(records.TrialStarted)) == 6
     assert all(network.closed for network in site.engine.networks)
 
 
-def test_a_trial_begins_where_the_one_before_it_trained_last(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_trial_begins_where_the_one_before_it_trained_last(tmp_path: Path) -> None:
     site = Site(tmp_path, aide=Immediate())
-    site.run(8, monkeypatch)
+    site.run(8)
     started = site.events(records.TrialStarted)
     assert [t.round for t in started] == [1, 2, 3, 4, 4, 4, 5, 5]
     order = [
@@ -788,13 +742,11 @@ def test_a_trial_begins_where_the_one_before_it_trained_last(
     assert site.engine.networks[-1].closed
 
 
-def test_a_next_trial_that_cannot_be_built_fails_at_its_turn(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_next_trial_that_cannot_be_built_fails_at_its_turn(tmp_path: Path) -> None:
     site = Site(
         tmp_path, Script(), Script(build_error=EngineError("node x")), Script(), aide=Immediate()
     )
-    site.run(3, monkeypatch)
+    site.run(3)
     ended = site.events(records.TrialEnded)
     assert [(t.trial, t.state, t.reason) for t in ended] == [
         ("r0-t1", TrialState.COMPLETED, ""),
@@ -805,12 +757,12 @@ def test_a_next_trial_that_cannot_be_built_fails_at_its_turn(
 
 @pytest.mark.parametrize("aide", [None, Immediate()])
 def test_a_trial_that_does_not_fit_after_all_is_repeated_once_in_halved_batches(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, aide: Executor | None
+    tmp_path: Path, aide: Executor | None
 ) -> None:
     """The accelerator's word, after the estimate: recorded, with the learning rate as it was."""
     full = Script(step_errors={2: OutOfMemoryError("no memory left on the device")})
     site = Site(tmp_path, full, full, Script(), aide=aide)
-    site.run(3, monkeypatch)
+    site.run(3)
     first, again, *_ = site.events(records.TrialStarted)
     assert (first.trial, again.trial) == ("r0-t1", again.trial)
     assert again.notes == (
@@ -828,25 +780,22 @@ def test_a_trial_that_does_not_fit_after_all_is_repeated_once_in_halved_batches(
 
 
 def test_a_batch_that_the_estimate_halved_is_halved_again_when_it_does_not_fit(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
     full = Script(step_errors={2: OutOfMemoryError("no memory left on the device")})
     site = Site(tmp_path, full, Script())
-    limit = training_bytes(site.initial, 8, "fp32") + 4096
-    monkeypatch.setattr(site.rounds._trainer, "_memory_limit", limit)
-    site.run(2, monkeypatch)
+    site.leave_memory_for(8)
+    site.run(2)
     first, again = site.events(records.TrialStarted)
     assert first.hyperparameters.batch_size == 8
     assert again.hyperparameters.batch_size == 4
     assert "in batches of 8; 4 with" in again.notes[0]
 
 
-def test_where_no_batch_may_shrink_a_trial_that_does_not_fit_has_failed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_where_no_batch_may_shrink_a_trial_that_does_not_fit_has_failed(tmp_path: Path) -> None:
     full = Script(step_errors={2: OutOfMemoryError("no memory left on the device")})
     site = Site(tmp_path, full, Script(), engine={"on_memory": "refuse"})
-    site.run(2, monkeypatch)
+    site.run(2)
     assert [t.notes for t in site.events(records.TrialStarted)] == [(), ()]
 
 
@@ -864,18 +813,8 @@ def test_what_could_not_be_recorded_ends_the_replica(
 
     monkeypatch.setattr(site.journal, "append", full)
     with pytest.raises(JournalError, match="no space"):
-        site.run(9, monkeypatch)
+        site.run(9)
     assert len(site.events(records.TrialStarted)) <= 2
-
-
-def _flip(path: Path) -> None:
-    content = bytearray(path.read_bytes())
-    content[-5] ^= 64
-    path.write_bytes(content)
-
-
-def _empty(path: Path) -> None:
-    path.write_bytes(b"")
 
 
 def _folder(path: Path) -> None:
@@ -893,26 +832,23 @@ def _of_another_graph(path: Path) -> None:
 @pytest.mark.parametrize(
     ("damage", "what"),
     [
-        (_flip, r"is damaged: its tensor \S+: the checksum is"),
-        (_empty, "is damaged: it has 0 bytes"),
+        (flip, r"is damaged: its tensor \S+: the checksum is"),
+        (empty, "is damaged: it has 0 bytes"),
         (_folder, "Is a directory"),
-        (Path.unlink, "is gone"),
+        (gone, "is gone"),
         (_of_another_graph, "holds the graph"),
     ],
 )
 def test_a_trial_under_way_whose_checkpoint_is_lost_is_said_and_its_round_begun_anew(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: Callable[[Path], None], what: str
+    tmp_path: Path, damage: Callable[[Path], None], what: str
 ) -> None:
-    first = Site(tmp_path, Script(), _dies_at_step(14))
-    with pytest.raises(_PowerCutError):
-        first.run(9, monkeypatch)
-    monkeypatch.undo()
+    first = cut_off(tmp_path, 14)
     first.history.refresh()
     before = first.history.trials["r0-t2"].train_samples
     assert before > 0
     damage(first.paths.under_way("r0"))
     second = Site(tmp_path, life=Incarnation(0, 1))
-    second.run(2, monkeypatch)
+    second.run(2)
     started = second.events(records.TrialStarted)
     assert [(t.trial, t.round, t.resumes, t.first_epoch) for t in started[1:]] == [
         ("r0-t2", 2, None, 1),
@@ -931,16 +867,11 @@ def test_a_trial_under_way_whose_checkpoint_is_lost_is_said_and_its_round_begun_
     assert said.startswith("r0: ")
 
 
-def test_a_trial_younger_than_a_checkpoint_has_lost_none(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_trial_younger_than_a_checkpoint_has_lost_none(tmp_path: Path) -> None:
     training = {"precision": "fp32", "batch_size": 16, "checkpoint_seconds": 3600}
-    first = Site(tmp_path, Script(), _dies_at_step(14), training=training)
-    with pytest.raises(_PowerCutError):
-        first.run(9, monkeypatch)
-    monkeypatch.undo()
+    cut_off(tmp_path, 14, training)
     second = Site(tmp_path, life=Incarnation(0, 1), training=training)
-    second.run(1, monkeypatch)
+    second.run(1)
     assert second.events(records.FileProblem) == []
 
 
@@ -951,9 +882,9 @@ def _told(path: Path, name: str) -> set[tuple[str, float | None]]:
     return {(f"{t.user_attrs['round']} {sorted(t.params.items())}", t.value) for t in ended}
 
 
-@pytest.mark.parametrize("damage", [Path.unlink, _empty, _flip])
+@pytest.mark.parametrize("damage", [gone, empty, flip])
 def test_a_new_life_has_the_study_of_the_earlier_one_whatever_became_of_its_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: Callable[[Path], None]
+    tmp_path: Path, damage: Callable[[Path], None]
 ) -> None:
     """Among them a failed trial, one whose weights are not kept, and one gone on with."""
     space = {"batch_size": {"choices": [16]}, "learning_rate": {"low": 0.01, "high": 0.2}}
@@ -965,15 +896,14 @@ def test_a_new_life_has_the_study_of_the_earlier_one_whatever_became_of_its_file
     trained = first.paths.trained("r0", "r0-t7")
     trained.mkdir(parents=True)  # So that its weights cannot be stored.
     with pytest.raises(_PowerCutError):
-        first.run(9, monkeypatch)
+        first.run(9)
     (unkept,) = [e for e in first.events(records.TrialEnded) if e.trial == "r0-t7"]
     assert "its weights are not kept" in unkept.reason
 
     # The second life goes on with the eighth trial, whose best epoch was in the first one.
     life = Incarnation(0, 1)
     second = Site(tmp_path, Script(accuracies=(0.45,)), life=life, hpo=hpo)
-    with pytest.MonkeyPatch.context() as patch:
-        second.run(1, patch)
+    second.run(1)
     before = _told(second.paths.study("r0", life), "r0-0.1")
     assert {value for _, value in before} == {0.25, 0.75, None, 0.35, 0.95}
     assert {t for t in _told(first.paths.study("r0"), "r0") if t[1] != 0.95} < before
@@ -986,36 +916,28 @@ def test_a_new_life_has_the_study_of_the_earlier_one_whatever_became_of_its_file
     assert _told(third.paths.study("r0", life), "r0-0.2") == before
 
 
-def test_what_did_not_fit_is_told_to_the_next_lifes_study_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_did_not_fit_is_told_to_the_next_lifes_study_too(tmp_path: Path) -> None:
     """The estimate halved the batches of 16 that were suggested to 8."""
-    site = room_for_8(tmp_path, monkeypatch)
-    monkeypatch.setattr(
-        site.rounds._planner._hpo, "_fits", lambda graph, batch_size: batch_size > 8
-    )
-    with pytest.MonkeyPatch.context() as patch:
-        site.run(6, patch)
+    site = Site(tmp_path, search=GREEDY)
+    site.leave_memory_for(8, optimiser_knows=False)
+    site.run(6)
     before = _told(site.paths.study("r0"), "r0")
     assert any("16" in point and value is None for point, value in before)
     life = Incarnation(0, 1)
-    later = Site(tmp_path, search={"method": "greedy"}, life=life)
+    later = Site(tmp_path, search=GREEDY, life=life)
     later.rounds._planner.next()
     assert _told(later.paths.study("r0", life), "r0-0.1") == before
 
 
-def test_weights_that_are_lost_are_waited_for_by_nobody(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_weights_that_are_lost_are_waited_for_by_nobody(tmp_path: Path) -> None:
     """The only trained ones: without them nothing can be grown, and the initial graph is."""
     site = Site(tmp_path)
-    with pytest.MonkeyPatch.context() as patch:
-        site.run(1, patch)
+    site.run(1)
     for proposal in site.history.pending("r0"):
         site.paths.candidate(proposal.id).write_bytes(b"torn")
-    _flip(site.paths.trained("r0", "r0-t1"))
+    flip(site.paths.trained("r0", "r0-t1"))
     later = Site(tmp_path, life=Incarnation(0, 1))
-    later.run(2, monkeypatch)
+    later.run(2)
     second, _ = later.events(records.TrialStarted)[1:]
     assert second.graph == later.initial.hash
     (failed,) = later.events(records.SearchFailed)
@@ -1028,7 +950,7 @@ def test_weights_that_stay_away_are_given_up(
 ) -> None:
     """Not at once: the record that they were dropped may be on its way."""
     site = Site(tmp_path)
-    site.run(1, monkeypatch)
+    site.run(1)
     site.worker._config = validate(CONFIG | {"search": {"stock": 8}}, "test")
     clock = Clock()
     monkeypatch.setattr(site.worker, "_clock", clock)
