@@ -12,9 +12,10 @@ import json
 import os
 import signal
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any, Self
+from typing import IO, Any
 
 FLAGS = (
     "--headless",
@@ -38,30 +39,10 @@ class ChromiumError(Exception):
 
 
 class Chromium:
-    """One browser with one page; a context manager."""
+    """A browser with one page; ``chromium`` starts it."""
 
-    def __init__(self, program: str) -> None:
-        self._profile = tempfile.TemporaryDirectory(prefix="aiperf-browser-")
-        theirs_in, ours_out = _high_pipe()
-        ours_in, theirs_out = _high_pipe()
-        log = Path(self._profile.name) / "stderr"
-        command = [program, *FLAGS, f"--user-data-dir={self._profile.name}/data", "about:blank"]
-        self._process = os.posix_spawn(
-            program,
-            command,
-            os.environ,
-            file_actions=[
-                (os.POSIX_SPAWN_DUP2, theirs_in, READS),
-                (os.POSIX_SPAWN_DUP2, theirs_out, WRITES),
-                (os.POSIX_SPAWN_OPEN, 2, str(log), os.O_WRONLY | os.O_CREAT, 0o600),
-            ],
-            setpgroup=0,
-        )
-        os.close(theirs_in)
-        os.close(theirs_out)
-        self._log = log
-        self._to: IO[bytes] = os.fdopen(ours_out, "wb")
-        self._from: IO[bytes] = os.fdopen(ours_in, "rb")
+    def __init__(self, commands: IO[bytes], answers: IO[bytes], log: Path) -> None:
+        self._to, self._from, self._log = commands, answers, log
         self._number = 0
         self._session: str | None = None
         (page,) = (
@@ -73,16 +54,6 @@ class Chromium:
         self._session = attached["sessionId"]
         self.call("Page.enable")
         self.call("Page.setBypassCSP", enabled=True)  # For axe; the page itself has no script.
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self._to.close()
-        self._from.close()
-        os.killpg(self._process, signal.SIGKILL)
-        os.waitpid(self._process, 0)
-        self._profile.cleanup()
 
     def call(self, method: str, **parameters: object) -> dict[str, Any]:
         """Have a command done and return its result. Raises ChromiumError."""
@@ -135,6 +106,40 @@ class Chromium:
             parts += byte
         message: dict[str, Any] = json.loads(parts)
         return message
+
+
+@contextmanager
+def chromium(program: str) -> Iterator[Chromium]:
+    """Start a browser, and leave nothing of it."""
+    with tempfile.TemporaryDirectory(prefix="aiperf-browser-") as profile:
+        log = Path(profile) / "stderr"
+        process, commands, answers = _spawned(program, Path(profile), log)
+        try:
+            with commands, answers:
+                yield Chromium(commands, answers, log)
+        finally:
+            os.killpg(process, signal.SIGKILL)
+            os.waitpid(process, 0)
+
+
+def _spawned(program: str, profile: Path, log: Path) -> tuple[int, IO[bytes], IO[bytes]]:
+    """Return a browser's process, in a group of its own, and the pipes that it is spoken to by."""
+    theirs_in, ours_out = _high_pipe()
+    ours_in, theirs_out = _high_pipe()
+    process = os.posix_spawn(
+        program,
+        [program, *FLAGS, f"--user-data-dir={profile}/data", "about:blank"],
+        os.environ,
+        file_actions=[
+            (os.POSIX_SPAWN_DUP2, theirs_in, READS),
+            (os.POSIX_SPAWN_DUP2, theirs_out, WRITES),
+            (os.POSIX_SPAWN_OPEN, 2, str(log), os.O_WRONLY | os.O_CREAT, 0o600),
+        ],
+        setpgroup=0,
+    )
+    os.close(theirs_in)
+    os.close(theirs_out)
+    return process, os.fdopen(ours_out, "wb"), os.fdopen(ours_in, "rb")
 
 
 def _high_pipe() -> tuple[int, int]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NoReturn
 
 import pytest
-from tests.browser.chromium import Chromium
+from tests.browser.chromium import Chromium, chromium
 from tests.fetch_cifar10 import NotAvailableError, pack
 from tests.run_factory import Clock, Plan, write_manifest, write_run
 
@@ -62,8 +62,8 @@ def browser() -> Iterator[Chromium]:
     program = next((found for name in PROGRAMS if (found := shutil.which(name))), None)
     if program is None:
         _without("no chromium on this machine; `make browser` installs it")
-    with Chromium(program) as chromium:
-        yield chromium
+    with chromium(program) as started:
+        yield started
 
 
 def _long(folder: Path) -> Path:
