@@ -26,8 +26,7 @@ from pathlib import Path
 from statistics import median
 
 import torch
-from peers import machine
-from side_by_side import in_turns, save, spread
+from side_by_side import in_turns, machine, save, spread
 from torch.utils.flop_counter import FlopCounterMode
 from torch_resnet50 import resnet50 as torch_resnet50
 

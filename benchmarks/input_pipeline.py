@@ -35,8 +35,7 @@ from typing import NamedTuple
 
 import numpy as np
 import psutil
-from peers import machine
-from side_by_side import in_turns, save, spread
+from side_by_side import in_turns, machine, save, spread
 
 from aiperf_hpc.config import DatasetConfig
 from aiperf_hpc.replica.data import imagenet, load_dataset

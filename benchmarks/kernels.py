@@ -40,12 +40,13 @@ import numpy as np
 import search_digits
 from landscapes import LANDSCAPES
 from numpy.typing import NDArray
-from peers import RandomMorphing, machine
+from peers import RandomMorphing
 from scipy.linalg import cho_factor, cho_solve
 from scipy.optimize import linear_sum_assignment, minimize
 from scipy.spatial.distance import cdist
 from scipy.stats import spearmanr
 from search_quality import EVALUATIONS, noise_of, search
+from side_by_side import machine
 
 from aiperf_hpc.graph import BatchNorm, Conv2D, Graph, ReLU
 from aiperf_hpc.morphism.description import PARTS, REFINEMENTS, Vector, describe

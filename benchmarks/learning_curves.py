@@ -30,6 +30,7 @@ from typing import Any
 
 import numpy as np
 from alone import trained, trainer_alone
+from side_by_side import machine
 
 from aiperf_hpc.config import DatasetConfig, RunConfig, validate
 from aiperf_hpc.errors import MorphismError
@@ -243,7 +244,7 @@ def _new(engine: Engine) -> dict[str, Any]:
         "after each epoch, of the first so many of the test set; see benchmarks/learning_curves.py",
         "made_by": "python benchmarks/learning_curves.py record CIFAR10 curves.json --keep WEIGHTS",
         "date": datetime.now(UTC).date().isoformat(),
-        "machine": f"1 core of {_cpu()}",
+        "machine": f"1 core of {machine()}",
         "versions": {**engine.versions, "python": platform.python_version()},
         "training_samples": TRAINING,
         "validation_samples": VALIDATION,
@@ -253,12 +254,6 @@ def _new(engine: Engine) -> dict[str, Any]:
         "curves": [],
         "failed": [],
     }
-
-
-def _cpu() -> str:
-    with Path("/proc/cpuinfo").open(encoding="utf-8") as file:
-        names = (line.split(":", 1)[1].strip() for line in file if line.startswith("model name"))
-        return next(names, platform.machine())
 
 
 def _text(content: dict[str, Any]) -> str:

@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from operator import attrgetter
-from pathlib import Path
 
 import numpy as np
 
@@ -146,9 +145,3 @@ def run(
         if accuracy is not None:
             search.observations.append(Observation(trial, choice.child.hash, accuracy, True))
     return search
-
-
-def machine() -> str:
-    """Return the processor's name."""
-    with Path("/proc/cpuinfo").open(encoding="utf-8") as file:
-        return next(line.split(":", 1)[1].strip() for line in file if line.startswith("model name"))

@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Callable
 
 import torch
-from peers import machine
+from side_by_side import machine
 from torch import Tensor
 from training import Case, convolution_peak, network
 

@@ -22,7 +22,8 @@ from typing import Any
 
 import numpy as np
 from alone import measure_or_report, trained, trainer_alone
-from peers import RandomMorphing, RegularisedEvolution, machine, run
+from peers import RandomMorphing, RegularisedEvolution, run
+from side_by_side import machine
 
 from aiperf_hpc.config import RunConfig, validate
 from aiperf_hpc.graph import Graph

@@ -25,8 +25,9 @@ import numpy as np
 from alone import measure_or_report
 from landscapes import LANDSCAPES, NOISE, Landscape
 from numpy.typing import NDArray
-from peers import RandomMorphing, RegularisedEvolution, Search, machine, run
+from peers import RandomMorphing, RegularisedEvolution, Search, run
 from scipy.stats import spearmanr
+from side_by_side import machine
 
 from aiperf_hpc.config import SearchConfig
 from aiperf_hpc.morphism.description import describe

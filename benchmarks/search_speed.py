@@ -29,7 +29,8 @@ from typing import NamedTuple
 
 import numpy as np
 from landscapes import NOISE, Smooth
-from peers import machine, mutated
+from peers import mutated
+from side_by_side import machine
 
 from aiperf_hpc.config import SearchConfig
 from aiperf_hpc.graph import Graph

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import platform
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import median
@@ -25,6 +26,13 @@ def spread(values: Sequence[float], digits: int = 3) -> str:
     figures = (median(values), min(values), max(values))
     middle, low, high = (f"{float(f'{value:.{digits}g}'):,g}" for value in figures)
     return f"{middle} ({low} to {high})"
+
+
+def machine() -> str:
+    """Return the processor's name."""
+    with Path("/proc/cpuinfo").open(encoding="utf-8") as file:
+        names = (line.split(":", 1)[1].strip() for line in file if line.startswith("model name"))
+        return next(names, platform.machine())
 
 
 def save(path: Path | None, machine: str, found: Mapping[str, object]) -> None:

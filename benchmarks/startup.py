@@ -16,8 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 
-from peers import machine
-from side_by_side import in_turns, save, spread
+from side_by_side import in_turns, machine, save, spread
 
 SUBJECTS = {
     "python -c pass": ["-c", "pass"],

@@ -27,7 +27,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from peers import machine
+from side_by_side import machine
 
 from aiperf_hpc.graph import (
     Add,

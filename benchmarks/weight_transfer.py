@@ -15,13 +15,12 @@ from __future__ import annotations
 
 import argparse
 import os
-import platform
 import time
-from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
 import numpy as np
+from side_by_side import machine
 
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.morphism.morphs import MORPHISMS, Deeper, KernelSize, Morphism, Skip, Wider
@@ -77,13 +76,6 @@ def row(label: str, found: list[Timed]) -> str:
     ]
     worst = max(found, key=lambda one: one.wall).morphism
     return " | ".join((f"| {label}", *(f"{f:.1f}" for f in figures), f"{worst} |"))
-
-
-def machine() -> str:
-    """Return the processor's name."""
-    lines = Path("/proc/cpuinfo").read_text("utf-8").splitlines()
-    names = [line.split(":")[1].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor()
 
 
 def main() -> None:
