@@ -8,7 +8,9 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from importlib import util
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 from signal import default_int_handler
 
@@ -86,6 +88,22 @@ def cifar10_folder() -> Path:
     pytest.fail(message)
 
 
+REAL_FIND_SPEC = util.find_spec
+
+
+@pytest.fixture
+def without(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Hide packages."""
+
+    def hide(*names: str) -> None:
+        def found(name: str, package: str | None = None) -> ModuleSpec | None:
+            return None if name in names else REAL_FIND_SPEC(name, package)
+
+        monkeypatch.setattr(util, "find_spec", found)
+
+    return hide
+
+
 NOBODY = 65534
 
 
@@ -94,7 +112,7 @@ def unprivileged() -> Iterator[Path]:
     """A folder of one's own, as somebody who may not write and read everything.
 
     For root this process is nobody's for a while: with the user, the kernel takes the
-    capabilities.
+    capabilities. It is not in pytest's folder, which its owner alone may enter.
     """
     root = os.geteuid() == 0
     folder = Path(tempfile.mkdtemp(prefix="aiperf-unprivileged-"))
@@ -106,4 +124,13 @@ def unprivileged() -> Iterator[Path]:
     finally:
         if root:
             os.seteuid(0)
+        _open(folder)
         shutil.rmtree(folder)
+
+
+def _open(folder: Path) -> None:
+    """Let the folders that a test has closed be entered and emptied by their owner."""
+    folder.chmod(0o700)
+    for place, inner, _ in os.walk(folder):
+        for name in inner:
+            Path(place, name).chmod(0o700)

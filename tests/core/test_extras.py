@@ -5,8 +5,6 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Callable
-from importlib import util
-from importlib.machinery import ModuleSpec
 from pathlib import Path
 
 import pytest
@@ -16,20 +14,6 @@ from aiperf_hpc.config import validate
 from aiperf_hpc.extras import Package, missing, pip_install
 
 PIP = f"{sys.executable} -m pip"
-REAL = util.find_spec
-
-
-@pytest.fixture
-def without(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Hide packages."""
-
-    def hide(*names: str) -> None:
-        def found(name: str, package: str | None = None) -> ModuleSpec | None:
-            return None if name in names else REAL(name, package)
-
-        monkeypatch.setattr(util, "find_spec", found)
-
-    return hide
 
 
 @pytest.mark.parametrize(

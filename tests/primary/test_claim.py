@@ -144,7 +144,7 @@ def test_a_number_that_another_process_has_by_now_does_not_hold_a_run(tmp_path: 
 
 def test_a_claim_that_was_let_go_of_is_free_for_every_host_at_once(tmp_path: Path) -> None:
     claimed_by(tmp_path, process=ELSEWHERE)
-    with pytest.raises(ClaimedError, match=r"process 1 on elsewhere since .*; it wrote 0 s ago"):
+    with pytest.raises(ClaimedError, match=r"process 1 on elsewhere since .*; it wrote \d+ s ago"):
         take(history_of(tmp_path), BEAT, "resume")
     claimed_by(tmp_path, process=ELSEWHERE, released=True)
     with take(history_of(tmp_path), BEAT, "resume") as claim:
@@ -192,7 +192,7 @@ def test_a_run_from_before_there_were_claims(tmp_path: Path) -> None:
         alive.kill()
     assert take(history_of(tmp_path / "alive"), BEAT, "resume").number == 1
     started_by(tmp_path / "recent", "elsewhere", 1, 10.0)
-    with pytest.raises(ClaimedError, match=r"as process 1 on elsewhere; it wrote 10 s ago"):
+    with pytest.raises(ClaimedError, match=r"as process 1 on elsewhere; it wrote \d+ s ago"):
         take(history_of(tmp_path / "recent"), BEAT, "resume")
     started_by(tmp_path / "silent", "elsewhere", 1, 64.0)
     assert take(history_of(tmp_path / "silent"), BEAT, "resume").number == 1
@@ -320,15 +320,6 @@ def test_the_primary_in_the_background_leaves_a_run_alone_that_was_started(
     with take(history_of(dead_run.root), BEAT, "stop"):
         assert cli.main(["conduct", str(dead_run.root)]) == UsageError.exit_status
     assert f"`aiperf stop` is ending it, as process {os.getpid()} on" in capsys.readouterr().err
-
-
-def test_a_simulated_run_is_not_gone_on_with(
-    dead_run: RunPaths, capsys: pytest.CaptureFixture[str]
-) -> None:
-    manifest = RunManifest.load(dead_run).model_copy(update={"launcher": "simulated"})
-    manifest.save(dead_run)
-    assert cli.main(["resume", str(dead_run.root)]) == UsageError.exit_status
-    assert capsys.readouterr().err.endswith("is not gone on with; simulate it again\n")
 
 
 def test_replicas_are_found_by_another_name_of_the_run_and_not_by_part_of_it(

@@ -18,7 +18,10 @@ def found(name: str) -> Check:
 
 
 @pytest.fixture(autouse=True)
-def _no_scheduler(monkeypatch: pytest.MonkeyPatch) -> None:
+def _alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a folder of one's own, as the doctor tries to write there, and without a scheduler."""
+    monkeypatch.chdir(tmp_path)
+
     def silent(_: SlurmCommands) -> list[Nodes]:
         raise SchedulerSilentError("sinfo: Could not establish a configuration source")
 

@@ -118,7 +118,8 @@ def test_trials_that_are_too_short_to_be_told_apart_are_drawn_as_one_and_counted
     assert len(lanes.places(0, "line", "edge")) < 20
     several = [w for w, (_, a) in zip(lanes.widths(0), _rects(lanes), strict=True)
                if a["class"] == "several"]  # fmt: skip
-    assert all(width >= LEAST_BAR for width in several[:-1])
+    assert len(several) > 1
+    assert min(several[:-1]) >= LEAST_BAR
     shown = sum(int(n) for n in re.findall(r"<title>[^<]*: (\d+) trials, ", text))
     assert shown == 400
 
@@ -212,7 +213,7 @@ def test_nothing_has_a_fixed_width_above_a_phones_but_what_scrolls() -> None:
 
 def test_the_column_of_the_tree_keeps_its_width(small: Report) -> None:
     """A width alone is given up in a table that is wider than its window."""
-    (style,) = re.findall(r'<th scope="col" style="([^"]*)"><span class="hidden">Descent', 
+    (style,) = re.findall(r'<th scope="col" style="([^"]*)"><span class="hidden">Descent',
                           render(small, []))  # fmt: skip
     assert int(re.findall(r"min-width:(\d+)px", style)[0]) >= 14 + 16
 

@@ -35,14 +35,11 @@ class Tick(NamedTuple):
 
 def ticks(svg: str, axis: str) -> list[list[Tick]]:
     """Return the numbers on each horizontal (``x``) or vertical axis of a drawing."""
-    (panels,) = (re.split(r'<g id="[^"]*-axes_\d+">', svg)[1:],)
-    found = []
-    for panel in panels:
-        groups = re.findall(
-            rf'<g id="[^"]*-{axis}tick_\d+">(.*?)</text>', panel, re.DOTALL
-        )  # Matplotlib draws none outside the axis.
-        found.append([_tick(group, axis) for group in groups])
-    return found
+    panels = re.split(r'<g id="[^"]*-axes_\d+">', svg)[1:]
+    assert panels
+    # Matplotlib draws none outside the axis.
+    tick = re.compile(rf'<g id="[^"]*-{axis}tick_\d+">(.*?)</text>', re.DOTALL)
+    return [[_tick(group, axis) for group in tick.findall(panel)] for panel in panels]
 
 
 def _tick(group: str, axis: str) -> Tick:

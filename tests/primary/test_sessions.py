@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 
-import psutil
+from tests.support.processes import alive
 
 from aiperf_hpc.primary.sessions import end_session
 
@@ -35,7 +35,7 @@ def test_a_session_ends_with_all_its_groups_and_no_other_does() -> None:
         leader.kill()  # Whoever led it may be dead already.
         leader.wait()
         end_session(leader.pid)
-        assert not [pid for pid in children if _runs(pid)]
+        assert not [pid for pid in children if alive(pid)]
         assert own.poll() is None
     finally:
         for pid in (own.pid, *children):
@@ -50,10 +50,3 @@ def test_a_session_that_is_gone_is_nothing_to_end() -> None:
     begun = time.monotonic()
     end_session(process.pid)
     assert time.monotonic() - begun < 5.0
-
-
-def _runs(pid: int) -> bool:
-    try:
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False

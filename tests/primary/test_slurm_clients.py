@@ -7,7 +7,6 @@ stand-in with the classes, attributes and values of pyslurm 25.11.2, read from i
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -220,19 +219,3 @@ def test_silence_is_short_and_a_refusal_is_whole() -> None:
         "sbatch: Memory specification can not be satisfied; Batch job submission failed: "
         "Requested node configuration is not available"
     )
-
-
-@pytest.mark.skipif(shutil.which("sinfo") is None, reason="SLURM's client is not installed")
-def test_the_real_client_without_a_controller_is_told_in_a_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    conf = tmp_path / "slurm.conf"
-    conf.write_text(  # At port 1 nobody listens.
-        "ClusterName=c\nSlurmctldHost=localhost(127.0.0.1)\nSlurmctldPort=1\n"
-        "NodeName=n1\nPartitionName=p Nodes=n1\n"
-    )
-    monkeypatch.setenv("SLURM_CONF", str(conf))
-    with pytest.raises(SchedulerSilentError) as caught:
-        SlurmCommands().partitions()
-    assert str(caught.value).startswith("sinfo: ")
-    assert len(str(caught.value)) < 100
