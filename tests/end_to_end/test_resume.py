@@ -43,7 +43,7 @@ def kill_all(run: LiveRun) -> None:
 
 
 def test_a_killed_replica_is_started_again_and_goes_on(live_run: Start) -> None:
-    run = live_run(*LONG)
+    run = live_run(config=FAST)
     run.wait_until(past_a_checkpoint)
     os.kill(run.replica_pid("r0"), signal.SIGKILL)
     run.wait_until(
@@ -143,8 +143,9 @@ def the_only_one_that_goes_on(resumes: list[subprocess.Popen[str]]) -> subproces
 def test_all_ranks_that_outlived_their_primary_are_ended(live_run: Start, collective: str) -> None:
     """Rank 0, which the records name, leads neither its session nor, with torch, its group."""
     run = live_run(
-        *LONG, "--nodes", 1,
+        "--nodes", 1,
         "--set", "replica.ranks_per_node=2", "--set", f"replica.collective={collective}",
+        config=FAST,
     )  # fmt: skip
     run.wait_until(lambda h: any(len(t.evaluations) >= 2 for t in h.trials.values()))
     rank_0 = psutil.Process(run.replica_pid("r0"))

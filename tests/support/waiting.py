@@ -20,7 +20,7 @@ def until(
     pause: float = 0.01,
     of: subprocess.Popen[str] | None = None,
 ) -> None:
-    """Wait until something holds: of a process, where one is given, which must not end before."""
+    """Wait until ``condition`` holds. A process ``of`` which it is must not end before."""
     end = time.monotonic() + PATIENCE_SECONDS
     while True:
         assert of is None or of.poll() is None, of.communicate()
