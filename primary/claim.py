@@ -85,20 +85,30 @@ class Claim:
         self.number = number
         self._folder, self._command, self._silence = folder, command, silence
         self._spoke = _now()
+        self._next: Holder | None = None
+        """What was or may have been written as the next claim."""
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exception: object) -> None:
+        self.release()
+
+    def release(self) -> None:
+        """Let go of the run."""
         # Where it cannot be written, others see that this process is gone, or wait until it has
         # been silent for long enough.
         with suppress(OSError):
             released = _holder(self._command).model_copy(update={"released": True})
             write_whole(_file(self._folder, self.number), released.model_dump_json())
 
-    def spoke(self) -> None:
-        """Note that something was recorded by which others see that this process is alive."""
-        self._spoke = _now()
+    def recorded(self, utc: float, mono: float) -> None:
+        """Note a record by which others see that this process is alive, and its time.
+
+        By its own time, not by when it was stored: others judge by what it says, and a write that
+        hung for long is no sign of life.
+        """
+        self._spoke = max(utc, self._spoke[0]), max(mono, self._spoke[1])
 
     def confirm(self) -> None:
         """Require that the run is still this process's, after a silence as after a cut link.
@@ -112,36 +122,27 @@ class Claim:
         quiet = max(now - then for now, then in zip(_now(), self._spoke, strict=True))
         if quiet < self._silence:
             return
-        if not _publish(self._folder, self.number + 1, _holder(self._command)):
+        self._next = self._next or _holder(self._command)
+        if not _publish(self._folder, self.number + 1, self._next):
             holder = _read(self._folder, self.number + 1)
             raise LostClaimError(
                 f"process {holder.process.pid} on {holder.host} has taken the run in hand, since "
                 "this primary had been silent for too long; this one ends"
             )
         self.number += 1
-        self.spoke()
+        self._next, self._spoke = None, _now()
 
 
 class Claimed:
     """Writes for as long as a claim holds."""
 
-    def __init__(self, claim: Claim, persist: Persist, *, speaks: bool) -> None:
-        """Prepare.
-
-        Args:
-            claim: what must hold.
-            persist: how to write.
-            speaks: whether others see by what is written that this process is alive.
-        """
-        self._claim, self._persist, self._speaks = claim, persist, speaks
+    def __init__(self, claim: Claim, persist: Persist) -> None:
+        self._claim, self._persist = claim, persist
 
     def __call__(self, action: Callable[[], T], what: str, verb: str = "write") -> T:
         def claimed() -> T:
             self._claim.confirm()
-            done = action()
-            if self._speaks:
-                self._claim.spoke()
-            return done
+            return action()
 
         return self._persist(claimed, what, verb)
 
@@ -155,7 +156,7 @@ def take(
     """Take a run in hand.
 
     Args:
-        history: its records.
+        history: its records, which are read once nobody else writes any.
         heartbeat_seconds: how often its primary says that it is alive.
         command: what of ``aiperf`` takes it.
         persist: how to write; a Patience waits while the storage is full or away.
@@ -163,6 +164,7 @@ def take(
     Raises:
         ClaimedError: another process has it. Nothing was changed.
         RunDirectoryError: its file system cannot say who has it.
+        JournalError: its records cannot be read.
     """
     folder = history.paths.claims
     history.refresh()
@@ -171,7 +173,13 @@ def take(
         number += 1
         publish = partial(_publish, folder, number, _holder(command))
         if persist(publish, f"a claim in {folder}"):
-            return Claim(folder, number, command, ALIVE_BEATS * heartbeat_seconds)
+            claim = Claim(folder, number, command, ALIVE_BEATS * heartbeat_seconds)
+            try:
+                history.refresh()  # Who had it may have written, and let go of it, meanwhile.
+            except BaseException:
+                claim.release()
+                raise
+            return claim
         _check_gone(_read(folder, number), history, heartbeat_seconds)
 
 
@@ -279,7 +287,8 @@ def _publish(folder: Path, number: int, holder: Holder) -> bool:
             ) from None
         return True
     finally:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):  # What was linked is linked all the same.
+            temporary.unlink()
 
 
 def _read(folder: Path, number: int) -> Holder:

@@ -10,6 +10,7 @@ import argparse
 import codecs
 import json
 import os
+import socket
 import subprocess
 import sys
 import time
@@ -60,7 +61,7 @@ from aiperf_hpc.primary.service import Service
 from aiperf_hpc.primary.verify import verify
 from aiperf_hpc.primary.view import RunState, RunStatus, RunView, StorageStatus
 from aiperf_hpc.primary.words import age, duration, few, si
-from aiperf_hpc.records import RunEnded
+from aiperf_hpc.records import RunEnded, TakenOver
 from aiperf_hpc.signals import Interruption, interruptible, run_to_its_end
 from aiperf_hpc.storage import Patience, Persist
 from aiperf_hpc.streams import ascii_json, print_in_any_locale
@@ -455,11 +456,10 @@ def _conduct(
     interrupts = Interrupts()
     patience = Patience(interrupts.at_once)
     launcher = LAUNCHERS[manifest.launcher](manifest, paths, launch, patience)
+    claimed = Claimed(claim, patience)
     with (
-        JournalWriter(
-            paths.primary_journal, persist=Claimed(claim, patience, speaks=True)
-        ) as journal,
-        JournalWriter(paths.digest, persist=Claimed(claim, patience, speaks=False)) as digest,
+        JournalWriter(paths.primary_journal, persist=claimed, recorded=claim.recorded) as journal,
+        JournalWriter(paths.digest, persist=claimed) as digest,
         _server(live, address, output, paths, patience),
         progress.alert(interrupts, patience),
     ):
@@ -659,6 +659,7 @@ def _end_for_its_primary(view: RunView) -> None:
         return  # Who has it in hand ends it.
     with claim, JournalWriter(view.paths.primary_journal) as journal:
         if view.history.run_ended is None and all_have_ended(view.history):
+            journal.append(TakenOver(command="stop", host=socket.gethostname(), pid=os.getpid()))
             journal.append(RunEnded(reason="stopped by `aiperf stop`; its primary had died"))
 
 

@@ -153,6 +153,7 @@ class Conductor:
     def _conduct(self, watch: Callable[[], None]) -> str:
         manifest, paths = self._manifest, self._history.paths
         folder = paths.primary_journal.parent
+        first = self._history.start_utc is None  # Before others may read that it has started.
         clock = self._persist(
             lambda: self._file_clock(folder, self._clock.utc), f"a file in {folder}"
         )
@@ -169,17 +170,17 @@ class Conductor:
             )
         )
         # The clock of a run that is resumed never stopped.
-        begun = started.utc if self._history.start_utc is None else self._history.start_utc
+        begun = self._history.start_utc or started.utc
         self._closing_utc = begun + manifest.hours * 3600.0
         self._deadline = started.mono + (self._closing_utc - started.utc)
         if started.mono >= self._deadline:
             self._journal.append(RunEnded(reason=TIME_OVER))
             return TIME_OVER
-        if self._interrupts.count and self._history.start_utc is None:
+        if self._interrupts.count and first:
             # The replicas of a run that is resumed may be at work: it is stopped as any other.
             self._journal.append(RunEnded(reason=INTERRUPTED))
             return INTERRUPTED
-        jobs = self._launch()
+        jobs = self._launch(first)
         launched = [ReplicaLaunched(replica=r, job=j) for r, j in jobs.items()]
         try:
             self._journal.append_all(launched)
@@ -224,13 +225,13 @@ class Conductor:
     def _waited(self) -> list[StorageWaited]:
         return [StorageWaited.of(wait) for wait in self._waits()]
 
-    def _launch(self) -> dict[str, str]:
+    def _launch(self, first: bool) -> dict[str, str]:
         try:
             return self._launcher.start()
         except AIPerfError as error:
             # A run that was only not gone on with can be resumed again: its replicas may be at
             # work, and its clock goes on.
-            if self._history.start_utc is None:
+            if first:
                 self._journal.append(RunEnded(reason=f"not started: {error}"))
             raise
         except BaseException as error:

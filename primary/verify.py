@@ -37,7 +37,7 @@ from aiperf_hpc.trial import DatasetInfo, RoundPhase, TrialState
 
 CLOCK_TOLERANCE = 1.0
 """Seconds by which two clocks, or a sum of durations and its whole, may differ."""
-STARTS = records.RunStarted | records.ReplicaStarted | records.SearchStarted
+STARTS = records.RunStarted | records.TakenOver | records.ReplicaStarted | records.SearchStarted
 """What a process writes first."""
 
 

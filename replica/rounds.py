@@ -159,7 +159,7 @@ class Rounds:
         def conclude() -> None:
             if not result.interrupted:  # Else the next life goes on with it.
                 self._end(plan, result)
-                self._journal.append(TimeSpent(trial=plan.trial, seconds=seconds))
+            self._journal.append(TimeSpent(trial=plan.trial, seconds=seconds))
             if tell:
                 self._planner.tell(ready.planned, result)
 

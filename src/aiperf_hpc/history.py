@@ -19,7 +19,7 @@ from aiperf_hpc import records
 from aiperf_hpc.errors import JournalError, StorageError
 from aiperf_hpc.executions import Executions
 from aiperf_hpc.journal import JournalReader, Problem
-from aiperf_hpc.paths import FIRST, Incarnation, RunPaths
+from aiperf_hpc.paths import FIRST, Incarnation, RunPaths, journal_order
 from aiperf_hpc.records import Record
 from aiperf_hpc.storage import Persist, at_once
 from aiperf_hpc.trial import DatasetInfo, JobPhase, Machine, TimePhase, TrialState
@@ -400,7 +400,7 @@ class RunHistory:
             raise JournalError(str(error)) from None
         new = [path for path in found if path not in self._known]
         self._known.update(new)
-        for path in sorted(map(Path, new)):
+        for path in sorted(map(Path, new), key=journal_order):
             self._add_source(path)
 
     def _files(self, replica: str | None) -> Iterator[str]:

@@ -19,7 +19,7 @@ from typing import Self
 from pydantic import ValidationError
 
 from aiperf_hpc.clock import SYSTEM, Clock
-from aiperf_hpc.errors import JournalError, StorageError
+from aiperf_hpc.errors import AIPerfError, JournalError, StorageError
 from aiperf_hpc.paths import write_whole
 from aiperf_hpc.records import RECORD, AnyEvent, Record
 from aiperf_hpc.storage import GrowingFile, Persist, Sync, at_once, to_stable_storage
@@ -44,6 +44,7 @@ class JournalWriter:
         clock: Clock = SYSTEM,
         persist: Persist = at_once,
         sync: Sync = to_stable_storage,
+        recorded: Callable[[float, float], None] = lambda utc, mono: None,
     ) -> None:
         """Open ``path``, making its folder.
 
@@ -52,12 +53,14 @@ class JournalWriter:
             clock: what the records are stamped by.
             persist: how to write; a Patience waits while the storage is full or away.
             sync: how to bring what was written to stable storage.
+            recorded: told the time of each record by both clocks, once it is stored.
 
         Raises:
             JournalError: it cannot be opened.
         """
         self.path = path
         self._clock, self._persist, self._sync = clock, persist, sync
+        self._recorded = recorded
         self._lock = threading.Lock()
         self._open = False
         try:
@@ -95,10 +98,11 @@ class JournalWriter:
             except StorageError as error:
                 # Neither a torn line, nor a whole one whose number the next record would
                 # repeat. Where that fails too, the next record or the next writer does it.
-                with suppress(OSError):
-                    self._file.cut()
+                with suppress(AIPerfError):
+                    self._persist(self._file.cut, f"the journal {self.path}")
                 raise JournalError(str(error)) from None
             self._seq += len(written)
+            self._recorded(utc, mono)
         return written
 
     def begin_anew(self) -> None:

@@ -29,7 +29,10 @@ class Incarnation:
     def parse(cls, text: str) -> Incarnation:
         """Read what ``str`` wrote. Raises ValueError for anything else."""
         launch, restart = text.split(".")
-        return cls(int(launch), int(restart))
+        parsed = cls(int(launch), int(restart))
+        if str(parsed) != text or min(parsed.launch, parsed.restart) < 0:
+            raise ValueError(f"'{text}' is no life of a replica")
+        return parsed
 
 
 FIRST = Incarnation()
@@ -150,8 +153,8 @@ class RunPaths:
         return self.report / "manifest.json"
 
     def journals(self, replica: str | None = None) -> Iterator[Path]:
-        """Yield the journals that exist now: one replica's, or the primary's and all."""
-        yield from sorted(map(Path, self.journal_files(replica)))
+        """Yield the journals that exist now in order: one replica's, or the primary's and all."""
+        yield from sorted(map(Path, self.journal_files(replica)), key=journal_order)
 
     def journal_files(self, replica: str | None = None) -> Iterator[str]:
         """Yield the names of the same files in no order: thousands of them, many times.
@@ -169,6 +172,15 @@ class RunPaths:
             for life in _folders(folder):
                 with os.scandir(life) as entries:
                     yield from (e.path for e in entries if e.name.endswith(".jsonl"))
+
+
+def journal_order(journal: Path) -> tuple[str, Incarnation, str]:
+    """Order journals by replica and by life, which are numbers: the tenth follows the ninth."""
+    life = journal.parent
+    try:
+        return life.parent.name, Incarnation.parse(life.name), journal.name
+    except ValueError:  # The primary's, or in a folder that is not ours.
+        return "", FIRST, str(journal)
 
 
 def _folders(parent: str) -> list[str]:

@@ -117,6 +117,15 @@ class PrimaryFailed(Event):
     reason: str
 
 
+class TakenOver(Event):
+    """A command of ``aiperf`` writes on in the place of a primary that had died."""
+
+    type: Literal["taken_over"] = "taken_over"
+    command: str
+    host: str
+    pid: int
+
+
 class PrimaryHeartbeat(Event):
     """The primary is alive."""
 
@@ -445,6 +454,7 @@ AnyEvent = Annotated[
     | NodeChecked
     | SchedulerState
     | PrimaryFailed
+    | TakenOver
     | PrimaryHeartbeat
     | StopRequested
     | RunEnded

@@ -432,6 +432,25 @@ def test_a_history_that_was_read_again_from_the_beginning_says_so(run: RunWriter
     assert history.lock is lock
 
 
+def test_the_tenth_life_follows_the_ninth(run: RunWriter) -> None:
+    for restart in range(11):
+        life = run.paths.replica_journal("r0", Incarnation(0, restart))
+        run.append(life, restart, replica_started())
+        run.append(life, restart + 0.5, records.ReplicaEnded(reason=f"the end of {restart}"))
+    run.append(run.paths.replica_journal("r0", Incarnation(0, 11)), 11, replica_started())
+    replica = run.history().replicas["r0"]
+    assert list(replica.starts) == [Incarnation(0, restart) for restart in range(12)]
+    assert replica.ended is None
+    assert replica.last_utc == START + 11
+
+
+def test_a_life_has_one_name() -> None:
+    assert Incarnation.parse("0.10") == Incarnation(0, 10)
+    for name in ("0.00", "00.1", "0.-1", "0", "0.1.2", "a.b"):
+        with pytest.raises(ValueError):
+            Incarnation.parse(name)
+
+
 def test_weights_that_another_replica_found_lost_are_no_checkpoint(run: RunWriter) -> None:
     """Whichever of the two is read first."""
     history = RunHistory(run.paths)

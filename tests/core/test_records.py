@@ -49,6 +49,7 @@ EVENTS: tuple[AnyEvent, ...] = (
     records.SchedulerState(answers=False, detail="connect failure"),
     records.PrimaryHeartbeat(),
     records.PrimaryFailed(reason="unexpected ValueError: no"),
+    records.TakenOver(command="stop", host="h", pid=1),
     records.StopRequested(reason='"quoted"\nand é'),
     records.RunEnded(reason=""),
     records.StorageWaited(began_utc=1.5, seconds=33.0, why="No space left on device"),

@@ -25,6 +25,7 @@ from aiperf_hpc.primary import claim as claims
 from aiperf_hpc.primary import cli
 from aiperf_hpc.primary.claim import Claimed, ClaimedError, Holder, LostClaimError, take
 from aiperf_hpc.primary.resume import all_have_ended
+from aiperf_hpc.primary.verify import verify
 from aiperf_hpc.primary.view import RunView
 from aiperf_hpc.processes import ProcessId, this_machine, this_process
 from aiperf_hpc.records import PrimaryHeartbeat, ReplicaStarted, RunStarted
@@ -203,7 +204,7 @@ def test_a_primary_that_was_cut_off_writes_no_more_once_it_is_replaced(tmp_path:
     paths = RunPaths(tmp_path)
     with (
         take(history_of(tmp_path), 0.0, "start") as claim,  # Any silence is too long.
-        JournalWriter(paths.primary_journal, persist=Claimed(claim, at_once, speaks=True)) as mine,
+        JournalWriter(paths.primary_journal, persist=Claimed(claim, at_once)) as mine,
     ):
         mine.append(PrimaryHeartbeat())
         mine.append(PrimaryHeartbeat())
@@ -215,10 +216,76 @@ def test_a_primary_that_was_cut_off_writes_no_more_once_it_is_replaced(tmp_path:
         take(history_of(tmp_path), BEAT, "resume")
 
 
+def test_a_write_that_hung_is_no_sign_of_life(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Others saw nothing of it while it hung, and judge by the time that it says."""
+    clock = Clock()
+    monkeypatch.setattr(claims, "_now", lambda: (clock.utc(), clock.monotonic()))
+    hangs = [0.0]
+    with (
+        take(history_of(tmp_path), BEAT, "start") as claim,
+        JournalWriter(
+            RunPaths(tmp_path).primary_journal,
+            clock=clock,
+            persist=Claimed(claim, at_once),
+            sync=lambda file: clock.advance(hangs[0]),
+            recorded=claim.recorded,
+        ) as journal,
+    ):
+        for hangs[0] in (0.0, 2 * BEAT, 100 * BEAT):
+            journal.append(PrimaryHeartbeat())
+        assert claim.number == 1
+        claimed_by(tmp_path, 2, process=ELSEWHERE)
+        for _ in range(2):
+            with pytest.raises(LostClaimError):
+                journal.append(PrimaryHeartbeat())
+
+
 def test_a_primary_that_is_not_silent_asks_for_nothing(tmp_path: Path) -> None:
     with take(history_of(tmp_path), 1000.0, "start") as claim:
-        Claimed(claim, at_once, speaks=True)(lambda: None, "nothing")
+        Claimed(claim, at_once)(lambda: None, "nothing")
         assert claim.number == 1
+
+
+def test_what_was_recorded_until_the_run_was_free_is_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another took it, ended it and let go of it after its records had been read."""
+    look = claims.check_free
+
+    def ended_by_another(history: RunHistory, heartbeat_seconds: float) -> int:
+        claimed_by(tmp_path, released=True)
+        RunWriter(tmp_path).primary(0.0, run_ended())
+        return look(history, heartbeat_seconds)
+
+    monkeypatch.setattr(claims, "check_free", ended_by_another)
+    history = history_of(tmp_path)
+    assert take(history, BEAT, "stop").number == 2
+    assert history.run_ended is not None
+
+
+def test_a_link_that_was_made_although_the_server_said_no_is_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a soft mount while its server starts again; then the name cannot be removed either."""
+    link = os.link
+
+    def made_and_denied(source: Path, target: Path) -> None:
+        link(source, target)
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    def denied(path: Path) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with take(history_of(tmp_path), 0.0, "start") as claim:  # Any silence is too long.
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "link", made_and_denied)
+            patch.setattr(Path, "unlink", denied)
+            with pytest.raises(OSError, match="Input/output"):
+                claim.confirm()
+        claim.confirm()
+        assert claim.number == 2
 
 
 def test_a_link_that_the_server_was_told_twice_is_ours(
@@ -309,7 +376,9 @@ def test_stop_records_the_end_once_and_not_while_another_has_the_run(dead_run: R
     cli._end_for_its_primary(view)
     cli._end_for_its_primary(view)
     kinds = [r.event.type for r in JournalReader(dead_run.primary_journal).read()]
-    assert kinds == ["run_started", "run_ended"]
+    assert kinds == ["run_started", "taken_over", "run_ended"]
+    clocks = next(f for f in verify(RunView(dead_run)) if f.rule == "clocks")
+    assert clocks.failures == ()  # The dead primary's counted from the boot of another host.
 
 
 def test_the_primary_in_the_background_leaves_a_run_alone_that_was_started(

@@ -81,6 +81,7 @@ def run(
     hours: float = HOUR,
     watch: Callable[[], None] = lambda: None,
     file_clock: FileClock = read_clock,
+    history: RunHistory | None = None,
 ) -> tuple[str, list[AnyEvent]]:
     """Conduct a run; return its reason and what the primary recorded."""
     paths = RunPaths(folder)
@@ -94,7 +95,7 @@ def run(
         config=configuration(),
     )
     manifest.save(paths)
-    history = RunHistory(paths)
+    history = history or RunHistory(paths)
     history.refresh()
     with JournalWriter(paths.primary_journal) as journal, JournalWriter(paths.digest) as digest:
         writer = DigestWriter(history, digest)
@@ -344,6 +345,22 @@ def test_a_run_that_did_not_start_says_so_in_its_records(tmp_path: Path) -> None
     events = recorded(RunPaths(tmp_path))
     assert [e.type for e in events] == ["run_started", "run_ended"]
     assert events[-1] == records.RunEnded(reason="not started: SLURM refused the job: no")
+
+
+def test_a_run_that_did_not_start_says_so_although_someone_read_that_it_had(tmp_path: Path) -> None:
+    """Whoever asks the service for its status reads the records that the conductor reads."""
+    history = RunHistory(RunPaths(tmp_path))
+
+    class Asked(Told):
+        def start(self) -> dict[str, str]:
+            history.refresh()
+            return super().start()
+
+    asked = Asked({"r0": RUNNING})
+    asked.refuses = True
+    with pytest.raises(UsageError, match="SLURM refused the job: no"):
+        run(tmp_path, asked, history=history)
+    assert [e.type for e in recorded(RunPaths(tmp_path))] == ["run_started", "run_ended"]
 
 
 def test_a_run_that_could_not_be_resumed_has_not_ended(tmp_path: Path) -> None:

@@ -560,6 +560,7 @@ def test_a_trial_that_a_scheduler_cut_is_gone_on_with_from_its_last_epoch(
     assert first.run(9) == "SIGTERM"
     first.journal.append(records.ReplicaEnded(reason="SIGTERM"))
     assert [e.trial for e in first.events(records.TrialEnded)] == ["r0-t1"]
+    assert [e.trial for e in first.events(records.TimeSpent)] == ["r0-t1", "r0-t2"]
     first.history.refresh()
     cut = first.history.trials["r0-t2"]
     assert (cut.state, cut.reason) == (TrialState.STOPPED, "its replica ended: SIGTERM")
