@@ -272,6 +272,7 @@ class RunHistory:
         """Records of trials that no record of their replica started, or that two started."""
         self.fenced = 0
         """Records of replicas that ran on after they had been replaced: they do not count."""
+        self._fenced_trials: dict[str, records.TrialStarted] = {}
         self.best: Evaluation | None = None
         """The evaluation with the highest accuracy, the earliest of equals."""
         self._evaluated_utc = -math.inf
@@ -354,9 +355,13 @@ class RunHistory:
         return {trial.started.graph for trial in self.trials.values()}
 
     def descent(self, trial: str) -> records.TrialStarted | None:
-        """Return where a trial's graph comes from, or None when the trial is unknown."""
+        """Return where a trial's graph comes from, or None when the trial is unknown.
+
+        A trial that does not count has a graph too: others may have grown from it before its
+        replica was known to be replaced.
+        """
         known = self.trials.get(trial)
-        return None if known is None else known.started
+        return self._fenced_trials.get(trial) if known is None else known.started
 
     def pending(self, replica: str) -> list[Proposal]:
         """Return a replica's proposals that wait for a trial, oldest first."""
@@ -439,6 +444,8 @@ class RunHistory:
                 self._started(source, utc)
             if utc >= source.fence:
                 self.fenced += 1
+                if type(event) is records.TrialStarted:
+                    self._fenced_trials.setdefault(event.trial, event)
                 continue
             if utc > source.applied_utc:
                 source.applied_utc = utc

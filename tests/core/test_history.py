@@ -444,6 +444,19 @@ def test_the_tenth_life_follows_the_ninth(run: RunWriter) -> None:
     assert replica.last_utc == START + 11
 
 
+def test_a_trial_that_does_not_count_has_a_graph_all_the_same(run: RunWriter) -> None:
+    """Another replica grew from it while its own was not yet known to be replaced."""
+    run.replica(1, replica_started())
+    run.append(run.paths.replica_journal("r0", Incarnation(0, 1)), 20, replica_started())
+    run.replica(21, trial_started("r0-t1", "a graph"))
+    history = run.history()
+    assert "r0-t1" not in history.trials
+    descent = history.descent("r0-t1")
+    assert descent is not None
+    assert descent.graph == "a graph"
+    assert history.descent("r0-t2") is None
+
+
 def test_a_life_has_one_name() -> None:
     assert Incarnation.parse("0.10") == Incarnation(0, 10)
     for name in ("0.00", "00.1", "0.-1", "0", "0.1.2", "a.b"):
