@@ -24,7 +24,7 @@ from pydantic import ValidationError
 from aiperf_hpc.errors import AIPerfError, RunDirectoryError, UsageError
 from aiperf_hpc.history import RunHistory
 from aiperf_hpc.paths import write_whole
-from aiperf_hpc.processes import ProcessId, arguments_of, this_process
+from aiperf_hpc.processes import ProcessId, runs_aiperf, this_process
 from aiperf_hpc.storage import Persist, at_once, to_stable_storage
 from aiperf_hpc.trial import Value
 
@@ -215,23 +215,13 @@ def _check_silent(who: str, since: float, history: RunHistory, heartbeat_seconds
         )
 
 
-def primary_is_gone(history: RunHistory) -> bool:
-    """Return whether the run's last primary was on this machine and is no longer."""
-    last = history.last_start
-    return last.host == socket.gethostname() and not _runs_aiperf(last.pid)
-
-
-def _runs_aiperf(pid: int) -> bool:
-    return any("aiperf" in argument for argument in arguments_of(pid))
-
-
 def _check_last_start(history: RunHistory, heartbeat_seconds: float) -> None:
     """Require that the primary of a run from before there were claims is gone."""
     since, last = history.run_starts[-1]
     who = f"its primary is running, as process {last.pid} on {last.host}"
     if last.host != socket.gethostname():
         _check_silent(who, since, history, heartbeat_seconds)
-    elif _runs_aiperf(last.pid):
+    elif runs_aiperf(last.pid):
         raise ClaimedError(f"{history.paths.root}: {who}")
 
 

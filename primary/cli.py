@@ -35,7 +35,7 @@ from aiperf_hpc.morphism.resnet import resnet50
 from aiperf_hpc.ops_counter.count import GraphCount, count
 from aiperf_hpc.paths import RunPaths, write_whole
 from aiperf_hpc.primary.claim import Claim, Claimed, ClaimedError, take
-from aiperf_hpc.primary.conduct import Conductor, Interrupts
+from aiperf_hpc.primary.conduct import Conductor
 from aiperf_hpc.primary.doctor import examine
 from aiperf_hpc.primary.launch import crowding
 from aiperf_hpc.primary.launchers import LAUNCHERS, dry_run
@@ -62,7 +62,7 @@ from aiperf_hpc.primary.verify import verify
 from aiperf_hpc.primary.view import RunState, RunStatus, RunView, StorageStatus
 from aiperf_hpc.primary.words import age, duration, few, si
 from aiperf_hpc.records import RunEnded, TakenOver
-from aiperf_hpc.signals import Interruption, interruptible, run_to_its_end
+from aiperf_hpc.signals import Interruption, Interrupts, interruptible, run_to_its_end
 from aiperf_hpc.storage import Patience, Persist
 from aiperf_hpc.streams import ascii_json, print_in_any_locale
 from aiperf_hpc.trial import JobPhase

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import os
-import signal
 import socket
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from types import FrameType
 
 from aiperf_hpc import storage
 from aiperf_hpc.clock import Clock
@@ -39,7 +37,7 @@ from aiperf_hpc.records import (
     StopRequested,
     StorageWaited,
 )
-from aiperf_hpc.signals import ending_signals
+from aiperf_hpc.signals import Interrupts, ending_signals, handled
 from aiperf_hpc.storage import Persist, Wait
 from aiperf_hpc.trial import JobPhase
 
@@ -57,28 +55,6 @@ JOURNAL_SECONDS = 1.0
 """Least time between two looks at the journals; more where a look takes long."""
 TIME_OVER = "the run's time is over"
 INTERRUPTED = "interrupted by the user"
-
-
-class Interrupts:
-    """How often the user has asked for the end: the first time in order, then at once.
-
-    A signal's handler only counts. It may come between any two instructions of a thread that
-    prints or holds a lock.
-    """
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.how = ""
-        """What the user did, in words."""
-
-    def received(self, number: int, _: FrameType | None) -> None:
-        """Count a signal."""
-        self.how = "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
-        self.count += 1
-
-    def at_once(self) -> bool:
-        """Return whether everything is to end now."""
-        return self.count > 1
 
 
 class Conductor:
@@ -147,7 +123,8 @@ class Conductor:
         Raises:
             UsageError: the launcher started no replica; the journal says so.
         """
-        with self._signals():
+        # The first one asks for an orderly stop, the second ends all.
+        with handled(ending_signals(), self._interrupts.received):
             return self._conduct(watch)
 
     def _conduct(self, watch: Callable[[], None]) -> str:
@@ -425,17 +402,6 @@ class Conductor:
         with self._history.lock:
             said = {r.ended for r in self._history.replicas.values() if r.ended is not None}
         return "; ".join(sorted(said)) or TIME_OVER
-
-    @contextmanager
-    def _signals(self) -> Iterator[None]:
-        """Let the first SIGINT, SIGTERM or SIGHUP ask for an orderly stop, the second end all."""
-        numbers = ending_signals()
-        before = [signal.signal(number, self._interrupts.received) for number in numbers]
-        try:
-            yield
-        finally:
-            for number, handler in zip(numbers, before, strict=True):
-                signal.signal(number, handler)
 
 
 def _going_on(states: Mapping[str, ReplicaState]) -> str:

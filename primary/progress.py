@@ -15,12 +15,12 @@ from typing import TextIO
 from aiperf_hpc.errors import AIPerfError
 from aiperf_hpc.history import PRIMARY, Trial
 from aiperf_hpc.primary.agreement import clock_problems, disagreements, rejections
-from aiperf_hpc.primary.conduct import Interrupts
 from aiperf_hpc.primary.live import LiveRun
 from aiperf_hpc.primary.screen import Screen
 from aiperf_hpc.primary.view import RunState, RunStatus, RunView
 from aiperf_hpc.primary.words import duration, few, in_words, percent, si
 from aiperf_hpc.records import StorageWaited
+from aiperf_hpc.signals import Interrupts
 from aiperf_hpc.storage import Patience, Wait
 from aiperf_hpc.streams import width
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import socket
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
@@ -29,10 +30,10 @@ from aiperf_hpc.ops_counter.score import (
 )
 from aiperf_hpc.paths import RunPaths
 from aiperf_hpc.primary.agreement import clock_problems, disagreements, rejections
-from aiperf_hpc.primary.claim import primary_is_gone
 from aiperf_hpc.primary.run_graphs import RunGraphs
 from aiperf_hpc.primary.service import Service
 from aiperf_hpc.primary.words import age
+from aiperf_hpc.processes import runs_aiperf
 from aiperf_hpc.records import StorageWaited
 from aiperf_hpc.trial import JobPhase, MorphismData, Value
 
@@ -395,7 +396,8 @@ class RunView:
         if self.history.primary_failure is not None:
             return f"the primary failed: {self.history.primary_failure}"
         last = self.history.last_start
-        if last.pid != os.getpid() and primary_is_gone(self.history):
+        here = last.host == socket.gethostname()
+        if here and last.pid != os.getpid() and not runs_aiperf(last.pid):
             return f"the primary, process {last.pid} on this machine, is gone"
         return None
 

@@ -54,6 +54,11 @@ def arguments_of(pid: int) -> list[str]:
         return []
 
 
+def runs_aiperf(pid: int) -> bool:
+    """Return whether a process has to do with this package, by its command line."""
+    return any("aiperf" in argument for argument in arguments_of(pid))
+
+
 def _started(pid: int) -> int | None:
     """Return when a process started, in ticks since the boot; None if it runs no more."""
     try:

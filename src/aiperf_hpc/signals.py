@@ -19,6 +19,28 @@ class Interruption(KeyboardInterrupt):
         self.exit_status = 128 + number
 
 
+class Interrupts:
+    """How often the user has asked for the end: the first time in order, then at once.
+
+    A signal's handler only counts. It may come between any two instructions of a thread that
+    prints or holds a lock.
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.how = ""
+        """What the user did, in words."""
+
+    def received(self, number: int, _: FrameType | None) -> None:
+        """Count a signal."""
+        self.how = "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
+        self.count += 1
+
+    def at_once(self) -> bool:
+        """Return whether everything is to end now."""
+        return self.count > 1
+
+
 def ending_signals() -> tuple[signal.Signals, ...]:
     """Return those that ask to end; without SIGHUP where ``nohup`` has it ignored."""
     deaf = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
@@ -35,7 +57,7 @@ def interruptible() -> Iterator[None]:
             signal.signal(each, _ignored)
         raise Interruption(number)
 
-    with _handled(numbers, ended):
+    with handled(numbers, ended):
         # Who started this process may have held them back until now.
         signal.pthread_sigmask(signal.SIG_UNBLOCK, numbers)
         yield
@@ -54,14 +76,15 @@ def run_to_its_end(command: Sequence[str]) -> int:
     except BaseException:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
         raise
-    with process, _handled(numbers, lambda number, _: process.send_signal(number)):
+    with process, handled(numbers, lambda number, _: process.send_signal(number)):
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
         status = process.wait()
     return status if status >= 0 else 128 - status
 
 
 @contextmanager
-def _handled(numbers: Sequence[signal.Signals], handler: Handler) -> Iterator[None]:
+def handled(numbers: Sequence[signal.Signals], handler: Handler) -> Iterator[None]:
+    """Let a handler have these signals while the block runs."""
     before = [signal.signal(number, handler) for number in numbers]
     try:
         yield

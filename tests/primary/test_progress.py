@@ -30,11 +30,12 @@ from aiperf_hpc.manifest import RunManifest
 from aiperf_hpc.paths import RunPaths
 from aiperf_hpc.primary import cli, conduct
 from aiperf_hpc.primary import progress as progress_module
-from aiperf_hpc.primary.conduct import Conductor, Interrupts
+from aiperf_hpc.primary.conduct import Conductor
 from aiperf_hpc.primary.launch import ReplicaState
 from aiperf_hpc.primary.live import LiveRun
 from aiperf_hpc.primary.progress import Progress, status_line
 from aiperf_hpc.primary.view import RunState, RunView, StorageStatus
+from aiperf_hpc.signals import Interrupts
 from aiperf_hpc.storage import Patience
 from aiperf_hpc.trial import JobPhase, TimePhase
 
