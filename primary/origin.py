@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from pathlib import Path
 from typing import Literal
 
@@ -51,11 +52,8 @@ def origin_of(view: RunView, *, final: bool) -> ReportManifest:
 
 
 def is_final(view: RunView) -> bool:
-    """Return whether a final report was made; a damaged manifest says so of none."""
-    try:
-        return _load(view).final
-    except (OSError, ValidationError):
-        return False
+    """Return whether a final report was made, as it says itself or its manifest."""
+    return any(map(_says_final, (view.paths.report_manifest, view.paths.report_json)))
 
 
 def changed_files(view: RunView) -> list[str]:
@@ -94,6 +92,15 @@ def _is_after_the_end(view: RunView, path: str) -> bool:
     end = view.history.end_utc
     first = next(JournalReader(view.paths.root / path).read(), None)
     return first is not None and end is not None and first.utc > end
+
+
+def _says_final(path: Path) -> bool:
+    """Return what a file of the report says; one that is damaged or gone says nothing."""
+    try:
+        content = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return False
+    return isinstance(content, dict) and content.get("final") is True
 
 
 def _load(view: RunView) -> ReportManifest:

@@ -30,7 +30,7 @@ from aiperf_hpc.morphism.morphs import inserted_spatial_convs
 from aiperf_hpc.ops_counter.count import count
 from aiperf_hpc.paths import Incarnation
 from aiperf_hpc.primary.document import make_report
-from aiperf_hpc.primary.origin import changed_files
+from aiperf_hpc.primary.origin import changed_files, is_final
 from aiperf_hpc.primary.view import RunView
 from aiperf_hpc.records import RECORD, Record
 from aiperf_hpc.trial import DatasetInfo, RoundPhase, TrialState
@@ -39,6 +39,8 @@ CLOCK_TOLERANCE = 1.0
 """Seconds by which two clocks, or a sum of durations and its whole, may differ."""
 STARTS = records.RunStarted | records.TakenOver | records.ReplicaStarted | records.SearchStarted
 """What a process writes first."""
+BOUNDS = records.RunStarted | records.RunEnded
+"""What may not follow the end of a run."""
 
 
 STATED = (
@@ -95,6 +97,11 @@ class Audit:
     def dataset(self) -> DatasetInfo:
         """The one dataset; the rule ``dataset`` says whether there is exactly one."""
         return self.datasets[0]
+
+    @cached_property
+    def reported(self) -> bool:
+        """Whether there has to be a final report, or is one."""
+        return self.history.end_utc is not None or is_final(self.view)
 
     @cached_property
     def end(self) -> float:
@@ -189,8 +196,11 @@ class Journal:
         self.executed: list[Executed] = []
         self.drifts: list[str] = []
         """Where the UTC clock did not run as the monotonic one did."""
+        self.reopened: list[str] = []
+        """What starts or ends the run although it had ended."""
         self._first: Record | None = None
         self._before: Record | None = None
+        self._over = False
 
     def add(self, record: Record) -> None:
         """Take the next record."""
@@ -208,6 +218,10 @@ class Journal:
                     event.validation_samples,
                 )
             )
+        elif isinstance(event, BOUNDS):
+            if self._over:
+                self.reopened.append(f"record {record.seq}: {event.type} after the run had ended")
+            self._over |= isinstance(event, records.RunEnded)
         self._compare_clocks(record)
 
     def _compare_clocks(self, record: Record) -> None:
@@ -341,6 +355,9 @@ def _order(audit: Audit) -> Failures:
     One may begin before the end of the last one is recorded, which waits for its weights to be
     stored; but not before the last samples of it were executed.
     """
+    for path, journal in audit.journals.items():
+        where = path.relative_to(audit.view.paths.root)
+        yield from (f"{where}, {what}" for what in journal.reopened)
     start = audit.history.start_utc
     if start is None:
         yield "the primary recorded no start of the run"
@@ -465,7 +482,7 @@ def _score(audit: Audit) -> Failures:
 def _report(audit: Audit) -> Failures:
     """The final report is what these records give, in every number."""
     paths = audit.view.paths
-    if audit.history.end_utc is None:
+    if not audit.reported:
         return
     try:
         stated = json.loads(paths.report_json.read_bytes())
@@ -496,9 +513,8 @@ def _same(stated: float | None, recounted: float | None) -> bool:
 
 def _files(audit: Audit) -> Failures:
     """The files are those that the final report was made from."""
-    if audit.history.end_utc is None:
-        return
-    yield from changed_files(audit.view)
+    if audit.reported:
+        yield from changed_files(audit.view)
 
 
 def _trial_count(audit: Audit) -> int:
@@ -534,7 +550,7 @@ RULES: tuple[Rule, ...] = (
      lambda a: len(a.history.replicas), _time),
     ("score", "operations, OPS and regulated score equal the recount", _progress_count, _score),
     ("report", "the final report is what the records give",
-     lambda a: int(a.history.end_utc is not None), _report),
+     lambda a: int(a.reported), _report),
     ("files", "journals and graphs are those that the report was made from",
      lambda a: len(a.journals) + len(a.history.graphs) + 1, _files),
 )  # fmt: skip

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
+import json
+import re
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -165,3 +167,44 @@ def test_a_searched_learning_rate_has_to_be_from_its_range(run: RunPaths) -> Non
         found = failures(run).get("rounds", ())
         assert (found == ()) == passes
         assert all("learning_rate 0.1 is not from 0.05 to 0.09" in failure for failure in found)
+
+
+def lines_of(path: Path) -> list[str]:
+    return path.read_text("utf-8").splitlines(keepends=True)
+
+
+def cheat(paths: RunPaths) -> None:
+    """Let every evaluation have been a perfect one."""
+    journal = paths.replica_journal("r0")
+    text = journal.read_text("utf-8")
+    journal.write_text(re.sub(r'"correct":\d+', '"correct":360', text), "utf-8")
+
+
+def test_a_final_report_holds_also_where_the_end_of_the_run_was_removed(run: RunPaths) -> None:
+    write_report(RunView(run))
+    journal = run.primary_journal
+    journal.write_text("".join(lines_of(journal)[:-1]), "utf-8")
+    cheat(run)
+    found = failures(run)
+    assert "report.json states another 'final' than the records give" in found["report"]
+    assert {name.split()[0] for name in found["files"]} == {
+        "primary/journal.jsonl",
+        "replicas/r0/0.0/journal.jsonl",
+    }
+    run.report_manifest.unlink()
+    assert failures(run)["files"] == ("manifest.json cannot be read: No such file or directory",)
+
+
+@pytest.mark.parametrize("kind", ["run_started", "run_ended"])
+def test_nothing_starts_or_ends_a_run_that_has_ended(run: RunPaths, kind: str) -> None:
+    write_report(RunView(run))
+    lines = [json.loads(line) for line in lines_of(run.primary_journal)]
+    again = next(line for line in lines if line["event"]["type"] == kind)
+    end = lines[-1]
+    more = {"seq": end["seq"] + 1, "utc": end["utc"] + 0.5, "mono": end["mono"] + 0.5}
+    with run.primary_journal.open("a", encoding="utf-8") as file:
+        file.write(json.dumps(again | more) + "\n")
+    found = failures(run)
+    said = f"primary/journal.jsonl, record {more['seq']}: {kind} after the run had ended"
+    assert found["order"] == (said,)
+    assert "report" in found
