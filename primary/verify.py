@@ -32,6 +32,7 @@ from aiperf_hpc.paths import Incarnation
 from aiperf_hpc.primary.document import make_report
 from aiperf_hpc.primary.origin import changed_files, is_final
 from aiperf_hpc.primary.view import RunView
+from aiperf_hpc.primary.words import utc_text
 from aiperf_hpc.records import RECORD, Record
 from aiperf_hpc.trial import DatasetInfo, RoundPhase, TrialState
 
@@ -257,6 +258,22 @@ def _clocks(audit: Audit) -> Failures:
     for path, journal in audit.journals.items():
         where = path.relative_to(audit.view.paths.root)
         yield from (f"{where}, {drift}" for drift in journal.drifts)
+
+
+def _stated_manifests(audit: Audit) -> list[tuple[float, str]]:
+    """Return when a primary stated the SHA-256 of ``run.yaml``, UTC seconds, and what it was."""
+    starts = audit.history.run_starts
+    return [(utc, event.manifest_sha256) for utc, event in starts if event.manifest_sha256]
+
+
+def _config(audit: Audit) -> Failures:
+    """A primary of an earlier version stated nothing of ``run.yaml``."""
+    now = audit.view.paths.manifest_digest()
+    for utc, stated in _stated_manifests(audit):
+        if stated != now:
+            yield (
+                f"run.yaml has SHA-256 {now[:12]}, the primary of {utc_text(utc)} had {stated[:12]}"
+            )
 
 
 def _dataset(audit: Audit) -> Failures:
@@ -536,6 +553,8 @@ def _evaluation_count(audit: Audit) -> int:
 RULES: tuple[Rule, ...] = (
     ("journals", "every line is a record in its place", _record_count, _journals),
     ("clocks", "UTC and monotonic times agree", _record_count, _clocks),
+    ("config", "run.yaml is what every primary had",
+     lambda a: len(_stated_manifests(a)), _config),
     ("dataset", "all replicas had the configured dataset", lambda a: len(a.datasets), _dataset),
     ("graphs", "every graph follows from the initial one by its morphisms", _trial_count, _graphs),
     ("counts", "recorded operations a sample are those of the graph", _trial_count, _counts),

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from aiperf_hpc.config import DatasetConfig, RunConfig
+from aiperf_hpc.config import DatasetConfig, RunConfig, load_config, preset_names
 from aiperf_hpc.dataset_manifest import MANIFEST, load_dataset_manifest, save_dataset_manifest
 from aiperf_hpc.errors import DatasetError, RunDirectoryError
 from aiperf_hpc.manifest import RunManifest
@@ -35,6 +35,15 @@ def test_a_run_manifest_comes_back_as_it_was(tmp_path: Path) -> None:
     paths = RunPaths(tmp_path / "run")
     RUN.save(paths)
     assert RunManifest.load(paths) == RUN
+
+
+@pytest.mark.parametrize("config", [RUN.config, *map(load_config, preset_names())])
+def test_a_run_manifest_is_written_again_to_the_byte(tmp_path: Path, config: RunConfig) -> None:
+    """Its SHA-256 is recorded at each start; a primary that goes on has it from the file."""
+    first, again = RunPaths(tmp_path / "first"), RunPaths(tmp_path / "again")
+    RUN.model_copy(update={"config": config, "hours": 0.1}).save(first)
+    RunManifest.load(first).save(again)
+    assert again.manifest.read_bytes() == first.manifest.read_bytes()
 
 
 def test_a_folder_without_run_yaml_is_no_run_directory(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import json
 import re
@@ -208,3 +209,22 @@ def test_nothing_starts_or_ends_a_run_that_has_ended(run: RunPaths, kind: str) -
     said = f"primary/journal.jsonl, record {more['seq']}: {kind} after the run had ended"
     assert found["order"] == (said,)
     assert "report" in found
+
+
+def test_a_configuration_that_was_changed_is_found_also_by_a_new_report(run: RunPaths) -> None:
+    text = run.manifest.read_text("utf-8")
+    changed = re.sub(r"startup_trials: \d+", "startup_trials: 1", text)
+    assert changed != text
+    run.manifest.write_text(changed, "utf-8")
+    write_report(RunView(run))
+    (found,) = failures(run)["config"]
+    was, now = (hashlib.sha256(t.encode()).hexdigest()[:12] for t in (text, changed))
+    assert found == f"run.yaml has SHA-256 {now}, the primary of 2025-06-15T15:06:40.000Z had {was}"
+
+
+def test_a_primary_that_stated_nothing_of_its_configuration_is_believed(run: RunPaths) -> None:
+    journal = run.primary_journal
+    text = journal.read_text("utf-8").replace(run.manifest_digest(), "")
+    journal.write_text(text, "utf-8")
+    write_report(RunView(run))
+    assert failures(run) == {}
