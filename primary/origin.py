@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
 from pydantic import ValidationError
 
+from aiperf_hpc.errors import RunDirectoryError
 from aiperf_hpc.journal import JournalReader
 from aiperf_hpc.primary.view import RunView
 from aiperf_hpc.trial import Value
@@ -33,10 +35,15 @@ class ReportManifest(Value):
     files: tuple[HashedFile, ...]
 
 
-def origin_of(view: RunView, *, final: bool) -> ReportManifest:
+def origin_of(view: RunView, report: Mapping[Path, bytes], *, final: bool) -> ReportManifest:
     """Return what a report of ``view`` is made from. Raises OSError when a file is missing.
 
     A stored graph that is missing is not among them: the report was not made from it, and says so.
+
+    Args:
+        view: the run.
+        report: the report's own files, which need not be written yet.
+        final: whether the run has ended.
     """
     paths = view.paths
     graphs = sorted(p for p in map(paths.graph, view.history.graphs) if p.exists())
@@ -45,8 +52,7 @@ def origin_of(view: RunView, *, final: bool) -> ReportManifest:
         _hashed(paths.root, paths.manifest, None),
         *(_hashed(paths.root, path, size) for path, size in view.history.bytes_read.items()),
         *(_hashed(paths.root, path, None) for path in graphs),
-        _hashed(paths.root, paths.report_json, None),
-        _hashed(paths.root, paths.report_html, None),
+        *(_entry(paths.root, path, content) for path, content in report.items()),
     ]
     return ReportManifest(run_id=view.manifest.run_id, final=final, files=tuple(files))
 
@@ -57,15 +63,29 @@ def is_final(view: RunView) -> bool:
 
 
 def changed_files(view: RunView) -> list[str]:
-    """Return what is wrong with the files that the report was made from; nothing, if nothing."""
+    """Return what is wrong with the report and what it was made from; nothing, if nothing."""
     try:
-        manifest = _load(view)
-    except OSError as error:
-        return [f"manifest.json cannot be read: {error.strerror}"]
-    except ValidationError as error:
-        return [f"manifest.json is damaged: {error.errors()[0]['msg']}"]
+        return _changed(view, _load(view).files)
+    except RunDirectoryError as error:
+        return [str(error)]
+
+
+def changed_inputs(view: RunView) -> list[str]:
+    """Return what is wrong with the files that the report was made from; nothing, if nothing.
+
+    Raises:
+        RunDirectoryError: its manifest, which names them, is damaged or gone.
+    """
+    own = {
+        str(p.relative_to(view.paths.root))
+        for p in (view.paths.report_json, view.paths.report_html)
+    }
+    return _changed(view, [entry for entry in _load(view).files if entry.path not in own])
+
+
+def _changed(view: RunView, entries: Sequence[HashedFile]) -> list[str]:
     found = []
-    for entry in manifest.files:
+    for entry in entries:
         path = view.paths.root / entry.path
         try:
             same = _hashed(view.paths.root, path, entry.bytes) == entry
@@ -74,7 +94,7 @@ def changed_files(view: RunView) -> list[str]:
             continue
         if not same:
             found.append(f"{entry.path} is not what the report was made from")
-    known = {entry.path for entry in manifest.files}
+    known = {entry.path for entry in entries}
     later = {str(path.relative_to(view.paths.root)) for path in view.history.bytes_read} - known
     found += [
         f"{path} was not there when the report was made"
@@ -104,12 +124,21 @@ def _says_final(path: Path) -> bool:
 
 
 def _load(view: RunView) -> ReportManifest:
-    return ReportManifest.model_validate_json(view.paths.report_manifest.read_bytes())
+    """Read a report's manifest. Raises RunDirectoryError when it is damaged or gone."""
+    try:
+        return ReportManifest.model_validate_json(view.paths.report_manifest.read_bytes())
+    except OSError as error:
+        raise RunDirectoryError(f"manifest.json cannot be read: {error.strerror}") from None
+    except ValidationError as error:
+        raise RunDirectoryError(f"manifest.json is damaged: {error.errors()[0]['msg']}") from None
 
 
 def _hashed(root: Path, path: Path, length: int | None) -> HashedFile:
     with path.open("rb") as file:
-        content = file.read() if length is None else file.read(length)
+        return _entry(root, path, file.read() if length is None else file.read(length))
+
+
+def _entry(root: Path, path: Path, content: bytes) -> HashedFile:
     return HashedFile(
         path=str(path.relative_to(root)),
         bytes=len(content),

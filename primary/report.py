@@ -11,7 +11,7 @@ from pathlib import Path
 from aiperf_hpc.errors import RunDirectoryError, UsageError
 from aiperf_hpc.paths import RunPaths, write_whole
 from aiperf_hpc.primary.document import Report, make_report
-from aiperf_hpc.primary.origin import changed_files, is_final, origin_of
+from aiperf_hpc.primary.origin import changed_inputs, is_final, origin_of
 from aiperf_hpc.primary.page import render
 from aiperf_hpc.primary.scaling import Scaling, Stated, make_scaling
 from aiperf_hpc.primary.view import RunStatus, RunView, ScoreStatus
@@ -36,27 +36,49 @@ def write_report(view: RunView, others: Sequence[RunPaths] = ()) -> Path:
             that its final report was made from, which stays as it is.
     """
     view.refresh()
-    changed = changed_files(view) if view.paths.report_manifest.exists() else []
-    if changed and view.history.end_utc is not None and is_final(view):
-        raise RunDirectoryError(
-            f"{view.paths.root}: the final report stays as it is, because files have changed "
-            f"since: {changed[0]}; see `aiperf verify {view.paths.root}`"
-        )
+    _require_its_sources(view)
     document = make_report(view)
     if others:
         document = document.model_copy(update={"scaling": _scaling(document, others)})
     paths = view.paths
+    files = {
+        paths.report_json: f"{document.model_dump_json(indent=1)}\n".encode(),
+        paths.report_html: render(document, _fine(view, document)).encode(),
+    }
     try:
-        write_whole(paths.report_json, document.model_dump_json(indent=1) + "\n")
-        write_whole(paths.report_html, render(document, _fine(view, document)))
-        manifest = origin_of(view, final=document.final)
+        manifest = origin_of(view, files, final=document.final)
+        # First: it says by which records an interrupted report may be written again.
         write_whole(paths.report_manifest, manifest.model_dump_json(indent=1) + "\n")
+        for path, content in files.items():
+            write_whole(path, content)
     except OSError as error:
         where = error.filename or paths.report
         raise RunDirectoryError(
             f"cannot write the report of {paths.root}: {where}: {error.strerror}"
         ) from None
     return paths.report_html
+
+
+def _require_its_sources(view: RunView) -> None:
+    """Require that a final report, where there is one, would be made from the same files again.
+
+    Raises:
+        RunDirectoryError: they have changed, or nobody can tell.
+    """
+    if not is_final(view):
+        return
+    root, kept = view.paths.root, "the final report stays as it is, because"
+    try:
+        changed = changed_inputs(view)
+    except RunDirectoryError as error:
+        raise RunDirectoryError(
+            f"{root}: {kept} what it was made from is not known: {error}; put that file back, or "
+            f"move {view.paths.report} away for a new report"
+        ) from None
+    if changed:
+        raise RunDirectoryError(
+            f"{root}: {kept} files have changed since: {changed[0]}; see `aiperf verify {root}`"
+        )
 
 
 def _scaling(document: Report, others: Sequence[RunPaths]) -> Scaling:

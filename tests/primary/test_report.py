@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import math
@@ -32,16 +33,17 @@ from tests.run_factory import (
 from aiperf_hpc import records
 from aiperf_hpc.errors import AIPerfError, GraphError, RunDirectoryError
 from aiperf_hpc.journal import JournalWriter
-from aiperf_hpc.paths import RunPaths
+from aiperf_hpc.paths import RunPaths, write_whole
 from aiperf_hpc.primary import page
 from aiperf_hpc.primary.document import Report, make_report, split_time
-from aiperf_hpc.primary.origin import ReportManifest
+from aiperf_hpc.primary.origin import ReportManifest, changed_files
 from aiperf_hpc.primary.plots import accuracy_colour, score_plots
 from aiperf_hpc.primary.report import summary_lines, write_report
 from aiperf_hpc.primary.verify import verify
 from aiperf_hpc.primary.view import RunView
 from aiperf_hpc.trial import RoundPhase, StepPart, TimePhase
 
+SMALL = Plan(replicas=1, trials=1, hpo_trials=0, failed=0)
 HOSTILE = "<script>alert('1')</script>\"><img src=x onerror=alert(2)>&amp;"
 
 
@@ -357,6 +359,62 @@ def test_the_manifest_of_a_growing_journal_covers_what_was_read(
     (file,) = [f for f in manifest.files if f.path == "replicas/r0/0.0/journal.jsonl"]
     assert (file.bytes, file.sha256) == (len(before), hashlib.sha256(before).hexdigest())
     assert not manifest.final
+
+
+@pytest.mark.parametrize("damage", ["gone", "damaged"])
+def test_a_final_report_without_its_manifest_stays_as_it_is(tmp_path: Path, damage: str) -> None:
+    """Nobody can tell any more whether the records are those that it was made from."""
+    _, text, paths = _reported(tmp_path, SMALL)
+    before = paths.report_json.read_bytes()
+    journal = paths.replica_journal("r0")
+    journal.write_text(re.sub(r'"correct":\d+', '"correct":360', journal.read_text()), "utf-8")
+    content = paths.report_manifest.read_bytes()
+    paths.report_manifest.write_bytes(content[:-40])
+    if damage == "gone":
+        paths.report_manifest.unlink()
+    said = "is not known: manifest.json .*; put that file back, or move .*/report away for a new"
+    with pytest.raises(RunDirectoryError, match=said):
+        write_report(RunView(paths))
+    assert paths.report_json.read_bytes() == before
+    assert paths.report_html.read_text("utf-8") == text
+    paths.report_manifest.write_bytes(content)
+    with pytest.raises(RunDirectoryError, match="because files have changed since: replicas/r0"):
+        write_report(RunView(paths))
+
+
+def test_a_final_report_stays_also_where_the_end_of_the_run_was_removed(tmp_path: Path) -> None:
+    _, _, paths = _reported(tmp_path, SMALL)
+    lines = paths.primary_journal.read_bytes().splitlines(keepends=True)
+    paths.primary_journal.write_bytes(b"".join(lines[:-1]))
+    with pytest.raises(RunDirectoryError, match="because files have changed since: primary/"):
+        write_report(RunView(paths))
+
+
+@pytest.mark.parametrize("before", [True, False])
+@pytest.mark.parametrize("file", ["report.json", "report.html", "manifest.json"])
+def test_a_report_whose_writing_was_interrupted_is_written_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str, before: bool
+) -> None:
+    """By a disk that is full from this file on; with a final report there before, or none."""
+    paths = write_run(tmp_path, SMALL)
+    if before:
+        write_report(RunView(paths))
+    with monkeypatch.context() as patch:
+        full = False
+
+        def write(path: Path, content: str | bytes) -> None:
+            nonlocal full
+            full |= path.name == file
+            if full:
+                raise OSError(errno.ENOSPC, "No space left on device", str(path))
+            write_whole(path, content)
+
+        patch.setattr("aiperf_hpc.primary.report.write_whole", write)
+        patch.setattr("aiperf_hpc.primary.report.render", lambda *_: "another page")
+        with pytest.raises(RunDirectoryError, match=f"cannot write the report .*{file}: No space"):
+            write_report(RunView(paths))
+    write_report(RunView(paths))
+    assert changed_files(_refreshed(paths)) == []
 
 
 # The page.
