@@ -34,7 +34,7 @@ from aiperf_hpc.primary.origin import changed_files, is_final
 from aiperf_hpc.primary.view import RunView
 from aiperf_hpc.primary.words import utc_text
 from aiperf_hpc.records import RECORD, Record
-from aiperf_hpc.trial import DatasetInfo, RoundPhase, TrialState
+from aiperf_hpc.trial import DatasetInfo, JobPhase, RoundPhase, TrialState
 
 CLOCK_TOLERANCE = 1.0
 """Seconds by which two clocks, or a sum of durations and its whole, may differ."""
@@ -258,6 +258,22 @@ def _clocks(audit: Audit) -> Failures:
     for path, journal in audit.journals.items():
         where = path.relative_to(audit.view.paths.root)
         yield from (f"{where}, {drift}" for drift in journal.drifts)
+
+
+def _replicas(audit: Audit) -> Failures:
+    """What the primary knows from a replica's records, or from its success, needs records.
+
+    A node may die, or be refused, before its replica has written any: that it ran is not enough.
+    """
+    for replica in audit.history.replicas.values():
+        if replica.starts:
+            continue
+        job = replica.job_state
+        done = job is not None and job.phase is JobPhase.DONE and not job.detail
+        ended = replica.exit_status == 0 or done
+        if replica.checked is not None or ended:
+            what = "ended in order" if ended else "started"
+            yield f"the primary recorded that {replica.id} {what}; {replica.id} recorded no start"
 
 
 def _stated_manifests(audit: Audit) -> list[tuple[float, str]]:
@@ -553,6 +569,8 @@ def _evaluation_count(audit: Audit) -> int:
 RULES: tuple[Rule, ...] = (
     ("journals", "every line is a record in its place", _record_count, _journals),
     ("clocks", "UTC and monotonic times agree", _record_count, _clocks),
+    ("replicas", "replicas that started or ended in order left records",
+     lambda a: len(a.history.replicas), _replicas),
     ("config", "run.yaml is what every primary had",
      lambda a: len(_stated_manifests(a)), _config),
     ("dataset", "all replicas had the configured dataset", lambda a: len(a.datasets), _dataset),

@@ -269,7 +269,8 @@ class RunHistory:
         self.file_problems: list[str] = []
         """Files that were found damaged or gone, and what was done without them."""
         self.orphans: list[Problem] = []
-        """Records of trials that no record of their replica started, or that two started."""
+        """Records of trials that no record of their replica started, or that two started; and
+        journals in no life's folder."""
         self.fenced = 0
         """Records of replicas that ran on after they had been replaced: they do not count."""
         self._fenced_trials: dict[str, records.TrialStarted] = {}
@@ -421,7 +422,9 @@ class RunHistory:
         try:
             incarnation = Incarnation.parse(folder.name)
         except ValueError:
-            return  # Not a folder of ours.
+            what = "this journal is in no folder of a replica's life: nothing in it counts"
+            self.orphans.append(Problem(path, 1, what))
+            return
         name = folder.parent.name
         fence = _fence(self._starts.get(name, {}), incarnation)
         source = _Source(JournalReader(path, persist=self._persist), name, incarnation, fence=fence)

@@ -159,19 +159,23 @@ class RunPaths:
     def journal_files(self, replica: str | None = None) -> Iterator[str]:
         """Yield the names of the same files in no order: thousands of them, many times.
 
+        Among them are those that lie in a replica's folder but in no life's.
+
         Raises:
             OSError: a folder cannot be read.
         """
         if replica is None:
             if self.primary_journal.exists():
                 yield str(self.primary_journal)
-            replicas = _folders(str(self.replicas))
+            replicas = [entry.path for entry in _entries(str(self.replicas)) if entry.is_dir()]
         else:
             replicas = [str(self.replica(replica))]
         for folder in replicas:
-            for life in _folders(folder):
-                with os.scandir(life) as entries:
-                    yield from (e.path for e in entries if e.name.endswith(".jsonl"))
+            for entry in _entries(folder):
+                if entry.is_dir():
+                    yield from (e.path for e in _entries(entry.path) if _is_journal(e.name))
+                elif _is_journal(entry.name):
+                    yield entry.path
 
 
 def journal_order(journal: Path) -> tuple[str, Incarnation, str]:
@@ -183,13 +187,17 @@ def journal_order(journal: Path) -> tuple[str, Incarnation, str]:
         return "", FIRST, str(journal)
 
 
-def _folders(parent: str) -> list[str]:
-    """Return the folders in ``parent``; none, if it does not exist."""
+def _entries(folder: str) -> list[os.DirEntry[str]]:
+    """Return what is in a folder; nothing, if it does not exist."""
     try:
-        with os.scandir(parent) as entries:
-            return [entry.path for entry in entries if entry.is_dir()]
+        with os.scandir(folder) as entries:
+            return list(entries)
     except FileNotFoundError:
         return []
+
+
+def _is_journal(name: str) -> bool:
+    return name.endswith(".jsonl")
 
 
 def requested_stop(request: Path) -> str | None:

@@ -162,10 +162,19 @@ def test_other_replicas_are_not_touched(run: RunWriter) -> None:
     assert history.fenced == 0
 
 
-def test_a_folder_that_is_no_life_is_passed_over(run: RunWriter) -> None:
+@pytest.mark.parametrize("place", ["0.0-old", "notes", "."])
+def test_a_journal_in_no_lifes_folder_does_not_count_which_is_a_problem(
+    run: RunWriter, place: str
+) -> None:
     first_life(run)
-    run.append(run.paths.replica("r0") / "notes" / "journal.jsonl", 5, progress("r0-t1", train=1))
-    assert run.history().trials["r0-t1"].train_samples == 100
+    stray = run.paths.replica("r0") / place / "journal.jsonl"
+    run.append(stray, 5, progress("r0-t1", train=1))
+    history = run.history()
+    assert history.trials["r0-t1"].train_samples == 100
+    history.refresh()
+    (problem,) = history.problems
+    assert (problem.path, problem.line) == (stray, 1)
+    assert problem.what == "this journal is in no folder of a replica's life: nothing in it counts"
 
 
 def test_a_trial_is_interrupted_even_if_its_lifes_first_record_is_damaged(run: RunWriter) -> None:

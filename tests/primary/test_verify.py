@@ -21,7 +21,7 @@ from aiperf_hpc.paths import Incarnation, RunPaths
 from aiperf_hpc.primary.report import write_report
 from aiperf_hpc.primary.verify import Finding, verify
 from aiperf_hpc.primary.view import RunView
-from aiperf_hpc.trial import Machine
+from aiperf_hpc.trial import JobPhase, Machine
 
 REPLICAS = 3
 
@@ -228,3 +228,60 @@ def test_a_primary_that_stated_nothing_of_its_configuration_is_believed(run: Run
     journal.write_text(text, "utf-8")
     write_report(RunView(run))
     assert failures(run) == {}
+
+
+def test_a_life_whose_folder_has_another_name_is_missed(run: RunPaths) -> None:
+    life = run.replica_journal("r1").parent
+    life.rename(life.with_name("0.0-old"))
+    write_report(RunView(run))
+    found = failures(run)
+    assert [line.split(", line 1: ")[0] for line in found["journals"]] == [
+        str(run.replica("r1") / "0.0-old" / name) for name in ("journal.jsonl", "search-0.jsonl")
+    ]
+    said = "the primary recorded that r1 ended in order; r1 recorded no start"
+    assert found["replicas"] == (said,)
+
+
+NO_RECORDS: dict[str, tuple[list[records.AnyEvent], bool]] = {
+    "runs": ([records.JobState(replica="r9", phase=JobPhase.RUNNING)], True),
+    "died": (
+        [
+            records.JobState(replica="r9", phase=JobPhase.RUNNING),
+            records.JobState(replica="r9", phase=JobPhase.LOST, detail="NODE_FAIL"),
+        ],
+        True,
+    ),
+    "refused": ([records.ReplicaExited(replica="r9", status=3)], True),
+    "never started": (
+        [
+            records.JobState(replica="r9", phase=JobPhase.REQUEUED),
+            records.JobState(
+                replica="r9", phase=JobPhase.DONE, detail="cancelled before it started"
+            ),
+        ],
+        True,
+    ),
+    "done": ([records.JobState(replica="r9", phase=JobPhase.DONE)], False),
+    "ended": ([records.ReplicaExited(replica="r9", status=0)], False),
+    "seen": (
+        [records.NodeChecked(replica="r9", host="n9", clock_ahead_seconds=None)],
+        False,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", NO_RECORDS)
+def test_a_replica_without_records_is_missed_where_it_must_have_written(
+    synthetic: ModuleType, tmp_path: Path, case: str
+) -> None:
+    events, passes = NO_RECORDS[case]
+    paths: RunPaths = synthetic.write_run(tmp_path, REPLICAS, distinct=2, ended=False).paths
+    view = RunView(paths)
+    view.refresh()
+    start = view.history.start_utc
+    assert start is not None
+    with JournalWriter(paths.primary_journal, clock=synthetic.Set(start)) as journal:
+        journal.append_all([records.ReplicaLaunched(replica="r9", job="9"), *events])
+    found = failures(paths)
+    assert ("replicas" not in found) == passes
+    assert set(found) <= {"replicas"}
