@@ -29,7 +29,7 @@ class Executions(Sequence[Execution]):
         self.trials: list[str] = []
         """The trials that executed anything."""
         self.last_utc = -math.inf
-        """The latest time; infinite when there is one that is no number."""
+        """The latest time."""
         self._places: dict[str, int] = {}
         self._utc, self._place = array("d"), array("L")
         self._train: MutableSequence[int] = array("q")
@@ -48,8 +48,8 @@ class Executions(Sequence[Execution]):
         self._place.append(place)
         self._train.append(train_samples)
         self._validation.append(validation_samples)
-        if not utc <= self.last_utc:
-            self.last_utc = math.inf if math.isnan(utc) else utc
+        if utc > self.last_utc:
+            self.last_utc = utc
 
     def rows(self) -> Iterator[tuple[float, int, int, int]]:
         """Yield each execution's time, place of its trial in ``trials``, and samples.

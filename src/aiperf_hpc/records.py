@@ -26,6 +26,7 @@ from aiperf_hpc.trial import (
 )
 
 Count = Annotated[int, Field(ge=0)]
+Time = Annotated[float, Field(allow_inf_nan=False)]
 
 
 class Event(Value):
@@ -489,8 +490,8 @@ class Record(Value):
 
     v: Literal[1] = 1
     seq: Count
-    utc: float
-    mono: float
+    utc: Time
+    mono: Time
     event: AnyEvent
 
 

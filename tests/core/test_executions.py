@@ -36,9 +36,9 @@ def test_a_number_that_no_column_holds_is_kept_all_the_same(place: int) -> None:
     assert found == [(1, 2), tuple(samples), (5, 6)]
 
 
-def test_a_time_that_is_no_number_is_later_than_any() -> None:
+def test_the_latest_time_is_that_of_any_order() -> None:
     executions = Executions()
     assert executions.last_utc == -math.inf
-    for utc in (1.0, math.nan, 2.0):
+    for utc in (1.0, 3.0, 2.0):
         executions.add(utc, "a", 1, 0)
-    assert executions.last_utc == math.inf
+    assert executions.last_utc == 3.0

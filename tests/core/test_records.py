@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from pathlib import Path
 from typing import get_args
 
@@ -116,6 +117,22 @@ def test_a_stored_line_of_version_1_can_be_read() -> None:
     assert record.event == records.Progress(
         trial="t1", epoch=3, train_samples=448, validation_samples=0
     )
+
+
+@pytest.mark.parametrize("value", ["NaN", "Infinity", "-Infinity", '"NaN"', "1e999"])
+@pytest.mark.parametrize("key", ["utc", "mono"])
+def test_a_time_that_is_no_number_makes_no_record(tmp_path: Path, key: str, value: str) -> None:
+    path = tmp_path / "j.jsonl"
+    with JournalWriter(path) as journal:
+        journal.append_all(EVENTS[:2])
+    first, second = path.read_text("utf-8").splitlines(keepends=True)
+    second = re.sub(rf'"{key}":[^,]+', f'"{key}":{value}', second)
+    path.write_text(first + second, "utf-8")
+    reader = JournalReader(path)
+    assert len(list(reader.read())) == 1
+    (problem,) = reader.problems
+    assert problem.line == 2
+    assert problem.what == f"not a record: {key}: Input should be a finite number"
 
 
 @pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan])

@@ -269,15 +269,6 @@ def test_the_score_at_any_time_is_the_sum_of_what_was_recorded_until_then(
         assert score_at(history, counts, START + until) == point
 
 
-def test_samples_at_a_time_that_is_no_number_are_never_credited(run: RunWriter) -> None:
-    run.replica(10, progress(train=1))
-    run.replica(math.nan, progress(train=5))
-    run.replica(20, progress(train=1))
-    assert [p.operations for p in at(run, 10, 30)] == [1321, 2 * 1321]
-    counts = Counts(GraphStore(run.paths))
-    assert score_at(run.history(), counts, START + 30).operations == 2 * 1321
-
-
 def test_a_graph_is_read_and_counted_once(run: RunWriter) -> None:
     counts = Counts(GraphStore(run.paths))
     first = counts[graph(4).hash]
