@@ -383,10 +383,11 @@ def _evaluations(audit: Audit) -> Failures:
 
 
 def _order(audit: Audit) -> Failures:
-    """A replica has one trainer: its trials follow one another, within the run's time.
+    """A replica has one trainer: its trials follow one another, from the run's start on.
 
     One may begin before the end of the last one is recorded, which waits for its weights to be
-    stored; but not before the last samples of it were executed.
+    stored; but not before the last samples of it were executed. What a replica that was cut off,
+    or whose clock is ahead, records after the run's end is not counted, and no fault.
     """
     for path, journal in audit.journals.items():
         where = path.relative_to(audit.view.paths.root)
@@ -407,9 +408,9 @@ def _order(audit: Audit) -> Failures:
             if in_order and trial.ended is None and not trial.interrupted:
                 yield f"{trial.id} has no end although {replica.id} ended in order"
             free = max(trial.started_utc, executed.get(trial.id, trial.started_utc))
-    late = [p.trial for p in audit.progress() if not start <= p.utc <= audit.end]
-    if late:
-        yield f"{len(late)} records of executed samples lie outside the run: {sorted(set(late))}"
+    early = [p.trial for p in audit.progress() if p.utc < start]
+    if early:
+        yield f"{len(early)} records of executed samples are before the start: {sorted(set(early))}"
 
 
 def _rounds(audit: Audit) -> Failures:
@@ -469,10 +470,10 @@ def _states(audit: Audit) -> Failures:
 
 
 def _time(audit: Audit) -> Failures:
-    """What a replica says it spent cannot be more than there was."""
-    elapsed = audit.end - (audit.history.start_utc or audit.end)
+    """What a replica says it spent cannot be more than there was until its last record."""
+    start = audit.history.start_utc or audit.end
     for replica in audit.history.replicas.values():
-        spent = sum(replica.seconds.values())
+        spent, elapsed = sum(replica.seconds.values()), max(audit.end, replica.last_utc) - start
         if spent > elapsed + CLOCK_TOLERANCE:
             yield f"{replica.id} spent {spent:.1f} s of {elapsed:.1f} s"
 
@@ -580,7 +581,7 @@ RULES: tuple[Rule, ...] = (
      _progress_count, _samples),
     ("evaluations", "evaluations are whole, in order, within limits",
      _evaluation_count, _evaluations),
-    ("order", "one trial at a time on a replica, within the run's time", _trial_count, _order),
+    ("order", "one trial at a time on a replica, from the run's start on", _trial_count, _order),
     ("rounds", "warm-up, then HPO; the chosen kernel size is in the graph", _trial_count, _rounds),
     ("states", "trials ended as their records say", _trial_count, _states),
     ("time", "no replica spent more time than there was",

@@ -15,13 +15,13 @@ import yaml
 from tests.run_factory import Clock
 
 from aiperf_hpc import records
-from aiperf_hpc.history import RunHistory
+from aiperf_hpc.history import RunHistory, Trial
 from aiperf_hpc.journal import JournalWriter
 from aiperf_hpc.paths import Incarnation, RunPaths
 from aiperf_hpc.primary.report import write_report
 from aiperf_hpc.primary.verify import Finding, verify
 from aiperf_hpc.primary.view import RunView
-from aiperf_hpc.trial import JobPhase, Machine
+from aiperf_hpc.trial import JobPhase, Machine, TimePhase, TrialState
 
 REPLICAS = 3
 
@@ -285,3 +285,71 @@ def test_a_replica_without_records_is_missed_where_it_must_have_written(
     found = failures(paths)
     assert ("replicas" not in found) == passes
     assert set(found) <= {"replicas"}
+
+
+def end_amid_the_last_trial(synthetic: ModuleType, root: Path) -> tuple[RunPaths, Trial, float]:
+    """End a run while r0 trains; return its last trial, and the end in UTC seconds."""
+    paths: RunPaths = synthetic.write_run(root, REPLICAS, distinct=2, ended=False).paths
+    journal = paths.replica_journal("r0")
+    lines = lines_of(journal)
+    last = max(place for place, line in enumerate(lines) if '"evaluated"' in line)
+    journal.write_text("".join(lines[: last - 3]), "utf-8")  # Without the last epoch.
+    view = RunView(paths)
+    view.refresh()
+    start, end = view.history.start_utc, view.history.last_utc + 1.0
+    assert start is not None
+    clock = synthetic.Set(start)
+    clock.now = end
+    with JournalWriter(paths.primary_journal, clock=clock) as primary:
+        primary.append(records.RunEnded(reason="stopped"))
+    return paths, view.history.trials[view.history.replicas["r0"].trials[-1]], end
+
+
+def write_late(synthetic: ModuleType, paths: RunPaths, trial: Trial, utc: float) -> None:
+    """Let r0 go on with its trial after the end of the run."""
+    epoch = synthetic.EPOCHS[-1]
+    late = [
+        *synthetic.epoch_events(trial.id, epoch, 359),
+        records.TimeSpent(trial=trial.id, seconds={TimePhase.TRAIN: utc - trial.started_utc}),
+        records.TrialEnded(
+            trial=trial.id,
+            state=TrialState.COMPLETED,
+            reason="",
+            predicted_accuracy=None,
+            checkpoint=False,
+        ),
+    ]
+    clock = synthetic.Set(synthetic.START - 4321.0)
+    clock.now = utc
+    with JournalWriter(paths.replica_journal("r0"), clock=clock) as journal:
+        journal.append_all(late)
+
+
+@pytest.mark.parametrize("seconds", [0.7, 600.0])
+def test_what_a_replica_records_after_the_end_is_no_credit_and_no_fault(
+    synthetic: ModuleType, tmp_path: Path, seconds: float
+) -> None:
+    """Its clock is less ahead than is complained about, or nobody could confirm its end."""
+    paths, trial, end = end_amid_the_last_trial(synthetic, tmp_path)
+    write_report(RunView(paths))
+    before = RunView(paths)
+    assert failures(paths) == {}
+    before.refresh()
+    write_late(synthetic, paths, trial, end + seconds)
+    assert failures(paths) == {}
+    after = RunView(paths)
+    after.refresh()
+    assert after.final() == before.final()
+    write_report(RunView(paths))
+    told = json.loads(paths.report_json.read_text("utf-8"))["problems"]["clock"]
+    assert "3 records of executed samples are later than the end: no credit" in told
+    assert failures(paths) == {}
+
+
+def test_samples_from_before_the_start_are_found(run: RunPaths) -> None:
+    journal = run.primary_journal
+    first, *others = lines_of(journal)
+    later = json.loads(first)
+    later["utc"] += 300.0
+    journal.write_text("".join([json.dumps(later) + "\n", *others]), "utf-8")
+    assert any("are before the start: ['r0-0', " in line for line in failures(run)["order"])
