@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from aiperf_hpc.config import RunConfig
 from aiperf_hpc.history import RunHistory
-from aiperf_hpc.ops_counter.score import ScorePoint
+from aiperf_hpc.ops_counter.score import ScorePoint, end_of
 from aiperf_hpc.trial import RoundPhase
 
 LEAST_HOURS = 1.0
@@ -124,17 +124,20 @@ def _precision(history: RunHistory) -> Found:
 
 
 def _search(history: RunHistory) -> Found:
-    if any(trial.started.morphisms for trial in history.trials.values()):
+    late = history.executions.after(end_of(history))
+    grown = [trial for trial in history.trials.values() if trial.started.morphisms]
+    if any(trial.train_samples > late.get(trial.id, (0, 0))[0] for trial in grown):
         return []
     return [("network morphism", "no trial trained a network grown by morphism")]
 
 
 def _hpo(history: RunHistory, config: RunConfig) -> Found:
     """TPE models only after its start-up trials: a run without later ones was random search."""
+    end = end_of(history)
     done = Counter(
         trial.replica
         for trial in history.trials.values()
-        if trial.started.phase is RoundPhase.HPO and trial.evaluations
+        if trial.started.phase is RoundPhase.HPO and any(e.utc <= end for e in trial.evaluations)
     )
     if not done:
         return [("TPE", "no replica evaluated a trial of hyperparameter optimisation")]

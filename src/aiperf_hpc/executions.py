@@ -58,6 +58,20 @@ class Executions(Sequence[Execution]):
         """
         return zip(self._utc, self._place, self._train, self._validation, strict=True)
 
+    def after(self, utc: float) -> dict[str, tuple[int, int]]:
+        """Return the samples that each trial executed later than ``utc``, UTC seconds.
+
+        Training samples come before validation samples.
+        """
+        found: dict[str, tuple[int, int]] = {}
+        if self.last_utc <= utc:
+            return found
+        for when, place, train, validation in self.rows():
+            if when > utc:
+                before = found.get(self.trials[place], (0, 0))
+                found[self.trials[place]] = before[0] + train, before[1] + validation
+        return found
+
     def __len__(self) -> int:
         return len(self._utc)
 

@@ -42,3 +42,15 @@ def test_the_latest_time_is_that_of_any_order() -> None:
     for utc in (1.0, 3.0, 2.0):
         executions.add(utc, "a", 1, 0)
     assert executions.last_utc == 3.0
+
+
+def test_what_was_executed_after_a_time() -> None:
+    executions = Executions()
+    assert executions.after(0.0) == {}
+    executions.add(5.0, "b", 448, 0)
+    executions.add(7.0, "b", 1, 2)
+    executions.add(2.0, "a", 0, 100)
+    executions.add(6.0, "b", 3, 4)
+    assert executions.after(7.0) == {}
+    assert executions.after(5.0) == {"b": (4, 6)}
+    assert executions.after(1.0) == {"a": (0, 100), "b": (452, 6)}

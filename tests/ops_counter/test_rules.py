@@ -161,6 +161,26 @@ def test_a_network_must_have_grown(run: Run) -> None:
     ]
 
 
+@pytest.mark.parametrize(("late", "train", "trained"), [(0, 1, True), (0, 0, False), (1, 1, False)])
+def test_a_grown_network_must_have_executed_a_sample_before_the_end(
+    run: Run, late: int, train: int, trained: bool
+) -> None:
+    run.write(morphed=False)
+    run.replica(3, trial_started("grown", phase=RoundPhase.WARMUP, morphisms=(DEEPER,)))
+    run.replica(3600 + late, progress("grown", train=train, validation=1))
+    found = run.broken()
+    assert (found == []) == trained
+    assert all(line.startswith("network morphism: no trial trained") for line in found)
+
+
+def test_what_was_evaluated_after_the_end_is_no_hpo(run: Run) -> None:
+    run.write(hpo_trials=4)
+    run.replica(3599, trial_started("h9", phase=RoundPhase.HPO), progress("h9", train=1))
+    run.replica(3601, evaluated("h9", correct=10))
+    (found,) = run.broken()
+    assert found.startswith("TPE: no replica made more than 4 trials")
+
+
 def test_hyperparameters_must_have_been_optimised(run: Run) -> None:
     assert run.write(phase=RoundPhase.WARMUP).broken() == [
         "TPE: no replica evaluated a trial of hyperparameter optimisation"
