@@ -6,6 +6,7 @@ number of them may look at a run at once, from any node that sees the run direct
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import socket
@@ -40,6 +41,8 @@ from aiperf_hpc.trial import JobPhase, MorphismData, Value
 SILENT_AFTER, SILENT_BEATS = 60.0, 3.0
 """Seconds (NFS may lag by 60 s), but at least so many heartbeats, without a record after which
 its writer is called silent."""
+NOTHING = (0, 0)
+"""Samples of training and of validation."""
 
 
 class RunState(StrEnum):
@@ -118,7 +121,7 @@ class StorageStatus(Value):
 
 
 class TrialStatus(Value):
-    """One trial."""
+    """One trial; what it executed and reached, and its time, are those until the run's end."""
 
     id: str
     replica: str
@@ -323,8 +326,10 @@ class RunView:
     ) -> list[TrialStatus]:
         """Return what there is to say of some trials at ``now``, UTC seconds."""
         now = self._now() if now is None else now
-        until = now if self.history.end_utc is None else self.history.end_utc
-        return [self._trial(trial, until) for trial in trials]
+        if (end := self.history.end_utc) is None:
+            return [self._trial(trial, now, math.inf, NOTHING) for trial in trials]
+        late = self.history.executions.after(end)
+        return [self._trial(trial, end, end, late.get(trial.id, NOTHING)) for trial in trials]
 
     def _service(self, state: RunState) -> tuple[Service | None, list[str]]:
         """Return where its primary answers now, and what is wrong with the record of that."""
@@ -448,9 +453,11 @@ class RunView:
             return "starting"
         return "silent" if silent else str(replica.phase)
 
-    def _trial(self, trial: Trial, until: float) -> TrialStatus:
+    def _trial(self, trial: Trial, now: float, end: float, late: tuple[int, int]) -> TrialStatus:
+        """Return what a trial was until ``end``, but for the ``late`` samples of it."""
         started, used = trial.started, trial.started.hyperparameters
-        best = trial.best
+        reached = [e.accuracy for e in trial.evaluations if e.utc <= end]
+        over = min(trial.ended_utc or now, end)
         return TrialStatus(
             id=trial.id,
             replica=trial.replica,
@@ -468,12 +475,12 @@ class RunView:
             depth=started.depth,
             train_operations=started.train_operations,
             validation_operations=started.validation_operations,
-            epochs=len(trial.evaluations),
+            epochs=len(reached),
             epoch_limit=started.epoch_limit,
-            train_samples=trial.train_samples,
-            validation_samples=trial.validation_samples,
-            best_accuracy=None if best is None else best.accuracy,
+            train_samples=trial.train_samples - late[0],
+            validation_samples=trial.validation_samples - late[1],
+            best_accuracy=max(reached, default=None),
             predicted_accuracy=trial.ended.predicted_accuracy if trial.ended else None,
             started_seconds=trial.started_utc - (self.history.start_utc or trial.started_utc),
-            seconds=(trial.ended_utc or until) - trial.started_utc,
+            seconds=max(0.0, over - trial.started_utc),
         )

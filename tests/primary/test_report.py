@@ -270,16 +270,25 @@ def test_samples_after_the_end_have_no_credit_and_are_a_problem(tmp_path: Path) 
         worker.start()
         trial = worker.begin(Grown(initial_graph(config)), RoundPhase.WARMUP, 1)
         worker.train(trial, 1, 10.0)
+        worker.evaluate(trial, 1, 200, 1.0)
         primary.end()
         worker.train(trial, 2, 10.0)
+        worker.evaluate(trial, 2, 359, 1.0)
         worker.spend(trial, {TimePhase.TRAIN: 20.0})
     report = make_report(_refreshed(paths))
     assert report.operations.train_samples == DATASET.train_samples
     assert report.operations.total == report.score.operations
-    assert report.trials[0].operations == report.score.operations
+    (row,) = report.trials
+    assert row.operations == report.score.operations
+    assert (row.train_samples, row.validation_samples) == (
+        report.operations.train_samples,
+        report.operations.validation_samples,
+    )
+    assert (row.epochs, row.best_accuracy) == (1, 200 / 360)
+    assert row.started_seconds + row.seconds == pytest.approx(report.score.elapsed_seconds)
     assert report.problems.clock == (
-        "2 records of executed samples are later than the end: no credit",
-        "r0 recorded 10.0 s more than the run took",
+        "3 records of executed samples are later than the end: no credit",
+        "r0 recorded 9.0 s more than the run took",
     )
 
 

@@ -274,9 +274,15 @@ def test_evaluations_after_the_end_change_nothing(tmp_path: Path) -> None:
         worker.evaluate(trial, 1, 200, 1.0)
         primary.end()
         worker.evaluate(trial, 2, 359, 1.0)
-    status = _view(paths).status()
+    view = _view(paths)
+    status = view.status()
     assert status.best_accuracy == 200 / 360
     assert status.score.error == pytest.approx(1 - 200 / 360)
+    (row,) = view.trials()
+    assert (row.epochs, row.best_accuracy) == (1, 200 / 360)
+    assert row.train_samples == DATASET.train_samples
+    assert row.validation_samples == DATASET.validation_samples
+    assert row.started_seconds + row.seconds == pytest.approx(status.elapsed_seconds)
 
 
 def test_an_error_of_zero_counts_as_one_sample(tmp_path: Path) -> None:
