@@ -12,6 +12,7 @@ from pydantic import ValidationError
 
 from aiperf_hpc.errors import RunDirectoryError
 from aiperf_hpc.journal import JournalReader
+from aiperf_hpc.paths import RunPaths
 from aiperf_hpc.primary.view import RunView
 from aiperf_hpc.trial import Value
 
@@ -65,9 +66,10 @@ def is_final(view: RunView) -> bool:
 def changed_files(view: RunView) -> list[str]:
     """Return what is wrong with the report and what it was made from; nothing, if nothing."""
     try:
-        return _changed(view, _load(view).files)
+        entries = _load(view).files
     except RunDirectoryError as error:
         return [str(error)]
+    return _changed(view, entries, {_name(view, path) for path in _always(view.paths)})
 
 
 def changed_inputs(view: RunView) -> list[str]:
@@ -76,15 +78,34 @@ def changed_inputs(view: RunView) -> list[str]:
     Raises:
         RunDirectoryError: its manifest, which names them, is damaged or gone.
     """
-    own = {
-        str(p.relative_to(view.paths.root))
-        for p in (view.paths.report_json, view.paths.report_html)
-    }
-    return _changed(view, [entry for entry in _load(view).files if entry.path not in own])
+    manifest, *report = (_name(view, path) for path in _always(view.paths))
+    inputs = [entry for entry in _load(view).files if entry.path not in report]
+    return _changed(view, inputs, {manifest})
 
 
-def _changed(view: RunView, entries: Sequence[HashedFile]) -> list[str]:
-    found = []
+def has_grown(view: RunView) -> bool:
+    """Return whether any journal has more in it than the report was made from.
+
+    Raises:
+        RunDirectoryError: the report's manifest is damaged or gone.
+    """
+    known = {entry.path: entry.bytes for entry in _load(view).files}
+    sizes = view.history.bytes_read
+    return any(known.get(_name(view, path)) != size for path, size in sizes.items())
+
+
+def _always(paths: RunPaths) -> tuple[Path, ...]:
+    """Return what every report is made from besides journals and graphs, and its own files."""
+    return paths.manifest, paths.report_json, paths.report_html
+
+
+def _name(view: RunView, path: Path) -> str:
+    return str(path.relative_to(view.paths.root))
+
+
+def _changed(view: RunView, entries: Sequence[HashedFile], required: set[str]) -> list[str]:
+    known = {entry.path for entry in entries}
+    found = [f"manifest.json does not name {path}" for path in sorted(required - known)]
     for entry in entries:
         path = view.paths.root / entry.path
         try:
@@ -94,8 +115,7 @@ def _changed(view: RunView, entries: Sequence[HashedFile]) -> list[str]:
             continue
         if not same:
             found.append(f"{entry.path} is not what the report was made from")
-    known = {entry.path for entry in entries}
-    later = {str(path.relative_to(view.paths.root)) for path in view.history.bytes_read} - known
+    later = {_name(view, path) for path in view.history.bytes_read} - known
     found += [
         f"{path} was not there when the report was made"
         for path in sorted(later)

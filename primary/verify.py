@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
@@ -30,7 +30,7 @@ from aiperf_hpc.morphism.morphs import inserted_spatial_convs
 from aiperf_hpc.ops_counter.count import count
 from aiperf_hpc.paths import Incarnation
 from aiperf_hpc.primary.document import make_report
-from aiperf_hpc.primary.origin import changed_files, is_final
+from aiperf_hpc.primary.origin import changed_files, has_grown, is_final
 from aiperf_hpc.primary.view import RunView
 from aiperf_hpc.primary.words import utc_text
 from aiperf_hpc.records import RECORD, Record
@@ -45,11 +45,18 @@ BOUNDS = records.RunStarted | records.RunEnded
 
 
 STATED = (
-    "run_id", "final", "valid", "invalid", "started", "until", "nodes", "hours", "score",
-    "series", "interval_hours", "operations", "best", "datasets", "config",
+    "run_id", "final", "valid", "invalid", "started", "until", "end_reason", "nodes", "hours",
+    "launcher", "score", "series", "interval_hours", "operations", "best", "datasets", "versions",
+    "commit", "config",
 )  # fmt: skip
 """What of a report must follow from the records until the run's end. (A replica that was cut off
 may have written on after it; that changes nothing of these.)"""
+STATED_OF_A_TRIAL = (
+    "replica", "round", "phase", "graph", "parent", "morphisms", "batch_size", "kernel_size",
+    "learning_rate", "parameters", "depth", "train_operations", "validation_operations",
+    "epoch_limit", "started_seconds", "grown_by", "hyperparameters", "notes",
+)  # fmt: skip
+"""The same of each of its trials. What it executed and reached is recounted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +105,25 @@ class Audit:
     def dataset(self) -> DatasetInfo:
         """The one dataset; the rule ``dataset`` says whether there is exactly one."""
         return self.datasets[0]
+
+    @cached_property
+    def samples(self) -> dict[str, tuple[int, int]]:
+        """The training and validation samples of each trial until the end."""
+        found: defaultdict[str, tuple[int, int]] = defaultdict(lambda: (0, 0))
+        for progress in self.progress():
+            if progress.utc <= self.end:
+                train, validation = found[progress.trial]
+                found[progress.trial] = (
+                    train + progress.train_samples,
+                    validation + progress.validation_samples,
+                )
+        return dict(found)
+
+    def operations(self, trial: Trial) -> int:
+        """Return what a trial is credited until the end. Raises MorphismError."""
+        train, validation = self.samples.get(trial.id, (0, 0))
+        counted = self.count(trial)
+        return train * counted.training + validation * counted.forward
 
     @cached_property
     def reported(self) -> bool:
@@ -164,6 +190,7 @@ class Audit:
 
 
 Failures = Iterator[str]
+Json = dict[str, Any]
 Rule = tuple[str, str, Callable[[Audit], int], Callable[[Audit], Failures]]
 
 
@@ -483,12 +510,7 @@ def recount(audit: Audit) -> tuple[int, float, float | None]:
     start = audit.history.start_utc
     if start is None:
         return 0, 0.0, None
-    operations = 0
-    for progress in audit.progress():
-        if progress.utc <= audit.end:
-            counted = audit.count(audit.history.trials[progress.trial])
-            operations += progress.train_samples * counted.training
-            operations += progress.validation_samples * counted.forward
+    operations = sum(audit.operations(audit.history.trials[name]) for name in audit.samples)
     elapsed = audit.end - start
     ops = operations / elapsed if elapsed > 0 else 0.0
     results = [e for t in audit.trials for e in t.evaluations if e.utc <= audit.end]
@@ -536,6 +558,68 @@ def _report(audit: Audit) -> Failures:
     for key in STATED:
         if stated.get(key) != made.get(key):
             yield f"report.json states another '{key}' than the records give"
+    yield from _rows(audit, stated, made)
+    if not has_grown(audit.view):
+        yield from _times(stated, made)
+
+
+def _rows(audit: Audit, stated: Json, made: Json) -> Failures:
+    """Every trial until the end has one row, which states what the recount gives."""
+    expected, rows = _by_id(made["trials"]), _table(stated, "trials")
+    stated_rows = _by_id(rows)
+    if len(stated_rows) != len(rows):
+        yield "report.json states trials of the same name"
+    begun = {trial.id for trial in audit.trials if trial.started_utc <= audit.end}
+    for name in sorted(begun - stated_rows.keys() | stated_rows.keys() - expected.keys()):
+        yield f"report.json states {'no' if name in begun else 'an unknown'} trial {name}"
+    for name in sorted(stated_rows.keys() & expected.keys()):
+        trial = audit.history.trials[name]
+        wanted = {key: expected[name][key] for key in STATED_OF_A_TRIAL} | _result(audit, trial)
+        for key, value in wanted.items():
+            if stated_rows[name].get(key) != value:
+                yield f"{name}: report.json states another '{key}' than the records give"
+
+
+def _result(audit: Audit, trial: Trial) -> Json:
+    """Return what a trial executed and reached until the end."""
+    train, validation = audit.samples.get(trial.id, (0, 0))
+    reached = [e.correct / e.samples for e in trial.evaluations if e.utc <= audit.end]
+    return {
+        "train_samples": train,
+        "validation_samples": validation,
+        "operations": audit.operations(trial),
+        "epochs": len(reached),
+        "best_accuracy": max(reached, default=None),
+    }
+
+
+def _times(stated: Json, made: Json) -> Failures:
+    """Where the time went; sums over replicas that may have been read in another order."""
+    if not _alike(stated.get("time"), made["time"]):
+        yield "report.json states another 'time' than the records give"
+    replicas = _by_id(_table(stated, "replicas"))
+    for row in made["replicas"]:
+        if not _alike(replicas.get(row["id"], {}).get("time"), row["time"]):
+            yield f"{row['id']}: report.json states another 'time' than the records give"
+
+
+def _table(stated: Json, key: str) -> list[Json]:
+    """Return the rows of a table that is yet to be compared, whatever it is."""
+    table = stated.get(key)
+    return [row for row in table if isinstance(row, dict)] if isinstance(table, list) else []
+
+
+def _by_id(rows: list[Json]) -> dict[str, Json]:
+    return {str(row.get("id")): row for row in rows}
+
+
+def _alike(one: object, other: object) -> bool:
+    """Return whether two values of JSON are equal, but for the last digits of floats."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(_alike(one[key], other[key]) for key in one)
+    if isinstance(one, float) and isinstance(other, float):
+        return math.isclose(one, other, rel_tol=1e-9, abs_tol=1e-9)
+    return one == other
 
 
 def _same(stated: float | None, recounted: float | None) -> bool:

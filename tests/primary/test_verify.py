@@ -7,8 +7,11 @@ import importlib.util
 import json
 import re
 import sys
+from collections.abc import Callable
+from fnmatch import fnmatch
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 import yaml
@@ -353,3 +356,76 @@ def test_samples_from_before_the_start_are_found(run: RunPaths) -> None:
     later["utc"] += 300.0
     journal.write_text("".join([json.dumps(later) + "\n", *others]), "utf-8")
     assert any("are before the start: ['r0-0', " in line for line in failures(run)["order"])
+
+
+@pytest.mark.parametrize("file", ["run.yaml", "report/report.json", "report/report.html"])
+def test_the_manifest_of_a_report_must_name_the_report_and_what_it_was_asked(
+    run: RunPaths, file: str
+) -> None:
+    write_report(RunView(run))
+    manifest = json.loads(run.report_manifest.read_text("utf-8"))
+    manifest["files"] = [entry for entry in manifest["files"] if entry["path"] != file]
+    run.report_manifest.write_text(json.dumps(manifest), "utf-8")
+    assert failures(run) == {"files": (f"manifest.json does not name {file}",)}
+
+
+def restate(paths: RunPaths, change: Callable[[dict[str, Any]], object]) -> None:
+    """Change ``report.json``, and its SHA-256 in the manifest with it."""
+    report = json.loads(paths.report_json.read_text("utf-8"))
+    change(report)
+    content = json.dumps(report).encode()
+    paths.report_json.write_bytes(content)
+    manifest = json.loads(paths.report_manifest.read_text("utf-8"))
+    (entry,) = (e for e in manifest["files"] if e["path"] == "report/report.json")
+    entry |= {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+    paths.report_manifest.write_text(json.dumps(manifest), "utf-8")
+
+
+CHANGES: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
+    "operations": (lambda r: r["trials"][0].update(operations=1), "r0-0: * 'operations'"),
+    "samples": (lambda r: r["trials"][0].update(train_samples=1), "r0-0: * 'train_samples'"),
+    "accuracy": (lambda r: r["trials"][0].update(best_accuracy=1.0), "r0-0: * 'best_accuracy'"),
+    "notes": (lambda r: r["trials"][0].update(notes=["x"]), "r0-0: * 'notes'"),
+    "one less": (lambda r: r["trials"].pop(0), "* no trial r0-0"),
+    "one more": (
+        lambda r: r["trials"].append(r["trials"][0] | {"id": "r0-9"}), "* an unknown trial r0-9"
+    ),
+    "one twice": (lambda r: r["trials"].append(r["trials"][0]), "* trials of the same name"),
+    "none": (lambda r: r.pop("trials"), "* no trial r0-0"),
+    "no table": (lambda r: r.update(trials=7), "* no trial r0-0"),
+    "time": (lambda r: r["time"].update(train_evaluate_share=0.99), "* another 'time' *"),
+    "its time": (
+        lambda r: r["replicas"][1]["time"]["phases"]["train"].update(seconds=1.0), "r1: * 'time'"
+    ),
+    "launcher": (lambda r: r.update(launcher="slurm"), "* another 'launcher' *"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CHANGES)
+def test_a_report_that_was_changed_with_its_manifest_is_found(run: RunPaths, case: str) -> None:
+    write_report(RunView(run))
+    change, said = CHANGES[case]
+    restate(run, change)
+    found = failures(run)
+    assert list(found) == ["report"]
+    assert fnmatch(found["report"][0], f"{said}*")
+
+
+def test_a_report_is_compared_to_the_last_digits_of_its_times(run: RunPaths) -> None:
+    """They are sums over replicas, which a live reader may have met in another order."""
+    write_report(RunView(run))
+    restate(run, lambda r: r["time"].update(elapsed_seconds=r["time"]["elapsed_seconds"] + 1e-10))
+    assert failures(run) == {}
+
+
+def test_a_trial_that_began_after_the_end_may_be_missing_in_the_report(
+    synthetic: ModuleType, tmp_path: Path
+) -> None:
+    paths, trial, end = end_amid_the_last_trial(synthetic, tmp_path)
+    write_report(RunView(paths))
+    write_late(synthetic, paths, trial, end + 1.0)
+    clock = synthetic.Set(synthetic.START - 4321.0)
+    clock.now = end + 2.0
+    with JournalWriter(paths.replica_journal("r0"), clock=clock) as journal:
+        journal.append(trial.started.model_copy(update={"trial": "r0-late"}))
+    assert failures(paths) == {}
