@@ -86,7 +86,8 @@ def replay_search(view: RunView) -> SearchReplay:
             trials[trial.started.proposal].append(trial)
     ordered = sorted(history.proposals.values(), key=lambda p: (p.utc, p.id))
     candidates = tuple(
-        _candidate(p, trials[p.id], start, rejected=p.id in history.rejected) for p in ordered
+        _candidate(p, trials[p.id], start, view.until, rejected=p.id in history.rejected)
+        for p in ordered
     )
     pairs = [(c.mean, c.deviation or 0.0, c.objective) for c in candidates]
     judged = [(m, d, o) for m, d, o in pairs if m is not None and o is not None]
@@ -101,9 +102,10 @@ def replay_search(view: RunView) -> SearchReplay:
 
 
 def _candidate(
-    proposal: Proposal, trials: Sequence[Trial], start: float, *, rejected: bool
+    proposal: Proposal, trials: Sequence[Trial], start: float, end: float, *, rejected: bool
 ) -> Candidate:
     proposed, belief = proposal.proposed, proposal.proposed.belief
+    reached = [evaluation for trial in trials for evaluation in trial.evaluations]
     told = [t.merit for t in trials if t.state.ended and t.merit is not None]
     predicted = [t.ended.predicted_accuracy for t in trials if t.ended is not None]
     return Candidate(
@@ -121,7 +123,7 @@ def _candidate(
         repeated="repeated" in belief,
         seconds=proposed.seconds,
         trials=len(trials),
-        reached=max((t.best.accuracy for t in trials if t.best is not None), default=None),
+        reached=max((e.accuracy for e in reached if e.utc <= end), default=None),
         predicted=max((p for p in predicted if p is not None), default=None),
         objective=max(told, default=None),
         state=_state(trials, told=bool(told), rejected=rejected),

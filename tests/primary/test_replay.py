@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from tests.core.run_writer import RunWriter, evaluated, trial_ended, trial_started
+from tests.core.run_writer import RunWriter, evaluated, run_ended, trial_ended, trial_started
 from tests.run_factory import Plan, write_manifest
 
 from aiperf_hpc import records
@@ -148,6 +148,14 @@ def test_a_candidate_in_training_has_reached_something_and_is_not_judged(run: Ru
     (fifth,) = (c for c in found.candidates if c.proposal == "p5")
     assert (fifth.state, fifth.reached, fifth.objective) == ("training", 0.72, None)
     assert found.judged == 2
+
+
+def test_nothing_is_reached_after_the_end(run: RunWriter) -> None:
+    run.primary(75, run_ended())
+    run.replica(70, started("t5", "p5"), evaluated("t5", correct=72))
+    run.replica(80, evaluated("t5", correct=90, epoch=2))
+    (fifth,) = (c for c in replay(run).candidates if c.proposal == "p5")
+    assert fifth.reached == 0.72
 
 
 def test_the_plot_shows_predictions_apart(predicted: RunWriter) -> None:
