@@ -244,8 +244,7 @@ def test_time_goes_to_the_phase_it_was_spent_in(tmp_path: Path) -> None:
     seconds = bench.watch.take()
     # Every step, the first one too: what it would have compiled was compiled before.
     assert seconds[TimePhase.TRAIN] >= 8 * 0.02
-    assert seconds[TimePhase.TRAIN] > 4 * seconds[TimePhase.BUILD]
-    assert {TimePhase.DATA, TimePhase.EVALUATE} <= seconds.keys()
+    assert {TimePhase.BUILD, TimePhase.DATA, TimePhase.EVALUATE} <= seconds.keys()
 
 
 def test_what_was_inserted_is_calibrated_on_the_first_batch_before_it_starts(
