@@ -11,13 +11,13 @@ from tempfile import TemporaryDirectory
 
 from aiperf_hpc.clock import SYSTEM
 from aiperf_hpc.config import RunConfig
-from aiperf_hpc.journal import JournalWriter
 from aiperf_hpc.replica.data.base import Dataset
 from aiperf_hpc.replica.engines.base import Engine
-from aiperf_hpc.replica.stopping import StopFlag
-from aiperf_hpc.replica.stopwatch import Stopwatch
-from aiperf_hpc.replica.trainer import Trainer, TrialPlan, TrialResult
-from aiperf_hpc.storage import at_once
+from aiperf_hpc.replica.runtime.stopping import StopFlag
+from aiperf_hpc.replica.runtime.stopwatch import Stopwatch
+from aiperf_hpc.replica.training.trainer import Trainer, TrialPlan, TrialResult
+from aiperf_hpc.run.journal import JournalWriter
+from aiperf_hpc.run.storage import at_once
 
 PLENTY = 2**40
 """Bytes: nothing is refused."""

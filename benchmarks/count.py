@@ -31,7 +31,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from torch_resnet50 import resnet50 as torch_resnet50
 
 from aiperf_hpc.graph import Graph
-from aiperf_hpc.morphism.resnet import resnet50
+from aiperf_hpc.morphism.networks.resnet import resnet50
 from aiperf_hpc.ops_counter.count import count
 
 GRAPHS = 20
@@ -40,7 +40,7 @@ OURS, FIRST = "aiperf", "aiperf, the first of a process"
 PYTORCH = "PyTorch FlopCounterMode"
 FIRST_SCRIPT = """
 import time
-from aiperf_hpc.morphism.resnet import resnet50
+from aiperf_hpc.morphism.networks.resnet import resnet50
 from aiperf_hpc.ops_counter.count import count
 graph = resnet50()
 began = time.perf_counter()

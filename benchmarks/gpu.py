@@ -29,12 +29,12 @@ try:
     from aiperf_hpc.errors import OutOfMemoryError
     from aiperf_hpc.graph import Graph
     from aiperf_hpc.morphism.morphs import KernelSize, Wider
-    from aiperf_hpc.morphism.resnet import resnet50
-    from aiperf_hpc.morphism.weights import initial_weights
+    from aiperf_hpc.morphism.networks.resnet import resnet50
+    from aiperf_hpc.morphism.weights.checkpoint import initial_weights
     from aiperf_hpc.ops_counter.count import count
     from aiperf_hpc.replica.data.base import Batch
     from aiperf_hpc.replica.engines import load_engine
-    from aiperf_hpc.replica.engines.torch_engine import TorchNetwork
+    from aiperf_hpc.replica.engines.torch.engine import TorchNetwork
     from aiperf_hpc.trial import Hyperparameters
 except ModuleNotFoundError as error:
     sys.exit(

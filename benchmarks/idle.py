@@ -16,8 +16,8 @@ import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from aiperf_hpc.history import RunHistory
-from aiperf_hpc.paths import RunPaths
+from aiperf_hpc.run.history import RunHistory
+from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.trial import TimePhase, TrialState
 
 SMALL = ("model.base_width=4", "model.blocks=[1,1,1,1]", "training.max_epochs=1")

@@ -39,7 +39,7 @@ from side_by_side import in_turns, machine, save, spread
 
 from aiperf_hpc.config import DatasetConfig
 from aiperf_hpc.replica.data import imagenet, load_dataset
-from aiperf_hpc.replica.data.imagenet_order import (
+from aiperf_hpc.replica.data.imagenet.sample_order import (
     CROP_AREA,
     CROP_ASPECT,
     MEAN,
@@ -214,8 +214,8 @@ def processor_seconds() -> float:
 
 def wait(folder: Path) -> float:
     """Train ResNet-50; return the share of the time, in percent, that it waits for data."""
-    from aiperf_hpc.morphism.resnet import resnet50
-    from aiperf_hpc.morphism.weights import initial_weights
+    from aiperf_hpc.morphism.networks.resnet import resnet50
+    from aiperf_hpc.morphism.weights.checkpoint import initial_weights
     from aiperf_hpc.replica.engines import load_engine
     from aiperf_hpc.trial import Hyperparameters
 

@@ -49,8 +49,8 @@ from search_quality import EVALUATIONS, noise_of, search
 from side_by_side import machine
 
 from aiperf_hpc.graph import BatchNorm, Conv2D, Graph, ReLU
-from aiperf_hpc.morphism.description import PARTS, REFINEMENTS, Vector, describe
-from aiperf_hpc.morphism.resnet import resnet50
+from aiperf_hpc.morphism.networks.resnet import resnet50
+from aiperf_hpc.morphism.surrogate.graph_description import PARTS, REFINEMENTS, Vector, describe
 
 Matrix = NDArray[np.float64]
 Numbers = NDArray[np.float64]

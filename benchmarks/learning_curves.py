@@ -36,22 +36,22 @@ from aiperf_hpc.config import DatasetConfig, RunConfig, validate
 from aiperf_hpc.errors import MorphismError
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.morphism.morphs import MORPHISMS, Morphism, grow_with_weights
-from aiperf_hpc.morphism.resnet import resnet50
-from aiperf_hpc.morphism.weights import (
+from aiperf_hpc.morphism.networks.resnet import resnet50
+from aiperf_hpc.morphism.weights.checkpoint import (
     Weights,
     initial_weights,
     load_checkpoint,
     save_checkpoint,
 )
 from aiperf_hpc.ops_counter.count import count
-from aiperf_hpc.paths import write_whole
 from aiperf_hpc.replica.data import cifar10
 from aiperf_hpc.replica.data.arrays import ArrayDataset, Samples
 from aiperf_hpc.replica.engines import load_engine
 from aiperf_hpc.replica.engines.base import Engine
-from aiperf_hpc.replica.prediction import predicted_accuracy
-from aiperf_hpc.replica.resume import Course
-from aiperf_hpc.replica.trainer import TrialPlan, TrialResult
+from aiperf_hpc.replica.training.checkpoint import Course
+from aiperf_hpc.replica.training.trainer import TrialPlan, TrialResult
+from aiperf_hpc.replica.trials.prediction import predicted_accuracy
+from aiperf_hpc.run.paths import write_whole
 from aiperf_hpc.trial import RoundPhase, TrialState
 
 CURVES = 30

@@ -27,11 +27,11 @@ def measure(
     """Train two steps in this process; return estimated and measured peak MiB."""
     import numpy as np
 
-    from aiperf_hpc.morphism.resnet import resnet50
-    from aiperf_hpc.morphism.weights import initial_weights
+    from aiperf_hpc.morphism.networks.resnet import resnet50
+    from aiperf_hpc.morphism.weights.checkpoint import initial_weights
     from aiperf_hpc.replica.data.base import Batch
     from aiperf_hpc.replica.engines import load_engine
-    from aiperf_hpc.replica.memory import training_bytes
+    from aiperf_hpc.replica.training.memory_estimate import training_bytes
     from aiperf_hpc.trial import Hyperparameters
 
     engine = load_engine(name, len(os.sched_getaffinity(0)))

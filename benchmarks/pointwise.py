@@ -22,7 +22,7 @@ from torch import Tensor
 from training import Case, convolution_peak, network
 
 from aiperf_hpc.graph import Conv2D, Graph
-from aiperf_hpc.replica.engines.torch_device import keep_freed_memory
+from aiperf_hpc.replica.engines.torch.device import keep_freed_memory
 
 REPEATS = 8
 Pass = Callable[[], object]

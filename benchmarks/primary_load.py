@@ -38,16 +38,16 @@ from synthetic_run import (
 )
 
 from aiperf_hpc.clock import SYSTEM
-from aiperf_hpc.digest import DigestWriter
-from aiperf_hpc.journal import JournalWriter
-from aiperf_hpc.manifest import RunManifest
-from aiperf_hpc.paths import RunPaths
-from aiperf_hpc.primary.conduct import Conductor
-from aiperf_hpc.primary.launch import ReplicaState
-from aiperf_hpc.primary.live import LiveRun
-from aiperf_hpc.primary.progress import Progress
-from aiperf_hpc.primary.rest import ServerThread
-from aiperf_hpc.primary.view import RunView
+from aiperf_hpc.primary.control.controller import Conductor
+from aiperf_hpc.primary.launchers.base import ReplicaState
+from aiperf_hpc.primary.monitor.cached_view import LiveRun
+from aiperf_hpc.primary.monitor.progress import Progress
+from aiperf_hpc.primary.monitor.run_view import RunView
+from aiperf_hpc.primary.service.rest import ServerThread
+from aiperf_hpc.run.digest import DigestWriter
+from aiperf_hpc.run.journal import JournalWriter
+from aiperf_hpc.run.manifest import RunManifest
+from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.trial import JobPhase
 
 SETTLE_SECONDS = 15.0

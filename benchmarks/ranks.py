@@ -22,15 +22,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from aiperf_hpc.morphism.resnet import resnet50
-from aiperf_hpc.morphism.weights import initial_weights
-from aiperf_hpc.primary.launch import rank_starter
-from aiperf_hpc.replica.collectives import join
-from aiperf_hpc.replica.collectives.base import ALONE, Collective
+from aiperf_hpc.morphism.networks.resnet import resnet50
+from aiperf_hpc.morphism.weights.checkpoint import initial_weights
+from aiperf_hpc.primary.launchers.base import rank_starter
 from aiperf_hpc.replica.data.base import WHOLE, Batch, Part
 from aiperf_hpc.replica.engines import load_engine
-from aiperf_hpc.replica.muster import Ranks, facts_of, share_cores
-from aiperf_hpc.replica.parallel import Announce, Do, LeadingDataset, LeadingEngine, follow
+from aiperf_hpc.replica.parallel.collectives import join
+from aiperf_hpc.replica.parallel.collectives.base import ALONE, Collective
+from aiperf_hpc.replica.parallel.handshake import Ranks, facts_of, share_cores
+from aiperf_hpc.replica.parallel.protocol import Announce, Do, LeadingDataset, LeadingEngine, follow
 from aiperf_hpc.trial import DatasetInfo, Hyperparameters
 
 ELEMENTS = 25_557_032

@@ -23,15 +23,15 @@ from pathlib import Path
 
 from synthetic_run import EPOCHS, NAME, SECONDS, Moment, Written, epoch_events, lines_of, write_run
 
-from aiperf_hpc.paths import RunPaths
-from aiperf_hpc.primary.view import RunView
+from aiperf_hpc.primary.monitor.run_view import RunView
+from aiperf_hpc.run.paths import RunPaths
 
 ADDED = 10_000
 COLD = """
 import sys
 from pathlib import Path
-from aiperf_hpc.paths import RunPaths
-from aiperf_hpc.primary.view import RunView
+from aiperf_hpc.run.paths import RunPaths
+from aiperf_hpc.primary.monitor.run_view import RunView
 view = RunView(RunPaths(Path(sys.argv[1])))
 view.refresh()
 print(view.final(), len(view.score()))

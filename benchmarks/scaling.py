@@ -16,8 +16,8 @@ import sys
 import time
 from pathlib import Path
 
-from aiperf_hpc.paths import RunPaths
-from aiperf_hpc.primary.scaling import Scaling, read_scaling
+from aiperf_hpc.primary.report.scaling import Scaling, read_scaling
+from aiperf_hpc.run.paths import RunPaths
 
 
 def main() -> None:

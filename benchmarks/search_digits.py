@@ -29,16 +29,16 @@ from aiperf_hpc.config import RunConfig, validate
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.morphism.lineage import initial_graph
 from aiperf_hpc.morphism.morphs import from_data, grow, grow_with_weights
-from aiperf_hpc.morphism.search import Choice, Searcher
-from aiperf_hpc.morphism.searchers import bounds_of, load_searcher
-from aiperf_hpc.morphism.weights import Weights, initial_weights
-from aiperf_hpc.paths import write_whole
+from aiperf_hpc.morphism.search.base import Choice, Searcher
+from aiperf_hpc.morphism.search.registry import bounds_of, load_searcher
+from aiperf_hpc.morphism.weights.checkpoint import Weights, initial_weights
 from aiperf_hpc.replica.data import digits
 from aiperf_hpc.replica.data.arrays import ArrayDataset
 from aiperf_hpc.replica.engines import load_engine
 from aiperf_hpc.replica.engines.base import Engine
-from aiperf_hpc.replica.resume import Course
-from aiperf_hpc.replica.trainer import Trainer, TrialPlan
+from aiperf_hpc.replica.training.checkpoint import Course
+from aiperf_hpc.replica.training.trainer import Trainer, TrialPlan
+from aiperf_hpc.run.paths import write_whole
 from aiperf_hpc.trial import RoundPhase
 
 SEEDS, TRIALS, EPOCHS = 5, 40, 3

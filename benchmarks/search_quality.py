@@ -30,12 +30,12 @@ from scipy.stats import spearmanr
 from side_by_side import machine
 
 from aiperf_hpc.config import SearchConfig
-from aiperf_hpc.morphism.description import describe
-from aiperf_hpc.morphism.resnet import resnet50
-from aiperf_hpc.morphism.search import Choice, Searcher, View
-from aiperf_hpc.morphism.searchers import bounds_of, load_searcher
-from aiperf_hpc.morphism.surrogate import Repeats, Surrogate
-from aiperf_hpc.paths import write_whole
+from aiperf_hpc.morphism.networks.resnet import resnet50
+from aiperf_hpc.morphism.search.base import Choice, Searcher, View
+from aiperf_hpc.morphism.search.registry import bounds_of, load_searcher
+from aiperf_hpc.morphism.surrogate.gaussian_process import Repeats, Surrogate
+from aiperf_hpc.morphism.surrogate.graph_description import describe
+from aiperf_hpc.run.paths import write_whole
 
 SEEDS, EVALUATIONS = 30, 64
 STEPS = (1, 3)

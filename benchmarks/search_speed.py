@@ -34,13 +34,13 @@ from side_by_side import machine
 
 from aiperf_hpc.config import SearchConfig
 from aiperf_hpc.graph import Graph
-from aiperf_hpc.morphism.description import describe
 from aiperf_hpc.morphism.lineage import Descent, Lineage
-from aiperf_hpc.morphism.resnet import resnet50
-from aiperf_hpc.morphism.search import Bounds, Observation, View
-from aiperf_hpc.morphism.searchers import bounds_of, load_searcher
-from aiperf_hpc.morphism.surrogate import Repeats, Surrogate
-from aiperf_hpc.replica.search_worker import MOST_GRAPHS
+from aiperf_hpc.morphism.networks.resnet import resnet50
+from aiperf_hpc.morphism.search.base import Bounds, Observation, View
+from aiperf_hpc.morphism.search.registry import bounds_of, load_searcher
+from aiperf_hpc.morphism.surrogate.gaussian_process import Repeats, Surrogate
+from aiperf_hpc.morphism.surrogate.graph_description import describe
+from aiperf_hpc.replica.search.worker import MOST_GRAPHS
 from aiperf_hpc.trial import MorphismData
 
 CHAIN = 10

@@ -21,9 +21,9 @@ from importlib import resources
 from pathlib import Path
 
 from aiperf_hpc.deploy import local_cluster
-from aiperf_hpc.history import RunHistory
-from aiperf_hpc.journal import JournalReader
-from aiperf_hpc.paths import RunPaths
+from aiperf_hpc.run.history import RunHistory
+from aiperf_hpc.run.journal import JournalReader
+from aiperf_hpc.run.paths import RunPaths
 
 TARGET_SECONDS = 2.0
 """For all that is ours."""
@@ -37,7 +37,7 @@ def note(what):
 
 class Timed(importlib.abc.MetaPathFinder):
     def find_spec(self, name, path, target=None):
-        if name != "aiperf_hpc.replica.engines.tensorflow_engine":
+        if name != "aiperf_hpc.replica.engines.tensorflow.engine":
             return None
         sys.meta_path.remove(self)
         from importlib.util import find_spec

@@ -40,8 +40,8 @@ from aiperf_hpc.graph import (
     MaxPool2D,
     ReLU,
 )
-from aiperf_hpc.morphism.resnet import resnet50
-from aiperf_hpc.morphism.weights import initial_weights
+from aiperf_hpc.morphism.networks.resnet import resnet50
+from aiperf_hpc.morphism.weights.checkpoint import initial_weights
 from aiperf_hpc.ops_counter.count import count
 from aiperf_hpc.trial import Hyperparameters
 
@@ -251,7 +251,7 @@ def _torch_loop(case: Case, cores: int) -> Step:
 
 
 def _torch_loop_with_memory(case: Case, cores: int) -> Step:
-    from aiperf_hpc.replica.engines.torch_device import keep_freed_memory
+    from aiperf_hpc.replica.engines.torch.device import keep_freed_memory
 
     keep_freed_memory()
     return _torch_loop(case, cores)

@@ -24,8 +24,8 @@ from side_by_side import machine
 
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.morphism.morphs import MORPHISMS, Deeper, KernelSize, Morphism, Skip, Wider
-from aiperf_hpc.morphism.resnet import resnet50
-from aiperf_hpc.morphism.weights import Array, Weights, initial_weights
+from aiperf_hpc.morphism.networks.resnet import resnet50
+from aiperf_hpc.morphism.weights.checkpoint import Array, Weights, initial_weights
 
 PAGE = 4096 // 4
 """Floats in a page of memory."""

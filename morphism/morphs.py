@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 
 from aiperf_hpc.errors import MorphismError
 from aiperf_hpc.graph import Add, BatchNorm, Conv2D, Dense, Graph, Layer, Node, ReLU, Shape
-from aiperf_hpc.morphism.channels import ChannelGroup, channel_groups
-from aiperf_hpc.morphism.moments import channel_moments, normalisation
-from aiperf_hpc.morphism.weights import Array, Weights, he_normal
+from aiperf_hpc.morphism.weights.channels import ChannelGroup, channel_groups
+from aiperf_hpc.morphism.weights.checkpoint import Array, Weights, he_normal
+from aiperf_hpc.morphism.weights.moments import channel_moments, normalisation
 from aiperf_hpc.trial import MorphismData
 
 KERNELS = (1, 3, 5, 7)

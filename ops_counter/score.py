@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Protocol
 
-from aiperf_hpc.executions import Execution
 from aiperf_hpc.graph import Graph
-from aiperf_hpc.history import Evaluation, RunHistory
 from aiperf_hpc.ops_counter.count import count
 from aiperf_hpc.ops_counter.table import Operations
-from aiperf_hpc.records import TrialStarted
+from aiperf_hpc.run.executions import Execution
+from aiperf_hpc.run.history import Evaluation, RunHistory
+from aiperf_hpc.run.records import TrialStarted
 
 
 @dataclass(frozen=True, slots=True)

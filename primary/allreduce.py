@@ -1,6 +1,6 @@
 """``aiperf allreduce``: the all-reduce of every installed back end, as JSON, a table and a plot.
 
-The measuring is in ``replica/allreduce.py``, a process a rank: no framework is imported here.
+``replica/parallel/allreduce_timing.py`` measures, a process a rank: no framework is imported here.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import NamedTuple
 
 from aiperf_hpc.errors import UsageError
 from aiperf_hpc.extras import COLLECTIVES, pip_install
-from aiperf_hpc.paths import write_whole
-from aiperf_hpc.primary.launch import WORKER_BYTES, rank_starter
-from aiperf_hpc.primary.words import si, size
+from aiperf_hpc.primary.formatting import si, size
+from aiperf_hpc.primary.launchers.base import WORKER_BYTES, rank_starter
+from aiperf_hpc.run.paths import write_whole
 from aiperf_hpc.trial import Value
 
 REPETITIONS, LARGEST = 100, 1e8
@@ -143,7 +143,7 @@ def measure(name: str, plan: Plan, folder: Path) -> Result:
         *rank_starter(plan.ranks, name),
         sys.executable,
         "-m",
-        "aiperf_hpc.replica.allreduce",
+        "aiperf_hpc.replica.parallel.allreduce_timing",
     ]
     command += ["--collective", name, "--repetitions", str(plan.repetitions)]
     command += ["--largest", str(plan.largest), "--result", str(path)]
@@ -190,7 +190,7 @@ def _time(seconds: float) -> str:
 
 def write(results: Sequence[Result], remedies: dict[str, str], folder: Path) -> tuple[Path, Path]:
     """Write all results, and the plot; return the two files."""
-    from aiperf_hpc.primary.plots import write_allreduce_plot
+    from aiperf_hpc.primary.report.plots import write_allreduce_plot
 
     whole = {
         "results": [result.model_dump() for result in results],

@@ -24,25 +24,14 @@ import yaml
 from aiperf_hpc import __version__
 from aiperf_hpc.clock import SYSTEM
 from aiperf_hpc.config import load_config, preset_names, preset_text
-from aiperf_hpc.digest import DigestWriter
 from aiperf_hpc.errors import AIPerfError, EndedEarlyError, GraphError, UsageError, reason_of
 from aiperf_hpc.graph import Graph
-from aiperf_hpc.history import Replica, RunHistory
-from aiperf_hpc.journal import JournalWriter
 from aiperf_hpc.machine import available_bytes
-from aiperf_hpc.manifest import RunManifest
-from aiperf_hpc.morphism.resnet import resnet50
+from aiperf_hpc.morphism.networks.resnet import resnet50
 from aiperf_hpc.ops_counter.count import GraphCount, count
-from aiperf_hpc.paths import RunPaths, write_whole
-from aiperf_hpc.primary.claim import Claim, Claimed, ClaimedError, take
-from aiperf_hpc.primary.conduct import Conductor
-from aiperf_hpc.primary.doctor import examine
-from aiperf_hpc.primary.launch import crowding
-from aiperf_hpc.primary.launchers import LAUNCHERS, dry_run
-from aiperf_hpc.primary.live import LiveRun
-from aiperf_hpc.primary.pace import PACE
-from aiperf_hpc.primary.place import require_writable
-from aiperf_hpc.primary.prepare import (
+from aiperf_hpc.primary.control.claim import Claim, Claimed, ClaimedError, take
+from aiperf_hpc.primary.control.controller import Conductor
+from aiperf_hpc.primary.control.prepare import (
     check_engine,
     describe_dataset,
     make_manifest,
@@ -50,20 +39,31 @@ from aiperf_hpc.primary.prepare import (
     remove_run_directory,
     require_packages,
 )
-from aiperf_hpc.primary.progress import Progress, going_on, status_line
-from aiperf_hpc.primary.resume import (
+from aiperf_hpc.primary.control.resume import (
     all_have_ended,
     check_resumable,
     end_leftovers,
 )
-from aiperf_hpc.primary.screen import Screen
-from aiperf_hpc.primary.service import Service
-from aiperf_hpc.primary.verify import verify
-from aiperf_hpc.primary.view import RunState, RunStatus, RunView, StorageStatus
-from aiperf_hpc.primary.words import age, duration, few, si
-from aiperf_hpc.records import RunEnded, TakenOver
+from aiperf_hpc.primary.doctor import examine
+from aiperf_hpc.primary.file_system import require_writable
+from aiperf_hpc.primary.formatting import age, duration, few, si
+from aiperf_hpc.primary.launchers.base import crowding
+from aiperf_hpc.primary.launchers.registry import LAUNCHERS, dry_run
+from aiperf_hpc.primary.launchers.slurm.rate_limit import PACE
+from aiperf_hpc.primary.monitor.cached_view import LiveRun
+from aiperf_hpc.primary.monitor.progress import Progress, going_on, status_line
+from aiperf_hpc.primary.monitor.run_view import RunState, RunStatus, RunView, StorageStatus
+from aiperf_hpc.primary.monitor.screen import Screen
+from aiperf_hpc.primary.verify.audit import verify
+from aiperf_hpc.run.digest import DigestWriter
+from aiperf_hpc.run.history import Replica, RunHistory
+from aiperf_hpc.run.journal import JournalWriter
+from aiperf_hpc.run.manifest import RunManifest
+from aiperf_hpc.run.paths import RunPaths, write_whole
+from aiperf_hpc.run.records import RunEnded, TakenOver
+from aiperf_hpc.run.service import Service
+from aiperf_hpc.run.storage import Patience, Persist
 from aiperf_hpc.signals import Interruption, Interrupts, interruptible, run_to_its_end
-from aiperf_hpc.storage import Patience, Persist
 from aiperf_hpc.streams import ascii_json, print_in_any_locale
 from aiperf_hpc.trial import JobPhase
 
@@ -416,7 +416,7 @@ def _address_again(options: argparse.Namespace, paths: RunPaths) -> Address | No
         before = Service.load(paths)
         if before is None:
             return None
-        from aiperf_hpc.primary.rest import check_free
+        from aiperf_hpc.primary.service.rest import check_free
 
         check_free(before.host, before.port)
     except UsageError as error:
@@ -491,7 +491,7 @@ def _server(
     if address is None:
         yield
         return
-    from aiperf_hpc.primary.rest import ServerThread
+    from aiperf_hpc.primary.service.rest import ServerThread
 
     with ServerThread(live, *address) as server:
         Service.here(server.host, server.port, server.url).save(paths, persist)
@@ -502,7 +502,7 @@ def _server(
 
 def _finish(view: RunView, as_json: bool) -> int:
     """Write the report of a run that has ended; say its score."""
-    from aiperf_hpc.primary.report import summary_lines, write_report
+    from aiperf_hpc.primary.report.writer import summary_lines, write_report
 
     view.refresh()
     if not as_json:
@@ -664,7 +664,7 @@ def _end_for_its_primary(view: RunView) -> None:
 
 
 def _report(options: argparse.Namespace) -> int:
-    from aiperf_hpc.primary.report import write_report
+    from aiperf_hpc.primary.report.writer import write_report
 
     view = RunView(RunPaths(options.run))
     page = write_report(view, [RunPaths(folder) for folder in options.scaling])
@@ -705,14 +705,14 @@ def _verify(options: argparse.Namespace) -> int:
 
 
 def _address(text: str) -> Address:
-    from aiperf_hpc.primary.rest import parse_address
+    from aiperf_hpc.primary.service.rest import parse_address
 
     return parse_address(text)
 
 
 def _free_address(text: str) -> Address:
     """Return an address that can be listened on: checked before anything is made or started."""
-    from aiperf_hpc.primary.rest import check_free
+    from aiperf_hpc.primary.service.rest import check_free
 
     address = _address(text)
     check_free(*address)
@@ -720,7 +720,7 @@ def _free_address(text: str) -> Address:
 
 
 def _serve(options: argparse.Namespace) -> int:
-    from aiperf_hpc.primary.rest import serve
+    from aiperf_hpc.primary.service.rest import serve
 
     serve(RunPaths(options.run), *_address(options.address), announce=_say)
     return 0
@@ -850,13 +850,13 @@ def _allreduce(options: argparse.Namespace) -> int:
 
 
 def _search_replay(options: argparse.Namespace) -> int:
-    from aiperf_hpc.primary.replay import replay_search, table
+    from aiperf_hpc.primary.report.search_replay import replay_search, table
 
     view = RunView(RunPaths(options.run))
     view.refresh()
     replay = replay_search(view)
     if options.plot is not None:
-        from aiperf_hpc.primary.plots import write_belief_plot
+        from aiperf_hpc.primary.report.plots import write_belief_plot
 
         write_belief_plot(replay.candidates, options.plot)
     if options.json:

@@ -16,10 +16,10 @@ import psutil
 from aiperf_hpc.errors import RunDirectoryError, SchedulerError
 from aiperf_hpc.extras import COLLECTIVES, ENGINES, NNI, PYSLURM, SIMULATION, pip_install
 from aiperf_hpc.machine import available_bytes
-from aiperf_hpc.primary.launch import find_mpirun
-from aiperf_hpc.primary.place import free_bytes, nearest_existing, require_writable
-from aiperf_hpc.primary.slurm_client import SlurmCommands
-from aiperf_hpc.primary.words import size
+from aiperf_hpc.primary.file_system import free_bytes, nearest_existing, require_writable
+from aiperf_hpc.primary.formatting import size
+from aiperf_hpc.primary.launchers.base import find_mpirun
+from aiperf_hpc.primary.launchers.slurm.client import SlurmCommands
 from aiperf_hpc.trial import Value
 
 NETWORK_FILE_SYSTEMS = ("nfs", "nfs4", "lustre", "beegfs", "gpfs", "ceph", "cifs", "9p", "fuse.")

@@ -20,22 +20,22 @@ import psutil
 from optuna.storages import BaseStorage
 
 from aiperf_hpc.clock import SYSTEM, Clock
-from aiperf_hpc.digest import Digest
-from aiperf_hpc.file_clock import ClockReading, read_clock
-from aiperf_hpc.history import RunHistory
 from aiperf_hpc.machine import available_bytes
-from aiperf_hpc.manifest import RunManifest
-from aiperf_hpc.morphism.checked_file import Tell
-from aiperf_hpc.paths import RunPaths
-from aiperf_hpc.replica.aide import thread_aide
+from aiperf_hpc.morphism.weights.checked_file import Tell
 from aiperf_hpc.replica.engines.base import Engine
-from aiperf_hpc.replica.hpo import journal_storage
-from aiperf_hpc.replica.knowledge import Knowledge
-from aiperf_hpc.replica.names import Identity
-from aiperf_hpc.replica.preflight import Loaded, check_node, checked_dataset
-from aiperf_hpc.replica.process_tree import replica_tree
-from aiperf_hpc.replica.stopping import StopFlag
-from aiperf_hpc.storage import Patience, Persist, to_stable_storage
+from aiperf_hpc.replica.identity import Identity
+from aiperf_hpc.replica.node_check import Loaded, check_node, checked_dataset
+from aiperf_hpc.replica.runtime.background import thread_aide
+from aiperf_hpc.replica.runtime.process_tree import replica_tree
+from aiperf_hpc.replica.runtime.stopping import StopFlag
+from aiperf_hpc.replica.search.run_knowledge import Knowledge
+from aiperf_hpc.replica.trials.hpo import journal_storage
+from aiperf_hpc.run.digest import Digest
+from aiperf_hpc.run.file_clock import ClockReading, read_clock
+from aiperf_hpc.run.history import RunHistory
+from aiperf_hpc.run.manifest import RunManifest
+from aiperf_hpc.run.paths import RunPaths
+from aiperf_hpc.run.storage import Patience, Persist, to_stable_storage
 from aiperf_hpc.trial import Machine
 
 
@@ -263,7 +263,7 @@ class _SearchProcesses:
     """Search workers as processes, in a context: started with it, ended with it."""
 
     def __init__(self, paths: RunPaths, who: Identity, count: int) -> None:
-        base = [sys.executable, "-m", "aiperf_hpc.replica.search_worker", str(paths.root)]
+        base = [sys.executable, "-m", "aiperf_hpc.replica.search.worker", str(paths.root)]
         base += ["--replica", who.replica, "--incarnation", str(who.incarnation)]
         base += ["--parent", str(os.getpid())]
         self._commands = [[*base, "--worker", str(number)] for number in range(count)]

@@ -19,22 +19,22 @@ from pathlib import Path
 
 from aiperf_hpc.clock import SYSTEM
 from aiperf_hpc.errors import UNEXPECTED_STATUS, UNSEEN_RUN_STATUS, AIPerfError, RunDirectoryError
-from aiperf_hpc.manifest import RunManifest
-from aiperf_hpc.paths import Incarnation, RunPaths
-from aiperf_hpc.replica.collectives import load_collective
-from aiperf_hpc.replica.collectives.base import RankLostError
 from aiperf_hpc.replica.host import ProcessHost, package_versions
-from aiperf_hpc.replica.life import Life
-from aiperf_hpc.replica.muster import Facts, Ranks, facts_of, share_cores
-from aiperf_hpc.replica.names import Identity
-from aiperf_hpc.replica.parallel import Announce, Do, follow
-from aiperf_hpc.replica.preflight import (
+from aiperf_hpc.replica.identity import Identity
+from aiperf_hpc.replica.node_check import (
     check_node,
     checked_dataset,
     checked_engine,
     node_name,
 )
-from aiperf_hpc.storage import Patience, Persist
+from aiperf_hpc.replica.parallel.collectives import load_collective
+from aiperf_hpc.replica.parallel.collectives.base import RankLostError
+from aiperf_hpc.replica.parallel.handshake import Facts, Ranks, facts_of, share_cores
+from aiperf_hpc.replica.parallel.protocol import Announce, Do, follow
+from aiperf_hpc.replica.replica import Life
+from aiperf_hpc.run.manifest import RunManifest
+from aiperf_hpc.run.paths import Incarnation, RunPaths
+from aiperf_hpc.run.storage import Patience, Persist
 from aiperf_hpc.streams import print_in_any_locale
 
 

@@ -28,7 +28,7 @@ TOGETHER = ("tests/slurm", "tests/chaos", "tests/nfs", "tests/end_to_end/test_nn
 EACH = (
     "tests/end_to_end/test_ranks.py", "tests/end_to_end/test_resume.py",
     "tests/end_to_end/test_stop.py", "tests/end_to_end/test_bad_input.py",
-    "tests/replica/test_engine_contract.py", "tests/replica/test_parallel.py",
+    "tests/replica/engines/test_contract.py", "tests/replica/parallel/test_protocol.py",
     "tests/morphism/test_preservation.py",
 )  # fmt: skip
 """Tests that take long and share nothing."""

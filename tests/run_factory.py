@@ -17,17 +17,17 @@ from typing import Any, Self
 
 import numpy as np
 
-from aiperf_hpc import records
 from aiperf_hpc.config import RunConfig, validate
 from aiperf_hpc.errors import MorphismError
 from aiperf_hpc.graph import Graph
-from aiperf_hpc.graph_store import GraphStore
-from aiperf_hpc.journal import JournalWriter
-from aiperf_hpc.manifest import RunManifest
 from aiperf_hpc.morphism.morphs import MORPHISMS, Morphism, resize_inserted
-from aiperf_hpc.morphism.resnet import resnet50
+from aiperf_hpc.morphism.networks.resnet import resnet50
 from aiperf_hpc.ops_counter.count import count
-from aiperf_hpc.paths import RunPaths
+from aiperf_hpc.run import records
+from aiperf_hpc.run.graph_store import GraphStore
+from aiperf_hpc.run.journal import JournalWriter
+from aiperf_hpc.run.manifest import RunManifest
+from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.trial import (
     DatasetInfo,
     Hyperparameters,

@@ -29,7 +29,7 @@ def make(folder: Path, trials: int, concurrency: int, epochs: int) -> Experiment
     config.trial_concurrency = concurrency
     config.max_trial_number = trials
     config.tuner = CustomAlgorithmConfig(
-        class_name="aiperf_hpc.morphism.nni_tuner.AIPerfTuner",
+        class_name="aiperf_hpc.morphism.search.nni_tuner.AIPerfTuner",
         class_args={
             "journal": str(folder / "search.jsonl"),
             "input_shape": [8, 8, 1],

@@ -19,11 +19,16 @@ import numpy as np
 from aiperf_hpc.config import DatasetConfig
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.morphism.morphs import from_data, grow_with_weights
-from aiperf_hpc.morphism.weights import Weights, initial_weights, load_checkpoint, save_checkpoint
-from aiperf_hpc.paths import write_whole
+from aiperf_hpc.morphism.weights.checkpoint import (
+    Weights,
+    initial_weights,
+    load_checkpoint,
+    save_checkpoint,
+)
 from aiperf_hpc.replica.data import Dataset, load_dataset
 from aiperf_hpc.replica.engines import load_engine
 from aiperf_hpc.replica.engines.base import Network
+from aiperf_hpc.run.paths import write_whole
 from aiperf_hpc.trial import Hyperparameters
 
 USED = Hyperparameters(

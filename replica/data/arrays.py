@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from aiperf_hpc.replica.data import draws
+from aiperf_hpc.replica.data import rng
 from aiperf_hpc.replica.data.base import WHOLE, Batch, Part
-from aiperf_hpc.replica.data.draws import Purpose
 from aiperf_hpc.replica.data.prefetch import prefetched
+from aiperf_hpc.replica.data.rng import Purpose
 from aiperf_hpc.trial import DatasetInfo
 
 Bytes = NDArray[np.uint8]
@@ -57,10 +57,10 @@ class Augmentation:
     def draw(self, samples: int, seed: int, epoch: int) -> Moves:
         """Draw where each of a training set's samples is moved in one epoch."""
         span = 2 * self.pad + 1
-        mirrored = draws.integers(samples, 2, Purpose.MIRROR, seed, epoch) == 1
+        mirrored = rng.integers(samples, 2, Purpose.MIRROR, seed, epoch) == 1
         return Moves(
-            draws.integers(samples, span, Purpose.DOWN, seed, epoch),
-            draws.integers(samples, span, Purpose.RIGHT, seed, epoch),
+            rng.integers(samples, span, Purpose.DOWN, seed, epoch),
+            rng.integers(samples, span, Purpose.RIGHT, seed, epoch),
             mirrored if self.mirror else np.zeros(samples, np.bool_),
         )
 
@@ -122,7 +122,7 @@ class ArrayDataset:
 
     def _train(self, epoch: int, batch_size: int, seed: int, part: Part) -> Iterator[Batch]:
         samples = len(self.training.labels)
-        order = draws.permutation(samples, Purpose.ORDER, seed, epoch)
+        order = rng.permutation(samples, Purpose.ORDER, seed, epoch)
         moves = self.augmentation.draw(samples, seed, epoch) if self.augmentation else None
         for start in range(0, samples, batch_size):
             chosen = part.of(order[start : start + batch_size])

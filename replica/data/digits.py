@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from aiperf_hpc.config import DatasetConfig
 from aiperf_hpc.errors import DatasetError
-from aiperf_hpc.replica.data import draws
+from aiperf_hpc.replica.data import rng
 from aiperf_hpc.replica.data.arrays import ArrayDataset, Augmentation, Normalisation, Samples
-from aiperf_hpc.replica.data.draws import Purpose
+from aiperf_hpc.replica.data.rng import Purpose
 from aiperf_hpc.trial import DatasetInfo
 
 VALIDATION_SAMPLES = 360
@@ -78,7 +78,7 @@ def _split(samples: Samples) -> tuple[Samples, Samples]:
     chosen = np.zeros(len(samples.labels), np.bool_)
     for label, share in enumerate(_shares(np.bincount(samples.labels))):
         members = np.flatnonzero(samples.labels == label)
-        order = draws.permutation(len(members), Purpose.SPLIT, label)
+        order = rng.permutation(len(members), Purpose.SPLIT, label)
         chosen[members[order[:share]]] = True
     return (
         Samples(samples.images[~chosen], samples.labels[~chosen]),

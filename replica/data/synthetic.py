@@ -15,11 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aiperf_hpc.config import DatasetConfig
-from aiperf_hpc.replica.data import draws
+from aiperf_hpc.replica.data import rng
 from aiperf_hpc.replica.data.arrays import Bytes, Normalisation
 from aiperf_hpc.replica.data.base import WHOLE, Batch, Part
-from aiperf_hpc.replica.data.draws import Purpose
 from aiperf_hpc.replica.data.prefetch import prefetched
+from aiperf_hpc.replica.data.rng import Purpose
 from aiperf_hpc.trial import DatasetInfo
 
 CHANNELS = 3
@@ -44,7 +44,7 @@ class SyntheticDataset:
 
     def train(self, epoch: int, batch_size: int, seed: int, part: Part = WHOLE) -> Iterator[Batch]:
         """Yield every training sample once, in the order of (seed, epoch)."""
-        order = draws.permutation(self.info.train_samples, Purpose.ORDER, seed, epoch)
+        order = rng.permutation(self.info.train_samples, Purpose.ORDER, seed, epoch)
         return prefetched(self._batches(_TRAINING, order, batch_size, part))
 
     def validation(self, batch_size: int, part: Part = WHOLE) -> Iterator[Batch]:
@@ -114,4 +114,4 @@ def make_images(patterns: Bytes, size: int, part: int, samples: NDArray[np.intp]
 
 def _random_bytes(count: int, *key: int) -> Bytes:
     # The byte order is stated, so that all machines make the same samples.
-    return draws.words(-(-count // 8), *key).astype("<u8").view(np.uint8)[:count]
+    return rng.words(-(-count // 8), *key).astype("<u8").view(np.uint8)[:count]

@@ -13,8 +13,8 @@ from aiperf_hpc.replica.engines.base import RankEngine
 from aiperf_hpc.replica.engines.simulated import SimulatedEngine
 
 MODULES = {
-    "tensorflow": "aiperf_hpc.replica.engines.tensorflow_engine",
-    "torch": "aiperf_hpc.replica.engines.torch_engine",
+    "tensorflow": "aiperf_hpc.replica.engines.tensorflow.engine",
+    "torch": "aiperf_hpc.replica.engines.torch.engine",
 }
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aiperf_hpc.graph import Graph
-from aiperf_hpc.morphism.weights import Weights
+from aiperf_hpc.morphism.weights.checkpoint import Weights
 from aiperf_hpc.replica.data.base import Batch
 from aiperf_hpc.trial import Hyperparameters
 

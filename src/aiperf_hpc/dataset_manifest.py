@@ -7,7 +7,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from aiperf_hpc.errors import DatasetError
-from aiperf_hpc.paths import write_whole
+from aiperf_hpc.run.paths import write_whole
 from aiperf_hpc.trial import DatasetInfo
 
 MANIFEST = "dataset.json"

@@ -15,11 +15,11 @@ from tests.browser.chromium import Chromium, chromium
 from tests.fetch_cifar10 import NotAvailableError, pack
 from tests.run_factory import Clock, Plan, write_manifest, write_run
 
-from aiperf_hpc import records
-from aiperf_hpc.journal import JournalWriter
-from aiperf_hpc.paths import RunPaths
-from aiperf_hpc.primary.report import write_report
-from aiperf_hpc.primary.view import RunView
+from aiperf_hpc.primary.monitor.run_view import RunView
+from aiperf_hpc.primary.report.writer import write_report
+from aiperf_hpc.run import records
+from aiperf_hpc.run.journal import JournalWriter
+from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.trial import StepPart
 
 PROGRAMS = ("chromium", "chromium-browser", "google-chrome")

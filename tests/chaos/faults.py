@@ -72,7 +72,7 @@ def _pid(run: TormentedRun, replica: str) -> int:
 
 def _workers(run: TormentedRun, replica: str) -> set[int]:
     """Return the processes of the search workers of a replica's latest life."""
-    words = [b"aiperf_hpc.replica.search_worker", os.fsencode(run.paths.root)]
+    words = [b"aiperf_hpc.replica.search.worker", os.fsencode(run.paths.root)]
     words += [replica.encode(), str(run.life(replica)).encode()]
     found = set()
     for path in Path("/proc").iterdir():

@@ -14,8 +14,8 @@ from pathlib import Path
 
 from tests.slurm.conftest import AIPERF, Cluster
 
-from aiperf_hpc.history import RunHistory
-from aiperf_hpc.paths import Incarnation, RunPaths
+from aiperf_hpc.run.history import RunHistory
+from aiperf_hpc.run.paths import Incarnation, RunPaths
 
 CONFIG = Path(__file__).with_name("chaos.yaml")
 ACKNOWLEDGE = Path(__file__).with_name("acknowledge")

@@ -24,7 +24,7 @@ from aiperf_hpc.graph import (
     Softmax,
 )
 from aiperf_hpc.morphism.morphs import Deeper, KernelSize, Morphism, Skip, Wider
-from aiperf_hpc.morphism.resnet import resnet50
+from aiperf_hpc.morphism.networks.resnet import resnet50
 
 SEEDS = st.integers(0, 2**32 - 1)
 

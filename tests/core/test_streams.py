@@ -16,10 +16,10 @@ import pytest
 from tests.run_factory import Plan, write_run
 
 from aiperf_hpc.errors import AIPerfError
-from aiperf_hpc.journal import JournalReader, JournalWriter
-from aiperf_hpc.paths import RunPaths, requested_stop
 from aiperf_hpc.primary import cli
-from aiperf_hpc.records import RunEnded
+from aiperf_hpc.run.journal import JournalReader, JournalWriter
+from aiperf_hpc.run.paths import RunPaths, requested_stop
+from aiperf_hpc.run.records import RunEnded
 from aiperf_hpc.streams import READABLE, as_printed, ascii_json, cut, readable, width
 
 ROOT = Path(__file__).parents[2]

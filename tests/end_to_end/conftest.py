@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from tests.support.waiting import PATIENCE_SECONDS, until_recorded
 
-from aiperf_hpc.history import RunHistory
-from aiperf_hpc.paths import RunPaths
-from aiperf_hpc.primary.resume import end_leftovers
+from aiperf_hpc.primary.control.resume import end_leftovers
+from aiperf_hpc.run.history import RunHistory
+from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.trial import RoundPhase
 
 TINY = Path(__file__).with_name("tiny.yaml")

@@ -11,10 +11,10 @@ from tests.end_to_end.conftest import AIPERF, FAST, TINY, LiveRun, aiperf
 from tests.support.waiting import PATIENCE_SECONDS
 
 from aiperf_hpc.config import load_config
-from aiperf_hpc.history import RunHistory
-from aiperf_hpc.paths import RunPaths
 from aiperf_hpc.primary.cli import main
-from aiperf_hpc.primary.prepare import make_manifest
+from aiperf_hpc.primary.control.prepare import make_manifest
+from aiperf_hpc.run.history import RunHistory
+from aiperf_hpc.run.paths import RunPaths
 
 DIVERGE = ["--set", "training.learning_rate=100", "--set", "training.momentum=0.99"]
 START = ["start", "--nodes", 1, "--hours", 0.01, "--yes", "--launcher", "local"]

@@ -15,10 +15,10 @@ import psutil
 import pytest
 from tests.support.waiting import PATIENCE_SECONDS
 
-from aiperf_hpc.journal import JournalReader
 from aiperf_hpc.morphism.lineage import Lineage
-from aiperf_hpc.morphism.resnet import resnet50
-from aiperf_hpc.records import AnyEvent, SearchEnded, TrialEnded, TrialSummary
+from aiperf_hpc.morphism.networks.resnet import resnet50
+from aiperf_hpc.run.journal import JournalReader
+from aiperf_hpc.run.records import AnyEvent, SearchEnded, TrialEnded, TrialSummary
 
 SESSION = Path(__file__).with_name("nni_session.py")
 TRIALS = 8

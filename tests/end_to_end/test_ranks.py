@@ -13,8 +13,8 @@ import pytest
 from tests.end_to_end.conftest import FAST, LONG, TINY, LiveRun, aiperf
 from tests.support.processes import alive
 
-from aiperf_hpc.history import RunHistory, Trial
-from aiperf_hpc.paths import Incarnation
+from aiperf_hpc.run.history import RunHistory, Trial
+from aiperf_hpc.run.paths import Incarnation
 from aiperf_hpc.trial import StepPart, TimePhase, TrialState
 
 TWO = ["--set", "replica.ranks_per_node=2"]

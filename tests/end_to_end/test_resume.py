@@ -16,8 +16,8 @@ from tests.end_to_end.conftest import FAST, LONG, LiveRun, aiperf
 from tests.support.processes import alive
 from tests.support.waiting import PATIENCE_SECONDS, until
 
-from aiperf_hpc.history import RunHistory
-from aiperf_hpc.paths import Incarnation, RunPaths
+from aiperf_hpc.run.history import RunHistory
+from aiperf_hpc.run.paths import Incarnation, RunPaths
 from aiperf_hpc.trial import TrialState
 
 Start = Callable[..., LiveRun]

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from tests.end_to_end.conftest import aiperf
 
-from aiperf_hpc.history import RunHistory
 from aiperf_hpc.morphism.morphs import MORPHISMS
-from aiperf_hpc.paths import RunPaths
-from aiperf_hpc.primary.verify import RULES, verify
-from aiperf_hpc.primary.view import RunView
+from aiperf_hpc.primary.monitor.run_view import RunView
+from aiperf_hpc.primary.verify.audit import RULES, verify
+from aiperf_hpc.run.history import RunHistory
+from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.trial import RoundPhase
 
 Finished = tuple[RunPaths, subprocess.CompletedProcess[str]]

@@ -13,7 +13,7 @@ import pytest
 from tests.end_to_end.conftest import FAST, TINY, LiveRun, aiperf
 from tests.support.waiting import PATIENCE_SECONDS
 
-from aiperf_hpc.history import RunHistory
+from aiperf_hpc.run.history import RunHistory
 from aiperf_hpc.trial import TrialState
 
 Start = Callable[..., LiveRun]

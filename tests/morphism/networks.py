@@ -21,8 +21,8 @@ from aiperf_hpc.graph import (
     Softmax,
 )
 from aiperf_hpc.morphism.morphs import MORPHISMS, Morphism
-from aiperf_hpc.morphism.resnet import resnet50
-from aiperf_hpc.morphism.weights import Array, Weights, initial_weights
+from aiperf_hpc.morphism.networks.resnet import resnet50
+from aiperf_hpc.morphism.weights.checkpoint import Array, Weights, initial_weights
 
 
 def residual(input_shape: Shape = (9, 8, 3), width: int = 4, classes: int = 5) -> Graph:

@@ -4,14 +4,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.core.run_writer import RunWriter, trial_started
+from tests.run.run_writer import RunWriter, trial_started
 
 from aiperf_hpc.config import ModelConfig
 from aiperf_hpc.errors import MorphismError
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.morphism.lineage import Grown, Lineage, initial_graph
 from aiperf_hpc.morphism.morphs import Deeper, KernelSize, Morphism, grow
-from aiperf_hpc.morphism.resnet import resnet50
+from aiperf_hpc.morphism.networks.resnet import resnet50
 from aiperf_hpc.trial import DatasetInfo
 
 from .networks import random_chain, residual

@@ -19,7 +19,6 @@ from aiperf_hpc.graph import (
     ReLU,
     Softmax,
 )
-from aiperf_hpc.morphism.channels import channel_groups
 from aiperf_hpc.morphism.morphs import (
     MORPHISMS,
     Deeper,
@@ -33,8 +32,9 @@ from aiperf_hpc.morphism.morphs import (
     inserted_spatial_convs,
     resize_inserted,
 )
-from aiperf_hpc.morphism.resnet import resnet50
-from aiperf_hpc.morphism.weights import Weights, check_weights
+from aiperf_hpc.morphism.networks.resnet import resnet50
+from aiperf_hpc.morphism.weights.channels import channel_groups
+from aiperf_hpc.morphism.weights.checkpoint import Weights, check_weights
 
 from .networks import SMALL, THIN, random_chain, residual, trained_weights, two_stems
 

@@ -13,8 +13,6 @@ from torch import Tensor
 from torch.nn import functional
 
 from aiperf_hpc.graph import Conv2D, Dense, Graph, ReLU
-from aiperf_hpc.morphism.calibration import calibrate, transparent
-from aiperf_hpc.morphism.channels import channel_groups
 from aiperf_hpc.morphism.morphs import (
     MORPHISMS,
     Deeper,
@@ -24,8 +22,10 @@ from aiperf_hpc.morphism.morphs import (
     Wider,
     grow_with_weights,
 )
-from aiperf_hpc.morphism.resnet import resnet50
-from aiperf_hpc.morphism.weights import Weights, check_weights, initial_weights
+from aiperf_hpc.morphism.networks.resnet import resnet50
+from aiperf_hpc.morphism.weights.calibration import calibrate, transparent
+from aiperf_hpc.morphism.weights.channels import channel_groups
+from aiperf_hpc.morphism.weights.checkpoint import Weights, check_weights, initial_weights
 
 from .networks import SMALL, THIN, random_chain, residual, trained_weights, two_stems
 from .torch_network import logits, run, to_tensors

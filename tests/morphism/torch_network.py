@@ -22,7 +22,7 @@ from aiperf_hpc.graph import (
     ReLU,
     Softmax,
 )
-from aiperf_hpc.morphism.weights import Weights
+from aiperf_hpc.morphism.weights.checkpoint import Weights
 
 torch.set_num_threads(1)
 

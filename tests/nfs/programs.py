@@ -18,17 +18,17 @@ from pathlib import Path
 from typing import Any
 
 from aiperf_hpc.errors import RunDirectoryError, StorageError
-from aiperf_hpc.history import RunHistory
-from aiperf_hpc.journal import JournalReader, JournalWriter
-from aiperf_hpc.paths import RunPaths, requested_stop, write_whole
-from aiperf_hpc.records import (
+from aiperf_hpc.run.history import RunHistory
+from aiperf_hpc.run.journal import JournalReader, JournalWriter
+from aiperf_hpc.run.paths import RunPaths, requested_stop, write_whole
+from aiperf_hpc.run.records import (
     Heartbeat,
     Proposed,
     ReplicaEnded,
     RunEnded,
     StopRequested,
 )
-from aiperf_hpc.storage import GrowingFile, Patience
+from aiperf_hpc.run.storage import GrowingFile, Patience
 from aiperf_hpc.trial import TimePhase
 
 from .guest import SHARED, on_host
@@ -190,7 +190,11 @@ def read(name: str, seconds: str) -> dict[str, object]:
 def claim(count: str) -> list[bool]:
     """Make run directories that others try to make at the same time; say which were made."""
     from aiperf_hpc.config import load_config
-    from aiperf_hpc.primary.prepare import describe_dataset, make_manifest, make_run_directory
+    from aiperf_hpc.primary.control.prepare import (
+        describe_dataset,
+        make_manifest,
+        make_run_directory,
+    )
 
     config = load_config("simulated")
     manifest = make_manifest(config, 1, 1.0, "local")
@@ -220,7 +224,7 @@ def take_in_hand(count: str) -> list[bool]:
 
 def _refusal(run: Path) -> str:
     """Take a run; return why not, or nothing."""
-    from aiperf_hpc.primary.claim import ClaimedError, take
+    from aiperf_hpc.primary.control.claim import ClaimedError, take
 
     try:
         take(RunHistory(RunPaths(run)), 1.0, "resume")
@@ -252,7 +256,7 @@ def request_stop() -> float:
 def take() -> dict[str, object]:
     """Take a candidate that is proposed but not to be seen yet, as a replica does."""
     from aiperf_hpc.clock import SYSTEM
-    from aiperf_hpc.replica.stock import Stock
+    from aiperf_hpc.replica.trials.candidate_queue import Stock
 
     history, looks = RunHistory(RUN, replica="r0"), 0
     with JournalWriter(RUN.root / os.uname().nodename) as journal:
@@ -270,8 +274,8 @@ def propose(delay: str) -> float:
     from aiperf_hpc.config import load_config
     from aiperf_hpc.morphism.lineage import initial_graph
     from aiperf_hpc.morphism.morphs import Deeper
-    from aiperf_hpc.morphism.weights import initial_weights, save_checkpoint
-    from aiperf_hpc.primary.prepare import describe_dataset
+    from aiperf_hpc.morphism.weights.checkpoint import initial_weights, save_checkpoint
+    from aiperf_hpc.primary.control.prepare import describe_dataset
 
     config, rng = load_config("simulated"), np.random.default_rng(1)
     parent = initial_graph(config.model, describe_dataset(config.dataset))
@@ -334,7 +338,7 @@ def work(replica: str, seconds: str) -> dict[str, object]:
 def primary(run: str, r0: str, r1: str, *arguments: str) -> int:
     """Conduct a benchmark run whose two replicas are on other hosts."""
     from aiperf_hpc.primary import cli
-    from aiperf_hpc.primary import launch as launching
+    from aiperf_hpc.primary.launchers import base as launching
 
     hosts, command = {"r0": int(r0), "r1": int(r1)}, launching.replica_command
 

@@ -12,7 +12,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from aiperf_hpc.graph import Conv2D, Graph
 from aiperf_hpc.morphism.morphs import MORPHISMS, grow
-from aiperf_hpc.morphism.resnet import resnet50
+from aiperf_hpc.morphism.networks.resnet import resnet50
 from aiperf_hpc.ops_counter.count import count
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.core.run_writer import (
+from tests.run.run_writer import (
     START,
     RunWriter,
     evaluated,
@@ -18,8 +18,6 @@ from tests.core.run_writer import (
 
 from aiperf_hpc.errors import GraphError
 from aiperf_hpc.graph import Conv2D, Dense, GlobalAveragePool2D, Graph, Input, Node, Softmax
-from aiperf_hpc.graph_store import GraphStore
-from aiperf_hpc.history import RunHistory
 from aiperf_hpc.ops_counter.score import (
     Counts,
     ScorePoint,
@@ -28,8 +26,10 @@ from aiperf_hpc.ops_counter.score import (
     score_series,
     score_times,
 )
-from aiperf_hpc.paths import RunPaths
-from aiperf_hpc.records import PrimaryHeartbeat, Record
+from aiperf_hpc.run.graph_store import GraphStore
+from aiperf_hpc.run.history import RunHistory
+from aiperf_hpc.run.paths import RunPaths
+from aiperf_hpc.run.records import PrimaryHeartbeat, Record
 
 
 def graph(side: int) -> Graph:

@@ -14,7 +14,7 @@ from tests.end_to_end.conftest import aiperf
 
 from aiperf_hpc.primary.allreduce import Measurement, Result, curves, table
 from aiperf_hpc.primary.cli import main
-from aiperf_hpc.replica.allreduce import figures, sizes
+from aiperf_hpc.replica.parallel.allreduce_timing import figures, sizes
 
 
 def test_bandwidths_are_those_of_nccl_tests() -> None:

@@ -13,14 +13,14 @@ from tests.run_factory import Plan, write_run
 
 from aiperf_hpc.config import load_config
 from aiperf_hpc.errors import UsageError
-from aiperf_hpc.manifest import RunManifest
-from aiperf_hpc.paths import RunPaths
 from aiperf_hpc.primary import cli
 from aiperf_hpc.primary.cli import Address, _address_again, _parser, main
-from aiperf_hpc.primary.prepare import require_packages
-from aiperf_hpc.primary.service import Service
-from aiperf_hpc.primary.view import RunView
-from aiperf_hpc.storage import at_once
+from aiperf_hpc.primary.control.prepare import require_packages
+from aiperf_hpc.primary.monitor.run_view import RunView
+from aiperf_hpc.run.manifest import RunManifest
+from aiperf_hpc.run.paths import RunPaths
+from aiperf_hpc.run.service import Service
+from aiperf_hpc.run.storage import at_once
 
 START = ["start", "--nodes", "1", "--hours", "0.01", "--yes", "--launcher", "local"]
 

@@ -9,7 +9,7 @@ import pytest
 
 from aiperf_hpc.errors import SchedulerSilentError
 from aiperf_hpc.primary.doctor import PACKAGES, Check, examine
-from aiperf_hpc.primary.slurm_client import Nodes, SlurmCommands
+from aiperf_hpc.primary.launchers.slurm.client import Nodes, SlurmCommands
 
 
 def found(name: str) -> Check:

@@ -17,10 +17,10 @@ from tests.support.processes import alive, in_a_group
 from tests.support.waiting import PATIENCE_SECONDS
 
 from aiperf_hpc.errors import RunDirectoryError
-from aiperf_hpc.manifest import RunManifest
-from aiperf_hpc.paths import RunPaths
 from aiperf_hpc.primary import cli
-from aiperf_hpc.primary.prepare import make_manifest, make_run_directory
+from aiperf_hpc.primary.control.prepare import make_manifest, make_run_directory
+from aiperf_hpc.run.manifest import RunManifest
+from aiperf_hpc.run.paths import RunPaths
 
 AIPERF = (sys.executable, "-m", "aiperf_hpc.primary.cli")
 START = ("start", "--nodes", "1", "--hours", "1", "--launcher", "local", "--yes")

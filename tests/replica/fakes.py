@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from aiperf_hpc.errors import AIPerfError
 from aiperf_hpc.graph import Graph
-from aiperf_hpc.morphism.weights import Weights
+from aiperf_hpc.morphism.weights.checkpoint import Weights
 from aiperf_hpc.replica.data.base import WHOLE, Batch, Part
 from aiperf_hpc.replica.engines.base import Evaluation
 from aiperf_hpc.trial import DatasetInfo, Hyperparameters

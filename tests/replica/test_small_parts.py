@@ -12,16 +12,16 @@ from tests.run_factory import Clock
 from aiperf_hpc import machine
 from aiperf_hpc.config import validate
 from aiperf_hpc.machine import available_bytes
-from aiperf_hpc.morphism.resnet import resnet50
-from aiperf_hpc.paths import Incarnation
-from aiperf_hpc.replica.memory import (
+from aiperf_hpc.morphism.networks.resnet import resnet50
+from aiperf_hpc.replica.identity import name_of, seed_of
+from aiperf_hpc.replica.runtime.stopping import TIME_OVER, StopFlag
+from aiperf_hpc.replica.runtime.stopwatch import Stopwatch
+from aiperf_hpc.replica.training.memory_estimate import (
     fitting_batch,
     memory_bound,
     training_bytes,
 )
-from aiperf_hpc.replica.names import name_of, seed_of
-from aiperf_hpc.replica.stopping import TIME_OVER, StopFlag
-from aiperf_hpc.replica.stopwatch import Stopwatch
+from aiperf_hpc.run.paths import Incarnation
 from aiperf_hpc.trial import TimePhase
 
 

@@ -15,16 +15,16 @@ import pytest
 from tests.support.processes import in_a_group
 from tests.support.waiting import PATIENCE_SECONDS, until
 
-from aiperf_hpc import records
 from aiperf_hpc.config import load_config
 from aiperf_hpc.errors import UsageError
-from aiperf_hpc.history import RunHistory
-from aiperf_hpc.manifest import RunManifest
-from aiperf_hpc.paths import RunPaths
 from aiperf_hpc.primary.cli import main
-from aiperf_hpc.primary.report import write_report
-from aiperf_hpc.primary.verify import verify
-from aiperf_hpc.primary.view import RunState, RunView
+from aiperf_hpc.primary.monitor.run_view import RunState, RunView
+from aiperf_hpc.primary.report.writer import write_report
+from aiperf_hpc.primary.verify.audit import verify
+from aiperf_hpc.run import records
+from aiperf_hpc.run.history import RunHistory
+from aiperf_hpc.run.manifest import RunManifest
+from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.simulation.cluster import FileServer
 from aiperf_hpc.simulation.main import START_UTC, simulate
 from aiperf_hpc.simulation.timeline import Timeline

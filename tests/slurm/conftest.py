@@ -15,8 +15,8 @@ import pytest
 from tests.support.waiting import PATIENCE_SECONDS, until, until_recorded
 
 from aiperf_hpc.deploy.local_cluster import missing_programs, stop
-from aiperf_hpc.history import RunHistory
-from aiperf_hpc.paths import RunPaths
+from aiperf_hpc.run.history import RunHistory
+from aiperf_hpc.run.paths import RunPaths
 
 ROOT = Path(__file__).parents[2]
 TINY = ROOT / "tests" / "end_to_end" / "tiny.yaml"

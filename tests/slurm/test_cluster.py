@@ -15,7 +15,7 @@ import pytest
 from tests.slurm.conftest import FAST, LOCAL_CLUSTER, TINY, Cluster, SlurmRun, gaps
 from tests.support.waiting import until
 
-from aiperf_hpc.history import RunHistory
+from aiperf_hpc.run.history import RunHistory
 from aiperf_hpc.trial import JobPhase
 
 Start = Callable[..., SlurmRun]

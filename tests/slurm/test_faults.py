@@ -16,7 +16,6 @@ from tests.slurm.conftest import FAST, Cluster, SlurmRun, gaps
 from tests.support.processes import alive
 from tests.support.waiting import until
 
-from aiperf_hpc import records
 from aiperf_hpc.deploy.local_cluster import (
     cut_link,
     heal_link,
@@ -24,9 +23,10 @@ from aiperf_hpc.deploy.local_cluster import (
     start_slurmctld,
     start_slurmd,
 )
-from aiperf_hpc.history import RunHistory
-from aiperf_hpc.journal import JournalReader
-from aiperf_hpc.paths import FIRST, Incarnation
+from aiperf_hpc.run import records
+from aiperf_hpc.run.history import RunHistory
+from aiperf_hpc.run.journal import JournalReader
+from aiperf_hpc.run.paths import FIRST, Incarnation
 from aiperf_hpc.trial import JobPhase, TimePhase
 
 Start = Callable[..., SlurmRun]

@@ -12,8 +12,8 @@ import pytest
 from tests.slurm.conftest import FAST, Cluster
 
 from aiperf_hpc.deploy.local_cluster import pid_of
-from aiperf_hpc.history import RunHistory
-from aiperf_hpc.paths import RunPaths
+from aiperf_hpc.run.history import RunHistory
+from aiperf_hpc.run.paths import RunPaths
 
 START = ["start", "--config", FAST, "--yes", "--hours", 1, "--nodes", 2, "--launcher", "slurm"]
 LATE = """\

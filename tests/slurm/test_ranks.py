@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 from tests.slurm.conftest import Cluster, SlurmRun
 
-from aiperf_hpc.history import RunHistory, Trial
+from aiperf_hpc.run.history import RunHistory, Trial
 from aiperf_hpc.trial import TrialState
 
 

@@ -6,7 +6,7 @@ import subprocess
 import time
 from collections.abc import Callable
 
-from aiperf_hpc.history import RunHistory
+from aiperf_hpc.run.history import RunHistory
 
 PATIENCE_SECONDS = 600.0
 """After which an event that must come is missed. Only a test that fails waits so long, however

@@ -13,27 +13,27 @@ from typing import ParamSpec, TypeVar
 import numpy as np
 from optuna.storages import BaseStorage, InMemoryStorage
 
-from aiperf_hpc.digest import Digest
 from aiperf_hpc.errors import AIPerfError
-from aiperf_hpc.history import RunHistory
-from aiperf_hpc.manifest import RunManifest
-from aiperf_hpc.morphism.checked_file import Tell
 from aiperf_hpc.morphism.lineage import Grown
-from aiperf_hpc.paths import Incarnation, RunPaths
-from aiperf_hpc.primary.launch import ReplicaState, replica_name
-from aiperf_hpc.replica.collectives import ALONE
+from aiperf_hpc.morphism.weights.checked_file import Tell
+from aiperf_hpc.primary.launchers.base import ReplicaState, replica_name
 from aiperf_hpc.replica.data import load_dataset
 from aiperf_hpc.replica.engines.base import Engine
 from aiperf_hpc.replica.host import Usage, package_versions
-from aiperf_hpc.replica.knowledge import Knowledge, Observations
-from aiperf_hpc.replica.life import Life
-from aiperf_hpc.replica.muster import Ranks
-from aiperf_hpc.replica.names import Identity
-from aiperf_hpc.replica.preflight import Loaded
-from aiperf_hpc.replica.search_worker import serve
-from aiperf_hpc.replica.stopping import StopFlag
+from aiperf_hpc.replica.identity import Identity
+from aiperf_hpc.replica.node_check import Loaded
+from aiperf_hpc.replica.parallel.collectives import ALONE
+from aiperf_hpc.replica.parallel.handshake import Ranks
+from aiperf_hpc.replica.replica import Life
+from aiperf_hpc.replica.runtime.stopping import StopFlag
+from aiperf_hpc.replica.search.run_knowledge import Knowledge, Observations
+from aiperf_hpc.replica.search.worker import serve
+from aiperf_hpc.run.digest import Digest
+from aiperf_hpc.run.history import RunHistory
+from aiperf_hpc.run.manifest import RunManifest
+from aiperf_hpc.run.paths import Incarnation, RunPaths
+from aiperf_hpc.run.storage import Patience, Persist
 from aiperf_hpc.simulation.timeline import LocalClock, Task, Timeline
-from aiperf_hpc.storage import Patience, Persist
 from aiperf_hpc.trial import JobPhase, Machine
 
 P = ParamSpec("P")

@@ -12,8 +12,8 @@ import os
 import time
 from collections.abc import Sequence
 
-from aiperf_hpc.journal import JournalWriter
-from aiperf_hpc.records import AnyEvent, Record
+from aiperf_hpc.run.journal import JournalWriter
+from aiperf_hpc.run.records import AnyEvent, Record
 
 _append_all = JournalWriter.append_all
 _files: list[int] = []

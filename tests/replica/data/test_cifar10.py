@@ -21,7 +21,7 @@ from aiperf_hpc.dataset_manifest import load_dataset_manifest, save_dataset_mani
 from aiperf_hpc.errors import DatasetError
 from aiperf_hpc.replica.data import cifar10
 from aiperf_hpc.replica.data.arrays import ArrayDataset, Samples
-from aiperf_hpc.replica.data.cifar10_sources import BATCH, read_source
+from aiperf_hpc.replica.data.cifar10.sources import BATCH, read_source
 from aiperf_hpc.replica.data.staging import Options
 
 BATCHES = (*(f"data_batch_{number}" for number in range(1, 6)), "test_batch")

@@ -12,10 +12,10 @@ import pytest
 
 from aiperf_hpc.config import DatasetConfig
 from aiperf_hpc.errors import DatasetError
-from aiperf_hpc.journal import JournalReader
-from aiperf_hpc.records import DatasetLoaded
 from aiperf_hpc.replica.data import load_dataset
 from aiperf_hpc.replica.data.local_copy import LocalCopy, local_copy
+from aiperf_hpc.run.journal import JournalReader
+from aiperf_hpc.run.records import DatasetLoaded
 
 
 def _config(folder: Path, **values: object) -> DatasetConfig:

@@ -1,0 +1,1 @@
+"""Searchers: which trial to grow from, and how."""

@@ -1,0 +1,95 @@
+"""The simplest honest searcher: grow the best graph, sometimes any other."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+import numpy as np
+
+from aiperf_hpc.errors import MorphismError
+from aiperf_hpc.graph import Graph
+from aiperf_hpc.morphism.morphs import MORPHISMS, Morphism
+from aiperf_hpc.morphism.search.base import Choice, Observation, View, exhausted
+
+NEAR_ATTEMPTS = 6
+"""At the best graph, and at any; each tries every kind of morphism."""
+
+
+@dataclass(frozen=True, slots=True)
+class GreedySearcher:
+    """Grows the best graph, or with probability ``exploration`` any trained one.
+
+    The kind of morphism is the one proposed least often so far, so that all kinds are used.
+
+    A graph has some hundreds of neighbours. A thousand replicas that all begin with the same
+    graph use them up before any of them is trained. Then one is proposed again: a replica that
+    trains what another one trains, from other weights, is better than one that does nothing.
+    """
+
+    exploration: float
+    attempts: int = 64
+    name: str = "greedy"
+
+    def choose(self, view: View, rng: np.random.Generator) -> Choice:
+        """Return the first draw that is new and within the bounds; else one that is known.
+
+        A known one says so: its belief has ``repeated``.
+        """
+        parents = [o for o in view.observations if o.can_grow]
+        obstacles: Counter[str] = Counter()
+        if not parents:
+            raise exhausted(0, 0, obstacles)
+        best = max(parents, key=lambda o: o.accuracy)
+        tried: Counter[str] = Counter()
+        made = 0
+        spare: Choice | None = None
+        for attempt in range(self.attempts):
+            # Later attempts look at all parents: the best one's neighbours may be used up.
+            explore = attempt >= NEAR_ATTEMPTS or rng.random() < self.exploration
+            parent = parents[int(rng.integers(len(parents)))] if explore else best
+            tried[parent.graph] += 1
+            if tried[parent.graph] > NEAR_ATTEMPTS:
+                continue  # Many trials may have trained one graph.
+            graph = view.graph(parent.trial)
+            for kind in _rarest_first(view.kinds, rng):
+                choice = _try(parent, graph, kind, rng)
+                if choice is None:
+                    obstacles[f"no place for {kind}"] += 1
+                    continue
+                made += 1
+                new = choice.child.hash not in view.known
+                if not new and spare is not None:
+                    continue
+                broken = view.bounds.broken(choice.child, graph)
+                if broken is not None:
+                    obstacles[broken] += 1
+                elif new:
+                    return choice
+                else:
+                    spare = choice
+        if spare is not None:
+            return replace(spare, belief={**spare.belief, "repeated": 1.0})
+        raise exhausted(made, len(tried), obstacles)
+
+
+def _rarest_first(kinds: Counter[str], rng: np.random.Generator) -> Iterable[str]:
+    order = rng.permutation(sorted(MORPHISMS))
+    return sorted((str(kind) for kind in order), key=lambda kind: kinds[kind])
+
+
+def _try(parent: Observation, graph: Graph, kind: str, rng: np.random.Generator) -> Choice | None:
+    try:
+        morphism = MORPHISMS[kind].sample(graph, rng)
+    except MorphismError:
+        return None  # This graph has no place for this kind; the caller tries the next one.
+    child = _child(graph, morphism)
+    return Choice(parent.trial, (morphism,), child, {"parent_accuracy": parent.accuracy})
+
+
+@lru_cache(maxsize=256)
+def _child(graph: Graph, morphism: Morphism) -> Graph:
+    """Return the child; drawn again and again where nearly all of a graph's are known."""
+    return morphism.child(graph)

@@ -1,0 +1,307 @@
+"""Guided morphism: network morphism with Bayesian optimisation.
+
+As in Auto-Keras (Jin et al. 2019), on which the benchmark's reference builds: a Gaussian process
+over graphs, the upper confidence bound as acquisition, and annealed expansion of the tree of
+morphisms from all trained graphs. The process is another one; docs/decisions/search.md says why.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from operator import attrgetter, itemgetter
+
+import numpy as np
+
+from aiperf_hpc.errors import MorphismError
+from aiperf_hpc.graph import Graph
+from aiperf_hpc.morphism.morphs import MORPHISMS, Morphism
+from aiperf_hpc.morphism.search.base import Choice, Observation, View, exhausted
+from aiperf_hpc.morphism.surrogate.gaussian_process import Prediction, Repeats, Surrogate
+from aiperf_hpc.morphism.surrogate.graph_description import Vector, describe, sketch
+
+BRANCH = 4
+"""Places of the tree that are grown at once."""
+DRAFTS = 12
+"""Random morphisms of each that are judged by a sketch; the best one's child is made."""
+WIDENINGS = 8
+"""How often the tree is expanded, from more trained graphs each time, before giving up."""
+MOST_FAILURES = 4
+"""Children out of bounds after which a place is not grown any more."""
+BEST_ROOTS, OTHER_ROOTS = 48, 16
+"""Trained graphs that the tree grows from at first: the best, and any others."""
+MOST_PENDING = 512
+"""Graphs in training that the process is told of: the latest. None of the others is proposed."""
+COLDEST = 0.02
+"""The lowest temperature."""
+GRAPHS_A_LEVEL = 12
+"""Observed graphs for which a candidate may be one more morphism away from its parent. Nothing
+undoes a morphism: a search that leaps before it knows anything overshoots and cannot return."""
+_KINDS = tuple(sorted(MORPHISMS))
+
+
+@dataclass(eq=False, slots=True)
+class _Place:
+    """A graph of the tree of morphisms."""
+
+    root: Observation
+    """The trained graph that it grows from."""
+    morphisms: tuple[Morphism, ...]
+    vector: Vector
+    """Its description."""
+    graph: Graph | None
+    """None for a root, until it is asked for."""
+    mean: float = 0.0
+    deviation: float = 0.0
+    acquisition: float = 0.0
+    above: _Place | None = None
+    """What it was made of; None for a root."""
+    failures: int = 0
+    """Children that were out of bounds."""
+    closed: bool = False
+    """Whether nothing within the bounds is expected to grow from it."""
+
+    def fail(self) -> None:
+        """Take note that this is out of bounds. All costs grow with every morphism."""
+        self.closed = True
+        if self.above is not None:
+            self.above.failures += 1
+            if self.above.failures >= MOST_FAILURES:
+                self.above.closed = True
+
+
+@dataclass(slots=True)
+class GuidedSearcher:
+    """Proposes the graph with the highest upper confidence bound that it finds.
+
+    The tree begins with the trained graphs whose weights are kept. A place of it is drawn with
+    probability ~ exp(acquisition / temperature), some random morphisms of it are judged by
+    sketches, the best one makes a child, and the temperature falls. So the tree grows first
+    anywhere, then where the process hopes most; a candidate may be several morphisms away from
+    the graph that was trained.
+    """
+
+    confidence: float
+    """Deviations that are added to the mean, on average: drawn anew for each candidate, from an
+    exponential distribution. So searchers that see the same choose differently, without talking,
+    and all of them look far away now and then (Hutter et al. 2012, section 3.1)."""
+    expansions: int
+    """Children that are made and judged for one candidate."""
+    levels: int
+    """Morphisms, at most, between a candidate and the trained graph."""
+    temperature: float = 0.5
+    """At the beginning, in deviations of the observed accuracies."""
+    name: str = "guided"
+    surrogate: Surrogate = field(default_factory=Surrogate, repr=False)
+    """A cache of what all observations say, like the descriptions."""
+    _descriptions: dict[str, Vector] = field(default_factory=dict, repr=False)
+    """Of pending graphs, by hash."""
+
+    def choose(self, view: View, rng: np.random.Generator) -> Choice:
+        """Return the best candidate of the tree that is new and within the bounds.
+
+        Where all that were found are known, one of these, with ``repeated`` in its belief.
+
+        Raises:
+            SearchSpaceExhaustedError: nothing within the bounds was found.
+            SurrogateError: the process could not be computed.
+        """
+        roots = _best_of_each_graph(view.observations)
+        if not roots:
+            raise exhausted(0, 0, Counter())
+        self._learn(view)
+        tree = _Tree(self, view, self._pending(view), roots, rng)
+        spare: _Place | None = None
+        for widening in range(WIDENINGS):
+            for place in tree.expand(widening):
+                graph = tree.graph(place)
+                broken = view.bounds.broken(graph, view.graph(place.root.trial))
+                if broken is not None:
+                    place.fail()
+                    tree.obstacles[broken] += 1
+                elif graph.hash in view.known:
+                    tree.obstacles["known already"] += 1
+                    spare = spare or place
+                else:
+                    return self._choice(tree, place, widening)
+        if spare is not None:
+            return self._choice(tree, spare, WIDENINGS, repeated=1.0)
+        raise exhausted(tree.made, tree.roots, tree.obstacles)
+
+    @property
+    def reach(self) -> int:
+        """How many morphisms away from what was trained the process can be trusted by now."""
+        return min(self.levels, 1 + len(self.surrogate) // GRAPHS_A_LEVEL)
+
+    def _learn(self, view: View) -> None:
+        accuracies: dict[str, list[float]] = {}
+        names: dict[str, str] = {}
+        for observation in view.observations:
+            accuracies.setdefault(observation.graph, []).append(observation.accuracy)
+            names[observation.graph] = observation.trial
+        self.surrogate.learn(
+            {graph: Repeats.of(values) for graph, values in accuracies.items()},
+            lambda graph: self.description(graph, names[graph], view),
+        )
+
+    def _pending(self, view: View) -> list[Vector]:
+        latest = list(view.pending.items())[-MOST_PENDING:]
+        self._descriptions = {graph: self.description(graph, name, view) for graph, name in latest}
+        return list(self._descriptions.values())
+
+    def description(self, graph: str, name: str, view: View) -> Vector:
+        """Return the description of the graph of a trial or proposal, made once."""
+        if graph in self.surrogate:
+            return self.surrogate.vector(graph)
+        known = self._descriptions.get(graph)
+        return describe(view.graph(name)) if known is None else known
+
+    def _choice(self, tree: _Tree, place: _Place, widenings: int, **more: float) -> Choice:
+        belief = {
+            "mean": place.mean,
+            "deviation": place.deviation,
+            "acquisition": place.acquisition,
+            "confidence": tree.confidence,
+            "parent_accuracy": place.root.accuracy,
+            "graphs": float(len(self.surrogate)),
+            "pending": float(len(tree.pending)),
+            "widenings": float(widenings),
+        }
+        child = tree.graph(place)
+        return Choice(place.root.trial, place.morphisms, child, {**belief, **more})
+
+
+def _best_of_each_graph(observations: Sequence[Observation]) -> list[Observation]:
+    """Return the trials whose weights children inherit, the best first, one for each graph."""
+    best: dict[str, Observation] = {}
+    for observation in observations:
+        if observation.can_grow:
+            known = best.get(observation.graph)
+            if known is None or observation.accuracy > known.accuracy:
+                best[observation.graph] = observation
+    return sorted(best.values(), key=attrgetter("accuracy"), reverse=True)
+
+
+class _Tree:
+    """The tree of morphisms for one choice."""
+
+    def __init__(
+        self,
+        searcher: GuidedSearcher,
+        view: View,
+        pending: list[Vector],
+        roots: list[Observation],
+        rng: np.random.Generator,
+    ) -> None:
+        self._searcher, self._view, self._rng = searcher, view, rng
+        self.confidence = float(rng.exponential(searcher.confidence))
+        self.pending = pending
+        self._predict = searcher.surrogate.expecting(pending)
+        self.obstacles: Counter[str] = Counter()
+        others = roots[BEST_ROOTS:]
+        self._waiting = [others[i] for i in rng.permutation(len(others))]
+        self._places: list[_Place] = []
+        self._plant(roots[:BEST_ROOTS])
+
+    @property
+    def roots(self) -> int:
+        """How many trained graphs it has grown from so far, or could have."""
+        return sum(place.above is None for place in self._places)
+
+    @property
+    def made(self) -> int:
+        """How many graphs were made."""
+        return len(self._places) - self.roots
+
+    def _plant(self, roots: list[Observation]) -> None:
+        """Let the tree grow from these, and some of those that wait."""
+        roots = roots + self._waiting[:OTHER_ROOTS]
+        del self._waiting[:OTHER_ROOTS]
+        vector = self._searcher.description
+        self._add(_Place(r, (), vector(r.graph, r.trial, self._view), None) for r in roots)
+
+    def graph(self, place: _Place) -> Graph:
+        """Return the graph of a place."""
+        if place.graph is None:
+            place.graph = self._view.graph(place.root.trial)
+        return place.graph
+
+    def expand(self, widening: int) -> list[_Place]:
+        """Grow the tree; return the new places, those that promise most first."""
+        if widening:
+            self._plant([])
+            self._close_roots()
+        searcher = self._searcher
+        made: list[_Place] = []
+        begin = searcher.temperature * 2.0**widening
+        for done in range(0, searcher.expansions, BRANCH):
+            warmth = begin * (1.0 - done / searcher.expansions) + COLDEST
+            drawn = self._draw(min(BRANCH, searcher.expansions - done), warmth)
+            made += self._add(self._child(*draft) for draft in self._best_drafts(drawn))
+        return sorted(made, key=attrgetter("acquisition"), reverse=True)
+
+    def _close_roots(self) -> None:
+        """Close roots that have reached a bound themselves, when that is what stops the tree."""
+        bounds = self._view.bounds
+        for root in self._places:
+            if root.above is None and not root.closed:
+                graph = self.graph(root)
+                root.closed = bounds.broken(graph, graph) is not None
+
+    def _draw(self, wanted: int, warmth: float) -> list[_Place]:
+        """Return places to grow, drawn by their acquisition."""
+        searcher = self._searcher
+        places = [p for p in self._places if not p.closed and len(p.morphisms) < searcher.reach]
+        if not places:
+            return []
+        promise = np.array([place.acquisition for place in places])
+        chances = np.exp((promise - promise.max()) / (warmth * searcher.surrogate.scale))
+        drawn = self._rng.choice(len(places), wanted, p=chances / chances.sum())
+        return [places[i] for i in drawn]
+
+    def _best_drafts(self, places: list[_Place]) -> Iterator[tuple[_Place, Morphism]]:
+        """Yield for each place the morphism whose child promises most, of some random ones."""
+        drafts = [(place, self._drafts(place)) for place in places]
+        drafts = [(place, steps) for place, steps in drafts if steps]
+        if not drafts:
+            return
+        sketches = [sketch(self.graph(place), place.vector, steps) for place, steps in drafts]
+        promise = iter(self._acquisition(self._predict(np.concatenate(sketches))))
+        for place, steps in drafts:
+            ranked = [(next(promise), step) for step in steps]
+            yield place, max(ranked, key=itemgetter(0))[1]
+
+    def _child(self, place: _Place, step: Morphism) -> _Place:
+        graph = step.child(self.graph(place))
+        steps = (*place.morphisms, step)
+        return _Place(place.root, steps, describe(graph), graph, above=place)
+
+    def _drafts(self, place: _Place) -> list[Morphism]:
+        """Return random morphisms of a place."""
+        graph = self.graph(place)
+        drafts: list[Morphism] = []
+        for _ in range(DRAFTS):
+            kind = _KINDS[self._rng.integers(len(_KINDS))]
+            try:
+                drafts.append(MORPHISMS[kind].sample(graph, self._rng))
+            except MorphismError:
+                self.obstacles[f"no place for {kind}"] += 1
+        return drafts
+
+    def _add(self, new: Iterable[_Place]) -> list[_Place]:
+        """Let places be of the tree, with what is believed of them; return them."""
+        places = list(new)
+        if not places:
+            return places
+        belief = self._predict([place.vector for place in places])
+        promise = self._acquisition(belief)
+        for i, place in enumerate(places):
+            place.mean, place.deviation = float(belief.mean[i]), float(belief.deviation[i])
+            place.acquisition = promise[i]
+        self._places += places
+        return places
+
+    def _acquisition(self, belief: Prediction) -> list[float]:
+        bound: list[float] = (belief.mean + self.confidence * belief.deviation).tolist()
+        return bound

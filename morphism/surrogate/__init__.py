@@ -1,0 +1,1 @@
+"""The surrogate model of the guided search."""

@@ -1,0 +1,147 @@
+"""Arrays and texts in one safetensors file, each with a checksum that every reading verifies."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
+from typing import NamedTuple, cast
+
+import google_crc32c
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.numpy import load as load_tensors
+from safetensors.numpy import save as save_tensors
+
+from aiperf_hpc.errors import CheckpointError, StorageError
+from aiperf_hpc.run.paths import write_whole
+from aiperf_hpc.run.storage import Persist, Sync, at_once, to_stable_storage
+
+Array = NDArray[np.float32]
+Tell = Callable[[str], None]
+"""Told in one line what is not as it should be with a file that can be used all the same."""
+
+_CONTENTS = "contents"
+"""The one text of the header: several the library writes in another order each time."""
+_PARTS = ("texts", "checksums")
+_LENGTH = 8
+"""Bytes at the beginning of a safetensors file that say how long its header is."""
+
+
+class Contents(NamedTuple):
+    """What is in a file, by name."""
+
+    texts: Mapping[str, str]
+    arrays: Mapping[str, Array]
+
+
+def ignore(_: str) -> None:
+    """Let it pass."""
+
+
+def save_checked(
+    path: Path,
+    arrays: Mapping[str, Array],
+    texts: Mapping[str, str],
+    sync: Sync = to_stable_storage,
+) -> None:
+    """Write a file, whole or not at all. Raises OSError."""
+    tensors = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+    header = {"texts": texts, "checksums": _checksums(Contents(texts, tensors))}
+    write_whole(path, save_tensors(tensors, {_CONTENTS: json.dumps(header, sort_keys=True)}), sync)
+
+
+def load_checked(
+    path: Path, texts: Collection[str], persist: Persist = at_once, tell: Tell = ignore
+) -> Contents:
+    """Read a file.
+
+    Args:
+        path: where it is.
+        texts: the names of the texts that are in it.
+        persist: how to read; a Patience waits while the storage is away.
+        tell: told when the file is from before there were checksums.
+
+    Raises:
+        CheckpointError: the file is missing or damaged; it says what of it.
+    """
+    try:
+        # Read, not mapped: a mapped file whose server goes away ends the process.
+        content = persist(path.read_bytes, f"the checkpoint {path}", "read")
+    except StorageError as error:
+        raise CheckpointError(str(error)) from None
+    try:
+        found, stored = _header(content)
+        if found.keys() != set(texts):
+            raise ValueError(f"its header names {sorted(found)}, not {sorted(texts)}")
+        contents = Contents(found, load_tensors(content))
+        if stored is not None:
+            _compare(stored, _checksums(contents))
+    except (ValueError, KeyError, SafetensorError) as error:
+        raise damaged(path, error) from None
+    if stored is None:
+        tell(f"the checkpoint {path} has no checksums, so that damage of it would not be seen")
+    return contents
+
+
+def damaged(path: Path, error: object) -> CheckpointError:
+    """Return what says in one line that a file is damaged, however odd what was read from it."""
+    what = "".join(each if each.isprintable() else " " for each in str(error))
+    return CheckpointError(f"the checkpoint {path} is damaged: {' '.join(what.split())}")
+
+
+def _header(content: bytes) -> tuple[dict[str, str], dict[str, str] | None]:
+    """Return the texts of a file and its checksums; None in place of these in an earlier one."""
+    metadata = _metadata(content)
+    if _CONTENTS not in metadata:
+        return metadata, None
+    contents = _parsed(metadata.pop(_CONTENTS))
+    found = [contents.pop(key, None) if isinstance(contents, dict) else None for key in _PARTS]
+    texts, checksums = map(_texts, found)
+    if metadata or contents or texts is None or checksums is None:
+        raise ValueError("its header is not that of a checkpoint")
+    return texts, checksums
+
+
+def _metadata(content: bytes) -> dict[str, str]:
+    """Return the texts in the header of a safetensors file."""
+    if len(content) < _LENGTH:
+        raise ValueError(f"it has {len(content)} bytes")
+    length = int.from_bytes(content[:_LENGTH], "little")
+    header = _parsed(content[_LENGTH : _LENGTH + length])
+    metadata = _texts(header.get("__metadata__") if isinstance(header, dict) else None)
+    if metadata is None:
+        raise ValueError("its header has no texts")
+    return metadata
+
+
+def _parsed(text: str | bytes) -> object:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"its header: {error}") from None
+
+
+def _texts(value: object) -> dict[str, str] | None:
+    """Return ``value`` if it is texts by name."""
+    right = isinstance(value, dict) and all(isinstance(each, str) for each in value.values())
+    return cast(dict[str, str], value) if right else None
+
+
+def _checksums(contents: Contents) -> dict[str, str]:
+    """Return the CRC32C of every text and array, of an array with its type and shape."""
+    found = {f"text {name}": text.encode() for name, text in contents.texts.items()}
+    sums = {name: google_crc32c.value(text) for name, text in found.items()}
+    for name, array in contents.arrays.items():
+        began = google_crc32c.value(f"{array.dtype.name} {array.shape}".encode())
+        # Its buffer, not a copy of it.
+        sums[f"tensor {name}"] = google_crc32c.extend(began, cast(bytes, array))
+    return {name: f"{value:08x}" for name, value in sums.items()}
+
+
+def _compare(stored: Mapping[str, str], found: Mapping[str, str]) -> None:
+    for name in sorted(stored.keys() | found.keys()):
+        if stored.get(name) != found.get(name):
+            there, was = found.get(name, "missing"), stored.get(name, "missing")
+            raise ValueError(f"its {name}: the checksum is {there}, it was stored with {was}")

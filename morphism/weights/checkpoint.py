@@ -1,0 +1,108 @@
+"""Weights of a graph as named float32 arrays, and their files."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from aiperf_hpc.errors import CheckpointError, GraphError
+from aiperf_hpc.graph import Graph, Shape
+from aiperf_hpc.morphism.weights.checked_file import Array as Array
+from aiperf_hpc.morphism.weights.checked_file import (
+    Tell,
+    damaged,
+    ignore,
+    load_checked,
+    save_checked,
+)
+from aiperf_hpc.run.storage import Persist, Sync, at_once, to_stable_storage
+
+Weights = Mapping[str, Array]
+"""``node/parameter`` or ``node/statistic`` to an array of the graph's shape for it."""
+
+_FILLED_WITH = {"gamma": 1.0, "variance": 1.0, "beta": 0.0, "mean": 0.0, "bias": 0.0}
+
+
+def expected_shapes(graph: Graph) -> dict[str, Shape]:
+    """Return the shape of every array that the weights of ``graph`` have."""
+    return {**graph.parameters, **graph.statistics}
+
+
+def check_weights(graph: Graph, weights: Weights) -> None:
+    """Raise CheckpointError unless ``weights`` are exactly those of ``graph``."""
+    expected = expected_shapes(graph)
+    if expected.keys() != weights.keys():
+        missing = sorted(expected.keys() - weights.keys())
+        unknown = sorted(weights.keys() - expected.keys())
+        raise CheckpointError(
+            f"weights do not fit the graph: missing {missing[:3]}, unknown {unknown[:3]}"
+        )
+    for name, shape in expected.items():
+        if weights[name].shape != shape:
+            raise CheckpointError(
+                f"weights do not fit the graph: {name} is {weights[name].shape}, not {shape}"
+            )
+        if weights[name].dtype != np.float32:
+            raise CheckpointError(
+                f"weights do not fit the graph: {name} is {weights[name].dtype}, not float32"
+            )
+
+
+def initial_weights(graph: Graph, rng: np.random.Generator) -> Weights:
+    """Return He-normal kernels (He et al. 2015), unit scales and variances, zero shifts."""
+    weights: dict[str, Array] = {}
+    for name, shape in expected_shapes(graph).items():
+        key = name.rsplit("/", 1)[1]
+        if key == "kernel":
+            weights[name] = he_normal(shape, rng)
+        else:
+            weights[name] = np.full(shape, _FILLED_WITH[key], np.float32)
+    return weights
+
+
+def he_normal(shape: Shape, rng: np.random.Generator) -> Array:
+    """Return a kernel of mean 0 and variance 2 / fan-in, in all but the last axis."""
+    deviation = math.sqrt(2.0 / math.prod(shape[:-1]))
+    return rng.standard_normal(shape, np.float32) * np.float32(deviation)
+
+
+def save_checkpoint(
+    path: Path, graph: Graph, weights: Weights, sync: Sync = to_stable_storage
+) -> None:
+    """Write a graph with its weights as one safetensors file, whole or not at all.
+
+    The graph is in the file's metadata: weights are named by its nodes, and an equal graph
+    made elsewhere may name its nodes otherwise.
+    """
+    check_weights(graph, weights)
+    save_checked(path, weights, {"graph": graph.to_json()}, sync)
+
+
+def load_checkpoint(
+    path: Path, persist: Persist = at_once, tell: Tell = ignore
+) -> tuple[Graph, Weights]:
+    """Read a checkpoint, and verify its checksums.
+
+    Args:
+        path: its file.
+        persist: how to read; a Patience waits while the storage is away.
+        tell: told when the file is from before there were checksums.
+
+    Raises:
+        CheckpointError: the file is missing, damaged, or its weights do not fit its graph.
+    """
+    texts, weights = load_checked(path, ("graph",), persist, tell)
+    return stored_graph(path, texts["graph"], weights), weights
+
+
+def stored_graph(path: Path, text: str, weights: Weights) -> Graph:
+    """Return the graph in the checkpoint ``path``; CheckpointError unless the weights are its."""
+    try:
+        graph = Graph.from_json(text)
+        check_weights(graph, weights)
+    except (GraphError, CheckpointError) as error:
+        raise damaged(path, error) from None
+    return graph

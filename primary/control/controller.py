@@ -1,0 +1,408 @@
+"""Conducting a run: start its clock, launch the replicas, watch them, stop the clock."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+from aiperf_hpc.clock import Clock
+from aiperf_hpc.errors import AIPerfError, JournalError, StorageError
+from aiperf_hpc.primary.control.claim import LostClaimError
+from aiperf_hpc.primary.control.preflight import Preflight
+from aiperf_hpc.primary.formatting import few
+from aiperf_hpc.primary.launchers.base import Launcher, ReplicaState
+from aiperf_hpc.primary.monitor.cached_view import rest_after
+from aiperf_hpc.run import storage
+from aiperf_hpc.run.digest import DigestWriter
+from aiperf_hpc.run.file_clock import FileClock, read_clock
+from aiperf_hpc.run.history import RunHistory
+from aiperf_hpc.run.journal import JournalWriter
+from aiperf_hpc.run.manifest import RunManifest
+from aiperf_hpc.run.paths import requested_stop, write_whole
+from aiperf_hpc.run.records import (
+    AnyEvent,
+    FileProblem,
+    JobState,
+    PrimaryFailed,
+    PrimaryHeartbeat,
+    ReplicaExited,
+    ReplicaLaunched,
+    RunEnded,
+    RunStarted,
+    SchedulerState,
+    StopRequested,
+    StorageWaited,
+)
+from aiperf_hpc.run.storage import Persist, Wait
+from aiperf_hpc.signals import Interrupts, ending_signals, handled
+from aiperf_hpc.trial import JobPhase
+
+POLL_SECONDS = 0.25
+LATE_SECONDS = 5.0
+"""How long after the run's time is over a replica that goes on is asked to stop."""
+GRACE_SECONDS = 60.0
+"""How long replicas may take to end in order before they are killed."""
+KILL_SECONDS = 60.0
+"""How long after that a replica whose end nobody confirms is waited for."""
+LOST_SECONDS = 60.0
+"""How long a lost replica is waited for: its last records may become visible that late, and
+its scheduler may run it again."""
+JOURNAL_SECONDS = 1.0
+"""Least time between two looks at the journals; more where a look takes long."""
+TIME_OVER = "the run's time is over"
+INTERRUPTED = "interrupted by the user"
+
+
+class Conductor:
+    """The primary's part of one run."""
+
+    def __init__(
+        self,
+        manifest: RunManifest,
+        launcher: Launcher,
+        journal: JournalWriter,
+        history: RunHistory,
+        digest: DigestWriter,
+        *,
+        clock: Clock,
+        file_clock: FileClock = read_clock,
+        poll: float | None = None,
+        look: float | None = None,
+        grace: float = GRACE_SECONDS,
+        interrupts: Interrupts | None = None,
+        persist: Persist = storage.at_once,
+        waits: Callable[[], Iterable[Wait]] = tuple,
+        say: Callable[[str], None] = lambda text: None,
+    ) -> None:
+        """Prepare.
+
+        Args:
+            manifest: the run.
+            launcher: starts the replicas.
+            journal: the primary's own.
+            history: the run's records; refreshed here.
+            digest: told of them, for the search workers.
+            clock: what the run is timed by; the journals are stamped by the same.
+            file_clock: how to compare that clock with the file server's.
+            poll: seconds between two looks at the launcher.
+            look: least seconds between two looks at the journals.
+            grace: seconds that replicas may take to end in order.
+            interrupts: counts when the user asks for the end.
+            persist: how to write.
+            waits: gives the times in which ``persist`` waited, each once.
+            say: tells the user what is done about the end of the run, and who is waited for.
+        """
+        self._manifest, self._launcher = manifest, launcher
+        self._journal, self._history, self._digest = journal, history, digest
+        self._file_clock, self._persist = file_clock, persist
+        self._clock, self._poll, self._grace = clock, poll or POLL_SECONDS, grace
+        self._least_look = look or JOURNAL_SECONDS
+        self._deadline = self._closing_utc = 0.0
+        self._asked: str | None = None
+        self._asked_at = self._killed_at = 0.0
+        self._interrupts = interrupts or Interrupts()
+        self._waits, self._say = waits, say
+        self._known: dict[str, ReplicaState] = {}
+        self._lost_at: dict[str, float] = {}
+        self._problem: str | None = None
+        self._next_look = 0.0
+        self._preflight = Preflight(history, clock)
+        self.refused: str | None = None
+        """Why the nodes cannot do what was asked for, if so: then the run was stopped."""
+
+    def run(self, watch: Callable[[], None] = lambda: None) -> str:
+        """Conduct the run to its end and return why it ended.
+
+        Args:
+            watch: called several times a second while replicas run, e.g. to show progress.
+
+        Raises:
+            UsageError: the launcher started no replica; the journal says so.
+        """
+        # The first one asks for an orderly stop, the second ends all.
+        with handled(ending_signals(), self._interrupts.received):
+            return self._conduct(watch)
+
+    def _conduct(self, watch: Callable[[], None]) -> str:
+        manifest, paths = self._manifest, self._history.paths
+        folder = paths.primary_journal.parent
+        first = self._history.start_utc is None  # Before others may read that it has started.
+        clock = self._persist(
+            lambda: self._file_clock(folder, self._clock.utc), f"a file in {folder}"
+        )
+        started = self._journal.append(
+            RunStarted(
+                run_id=manifest.run_id,
+                nodes=manifest.nodes,
+                hours=manifest.hours,
+                launcher=self._launcher.name,
+                host=socket.gethostname(),
+                pid=os.getpid(),
+                manifest_sha256=paths.manifest_digest(),
+                clock=clock,
+            )
+        )
+        # The clock of a run that is resumed never stopped.
+        begun = self._history.start_utc or started.utc
+        self._closing_utc = begun + manifest.hours * 3600.0
+        self._deadline = started.mono + (self._closing_utc - started.utc)
+        if started.mono >= self._deadline:
+            self._journal.append(RunEnded(reason=TIME_OVER))
+            return TIME_OVER
+        if self._interrupts.count and first:
+            # The replicas of a run that is resumed may be at work: it is stopped as any other.
+            self._journal.append(RunEnded(reason=INTERRUPTED))
+            return INTERRUPTED
+        jobs = self._launch(first)
+        launched = [ReplicaLaunched(replica=r, job=j) for r, j in jobs.items()]
+        try:
+            self._journal.append_all(launched)
+            states = self._watch(watch)
+        except BaseException as error:
+            self._fail(error)
+            raise
+        reason = self._reason(states)
+        self._journal.append_all([*self._waited(), RunEnded(reason=reason)])
+        return reason
+
+    def _fail(self, error: BaseException) -> None:
+        """Leave no replica running, and a record of why this primary cannot go on."""
+        foreseen = isinstance(error, AIPerfError)
+        reason = str(error) if foreseen else f"unexpected {type(error).__name__}: {error}"
+        self._say(f"the primary cannot go on: {reason}; its replicas are stopped")
+        try:
+            self._leave_nothing_running()
+        finally:
+            # Where it cannot be written, `aiperf status` still finds that the process is gone; and
+            # where another primary has the run, it is no longer this one's to write.
+            with suppress(StorageError, LostClaimError):
+                self._journal.append(PrimaryFailed(reason=reason))
+
+    def _leave_nothing_running(self) -> None:
+        """End the replicas of a primary that cannot go on: nobody else would."""
+        self._launcher.ask_to_stop()
+        if not self._all_end(self._grace, self._interrupts.at_once):
+            self._launcher.kill()
+            # A scheduler's launcher carries out what it is asked to while it is looked at.
+            self._all_end(KILL_SECONDS, lambda: False)
+
+    def _all_end(self, seconds: float, over: Callable[[], bool]) -> bool:
+        """Wait so long for the end of all replicas, unless ``over``; return whether it came."""
+        end = self._clock.monotonic() + seconds
+        while self._clock.monotonic() < end and not over():
+            if all(state.phase.ended for state in self._launcher.states().values()):
+                return True
+            self._clock.sleep(POLL_SECONDS)
+        return False
+
+    def _waited(self) -> list[StorageWaited]:
+        return [StorageWaited.of(wait) for wait in self._waits()]
+
+    def _launch(self, first: bool) -> dict[str, str]:
+        try:
+            return self._launcher.start()
+        except AIPerfError as error:
+            # A run that was only not gone on with can be resumed again: its replicas may be at
+            # work, and its clock goes on.
+            if first:
+                self._journal.append(RunEnded(reason=f"not started: {error}"))
+            raise
+        except BaseException as error:
+            self._fail(error)  # Some replicas may have been started.
+            raise
+
+    def _watch(self, watch: Callable[[], None]) -> Mapping[str, ReplicaState]:
+        """Wait until all replicas are gone; return what became of them."""
+        beat = self._clock.monotonic()
+        while True:
+            states = self._resolved(self._launcher.states())
+            self._record(states)
+            self._look()
+            self._check_nodes(states)
+            # A list, so that the time of each lost one begins when it is lost.
+            over = [self._over(name, state) for name, state in states.items()]
+            if all(over):
+                return states
+            self._stop_when_due(states)
+            if waited := self._waited():
+                self._journal.append_all(waited)
+            if self._clock.monotonic() - beat >= self._manifest.config.journal.heartbeat_seconds:
+                beat = self._clock.monotonic()
+                self._journal.append(PrimaryHeartbeat())
+            watch()
+            self._clock.sleep(self._poll)
+
+    def _resolved(self, states: Mapping[str, ReplicaState]) -> Mapping[str, ReplicaState]:
+        """Return the states with what only the journals say about the end of replicas.
+
+        A scheduler tells seconds late, or never, that a replica has ended. Its own last record
+        says it, once no other life of it can follow: the run's time was over by then, or a stop
+        asked for, or it is lost. An earlier end may be that of a life that was queued again.
+        """
+        closing = self._clock.utc() >= self._closing_utc
+        lost = any(state.phase is JobPhase.LOST for state in states.values())
+        if self._launcher.exact or not (closing or lost):
+            return states
+        late = self._killed_at and self._clock.monotonic() >= self._killed_at + KILL_SECONDS
+        resolved = {}
+        for name, state in states.items():
+            replica = self._history.replicas.get(name)
+            ended = replica.ended if replica is not None else None
+            last = replica is not None and replica.ended_utc >= self._closing_utc
+            open_end = state.phase is JobPhase.LOST or (last and not state.phase.ended)
+            if open_end and ended is not None:
+                phase = JobPhase.FAILED if ended.startswith("failed") else JobPhase.DONE
+                state = replace(state, phase=phase, detail=ended.removeprefix("failed: "))
+            elif late and not state.phase.ended:
+                what = f"its end is not confirmed {KILL_SECONDS:.0f} s after it was cancelled"
+                state = replace(state, phase=JobPhase.FAILED, detail=what)
+            resolved[name] = state
+        return resolved
+
+    def _look(self) -> None:
+        """Read the journals and tell the search workers, if it is time to."""
+        began = self._clock.monotonic()
+        if began < self._next_look:
+            return
+        try:
+            self._history.refresh()
+        except JournalError:
+            pass  # Progress says so. A look must not end the run, and is tried again.
+        else:
+            self._tell()
+            self._restore_manifest()
+        now = self._clock.monotonic()
+        self._next_look = now + rest_after(now - began, self._least_look)
+
+    def _tell(self) -> None:
+        """Tell the search workers what is new."""
+        try:
+            self._digest.update()
+        except JournalError as error:
+            self._digest.remake()
+            self._complain(self._digest.path, str(error), "it was made again from the journals")
+
+    def _restore_manifest(self) -> None:
+        """Write the manifest again if it is gone: replicas that start again would find no run."""
+        paths = self._history.paths
+        where = str(paths.manifest)
+        if not self._persist(paths.manifest.exists, where, "read"):
+            self._persist(lambda: self._manifest.save(paths), where)
+            self._complain(paths.manifest, f"{where} is gone", "it was written again, as it was")
+
+    def _complain(self, path: Path, problem: str, remedy: str) -> None:
+        file = str(path.relative_to(self._history.paths.root))
+        self._journal.append(FileProblem(file=file, problem=problem, remedy=remedy))
+
+    def _record(self, states: Mapping[str, ReplicaState]) -> None:
+        """Record what changed."""
+        self._problem_seen(self._launcher.problem)
+        events: list[AnyEvent] = []
+        for replica, state in states.items():
+            known = self._known.get(replica)
+            if state is known or state == known:
+                continue
+            self._known[replica] = state
+            if state.phase is JobPhase.RUNNING:
+                self._preflight.expect(replica)
+            events.append(
+                JobState(replica=replica, phase=state.phase, node=state.node, detail=state.detail)
+            )
+            if state.status is not None:
+                events.append(ReplicaExited(replica=replica, status=state.status))
+        if events:
+            self._journal.append_all(events)  # Thousands change at once when a run begins.
+
+    def _check_nodes(self, states: Mapping[str, ReplicaState]) -> None:
+        """Compare the nodes; stop the run if they cannot be what was asked for."""
+        if found := self._preflight.look():
+            self._journal.append_all(found)
+        if self._asked is not None:
+            return
+        unfit = next(((n, s) for n, s in states.items() if s.refused and self._is_new(n)), None)
+        refused = self._preflight.refused if unfit is None else self._why_unfit(*unfit)
+        if refused is not None:
+            self.refused = refused
+            self._ask(refused, states)
+
+    def _is_new(self, name: str) -> bool:
+        """Return whether a replica never trained: later, its node is its own trouble."""
+        replica = self._history.replicas.get(name)
+        return replica is None or not replica.trials
+
+    def _why_unfit(self, name: str, state: ReplicaState) -> str:
+        self._next_look = 0.0
+        self._look()  # It may have just said why.
+        replica = self._history.replicas.get(name)
+        ended = replica.ended if replica is not None else None
+        if ended is not None and ended.startswith("failed: node "):
+            return f"{name}: {ended.removeprefix('failed: ')}"
+        return f"{name} on {state.node}: {state.detail}"
+
+    def _problem_seen(self, problem: str | None) -> None:
+        if problem != self._problem:
+            self._problem = problem
+            self._journal.append(SchedulerState(answers=problem is None, detail=problem or ""))
+
+    def _over(self, name: str, state: ReplicaState) -> bool:
+        if state.phase is not JobPhase.LOST:
+            self._lost_at.pop(name, None)
+            return state.phase.ended
+        since = self._lost_at.setdefault(name, self._clock.monotonic())
+        return self._interrupts.at_once() or self._clock.monotonic() >= since + LOST_SECONDS
+
+    def _stop_when_due(self, states: Mapping[str, ReplicaState]) -> None:
+        now = self._clock.monotonic()
+        if self._asked is None:
+            if self._interrupts.count:
+                self._ask(INTERRUPTED, states)
+            elif (request := requested_stop(self._history.paths.stop_request)) is not None:
+                self._ask(request, states)
+            elif now >= self._deadline + LATE_SECONDS:
+                # Replicas watch the same deadline; this is for one that cannot, or hangs.
+                self._ask(TIME_OVER, states)
+        elif self._interrupts.at_once() or now >= self._asked_at + self._grace:
+            if not self._killed_at:
+                self._killed_at = now
+                self._say(f"killing {_going_on(states)}")
+            self._launcher.kill()
+
+    def _ask(self, reason: str, states: Mapping[str, ReplicaState]) -> None:
+        self._asked, self._asked_at = reason, self._clock.monotonic()
+        self._closing_utc = min(self._closing_utc, self._clock.utc())
+        self._say(f"{reason}: waiting for {_going_on(states)}")
+        self._journal.append(StopRequested(reason=reason))
+        request = self._history.paths.stop_request
+        # By it a replica tells the end of the run from a scheduler that wants its node. Where it
+        # cannot be written, say on a full disk, the launcher's signal has to do.
+        with suppress(OSError):
+            if not request.exists():
+                write_whole(request, f"{reason}\n")
+        self._launcher.ask_to_stop()
+
+    def _reason(self, states: Mapping[str, ReplicaState]) -> str:
+        if self._asked is not None:
+            return self._asked
+        failed = [name for name, state in states.items() if state.phase is not JobPhase.DONE]
+        if not failed:
+            return self._last_words()
+        who = "all replicas" if len(failed) == len(states) else ", ".join(failed)
+        details = {states[name].detail for name in failed}
+        why = details.pop() if len(details) == 1 else ""
+        return f"{who} failed: {why}" if why else f"{who} failed"
+
+    def _last_words(self) -> str:
+        """Return why the replicas ended, in their own words."""
+        self._next_look = 0.0
+        self._look()
+        with self._history.lock:
+            said = {r.ended for r in self._history.replicas.values() if r.ended is not None}
+        return "; ".join(sorted(said)) or TIME_OVER
+
+
+def _going_on(states: Mapping[str, ReplicaState]) -> str:
+    return few([name for name, state in states.items() if not state.phase.ended])

@@ -1,0 +1,82 @@
+"""What the primary makes of the nodes once their replicas have said what they see there."""
+
+from __future__ import annotations
+
+from aiperf_hpc.clock import Clock
+from aiperf_hpc.primary.monitor.consistency import disagreements
+from aiperf_hpc.run.history import Replica, RunHistory
+from aiperf_hpc.run.paths import Incarnation
+from aiperf_hpc.run.records import NodeChecked
+
+CLOCK_SECONDS = 1.0
+"""By how much a node's clock may differ from the primary's before it is complained about."""
+
+
+class Preflight:
+    """Looks once at every life of a replica that the primary's launcher has begun."""
+
+    def __init__(self, history: RunHistory, clock: Clock) -> None:
+        """Prepare; lives that ``history`` knows already are of an earlier primary's."""
+        self._history, self._clock = history, clock
+        self._waiting: set[str] = set()
+        self._known = {name: set(r.starts) for name, r in history.replicas.items()}
+        self.refused: str | None = None
+        """Why the run cannot be what was asked for; None as long as nothing speaks against it."""
+
+    def expect(self, replica: str) -> None:
+        """Note that a life of this replica begins."""
+        self._waiting.add(replica)
+
+    def look(self) -> list[NodeChecked]:
+        """Return what is found about replicas that have started since; the history is current."""
+        found = []
+        new = False
+        for name in sorted(self._waiting):
+            replica = self._history.replicas.get(name)
+            known = self._known.setdefault(name, set())
+            if replica is None or not set(replica.starts) - known:
+                continue
+            # Later, on another node, it is one replica's trouble and not the whole run's.
+            new |= not known
+            known |= set(replica.starts)
+            self._waiting.discard(name)
+            found.append(self._checked(replica))
+        if new and (differing := disagreements(self._history)):
+            self.refused = f"{differing[0]}; install the same on all nodes"
+        return found
+
+    def _checked(self, replica: Replica) -> NodeChecked:
+        ahead = self._ahead(replica)
+        host = replica.machine.host if replica.machine else "?"
+        problems: tuple[str, ...] = ()
+        if ahead is not None and abs(ahead) >= CLOCK_SECONDS:
+            problems = (clock_problem(replica.id, host, ahead),)
+        return NodeChecked(
+            replica=replica.id, host=host, clock_ahead_seconds=ahead, problems=problems
+        )
+
+    def _ahead(self, replica: Replica) -> float | None:
+        """Return by how many seconds a replica's clock is ahead of the primary's.
+
+        Both know how far they are ahead of the file server. Where its clients stamp the files
+        that says nothing; but no replica starts before the run does, nor after it was seen.
+        """
+        begun, primary = self._history.run_starts[-1]
+        life: Incarnation = max(replica.starts)
+        stamped = replica.starts[life]
+        at_least, at_most = stamped - self._clock.utc(), stamped - begun
+        started = replica.started
+        known = None
+        if primary.clock is not None and started is not None and started.clock is not None:
+            known = started.clock.ahead_seconds - primary.clock.ahead_seconds
+        bounded = min(max(known or 0.0, at_least), at_most)
+        return known if known is None and bounded == 0.0 else bounded
+
+
+def clock_problem(replica: str, host: str, ahead: float) -> str:
+    """Return what is said about a clock that is off."""
+    way = "ahead of" if ahead > 0 else "behind"
+    return (
+        f"the clock of {host} ({replica}) is {abs(ahead):.1f} s {way} the primary's: what it does "
+        "is booked that much too early or late; keep the clocks together by NTP"
+    )

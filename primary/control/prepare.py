@@ -1,0 +1,191 @@
+"""Everything that is checked and made before a run starts: nothing is started if it fails."""
+
+from __future__ import annotations
+
+import os
+import platform
+import secrets
+import shutil
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from importlib import metadata
+from pathlib import Path
+
+from aiperf_hpc import __version__
+from aiperf_hpc.commit import source_commit
+from aiperf_hpc.config import DatasetConfig, RunConfig
+from aiperf_hpc.errors import DatasetError, RunDirectoryError, UsageError, reason_of
+from aiperf_hpc.extras import missing
+from aiperf_hpc.morphism.lineage import initial_graph
+from aiperf_hpc.primary.file_system import free_bytes, require_writable
+from aiperf_hpc.primary.launchers.base import divide_cores
+from aiperf_hpc.primary.launchers.registry import choose_launcher
+from aiperf_hpc.run.manifest import RunManifest
+from aiperf_hpc.run.paths import RunPaths
+from aiperf_hpc.streams import ascii_json
+from aiperf_hpc.trial import DatasetInfo
+
+
+def make_manifest(
+    config: RunConfig, nodes: int, hours: float, launcher: str, *, dry: bool = False
+) -> RunManifest:
+    """Resolve what a run will be.
+
+    Args:
+        config: what it does.
+        nodes: how many; a replica spans ``replica.nodes`` of them.
+        hours: for how long.
+        launcher: auto, slurm or local.
+        dry: whether a launcher that is named need not be able to start it.
+
+    Raises:
+        UsageError: the number of nodes or hours makes no run, the launcher is not there or
+            lacks what is asked for, or a package is not installed.
+    """
+    if nodes < 1:
+        raise UsageError(f"--nodes {nodes}: a run needs at least 1 node")
+    if nodes % config.replica.nodes:
+        raise UsageError(
+            f"--nodes {nodes}: a replica spans {config.replica.nodes} nodes (replica.nodes); give "
+            "a multiple of it"
+        )
+    if not 0 < hours <= 24 * 365:
+        raise UsageError(f"--hours {hours:g}: a run lasts more than 0 and at most 8760 hours")
+    replicas = nodes // config.replica.nodes
+    named = dry and launcher != "auto"
+    chosen = launcher if named else choose_launcher(launcher, config, nodes, hours)
+    if chosen == "local" or not dry:
+        require_packages(config, chosen)
+    created = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
+    return RunManifest(
+        run_id=f"{created}-{config.preset}-{secrets.token_hex(2)}",
+        nodes=nodes,
+        hours=hours,
+        launcher=chosen,
+        cores=divide_cores(sorted(os.sched_getaffinity(0)), replicas) if chosen == "local" else (),
+        versions={
+            "aiperf-hpc": __version__,
+            "python": platform.python_version(),
+            **{name: metadata.version(name) for name in ("numpy", "optuna", "pydantic")},
+        },
+        commit=source_commit(),
+        config=config,
+    )
+
+
+def require_packages(config: RunConfig, launcher: str) -> None:
+    """Require the packages of the engine and of the collective.
+
+    SLURM's nodes run this very Python, so that what is missing here is missing there. Only a batch
+    script of the site's own may start another one: then the nodes find out, before they train.
+
+    Raises:
+        UsageError: some are not installed.
+    """
+    elsewhere = launcher == "slurm" and config.slurm.template is not None
+    if not elsewhere and (lacking := missing(config)):
+        raise UsageError("; ".join(lacking))
+
+
+def check_engine(config: RunConfig) -> None:
+    """Ask the working side whether this machine has the device that the configuration names.
+
+    Asked only where the answer may be no, because a framework takes seconds to load.
+
+    Raises:
+        UsageError: it has not, in the words of who tried.
+    """
+    picky = config.engine.device in ("cuda", "npu") or config.training.precision == "fp16"
+    if config.engine.name != "torch" or not picky:
+        return
+    command = [sys.executable, "-m", "aiperf_hpc.replica.engines"]
+    done = subprocess.run(
+        command,
+        input=ascii_json(config.model_dump_json()),
+        capture_output=True,
+        encoding="locale",
+        errors="backslashreplace",
+        check=False,
+    )
+    if done.returncode != 0:
+        raise UsageError(_last_words(done.stderr))
+
+
+def _last_words(text: str) -> str:
+    lines = text.strip().splitlines() or ["it gave no reason"]
+    return lines[-1].removeprefix("aiperf: ")
+
+
+def describe_dataset(config: DatasetConfig) -> DatasetInfo:
+    """Ask the working side what the dataset is.
+
+    Raises:
+        DatasetError: it is missing, unreadable or damaged, in the words of who tried.
+    """
+    done = subprocess.run(
+        [sys.executable, "-m", "aiperf_hpc.replica.data", "describe", "-"],
+        input=ascii_json(config.model_dump_json()),
+        capture_output=True,
+        encoding="locale",
+        errors="backslashreplace",
+        check=False,
+    )
+    if done.returncode != 0:
+        raise DatasetError(_last_words(done.stderr))
+    return DatasetInfo.model_validate_json(done.stdout)
+
+
+def make_run_directory(manifest: RunManifest, folder: Path, dataset: DatasetInfo) -> RunPaths:
+    """Make the run directory and write ``run.yaml`` into it.
+
+    Raises:
+        RunDirectoryError: it exists with something in it, cannot be written, or its file
+            system has no room for what the run keeps.
+    """
+    require_writable(folder)
+    _check_room(manifest, folder, dataset)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if any(folder.iterdir()):
+            raise RunDirectoryError(f"the run directory {folder} is not empty; name a new one")
+        # Absolute, so that a replica finds it from any working directory.
+        paths = RunPaths(folder.resolve())
+        paths.candidates.mkdir()  # Of two that start at once in one folder, one fails here.
+        try:
+            manifest.model_copy(update={"dataset": dataset}).save(paths)
+            paths.replicas.mkdir()
+        except BaseException:
+            remove_run_directory(paths)
+            raise
+    except OSError as error:
+        raise RunDirectoryError(
+            f"cannot write the run directory {folder}: {reason_of(error)}; "
+            "name another one with --run-dir"
+        ) from None
+    return paths
+
+
+def remove_run_directory(paths: RunPaths) -> None:
+    """Remove what was made for a run that has not started, and nothing else."""
+    for folder in (paths.candidates, paths.replicas, paths.primary_journal.parent):
+        shutil.rmtree(folder, ignore_errors=True)
+    with suppress(OSError):  # Its file system may be what is wrong; or it is someone's mount point.
+        paths.manifest.unlink(missing_ok=True)
+        paths.root.rmdir()
+
+
+def _check_room(manifest: RunManifest, folder: Path, dataset: DatasetInfo) -> None:
+    """Require room for the weights of every replica's stock and kept trials."""
+    config = manifest.config
+    initial = initial_graph(config.model, dataset)
+    files = manifest.replicas * (config.search.stock + config.search.keep_checkpoints + 2)
+    needed = 4 * initial.parameter_count * files + 64 * 2**20
+    free = free_bytes(folder)
+    if free < needed:
+        raise RunDirectoryError(
+            f"the file system of {folder} has {free / 2**30:.1f} GiB free, the run needs at "
+            f"least {needed / 2**30:.1f} GiB; name another one with --run-dir or lower "
+            "search.keep_checkpoints"
+        )

@@ -1,0 +1,111 @@
+"""Going on with a run whose primary died: what must be true before anything is started again."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+from pathlib import Path
+
+from aiperf_hpc import __version__
+from aiperf_hpc.commit import source_commit
+from aiperf_hpc.errors import RunDirectoryError, UsageError
+from aiperf_hpc.primary.control.claim import check_free
+from aiperf_hpc.primary.control.prepare import describe_dataset
+from aiperf_hpc.primary.launchers.process_session import end_session
+from aiperf_hpc.processes import arguments_of
+from aiperf_hpc.run.history import RunHistory
+from aiperf_hpc.run.manifest import RunManifest
+from aiperf_hpc.run.paths import RunPaths
+from aiperf_hpc.run.records import ReplicaStarted
+
+
+def check_resumable(folder: Path) -> tuple[RunManifest, RunHistory]:
+    """Return the run in ``folder`` and its records, if it can go on exactly as it was.
+
+    Raises:
+        RunDirectoryError: there is no run, it never started, or it has ended.
+        UsageError: its primary is alive; or the configuration, the code or the dataset is not
+            what it was. Nothing is started and nothing is changed.
+    """
+    paths = RunPaths(folder.resolve())
+    manifest = RunManifest.load(paths)
+    history = RunHistory(paths)
+    history.refresh()
+    if manifest.simulated:
+        raise UsageError(f"{folder}: a simulated run is not gone on with; simulate it again")
+    if history.run_started is None:
+        raise RunDirectoryError(f"{folder}: this run never started; use `aiperf start`")
+    if history.run_ended is not None:
+        raise RunDirectoryError(f"{folder}: this run has ended; see `aiperf report {folder}`")
+    check_free(history, manifest.config.journal.heartbeat_seconds)
+    _check_same_code(manifest, folder)
+    _check_same_configuration(history, paths, folder)
+    _check_same_dataset(history, manifest, folder)
+    return manifest, history
+
+
+def end_leftovers(history: RunHistory) -> None:
+    """Kill what an earlier primary of a local run left running on this machine.
+
+    Without it the old replicas would go on beside the new ones; their records would be fenced,
+    but they would take the cores.
+    """
+    for replica in history.replicas.values():
+        started = replica.started
+        if started is not None and started.job is None and _runs_here(started, history.paths):
+            with contextlib.suppress(ProcessLookupError):  # It ended by itself just now.
+                end_session(os.getsid(started.pid))
+
+
+def all_have_ended(history: RunHistory) -> bool:
+    """Return whether every replica has said that it ended, or its process is gone from here."""
+    return all(
+        replica.started is None
+        or replica.ended is not None
+        or (
+            replica.started.machine.host == socket.gethostname()
+            and not _runs_here(replica.started, history.paths)
+        )
+        for replica in history.replicas.values()
+    )
+
+
+def _runs_here(started: ReplicaStarted, paths: RunPaths) -> bool:
+    """Return whether a replica's process is on this machine; its number may be another's now."""
+    return started.machine.host == socket.gethostname() and str(
+        paths.root.resolve()
+    ) in arguments_of(started.pid)
+
+
+def _check_same_code(manifest: RunManifest, folder: Path) -> None:
+    was = manifest.versions.get("aiperf-hpc"), manifest.commit
+    now = __version__, source_commit()
+    if was != now:
+        raise UsageError(
+            f"{folder}: it was started by aiperf-hpc {_in_words(*was)}, this is "
+            f"{_in_words(*now)}; resume it with the version that started it"
+        )
+
+
+def _in_words(version: str | None, commit: str | None) -> str:
+    return f"{version} ({f'commit {commit}' if commit else 'of no known commit'})"
+
+
+def _check_same_configuration(history: RunHistory, paths: RunPaths, folder: Path) -> None:
+    recorded = history.last_start.manifest_sha256
+    if recorded and recorded != paths.manifest_digest():
+        raise UsageError(
+            f"{folder}: run.yaml has changed since the run started; put back what it was, "
+            "or start a new run"
+        )
+
+
+def _check_same_dataset(history: RunHistory, manifest: RunManifest, folder: Path) -> None:
+    recorded = {r.dataset for r in history.replicas.values() if r.dataset is not None}
+    now = describe_dataset(manifest.config.dataset)
+    if recorded and recorded != {now}:
+        raise UsageError(
+            f"{folder}: dataset '{now.name}' is not what the run was started on; put that back, "
+            "or start a new run"
+        )

@@ -1,0 +1,1 @@
+"""Starting replicas and following them: on this machine, or through a scheduler."""

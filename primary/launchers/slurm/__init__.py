@@ -1,0 +1,1 @@
+"""SLURM: the batch script, its clients, and the launcher that uses them."""

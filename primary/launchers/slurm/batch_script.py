@@ -1,0 +1,114 @@
+"""The batch script that SLURM gets: a pure function of the run, from a template of the site's."""
+
+from __future__ import annotations
+
+import math
+import shlex
+import string
+import sys
+from importlib import resources
+from pathlib import Path
+
+from aiperf_hpc.config import ReplicaConfig, SlurmConfig
+from aiperf_hpc.errors import ConfigError, reason_of
+from aiperf_hpc.run.manifest import RunManifest
+from aiperf_hpc.run.paths import RunPaths
+
+NEEDED = ("last_replica", "run_dir")
+"""Names without which a template would not run the replicas of the run."""
+
+
+def batch_script(manifest: RunManifest, paths: RunPaths, launch: int = 0) -> str:
+    """Return the script: a job array, in which element N is the replica rN.
+
+    Args:
+        manifest: the run.
+        paths: where it keeps its records; nothing is written here.
+        launch: how often the primary had launched these replicas before.
+
+    Raises:
+        ConfigError: the template cannot be read or filled in, or the run directory's name has
+            characters that SLURM cannot pass on.
+    """
+    slurm, replica = manifest.config.slurm, manifest.config.replica
+    root = str(paths.root)
+    if set(root) & set("\\\n\r"):
+        raise ConfigError(f"the run directory {root!r} has characters that SLURM changes")
+    # %a is the element's number to SLURM, and %% a percent sign.
+    log = str(RunPaths(Path(root.replace("%", "%%"))).replica_log("r%a"))
+    values = {
+        "job_name": job_name(manifest),
+        "last_replica": str(manifest.replicas - 1),
+        "nodes": str(replica.nodes),
+        "ranks_per_node": str(replica.ranks_per_node),
+        "time_limit": str(time_limit_minutes(manifest.hours, slurm)),
+        "signal_seconds": str(slurm.signal_seconds),
+        "output": shlex.quote(log),
+        "directives": "\n".join(f"#SBATCH {option}" for option in _options(slurm)),
+        "step_options": " ".join(_step_options(slurm, replica)),
+        "python": shlex.quote(sys.executable),
+        "run_dir": shlex.quote(root),
+        "launch": str(launch),
+    }
+    return _fill(_template(slurm), values, str(slurm.template or "the batch script template"))
+
+
+def job_name(manifest: RunManifest) -> str:
+    """Return the name by which a run's job can be found again."""
+    return f"aiperf-{manifest.run_id}"
+
+
+def time_limit_minutes(hours: float, slurm: SlurmConfig) -> int:
+    """Return the job's time limit: that of the run, and the margin."""
+    return math.ceil(hours * 60.0) + slurm.time_margin_minutes
+
+
+def _options(slurm: SlurmConfig) -> list[str]:
+    asked = {
+        "partition": slurm.partition,
+        "account": slurm.account,
+        "qos": slurm.qos,
+        "gres": slurm.gres,
+        "cpus-per-task": slurm.cpus_per_task,
+        "mem": slurm.memory,
+        "constraint": slurm.constraint,
+        "reservation": slurm.reservation,
+    }
+    options = [f"--{name}={value}" for name, value in asked.items() if value is not None]
+    return [*options, *(["--exclusive"] if slurm.exclusive else []), *slurm.extra]
+
+
+def _step_options(slurm: SlurmConfig, replica: ReplicaConfig) -> list[str]:
+    cpus = [f"--cpus-per-task={slurm.cpus_per_task}"] if slurm.cpus_per_task else []
+    if replica.ranks == 1:
+        return cpus
+    # Torch's ranks meet by SLURM's variables; Horovod's by MPI, with which a site builds it.
+    mpi = [] if replica.collective == "torch" else [f"--mpi={slurm.mpi}"]
+    # Ranks that have lost one of them would wait for it until the time limit.
+    return [*cpus, *mpi, "--kill-on-bad-exit=1"]
+
+
+def _template(slurm: SlurmConfig) -> str:
+    if slurm.template is None:
+        return (resources.files("aiperf_hpc.deploy") / "slurm_array.sh").read_text("utf-8")
+    try:
+        return slurm.template.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(
+            f"cannot read slurm.template {slurm.template}: {reason_of(error)}"
+        ) from None
+
+
+def _fill(text: str, values: dict[str, str], where: str) -> str:
+    template = string.Template(text)
+    if not template.is_valid():
+        raise ConfigError(f"{where}: a dollar sign without a name; write $$ for one of the shell")
+    used = set(template.get_identifiers())
+    if unknown := sorted(used - values.keys()):
+        raise ConfigError(
+            f"{where}: unknown name ${unknown[0]}; write $$ for a dollar sign of the shell; "
+            f"known are {', '.join(values)}"
+        )
+    if missing := [name for name in NEEDED if name not in used]:
+        raise ConfigError(f"{where}: it does not use ${missing[0]}, without which no replica runs")
+    return template.substitute(values)

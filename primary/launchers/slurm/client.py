@@ -1,0 +1,312 @@
+"""Talking to SLURM: one method is one call of one of its commands, and nothing else is here.
+
+The command line is the one interface that every site has. ``SlurmClient`` is what the launcher
+needs; other back ends have the same methods (``pyslurm_client.py``).
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import textwrap
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+from aiperf_hpc.errors import SchedulerError, SchedulerSilentError
+
+TIMEOUT_SECONDS = 30.0
+"""How long one call may take; a controller that is down is given up by SLURM after about 4 s."""
+SILENT = (
+    "unable to contact",
+    "connect failure",
+    "connection refused",
+    "connection timed out",
+    "socket timed out",
+    "zero bytes",
+    "communication connection failure",
+    "configuration source",
+    "configuration file",
+    "authentication",
+    "unspecified error",
+)
+"""What the client says when there was no answer, in lower case: the controller, its address,
+or the daemon that signs requests is not there."""
+WORDS_LENGTH = 80
+"""Characters of SLURM's words about its silence."""
+SITE_VARIABLES = ("SLURM_CONF", "SLURM_CLUSTERS", "SLURM_TIME_FORMAT")
+
+
+@dataclass(frozen=True, slots=True)
+class Element:
+    """One element of a job array, in SLURM's words."""
+
+    number: int
+    state: str
+    """E.g. PENDING, RUNNING, NODE_FAIL."""
+    reason: str = ""
+    node: str | None = None
+    status: int = 0
+    """Its exit status, once it has ended."""
+    signal: int = 0
+    """The signal that ended it, if one did."""
+
+
+@dataclass(frozen=True, slots=True)
+class Nodes:
+    """Nodes of one partition in one state with equal resources."""
+
+    partition: str
+    default: bool
+    available: bool
+    state: str
+    count: int
+    gres: str
+    minutes: float
+    """The partition's time limit; infinity where there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a command said."""
+
+    status: int
+    out: str
+    err: str
+
+
+Parsed = TypeVar("Parsed")
+Call = Callable[[Sequence[str], Mapping[str, str] | None], Answer]
+
+
+class SlurmClient(Protocol):
+    """What the launcher asks of SLURM. Each method is one request.
+
+    All raise SchedulerSilentError when SLURM does not answer and SchedulerError, in SLURM's own
+    words, when it refuses.
+    """
+
+    def partitions(self) -> list[Nodes]:
+        """Return what nodes there are, by partition."""
+        ...
+
+    def submit(self, script: Path) -> str:
+        """Submit a batch script; return the job's number."""
+        ...
+
+    def find(self, name: str) -> str | None:
+        """Return the number of this user's job of that name, None where there is none."""
+        ...
+
+    def elements(self, job: str) -> list[Element]:
+        """Return the elements that SLURM still lists, ended ones too; none when it forgot all."""
+        ...
+
+    def account(self, job: str) -> list[Element]:
+        """Return what the accounting says; refused where there is none."""
+        ...
+
+    def signal(self, job: str, name: str) -> None:
+        """Send a signal to the steps of all running elements."""
+        ...
+
+    def cancel(self, job: str, *, waiting_only: bool = False) -> None:
+        """Cancel all elements, or only those that have not started."""
+        ...
+
+    def cancel_named(self, name: str) -> None:
+        """Cancel this user's job of that name, if there is one."""
+        ...
+
+    def requeue(self, job: str, numbers: Sequence[int]) -> None:
+        """Queue elements again that have ended."""
+        ...
+
+    def largest_array(self) -> int:
+        """Return how many elements an array may have."""
+        ...
+
+
+class SlurmCommands:
+    """SLURM by its command line."""
+
+    def __init__(self, call: Call | None = None) -> None:
+        """Use ``call`` to run commands: the place where tests put a cluster of their own."""
+        self._run = call or run_command
+
+    def partitions(self) -> list[Nodes]:
+        lines = self._lines("sinfo", "--noheader", "--format=%P|%a|%T|%D|%G|%l")
+        return _parsed("sinfo", lines, _nodes)
+
+    def submit(self, script: Path) -> str:
+        # A primary that itself runs in a job must not pass that job's sizes on.
+        kept = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith("SLURM_") or name in SITE_VARIABLES
+        }
+        lines = self._lines("sbatch", "--parsable", str(script), environment=kept)
+        job = lines[-1].partition(";")[0] if lines else ""  # NUMBER or NUMBER;CLUSTER
+        if not job.isdigit():
+            raise SchedulerError(f"sbatch answered {lines} where the number of a job was due")
+        return job
+
+    def find(self, name: str) -> str | None:
+        lines = self._lines("squeue", "--noheader", "--me", f"--name={name}", "--format=%F")
+        return lines[0].strip() if lines else None
+
+    def elements(self, job: str) -> list[Element]:
+        try:
+            lines = self._lines(
+                "squeue", "--noheader", "--states=all", "--array", f"--jobs={job}",
+                "--Format=JobArrayID:64|,State:32|,Reason:64|,NodeList:256|,exit_code:16",
+            )  # fmt: skip
+        except SchedulerSilentError:
+            raise
+        except SchedulerError as error:
+            if "invalid job id" in str(error).lower():
+                return []  # SLURM forgets ended jobs after MinJobAge.
+            raise
+        return _parsed("squeue", lines, _element)
+
+    def account(self, job: str) -> list[Element]:
+        lines = self._lines(
+            "sacct", "--noheader", "--parsable2", "--allocations", "--array", f"--jobs={job}",
+            "--format=JobID,State,Reason,NodeList,ExitCode",
+        )  # fmt: skip
+        return _parsed("sacct", lines, _element)
+
+    def signal(self, job: str, name: str) -> None:
+        self._lines("scancel", f"--signal={name}", job)
+
+    def cancel(self, job: str, *, waiting_only: bool = False) -> None:
+        self._lines("scancel", *(("--state=PENDING",) if waiting_only else ()), job)
+
+    def cancel_named(self, name: str) -> None:
+        self._lines("scancel", "--me", f"--name={name}")
+
+    def requeue(self, job: str, numbers: Sequence[int]) -> None:
+        self._lines("scontrol", "requeue", ",".join(f"{job}_{number}" for number in numbers))
+
+    def largest_array(self) -> int:
+        for line in self._lines("scontrol", "show", "config"):
+            name, _, value = line.partition("=")
+            if name.strip() == "MaxArraySize":
+                return int(value)
+        raise SchedulerError("scontrol: its configuration has no MaxArraySize")
+
+    def _lines(self, *command: str, environment: Mapping[str, str] | None = None) -> list[str]:
+        answer = self._run(command, environment)
+        if answer.status != 0:
+            raise _error(command[0], answer)
+        return [line for line in answer.out.splitlines() if line.strip()]
+
+
+def run_command(command: Sequence[str], environment: Mapping[str, str] | None) -> Answer:
+    """Run one of SLURM's commands.
+
+    Raises:
+        SchedulerSilentError: it is not there, or does not end.
+    """
+    try:
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            encoding="locale",
+            errors="replace",
+            check=False,
+            timeout=TIMEOUT_SECONDS,
+            stdin=subprocess.DEVNULL,
+            env=environment,
+            start_new_session=True,  # Ctrl-C is for the primary alone.
+        )
+    except FileNotFoundError:
+        raise SchedulerSilentError(f"{command[0]} is not on the PATH") from None
+    except subprocess.TimeoutExpired:
+        what = f"{command[0]} has not answered within {TIMEOUT_SECONDS:.0f} s"
+        raise SchedulerSilentError(what) from None
+    return Answer(done.returncode, done.stdout, done.stderr)
+
+
+def _error(program: str, answer: Answer) -> SchedulerError:
+    """Return the error in SLURM's own words, in one line."""
+    said = (answer.err.strip() or answer.out.strip()).splitlines()
+    words = [_bare(line, program) for line in said]
+    if (silence := silence_in(words)) is not None:
+        return SchedulerSilentError(f"{program}: {silence}")
+    text = "; ".join(dict.fromkeys(words)) or f"exit status {answer.status} without a word"
+    return SchedulerError(f"{program}: {text}")
+
+
+def _bare(line: str, program: str) -> str:
+    """Return what a line says, without who says it and how grave it is."""
+    said = line.strip().removeprefix(f"{program}: ")
+    return said.removeprefix("error: ").removeprefix("fatal: ")
+
+
+def silence_in(lines: Sequence[str]) -> str | None:
+    """Return the line that says that nobody answered, if one does: the last, which concludes.
+
+    Those before it tell by which steps the client came to know. It is never longer than is read
+    at a glance.
+    """
+    told = [line for line in lines if any(sign in line.lower() for sign in SILENT)]
+    return textwrap.shorten(told[-1], WORDS_LENGTH, placeholder=" ...") if told else None
+
+
+def _parsed(program: str, lines: Sequence[str], parse: Callable[[str], Parsed]) -> list[Parsed]:
+    try:
+        return [parse(line) for line in lines]
+    except ValueError as error:
+        raise SchedulerError(f"{program} answered what cannot be understood: {error}") from None
+
+
+def _nodes(line: str) -> Nodes:
+    partition, available, state, count, gres, limit = line.split("|")
+    return Nodes(
+        partition=partition.rstrip("*"),
+        default=partition.endswith("*"),
+        available=available == "up",
+        state=state,
+        count=int(count),
+        gres="" if gres == "(null)" else gres,
+        minutes=limit_minutes(limit),
+    )
+
+
+def _element(line: str) -> Element:
+    name, state, reason, node, code = (part.strip() for part in line.split("|", 4))
+    status, number = _exit_code(code)
+    return Element(
+        number=int(name.rpartition("_")[2]),
+        state=state.partition(" ")[0],  # sacct: CANCELLED by 1000
+        reason="" if reason in ("None", "none") else reason,
+        node=None if node in ("", "(null)", "None assigned") else node,
+        status=status,
+        signal=number,
+    )
+
+
+def _exit_code(text: str) -> tuple[int, int]:
+    """Return status and signal of sacct's STATUS:SIGNAL, or of what wait(2) says, as squeue's."""
+    if ":" in text:
+        status, _, ended_by = text.partition(":")
+        return int(status), int(ended_by)
+    code = int(text)
+    number = code & 0x7F
+    return 0 if number else code >> 8 & 0xFF, number
+
+
+def limit_minutes(text: str) -> float:
+    """Return SLURM's [DAYS-][HOURS:]MINUTES:SECONDS in minutes; infinity for no limit."""
+    if text in ("infinite", "UNLIMITED", "n/a"):
+        return float("inf")
+    days, _, rest = text.rpartition("-")
+    parts = [int(part) for part in rest.split(":")]
+    if days and len(parts) < 3:
+        parts += [0] * (3 - len(parts))
+    if len(parts) == 1:
+        parts.append(0)  # MINUTES alone
+    hours, minutes, seconds = ([0] * (3 - len(parts)) + parts)[-3:]
+    return int(days or 0) * 1440 + hours * 60 + minutes + seconds / 60

@@ -1,0 +1,435 @@
+"""Running replicas through SLURM: one job array, one batched look at a time."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from aiperf_hpc.config import SlurmConfig
+from aiperf_hpc.errors import (
+    PREFLIGHT_STATUS,
+    UNEXPECTED_STATUS,
+    UNSEEN_PYTHON_STATUS,
+    UNSEEN_RUN_STATUS,
+    SchedulerError,
+    SchedulerSilentError,
+    UsageError,
+)
+from aiperf_hpc.primary.launchers.base import MOST_RESTARTS, ReplicaState, replica_name
+from aiperf_hpc.primary.launchers.slurm.batch_script import (
+    batch_script,
+    job_name,
+    time_limit_minutes,
+)
+from aiperf_hpc.primary.launchers.slurm.client import Element, Nodes, SlurmClient
+from aiperf_hpc.primary.launchers.slurm.rate_limit import SHORTEST_SECONDS, Pace
+from aiperf_hpc.run.manifest import RunManifest
+from aiperf_hpc.run.paths import RunPaths, write_whole
+from aiperf_hpc.run.storage import Persist, at_once
+from aiperf_hpc.trial import JobPhase
+
+LONGEST_SECONDS = 30.0
+"""Between two calls while nothing changes, or while SLURM does not answer."""
+BACK_OFF = 1.5
+FORGOTTEN = "SLURM lists it no longer"
+NO_OUTPUT = (0, 53)
+"""Status and signal of a job whose output file its node could not open."""
+SHELL_SIGNAL = 128
+"""srun ends with this and the number of the signal that ended its task, as shells do."""
+UNSEEN_RUN = (
+    "its node does not see the run directory {}; name a folder that all nodes see with --run-dir"
+)
+UNUSABLE = ("down", "drain", "fail", "error", "unknown", "inval", "future", "perfctrs", "blocked")
+"""How the states of nodes begin that will run nothing."""
+
+PHASES = {
+    "PENDING": JobPhase.PENDING,
+    "CONFIGURING": JobPhase.RUNNING,
+    "RUNNING": JobPhase.RUNNING,
+    "COMPLETING": JobPhase.RUNNING,
+    "SUSPENDED": JobPhase.RUNNING,
+    "STOPPED": JobPhase.RUNNING,
+    "SIGNALING": JobPhase.RUNNING,
+    "STAGE_OUT": JobPhase.RUNNING,
+    "RESIZING": JobPhase.RUNNING,
+    "REQUEUED": JobPhase.REQUEUED,
+    "REQUEUE_HOLD": JobPhase.REQUEUED,
+    "REQUEUE_FED": JobPhase.REQUEUED,
+    "RESV_DEL_HOLD": JobPhase.REQUEUED,
+    "SPECIAL_EXIT": JobPhase.REQUEUED,
+    "NODE_FAIL": JobPhase.LOST,
+    "PREEMPTED": JobPhase.LOST,
+    "COMPLETED": JobPhase.DONE,
+    "FAILED": JobPhase.FAILED,
+    "TIMEOUT": JobPhase.FAILED,
+    "OUT_OF_MEMORY": JobPhase.FAILED,
+    "CANCELLED": JobPhase.FAILED,
+    "BOOT_FAIL": JobPhase.FAILED,
+    "DEADLINE": JobPhase.FAILED,
+    "REVOKED": JobPhase.FAILED,
+}
+RAN = (JobPhase.RUNNING, JobPhase.REQUEUED, JobPhase.LOST)
+WAITS = (JobPhase.PENDING, JobPhase.REQUEUED)
+
+
+def state_of(element: Element, before: ReplicaState) -> ReplicaState:
+    """Return what SLURM's words about an element mean, given what was known before."""
+    phase = PHASES.get(element.state, before.phase)  # A state of a later SLURM changes nothing.
+    if phase is JobPhase.PENDING and before.phase in RAN:
+        phase = JobPhase.REQUEUED
+    plain = element.state in ("PENDING", "RUNNING", "COMPLETED")
+    end = _end(element) if element.state == "FAILED" else ""
+    words = ("" if plain else element.state, element.reason, end)
+    return ReplicaState(phase, element.node, ": ".join(word for word in words if word))
+
+
+def _end(element: Element) -> str:
+    if element.signal or element.status > SHELL_SIGNAL:
+        return f"signal {element.signal or element.status - SHELL_SIGNAL}"
+    return f"exit status {element.status}" if element.status else ""
+
+
+def died(element: Element) -> bool:
+    """Return whether a replica ended by a signal or by an error that nobody foresaw."""
+    if element.state == "OUT_OF_MEMORY":
+        return True
+    by_signal = element.signal or element.status > SHELL_SIGNAL
+    unfit = (element.status, element.signal) == NO_OUTPUT
+    return (
+        element.state == "FAILED"
+        and not unfit
+        and (bool(by_signal) or element.status == UNEXPECTED_STATUS)
+    )
+
+
+class SlurmLauncher:
+    """Runs every replica as an element of one job array.
+
+    At most one call of SLURM's client every 5 s: requests (stop, cancel, accounting) wait in
+    line, and when there is none the call is a look at all elements at once.
+    """
+
+    name = "slurm"
+    exact = False
+
+    def __init__(
+        self,
+        manifest: RunManifest,
+        paths: RunPaths,
+        client: SlurmClient,
+        pace: Pace,
+        *,
+        launch: int = 0,
+        persist: Persist = at_once,
+    ) -> None:
+        """Prepare.
+
+        Args:
+            manifest: the run.
+            paths: where it keeps its records.
+            client: what speaks to SLURM.
+            pace: keeps its calls apart, those before this launcher's too.
+            launch: how often these replicas had been launched before.
+            persist: how to write the batch script.
+        """
+        self._manifest, self._paths, self._launch = manifest, paths, launch
+        self._persist = persist
+        self._client, self._pace = client, pace
+        self._job = ""
+        self._states: dict[str, ReplicaState] = {}
+        self._requests: deque[Callable[[], None]] = deque()
+        self._interval = SHORTEST_SECONDS
+        self._restarts: Counter[str] = Counter()
+        self._refused: dict[str, str] = {}
+        """Replicas that SLURM does not run again, and why."""
+        self._accounting = True
+        self._stopping = self._killing = False
+        self.problem: str | None = None
+
+    def start(self) -> dict[str, str]:
+        if self._launch:
+            self._cancel_earlier()
+        script = batch_script(self._manifest, self._paths, self._launch)
+        names = [replica_name(number) for number in range(self._manifest.replicas)]
+        path = self._paths.batch_script
+        self._persist(lambda: self._make_files(names, script), f"the batch script {path}")
+        self._job = self._submit()
+        self._states = dict.fromkeys(names, ReplicaState(JobPhase.PENDING))
+        return {name: f"{self._job}_{number}" for number, name in enumerate(names)}
+
+    def _make_files(self, names: Sequence[str], script: str) -> None:
+        for name in names:
+            # SLURM opens the output before anything of ours could make its folder.
+            self._paths.replica(name).mkdir(parents=True, exist_ok=True)
+        # In the encoding of file names, of which it is full.
+        write_whole(self._paths.batch_script, os.fsencode(script))
+
+    def _cancel_earlier(self) -> None:
+        """Cancel the job of an earlier primary, whose replicas this one's replace."""
+        try:
+            self._pace.call(lambda: self._client.cancel_named(job_name(self._manifest)))
+        except SchedulerError as error:
+            raise UsageError(
+                f"the run's earlier job cannot be cancelled: {error}; nothing was started; "
+                "try again when SLURM answers"
+            ) from None
+
+    def _submit(self) -> str:
+        script = self._paths.batch_script
+        try:
+            return self._pace.call(lambda: self._client.submit(script))
+        except SchedulerSilentError as error:
+            return self._find(error)
+        except SchedulerError as error:
+            if "array" in str(error).lower():
+                self._check_array()
+            raise UsageError(
+                f"SLURM refused the job: {error}; nothing was started; change the slurm section "
+                f"of the configuration, or see {script}"
+            ) from None
+
+    def _check_array(self) -> None:
+        """Say what the site's limit is, if the array is larger than that."""
+        elements = self._manifest.replicas
+        try:
+            limit = self._pace.call(self._client.largest_array)
+        except SchedulerError:
+            return  # What it said of the array has to do.
+        if elements > limit:
+            raise UsageError(
+                f"{elements} replicas: this SLURM's arrays have at most {limit} elements "
+                "(MaxArraySize of `scontrol show config`); nothing was started; have it raised, "
+                "or run on fewer nodes"
+            )
+
+    def _find(self, silence: SchedulerSilentError) -> str:
+        """Return the job that was accepted although the answer got lost."""
+        name = job_name(self._manifest)
+        try:
+            job = self._pace.call(lambda: self._client.find(name))
+        except SchedulerError:
+            job = None  # The first error says it.
+        if job is None:
+            raise UsageError(
+                f"SLURM did not take the job: {silence}; if it did all the same, "
+                f"`scancel --name={name}` removes it"
+            )
+        return job
+
+    def states(self) -> dict[str, ReplicaState]:
+        if self._job and self._pace.quiet_seconds >= self._interval:
+            self._call()
+        return self._states
+
+    def ask_to_stop(self) -> None:
+        self._stopping = True
+        # First those that wait, so that one that starts in between gets the signal.
+        if any(state.phase in WAITS for state in self._states.values()):
+            self._requests.append(lambda: self._client.cancel(self._job, waiting_only=True))
+        self._requests.append(lambda: self._client.signal(self._job, "TERM"))
+        self._interval = SHORTEST_SECONDS
+
+    def kill(self) -> None:
+        if not self._killing:
+            self._killing = True
+            self._requests.clear()
+            self._requests.append(lambda: self._client.cancel(self._job))
+            self._interval = SHORTEST_SECONDS
+
+    def _call(self) -> None:
+        """Make one call of the client: the first request, or a look."""
+        request = self._requests[0] if self._requests else None
+        try:
+            self._pace.call(request or self._look)
+            if request is not None:
+                self._interval = SHORTEST_SECONDS
+            self.problem = None
+        except SchedulerSilentError as error:
+            self._silent(error)
+            request = None  # It is made again.
+        except SchedulerError as error:
+            # A request that is refused is of no use any more: its elements have ended.
+            if request is None:
+                self._silent(error)
+        if request is not None:
+            self._requests.popleft()
+
+    def _silent(self, error: SchedulerError) -> None:
+        self.problem = str(error)
+        self._back_off()
+
+    def _back_off(self) -> None:
+        self._interval = min(LONGEST_SECONDS, self._interval * BACK_OFF)
+
+    def _look(self) -> None:
+        before = self._states
+        listed = {replica_name(e.number): e for e in self._client.elements(self._job)}
+        self._states = {
+            name: self._seen(name, listed.get(name), state) for name, state in before.items()
+        }
+        self._run_again([name for name, e in listed.items() if self._may_run_again(name, e)])
+        if self._accounting and any(s.detail == FORGOTTEN for s in self._states.values()):
+            self._requests.append(self._account)
+        if self._states == before:
+            self._states = before
+            self._back_off()
+        else:
+            self._interval = SHORTEST_SECONDS
+
+    def _seen(self, name: str, element: Element | None, before: ReplicaState) -> ReplicaState:
+        if element is None:
+            # A job that has ended is forgotten after a while: no news, unless we missed its end.
+            if before.phase.ended:
+                return before
+            return replace(before, phase=JobPhase.LOST, detail=FORGOTTEN)
+        state = self._fit(state_of(element, before), element)
+        if self._stopping and element.state == "CANCELLED" and before.phase in WAITS:
+            return replace(state, phase=JobPhase.DONE, detail="cancelled before it started")
+        if before.phase is JobPhase.DONE and element.state == "CANCELLED":
+            return before  # The one above, seen again.
+        return state
+
+    def _may_run_again(self, name: str, element: Element) -> bool:
+        """Return whether a replica died on a node that is up, so that SLURM takes it for done."""
+        if self._stopping or self._killing or not died(element):
+            return False
+        if name in self._refused:
+            refusal = f"; SLURM does not run it again: {self._refused[name]}"
+            state = self._states[name]
+            self._states[name] = replace(state, detail=state.detail + refusal)
+            return False
+        return self._restarts[name] < MOST_RESTARTS
+
+    def _run_again(self, names: Sequence[str]) -> None:
+        """Have SLURM queue dead replicas again, in one call."""
+        if not names:
+            return
+        for name in names:
+            self._restarts[name] += 1
+            state = self._states[name]
+            detail = f"{state.detail}; queued again, {self._restarts[name]} of {MOST_RESTARTS}"
+            self._states[name] = replace(state, phase=JobPhase.REQUEUED, detail=detail)
+        self._requests.append(lambda: self._requeue(names))
+
+    def _requeue(self, names: Sequence[str]) -> None:
+        numbers = [int(name.removeprefix("r")) for name in names]
+        try:
+            self._client.requeue(self._job, numbers)
+        except SchedulerSilentError:
+            raise
+        except SchedulerError as error:
+            self._refused |= dict.fromkeys(names, str(error))
+
+    def _fit(self, state: ReplicaState, element: Element) -> ReplicaState:
+        """Return the state, with what is wrong with the node where SLURM's status says so."""
+        if state.phase is not JobPhase.FAILED:
+            return state
+        said = {
+            PREFLIGHT_STATUS: "its node is not like the others; its output says how",
+            UNSEEN_RUN_STATUS: UNSEEN_RUN.format(self._paths.root),
+            UNSEEN_PYTHON_STATUS: f"its node does not see {sys.executable}; install the "
+            "environment where all nodes see it",
+        }
+        lost_output = (element.status, element.signal) == NO_OUTPUT
+        wrong = said[UNSEEN_RUN_STATUS] if lost_output else said.get(element.status)
+        return state if wrong is None else replace(state, detail=wrong, refused=True)
+
+    def _account(self) -> None:
+        """Ask the accounting about the forgotten ones, once: not every site has one."""
+        self._accounting = False
+        known = {replica_name(e.number): e for e in self._client.account(self._job)}
+        self._states = {
+            name: state_of(known[name], state)
+            if state.detail == FORGOTTEN and name in known
+            else state
+            for name, state in self._states.items()
+        }
+
+
+def check_cluster(slurm: SlurmConfig, nodes: int, hours: float, found: Sequence[Nodes]) -> None:
+    """Require what a run asks of the cluster.
+
+    Args:
+        slurm: what is asked.
+        nodes: how many nodes.
+        hours: for how long.
+        found: what ``SlurmClient.partitions`` returned.
+
+    Raises:
+        UsageError: there is no such partition, it is down, allows less time, or has too few
+            nodes that can be used, or too few with the accelerators asked for.
+    """
+    members = _partition(slurm, found)
+    name = members[0].partition
+    if not members[0].available:
+        raise UsageError(f"partition '{name}' is not up; name another one in slurm.partition")
+    minutes = time_limit_minutes(hours, slurm)
+    if minutes > members[0].minutes:
+        raise UsageError(
+            f"--hours {hours:g} with slurm.time_margin_minutes {slurm.time_margin_minutes} is "
+            f"{minutes} minutes; partition '{name}' allows {members[0].minutes:g}"
+        )
+    usable = [group for group in members if not group.state.startswith(UNUSABLE)]
+    usable = [group for group in usable if "*" not in group.state]  # * does not respond
+    total, there = sum(g.count for g in members), sum(g.count for g in usable)
+    if there < nodes:
+        raise UsageError(
+            f"--nodes {nodes}: partition '{name}' has {there} nodes that can be used, of {total}; "
+            "see sinfo"
+        )
+    fitting = sum(g.count for g in usable if slurm.gres is None or offers(g.gres, slurm.gres))
+    if fitting < nodes:
+        offered = ", ".join(sorted({g.gres or "none" for g in usable}))
+        raise UsageError(
+            f"slurm.gres {slurm.gres}: {fitting} nodes of partition '{name}' offer it, "
+            f"{nodes} are needed; its nodes offer: {offered}"
+        )
+
+
+def _partition(slurm: SlurmConfig, found: Sequence[Nodes]) -> list[Nodes]:
+    names = ", ".join(sorted({group.partition for group in found})) or "none"
+    if slurm.partition is None:
+        members = [group for group in found if group.default]
+        if not members:
+            raise UsageError(f"SLURM has no default partition; set slurm.partition, of: {names}")
+        return members
+    members = [group for group in found if group.partition == slurm.partition]
+    if not members:
+        raise UsageError(
+            f"slurm.partition: SLURM has no partition '{slurm.partition}', but {names}"
+        )
+    return members
+
+
+def offers(gres: str, asked: str) -> bool:
+    """Return whether a node with ``gres`` has what is ``asked``, e.g. gpu:8 or gpu:h100:8."""
+    there = [_generic(entry) for entry in _entries(gres)]
+    for name, kind, count in (_generic(entry) for entry in _entries(asked)):
+        fitting = (n for other, k, n in there if other == name and kind in ("", k))
+        if sum(fitting) < count:
+            return False
+    return True
+
+
+def _entries(gres: str) -> list[str]:
+    """Split at commas, without the sockets that SLURM adds in parentheses."""
+    plain = ""
+    depth = 0
+    for character in gres:
+        depth += (character == "(") - (character == ")")
+        plain += character if depth == 0 and character != ")" else ""
+    return [entry for entry in plain.split(",") if entry]
+
+
+def _generic(entry: str) -> tuple[str, str, int]:
+    """Return name, type ("" for any) and count."""
+    name, *rest = entry.removeprefix("gres:").split(":")
+    count = 1
+    if rest and rest[-1].rstrip("KMG").isdigit():
+        digits = rest.pop()
+        factor = {"K": 2**10, "M": 2**20, "G": 2**30}.get(digits[-1], 1)
+        count = int(digits.rstrip("KMG")) * factor
+    return name, rest[0] if rest else "", count

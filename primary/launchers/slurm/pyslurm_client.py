@@ -1,0 +1,141 @@
+"""Looking at SLURM through pyslurm, where a site has built it against its own SLURM.
+
+The API is that of pyslurm 25.11 (``Jobs.load``, ``Nodes.load``, ``Partitions.load``,
+``slurmctld.Config.load``), which pyslurm has had since 23.2. Only looks go through it. Submitting
+stays with ``sbatch``, because pyslurm skips directives of a batch script that it does not know
+and says nothing; ending and queueing again stay with ``scancel`` and ``scontrol``, which
+do it for all elements of an array in one request, and pyslurm in one for each.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
+
+from aiperf_hpc.errors import SchedulerError, SchedulerSilentError, UsageError
+from aiperf_hpc.extras import PYSLURM
+from aiperf_hpc.primary.launchers.slurm.client import (
+    Call,
+    Element,
+    Nodes,
+    SlurmCommands,
+    silence_in,
+)
+
+ENDED = ("COMPLETED", "CANCELLED", "FAILED", "TIMEOUT", "NODE_FAIL", "BOOT_FAIL", "DEADLINE",
+         "OUT_OF_MEMORY")  # fmt: skip
+T = TypeVar("T")
+
+
+class PyslurmClient(SlurmCommands):
+    """SLURM by its library, as far as looking goes."""
+
+    def __init__(self, call: Call | None = None) -> None:
+        """Load pyslurm; ``call`` runs commands. Raises UsageError where it cannot be loaded."""
+        super().__init__(call)
+        try:
+            self._pyslurm: Any = importlib.import_module("pyslurm")
+        except ImportError as error:
+            raise UsageError(
+                f"slurm.client: pyslurm cannot be loaded ({error}); build the one that belongs to "
+                f"your SLURM ({PYSLURM.remedy}), or set slurm.client=commands"
+            ) from None
+
+    def partitions(self) -> list[Nodes]:
+        partitions = self._ask(lambda: list(self._pyslurm.Partitions.load().values()))
+        nodes = self._ask(lambda: list(self._pyslurm.Nodes.load().values()))
+        found = []
+        for each in partitions:
+            members = (node for node in nodes if each.name in (node.partitions or []))
+            groups = Counter((_node_state(node.state), _gres(node)) for node in members)
+            for (state, gres), count in sorted(groups.items()):
+                found.append(
+                    Nodes(
+                        partition=each.name,
+                        default=bool(each.is_default),
+                        available=each.state == "UP",
+                        state=state,
+                        count=count,
+                        gres=gres,
+                        minutes=_minutes(each.max_time_limit),
+                    )
+                )
+        return found
+
+    def find(self, name: str) -> str | None:
+        for job in self._jobs():
+            if job.name == name and job.user_id == os.getuid() and job.state not in ENDED:
+                return str(job.array_id or job.id)
+        return None
+
+    def elements(self, job: str) -> list[Element]:
+        mine = (each for each in self._jobs() if str(each.array_id) == job)
+        return sorted((e for each in mine for e in _elements(each)), key=lambda e: e.number)
+
+    def largest_array(self) -> int:
+        return int(self._ask(lambda: self._pyslurm.slurmctld.Config.load().max_array_size))
+
+    def _jobs(self) -> list[Any]:
+        """Return all jobs that the controller knows: pyslurm has no request for one array's."""
+        return self._ask(lambda: list(self._pyslurm.Jobs.load().values()))
+
+    def _ask(self, request: Callable[[], T]) -> T:
+        try:
+            return request()
+        except self._pyslurm.RPCError as error:
+            lines = str(error).splitlines()
+            if (silence := silence_in(lines)) is not None:
+                raise SchedulerSilentError(f"pyslurm: {silence}") from None
+            raise SchedulerError(f"pyslurm: {'; '.join(lines)}") from None
+
+
+def _elements(job: Any) -> Iterator[Element]:  # noqa: ANN401 -- pyslurm has no types
+    """Yield the elements of one record: elements that wait share one."""
+    reason = "" if job.state_reason in (None, "None") else job.state_reason
+    waiting = job.array_tasks_waiting
+    numbers = [job.array_task_id] if waiting is None else _numbers(waiting)
+    for number in numbers:
+        yield Element(
+            number=number,
+            state=job.state,
+            reason=reason,
+            node=job.allocated_nodes or None,
+            status=_status(job.exit_code or 0),
+            signal=job.exit_code_signal or 0,
+        )
+
+
+def _status(code: int) -> int:
+    """Return the exit status that pyslurm has taken 128 off, as for a task ended by a signal.
+
+    It does so for every status from 128; a replica's own are 1, 2 and from 70.
+    """
+    return code + 128 if 2 < code < 65 else code
+
+
+def _numbers(text: str) -> Iterator[int]:
+    """Yield the numbers of e.g. 0-3,7."""
+    for part in text.split(","):
+        first, _, last = part.partition("-")
+        yield from range(int(first), int(last or first) + 1)
+
+
+def _node_state(text: str) -> str:
+    """Return the state as sinfo says it, of e.g. IDLE+DRAIN or DOWN+NOT_RESPONDING."""
+    base, *flags = text.lower().split("+")
+    if "drain" in flags:
+        base = "drained"
+    if "fail" in flags:
+        base = "fail"
+    return f"{base}*" if "not_responding" in flags else base
+
+
+def _gres(node: Any) -> str:  # noqa: ANN401 -- pyslurm has no types
+    return ",".join(f"{name}:{count}" for name, count in node.configured_gres.items())
+
+
+def _minutes(limit: int | str | None) -> float:
+    return float(limit) if isinstance(limit, int) else float("inf")

@@ -1,0 +1,317 @@
+"""The report as one page of HTML that needs no other file, no network and no script."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from importlib import resources
+
+import yaml
+from jinja2 import Environment, StrictUndefined
+from markupsafe import Markup
+
+from aiperf_hpc.primary import formatting
+from aiperf_hpc.primary.monitor.run_view import ScoreStatus
+from aiperf_hpc.primary.report import ancestry
+from aiperf_hpc.primary.report.model import PHASES, Report, TrialReport
+from aiperf_hpc.primary.report.plots import accuracy_colour, belief_plot, scaling_plots, score_plots
+from aiperf_hpc.primary.report.search_replay import Candidate
+from aiperf_hpc.trial import Machine, TimePhase, TrialState
+
+MOST_REPLICAS = 48
+MOST_ROWS = 1000
+MOST_POINTS = 60
+MOST_CANDIDATES = 200
+"""What the page shows of each; ``report.json`` has all."""
+
+LEAST_BAR = 0.5
+"""Percent of the elapsed time below which neighbouring trials are drawn as one: three pixels, where
+the time line is narrowest, of which the edge takes one or two."""
+
+TIME_ORDER = (
+    str(TimePhase.TRAIN),
+    str(TimePhase.EVALUATE),
+    *(p for p in PHASES if p not in (TimePhase.TRAIN, TimePhase.EVALUATE)),
+)
+"""What the machine is there for comes first."""
+
+
+def render(document: Report, fine: Sequence[ScoreStatus]) -> str:
+    """Return the page: one file that needs no other, and no script.
+
+    Args:
+        document: what to show.
+        fine: the score at times close together, for the curves.
+    """
+    best = document.best.graph if document.best else None
+    trials = _kept(document.trials)
+    scale = _Scale.of(document.trials)
+    shown = sorted(document.replicas, key=lambda r: r.time.train_evaluate_share)[:MOST_REPLICAS]
+    names = {replica.id for replica in shown}
+    return (
+        _environment()
+        .from_string(_resource("report.html"))
+        .render(
+            document=document,
+            css=Markup(_resource("report.css")),  # noqa: S704 -- a file of this package
+            plots=score_plots(fine, document.series),
+            scaling_plots=scaling_plots(document.scaling.points) if document.scaling else [],
+            belief=belief_plot(document.search.candidates),
+            candidates=_latest(document.search.candidates),
+            points=_thinned(document.series, MOST_POINTS),
+            time_order=TIME_ORDER,
+            replicas=[replica for replica in document.replicas if replica.id in names],
+            lanes=[_lane(r.id, document) for r in document.replicas if r.id in names],
+            ticks=_ticks(document.score.elapsed_seconds),
+            trials=trials,
+            numbers={trial.id: number for number, trial in enumerate(trials, 1)},
+            tree=ancestry.rows(trials, best),
+            scale=scale,
+            machines=_machines(document),
+            configuration=_plain_yaml(document),
+        )
+    )
+
+
+def _latest(candidates: Sequence[Candidate]) -> Sequence[Candidate]:
+    return candidates[-MOST_CANDIDATES:]
+
+
+@dataclass(frozen=True, slots=True)
+class _Scale:
+    """Accuracies to places on the colour scale; it spans what the run's trials reached."""
+
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, trials: Iterable[TrialReport]) -> _Scale:
+        reached = [t.best_accuracy for t in trials if t.best_accuracy is not None]
+        return cls(min(reached, default=0.0), max(reached, default=1.0))
+
+    def colour(self, accuracy: float) -> str:
+        span = self.high - self.low
+        return accuracy_colour((accuracy - self.low) / span if span > 0 else 1.0)
+
+    @property
+    def steps(self) -> list[tuple[str, str]]:
+        """Colours for the legend, from low to high, with their accuracy."""
+        span = self.high - self.low
+        values = [self.low + span * i / 4 for i in range(5)] if span > 0 else [self.high]
+        return [(self.colour(value), formatting.percent(value, 1)) for value in values]
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """A stretch of the time line, in percent of the elapsed time: of a trial, or of several."""
+
+    start: float
+    width: float
+    kind: str
+    """Of the style sheet: ``building``, a state, or ``several``."""
+    words: str
+    trials: int = 1
+    """How many it stands for."""
+
+
+@dataclass(frozen=True, slots=True)
+class RoundMark:
+    """Where a round begins, in percent of the elapsed time."""
+
+    place: float
+    label: str
+    """Its number; empty where there is no room for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """The trials of one replica on the time line."""
+
+    replica: str
+    bars: list[Bar]
+    edges: list[float]
+    """Where a trial, or what is drawn of several as one, begins: in percent."""
+    rounds: list[RoundMark]
+    words: str
+
+    @property
+    def together(self) -> int:
+        """How many of the trials are not drawn apart."""
+        return sum(bar.trials for bar in self.bars if bar.trials > 1)
+
+
+def _lane(name: str, document: Report) -> Lane:
+    own = [trial for trial in document.trials if trial.replica == name]
+    elapsed = document.score.elapsed_seconds
+    if elapsed <= 0:
+        return Lane(name, [], [], [], f"no trials of replica {name}")
+    groups = [_bars(group, elapsed) for group in _groups(own, elapsed)]
+    return Lane(
+        replica=name,
+        bars=[bar for bars in groups for bar in bars],
+        edges=[bars[0].start for bars in groups],
+        rounds=_round_marks(own, elapsed),
+        words=f"{len(own)} trials of replica {name}: {_states(own)}",
+    )
+
+
+def _groups(trials: Sequence[TrialReport], elapsed: float) -> list[list[TrialReport]]:
+    """Return trials that follow one another, those together that are too short to be told apart."""
+    least = LEAST_BAR / 100.0 * elapsed
+    groups: list[list[TrialReport]] = []
+    for trial in trials:
+        short = trial.seconds < least
+        if short and groups and _is_short(groups[-1], least):
+            groups[-1].append(trial)
+        else:
+            groups.append([trial])
+    return groups
+
+
+def _is_short(group: Sequence[TrialReport], least: float) -> bool:
+    """Return whether all of a group are short, so that one more may be drawn with them."""
+    return all(trial.seconds < least for trial in group) and (
+        group[-1].started_seconds - group[0].started_seconds < least
+    )
+
+
+def _bars(group: Sequence[TrialReport], elapsed: float) -> list[Bar]:
+    trial = group[0]
+    begin, end = trial.started_seconds, group[-1].started_seconds + group[-1].seconds
+    if len(group) > 1:
+        what = f"{trial.id} to {group[-1].id}: {len(group)} trials, {_states(group)}"
+        return [_bar(begin, end, elapsed, "several", what, len(group))]
+    ready = trial.training_started_seconds
+    about = f"{trial.id}, round {trial.round}"
+    what = f"{about}: {trial.state}, {formatting.duration(trial.seconds)}"
+    if trial.reason:
+        what += f", {trial.reason}"
+    cut = end if ready is None else ready
+    if ready is None and trial.state == TrialState.FAILED:
+        return [_bar(begin, end, elapsed, "failed", what)]
+    building = f"{about}: building, {formatting.duration(cut - begin)}"
+    parts = [_bar(begin, cut, elapsed, "building", building)]
+    if ready is not None:
+        parts.append(_bar(ready, end, elapsed, trial.state.replace(" ", "-"), what))
+    return parts
+
+
+def _states(trials: Sequence[TrialReport]) -> str:
+    counted = Counter(trial.state for trial in trials)
+    return ", ".join(f"{number} {state}" for state, number in counted.items())
+
+
+def _round_marks(trials: Sequence[TrialReport], elapsed: float) -> list[RoundMark]:
+    """Return where rounds begin; a number that has no room before the next one is left out."""
+    first: dict[int, float] = {}
+    for trial in trials:
+        first.setdefault(trial.round, min(100.0, 100.0 * trial.started_seconds / elapsed))
+    places = [*first.values(), 100.0]
+    return [
+        RoundMark(round(place, 3), str(number) if after - place >= _room(number) else "")
+        for (number, place), after in zip(first.items(), places[1:], strict=True)
+    ]
+
+
+def _room(number: int) -> float:
+    """Return the percents of the time line that a round's number takes."""
+    return 0.7 + 1.1 * len(str(number))
+
+
+def _bar(start: float, stop: float, elapsed: float, kind: str, text: str, trials: int = 1) -> Bar:
+    left = min(100.0, max(0.0, 100.0 * start / elapsed))
+    right = min(100.0, max(left, 100.0 * stop / elapsed))
+    return Bar(round(left, 3), round(right - left, 3), kind, text, trials)
+
+
+def _ticks(elapsed: float) -> list[tuple[float, str]]:
+    """Return round times to mark on the time line, with their place in percent."""
+    if elapsed <= 0:
+        return []
+    steps = (1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 7200, 14_400, 43_200, 86_400)
+    step = next((s for s in steps if elapsed / s <= 8), 86_400 * max(1, int(elapsed / 691_200)))
+    return [(100.0 * t / elapsed, _clock(t)) for t in range(0, int(elapsed * 0.97) + 1, step)]
+
+
+def _clock(seconds: int) -> str:
+    hours, rest = divmod(seconds, 3600)
+    return f"{hours}:{rest // 60:02d}:{rest % 60:02d}"
+
+
+def _kept(trials: Sequence[TrialReport]) -> list[TrialReport]:
+    """Return the trials that the page shows: all, or the best ones with their ancestors."""
+    if len(trials) <= MOST_ROWS:
+        return list(trials)
+    by_id = {trial.id: trial for trial in trials}
+    kept: set[str] = set()
+    for trial in sorted(trials, key=lambda t: -(t.best_accuracy or 0.0)):
+        if len(kept) >= MOST_ROWS:
+            break
+        ancestor: str | None = trial.id
+        while ancestor is not None and ancestor in by_id and ancestor not in kept:
+            kept.add(ancestor)
+            ancestor = by_id[ancestor].parent
+    return [trial for trial in trials if trial.id in kept]
+
+
+def _thinned(points: Sequence[ScoreStatus], most: int) -> list[ScoreStatus]:
+    """Return evenly chosen points, the last one among them."""
+    step = max(1, -(-len(points) // most))
+    return [p for i, p in enumerate(points) if (len(points) - 1 - i) % step == 0]
+
+
+@dataclass(frozen=True, slots=True)
+class MachineGroup:
+    """Replicas on machines that differ in no more than their name and the cores given."""
+
+    machine: Machine
+    cores: int
+    replicas: list[str]
+    hosts: list[str]
+
+
+def _machines(document: Report) -> list[MachineGroup]:
+    groups: defaultdict[str, list[tuple[str, Machine]]] = defaultdict(list)
+    for replica in document.replicas:
+        if replica.machine is not None:
+            alike = replica.machine.model_copy(update={"host": "", "cores": ()})
+            key = f"{len(replica.machine.cores)} {alike.model_dump_json()}"
+            groups[key].append((replica.id, replica.machine))
+    return [
+        MachineGroup(
+            members[0][1],
+            len(members[0][1].cores),
+            [name for name, _ in members],
+            sorted({machine.host for _, machine in members}),
+        )
+        for members in groups.values()
+    ]
+
+
+def _plain_yaml(document: Report) -> str:
+    return yaml.safe_dump(document.config.model_dump(mode="json"), sort_keys=False, width=88)
+
+
+def _resource(name: str) -> str:
+    return (resources.files("aiperf_hpc.primary.report") / name).read_text("utf-8")
+
+
+def _environment() -> Environment:
+    """Return the template settings: everything is escaped, and nothing undefined is ignored."""
+    environment = Environment(
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {
+        "si": formatting.si,
+        "exact": formatting.exact,
+        "percent": formatting.percent,
+        "duration": formatting.duration,
+        "size": formatting.size,
+        "when": lambda text: text.replace("T", " ")[:19] + " UTC",
+        "ranges": formatting.ranges,
+    }
+    return environment

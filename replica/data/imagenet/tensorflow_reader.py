@@ -1,0 +1,251 @@
+"""Reading ImageNet's shards with TensorFlow. The one module here that imports it.
+
+What is read depends on the shards, the seed and the epoch alone. Every random number is drawn by
+``sample_order``, and no step's outcome depends on how many calls run at once. TensorFlow's own
+buffer shuffle is not used: its order depends on the process's global seed as well, which is the
+engine's to set.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from aiperf_hpc.errors import DatasetError
+from aiperf_hpc.replica.data.base import WHOLE, Batch, Part
+from aiperf_hpc.replica.data.imagenet import sample_order, tfrecord
+from aiperf_hpc.replica.data.imagenet.sample_order import ATTEMPTS, MEAN, OPEN_SHARDS, STD
+from aiperf_hpc.replica.data.imagenet.shards import Shard, verify_shards
+from aiperf_hpc.replica.tensorflow_import import tf
+
+if TYPE_CHECKING:
+    from aiperf_hpc.replica.data.imagenet import ImageNetDataset
+
+Tensor = Any
+OpError = Any
+
+SCALE = tuple(1 / deviation for deviation in STD)
+SHIFT = tuple(-mean / deviation for mean, deviation in zip(MEAN, STD, strict=True))
+
+READ_AHEAD = 4 * sample_order.WINDOW
+"""Samples that may have been read before those that were given out, and some more."""
+
+FEATURES = {
+    "image/encoded": tf.io.FixedLenFeature([], tf.string),
+    "image/class/label": tf.io.FixedLenFeature([], tf.int64),
+}
+Cut = Callable[[Tensor, Tensor], Tensor]
+"""From a JPEG file and its crop to pixels."""
+
+
+def train(
+    dataset: ImageNetDataset, epoch: int, batch_size: int, seed: int, part: Part = WHOLE
+) -> Iterator[Batch]:
+    """Yield the training samples of one epoch, in the order that ``sample_order`` draws."""
+    shards = dataset.index.train
+    together = sample_order.groups(len(shards), seed, epoch)
+    records = _shuffled(_records(dataset, shards, together), dataset, seed, epoch)
+    records = _part(records, dataset.info.train_samples, batch_size, part)
+    size = dataset.info.sample_shape[0]
+
+    def random(encoded: Tensor, crop: Tensor) -> Tensor:
+        return _random(encoded, crop, size)
+
+    cut = random if dataset.augment else _centre(size)
+    return _batches(dataset, _Reading(shards, together), records, cut, batch_size, part)
+
+
+def validation(dataset: ImageNetDataset, batch_size: int, part: Part = WHOLE) -> Iterator[Batch]:
+    """Yield the validation samples, in the order in which the shards are read."""
+    shards = dataset.index.validation
+    together = sample_order.grouped(list(range(len(shards))))
+    records = _records(dataset, shards, together).map(lambda record: (record, 0.0))
+    records = _part(records, dataset.info.validation_samples, batch_size, part)
+    cut = _centre(dataset.info.sample_shape[0])
+    return _batches(dataset, _Reading(shards, together), records, cut, batch_size, part)
+
+
+def _part(records: Tensor, samples: int, batch_size: int, part: Part) -> Tensor:
+    """Leave only a rank's part of each batch, before anything is decoded."""
+    if part.ranks == 1:
+        return records
+    last_batch = samples // batch_size
+    full, rest = part.bounds(batch_size), part.bounds(samples % batch_size)
+
+    def is_own(place: Tensor, _: tuple[Tensor, Tensor]) -> Tensor:
+        first, last = (
+            tf.where(place // batch_size < last_batch, in_full, in_rest)
+            for in_full, in_rest in zip(full, rest, strict=True)
+        )
+        within = tf.cast(place % batch_size, tf.int32)
+        return tf.logical_and(within >= first, within < last)
+
+    return records.enumerate().filter(is_own).map(lambda _, sample: sample)
+
+
+def _part_size(batch_size: int, part: Part) -> int:
+    """Return how many samples a rank has in a full batch; batches of such are its parts."""
+    first, last = part.bounds(batch_size)
+    return max(1, last - first)
+
+
+def _records(
+    dataset: ImageNetDataset, shards: Sequence[Shard], together: list[list[int]]
+) -> Tensor:
+    """Return a tf.data.Dataset of records, the shards of a group read in turn."""
+    groups = tf.ragged.constant(
+        [[str(dataset.folder / shards[shard].file) for shard in group] for group in together]
+    )
+    return tf.data.Dataset.from_tensor_slices(groups).flat_map(
+        lambda files: tf.data.Dataset.from_tensor_slices(files).interleave(
+            tf.data.TFRecordDataset,
+            cycle_length=OPEN_SHARDS,
+            block_length=1,
+            num_parallel_calls=min(dataset.parallel, OPEN_SHARDS),
+            deterministic=True,
+        )
+    )
+
+
+def _shuffled(records: Tensor, dataset: ImageNetDataset, seed: int, epoch: int) -> Tensor:
+    """Shuffle window after window, and give each record its crop; the next one is read while one
+    is used up."""
+    columns = 2 * ATTEMPTS + 3
+    drawn = tf.data.Dataset.from_generator(
+        lambda: sample_order.windows(dataset.info.train_samples, seed, epoch),
+        output_signature=(
+            tf.TensorSpec((None,), tf.int64),
+            tf.TensorSpec((None, columns), tf.float32),
+        ),
+    )
+
+    def shuffle(window: Tensor, draws: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+        order, crops = draws
+        return tf.gather(window, order), crops
+
+    windows = tf.data.Dataset.zip(records.batch(sample_order.WINDOW), drawn)
+    return windows.map(shuffle).prefetch(1).unbatch()
+
+
+def _batches(
+    dataset: ImageNetDataset,
+    reading: _Reading,
+    records: Tensor,
+    cut: Cut,
+    batch_size: int,
+    part: Part,
+) -> Iterator[Batch]:
+    def prepared(record: Tensor, crop: Tensor) -> tuple[Tensor, Tensor]:
+        features = tf.io.parse_single_example(record, FEATURES)
+        pixels = cut(features["image/encoded"], crop)
+        label = tf.cast(features["image/class/label"], tf.int32)
+        return pixels * tf.constant(SCALE) + tf.constant(SHIFT), label
+
+    options = tf.data.Options()
+    options.deterministic = True
+    options.threading.private_threadpool_size = dataset.parallel
+    options.threading.max_intra_op_parallelism = 1
+    batches = records.map(prepared, num_parallel_calls=dataset.parallel, deterministic=True)
+    batches = batches.batch(_part_size(batch_size, part)).prefetch(2).with_options(options)
+    done = 0
+    missing = reading.own_samples(batch_size, part)
+    try:
+        for inputs, labels in batches:
+            yield Batch(inputs, labels)
+            done += batch_size
+            missing -= int(labels.shape[0])
+    except tf.errors.OpError as error:
+        raise reading.failed(dataset, done, _line(error)) from None
+    if missing:
+        raise reading.failed(dataset, done, f"{missing} samples are missing")
+
+
+class _Reading(NamedTuple):
+    """What is being read, to say where it failed: TensorFlow does not."""
+
+    shards: Sequence[Shard]
+    together: list[list[int]]
+
+    def own_samples(self, batch_size: int, part: Part) -> int:
+        """Return how many samples a rank has of all."""
+        samples = sum(shard.samples for shard in self.shards)
+        batches = (min(batch_size, samples - start) for start in range(0, samples, batch_size))
+        bounds = (part.bounds(batch) for batch in batches)
+        return sum(last - first for first, last in bounds)
+
+    def failed(self, dataset: ImageNetDataset, done: int, problem: str) -> DatasetError:
+        """Return the error of a reading that fails after so many samples.
+
+        Raises:
+            DatasetError: of a shard that is not the one that was prepared.
+        """
+        verify_shards(dataset.folder, self.shards, dataset.parallel, whole=False)
+        start = 0
+        for group in self.together:
+            end = start + sum(self.shards[number].samples for number in group)
+            # Windows are read ahead of what was given out.
+            if done < end and start < done + READ_AHEAD:
+                files = (self.shards[number].file for number in group)
+                problem = next(filter(None, (_damage(dataset.folder / f) for f in files)), problem)
+            start = end
+        return DatasetError(
+            f"dataset 'imagenet': reading {dataset.folder} failed: {problem}; prepare it again"
+        )
+
+
+def _damage(path: Path) -> str | None:
+    """Return what is wrong with a shard's records, if anything is. Raises OSError."""
+    with path.open("rb") as file:
+        try:
+            for _ in tfrecord.scan(file.fileno()):
+                pass
+        except ValueError as error:
+            return f"{path.name}: {error}"
+    return None
+
+
+def _random(encoded: Tensor, crop: Tensor, size: int) -> Tensor:
+    """Cut a training crop out of an image as ``sample_order.random_box`` says, and resize it."""
+    shape = tf.io.extract_jpeg_shape(encoded)[:2]
+    height, width = tf.cast(shape[0], tf.float64), tf.cast(shape[1], tf.float64)
+    numbers = tf.cast(crop, tf.float64)
+    root = tf.sqrt(height * width)
+    widths, heights = tf.round(root * numbers[:ATTEMPTS]), tf.round(root * numbers[ATTEMPTS:-3])
+    fits = (widths > 0) & (widths <= width) & (heights > 0) & (heights <= height)
+    first = tf.argmax(fits)
+    tall, wide = (
+        tf.where(tf.reduce_any(fits), tried[first], whole)
+        for tried, whole in ((heights, height), (widths, width))
+    )
+    top = tf.floor(numbers[-3] * (height - tall + 1))
+    left = tf.floor(numbers[-2] * (width - wide + 1))
+    pixels = _resized(encoded, tf.cast(tf.stack([top, left, tall, wide]), tf.int32), size)
+    return tf.cond(crop[-1] < 0.5, lambda: tf.reverse(pixels, [1]), lambda: pixels)
+
+
+def _centre(size: int) -> Cut:
+    """Return what cuts the part for validation as ``sample_order.central_box`` says."""
+    share = size / round(size * sample_order.RESIZED_RATIO)
+
+    def cut(encoded: Tensor, crop: Tensor) -> Tensor:
+        del crop
+        shape = tf.io.extract_jpeg_shape(encoded)[:2]
+        shorter = tf.cast(tf.reduce_min(shape), tf.float64)
+        side = tf.maximum(1, tf.cast(tf.round(shorter * share), tf.int32))
+        corner = (shape - side) // 2
+        return _resized(encoded, tf.stack([corner[0], corner[1], side, side]), size)
+
+    return cut
+
+
+def _resized(encoded: Tensor, window: Tensor, size: int) -> Tensor:
+    pixels = tf.image.decode_and_crop_jpeg(
+        encoded, window, channels=3, dct_method="INTEGER_ACCURATE"
+    )
+    return tf.ensure_shape(tf.image.resize(pixels, (size, size)), (size, size, 3))
+
+
+def _line(error: OpError) -> str:
+    """Return the first line of a TensorFlow error, without the name of the operation."""
+    return str(error.message).splitlines()[0].split(" [Op:")[0].strip().rstrip(".")

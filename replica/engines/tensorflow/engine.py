@@ -1,0 +1,512 @@
+"""The ``tensorflow`` engine: a graph's operations in one ``tf.function`` for a training step.
+
+XLA stays off on CPUs, where it is several times slower than oneDNN for these networks. Keras is
+not used: its layers would be traced through several calls each, and what it keeps for the whole
+process is in the way of building one network while another one trains.
+"""
+
+from __future__ import annotations
+
+import gc
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aiperf_hpc.config import EngineConfig
+from aiperf_hpc.errors import EngineError, NonFiniteLossError, OutOfMemoryError
+from aiperf_hpc.graph import (
+    Add,
+    BatchNorm,
+    Conv2D,
+    Dense,
+    GlobalAveragePool2D,
+    Graph,
+    Input,
+    Layer,
+    MaxPool2D,
+    Node,
+    ReLU,
+    Softmax,
+)
+from aiperf_hpc.morphism.weights.calibration import calibrate, transparent
+from aiperf_hpc.morphism.weights.checkpoint import Weights, check_weights
+from aiperf_hpc.replica.data.base import Batch
+from aiperf_hpc.replica.engines.base import Buffer, Evaluation, overruns_onednn, step_in_halves
+from aiperf_hpc.replica.tensorflow_import import tf
+from aiperf_hpc.trial import Hyperparameters
+
+_COMPUTE = {"fp32": tf.float32, "bf16": tf.bfloat16}
+
+_FEW_PIXELS = 4
+"""Of an image that oneDNN convolves 1 x 1 slowly."""
+_ALIGNED_BYTES = 64
+"""Of memory that TensorFlow takes as it is; other arrays it copies."""
+
+Tensors = Sequence[tf.Tensor]
+
+
+@dataclass(frozen=True, slots=True)
+class _Pass:
+    """One way of executing a graph: with these variables, to train or to infer."""
+
+    variables: Mapping[str, tf.Variable]
+    training: bool
+    compute: tf.DType
+    """Of convolutions and what is between them; normalisations keep their own numbers in fp32."""
+
+    def read(self, node: Node, parameter: str) -> tf.Tensor:
+        """Return a parameter in the compute type."""
+        return tf.cast(self.variables[f"{node.name}/{parameter}"], self.compute)
+
+
+def _conv2d(run: _Pass, node: Node, inputs: Tensors) -> tf.Tensor:
+    conv = cast("Conv2D", node.layer)
+    kernel, source = run.read(node, "kernel"), inputs[0]
+    if conv.kernel == 1:
+        return _convolve_pixels(source, kernel, conv.stride)
+    if conv.stride == 1:  # Then SAME is symmetric for an odd kernel.
+        return tf.nn.conv2d(source, kernel, 1, "SAME")
+    # Padding of its own: with explicit padding the gradients have no oneDNN kernel, and a
+    # training step of ResNet-50 takes twice as long.
+    return tf.nn.conv2d(tf.pad(source, _symmetric(conv.kernel)), kernel, conv.stride, "VALID")
+
+
+def _convolve_pixels(images: tf.Tensor, kernel: tf.Tensor, stride: int) -> tf.Tensor:
+    """Convolve 1 x 1.
+
+    oneDNN is slow on images of a few pixels, so that these become one row of pixels, without a
+    copy (benchmarks/pointwise.py).
+    """
+    height, width, channels = images.shape[1:]
+    few = math.ceil(height / stride) * math.ceil(width / stride) <= _FEW_PIXELS
+    if stride > 1 and (few or overruns_onednn(1, stride, channels)):
+        images, stride = images[:, ::stride, ::stride], 1
+    if not few:
+        return tf.nn.conv2d(images, kernel, stride, "VALID")
+    row = tf.reshape(images, [1, 1, -1, channels])
+    made = tf.nn.conv2d(row, kernel, 1, "VALID")
+    return tf.reshape(made, [-1, *images.shape[1:3], kernel.shape[-1]])
+
+
+def _batch_norm(run: _Pass, node: Node, inputs: Tensors) -> tf.Tensor:
+    """Normalise by the fused kernel, which takes images: a vector is one pixel."""
+    source = inputs[0]
+    vector = source.shape.rank == 2
+    images = source[:, None, None, :] if vector else source
+    gamma, beta, mean, variance = (
+        run.variables[f"{node.name}/{key}"] for key in ("gamma", "beta", "mean", "variance")
+    )
+    empty = tf.zeros([0], tf.float32)
+    result = tf.raw_ops.FusedBatchNormV3(
+        x=images,
+        scale=gamma,
+        offset=beta,
+        mean=empty if run.training else mean,
+        variance=empty if run.training else variance,
+        epsilon=BatchNorm.epsilon,
+        is_training=run.training,
+    )
+    if run.training:
+        keep = BatchNorm.momentum
+        mean.assign(mean * keep + result.batch_mean * (1.0 - keep))
+        variance.assign(variance * keep + result.batch_variance * (1.0 - keep))
+    return result.y[:, 0, 0, :] if vector else result.y
+
+
+def _max_pool2d(run: _Pass, node: Node, inputs: Tensors) -> tf.Tensor:
+    """Pool after padding: with explicit padding the gradient takes 5 to 11 times as long."""
+    pool = cast("MaxPool2D", node.layer)
+    edges, least = _symmetric(pool.kernel), run.compute.min
+    padded = tf.pad(inputs[0], edges, constant_values=least)
+    return tf.nn.max_pool2d(padded, pool.kernel, pool.stride, "VALID")
+
+
+def _symmetric(kernel: int) -> list[list[int]]:
+    """Return padding by (k - 1) / 2 on every side, which SAME is not for strides above 1."""
+    edge = [(kernel - 1) // 2] * 2
+    return [[0, 0], edge, edge, [0, 0]]
+
+
+def _dense(run: _Pass, node: Node, inputs: Tensors) -> tf.Tensor:
+    return tf.matmul(inputs[0], run.read(node, "kernel")) + run.read(node, "bias")
+
+
+_OPERATIONS: dict[type[Layer], Callable[[_Pass, Node, Tensors], tf.Tensor]] = {
+    Input: lambda run, _, inputs: tf.cast(inputs[0], run.compute),
+    Conv2D: _conv2d,
+    BatchNorm: _batch_norm,
+    ReLU: lambda _, __, inputs: tf.nn.relu(inputs[0]),
+    # Not add_n, which has no oneDNN kernel.
+    Add: lambda _, __, inputs: sum(inputs[1:], inputs[0]),
+    MaxPool2D: _max_pool2d,
+    GlobalAveragePool2D: lambda _, __, inputs: tf.reduce_mean(inputs[0], [1, 2]),
+    Dense: _dense,
+    # The loss works on what the softmax reads, which is the stable way.
+    Softmax: lambda _, __, inputs: inputs[0],
+}
+
+
+def execute(
+    graph: Graph,
+    variables: Mapping[str, tf.Variable],
+    images: tf.Tensor,
+    precision: str,
+    *,
+    training: bool = False,
+) -> tf.Tensor:
+    """Return what the softmax reads, (samples, classes) in float32.
+
+    In training mode running statistics move on, as a step moves them.
+    """
+    run = _Pass(variables, training, _COMPUTE[precision])
+    tensors: dict[str, tf.Tensor] = {}
+    for node in graph.nodes:
+        inputs = [tensors[source] for source in node.inputs] or [images]
+        tensors[node.name] = _OPERATIONS[type(node.layer)](run, node, inputs)
+    return tf.cast(tensors[graph.output.name], tf.float32)
+
+
+def _check_layers(graph: Graph) -> None:
+    """Raise EngineError, with the node's name, for a layer that is not known here."""
+    for node in graph.nodes:
+        if type(node.layer) not in _OPERATIONS:
+            raise EngineError(
+                f"node '{node.name}': the tensorflow engine has no layer '{node.layer.kind}'"
+            )
+
+
+class TensorFlowNetwork:
+    """A network of the ``tensorflow`` engine; see ``engines.base.Network``."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        weights: Weights,
+        hyperparameters: Hyperparameters,
+        momenta: Weights | None,
+    ) -> None:
+        check_weights(graph, weights)
+        _check_layers(graph)
+        with _named_errors():
+            self._variables = {name: tf.Variable(array) for name, array in weights.items()}
+            self._graph, self._used = graph, hyperparameters
+            self._transparent = transparent(graph, weights)
+            self._momenta = {
+                name: tf.Variable(
+                    tf.zeros(shape) if momenta is None else tf.constant(momenta[name]),
+                    dtype=tf.float32,
+                )
+                for name, shape in graph.parameters.items()
+            }
+            self._sizes = [math.prod(shape) for shape in graph.parameters.values()]
+            self._statistics = list(graph.statistics)
+            self._smoothing = hyperparameters.label_smoothing
+            self._loss_sum = tf.Variable(0.0, dtype=tf.float64)
+            self._steps = tf.Variable(0, dtype=tf.int64)
+            self._evaluated = tf.Variable(tf.zeros(3, tf.float64))
+            (self._image_shape,) = (
+                n.layer.shape for n in graph.nodes if isinstance(n.layer, Input)
+            )
+            self._trace((None, *self._image_shape))
+
+    def _trace(self, shape: tuple[int | None, ...]) -> None:
+        """Make what is traced once, for any batch size, when it is first called."""
+        images = tf.TensorSpec(shape, tf.float32)
+        labels = tf.TensorSpec((None,), tf.int32)
+        rate = tf.TensorSpec((), tf.float32)
+        self._train = tf.function(self._train_step, [images, labels, rate])
+        self._gradients = tf.function(self._gradient_step, [images, labels, rate])
+        flat = tf.TensorSpec(self.buckets, tf.float32)
+        self._apply = tf.function(self._apply_step, [flat, rate])
+        self._evaluate = tf.function(self._evaluate_step, [images, labels])
+        self._infer = tf.function(self._logits, [images])
+
+    def _logits(self, images: tf.Tensor, *, training: bool = False) -> tf.Tensor:
+        precision = self._used.precision
+        return execute(self._graph, self._variables, images, precision, training=training)
+
+    def _train_step(self, images: tf.Tensor, labels: tf.Tensor, rate: tf.Tensor) -> None:
+        gradients = self._backward(images, labels, 1.0)
+        for name, gradient in zip(self._momenta, gradients, strict=True):
+            self._update(name, gradient, rate)
+
+    def _backward(
+        self, images: tf.Tensor, labels: tf.Tensor, share: tf.Tensor | float
+    ) -> list[tf.Tensor]:
+        """Return the gradients of ``share`` of the mean loss, which is added to the sum of them."""
+        with tf.GradientTape() as tape:
+            logits = self._logits(images, training=True)
+            loss = share * tf.reduce_mean(self._cross_entropy(labels, logits, self._smoothing))
+        self._loss_sum.assign_add(tf.cast(loss, tf.float64))
+        self._steps.assign_add(1)
+        gradients: list[tf.Tensor] = tape.gradient(
+            loss, [self._variables[name] for name in self._momenta]
+        )
+        return gradients
+
+    def _gradient_step(self, images: tf.Tensor, labels: tf.Tensor, share: tf.Tensor) -> tf.Tensor:
+        return tf.concat([tf.reshape(g, [-1]) for g in self._backward(images, labels, share)], 0)
+
+    def _apply_step(self, flat: tf.Tensor, rate: tf.Tensor) -> None:
+        """Cut by slices: unlike ``tf.split`` they share memory with what they are cut from."""
+        start = 0
+        for name, size in zip(self._momenta, self._sizes, strict=True):
+            gradient = tf.slice(flat, [start], [size])
+            self._update(name, tf.reshape(gradient, self._momenta[name].shape), rate)
+            start += size
+
+    def _update(self, name: str, gradient: tf.Tensor, rate: tf.Tensor) -> None:
+        """SGD with momentum; weight decay, decoupled from it, on kernels alone."""
+        variable = self._variables[name]
+        if self._used.weight_decay and name.endswith("/kernel"):
+            variable.assign(variable * (1.0 - rate * self._used.weight_decay))
+        # momentum <- momentum * m - rate * gradient; variable <- variable + momentum. One kernel.
+        tf.raw_ops.ResourceApplyKerasMomentum(
+            var=variable.handle,
+            accum=self._momenta[name].handle,
+            lr=rate,
+            grad=gradient,
+            momentum=self._used.momentum,
+        )
+
+    def _evaluate_step(self, images: tf.Tensor, labels: tf.Tensor) -> None:
+        logits = self._logits(images)
+        loss = tf.reduce_sum(self._cross_entropy(labels, logits, 0.0))
+        hits = tf.equal(tf.argmax(logits, axis=-1, output_type=tf.int32), labels)
+        sums = [
+            loss,
+            tf.reduce_sum(tf.cast(hits, tf.float32)),
+            tf.cast(tf.size(labels), tf.float32),
+        ]
+        self._evaluated.assign_add(tf.cast(tf.stack(sums), tf.float64))
+
+    @staticmethod
+    def _cross_entropy(labels: tf.Tensor, logits: tf.Tensor, smoothing: float) -> tf.Tensor:
+        if smoothing == 0.0:
+            return tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
+        classes = logits.shape[-1]
+        targets = tf.one_hot(labels, classes) * (1.0 - smoothing) + smoothing / classes
+        return tf.nn.softmax_cross_entropy_with_logits(targets, logits)
+
+    def train_step(self, batch: Batch, learning_rate: float) -> None:
+        with _named_errors():
+            self._train(batch.inputs, batch.labels, tf.constant(learning_rate, tf.float32))
+
+    def warm(self, batch_size: int, *, halves: bool = False) -> None:
+        """Graphs are optimised, and kernels chosen for the batch's shape, when they first run."""
+        weights, momenta = self.weights(), self.momenta()
+        images = np.zeros((batch_size, *self._image_shape), np.float32)
+        batch = Batch(images, np.zeros(batch_size, np.int32))
+        if halves:
+            step_in_halves(self, batch, 0.0)
+        else:
+            self.train_step(batch, 0.0)
+        self.evaluate_step(batch)
+        with _named_errors():
+            for variable in (self._loss_sum, self._steps, self._evaluated):
+                variable.assign(tf.zeros_like(variable))
+            for name, array in momenta.items():
+                self._momenta[name].assign(array)
+        self.assign(weights)
+
+    def calibrate(self, batch: Batch) -> tuple[str, ...]:
+        return calibrate(self._graph, self._transparent, lambda: self.moments(batch), self.assign)
+
+    def moments(self, batch: Batch) -> NDArray[np.float32]:
+        """Layer by layer, untraced: that takes a second less than one more trace would.
+
+        Running statistics that begin at zero tell, after one step of theirs, what they saw.
+        """
+        kept = self.statistics()
+        self.set_statistics(np.zeros_like(kept))
+        try:
+            with _named_errors():
+                self._logits(tf.convert_to_tensor(batch.inputs), training=True)
+            seen = self.statistics()
+        finally:
+            self.set_statistics(kept)
+        return seen / np.float32(1.0 - BatchNorm.momentum) * self._biased(batch.size)
+
+    def _biased(self, samples: int) -> NDArray[np.float32]:
+        """Return what takes TensorFlow's batch statistics, flat, to means and biased variances.
+
+        Its variances are unbiased: over one value less than there are.
+        """
+        factors = []
+        for name, shape in self._graph.statistics.items():
+            node, what = name.split("/")
+            (read,) = self._graph.input_shapes(node)
+            values = samples * math.prod(read[:-1])
+            factor = max(values - 1, 1) / values if what == "variance" else 1.0
+            factors.append(np.full(shape, factor, np.float32))
+        return np.concatenate(factors)
+
+    def assign(self, weights: Weights) -> None:
+        with _named_errors():
+            for name, array in weights.items():
+                self._variables[name].assign(array)
+
+    @property
+    def buckets(self) -> tuple[int, ...]:
+        """All parameters at once: one call of a ``tf.function`` makes them."""
+        return (sum(self._sizes),)
+
+    def gradients(self, batch: Batch, share: float, ready: Callable[[Buffer], None]) -> None:
+        with _named_errors():
+            if batch.size:
+                share = tf.constant(share, tf.float32)
+                ready(self._gradients(batch.inputs, batch.labels, share))
+            else:
+                self._steps.assign_add(1)
+                ready(self.zeros(0))
+
+    def zeros(self, bucket: int) -> tf.Tensor:
+        return tf.zeros(self.buckets[bucket])
+
+    def apply(self, buckets: Sequence[Buffer], learning_rate: float) -> None:
+        (flat,) = buckets
+        with _named_errors():
+            self._apply(_tensor(flat), tf.constant(learning_rate, tf.float32))
+
+    def statistics(self) -> NDArray[np.float32]:
+        arrays = [self._variables[name].numpy().ravel() for name in self._statistics]
+        flat: NDArray[np.float32] = np.concatenate([*arrays, np.zeros(0)]).astype(np.float32)
+        return flat
+
+    def set_statistics(self, flat: NDArray[np.float32]) -> None:
+        start = 0
+        for name in self._statistics:
+            variable = self._variables[name]
+            end = start + math.prod(variable.shape)
+            variable.assign(flat[start:end].reshape(variable.shape))
+            start = end
+
+    def drain_training(self) -> float:
+        with _named_errors():
+            loss, steps = float(self._loss_sum.numpy()), int(self._steps.numpy())
+            self._loss_sum.assign(0.0)
+            self._steps.assign(0)
+        if not np.isfinite(loss):
+            raise NonFiniteLossError(
+                "the training loss is not finite; a lower training.learning_rate may help"
+            )
+        return loss / steps if steps else 0.0
+
+    def evaluate_step(self, batch: Batch) -> None:
+        with _named_errors():
+            self._evaluate(batch.inputs, batch.labels)
+
+    def drain_evaluation(self) -> Evaluation:
+        with _named_errors():
+            loss, correct, samples = (float(v) for v in self._evaluated.numpy())
+            self._evaluated.assign(tf.zeros(3, tf.float64))
+        if not np.isfinite(loss):
+            raise NonFiniteLossError(
+                "the validation loss is not finite; a lower training.learning_rate may help"
+            )
+        return Evaluation(loss, round(correct), round(samples))
+
+    def logits(self, inputs: NDArray[np.float32]) -> NDArray[np.float32]:
+        with _named_errors():
+            return cast("NDArray[np.float32]", self._infer(inputs).numpy())
+
+    def weights(self) -> Weights:
+        with _named_errors():
+            return _arrays(self._variables)
+
+    def momenta(self) -> Weights:
+        with _named_errors():
+            return _arrays(self._momenta)
+
+    def close(self) -> None:
+        del self._variables, self._momenta
+        del self._train, self._evaluate, self._infer, self._gradients, self._apply
+        gc.collect()  # What was traced refers to itself.
+
+
+def _tensor(flat: Buffer) -> tf.Tensor:
+    """Return a buffer as a tensor, of the same memory where it is an array that is aligned."""
+    if isinstance(flat, np.ndarray) and flat.ctypes.data % _ALIGNED_BYTES == 0:
+        return tf.experimental.dlpack.from_dlpack(flat.__dlpack__())
+    return tf.convert_to_tensor(flat)
+
+
+def _arrays(variables: dict[str, Any]) -> Weights:
+    return {name: np.array(v.numpy(), np.float32) for name, v in variables.items()}
+
+
+@contextmanager
+def _named_errors() -> Iterator[None]:
+    """Turn the framework's errors into ours, one line each."""
+    try:
+        yield
+    except tf.errors.ResourceExhaustedError as error:
+        raise OutOfMemoryError(_first_line(error)) from error
+    except (tf.errors.OpError, tf.errors.InvalidArgumentError) as error:
+        raise EngineError(f"TensorFlow: {_first_line(error)}") from error
+    except MemoryError as error:
+        raise OutOfMemoryError("the host has no memory left") from error
+
+
+def _first_line(error: Exception) -> str:
+    """Return the line that says what is wrong."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[0] if lines else repr(error)
+
+
+class TensorFlowEngine:
+    """The ``tensorflow`` engine; see ``engines.base.Engine``."""
+
+    name = "tensorflow"
+
+    @property
+    def versions(self) -> dict[str, str]:
+        return {"tensorflow": tf.__version__}
+
+    @property
+    def accelerators(self) -> tuple[str, ...]:
+        devices = tf.config.get_visible_devices("GPU")
+        details = tf.config.experimental.get_device_details
+        return tuple(details(d).get("device_name", d.name) for d in devices)
+
+    @property
+    def memory_bytes(self) -> int | None:
+        return None  # TensorFlow says what it has taken, not what there is.
+
+    def build(
+        self,
+        graph: Graph,
+        weights: Weights,
+        hyperparameters: Hyperparameters,
+        momenta: Weights | None = None,
+    ) -> TensorFlowNetwork:
+        if hyperparameters.precision not in _COMPUTE:
+            raise EngineError(
+                f"training.precision={hyperparameters.precision}: the tensorflow engine does not "
+                "scale the loss; use bf16, or engine.name=torch"
+            )
+        return TensorFlowNetwork(graph, weights, hyperparameters, momenta)
+
+
+def make_engine(cores: int, device: int, settings: EngineConfig) -> TensorFlowEngine:
+    """Return the engine.
+
+    Args:
+        cores: the threads it computes on, where it computes on CPUs.
+        device: which of the host's accelerators it computes on, where there are any.
+        settings: of other engines.
+    """
+    del settings
+    tf.config.threading.set_intra_op_parallelism_threads(cores)
+    tf.config.threading.set_inter_op_parallelism_threads(2)
+    accelerators = tf.config.list_physical_devices("GPU")
+    if accelerators:
+        own = accelerators[device % len(accelerators)]
+        tf.config.set_visible_devices(own, "GPU")
+        tf.config.experimental.set_memory_growth(own, True)
+    return TensorFlowEngine()

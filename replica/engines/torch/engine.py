@@ -1,0 +1,593 @@
+"""The ``torch`` engine: native PyTorch on CPUs, NVIDIA and AMD GPUs, and Ascend NPUs.
+
+Parameters are views of one flat buffer in fp32, so that an update is one pass over memory. For
+bf16 and fp16 the forward pass reads a copy of it in that type, made once after each update
+instead of once for each layer that autocast meets; normalisations and the loss stay in fp32.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, cast
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+from torch.optim.sgd import sgd
+
+from aiperf_hpc.config import EngineConfig
+from aiperf_hpc.errors import EngineError, NonFiniteLossError, OutOfMemoryError
+from aiperf_hpc.graph import Graph, Input, Shape
+from aiperf_hpc.morphism.weights.calibration import calibrate, transparent
+from aiperf_hpc.morphism.weights.checkpoint import Array, Weights, check_weights
+from aiperf_hpc.ops_counter.count import count
+from aiperf_hpc.replica.data.base import Batch
+from aiperf_hpc.replica.engines.base import Buffer, Evaluation, step_in_halves
+from aiperf_hpc.replica.engines.torch.device import (
+    Feed,
+    channels_first,
+    choose_device,
+    give_back_freed_memory,
+    keep_freed_memory,
+)
+from aiperf_hpc.replica.engines.torch.graph import Moments, build_module
+from aiperf_hpc.trial import Hyperparameters
+
+THREAD_OPERATIONS = 5e8
+"""Of a training step, that one more thread is worth: with less they wait more than they work."""
+BUCKET_BYTES = 25 * 2**20
+"""Of gradients that are reduced together, as PyTorch's own data parallelism has it."""
+Modules = tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]
+"""What gives logits in training, and in inference."""
+_TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+class _Layout:
+    """Where each of some arrays lies in a flat buffer.
+
+    A convolution's kernel lies there as (out, k, k, in): channels-last to PyTorch.
+    """
+
+    def __init__(self, shapes: Mapping[str, Shape]) -> None:
+        self.shapes = dict(shapes)
+        ends = list(itertools.accumulate(math.prod(shape) for shape in shapes.values()))
+        self.size = ends[-1] if ends else 0
+        self.places = {
+            name: slice(end - math.prod(shape), end)
+            for (name, shape), end in zip(shapes.items(), ends, strict=True)
+        }
+
+    def views(self, flat: Tensor) -> dict[str, Tensor]:
+        """Return each array as a view of a buffer, kernels as (out, in, k, k)."""
+        views = {}
+        for name, shape in self.shapes.items():
+            view = flat[self.places[name]]
+            if len(shape) == 4:
+                view = view.view(shape[3], *shape[:3]).permute(0, 3, 1, 2)
+            else:
+                view = view.view(shape)
+            views[name] = view
+        return views
+
+    def write(self, flat: Tensor, arrays: Weights) -> None:
+        """Put some arrays into a buffer."""
+        for name, array in arrays.items():
+            ordered = array.transpose(3, 0, 1, 2) if array.ndim == 4 else array
+            own = np.array(ordered, np.float32).ravel()
+            flat[self.places[name]].copy_(torch.from_numpy(own))
+
+    def read(self, flat: Tensor) -> dict[str, Array]:
+        """Return copies of all arrays of a buffer."""
+        values = flat.cpu().numpy()
+        arrays = {}
+        for name, shape in self.shapes.items():
+            part = values[self.places[name]]
+            if len(shape) == 4:
+                part = part.reshape(shape[3], *shape[:3]).transpose(1, 2, 3, 0)
+            arrays[name] = np.array(part.reshape(shape), np.float32, order="C")
+        return arrays
+
+
+class _Momentum(torch.optim.Optimizer):
+    """``m = momentum * m - rate * g``, ``w += m``; weight decay outside it, on kernels alone.
+
+    PyTorch's own multiplies its momenta by the rate of the step in which they are used, ours by
+    that of the step they come from, as Keras does. PyTorch's fused kernel computes
+    ``b = momentum * b + (1 - dampening) * g``, ``w -= lr * b``: that is ours for b = -m, a
+    dampening of 1 - rate and an lr of 1.
+    """
+
+    _step_supports_amp_scaling = True
+    """Tells GradScaler to set ``grad_scale`` and ``found_inf``, and leave the rest to ``step``."""
+
+    def __init__(self, flat: Tensor, kernels: list[Tensor], used: Hyperparameters) -> None:
+        super().__init__([flat], {})
+        self._flat, self._kernels, self._used = flat, kernels, used
+        self._fused = flat.device.type in ("cpu", "cuda")
+        self.negated = torch.zeros_like(flat)
+        """-m, flat."""
+
+    def step(  # type: ignore[override]
+        self, parameters: list[Tensor], gradients: list[Tensor], negated: list[Tensor], rate: float
+    ) -> None:
+        """Update parameters, each with its gradient and its place in ``negated``."""
+        momentum, decay = self._used.momentum, self._used.weight_decay
+        found_inf: Tensor | None = getattr(self, "found_inf", None)
+        with torch.no_grad():
+            if decay:
+                kept: Any = 1.0 - rate * decay
+                if found_inf is not None:  # Then nothing may change.
+                    kept = 1.0 - rate * decay * (1.0 - found_inf)
+                torch._foreach_mul_(self._kernels, kept)
+            sgd(
+                parameters,
+                gradients,
+                cast("list[Tensor | None]", negated),
+                fused=self._fused,
+                foreach=not self._fused,
+                grad_scale=getattr(self, "grad_scale", None),
+                found_inf=found_inf,
+                weight_decay=0.0,
+                momentum=momentum,
+                lr=1.0 if momentum else rate,
+                dampening=1.0 - rate if momentum else 0.0,
+                nesterov=False,
+                maximize=False,
+            )
+
+
+class TorchNetwork:
+    """A network of the ``torch`` engine; see ``engines.base.RankNetwork``."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        weights: Weights,
+        hyperparameters: Hyperparameters,
+        momenta: Weights | None,
+        device: torch.device,
+        *,
+        cores: int,
+        compiled: bool,
+    ) -> None:
+        check_weights(graph, weights)
+        self._graph, self._used, self._device = graph, hyperparameters, device
+        self._transparent = transparent(graph, weights)
+        self._type = _TYPES[hyperparameters.precision]
+        # The backward pass reaches the last parameters first.
+        self._layout = _Layout(dict(reversed(list(graph.parameters.items()))))
+        self._statistics_layout = _Layout(graph.statistics)
+        with _named_errors():
+            self._flat = torch.empty(self._layout.size, device=device)
+            self._layout.write(self._flat, {name: weights[name] for name in graph.parameters})
+            self._statistics = torch.empty(self._statistics_layout.size, device=device)
+            self._statistics_layout.write(
+                self._statistics, {name: weights[name] for name in graph.statistics}
+            )
+            self._views = self._layout.views(self._flat)
+            self._optimizer = _Momentum(
+                self._flat,
+                [view for name, view in self._views.items() if name.endswith("/kernel")],
+                hyperparameters,
+            )
+            if momenta is not None:
+                self._layout.write(self._optimizer.negated, momenta)
+                self._optimizer.negated.neg_()
+            self._parts, self._negated_parts = (
+                [flat[place] for place in self._layout.places.values()]
+                for flat in (self._flat, self._optimizer.negated)
+            )
+            self._build_modules(rows=device.type == "cpu" and not compiled)
+        self._cores, self._operations = cores, count(graph).training
+        self._eager: Modules = (self._training, self._inference)
+        self._modules = _compiled(self._eager) if compiled else self._eager
+        self._compiled_size = 0
+        self._feed = Feed(device)
+        self._loss = torch.zeros((), dtype=torch.float64, device=device)
+        self._steps = 0
+        self._evaluated = torch.zeros(2, dtype=torch.float64, device=device)
+        self._samples = 0
+        self._scaler = torch.amp.GradScaler(device.type, enabled=self._type is torch.float16)
+        self._scaler.scale(torch.zeros((), device=device))  # Makes its tensors.
+        self._gradients: Tensor | None = None
+        self._gradient_views: list[Tensor] = []
+        self._buckets = _buckets(self._layout)
+        self._giving: _Giving | None = None
+
+    def _build_modules(self, *, rows: bool) -> None:
+        """Make what is differentiated, and both modules of it."""
+        self._low = None if self._type is torch.float32 else self._flat.to(self._type)
+        copies = self._views if self._low is None else self._layout.views(self._low)
+        # Scales and shifts stay in fp32, as normalisation does.
+        self._leaves = {
+            name: nn.Parameter(self._views[name] if _is_of_norm(name) else copies[name])
+            for name in self._views
+        }
+        # As data, each has a version of its own: autograd takes views of one tensor for one.
+        statistics = self._statistics_layout.views(self._statistics).items()
+        tensors = self._leaves | {name: view.data for name, view in statistics}
+        self._training = build_module(self._graph, tensors, training=True, rows=rows)
+        self._inference = build_module(self._graph, tensors, training=False, rows=rows)
+
+    def _logits(self, images: Tensor, *, training: bool) -> Tensor:
+        """A compiled module is for the first batch's size; the rest of an epoch has another."""
+        useful = int(self._operations * len(images) / THREAD_OPERATIONS)
+        torch.set_num_threads(min(self._cores, max(1, useful)))
+        self._compiled_size = self._compiled_size or len(images)
+        modules = self._modules if len(images) == self._compiled_size else self._eager
+        module = modules[0 if training else 1]
+        return module(images.to(self._type)).float()
+
+    def _backward(self, batch: Batch) -> Tensor:
+        """Put gradients, times the loss scale, beside the leaves; return the mean loss."""
+        images, labels = self._feed.take(batch)
+        logits = self._logits(images, training=True)
+        loss = cross_entropy(logits, labels, label_smoothing=self._used.label_smoothing)
+        self._scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
+        return loss.detach()
+
+    def train_step(self, batch: Batch, learning_rate: float) -> None:
+        with _named_errors():
+            loss = self._backward(batch)
+            leaves = list(self._leaves.values())
+            gradients = [cast("Tensor", leaf.grad) for leaf in leaves]
+            for leaf in leaves:
+                leaf.grad = None
+            if self._low is None:
+                parts = [_flattened(gradient) for gradient in gradients]
+                self._optimizer.step(self._parts, parts, self._negated_parts, learning_rate)
+            else:
+                flat = self._gradient_buffer()
+                torch._foreach_copy_(self._gradient_views, gradients)
+                del gradients
+                self._update([flat], [slice(0, len(flat))], learning_rate)
+            self._loss += loss
+            self._steps += 1
+            self._feed.done()
+
+    def _gradient_buffer(self) -> Tensor:
+        """Return a flat buffer of all gradients in fp32, made when it is needed first."""
+        if self._gradients is None:
+            self._gradients = torch.empty_like(self._flat)
+            self._gradient_views = list(self._layout.views(self._gradients).values())
+        return self._gradients
+
+    def _update(self, flats: list[Tensor], places: list[slice], learning_rate: float) -> None:
+        """Update what lies at some places with flat gradients."""
+        parameters = [self._flat[place] for place in places]
+        negated = [self._optimizer.negated[place] for place in places]
+        if self._scaler.is_enabled():
+            self._flat.grad = self._gradient_buffer()
+            for place, flat in zip(places, flats, strict=True):
+                self._flat.grad[place].copy_(flat)
+        self._scaler.step(self._optimizer, parameters, flats, negated, learning_rate)
+        self._scaler.update()
+        self._flat.grad = None
+        self._cast()
+
+    def _cast(self) -> None:
+        if self._low is not None:
+            self._low.copy_(self._flat)
+
+    @property
+    def buckets(self) -> tuple[int, ...]:
+        return tuple(place.stop - place.start for place in self._buckets)
+
+    def gradients(self, batch: Batch, share: float, ready: Callable[[Buffer], None]) -> None:
+        """In fp16 the gradients are those of the loss times its scale, which ``apply`` undoes."""
+        with _named_errors():
+            self._steps += 1
+            flat = self._gradient_buffer()
+            if not batch.size:
+                flat.zero_()
+                for place in self._buckets:
+                    ready(flat[place])
+                return
+            if self._giving is None:
+                self._giving = _Giving(self._leaves, self._layout, self._buckets)
+            with self._giving.to(flat, self._gradient_views, share, ready):
+                self._loss += share * self._backward(batch)
+
+    def zeros(self, bucket: int) -> Buffer:
+        return torch.zeros(self.buckets[bucket], device=self._device)
+
+    def apply(self, buckets: Sequence[Buffer], learning_rate: float) -> None:
+        with _named_errors():
+            flats = [torch.as_tensor(bucket, device=self._device) for bucket in buckets]
+            self._update(flats, self._buckets, learning_rate)
+            self._feed.done()
+
+    def warm(self, batch_size: int, *, halves: bool = False) -> None:
+        state = (
+            self._flat, self._optimizer.negated, self._statistics, self._loss, self._evaluated
+        )  # fmt: skip
+        kept, counts = [tensor.clone() for tensor in state], (self._steps, self._samples)
+        scale = self._scaler.state_dict()
+        (shape,) = (n.layer.shape for n in self._graph.nodes if isinstance(n.layer, Input))
+        batch = Batch(np.zeros((batch_size, *shape), np.float32), np.zeros(batch_size, np.int32))
+        try:
+            if halves:
+                step_in_halves(self, batch, 0.0)
+            else:
+                self.train_step(batch, 0.0)
+            self.evaluate_step(batch)
+            with _named_errors():
+                self._loss.item()  # Waits.
+        finally:
+            for tensor, values in zip(state, kept, strict=True):
+                tensor.copy_(values)
+            self._cast()
+            self._steps, self._samples = counts
+            self._scaler.load_state_dict(scale)
+            if batch_size < self._used.batch_size:
+                self._compiled_size = 0  # That of the first real batch is the one to compile for.
+
+    def calibrate(self, batch: Batch) -> tuple[str, ...]:
+        return calibrate(self._graph, self._transparent, lambda: self.moments(batch), self.assign)
+
+    def moments(self, batch: Batch) -> NDArray[np.float32]:
+        with _named_errors(), torch.no_grad():
+            images, _ = self._feed.take(batch)
+            measuring = Moments(self._training)
+            measuring.run(images.to(self._type))
+            flat = torch.cat([*measuring.found, torch.zeros(0, device=self._device)])
+            return cast("NDArray[np.float32]", flat.cpu().numpy())
+
+    def assign(self, weights: Weights) -> None:
+        with _named_errors():
+            for layout, flat in (
+                (self._layout, self._flat),
+                (self._statistics_layout, self._statistics),
+            ):
+                layout.write(flat, {n: a for n, a in weights.items() if n in layout.shapes})
+            self._cast()
+
+    def statistics(self) -> NDArray[np.float32]:
+        with _named_errors():
+            return np.array(self._statistics.cpu().numpy())
+
+    def set_statistics(self, flat: NDArray[np.float32]) -> None:
+        with _named_errors():
+            self._statistics.copy_(torch.from_numpy(flat))
+
+    def drain_training(self) -> float:
+        with _named_errors():
+            loss, steps = self._loss.item(), self._steps
+            self._loss.zero_()
+            self._steps = 0
+        if not math.isfinite(loss):
+            raise NonFiniteLossError(
+                "the training loss is not finite; a lower training.learning_rate may help"
+            )
+        return loss / steps if steps else 0.0
+
+    def evaluate_step(self, batch: Batch) -> None:
+        with _named_errors(), torch.no_grad():
+            images, labels = self._feed.take(batch)
+            logits = self._logits(images, training=False)
+            loss = cross_entropy(logits, labels, reduction="sum")
+            correct = (logits.argmax(dim=1) == labels).sum()
+            self._evaluated += torch.stack([loss.double(), correct.double()])
+            self._samples += batch.size
+            self._feed.done()
+
+    def drain_evaluation(self) -> Evaluation:
+        with _named_errors():
+            loss, correct = self._evaluated.tolist()
+            samples, self._samples = self._samples, 0
+            self._evaluated.zero_()
+        if not math.isfinite(loss):
+            raise NonFiniteLossError(
+                "the validation loss is not finite; a lower training.learning_rate may help"
+            )
+        return Evaluation(loss, round(correct), samples)
+
+    def logits(self, inputs: NDArray[np.float32]) -> NDArray[np.float32]:
+        with _named_errors(), torch.no_grad():
+            images = channels_first(torch.from_numpy(np.array(inputs))).to(self._device)
+            found = self._inference(images.to(self._type)).float()
+            return cast("NDArray[np.float32]", found.cpu().numpy())
+
+    def weights(self) -> Weights:
+        with _named_errors():
+            found = self._layout.read(self._flat) | self._statistics_layout.read(self._statistics)
+        return {name: found[name] for name in (*self._graph.parameters, *self._graph.statistics)}
+
+    def momenta(self) -> Weights:
+        with _named_errors():
+            found = self._layout.read(-self._optimizer.negated)
+        return {name: found[name] for name in self._graph.parameters}
+
+    def close(self) -> None:
+        del self._training, self._inference, self._eager, self._modules, self._leaves, self._views
+        del self._optimizer, self._parts, self._negated_parts, self._giving
+        self._flat = self._statistics = torch.empty(0)
+        self._low = self._gradients = None
+        self._gradient_views = []
+        if self._device.type == "cpu":
+            give_back_freed_memory()
+        else:
+            torch.get_device_module(self._device.type).empty_cache()
+
+
+def _flattened(gradient: Tensor) -> Tensor:
+    """Return a gradient as it lies in a flat buffer: a view, where it lies so already.
+
+    The fused kernel copies what is not contiguous, which channels-last kernels are not.
+    """
+    return (gradient.permute(0, 2, 3, 1) if gradient.ndim == 4 else gradient).reshape(-1)
+
+
+def _is_of_norm(name: str) -> bool:
+    return name.endswith(("/gamma", "/beta"))
+
+
+def _compiled(modules: Modules) -> Modules:
+    """Return modules that are compiled, by inductor, when they are called first."""
+    training, inference = (torch.compile(module, dynamic=False) for module in modules)
+    return training, inference
+
+
+def _buckets(layout: _Layout) -> list[slice]:
+    """Return the places of the buckets: whole parameters, in the order of the layout."""
+    buckets = []
+    start = 0
+    for place in layout.places.values():
+        if (place.stop - start) * 4 >= BUCKET_BYTES or place.stop == layout.size:
+            buckets.append(slice(start, place.stop))
+            start = place.stop
+    return buckets
+
+
+class _Giving:
+    """Gives buckets of gradients away while the backward pass is still going on."""
+
+    def __init__(
+        self, leaves: Mapping[str, nn.Parameter], layout: _Layout, buckets: Sequence[slice]
+    ) -> None:
+        self._buckets = buckets
+        self._active = False
+        self._members = [0] * len(buckets)
+        for number, (name, leaf) in enumerate(leaves.items()):
+            place = layout.places[name]
+            (bucket,) = (i for i, b in enumerate(buckets) if b.start <= place.start < b.stop)
+            self._members[bucket] += 1
+            hook = self._hook(number, bucket)
+            leaf.register_post_accumulate_grad_hook(hook)  # type: ignore[no-untyped-call]
+
+    @contextmanager
+    def to(
+        self,
+        flat: Tensor,
+        views: Sequence[Tensor],
+        share: float,
+        ready: Callable[[Buffer], None],
+    ) -> Iterator[None]:
+        """Give what a backward pass within the block makes final, by way of a flat buffer."""
+        self._flat, self._views, self._share, self._ready = flat, views, share, ready
+        self._missing, self._next = list(self._members), 0
+        self._active = True
+        try:
+            yield
+        finally:
+            self._active = False
+            del self._flat, self._views, self._ready
+
+    def _hook(self, number: int, bucket: int) -> Callable[[Tensor], None]:
+        def final(leaf: Tensor) -> None:
+            if not self._active:
+                return
+            gradient = cast("Tensor", leaf.grad)
+            leaf.grad = None
+            if gradient.dtype is torch.float32:
+                torch.mul(gradient, self._share, out=self._views[number])
+            else:
+                self._views[number].copy_(gradient).mul_(self._share)
+            self._missing[bucket] -= 1
+            self._give()
+
+        return final
+
+    def _give(self) -> None:
+        """Give all buckets that are complete, and those before them too."""
+        while self._next < len(self._buckets) and not self._missing[self._next]:
+            place = self._buckets[self._next]
+            self._next += 1
+            self._ready(self._flat[place])
+
+
+@contextmanager
+def _named_errors() -> Iterator[None]:
+    """Turn PyTorch's errors into ours, one line each."""
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        raise OutOfMemoryError(_first_line(error)) from error
+    except RuntimeError as error:
+        told = _first_line(error)
+        if "not enough memory" in told or "can't allocate memory" in told:
+            raise OutOfMemoryError(told) from error
+        raise EngineError(f"PyTorch: {told}") from error
+    except MemoryError as error:
+        raise OutOfMemoryError("the host has no memory left") from error
+
+
+def _first_line(error: Exception) -> str:
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), repr(error))
+
+
+class TorchEngine:
+    """The ``torch`` engine; see ``engines.base.RankEngine``."""
+
+    name = "torch"
+
+    def __init__(self, device: torch.device, cores: int, *, compiled: bool) -> None:
+        self._device, self._cores, self._compiled = device, cores, compiled
+
+    @property
+    def versions(self) -> dict[str, str]:
+        return {"torch": torch.__version__}
+
+    @property
+    def accelerators(self) -> tuple[str, ...]:
+        if self._device.type == "cpu":
+            return ()
+        return (torch.get_device_module(self._device.type).get_device_name(self._device),)
+
+    @property
+    def memory_bytes(self) -> int | None:
+        if self._device.type == "cpu":
+            return None
+        free, _ = torch.get_device_module(self._device.type).mem_get_info(self._device)
+        return int(free)
+
+    def build(
+        self,
+        graph: Graph,
+        weights: Weights,
+        hyperparameters: Hyperparameters,
+        momenta: Weights | None = None,
+    ) -> TorchNetwork:
+        if hyperparameters.precision == "fp16" and self._device.type == "cpu":
+            raise EngineError(
+                "training.precision=fp16 needs an accelerator: PyTorch does not train in it on "
+                "CPUs; use bf16"
+            )
+        return TorchNetwork(
+            graph,
+            weights,
+            hyperparameters,
+            momenta,
+            self._device,
+            cores=self._cores,
+            compiled=self._compiled,
+        )
+
+
+def make_engine(cores: int, device: int, settings: EngineConfig) -> TorchEngine:
+    """Return the engine.
+
+    Args:
+        cores: the threads it computes on, where it computes on CPUs.
+        device: which of the host's accelerators it computes on, where there are any.
+        settings: which kind of device, and whether it compiles.
+
+    Raises:
+        EngineError: there is no device of the kind that is asked for.
+    """
+    torch.set_num_threads(cores)
+    chosen = choose_device(settings.device, device)
+    if chosen.type == "cpu":
+        keep_freed_memory()
+    if chosen.type == "cuda":
+        torch.backends.cudnn.benchmark = True
+        torch.backends.cudnn.allow_tf32 = False  # fp32 is what the records say.
+    compiled = settings.compile == "always" or (
+        settings.compile == "auto" and chosen.type == "cuda"
+    )
+    return TorchEngine(chosen, cores, compiled=compiled)

@@ -1,0 +1,26 @@
+"""Names and seeds that depend on who uses them and what for, and on nothing else."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+from aiperf_hpc.run.paths import FIRST, Incarnation
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Which replica this is, and which of its lives."""
+
+    replica: str
+    incarnation: Incarnation
+
+
+def name_of(replica: str, incarnation: Incarnation) -> str:
+    """Return what a life of a replica names its trials by: ``r0``, and ``r0-0.1`` later on."""
+    return replica if incarnation == FIRST else f"{replica}-{incarnation}"
+
+
+def seed_of(*parts: object) -> int:
+    """Return a seed of 32 bits made of ``parts``: equal parts give equal seeds."""
+    return int.from_bytes(hashlib.sha256(repr(parts).encode()).digest()[:4], "big")

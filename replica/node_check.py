@@ -1,0 +1,114 @@
+"""What a node must be like before its replica trains: the same as where the run was started.
+
+Every replica compares itself with ``run.yaml``, so that none has to wait for another: replicas
+that agree with it agree among themselves.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import socket
+from importlib import metadata
+from typing import NamedTuple
+
+from aiperf_hpc import __version__
+from aiperf_hpc.clock import Clock
+from aiperf_hpc.dataset_manifest import load_dataset_manifest
+from aiperf_hpc.errors import DatasetError, EngineError, PreflightError
+from aiperf_hpc.extras import missing
+from aiperf_hpc.replica.data import load_dataset
+from aiperf_hpc.replica.data.base import Dataset
+from aiperf_hpc.replica.data.local_copy import local_copy
+from aiperf_hpc.replica.engines import engine_for
+from aiperf_hpc.replica.engines.base import RankEngine
+from aiperf_hpc.run.manifest import RunManifest
+from aiperf_hpc.trial import DatasetInfo
+
+
+def node_name() -> str:
+    """Return the scheduler's name for this node, or the host's."""
+    return os.environ.get("SLURMD_NODENAME") or socket.gethostname()
+
+
+def check_node(manifest: RunManifest) -> None:
+    """Require the versions, packages and dataset of the run; before anything slow is loaded.
+
+    Raises:
+        PreflightError: the node has others, or lacks one.
+    """
+    for name, expected in manifest.versions.items():
+        found = _version(name)
+        if found != expected:
+            raise PreflightError(
+                f"node {node_name()}: {name} is {found} here, the run was started with "
+                f"{expected}; install the same environment on all nodes"
+            )
+    if lacking := missing(manifest.config):
+        raise PreflightError(f"node {node_name()}: {lacking[0]}")
+    dataset = manifest.config.dataset
+    if dataset.path is not None:
+        try:
+            check_dataset(manifest, load_dataset_manifest(dataset.path, dataset.name))
+        except DatasetError as error:
+            raise PreflightError(f"node {node_name()}: {error}") from None
+
+
+def checked_engine(manifest: RunManifest, cores: int, clock: Clock, device: int) -> RankEngine:
+    """Load the run's engine. Raises PreflightError: the node has no such device, or no package."""
+    try:
+        return engine_for(manifest.config, cores, clock=clock, device=device)
+    except EngineError as error:
+        raise PreflightError(f"node {node_name()}: {error}") from None
+
+
+class Loaded(NamedTuple):
+    """A dataset, and what it took to bring it to this node."""
+
+    dataset: Dataset
+    staged_seconds: float = 0.0
+    staged_bytes: int = 0
+
+
+def checked_dataset(manifest: RunManifest, cores: int) -> Loaded:
+    """Bring the run's dataset to where it is to be read from, and load it.
+
+    Raises:
+        PreflightError: the node does not see it, or sees another one.
+    """
+    config = manifest.config
+    try:
+        copy = local_copy(config.dataset, cores)
+        dataset = load_dataset(copy.config, cores, config.engine.name)
+    except DatasetError as error:
+        raise PreflightError(f"node {node_name()}: {error}") from None
+    check_dataset(manifest, dataset.info)
+    return Loaded(dataset, copy.seconds, copy.bytes)
+
+
+def check_dataset(manifest: RunManifest, found: DatasetInfo) -> None:
+    """Require that a dataset is the one that the run was started on. Raises PreflightError."""
+    expected = manifest.dataset
+    if expected is not None and _content(found) != _content(expected):
+        raise PreflightError(
+            f"node {node_name()}: dataset '{found.name}' has SHA-256 {found.sha256[:12]}, "
+            f"{found.train_samples} + {found.validation_samples} samples here, where the run was "
+            f"started {expected.sha256[:12]}, {expected.train_samples} + "
+            f"{expected.validation_samples}; let all nodes see the same dataset.path"
+        )
+
+
+def _content(info: DatasetInfo) -> tuple[str, int, int]:
+    """Return what must agree; the shape of a sample is for the configuration to say."""
+    return info.sha256, info.train_samples, info.validation_samples
+
+
+def _version(name: str) -> str:
+    if name == "python":
+        return platform.python_version()
+    if name == "aiperf-hpc":
+        return __version__
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return "not installed"

@@ -1,0 +1,207 @@
+"""One back end's all-reduce, measured on every rank.
+
+    python -m aiperf_hpc.replica.parallel.allreduce_timing
+
+The communication benchmark of MLBench's task 0: tensors of ``np.logspace(0, 8, num=80)`` elements
+in float32 and float16, each reduced many times, by the very calls that training makes. Started
+by ``aiperf allreduce``, or by srun; rank 0 writes JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import socket
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import psutil
+from numpy.typing import NDArray
+
+from aiperf_hpc.errors import AIPerfError, EngineError
+from aiperf_hpc.replica.parallel.collectives import CLASSES, join
+from aiperf_hpc.replica.parallel.collectives.base import Buffer, Collective
+from aiperf_hpc.replica.parallel.handshake import share_cores
+from aiperf_hpc.run.paths import write_whole
+from aiperf_hpc.streams import print_in_any_locale
+
+COPIES = 4
+"""Buffers of a rank at once, at most: the tensor, its sum, and what a back end keeps itself."""
+WARM_UP = 3
+NO_HALF = "MPI has no floating-point type of 16 bits"
+
+
+class Memory(NamedTuple):
+    """Where tensors are, and how they are made there."""
+
+    name: str
+    make: Callable[[int, str], Buffer]
+    """Of so many elements of a type, all ones."""
+    finish: Callable[[], None]
+    """Wait until the device has done all that it was given."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure; return the exit status."""
+    print_in_any_locale()
+    parser = argparse.ArgumentParser(prog="aiperf_hpc.replica.parallel.allreduce_timing")
+    parser.add_argument("--collective", choices=CLASSES, required=True)
+    parser.add_argument("--repetitions", type=int, default=100)
+    parser.add_argument("--largest", type=float, default=1e8, help="elements")
+    parser.add_argument("--result", type=Path, required=True, help="a file for the JSON")
+    options = parser.parse_args(arguments)
+    try:
+        collective = join(options.collective)
+    except AIPerfError as error:
+        sys.stderr.write(f"aiperf: {error}\n")
+        return error.exit_status
+    share_cores(collective)
+    measured, skipped = [], []
+    for memory in memories(collective):
+        for dtype in ("float32", "float16"):
+            if (collective.name, dtype) == ("mpi", "float16"):
+                skipped.append({"memory": memory.name, "dtype": dtype, "reason": NO_HALF})
+                continue
+            most = _most_elements(collective, dtype)
+            for elements in sizes(options.largest):
+                if elements > most:
+                    reason = f"more than {most} elements do not fit in memory"
+                    skipped.append({"memory": memory.name, "dtype": dtype, "reason": reason})
+                    break
+                seconds = repeat(collective, memory, elements, dtype, options.repetitions)
+                measured.append(
+                    {
+                        "memory": memory.name,
+                        "dtype": dtype,
+                        "elements": elements,
+                        **figures(elements * np.dtype(dtype).itemsize, collective.size, seconds),
+                    }
+                )
+    if collective.rank == 0:
+        result = {
+            "collective": collective.name,
+            "ranks": collective.size,
+            "host": socket.gethostname(),
+            "repetitions": options.repetitions,
+            "measurements": measured,
+            "skipped": skipped,
+        }
+        write_whole(options.result, json.dumps(result))
+    collective.close()
+    return 0
+
+
+def sizes(largest: float) -> list[int]:
+    """Return MLBench's numbers of elements, up to a largest one; the smallest ones repeat."""
+    return [int(number) for number in np.logspace(0, 8, num=80) if number <= largest]
+
+
+def figures(size: int, ranks: int, seconds: NDArray[np.float64]) -> dict[str, float]:
+    """Return the median time and the two bandwidths as nccl-tests defines them, in bytes a second.
+
+    The algorithm's is the tensor's size over the time; the bus's is what each rank's link carries
+    of a ring, 2 (n - 1) / n times as much, and can be compared with the hardware's.
+    """
+    median = float(np.median(seconds))
+    return {
+        "bytes": size,
+        "seconds": median,
+        "fastest_seconds": float(seconds.min()),
+        "slowest_seconds": float(seconds.max()),
+        "algorithm_bandwidth": size / median,
+        "bus_bandwidth": size / median * 2 * (ranks - 1) / ranks,
+    }
+
+
+def repeat(
+    collective: Collective, memory: Memory, elements: int, dtype: str, repetitions: int
+) -> NDArray[np.float64]:
+    """Return the seconds of each repetition, as the mean over the ranks.
+
+    Raises:
+        EngineError: a sum is wrong.
+    """
+    seconds = np.zeros(repetitions)
+    given = memory.make(elements, dtype)
+    for number in range(-WARM_UP, repetitions):
+        collective.allreduce_mean(np.zeros(1))  # So that nobody's time has another's delay in it.
+        memory.finish()
+        begun = time.perf_counter()
+        total = collective.start_allreduce_sum(given).wait()
+        memory.finish()
+        if number >= 0:
+            seconds[number] = time.perf_counter() - begun
+        if number == -WARM_UP:
+            _check(total, collective.size)
+            given = memory.make(elements, dtype)  # Some back ends sum in place.
+    collective.allreduce_mean(seconds)
+    return seconds
+
+
+def _check(total: Buffer, ranks: int) -> None:
+    ends = [float(total[0]), float(total[-1])]
+    if ends != [ranks, ranks]:
+        raise EngineError(
+            f"the sum of {ranks} ones is {ends[0]:g} at one end, {ends[1]:g} at the other"
+        )
+
+
+def _most_elements(collective: Collective, dtype: str) -> int:
+    """Return how many fit in the host's memory; the same on every rank."""
+    free = psutil.virtual_memory().available / collective.local_size / COPIES
+    least = collective.gather(np.array([free], np.float64)).min()
+    return int(least / np.dtype(dtype).itemsize)
+
+
+def memories(collective: Collective) -> Iterator[Memory]:
+    """Yield the memories whose tensors a back end can reduce."""
+    match collective.name:
+        case "torch":
+            yield from _torch_memories(collective.local_rank)
+        case "horovod":
+            yield from _tensorflow_memories(collective.local_rank)
+        case _:
+            yield Memory("cpu", lambda elements, dtype: np.ones(elements, dtype), _nothing)
+
+
+def _nothing() -> None:
+    """What is in the host's memory is there at once."""
+
+
+def _torch_memories(local_rank: int) -> Iterator[Memory]:
+    import torch
+
+    def on(device: str) -> Callable[[int, str], Any]:
+        return lambda elements, dtype: torch.ones(
+            elements, dtype=getattr(torch, dtype), device=device
+        )
+
+    yield Memory("cpu", on("cpu"), _nothing)
+    if torch.cuda.is_available():
+        torch.cuda.set_device(local_rank % torch.cuda.device_count())
+        yield Memory("accelerator", on("cuda"), torch.cuda.synchronize)
+
+
+def _tensorflow_memories(local_rank: int) -> Iterator[Memory]:
+    from aiperf_hpc.replica.tensorflow_import import tf
+
+    def on(device: str) -> Callable[[int, str], Any]:
+        def make(elements: int, dtype: str) -> Any:  # noqa: ANN401 -- a tensor
+            with tf.device(device):
+                return tf.ones(elements, dtype)
+
+        return make
+
+    yield Memory("cpu", on("CPU:0"), _nothing)
+    accelerators = tf.config.list_physical_devices("GPU")
+    if accelerators:
+        number = local_rank % len(accelerators)
+        yield Memory("accelerator", on(f"GPU:{number}"), tf.test.experimental.sync_devices)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

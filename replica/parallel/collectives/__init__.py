@@ -1,0 +1,62 @@
+"""Collectives: what the ranks of one replica say to each other."""
+
+from __future__ import annotations
+
+import importlib
+from typing import cast
+
+from aiperf_hpc.errors import EngineError
+from aiperf_hpc.extras import COLLECTIVES
+from aiperf_hpc.replica.parallel.collectives.base import ALONE, Collective
+
+__all__ = ["ALONE", "CLASSES", "Collective", "load_collective"]
+
+CLASSES = {
+    "mpi": ("mpi", "MpiCollective"),
+    "torch": ("torch_distributed", "TorchCollective"),
+    "horovod": ("horovod", "HorovodCollective"),
+}
+"""Module here and class of each."""
+
+
+def load_collective(name: str, ranks: int) -> Collective:
+    """Join the other ranks of this replica.
+
+    Args:
+        name: which collective.
+        ranks: how many there are to be; one needs no collective.
+
+    Raises:
+        EngineError: its package or library is missing, or there are not so many ranks.
+    """
+    if ranks == 1:
+        return ALONE
+    collective = join(name)
+    if collective.size != ranks:
+        raise EngineError(
+            f"collective '{name}' joins {collective.size} ranks, the configuration asks for "
+            f"{ranks}; what starts the ranks must know '{name}': see docs/collectives.md"
+        )
+    return collective
+
+
+def join(name: str) -> Collective:
+    """Join as many ranks as there are.
+
+    Raises:
+        EngineError: its package or library is missing.
+    """
+    module, kind = CLASSES[name]
+    try:
+        loaded = importlib.import_module(f"{__name__}.{module}")
+    except ModuleNotFoundError as error:
+        raise EngineError(
+            f"collective '{name}' needs the package '{error.name}': {COLLECTIVES[name].remedy}"
+        ) from None
+    except (ImportError, RuntimeError) as error:
+        lines = str(error).strip().splitlines() or ["no reason given"]
+        raise EngineError(
+            f"collective '{name}': its library cannot be loaded: {lines[0]}; "
+            f"{COLLECTIVES[name].remedy}"
+        ) from None
+    return cast("Collective", getattr(loaded, kind)())

@@ -1,0 +1,81 @@
+"""Ranks that are joined by Horovod: its plain reductions of TensorFlow's tensors.
+
+Not by its optimizer or callbacks, which do nothing, or fail, with Keras 3.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+# This package has a time limit of its own for ranks that do not answer.
+os.environ.setdefault("HOROVOD_STALL_CHECK_DISABLE", "1")
+
+import horovod.tensorflow as hvd
+import tensorflow as tf
+from horovod.common.exceptions import HorovodInternalError
+
+from aiperf_hpc.replica.parallel.collectives.base import Array, Buffer, Copies, RankLostError
+
+
+class _Sum:
+    """A sum that starts when it is waited for: as a single operation it would block the start."""
+
+    def __init__(self, given: Buffer, name: str) -> None:
+        self._given, self._name = given, name
+
+    def wait(self) -> Any:  # noqa: ANN401 -- a tensor
+        """Return the sum as a tensor."""
+        return _answered(lambda: hvd.allreduce(self._given, op=hvd.Sum, name=self._name))
+
+
+class HorovodCollective:
+    """The ranks of Horovod's world."""
+
+    name = "horovod"
+
+    def __init__(self) -> None:
+        hvd.init()
+        self.copies = Copies()
+        self.rank, self.size = hvd.rank(), hvd.size()
+        self.local_rank, self.local_size = hvd.local_rank(), hvd.local_size()
+
+    def start_allreduce_sum(self, buffer: Buffer) -> _Sum:
+        """Sum under a name that is the same for every step, so that Horovod remembers it."""
+        return _Sum(buffer, f"bucket.{buffer.dtype.name}.{buffer.shape[0]}")
+
+    def allreduce_mean(self, flat: Array) -> None:
+        """Take the mean over all ranks."""
+        name = f"mean.{flat.dtype}.{flat.size}"
+        flat[:] = _answered(lambda: hvd.allreduce(tf.constant(flat), op=hvd.Average, name=name))
+
+    def broadcast(self, array: Array) -> None:
+        """Take rank 0's array."""
+        name = f"broadcast.{array.dtype}.{array.size}"
+        array[:] = _answered(lambda: hvd.broadcast(tf.constant(array), 0, name=name))
+
+    command = broadcast
+    """Horovod's thread looks once in a cycle, and sleeps between."""
+
+    def gather(self, row: Array) -> Array:
+        """Return everybody's rows."""
+        name = f"gather.{row.dtype}.{row.size}"
+        rows: Array = _answered(lambda: hvd.allgather(tf.constant(row[None]), name=name)).numpy()
+        return rows
+
+    def abort(self, status: int) -> None:
+        """End this process: whoever started it ends the others."""
+        os._exit(status)
+
+    def close(self) -> None:
+        """Leave the others."""
+        hvd.shutdown()
+
+
+def _answered(call: Callable[[], Any]) -> Any:  # noqa: ANN401 -- a tensor
+    """Call; turn what Horovod says when another rank is gone into what we call it."""
+    try:
+        return call()
+    except (HorovodInternalError, tf.errors.OpError) as error:
+        raise RankLostError(str(error).strip().splitlines()[0]) from error

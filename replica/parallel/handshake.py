@@ -1,0 +1,158 @@
+"""The ranks of one replica before they work together: who is there, and whether all are alike."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import zlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aiperf_hpc.errors import AIPerfError, EngineError
+from aiperf_hpc.replica.data import rng
+from aiperf_hpc.replica.data.rng import Purpose
+from aiperf_hpc.replica.parallel.collectives.base import Collective, RankLostError
+from aiperf_hpc.replica.parallel.collectives.watched import Watch, WatchedCollective
+from aiperf_hpc.replica.parallel.rank_failure import Witness
+from aiperf_hpc.run.journal import JournalWriter
+from aiperf_hpc.trial import DatasetInfo
+
+_HOST_BYTES, _TOLD_BYTES = 64, 4096
+_DRAWN = 4096
+"""How many samples' order is compared."""
+
+Facts = Mapping[str, str]
+"""What has to be the same on all ranks, by name."""
+
+
+class Ranks:
+    """The ranks of this replica, from before they are ready until all can work."""
+
+    def __init__(self, collective: Collective) -> None:
+        self.collective = collective
+        self.life = ""
+        """Which life of the replica this is: known by all once they are mustered."""
+        self._hosts: tuple[str, ...] = ()
+        self._mustered = False
+        self._witness: Witness | None = None
+        self.ready = False
+        """Whether all ranks are, so that those that follow wait for a command."""
+
+    @property
+    def several(self) -> bool:
+        """Whether there is more than one."""
+        return self.collective.size > 1
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """The host of each rank, in order. All ranks ask for this first of all.
+
+        Not before the engine is loaded: it sets up a framework that Horovod then uses.
+        """
+        if not self._hosts:
+            rows = self.collective.gather(_row(socket.gethostname(), _HOST_BYTES))
+            self._hosts = tuple(_text(row) for row in rows)
+        return self._hosts
+
+    def muster(self, facts: Facts, life: str = "", failure: AIPerfError | None = None) -> None:
+        """Wait until every rank has loaded what it needs, or has said that it cannot.
+
+        Args:
+            facts: about this rank.
+            life: of the replica; rank 0's counts.
+            failure: why this rank cannot work.
+
+        Raises:
+            AIPerfError: ``failure``, or EngineError when another rank cannot, or is not like
+                rank 0.
+        """
+        hosts = self.hosts
+        self._mustered = True
+        told = {"facts": dict(facts), "life": life, "failed": failure is not None}
+        gathered = self.collective.gather(_row(json.dumps(told), _TOLD_BYTES))
+        rows: list[dict[str, Any]] = [json.loads(_text(row)) for row in gathered]
+        if failure is not None:
+            raise failure
+        names = [f"rank {rank} on {hosts[rank]}" for rank, row in enumerate(rows) if row["failed"]]
+        if names:
+            raise EngineError(f"{', '.join(names)} could not start; the replica's log says why")
+        if differing := differences([row["facts"] for row in rows], hosts):
+            raise EngineError(differing[0])
+        self.life, self.ready = rows[0]["life"], True
+
+    def watched(
+        self, folder: Path, seconds: float, journal: JournalWriter | None = None
+    ) -> Collective:
+        """Return the collective with a limit to how long the others may take to answer.
+
+        Args:
+            folder: of this life of the replica.
+            seconds: the limit.
+            journal: rank 0's.
+        """
+        self._witness = Witness(folder, self.collective.rank, self.hosts, journal)
+        return WatchedCollective(self.collective, Watch(seconds, self._witness.end))
+
+    def lost(self, error: RankLostError) -> NoReturn:
+        """End this life, because another rank is gone."""
+        if self._witness is None:
+            raise error
+        self._witness.end(str(error))
+
+    def excuse(self) -> None:
+        """Let the others end, where this rank cannot even muster."""
+        if not self._mustered:
+            try:
+                self.muster({}, failure=EngineError("it did not get so far"))
+            except EngineError:
+                return  # Its own, which is known.
+
+
+def share_cores(collective: Collective) -> None:
+    """Leave the other ranks of this host their share of the cores that the replica has."""
+    cores = sorted(os.sched_getaffinity(0))
+    if 1 < collective.local_size <= len(cores):
+        os.sched_setaffinity(0, cores[collective.local_rank :: collective.local_size])
+
+
+def facts_of(versions: Mapping[str, str], dataset: DatasetInfo, seed: int) -> Facts:
+    """Return what has to be the same on all ranks, for them to train one network."""
+    drawn = min(_DRAWN, dataset.train_samples)
+    order = rng.permutation(drawn, Purpose.ORDER, seed, 1).astype(np.int64)
+    return {
+        **{f"{name}'s version": version for name, version in versions.items()},
+        "the dataset's SHA-256": dataset.sha256[:12],
+        "the order of samples, as a checksum,": f"{zlib.crc32(order.tobytes()):08x}",
+    }
+
+
+def differences(facts: Sequence[Facts], hosts: Sequence[str]) -> list[str]:
+    """Return a line for every rank that is not like rank 0."""
+    found = []
+    for rank, own in enumerate(facts):
+        for name in sorted(facts[0].keys() | own.keys()):
+            here, there = own.get(name, "missing"), facts[0].get(name, "missing")
+            if here != there:
+                found.append(
+                    f"{name} is {here} for rank {rank} on {hosts[rank]} and {there} for rank 0 on "
+                    f"{hosts[0]}; install the same environment and data on all nodes"
+                )
+    return found
+
+
+def _row(text: str, size: int) -> NDArray[np.uint8]:
+    row = np.zeros(size, np.uint8)
+    content = text.encode()
+    if len(content) > size:
+        raise EngineError(f"{len(content)} bytes are too many to tell the other ranks: {text:.80}")
+    row[: len(content)] = np.frombuffer(content, np.uint8)
+    return row
+
+
+def _text(row: NDArray[np.uint8]) -> str:
+    return row.tobytes().rstrip(b"\0").decode()

@@ -1,0 +1,89 @@
+"""What a rank does when others no longer answer: it says which, and ends this life of the replica.
+
+Ranks that wait in vain cannot ask each other. So each leaves a mark in the folder of the
+replica's life; after a moment those without one are known to be the ones that are gone, and the
+first rank that is not writes it down. While all answer nothing is written or read.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from aiperf_hpc.errors import UNEXPECTED_STATUS
+from aiperf_hpc.run.journal import JournalWriter
+from aiperf_hpc.run.records import RanksLost
+
+GRACE_SECONDS = 2.0
+"""How long all ranks have for leaving their marks."""
+WRITING_SECONDS = 2.0
+"""How long the one that writes it down has."""
+
+
+class Witness:
+    """Knows where this rank can still say something when it can reach no other."""
+
+    def __init__(
+        self,
+        folder: Path,
+        rank: int,
+        hosts: Sequence[str],
+        journal: JournalWriter | None = None,
+        end: Callable[[int], NoReturn] = os._exit,
+    ) -> None:
+        """Prepare; nothing is written.
+
+        Args:
+            folder: of this life of the replica.
+            rank: this one's number.
+            hosts: of all ranks.
+            journal: rank 0's; other ranks open one of their own when they need it.
+            end: ends this process with a status.
+        """
+        self._folder, self._rank, self._hosts = folder, rank, hosts
+        self._journal, self._end = journal, end
+        self._once = threading.Lock()
+
+    def end(self, what: str) -> NoReturn:
+        """Say which ranks are gone, and end this process; a second call waits for the end."""
+        self._once.acquire()  # For good: this process ends here.
+        self._say(what)
+        try:
+            self._testify(what)
+        finally:
+            self._end(UNEXPECTED_STATUS)
+
+    def _testify(self, what: str) -> None:
+        self._mark(self._rank).touch()
+        time.sleep(GRACE_SECONDS)
+        gone = [rank for rank in range(len(self._hosts)) if not self._mark(rank).exists()]
+        left = [rank for rank in range(len(self._hosts)) if rank not in gone]
+        reason = self._reason(gone, what)
+        self._say(reason)
+        if self._rank == left[0]:
+            event = RanksLost(ranks=tuple(gone), reason=reason)
+            if self._journal is not None:
+                self._journal.append(event)
+            else:
+                with JournalWriter(self._folder / f"rank-{self._rank}.jsonl") as journal:
+                    journal.append(event)
+        else:
+            time.sleep(WRITING_SECONDS)  # Whoever started the ranks ends all with the first one.
+
+    def _say(self, text: str) -> None:
+        sys.stderr.write(f"aiperf: rank {self._rank}: {text}\n")
+        sys.stderr.flush()
+
+    def _mark(self, rank: int) -> Path:
+        return self._folder / f"rank-{rank}.waits"
+
+    def _reason(self, gone: Sequence[int], what: str) -> str:
+        names = ", ".join(f"rank {rank} on {self._hosts[rank]}" for rank in gone)
+        if names:
+            return f"{names} died or hangs: {what}"
+        return f"the ranks wait for each other: {what}"

@@ -1,0 +1,1 @@
+"""What a replica knows of its host: processes, clocks, signals, usage."""

@@ -1,0 +1,1 @@
+"""The search worker: grows candidates while the accelerators train."""

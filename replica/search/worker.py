@@ -1,0 +1,348 @@
+"""A search worker: keeps the replica's stock of candidates full while the trainer trains.
+
+    python -m aiperf_hpc.replica.search.worker RUN_DIR --replica r0 --incarnation 0.0 \\
+        --worker 0 --parent PID
+
+It works at low priority, reads its replica's journals and the primary's digest of all others,
+and writes one journal of its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from aiperf_hpc.clock import SYSTEM, Clock
+from aiperf_hpc.errors import AIPerfError, CheckpointError
+from aiperf_hpc.morphism.lineage import Grown, Lineage, initial_graph
+from aiperf_hpc.morphism.morphs import grow_with_weights
+from aiperf_hpc.morphism.search.base import (
+    Bounds,
+    Choice,
+    Searcher,
+    SearchSpaceExhaustedError,
+    View,
+)
+from aiperf_hpc.morphism.search.registry import bounds_of, load_searcher
+from aiperf_hpc.morphism.surrogate.gaussian_process import SurrogateError
+from aiperf_hpc.morphism.weights.checkpoint import load_checkpoint, save_checkpoint
+from aiperf_hpc.replica.identity import Identity, name_of, seed_of
+from aiperf_hpc.replica.runtime.background import NICENESS
+from aiperf_hpc.replica.runtime.stopping import StopFlag
+from aiperf_hpc.replica.search.run_knowledge import Knowledge
+from aiperf_hpc.replica.training.memory_estimate import memory_bound
+from aiperf_hpc.run.digest import Digest
+from aiperf_hpc.run.graph_store import GraphStore
+from aiperf_hpc.run.history import RunHistory
+from aiperf_hpc.run.journal import JournalWriter
+from aiperf_hpc.run.manifest import RunManifest
+from aiperf_hpc.run.paths import Incarnation, RunPaths
+from aiperf_hpc.run.records import Proposed, SearchEnded, SearchFailed, SearchStarted
+from aiperf_hpc.run.storage import Patience, Persist, Sync, to_stable_storage
+from aiperf_hpc.streams import print_in_any_locale
+
+FIRST_PAUSE, EAGER_PAUSE, LONGEST_PAUSE = 0.2, 5.0, 30.0
+"""Between two looks: the first, the longest while a candidate is missing, and the longest."""
+RETRY_SECONDS = 5.0
+LOST_SECONDS = 90.0
+"""How long trained weights may be missing: the record that they were dropped comes that late."""
+MOST_GRAPHS = 8192
+"""That are remembered, some 40 kB each; grown again when they are needed again."""
+
+
+class _ParentLostError(AIPerfError):
+    """The weights of a trial are not there, or are damaged."""
+
+    def __init__(self, parent: str, damage: str | None = None) -> None:
+        super().__init__(damage or f"the weights of trial {parent} are not there")
+        self.parent, self.damage = parent, damage
+
+
+class SearchWorker:
+    """Proposes candidates whenever fewer than ``stock`` of them wait."""
+
+    def __init__(
+        self,
+        *,
+        manifest: RunManifest,
+        paths: RunPaths,
+        replica: str,
+        incarnation: Incarnation,
+        worker: int,
+        searcher: Searcher,
+        journal: JournalWriter,
+        persist: Persist,
+        knowledge: Knowledge,
+        clock: Clock,
+        sync: Sync = to_stable_storage,
+        grown: Grown | None = None,
+    ) -> None:
+        """Prepare.
+
+        Args:
+            manifest: the run.
+            paths: where it is.
+            replica: whose stock to fill.
+            incarnation: which of its lives.
+            worker: the number of this worker among the replica's.
+            searcher: chooses what to grow.
+            journal: this worker's own.
+            persist: how to write.
+            knowledge: what the replica knows of the run.
+            clock: what it rests by.
+            sync: how to bring candidates to stable storage.
+            grown: graphs of trials that others have grown again already.
+        """
+        self._config, self._paths = manifest.config, paths
+        name = name_of(replica, incarnation)
+        self._seed_parts = (manifest.config.seed, name, "search", worker)
+        self._replica, self._name = replica, f"{name}-w{worker}"
+        self._searcher, self._journal, self._persist = searcher, journal, persist
+        self._clock = clock
+        self._knowledge, self._sync, self._grown = knowledge, sync, grown
+        self._graphs = GraphStore(paths, sync)
+        self._space: tuple[Lineage, Bounds] | None = None
+        """Where graphs come from and what they may cost, once the dataset is known."""
+        self._gone: dict[str, float] = {}
+        """Trials whose weights are no longer there or damaged, whatever their records say, and
+        when that was found, monotonic; infinite where all were told."""
+        self._told: set[str] = set()
+        """Problems of checkpoints that the journal names already."""
+        self._complained = 0
+        """Problems of the digest that the journal names already."""
+        self._pause = FIRST_PAUSE
+        self._made = self._made_before()
+
+    def _made_before(self) -> int:
+        """Return how many candidates a worker of this name made before it was replaced."""
+        self._knowledge.refresh_own()
+        made = [
+            int(proposal.rpartition("-")[2])
+            for proposal in self._knowledge.own_proposals
+            if proposal.rpartition("-")[0] == self._name
+        ]
+        return max(made, default=0)
+
+    def work(self, stop: StopFlag) -> str:
+        """Propose until asked to stop; return why."""
+        while stop.reason is None:
+            self._clock.wait(self.step(), lambda: stop.reason is not None)
+        return stop.reason
+
+    def step(self) -> float:
+        """Propose one candidate if one is needed; return how many seconds to rest."""
+        # As long as the stock is full, only this replica's own journals are of interest.
+        self._knowledge.refresh_own()
+        if len(self._knowledge.pending) >= self._config.search.stock:
+            return self._rest()
+        self._knowledge.refresh()
+        self._complain()
+        self._give_up_lost_parents()
+        view = self._view()
+        if view is None or not any(o.can_grow for o in view.observations):
+            return min(self._rest(), EAGER_PAUSE)
+        self._pause = FIRST_PAUSE
+        try:
+            self._propose(view)
+        except _ParentLostError as error:
+            # Dropped since its record was read, and on NFS that is seen a minute later. Or of no
+            # use: others are grown.
+            self._gone[error.parent] = self._clock.monotonic()
+            if error.damage is not None:
+                self._lose(error.parent, error.damage)
+        except (SearchSpaceExhaustedError, SurrogateError) as error:
+            self._journal.append(SearchFailed(reason=str(error)))
+            return RETRY_SECONDS
+        return 0.0
+
+    def _rest(self) -> float:
+        """Return how long to rest when there is nothing to do, each time a little longer.
+
+        So that a worker is late by a fraction of what a trial takes, and thousands of workers
+        leave the file server in peace.
+        """
+        pause, self._pause = self._pause, min(1.5 * self._pause, LONGEST_PAUSE)
+        return pause
+
+    def _complain(self) -> None:
+        """Record what is newly wrong with the digest; what it still says is used."""
+        for problem in self._knowledge.problems[self._complained :]:
+            self._journal.append(SearchFailed(reason=problem))
+            self._complained += 1
+
+    def _give_up_lost_parents(self) -> None:
+        """Say of which trials the weights are gone for good, so that nobody waits for children."""
+        now = self._clock.monotonic()
+        for name, since in list(self._gone.items()):
+            if now - since < LOST_SECONDS:
+                continue
+            trial = self._knowledge.trial(name)
+            if trial is not None and trial.checkpoint:
+                self._lose(name, str(_ParentLostError(name)))
+            self._gone[name] = math.inf
+
+    def _lose(self, parent: str, why: str) -> None:
+        self._journal.append(SearchFailed(reason=why, lost_parent=parent))
+        self._gone[parent] = math.inf
+
+    def _propose(self, view: View) -> None:
+        began = self._clock.monotonic()
+        self._made += 1
+        seed = seed_of(*self._seed_parts, self._made)
+        rng = np.random.default_rng(seed)
+        choice = self._searcher.choose(view, rng)
+        proposal = f"{self._name}-{self._made}"
+        graph_hash = self._store(choice, proposal, rng)
+        self._journal.append(
+            Proposed(
+                proposal=proposal,
+                graph=graph_hash,
+                parent=choice.parent,
+                morphisms=tuple(step.to_data() for step in choice.morphisms),
+                seed=seed,
+                seconds=self._clock.monotonic() - began,
+                belief=choice.belief,
+            )
+        )
+
+    def _store(self, choice: Choice, proposal: str, rng: np.random.Generator) -> str:
+        """Write the candidate's graph and weights; what is recorded later is there already."""
+        parent = self._knowledge.trial(choice.parent)
+        path = None if parent is None else self._paths.trained(parent.replica, parent.trial)
+        if path is None or not self._persist(path.exists, str(path), "read"):
+            raise _ParentLostError(choice.parent)
+        try:
+            graph, weights = load_checkpoint(path, self._persist, self._tell_once)
+        except CheckpointError as error:
+            raise _ParentLostError(choice.parent, str(error)) from None
+        noise = self._config.search.noise
+        child, inherited = grow_with_weights(graph, weights, choice.morphisms, rng, noise)
+        to = self._paths.candidate(proposal)
+        self._persist(lambda: save_checkpoint(to, child, inherited, self._sync), str(to))
+        return self._persist(lambda: self._graphs.save(child), f"the graph of {proposal}")
+
+    def _tell_once(self, problem: str) -> None:
+        if problem not in self._told:
+            self._told.add(problem)
+            self._journal.append(SearchFailed(reason=problem))
+
+    def _view(self) -> View | None:
+        knowledge, space = self._knowledge, self._space_once()
+        if space is None:
+            return None
+        lineage, bounds = space
+        return View(
+            knowledge.observations(self._gone.keys()),
+            knowledge.unobserved(),
+            lineage.graph,
+            knowledge.graphs(),
+            knowledge.kinds(),
+            bounds,
+        )
+
+    def _space_once(self) -> tuple[Lineage, Bounds] | None:
+        """Return lineage and bounds once this replica has said what its dataset is."""
+        dataset = self._knowledge.dataset
+        if self._space is None and dataset is not None:
+            initial = initial_graph(self._config.model, dataset)
+            most = MOST_GRAPHS if self._grown is None else None  # Others' are theirs to forget.
+            lineage = Lineage(self._knowledge.descent, initial, self._grown, most)
+            limit = self._knowledge.memory_limit
+            memory = None if limit is None else memory_bound(self._config, initial, limit)
+            self._space = lineage, bounds_of(self._config.search, initial, memory)
+        return self._space
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one search worker until its replica ends or asks it to stop."""
+    print_in_any_locale()
+    parser = argparse.ArgumentParser(prog="aiperf_hpc.replica.search.worker")
+    parser.add_argument("run_dir", type=Path)
+    parser.add_argument("--replica", required=True)
+    parser.add_argument("--incarnation", type=Incarnation.parse, required=True)
+    parser.add_argument("--worker", type=int, required=True)
+    # Told, not asked for: the replica may be gone before this process can ask whose child it is.
+    parser.add_argument("--parent", type=int, required=True, help="the replica's process")
+    options = parser.parse_args(arguments)
+    os.nice(NICENESS)
+    paths = RunPaths(options.run_dir)
+    manifest = RunManifest.load(paths)
+    stop = StopFlag(
+        float("inf"),
+        paths.stop_request,
+        also=lambda: None if os.getppid() == options.parent else "the replica is gone",
+    )
+    stop.install()
+    persist = Patience(lambda: stop.reason is not None)
+    return serve(
+        manifest=manifest,
+        paths=paths,
+        who=Identity(options.replica, options.incarnation),
+        worker=options.worker,
+        pid=os.getpid(),
+        stop=stop,
+        persist=persist,
+        knowledge=Knowledge(
+            options.replica,
+            RunHistory(paths, replica=options.replica, persist=persist),
+            Digest(paths, persist),
+        ),
+    )
+
+
+def serve(
+    *,
+    manifest: RunManifest,
+    paths: RunPaths,
+    who: Identity,
+    worker: int,
+    pid: int,
+    stop: StopFlag,
+    persist: Persist,
+    knowledge: Knowledge,
+    clock: Clock = SYSTEM,
+    sync: Sync = to_stable_storage,
+    grown: Grown | None = None,
+) -> int:
+    """Search until asked to stop, from the first record to the last; return the exit status."""
+    searcher = load_searcher(manifest.config.search)
+    own = paths.search_journal(who.replica, worker, who.incarnation)
+    with JournalWriter(own, clock=clock, persist=persist, sync=sync) as journal:
+        journal.append(
+            SearchStarted(replica=who.replica, worker=worker, pid=pid, searcher=searcher.name)
+        )
+        searching = SearchWorker(
+            manifest=manifest,
+            paths=paths,
+            replica=who.replica,
+            incarnation=who.incarnation,
+            worker=worker,
+            searcher=searcher,
+            journal=journal,
+            persist=persist,
+            knowledge=knowledge,
+            clock=clock,
+            sync=sync,
+            grown=grown,
+        )
+        try:
+            reason = searching.work(stop)
+        except AIPerfError as error:
+            journal.append(SearchEnded(reason=f"failed: {error}"))
+            return error.exit_status
+        except Exception as error:
+            journal.append(
+                SearchEnded(reason=f"failed: unexpected {type(error).__name__}: {error}")
+            )
+            raise  # The traceback goes to the replica's log.
+        journal.append(SearchEnded(reason=reason))
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,1 @@
+"""Training one network, and crediting what was executed."""

@@ -1,0 +1,85 @@
+"""The checkpoint of a training under way: what a new life of a replica needs to go on with it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from aiperf_hpc.graph import Graph
+from aiperf_hpc.morphism.weights.checked_file import (
+    Tell,
+    damaged,
+    ignore,
+    load_checked,
+    save_checked,
+)
+from aiperf_hpc.morphism.weights.checkpoint import Weights, stored_graph
+from aiperf_hpc.run.storage import Persist, at_once
+from aiperf_hpc.trial import Value
+
+_MOMENTUM = "momentum:"
+
+
+class Course(Value):
+    """What has happened in a trial until the end of an epoch."""
+
+    trial: str
+    epochs: int = 0
+    """Complete ones, evaluated."""
+    accuracies: tuple[float, ...] = ()
+    lowest_loss: float = float("inf")
+    since_lowest: int = 0
+
+    def after(self, accuracy: float, loss: float) -> Course:
+        """Return the course with one more evaluated epoch."""
+        lower = loss < self.lowest_loss
+        return Course(
+            trial=self.trial,
+            epochs=self.epochs + 1,
+            accuracies=(*self.accuracies, accuracy),
+            lowest_loss=loss if lower else self.lowest_loss,
+            since_lowest=0 if lower else self.since_lowest + 1,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Interrupted:
+    """A training to go on with."""
+
+    course: Course
+    graph: Graph
+    weights: Weights
+    momenta: Weights
+
+
+def save_course(
+    path: Path, course: Course, graph: Graph, weights: Weights, momenta: Weights
+) -> None:
+    """Write a checkpoint, whole or not at all."""
+    tensors = {**weights, **{f"{_MOMENTUM}{name}": array for name, array in momenta.items()}}
+    save_checked(path, tensors, {"graph": graph.to_json(), "course": course.model_dump_json()})
+
+
+def load_course(path: Path, persist: Persist = at_once, tell: Tell = ignore) -> Interrupted:
+    """Read a checkpoint, and verify its checksums.
+
+    Args:
+        path: its file.
+        persist: how to read; a Patience waits while the storage is away.
+        tell: told when the file is from before there were checksums.
+
+    Raises:
+        CheckpointError: it is missing or damaged.
+    """
+    texts, tensors = load_checked(path, ("graph", "course"), persist, tell)
+    try:
+        course = Course.model_validate_json(texts["course"])
+    except ValidationError as error:
+        what = error.errors(include_url=False)[0]["msg"]
+        raise damaged(path, f"its course: {what}") from None
+    momenta = {n.removeprefix(_MOMENTUM): a for n, a in tensors.items() if n.startswith(_MOMENTUM)}
+    weights = {name: array for name, array in tensors.items() if not name.startswith(_MOMENTUM)}
+    graph = stored_graph(path, texts["graph"], weights)
+    return Interrupted(course=course, graph=graph, weights=weights, momenta=momenta)

@@ -1,0 +1,75 @@
+"""How much memory a training will take."""
+
+from __future__ import annotations
+
+import math
+
+from aiperf_hpc.config import RunConfig
+from aiperf_hpc.graph import Add, BatchNorm, Conv2D, Graph
+from aiperf_hpc.morphism.search.base import MemoryBound
+
+FRAMEWORK_BYTES = 1024 * 2**20
+"""What the process holds besides its network: framework, library workspaces, code."""
+_BYTES = {"fp32": 4, "bf16": 2, "fp16": 2}
+
+
+def training_bytes(graph: Graph, batch_size: int, precision: str) -> int:
+    """Return an estimate of the bytes that training ``graph`` takes.
+
+    Weights, gradients and momenta in fp32; the outputs that the backward pass reads, in the
+    compute type (a convolution's, which its normalisation reads, and an activation's, which the
+    next convolution reads; not a normalisation's or a sum's); and, twice, the largest layer's
+    own working set (its gradient and a convolution's unfolded input). And weights and momenta of
+    the network that is made ready meanwhile, taken to be as large.
+    docs/decisions/memory.md compares it with measured peaks.
+    """
+    size = _BYTES[precision]
+    parameters = (3 + 2) * 4 * graph.parameter_count
+    if precision != "fp32":
+        parameters += size * graph.parameter_count
+    kept = sum(
+        math.prod(graph.shapes[node.name])
+        for node in graph.nodes
+        if not isinstance(node.layer, BatchNorm | Add)
+    )
+    largest = max(
+        math.prod(graph.shapes[node.name])
+        + (math.prod(graph.input_shapes(node.name)[0]) if isinstance(node.layer, Conv2D) else 0)
+        for node in graph.nodes
+    )
+    return FRAMEWORK_BYTES + parameters + batch_size * size * (kept + 2 * largest)
+
+
+def fitting_batch(graph: Graph, batch_size: int, precision: str, limit: int, ranks: int = 1) -> int:
+    """Return the largest of batch_size, batch_size / 2, ... that fits; 0 when none does.
+
+    Args:
+        graph: what is trained.
+        batch_size: of all ranks together.
+        precision: fp32, bf16 or fp16.
+        limit: bytes that one rank may take.
+        ranks: among which a batch is divided; each has at least one sample.
+    """
+    while batch_size >= ranks:
+        if training_bytes(graph, -(-batch_size // ranks), precision) <= limit:
+            return batch_size
+        batch_size //= 2
+    return 0
+
+
+def memory_bound(config: RunConfig, initial: Graph, limit: int) -> MemoryBound | None:
+    """Return what candidates may take: a rank's memory, at the batch size of the initial network.
+
+    None where the initial network itself does not fit at any batch size: no candidate would.
+
+    Args:
+        config: the run's.
+        initial: its initial network; where that needs a smaller batch, so may candidates.
+        limit: bytes that one rank may take.
+    """
+    training, ranks = config.training, config.replica.ranks
+    batch = fitting_batch(initial, training.batch_size, training.precision, limit, ranks)
+    share = -(-batch // ranks)
+    if not batch:
+        return None
+    return MemoryBound(limit, lambda graph: training_bytes(graph, share, training.precision))

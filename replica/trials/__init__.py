@@ -1,0 +1,1 @@
+"""Which trials a replica runs, and in what order."""

@@ -1,0 +1,59 @@
+"""How trials are made ready beside a training: on one rank, and on several."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Executor
+from typing import Protocol
+
+from aiperf_hpc.replica.parallel.protocol import LeadingEngine
+from aiperf_hpc.replica.training.trainer import Prepared, Trainer, TrialPlan
+from aiperf_hpc.run.records import StepTimes
+
+
+class Workshop(Protocol):
+    """Makes trials ready. For the thread that trains."""
+
+    def begin(self, plan: TrialPlan) -> Callable[[], Prepared]:
+        """Begin to make a trial ready; return what waits until it is."""
+        ...
+
+    def close(self, prepared: Prepared) -> StepTimes | None:
+        """Free a trial's network; return where the time of its steps went, on several ranks."""
+        ...
+
+
+class OneRank:
+    """An aide does all of it."""
+
+    def __init__(self, trainer: Trainer, aide: Executor) -> None:
+        self._trainer, self._aide = trainer, aide
+
+    def begin(self, plan: TrialPlan) -> Callable[[], Prepared]:
+        return self._aide.submit(self._trainer.prepare, plan).result
+
+    def close(self, prepared: Prepared) -> None:
+        self._aide.submit(prepared.close)
+
+
+class SeveralRanks:
+    """The thread that trains says to all ranks what to build; a thread of each builds it.
+
+    For only one thread may speak to other ranks, and all ranks must hear the same in one order.
+    """
+
+    def __init__(self, trainer: Trainer, engine: LeadingEngine) -> None:
+        self._trainer, self._engine = trainer, engine
+
+    def begin(self, plan: TrialPlan) -> Callable[[], Prepared]:
+        prepared = self._trainer.fitted(plan)
+        if prepared.failure is not None:
+            return lambda: prepared
+        take = self._engine.begin(
+            plan.graph, plan.weights, prepared.used, plan.momenta, self._trainer.warming(prepared)
+        )
+        return lambda: self._trainer.furnished(prepared, take)
+
+    def close(self, prepared: Prepared) -> StepTimes | None:
+        prepared.close()
+        return self._engine.take_step_times(prepared.plan.trial)

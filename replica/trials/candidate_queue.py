@@ -1,0 +1,86 @@
+"""The candidates that search workers have put on the shared directory for this replica."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from aiperf_hpc.clock import Clock
+from aiperf_hpc.errors import CheckpointError
+from aiperf_hpc.graph import Graph
+from aiperf_hpc.morphism.morphs import Morphism, from_data
+from aiperf_hpc.morphism.weights.checkpoint import Weights, load_checkpoint
+from aiperf_hpc.run.history import Proposal, RunHistory
+from aiperf_hpc.run.journal import JournalWriter
+from aiperf_hpc.run.paths import RunPaths
+from aiperf_hpc.run.records import FileProblem, ProposalRejected
+from aiperf_hpc.run.storage import Persist
+
+LAG_SECONDS = 90.0
+"""How long a file may stay invisible to another client after it was written; NFS shows 60."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A graph to train, with the weights it starts from."""
+
+    graph: Graph
+    weights: Weights
+    parent: str | None = None
+    proposal: str | None = None
+    morphisms: tuple[Morphism, ...] = ()
+
+
+class Stock:
+    """Takes candidates, oldest first."""
+
+    def __init__(
+        self,
+        paths: RunPaths,
+        replica: str,
+        history: RunHistory,
+        journal: JournalWriter,
+        clock: Clock,
+        persist: Persist,
+    ) -> None:
+        self._paths, self._replica, self._clock = paths, replica, clock
+        self._persist = persist
+        self._history, self._journal = history, journal
+
+    def take(self) -> Candidate | None:
+        """Return the oldest candidate that can be loaded, or None when there is none now.
+
+        A candidate whose file is damaged, or missing for longer than the file system may lag,
+        is rejected in the journal.
+        """
+        self._history.refresh(self._replica)
+        for proposal in self._history.pending(self._replica):
+            path = self._paths.candidate(proposal.id)
+            there = self._persist(path.exists, str(path), "read")
+            if not there and self._clock.utc() - proposal.utc < LAG_SECONDS:
+                continue
+            try:
+                return self._load(proposal)
+            except CheckpointError as error:
+                self._journal.append(ProposalRejected(proposal=proposal.id, reason=str(error)))
+        return None
+
+    def _load(self, proposal: Proposal) -> Candidate:
+        proposed = proposal.proposed
+        path = self._paths.candidate(proposal.id)
+        told: list[str] = []
+        graph, weights = load_checkpoint(path, self._persist, told.append)
+        if graph.hash != proposed.graph:
+            raise CheckpointError(
+                f"the candidate {proposal.id} holds the graph {graph.hash}, not {proposed.graph}"
+            )
+        file = str(path.relative_to(self._paths.root))
+        for problem in told:
+            self._journal.append(FileProblem(file=file, problem=problem, remedy="it is taken"))
+        steps = tuple(from_data(data) for data in proposed.morphisms)
+        return Candidate(graph, weights, proposed.parent, proposal.id, steps)
+
+    def discard(self, candidate: Candidate) -> None:
+        """Delete the weights of a candidate that was trained; its graph stays."""
+        if candidate.proposal is not None:
+            path = self._paths.candidate(candidate.proposal)
+            self._persist(lambda: path.unlink(missing_ok=True), str(path), "delete")

@@ -1,0 +1,358 @@
+"""Hyperparameter optimisation: Optuna's TPE over the configured space, accuracy maximised.
+
+One study a life of a replica, shared by its rounds, in Optuna's own journal format in that life's
+folder, which nobody else writes. The file is for people and never read back: a new life makes its
+study from the records of the trials. The study holds what was tried and how accurate it was. TPE
+is not asked in it but in a copy in memory, made for each suggestion, which leaves out what says
+nothing of hyperparameters (docs/decisions/search.md): how good a round's graph is, and values
+that the graph at hand cannot have.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import optuna
+from optuna.distributions import (
+    BaseDistribution,
+    CategoricalDistribution,
+    FloatDistribution,
+    IntDistribution,
+)
+from optuna.storages import BaseStorage, JournalStorage
+from optuna.storages.journal import BaseJournalBackend
+from optuna.trial import FrozenTrial, TrialState, create_trial
+
+from aiperf_hpc.config import HpoConfig, Integers, Reals, SpaceConfig
+from aiperf_hpc.errors import StorageError
+from aiperf_hpc.graph import Graph
+from aiperf_hpc.morphism.morphs import grow, inserted_spatial_convs, resize_inserted
+from aiperf_hpc.morphism.weights.checked_file import Tell, ignore
+from aiperf_hpc.replica.identity import seed_of
+from aiperf_hpc.run.paths import write_whole
+from aiperf_hpc.run.storage import GrowingFile, Persist, at_once
+from aiperf_hpc.trial import Hyperparameters
+
+Fits = Callable[[Graph, int], bool]
+"""Whether a graph can be trained with a batch size on this accelerator."""
+Dimension = Integers | Reals
+Space = Mapping[str, Dimension]
+Values = Mapping[str, Any]
+
+DRAWS = 8
+"""How often a suggestion that a round has tried already is drawn again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """Hyperparameters of a trial. None: not searched, or, of a kernel, no place to choose one."""
+
+    batch_size: int
+    kernel_size: int | None = None
+    learning_rate: float | None = None
+    momentum: float | None = None
+    weight_decay: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Suggestion:
+    """What to try next; ``number`` is its trial's in the study."""
+
+    number: int
+    chosen: Chosen
+
+
+def journal_storage(path: Path, persist: Persist = at_once, tell: Tell = ignore) -> BaseStorage:
+    """Return a new storage of studies in Optuna's journal format, with one writer.
+
+    Args:
+        path: its file; what is there is replaced.
+        persist: how to write it.
+        tell: told when the file was gone or not as it was left, and was written anew.
+
+    Raises:
+        StorageError: ``persist`` cannot write it; so do all who use it.
+    """
+    return JournalStorage(_StudyLog(path, persist, tell))
+
+
+class Hpo:
+    """A replica's study, shared by all its rounds."""
+
+    def __init__(
+        self, config: HpoConfig, storage: BaseStorage, name: str, seed: int, fits: Fits
+    ) -> None:
+        """Make the study.
+
+        Args:
+            config: its space, and how many trials are random.
+            storage: where it is kept.
+            name: of the study.
+            seed: what suggestions depend on besides what was tried.
+            fits: what of a graph and a batch size can be trained.
+        """
+        optuna.logging.set_verbosity(optuna.logging.WARNING)
+        self._config, self._seed, self._fits = config, seed, fits
+        self._storage = storage
+        self._space = _dimensions(config.space)
+        self._study = optuna.create_study(storage=storage, study_name=name, direction="maximize")
+
+    def suggest(self, graph: Graph, round_: int, like: Hyperparameters | None = None) -> Suggestion:
+        """Choose hyperparameters of a trial that trains ``graph``.
+
+        Args:
+            graph: what is trained; decides which kernel and batch sizes there are.
+            round_: whose trial it is: those of a round train one graph.
+            like: what to begin the round with, moved into this graph's space; TPE chooses when
+                it is None.
+        """
+        space = self._space_of(graph)
+        if like is not None:
+            return self._begin(_nearest(space, like), round_, "parent")
+        return self._begin(self._ask(space, round_), round_, "tpe")
+
+    def completed(self, suggestion: Suggestion, accuracy: float, note: str = "") -> None:
+        """Tell a trial's best accuracy, whether or not it was stopped early."""
+        self._note(suggestion, note)
+        self._study.tell(suggestion.number, accuracy)
+
+    def failed(self, suggestion: Suggestion, reason: str) -> None:
+        """Tell that a trial failed; TPE takes it for worse than all that did not."""
+        self._note(suggestion, reason)
+        self._study.tell(suggestion.number, state=TrialState.FAIL)
+
+    def cut(self, suggestion: Suggestion, reason: str) -> None:
+        """Tell that a trial was cut before its end, which says nothing of its hyperparameters."""
+        self._note(suggestion, reason)
+        self._study.tell(suggestion.number, state=TrialState.PRUNED)
+
+    def learn(self, used: Hyperparameters, round_: int, accuracy: float | None) -> None:
+        """Add a trial that was made otherwise; None when it failed.
+
+        What is no point of the space, such as a batch size that was halved to fit, is left out.
+        """
+        found = {name: getattr(used, name) for name in self._space}
+        params = {name: value for name, value in found.items() if value is not None}
+        if all(_inside(self._space, name, value) for name, value in params.items()):
+            state = TrialState.FAIL if accuracy is None else TrialState.COMPLETE
+            self._add(params, round_, "earlier", state, accuracy)
+
+    def _begin(self, params: Values, round_: int, by: str) -> Suggestion:
+        """Add a running trial: one synced write, where Optuna's ``ask`` makes several."""
+        self._add(params, round_, by, TrialState.RUNNING)
+        return Suggestion(self._trials()[-1].number, Chosen(**params))
+
+    def _add(
+        self,
+        params: Values,
+        round_: int,
+        by: str,
+        state: TrialState,
+        value: float | None = None,
+    ) -> None:
+        self._study.add_trial(
+            create_trial(
+                state=state,
+                value=value,
+                params=dict(params),
+                distributions={name: _distribution(self._space[name]) for name in params},
+                user_attrs={"round": round_, "chosen_by": by},
+            )
+        )
+
+    def _note(self, suggestion: Suggestion, text: str) -> None:
+        if text:
+            study = self._storage.get_study_id_from_name(self._study.study_name)
+            trial = self._storage.get_trial_id_from_study_id_trial_number(study, suggestion.number)
+            self._storage.set_trial_user_attr(trial, "reason", text)
+
+    def _trials(self) -> list[FrozenTrial]:
+        return self._study.get_trials(deepcopy=False)
+
+    def _space_of(self, graph: Graph) -> Space:
+        """Return what can be chosen for ``graph``."""
+        configured = self._config.space
+        kernels = kernel_choices(graph, configured.kernel_size.values)
+        largest = grow(graph, resize_inserted(graph, kernels[-1])) if kernels else graph
+        sizes = configured.batch_size.values
+        # Where none fits, the trainer halves the smallest or refuses it.
+        fitting = [size for size in sizes if self._fits(largest, size)] or sizes[:1]
+        space = {**self._space, "batch_size": _part(configured.batch_size, fitting)}
+        if kernels:
+            space["kernel_size"] = _part(configured.kernel_size, kernels)
+        else:
+            del space["kernel_size"]
+        return space
+
+    def _ask(self, space: Space, round_: int) -> Values:
+        """Ask TPE, in a copy of the study in which a trial's value is its merit."""
+        trials = self._trials()
+        tried = [t.params for t in trials if _round(t) == round_]
+        sampler = optuna.samplers.TPESampler(
+            seed=seed_of(self._seed, len(trials)),
+            n_startup_trials=self._config.startup_trials,
+            constant_liar=False,
+        )
+        copy = optuna.create_study(sampler=sampler, direction="maximize")
+        distributions = _distributions(space)
+        for params, merit in _merits(trials):
+            there = {n: v for n, v in params.items() if _inside(space, n, v)}
+            if there:
+                of_them = {name: distributions[name] for name in there}
+                copy.add_trial(create_trial(value=merit, params=there, distributions=of_them))
+        draws = [copy.ask(distributions).params]
+        while draws[-1] in tried and len(draws) < DRAWS:
+            draws.append(copy.ask(distributions).params)
+        return draws[-1]
+
+
+def _merits(trials: Sequence[FrozenTrial]) -> list[tuple[Values, float]]:
+    """Return what each ended trial says of its hyperparameters, whatever its round's graph.
+
+    From a trial's accuracy is taken what its round has in common: the mean of its round, drawn
+    towards that of all as far as the rounds differ by no more than their trials do (an empirical
+    Bayes estimate of a random effect). A failed trial is below all others.
+    """
+    done = [t for t in trials if t.state is TrialState.COMPLETE]
+    if not done:
+        return []
+    values: dict[int, list[float]] = {}
+    for trial in done:
+        values.setdefault(_round(trial), []).append(float(trial.values[0]))
+    common = _common(values)
+    told = [(t.params, float(t.values[0]) - common[_round(t)]) for t in done]
+    worst = min(merit for _, merit in told) - 1.0
+    return told + [(t.params, worst) for t in trials if t.state is TrialState.FAIL]
+
+
+def _common(values: Mapping[int, Sequence[float]]) -> dict[int, float]:
+    """Return what the trials of each round have in common; of rounds of one trial, nothing."""
+    several = [v for v in values.values() if len(v) > 1]
+    means = {round_: float(np.mean(v)) for round_, v in values.items()}
+    centre = float(np.mean(list(means.values())))
+    if not several or len(means) == 1:
+        return dict.fromkeys(values, centre)
+    within = float(np.mean([np.var(v, ddof=1) for v in several]))
+    by_chance = within * float(np.mean([1 / len(v) for v in values.values()]))
+    between = max(0.0, float(np.var(list(means.values()), ddof=1)) - by_chance)
+    if between == 0.0:
+        return dict.fromkeys(values, centre)
+    return {
+        r: centre + (means[r] - centre) * between / (between + within / len(v))
+        for r, v in values.items()
+    }
+
+
+def _round(trial: FrozenTrial) -> int:
+    return int(trial.user_attrs["round"])
+
+
+def _dimensions(space: SpaceConfig) -> Space:
+    """Return the dimensions that are searched."""
+    found = {name: getattr(space, name) for name in SpaceConfig.model_fields}
+    return {name: dimension for name, dimension in found.items() if dimension is not None}
+
+
+def _distributions(space: Space) -> dict[str, BaseDistribution]:
+    return {name: _distribution(dimension) for name, dimension in space.items()}
+
+
+def _distribution(dimension: Dimension) -> BaseDistribution:
+    if isinstance(dimension, Reals):
+        return FloatDistribution(dimension.low, dimension.high, log=dimension.log)
+    if dimension.choices is not None:
+        return CategoricalDistribution(dimension.choices)
+    return IntDistribution(dimension.values[0], dimension.values[-1], step=dimension.step)
+
+
+def _part(dimension: Integers, values: Sequence[int]) -> Integers:
+    """Return the part of a dimension that has ``values``, which are neighbours in it."""
+    if dimension.choices is not None:
+        return Integers(choices=tuple(values))
+    return Integers(low=values[0], high=values[-1], step=dimension.step)
+
+
+def _inside(space: Space, name: str, value: float) -> bool:
+    dimension = space.get(name)
+    if isinstance(dimension, Reals):
+        return dimension.low <= value <= dimension.high
+    return dimension is not None and value in dimension.values
+
+
+def _nearest(space: Space, like: Hyperparameters) -> Values:
+    """Return the point of the space that is nearest to ``like``, each dimension by itself.
+
+    Where ``like`` has no kernel size it is the smallest, which the graph has already.
+    """
+    point: dict[str, Any] = {}
+    for name, dimension in space.items():
+        value = getattr(like, name)
+        if isinstance(dimension, Reals):
+            point[name] = min(max(value, dimension.low), dimension.high)
+        else:
+            ratio = partial(_ratio, 1 if value is None else value)
+            point[name] = min(dimension.values, key=ratio)
+    return point
+
+
+def _ratio(one: int, other: int) -> float:
+    """Return how many times the one is the other, or the other the one."""
+    return max(one, other) / min(one, other)
+
+
+class _StudyLog(BaseJournalBackend):
+    """Optuna's journal file with one writer.
+
+    Optuna's own backend locks it, which is of no use here, and is left with half a line by a
+    disk that fills. All of it is kept in memory too, so that it outlives its file.
+    """
+
+    def __init__(self, path: Path, persist: Persist, tell: Tell) -> None:
+        self._path, self._persist, self._tell = path, persist, tell
+        self._what = f"the study {path}"
+        self._logs: list[dict[str, Any]] = []
+        self._file = self._made("")
+
+    def _made(self, lines: str) -> GrowingFile:
+        """Put a file that holds these lines in the place of what is there."""
+
+        def make() -> GrowingFile:
+            write_whole(self._path, lines)
+            return GrowingFile(self._path)
+
+        return self._persist(make, self._what)
+
+    def read_logs(self, log_number_from: int) -> list[dict[str, Any]]:
+        return self._logs[log_number_from:]
+
+    def append_logs(self, logs: list[dict[str, Any]]) -> None:
+        lines = _lines(logs)
+        try:
+            self._persist(lambda: self._file.add(lines.encode()), self._what)
+        except StorageError as error:
+            self._file.close()
+            self._file = self._made(_lines(self._logs) + lines)
+            self._tell(str(error))
+        self._logs += json.loads(f"[{','.join(lines.splitlines())}]")
+
+
+def _lines(logs: Sequence[Mapping[str, Any]]) -> str:
+    return "".join(json.dumps(log, separators=(",", ":")) + "\n" for log in logs)
+
+
+def kernel_choices(graph: Graph, sizes: Sequence[int]) -> list[int]:
+    """Return the sizes that all inserted spatial convolutions of ``graph`` can be given.
+
+    A kernel cannot shrink and keep its function, so sizes start at the largest there is. With
+    no such convolution there is nothing to choose.
+    """
+    inserted = inserted_spatial_convs(graph)
+    if not inserted:
+        return []
+    return [size for size in sorted(sizes) if size >= max(inserted.values())]

@@ -1,0 +1,1 @@
+"""One run's directory: its files, its records, and what they say when they are replayed."""

@@ -1,0 +1,171 @@
+"""The digest of a run: what search workers need to know of the replicas that are not theirs.
+
+The primary writes it, from the journals that it reads anyway, so that N replicas read one file
+each instead of N. It is no evidence: nothing is credited by it, and every line of it can be made
+again from the journals. Later lines about a trial replace earlier ones.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from itertools import islice
+
+from aiperf_hpc.run.history import RunHistory, Trial
+from aiperf_hpc.run.journal import JournalReader, JournalWriter, Problem
+from aiperf_hpc.run.paths import RunPaths
+from aiperf_hpc.run.records import AnyEvent, ProposalSummary, TrialSummary
+from aiperf_hpc.run.storage import Persist, at_once
+from aiperf_hpc.trial import MorphismData
+
+
+class Digest:
+    """What the digest says, up to the last ``refresh``."""
+
+    def __init__(self, paths: RunPaths, persist: Persist = at_once) -> None:
+        self._path, self._persist = paths.digest, persist
+        self.version = 0
+        """Grows with every line."""
+        self._problems: list[Problem] = []
+        """Of digests that were replaced."""
+        self._begin()
+
+    def _begin(self) -> None:
+        self._reader = JournalReader(self._path, persist=self._persist)
+        self.trials: dict[str, TrialSummary] = {}
+        self.proposals: dict[str, ProposalSummary] = {}
+        self.graphs: set[str] = set()
+        """The hashes of all graphs that were trained or proposed."""
+        self.kinds: Counter[str] = Counter()
+        """How often each kind of morphism was proposed."""
+
+    @property
+    def problems(self) -> list[Problem]:
+        """The lines that are no records in their place."""
+        return self._problems + self._reader.problems
+
+    def refresh(self) -> None:
+        """Read what was added, or all of a digest that was made anew.
+
+        Raises:
+            JournalError: it is unreadable.
+        """
+        problems = len(self._reader.problems)
+        added = list(self._reader.read())
+        if self._reader.replaced:
+            self._problems += self._reader.problems[:problems]
+            self._begin()
+            self.version += 1
+            added = list(self._reader.read())
+        for record in added:
+            event = record.event
+            self.version += 1
+            if isinstance(event, TrialSummary):
+                self.trials[event.trial] = event
+                self.graphs.add(event.graph)
+            elif isinstance(event, ProposalSummary):
+                self.proposals[event.proposal] = event
+                self.graphs.add(event.graph)
+                self.kinds.update(kinds_of(event.morphisms))
+
+
+class DigestWriter:
+    """Keeps a run's digest up to date with its history."""
+
+    def __init__(self, history: RunHistory, journal: JournalWriter) -> None:
+        """Go on from what the digest says already.
+
+        Args:
+            history: the run's; refreshed by whoever owns it.
+            journal: the digest's file.
+        """
+        self._history, self._journal = history, journal
+        self.path = journal.path
+        said = Digest(history.paths)
+        said.refresh()
+        self._said = said.trials
+        self._trials = history.trials
+        self._open: set[str] = set()
+        """Trials of which more may come to be known."""
+        self._seen_trials = 0
+        self._said_proposals = set(said.proposals)
+        self._seen_proposals = 0
+
+    def update(self) -> None:
+        """Write what became known since the last call. Raises JournalError if it cannot."""
+        with self._history.lock:
+            events = [*self._new_trials(), *self._new_proposals()]
+        if events:
+            self._journal.append_all(events)
+
+    def remake(self) -> None:
+        """Write all of it anew, because its file is gone or is not what was written.
+
+        Raises:
+            JournalError: it cannot be written.
+        """
+        self._journal.begin_anew()
+        self._said, self._said_proposals = {}, set()
+        self._seen_trials = self._seen_proposals = 0
+        self._open.clear()
+        self.update()
+
+    def _new_trials(self) -> list[AnyEvent]:
+        trials = self._history.trials
+        if trials is not self._trials:
+            # The history was replayed from its beginning: look at all of it again.
+            self._trials, self._seen_trials, self._seen_proposals = trials, 0, 0
+            self._open.clear()
+        self._open.update(islice(trials, self._seen_trials, None))
+        self._seen_trials = len(trials)
+        changed: list[AnyEvent] = []
+        for name in sorted(self._open):
+            trial, said = trials[name], self._said.get(name)
+            if said is None or (said.ended, said.checkpoint) != _state(trial):
+                self._said[name] = summarize(trial)
+                changed.append(self._said[name])
+            if trial.state.ended and not trial.has_checkpoint:
+                self._open.discard(name)
+        return changed
+
+    def _new_proposals(self) -> list[AnyEvent]:
+        new = islice(self._history.proposals.values(), self._seen_proposals, None)
+        self._seen_proposals = len(self._history.proposals)
+        unsaid = [p for p in new if p.id not in self._said_proposals]
+        self._said_proposals.update(p.id for p in unsaid)
+        return [
+            ProposalSummary(
+                proposal=p.id,
+                replica=p.replica,
+                graph=p.proposed.graph,
+                parent=p.proposed.parent,
+                morphisms=p.proposed.morphisms,
+            )
+            for p in unsaid
+        ]
+
+
+def kinds_of(morphisms: Iterable[MorphismData]) -> Iterator[str]:
+    """Yield the kind of each morphism."""
+    return (str(data["kind"]) for data in morphisms)
+
+
+def _state(trial: Trial) -> tuple[bool, bool]:
+    return trial.state.ended, trial.has_checkpoint
+
+
+def summarize(trial: Trial) -> TrialSummary:
+    """Return what a search needs to know of a trial."""
+    started = trial.started
+    ended, checkpoint = _state(trial)
+    return TrialSummary(
+        trial=trial.id,
+        replica=trial.replica,
+        graph=started.graph,
+        parent=started.parent,
+        morphisms=started.morphisms,
+        ended=ended,
+        merit=trial.merit if ended else None,
+        checkpoint=checkpoint,
+        hyperparameters=started.hyperparameters,
+    )

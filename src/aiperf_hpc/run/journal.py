@@ -1,0 +1,266 @@
+"""Append-only journals on a shared file system: one writer a file, any number of readers.
+
+No lock and no shared append, which NFS does not keep its word about. A record is one line; it
+is on stable storage when ``append`` returns.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from io import FileIO
+from pathlib import Path
+from typing import Self
+
+from pydantic import ValidationError
+
+from aiperf_hpc.clock import SYSTEM, Clock
+from aiperf_hpc.errors import AIPerfError, JournalError, StorageError
+from aiperf_hpc.run.paths import write_whole
+from aiperf_hpc.run.records import RECORD, AnyEvent, Record
+from aiperf_hpc.run.storage import GrowingFile, Persist, Sync, at_once, to_stable_storage
+
+_parsed: Callable[[bytes], Record] = RECORD.validator.validate_json
+"""Without the options that a TypeAdapter passes on: a large run has millions of lines."""
+CACHE_TRIES = 5
+"""How often a journal is read, each time past this machine's cache, until no zero is in it."""
+
+
+class JournalWriter:
+    """The one writer of one journal. Threads of its process may share it.
+
+    A file left by an earlier writer is continued. A last line that was torn is moved to a
+    file beside it first, so that it is neither lost nor taken for a record.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        clock: Clock = SYSTEM,
+        persist: Persist = at_once,
+        sync: Sync = to_stable_storage,
+        recorded: Callable[[float, float], None] = lambda utc, mono: None,
+    ) -> None:
+        """Open ``path``, making its folder.
+
+        Args:
+            path: the journal.
+            clock: what the records are stamped by.
+            persist: how to write; a Patience waits while the storage is full or away.
+            sync: how to bring what was written to stable storage.
+            recorded: told the time of each record by both clocks, once it is stored.
+
+        Raises:
+            JournalError: it cannot be opened.
+        """
+        self.path = path
+        self._clock, self._persist, self._sync = clock, persist, sync
+        self._recorded = recorded
+        self._lock = threading.Lock()
+        self._open = False
+        try:
+            self._seq, self._file = persist(lambda: _prepare(path, sync), f"the journal {path}")
+        except StorageError as error:
+            raise JournalError(str(error)) from None
+        self._open = True
+
+    def append(self, event: AnyEvent) -> Record:
+        """Write one record and wait until it is on stable storage.
+
+        Raises:
+            JournalError: the file system refuses, e.g. because it is full; or the writer is
+                closed.
+        """
+        return self.append_all([event])[0]
+
+    def append_all(self, events: Sequence[AnyEvent]) -> list[Record]:
+        """Write several records with one wait for stable storage.
+
+        Raises:
+            JournalError: as for ``append``; then none of them was written.
+        """
+        with self._lock:
+            if not self._open:
+                raise JournalError(f"the journal {self.path} is closed")
+            utc, mono = self._clock.utc(), self._clock.monotonic()
+            written = [
+                Record(seq=self._seq + number, utc=utc, mono=mono, event=event)
+                for number, event in enumerate(events)
+            ]
+            lines = b"".join(record.model_dump_json().encode() + b"\n" for record in written)
+            try:
+                self._persist(lambda: self._file.add(lines), f"the journal {self.path}")
+            except StorageError as error:
+                # Neither a torn line, nor a whole one whose number the next record would
+                # repeat. Where that fails too, the next record or the next writer does it.
+                with suppress(AIPerfError):
+                    self._persist(self._file.cut, f"the journal {self.path}")
+                raise JournalError(str(error)) from None
+            self._seq += len(written)
+            self._recorded(utc, mono)
+        return written
+
+    def begin_anew(self) -> None:
+        """Put an empty journal in the place of what is there.
+
+        For one that holds nothing which could not be said again.
+
+        Raises:
+            JournalError: the file system refuses.
+        """
+        with self._lock:
+            before = self._file
+            what = f"the journal {self.path}"
+            try:
+                self._persist(lambda: write_whole(self.path, b"", self._sync), what)
+                self._seq, self._file = self._persist(lambda: _prepare(self.path, self._sync), what)
+            except StorageError as error:
+                raise JournalError(str(error)) from None
+            before.close()  # Last, so that the new file has another number.
+
+    def close(self) -> None:
+        """Close the file; a closed writer writes no more."""
+        with self._lock:
+            if self._open:
+                self._open = False
+                self._file.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+
+def _prepare(path: Path, sync: Callable[[int], None]) -> tuple[int, GrowingFile]:
+    """Open a journal, a torn last line set aside; return the next record's number too."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if not path.exists():
+        return 0, GrowingFile(path, sync)
+    content = path.read_bytes()
+    whole = content.rfind(b"\n") + 1
+    if whole < len(content):
+        write_whole(path.with_name(f"{path.name}.torn-{time.time_ns()}"), content[whole:])
+        os.truncate(path, whole)
+    reader = JournalReader(path)
+    for _ in reader.read():
+        pass
+    return reader.next_seq, GrowingFile(path, sync)
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Something in a journal that is not a record in its place."""
+
+    path: Path
+    line: int
+    what: str
+
+    def __str__(self) -> str:
+        return f"{self.path}, line {self.line}: {self.what}"
+
+
+@dataclass(slots=True)
+class JournalReader:
+    """Reads a journal as it grows, from where it stopped the last time.
+
+    A last line without its end is waited for. A line that is no record, or a number that does
+    not follow, is a Problem; the lines around it still count.
+    """
+
+    path: Path
+    problems: list[Problem] = field(default_factory=list)
+    torn: bool = False
+    """Whether the file ends, for now, in an unfinished line."""
+    line: int = 0
+    """The number of the last line read."""
+    unread: int = 0
+    """Lines that are no records."""
+    next_seq: int = 0
+    """The number that the next record should have."""
+    offset: int = 0
+    """The bytes read so far: whole lines."""
+    persist: Persist = at_once
+    """How to read; a Patience waits while the storage is away."""
+    lost: str = ""
+    """Why what was read before is no longer there, at the last look; empty while it is."""
+    replaced: bool = False
+    """Whether another file has come in the place of the one that was read until then."""
+    _inode: int | None = None
+
+    @property
+    def count(self) -> int:
+        """How many records were read."""
+        return self.line - self.unread
+
+    def read(self) -> Iterator[Record]:
+        """Yield the records added since the last call. Raises JournalError if unreadable."""
+        try:
+            content = self.persist(self._content, f"the journal {self.path}", "read")
+        except StorageError as error:
+            raise JournalError(str(error)) from None
+        whole = content.rfind(b"\n") + 1
+        self.torn = whole < len(content)
+        for line in content[:whole].split(b"\n")[:-1]:
+            self.offset += len(line) + 1
+            self.line += 1
+            try:
+                record = _parsed(line)
+            except ValidationError as error:
+                self._problem(_why(error))
+                self.next_seq += 1
+                self.unread += 1
+                continue
+            if record.seq != self.next_seq:
+                self._problem(f"record {record.seq} where {self.next_seq} was due")
+            self.next_seq = record.seq + 1
+            yield record
+
+    def _content(self) -> bytes:
+        """Return what follows the last whole line that was read."""
+        try:
+            # Opened each time: that is when an NFS client asks whether the file has changed.
+            with open(self.path, "rb", buffering=0) as file:
+                now = os.fstat(file.fileno())
+                self.replaced |= self._inode not in (None, now.st_ino) or now.st_size < self.offset
+                self._inode = now.st_ino
+                content = self._fetched(file)
+                length = self.offset if content else os.fstat(file.fileno()).st_size
+            self.lost = (
+                f"the journal {self.path} has become shorter: {length} bytes, of which "
+                f"{self.offset} were read before; put it back"
+                if length < self.offset
+                else ""
+            )
+            return content
+        except FileNotFoundError:
+            self.lost = f"the journal {self.path} is gone; put it back" if self.offset else ""
+            return b""  # Not there yet, or not yet visible to this NFS client.
+
+    def _fetched(self, file: FileIO) -> bytes:
+        """Return the rest of the file, without the zeros that a cache makes up.
+
+        While a file grows, an NFS client whose processes read it gives zeros for what it has not
+        fetched yet. Zeros that stay are in the file, and will be reported.
+        """
+        for _ in range(CACHE_TRIES):
+            file.seek(self.offset)
+            content = file.readall()
+            if b"\0" not in content:
+                break
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        return content
+
+    def _problem(self, what: str) -> None:
+        self.problems.append(Problem(self.path, self.line, what))
+
+
+def _why(error: ValidationError) -> str:
+    first = error.errors(include_url=False, include_context=False)[0]
+    where = "".join(f"{part}: " for part in first["loc"])
+    return f"not a record: {where}{first['msg']}"

@@ -1,0 +1,73 @@
+"""``run.yaml``: what a run was asked to do, by which versions."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import yaml
+from pydantic import Field, ValidationError
+
+from aiperf_hpc.config import RunConfig
+from aiperf_hpc.errors import RunDirectoryError, StorageError
+from aiperf_hpc.run.paths import RunPaths, write_whole
+from aiperf_hpc.run.storage import Persist, at_once
+from aiperf_hpc.trial import DatasetInfo, Value
+
+
+class RunManifest(Value):
+    """Written once, before anything is started."""
+
+    schema_version: Literal[1] = 1
+    run_id: str
+    nodes: Annotated[int, Field(ge=1)]
+    hours: Annotated[float, Field(gt=0)]
+    launcher: str
+    cores: tuple[tuple[int, ...], ...] = ()
+    """The logical CPUs of each local replica; empty where a scheduler gives them."""
+    versions: dict[str, str]
+    commit: str | None
+    dataset: DatasetInfo | None = None
+    """What the dataset is where the run is started; every node must have the same."""
+    config: RunConfig
+
+    @property
+    def replicas(self) -> int:
+        """How many replicas the nodes make."""
+        return self.nodes // self.config.replica.nodes
+
+    @property
+    def simulated(self) -> bool:
+        """Whether its records tell the time of a simulation."""
+        return self.launcher == "simulated"
+
+    def save(self, paths: RunPaths) -> None:
+        """Write the manifest into the run directory."""
+        text = yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False, width=100)
+        write_whole(paths.manifest, text)
+
+    @classmethod
+    def load(cls, paths: RunPaths, persist: Persist = at_once) -> RunManifest:
+        """Read a run's manifest. Raises RunDirectoryError when this is no run directory."""
+        try:
+            text = persist(lambda: _text(paths), str(paths.manifest), "read")
+            values = yaml.safe_load(text)
+            return cls.model_validate(values)
+        except StorageError as error:
+            raise RunDirectoryError(str(error)) from None
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            key = ".".join(str(part) for part in first["loc"]) or "the file"
+            raise RunDirectoryError(f"{paths.manifest}: {key}: {first['msg']}") from None
+        except (ValueError, yaml.YAMLError) as error:  # ValueError: no UTF-8, or no date
+            detail = " ".join(str(error).split())
+            raise RunDirectoryError(f"cannot read {paths.manifest}: {detail}") from None
+
+
+def _text(paths: RunPaths) -> str:
+    try:
+        return paths.manifest.read_text("utf-8")
+    except FileNotFoundError:
+        raise RunDirectoryError(
+            f"{paths.root} is not a run directory: it has no run.yaml; "
+            "give the folder that `aiperf start` named"
+        ) from None

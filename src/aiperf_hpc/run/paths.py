@@ -1,0 +1,229 @@
+"""The one place that knows the file names of a run."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from threading import get_ident
+
+from aiperf_hpc.run.storage import Sync, to_stable_storage
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Incarnation:
+    """One life of a replica. Later ones are greater."""
+
+    launch: int = 0
+    """How often the primary had launched this replica before."""
+    restart: int = 0
+    """How often the scheduler has requeued it since that launch."""
+
+    def __str__(self) -> str:
+        return f"{self.launch}.{self.restart}"
+
+    @classmethod
+    def parse(cls, text: str) -> Incarnation:
+        """Read what ``str`` wrote. Raises ValueError for anything else."""
+        launch, restart = text.split(".")
+        parsed = cls(int(launch), int(restart))
+        if str(parsed) != text or min(parsed.launch, parsed.restart) < 0:
+            raise ValueError(f"'{text}' is no life of a replica")
+        return parsed
+
+
+FIRST = Incarnation()
+
+
+@dataclass(frozen=True, slots=True)
+class RunPaths:
+    """The layout of a run directory on the shared file system.
+
+    One writer a file: the primary writes ``run.yaml``, ``primary/`` and ``report/``, a replica
+    its own folder, and a candidate's files are written whole and renamed.
+    """
+
+    root: Path
+
+    @property
+    def manifest(self) -> Path:
+        """The run's size, configuration, versions and seed (``RunManifest``)."""
+        return self.root / "run.yaml"
+
+    def manifest_digest(self) -> str:
+        """Return the SHA-256 of the manifest as it is now."""
+        return hashlib.sha256(self.manifest.read_bytes()).hexdigest()
+
+    @property
+    def primary_journal(self) -> Path:
+        return self.root / "primary" / "journal.jsonl"
+
+    @property
+    def claims(self) -> Path:
+        """Who has had the run in hand, one after the other (``primary/control/claim.py``)."""
+        return self.root / "primary" / "claims"
+
+    @property
+    def digest(self) -> Path:
+        """What the primary tells all search workers of all replicas (``run/digest.py``)."""
+        return self.root / "primary" / "digest.jsonl"
+
+    @property
+    def batch_script(self) -> Path:
+        """What was submitted to the scheduler, where there is one."""
+        return self.root / "primary" / "batch.sh"
+
+    @property
+    def primary_log(self) -> Path:
+        """What a primary in the background prints; for people, never parsed."""
+        return self.root / "primary" / "output.log"
+
+    @property
+    def service(self) -> Path:
+        """Where the run is served over REST, if it is."""
+        return self.root / "primary" / "service.json"
+
+    @property
+    def stop_request(self) -> Path:
+        """Exists once someone has asked for an orderly stop; its text says who."""
+        return self.root / "primary" / "stop"
+
+    @property
+    def replicas(self) -> Path:
+        return self.root / "replicas"
+
+    def replica(self, replica: str) -> Path:
+        return self.replicas / replica
+
+    def incarnation(self, replica: str, incarnation: Incarnation) -> Path:
+        """The folder of one life of a replica: when two run at once, they share no file."""
+        return self.replica(replica) / str(incarnation)
+
+    def replica_journal(self, replica: str, incarnation: Incarnation = FIRST) -> Path:
+        return self.incarnation(replica, incarnation) / "journal.jsonl"
+
+    def replica_log(self, replica: str) -> Path:
+        """What the replica's processes print; for people, never parsed."""
+        return self.replica(replica) / "output.log"
+
+    def search_journal(self, replica: str, worker: int, incarnation: Incarnation = FIRST) -> Path:
+        return self.incarnation(replica, incarnation) / f"search-{worker}.jsonl"
+
+    def study(self, replica: str, incarnation: Incarnation = FIRST) -> Path:
+        """Optuna's journal storage."""
+        return self.incarnation(replica, incarnation) / "study.log"
+
+    def under_way(self, replica: str, incarnation: Incarnation = FIRST) -> Path:
+        """The checkpoint of the trial that the replica is training."""
+        return self.incarnation(replica, incarnation) / "under-way.safetensors"
+
+    def trained(self, replica: str, trial: str) -> Path:
+        """The checkpoint of a trial's trained weights."""
+        return self.replica(replica) / "trained" / f"{trial}.safetensors"
+
+    @property
+    def candidates(self) -> Path:
+        return self.root / "candidates"
+
+    def graph(self, graph_hash: str) -> Path:
+        return self.candidates / f"{graph_hash}.json"
+
+    def candidate(self, proposal: str) -> Path:
+        """The checkpoint of a candidate: its graph with the weights inherited from its parent."""
+        return self.candidates / f"{proposal}.safetensors"
+
+    @property
+    def report(self) -> Path:
+        return self.root / "report"
+
+    @property
+    def report_html(self) -> Path:
+        return self.report / "report.html"
+
+    @property
+    def report_json(self) -> Path:
+        return self.report / "report.json"
+
+    @property
+    def report_manifest(self) -> Path:
+        """The SHA-256 of every journal and graph that the report was made from."""
+        return self.report / "manifest.json"
+
+    def journals(self, replica: str | None = None) -> Iterator[Path]:
+        """Yield the journals that exist now in order: one replica's, or the primary's and all."""
+        yield from sorted(map(Path, self.journal_files(replica)), key=journal_order)
+
+    def journal_files(self, replica: str | None = None) -> Iterator[str]:
+        """Yield the names of the same files in no order: thousands of them, many times.
+
+        Among them are those that lie in a replica's folder but in no life's.
+
+        Raises:
+            OSError: a folder cannot be read.
+        """
+        if replica is None:
+            if self.primary_journal.exists():
+                yield str(self.primary_journal)
+            replicas = [entry.path for entry in _entries(str(self.replicas)) if entry.is_dir()]
+        else:
+            replicas = [str(self.replica(replica))]
+        for folder in replicas:
+            for entry in _entries(folder):
+                if entry.is_dir():
+                    yield from (e.path for e in _entries(entry.path) if _is_journal(e.name))
+                elif _is_journal(entry.name):
+                    yield entry.path
+
+
+def journal_order(journal: Path) -> tuple[str, Incarnation, str]:
+    """Order journals by replica and by life, which are numbers: the tenth follows the ninth."""
+    life = journal.parent
+    try:
+        return life.parent.name, Incarnation.parse(life.name), journal.name
+    except ValueError:  # The primary's, or in a folder that is not ours.
+        return "", FIRST, str(journal)
+
+
+def _entries(folder: str) -> list[os.DirEntry[str]]:
+    """Return what is in a folder; nothing, if it does not exist."""
+    try:
+        with os.scandir(folder) as entries:
+            return list(entries)
+    except FileNotFoundError:
+        return []
+
+
+def _is_journal(name: str) -> bool:
+    return name.endswith(".jsonl")
+
+
+def requested_stop(request: Path) -> str | None:
+    """Return what a stop request says, or None where nobody has asked."""
+    try:
+        # Perhaps written by hand, in whatever encoding.
+        said = request.read_text("utf-8", errors="backslashreplace")
+        return said.strip() or "a stop was requested"
+    except OSError:
+        return None  # Not there, or not to be seen now: a file server may be away.
+
+
+def write_whole(path: Path, content: str | bytes, sync: Sync = to_stable_storage) -> None:
+    """Write a file so that a reader sees all of it or nothing: temporary name, then rename."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.uname().nodename}.{os.getpid()}.{get_ident()}")
+    data = content.encode() if isinstance(content, str) else content
+    try:
+        with temporary.open("wb") as file:
+            file.write(data)
+            file.flush()
+            sync(file.fileno())
+        try:
+            temporary.replace(path)
+        except FileNotFoundError:
+            # A file server that restarts may be told twice to rename, and refuse the second time.
+            raise OSError(errno.ESTALE, os.strerror(errno.ESTALE), str(path)) from None
+    finally:
+        temporary.unlink(missing_ok=True)

@@ -1,0 +1,498 @@
+"""The records of a run's journals.
+
+Each record has the UTC time and the monotonic time of the host that wrote it, in seconds, and
+its number within its file. A record says what happened; nothing is ever rewritten.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, TypeAdapter, model_validator
+
+from aiperf_hpc.run.file_clock import ClockReading
+from aiperf_hpc.run.storage import Wait
+from aiperf_hpc.trial import (
+    DatasetInfo,
+    Hyperparameters,
+    JobPhase,
+    Machine,
+    MorphismData,
+    RoundPhase,
+    StepPart,
+    TimePhase,
+    TrialState,
+    Value,
+)
+
+Count = Annotated[int, Field(ge=0)]
+Time = Annotated[float, Field(allow_inf_nan=False)]
+
+
+class Event(Value):
+    """Base of what can be recorded. ``type`` tells the events apart."""
+
+
+class FileProblem(Event):
+    """A file that is read back is damaged or gone, and what was done without it.
+
+    A replica's trainer writes it, and the primary.
+    """
+
+    type: Literal["file_problem"] = "file_problem"
+    file: str
+    """Below the run directory."""
+    problem: str
+    remedy: str
+
+
+# The primary's.
+
+
+class RunStarted(Event):
+    """A primary took the run in hand. The clock starts at the first such record's time."""
+
+    type: Literal["run_started"] = "run_started"
+    run_id: str
+    nodes: Annotated[int, Field(ge=1)]
+    hours: Annotated[float, Field(gt=0)]
+    launcher: str
+    host: str
+    pid: int
+    manifest_sha256: str = ""
+    """Of ``run.yaml``."""
+    clock: ClockReading | None = None
+    """The primary's clock beside the file server's."""
+
+
+class ReplicaLaunched(Event):
+    """The launcher accepted a replica; ``job`` is the launcher's own name for it."""
+
+    type: Literal["replica_launched"] = "replica_launched"
+    replica: str
+    job: str
+
+
+class ReplicaExited(Event):
+    """A replica's process is gone; ``status`` is its exit status, negative for a signal."""
+
+    type: Literal["replica_exited"] = "replica_exited"
+    replica: str
+    status: int
+
+
+class JobState(Event):
+    """A replica's job changed, as far as its launcher knows."""
+
+    type: Literal["job_state"] = "job_state"
+    replica: str
+    phase: JobPhase
+    node: str | None = None
+    detail: str = ""
+    """The launcher's own words, e.g. SLURM's reason for a job that waits."""
+
+
+class NodeChecked(Event):
+    """What the primary found about the node of a replica that has started."""
+
+    type: Literal["node_checked"] = "node_checked"
+    replica: str
+    host: str
+    clock_ahead_seconds: float | None
+    """Of the primary's clock; negative when it is behind; None when it is not known."""
+    problems: tuple[str, ...] = ()
+
+
+class SchedulerState(Event):
+    """The scheduler began or ceased to answer: until it does, the state of jobs is unknown."""
+
+    type: Literal["scheduler_state"] = "scheduler_state"
+    answers: bool
+    detail: str = ""
+
+
+class PrimaryFailed(Event):
+    """The primary could not go on and ended the replicas; the run can be resumed."""
+
+    type: Literal["primary_failed"] = "primary_failed"
+    reason: str
+
+
+class TakenOver(Event):
+    """A command of ``aiperf`` writes on in the place of a primary that had died."""
+
+    type: Literal["taken_over"] = "taken_over"
+    command: str
+    host: str
+    pid: int
+
+
+class PrimaryHeartbeat(Event):
+    """The primary is alive."""
+
+    type: Literal["primary_heartbeat"] = "primary_heartbeat"
+
+
+class StopRequested(Event):
+    """The replicas were asked to stop in order."""
+
+    type: Literal["stop_requested"] = "stop_requested"
+    reason: str
+
+
+class RunEnded(Event):
+    """The clock of the run stops at this record's time."""
+
+    type: Literal["run_ended"] = "run_ended"
+    reason: str
+
+
+# The primary's and a replica's trainer's.
+
+
+class StorageWaited(Event):
+    """Its writer waited for storage that was full or away, and no longer does."""
+
+    type: Literal["storage_waited"] = "storage_waited"
+    began_utc: float
+    seconds: Annotated[float, Field(ge=0)]
+    why: str
+    """What could not be done, and what storage answered."""
+
+    @classmethod
+    def of(cls, wait: Wait) -> StorageWaited:
+        return cls(began_utc=wait.began_utc, seconds=wait.seconds, why=wait.why)
+
+
+# A replica's trainer's.
+
+
+class ReplicaStarted(Event):
+    """A replica is there, before it loads a framework or data."""
+
+    type: Literal["replica_started"] = "replica_started"
+    replica: str
+    pid: int
+    engine: str
+    machine: Machine
+    job: str | None = None
+    """The scheduler's number of the job that it runs in."""
+    hosts: tuple[str, ...] = ()
+    """The host of each of its ranks, in order; empty when there is one rank."""
+    clock: ClockReading | None = None
+    """Its host's clock beside the file server's."""
+
+
+class DatasetLoaded(Event):
+    """The replica read its dataset."""
+
+    type: Literal["dataset_loaded"] = "dataset_loaded"
+    dataset: DatasetInfo
+    memory_limit_bytes: Count | None = None
+    """What a training may now take on each rank."""
+    staged_seconds: Annotated[float, Field(ge=0)] = 0.0
+    """That bringing the dataset to the node took, which are charged as all time is."""
+    staged_bytes: Count = 0
+    """That were copied, or read into memory."""
+
+
+class TrialStarted(Event):
+    """A trial begins: its graph is being built and compiled.
+
+    ``graph`` is the hash of the graph that is trained. It is ``parent``'s graph after
+    ``morphisms``, in order; a trial of the initial graph has neither.
+    """
+
+    type: Literal["trial_started"] = "trial_started"
+    trial: str
+    round: Annotated[int, Field(ge=1)]
+    phase: RoundPhase
+    graph: str
+    parent: str | None
+    proposal: str | None
+    morphisms: tuple[MorphismData, ...]
+    hyperparameters: Hyperparameters
+    seed: int
+    planned_batch_size: int | None = None
+    """What was to be tried, where batches of that size are estimated not to fit in memory."""
+    epoch_limit: Annotated[int, Field(ge=1)]
+    resumes: str | None = None
+    """The interrupted trial that this one goes on with, from its last checkpoint."""
+    first_epoch: Annotated[int, Field(ge=1)] = 1
+    parameters: Count
+    depth: Count
+    train_operations: Count
+    """Analytical operations credited for one training sample, forward and backward."""
+    validation_operations: Count
+    """Analytical operations credited for one validation sample, forward only."""
+    memory_estimate_bytes: Count
+    notes: tuple[str, ...] = ()
+
+
+class ProposalRejected(Event):
+    """A candidate could not be loaded; no trial will take it."""
+
+    type: Literal["proposal_rejected"] = "proposal_rejected"
+    proposal: str
+    reason: str
+
+
+class TrainingStarted(Event):
+    """The trial's graph is built; the first step comes next."""
+
+    type: Literal["training_started"] = "training_started"
+    trial: str
+
+
+class Calibrated(Event):
+    """What a morphism inserted was fitted to the first batch, so that nothing changed on it.
+
+    ``samples`` of it were executed forward, which is not credited, and are trained on next.
+    """
+
+    type: Literal["calibrated"] = "calibrated"
+    trial: str
+    layers: tuple[str, ...]
+    """Normalisations."""
+    samples: Annotated[int, Field(ge=1)]
+
+
+class Progress(Event):
+    """Samples executed since the trial's last progress record; these are what is credited."""
+
+    type: Literal["progress"] = "progress"
+    trial: str
+    epoch: Annotated[int, Field(ge=1)]
+    train_samples: Count
+    validation_samples: Count
+
+
+class Evaluated(Event):
+    """One epoch and its complete evaluation over the validation samples."""
+
+    type: Literal["evaluated"] = "evaluated"
+    trial: str
+    epoch: Annotated[int, Field(ge=1)]
+    learning_rate: float
+    train_loss: float
+    validation_loss: float
+    correct: Count
+    samples: Annotated[int, Field(ge=1)]
+
+    @model_validator(mode="after")
+    def _no_more_correct_than_there_are(self) -> Self:
+        if self.correct > self.samples:
+            raise ValueError(f"{self.correct} correct of {self.samples} samples")
+        return self
+
+    @property
+    def accuracy(self) -> float:
+        """The share of validation samples classified correctly."""
+        return self.correct / self.samples
+
+    @property
+    def error(self) -> float:
+        """The share classified wrongly: from the counts, since 1 - 0.7 is more than 0.3."""
+        return (self.samples - self.correct) / self.samples
+
+
+class TrialEnded(Event):
+    """A trial is over; ``predicted_accuracy`` is the warm-up extrapolation."""
+
+    type: Literal["trial_ended"] = "trial_ended"
+    trial: str
+    state: TrialState
+    reason: str
+    predicted_accuracy: float | None
+    checkpoint: bool
+    """Whether the trained weights were kept and children may grow from them."""
+
+
+class CheckpointDropped(Event):
+    """A trial's trained weights were deleted; it can no longer be a parent."""
+
+    type: Literal["checkpoint_dropped"] = "checkpoint_dropped"
+    trial: str
+
+
+class TimeSpent(Event):
+    """Wall seconds of the trainer by phase since the last such record of this file."""
+
+    type: Literal["time_spent"] = "time_spent"
+    trial: str | None
+    seconds: dict[TimePhase, float]
+
+
+class StepTimes(Event):
+    """Where the time of a trial's training steps went, on a replica of several ranks.
+
+    Wall seconds of all steps together, as the mean over the ranks.
+    """
+
+    type: Literal["step_times"] = "step_times"
+    trial: str
+    collective: str
+    ranks: Annotated[int, Field(ge=2)]
+    steps: Annotated[int, Field(ge=1)]
+    seconds: dict[StepPart, float]
+
+
+class RanksLost(Event):
+    """Ranks no longer answer: the life of the replica ends, and with it the trial under way."""
+
+    type: Literal["ranks_lost"] = "ranks_lost"
+    ranks: tuple[int, ...]
+    """Those that are gone; empty when all are there, and wait for each other."""
+    reason: str
+
+
+class Heartbeat(Event):
+    """The replica is alive. Telemetry of its processes on the host of its first rank."""
+
+    type: Literal["heartbeat"] = "heartbeat"
+    phase: TimePhase
+    cpu_percent: float
+    """Of one core, of all of them together, since the last heartbeat."""
+    memory_bytes: Count
+    """The sum of their resident sets; what processes share counts for each of them."""
+    storage_wait_seconds: float = 0.0
+    """How long it has waited so far for storage that was full or away."""
+    storage_waiting: str = ""
+    """What it waits for now; empty when it does not."""
+
+
+class ReplicaEnded(Event):
+    """The replica stopped in order."""
+
+    type: Literal["replica_ended"] = "replica_ended"
+    reason: str
+
+
+# A search worker's.
+
+
+class SearchStarted(Event):
+    """A search worker is there."""
+
+    type: Literal["search_started"] = "search_started"
+    replica: str
+    worker: int
+    pid: int
+    searcher: str
+
+
+class Proposed(Event):
+    """A candidate is on the shared directory: its graph, and its weights from its parent."""
+
+    type: Literal["proposed"] = "proposed"
+    proposal: str
+    graph: str
+    parent: str
+    """The trial that it grows from."""
+    morphisms: tuple[MorphismData, ...]
+    seed: int
+    """Of the generator that made the morphisms' and the weights' random choices."""
+    seconds: float
+    belief: dict[str, float] = {}
+    """What the searcher expected, e.g. mean, deviation and acquisition."""
+
+
+class SearchFailed(Event):
+    """A candidate could not be made, or not as it should be; the worker goes on."""
+
+    type: Literal["search_failed"] = "search_failed"
+    reason: str
+    lost_parent: str | None = None
+    """The trial whose trained weights are gone or damaged: it can no longer be a parent."""
+
+
+class SearchEnded(Event):
+    """The search worker stopped in order."""
+
+    type: Literal["search_ended"] = "search_ended"
+    reason: str
+
+
+# The digest's, which the primary writes for search workers.
+
+
+class TrialSummary(Event):
+    """What a search needs to know of a trial; a later one of the same trial replaces it."""
+
+    type: Literal["trial_summary"] = "trial_summary"
+    trial: str
+    replica: str
+    graph: str
+    parent: str | None
+    morphisms: tuple[MorphismData, ...]
+    ended: bool
+    merit: float | None
+    """The objective value of the search, once it has ended: the predicted accuracy or, where none
+    was predicted, the best that was observed."""
+    checkpoint: bool
+    """Whether its trained weights are there."""
+    hyperparameters: Hyperparameters | None = None
+    """None in digests from before they were said."""
+
+
+class ProposalSummary(Event):
+    """What a search needs to know of another's proposal."""
+
+    type: Literal["proposal_summary"] = "proposal_summary"
+    proposal: str
+    replica: str
+    graph: str
+    parent: str
+    morphisms: tuple[MorphismData, ...]
+
+
+AnyEvent = Annotated[
+    FileProblem
+    | RunStarted
+    | ReplicaLaunched
+    | ReplicaExited
+    | JobState
+    | NodeChecked
+    | SchedulerState
+    | PrimaryFailed
+    | TakenOver
+    | PrimaryHeartbeat
+    | StopRequested
+    | RunEnded
+    | StorageWaited
+    | ReplicaStarted
+    | DatasetLoaded
+    | TrialStarted
+    | ProposalRejected
+    | TrainingStarted
+    | Calibrated
+    | Progress
+    | Evaluated
+    | TrialEnded
+    | CheckpointDropped
+    | TimeSpent
+    | StepTimes
+    | RanksLost
+    | Heartbeat
+    | ReplicaEnded
+    | SearchStarted
+    | Proposed
+    | SearchFailed
+    | SearchEnded
+    | TrialSummary
+    | ProposalSummary,
+    Field(discriminator="type"),
+]
+
+
+class Record(Value):
+    """One line of a journal."""
+
+    v: Literal[1] = 1
+    seq: Count
+    utc: Time
+    mono: Time
+    event: AnyEvent
+
+
+RECORD: TypeAdapter[Record] = TypeAdapter(Record)

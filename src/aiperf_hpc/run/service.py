@@ -1,0 +1,58 @@
+"""Where a run is served: recorded in its directory, for ``aiperf status`` and ``aiperf resume``."""
+
+from __future__ import annotations
+
+import os
+import socket
+from functools import partial
+
+from pydantic import ValidationError
+
+from aiperf_hpc.errors import RunDirectoryError
+from aiperf_hpc.run.paths import RunPaths, write_whole
+from aiperf_hpc.run.records import RunStarted
+from aiperf_hpc.run.storage import Persist
+from aiperf_hpc.trial import Value
+
+
+class Service(Value):
+    """What a primary listens at, and which primary that is."""
+
+    host: str
+    """As it was asked for: a name or an address."""
+    port: int
+    url: str
+    primary_host: str
+    primary_pid: int
+
+    @classmethod
+    def here(cls, host: str, port: int, url: str) -> Service:
+        """Return that of this process."""
+        return cls(
+            host=host,
+            port=port,
+            url=url,
+            primary_host=socket.gethostname(),
+            primary_pid=os.getpid(),
+        )
+
+    def belongs_to(self, primary: RunStarted) -> bool:
+        """Return whether it was this primary's, and not that of an earlier one."""
+        return (self.primary_host, self.primary_pid) == (primary.host, primary.pid)
+
+    def save(self, paths: RunPaths, persist: Persist) -> None:
+        """Write it into the run directory."""
+        text = self.model_dump_json(indent=1) + "\n"
+        persist(partial(write_whole, paths.service, text), str(paths.service))
+
+    @classmethod
+    def load(cls, paths: RunPaths) -> Service | None:
+        """Read it; None for a run that never was served. Raises RunDirectoryError if damaged."""
+        try:
+            return cls.model_validate_json(paths.service.read_text("utf-8"))
+        except FileNotFoundError:
+            return None
+        except (ValidationError, UnicodeDecodeError):
+            raise RunDirectoryError(
+                f"{paths.service} is damaged; remove it, which only forgets where the run is served"
+            ) from None

@@ -1,0 +1,272 @@
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from tests.morphism.networks import random_chain, residual, two_stems
+
+from aiperf_hpc.graph import Add, Conv2D, Graph
+from aiperf_hpc.morphism.morphs import MORPHISMS, grow
+from aiperf_hpc.morphism.networks.resnet import resnet50
+from aiperf_hpc.morphism.search import guided
+from aiperf_hpc.morphism.search.base import (
+    Bounds,
+    Choice,
+    MemoryBound,
+    Observation,
+    SearchSpaceExhaustedError,
+    View,
+)
+from aiperf_hpc.morphism.search.guided import GuidedSearcher
+from aiperf_hpc.morphism.surrogate.graph_description import describe
+
+WIDE = Bounds(parameters=10**9, forward_operations=10**15, depth=10**4, growth=1e9)
+
+
+def searcher() -> GuidedSearcher:
+    return GuidedSearcher(confidence=1.0, expansions=16, levels=6)
+
+
+def rng(seed: int = 0) -> np.random.Generator:
+    return np.random.default_rng(seed)
+
+
+def small() -> Graph:
+    return resnet50((16, 16, 3), 10, stem="cifar", base_width=4, blocks=(1, 1, 1, 1))
+
+
+def worth(graph: Graph) -> float:
+    """Return an accuracy that more layers and branches improve, and larger kernels do not."""
+    convs = [n.layer for n in graph.nodes if isinstance(n.layer, Conv2D)]
+    joins = sum(len(n.inputs) - 1 for n in graph.nodes if isinstance(n.layer, Add)) - 4
+    first = [n.layer for n in small().nodes if isinstance(n.layer, Conv2D)]
+    layers = len(convs) - len(first)
+    kernels = sum(math.log2(c.kernel) for c in convs) - sum(math.log2(c.kernel) for c in first)
+    return 0.5 + 0.2 * math.tanh(layers / 6) + 0.2 * math.tanh(joins / 4) - 0.01 * kernels
+
+
+class World:
+    """What has been trained, and is."""
+
+    def __init__(self, *graphs: Graph, value: Callable[[Graph], float] = worth) -> None:
+        self.value = value
+        self.graphs: dict[str, Graph] = {}
+        self.observations: list[Observation] = []
+        self.pending: dict[str, str] = {}
+        for graph in graphs or (small(),):
+            self.train(graph)
+
+    def train(self, graph: Graph, *, can_grow: bool = True) -> None:
+        trial = f"t{len(self.graphs)}"
+        self.graphs[trial] = graph
+        self.observations.append(Observation(trial, graph.hash, self.value(graph), can_grow))
+
+    def propose(self, choice: Choice) -> None:
+        name = f"p{len(self.pending)}"
+        self.graphs[name], self.pending[choice.child.hash] = choice.child, name
+
+    def view(self, bounds: Bounds = WIDE) -> View:
+        known = {graph.hash for graph in self.graphs.values()}
+        return View(
+            list(self.observations), dict(self.pending), self.graphs.__getitem__, known,
+            Counter(), bounds,
+        )  # fmt: skip
+
+
+def test_it_learns() -> None:
+    """With 24 trainings it beats random morphing of as many (benchmarks/search_quality.py)."""
+
+    def guided_best(seed: int) -> float:
+        world, search, random = World(), searcher(), rng(seed)
+        for _ in range(24):
+            world.train(search.choose(world.view(), random).child)
+        return max(o.accuracy for o in world.observations)
+
+    def random_best(seed: int) -> float:
+        graphs, random = [small()], rng(seed)
+        for _ in range(24):
+            parent = graphs[int(random.integers(len(graphs)))]
+            graphs.append(grow(parent, random_chain(parent, int(random.integers(1, 4)), random)))
+        return max(map(worth, graphs))
+
+    found = [(guided_best(seed), random_best(seed)) for seed in range(4)]
+    assert all(ours > theirs for ours, theirs in found), found
+
+
+def test_what_it_believes_is_told() -> None:
+    world = World()
+    for _ in range(3):
+        world.train(small())  # The same graph again: one point, observed four times.
+    world.train(residual())
+    choice = searcher().choose(world.view(), rng())
+    belief = choice.belief
+    assert belief["graphs"] == 2
+    assert belief["pending"] == belief["widenings"] == 0
+    bound = belief["mean"] + belief["confidence"] * belief["deviation"]
+    assert belief["acquisition"] == pytest.approx(bound)
+    parent = next(o for o in world.observations if o.trial == choice.parent)
+    assert belief["parent_accuracy"] == parent.accuracy
+
+
+def test_many_searchers_at_once_propose_different_graphs() -> None:
+    """Without talking: each sees what the others proposed in rounds before, not in the same."""
+    world = World()
+    for seed in range(6):
+        world.train(grow(small(), random_chain(small(), 2, rng(seed))))
+    searchers = [searcher() for _ in range(4)]
+    chosen: list[str] = []
+    for number in range(6):
+        views = [world.view() for _ in searchers]
+        choices = [s.choose(v, rng(100 * number + i))
+                   for i, (s, v) in enumerate(zip(searchers, views, strict=True))]  # fmt: skip
+        for choice in choices:
+            assert choice.child.hash not in views[0].known
+            world.propose(choice)
+        chosen += [choice.child.hash for choice in choices]
+    # Those of one moment may be equal, the more the smaller the graph.
+    assert len(set(chosen)) >= 12
+    assert choice.belief["pending"] == len(world.pending) - len(set(chosen[-4:]))
+
+
+def test_searchers_of_one_moment_choose_differently_where_there_is_room() -> None:
+    first = resnet50((32, 32, 3), 10, stem="cifar", base_width=16)
+    grown = [grow(first, random_chain(first, 2, rng(seed))) for seed in range(12)]
+    view = World(first, *grown).view()
+    chosen = {searcher().choose(view, rng(seed)).child.hash for seed in range(16)}
+    assert len(chosen) >= 13
+
+
+def test_pending_graphs_make_others_look_elsewhere() -> None:
+    world = World()
+    for seed in range(12):
+        world.train(grow(small(), random_chain(small(), 2, rng(seed))))
+    alone = searcher().choose(world.view(), rng(1))
+    crowd = replace(world.view(), pending={alone.child.hash: "p"})
+    graph = crowd.graph
+    crowd = replace(crowd, graph=lambda name: alone.child if name == "p" else graph(name))
+    # With the same random numbers the same graphs are drawn; what is known of them differs.
+    again = searcher()
+    other = again.choose(crowd, rng(1))
+    there = again.surrogate
+    vector = describe(alone.child)
+    assert there.expecting([vector])([vector]).deviation < there.predict([vector]).deviation
+    assert other.belief["pending"] == 1
+
+
+def test_a_graph_trained_twice_within_the_lag_is_one_observation() -> None:
+    world = World()
+    choice = searcher().choose(world.view(), rng())
+    world.train(choice.child)
+    world.train(choice.child)
+    assert searcher().choose(world.view(), rng(1)).belief["graphs"] == 2
+
+
+def test_when_the_best_has_reached_the_bounds_others_grow() -> None:
+    small_one, large = two_stems(), residual()
+    world = World(large, small_one, value=lambda g: 0.9 if g == large else 0.1)
+    tight = replace(WIDE, parameters=large.parameter_count)
+    for seed in range(10):
+        choice = searcher().choose(world.view(tight), rng(seed))
+        assert choice.parent == "t1"
+        assert choice.child.parameter_count <= large.parameter_count
+
+
+def test_only_what_has_weights_is_a_parent_and_all_of_it_is_learned_from() -> None:
+    world = World()
+    world.train(residual(), can_grow=False)
+    for seed in range(5):
+        choice = searcher().choose(world.view(), rng(seed))
+        assert (choice.parent, choice.belief["graphs"]) == ("t0", 2)
+
+
+def test_where_everything_is_known_a_known_graph_is_repeated_and_says_so() -> None:
+    class Everything(set[str]):
+        def __contains__(self, _: object) -> bool:
+            return True
+
+    view = replace(World().view(), known=Everything())
+    choice = searcher().choose(view, rng())
+    assert choice.belief["repeated"] == 1.0
+
+
+def crowd() -> list[Graph]:
+    """More graphs than the tree begins with."""
+    chains = (grow(residual(), random_chain(residual(), 2, rng(seed))) for seed in range(80))
+    graphs = list({g.hash: g for g in chains}.values())
+    assert len(graphs) > guided.BEST_ROOTS + guided.OTHER_ROOTS
+    return graphs
+
+
+def test_more_parents_than_the_tree_begins_with_are_reached() -> None:
+    """All but the worst have outgrown the bounds."""
+    large, lone = crowd(), two_stems()
+    world = World(*large, lone, value=lambda g: 0.1 if g == lone else 0.9)
+    bounds = replace(WIDE, parameters=int(1.5 * lone.parameter_count))
+    assert bounds.parameters < min(g.parameter_count for g in large)
+    for seed in range(3):
+        choice = searcher().choose(world.view(bounds), rng(seed))
+        assert world.graphs[choice.parent] == lone
+
+
+def test_parents_whose_children_are_all_out_of_bounds_are_left() -> None:
+    """They are within the bounds themselves."""
+    large, lone = [residual(width=4 + n) for n in range(6)], two_stems()
+    world = World(*large, lone, value=lambda g: 0.1 if g == lone else 0.9)
+    memory = MemoryBound(1, lambda g: 1 if g in large or lone_like(g) else 2)
+    bounds = replace(WIDE, memory=memory)
+    choice = searcher().choose(world.view(bounds), rng())
+    assert world.graphs[choice.parent] == lone
+
+
+def lone_like(graph: Graph) -> bool:
+    """Return whether a graph has grown from ``two_stems``."""
+    return {node.name for node in two_stems().nodes} <= {node.name for node in graph.nodes}
+
+
+@pytest.mark.parametrize("accuracies", [[0.5], [0.5] * 6, [0.0, 1.0], [0.1, 0.1, 0.9]])
+def test_few_or_equal_observations_are_enough(accuracies: list[float]) -> None:
+    graphs = [grow(small(), random_chain(small(), 1, rng(i))) for i in range(len(accuracies))]
+    values = iter(accuracies)
+    world = World(*graphs, value=lambda _: next(values))
+    choice = searcher().choose(world.view(), rng())
+    assert choice.child == grow(world.graphs[choice.parent], choice.morphisms)
+
+
+def test_no_accuracy_is_no_observation() -> None:
+    with pytest.raises(ValueError, match="trial t1 has the accuracy nan: it has failed"):
+        Observation("t1", "g", math.nan, can_grow=True)
+
+
+def test_a_search_that_knows_little_makes_single_steps() -> None:
+    world, search = World(), searcher()
+    for number in range(guided.GRAPHS_A_LEVEL - 1):
+        choice = search.choose(world.view(), rng(number))
+        assert len(choice.morphisms) == 1
+        world.train(choice.child)
+    lengths = set()
+    for number in range(2 * guided.GRAPHS_A_LEVEL):
+        choice = search.choose(world.view(), rng(number))
+        lengths.add(len(choice.morphisms))
+        world.train(choice.child)
+    assert lengths > {1}
+    assert max(lengths) <= 3
+
+
+def test_all_kinds_are_used() -> None:
+    world, search = World(value=lambda g: int(g.hash[:2], 16) / 256), searcher()
+    kinds: Counter[str] = Counter()
+    for number in range(30):
+        choice = search.choose(world.view(), rng(number))
+        kinds.update(step.kind for step in choice.morphisms)
+        world.train(choice.child)
+    assert set(kinds) == set(MORPHISMS)
+
+
+def test_an_exhausted_space_says_what_was_in_the_way() -> None:
+    tight = replace(WIDE, depth=small().depth, forward_operations=1)
+    with pytest.raises(SearchSpaceExhaustedError, match=r"from 1 parents.*search\.max_op.*raise"):
+        searcher().choose(World().view(tight), rng())

@@ -1,0 +1,281 @@
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from tests.morphism.networks import residual, two_stems
+
+from aiperf_hpc.graph import Conv2D, Graph, Input, Node
+from aiperf_hpc.morphism.morphs import MORPHISMS, grow
+from aiperf_hpc.morphism.search.base import (
+    Bounds,
+    Choice,
+    MemoryBound,
+    Observation,
+    Searcher,
+    SearchSpaceExhaustedError,
+    View,
+)
+from aiperf_hpc.morphism.search.greedy import GreedySearcher
+from aiperf_hpc.morphism.search.guided import GuidedSearcher
+from aiperf_hpc.ops_counter.count import count
+
+WIDE = Bounds(parameters=10**9, forward_operations=10**15, depth=10**4, growth=1e9)
+SEARCHERS: dict[str, Callable[[], Searcher]] = {
+    "greedy": lambda: GreedySearcher(exploration=0.3),
+    "guided": lambda: GuidedSearcher(confidence=1.0, expansions=12, levels=4),
+}
+every_searcher = pytest.mark.parametrize("make", SEARCHERS.values(), ids=SEARCHERS.keys())
+
+
+def seen(
+    *seen: tuple[Observation, Graph],
+    bounds: Bounds = WIDE,
+    known: Iterable[str] = (),
+    kinds: Counter[str] | None = None,
+) -> View:
+    graphs = {observation.trial: graph for observation, graph in seen}
+    hashes = frozenset(known) | {graph.hash for graph in graphs.values()}
+    kinds = Counter() if kinds is None else kinds
+    return View([o for o, _ in seen], {}, graphs.__getitem__, hashes, kinds, bounds)
+
+
+def observed(
+    graph: Graph, accuracy: float = 0.5, *, trial: str = "t1", can_grow: bool = True
+) -> tuple[Observation, Graph]:
+    return Observation(trial, graph.hash, accuracy, can_grow), graph
+
+
+def rng(seed: int = 0) -> np.random.Generator:
+    return np.random.default_rng(seed)
+
+
+def search(searcher: Searcher, view: View, steps: int, seed: int = 0) -> list[Choice]:
+    """Let every choice be trained a little better than the last."""
+    generator = rng(seed)
+    choices: list[Choice] = []
+    known = {o.trial: view.graph(o.trial) for o in view.observations}
+    for step in range(steps):
+        choice = searcher.choose(view, generator)
+        choices.append(choice)
+        new, known[f"g{step}"] = observed(choice.child, 0.5 + 0.01 * step, trial=f"g{step}")
+        view = replace(
+            view,
+            observations=[*view.observations, new],
+            graph=known.__getitem__,
+            known=view.known | {choice.child.hash},
+            kinds=view.kinds + Counter(step.kind for step in choice.morphisms),
+        )
+    return choices
+
+
+@every_searcher
+def test_a_choice_is_what_its_morphisms_make_of_its_parent(make: Callable[[], Searcher]) -> None:
+    graphs = {"t1": residual(), "t2": two_stems()}
+    view = seen(*(observed(graph, trial=trial) for trial, graph in graphs.items()))
+    for seed in range(20):
+        choice = make().choose(view, rng(seed))
+        assert choice.child == grow(graphs[choice.parent], choice.morphisms)
+        assert choice.belief["parent_accuracy"] == 0.5
+
+
+@every_searcher
+def test_no_graph_is_proposed_twice(make: Callable[[], Searcher]) -> None:
+    first = residual()
+    choices = search(make(), seen(observed(first)), 40)
+    assert len({choice.child.hash for choice in choices} | {first.hash}) == 41
+
+
+@pytest.mark.parametrize("exploration", [0.0, 1.0])
+def test_greed_proposes_no_graph_twice(exploration: float) -> None:
+    first = residual()
+    choices = search(GreedySearcher(exploration), seen(observed(first)), 40)
+    assert len({choice.child.hash for choice in choices} | {first.hash}) == 41
+
+
+def test_children_are_found_once_each_until_one_is_repeated_and_says_so() -> None:
+    graph = two_stems()
+    searcher, generator = GreedySearcher(exploration=0.0), rng()
+    found: set[str] = set()
+    while True:
+        choice = searcher.choose(seen(observed(graph), known=found), generator)
+        if "repeated" in choice.belief:
+            break
+        assert choice.child.hash not in found
+        found.add(choice.child.hash)
+    assert choice.child.hash in found
+    assert found <= _children(graph)
+    assert len(found) >= 0.8 * len(_children(graph))
+
+
+def test_where_all_neighbours_are_used_up_another_parent_is_grown() -> None:
+    small, large = two_stems(), residual()
+    view = seen(
+        observed(small, trial="best", accuracy=0.9),
+        *(observed(small, trial=f"same-{number}", accuracy=0.8) for number in range(6)),
+        observed(large, trial="other", accuracy=0.1),
+        known=_children(small),
+    )
+    choices = [GreedySearcher(exploration=0.0).choose(view, rng(seed)) for seed in range(20)]
+    assert {c.parent for c in choices if "repeated" not in c.belief} == {"other"}
+    assert sum("repeated" not in c.belief for c in choices) >= 18
+
+
+def _children(graph: Graph) -> set[str]:
+    return {
+        kind.sample(graph, rng(seed)).child(graph).hash
+        for kind in MORPHISMS.values()
+        for seed in range(400)
+    }
+
+
+def test_all_kinds_are_used_evenly() -> None:
+    choices = search(GreedySearcher(exploration=0.3), seen(observed(residual())), 40)
+    kinds = Counter(step.kind for choice in choices for step in choice.morphisms)
+    assert set(kinds) == set(MORPHISMS)
+    assert max(kinds.values()) - min(kinds.values()) <= 2
+
+
+@pytest.mark.parametrize("kind", sorted(MORPHISMS))
+def test_the_kind_proposed_least_comes_next(kind: str) -> None:
+    kinds = Counter({other: 5 for other in MORPHISMS if other != kind})
+    for seed in range(5):
+        view = seen(observed(residual()), kinds=kinds)
+        (step,) = GreedySearcher(exploration=0.3).choose(view, rng(seed)).morphisms
+        assert step.kind == kind
+
+
+def kernels(graph: Graph) -> int:
+    """Return what stands for the memory that a graph needs: sums of its kernels' sizes."""
+    return sum(node.layer.kernel for node in graph.nodes if isinstance(node.layer, Conv2D))
+
+
+def tight(graph: Graph) -> Bounds:
+    """Return bounds that just allow ``graph``."""
+    return Bounds(
+        graph.parameter_count,
+        count(graph).forward,
+        graph.depth,
+        1.0,
+        MemoryBound(kernels(graph), kernels),
+    )
+
+
+@every_searcher
+def test_bounds_are_kept(make: Callable[[], Searcher]) -> None:
+    graph = residual()
+    at_first = tight(graph)
+    bounds = Bounds(
+        int(1.5 * at_first.parameters),
+        int(1.5 * at_first.forward_operations),
+        at_first.depth + 3,
+        1.3,
+        MemoryBound(kernels(graph) + 6, kernels),
+    )
+    graphs = {"t1": graph}
+    for number, choice in enumerate(search(make(), seen(observed(graph), bounds=bounds), 15)):
+        assert choice.child.parameter_count <= bounds.parameters
+        assert count(choice.child).forward <= bounds.forward_operations
+        assert choice.child.depth <= bounds.depth
+        assert kernels(choice.child) <= kernels(graph) + 6
+        parent = graphs[choice.parent]
+        assert count(choice.child).forward <= 1.3 * count(parent).forward
+        graphs[f"g{number}"] = choice.child
+
+
+@pytest.mark.parametrize(
+    ("change", "setting"),
+    [
+        ({"parameters": -1}, "search.max_parameters"),
+        ({"depth": -1}, "search.max_depth"),
+        ({"forward_operations": -1}, "search.max_operations_ratio"),
+        ({"growth": -1e-9}, "search.max_growth"),
+    ],
+)
+def test_a_graph_at_its_bounds_is_within_them(change: dict[str, float], setting: str) -> None:
+    graph = residual()
+    assert tight(graph).broken(graph, graph) is None
+    ((name, less),) = change.items()
+    tighter = replace(tight(graph), **{name: getattr(tight(graph), name) + less})
+    assert tighter.broken(graph, graph) == setting
+
+
+def test_memory_is_a_bound() -> None:
+    graph = residual()
+    short = replace(tight(graph), memory=MemoryBound(kernels(graph) - 1, kernels))
+    assert short.broken(graph, graph) == "engine.memory_gib"
+
+
+@every_searcher
+@pytest.mark.parametrize(
+    ("bounds", "setting"),
+    [
+        (replace(WIDE, parameters=1), r"search\.max_parameters"),
+        (replace(WIDE, forward_operations=1), r"search\.max_operations_ratio"),
+        (replace(WIDE, depth=1), r"search\.max_depth"),
+        (replace(WIDE, memory=MemoryBound(0, kernels)), r"engine\.memory_gib"),
+    ],
+)
+def test_bounds_that_allow_nothing_are_said_to_be_the_reason(
+    make: Callable[[], Searcher], bounds: Bounds, setting: str
+) -> None:
+    view = seen(observed(residual()), bounds=bounds)
+    message = rf"no candidate among (\d+) graphs grown from 1 parents.*{setting} \((\d+)\)"
+    with pytest.raises(SearchSpaceExhaustedError) as caught:
+        make().choose(view, rng())
+    said = re.search(message, str(caught.value))
+    assert said is not None, caught.value
+    made, out_of_bounds = map(int, said.groups())
+    assert made == out_of_bounds > 0  # Counted: every graph that was made was kept out.
+
+
+@every_searcher
+def test_a_parent_with_no_place_for_any_morphism_is_exhausted(make: Callable[[], Searcher]) -> None:
+    graph = Graph((Node("image", Input((4, 4, 3))), Node("conv", Conv2D(2, 7), ("image",))))
+    with pytest.raises(SearchSpaceExhaustedError, match="no candidate"):
+        make().choose(seen(observed(graph)), rng())
+
+
+@every_searcher
+def test_without_a_parent_that_can_grow_nothing_is_proposed(make: Callable[[], Searcher]) -> None:
+    searcher = make()
+    for view in (seen(), seen(observed(residual(), can_grow=False))):
+        with pytest.raises(SearchSpaceExhaustedError, match="no trained graph with kept weights"):
+            searcher.choose(view, rng())
+
+
+def test_the_best_parent_that_can_grow_is_grown() -> None:
+    view = seen(
+        observed(residual(), 0.6, trial="good"),
+        observed(two_stems(), 0.9, trial="best, but its weights are gone", can_grow=False),
+        observed(two_stems(), 0.4, trial="bad"),
+    )
+    for seed in range(20):
+        assert GreedySearcher(exploration=0.0).choose(view, rng(seed)).parent == "good"
+
+
+def test_exploration_grows_others_too() -> None:
+    view = seen(observed(residual(), 0.9, trial="good"), observed(two_stems(), 0.4, trial="bad"))
+    parents = Counter(
+        GreedySearcher(exploration=0.5).choose(view, rng(seed)).parent for seed in range(200)
+    )
+    assert 20 < parents["bad"] < 80  # A half of a half, 50 of 200, is expected.
+
+
+@every_searcher
+def test_when_the_best_is_used_up_others_are_grown(make: Callable[[], Searcher]) -> None:
+    alone = Graph((Node("image", Input((4, 4, 3))), Node("conv", Conv2D(2, 7), ("image",))))
+    view = seen(observed(alone, 0.9, trial="used up"), observed(residual(), 0.1, trial="other"))
+    assert make().choose(view, rng()).parent == "other"
+
+
+@every_searcher
+def test_the_generator_alone_decides(make: Callable[[], Searcher]) -> None:
+    view = seen(observed(residual(), 0.5), observed(two_stems(), 0.4, trial="t2"))
+    one, same, other = (search(make(), view, 10, seed) for seed in (1, 1, 2))
+    assert one == same
+    assert one != other

@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.morphism.networks import SMALL, THIN, random_chain, residual
+
+from aiperf_hpc.graph import Graph
+from aiperf_hpc.morphism.morphs import grow
+from aiperf_hpc.morphism.networks.resnet import resnet50
+from aiperf_hpc.morphism.weights.channels import channel_groups
+
+
+def test_an_addition_ties_what_it_adds_through_pooling_and_normalisation() -> None:
+    group = channel_groups(residual())["stem_conv"]
+    assert set(group.members) == {
+        "stem_conv", "stem_norm", "stem_relu", "stem_pool", "one_conv_b", "one_norm_b", "one_add",
+        "one_relu",
+    }  # fmt: skip
+    assert group.producers == ("stem_conv", "one_conv_b")
+    assert group.readers == ("one_conv_a", "two_conv", "two_shortcut")
+    assert not group.fixed
+
+
+def test_global_pooling_ties_convolutions_to_dense_readers() -> None:
+    group = channel_groups(residual())["two_conv"]
+    assert set(group.members) == {
+        "two_conv", "two_norm", "two_shortcut", "two_add", "two_relu", "pool",
+    }  # fmt: skip
+    assert group.readers == ("hidden",)
+
+
+def test_dense_layers_make_channels_too() -> None:
+    group = channel_groups(residual())["hidden"]
+    assert set(group.members) == {"hidden", "hidden_norm", "hidden_relu"}
+    assert group.readers == ("logits",)
+
+
+def test_the_dataset_fixes_the_samples_and_the_classes() -> None:
+    fixed = {name: g.members for name, g in channel_groups(residual()).items() if g.fixed}
+    assert fixed == {"image": ("image",), "logits": ("logits", "probabilities")}
+
+
+def test_resnet50_has_a_group_for_each_stage_and_two_for_each_block() -> None:
+    groups = channel_groups(resnet50())
+    free = [group for group in groups.values() if not group.fixed]
+    assert len(free) == 1 + 4 + 2 * 16  # The stem, the stages' sums, the insides of the blocks.
+    assert groups["s2b1_c_conv"].producers == (
+        "s2b1_c_conv", "s2b1_shortcut_conv", "s2b2_c_conv", "s2b3_c_conv", "s2b4_c_conv",
+    )  # fmt: skip
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    depth=st.integers(0, 6),
+    make=st.sampled_from([*SMALL, THIN[0]]),
+)
+def test_groups_of_any_morph_are_a_partition_into_equal_channels(
+    seed: int, depth: int, make: Callable[[], Graph]
+) -> None:
+    graph = make()
+    graph = grow(graph, random_chain(graph, depth, np.random.default_rng(seed)))
+    groups = channel_groups(graph)
+    members = [name for group in groups.values() for name in group.members]
+    assert sorted(members) == sorted(graph.by_name)
+    for name, group in groups.items():
+        assert name in group.members
+        assert len({graph.shapes[member][-1] for member in group.members}) == 1
+        assert set(group.producers) <= set(group.members)
+        for reader in group.readers:
+            assert set(graph.by_name[reader].inputs) <= set(group.members)
+
+
+@pytest.mark.parametrize("make", [*SMALL, *THIN])
+def test_every_kernel_reads_one_group(make: Callable[[], Graph]) -> None:
+    graph = make()
+    readers = [reader for group in channel_groups(graph).values() for reader in group.readers]
+    with_kernel = [name.removesuffix("/kernel") for name in graph.parameters if "/kernel" in name]
+    assert sorted(readers) == sorted(with_kernel)

@@ -1,0 +1,212 @@
+from __future__ import annotations
+
+import errno
+import json
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import save
+from tests.morphism.networks import SMALL, THIN, random_chain, residual, trained_weights, two_stems
+from tests.run_factory import Clock
+
+from aiperf_hpc.errors import CheckpointError
+from aiperf_hpc.graph import Graph
+from aiperf_hpc.morphism.morphs import grow_with_weights
+from aiperf_hpc.morphism.weights.checkpoint import (
+    Array,
+    Weights,
+    check_weights,
+    expected_shapes,
+    initial_weights,
+    load_checkpoint,
+    save_checkpoint,
+)
+from aiperf_hpc.run.storage import Patience
+
+GRAPH = residual()
+WEIGHTS = trained_weights(GRAPH, np.random.default_rng(0))
+
+
+def changed(**arrays: Array) -> Weights:
+    return {**WEIGHTS, **{name.replace("__", "/"): array for name, array in arrays.items()}}
+
+
+def without(name: str) -> Weights:
+    return {key: array for key, array in WEIGHTS.items() if key != name}
+
+
+@pytest.mark.parametrize("make", [*SMALL, *THIN])
+def test_a_checkpoint_comes_back_as_it_was(tmp_path: Path, make: Callable[[], Graph]) -> None:
+    rng = np.random.default_rng(1)
+    graph = make()
+    chain = random_chain(graph, 4, rng)
+    graph, weights = grow_with_weights(graph, trained_weights(graph, rng), chain, rng)
+    path = tmp_path / "folder" / "t1.safetensors"
+    save_checkpoint(path, graph, weights)
+    again, loaded = load_checkpoint(path)
+    assert again == graph
+    assert loaded.keys() == weights.keys()
+    for name, array in weights.items():
+        assert loaded[name].dtype == np.float32
+        np.testing.assert_array_equal(loaded[name], array)
+    assert [p.name for p in path.parent.iterdir()] == ["t1.safetensors"]
+
+
+def test_arrays_that_lie_otherwise_in_memory_come_back_right(tmp_path: Path) -> None:
+    name = "logits/kernel"
+    fortran = np.asfortranarray(WEIGHTS[name])
+    reverse = np.ascontiguousarray(WEIGHTS[name][::-1])[::-1]
+    for array in (fortran, reverse):
+        assert not array.flags.c_contiguous
+        save_checkpoint(tmp_path / "c", GRAPH, {**WEIGHTS, name: array})
+        np.testing.assert_array_equal(load_checkpoint(tmp_path / "c")[1][name], WEIGHTS[name])
+
+
+def test_values_that_are_not_finite_come_back(tmp_path: Path) -> None:
+    odd = np.array([np.nan, np.inf, -np.inf, -0.0, 1e-45], np.float32)
+    save_checkpoint(tmp_path / "c", GRAPH, changed(logits__bias=odd))
+    loaded = load_checkpoint(tmp_path / "c")[1]["logits/bias"]
+    assert loaded.tobytes() == odd.tobytes()
+
+
+@pytest.mark.parametrize(
+    ("weights", "message"),
+    [
+        (without("hidden/bias"), r"missing \['hidden/bias'\], unknown \[\]"),
+        (changed(other__kernel=np.zeros(1, np.float32)), r"missing \[\], unknown \['other/kernel'"),
+        (
+            changed(logits__bias=np.zeros(6, np.float32)),
+            r"logits/bias is \(6,\), not \(5,\)",
+        ),
+        (
+            changed(logits__kernel=np.ascontiguousarray(WEIGHTS["logits/kernel"].T)),
+            r"logits/kernel is \(5, 7\), not \(7, 5\)",
+        ),
+        (
+            changed(logits__bias=np.zeros(5, np.float64)),
+            "logits/bias is float64, not float32",
+        ),
+        ({}, "missing"),
+    ],
+)
+def test_wrong_weights_are_neither_accepted_nor_saved(
+    tmp_path: Path, weights: Weights, message: str
+) -> None:
+    with pytest.raises(CheckpointError, match=message):
+        check_weights(GRAPH, weights)
+    with pytest.raises(CheckpointError, match=message):
+        save_checkpoint(tmp_path / "c", GRAPH, weights)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_whose_weights_are_another_graphs_is_refused_by_its_path(tmp_path: Path) -> None:
+    path = tmp_path / "c.safetensors"
+    tensors = {name: np.ascontiguousarray(array) for name, array in WEIGHTS.items()}
+    path.write_bytes(save(tensors, {"graph": two_stems().to_json()}))
+    with pytest.raises(CheckpointError, match=rf"{path} is damaged: weights do not fit"):
+        load_checkpoint(path)
+
+
+def test_a_file_whose_server_is_away_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    really, away = Path.read_bytes, [errno.ESTALE, errno.EIO]
+
+    def sometimes(path: Path) -> bytes:
+        if away:
+            raise OSError(away.pop(), "away")
+        return really(path)
+
+    path, graph = tmp_path / "c.safetensors", two_stems()
+    save_checkpoint(path, graph, trained_weights(graph, np.random.default_rng(0)))
+    monkeypatch.setattr(Path, "read_bytes", sometimes)
+    with pytest.raises(CheckpointError, match=f"cannot read the checkpoint {path}: away"):
+        load_checkpoint(path)
+    found, _ = load_checkpoint(path, Patience(lambda: False, clock=Clock()))
+    assert (found.hash, away) == (graph.hash, [])
+
+
+def test_a_missing_file_is_refused_by_its_path(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match=r"cannot read the checkpoint .*absent"):
+        load_checkpoint(tmp_path / "absent")
+    with pytest.raises(CheckpointError, match="cannot read the checkpoint"):
+        load_checkpoint(tmp_path)
+
+
+def test_a_truncated_file_is_refused_wherever_it_ends(tmp_path: Path) -> None:
+    save_checkpoint(tmp_path / "whole", GRAPH, WEIGHTS)
+    content = (tmp_path / "whole").read_bytes()
+    cut = tmp_path / "cut"
+    for end in (0, 4, 8, 9, 500, len(content) // 2, len(content) - 1):
+        cut.write_bytes(content[:end])
+        with pytest.raises(CheckpointError, match=f"the checkpoint {cut} is damaged"):
+            load_checkpoint(cut)
+
+
+def test_bytes_too_many_are_refused(tmp_path: Path) -> None:
+    save_checkpoint(tmp_path / "c", GRAPH, WEIGHTS)
+    with (tmp_path / "c").open("ab") as file:
+        file.write(b"\0")
+    with pytest.raises(CheckpointError, match="is damaged"):
+        load_checkpoint(tmp_path / "c")
+
+
+def with_header(header: object) -> bytes:
+    text = json.dumps(header).encode()
+    return struct.pack("<Q", len(text)) + text
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"not a checkpoint at all",
+        b"\xff" * 64,
+        with_header({}),
+        with_header([]),
+        with_header(5),
+        with_header({"__metadata__": "graph"}),
+        with_header({"__metadata__": {}}),
+        with_header({"__metadata__": {"graph": 5}}),
+        with_header({"__metadata__": {"graph": None}}),
+        with_header({"__metadata__": {"graph": "{}"}}),
+        with_header({"__metadata__": {"graph": GRAPH.to_json()}}),
+        with_header({"__metadata__": {"graph": GRAPH.to_json()}, "a": {"dtype": "F32"}}),
+    ],
+)
+def test_other_files_are_refused(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "c").write_bytes(content)
+    with pytest.raises(CheckpointError, match="is damaged"):
+        load_checkpoint(tmp_path / "c")
+
+
+def test_initial_weights_fit_and_come_from_the_generator() -> None:
+    graph = THIN[0]()
+    one, same, other = (initial_weights(graph, np.random.default_rng(s)) for s in (1, 1, 2))
+    check_weights(graph, one)
+    assert one.keys() == expected_shapes(graph).keys()
+    for name, array in one.items():
+        np.testing.assert_array_equal(array, same[name])
+        if name.endswith("/kernel"):
+            assert not np.array_equal(array, other[name])
+
+
+def test_initial_kernels_are_hes_and_the_rest_is_neutral() -> None:
+    graph = residual((9, 8, 3), width=64, classes=50)
+    weights = initial_weights(graph, np.random.default_rng(0))
+    for name, fan_in in (
+        ("one_conv_b/kernel", 3 * 3 * 65),
+        ("two_conv/kernel", 5 * 5 * 64),
+        ("two_shortcut/kernel", 64),
+        ("hidden/kernel", 128),
+    ):
+        kernel = weights[name]
+        assert kernel.std() == pytest.approx(np.sqrt(2 / fan_in), rel=0.05)
+        assert abs(kernel.mean()) < 0.1 * kernel.std()
+    neutral = {"gamma": 1.0, "variance": 1.0, "beta": 0.0, "mean": 0.0, "bias": 0.0}
+    for name, array in weights.items():
+        key = name.rsplit("/")[1]
+        if key != "kernel":
+            assert (array == neutral[key]).all()

@@ -1,0 +1,152 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from tests.morphism.networks import trained_weights, two_stems
+from tests.morphism.torch_network import run, to_tensors
+from torch import Tensor
+
+from aiperf_hpc.graph import Add, Conv2D, Dense, Graph, Input, Node, ReLU, Shape, Softmax
+from aiperf_hpc.morphism.morphs import Deeper, grow_with_weights
+from aiperf_hpc.morphism.networks.resnet import resnet50
+from aiperf_hpc.morphism.weights.checkpoint import Array, Weights, initial_weights
+from aiperf_hpc.morphism.weights.moments import channel_moments
+
+
+def noise(shape: Shape, samples: int, rng: np.random.Generator) -> Tensor:
+    """What a normalised dataset is taken for: mean 0, variance 1, independent."""
+    height, width, channels = shape
+    return torch.from_numpy(rng.standard_normal((samples, channels, height, width)))
+
+
+def executed(graph: Graph, weights: Weights, inputs: Tensor) -> dict[str, Tensor]:
+    with torch.no_grad():
+        return run(graph, to_tensors(graph, weights, torch.float64), inputs, training=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "mean_tolerance", "deviation_tolerance"),
+    [
+        ("image", 0.01, 0.01),
+        ("image_relu", 0.01, 0.01),
+        ("third_conv", 0.02, 0.02),  # 1 x 1: no border.
+        ("left_conv", 0.02, 0.12),  # 3 x 3: zeros come in at the border.
+        ("norm", 1e-4, 1e-4),
+        ("relu", 0.1, 0.2),  # What is rectified is not quite normal.
+        ("loop_norm", 1e-4, 1e-4),
+        ("loop_relu", 0.25, 0.4),  # The addends are not independent.
+        ("down_relu", 0.15, 0.3),
+    ],
+)
+def test_moments_are_near_those_that_data_has(
+    name: str, mean_tolerance: float, deviation_tolerance: float
+) -> None:
+    """Means in measured deviations, deviations in themselves; of every channel."""
+    graph, rng = two_stems((12, 12, 2), 16), np.random.default_rng(0)
+    weights = trained_weights(graph, rng)
+    output = executed(graph, weights, noise((12, 12, 2), 256, rng))[name]
+    mean, deviation = output.mean((0, 2, 3)).numpy(), output.std((0, 2, 3)).numpy()
+    moments = channel_moments(graph, weights, name)
+    assert moments.mean.shape == moments.variance.shape == graph.shapes[name][-1:]
+    assert np.abs((moments.mean - mean) / deviation).max() < mean_tolerance
+    assert np.abs(np.sqrt(moments.variance) / deviation - 1).max() < deviation_tolerance
+
+
+def test_the_moments_of_a_dense_layer_have_its_bias() -> None:
+    graph = Graph(
+        (
+            Node("samples", Input((2,))),
+            Node("dense", Dense(2), ("samples",)),
+            Node("probabilities", Softmax(), ("dense",)),
+        )
+    )
+    weights: dict[str, Array] = {
+        "dense/kernel": np.array([[1.0, 0.0], [2.0, 3.0]], np.float32),
+        "dense/bias": np.array([0.5, -4.0], np.float32),
+    }
+    moments = channel_moments(graph, weights, "dense")
+    np.testing.assert_allclose(moments.mean, [0.5, -4.0])
+    np.testing.assert_allclose(moments.variance, [1 + 4, 9])
+
+
+def test_a_rectified_normal_variable_has_its_textbook_moments() -> None:
+    graph = Graph((Node("image", Input((2, 2, 1))), Node("relu", ReLU(), ("image",))))
+    moments = channel_moments(graph, {}, "relu")
+    np.testing.assert_allclose(moments.mean, [1 / np.sqrt(2 * np.pi)])
+    np.testing.assert_allclose(moments.variance, [0.5 - 0.5 / np.pi])
+
+
+def test_a_channel_that_never_varies_has_finite_moments() -> None:
+    graph, rng = two_stems(), np.random.default_rng(0)
+    weights = dict(trained_weights(graph, rng))
+    weights["norm/gamma"] = np.zeros_like(weights["norm/gamma"])
+    weights["norm/beta"] = np.array([-1.0, 0.0, 2.0], np.float32)
+    moments = channel_moments(graph, weights, "relu")
+    np.testing.assert_allclose(moments.mean, [0.0, 0.0, 2.0], atol=1e-6)
+    np.testing.assert_allclose(moments.variance, 0.0, atol=1e-6)
+
+
+def test_moments_of_a_deep_sum_need_no_deep_recursion() -> None:
+    nodes = [Node("image", Input((1, 1, 1))), Node("n0", Conv2D(1, 1), ("image",))]
+    nodes += [Node(f"n{n}", Add(), (f"n{n - 1}", "image")) for n in range(1, 1001)]
+    weights = {"n0/kernel": np.full((1, 1, 1, 1), 3.0, np.float32)}
+    moments = channel_moments(Graph(tuple(nodes)), weights, "n1000")
+    np.testing.assert_allclose(moments.variance, [9.0 + 1000])
+
+
+def without_moments(parent: Weights, child: Weights) -> Weights:
+    """The child with the usual start of a normalisation: mean 0, variance 1, scale 1, shift 0."""
+    fill = {"mean": 0.0, "beta": 0.0, "variance": 1.0, "gamma": 1.0}
+    return {
+        name: np.full_like(array, fill[name.rsplit("/")[1]])
+        if name not in parent and not name.endswith("/kernel")
+        else array
+        for name, array in child.items()
+    }
+
+
+def changes(
+    graph: Graph, weights: Weights, relu: str, inputs: Tensor, rng: np.random.Generator
+) -> tuple[float, float]:
+    """How far Deeper moves what ``relu`` gives in training mode: with moments, and without.
+
+    The root of the mean squared change over the deviation of what was there.
+    """
+    before = executed(graph, weights, inputs)[relu]
+    child, grown = grow_with_weights(graph, weights, [Deeper(relu, 1)], rng)
+    scale = (before - before.mean((0, 2, 3), keepdim=True)).norm()
+
+    def change(child_weights: Weights) -> float:
+        after = executed(child, child_weights, inputs)[f"{relu}_deep1_relu"]
+        return float((after - before).norm() / scale)
+
+    return change(grown), change(without_moments(weights, grown))
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(
+    ("relu", "most", "times_closer"),
+    [("image_relu", 0.05, 10), ("relu", 0.15, 4), ("loop_relu", 0.3, 2.5), ("down_relu", 0.1, 5)],
+)
+def test_deeper_in_training_mode_is_near_its_parent(
+    relu: str, most: float, times_closer: float, seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    graph = two_stems((12, 12, 2), 16)
+    inputs = noise((12, 12, 2), 64, rng)
+    for weights in (initial_weights(graph, rng), trained_weights(graph, rng)):
+        with_moments, without = changes(graph, weights, relu, inputs, rng)
+        assert with_moments < most
+        assert without > times_closer * with_moments
+
+
+def test_deeper_in_training_mode_is_near_its_parent_in_resnet50() -> None:
+    rng = np.random.default_rng(0)
+    graph = resnet50((16, 16, 3), 10, stem="cifar", base_width=16)
+    inputs = noise((16, 16, 3), 16, rng)
+    weights = initial_weights(graph, rng)
+    for relu in ("stem_relu", "s1b1_a_relu", "s1b3_relu", "s3b6_relu", "s4b1_b_relu"):
+        with_moments, without = changes(graph, weights, relu, inputs, rng)
+        assert with_moments < 0.35
+        assert without > 2 * with_moments

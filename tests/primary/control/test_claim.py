@@ -1,0 +1,420 @@
+"""One process at a time has a run in hand, however many want it."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from tests.run.run_writer import RunWriter, run_ended
+from tests.run_factory import Clock, configuration
+
+from aiperf_hpc.errors import RunDirectoryError, UsageError
+from aiperf_hpc.primary import cli
+from aiperf_hpc.primary.control import claim as claims
+from aiperf_hpc.primary.control.claim import Claimed, ClaimedError, Holder, LostClaimError, take
+from aiperf_hpc.primary.control.resume import all_have_ended
+from aiperf_hpc.primary.monitor.run_view import RunView
+from aiperf_hpc.primary.verify.audit import verify
+from aiperf_hpc.processes import ProcessId, this_machine, this_process
+from aiperf_hpc.run.history import RunHistory
+from aiperf_hpc.run.journal import JournalReader, JournalWriter
+from aiperf_hpc.run.manifest import RunManifest
+from aiperf_hpc.run.paths import RunPaths
+from aiperf_hpc.run.records import PrimaryHeartbeat, ReplicaStarted, RunStarted
+from aiperf_hpc.run.storage import at_once
+from aiperf_hpc.trial import Machine
+
+RACERS, ROUNDS = 8, 25
+BEAT = 1.0
+Says = dict[str, object]
+
+
+def history_of(folder: Path) -> RunHistory:
+    return RunHistory(RunPaths(folder))
+
+
+def claimed_by(folder: Path, number: int = 1, **changes: object) -> None:
+    """Write the claim of a process that is gone, but for what is said of it."""
+    me = this_process()
+    holder = Holder(
+        command="resume",
+        host="elsewhere",
+        process=me.model_copy(update={"started": me.started - 1}),
+        utc=time.time(),
+    ).model_copy(update=changes)
+    path = RunPaths(folder).claims / f"{number:04d}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(holder.model_dump_json())
+
+
+ELSEWHERE = ProcessId(machine="another", pid=1, started=1)
+
+
+class Racers:
+    """Processes that are told, all at once, to take a run."""
+
+    def __init__(self, count: int) -> None:
+        command = [sys.executable, "-m", "tests.primary.control.claimants"]
+        self.processes = [
+            subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+            for _ in range(count)
+        ]
+        self.pids = [said["pid"] for said in self._said()]
+
+    def take(self, folder: Path) -> list[Says]:
+        return self._told(str(folder))
+
+    def let_go(self) -> None:
+        assert self._told("let go") == [{}] * len(self.processes)
+
+    def _told(self, line: str) -> list[Says]:
+        for process in self.processes:
+            assert process.stdin is not None
+            process.stdin.write(f"{line}\n")
+            process.stdin.flush()
+        return self._said()
+
+    def _said(self) -> list[Says]:
+        said = []
+        for process in self.processes:
+            assert process.stdout is not None
+            said.append(json.loads(process.stdout.readline()))
+        return said
+
+    def close(self) -> None:
+        for process in self.processes:
+            process.kill()
+            process.communicate()
+
+
+@pytest.fixture
+def racers() -> Iterator[Callable[[int], Racers]]:
+    started: list[Racers] = []
+
+    def start(count: int) -> Racers:
+        started.append(Racers(count))
+        return started[-1]
+
+    yield start
+    for each in started:
+        each.close()
+
+
+def test_of_many_that_take_a_run_at_once_one_gets_it_and_the_others_say_which(
+    racers: Callable[[int], Racers], tmp_path: Path
+) -> None:
+    racing = racers(RACERS)
+    for number in range(ROUNDS):
+        folder, before = tmp_path / str(number), number % 3
+        for gone in range(before):
+            claimed_by(folder, gone + 1)
+        said = racing.take(folder)
+        got = [place for place, each in enumerate(said) if "number" in each]
+        assert len(got) == 1, said
+        assert said[got[0]]["number"] == before + 1
+        holder = f"process {racing.pids[got[0]]} on {socket.gethostname()} since 20"
+        assert all(holder in str(each.get("refused", holder)) for each in said), said
+        racing.let_go()
+        files = sorted(path.name for path in RunPaths(folder).claims.iterdir())
+        assert files == [f"{n + 1:04d}.json" for n in range(before + 1)]
+
+
+def test_a_holder_that_died_before_its_first_record_is_replaced_at_once(
+    racers: Callable[[int], Racers], tmp_path: Path
+) -> None:
+    racing = racers(1)
+    assert racing.take(tmp_path) == [{"number": 1}]
+    with pytest.raises(ClaimedError, match=f"its primary is running, as process {racing.pids[0]}"):
+        take(history_of(tmp_path), BEAT, "resume")
+    racing.close()
+    assert take(history_of(tmp_path), BEAT, "resume").number == 2
+
+
+def test_a_number_that_another_process_has_by_now_does_not_hold_a_run(tmp_path: Path) -> None:
+    claimed_by(tmp_path)
+    assert take(history_of(tmp_path), BEAT, "resume").number == 2
+
+
+def test_a_claim_that_was_let_go_of_is_free_for_every_host_at_once(tmp_path: Path) -> None:
+    claimed_by(tmp_path, process=ELSEWHERE)
+    with pytest.raises(ClaimedError, match=r"process 1 on elsewhere since .*; it wrote \d+ s ago"):
+        take(history_of(tmp_path), BEAT, "resume")
+    claimed_by(tmp_path, process=ELSEWHERE, released=True)
+    with take(history_of(tmp_path), BEAT, "resume") as claim:
+        assert claim.number == 2
+    assert take(history_of(tmp_path), BEAT, "resume").number == 3
+
+
+def test_a_holder_elsewhere_has_the_run_until_it_has_been_silent_for_long(tmp_path: Path) -> None:
+    long = 3 * BEAT + 60.0
+    claimed_by(tmp_path, process=ELSEWHERE, utc=time.time() - long - 1.0)
+    with JournalWriter(
+        RunPaths(tmp_path).primary_journal, clock=Clock(time.time() - long + 30.0)
+    ) as journal:
+        journal.append(PrimaryHeartbeat())
+    with pytest.raises(ClaimedError, match=r"until it has been silent for 63 s"):
+        take(history_of(tmp_path), BEAT, "resume")
+    RunPaths(tmp_path).primary_journal.unlink()
+    assert take(history_of(tmp_path), BEAT, "resume").number == 2
+
+
+def test_another_name_of_the_run_directory_is_the_same_run(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "link").symlink_to("run")
+    with take(history_of(tmp_path / "run"), BEAT, "start"), pytest.raises(ClaimedError):
+        take(history_of(tmp_path / "link"), BEAT, "resume")
+
+
+def started_by(folder: Path, host: str, pid: int, ago: float) -> None:
+    """Write what a primary recorded from before there were claims."""
+    with JournalWriter(RunPaths(folder).primary_journal, clock=Clock(time.time() - ago)) as journal:
+        journal.append(
+            RunStarted(run_id="r", nodes=1, hours=1.0, launcher="local", host=host, pid=pid)
+        )
+
+
+def test_a_run_from_before_there_were_claims(tmp_path: Path) -> None:
+    here = socket.gethostname()
+    with subprocess.Popen(
+        [sys.executable, "-c", "input()", "aiperf"], stdin=subprocess.PIPE
+    ) as alive:
+        started_by(tmp_path / "alive", here, alive.pid, 1000.0)
+        with pytest.raises(ClaimedError, match=f"as process {alive.pid} on {here}$"):
+            take(history_of(tmp_path / "alive"), BEAT, "resume")
+        assert not RunPaths(tmp_path / "alive").claims.exists()
+        alive.kill()
+    assert take(history_of(tmp_path / "alive"), BEAT, "resume").number == 1
+    started_by(tmp_path / "recent", "elsewhere", 1, 10.0)
+    with pytest.raises(ClaimedError, match=r"as process 1 on elsewhere; it wrote \d+ s ago"):
+        take(history_of(tmp_path / "recent"), BEAT, "resume")
+    started_by(tmp_path / "silent", "elsewhere", 1, 64.0)
+    assert take(history_of(tmp_path / "silent"), BEAT, "resume").number == 1
+
+
+def test_a_primary_that_was_cut_off_writes_no_more_once_it_is_replaced(tmp_path: Path) -> None:
+    """It was silent for so long that another host took it for dead."""
+    paths = RunPaths(tmp_path)
+    with (
+        take(history_of(tmp_path), 0.0, "start") as claim,  # Any silence is too long.
+        JournalWriter(paths.primary_journal, persist=Claimed(claim, at_once)) as mine,
+    ):
+        mine.append(PrimaryHeartbeat())
+        mine.append(PrimaryHeartbeat())
+        claimed_by(tmp_path, claim.number + 1, process=ELSEWHERE)
+        with pytest.raises(LostClaimError, match="process 1 on elsewhere has taken the run"):
+            mine.append(PrimaryHeartbeat())
+    assert len(list(JournalReader(paths.primary_journal).read())) == 2
+    with pytest.raises(ClaimedError):  # What it let go of is not the run.
+        take(history_of(tmp_path), BEAT, "resume")
+
+
+def test_a_write_that_hung_is_no_sign_of_life(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Others saw nothing of it while it hung, and judge by the time that it says."""
+    clock = Clock()
+    monkeypatch.setattr(claims, "_now", lambda: (clock.utc(), clock.monotonic()))
+    hangs = [0.0]
+    with (
+        take(history_of(tmp_path), BEAT, "start") as claim,
+        JournalWriter(
+            RunPaths(tmp_path).primary_journal,
+            clock=clock,
+            persist=Claimed(claim, at_once),
+            sync=lambda file: clock.advance(hangs[0]),
+            recorded=claim.recorded,
+        ) as journal,
+    ):
+        for hangs[0] in (0.0, 2 * BEAT, 100 * BEAT):
+            journal.append(PrimaryHeartbeat())
+        assert claim.number == 1
+        claimed_by(tmp_path, 2, process=ELSEWHERE)
+        for _ in range(2):
+            with pytest.raises(LostClaimError):
+                journal.append(PrimaryHeartbeat())
+
+
+def test_a_primary_that_is_not_silent_asks_for_nothing(tmp_path: Path) -> None:
+    with take(history_of(tmp_path), 1000.0, "start") as claim:
+        Claimed(claim, at_once)(lambda: None, "nothing")
+        assert claim.number == 1
+
+
+def test_what_was_recorded_until_the_run_was_free_is_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another took it, ended it and let go of it after its records had been read."""
+    look = claims.check_free
+
+    def ended_by_another(history: RunHistory, heartbeat_seconds: float) -> int:
+        claimed_by(tmp_path, released=True)
+        RunWriter(tmp_path).primary(0.0, run_ended())
+        return look(history, heartbeat_seconds)
+
+    monkeypatch.setattr(claims, "check_free", ended_by_another)
+    history = history_of(tmp_path)
+    assert take(history, BEAT, "stop").number == 2
+    assert history.run_ended is not None
+
+
+def test_a_link_that_was_made_although_the_server_said_no_is_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a soft mount while its server starts again; then the name cannot be removed either."""
+    link = os.link
+
+    def made_and_denied(source: Path, target: Path) -> None:
+        link(source, target)
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    def denied(path: Path) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with take(history_of(tmp_path), 0.0, "start") as claim:  # Any silence is too long.
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "link", made_and_denied)
+            patch.setattr(Path, "unlink", denied)
+            with pytest.raises(OSError, match="Input/output"):
+                claim.confirm()
+        claim.confirm()
+        assert claim.number == 2
+
+
+def test_a_link_that_the_server_was_told_twice_is_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    link = os.link
+
+    def twice(source: Path, target: Path) -> None:
+        link(source, target)
+        link(source, target)
+
+    monkeypatch.setattr(os, "link", twice)
+    assert take(history_of(tmp_path), BEAT, "start").number == 1
+
+
+def test_a_claim_that_is_there_but_not_to_be_seen_yet_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on NFS: the server refuses the link, and the name's absence is still in the cache."""
+    claimed_by(tmp_path, process=this_process())
+    path = RunPaths(tmp_path).claims / "0001.json"
+    monkeypatch.setattr(claims, "_newest", lambda folder: 0)
+    hidden = path.rename(tmp_path / "hidden")
+
+    def refused(source: Path, target: Path) -> None:
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
+
+    monkeypatch.setattr(os, "link", refused)
+    monkeypatch.setattr(time, "sleep", lambda seconds: hidden.rename(path))
+    with pytest.raises(ClaimedError, match=f"process {os.getpid()} on elsewhere"):
+        take(history_of(tmp_path), BEAT, "resume")
+
+
+def test_a_damaged_claim_and_a_file_system_without_links_are_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    claimed_by(tmp_path)
+    (RunPaths(tmp_path).claims / "0001.json").write_text("{")
+    with pytest.raises(RunDirectoryError, match=r"0001\.json is damaged: .*remove it if nobody"):
+        take(history_of(tmp_path), BEAT, "resume")
+
+    def none(source: Path, target: Path) -> None:
+        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
+
+    monkeypatch.setattr(os, "link", none)
+    with pytest.raises(RunDirectoryError, match=r"has no hard links .* with --run-dir"):
+        take(history_of(tmp_path / "new"), BEAT, "start")
+
+
+def test_a_process_of_another_boot_cannot_be_seen() -> None:
+    me = this_process()
+    assert me.gone is False
+    assert me.model_copy(update={"started": me.started + 1}).gone is True
+    assert me.model_copy(update={"machine": "another"}).gone is None
+    with subprocess.Popen([sys.executable, "-c", ""]) as child:
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # A zombie, until it is waited for.
+        zombie = ProcessId(machine=this_machine(), pid=child.pid, started=started_ticks(child.pid))
+        assert zombie.gone is True
+
+
+def started_ticks(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
+
+
+# The commands.
+
+
+@pytest.fixture
+def dead_run(tmp_path: Path) -> RunPaths:
+    """A run that was started by a primary which is gone, and whose replicas never came."""
+    paths = RunPaths(tmp_path / "run")
+    RunManifest(
+        run_id="run", nodes=1, hours=1.0, launcher="local", versions={}, commit=None,
+        config=configuration(),
+    ).save(paths)  # fmt: skip
+    started_by(paths.root, socket.gethostname(), 2**22 + 1, 10.0)
+    claimed_by(paths.root, command="start")
+    return paths
+
+
+def test_stop_records_the_end_once_and_not_while_another_has_the_run(dead_run: RunPaths) -> None:
+    view = RunView(dead_run)
+    view.refresh()
+    with take(history_of(dead_run.root), BEAT, "resume"):
+        cli._end_for_its_primary(view)
+        view.refresh()
+        assert view.history.run_ended is None
+    cli._end_for_its_primary(view)
+    cli._end_for_its_primary(view)
+    kinds = [r.event.type for r in JournalReader(dead_run.primary_journal).read()]
+    assert kinds == ["run_started", "taken_over", "run_ended"]
+    clocks = next(f for f in verify(RunView(dead_run)) if f.rule == "clocks")
+    assert clocks.failures == ()  # The dead primary's counted from the boot of another host.
+
+
+def test_the_primary_in_the_background_leaves_a_run_alone_that_was_started(
+    dead_run: RunPaths, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["conduct", str(dead_run.root)]) == UsageError.exit_status
+    assert "this run has been started; see `aiperf resume`" in capsys.readouterr().err
+    with take(history_of(dead_run.root), BEAT, "stop"):
+        assert cli.main(["conduct", str(dead_run.root)]) == UsageError.exit_status
+    assert f"`aiperf stop` is ending it, as process {os.getpid()} on" in capsys.readouterr().err
+
+
+def test_replicas_are_found_by_another_name_of_the_run_and_not_by_part_of_it(
+    tmp_path: Path,
+) -> None:
+    for name in ("run", "run1"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "link").symlink_to("run1")
+    command = [sys.executable, "-c", "input()", str(tmp_path / "run1")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE) as replica:
+        writer = RunWriter(tmp_path / "run1")
+        machine = Machine(
+            host=socket.gethostname(), cpu="c", cores=(0,), memory_bytes=1, accelerators=(),
+            versions={},
+        )  # fmt: skip
+        started = ReplicaStarted(replica="r0", pid=replica.pid, engine="e", machine=machine)
+        writer.primary(0, run_ended())
+        for name in ("run", "run1"):
+            RunWriter(tmp_path / name).replica(1, started)
+        ended = {name: all_have_ended(refreshed(tmp_path / name)) for name in ("link", "run")}
+        replica.kill()
+    assert ended == {"link": False, "run": True}
+    assert all_have_ended(refreshed(tmp_path / "link"))
+
+
+def refreshed(folder: Path) -> RunHistory:
+    history = history_of(folder)
+    history.refresh()
+    return history

@@ -1,0 +1,449 @@
+"""The conductor over a launcher that only says what it is told to."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.run.run_writer import trial_started
+from tests.run_factory import Clock, configuration
+
+from aiperf_hpc.clock import SYSTEM
+from aiperf_hpc.errors import UsageError
+from aiperf_hpc.primary.control import controller
+from aiperf_hpc.primary.control.controller import Conductor
+from aiperf_hpc.primary.launchers.base import ReplicaState
+from aiperf_hpc.primary.monitor.run_view import RunState, RunView
+from aiperf_hpc.run import records
+from aiperf_hpc.run.digest import Digest, DigestWriter
+from aiperf_hpc.run.file_clock import FileClock, read_clock
+from aiperf_hpc.run.history import RunHistory
+from aiperf_hpc.run.journal import JournalReader, JournalWriter
+from aiperf_hpc.run.manifest import RunManifest
+from aiperf_hpc.run.paths import RunPaths, write_whole
+from aiperf_hpc.run.records import AnyEvent
+from aiperf_hpc.trial import JobPhase, Machine
+
+RUNNING = ReplicaState(JobPhase.RUNNING, "n1")
+LOST = ReplicaState(JobPhase.LOST, "n1", "NODE_FAIL")
+DONE = ReplicaState(JobPhase.DONE, "n1")
+HOUR = 1.0
+MOMENT = 1.0 / 36_000.0
+"""Hours: a tenth of a second."""
+
+
+class Told:
+    """A launcher that takes seconds to see an end, as a scheduler's does."""
+
+    name = "told"
+    exact = False
+
+    def __init__(self, *states: dict[str, ReplicaState]) -> None:
+        self.problem: str | None = None
+        self.left = list(states)
+        self.calls: list[str] = []
+        self.refuses = False
+
+    def start(self) -> dict[str, str]:
+        if self.refuses:
+            raise UsageError("SLURM refused the job: no")
+        return {name: f"17_{name[1:]}" for name in self.left[0]}
+
+    def states(self) -> dict[str, ReplicaState]:
+        return self.left.pop(0) if len(self.left) > 1 else self.left[0]
+
+    def ask_to_stop(self) -> None:
+        self.calls.append("stop")
+
+    def kill(self) -> None:
+        self.calls.append("kill")
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, seconds in {
+        "POLL_SECONDS": 0.01,
+        "JOURNAL_SECONDS": 0.01,
+        "LOST_SECONDS": 0.3,
+        "LATE_SECONDS": 0.1,
+        "KILL_SECONDS": 0.2,
+    }.items():
+        monkeypatch.setattr(controller, name, seconds)
+
+
+def run(
+    folder: Path,
+    launcher: Told,
+    *,
+    hours: float = HOUR,
+    watch: Callable[[], None] = lambda: None,
+    file_clock: FileClock = read_clock,
+    history: RunHistory | None = None,
+) -> tuple[str, list[AnyEvent]]:
+    """Conduct a run; return its reason and what the primary recorded."""
+    paths = RunPaths(folder)
+    manifest = RunManifest(
+        run_id="run",
+        nodes=len(launcher.left[0]),
+        hours=hours,
+        launcher="local",
+        versions={},
+        commit=None,
+        config=configuration(),
+    )
+    manifest.save(paths)
+    history = history or RunHistory(paths)
+    history.refresh()
+    with JournalWriter(paths.primary_journal) as journal, JournalWriter(paths.digest) as digest:
+        writer = DigestWriter(history, digest)
+        conductor = Conductor(
+            manifest, launcher, journal, history, writer, clock=SYSTEM, file_clock=file_clock,
+            grace=0.2,
+        )  # fmt: skip
+        reason = conductor.run(watch)
+    return reason, recorded(paths)
+
+
+def recorded(paths: RunPaths) -> list[AnyEvent]:
+    return [record.event for record in JournalReader(paths.primary_journal).read()]
+
+
+def phases(events: list[AnyEvent], replica: str = "r0") -> list[JobPhase]:
+    states = (e for e in events if isinstance(e, records.JobState) and e.replica == replica)
+    return [state.phase for state in states]
+
+
+def replica_says(folder: Path, reason: str, replica: str = "r0", *, later: float = 0.0) -> None:
+    """Write a replica's journal: it came, and it ended, seconds later than now."""
+    machine = Machine(host="n1", cpu="c", cores=(0,), memory_bytes=1, accelerators=(), versions={})
+    clock = Clock(SYSTEM.utc() + later)
+    with JournalWriter(RunPaths(folder).replica_journal(replica), clock=clock) as journal:
+        journal.append(
+            records.ReplicaStarted(replica=replica, pid=1, engine="fake", machine=machine)
+        )
+        journal.append(records.ReplicaEnded(reason=reason))
+
+
+def test_changes_are_recorded_once(tmp_path: Path) -> None:
+    waiting = ReplicaState(JobPhase.PENDING, None, "Resources")
+    again = ReplicaState(JobPhase.REQUEUED, None, "BeginTime")
+    told = Told(*({"r0": s} for s in (waiting, waiting, RUNNING, RUNNING, again, RUNNING, DONE)))
+    reason, events = run(tmp_path, told)
+    assert phases(events) == ["pending", "running", "requeued", "running", "done"]
+    assert reason == "the run's time is over"
+    assert [e.type for e in events[:2]] == ["run_started", "replica_launched"]
+
+
+def test_the_reason_is_that_of_the_replicas(tmp_path: Path) -> None:
+    replica_says(tmp_path, "SIGTERM")
+    assert run(tmp_path, Told({"r0": RUNNING}, {"r0": DONE}))[0] == "SIGTERM"
+
+
+def test_a_failure_is_named_with_the_launchers_words(tmp_path: Path) -> None:
+    failed = ReplicaState(JobPhase.FAILED, "n2", "CANCELLED")
+    assert run(tmp_path / "a", Told({"r0": DONE, "r1": failed}))[0] == "r1 failed: CANCELLED"
+    both = run(tmp_path / "b", Told({"r0": failed, "r1": failed}))[0]
+    assert both == "all replicas failed: CANCELLED"
+
+
+def test_a_lost_replica_that_ended_in_order_is_done(tmp_path: Path) -> None:
+    replica_says(tmp_path, "the run's time is over")
+    reason, events = run(tmp_path, Told({"r0": RUNNING}, {"r0": LOST}))
+    assert phases(events) == ["running", "done"]
+    assert reason == "the run's time is over"
+
+
+def test_a_lost_replica_is_waited_for(tmp_path: Path) -> None:
+    """It may be queued again, or its last records may only become visible."""
+    lost = [{"r0": LOST}] * 5
+    _, events = run(tmp_path / "a", Told({"r0": RUNNING}, *lost, {"r0": RUNNING}, {"r0": DONE}))
+    assert phases(events) == ["running", "lost", "running", "done"]
+    reason, events = run(tmp_path / "b", Told({"r0": RUNNING}, {"r0": LOST}))
+    assert phases(events) == ["running", "lost"]
+    assert reason == "all replicas failed: NODE_FAIL"
+
+
+def test_after_the_runs_time_the_journals_say_who_has_ended(tmp_path: Path) -> None:
+    replica_says(tmp_path, "the run's time is over", later=10.0)
+    replica_says(tmp_path, "failed: no memory", "r1", later=10.0)
+    told = Told({"r0": RUNNING, "r1": RUNNING})
+    reason, events = run(tmp_path, told, hours=MOMENT)
+    assert phases(events) == ["running", "done"]
+    assert phases(events, "r1") == ["running", "failed"]
+    assert reason == "r1 failed: no memory"
+
+
+def test_an_end_is_not_taken_for_final_while_another_life_may_follow(tmp_path: Path) -> None:
+    replica_says(tmp_path, "SIGTERM")  # Preempted, say, and queued again.
+    again = {"r0": ReplicaState(JobPhase.REQUEUED)}
+    told = Told({"r0": RUNNING}, again, {"r0": RUNNING}, {"r0": DONE})
+    assert phases(run(tmp_path, told)[1]) == ["running", "requeued", "running", "done"]
+
+
+def test_after_the_runs_time_the_end_of_an_earlier_life_says_nothing(tmp_path: Path) -> None:
+    """The scheduler runs another one, which has not written yet."""
+    replica_says(tmp_path, "SIGTERM", later=-10.0)
+    told = Told({"r0": RUNNING})
+
+    def watch() -> None:
+        if told.calls == ["stop"]:
+            told.left = [{"r0": DONE}]
+
+    reason, events = run(tmp_path, told, hours=MOMENT, watch=watch)
+    assert told.calls == ["stop"]  # It was waited for until it was told to stop.
+    assert phases(events) == ["running", "done"]
+    assert reason == "the run's time is over"
+
+
+def test_silence_of_the_scheduler_is_one_record(tmp_path: Path) -> None:
+    told = Told({"r0": RUNNING, "r1": RUNNING})
+    answers: list[str | None] = [None, "no answer", "no answer", None]
+
+    def watch() -> None:
+        if answers:
+            told.problem = answers.pop(0)
+        else:
+            told.left = [{"r0": DONE, "r1": DONE}]
+
+    _, events = run(tmp_path, told, watch=watch)
+    states = [e for e in events if isinstance(e, records.SchedulerState)]
+    assert [(s.answers, s.detail) for s in states] == [(False, "no answer"), (True, "")]
+    assert phases(events) == ["running", "done"]
+
+
+def test_a_stop_request_is_passed_on(tmp_path: Path) -> None:
+    told = Told({"r0": RUNNING})
+
+    def watch() -> None:
+        write_whole(RunPaths(tmp_path).stop_request, "asked by a test\n")
+        if "stop" in told.calls:
+            told.left = [{"r0": DONE}]
+
+    reason, events = run(tmp_path, told, watch=watch)
+    assert reason == "asked by a test"
+    assert told.calls == ["stop"]
+    assert any(isinstance(e, records.StopRequested) for e in events)
+
+
+def test_a_scheduler_that_confirms_nothing_cannot_hold_the_primary_for_ever(
+    tmp_path: Path,
+) -> None:
+    told = Told({"r0": RUNNING})
+    reason, events = run(tmp_path, told, hours=MOMENT)
+    assert reason == "the run's time is over"
+    assert told.calls[0] == "stop"
+    assert told.calls[-1] == "kill"
+    assert phases(events) == ["running", "failed"]
+
+
+def test_a_second_interrupt_kills_at_once(tmp_path: Path) -> None:
+    told = Told({"r0": RUNNING})
+
+    def watch() -> None:
+        if len(told.calls) < 2:
+            os.kill(os.getpid(), signal.SIGINT)
+        else:
+            told.left = [{"r0": ReplicaState(JobPhase.FAILED, "n1", "CANCELLED")}]
+
+    assert run(tmp_path, told, watch=watch)[0] == "interrupted by the user"
+    assert told.calls[:2] == ["stop", "kill"]
+
+
+def test_a_run_that_is_interrupted_before_it_is_launched_is_not(tmp_path: Path) -> None:
+    told = Told({"r0": RUNNING})
+
+    def interrupted(*_: object) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    reason, events = run(tmp_path, told, file_clock=interrupted)
+    assert reason == "interrupted by the user"
+    assert [event.type for event in events] == ["run_started", "run_ended"]
+
+
+def test_nohup_keeps_a_run_from_ending_with_its_terminal(tmp_path: Path) -> None:
+    told = Told({"r0": RUNNING})
+
+    def watch() -> None:
+        os.kill(os.getpid(), signal.SIGHUP)
+        told.left = [{"r0": DONE}]
+
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        run(tmp_path, told, watch=watch)
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert told.calls == []
+
+
+def test_a_primary_that_dies_of_what_nobody_foresaw_leaves_a_record_and_no_replica(
+    tmp_path: Path,
+) -> None:
+    told = Told({"r0": RUNNING})
+
+    def watch() -> None:
+        raise ZeroDivisionError("a fault")
+
+    with pytest.raises(ZeroDivisionError):
+        run(tmp_path, told, watch=watch)
+    assert told.calls == ["stop", "kill"]
+    assert recorded(RunPaths(tmp_path))[-1] == records.PrimaryFailed(
+        reason="unexpected ZeroDivisionError: a fault"
+    )
+    view = RunView(RunPaths(tmp_path))
+    view.refresh()
+    status = view.status()
+    assert status.state is RunState.GONE
+    assert status.reason == (
+        "the primary failed: unexpected ZeroDivisionError: a fault; "
+        f"`aiperf resume {tmp_path}` goes on with the run"
+    )
+
+
+def test_a_scheduler_is_looked_at_until_it_has_killed_what_a_failed_primary_left(
+    tmp_path: Path,
+) -> None:
+    """It carries out what it is asked to when it is looked at, one request at a time."""
+
+    class Slow(Told):
+        looks = 0
+
+        def states(self) -> dict[str, ReplicaState]:
+            if "kill" in self.calls:
+                self.looks += 1
+                self.left = [{"r0": DONE}] if self.looks > 3 else self.left
+            return super().states()
+
+    def watch() -> None:
+        raise ZeroDivisionError("a fault")
+
+    slow = Slow({"r0": RUNNING})
+    with pytest.raises(ZeroDivisionError):
+        run(tmp_path, slow, watch=watch)
+    assert slow.looks == 4
+
+
+def test_a_launcher_that_fails_unforeseen_leaves_no_replica(tmp_path: Path) -> None:
+    class Half(Told):
+        def start(self) -> dict[str, str]:
+            raise OSError(28, "No space left on device")
+
+    half = Half({"r0": RUNNING})
+    with pytest.raises(OSError, match="No space"):
+        run(tmp_path, half)
+    assert half.calls == ["stop", "kill"]
+    assert recorded(RunPaths(tmp_path))[-1].type == "primary_failed"
+
+
+def test_a_run_that_did_not_start_says_so_in_its_records(tmp_path: Path) -> None:
+    told = Told({"r0": RUNNING})
+    told.refuses = True
+    with pytest.raises(UsageError, match="SLURM refused the job: no"):
+        run(tmp_path, told)
+    events = recorded(RunPaths(tmp_path))
+    assert [e.type for e in events] == ["run_started", "run_ended"]
+    assert events[-1] == records.RunEnded(reason="not started: SLURM refused the job: no")
+
+
+def test_a_run_that_did_not_start_says_so_although_someone_read_that_it_had(tmp_path: Path) -> None:
+    """Whoever asks the service for its status reads the records that the conductor reads."""
+    history = RunHistory(RunPaths(tmp_path))
+
+    class Asked(Told):
+        def start(self) -> dict[str, str]:
+            history.refresh()
+            return super().start()
+
+    asked = Asked({"r0": RUNNING})
+    asked.refuses = True
+    with pytest.raises(UsageError, match="SLURM refused the job: no"):
+        run(tmp_path, asked, history=history)
+    assert [e.type for e in recorded(RunPaths(tmp_path))] == ["run_started", "run_ended"]
+
+
+def test_a_run_that_could_not_be_resumed_has_not_ended(tmp_path: Path) -> None:
+    """SLURM did not answer, say: the next `aiperf resume` goes on with it."""
+    paths = RunPaths(tmp_path)
+    with JournalWriter(paths.primary_journal) as journal:
+        journal.append(
+            records.RunStarted(run_id="run", nodes=1, hours=1.0, launcher="told", host="h", pid=1)
+        )
+    told = Told({"r0": RUNNING})
+    told.refuses = True
+    with pytest.raises(UsageError, match="SLURM refused the job: no"):
+        run(tmp_path, told)
+    assert [e.type for e in recorded(paths)] == ["run_started", "run_started"]
+
+
+UNFIT = ReplicaState(JobPhase.FAILED, "n2", "its node does not see it", refused=True)
+
+
+def test_a_node_that_is_not_fit_stops_the_run(tmp_path: Path) -> None:
+    told = Told({"r0": RUNNING, "r1": RUNNING}, {"r0": RUNNING, "r1": UNFIT})
+
+    def watch() -> None:
+        if "stop" in told.calls:
+            told.left = [{"r0": DONE, "r1": UNFIT}]
+
+    assert run(tmp_path, told, watch=watch)[0] == "r1 on n2: its node does not see it"
+    assert told.calls == ["stop"]
+
+
+def test_a_node_that_is_not_fit_says_so_in_its_own_words_where_it_can(tmp_path: Path) -> None:
+    with JournalWriter(RunPaths(tmp_path).replica_journal("r0")) as journal:
+        journal.append(records.ReplicaEnded(reason="failed: node n2: numpy is 1.0 here"))
+    assert run(tmp_path, Told({"r0": UNFIT}))[0] == "r0: node n2: numpy is 1.0 here"
+
+
+def test_nodes_are_checked_and_that_is_recorded(tmp_path: Path) -> None:
+    told = Told({"r0": RUNNING})
+
+    def watch() -> None:
+        replica_says(tmp_path, "the run's time is over")
+        if any(isinstance(e, records.NodeChecked) for e in recorded(RunPaths(tmp_path))):
+            told.left = [{"r0": DONE}]
+
+    _, events = run(tmp_path, told, watch=watch)
+    (checked,) = [e for e in events if isinstance(e, records.NodeChecked)]
+    assert (checked.replica, checked.host) == ("r0", "n1")
+    (started,) = [e for e in events if isinstance(e, records.RunStarted)]
+    assert started.clock is not None
+    assert abs(started.clock.ahead_seconds) < 1.0
+
+
+def test_files_that_vanish_are_written_again_and_said(tmp_path: Path) -> None:
+    """The digest, and ``run.yaml``, without which no replica could start again."""
+    paths, before = RunPaths(tmp_path), b""
+
+    def lose() -> None:
+        nonlocal before
+        if not before:
+            before = paths.manifest.read_bytes()
+            paths.manifest.unlink()
+            paths.digest.unlink()
+            with JournalWriter(paths.replica_journal("r0")) as journal:
+                journal.append(trial_started())
+
+    def told() -> list[records.FileProblem]:
+        return [e for e in recorded(paths) if isinstance(e, records.FileProblem)]
+
+    class Patient(Told):
+        """Its replica runs until both were seen."""
+
+        def states(self) -> dict[str, ReplicaState]:
+            return {"r0": DONE if len(told()) == 2 else RUNNING}
+
+    run(tmp_path, Patient({"r0": RUNNING}), watch=lose)
+    assert {(p.file, p.remedy) for p in told()} == {
+        ("primary/digest.jsonl", "it was made again from the journals"),
+        ("run.yaml", "it was written again, as it was"),
+    }
+    assert paths.manifest.read_bytes() == before
+    found = Digest(paths)
+    found.refresh()
+    assert set(found.trials) == {"t1"}
+    view = RunView(paths)
+    view.refresh()
+    assert len([p for p in view.status().problems if p.startswith("primary: ")]) == 2

@@ -1,0 +1,52 @@
+"""A replica's session ends with all its processes, whatever groups they are in."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+
+from tests.support.processes import alive
+
+from aiperf_hpc.primary.launchers.process_session import end_session
+
+FAMILY = """
+import os, subprocess, sys, time
+sleep = [sys.executable, "-c", "import time; time.sleep(600)"]
+children = [subprocess.Popen(sleep), subprocess.Popen(sleep, process_group=0)]
+print(*(child.pid for child in children), flush=True)
+time.sleep(600)
+"""
+
+
+def test_a_session_ends_with_all_its_groups_and_no_other_does() -> None:
+    own = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    leader = subprocess.Popen(
+        [sys.executable, "-c", FAMILY], stdout=subprocess.PIPE, start_new_session=True
+    )
+    assert leader.stdout is not None
+    children = [int(pid) for pid in leader.stdout.readline().split()]
+    leader.stdout.close()
+    try:
+        assert len({os.getpgid(pid) for pid in (leader.pid, *children)}) == 2
+        leader.kill()  # Whoever led it may be dead already.
+        leader.wait()
+        end_session(leader.pid)
+        assert not [pid for pid in children if alive(pid)]
+        assert own.poll() is None
+    finally:
+        for pid in (own.pid, *children):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        own.wait()
+
+
+def test_a_session_that_is_gone_is_nothing_to_end() -> None:
+    with subprocess.Popen(["true"], start_new_session=True) as process:
+        process.wait()
+    begun = time.monotonic()
+    end_session(process.pid)
+    assert time.monotonic() - begun < 5.0

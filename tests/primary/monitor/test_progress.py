@@ -1,0 +1,467 @@
+"""What a run shows while it lasts: on a real pseudo-terminal of any width, and in a file."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import io
+import os
+import re
+import signal
+import struct
+import termios
+import threading
+import unicodedata
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+from tests.primary.control.test_controller import DONE, RUNNING, Told
+from tests.run_factory import START, Plan, Primary, Worker, configuration, write_manifest, write_run
+from tests.support.waiting import until
+
+from aiperf_hpc.clock import SYSTEM
+from aiperf_hpc.primary import cli
+from aiperf_hpc.primary.control import controller
+from aiperf_hpc.primary.control.controller import Conductor
+from aiperf_hpc.primary.launchers.base import ReplicaState
+from aiperf_hpc.primary.monitor import progress as progress_module
+from aiperf_hpc.primary.monitor.cached_view import LiveRun
+from aiperf_hpc.primary.monitor.progress import Progress, status_line
+from aiperf_hpc.primary.monitor.run_view import RunState, RunView, StorageStatus
+from aiperf_hpc.run import records, storage
+from aiperf_hpc.run.digest import DigestWriter
+from aiperf_hpc.run.journal import JournalWriter
+from aiperf_hpc.run.manifest import RunManifest
+from aiperf_hpc.run.paths import RunPaths
+from aiperf_hpc.run.storage import Patience
+from aiperf_hpc.signals import Interrupts
+from aiperf_hpc.trial import JobPhase, TimePhase
+
+KILLED = ReplicaState(JobPhase.FAILED, "n1", "CANCELLED")
+
+
+class Terminal:
+    """A pseudo-terminal: what is written to ``output`` is on its screen."""
+
+    def __init__(self, columns: int) -> None:
+        self._master, slave = os.openpty()
+        self._slave = slave
+        self.output = os.fdopen(slave, "w", encoding="utf-8")
+        self.resize(columns)
+        self._seen = b""
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+        self._marks = 0
+
+    def resize(self, columns: int) -> None:
+        size = struct.pack("HHHH", 24, columns, 0, 0)
+        fcntl.ioctl(self._slave, termios.TIOCSWINSZ, size)
+
+    def _read(self) -> None:
+        try:
+            while data := os.read(self._master, 4096):
+                self._seen += data
+        except OSError:  # The other end was closed.
+            return
+
+    @property
+    def text(self) -> str:
+        return self._seen.decode("utf-8", "replace")
+
+    def settled(self) -> str:
+        """Return all that was written so far, which ends with the line that changes."""
+        self._marks += 1
+        mark = f"\0{self._marks}\0"
+        self.output.write(mark)
+        self.output.flush()
+        until(lambda: mark in self.text)
+        return re.sub("\0[0-9]+\0", "", self.text)
+
+    def rows(self) -> tuple[list[str], str]:
+        """Return the lines that stay, and the one that changes, as they are shown."""
+        rows = [row.split("\033[K")[-1] for row in self.settled().split("\r\n")]
+        return rows[:-1], rows[-1]
+
+    def close(self) -> None:
+        self.output.close()
+        self._reader.join()
+        os.close(self._master)
+
+
+@pytest.fixture
+def terminal() -> Iterator[Terminal]:
+    terminal = Terminal(80)
+    yield terminal
+    terminal.close()
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress_module, "TERMINAL_SECONDS", 0.0)
+    monkeypatch.setattr(progress_module, "LOG_SECONDS", 0.0)
+    monkeypatch.setattr(progress_module, "ALERT_SECONDS", 0.01)
+    monkeypatch.setattr(controller, "POLL_SECONDS", 0.01)
+    monkeypatch.setattr(controller, "JOURNAL_SECONDS", 0.01)
+
+
+def columns_of(text: str) -> int:
+    return sum(2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)
+
+
+@pytest.fixture
+def at_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Show runs as they are at their last record, however long ago that is."""
+    status = RunView.status
+    monkeypatch.setattr(RunView, "status", lambda view: status(view, view.until))
+
+
+def shown(view: RunView, terminal: Terminal) -> Progress:
+    return Progress(LiveRun(view, fresh=0.0), terminal.output)
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> RunPaths:
+    """A run of many replicas that is under way."""
+    plan = Plan(replicas=7, trials=5, ended=False)
+    return write_run(tmp_path_factory.mktemp("large"), plan)
+
+
+@pytest.mark.usefixtures("at_its_end")
+def test_the_changing_line_fits_the_window_at_every_width(
+    large: RunPaths, terminal: Terminal
+) -> None:
+    progress = shown(RunView(large), terminal)
+    for columns in (*range(200, 0, -1), 80):
+        terminal.resize(columns)
+        progress.tick()
+        ended, line = terminal.rows()
+        assert columns_of(line) < columns
+    assert len(ended) > 20
+    assert max(map(columns_of, ended)) > 80  # Lines of trials that ended are not cut.
+    progress.end()
+    assert terminal.rows()[1] == ""
+
+
+@pytest.mark.usefixtures("at_its_end")
+@pytest.mark.parametrize("columns", [200, 80, 40, 20, 10])
+def test_what_matters_most_is_kept(large: RunPaths, terminal: Terminal, columns: int) -> None:
+    terminal.resize(columns)
+    view = RunView(large)
+    shown(view, terminal).tick()
+    line = terminal.rows()[1]
+    whole = status_line(view.status())
+    now, ops = whole.split(" of ")[0], re.findall(r"[0-9.]+ [kMGTPE]?OPS", whole)[0]
+    accuracy = re.findall(r"best accuracy ([0-9.]+%)", whole)[0]
+    assert line.startswith(now[: columns - 1])
+    assert (ops in line) == (columns >= 20)
+    assert (accuracy in line) == (columns >= 40)
+    assert ("4 silent, 3 train" in line) == (columns == 80)
+    assert ("r0 train r1 train r2 silent r3 silent +3" in line) == (columns == 200)
+    assert (whole == line) == (columns == 200)
+
+
+def test_a_message_of_wide_characters_is_cut_too(tmp_path: Path, terminal: Terminal) -> None:
+    paths = write_run(tmp_path / "计算机性能\n测试", Plan(replicas=1, ended=False))
+    paths.replica_journal("r7").mkdir(parents=True)
+    progress = shown(RunView(paths), terminal)
+    for columns in range(250, 0, -7):
+        terminal.resize(columns)
+        progress.tick()
+        line = terminal.rows()[1]
+        assert columns_of(line) < columns
+    assert all(row.startswith("  r0-") for row in terminal.rows()[0])
+
+
+@pytest.mark.usefixtures("at_its_end")
+def test_a_terminal_that_does_not_know_its_size_is_taken_for_one_of_80(
+    large: RunPaths, terminal: Terminal
+) -> None:
+    terminal.resize(0)
+    shown(RunView(large), terminal).tick()
+    line = terminal.rows()[1]
+    assert 60 < columns_of(line) < 80
+
+
+def test_an_unforeseen_error_of_the_display_is_said_once_and_the_display_goes_on(
+    large: RunPaths, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    faults, by_state, output = [1, 2, 3], RunView._by_state, io.StringIO()
+
+    def odd(view: RunView) -> dict[str, int]:
+        if faults:
+            faults.pop()
+            raise ZeroDivisionError("a fault")
+        return by_state(view)
+
+    monkeypatch.setattr(RunView, "_by_state", odd)
+    view = RunView(large)
+    progress = Progress(LiveRun(view, fresh=0.0), output)
+    for _ in range(3):
+        progress.tick()
+    said = capsys.readouterr().err
+    line = "progress cannot be shown: unexpected ZeroDivisionError: a fault; the run goes on"
+    assert said.count(f"aiperf: {line}\n") == 1
+    assert "Traceback" in said
+    assert output.getvalue() == ""
+    progress.tick()
+    assert "trials" in output.getvalue()
+
+
+def run_of(tmp_path: Path, replicas: int) -> RunPaths:
+    paths = RunPaths(tmp_path)
+    manifest = write_manifest(paths, Plan(replicas=replicas))
+    manifest.model_copy(update={"hours": 1.0}).save(paths)
+    return paths
+
+
+def conducted(
+    paths: RunPaths,
+    launcher: Told,
+    output: io.TextIOBase,
+    *,
+    watch: Callable[[], None] = lambda: None,
+    sync: storage.Sync = storage.to_stable_storage,
+) -> RunView:
+    """Conduct a run as the command line does, until the launcher says that it is over."""
+    view = RunView(paths)
+    progress = Progress(LiveRun(view), output)  # type: ignore[arg-type]
+    interrupts = Interrupts()
+    patience = Patience(interrupts.at_once)
+    with (
+        JournalWriter(paths.primary_journal, persist=patience, sync=sync) as journal,
+        JournalWriter(paths.digest) as digest,
+        progress.alert(interrupts, patience),
+    ):
+        conductor = Conductor(
+            RunManifest.load(paths),
+            launcher,
+            journal,
+            view.history,
+            DigestWriter(view.history, digest),
+            clock=SYSTEM,
+            interrupts=interrupts,
+            persist=patience,
+            waits=patience.take,
+            say=progress.say,
+        )
+        conductor.run(watch)
+    progress.end()
+    view.refresh()
+    return view
+
+
+FIRST = "stopping: current steps end, then comes the score; Ctrl-C again stops at once"
+SECOND = "stopping at once: the replicas are killed"
+
+
+@pytest.mark.parametrize("tty", [True, False])
+def test_ctrl_c_is_answered_at_once_and_who_is_waited_for_is_named(
+    tmp_path: Path, terminal: Terminal, tty: bool
+) -> None:
+    told = Told({"r0": RUNNING, "r1": RUNNING})
+    plain = io.StringIO()
+    sent = 0
+
+    def text() -> str:
+        return terminal.text if tty else plain.getvalue()
+
+    def interrupt() -> None:
+        nonlocal sent
+        sent += 1
+        os.kill(os.getpid(), signal.SIGINT)
+
+    def watch() -> None:
+        if sent == 0:
+            interrupt()
+        # The replicas go on until the user was told, both times.
+        elif sent == 1 and FIRST in text() and "waiting for r0, r1" in text():
+            told.left = [{"r0": DONE, "r1": RUNNING}]
+            interrupt()
+        elif SECOND in text() and "killing r1" in text():
+            told.left = [{"r0": DONE, "r1": KILLED}]
+
+    view = conducted(run_of(tmp_path, 2), told, terminal.output if tty else plain, watch=watch)
+    assert view.status().reason == "interrupted by the user"
+    assert text().count(FIRST) == 1
+    assert text().count(SECOND) == 1
+    assert told.calls[:2] == ["stop", "kill"]
+
+
+class Full:
+    """Stable storage that is full until the user was told something."""
+
+    def __init__(self, told: Callable[[], bool]) -> None:
+        self.told = told
+        self.failures = 0
+        self.full = False
+
+    def __call__(self, file: int) -> None:
+        if self.full and not self.told():
+            self.failures += 1
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        self.full = False
+        storage.to_stable_storage(file)
+
+
+@pytest.mark.parametrize("tty", [True, False])
+def test_a_primary_that_waits_for_storage_says_so_meanwhile_and_records_it_afterwards(
+    tmp_path: Path, terminal: Terminal, tty: bool
+) -> None:
+    paths, plain = run_of(tmp_path, 1), io.StringIO()
+    why = f"cannot write the journal {paths.primary_journal}: No space left on device"
+
+    def text() -> str:
+        return (terminal.text if tty else plain.getvalue()).replace("\r\n", "\n")
+
+    full = Full(lambda: f"waiting for storage: {why}\n" in text())
+    again = "storage answers again, after"
+    told = Told({"r0": RUNNING})
+
+    def watch() -> None:
+        if not full.failures:
+            full.full = True
+            told.left = [{"r0": replace(RUNNING, detail="a change, which is recorded")}]
+        elif again in text():
+            told.left = [{"r0": DONE}]
+
+    output = terminal.output if tty else plain
+    view = conducted(paths, told, output, watch=watch, sync=full)
+    assert full.failures > 0
+    ((who, wait),) = view.history.storage_waits
+    assert (who, wait.why) == ("primary", why)
+    assert wait.seconds >= storage.FIRST_PAUSE * 0.9
+    (said,) = view.status().storage
+    assert (said.who, said.seconds, said.times) == ("primary", wait.seconds, 1)
+    assert 0.0 <= (said.last_began_seconds or -1.0) < view.status().elapsed_seconds
+
+
+def test_ctrl_c_is_answered_while_the_primary_waits_for_storage(tmp_path: Path) -> None:
+    output, told = io.StringIO(), Told({"r0": RUNNING})
+    full = Full(lambda: FIRST in output.getvalue())
+
+    def sync(file: int) -> None:
+        if full.full and full.failures == 0:
+            os.kill(os.getpid(), signal.SIGINT)
+        full(file)
+
+    def watch() -> None:
+        if not full.failures:
+            full.full = True
+            told.left = [{"r0": replace(RUNNING, detail="a change, which is recorded")}]
+        elif "stop" in told.calls:
+            told.left = [{"r0": DONE}]
+
+    view = conducted(run_of(tmp_path, 1), told, output, watch=watch, sync=sync)
+    assert full.failures > 0
+    assert view.status().reason == "interrupted by the user"
+
+
+def test_a_replica_that_waits_for_storage_is_shown_while_it_does_and_afterwards(
+    tmp_path: Path,
+) -> None:
+    plan = Plan(replicas=1, ended=False)
+    paths = write_run(tmp_path, plan)
+    view, output = RunView(paths), io.StringIO()
+    progress = Progress(LiveRun(view, fresh=0.0), output)
+    why = "cannot write a checkpoint: No space left on device"
+    beat = records.Heartbeat(phase=TimePhase.STORE, cpu_percent=1.0, memory_bytes=1)
+    with Worker(paths, "r0", configuration()) as worker:
+        worker.clock.now = view.until + 600.0
+        worker.write(beat.model_copy(update={"storage_wait_seconds": 20.0, "storage_waiting": why}))
+        progress.tick()
+        progress.tick()
+        waits = f"  r0 waits for storage: {why}\n"
+        assert output.getvalue().count(waits) == 1
+        assert "r0: waiting for storage  " in output.getvalue()
+        assert view.status().storage == (
+            StorageStatus(
+                who="r0",
+                seconds=20.0,
+                times=1,
+                last_began_seconds=None,
+                last_reason=why,
+                waiting=True,
+            ),
+        )
+        waited = records.StorageWaited(began_utc=START + 300.0, seconds=33.0, why=why)
+        worker.write(waited, after=13.0)
+        worker.write(beat.model_copy(update={"storage_wait_seconds": 33.0}))
+        output.truncate(0)
+        progress.tick()
+        progress.tick()
+    assert output.getvalue().count(f"  r0 waited 33.0 s for storage: {why}\n") == 1
+    assert "waiting" not in output.getvalue()
+    (said,) = view.status().storage
+    assert (said.seconds, said.last_began_seconds, said.waiting) == (33.0, 300.0, False)
+
+
+def test_a_run_that_stops_names_who_goes_on(tmp_path: Path) -> None:
+    plan = Plan(replicas=5, trials=5, ended=False)
+    paths = write_run(tmp_path, plan)
+    with Primary(paths, plan) as primary:
+        primary.clock.now = RunView(paths).until + 900.0
+        primary.write(records.StopRequested(reason="enough"))
+        primary.write(records.ReplicaExited(replica="r0", status=0))
+    view = RunView(paths)
+    view.refresh()
+    status = view.status(primary.clock.now)
+    assert status.state is RunState.STOPPING
+    assert status_line(status).startswith("stopping, waiting for r1, r2, r3 and 1 more  0:")
+    assert status_line(status, 39).startswith("stopping, 4 left  0:")
+
+
+def test_aiperf_stop_says_what_it_waits_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan, output = Plan(replicas=2, trials=5, ended=False), io.StringIO()
+    paths = write_run(tmp_path, plan)
+    monkeypatch.setattr("sys.stderr", output)
+    monkeypatch.setattr(cli, "_finish", lambda view, as_json: 0)
+
+    def end() -> None:
+        until(lambda: "\nwaiting for r0, r1\n" in output.getvalue())
+        with Primary(paths, plan) as primary:
+            primary.end("asked to")
+
+    thread = threading.Thread(target=end)
+    thread.start()
+    assert cli.main(["stop", str(tmp_path)]) == 0
+    thread.join()
+    assert output.getvalue().startswith(
+        "stopping: the current steps end, then the score is computed\n"
+    )
+    assert paths.stop_request.exists()
+
+
+def test_a_replica_that_ended_in_order_is_no_trouble_though_its_primary_never_saw_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan = Plan(replicas=1, trials=5)
+    paths = write_run(tmp_path, plan)
+    with Primary(paths, plan) as primary:
+        primary.write(records.ReplicaLaunched(replica="r0", job="200"))
+        primary.write(records.JobState(replica="r0", phase=JobPhase.RUNNING))
+    monkeypatch.setattr(
+        "aiperf_hpc.primary.report.writer.write_report", lambda view: paths.report_html
+    )
+    assert cli._finish(RunView(paths), as_json=False) == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_a_reader_that_went_away_does_not_end_the_run(large: RunPaths) -> None:
+    class Gone(io.StringIO):
+        writes = 0
+
+        def write(self, text: str) -> NoReturn:
+            self.writes += 1
+            raise BrokenPipeError
+
+    gone = Gone()
+    progress = Progress(LiveRun(RunView(large), fresh=0.0), gone)
+    progress.tick()
+    progress.say("a line")
+    progress.end()
+    assert gone.writes == 1

@@ -1,0 +1,431 @@
+"""Verification of a run that keeps all rules, and of small changes to it."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import json
+import re
+import sys
+from collections.abc import Callable
+from fnmatch import fnmatch
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import yaml
+from tests.run_factory import Clock
+
+from aiperf_hpc.primary.monitor.run_view import RunView
+from aiperf_hpc.primary.report.writer import write_report
+from aiperf_hpc.primary.verify.audit import Finding, verify
+from aiperf_hpc.run import records
+from aiperf_hpc.run.history import RunHistory, Trial
+from aiperf_hpc.run.journal import JournalWriter
+from aiperf_hpc.run.paths import Incarnation, RunPaths
+from aiperf_hpc.trial import JobPhase, Machine, TimePhase, TrialState
+
+REPLICAS = 3
+
+
+@pytest.fixture(scope="session")
+def synthetic() -> ModuleType:
+    path = Path(__file__).parents[3] / "benchmarks" / "synthetic_run.py"
+    spec = importlib.util.spec_from_file_location("synthetic_run", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def run(synthetic: ModuleType, tmp_path: Path) -> RunPaths:
+    paths: RunPaths = synthetic.write_run(tmp_path / "run", REPLICAS, distinct=2).paths
+    return paths
+
+
+def failures(paths: RunPaths) -> dict[str, tuple[str, ...]]:
+    found: list[Finding] = verify(RunView(paths))
+    return {f.rule: f.failures for f in found if not f.passed}
+
+
+def append(path: Path, utc: float, event: records.AnyEvent) -> None:
+    """Append to r0's journal, whose monotonic clock was at 4321 s when the run started."""
+    with JournalWriter(path, clock=Clock(utc)) as journal:
+        journal.append(event)
+
+
+def test_the_benchmarks_run_is_verified_and_has_as_many_records_as_it_says(
+    synthetic: ModuleType, tmp_path: Path
+) -> None:
+    written = synthetic.write_run(tmp_path, REPLICAS, distinct=2)
+    write_report(RunView(written.paths))
+    findings = {f.rule: f for f in verify(RunView(written.paths))}
+    assert {rule: f.failures for rule, f in findings.items() if not f.passed} == {}
+    assert findings["journals"].checked == written.records
+    epochs = sum(synthetic.EPOCHS)
+    assert findings["samples"].checked == REPLICAS * 3 * epochs
+    assert findings["evaluations"].checked == REPLICAS * epochs
+    history = RunHistory(written.paths)
+    history.refresh()
+    assert [history.stock(f"r{n}") for n in range(REPLICAS)] == [0] * REPLICAS
+
+
+def test_a_run_that_has_not_ended_is_verified_up_to_its_last_record(
+    synthetic: ModuleType, tmp_path: Path
+) -> None:
+    paths = synthetic.write_run(tmp_path, REPLICAS, ended=False).paths
+    assert failures(paths) == {}
+
+
+def test_a_clock_that_jumps_is_found_with_its_place(run: RunPaths) -> None:
+    path = run.replica_journal("r1")
+    lines = path.read_text("utf-8").splitlines(keepends=True)
+    mono = lines[7].partition('"mono":')[2].partition(",")[0]
+    lines[7] = lines[7].replace(f'"mono":{mono}', f'"mono":{float(mono) - 20.0}')
+    path.write_text("".join(lines), "utf-8")
+    assert failures(run)["clocks"] == (
+        "replicas/r1/0.0/journal.jsonl, record 7: 20.000 s off since record 0",
+    )
+
+
+def test_what_a_replaced_replica_wrote_is_neither_credited_nor_recounted(
+    synthetic: ModuleType, tmp_path: Path
+) -> None:
+    paths = synthetic.write_run(tmp_path, REPLICAS, ended=False).paths
+    before = RunView(paths)
+    before.refresh()
+    utc = before.history.last_utc + 1.0
+    machine = Machine(host="n", cpu="c", cores=(0,), memory_bytes=1, accelerators=(), versions={})
+    started = records.ReplicaStarted(replica="r0", pid=1, engine="e", machine=machine)
+    trial = before.history.replicas["r0"].trials[-1]
+    epoch = len(before.history.trials[trial].evaluations)
+    late = records.Progress(trial=trial, epoch=epoch, train_samples=100, validation_samples=0)
+    append(paths.replica_journal("r0", Incarnation(0, 1)), utc, started)
+    append(paths.replica_journal("r0"), utc + 1.0, late)
+    after = RunView(paths)
+    after.refresh()
+    assert after.history.fenced == 1
+    assert after.final().operations == before.final().operations
+    assert failures(paths) == {}
+
+
+@pytest.mark.parametrize(("seconds", "passes"), [(1.0, True), (-1.0, False)])
+def test_a_journal_begun_after_the_end_is_no_change_and_one_before_it_is(
+    run: RunPaths, seconds: float, passes: bool
+) -> None:
+    """A scheduler may start a replica after the run has ended and its report was made."""
+    write_report(RunView(run))
+    assert failures(run) == {}
+    view = RunView(run)
+    view.refresh()
+    assert view.history.end_utc is not None
+    machine = Machine(host="n", cpu="c", cores=(0,), memory_bytes=1, accelerators=(), versions={})
+    started = records.ReplicaStarted(replica="r0", pid=1, engine="e", machine=machine)
+    late = run.replica_journal("r0", Incarnation(0, 1))
+    append(late, view.history.end_utc + seconds, started)
+    said = f"{late.relative_to(run.root)} was not there when the report was made"
+    assert (failures(run) == {}) == passes
+    assert (said in failures(run).get("files", ())) != passes
+
+
+def test_samples_that_were_credited_twice_are_found(run: RunPaths) -> None:
+    path = run.replica_journal("r2")
+    lines = path.read_text("utf-8").splitlines(keepends=True)
+    place = next(i for i, line in enumerate(lines) if '"progress"' in line)
+    head, _, rest = lines[place].partition('"train_samples":')
+    lines[place] = f'{head}"train_samples":1{rest}'
+    path.write_text("".join(lines), "utf-8")
+    (found,) = failures(run)["samples"]
+    assert found.startswith("r2-0, epoch 1: (")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ('"batch_size":64', '"batch_size":65', "batch size 65 is not one of [32, 64, 128]"),
+        ('"kernel_size":null', '"kernel_size":9', "kernel size 9 is not in the search space"),
+        ('"momentum":0.9', '"momentum":0.8', "momentum 0.8, configured 0.9"),
+    ],
+)
+def test_hyperparameters_outside_the_search_space_are_found(
+    run: RunPaths, old: str, new: str, said: str
+) -> None:
+    path = run.replica_journal("r1")
+    lines = path.read_text("utf-8").splitlines(keepends=True)
+    place = next(i for i, line in enumerate(lines) if '"phase":"hpo"' in line and old in line)
+    lines[place] = lines[place].replace(old, new)
+    path.write_text("".join(lines), "utf-8")
+    assert any(said in failure for failure in failures(run)["rounds"])
+
+
+def test_a_searched_learning_rate_has_to_be_from_its_range(run: RunPaths) -> None:
+    manifest = yaml.safe_load(run.manifest.read_text("utf-8"))
+    space = manifest["config"]["hpo"]["space"]
+    for high, passes in ((0.2, True), (0.09, False)):
+        space["learning_rate"] = {"low": 0.05, "high": high}
+        run.manifest.write_text(yaml.safe_dump(manifest), "utf-8")
+        found = failures(run).get("rounds", ())
+        assert (found == ()) == passes
+        assert all("learning_rate 0.1 is not from 0.05 to 0.09" in failure for failure in found)
+
+
+def lines_of(path: Path) -> list[str]:
+    return path.read_text("utf-8").splitlines(keepends=True)
+
+
+def cheat(paths: RunPaths) -> None:
+    """Let every evaluation have been a perfect one."""
+    journal = paths.replica_journal("r0")
+    text = journal.read_text("utf-8")
+    journal.write_text(re.sub(r'"correct":\d+', '"correct":360', text), "utf-8")
+
+
+def test_a_final_report_holds_also_where_the_end_of_the_run_was_removed(run: RunPaths) -> None:
+    write_report(RunView(run))
+    journal = run.primary_journal
+    journal.write_text("".join(lines_of(journal)[:-1]), "utf-8")
+    cheat(run)
+    found = failures(run)
+    assert "report.json states another 'final' than the records give" in found["report"]
+    assert {name.split()[0] for name in found["files"]} == {
+        "primary/journal.jsonl",
+        "replicas/r0/0.0/journal.jsonl",
+    }
+    run.report_manifest.unlink()
+    assert failures(run)["files"] == ("manifest.json cannot be read: No such file or directory",)
+
+
+@pytest.mark.parametrize("kind", ["run_started", "run_ended"])
+def test_nothing_starts_or_ends_a_run_that_has_ended(run: RunPaths, kind: str) -> None:
+    write_report(RunView(run))
+    lines = [json.loads(line) for line in lines_of(run.primary_journal)]
+    again = next(line for line in lines if line["event"]["type"] == kind)
+    end = lines[-1]
+    more = {"seq": end["seq"] + 1, "utc": end["utc"] + 0.5, "mono": end["mono"] + 0.5}
+    with run.primary_journal.open("a", encoding="utf-8") as file:
+        file.write(json.dumps(again | more) + "\n")
+    found = failures(run)
+    said = f"primary/journal.jsonl, record {more['seq']}: {kind} after the run had ended"
+    assert found["order"] == (said,)
+    assert "report" in found
+
+
+def test_a_configuration_that_was_changed_is_found_also_by_a_new_report(run: RunPaths) -> None:
+    text = run.manifest.read_text("utf-8")
+    changed = re.sub(r"startup_trials: \d+", "startup_trials: 1", text)
+    assert changed != text
+    run.manifest.write_text(changed, "utf-8")
+    write_report(RunView(run))
+    (found,) = failures(run)["config"]
+    was, now = (hashlib.sha256(t.encode()).hexdigest()[:12] for t in (text, changed))
+    assert found == f"run.yaml has SHA-256 {now}, the primary of 2025-06-15T15:06:40.000Z had {was}"
+
+
+def test_a_primary_that_stated_nothing_of_its_configuration_is_believed(run: RunPaths) -> None:
+    journal = run.primary_journal
+    text = journal.read_text("utf-8").replace(run.manifest_digest(), "")
+    journal.write_text(text, "utf-8")
+    write_report(RunView(run))
+    assert failures(run) == {}
+
+
+def test_a_life_whose_folder_has_another_name_is_missed(run: RunPaths) -> None:
+    life = run.replica_journal("r1").parent
+    life.rename(life.with_name("0.0-old"))
+    write_report(RunView(run))
+    found = failures(run)
+    assert [line.split(", line 1: ")[0] for line in found["journals"]] == [
+        str(run.replica("r1") / "0.0-old" / name) for name in ("journal.jsonl", "search-0.jsonl")
+    ]
+    said = "the primary recorded that r1 ended in order; r1 recorded no start"
+    assert found["replicas"] == (said,)
+
+
+NO_RECORDS: dict[str, tuple[list[records.AnyEvent], bool]] = {
+    "runs": ([records.JobState(replica="r9", phase=JobPhase.RUNNING)], True),
+    "died": (
+        [
+            records.JobState(replica="r9", phase=JobPhase.RUNNING),
+            records.JobState(replica="r9", phase=JobPhase.LOST, detail="NODE_FAIL"),
+        ],
+        True,
+    ),
+    "refused": ([records.ReplicaExited(replica="r9", status=3)], True),
+    "never started": (
+        [
+            records.JobState(replica="r9", phase=JobPhase.REQUEUED),
+            records.JobState(
+                replica="r9", phase=JobPhase.DONE, detail="cancelled before it started"
+            ),
+        ],
+        True,
+    ),
+    "done": ([records.JobState(replica="r9", phase=JobPhase.DONE)], False),
+    "ended": ([records.ReplicaExited(replica="r9", status=0)], False),
+    "seen": (
+        [records.NodeChecked(replica="r9", host="n9", clock_ahead_seconds=None)],
+        False,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", NO_RECORDS)
+def test_a_replica_without_records_is_missed_where_it_must_have_written(
+    synthetic: ModuleType, tmp_path: Path, case: str
+) -> None:
+    events, passes = NO_RECORDS[case]
+    paths: RunPaths = synthetic.write_run(tmp_path, REPLICAS, distinct=2, ended=False).paths
+    view = RunView(paths)
+    view.refresh()
+    start = view.history.start_utc
+    assert start is not None
+    with JournalWriter(paths.primary_journal, clock=synthetic.Set(start)) as journal:
+        journal.append_all([records.ReplicaLaunched(replica="r9", job="9"), *events])
+    found = failures(paths)
+    assert ("replicas" not in found) == passes
+    assert set(found) <= {"replicas"}
+
+
+def end_amid_the_last_trial(synthetic: ModuleType, root: Path) -> tuple[RunPaths, Trial, float]:
+    """End a run while r0 trains; return its last trial, and the end in UTC seconds."""
+    paths: RunPaths = synthetic.write_run(root, REPLICAS, distinct=2, ended=False).paths
+    journal = paths.replica_journal("r0")
+    lines = lines_of(journal)
+    last = max(place for place, line in enumerate(lines) if '"evaluated"' in line)
+    journal.write_text("".join(lines[: last - 3]), "utf-8")  # Without the last epoch.
+    view = RunView(paths)
+    view.refresh()
+    start, end = view.history.start_utc, view.history.last_utc + 1.0
+    assert start is not None
+    clock = synthetic.Set(start)
+    clock.now = end
+    with JournalWriter(paths.primary_journal, clock=clock) as primary:
+        primary.append(records.RunEnded(reason="stopped"))
+    return paths, view.history.trials[view.history.replicas["r0"].trials[-1]], end
+
+
+def write_late(synthetic: ModuleType, paths: RunPaths, trial: Trial, utc: float) -> None:
+    """Let r0 go on with its trial after the end of the run."""
+    epoch = synthetic.EPOCHS[-1]
+    late = [
+        *synthetic.epoch_events(trial.id, epoch, 359),
+        records.TimeSpent(trial=trial.id, seconds={TimePhase.TRAIN: utc - trial.started_utc}),
+        records.TrialEnded(
+            trial=trial.id,
+            state=TrialState.COMPLETED,
+            reason="",
+            predicted_accuracy=None,
+            checkpoint=False,
+        ),
+    ]
+    clock = synthetic.Set(synthetic.START - 4321.0)
+    clock.now = utc
+    with JournalWriter(paths.replica_journal("r0"), clock=clock) as journal:
+        journal.append_all(late)
+
+
+@pytest.mark.parametrize("seconds", [0.7, 600.0])
+def test_what_a_replica_records_after_the_end_is_no_credit_and_no_fault(
+    synthetic: ModuleType, tmp_path: Path, seconds: float
+) -> None:
+    """Its clock is less ahead than is complained about, or nobody could confirm its end."""
+    paths, trial, end = end_amid_the_last_trial(synthetic, tmp_path)
+    write_report(RunView(paths))
+    before = RunView(paths)
+    assert failures(paths) == {}
+    before.refresh()
+    write_late(synthetic, paths, trial, end + seconds)
+    assert failures(paths) == {}
+    after = RunView(paths)
+    after.refresh()
+    assert after.final() == before.final()
+    write_report(RunView(paths))
+    told = json.loads(paths.report_json.read_text("utf-8"))["problems"]["clock"]
+    assert "3 records of executed samples are later than the end: no credit" in told
+    assert failures(paths) == {}
+
+
+def test_samples_from_before_the_start_are_found(run: RunPaths) -> None:
+    journal = run.primary_journal
+    first, *others = lines_of(journal)
+    later = json.loads(first)
+    later["utc"] += 300.0
+    journal.write_text("".join([json.dumps(later) + "\n", *others]), "utf-8")
+    assert any("are before the start: ['r0-0', " in line for line in failures(run)["order"])
+
+
+@pytest.mark.parametrize("file", ["run.yaml", "report/report.json", "report/report.html"])
+def test_the_manifest_of_a_report_must_name_the_report_and_what_it_was_asked(
+    run: RunPaths, file: str
+) -> None:
+    write_report(RunView(run))
+    manifest = json.loads(run.report_manifest.read_text("utf-8"))
+    manifest["files"] = [entry for entry in manifest["files"] if entry["path"] != file]
+    run.report_manifest.write_text(json.dumps(manifest), "utf-8")
+    assert failures(run) == {"files": (f"manifest.json does not name {file}",)}
+
+
+def restate(paths: RunPaths, change: Callable[[dict[str, Any]], object]) -> None:
+    """Change ``report.json``, and its SHA-256 in the manifest with it."""
+    report = json.loads(paths.report_json.read_text("utf-8"))
+    change(report)
+    content = json.dumps(report).encode()
+    paths.report_json.write_bytes(content)
+    manifest = json.loads(paths.report_manifest.read_text("utf-8"))
+    (entry,) = (e for e in manifest["files"] if e["path"] == "report/report.json")
+    entry |= {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+    paths.report_manifest.write_text(json.dumps(manifest), "utf-8")
+
+
+CHANGES: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
+    "operations": (lambda r: r["trials"][0].update(operations=1), "r0-0: * 'operations'"),
+    "samples": (lambda r: r["trials"][0].update(train_samples=1), "r0-0: * 'train_samples'"),
+    "accuracy": (lambda r: r["trials"][0].update(best_accuracy=1.0), "r0-0: * 'best_accuracy'"),
+    "notes": (lambda r: r["trials"][0].update(notes=["x"]), "r0-0: * 'notes'"),
+    "one less": (lambda r: r["trials"].pop(0), "* no trial r0-0"),
+    "one more": (
+        lambda r: r["trials"].append(r["trials"][0] | {"id": "r0-9"}), "* an unknown trial r0-9"
+    ),
+    "one twice": (lambda r: r["trials"].append(r["trials"][0]), "* trials of the same name"),
+    "none": (lambda r: r.pop("trials"), "* no trial r0-0"),
+    "no table": (lambda r: r.update(trials=7), "* no trial r0-0"),
+    "time": (lambda r: r["time"].update(train_evaluate_share=0.99), "* another 'time' *"),
+    "its time": (
+        lambda r: r["replicas"][1]["time"]["phases"]["train"].update(seconds=1.0), "r1: * 'time'"
+    ),
+    "launcher": (lambda r: r.update(launcher="slurm"), "* another 'launcher' *"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CHANGES)
+def test_a_report_that_was_changed_with_its_manifest_is_found(run: RunPaths, case: str) -> None:
+    write_report(RunView(run))
+    change, said = CHANGES[case]
+    restate(run, change)
+    found = failures(run)
+    assert list(found) == ["report"]
+    assert fnmatch(found["report"][0], f"{said}*")
+
+
+def test_a_report_is_compared_to_the_last_digits_of_its_times(run: RunPaths) -> None:
+    """They are sums over replicas, which a live reader may have met in another order."""
+    write_report(RunView(run))
+    restate(run, lambda r: r["time"].update(elapsed_seconds=r["time"]["elapsed_seconds"] + 1e-10))
+    assert failures(run) == {}
+
+
+def test_a_trial_that_began_after_the_end_may_be_missing_in_the_report(
+    synthetic: ModuleType, tmp_path: Path
+) -> None:
+    paths, trial, end = end_amid_the_last_trial(synthetic, tmp_path)
+    write_report(RunView(paths))
+    write_late(synthetic, paths, trial, end + 1.0)
+    clock = synthetic.Set(synthetic.START - 4321.0)
+    clock.now = end + 2.0
+    with JournalWriter(paths.replica_journal("r0"), clock=clock) as journal:
+        journal.append(trial.started.model_copy(update={"trial": "r0-late"}))
+    assert failures(paths) == {}

@@ -1,0 +1,460 @@
+from __future__ import annotations
+
+import io
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from PIL import Image
+
+from aiperf_hpc.config import DatasetConfig
+from aiperf_hpc.dataset_manifest import save_dataset_manifest
+from aiperf_hpc.errors import DatasetError
+from aiperf_hpc.replica.data import Batch, imagenet
+from aiperf_hpc.replica.data.base import Part
+from aiperf_hpc.replica.data.imagenet import (
+    ImageNetDataset,
+    sample_order,
+    tensorflow_reader,
+    tfrecord,
+)
+from aiperf_hpc.replica.data.imagenet.shards import load_index
+from aiperf_hpc.replica.data.staging import Options
+from aiperf_hpc.replica.tensorflow_import import tf
+
+Floats = NDArray[np.float32]
+
+
+def _load(
+    folder: Path | None, *, cores: int = 2, engine: str = "torch", **values: object
+) -> ImageNetDataset:
+    settings = {"name": "imagenet", "path": folder, "image_size": 32, **values}
+    return imagenet.load(DatasetConfig.model_validate(settings), cores, engine)
+
+
+Load = Callable[..., ImageNetDataset]
+
+
+@pytest.fixture(params=["tensorflow", "torch"])
+def load(request: pytest.FixtureRequest) -> Load:
+    """Open a prepared folder for each reader."""
+    return partial(_load, engine=request.param)
+
+
+def _epoch(dataset: ImageNetDataset, epoch: int = 0, seed: int = 0) -> Floats:
+    return np.concatenate([np.asarray(batch.inputs) for batch in dataset.train(epoch, 5, seed)])
+
+
+# Reading
+
+
+def test_what_was_prepared_is_loaded(load: Load, imagenet_folder: Path) -> None:
+    info = load(imagenet_folder, image_size=48).info
+    assert (info.name, info.classes) == ("imagenet", 3)
+    assert (info.train_samples, info.validation_samples) == (27, 12)
+    assert info.sample_shape == (48, 48, 3)
+
+
+@pytest.mark.parametrize(("engine", "kind"), [("tensorflow", tf.Tensor), ("torch", np.ndarray)])
+def test_batches_are_what_the_engine_takes(
+    engine: str, kind: type[object], imagenet_folder: Path
+) -> None:
+    batch = next(_load(imagenet_folder, engine=engine).train(0, 5, 0))
+    assert isinstance(batch.inputs, kind)
+    assert isinstance(batch.labels, kind)
+    assert batch.size == 5
+
+
+@pytest.mark.parametrize(
+    ("transforms", "cores", "parallel"), [(48, 2, 2), (1, 16, 1), (48, 0, 1), (3, 16, 3)]
+)
+def test_decoding_is_bounded(
+    load: Load, transforms: int, cores: int, parallel: int, imagenet_folder: Path
+) -> None:
+    dataset = load(imagenet_folder, cores=cores, parallel_transforms=transforms)
+    assert dataset.parallel == parallel
+
+
+def test_samples_do_not_depend_on_the_parallel_calls(load: Load, imagenet_folder: Path) -> None:
+    one = _epoch(load(imagenet_folder, parallel_transforms=1))
+    assert np.array_equal(one, _epoch(load(imagenet_folder, cores=8)))
+
+
+def test_samples_do_not_depend_on_the_global_seed(load: Load, imagenet_folder: Path) -> None:
+    epochs = []
+    for seed in (1, 2):
+        tf.random.set_seed(seed)
+        epochs.append(_epoch(load(imagenet_folder)))
+    assert np.array_equal(epochs[0], epochs[1])
+
+
+def test_shuffling_crosses_the_shards(load: Load, imagenet_folder: Path) -> None:
+    """The first samples of an epoch come from all shards, and from others in the next epoch."""
+    dataset = load(imagenet_folder, augment=False)
+    shard_of = {}
+    start = 0
+    stored = np.concatenate([np.asarray(batch.inputs) for batch in _unshuffled(dataset)])
+    for number, shard in enumerate(dataset.index.train):
+        for sample in stored[start : start + shard.samples]:
+            shard_of[sample.tobytes()] = number
+        start += shard.samples
+    firsts = [[shard_of[s.tobytes()] for s in _epoch(dataset, e)[:9]] for e in range(6)]
+    assert len({tuple(first) for first in firsts}) == 6
+    assert all(len(set(first)) > 1 for first in firsts)
+
+
+def _unshuffled(dataset: ImageNetDataset) -> list[Batch]:
+    """The training samples in the order of the shards, prepared as for validation."""
+    batches: list[Batch] = []
+    sizes = dataset.sizes[0]
+    for shard in dataset.index.train:
+        index = dataset.index.model_copy(update={"validation": (shard,)})
+        own, sizes = sizes[: shard.samples], sizes[shard.samples :]
+        part = replace(dataset, index=index, sizes=(own, own), augment=False, parallel=1)
+        batches += list(part.validation(100))
+    return batches
+
+
+def test_without_augmentation_training_is_prepared_as_validation(
+    load: Load, imagenet_folder: Path
+) -> None:
+    dataset = load(imagenet_folder, augment=False)
+    stored = np.concatenate([np.asarray(batch.inputs) for batch in _unshuffled(dataset)])
+    assert sorted(sample.tobytes() for sample in stored) == sorted(
+        sample.tobytes() for sample in _epoch(dataset)
+    )
+
+
+def test_windows_are_shuffled_apart(
+    load: Load, imagenet_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With windows smaller than the epoch, each sample is still there exactly once."""
+    dataset = load(imagenet_folder, augment=False)
+    whole = sorted(sample.tobytes() for sample in _epoch(dataset))
+    monkeypatch.setattr(sample_order, "WINDOW", 4)
+    assert sorted(sample.tobytes() for sample in _epoch(dataset)) == whole
+    assert not np.array_equal(_epoch(dataset, 0), _epoch(dataset, 1))
+
+
+# Both readers
+
+
+def _both(folder: Path, size: int = 32) -> tuple[ImageNetDataset, ImageNetDataset]:
+    return _load(folder, engine="tensorflow", image_size=size), _load(folder, image_size=size)
+
+
+def _agree(theirs: Iterable[Batch], ours: Iterable[Batch]) -> None:
+    """Require the same samples in the same order, each with the same pixels.
+
+    Pillow's are whole numbers. At the edges of a crop the colours differ, because TensorFlow's
+    decoder does not look behind them; so half of the pixels say that it is the same crop.
+    """
+    for one, other in zip(theirs, ours, strict=True):
+        assert np.array_equal(one.labels, other.labels)
+        difference = _pixels(np.asarray(one.inputs)) - _pixels(other.inputs)
+        for sample in np.abs(difference):
+            assert np.median(sample) < 0.51
+            assert np.quantile(sample, 0.9) < 1.5
+        assert abs(difference.mean()) < 0.51
+
+
+@pytest.mark.parametrize("part", [Part(), Part(1, 3)])
+def test_both_readers_give_the_same_samples(
+    part: Part, imagenet_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sample_order, "OPEN_SHARDS", 3)  # of 4, which are not of one size
+    monkeypatch.setattr(tensorflow_reader, "OPEN_SHARDS", 3)
+    monkeypatch.setattr(sample_order, "WINDOW", 10)
+    theirs, ours = _both(imagenet_folder)
+    for epoch in range(3):
+        _agree(theirs.train(epoch, 5, 7, part), ours.train(epoch, 5, 7, part))
+    _agree(theirs.validation(5, part), ours.validation(5, part))
+
+
+def test_both_readers_give_the_same_samples_of_true_photographs(
+    photographs: list[bytes], tmp_path: Path
+) -> None:
+    for part, own in (("train", photographs), ("val", photographs[::5])):
+        for number, content in enumerate(own):
+            path = tmp_path / "source" / part / f"n{number % 2}" / f"{number}.JPEG"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+    imagenet.prepare(tmp_path / "source", tmp_path / "prepared", Options(shards=2, cores=2))
+    theirs, ours = _both(tmp_path / "prepared", 224)
+    _agree(theirs.train(0, 8, 1), ours.train(0, 8, 1))
+    _agree(theirs.validation(8), ours.validation(8))
+
+
+def test_without_tensorflow_images_are_prepared_and_read(
+    imagenet_source: Path, imagenet_folder: Path, tmp_path: Path
+) -> None:
+    script = f"""
+import sys
+sys.modules["tensorflow"] = sys.modules["torch"] = None
+from pathlib import Path
+from aiperf_hpc.config import DatasetConfig
+from aiperf_hpc.replica.data import imagenet, load_dataset
+from aiperf_hpc.replica.data.staging import Options
+folder = Path({str(tmp_path / "prepared")!r})
+imagenet.prepare(Path({str(imagenet_source)!r}), folder, Options(shards=4))
+dataset = load_dataset(DatasetConfig(name="imagenet", path=folder, image_size=32), 2, "torch")
+print(sum(batch.size for batch in dataset.train(0, 5, 0)))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script], check=True, capture_output=True, text=True
+    )
+    assert done.stdout == "27\n"
+    assert load_index(tmp_path / "prepared") == load_index(imagenet_folder)
+
+
+# Geometry, on images whose red says the column and whose green says the row of each pixel
+
+WIDTH, HEIGHT = 240, 120
+
+
+def _ramp() -> bytes:
+    pixels = np.zeros((HEIGHT, WIDTH, 3))
+    pixels[..., 0] = (np.arange(WIDTH) + 0.5) / WIDTH * 255
+    pixels[..., 1] = ((np.arange(HEIGHT) + 0.5) / HEIGHT * 255)[:, None]
+    content = io.BytesIO()
+    image = Image.fromarray(pixels.round().astype(np.uint8))
+    image.save(content, "JPEG", quality=100, subsampling=0)
+    return content.getvalue()
+
+
+@pytest.fixture(scope="module")
+def ramps(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("ramps")
+    for part, each in (("train", 100), ("val", 1)):
+        for wnid in ("n1", "n2"):
+            (folder / "source" / part / wnid).mkdir(parents=True)
+            for number in range(each):
+                (folder / "source" / part / wnid / f"{number}.JPEG").write_bytes(_ramp())
+    imagenet.prepare(folder / "source", folder / "prepared", Options(shards=3))
+    return folder / "prepared"
+
+
+def _pixels(inputs: Floats) -> NDArray[np.float64]:
+    """Undo the normalisation."""
+    pixels: NDArray[np.float64] = inputs * np.array(sample_order.STD) + np.array(sample_order.MEAN)
+    return pixels
+
+
+def test_validation_is_a_resize_and_a_centre_crop(load: Load, ramps: Path) -> None:
+    """Of 240x120 pixels the shorter side becomes 37, of which 32 are kept: 104 source pixels."""
+    batch = next(load(ramps).validation(2))
+    pixels = _pixels(batch.inputs)[0]
+    side = 120 * 32 / 37
+    across = (WIDTH - side) / 2 + (np.arange(32) + 0.5) * side / 32
+    down = (HEIGHT - side) / 2 + (np.arange(32) + 0.5) * side / 32
+    assert np.abs(pixels[..., 0] - (across / WIDTH * 255)).max() < 2.5
+    assert np.abs(pixels[..., 1] - (down / HEIGHT * 255)[:, None]).max() < 2.5
+    assert np.abs(pixels[..., 2]).max() < 4
+
+
+def _windows(load: Load, ramps: Path) -> NDArray[np.float64]:
+    """Return left, right, top and bottom of each training crop, in source pixels.
+
+    Fitted to the crop's pixels; right is left of left when the crop is a mirror image.
+    """
+    places = (np.arange(32) + 0.5) / 32
+    windows = []
+    for sample in _pixels(_epoch(load(ramps))):
+        edges: list[float] = []
+        for channel, extent in ((0, WIDTH), (1, HEIGHT)):
+            profile = sample[..., channel].mean(channel)
+            slope, start = np.polyfit(places[2:-2], profile[2:-2] / 255 * extent, 1)
+            residual = profile[2:-2] / 255 * extent - (start + slope * places[2:-2])
+            assert np.abs(residual).max() < 3
+            edges += [start, start + slope]
+        windows.append(edges)
+    return np.array(windows)
+
+
+def test_training_crops_are_parts_of_the_image(load: Load, ramps: Path) -> None:
+    left, right, top, bottom = _windows(load, ramps).T
+    mirrored = right < left
+    left, right = np.minimum(left, right), np.maximum(left, right)
+    for low, high, extent in ((left, right, WIDTH), (top, bottom, HEIGHT)):
+        assert low.min() > -4
+        assert high.max() < extent + 4
+    share = (right - left) * (bottom - top) / (WIDTH * HEIGHT)
+    assert share.min() > 0.07
+    assert share.max() < 1.05
+    assert share.max() - share.min() > 0.4
+    aspect = (right - left) / (bottom - top)
+    whole = share > 0.95  # the whole image stands in when no crop fits
+    assert aspect[~whole].min() > 0.7
+    assert aspect[~whole].max() < 1.4
+    # 200 flips of a coin have a deviation of 7.
+    assert abs(int(mirrored.sum()) - 100) < 36
+
+
+def test_crops_differ_between_samples_and_epochs(load: Load, ramps: Path) -> None:
+    dataset = load(ramps)
+    crops = [{sample.tobytes() for sample in _epoch(dataset, epoch)} for epoch in (0, 1)]
+    assert len(crops[0]) == len(crops[1]) == 200
+    assert not crops[0] & crops[1]
+
+
+def test_normalisation_constants() -> None:
+    assert np.allclose(np.array(sample_order.MEAN) / 255, (0.485, 0.456, 0.406))
+    assert np.allclose(np.array(sample_order.STD) / 255, (0.229, 0.224, 0.225))
+
+
+# Damaged folders
+
+
+@pytest.fixture
+def folder(imagenet_folder: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(imagenet_folder, tmp_path / "copy"))
+
+
+def _not_loaded(folder: Path | None, message: str) -> None:
+    with pytest.raises(DatasetError, match=message) as error:
+        _load(folder)
+    assert "\n" not in str(error.value)
+
+
+def test_no_folder(tmp_path: Path) -> None:
+    _not_loaded(None, "no folder is given")
+    _not_loaded(tmp_path / "none", "there is no folder")
+    _not_loaded(tmp_path, "has no dataset.json")
+
+
+def test_a_missing_shard_is_named(folder: Path) -> None:
+    (folder / "train-00002-of-00004").unlink()
+    _not_loaded(folder, "cannot read .*train-00002-of-00004: No such file or directory")
+
+
+@pytest.mark.parametrize("shard", ["train-00003-of-00004", "validation-00001-of-00002"])
+def test_a_truncated_shard_is_named(shard: str, folder: Path) -> None:
+    size = (folder / shard).stat().st_size
+    os.truncate(folder / shard, size - 100)
+    _not_loaded(folder, f"{shard} is truncated: it has {size - 100} bytes, not {size}")
+
+
+def test_a_longer_shard_is_named(folder: Path) -> None:
+    with (folder / "train-00001-of-00004").open("ab") as file:
+        file.write(b"more")
+    _not_loaded(folder, "train-00001-of-00004 is not the shard that was prepared: it has")
+
+
+def test_swapped_shards_are_named(folder: Path) -> None:
+    first, second = folder / "train-00001-of-00004", folder / "train-00002-of-00004"
+    first.rename(folder / "aside")
+    second.rename(first)
+    (folder / "aside").rename(second)
+    _not_loaded(folder, "train-0000[12]-of-00004 is (truncated|not the shard)")
+
+
+def test_swapped_shards_of_one_size_are_named(ramps: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(ramps, tmp_path / "copy"))
+    shard = folder / "train-00001-of-00003"
+    content = bytearray(shard.read_bytes())
+    content[100] ^= 1
+    shard.write_bytes(content)
+    _not_loaded(folder, "train-00001-of-00003 is not the shard that was prepared: its content")
+
+
+def _damage(shard: Path) -> None:
+    """Flip a bit behind the part that is checked when a dataset is opened."""
+    content = bytearray(shard.read_bytes())
+    assert len(content) > 70_000
+    content[len(content) - 200] ^= 4
+    shard.write_bytes(content)
+
+
+def _truncate(shard: Path) -> None:
+    os.truncate(shard, shard.stat().st_size // 2)
+
+
+def _exchange(shard: Path) -> None:
+    """Another dataset's shard, of the same size."""
+    size = shard.stat().st_size
+    with shard.open("wb") as file:
+        tfrecord.write_record(file, bytes(size - tfrecord.OVERHEAD))
+
+
+def _shorten(shard: Path) -> None:
+    """Another dataset's shard: good records, but fewer."""
+    with shard.open("rb+") as file:
+        sizes = list(tfrecord.scan(file.fileno()))
+        file.truncate(sum(sizes[:-1]))
+
+
+@pytest.mark.parametrize("change", [_damage, _truncate, _shorten, _exchange, Path.unlink])
+def test_a_shard_that_changes_in_a_run_is_named(
+    load: Load,
+    change: Callable[[Path], None],
+    ramps: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sample_order, "WINDOW", 1)  # a missing record is a missing window
+    folder = Path(shutil.copytree(ramps, tmp_path / "copy"))
+    dataset = load(folder)
+    change(folder / "train-00002-of-00003")
+    said = {
+        _damage: "train-00002-of-00003: the record at byte .* is damaged",
+        _truncate: "train-00002-of-00003(: it ends within the record| is truncated)",
+        _shorten: "train-00002-of-00003(: it ends within the record| is truncated)",
+        _exchange: "train-00002-of-00003(: there is no record| is not the shard that was)",
+        Path.unlink: "cannot read .*train-00002-of-00003: No such file or directory",
+    }
+    with pytest.raises(DatasetError, match=f"{said[change]}.*; prepare .* again") as error:
+        _epoch(dataset)
+    assert "\n" not in str(error.value)
+
+
+def test_damage_in_the_middle_is_found_by_verification(ramps: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(ramps, tmp_path / "copy"))
+    imagenet.verify(folder, 2)
+    _damage(folder / "train-00002-of-00003")
+    with pytest.raises(DatasetError, match="train-00002-of-00003 is not the shard"):
+        imagenet.verify(folder, 2)
+
+
+def test_sizes_that_are_missing_damaged_or_of_another_dataset(folder: Path, ramps: Path) -> None:
+    shutil.copy(ramps / "sizes.npy", folder)
+    _not_loaded(folder, "sizes.npy is not of the shards in .*; prepare it again")
+    (folder / "sizes.npy").write_bytes(b"none")
+    _not_loaded(folder, "sizes.npy is damaged; prepare it again")
+    (folder / "sizes.npy").unlink()
+    _not_loaded(folder, "cannot read .*sizes.npy: No such file or directory; prepare it again")
+
+
+@pytest.mark.parametrize("content", ["", "{}", '{"schema_version": 2}', "[]", "\x00"])
+def test_a_damaged_index(content: str, folder: Path) -> None:
+    (folder / "shards.json").write_text(content)
+    _not_loaded(folder, "shards.json is damaged")
+
+
+def test_a_missing_index(folder: Path) -> None:
+    (folder / "shards.json").unlink()
+    _not_loaded(folder, "cannot read .*shards.json: No such file")
+
+
+def test_an_index_of_another_preparation(folder: Path, ramps: Path) -> None:
+    shutil.copy(ramps / "shards.json", folder / "shards.json")
+    _not_loaded(folder, "dataset.json and shards.json of .* are of two preparations")
+
+
+def test_a_manifest_with_other_counts(folder: Path) -> None:
+    info = _load(folder).info.model_copy(update={"train_samples": 26})
+    save_dataset_manifest(folder, info)
+    _not_loaded(folder, "of two preparations")
+
+
+def test_another_datasets_folder(folder: Path, make_source: Callable[[Path], Path]) -> None:
+    save_dataset_manifest(folder, _load(folder).info.model_copy(update={"name": "cifar10"}))
+    _not_loaded(folder, "holds 'cifar10'")
+    assert load_index(folder).train

@@ -1,0 +1,325 @@
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from PIL import Image
+from tests.replica.data.conftest import Photo, jpeg
+
+from aiperf_hpc.dataset_manifest import load_dataset_manifest
+from aiperf_hpc.errors import DatasetError
+from aiperf_hpc.replica.data import imagenet
+from aiperf_hpc.replica.data.imagenet.prepare import as_jpeg
+from aiperf_hpc.replica.data.imagenet.shards import load_index
+from aiperf_hpc.replica.data.staging import Options
+from aiperf_hpc.replica.tensorflow_import import tf
+
+Record = tuple[bytes, int, str]
+
+
+def _records(folder: Path, part: str) -> list[Record]:
+    """Read back what the shards hold, with TensorFlow's own parser."""
+    records = []
+    for path in sorted(folder.glob(f"{part}-*")):
+        for raw in tf.data.TFRecordDataset(str(path)):
+            feature = tf.train.Example.FromString(raw.numpy()).features.feature
+            assert set(feature) == {"image/encoded", "image/class/label", "image/filename"}
+            records.append(
+                (
+                    feature["image/encoded"].bytes_list.value[0],
+                    feature["image/class/label"].int64_list.value[0],
+                    feature["image/filename"].bytes_list.value[0].decode(),
+                )
+            )
+    return records
+
+
+def _files(source: Path, part: str) -> dict[str, bytes]:
+    return {
+        f"{path.parent.name}/{path.name}": path.read_bytes()
+        for path in (source / part).glob("*/*.JPEG")
+    }
+
+
+@pytest.mark.parametrize(("part", "folder"), [("train", "train"), ("validation", "val")])
+def test_each_image_is_stored_once_with_its_label(
+    part: str, folder: str, imagenet_source: Path, imagenet_folder: Path
+) -> None:
+    records = _records(imagenet_folder, part)
+    files = _files(imagenet_source, folder)
+    assert sorted(name for _, _, name in records) == sorted(files)
+    wnids = sorted(path.name for path in (imagenet_source / "train").iterdir())
+    for encoded, label, name in records:
+        assert wnids[label] == name.split("/")[0]
+        with Image.open(io.BytesIO(files[name])) as image:
+            kept = image.format == "JPEG" and image.mode in ("RGB", "L")
+        assert kept == (encoded == files[name])
+
+
+def test_shards_are_of_one_size_and_of_mixed_classes(imagenet_folder: Path) -> None:
+    index = load_index(imagenet_folder)
+    assert [shard.file for shard in index.train] == [f"train-{n:05d}-of-00004" for n in range(4)]
+    assert [shard.samples for shard in index.train] == [6, 7, 7, 7]
+    assert [shard.samples for shard in index.validation] == [6, 6]
+    labels = [label for _, label, _ in _records(imagenet_folder, "train")]
+    assert all(len(set(shard)) > 1 for shard in (labels[:6], labels[6:13], labels[13:20]))
+    assert labels != sorted(labels)
+
+
+def test_the_index_describes_the_shards(imagenet_folder: Path) -> None:
+    index = load_index(imagenet_folder)
+    assert index.dataset_sha256 == load_dataset_manifest(imagenet_folder, "imagenet").sha256
+    for shard in (*index.train, *index.validation):
+        content = (imagenet_folder / shard.file).read_bytes()
+        assert shard.bytes == len(content)
+        assert shard.sha256 == hashlib.sha256(content).hexdigest()
+        assert shard.head_sha256 == hashlib.sha256(content[:65_536]).hexdigest()
+
+
+def test_the_digest_is_as_documented(imagenet_source: Path, imagenet_folder: Path) -> None:
+    info = load_dataset_manifest(imagenet_folder, "imagenet")
+    wnids = sorted(path.name for path in (imagenet_source / "train").iterdir())
+    lines = ""
+    for part, folder in (("train", "train"), ("validation", "val")):
+        for name, content in sorted(_files(imagenet_source, folder).items()):
+            label = wnids.index(name.split("/")[0])
+            lines += f"{part}\t{name}\t{label}\t{hashlib.sha256(content).hexdigest()}\n"
+    assert info.sha256 == hashlib.sha256(lines.encode()).hexdigest()
+    assert (info.classes, info.train_samples, info.validation_samples) == (3, 27, 12)
+
+
+def test_the_digest_does_not_depend_on_the_shards(
+    imagenet_source: Path, imagenet_folder: Path, tmp_path: Path
+) -> None:
+    one = imagenet.prepare(imagenet_source, tmp_path / "one")
+    assert len(list((tmp_path / "one").glob("train-*"))) == 1
+    assert one == load_dataset_manifest(imagenet_folder, "imagenet")
+
+
+def test_the_shards_do_not_depend_on_the_threads(
+    imagenet_source: Path, imagenet_folder: Path, tmp_path: Path
+) -> None:
+    imagenet.prepare(imagenet_source, tmp_path / "again", Options(shards=4, cores=1))
+    assert load_index(tmp_path / "again") == load_index(imagenet_folder)
+
+
+@pytest.mark.parametrize("beside", [True, False])
+def test_a_flat_validation_folder(
+    beside: bool, make_source: Callable[[Path], Path], imagenet_folder: Path, tmp_path: Path
+) -> None:
+    source = make_source(tmp_path / "source")
+    _flatten(source, beside)
+    info = imagenet.prepare(source, tmp_path / "flat", Options(shards=4))
+    assert info == load_dataset_manifest(imagenet_folder, "imagenet")
+    assert load_index(tmp_path / "flat") == load_index(imagenet_folder)
+
+
+def _flatten(source: Path, beside: bool = True) -> Path:
+    lines = []
+    for path in sorted((source / "val").glob("*/*.JPEG"), reverse=True):
+        lines.append(f"{path.name} {path.parent.name}\n")
+        path.rename(source / "val" / path.name)
+    for folder in [path for path in (source / "val").iterdir() if path.is_dir()]:
+        folder.rmdir()
+    labels = (source if beside else source / "val") / "val_labels.txt"
+    labels.write_text("".join(lines) + "\n")
+    return labels
+
+
+def test_conversions_are_counted(imagenet_source: Path, tmp_path: Path) -> None:
+    lines: list[str] = []
+    imagenet.prepare(imagenet_source, tmp_path / "x", Options(report=lines.append))
+    assert lines[-1] == "converted to RGB JPEG: 1 CMYK JPEG, 1 PNG"
+
+
+def test_cmyk_keeps_its_colours() -> None:
+    red = Image.new("RGB", (16, 16), (250, 10, 20))
+    content = io.BytesIO()
+    red.convert("CMYK").save(content, "JPEG", quality=95)
+    encoded, kind = as_jpeg(content.getvalue())
+    assert kind == "CMYK JPEG"
+    pixel = Image.open(io.BytesIO(encoded)).getpixel((8, 8))
+    assert isinstance(pixel, tuple)
+    assert all(abs(got - expected) < 8 for got, expected in zip(pixel, (250, 10, 20), strict=True))
+
+
+def _taken(encoded: bytes) -> NDArray[np.uint8] | None:
+    """What TensorFlow decodes, with the settings of a run; None when it refuses."""
+    try:
+        pixels = tf.io.decode_jpeg(encoded, channels=3, dct_method="INTEGER_ACCURATE")
+    except tf.errors.InvalidArgumentError:
+        return None
+    decoded: NDArray[np.uint8] = pixels.numpy()
+    return decoded
+
+
+def _kept(encoded: bytes) -> NDArray[np.uint8] | None:
+    """What Pillow decodes of what preparation takes."""
+    try:
+        kept, _ = as_jpeg(encoded)
+    except ValueError:
+        return None
+    with Image.open(io.BytesIO(kept)) as image:
+        return np.asarray(image.convert("RGB"))
+
+
+def _damaged(encoded: bytes) -> Iterator[bytes]:
+    yield from (encoded, encoded[:-2], encoded[:-2] + bytes(50), encoded + b"more", encoded[:-300])
+    rng = np.random.default_rng(0)
+    for place, bit in zip(rng.integers(2, len(encoded), 150), rng.integers(0, 8, 150), strict=True):
+        flipped = bytearray(encoded)
+        flipped[place] ^= 1 << bit
+        yield bytes(flipped)
+    for place in range(2, 640, 7):  # The headers decide what is refused.
+        flipped = bytearray(encoded)
+        flipped[place] ^= 0x10
+        yield bytes(flipped)
+
+
+@pytest.mark.parametrize("options", [{}, {"progressive": True}, {"subsampling": 1}])
+def test_preparation_takes_what_both_readers_decode_alike(
+    options: dict[str, object], photo: Photo
+) -> None:
+    taken, unlike = 0, []
+    for number, encoded in enumerate(_damaged(jpeg(photo(3), **options))):
+        theirs, ours = _taken(encoded), _kept(encoded)
+        if ours is not None and (theirs is None or not np.array_equal(theirs, ours)):
+            unlike.append(number)
+        taken += ours is not None
+    assert not unlike
+    assert 100 < taken < 240
+
+
+# What is refused
+
+
+@pytest.fixture
+def source(make_source: Callable[[Path], Path], tmp_path: Path) -> Path:
+    return make_source(tmp_path / "source")
+
+
+def _refused(source: Path, message: str, options: Options | None = None) -> None:
+    target = source.parent / "target"
+    with pytest.raises(DatasetError, match=message) as error:
+        imagenet.prepare(source, target, options)
+    assert "\n" not in str(error.value)
+    assert [path.name for path in source.parent.iterdir()] in ([], ["source"])
+
+
+def _an_image(source: Path, part: str = "train") -> Path:
+    return sorted((source / part).glob("*/*.JPEG"))[4]
+
+
+def test_missing_folders(source: Path, tmp_path: Path) -> None:
+    shutil.move(source / "val", tmp_path / "elsewhere")
+    (tmp_path / "elsewhere").rename(source / "elsewhere")
+    _refused(source, "cannot read .*/val: No such file or directory")
+    shutil.rmtree(source / "train")
+    _refused(source, "cannot read .*/train: No such file or directory")
+    shutil.rmtree(source)
+    _refused(source, "cannot read .*/train: No such file or directory")
+
+
+def test_training_images_without_class_folders(source: Path) -> None:
+    for folder in list((source / "train").iterdir()):
+        shutil.rmtree(folder)
+    (source / "train" / "n01440764.tar").touch()
+    _refused(source, "has 0 class folders; expected the official layout")
+
+
+def test_a_class_without_images(source: Path) -> None:
+    (source / "train" / "n09999999").mkdir()
+    _refused(source, "n09999999 has no JPEG files")
+
+
+def test_a_class_that_only_the_validation_set_has(source: Path) -> None:
+    (source / "val" / "n09999999").mkdir()
+    _refused(source, "val/n09999999 is a class that train/ does not have")
+
+
+def test_files_of_other_kinds(source: Path) -> None:
+    stray = _an_image(source).with_name("notes.txt")
+    stray.touch()
+    _refused(source, "notes.txt is not a JPEG file by its name")
+    stray.rename(stray.with_name(".hidden"))
+    imagenet.prepare(source, source.parent / "target")
+
+
+def test_a_flat_folder_without_labels(source: Path) -> None:
+    _flatten(source).unlink()
+    _refused(source, "there is no val_labels.txt")
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("one two three", "line 14: expected '<file> <wnid>'"),
+        ("alone", "line 14: expected '<file> <wnid>'"),
+        ("x.JPEG n09999999", "line 14: n09999999 is a class that train/ lacks"),
+        ("x.JPEG n01440764", "names x.JPEG, which is not in .*/val"),
+    ],
+)
+def test_wrong_lines_of_labels(line: str, message: str, source: Path) -> None:
+    labels = _flatten(source)
+    labels.write_text(labels.read_text() + line + "\n")
+    _refused(source, message)
+
+
+def test_labels_twice_or_missing_or_no_text(source: Path) -> None:
+    labels = _flatten(source)
+    lines = labels.read_text().splitlines()
+    labels.write_text("\n".join([*lines, lines[0]]))
+    _refused(source, f"line 14: {lines[0].split()[0]} has a line already")
+    labels.write_text("\n".join(lines[1:]))
+    _refused(source, f"has no line for {lines[0].split()[0]}$")
+    labels.write_text("\n".join([*lines[3:], f"x.JPEG {lines[0].split()[1]}"]))
+    _refused(source, r"has no line for \S+ \(and 2 more\)$")
+    labels.write_text("\n".join([*lines, *(f"{n}.JPEG {lines[0].split()[1]}" for n in "ab")]))
+    _refused(source, r"names a.JPEG, which is not in \S+ \(and 1 more\)$")
+    labels.write_bytes(b"\xff\xfe\x00")
+    _refused(source, "cannot read .*val_labels.txt: it is not text")
+
+
+@pytest.mark.parametrize("part", ["train", "val"])
+def test_a_truncated_image_is_named(part: str, source: Path) -> None:
+    image = _an_image(source, part)
+    os.truncate(image, image.stat().st_size // 2)
+    _refused(source, f"{image.name} is corrupt")
+
+
+@pytest.mark.parametrize("content", [b"", b"\xff\xd8\xff", b"<html>", b"\x89PNG\r\n\x1a\n"])
+def test_an_image_that_is_none_is_named(content: bytes, source: Path) -> None:
+    _an_image(source).write_bytes(content)
+    _refused(source, f"{_an_image(source).name} is corrupt: ", Options(shards=5, cores=2))
+
+
+def test_a_truncated_png_is_named(source: Path) -> None:
+    content = io.BytesIO()
+    Image.effect_noise((90, 90), 50).save(content, "PNG")
+    _an_image(source).write_bytes(content.getvalue()[:3000])
+    _refused(source, f"{_an_image(source).name} is corrupt: ")
+
+
+def test_a_link_to_nowhere_is_named(source: Path) -> None:
+    image = _an_image(source)
+    image.unlink()
+    image.symlink_to("nowhere")
+    _refused(source, f"cannot read .*{image.name}: No such file or directory")
+
+
+@pytest.mark.parametrize("shards", [0, -1, 28])
+def test_impossible_numbers_of_shards(shards: int, source: Path) -> None:
+    _refused(source, f"--shards {shards}: for 27 training images, 1 to 27", Options(shards=shards))
+
+
+def test_a_full_disk(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    full = shutil._ntuple_diskusage(10**9, 10**9 - 1000, 1000)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: full)
+    _refused(source, "no space for the dataset")

@@ -1,0 +1,679 @@
+"""Every engine computes what the graph says, keeps functions, and names its errors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from tests.morphism.networks import SMALL, THIN, residual, trained_weights, two_stems
+from tests.morphism.test_preservation import moments as torch_moments
+from tests.morphism.torch_network import logits as torch_logits
+from tests.morphism.torch_network import to_tensors
+
+from aiperf_hpc.errors import (
+    CheckpointError,
+    EngineError,
+    MorphismError,
+    NonFiniteLossError,
+)
+from aiperf_hpc.graph import (
+    Add,
+    BatchNorm,
+    Conv2D,
+    Dense,
+    GlobalAveragePool2D,
+    Graph,
+    Input,
+    Layer,
+    Node,
+    ReLU,
+    Shape,
+    Softmax,
+)
+from aiperf_hpc.morphism.morphs import (
+    Deeper,
+    KernelSize,
+    Morphism,
+    Skip,
+    Wider,
+    grow_with_weights,
+)
+from aiperf_hpc.morphism.networks.resnet import resnet50
+from aiperf_hpc.morphism.weights.channels import channel_groups
+from aiperf_hpc.morphism.weights.checkpoint import Weights, initial_weights
+from aiperf_hpc.replica.data.base import Batch
+from aiperf_hpc.replica.engines import load_engine
+from aiperf_hpc.replica.engines.base import Network, RankEngine, RankNetwork
+from aiperf_hpc.replica.parallel.collectives.memory import aligned
+from aiperf_hpc.trial import Hyperparameters
+
+ENGINES = ("tensorflow", "torch")
+
+
+@pytest.fixture(scope="module", params=ENGINES)
+def engine(request: pytest.FixtureRequest) -> RankEngine:
+    return load_engine(request.param, 2)
+
+
+@pytest.fixture(scope="module")
+def both() -> tuple[RankEngine, RankEngine]:
+    tensorflow, torch = (load_engine(name, 2) for name in ENGINES)
+    return tensorflow, torch
+
+
+def hyperparameters(**changed: object) -> Hyperparameters:
+    values = {
+        "batch_size": 8,
+        "optimizer": "sgd",
+        "learning_rate": 0.05,
+        "momentum": 0.9,
+        "weight_decay": 0.0,
+        "label_smoothing": 0.0,
+        "precision": "fp32",
+    }
+    return Hyperparameters.model_validate(values | changed)
+
+
+def samples(graph: Graph, number: int, rng: np.random.Generator) -> NDArray[np.float32]:
+    return rng.standard_normal((number, *graph.shapes["image"]), np.float32)
+
+
+def labelled(graph: Graph, number: int, seed: int = 0) -> Batch:
+    rng = np.random.default_rng(seed)
+    classes = graph.shapes[graph.output.name][0]
+    return Batch(samples(graph, number, rng), rng.integers(0, classes, number).astype(np.int32))
+
+
+def channels_first(images: NDArray[np.float32]) -> torch.Tensor:
+    return torch.from_numpy(np.ascontiguousarray(images.transpose(0, 3, 1, 2)))
+
+
+def relative_error(found: NDArray[np.float32], wanted: NDArray[np.float32]) -> float:
+    return float(np.abs(found - wanted).max() / np.abs(wanted).max())
+
+
+@pytest.mark.parametrize("make", [*SMALL, *THIN])
+def test_outputs_are_those_of_pytorch_with_the_same_weights(
+    engine: RankEngine, make: Callable[[], Graph]
+) -> None:
+    graph = make()
+    rng = np.random.default_rng(1)
+    weights, inputs = trained_weights(graph, rng), samples(graph, 4, rng)
+    network = engine.build(graph, weights, hyperparameters())
+    expected = torch_logits(graph, to_tensors(graph, weights), channels_first(inputs))
+    assert relative_error(network.logits(inputs), expected.detach().numpy()) < 1e-5
+    network.close()
+
+
+def test_a_training_step_is_that_of_pytorch(engine: RankEngine) -> None:
+    """Loss, gradients and momentum: three steps of both end in the same parameters."""
+    graph = residual()
+    weights = trained_weights(graph, np.random.default_rng(2))
+    network = engine.build(graph, weights, hyperparameters(label_smoothing=0.1))
+    tensors = to_tensors(graph, weights)
+    parameters = [tensors[name] for name in graph.parameters]
+    optimizer = torch.optim.SGD(parameters, lr=0.05, momentum=0.9)
+    losses = []
+    for step in range(3):
+        batch = labelled(graph, 8, seed=step)
+        network.train_step(batch, 0.05)
+        optimizer.zero_grad()
+        logits = torch_logits(graph, tensors, channels_first(batch.inputs), training=True)
+        loss = torch.nn.functional.cross_entropy(
+            logits, torch.from_numpy(batch.labels).long(), label_smoothing=0.1
+        )
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+        losses.append(loss.item())
+    assert network.drain_training() == pytest.approx(np.mean(losses), rel=1e-5)
+    trained = network.weights()
+    for name in graph.parameters:
+        expected = tensors[name].detach().numpy()
+        if expected.ndim == 4:
+            expected = expected.transpose(2, 3, 1, 0)
+        assert relative_error(trained[name], expected) < 1e-4, name
+    network.close()
+
+
+def of_pixels(channels: int) -> Graph:
+    """1 x 1 convolutions of images of 25, 9 and 4 pixels; two of them leave the same ones out."""
+    nodes = (
+        Node("image", Input((5, 5, channels)), ()),
+        Node("all", Conv2D(channels, 1, 1), ("image",)),
+        Node("norm", BatchNorm(), ("all",)),
+        Node("relu", ReLU(), ("norm",)),
+        Node("left", Conv2D(channels, 1, 2), ("relu",)),
+        Node("right", Conv2D(channels, 1, 2), ("relu",)),
+        Node("sum", Add(), ("left", "right")),
+        Node("last", Conv2D(channels, 1, 2), ("sum",)),
+        Node("mean", GlobalAveragePool2D(), ("last",)),
+        Node("dense", Dense(3), ("mean",)),
+        Node("softmax", Softmax(), ("dense",)),
+    )
+    return Graph(nodes)
+
+
+@pytest.mark.parametrize("channels", [6, 16])
+@pytest.mark.parametrize(("precision", "tolerance"), [("fp32", 1e-5), ("bf16", 1e-1)])
+@pytest.mark.parametrize("number", [8, 100])
+def test_convolutions_of_single_pixels_are_those_of_pytorch(
+    engine: RankEngine, channels: int, precision: str, tolerance: float, number: int
+) -> None:
+    """Engines compute them in several ways, by how many pixels there are."""
+    graph = of_pixels(channels)
+    weights = trained_weights(graph, np.random.default_rng(3))
+    network = engine.build(graph, weights, hyperparameters(precision=precision, momentum=0.9))
+    tensors = to_tensors(graph, weights)
+    batch = labelled(graph, number)
+    logits = torch_logits(graph, tensors, channels_first(batch.inputs), training=True)
+    loss = torch.nn.functional.cross_entropy(logits, torch.from_numpy(batch.labels).long())
+    loss.backward()  # type: ignore[no-untyped-call]
+    network.train_step(batch, 1.0)
+    momenta = network.momenta()
+    for name in trained_by_more_than_rounding(graph):
+        gradient = tensors[name].grad
+        assert gradient is not None
+        expected = gradient.numpy()
+        if expected.ndim == 4:
+            expected = expected.transpose(2, 3, 1, 0)
+        wrong = np.linalg.norm(-momenta[name] - expected) / np.linalg.norm(expected)
+        assert wrong < tolerance, name
+    network.close()
+
+
+def pair(
+    engines: tuple[RankEngine, RankEngine], graph: Graph, weights: Weights, **changed: object
+) -> tuple[RankNetwork, RankNetwork]:
+    first, second = (e.build(graph, weights, hyperparameters(**changed)) for e in engines)
+    return first, second
+
+
+def bottlenecks() -> Graph:
+    """One block of each stage of ResNet-50, at an eighth of its width."""
+    return resnet50((32, 32, 3), 10, base_width=8, blocks=(1, 1, 1, 1))
+
+
+@pytest.mark.parametrize("make", [*SMALL, bottlenecks])
+def test_both_engines_compute_the_same_loss_and_gradients(
+    both: tuple[RankEngine, RankEngine], make: Callable[[], Graph]
+) -> None:
+    """In fp32, within 1e-4 of the largest of a parameter; momenta after a step of rate 1.
+
+    No activation of these is so close to zero that rounding makes the slope of a ReLU another.
+    """
+    graph = make()
+    weights = initial_weights(graph, np.random.default_rng(0))
+    networks = pair(both, graph, weights, label_smoothing=0.1)
+    batch = labelled(graph, 16)
+    assert relative_error(*(n.logits(batch.inputs) for n in networks)) < 1e-5
+    for network in networks:
+        network.train_step(batch, 1.0)
+    losses = [network.drain_training() for network in networks]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
+    found, wanted = (network.momenta() for network in networks)
+    for name in trained_by_more_than_rounding(graph):
+        assert relative_error(found[name], wanted[name]) < 1e-4, name
+    for network in networks:
+        network.close()
+
+
+def trained_by_more_than_rounding(graph: Graph) -> list[str]:
+    """All parameters but biases that a normalisation takes away again: their gradients are 0."""
+    normed = {n.inputs[0] for n in graph.nodes if isinstance(n.layer, BatchNorm)}
+    return [name for name in graph.parameters if name.removesuffix("/bias") not in normed]
+
+
+def test_both_engines_train_alike(both: tuple[RankEngine, RankEngine]) -> None:
+    """20 steps of a falling rate: losses within 1e-3, weights within 1e-2 of the largest.
+
+    What begins as rounding grows from step to step.
+    """
+    graph = residual()
+    weights = trained_weights(graph, np.random.default_rng(21))
+    networks = pair(both, graph, weights, label_smoothing=0.1, weight_decay=0.01)
+    for step in range(20):
+        batch = labelled(graph, 16, seed=step)
+        for network in networks:
+            network.train_step(batch, 0.05 * (1.0 - step / 20))
+        losses = [network.drain_training() for network in networks]
+        assert losses[0] == pytest.approx(losses[1], rel=1e-3)
+    found, wanted = (network.weights() for network in networks)
+    for name in (*trained_by_more_than_rounding(graph), *graph.statistics):
+        assert relative_error(found[name], wanted[name]) < 1e-2, name
+    for network in networks:
+        network.close()
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_what_one_engine_has_begun_the_other_finishes(
+    both: tuple[RankEngine, RankEngine], first: int
+) -> None:
+    """Weights and momenta mean the same to both, when the rate changes too."""
+    graph = two_stems()
+    weights = trained_weights(graph, np.random.default_rng(22))
+    batches = [labelled(graph, 8, seed=step) for step in range(4)]
+    whole = both[first].build(graph, weights, hyperparameters())
+    for step, batch in enumerate(batches):
+        whole.train_step(batch, 0.1 / (1 + step))
+        if step == 1:
+            other = both[1 - first].build(
+                graph, whole.weights(), hyperparameters(), whole.momenta()
+            )
+        if step >= 2:
+            other.train_step(batch, 0.1 / (1 + step))
+    found, wanted = other.weights(), whole.weights()
+    for name, array in wanted.items():
+        assert relative_error(found[name], array) < 1e-4, name
+    for network in (whole, other):
+        network.close()
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_a_warmed_network_trains_as_a_cold_one(engine: RankEngine, precision: str) -> None:
+    """Weights, momenta, statistics and losses are what they would have been, to the last bit."""
+    graph = residual()
+    weights = trained_weights(graph, np.random.default_rng(21))
+    used = hyperparameters(precision=precision)
+    cold, warmed, parts = (engine.build(graph, weights, used) for _ in range(3))
+    warmed.warm(8)
+    parts.warm(8, halves=True)
+    for network in (warmed, parts):
+        assert network.drain_training() == 0.0
+        assert network.drain_evaluation().samples == 0
+        _assert_all_equal(network.weights(), weights)
+        assert not any(np.any(momentum) for momentum in network.momenta().values())
+    batch = labelled(graph, 8)
+    for network in (cold, warmed):
+        network.train_step(batch, 0.05)
+        network.train_step(batch, 0.05)
+    assert warmed.drain_training() == cold.drain_training()
+    _assert_all_equal(warmed.weights(), cold.weights())
+    _assert_all_equal(warmed.momenta(), cold.momenta())
+    for network in (cold, warmed, parts):
+        network.close()
+
+
+def test_weights_are_copies(engine: RankEngine) -> None:
+    graph = two_stems()
+    weights = trained_weights(graph, np.random.default_rng(23))
+    network = engine.build(graph, weights, hyperparameters())
+    before, momenta = network.weights(), network.momenta()
+    kept = {name: array.copy() for name, array in before.items()}
+    network.train_step(labelled(graph, 8), 0.1)
+    _assert_all_equal(before, kept)
+    assert not any(array.any() for array in momenta.values())
+    network.close()
+
+
+def test_few_channels_and_few_samples_are_trained_on(engine: RankEngine) -> None:
+    """Strided 1 x 1 convolutions of few channels: a batch of one sample broke the process's heap.
+
+    A batch of one normalises single values, whose variance is zero and not undefined.
+    """
+    graph = THIN[0]()
+    network = engine.build(
+        graph, trained_weights(graph, np.random.default_rng(24)), hyperparameters()
+    )
+    for step, size in enumerate((8, 1, 1, 3) * 8):
+        network.train_step(labelled(graph, size, seed=step), 1e-4)
+    assert network.drain_training() > 0.0
+    assert all(np.isfinite(array).all() for array in network.weights().values())
+    network.close()
+
+
+@pytest.mark.parametrize("make", [*SMALL, THIN[0]])
+def test_moments_are_those_of_pytorch_and_measuring_them_changes_nothing(
+    engine: RankEngine, make: Callable[[], Graph]
+) -> None:
+    """Of images, and of vectors: behind a dense layer."""
+    graph = make()
+    weights = trained_weights(graph, np.random.default_rng(11))
+    network = engine.build(graph, weights, hyperparameters())
+    batch = labelled(graph, 12)
+    found = network.moments(batch)
+    wanted = torch_moments(graph, weights, channels_first(batch.inputs))
+    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
+    _assert_all_equal(network.weights(), weights)
+    assert not any(array.any() for array in network.momenta().values())
+    assert network.drain_training() == 0.0
+    network.close()
+
+
+CALIBRATED: dict[Callable[[], Graph], list[Morphism]] = {
+    # Two of them, of which one reads what the other gives, with a skip between.
+    residual: [
+        Deeper("one_relu", 3),
+        Skip("stem_relu", "one_relu_deep1_relu"),
+        Deeper("one_relu_deep1_relu", 1),
+        KernelSize("one_relu_deep1_conv", 5),
+    ],
+    two_stems: [Deeper("relu", 3), Deeper("relu", 1), Deeper("down_relu", 3)],
+}
+
+
+@pytest.mark.parametrize(("precision", "tolerance"), [("fp32", 1e-5), ("bf16", 1e-3)])
+@pytest.mark.parametrize("make", CALIBRATED)
+def test_once_calibrated_a_child_starts_as_its_parent_in_training_mode_too(
+    engine: RankEngine, make: Callable[[], Graph], precision: str, tolerance: float
+) -> None:
+    """What the first step goes by: the loss, and the slopes of the last layer."""
+    graph, rng = make(), np.random.default_rng(12)
+    weights = trained_weights(graph, rng)
+    child, inherited = grow_with_weights(graph, weights, CALIBRATED[make], rng)
+    batch = labelled(graph, 16)
+    used = hyperparameters(precision=precision)
+    parent, network = engine.build(graph, weights, used), engine.build(child, inherited, used)
+    uncalibrated = engine.build(child, inherited, used)
+    names = network.calibrate(batch)
+    assert set(names) == {n.name for n in child.nodes if n.name.endswith("_norm") and n.inserted}
+    fitted = network.weights()
+    _assert_all_equal(network.weights(), inherited, but=names)
+    assert not any(array.any() for array in network.momenta().values())
+    assert relative_error(network.logits(batch.inputs), parent.logits(batch.inputs)) <= tolerance
+    wanted = _last_slopes(parent, batch)
+    assert relative_error(_last_slopes(network, batch), wanted) <= tolerance
+    assert relative_error(_last_slopes(uncalibrated, batch), wanted) > 10 * tolerance
+    # A step later there is something in them that must not be lost.
+    network.train_step(batch, 0.05)
+    again = engine.build(child, network.weights(), used)
+    assert again.calibrate(batch) == ()
+    _assert_all_equal(again.weights(), network.weights())
+    # Unlike with what was only measured.
+    assert engine.build(child, fitted, used).calibrate(batch) == names
+    for one in (parent, network, uncalibrated, again):
+        one.close()
+
+
+def test_what_is_not_finite_calibrates_nothing(engine: RankEngine) -> None:
+    graph, rng = two_stems(), np.random.default_rng(14)
+    child, inherited = grow_with_weights(
+        graph, trained_weights(graph, rng), CALIBRATED[two_stems], rng
+    )
+    network = engine.build(child, inherited, hyperparameters())
+    batch = labelled(graph, 8)
+    batch.inputs[0] = np.inf
+    with pytest.raises(MorphismError, match="relu_deep2_norm.*not finite"):
+        network.calibrate(batch)
+    _assert_all_equal(network.weights(), inherited)
+    network.close()
+
+
+def _last_slopes(network: RankNetwork, batch: Batch) -> NDArray[np.float32]:
+    """The gradients of the last layer's kernel and bias, and the loss."""
+    network.apply(given(network, batch, 1.0), 1.0)
+    momenta = network.momenta()  # After one step at a rate of 1: minus the gradients.
+    slopes = [-momenta[f"logits/{key}"].ravel() for key in ("kernel", "bias")]
+    return np.concatenate([*slopes, [np.float32(network.drain_training())]])
+
+
+def _assert_all_equal(found: Weights, wanted: Weights, but: tuple[str, ...] = ()) -> None:
+    assert found.keys() == wanted.keys()
+    for name, array in wanted.items():
+        if name.split("/")[0] not in but:
+            np.testing.assert_array_equal(found[name], array, name)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_statistics_are_kept_in_fp32(engine: RankEngine, precision: str) -> None:
+    """In a compute type of 8 bits, a tenth of a batch's moments would mostly be rounded away."""
+    graph = Graph(
+        (
+            Node("image", Input((4, 4, 2))),
+            Node("norm", BatchNorm(), ("image",)),
+            Node("pool", GlobalAveragePool2D(), ("norm",)),
+            Node("logits", Dense(3), ("pool",)),
+            Node("probabilities", Softmax(), ("logits",)),
+        )
+    )
+    weights = trained_weights(graph, np.random.default_rng(15))
+    network = engine.build(graph, weights, hyperparameters(precision=precision))
+    batch = labelled(graph, 8)
+    inputs = np.round(batch.inputs * 8) / 8  # Which bf16 holds as they are.
+    network.train_step(Batch(inputs, batch.labels), 0.0)
+    mean, variance = inputs.mean((0, 1, 2)), inputs.var((0, 1, 2), ddof=1)
+    after = network.weights()
+    for key, value in (("mean", mean), ("variance", variance)):
+        expected = 0.9 * weights[f"norm/{key}"] + 0.1 * value
+        np.testing.assert_allclose(after[f"norm/{key}"], expected, rtol=1e-5)
+    network.close()
+
+
+@pytest.mark.parametrize("make", [*SMALL, THIN[0]])
+def test_copies_of_a_channel_grow_apart_here_too(
+    engine: RankEngine, make: Callable[[], Graph]
+) -> None:
+    """Three steps of training: what were copies no longer are."""
+    graph, rng = make(), np.random.default_rng(16)
+    weights = trained_weights(graph, rng)
+    free = [name for name, group in channel_groups(graph).items() if not group.fixed]
+    producer = free[len(free) // 2]
+    now = graph.shapes[producer][-1]
+    child, inherited = grow_with_weights(graph, weights, [Wider(producer, 2 * now)], rng)
+    network = engine.build(child, inherited, hyperparameters())
+    for step in range(3):
+        network.train_step(labelled(graph, 16, seed=step), 0.05)
+    before, after = inherited[f"{producer}/kernel"], network.weights()[f"{producer}/kernel"]
+    moved = np.abs(after - before).reshape(-1, 2 * now).max(axis=0)
+    assert np.median(moved) > 1e-3
+    for copy in range(now, 2 * now):
+        origin = next(c for c in range(now) if np.array_equal(before[..., c], before[..., copy]))
+        apart = np.abs(after[..., origin] - after[..., copy]).max()
+        assert apart > 1e-3 * max(moved[origin], moved[copy])
+    network.close()
+
+
+def test_evaluation_counts_every_sample_once_whatever_the_batches(engine: RankEngine) -> None:
+    graph = two_stems()
+    weights = trained_weights(graph, np.random.default_rng(3))
+    network = engine.build(graph, weights, hyperparameters())
+    whole = labelled(graph, 21)
+    logits = network.logits(whole.inputs).astype(np.float64)
+    chosen = logits[np.arange(21), whole.labels]
+    losses = np.log(np.exp(logits).sum(axis=1)) - chosen
+    for size in (21, 8, 1):
+        for start in range(0, 21, size):
+            network.evaluate_step(
+                Batch(whole.inputs[start : start + size], whole.labels[start : start + size])
+            )
+        sums = network.drain_evaluation()
+        assert sums.samples == 21
+        assert sums.correct == int((logits.argmax(axis=1) == whole.labels).sum())
+        assert sums.loss == pytest.approx(losses.sum(), rel=1e-5)
+    assert network.drain_evaluation().samples == 0
+    network.close()
+
+
+def test_training_learns_and_bf16_does_too(engine: RankEngine) -> None:
+    for precision in ("fp32", "bf16"):
+        graph = residual()
+        weights = initial_weights(graph, np.random.default_rng(4))
+        network = engine.build(graph, weights, hyperparameters(precision=precision))
+        batch = labelled(graph, 16)
+        first = _loss_after(network, batch, 1)
+        assert _loss_after(network, batch, 60) < 0.5 * first, precision
+        assert all(array.dtype == np.float32 for array in network.weights().values())
+        network.close()
+
+
+def _loss_after(network: Network, batch: Batch, steps: int) -> float:
+    for _ in range(steps):
+        network.train_step(batch, 0.05)
+    network.drain_training()
+    network.train_step(batch, 0.0)
+    return network.drain_training()
+
+
+def test_training_goes_on_from_weights_and_momenta_as_if_uninterrupted(engine: RankEngine) -> None:
+    graph = residual()
+    weights = trained_weights(graph, np.random.default_rng(9))
+    batches = [labelled(graph, 8, seed=step) for step in range(6)]
+    whole = engine.build(graph, weights, hyperparameters())
+    for batch in batches:
+        whole.train_step(batch, 0.05)
+    first = engine.build(graph, weights, hyperparameters())
+    for batch in batches[:3]:
+        first.train_step(batch, 0.05)
+    momenta = first.momenta()
+    assert momenta.keys() == graph.parameters.keys()
+    assert all(np.abs(array).max() > 0 for array in momenta.values())
+    second = engine.build(graph, first.weights(), hyperparameters(), momenta)
+    for batch in batches[3:]:
+        second.train_step(batch, 0.05)
+    expected, found = whole.weights(), second.weights()
+    for name, array in expected.items():
+        np.testing.assert_allclose(found[name], array, rtol=1e-5, atol=1e-6)
+    for network in (whole, first, second):
+        network.close()
+
+
+def test_parts_of_a_batch_give_what_the_whole_batch_does(engine: RankEngine) -> None:
+    """Of uneven parts, one of them without a sample; the sum comes in memory that is aligned."""
+    graph = classified_by_one_layer()
+    weights = trained_weights(graph, np.random.default_rng(17))
+    used = hyperparameters(weight_decay=0.1)
+    whole, parts = (engine.build(graph, weights, used) for _ in range(2))
+    batch = labelled(graph, 8)
+    for _ in range(2):
+        whole.train_step(batch, 0.05)
+        totals = [aligned(size) for size in parts.buckets]
+        for total in totals:
+            total[:] = 0.0
+        for first, last in ((0, 5), (5, 8), (8, 8)):
+            part = Batch(batch.inputs[first:last], batch.labels[first:last])
+            for total, bucket in zip(totals, given(parts, part, part.size / 8), strict=True):
+                total += bucket
+        parts.apply(totals, 0.05)
+    assert not np.asarray(parts.zeros(0)).any()
+    assert len(parts.zeros(0)) == parts.buckets[0]
+    for name, array in whole.weights().items():
+        np.testing.assert_allclose(parts.weights()[name], array, rtol=1e-5, atol=1e-6)
+    # Three parts a step: their mean is a third of what they sum up to.
+    assert 3 * parts.drain_training() == pytest.approx(whole.drain_training(), rel=1e-5)
+    for network in (whole, parts):
+        network.close()
+
+
+def given(network: RankNetwork, batch: Batch, share: float) -> list[NDArray[np.float32]]:
+    """Copies of the buckets that a network gives, which may use their memory again."""
+    buckets: list[NDArray[np.float32]] = []
+    network.gradients(batch, share, lambda bucket: buckets.append(np.array(bucket)))
+    return buckets
+
+
+def test_buckets_hold_every_gradient_once_in_their_order(engine: RankEngine) -> None:
+    """With more than one of them where the engine makes several of a large network."""
+    graph = wide()
+    weights = initial_weights(graph, np.random.default_rng(18))
+    network = engine.build(graph, weights, hyperparameters(momentum=0.0))
+    batch = labelled(graph, 4)
+    buckets = given(network, batch, 0.5)
+    assert tuple(len(bucket) for bucket in buckets) == network.buckets
+    assert sum(network.buckets) == graph.parameter_count
+    # Each bucket alone moves parameters of its own, and all of them together what a step moves.
+    moved = {name: np.zeros(shape, np.float32) for name, shape in graph.parameters.items()}
+    for number, bucket in enumerate(buckets):
+        alone = [np.zeros(size, np.float32) for size in network.buckets]
+        alone[number] = 2.0 * bucket
+        before = network.weights()
+        network.apply(alone, 0.1)
+        after = network.weights()
+        changes = {name: after[name] - before[name] for name in moved}
+        assert sum(np.count_nonzero(change) for change in changes.values()) <= len(bucket)
+        for name, change in changes.items():
+            assert not (change.any() and moved[name].any())
+            moved[name] += change
+    stepped = engine.build(graph, weights, hyperparameters(momentum=0.0))
+    stepped.train_step(batch, 0.1)
+    for name, array in stepped.weights().items():
+        if name in moved:
+            np.testing.assert_allclose(moved[name], array - weights[name], atol=1e-6)
+    network.close()
+    stepped.close()
+
+
+def wide() -> Graph:
+    """Parameters of more than 25 MiB, in two layers that are about as large."""
+    return Graph(
+        (
+            Node("image", Input((2, 2, 1))),
+            Node("pool", GlobalAveragePool2D(), ("image",)),
+            Node("one", Dense(3000), ("pool",)),
+            Node("one_relu", ReLU(), ("one",)),
+            Node("two", Dense(2500), ("one_relu",)),
+            Node("two_relu", ReLU(), ("two",)),
+            Node("logits", Dense(3), ("two_relu",)),
+            Node("probabilities", Softmax(), ("logits",)),
+        )
+    )
+
+
+def classified_by_one_layer() -> Graph:
+    return Graph(
+        (
+            Node("image", Input((4, 4, 2))),
+            Node("conv", Conv2D(3, 3), ("image",)),
+            Node("pool", GlobalAveragePool2D(), ("conv",)),
+            Node("logits", Dense(3), ("pool",)),
+            Node("probabilities", Softmax(), ("logits",)),
+        )
+    )
+
+
+def test_weight_decay_shrinks_weights(engine: RankEngine) -> None:
+    graph = two_stems()
+    weights = trained_weights(graph, np.random.default_rng(5))
+    kernels = {}
+    for decay in (0.0, 0.5):
+        network = engine.build(graph, weights, hyperparameters(weight_decay=decay))
+        network.train_step(labelled(graph, 8), 0.1)
+        kernels[decay] = network.weights()["left_conv/kernel"]
+        network.close()
+    difference = kernels[0.0] - kernels[0.5]
+    np.testing.assert_allclose(difference, 0.5 * 0.1 * weights["left_conv/kernel"], rtol=1e-3)
+
+
+def test_a_loss_that_is_not_finite_is_reported(engine: RankEngine) -> None:
+    graph = two_stems()
+    network = engine.build(
+        graph, initial_weights(graph, np.random.default_rng(6)), hyperparameters()
+    )
+    batch = labelled(graph, 8)
+    batch.inputs[0, 0, 0, 0] = np.nan
+    network.train_step(batch, 0.05)
+    with pytest.raises(NonFiniteLossError, match="learning_rate"):
+        network.drain_training()
+    network.evaluate_step(batch)
+    with pytest.raises(NonFiniteLossError, match="validation loss"):
+        network.drain_evaluation()
+    network.close()
+
+
+def test_weights_of_another_graph_are_refused(engine: RankEngine) -> None:
+    weights = initial_weights(two_stems(), np.random.default_rng(7))
+    with pytest.raises(CheckpointError, match="do not fit"):
+        engine.build(residual(), weights, hyperparameters())
+
+
+@dataclass(frozen=True, slots=True)
+class Unheard(Layer):
+    kind: ClassVar[str] = "unheard"
+
+    def output_shape(self, *inputs: Shape) -> Shape:
+        return inputs[0]
+
+
+def test_a_layer_that_the_engine_does_not_know_is_named(engine: RankEngine) -> None:
+    graph = Graph(
+        (
+            Node("image", Input((4,))),
+            Node("strange", Unheard(), ("image",)),
+            Node("relu", ReLU(), ("strange",)),
+        )
+    )
+    with pytest.raises(EngineError, match="'strange'.*'unheard'"):
+        engine.build(graph, {}, hyperparameters())

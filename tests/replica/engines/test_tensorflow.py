@@ -1,0 +1,118 @@
+"""What only the tensorflow engine has to do."""
+
+from __future__ import annotations
+
+import gc
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from tests.morphism.networks import SMALL, THIN, random_chain, residual, trained_weights, two_stems
+from tests.replica.engines.test_contract import hyperparameters, labelled, relative_error, samples
+
+from aiperf_hpc.errors import EngineError, OutOfMemoryError
+from aiperf_hpc.graph import Graph
+from aiperf_hpc.morphism.morphs import grow_with_weights
+from aiperf_hpc.morphism.weights.checkpoint import Weights, initial_weights
+from aiperf_hpc.replica.engines import load_engine
+from aiperf_hpc.replica.engines.base import RankEngine
+from aiperf_hpc.replica.parallel.collectives.memory import aligned
+from aiperf_hpc.replica.tensorflow_import import tf
+
+CHAINS = 300
+
+
+@pytest.fixture(scope="module")
+def engine() -> RankEngine:
+    return load_engine("tensorflow", 2)
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_random_chains_of_morphisms_keep_the_function(engine: RankEngine, part: int) -> None:
+    """300 chains of depth 1 to 8: relative error of the logits at most 1e-5 in fp32."""
+    worst = 0.0
+    for number in range(part, CHAINS, 4):
+        rng = np.random.default_rng(number)
+        # Every tenth is all of ResNet-50, thin; building it takes a second.
+        make = THIN[number // 10 % 2] if number % 10 == 0 else SMALL[number % 2]
+        graph = make()
+        weights = trained_weights(graph, rng)
+        depth = 1 + number % 8
+        child, inherited = grow_with_weights(graph, weights, random_chain(graph, depth, rng), rng)
+        inputs = samples(graph, 4, rng)
+        error = relative_error(
+            _inference(child, inherited, inputs), _inference(graph, weights, inputs)
+        )
+        worst = max(worst, error)
+        assert error <= 1e-5, (number, error)
+    assert worst > 0.0  # Both sides were really computed.
+
+
+def _inference(graph: Graph, weights: Weights, inputs: NDArray[np.float32]) -> NDArray[np.float32]:
+    """The real engine's layers, without tracing its training step."""
+    from aiperf_hpc.replica.engines.tensorflow import engine
+
+    variables = {name: tf.Variable(array) for name, array in weights.items()}
+    found: NDArray[np.float32] = engine.execute(graph, variables, inputs, "fp32").numpy()
+    return found
+
+
+def test_nothing_of_a_network_outlives_it(engine: RankEngine) -> None:
+    """Traced functions are tens of megabytes; a replica makes hundreds of networks."""
+    graph = two_stems()
+    weights = initial_weights(graph, np.random.default_rng(10))
+
+    def traced() -> int:
+        gc.collect()
+        return sum(type(thing).__name__ == "FuncGraph" for thing in gc.get_objects())
+
+    counts = []
+    for _ in range(3):
+        network = engine.build(graph, weights, hyperparameters())
+        network.train_step(labelled(graph, 8), 0.05)
+        network.close()
+        del network
+        counts.append(traced())
+    assert counts[0] == counts[1] == counts[2]
+
+
+def test_gradients_are_taken_from_aligned_memory_as_from_any_other(engine: RankEngine) -> None:
+    """What ranks receive into is used where it is; any other array is copied."""
+    graph = residual()
+    weights = trained_weights(graph, np.random.default_rng(17))
+    one, other = (engine.build(graph, weights, hyperparameters()) for _ in range(2))
+    (size,) = one.buckets
+    gradients = np.random.default_rng(18).standard_normal(size).astype(np.float32)
+    received, anywhere = aligned(size), np.zeros(size + 1, np.float32)[1:]
+    received[:] = anywhere[:] = gradients
+    one.apply([received], 0.05)
+    other.apply([anywhere], 0.05)
+    for name, array in other.weights().items():
+        np.testing.assert_array_equal(one.weights()[name], array)
+    np.testing.assert_array_equal(received, gradients)
+    for network in (one, other):
+        network.close()
+
+
+def test_a_step_that_does_not_fit_in_memory_is_said_to_be_so(
+    engine: RankEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = two_stems()
+    network = engine.build(
+        graph, initial_weights(graph, np.random.default_rng(8)), hyperparameters()
+    )
+
+    def exhausted(*_: object) -> None:
+        raise tf.errors.ResourceExhaustedError(None, None, "OOM when allocating tensor")
+
+    monkeypatch.setattr(network, "_train", exhausted)
+    with pytest.raises(OutOfMemoryError, match="OOM when allocating"):
+        network.train_step(labelled(graph, 8), 0.05)
+    network.close()
+
+
+def test_fp16_is_refused(engine: RankEngine) -> None:
+    graph = two_stems()
+    weights = initial_weights(graph, np.random.default_rng(0))
+    with pytest.raises(EngineError, match="fp16.*does not scale the loss; use bf16"):
+        engine.build(graph, weights, hyperparameters(precision="fp16"))

@@ -1,0 +1,217 @@
+"""What only the torch engine has to do."""
+
+from __future__ import annotations
+
+import importlib.util
+
+import numpy as np
+import pytest
+import torch
+from tests.morphism.networks import residual, trained_weights, two_stems
+from tests.replica.engines.test_contract import given, hyperparameters, labelled, relative_error
+
+from aiperf_hpc.config import EngineConfig
+from aiperf_hpc.errors import EngineError, OutOfMemoryError
+from aiperf_hpc.morphism.weights.checkpoint import initial_weights
+from aiperf_hpc.replica.data.base import Batch
+from aiperf_hpc.replica.engines import load_engine
+from aiperf_hpc.replica.engines.base import RankEngine
+from aiperf_hpc.replica.engines.torch.engine import TorchNetwork
+
+
+@pytest.fixture(scope="module")
+def engine() -> RankEngine:
+    return load_engine("torch", 2)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+@pytest.mark.skipif(importlib.util.find_spec("torch_npu") is not None, reason="there is an NPU")
+def test_a_device_that_is_not_there_is_refused_and_auto_takes_the_cpu() -> None:
+    with pytest.raises(EngineError, match="engine.device=cuda: PyTorch .* sees no CUDA or ROCm"):
+        load_engine("torch", 2, settings=EngineConfig(name="torch", device="cuda"))
+    with pytest.raises(EngineError, match="engine.device=npu needs the package torch_npu"):
+        load_engine("torch", 2, settings=EngineConfig(name="torch", device="npu"))
+    chosen = load_engine("torch", 2)
+    assert chosen.accelerators == ()
+    assert chosen.memory_bytes is None
+
+
+def test_fp16_is_refused_on_a_cpu(engine: RankEngine) -> None:
+    graph = two_stems()
+    weights = initial_weights(graph, np.random.default_rng(0))
+    with pytest.raises(EngineError, match="fp16 needs an accelerator.*use bf16"):
+        engine.build(graph, weights, hyperparameters(precision="fp16"))
+
+
+def test_a_loss_that_is_scaled_trains_as_one_that_is_not() -> None:
+    """fp16 on the CPU, which the engine refuses for its speed; the scale falls where it must."""
+    graph = two_stems()
+    weights = trained_weights(graph, np.random.default_rng(1))
+    half, whole = (
+        TorchNetwork(
+            graph,
+            weights,
+            hyperparameters(precision=precision, weight_decay=0.01),
+            None,
+            torch.device("cpu"),
+            cores=1,
+            compiled=False,
+        )
+        for precision in ("fp16", "fp32")
+    )
+    for step in range(3):
+        batch = labelled(graph, 8, seed=step)
+        for network in (half, whole):
+            network.train_step(batch, 0.05)
+        part = labelled(graph, 8, seed=10 + step)
+        for network in (half, whole):
+            network.apply(given(network, part, 1.0), 0.05)
+    found, wanted = half.weights(), whole.weights()
+    for name in graph.parameters:
+        assert relative_error(found[name], wanted[name]) < 5e-2, name
+    # Gradients that overflow change nothing but the scale.
+    large = labelled(graph, 8)
+    before = half.weights()
+    half.train_step(Batch(large.inputs * np.float32(6e4), large.labels), 0.05)
+    after = half.weights()
+    for name in graph.parameters:
+        np.testing.assert_array_equal(before[name], after[name])
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_warming_leaves_everything_as_it_was(engine: RankEngine, precision: str) -> None:
+    graph = residual()
+    weights = trained_weights(graph, np.random.default_rng(2))
+    warm, cold = (engine.build(graph, weights, hyperparameters(precision=precision)) for _ in "ab")
+    for network in (warm, cold):
+        network.train_step(labelled(graph, 8), 0.05)
+        network.evaluate_step(labelled(graph, 8))
+    assert isinstance(warm, TorchNetwork)
+    warm.warm(8)
+    for network in (warm, cold):
+        network.train_step(labelled(graph, 8, seed=1), 0.05)
+    for found, wanted in (
+        (warm.weights(), cold.weights()),
+        (warm.momenta(), cold.momenta()),
+    ):
+        for name, array in wanted.items():
+            np.testing.assert_array_equal(found[name], array)
+    assert warm.drain_training() == cold.drain_training()
+    assert warm.drain_evaluation() == cold.drain_evaluation()
+
+
+@pytest.mark.parametrize(
+    ("error", "wanted"),
+    [
+        (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB"), OutOfMemoryError),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried"), OutOfMemoryError),
+        (RuntimeError("size mismatch\nand more"), EngineError),
+    ],
+)
+def test_errors_are_ours_and_one_line(
+    engine: RankEngine,
+    monkeypatch: pytest.MonkeyPatch,
+    error: Exception,
+    wanted: type[Exception],
+) -> None:
+    graph = two_stems()
+    network = engine.build(
+        graph, initial_weights(graph, np.random.default_rng(3)), hyperparameters()
+    )
+
+    def fails(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(network, "_backward", fails)
+    with pytest.raises(wanted) as raised:
+        network.train_step(labelled(graph, 8), 0.05)
+    assert str(error).splitlines()[0] in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_arrays_that_cannot_be_written_and_tensors_are_taken_alike(engine: RankEngine) -> None:
+    graph = two_stems()
+    weights = initial_weights(graph, np.random.default_rng(4))
+    batch = labelled(graph, 8)
+    frozen = batch.inputs.copy()
+    frozen.setflags(write=False)
+    losses = []
+    for inputs, labels in (
+        (batch.inputs, batch.labels),
+        (frozen, batch.labels),
+        (torch.from_numpy(batch.inputs), torch.from_numpy(batch.labels)),
+    ):
+        network = engine.build(graph, weights, hyperparameters())
+        network.train_step(Batch(inputs, labels), 0.05)
+        losses.append(network.drain_training())
+        network.close()
+    assert losses[0] == losses[1] == losses[2]
+
+
+def test_the_batch_is_not_written_to(engine: RankEngine) -> None:
+    """Layers may overwrite what they read, but never the samples."""
+    graph = two_stems()  # A ReLU reads the image.
+    network = engine.build(
+        graph, initial_weights(graph, np.random.default_rng(5)), hyperparameters()
+    )
+    batch = labelled(graph, 8)
+    kept = batch.inputs.copy()
+    network.train_step(batch, 0.05)
+    network.evaluate_step(batch)
+    np.testing.assert_array_equal(batch.inputs, kept)
+
+
+def test_buckets_are_ready_before_the_backward_pass_is_over(engine: RankEngine) -> None:
+    """The first of ResNet-50's, which has several, comes before the first layer's gradient."""
+    from aiperf_hpc.morphism.networks.resnet import resnet50
+
+    graph = resnet50((32, 32, 3), 10)
+    network = engine.build(
+        graph, initial_weights(graph, np.random.default_rng(6)), hyperparameters()
+    )
+    assert len(network.buckets) > 2
+    first = network._leaves["stem_conv/kernel"]  # type: ignore[attr-defined]
+    events: list[str] = []
+    first.register_post_accumulate_grad_hook(lambda _: events.append("stem"))
+    network.gradients(labelled(graph, 2), 1.0, lambda _: events.append("bucket"))
+    assert events.index("stem") >= len(network.buckets) - 1
+    assert events.count("bucket") == len(network.buckets)
+    network.close()
+
+
+@pytest.mark.parametrize(("warmed_with", "compilations"), [(0, 2), (8, 2), (1, 4)])
+def test_a_last_batch_of_another_size_is_not_compiled_for(
+    monkeypatch: pytest.MonkeyPatch, warmed_with: int, compilations: int
+) -> None:
+    """Compiled by a back end that counts what it is given, and runs it as it is.
+
+    Once for the training step and once for the evaluation's, and for those of one sample too if
+    there was memory for no more of them.
+    """
+    compiled: list[int] = []
+    real = torch.compile
+
+    def counting(module: torch.nn.Module, *, dynamic: bool) -> object:
+        def count(code: torch.fx.GraphModule, inputs: list[torch.Tensor]) -> object:
+            compiled.append(len(inputs))
+            return code.forward
+
+        return real(module, dynamic=dynamic, backend=count)
+
+    monkeypatch.setattr(torch, "compile", counting)
+    settings = EngineConfig(name="torch", compile="always")
+    graph = residual()
+    weights = trained_weights(graph, np.random.default_rng(7))
+    fast, plain = (
+        load_engine("torch", 2, settings=chosen).build(graph, weights, hyperparameters())
+        for chosen in (settings, None)
+    )
+    if warmed_with:
+        fast.warm(warmed_with)
+    for size in (8, 8, 3, 8, 5):
+        for network in (fast, plain):
+            network.train_step(labelled(graph, size), 0.01)
+            network.evaluate_step(labelled(graph, size))
+    assert len(compiled) == compilations
+    assert fast.drain_training() == pytest.approx(plain.drain_training(), rel=1e-4)
+    assert fast.drain_evaluation().loss == pytest.approx(plain.drain_evaluation().loss, rel=1e-3)

@@ -1,0 +1,111 @@
+"""Run on every rank: all train in step, and rank 0 prints how far one process alone ends up.
+
+mpirun -np 2 python tests/replica/parallel/ranks_against_one.py mpi tensorflow
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aiperf_hpc.config import DatasetConfig
+from aiperf_hpc.graph import Conv2D, Dense, GlobalAveragePool2D, Graph, Input, Node, ReLU, Softmax
+from aiperf_hpc.morphism.morphs import Deeper, grow_with_weights
+from aiperf_hpc.morphism.weights.checkpoint import Weights, initial_weights
+from aiperf_hpc.replica.data import Dataset, load_dataset
+from aiperf_hpc.replica.engines import load_engine
+from aiperf_hpc.replica.engines.base import Engine
+from aiperf_hpc.replica.parallel.collectives import join
+from aiperf_hpc.replica.parallel.handshake import Ranks, facts_of
+from aiperf_hpc.replica.parallel.protocol import Announce, Do, LeadingDataset, LeadingEngine, follow
+from aiperf_hpc.trial import Hyperparameters
+
+GRAPH = Graph(
+    (
+        Node("image", Input((8, 8, 1))),
+        Node("one", Conv2D(6, 3), ("image",)),
+        Node("one_relu", ReLU(), ("one",)),
+        Node("two", Conv2D(8, 3, 2), ("one_relu",)),
+        Node("two_relu", ReLU(), ("two",)),
+        Node("pool", GlobalAveragePool2D(), ("two_relu",)),
+        Node("dense", Dense(10), ("pool",)),
+        Node("softmax", Softmax(), ("dense",)),
+    )
+)
+"""Without batch normalisation, whose statistics are those of each rank's part."""
+USED = Hyperparameters(
+    batch_size=100,
+    optimizer="sgd",
+    learning_rate=0.05,
+    momentum=0.9,
+    weight_decay=1e-4,
+    label_smoothing=0.1,
+    precision="fp32",
+)
+
+
+def train(engine: Engine, dataset: Dataset) -> tuple[Weights, list[float]]:
+    """Train one epoch and evaluate; the last batches are smaller than the others."""
+    network = engine.build(GRAPH, initial_weights(GRAPH, np.random.default_rng(0)), USED)
+    said = []
+    for batch in dataset.train(1, USED.batch_size, 3):
+        network.train_step(batch, 0.05)
+    said.append(network.drain_training())
+    for batch in dataset.validation(USED.batch_size):
+        network.evaluate_step(batch)
+    sums = network.drain_evaluation()
+    said += [sums.mean_loss, float(sums.correct), float(sums.samples)]
+    weights = network.weights()
+    network.close()
+    return weights, said
+
+
+def calibrated(engine: Engine, dataset: Dataset) -> tuple[str, ...]:
+    """Train one epoch with batch normalisation inserted; that the ranks agree is checked there."""
+    rng = np.random.default_rng(0)
+    grown = grow_with_weights(GRAPH, initial_weights(GRAPH, rng), [Deeper("one_relu", 3)], rng)
+    network = engine.build(*grown, USED)
+    names: tuple[str, ...] = ()
+    for batch in dataset.train(1, USED.batch_size, 3):
+        names = names or network.calibrate(batch)
+        network.train_step(batch, 0.05)
+    for batch in dataset.validation(USED.batch_size):
+        network.evaluate_step(batch)
+    network.drain_evaluation()
+    network.close()
+    return names
+
+
+def error(found: NDArray[np.float32], wanted: NDArray[np.float32]) -> float:
+    return float(np.abs(found - wanted).max() / np.abs(wanted).max())
+
+
+def main() -> None:
+    _, collective, name = sys.argv
+    ranks = Ranks(join(collective))
+    engine = load_engine(name, 1)
+    dataset = load_dataset(DatasetConfig(name="digits"), 1)
+    ranks.muster(facts_of(engine.versions, dataset.info, 0))
+    if ranks.collective.rank:
+        follow(engine, dataset, ranks.collective)
+    else:
+        leading = (
+            LeadingEngine(engine, ranks.collective),
+            LeadingDataset(dataset, ranks.collective),
+        )
+        together, said = train(*leading)
+        names = calibrated(*leading)
+        Announce(ranks.collective)(Do.END)
+        alone, expected = train(engine, dataset)
+        worst = max(error(together[name], alone[name]) for name in alone)
+        text = json.dumps(
+            {"error": worst, "together": said, "alone": expected, "calibrated": names}
+        )
+        sys.stdout.write(f"{text}\n")
+    ranks.collective.close()
+
+
+main()

@@ -1,0 +1,103 @@
+"""Joining ranks, and the memory that gradients cross to be summed."""
+
+from __future__ import annotations
+
+import importlib
+
+import numpy as np
+import pytest
+import torch
+
+from aiperf_hpc.errors import EngineError
+from aiperf_hpc.replica.parallel.collectives import load_collective
+from aiperf_hpc.replica.parallel.collectives.memory import ALIGNED_BYTES, Rounds, aligned, on_host
+from aiperf_hpc.replica.parallel.collectives.torch_distributed import meeting_point
+from aiperf_hpc.replica.tensorflow_import import tf
+
+SLURM = {
+    "SLURM_PROCID": "3",
+    "SLURM_NTASKS": "8",
+    "SLURM_JOB_ID": "41234",
+    "SLURM_LAUNCH_NODE_IPADDR": "10.0.0.7",
+}
+TORCHRUN = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "n1", "MASTER_PORT": "29500"}
+
+
+@pytest.fixture(autouse=True)
+def _nothing_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in (*SLURM, *TORCHRUN):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.mark.parametrize(
+    ("name", "remedy"),
+    [("mpi", "'.[mpi]'"), ("torch", "'.[torch]'"), ("horovod", "make horovod")],
+)
+def test_a_collective_that_is_not_installed_says_what_to_do(
+    name: str, remedy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def missing(_: str) -> None:
+        raise ModuleNotFoundError("No module named 'it'", name="it")
+
+    monkeypatch.setattr(importlib, "import_module", missing)
+    with pytest.raises(EngineError, match=f"collective '{name}' needs the package 'it'") as caught:
+        load_collective(name, 2)
+    assert remedy in str(caught.value)
+
+
+def test_ranks_of_torch_meet_where_torchrun_or_slurm_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(EngineError, match=r"neither RANK nor SLURM's SLURM_JOB_ID is set"):
+        meeting_point()
+    for name, value in SLURM.items():
+        monkeypatch.setenv(name, value)
+    assert meeting_point() == {
+        "RANK": "3",
+        "WORLD_SIZE": "8",
+        "MASTER_ADDR": "10.0.0.7",
+        "MASTER_PORT": str(20_000 + 41_234 % 20_000),
+    }
+    monkeypatch.setenv("MASTER_PORT", "31000")
+    assert meeting_point()["MASTER_PORT"] == "31000"
+    for name, value in TORCHRUN.items():
+        monkeypatch.setenv(name, value)
+    assert meeting_point() == TORCHRUN
+
+
+def test_tensors_on_the_host_are_reduced_from_where_they_are() -> None:
+    array = np.arange(5, dtype=np.float32)
+    assert on_host(array) is array
+    of_torch = torch.arange(5.0)
+    assert on_host(of_torch).ctypes.data == of_torch.data_ptr()
+    of_tensorflow = tf.range(5.0)
+    (address, _) = on_host(of_tensorflow).__array_interface__["data"]
+    assert address == on_host(of_tensorflow).__array_interface__["data"][0]
+    np.testing.assert_array_equal(on_host(of_tensorflow), array)
+
+
+@pytest.mark.parametrize("elements", [1, 15, 16, 1001])
+def test_memory_is_aligned(elements: int) -> None:
+    for dtype in (np.float32, np.float16):
+        array = aligned(elements, dtype)
+        assert array.ctypes.data % ALIGNED_BYTES == 0
+        assert array.shape == (elements,)
+        assert array.dtype == np.dtype(dtype)
+
+
+def test_the_sums_of_a_step_are_apart_and_those_of_the_next_step_in_the_same_memory() -> None:
+    rounds = Rounds()
+    sizes = (7, 7, 20)
+
+    def step(*sizes: int) -> list[int]:
+        taken = [rounds.take_like(np.zeros(size, np.float32)) for size in sizes]
+        assert [array.size for array in taken] == list(sizes)
+        for _ in taken:
+            rounds.over()
+        return [array.ctypes.data for array in taken]
+
+    first = step(*sizes)
+    assert len(set(first)) == 3
+    assert step(*sizes) == first
+    assert step(7) == first[:1]
+    step(9, 7)  # Another network.
+    half = rounds.take_like(np.zeros(9, np.float16))
+    assert half.dtype == np.float16

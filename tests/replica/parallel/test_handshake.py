@@ -1,0 +1,133 @@
+"""Ranks that are not alike, or cannot start, are named before anything is trained."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable
+
+import pytest
+from tests.replica.fakes import FakeDataset
+from tests.replica.parallel.threads import Table, Threads
+from tests.support.waiting import PATIENCE_SECONDS
+
+from aiperf_hpc.errors import AIPerfError, DatasetError, EngineError
+from aiperf_hpc.replica.parallel.collectives.base import ALONE
+from aiperf_hpc.replica.parallel.handshake import Facts, Ranks, facts_of
+
+DATASET = FakeDataset().info
+VERSIONS = {"numpy": "2.0.2", "tensorflow": "2.18.1"}
+HOSTS = ("n1", "n2", "n3")
+
+
+def together(
+    monkeypatch: pytest.MonkeyPatch, *facts: Facts | AIPerfError
+) -> tuple[list[Ranks], list[str]]:
+    """Muster ranks with these facts; return them, and what each raised, or ''."""
+    table = Table(len(facts))
+    ranks = [Ranks(Threads(table, rank, len(facts))) for rank in range(len(facts))]
+    said = [""] * len(facts)
+    names = threading.local()
+    monkeypatch.setattr(socket, "gethostname", lambda: names.host)
+
+    def one(rank: int) -> Callable[[], None]:
+        def run() -> None:
+            names.host = HOSTS[rank]
+            own = facts[rank]
+            failure = own if isinstance(own, AIPerfError) else None
+            known = {} if isinstance(own, AIPerfError) else own
+            try:
+                ranks[rank].muster(known, f"0.{rank}", failure)
+            except AIPerfError as error:
+                said[rank] = str(error)
+
+        return run
+
+    threads = [threading.Thread(target=one(rank)) for rank in range(len(facts))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(PATIENCE_SECONDS)
+    return ranks, said
+
+
+def test_ranks_that_are_alike_work_in_the_life_that_rank_0_names(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ranks, said = together(monkeypatch, *[facts_of(VERSIONS, DATASET, 0)] * 3)
+    assert said == ["", "", ""]
+    assert all(rank.ready and rank.life == "0.0" and rank.hosts == HOSTS for rank in ranks)
+
+
+@pytest.mark.parametrize(
+    ("other", "words"),
+    [
+        (
+            facts_of(VERSIONS | {"tensorflow": "2.19.0"}, DATASET, 0),
+            "tensorflow's version is 2.19.0 for rank 1 on n2 and 2.18.1 for rank 0 on n1",
+        ),
+        (
+            facts_of({"numpy": "2.0.2"}, DATASET, 0),
+            "tensorflow's version is missing for rank 1 on n2",
+        ),
+        (
+            facts_of(VERSIONS, DATASET.model_copy(update={"sha256": "f" * 64}), 0),
+            "the dataset's SHA-256 is ffffffffffff for rank 1 on n2 and 000000000000",
+        ),
+        (
+            facts_of(VERSIONS, DATASET, 1),
+            "the order of samples, as a checksum, is [0-9a-f]{8} for rank 1 on n2",
+        ),
+    ],
+)
+def test_a_rank_that_is_not_like_rank_0_is_named(
+    other: Facts, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = facts_of(VERSIONS, DATASET, 0)
+    ranks, said = together(monkeypatch, own, other, own)
+    assert len(set(said)) == 1  # All know.
+    assert_line(said[0], words)
+    assert not any(rank.ready for rank in ranks)
+
+
+def assert_line(text: str, words: str) -> None:
+    with pytest.raises(EngineError, match=words):
+        raise EngineError(text)
+    assert "\n" not in text
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_rank_that_cannot_start_keeps_none_waiting(
+    rank: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    facts: list[Facts | AIPerfError] = [facts_of(VERSIONS, DATASET, 0)] * 2
+    facts[rank] = DatasetError("no such folder")
+    ranks, said = together(monkeypatch, *facts)
+    assert said[rank] == "no such folder"
+    assert_line(said[1 - rank], f"^rank {rank} on {HOSTS[rank]} could not start")
+    ranks[0].excuse()  # Nobody is left who could hear it.
+    assert not any(each.ready for each in ranks)
+
+
+def test_rank_0_excuses_itself_before_it_has_loaded_anything() -> None:
+    table = Table(2)
+    said: list[str] = []
+
+    def other() -> None:
+        try:
+            Ranks(Threads(table, 1, 2)).muster({})
+        except EngineError as error:
+            said.append(str(error))
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    Ranks(Threads(table, 0, 2)).excuse()
+    thread.join(PATIENCE_SECONDS)
+    assert len(said) == 1
+    assert said[0].startswith("rank 0 on ")
+
+
+def test_one_rank_is_like_itself() -> None:
+    ranks = Ranks(ALONE)
+    ranks.muster(facts_of(VERSIONS, DATASET, 0), "2.1")
+    assert (ranks.ready, ranks.several, ranks.life) == (True, False, "2.1")

@@ -1,0 +1,54 @@
+"""Ranks that are threads of this process."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+from tests.support.waiting import PATIENCE_SECONDS
+
+from aiperf_hpc.replica.parallel.collectives.base import Array, Copies, Finished
+
+
+class Table:
+    """Where threads that play ranks meet."""
+
+    def __init__(self, size: int) -> None:
+        self.barrier = threading.Barrier(size, timeout=PATIENCE_SECONDS)
+        self.rows: list[Array] = [np.zeros(0)] * size
+
+
+class Threads:
+    """A collective whose ranks are threads of this process."""
+
+    name = "threads"
+
+    def __init__(self, table: Table, rank: int, size: int) -> None:
+        self.table = table
+        self.rank = self.local_rank = rank
+        self.size = self.local_size = size
+        self.copies = Copies()
+
+    def gather(self, row: Array) -> Array:
+        self.table.rows[self.rank] = row.copy()
+        self.table.barrier.wait()
+        rows = np.array(self.table.rows)
+        self.table.barrier.wait()
+        return rows
+
+    def start_allreduce_sum(self, buffer: Array) -> Finished:
+        return Finished(self.gather(buffer).sum(axis=0))
+
+    def allreduce_mean(self, flat: Array) -> None:
+        flat[:] = self.gather(flat).mean(axis=0)
+
+    def broadcast(self, array: Array) -> None:
+        array[:] = self.gather(array)[0]
+
+    command = broadcast
+
+    def abort(self, status: int) -> None:
+        raise SystemExit(status)
+
+    def close(self) -> None:
+        pass

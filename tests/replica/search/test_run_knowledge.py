@@ -1,0 +1,150 @@
+"""A replica knows itself by its own journals, the others by the digest."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from tests.run.run_writer import RunWriter, evaluated, proposed, trial_ended, trial_started
+from tests.run.test_digest import Primary
+from tests.run_factory import DATASET
+
+from aiperf_hpc.replica.search.run_knowledge import Knowledge, Observations
+from aiperf_hpc.run import records
+from aiperf_hpc.run.digest import Digest
+from aiperf_hpc.run.history import RunHistory
+from aiperf_hpc.trial import TrialState
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunWriter:
+    return RunWriter(tmp_path)
+
+
+@pytest.fixture
+def knowledge(run: RunWriter) -> Knowledge:
+    return Knowledge("r0", RunHistory(run.paths, replica="r0"), Digest(run.paths))
+
+
+def test_others_are_known_by_the_digest_alone(run: RunWriter, knowledge: Knowledge) -> None:
+    primary = Primary(run)
+    run.replica(1, trial_started("r1-t1", "theirs"), name="r1")
+    knowledge.refresh()
+    assert knowledge.trial("r1-t1") is None
+    primary.look()
+    knowledge.refresh()
+    found = knowledge.trial("r1-t1")
+    assert found is not None
+    assert (found.replica, found.graph) == ("r1", "theirs")
+    assert knowledge.may_be_grown()
+
+
+def test_this_replica_is_known_before_the_primary_looks(
+    run: RunWriter, knowledge: Knowledge
+) -> None:
+    primary = Primary(run)
+    run.replica(1, trial_started("r0-t1"), evaluated("r0-t1", correct=50))
+    primary.look()
+    run.replica(2, trial_ended("r0-t1"))
+    knowledge.refresh()
+    (trial,) = knowledge.trials()
+    assert (trial.ended, trial.checkpoint, trial.merit) == (True, True, 0.5)
+    assert knowledge.may_be_grown()
+    run.replica(3, records.CheckpointDropped(trial="r0-t1"))
+    knowledge.refresh_own()
+    assert not knowledge.may_be_grown()
+
+
+def test_proposals_are_counted_once_whether_told_or_not(
+    run: RunWriter, knowledge: Knowledge
+) -> None:
+    primary = Primary(run)
+    run.search(1, proposed("r0-w0-1", "a"))
+    run.search(1, proposed("r1-w0-1", "b"), name="r1")
+    primary.look()
+    run.search(2, proposed("r0-w0-2", "c"))
+    knowledge.refresh()
+    assert knowledge.kinds() == Counter(deeper=3)
+    assert knowledge.graphs() == {"a", "b", "c"}
+    assert [p.id for p in knowledge.pending] == ["r0-w0-1", "r0-w0-2"]
+
+
+def test_where_a_graph_comes_from_is_known_of_all(run: RunWriter, knowledge: Knowledge) -> None:
+    run.replica(1, trial_started("r0-t1", "ours"))
+    run.replica(1, trial_started("r1-t1", "theirs"), name="r1")
+    Primary(run).look()
+    knowledge.refresh()
+    descents = [knowledge.descent(name) for name in ("r0-t1", "r1-t1", "nobody's")]
+    assert [d.graph if d is not None else None for d in descents] == ["ours", "theirs", None]
+
+
+def test_what_was_trained_is_told_once_and_as_this_replica_knows_it(
+    run: RunWriter, knowledge: Knowledge
+) -> None:
+    primary = Primary(run)
+    for name, replica in (("r0-t1", "r0"), ("r1-t1", "r1"), ("r1-t2", "r1")):
+        run.replica(1, trial_started(name), evaluated(name, correct=50), name=replica)
+        run.replica(2, trial_ended(name), name=replica)
+    primary.look()
+    run.replica(3, records.CheckpointDropped(trial="r0-t1"))
+    run.replica(3, trial_started("r0-t2"))
+    knowledge.refresh()
+    found = knowledge.observations({"r1-t2", "nobody's"})
+    assert {o.trial: o.can_grow for o in found} == {"r0-t1": False, "r1-t1": True, "r1-t2": False}
+    assert {o.accuracy for o in found} == {0.5}
+
+
+def test_observations_of_one_digest_may_be_shared(run: RunWriter) -> None:
+    primary, digest = Primary(run), Digest(run.paths)
+    shared = Observations(digest)
+    ours, theirs = (
+        Knowledge(name, RunHistory(run.paths, replica=name), digest, shared)
+        for name in ("r0", "r1")
+    )
+    run.replica(1, trial_started("r0-t1"), evaluated("r0-t1", correct=50))
+    run.replica(2, trial_ended("r0-t1"))
+    primary.look()
+    ours.refresh()
+    assert [o.can_grow for o in ours.observations({"r0-t1"})] == [False]
+    theirs.refresh()
+    assert [o.can_grow for o in theirs.observations(set())] == [True]
+    run.replica(3, trial_started("r0-t2"), evaluated("r0-t2", correct=60))
+    run.replica(3, trial_ended("r0-t2"))
+    primary.look()
+    theirs.refresh()
+    assert [o.trial for o in theirs.observations(set())] == ["r0-t1", "r0-t2"]
+
+
+def test_what_nobody_has_observed_is_pending(run: RunWriter, knowledge: Knowledge) -> None:
+    primary = Primary(run)
+    for name, graph in (("r0-w0-1", "waits"), ("r0-w0-2", "trains"), ("r0-w0-3", "failed")):
+        run.search(1, proposed(name, graph))
+    run.search(1, proposed("r1-w0-1", "waits there"), name="r1")
+    run.search(1, proposed("r1-w0-2", "trained"), name="r1")
+    run.replica(2, trial_started("r0-t1", "trains", proposal="r0-w0-2"))
+    run.replica(2, trial_started("r0-t2", "failed", proposal="r0-w0-3"))
+    run.replica(3, trial_ended("r0-t2", state=TrialState.FAILED, checkpoint=False))
+    run.replica(2, trial_started("r1-t1", "trained"), evaluated("r1-t1", correct=50), name="r1")
+    run.replica(3, trial_ended("r1-t1"), name="r1")
+    primary.look()
+    knowledge.refresh()
+    assert knowledge.unobserved() == {
+        "waits": "r0-w0-1", "trains": "r0-t1", "waits there": "r1-w0-1",
+    }  # fmt: skip
+    # Known, so never proposed again, whether anything is expected of it or not.
+    assert knowledge.graphs() >= {"failed", "trained", *knowledge.unobserved()}
+    # Proposals of others are told with what they grow from.
+    descent = knowledge.descent("r1-w0-1")
+    assert descent is not None
+    assert (descent.graph, descent.parent) == ("waits there", "t1")
+    assert [m["kind"] for m in descent.morphisms] == ["deeper"]
+
+
+def test_the_memory_limit_is_the_latest_recorded(run: RunWriter, knowledge: Knowledge) -> None:
+    assert knowledge.memory_limit is None
+    for limit in (100, 200):
+        loaded = records.DatasetLoaded(dataset=DATASET, memory_limit_bytes=limit)
+        run.replica(1, loaded)
+        knowledge.refresh()
+        assert knowledge.memory_limit == limit

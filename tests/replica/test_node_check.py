@@ -1,0 +1,120 @@
+"""What a replica requires of its node before it trains."""
+
+from __future__ import annotations
+
+import platform
+from importlib import util
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from aiperf_hpc import __version__
+from aiperf_hpc.clock import SYSTEM
+from aiperf_hpc.config import validate
+from aiperf_hpc.dataset_manifest import save_dataset_manifest
+from aiperf_hpc.errors import PREFLIGHT_STATUS, PreflightError
+from aiperf_hpc.replica.node_check import (
+    check_dataset,
+    check_node,
+    checked_dataset,
+    checked_engine,
+)
+from aiperf_hpc.run.manifest import RunManifest
+from aiperf_hpc.trial import DatasetInfo
+
+VERSIONS = {
+    "aiperf-hpc": __version__,
+    "python": platform.python_version(),
+    "numpy": np.__version__,
+}
+CIFAR10 = DatasetInfo(
+    name="cifar10",
+    sha256="ab" * 32,
+    classes=10,
+    sample_shape=(32, 32, 3),
+    train_samples=50_000,
+    validation_samples=10_000,
+)
+
+
+def manifest(
+    versions: dict[str, str], engine: dict[str, str] | None = None, **dataset: object
+) -> RunManifest:
+    return RunManifest(
+        run_id="run",
+        nodes=1,
+        hours=1.0,
+        launcher="slurm",
+        versions=versions,
+        commit=None,
+        dataset=CIFAR10 if dataset else None,
+        config=validate({"dataset": dataset or {"name": "digits"}, "engine": engine or {}}, "test"),
+    )
+
+
+def test_the_same_node_passes() -> None:
+    check_node(manifest(VERSIONS))
+
+
+@pytest.mark.parametrize(
+    ("name", "version"),
+    [("python", "3.9.1"), ("numpy", "1.0.0"), ("aiperf-hpc", "0.0.0"), ("no-such-thing", "1")],
+)
+def test_another_version_is_refused_in_one_line(
+    name: str, version: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLURMD_NODENAME", "n7")
+    with pytest.raises(PreflightError) as caught:
+        check_node(manifest(VERSIONS | {name: version}))
+    assert str(caught.value).startswith(f"node n7: {name} is ")
+    assert str(caught.value).endswith("install the same environment on all nodes")
+    assert version in str(caught.value)
+    assert caught.value.exit_status == PREFLIGHT_STATUS
+
+
+def test_a_node_without_the_engine_or_its_device_refuses_the_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("SLURMD_NODENAME", "n7")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    asked = manifest(VERSIONS, engine={"name": "torch", "device": "cuda"})
+    with pytest.raises(PreflightError, match="^node n7: engine.device=cuda: PyTorch "):
+        checked_engine(asked, 1, SYSTEM, 0)
+    monkeypatch.setattr(util, "find_spec", lambda _: None)
+    with pytest.raises(PreflightError, match="^node n7: engine 'torch' needs the package 'torch'"):
+        check_node(asked)
+
+
+def test_a_node_must_see_the_dataset_and_the_same_one(tmp_path: Path) -> None:
+    asked = manifest(VERSIONS, name="cifar10", path=str(tmp_path / "data"))
+    with pytest.raises(PreflightError, match="node .*: dataset 'cifar10': there is no folder"):
+        check_node(asked)
+    with pytest.raises(PreflightError, match="node .*: dataset 'cifar10': there is no folder"):
+        checked_dataset(asked, 1)
+    save_dataset_manifest(tmp_path / "data", CIFAR10)
+    check_node(asked)
+    # The run's own image size, not that of the folder, is what a run records.
+    check_dataset(asked, CIFAR10.model_copy(update={"sample_shape": (16, 16, 3)}))
+    save_dataset_manifest(tmp_path / "data", CIFAR10.model_copy(update={"train_samples": 49_999}))
+    with pytest.raises(PreflightError, match=r"49999 \+ 10000 samples here, .*50000 \+ 10000;"):
+        check_node(asked)
+
+
+def test_a_dataset_that_needs_no_folder_is_compared_when_it_is_there() -> None:
+    assert checked_dataset(manifest(VERSIONS), 1).dataset.info.name == "digits"
+    with pytest.raises(PreflightError, match="let all nodes see the same dataset.path"):
+        check_dataset(
+            manifest(VERSIONS, name="cifar10", path="/data"),
+            CIFAR10.model_copy(update={"sha256": "cd" * 32}),
+        )
+
+
+def test_a_dataset_is_brought_to_the_node_first(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    save_dataset_manifest(source, CIFAR10)
+    asked = manifest(
+        VERSIONS, name="cifar10", path=source, cache="disk", cache_path=tmp_path / "cache"
+    )
+    with pytest.raises(PreflightError, match=f"node .*: .*{tmp_path / 'cache'}/cifar10-"):
+        checked_dataset(asked, 1)  # which reads the copy, and finds no images there

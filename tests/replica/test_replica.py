@@ -1,0 +1,119 @@
+"""What a replica records of the time in which it waited for storage."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.run_factory import START, Clock, Plan, Primary, write_manifest
+
+from aiperf_hpc.errors import PREFLIGHT_STATUS, PreflightError
+from aiperf_hpc.replica.host import ProcessHost
+from aiperf_hpc.replica.identity import Identity
+from aiperf_hpc.replica.parallel.collectives import ALONE
+from aiperf_hpc.replica.parallel.handshake import Ranks
+from aiperf_hpc.replica.replica import Life
+from aiperf_hpc.replica.runtime.stopping import StopFlag
+from aiperf_hpc.run import records
+from aiperf_hpc.run.history import RunHistory
+from aiperf_hpc.run.journal import JournalReader, JournalWriter
+from aiperf_hpc.run.manifest import RunManifest
+from aiperf_hpc.run.paths import FIRST, RunPaths
+from aiperf_hpc.run.storage import Patience
+from aiperf_hpc.trial import TimePhase
+
+WHY = "cannot write a checkpoint: No space left on device"
+
+
+class Host(ProcessHost):
+    """A host on a clock of its own, whose storage is full while something is done before a check
+    that fails."""
+
+    def __init__(self) -> None:
+        super().__init__(1)
+        self.clock: Clock = Clock()
+        self.own = Patience(lambda: False, clock=self.clock)
+        self.meanwhile: Callable[[], None] = lambda: None
+
+    def connect(self, stop: StopFlag) -> None:
+        """Leave this process's signals alone."""
+
+    def patience(self, give_up: Callable[[], bool]) -> Patience:
+        return self.own
+
+    def check(self, manifest: RunManifest) -> None:
+        self.fill_the_disk()
+        raise PreflightError("node n1: not like the others")
+
+    def fill_the_disk(self) -> None:
+        """Wait through three failures: 0.25, 0.5 and 1 s."""
+        failures = 3
+
+        def write() -> None:
+            nonlocal failures
+            if failures:
+                failures -= 1
+                if failures == 0:
+                    self.meanwhile()
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+        self.own(write, "a checkpoint")
+
+
+class Workers:
+    """No search workers."""
+
+    def revive(self) -> None:
+        """Do nothing."""
+
+
+def life_on(host: Host, folder: Path) -> tuple[Life, RunPaths]:
+    paths, plan = RunPaths(folder), Plan(replicas=1)
+    manifest = write_manifest(paths, plan)
+    with Primary(paths, plan, host.clock) as primary:
+        primary.start()
+    return Life(paths, manifest, Identity("r0", FIRST), host, Ranks(ALONE)), paths
+
+
+def test_a_pulse_says_what_is_waited_for_and_afterwards_when_it_was(tmp_path: Path) -> None:
+    host = Host()
+    life, paths = life_on(host, tmp_path)
+    with JournalWriter(paths.replica_journal("r0"), clock=host.clock) as journal:
+        host.meanwhile = lambda: life._beat(journal, Workers())
+        host.fill_the_disk()
+        life._beat(journal, Workers())
+        life._beat(journal, Workers())
+    read = [record.event for record in JournalReader(paths.replica_journal("r0")).read()]
+    assert [event.type for event in read] == ["heartbeat", "storage_waited", *["heartbeat"] * 2]
+    during, waited, after, _ = read
+    assert isinstance(during, records.Heartbeat)
+    assert isinstance(after, records.Heartbeat)
+    assert (during.storage_waiting, during.storage_wait_seconds) == (WHY, 0.75)
+    assert (after.storage_waiting, after.storage_wait_seconds) == ("", 1.75)
+    assert waited == records.StorageWaited(began_utc=START, seconds=1.75, why=WHY)
+
+
+def test_a_replica_that_ends_before_its_next_pulse_says_it_too(tmp_path: Path) -> None:
+    life, paths = life_on(Host(), tmp_path)
+    assert life.run() == PREFLIGHT_STATUS
+    history = RunHistory(paths)
+    history.refresh()
+    ((who, wait),) = history.storage_waits
+    assert (who, wait.began_utc, wait.seconds, wait.why) == ("r0", START, 1.75, WHY)
+    assert history.replicas["r0"].storage_wait_seconds == 1.75
+
+
+def test_a_run_that_recorded_the_sum_alone_still_has_it(tmp_path: Path) -> None:
+    _, paths = life_on(Host(), tmp_path)
+    with JournalWriter(paths.replica_journal("r0")) as journal:
+        journal.append(
+            records.Heartbeat(
+                phase=TimePhase.TRAIN, cpu_percent=1.0, memory_bytes=1, storage_wait_seconds=33.0
+            )
+        )
+    history = RunHistory(paths)
+    history.refresh()
+    assert history.replicas["r0"].storage_wait_seconds == 33.0
+    assert history.storage_waits == []

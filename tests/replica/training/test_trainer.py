@@ -1,0 +1,350 @@
+"""A trial is trained, credited and ended as its records say, whatever happens in it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+import pytest
+from tests.morphism.networks import two_stems
+from tests.replica.fakes import FakeDataset, FakeEngine, Script
+
+from aiperf_hpc.clock import SYSTEM
+from aiperf_hpc.config import validate
+from aiperf_hpc.errors import (
+    CheckpointError,
+    DatasetError,
+    EngineError,
+    MorphismError,
+    NonFiniteLossError,
+    OutOfMemoryError,
+)
+from aiperf_hpc.morphism.weights.checkpoint import Weights, initial_weights
+from aiperf_hpc.ops_counter.count import count
+from aiperf_hpc.replica.runtime.stopping import StopFlag
+from aiperf_hpc.replica.runtime.stopwatch import Stopwatch
+from aiperf_hpc.replica.training.checkpoint import Course, load_course
+from aiperf_hpc.replica.training.memory_estimate import training_bytes
+from aiperf_hpc.replica.training.trainer import Trainer, TrialPlan, TrialResult
+from aiperf_hpc.run import records
+from aiperf_hpc.run.journal import JournalReader, JournalWriter
+from aiperf_hpc.run.storage import at_once
+from aiperf_hpc.trial import RoundPhase, TimePhase, TrialState
+
+T = TypeVar("T")
+
+GRAPH = two_stems()
+PLENTY = 2**40
+
+
+class Bench:
+    """A trainer with a fake engine, and what it recorded."""
+
+    def __init__(
+        self, folder: Path, *scripts: Script, memory: int = PLENTY, **training: object
+    ) -> None:
+        self.engine = FakeEngine(*scripts)
+        self.dataset = FakeDataset()
+        on_memory = training.pop("on_memory", "shrink")
+        every = training.pop("progress_seconds", 600.0)
+        config = validate(
+            {
+                "dataset": {"name": "synthetic"},
+                "training": {"precision": "fp32", "learning_rate": 0.8, **training},
+                "engine": {"on_memory": on_memory},
+                "journal": {"progress_seconds": every},
+            },
+            "test",
+        )
+        self.stop = StopFlag(float("inf"), folder / "stop")
+        self.watch = Stopwatch()
+        self.path = folder / "journal.jsonl"
+        self.looks: list[int] = []
+        """After which steps of the first network, or of its evaluations, the trial seemed near."""
+        journal = JournalWriter(self.path)
+        self.trainer = Trainer(
+            self.engine,
+            self.dataset,
+            config,
+            journal,
+            self.watch,
+            self.stop,
+            memory,
+            folder / "under-way.safetensors",
+            at_once,
+            SYSTEM,
+        )
+
+    def run(
+        self,
+        epochs: int = 3,
+        batch_size: int = 16,
+        done: int = 0,
+        momenta: Weights | None = None,
+    ) -> TrialResult:
+        plan = TrialPlan(
+            trial="r0-t1",
+            round=1,
+            phase=RoundPhase.WARMUP,
+            graph=GRAPH,
+            weights=initial_weights(GRAPH, np.random.default_rng(0)),
+            parent=None,
+            proposal=None,
+            morphisms=(),
+            batch_size=batch_size,
+            kernel_size=None,
+            epoch_limit=epochs,
+            seed=7,
+            course=Course(trial="r0-t1", epochs=done),
+            momenta=momenta,
+        )
+        with self.watch.during(TimePhase.BUILD):
+            prepared = self.trainer.prepare(plan)
+        try:
+            return self.trainer.run(prepared, self.meanwhile)
+        finally:
+            prepared.close()
+
+    def meanwhile(self) -> None:
+        self.looks.append(self.engine.networks[0].steps)
+
+    def recorded(self, kind: type[T]) -> list[T]:
+        return [r.event for r in JournalReader(self.path).read() if isinstance(r.event, kind)]
+
+    def credited(self) -> tuple[int, int]:
+        progress = self.recorded(records.Progress)
+        return (
+            sum(p.train_samples for p in progress),
+            sum(p.validation_samples for p in progress),
+        )
+
+
+def test_a_completed_trial_credits_every_sample_of_every_epoch(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, Script(losses=(0.9, 0.8, 0.7), accuracies=(0.4, 0.6, 0.55)))
+    result = bench.run(epochs=3)
+    assert (result.state, result.reason) == (TrialState.COMPLETED, "")
+    assert result.accuracies == (0.4, 0.6, 0.55)
+    assert result.weights is not None
+    assert bench.credited() == (3 * 50, 3 * 20)
+    assert bench.engine.networks[0].batch_sizes == [16, 16, 16, 2] * 3
+    assert bench.engine.networks[0].closed
+
+
+def test_the_record_of_the_start_says_what_is_really_used(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    bench.run()
+    (started,) = bench.recorded(records.TrialStarted)
+    assert started.graph == GRAPH.hash
+    assert started.train_operations == count(GRAPH).training
+    assert started.validation_operations == count(GRAPH).forward
+    assert started.hyperparameters == bench.engine.built[0][1]
+    assert started.hyperparameters.batch_size == 16
+    assert started.seed == 7
+
+
+def test_the_learning_rate_falls_linearly_over_the_epoch_limit(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    bench.run(epochs=2)
+    steps = 2 * 4
+    assert bench.engine.networks[0].rates == [
+        pytest.approx(0.8 * (1 - step / steps)) for step in range(steps)
+    ]
+
+
+def test_patience_stops_early_and_keeps_the_weights(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, Script(losses=(0.5, 0.4, 0.4, 0.6, 0.1)), patience=2)
+    result = bench.run(epochs=9)
+    assert result.state is TrialState.STOPPED
+    assert result.reason == "no lower validation loss in 2 epochs"
+    assert len(result.accuracies) == 4
+    assert result.weights is not None
+
+
+def test_a_stop_ends_after_the_current_step_and_credits_exactly_it(tmp_path: Path) -> None:
+    def stop_at_step_5(step: int) -> None:
+        if step == 5:
+            bench.stop.ask("enough")
+
+    bench = Bench(tmp_path, Script(on_step=stop_at_step_5))
+    result = bench.run(epochs=3)
+    assert (result.state, result.reason, result.weights) == (TrialState.STOPPED, "enough", None)
+    assert bench.engine.networks[0].steps == 6
+    assert bench.credited() == (50 + 16 + 16, 20)
+    assert len(bench.recorded(records.Evaluated)) == 1
+
+
+def test_progress_is_recorded_while_an_epoch_lasts(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, Script(step_seconds=0.06), progress_seconds=0.1)
+    bench.run(epochs=1)
+    trained = [p.train_samples for p in bench.recorded(records.Progress) if p.train_samples]
+    assert sum(trained) == 50
+    assert len(trained) >= 2
+
+
+def test_a_loss_that_is_not_finite_fails_the_trial_but_its_samples_were_executed(
+    tmp_path: Path,
+) -> None:
+    bench = Bench(tmp_path, Script(drain_errors={1: NonFiniteLossError("the loss is NaN")}))
+    result = bench.run(epochs=3)
+    assert (result.state, result.reason) == (TrialState.FAILED, "the loss is NaN")
+    assert bench.credited() == (100, 20)
+    assert bench.engine.networks[0].closed
+
+
+def test_samples_of_a_step_that_broke_are_not_credited(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, Script(step_errors={6: OutOfMemoryError("no memory")}))
+    result = bench.run(epochs=3)
+    assert (result.state, result.reason) == (TrialState.FAILED, "no memory")
+    assert bench.credited() == (50, 20)
+    assert result.accuracies == (0.5,)
+
+
+def test_samples_that_nobody_knows_were_executed_are_not_credited(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, Script(drain_errors={0: EngineError("the device is gone")}))
+    assert bench.run().state is TrialState.FAILED
+    assert bench.credited() == (0, 0)
+
+
+def test_a_graph_that_cannot_be_built_fails_its_trial_with_the_reason(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, Script(build_error=EngineError("node 'x': no such layer")))
+    result = bench.run()
+    assert (result.state, result.reason) == (TrialState.FAILED, "node 'x': no such layer")
+    assert bench.recorded(records.TrainingStarted) == []
+
+
+def test_a_batch_that_does_not_fit_is_halved_until_it_does_and_that_is_said(
+    tmp_path: Path,
+) -> None:
+    limit = training_bytes(GRAPH, 1_000_000, "fp32")
+    bench = Bench(tmp_path, memory=limit)
+    bench.run(epochs=1, batch_size=3_000_000)
+    (started,) = bench.recorded(records.TrialStarted)
+    assert started.hyperparameters.batch_size == 750_000
+    assert started.notes == ("batch size 3000000 does not fit in memory; 750000 is used",)
+    assert bench.engine.built[0][1].batch_size == 750_000
+
+
+@pytest.mark.parametrize(("on_memory", "limit"), [("refuse", 1_000_000), ("shrink", 0)])
+def test_a_trial_that_may_not_shrink_or_cannot_is_refused(
+    tmp_path: Path, on_memory: str, limit: int
+) -> None:
+    memory = training_bytes(GRAPH, limit, "fp32") - int(limit == 0)
+    bench = Bench(tmp_path, memory=memory, on_memory=on_memory)
+    result = bench.run(batch_size=3_000_000)
+    assert result.state is TrialState.FAILED
+    assert result.reason.startswith("batch size 3000000 needs an estimated")
+    assert "engine.memory_gib" in result.reason
+    assert bench.engine.built == []
+
+
+def test_time_goes_to_the_phase_it_was_spent_in(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, Script(step_seconds=0.02))
+    bench.run(epochs=2)
+    seconds = bench.watch.take()
+    # Every step, the first one too: what it would have compiled was compiled before.
+    assert seconds[TimePhase.TRAIN] >= 8 * 0.02
+    assert {TimePhase.BUILD, TimePhase.DATA, TimePhase.EVALUATE} <= seconds.keys()
+
+
+def test_what_was_inserted_is_calibrated_on_the_first_batch_before_it_starts(
+    tmp_path: Path,
+) -> None:
+    """Once, before the first step; no sample is credited for it."""
+    bench = Bench(tmp_path, Script(calibrates=("relu_deep1_norm",), step_seconds=0.02))
+    bench.run(epochs=2)
+    assert bench.engine.networks[0].calibrated == [(0, 16)]
+    assert bench.recorded(records.Calibrated) == [
+        records.Calibrated(trial="r0-t1", layers=("relu_deep1_norm",), samples=16)
+    ]
+    assert bench.credited() == (2 * 50, 2 * 20)
+    # The batch that it was calibrated on is trained on too, and first.
+    assert bench.engine.networks[0].batch_sizes == [16, 16, 16, 2] * 2
+
+
+def test_the_network_is_warm_before_its_first_step(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    bench.run(batch_size=16)
+    assert bench.engine.networks[0].warmed == [16]
+
+
+def test_where_two_steps_at_once_do_not_fit_it_is_warmed_with_one_sample(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, memory=training_bytes(GRAPH, 10_000, "fp32"))
+    bench.run(batch_size=8_000)
+    assert bench.engine.networks[0].warmed == [1]
+
+
+def test_preparing_records_nothing_and_training_begins_with_all_of_it(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, Script(calibrates=("norm",)))
+    bench.run(epochs=1)
+    kinds = [type(r.event) for r in JournalReader(bench.path).read()]
+    assert kinds[:3] == [records.TrialStarted, records.TrainingStarted, records.Calibrated]
+
+
+def test_the_next_trial_is_looked_for_once_this_one_may_end_before_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An epoch has 4 steps and 2 evaluation steps, and takes longer than the lead."""
+    monkeypatch.setattr("aiperf_hpc.replica.training.trainer.LEAD_SECONDS", 0.01)
+    bench = Bench(tmp_path, Script(step_seconds=0.02, losses=(0.5, 0.4, 0.6)), patience=2)
+    bench.run(epochs=9)
+    # How long the first epoch takes is unknown; the fourth is the last that patience allows.
+    assert bench.looks == [1, 2, 3, 4, 4, 4, 13, 14, 15, 16, 16, 16]
+    assert len(bench.recorded(records.Evaluated)) == 4
+
+
+def test_where_nothing_was_inserted_no_record_says_otherwise(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    bench.run()
+    assert bench.recorded(records.Calibrated) == []
+
+
+def test_a_trial_that_goes_on_is_not_calibrated_again(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, Script(calibrates=("relu_deep1_norm",)))
+    bench.run(epochs=3, done=1, momenta={})
+    assert bench.engine.networks[0].steps == 2 * 4
+    assert bench.engine.networks[0].calibrated == []
+    assert bench.recorded(records.Calibrated) == []
+
+
+def test_a_calibration_that_fails_fails_its_trial(tmp_path: Path) -> None:
+    error = MorphismError("what 'norm' reads of the first batch is not finite")
+    bench = Bench(tmp_path, Script(calibration_error=error))
+    result = bench.run()
+    assert (result.state, result.reason) == (TrialState.FAILED, str(error))
+    assert bench.credited() == (0, 0)
+
+
+def test_a_trial_under_way_is_checkpointed_after_an_epoch(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, Script(losses=(0.9, 0.8, 0.85)), checkpoint_seconds=0.0)
+    bench.run(epochs=4)
+    saved = load_course(tmp_path / "under-way.safetensors")
+    # After the last epoch there is nothing to go on with.
+    assert saved.course == Course(
+        trial="r0-t1", epochs=3, accuracies=(0.5, 0.5, 0.5), lowest_loss=0.8, since_lowest=1
+    )
+    assert saved.graph.hash == GRAPH.hash
+    assert saved.weights.keys() == {**GRAPH.parameters, **GRAPH.statistics}.keys()
+    assert saved.momenta["left_conv/kernel"].tolist() == [12, 12, 12]
+
+
+def test_a_damaged_checkpoint_of_a_trial_under_way_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "under-way.safetensors"
+    path.write_bytes(b"torn")
+    with pytest.raises(CheckpointError, match="under-way.safetensors is damaged: it has 4 bytes"):
+        load_course(path)
+
+
+def test_whatever_goes_wrong_with_its_data_fails_the_trial_not_the_replica(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, Script(step_errors={2: DatasetError("shard 7 is truncated")}))
+    result = bench.run()
+    assert (result.state, result.reason) == (TrialState.FAILED, "shard 7 is truncated")
+
+
+def test_a_trial_whose_time_is_over_before_its_first_step_trains_nothing(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    bench.stop.ask("enough")
+    result = bench.run()
+    assert (result.state, result.reason) == (TrialState.STOPPED, "enough")
+    assert bench.credited() == (0, 0)
+    assert bench.engine.networks[0].steps == 0

@@ -1,0 +1,340 @@
+"""The study, as Optuna itself reads it, and what is suggested from it."""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import math
+import os
+from collections.abc import Callable
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+import optuna
+import pytest
+from tests.morphism.networks import two_stems
+from tests.run_factory import Clock
+from tests.support.damage import cut, empty, gone, longer
+
+from aiperf_hpc.config import HpoConfig
+from aiperf_hpc.graph import Graph
+from aiperf_hpc.morphism.morphs import Deeper, KernelSize, grow, inserted_spatial_convs
+from aiperf_hpc.morphism.weights.checked_file import Tell, ignore
+from aiperf_hpc.replica.trials.hpo import Chosen, Hpo, journal_storage, kernel_choices
+from aiperf_hpc.run.storage import Patience, Persist, at_once
+from aiperf_hpc.trial import Hyperparameters
+
+SMALL = {"batch_size": {"choices": [8, 16]}}
+
+
+def hpo_in(
+    folder: Path,
+    space: dict[str, Any] | None = None,
+    *,
+    seed: int = 1,
+    startup: int = 4,
+    largest: int = 10**9,
+    persist: Persist = at_once,
+    tell: Tell = ignore,
+) -> Hpo:
+    """A study in ``folder`` for a machine on which batches up to ``largest`` fit."""
+    config = HpoConfig.model_validate({"startup_trials": startup, "space": space or {}})
+    storage = journal_storage(folder / "study.log", persist, tell)
+    return Hpo(config, storage, "r0", seed, lambda graph, batch_size: batch_size <= largest)
+
+
+def opened(folder: Path) -> optuna.Study:
+    """Open the study with nothing but Optuna, as optuna-dashboard does."""
+    backend = optuna.storages.journal.JournalFileBackend(str(folder / "study.log"))
+    return optuna.load_study(study_name="r0", storage=optuna.storages.JournalStorage(backend))
+
+
+def used(batch_size: int, kernel_size: int | None = None, rate: float = 0.1) -> Hyperparameters:
+    return Hyperparameters(
+        batch_size=batch_size, kernel_size=kernel_size, optimizer="sgd", learning_rate=rate,
+        momentum=0.9, weight_decay=0.0, label_smoothing=0.0, precision="fp32",
+    )  # fmt: skip
+
+
+def deeper(kernel: int) -> Graph:
+    return grow(two_stems(), [Deeper("relu", kernel)])
+
+
+def with_kernel(kernel: int) -> Graph:
+    graph = deeper(3)
+    (conv,) = inserted_spatial_convs(graph)
+    return grow(graph, [KernelSize(conv, kernel)])
+
+
+def test_optuna_itself_reads_what_was_tried_and_what_came_of_it(tmp_path: Path) -> None:
+    hpo = hpo_in(tmp_path)
+    graph = deeper(3)
+    hpo.completed(hpo.suggest(graph, 4, used(448, 5)), 0.75)
+    hpo.completed(hpo.suggest(graph, 4), 0.5, "no lower validation loss in 10 epochs")
+    hpo.failed(hpo.suggest(graph, 4), "the loss is NaN")
+    hpo.cut(hpo.suggest(graph, 5), "the run's time is over")
+    under_way = hpo.suggest(graph, 5)
+    study = opened(tmp_path)
+    assert study.direction is optuna.study.StudyDirection.MAXIMIZE
+    assert study.best_params == {"batch_size": 448, "kernel_size": 5}
+    states = [trial.state.name for trial in study.trials]
+    assert states == ["COMPLETE", "COMPLETE", "FAIL", "PRUNED", "RUNNING"]
+    assert [trial.value for trial in study.trials] == [0.75, 0.5, None, None, None]
+    assert [trial.user_attrs["round"] for trial in study.trials] == [4, 4, 4, 5, 5]
+    assert [trial.user_attrs["chosen_by"] for trial in study.trials] == ["parent", *["tpe"] * 4]
+    assert [trial.user_attrs.get("reason") for trial in study.trials] == [
+        None,
+        "no lower validation loss in 10 epochs",
+        "the loss is NaN",
+        "the run's time is over",
+        None,
+    ]
+    assert study.trials[under_way.number].params["batch_size"] == under_way.chosen.batch_size
+    space = study.trials[0].distributions
+    assert space["batch_size"] == optuna.distributions.IntDistribution(256, 448, step=64)
+    assert space["kernel_size"] == optuna.distributions.IntDistribution(3, 7, step=2)
+
+
+def test_with_no_inserted_convolution_only_the_batch_size_is_searched(tmp_path: Path) -> None:
+    suggestion = hpo_in(tmp_path, SMALL).suggest(two_stems(), 4)
+    assert suggestion.chosen.batch_size in (8, 16)
+    assert suggestion.chosen == Chosen(suggestion.chosen.batch_size)
+
+
+def test_kernel_sizes_start_at_the_largest_that_is_there() -> None:
+    assert kernel_choices(two_stems(), (3, 5, 7)) == []
+    assert kernel_choices(deeper(1), (3, 5, 7)) == []
+    assert kernel_choices(deeper(3), (3, 5, 7)) == [3, 5, 7]
+    assert kernel_choices(with_kernel(5), (3, 5, 7)) == [5, 7]
+    assert kernel_choices(with_kernel(5), (3,)) == []
+
+
+@pytest.mark.parametrize(
+    ("graph", "like", "largest", "expected"),
+    [
+        (deeper(3), used(448, 7), 10**9, Chosen(448, 7, 0.1)),
+        (deeper(3), used(448), 10**9, Chosen(448, 3, 0.1)),
+        (with_kernel(5), used(320, 3), 10**9, Chosen(320, 5, 0.1)),
+        (two_stems(), used(128, 7), 10**9, Chosen(256, None, 0.1)),
+        (two_stems(), used(448), 400, Chosen(384, None, 0.1)),
+        (two_stems(), used(2000, rate=3.0), 10**9, Chosen(448, None, 0.5)),
+        (two_stems(), used(300, rate=1e-4), 10**9, Chosen(320, None, 0.01)),
+    ],
+)
+def test_a_round_begins_near_given_hyperparameters_within_the_graphs_space(
+    tmp_path: Path, graph: Graph, like: Hyperparameters, largest: int, expected: Chosen
+) -> None:
+    hpo = hpo_in(tmp_path, {"learning_rate": {"low": 0.01, "high": 0.5}}, largest=largest)
+    assert hpo.suggest(graph, 4, like).chosen == expected
+
+
+@pytest.mark.parametrize("space", [{}, {"batch_size": {"choices": [448, 256, 384, 320]}}])
+def test_no_batch_size_is_suggested_that_does_not_fit(
+    tmp_path: Path, space: dict[str, Any]
+) -> None:
+    """Neither at random nor by TPE, which has seen the largest do best where it fitted."""
+    hpo = hpo_in(tmp_path, space, largest=400)
+    for number, size in enumerate((448, 384, 320, 256, 448, 448)):
+        hpo.learn(used(size), number // 3, size / 1000)
+    hpo.learn(used(448, 5), 2, 0.6)
+    sizes = []
+    for round_ in range(3, 13):
+        suggestion = hpo.suggest(two_stems(), round_)
+        sizes.append(suggestion.chosen.batch_size)
+        hpo.completed(suggestion, suggestion.chosen.batch_size / 1000)
+    assert set(sizes) == {256, 320, 384}
+    assert hpo_in(tmp_path, space, largest=100).suggest(two_stems(), 20).chosen.batch_size == 256
+
+
+def test_choices_that_shrink_are_more_than_optuna_alone_takes() -> None:
+    """Why TPE is asked in a copy: one name has one set of choices in a study."""
+    study = optuna.create_study()
+    for choices in ([8, 16, 32], [8, 16]):
+        trial = study.ask()
+        if len(choices) == 3:
+            study.tell(trial, trial.suggest_categorical("batch_size", choices))
+        else:
+            with pytest.raises(ValueError, match="dynamic value space"):
+                trial.suggest_categorical("batch_size", choices)
+
+
+def test_a_round_tries_a_point_again_only_when_it_has_tried_all(tmp_path: Path) -> None:
+    hpo = hpo_in(tmp_path, SMALL)
+    graph = with_kernel(5)
+    tried = []
+    for _ in range(4):
+        suggestion = hpo.suggest(graph, 4)
+        tried.append(suggestion.chosen)
+        hpo.completed(suggestion, 0.5)
+    assert set(tried) == {Chosen(size, kernel) for size in (8, 16) for kernel in (5, 7)}
+    assert hpo.suggest(graph, 4).chosen in tried
+
+
+def test_the_same_study_and_seed_suggest_the_same(tmp_path: Path) -> None:
+    chosen: list[Chosen] = []
+    for seed in (1, 1, 2):
+        folder = tmp_path / str(len(chosen))
+        hpo = hpo_in(folder, {"learning_rate": {"low": 0.01, "high": 0.5}}, seed=seed)
+        for rate in (0.1, 0.2, 0.3, 0.4, 0.1):
+            hpo.learn(used(448, rate=rate), 4, rate)
+        chosen.append(hpo.suggest(two_stems(), 5).chosen)
+    assert chosen[0] == chosen[1] != chosen[2]
+
+
+def test_what_was_not_in_the_space_is_not_learned(tmp_path: Path) -> None:
+    hpo = hpo_in(tmp_path, SMALL)
+    hpo.learn(used(4), 4, 0.5)
+    hpo.learn(used(8, 1), 4, 0.5)
+    hpo.learn(used(8, 3), 4, 0.5)
+    hpo.learn(used(16), 4, None)
+    trials = opened(tmp_path).trials
+    assert [t.params for t in trials] == [{"batch_size": 8, "kernel_size": 3}, {"batch_size": 16}]
+    assert [t.state.name for t in trials] == ["COMPLETE", "FAIL"]
+
+
+def test_tpe_learns_from_trials_whose_kernel_ranges_differ(tmp_path: Path) -> None:
+    """Accuracy is best at batch 8 and kernel 5: most later suggestions are there."""
+    hpo = hpo_in(tmp_path, {"batch_size": {"choices": [8, 16, 32, 64]}}, seed=3, startup=6)
+    graphs, late = [deeper(3), with_kernel(5), two_stems()], []
+    for turn in range(45):
+        suggestion = hpo.suggest(graphs[turn % 3], turn // 3)
+        chosen = suggestion.chosen
+        assert chosen.kernel_size in ((3, 5, 7), (5, 7), (None,))[turn % 3]
+        good = chosen.batch_size == 8
+        hpo.completed(suggestion, 0.4 + 0.4 * good + 0.1 * (chosen.kernel_size == 5))
+        late.append(good)
+    assert sum(late[21:]) > 12  # A quarter, 6, would be chance.
+
+
+def test_tpe_beats_random_draws_although_the_graphs_of_rounds_differ(tmp_path: Path) -> None:
+    """8 rounds of 3 trials in the paper's space, 30 seeds; benchmarks/hpo.py has more of them.
+
+    A round's graph is worth up to 0.05 more or less than the one before, hyperparameters 0.024.
+    """
+    ours, chance = [], []
+    for seed in range(30):
+        rng = np.random.default_rng(seed)
+        best = Chosen(int(rng.choice((256, 320, 384, 448))), int(rng.choice((3, 5, 7))))
+        hpo, graph, losses = hpo_in(tmp_path / str(seed), seed=seed), deeper(3), []
+
+        def loss(batch_size: int, kernel_size: int, best: Chosen = best) -> float:
+            assert best.kernel_size is not None
+            batch = abs(math.log2(batch_size / best.batch_size))
+            return 0.012 * batch + 0.006 * abs(kernel_size - best.kernel_size) / 2
+
+        worth = 0.5
+        for trial in range(24):
+            if trial % 3 == 0:
+                worth += float(rng.uniform(-0.05, 0.05))
+            suggestion = hpo.suggest(graph, trial // 3)
+            assert suggestion.chosen.kernel_size is not None
+            losses.append(loss(suggestion.chosen.batch_size, suggestion.chosen.kernel_size))
+            accuracy = worth - losses[-1] + 0.002 * float(rng.standard_normal())
+            hpo.completed(suggestion, accuracy)
+        ours.append(fmean(losses[12:]))
+        chance.append(fmean(loss(b, k) for b in (256, 320, 384, 448) for k in (3, 5, 7)))
+    assert fmean(a < b for a, b in zip(ours, chance, strict=True)) >= 0.9
+    assert fmean(ours) < 0.7 * fmean(chance)
+
+
+def test_hyperparameters_that_fail_are_avoided(tmp_path: Path) -> None:
+    """Rates above 0.1, two thirds of the dimension, end in failures; below, all are equal."""
+    hpo = hpo_in(tmp_path, {"learning_rate": {"low": 0.03, "high": 1.0}}, seed=5)
+    failed = []
+    for turn in range(36):
+        suggestion = hpo.suggest(two_stems(), turn // 3)
+        rate = suggestion.chosen.learning_rate
+        assert rate is not None
+        failed.append(rate > 0.1)
+        if failed[-1]:
+            hpo.failed(suggestion, "the training loss is not finite")
+        else:
+            hpo.completed(suggestion, 0.5)
+    assert sum(failed[12:]) < 8  # Two thirds, 16, would be chance.
+
+
+def test_a_study_in_which_all_has_failed_goes_on_at_random(tmp_path: Path) -> None:
+    hpo = hpo_in(tmp_path, SMALL)
+    for _ in range(8):
+        hpo.failed(hpo.suggest(two_stems(), 4), "the device is gone")
+    assert hpo.suggest(two_stems(), 4).chosen.batch_size in (8, 16)
+
+
+def test_rounds_of_one_trial_are_compared_with_each_other(tmp_path: Path) -> None:
+    hpo = hpo_in(tmp_path, {"batch_size": {"choices": [8, 16, 32, 64]}}, seed=3)
+    sizes = []
+    for round_ in range(30):
+        suggestion = hpo.suggest(two_stems(), round_)
+        sizes.append(suggestion.chosen.batch_size)
+        hpo.completed(suggestion, 0.5 + 0.1 * (sizes[-1] == 8))
+    assert sizes[10:].count(8) > 10  # A quarter, 5, would be chance.
+
+
+def test_a_study_outlives_a_disk_that_fills_and_can_be_opened_by_optuna(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    really, calls = os.pwrite, itertools.count()
+
+    def sometimes(file: int, data: bytes, offset: int) -> int:
+        return really(file, data[:7] if next(calls) % 2 else data, offset)
+
+    monkeypatch.setattr(os, "pwrite", sometimes)
+    patience = Patience(lambda: False, clock=Clock())
+    hpo = hpo_in(tmp_path, SMALL, persist=patience)
+    hpo.completed(hpo.suggest(two_stems(), 4), 0.1)
+    hpo.completed(hpo.suggest(two_stems(), 4), 0.2)
+    hpo.failed(hpo.suggest(two_stems(), 4), "no memory")
+    assert patience.waited > 0
+    assert [trial.value for trial in opened(tmp_path).trials] == [0.1, 0.2, None]
+
+
+def test_a_study_on_a_disk_that_fills_and_empties_again_has_every_line_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    time = Clock()
+    hpo = hpo_in(tmp_path, SMALL, persist=Patience(lambda: False, clock=time))
+    troubles = [errno.ENOSPC, errno.ENOSPC]
+    real = os.fsync
+
+    def full(file: int) -> None:
+        if troubles:
+            number = troubles.pop()
+            raise OSError(number, os.strerror(number))
+        real(file)
+
+    monkeypatch.setattr(os, "fsync", full)
+    suggestion = hpo.suggest(two_stems(), 4)
+    troubles[:] = [errno.EIO]
+    hpo.completed(suggestion, 0.5)
+    monkeypatch.undo()
+    assert len(time.pauses) == 3
+    assert [trial.value for trial in opened(tmp_path).trials] == [0.5]
+    lines = (tmp_path / "study.log").read_text("utf-8").splitlines()
+    assert len(set(lines)) == len(lines) > 0
+
+
+@pytest.mark.parametrize("damage", [gone, empty, cut, longer])
+def test_a_study_whose_file_is_lost_is_written_anew_and_that_is_said(
+    tmp_path: Path, damage: Callable[[Path], None]
+) -> None:
+    told: list[str] = []
+    hpo = hpo_in(tmp_path, SMALL, tell=told.append)
+    hpo.completed(hpo.suggest(two_stems(), 4), 0.1)
+    suggestion = hpo.suggest(two_stems(), 4)
+    damage(tmp_path / "study.log")
+    hpo.completed(suggestion, 0.2, "patience")
+    hpo.completed(hpo.suggest(two_stems(), 4), 0.3)
+    assert [trial.value for trial in opened(tmp_path).trials] == [0.1, 0.2, 0.3]
+    assert opened(tmp_path).trials[1].user_attrs["reason"] == "patience"
+    assert len(told) == 1
+    assert "study.log" in told[0]
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"\xff\n", b'{"op_code": 99}\n'])
+def test_what_is_in_the_place_of_a_new_study_is_not_read(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "study.log").write_bytes(content)
+    hpo = hpo_in(tmp_path, SMALL)
+    hpo.learn(used(8), 4, 0.5)
+    assert [trial.value for trial in opened(tmp_path).trials] == [0.5]

@@ -1,0 +1,119 @@
+"""Predicted accuracy: its form, its bounds, and its error on recorded curves of real trainings."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aiperf_hpc.replica.trials.prediction import LEAST_POINTS, predicted_accuracy
+
+CURVES = Path(__file__).parents[2] / "data" / "learning_curves.json"
+SEEN = 10
+EPOCHS = np.arange(1, 16)
+
+
+@pytest.mark.parametrize("shift", [0.0, 0.1, 3.0])
+def test_a_curve_of_the_fitted_form_goes_on_by_ever_smaller_gains(shift: float) -> None:
+    """Half of a doubling's gain, a quarter of the next one's, ...: 0.08 in all."""
+    curve = 0.08 * np.log2(EPOCHS + shift) + 0.30
+
+    def doublings(number: int) -> int:
+        return round((15 + shift) * 2.0**number - shift)
+
+    half, most = (predicted_accuracy(curve, doublings(n)) - curve[-1] for n in (1, 30))
+    assert half == pytest.approx(0.04, abs=1e-3)
+    assert most == pytest.approx(0.08, abs=1e-6)
+    at = predicted_accuracy(curve, 90)
+    assert at == pytest.approx(curve[-1] + 0.08 * (1 - (15 + shift) / (90 + shift)), abs=1e-9)
+
+
+def test_an_epoch_that_fell_out_moves_a_prediction_by_a_part_of_its_fall() -> None:
+    curve = 0.08 * np.log2(EPOCHS) + 0.30
+    fallen = curve.copy()
+    fallen[7] -= 0.15
+    assert predicted_accuracy(fallen, 90) == pytest.approx(predicted_accuracy(curve, 90), abs=0.05)
+
+
+def test_few_points_give_the_best_observed() -> None:
+    assert predicted_accuracy([0.1, 0.5, 0.4], 90) == 0.5
+    assert LEAST_POINTS == 4
+    assert predicted_accuracy([0.1, 0.3, 0.4, 0.5], 90) > 0.5
+
+
+@pytest.mark.parametrize("curve", [[0.9, 0.8, 0.7, 0.6, 0.5], [0.7] * 9, [0.0] * 5, [1.0] * 5])
+def test_a_falling_or_flat_curve_gives_the_best_observed(curve: list[float]) -> None:
+    assert predicted_accuracy(curve, 90) == pytest.approx(max(curve), abs=1e-12)
+
+
+def test_an_epoch_that_was_observed_is_predicted_by_the_best() -> None:
+    assert predicted_accuracy([0.1, 0.3, 0.4, 0.5], 4) == 0.5
+    assert predicted_accuracy([0.1, 0.3, 0.4, 0.5], 2) == 0.5
+
+
+def test_a_steep_curve_is_never_predicted_above_one() -> None:
+    assert predicted_accuracy([0.1, 0.4, 0.7, 0.99], 90) == 1.0
+
+
+@pytest.mark.parametrize(
+    "accuracies", [[], [0.5, float("nan"), 0.5, 0.5], [0.1, float("inf")], [float("nan")]]
+)
+def test_a_prediction_from_nothing_or_nan_is_refused(accuracies: list[float]) -> None:
+    with pytest.raises(ValueError, match="finite"):
+        predicted_accuracy(accuracies, 90)
+
+
+@given(st.lists(st.floats(0.0, 1.0), min_size=1, max_size=60), st.integers(1, 10**6))
+def test_a_prediction_lies_between_the_best_observed_and_one(
+    accuracies: list[float], epoch: int
+) -> None:
+    predicted = predicted_accuracy(accuracies, epoch)
+    assert max(accuracies) <= predicted <= 1.0
+
+
+class Curve(NamedTuple):
+    """A real training: all its epochs, and the same as a warm-up of ten epochs."""
+
+    accuracies: list[float]
+    warmup: list[float]
+
+
+def curves() -> Iterator[Curve]:
+    recorded = json.loads(CURVES.read_text("utf-8"))
+    samples = recorded["validation_samples"]
+    for curve in recorded["curves"]:
+        yield Curve(*([h / samples for h in curve[key]] for key in ("correct", "warmup_correct")))
+
+
+def error(
+    predict: Callable[[Sequence[float], int], float], seen: Callable[[Curve], Sequence[float]]
+) -> float:
+    """Return the mean absolute error at the last epoch, in accuracy."""
+    return fmean(abs(predict(seen(c), len(c.accuracies)) - c.accuracies[-1]) for c in curves())
+
+
+def test_the_recorded_curves_are_what_they_should_be() -> None:
+    recorded = list(curves())
+    assert len(recorded) == 30
+    assert all(len(c.accuracies) >= 30 and len(c.warmup) == SEEN for c in recorded)
+    last = [c.accuracies[-1] for c in recorded]
+    assert max(last) - min(last) > 0.15
+
+
+@pytest.mark.parametrize(
+    "seen", [lambda c: c.accuracies[:SEEN], lambda c: c.warmup], ids=["first epochs", "warm-up"]
+)
+def test_real_curves_are_predicted_better_than_by_what_was_observed(
+    seen: Callable[[Curve], Sequence[float]],
+) -> None:
+    predicted = error(predicted_accuracy, seen)
+    assert predicted < error(lambda accuracies, epoch: accuracies[-1], seen)
+    assert predicted < error(lambda accuracies, epoch: max(accuracies), seen)
+    assert predicted < 0.035

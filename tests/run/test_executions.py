@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from aiperf_hpc.run.executions import MOST, Execution, Executions
+
+
+def test_executions_are_what_was_added_in_that_order() -> None:
+    executions = Executions()
+    executions.add(5.0, "b", 448, 0)
+    executions.add(2.0, "a", 0, 100)
+    executions.add(7.0, "b", 1, 2)
+    wanted = [Execution(5.0, "b", 448, 0), Execution(2.0, "a", 0, 100), Execution(7.0, "b", 1, 2)]
+    assert list(executions) == wanted
+    assert executions[-1] == wanted[-1]
+    assert executions[1:] == wanted[1:]
+    assert len(executions) == 3
+    assert executions.trials == ["b", "a"]
+    assert list(executions.rows()) == [(5.0, 0, 448, 0), (2.0, 1, 0, 100), (7.0, 0, 1, 2)]
+    assert executions.last_utc == 7.0
+    with pytest.raises(IndexError):
+        executions[3]
+
+
+@pytest.mark.parametrize("place", [0, 1])
+def test_a_number_that_no_column_holds_is_kept_all_the_same(place: int) -> None:
+    executions = Executions()
+    executions.add(1.0, "a", 1, 2)
+    samples = [3, 4]
+    samples[place] = MOST + 1
+    executions.add(2.0, "a", *samples)
+    executions.add(3.0, "a", 5, 6)
+    found = [(e.train_samples, e.validation_samples) for e in executions]
+    assert found == [(1, 2), tuple(samples), (5, 6)]
+
+
+def test_the_latest_time_is_that_of_any_order() -> None:
+    executions = Executions()
+    assert executions.last_utc == -math.inf
+    for utc in (1.0, 3.0, 2.0):
+        executions.add(utc, "a", 1, 0)
+    assert executions.last_utc == 3.0
+
+
+def test_what_was_executed_after_a_time() -> None:
+    executions = Executions()
+    assert executions.after(0.0) == {}
+    executions.add(5.0, "b", 448, 0)
+    executions.add(7.0, "b", 1, 2)
+    executions.add(2.0, "a", 0, 100)
+    executions.add(6.0, "b", 3, 4)
+    assert executions.after(7.0) == {}
+    assert executions.after(5.0) == {"b": (4, 6)}
+    assert executions.after(1.0) == {"a": (0, 100), "b": (452, 6)}

@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from aiperf_hpc.errors import GraphError
+from aiperf_hpc.graph import Conv2D, Graph, Input, Node
+from aiperf_hpc.run.graph_store import GraphStore
+from aiperf_hpc.run.paths import RunPaths
+
+
+def graph(channels: int, name: str = "conv") -> Graph:
+    return Graph((Node("image", Input((4, 4, 3))), Node(name, Conv2D(channels, 3), ("image",))))
+
+
+@pytest.fixture
+def paths(tmp_path: Path) -> RunPaths:
+    return RunPaths(tmp_path / "run")
+
+
+def test_a_graph_is_stored_by_its_hash_and_read_by_another(paths: RunPaths) -> None:
+    stored = GraphStore(paths).save(graph(4))
+    assert stored == graph(4).hash
+    assert paths.graph(stored).exists()
+    assert GraphStore(paths).load(stored) == graph(4)
+
+
+def test_equal_graphs_share_one_file_that_the_second_leaves_alone(paths: RunPaths) -> None:
+    stored = GraphStore(paths).save(graph(4, "first"))
+    before = paths.graph(stored).stat().st_ino
+    assert GraphStore(paths).save(graph(4, "second")) == stored
+    assert paths.graph(stored).stat().st_ino == before
+    assert GraphStore(paths).load(stored).output.name == "first"
+
+
+def test_a_graph_that_has_gone_since_is_stored_again(paths: RunPaths) -> None:
+    store = GraphStore(paths)
+    stored = store.save(graph(4))
+    paths.graph(stored).unlink()
+    store.save(graph(4))
+    assert store.load(stored) == graph(4)
+
+
+def test_a_missing_graph_is_refused_by_its_path(paths: RunPaths) -> None:
+    with pytest.raises(GraphError, match=r"cannot read the graph .*candidates/abc\.json"):
+        GraphStore(paths).load("abc")
+
+
+def test_a_file_with_another_graphs_content_is_refused(paths: RunPaths) -> None:
+    store = GraphStore(paths)
+    one, other = store.save(graph(4)), store.save(graph(5))
+    paths.graph(one).write_bytes(paths.graph(other).read_bytes())
+    with pytest.raises(GraphError, match=rf"{one}\.json: its content has the hash {other}"):
+        GraphStore(paths).load(one)
+
+
+def test_one_changed_number_is_noticed(paths: RunPaths) -> None:
+    stored = GraphStore(paths).save(graph(4))
+    text = paths.graph(stored).read_text()
+    assert '"kernel": 3' in text
+    paths.graph(stored).write_text(text.replace('"kernel": 3', '"kernel": 5'))
+    with pytest.raises(GraphError, match="its content has the hash"):
+        GraphStore(paths).load(stored)
+
+
+@pytest.mark.parametrize("content", [b"", b"\xff", b'{"schema": 1, "nodes": []}'])
+def test_a_file_that_holds_no_graph_is_refused_by_its_path(paths: RunPaths, content: bytes) -> None:
+    paths.candidates.mkdir(parents=True)
+    paths.graph("abc").write_bytes(content)
+    with pytest.raises(GraphError, match=r"abc\.json"):
+        GraphStore(paths).load("abc")
+
+
+def test_what_was_inserted_is_kept(paths: RunPaths) -> None:
+    plain = graph(4)
+    grown = Graph(tuple(replace(n, inserted=n.name == "conv") for n in plain.nodes))
+    stored = GraphStore(paths).save(grown)
+    assert GraphStore(paths).load(stored).by_name["conv"].inserted

@@ -1,0 +1,359 @@
+from __future__ import annotations
+
+import errno
+import json
+import os
+import threading
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tests.run_factory import START, Clock
+
+from aiperf_hpc.errors import JournalError
+from aiperf_hpc.run.journal import JournalReader, JournalWriter
+from aiperf_hpc.run.records import PrimaryHeartbeat, Record, RunEnded, StopRequested
+
+
+def note(text: str) -> StopRequested:
+    return StopRequested(reason=text)
+
+
+def texts(records: list[Record]) -> list[str]:
+    return [record.event.reason for record in records if isinstance(record.event, StopRequested)]
+
+
+def write(path: Path, *reasons: str) -> None:
+    with JournalWriter(path) as journal:
+        for reason in reasons:
+            journal.append(note(reason))
+
+
+def read(path: Path) -> tuple[list[str], list[str]]:
+    reader = JournalReader(path)
+    return texts(list(reader.read())), [str(problem) for problem in reader.problems]
+
+
+def replace_line(path: Path, number: int, line: bytes) -> None:
+    lines = path.read_bytes().splitlines(keepends=True)
+    lines[number - 1] = line + b"\n" if line else b""
+    path.write_bytes(b"".join(lines))
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "deep" / "journal.jsonl"
+
+
+def test_records_have_their_writers_times_and_follow_each_other(path: Path) -> None:
+    clock = Clock(START + 10.0)
+    with JournalWriter(path, clock=clock) as journal:
+        first = journal.append(note("a"))
+        clock.advance(1.0)
+        second = journal.append(note("b"))
+    up = clock.monotonic() - 1.0
+    assert (first.seq, first.utc, first.mono) == (0, START + 10.0, up)
+    assert (second.seq, second.utc, second.mono) == (1, START + 11.0, up + 1.0)
+    assert list(JournalReader(path).read()) == [first, second]
+
+
+def test_a_record_is_one_line_of_json(path: Path) -> None:
+    write(path, "two\nlines\u2028and\r more")
+    (line,) = path.read_bytes().splitlines()
+    assert json.loads(line)["event"]["reason"] == "two\nlines\u2028and\r more"
+
+
+def test_a_file_that_is_not_there_yet_is_empty_and_then_read(path: Path) -> None:
+    reader = JournalReader(path)
+    assert list(reader.read()) == []
+    write(path, "a")
+    assert texts(list(reader.read())) == ["a"]
+    assert reader.problems == []
+
+
+def test_a_reader_follows_a_file_that_grows(path: Path) -> None:
+    reader = JournalReader(path)
+    with JournalWriter(path) as journal:
+        for reason in ("a", "b", "c"):
+            journal.append(note(reason))
+            assert texts(list(reader.read())) == [reason]
+            assert list(reader.read()) == []
+    assert (reader.problems, reader.torn) == ([], False)
+
+
+def test_a_reader_that_stops_early_continues_where_it_stopped(path: Path) -> None:
+    write(path, "a", "b", "c")
+    reader = JournalReader(path)
+    assert texts([next(reader.read())]) == ["a"]
+    assert texts(list(reader.read())) == ["b", "c"]
+    assert reader.problems == []
+
+
+@settings(
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(data=st.data())
+def test_a_journal_read_in_pieces_of_any_size_gives_its_records_once(
+    data: st.DataObject, tmp_path: Path
+) -> None:
+    whole = tmp_path / "whole.jsonl"
+    if not whole.exists():
+        write(whole, "a", "é" * 40, "c", "d")
+    content = whole.read_bytes()
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(content)), max_size=8)))
+    growing = tmp_path / "growing.jsonl"
+    growing.unlink(missing_ok=True)
+    reader = JournalReader(growing)
+    found: list[str] = []
+    for cut in [*cuts, len(content)]:
+        growing.write_bytes(content[:cut])
+        found += texts(list(reader.read()))
+        assert reader.torn == (not content[:cut].endswith(b"\n") and cut > 0)
+    assert found == ["a", "é" * 40, "c", "d"]
+    assert reader.problems == []
+
+
+def test_a_torn_last_line_is_waited_for(path: Path) -> None:
+    write(path, "a", "b")
+    content = path.read_bytes()
+    path.write_bytes(content[:-20])
+    reader = JournalReader(path)
+    assert texts(list(reader.read())) == ["a"]
+    assert (reader.torn, reader.problems) == (True, [])
+    path.write_bytes(content)
+    assert texts(list(reader.read())) == ["b"]
+    assert (reader.torn, reader.problems) == (False, [])
+
+
+def test_continuing_behind_a_torn_line_sets_the_piece_aside(path: Path) -> None:
+    write(path, "a", "b")
+    content = path.read_bytes()
+    path.write_bytes(content[:-7])
+    reader = JournalReader(path)
+    assert texts(list(reader.read())) == ["a"]
+    write(path, "c")
+    assert texts(list(reader.read())) == ["c"]
+    assert read(path) == (["a", "c"], [])
+    (aside,) = path.parent.glob("journal.jsonl.torn-*")
+    assert aside.read_bytes() == content.splitlines(keepends=True)[1][:-7]
+    assert aside.suffix != ".jsonl"  # It is not taken for a journal.
+
+
+def test_a_file_of_one_torn_line_starts_again_at_zero(path: Path) -> None:
+    path.parent.mkdir()
+    path.write_bytes(b'{"v":1,"se')
+    write(path, "a")
+    assert read(path) == (["a"], [])
+    assert [p.read_bytes() for p in path.parent.glob("*.torn-*")] == [b'{"v":1,"se']
+
+
+def test_continuing_a_whole_file_loses_nothing(path: Path) -> None:
+    write(path, "a", "b")
+    write(path, "c")
+    write(path)
+    assert read(path) == (["a", "b", "c"], [])
+    assert list(path.parent.iterdir()) == [path]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [b"", b"{", b"null", b"\x00\xff\xfe", b'{"v":1}', b'{"v":1,"seq":1,"utc":1,"mono":1}'],
+    ids=["empty", "cut", "null", "bytes", "parts", "no event"],
+)
+def test_a_corrupt_line_is_reported_by_file_and_line_and_the_rest_kept(
+    path: Path, line: bytes
+) -> None:
+    write(path, "a", "b", "c", "d")
+    replace_line(path, 2, line or b" ")
+    found, problems = read(path)
+    assert found == ["a", "c", "d"]
+    (problem,) = problems
+    assert problem.startswith(f"{path}, line 2: not a record: ")
+
+
+def test_lines_after_a_corrupt_one_have_their_own_numbers(path: Path) -> None:
+    write(path, "a", "b", "c", "d")
+    replace_line(path, 2, b"{")
+    replace_line(path, 4, b"{")
+    reader = JournalReader(path)
+    list(reader.read())
+    assert [problem.line for problem in reader.problems] == [2, 4]
+
+
+def test_a_lost_line_is_reported_as_a_gap(path: Path) -> None:
+    write(path, "a", "b", "c")
+    replace_line(path, 2, b"")
+    assert read(path) == (["a", "c"], [f"{path}, line 2: record 2 where 1 was due"])
+
+
+def test_a_repeated_line_is_reported(path: Path) -> None:
+    write(path, "a", "b")
+    first = path.read_bytes().splitlines(keepends=True)[0]
+    path.write_bytes(first + path.read_bytes())
+    assert read(path) == (["a", "a", "b"], [f"{path}, line 2: record 0 where 1 was due"])
+
+
+@pytest.mark.parametrize("line", [b"", b"{"], ids=["lost", "corrupt"])
+def test_continuing_a_damaged_file_adds_no_problem_of_its_own(path: Path, line: bytes) -> None:
+    write(path, "a", "b", "c")
+    replace_line(path, 2, line)
+    before = read(path)[1]
+    assert len(before) == 1
+    write(path, "d")
+    assert read(path) == (["a", "c", "d"], before)
+
+
+def test_a_record_of_a_newer_version_is_reported_and_not_guessed_at(path: Path) -> None:
+    write(path, "a", "b", "c")
+    newer = json.loads(path.read_bytes().splitlines()[1]) | {"v": 2}
+    replace_line(path, 2, json.dumps(newer).encode())
+    found, problems = read(path)
+    assert found == ["a", "c"]
+    assert problems == [f"{path}, line 2: not a record: v: Input should be 1"]
+
+
+def test_an_event_of_a_newer_version_is_reported_by_its_type(path: Path) -> None:
+    write(path, "a", "b")
+    newer = json.loads(path.read_bytes().splitlines()[0]) | {"event": {"type": "teleported"}}
+    replace_line(path, 1, json.dumps(newer).encode())
+    found, (problem,) = read(path)
+    assert found == ["b"]
+    assert "line 1: not a record: event: " in problem
+    assert "'teleported'" in problem
+
+
+def test_threads_may_share_a_writer(path: Path) -> None:
+    def work(name: str) -> None:
+        for number in range(50):
+            journal.append(note(f"{name}{number}"))
+
+    with JournalWriter(path) as journal:
+        threads = [threading.Thread(target=work, args=(name,)) for name in "ab"]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    found, problems = read(path)
+    assert problems == []
+    assert [t for t in found if t[0] == "a"] == [f"a{n}" for n in range(50)]
+    assert [t for t in found if t[0] == "b"] == [f"b{n}" for n in range(50)]
+
+
+def _full(*_: object) -> int:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_a_full_disk_leaves_no_torn_line_and_the_writer_usable(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    really_write = os.pwrite
+
+    def half(file: int, line: bytes, offset: int) -> int:
+        return really_write(file, line[: len(line) // 2], offset)
+
+    with JournalWriter(path) as journal:
+        journal.append(note("a"))
+        for name, broken in (("pwrite", _full), ("fsync", _full), ("pwrite", half)):
+            before = path.read_bytes()
+            with monkeypatch.context() as patch:
+                patch.setattr(os, name, broken)
+                with pytest.raises(JournalError, match=rf"{path}: (?i:no space left)"):
+                    journal.append(note("lost"))
+            assert path.read_bytes() == before
+        journal.append(note("b"))
+    assert read(path) == (["a", "b"], [])
+
+
+def test_an_interrupt_while_writing_leaves_the_journal_whole(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(_: int) -> None:
+        raise KeyboardInterrupt
+
+    with JournalWriter(path) as journal:
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "fsync", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                journal.append(note("lost"))
+        journal.append(RunEnded(reason="interrupted"))
+    reader = JournalReader(path)
+    assert [record.event for record in reader.read()] == [RunEnded(reason="interrupted")]
+    assert reader.problems == []
+
+
+def test_a_record_is_on_stable_storage_when_append_returns(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[int] = []
+    monkeypatch.setattr(os, "fsync", lambda file: synced.append(os.fstat(file).st_size))
+    with JournalWriter(path) as journal:
+        journal.append(PrimaryHeartbeat())
+        assert synced == [path.stat().st_size]
+
+
+def test_a_folder_that_cannot_be_made_is_an_error_of_the_journal(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(JournalError, match=r"cannot write the journal .*file/journal\.jsonl"):
+        JournalWriter(tmp_path / "file" / "journal.jsonl")
+
+
+def test_a_folder_that_may_not_be_written_is_an_error_of_the_journal(unprivileged: Path) -> None:
+    unprivileged.chmod(0o500)
+    with pytest.raises(JournalError, match="Permission denied"):
+        JournalWriter(unprivileged / "journal.jsonl")
+
+
+def test_a_folder_in_the_journals_place_is_an_error_for_both(tmp_path: Path) -> None:
+    with pytest.raises(JournalError, match="cannot"):
+        JournalWriter(tmp_path)
+    with pytest.raises(JournalError, match="cannot read the journal"):
+        list(JournalReader(tmp_path).read())
+
+
+def test_a_closed_writer_writes_no_more(path: Path) -> None:
+    journal = JournalWriter(path)
+    journal.append(note("a"))
+    journal.close()
+    other = os.open(path.parent / "other", os.O_RDWR | os.O_CREAT)  # Has the freed number now.
+    with pytest.raises(JournalError, match="is closed"):
+        journal.append(note("b"))
+    journal.close()
+    assert os.fstat(other).st_size == 0
+    os.close(other)
+    assert read(path) == (["a"], [])
+
+
+def test_several_records_are_written_at_once_or_not_at_all(path: Path) -> None:
+    with JournalWriter(path) as journal:
+        journal.append(note("a"))
+        written = journal.append_all([note("b"), note("c")])
+        assert [record.seq for record in written] == [1, 2]
+        journal.append(note("d"))
+    assert read(path) == (["a", "b", "c", "d"], [])
+
+
+def test_zeros_of_a_cache_are_read_past_and_zeros_of_a_file_are_reported(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An NFS client gives zeros for what it has not fetched yet; then the file is read again."""
+    with JournalWriter(path) as journal:
+        journal.append(note("a"))
+        whole = path.read_bytes()
+        path.write_bytes(b"\0" * len(whole))
+        path.write_bytes(path.read_bytes()[:-1] + b"\n")
+        asked = []
+
+        def fetch(*what: int) -> None:
+            asked.append(what)
+            if len(asked) == 2:
+                path.write_bytes(whole)
+
+        monkeypatch.setattr(os, "posix_fadvise", fetch)
+        reader = JournalReader(path)
+        assert len(list(reader.read())) == 1
+        assert (reader.problems, len(asked)) == ([], 2)
+        path.write_bytes(b"\0" * 5 + b"\n")
+        reader = JournalReader(path)
+        assert list(reader.read()) == []
+        assert "not a record" in reader.problems[0].what

@@ -1,0 +1,133 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from aiperf_hpc.config import DatasetConfig, RunConfig, load_config, preset_names
+from aiperf_hpc.dataset_manifest import MANIFEST, load_dataset_manifest, save_dataset_manifest
+from aiperf_hpc.errors import DatasetError, RunDirectoryError
+from aiperf_hpc.run.manifest import RunManifest
+from aiperf_hpc.run.paths import RunPaths
+from aiperf_hpc.trial import DatasetInfo
+
+RUN = RunManifest(
+    run_id="2026-01-01",
+    nodes=2,
+    hours=1.5,
+    launcher="local",
+    cores=((0, 1), (2,)),
+    versions={"python": "3.11", "numpy": "2.0"},
+    commit="1e10",
+    config=RunConfig(dataset=DatasetConfig(name="cifar10", path=Path("/data/é"))),
+)
+DATASET = DatasetInfo(
+    name="digits",
+    sha256="0" * 64,
+    classes=10,
+    sample_shape=(8, 8, 1),
+    train_samples=1500,
+    validation_samples=297,
+)
+
+
+def test_a_run_manifest_comes_back_as_it_was(tmp_path: Path) -> None:
+    paths = RunPaths(tmp_path / "run")
+    RUN.save(paths)
+    assert RunManifest.load(paths) == RUN
+
+
+@pytest.mark.parametrize("config", [RUN.config, *map(load_config, preset_names())])
+def test_a_run_manifest_is_written_again_to_the_byte(tmp_path: Path, config: RunConfig) -> None:
+    """Its SHA-256 is recorded at each start; a primary that goes on has it from the file."""
+    first, again = RunPaths(tmp_path / "first"), RunPaths(tmp_path / "again")
+    RUN.model_copy(update={"config": config, "hours": 0.1}).save(first)
+    RunManifest.load(first).save(again)
+    assert again.manifest.read_bytes() == first.manifest.read_bytes()
+
+
+def test_a_folder_without_run_yaml_is_no_run_directory(tmp_path: Path) -> None:
+    with pytest.raises(RunDirectoryError, match=f"{tmp_path} is not a run directory"):
+        RunManifest.load(RunPaths(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"a: [", r"cannot read .*run\.yaml"),
+        (b"\xff", r"cannot read .*run\.yaml"),
+        (b"started: 2001-99-99", r"cannot read .*run\.yaml"),
+        (b"", r"run\.yaml: the file: .*valid dictionary"),
+        (b"- 1", r"run\.yaml: the file: .*valid dictionary"),
+        (b"nodes: 1", r"run\.yaml: run_id: Field required"),
+    ],
+)
+def test_a_damaged_run_manifest_is_refused_by_its_path(
+    tmp_path: Path, content: bytes, message: str
+) -> None:
+    (tmp_path / "run.yaml").write_bytes(content)
+    with pytest.raises(RunDirectoryError, match=message):
+        RunManifest.load(RunPaths(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "key"),
+    [
+        ("schema_version: 1", "schema_version: 2", "schema_version"),
+        ("nodes: 2", "nodes: 0", "nodes"),
+        ("batch_size: 448", "batch_size: 0", r"config\.training\.batch_size"),
+        ("nodes: 2", "nodes: 2\nsurprise: 1", "surprise"),
+    ],
+)
+def test_a_manifest_with_another_value_is_refused_by_its_key(
+    tmp_path: Path, old: str, new: str, key: str
+) -> None:
+    paths = RunPaths(tmp_path)
+    RUN.save(paths)
+    text = paths.manifest.read_text("utf-8")
+    assert old in text
+    paths.manifest.write_text(text.replace(old, new), "utf-8")
+    with pytest.raises(RunDirectoryError, match=rf"run\.yaml: {key}: "):
+        RunManifest.load(paths)
+
+
+def test_a_file_in_the_run_directorys_place_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "run").write_text("")
+    with pytest.raises(RunDirectoryError):
+        RunManifest.load(RunPaths(tmp_path / "run"))
+
+
+def test_a_dataset_manifest_comes_back_as_it_was(tmp_path: Path) -> None:
+    save_dataset_manifest(tmp_path / "digits", DATASET)
+    assert load_dataset_manifest(tmp_path / "digits", "digits") == DATASET
+
+
+def test_a_missing_dataset_folder_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(DatasetError, match=r"there is no folder .*; make it with `aiperf data pre"):
+        load_dataset_manifest(tmp_path / "absent", "cifar10")
+
+
+def test_a_folder_that_was_not_prepared_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(DatasetError, match=rf"has no {MANIFEST}; make it with"):
+        load_dataset_manifest(tmp_path, "cifar10")
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"{", b"[]", b"\xff\xfe", b'{"name": "digits"}', b'{"x": 1}']
+)
+def test_a_damaged_dataset_manifest_is_refused(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / MANIFEST).write_bytes(content)
+    with pytest.raises(DatasetError, match=rf"{MANIFEST} is damaged: .*; make it with"):
+        load_dataset_manifest(tmp_path, "digits")
+
+
+def test_an_unreadable_dataset_manifest_is_refused(tmp_path: Path) -> None:
+    (tmp_path / MANIFEST).mkdir()
+    with pytest.raises(DatasetError, match="cannot read"):
+        load_dataset_manifest(tmp_path, "digits")
+
+
+def test_the_folder_of_another_dataset_is_refused(tmp_path: Path) -> None:
+    save_dataset_manifest(tmp_path, DATASET)
+    with pytest.raises(DatasetError, match="holds 'digits'"):
+        load_dataset_manifest(tmp_path, "cifar10")

@@ -1,0 +1,160 @@
+from __future__ import annotations
+
+import errno
+import os
+import threading
+from pathlib import Path
+
+import pytest
+from tests.run_factory import Clock
+
+from aiperf_hpc.run.paths import RunPaths, write_whole
+from aiperf_hpc.run.storage import Patience
+
+
+def files(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_the_layout_is_what_the_design_says(tmp_path: Path) -> None:
+    paths = RunPaths(tmp_path)
+
+    def relative(path: Path) -> str:
+        return str(path.relative_to(tmp_path))
+
+    assert relative(paths.manifest) == "run.yaml"
+    assert relative(paths.primary_journal) == "primary/journal.jsonl"
+    assert relative(paths.replica_journal("r0")) == "replicas/r0/0.0/journal.jsonl"
+    assert relative(paths.study("r0")) == "replicas/r0/0.0/study.log"
+    assert relative(paths.graph("abc")) == "candidates/abc.json"
+    assert relative(paths.candidate("p1")) == "candidates/p1.safetensors"
+    assert relative(paths.report_html) == "report/report.html"
+    assert relative(paths.report_json) == "report/report.json"
+
+
+def test_every_file_of_a_run_has_a_name_of_its_own() -> None:
+    paths = RunPaths(Path("run"))
+    named = [
+        paths.manifest,
+        paths.primary_journal,
+        paths.stop_request,
+        paths.replica_journal("r0"),
+        paths.replica_journal("r1"),
+        paths.replica_log("r0"),
+        paths.search_journal("r0", 0),
+        paths.search_journal("r0", 1),
+        paths.study("r0"),
+        paths.trained("r0", "t1"),
+        paths.graph("x"),
+        paths.candidate("x"),
+        paths.report_html,
+        paths.report_json,
+        paths.report_manifest,
+    ]
+    assert len(set(named)) == len(named)
+
+
+def test_journals_are_those_that_exist_the_primarys_first(tmp_path: Path) -> None:
+    paths = RunPaths(tmp_path)
+    assert list(paths.journals()) == []
+    expected = [
+        paths.primary_journal,
+        paths.replica_journal("a"),
+        paths.search_journal("a", 0),
+        paths.replica_journal("b"),
+    ]
+    others = [
+        paths.study("a"),
+        paths.replica_log("a"),
+        paths.replica_journal("a").with_name("journal.jsonl.torn-1"),
+        paths.trained("a", "t1"),
+    ]
+    for path in (*expected[::-1], *others):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    assert list(paths.journals()) == expected
+
+
+@pytest.mark.parametrize("content", ["text é", b"\x00bytes", ""])
+def test_a_file_is_written_whole_with_its_folder_and_nothing_else(
+    tmp_path: Path, content: str | bytes
+) -> None:
+    path = tmp_path / "a" / "b" / "file"
+    write_whole(path, content)
+    assert path.read_bytes() == (content.encode() if isinstance(content, str) else content)
+    assert files(path.parent) == ["file"]
+
+
+def test_a_file_that_is_there_is_replaced(tmp_path: Path) -> None:
+    write_whole(tmp_path / "file", "long old content")
+    write_whole(tmp_path / "file", "new")
+    assert (tmp_path / "file").read_text() == "new"
+
+
+@pytest.mark.parametrize("step", ["fsync", "replace"])
+def test_a_failure_leaves_the_old_file_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    write_whole(tmp_path / "file", "old")
+
+    def fail(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, step, fail)
+    with pytest.raises(OSError, match="No space"):
+        write_whole(tmp_path / "file", "new")
+    assert (tmp_path / "file").read_text() == "old"
+    assert files(tmp_path) == ["file"]
+
+
+def test_a_rename_that_a_restarted_server_was_told_twice_is_done_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    really = Path.replace
+
+    def twice(source: Path, target: Path) -> Path:
+        monkeypatch.setattr(Path, "replace", really)
+        really(source, target)
+        return really(source, target)
+
+    monkeypatch.setattr(Path, "replace", twice)
+    patience = Patience(lambda: False, clock=Clock())
+    patience(lambda: write_whole(tmp_path / "file", "new"), "a file")
+    assert patience.waited > 0
+    assert (tmp_path / "file").read_text() == "new"
+    assert files(tmp_path) == ["file"]
+
+
+def test_the_content_is_on_stable_storage_before_it_has_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[tuple[int, bool]] = []
+    path = tmp_path / "file"
+    monkeypatch.setattr(
+        os, "fsync", lambda file: seen.append((os.fstat(file).st_size, path.exists()))
+    )
+    write_whole(path, "12345")
+    assert seen == [(5, False)]
+
+
+def test_a_reader_never_sees_a_part_of_what_threads_write_at_once(tmp_path: Path) -> None:
+    path, contents = tmp_path / "file", [letter * 100_000 for letter in "abcd"]
+    write_whole(path, contents[0])
+    errors: list[BaseException] = []
+
+    def work(content: str) -> None:
+        try:
+            for _ in range(20):
+                write_whole(path, content)
+        except OSError as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=work, args=(content,)) for content in contents]
+    for thread in threads:
+        thread.start()
+    while any(thread.is_alive() for thread in threads):
+        assert path.read_text() in contents
+    for thread in threads:
+        thread.join()
+    assert errors == []
+    assert files(tmp_path) == ["file"]

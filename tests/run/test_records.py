@@ -1,0 +1,181 @@
+from __future__ import annotations
+
+import json
+import math
+import re
+from pathlib import Path
+from typing import get_args
+
+import pytest
+from pydantic import ValidationError
+from tests.run.run_writer import DEEPER, evaluated, proposed, trial_ended, trial_started
+
+from aiperf_hpc.run import records
+from aiperf_hpc.run.journal import JournalReader, JournalWriter
+from aiperf_hpc.run.records import RECORD, AnyEvent, Evaluated, Event
+from aiperf_hpc.trial import (
+    DatasetInfo,
+    JobPhase,
+    Machine,
+    RoundPhase,
+    StepPart,
+    TimePhase,
+    TrialState,
+)
+
+MACHINE = Machine(
+    host="n1",
+    cpu="x",
+    cores=(0, 1),
+    memory_bytes=2**40,
+    accelerators=("a",),
+    versions={"python": "3.11"},
+)
+DATASET = DatasetInfo(
+    name="digits",
+    sha256="0" * 64,
+    classes=10,
+    sample_shape=(8, 8, 1),
+    train_samples=1,
+    validation_samples=1,
+)
+EVENTS: tuple[AnyEvent, ...] = (
+    records.FileProblem(file="a", problem="a is gone", remedy="it was made again"),
+    records.RunStarted(run_id="r", nodes=2, hours=1.5, launcher="local", host="h", pid=1),
+    records.ReplicaLaunched(replica="r0", job="17_0"),
+    records.ReplicaExited(replica="r0", status=-9),
+    records.JobState(replica="r0", phase=JobPhase.RUNNING, node="n1", detail=""),
+    records.NodeChecked(replica="r0", host="n1", clock_ahead_seconds=-1.5, problems=("late",)),
+    records.SchedulerState(answers=False, detail="connect failure"),
+    records.PrimaryHeartbeat(),
+    records.PrimaryFailed(reason="unexpected ValueError: no"),
+    records.TakenOver(command="stop", host="h", pid=1),
+    records.StopRequested(reason='"quoted"\nand é'),
+    records.RunEnded(reason=""),
+    records.StorageWaited(began_utc=1.5, seconds=33.0, why="No space left on device"),
+    records.ReplicaStarted(replica="r0", pid=1, engine="tensorflow", machine=MACHINE),
+    records.DatasetLoaded(dataset=DATASET),
+    trial_started(phase=RoundPhase.HPO, proposal="p1", morphisms=(DEEPER, DEEPER)),
+    records.ProposalRejected(proposal="p1", reason="damaged"),
+    records.TrainingStarted(trial="t1"),
+    records.Calibrated(trial="t1", layers=("relu_deep1_norm",), samples=8),
+    records.Progress(trial="t1", epoch=1, train_samples=2**40, validation_samples=0),
+    evaluated(correct=1),
+    trial_ended(state=TrialState.STOPPED, predicted=0.75),
+    records.CheckpointDropped(trial="t1"),
+    records.TimeSpent(trial=None, seconds={TimePhase.SEARCH_WAIT: 0.5, TimePhase.TRAIN: 1.0}),
+    records.StepTimes(
+        trial="t1", collective="mpi", ranks=2, steps=10, seconds={StepPart.COMPUTE: 1.5}
+    ),
+    records.RanksLost(ranks=(1,), reason="rank 1 on n2 died or hangs"),
+    records.Heartbeat(phase=TimePhase.TRAIN, cpu_percent=99.5, memory_bytes=1),
+    records.ReplicaEnded(reason="stop"),
+    records.SearchStarted(replica="r0", worker=0, pid=1, searcher="greedy"),
+    proposed("p1").model_copy(update={"belief": {"mean": 0.5}}),
+    records.SearchFailed(reason="no"),
+    records.SearchEnded(reason="stop"),
+    records.TrialSummary(
+        trial="t1",
+        replica="r0",
+        graph="g",
+        parent="t0",
+        morphisms=(DEEPER,),
+        ended=True,
+        merit=0.5,
+        checkpoint=True,
+    ),
+    records.ProposalSummary(
+        proposal="p1", replica="r0", graph="g", parent="t1", morphisms=(DEEPER,)
+    ),
+)
+
+
+def test_the_examples_here_are_of_every_type() -> None:
+    union, _ = get_args(AnyEvent)
+    assert {type(event) for event in EVENTS} == set(get_args(union))
+
+
+def test_every_type_comes_back_from_a_journal_as_it_was(tmp_path: Path) -> None:
+    with JournalWriter(tmp_path / "j.jsonl") as journal:
+        written = [journal.append(event) for event in EVENTS]
+    reader = JournalReader(tmp_path / "j.jsonl")
+    read = list(reader.read())
+    assert read == written
+    assert [record.event for record in read] == list(EVENTS)
+    assert [type(record.event) for record in read] == [type(event) for event in EVENTS]
+    assert reader.problems == []
+
+
+def test_a_stored_line_of_version_1_can_be_read() -> None:
+    line = (
+        '{"v":1,"seq":7,"utc":1700000000.25,"mono":12.5,"event":{"type":"progress",'
+        '"trial":"t1","epoch":3,"train_samples":448,"validation_samples":0}}'
+    )
+    record = RECORD.validate_json(line)
+    assert (record.seq, record.utc, record.mono) == (7, 1_700_000_000.25, 12.5)
+    assert record.event == records.Progress(
+        trial="t1", epoch=3, train_samples=448, validation_samples=0
+    )
+
+
+@pytest.mark.parametrize("value", ["NaN", "Infinity", "-Infinity", '"NaN"', "1e999"])
+@pytest.mark.parametrize("key", ["utc", "mono"])
+def test_a_time_that_is_no_number_makes_no_record(tmp_path: Path, key: str, value: str) -> None:
+    path = tmp_path / "j.jsonl"
+    with JournalWriter(path) as journal:
+        journal.append_all(EVENTS[:2])
+    first, second = path.read_text("utf-8").splitlines(keepends=True)
+    second = re.sub(rf'"{key}":[^,]+', f'"{key}":{value}', second)
+    path.write_text(first + second, "utf-8")
+    reader = JournalReader(path)
+    assert len(list(reader.read())) == 1
+    (problem,) = reader.problems
+    assert problem.line == 2
+    assert problem.what == f"not a record: {key}: Input should be a finite number"
+
+
+@pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan])
+def test_a_number_that_is_not_finite_comes_back(tmp_path: Path, value: float) -> None:
+    """The loss of a failed training, or the logarithm of a vanishing probability."""
+    path = tmp_path / "j.jsonl"
+    with JournalWriter(path) as journal:
+        journal.append(evaluated(correct=1).model_copy(update={"train_loss": value}))
+        journal.append(proposed("p1").model_copy(update={"belief": {"acquisition": value}}))
+    first, second = JournalReader(path).read()
+    assert isinstance(first.event, Evaluated)
+    assert isinstance(second.event, records.Proposed)
+    assert repr(first.event.train_loss) == repr(value)
+    assert repr(second.event.belief["acquisition"]) == repr(value)
+    for line in path.read_bytes().splitlines():
+        json.loads(line, parse_constant=pytest.fail)  # JSON knows no NaN and no Infinity.
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"train_samples": -1, "validation_samples": 0},
+        {"train_samples": 1.5, "validation_samples": 0},
+        {"train_samples": 1},
+        {"train_samples": 1, "validation_samples": 0, "bonus": 1},
+    ],
+)
+def test_a_progress_that_cannot_be_is_refused(values: dict[str, float]) -> None:
+    with pytest.raises(ValidationError):
+        records.Progress.model_validate({"trial": "t", "epoch": 1, **values})
+
+
+def test_no_evaluation_has_more_correct_than_samples() -> None:
+    with pytest.raises(ValidationError, match="101 correct of 100 samples"):
+        evaluated(correct=101, samples=100)
+
+
+def test_the_error_is_exact_where_one_minus_accuracy_is_not() -> None:
+    at_the_limit = evaluated(correct=35_000, samples=50_000)
+    assert 1 - at_the_limit.accuracy > 0.3
+    assert at_the_limit.error == 0.3
+
+
+def test_an_event_cannot_be_changed() -> None:
+    event: Event = evaluated(correct=1)
+    with pytest.raises(ValidationError, match="frozen"):
+        event.correct = 2  # type: ignore[attr-defined]

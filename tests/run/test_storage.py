@@ -1,0 +1,400 @@
+"""Storage that is full or away is waited for; nothing is torn, repeated or lost."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+from tests.run_factory import Clock
+
+from aiperf_hpc.errors import JournalError, StorageError
+from aiperf_hpc.run.journal import JournalReader, JournalWriter
+from aiperf_hpc.run.records import PrimaryHeartbeat, StopRequested
+from aiperf_hpc.run.storage import PASSING, PROMPT_SECONDS, GrowingFile, Patience, Wait, at_once
+
+T = TypeVar("T")
+
+
+class Disk:
+    """An action that fails a number of times."""
+
+    def __init__(self, *errors: int) -> None:
+        self.errors = list(errors)
+        self.done = 0
+
+    def __call__(self) -> str:
+        if self.errors:
+            number = self.errors.pop(0)
+            raise OSError(number, os.strerror(number))
+        self.done += 1
+        return "written"
+
+
+class Time(Clock):
+    """Pauses that take no time but are counted."""
+
+    def patience(self, give_up: bool = False) -> Patience:
+        return Patience(lambda: give_up, clock=self)
+
+
+def test_a_full_disk_is_waited_for_with_longer_and_longer_pauses() -> None:
+    time, disk = Time(), Disk(*[errno.ENOSPC] * 7)
+    patience = time.patience()
+    assert patience(disk, "a file") == "written"
+    assert disk.done == 1
+    assert time.pauses == [0.25, 0.5, 1.0, 2.0, 4.0, 5.0, 5.0]
+    assert patience.waited == sum(time.pauses)
+
+
+@pytest.mark.parametrize("number", sorted(PASSING))
+def test_what_a_file_server_that_restarts_answers_passes(number: int) -> None:
+    disk = Disk(number)
+    assert Time().patience()(disk, "a file") == "written"
+
+
+def test_an_error_that_does_not_pass_is_said_at_once() -> None:
+    time = Time()
+    with pytest.raises(StorageError, match="cannot write a file: Permission denied"):
+        time.patience()(Disk(errno.EACCES), "a file")
+    assert time.pauses == []
+
+
+def test_waiting_ends_when_it_is_pointless() -> None:
+    with pytest.raises(StorageError, match="cannot write a file: No space left on device"):
+        Time().patience(give_up=True)(Disk(errno.ENOSPC), "a file")
+
+
+def test_without_patience_the_first_error_is_the_last() -> None:
+    with pytest.raises(StorageError, match="Stale file handle"):
+        at_once(Disk(errno.ESTALE, errno.ESTALE), "a file")
+    assert at_once(Disk(), "a file") == "written"
+
+
+def test_a_journal_on_a_disk_that_fills_and_empties_again_has_every_record_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk takes part of a line, then nothing, then fails to sync, then works."""
+    real_write, real_sync = os.pwrite, os.fsync
+    troubles = ["part", "full", "sync", "part", None]
+
+    def write(file: int, data: bytes, offset: int) -> int:
+        trouble = troubles[0] if troubles else None
+        if trouble == "full":
+            troubles.pop(0)
+            raise OSError(errno.ENOSPC, "No space left on device")
+        if trouble == "part":
+            troubles.pop(0)
+            return real_write(file, data[: len(data) // 2], offset)
+        return real_write(file, data, offset)
+
+    def sync(file: int) -> None:
+        if troubles and troubles.pop(0) == "sync":
+            raise OSError(errno.EIO, "Input/output error")
+        real_sync(file)
+
+    time = Time()
+    path = tmp_path / "journal.jsonl"
+    with JournalWriter(path, persist=time.patience()) as journal:
+        journal.append(PrimaryHeartbeat())
+        troubles[:] = ["part", "full", "sync", "part", None]
+        monkeypatch.setattr(os, "pwrite", write)
+        monkeypatch.setattr(os, "fsync", sync)
+        journal.append(StopRequested(reason="full"))
+        journal.append(PrimaryHeartbeat())
+    monkeypatch.undo()
+    reader = JournalReader(path)
+    assert [record.event.type for record in reader.read()] == [
+        "primary_heartbeat",
+        "stop_requested",
+        "primary_heartbeat",
+    ]
+    assert reader.problems == []
+    assert len(time.pauses) == 4
+
+
+def test_a_journal_without_patience_says_what_is_wrong(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with JournalWriter(tmp_path / "journal.jsonl") as journal:
+        monkeypatch.setattr(os, "pwrite", full)
+        with pytest.raises(JournalError, match=r"journal\.jsonl: No space left on device"):
+            journal.append(PrimaryHeartbeat())
+        monkeypatch.undo()
+
+
+def test_a_call_that_hangs_is_waiting_too() -> None:
+    """On a hard NFS mount nothing fails while the server is away."""
+    time = Time()
+
+    def hang() -> str:
+        time.now += 62.0
+        return "written"
+
+    patience = time.patience()
+    assert patience(hang, "a file") == "written"
+    assert patience.waited == 62.0 - PROMPT_SECONDS
+
+
+def test_what_two_threads_wait_through_at_once_counts_once() -> None:
+    time = Time()
+    patience = time.patience()
+
+    def pulse() -> str:
+        time.now += 30.0
+        assert patience.waited == 60.0 - PROMPT_SECONDS
+        return "written"
+
+    def trainer() -> str:
+        time.now += 30.0
+        patience(pulse, "a file of another thread, which begins later and ends first")
+        time.now += 2.0
+        return "written"
+
+    patience(trainer, "a file")
+    assert patience.waited == 62.0 - PROMPT_SECONDS
+
+
+def test_a_wait_is_told_while_it_lasts_and_noted_once_afterwards() -> None:
+    time = Time()
+    patience = time.patience()
+    began, why = time.now, "cannot write a file: No space left on device"
+    disk = Disk(*[errno.ENOSPC] * 3)
+
+    def action() -> str:
+        if len(disk.errors) == 1:
+            waiting = patience.waiting
+            assert waiting is not None
+            assert (waiting.began_utc, waiting.seconds, waiting.why) == (began, 0.75, why)
+            assert patience.take() == []
+        return disk()
+
+    patience(action, "a file")
+    assert patience.waiting is None
+    assert patience.take() == [Wait(began, 1.75, why)]
+    assert patience.take() == []
+    patience(Disk(), "a file that can be written")
+    assert patience.take() == []
+
+
+def test_a_call_that_hangs_is_told_while_it_does() -> None:
+    time = Time()
+    patience = time.patience()
+
+    def hang() -> str:
+        time.now += 30.0
+        waiting = patience.waiting
+        assert waiting is not None
+        assert (waiting.seconds, waiting.why) == (25.0, "cannot read a file: no answer")
+        return "read"
+
+    patience(hang, "a file", "read")
+    (wait,) = patience.take()
+    assert wait.seconds == patience.waited == 25.0
+
+
+def test_waits_of_threads_that_overlap_are_one_from_the_first_to_the_last() -> None:
+    time = Time()
+    patience = time.patience()
+    began = time.now
+
+    def pulse() -> str:
+        time.now += 30.0
+        return "written"
+
+    def trainer() -> str:
+        time.now += 30.0
+        patience(pulse, "another file")
+        assert patience.take() == []
+        time.now += 2.0
+        return "written"
+
+    patience(trainer, "a file")
+    assert patience.take() == [
+        Wait(began + PROMPT_SECONDS, 62.0 - PROMPT_SECONDS, "cannot write a file: no answer")
+    ]
+
+
+def test_a_wait_that_was_given_up_is_noted_too() -> None:
+    time = Time()
+    patience = Patience(lambda: bool(time.pauses), clock=time)
+    with pytest.raises(StorageError):
+        patience(Disk(*[errno.ENOSPC] * 9), "a file")
+    assert [wait.seconds for wait in patience.take()] == [0.25]
+
+
+def test_reading_waits_for_a_server_that_is_away(tmp_path: Path) -> None:
+    path, time = tmp_path / "journal.jsonl", Time()
+    with JournalWriter(path) as journal:
+        journal.append(PrimaryHeartbeat())
+    away = [errno.EIO, errno.ESTALE]
+
+    class Away(Patience):
+        def __call__(self, action: Callable[[], T], what: str, verb: str = "write") -> T:
+            def sometimes() -> T:
+                if away:
+                    raise OSError(away.pop(), "away")
+                return action()
+
+            return super().__call__(sometimes, what, verb)
+
+    reader = JournalReader(path, persist=Away(lambda: False, clock=time))
+    assert len(list(reader.read())) == 1
+    assert time.pauses == [0.25, 0.5]
+
+
+def test_a_journal_that_cannot_be_read_is_said_as_such(tmp_path: Path) -> None:
+    away = Patience(lambda: True, clock=Time())
+    reader = JournalReader(tmp_path, persist=away)
+    with pytest.raises(JournalError, match=f"cannot read the journal {tmp_path}: Is a directory"):
+        list(reader.read())
+
+
+@pytest.fixture
+def growing(tmp_path: Path) -> GrowingFile:
+    file = GrowingFile(tmp_path / "file")
+    file.add(b"one\n")
+    return file
+
+
+def test_an_addition_that_failed_is_there_once_though_the_file_seems_longer(
+    growing: GrowingFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What an NFS client says after it could not write: everything is there; it is not."""
+
+    def lost(file: int, data: bytes, offset: int) -> int:
+        os.ftruncate(file, offset + len(data))  # Zeros.
+        raise OSError(errno.ESTALE, "Stale file handle")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pwrite", lost)
+        for _ in range(2):
+            with pytest.raises(OSError, match="Stale"):
+                growing.add(b"two, longer\n")
+    growing.add(b"two\n")
+    assert (tmp_path / "file").read_bytes() == b"one\ntwo\n"
+
+
+def test_what_failed_to_be_added_can_be_cut_off(
+    growing: GrowingFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: int) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", fail)
+        with pytest.raises(OSError, match="Input/output"):
+            growing.add(b"two\n")
+    growing.cut()
+    assert (tmp_path / "file").read_bytes() == b"one\n"
+
+
+def test_a_handle_that_can_be_written_but_not_asked_is_kept(
+    growing: GrowingFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As NFS handles are whose export was taken back and offered again."""
+
+    def stale(_: int) -> os.stat_result:
+        raise OSError(errno.ESTALE, "Stale file handle")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fstat", stale)
+        growing.add(b"two\n")
+        growing.add(b"three\n")
+    assert (tmp_path / "file").read_bytes() == b"one\ntwo\nthree\n"
+
+
+@pytest.mark.parametrize(("number", "waits"), [(errno.ESTALE, True), (errno.EBADF, False)])
+def test_a_handle_that_stays_bad_is_replaced(
+    growing: GrowingFile,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    number: int,
+    waits: bool,
+) -> None:
+    """As when a server's file system is put back from a backup; or its state is lost."""
+    really, opened = os.pwrite, os.open(tmp_path / "file", os.O_WRONLY)
+    os.close(opened)  # The number that the next handle has.
+
+    def stale(file: int, data: bytes, offset: int) -> int:
+        if file != opened:
+            raise OSError(number, os.strerror(number))
+        return really(file, data, offset)
+
+    monkeypatch.setattr(os, "pwrite", stale)
+    patience = Time().patience()
+    patience(lambda: growing.add(b"two\n"), "a file")
+    growing.add(b"three\n")
+    assert (tmp_path / "file").read_bytes() == b"one\ntwo\nthree\n"
+    assert (patience.waited > 0) == waits
+
+
+def test_a_file_that_was_replaced_by_a_copy_is_gone_on_with(
+    growing: GrowingFile, tmp_path: Path
+) -> None:
+    copy = tmp_path / "copy"
+    copy.write_bytes((tmp_path / "file").read_bytes())
+    copy.replace(tmp_path / "file")
+    growing.add(b"two\n")
+    assert (tmp_path / "file").read_bytes() == b"one\ntwo\n"
+
+
+@pytest.mark.parametrize("content", [b"", b"one", b"one\nand more\n"])
+def test_a_file_that_is_not_as_it_was_left_is_not_written(
+    growing: GrowingFile, tmp_path: Path, content: bytes
+) -> None:
+    (tmp_path / "file").write_bytes(content)
+    with pytest.raises(StorageError, match=rf"file has {len(content)} bytes .* left 4: something"):
+        growing.add(b"two\n")
+    assert (tmp_path / "file").read_bytes() == content
+
+
+def test_a_file_that_was_removed_is_not_made_again(growing: GrowingFile, tmp_path: Path) -> None:
+    (tmp_path / "file").unlink()
+    with pytest.raises(FileNotFoundError):
+        growing.add(b"two\n")
+    assert not (tmp_path / "file").exists()
+
+
+def test_a_journal_is_begun_or_continued_once_the_disk_has_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A torn line is set aside in one file, however often that is tried."""
+    real = os.open
+    troubles = [errno.ENOSPC]
+
+    def full(path: str, flags: int, mode: int = 0o777) -> int:
+        if troubles:
+            number = troubles.pop()
+            raise OSError(number, os.strerror(number))
+        return real(path, flags, mode)
+
+    time, path = Time(), tmp_path / "folder" / "journal.jsonl"
+    monkeypatch.setattr(os, "open", full)
+    with JournalWriter(path, persist=time.patience()) as journal:
+        journal.append(PrimaryHeartbeat())
+    monkeypatch.undo()
+    with path.open("ab") as file:
+        file.write(b'{"v": 1, ')
+    syncs = [errno.ENOSPC, errno.ENOSPC]
+
+    def sync(file: int) -> None:
+        if syncs:
+            number = syncs.pop()
+            raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "fsync", sync)
+    with JournalWriter(path, persist=time.patience()) as journal:
+        journal.append(PrimaryHeartbeat())
+    reader = JournalReader(path)
+    assert [record.seq for record in reader.read()] == [0, 1]
+    assert reader.problems == []
+    assert len(time.pauses) == 3
+    (torn,) = path.parent.glob("*.torn-*")
+    assert torn.read_bytes() == b'{"v": 1, '
