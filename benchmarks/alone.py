@@ -17,7 +17,7 @@ from aiperf_hpc.replica.runtime.stopping import StopFlag
 from aiperf_hpc.replica.runtime.stopwatch import Stopwatch
 from aiperf_hpc.replica.training.trainer import Trainer, TrialPlan, TrialResult
 from aiperf_hpc.run.journal import JournalWriter
-from aiperf_hpc.run.storage import at_once
+from aiperf_hpc.run.storage import no_retry
 
 PLENTY = 2**40
 """Bytes: nothing is refused."""
@@ -37,7 +37,7 @@ def trainer_alone(engine: Engine, dataset: Dataset, config: RunConfig) -> Iterat
             StopFlag(math.inf, folder / "stop"),
             PLENTY,
             folder / "under-way.safetensors",
-            at_once,
+            no_retry,
             SYSTEM,
         )
 

@@ -48,7 +48,7 @@ from aiperf_hpc.replica.data import cifar10
 from aiperf_hpc.replica.data.arrays import ArrayDataset, Samples
 from aiperf_hpc.replica.engines import load_engine
 from aiperf_hpc.replica.engines.base import Engine
-from aiperf_hpc.replica.training.checkpoint import Course
+from aiperf_hpc.replica.training.checkpoint import TrialProgress
 from aiperf_hpc.replica.training.trainer import TrialPlan, TrialResult
 from aiperf_hpc.replica.trials.prediction import predicted_accuracy
 from aiperf_hpc.run.paths import write_whole
@@ -204,7 +204,7 @@ def train(training: Training, epochs: int, engine: Engine, dataset: ArrayDataset
                 kernel_size=None,
                 epoch_limit=epochs,
                 seed=training.number,
-                course=Course(trial=name),
+                course=TrialProgress(trial=name),
             ),
         )
 

@@ -38,9 +38,9 @@ from synthetic_run import (
 )
 
 from aiperf_hpc.clock import SYSTEM
-from aiperf_hpc.primary.control.controller import Conductor
+from aiperf_hpc.primary.control.controller import Controller
 from aiperf_hpc.primary.launchers.base import ReplicaState
-from aiperf_hpc.primary.monitor.cached_view import LiveRun
+from aiperf_hpc.primary.monitor.cached_view import CachedView
 from aiperf_hpc.primary.monitor.progress import Progress
 from aiperf_hpc.primary.monitor.run_view import RunView
 from aiperf_hpc.primary.service.rest import ServerThread
@@ -95,7 +95,7 @@ def be_primary(root: Path) -> None:
     manifest = RunManifest.load(paths)
     view = RunView(paths)
     view.refresh()
-    live = LiveRun(view)
+    live = CachedView(view)
     progress = Progress(live, Terminal())
     with (
         JournalWriter(paths.primary_journal) as journal,
@@ -105,8 +105,8 @@ def be_primary(root: Path) -> None:
         print(server.port, flush=True)
         writer = DigestWriter(view.history, digest)
         launcher = AllRun(manifest.nodes)
-        conductor = Conductor(manifest, launcher, journal, view.history, writer, clock=SYSTEM)
-        conductor.run(progress.tick)
+        controller = Controller(manifest, launcher, journal, view.history, writer, clock=SYSTEM)
+        controller.run(progress.tick)
 
 
 def be_replicas(root: Path, replicas: int, written: int) -> None:

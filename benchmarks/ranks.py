@@ -30,7 +30,13 @@ from aiperf_hpc.replica.engines import load_engine
 from aiperf_hpc.replica.parallel.collectives import join
 from aiperf_hpc.replica.parallel.collectives.base import ALONE, Collective
 from aiperf_hpc.replica.parallel.handshake import Ranks, facts_of, share_cores
-from aiperf_hpc.replica.parallel.protocol import Announce, Do, LeadingDataset, LeadingEngine, follow
+from aiperf_hpc.replica.parallel.protocol import (
+    Announce,
+    Command,
+    LeadingDataset,
+    LeadingEngine,
+    follow,
+)
 from aiperf_hpc.trial import DatasetInfo, Hyperparameters
 
 ELEMENTS = 25_557_032
@@ -112,7 +118,7 @@ def ours(scene: Scene, collective: Collective) -> dict[str, Any] | None:
     ranks = Ranks(collective)
     engine = load_engine("tensorflow", 1)
     dataset = Repeated(scene, collective.size)
-    ranks.muster(facts_of(engine.versions, dataset.info, 0))
+    ranks.handshake(facts_of(engine.versions, dataset.info, 0))
     if collective.rank:
         follow(engine, dataset, collective)
         return None
@@ -141,7 +147,7 @@ def ours(scene: Scene, collective: Collective) -> dict[str, Any] | None:
     if isinstance(leading, LeadingEngine):
         if (times := leading.take_step_times("t")) is not None:
             found["parts"] = {part: each / times.steps for part, each in times.seconds.items()}
-        Announce(collective)(Do.END)
+        Announce(collective)(Command.END)
     return found
 
 

@@ -36,7 +36,7 @@ from aiperf_hpc.replica.data import digits
 from aiperf_hpc.replica.data.arrays import ArrayDataset
 from aiperf_hpc.replica.engines import load_engine
 from aiperf_hpc.replica.engines.base import Engine
-from aiperf_hpc.replica.training.checkpoint import Course
+from aiperf_hpc.replica.training.checkpoint import TrialProgress
 from aiperf_hpc.replica.training.trainer import Trainer, TrialPlan
 from aiperf_hpc.run.paths import write_whole
 from aiperf_hpc.trial import RoundPhase
@@ -105,7 +105,7 @@ class Training:
                 kernel_size=None,
                 epoch_limit=EPOCHS,
                 seed=int(rng.integers(2**31)),
-                course=Course(trial=trial),
+                course=TrialProgress(trial=trial),
             ),
         )
         accuracy = None

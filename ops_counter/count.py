@@ -10,7 +10,7 @@ from functools import cached_property, lru_cache
 
 from aiperf_hpc.errors import CountError
 from aiperf_hpc.graph import Graph, Layer, Shape
-from aiperf_hpc.ops_counter.table import TABLE, Operations, Site
+from aiperf_hpc.ops_counter.table import TABLE, LayerContext, Operations
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,5 +97,5 @@ def _count_layer(
         )
     output = layer.output_shape(*inputs)
     parameters = sum(math.prod(shape) for shape in layer.parameters(*inputs).values())
-    operations = formula(Site(layer, inputs, output, input_gradient))
+    operations = formula(LayerContext(layer, inputs, output, input_gradient))
     return LayerCount(kind, output, parameters, operations)

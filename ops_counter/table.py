@@ -23,7 +23,7 @@ from aiperf_hpc.ops_counter import formulas
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
+class LayerContext:
     """A layer where it stands: what it reads, what it makes, what trains below it."""
 
     layer: Layer
@@ -44,57 +44,57 @@ class Operations:
     """The part of ``backward`` that applies the gradients to the weights."""
 
 
-def _conv2d(site: Site) -> Operations:
+def _conv2d(context: LayerContext) -> Operations:
     (kernel, _, inputs, outputs), (height, width, _) = (
-        site.layer.parameters(*site.inputs)["kernel"],
-        site.output,
+        context.layer.parameters(*context.inputs)["kernel"],
+        context.output,
     )
     return Operations(
         formulas.conv_forward(kernel, inputs, outputs, height, width),
         formulas.conv_backward(
-            kernel, inputs, outputs, height, width, input_gradient=site.input_gradient
+            kernel, inputs, outputs, height, width, input_gradient=context.input_gradient
         ),
         formulas.conv_update(kernel, inputs, outputs),
     )
 
 
-def _dense(site: Site) -> Operations:
-    inputs, outputs = site.layer.parameters(*site.inputs)["kernel"]
+def _dense(context: LayerContext) -> Operations:
+    inputs, outputs = context.layer.parameters(*context.inputs)["kernel"]
     return Operations(
         formulas.dense_forward(inputs, outputs),
-        formulas.dense_backward(inputs, outputs, input_gradient=site.input_gradient),
+        formulas.dense_backward(inputs, outputs, input_gradient=context.input_gradient),
         formulas.dense_update(inputs, outputs),
     )
 
 
-def _batch_norm(site: Site) -> Operations:
-    return Operations(formulas.batch_norm_forward(math.prod(site.output)))
+def _batch_norm(context: LayerContext) -> Operations:
+    return Operations(formulas.batch_norm_forward(math.prod(context.output)))
 
 
-def _relu(site: Site) -> Operations:
-    return Operations(formulas.elementwise_forward(math.prod(site.output)))
+def _relu(context: LayerContext) -> Operations:
+    return Operations(formulas.elementwise_forward(math.prod(context.output)))
 
 
-def _add(site: Site) -> Operations:
-    additions = len(site.inputs) - 1
-    return Operations(additions * formulas.elementwise_forward(math.prod(site.output)))
+def _add(context: LayerContext) -> Operations:
+    additions = len(context.inputs) - 1
+    return Operations(additions * formulas.elementwise_forward(math.prod(context.output)))
 
 
-def _max_pool2d(site: Site) -> Operations:
-    assert isinstance(site.layer, MaxPool2D)  # noqa: S101 -- for the type checker
-    return Operations(formulas.max_pool_forward(site.layer.kernel, math.prod(site.output)))
+def _max_pool2d(context: LayerContext) -> Operations:
+    assert isinstance(context.layer, MaxPool2D)  # noqa: S101 -- for the type checker
+    return Operations(formulas.max_pool_forward(context.layer.kernel, math.prod(context.output)))
 
 
-def _global_average_pool2d(site: Site) -> Operations:
-    height, width, channels = site.inputs[0]
+def _global_average_pool2d(context: LayerContext) -> Operations:
+    height, width, channels = context.inputs[0]
     return Operations(formulas.global_average_pool_forward(height, width, channels))
 
 
-def _softmax(site: Site) -> Operations:
-    return Operations(formulas.softmax_forward(math.prod(site.output)))
+def _softmax(context: LayerContext) -> Operations:
+    return Operations(formulas.softmax_forward(math.prod(context.output)))
 
 
-TABLE: dict[type[Layer], Callable[[Site], Operations]] = {
+TABLE: dict[type[Layer], Callable[[LayerContext], Operations]] = {
     Input: lambda _: Operations(0),
     Conv2D: _conv2d,
     Dense: _dense,

@@ -30,7 +30,7 @@ from aiperf_hpc.machine import available_bytes
 from aiperf_hpc.morphism.networks.resnet import resnet50
 from aiperf_hpc.ops_counter.count import GraphCount, count
 from aiperf_hpc.primary.control.claim import Claim, Claimed, ClaimedError, take
-from aiperf_hpc.primary.control.controller import Conductor
+from aiperf_hpc.primary.control.controller import Controller
 from aiperf_hpc.primary.control.prepare import (
     check_engine,
     describe_dataset,
@@ -49,20 +49,20 @@ from aiperf_hpc.primary.file_system import require_writable
 from aiperf_hpc.primary.formatting import age, duration, few, si
 from aiperf_hpc.primary.launchers.base import crowding
 from aiperf_hpc.primary.launchers.registry import LAUNCHERS, dry_run
-from aiperf_hpc.primary.launchers.slurm.rate_limit import PACE
-from aiperf_hpc.primary.monitor.cached_view import LiveRun
+from aiperf_hpc.primary.launchers.slurm.rate_limit import RATE_LIMIT
+from aiperf_hpc.primary.monitor.cached_view import CachedView
 from aiperf_hpc.primary.monitor.progress import Progress, going_on, status_line
 from aiperf_hpc.primary.monitor.run_view import RunState, RunStatus, RunView, StorageStatus
 from aiperf_hpc.primary.monitor.screen import Screen
 from aiperf_hpc.primary.verify.audit import verify
 from aiperf_hpc.run.digest import DigestWriter
-from aiperf_hpc.run.history import Replica, RunHistory
+from aiperf_hpc.run.history import ReplicaHistory, RunHistory
 from aiperf_hpc.run.journal import JournalWriter
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import RunPaths, write_whole
 from aiperf_hpc.run.records import RunEnded, TakenOver
 from aiperf_hpc.run.service import Service
-from aiperf_hpc.run.storage import Patience, Persist
+from aiperf_hpc.run.storage import BackoffRetry, Retry
 from aiperf_hpc.signals import Interruption, Interrupts, interruptible, run_to_its_end
 from aiperf_hpc.streams import ascii_json, print_in_any_locale
 from aiperf_hpc.trial import JobPhase
@@ -298,7 +298,7 @@ def _start(options: argparse.Namespace) -> int:
         _say(dry_run(manifest, RunPaths(folder.resolve())).rstrip())
         return 0
     try:
-        with interruptible():  # Until the conductor listens itself.
+        with interruptible():  # Until the controller listens itself.
             return _prepare_and_conduct(options, manifest, folder)
     except Interruption as interruption:
         message = "interrupted before the run started; nothing is left behind"
@@ -317,7 +317,7 @@ def _prepare_and_conduct(options: argparse.Namespace, manifest: RunManifest, fol
     paths = make_run_directory(manifest, folder, dataset)
     try:
         if manifest.launcher == "slurm":
-            PACE.wait()  # Before the run's clock starts, which would charge it.
+            RATE_LIMIT.wait()  # Before the run's clock starts, which would charge it.
         if options.detach:
             return _detach(paths, options.serve)
         with _taken(RunHistory(paths), manifest, "start") as claim:
@@ -399,7 +399,7 @@ def _resume(options: argparse.Namespace) -> int:
 def _taken(history: RunHistory, manifest: RunManifest, command: str) -> Claim:
     """Take a run in hand, and read its records. Raises ClaimedError when another process has it."""
     heartbeat = manifest.config.journal.heartbeat_seconds
-    return take(history, heartbeat, command, Patience(lambda: False))
+    return take(history, heartbeat, command, BackoffRetry(lambda: False))
 
 
 def _address_again(options: argparse.Namespace, paths: RunPaths) -> Address | None:
@@ -450,21 +450,21 @@ def _conduct(
     output = sys.stderr if as_json else sys.stdout
     output.write(f"{_plan(manifest, paths.root)}\n")
     view = RunView(paths)
-    live = LiveRun(view)
+    live = CachedView(view)
     progress = Progress(live, output)
     view.refresh()
     interrupts = Interrupts()
-    patience = Patience(interrupts.at_once)
-    launcher = LAUNCHERS[manifest.launcher](manifest, paths, launch, patience)
-    claimed = Claimed(claim, patience)
+    retry = BackoffRetry(interrupts.at_once)
+    launcher = LAUNCHERS[manifest.launcher](manifest, paths, launch, retry)
+    claimed = Claimed(claim, retry)
     with (
-        JournalWriter(paths.primary_journal, persist=claimed, recorded=claim.recorded) as journal,
-        JournalWriter(paths.digest, persist=claimed) as digest,
-        _server(live, address, output, paths, patience),
-        progress.alert(interrupts, patience),
+        JournalWriter(paths.primary_journal, retry=claimed, recorded=claim.recorded) as journal,
+        JournalWriter(paths.digest, retry=claimed) as digest,
+        _server(live, address, output, paths, retry),
+        progress.alert(interrupts, retry),
     ):
         writer = DigestWriter(view.history, digest)
-        conductor = Conductor(
+        controller = Controller(
             manifest,
             launcher,
             journal,
@@ -472,20 +472,20 @@ def _conduct(
             writer,
             clock=SYSTEM,
             interrupts=interrupts,
-            persist=patience,
-            waits=patience.take,
+            retry=retry,
+            waits=retry.take,
             say=progress.say,
         )
-        conductor.run(progress.tick)
+        controller.run(progress.tick)
     progress.end()
-    if conductor.refused is not None:
-        raise AIPerfError(f"{conductor.refused}; the run was stopped")
+    if controller.refused is not None:
+        raise AIPerfError(f"{controller.refused}; the run was stopped")
     return _finish(view, as_json)
 
 
 @contextmanager
 def _server(
-    live: LiveRun, address: Address | None, output: TextIO, paths: RunPaths, persist: Persist
+    live: CachedView, address: Address | None, output: TextIO, paths: RunPaths, retry: Retry
 ) -> Iterator[None]:
     """Serve the run's status over REST while the block runs, if an address was given."""
     if address is None:
@@ -494,7 +494,7 @@ def _server(
     from aiperf_hpc.primary.service.rest import ServerThread
 
     with ServerThread(live, *address) as server:
-        Service.here(server.host, server.port, server.url).save(paths, persist)
+        Service.here(server.host, server.port, server.url).save(paths, retry)
         output.write(f"{_where_served(server.url)}\n")
         output.flush()
         yield
@@ -535,7 +535,7 @@ def _finish(view: RunView, as_json: bool) -> int:
     return 0 if in_order else 1
 
 
-def _ended_otherwise(replica: Replica) -> bool:
+def _ended_otherwise(replica: ReplicaHistory) -> bool:
     """Return whether its job failed, or neither it nor the replica is known to have ended."""
     job = replica.job_state
     if job is None or job.phase is JobPhase.DONE:
@@ -543,7 +543,7 @@ def _ended_otherwise(replica: Replica) -> bool:
     return job.phase.ended or replica.ended is None
 
 
-def _what_happened(replica: Replica, paths: RunPaths) -> str:
+def _what_happened(replica: ReplicaHistory, paths: RunPaths) -> str:
     """Return what the launcher knows of a replica's end that the replica itself never told."""
     job = replica.job_state
     assert job is not None  # noqa: S101 -- for the type checker
@@ -822,7 +822,7 @@ def _simulate(options: argparse.Namespace) -> NoReturn:
     command += ["--nodes", str(options.nodes), "--hours", str(options.hours)]
     command += ["--config", options.config]
     command += [part for value in options.assignments for part in ("--set", value)]
-    # In this process, so that its conductor hears each signal, once.
+    # In this process, so that its controller hears each signal, once.
     os.execv(sys.executable, command)  # noqa: S606 -- the program is this Python
 
 

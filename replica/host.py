@@ -25,17 +25,17 @@ from aiperf_hpc.morphism.weights.checked_file import Tell
 from aiperf_hpc.replica.engines.base import Engine
 from aiperf_hpc.replica.identity import Identity
 from aiperf_hpc.replica.node_check import Loaded, check_node, checked_dataset
-from aiperf_hpc.replica.runtime.background import thread_aide
+from aiperf_hpc.replica.runtime.background import background_thread
 from aiperf_hpc.replica.runtime.process_tree import replica_tree
 from aiperf_hpc.replica.runtime.stopping import StopFlag
-from aiperf_hpc.replica.search.run_knowledge import Knowledge
+from aiperf_hpc.replica.search.run_knowledge import RunKnowledge
 from aiperf_hpc.replica.trials.hpo import journal_storage
 from aiperf_hpc.run.digest import Digest
 from aiperf_hpc.run.file_clock import ClockReading, read_clock
 from aiperf_hpc.run.history import RunHistory
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import RunPaths
-from aiperf_hpc.run.storage import Patience, Persist, to_stable_storage
+from aiperf_hpc.run.storage import BackoffRetry, Retry, to_stable_storage
 from aiperf_hpc.trial import Machine
 
 
@@ -88,7 +88,7 @@ class Host(Protocol):
         """Let whoever asks the replica to stop be heard."""
         ...
 
-    def patience(self, give_up: Callable[[], bool]) -> Patience:
+    def patience(self, give_up: Callable[[], bool]) -> BackoffRetry:
         """Return how to wait for storage until ``give_up`` says that it is pointless."""
         ...
 
@@ -122,7 +122,7 @@ class Host(Protocol):
         """Do ``action`` every so often while the block runs; tell ``failed`` if it cannot."""
         ...
 
-    def aide(self) -> AbstractContextManager[Executor]:
+    def background(self) -> AbstractContextManager[Executor]:
         """Give what does jobs beside the training, one after the other."""
         ...
 
@@ -130,12 +130,12 @@ class Host(Protocol):
         """Keep search workers working while the block runs."""
         ...
 
-    def knowledge(self, paths: RunPaths, replica: str, persist: Persist) -> Knowledge:
-        """Return what the replica's trainer knows of the run; ``persist`` reads it."""
+    def knowledge(self, paths: RunPaths, replica: str, retry: Retry) -> RunKnowledge:
+        """Return what the replica's trainer knows of the run; ``retry`` reads it."""
         ...
 
-    def study(self, path: Path, persist: Persist, tell: Tell) -> BaseStorage:
-        """Return where a study is kept that belongs to ``path``; ``persist`` writes it.
+    def study(self, path: Path, retry: Retry, tell: Tell) -> BaseStorage:
+        """Return where a study is kept that belongs to ``path``; ``retry`` writes it.
 
         ``tell`` is told when its file was lost and had to be written anew.
         """
@@ -172,8 +172,8 @@ class ProcessHost:
         """Let this process's signals be heard."""
         stop.install()
 
-    def patience(self, give_up: Callable[[], bool]) -> Patience:
-        return Patience(give_up, clock=self.clock)
+    def patience(self, give_up: Callable[[], bool]) -> BackoffRetry:
+        return BackoffRetry(give_up, clock=self.clock)
 
     def sync(self, file: int) -> None:
         to_stable_storage(file)
@@ -232,18 +232,18 @@ class ProcessHost:
             over.set()
             thread.join()
 
-    def aide(self) -> AbstractContextManager[Executor]:
-        return thread_aide()
+    def background(self) -> AbstractContextManager[Executor]:
+        return background_thread()
 
     def search(self, paths: RunPaths, who: Identity, count: int) -> AbstractContextManager[Workers]:
         return _SearchProcesses(paths, who, count)
 
-    def knowledge(self, paths: RunPaths, replica: str, persist: Persist) -> Knowledge:
-        history = RunHistory(paths, replica=replica, persist=persist)
-        return Knowledge(replica, history, Digest(paths, persist))
+    def knowledge(self, paths: RunPaths, replica: str, retry: Retry) -> RunKnowledge:
+        history = RunHistory(paths, replica=replica, retry=retry)
+        return RunKnowledge(replica, history, Digest(paths, retry))
 
-    def study(self, path: Path, persist: Persist, tell: Tell) -> BaseStorage:
-        return journal_storage(path, persist, tell)
+    def study(self, path: Path, retry: Retry, tell: Tell) -> BaseStorage:
+        return journal_storage(path, retry, tell)
 
 
 def package_versions() -> dict[str, str]:

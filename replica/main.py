@@ -30,11 +30,11 @@ from aiperf_hpc.replica.node_check import (
 from aiperf_hpc.replica.parallel.collectives import load_collective
 from aiperf_hpc.replica.parallel.collectives.base import RankLostError
 from aiperf_hpc.replica.parallel.handshake import Facts, Ranks, facts_of, share_cores
-from aiperf_hpc.replica.parallel.protocol import Announce, Do, follow
-from aiperf_hpc.replica.replica import Life
+from aiperf_hpc.replica.parallel.protocol import Announce, Command, follow
+from aiperf_hpc.replica.replica import Replica
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import Incarnation, RunPaths
-from aiperf_hpc.run.storage import Patience, Persist
+from aiperf_hpc.run.storage import BackoffRetry, Retry
 from aiperf_hpc.streams import print_in_any_locale
 
 
@@ -58,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.cores:
         os.sched_setaffinity(0, {int(core) for core in options.cores.split(",")})
     try:
-        manifest = RunManifest.load(RunPaths(options.run_dir), Patience(lambda: False))
+        manifest = RunManifest.load(RunPaths(options.run_dir), BackoffRetry(lambda: False))
         replica = manifest.config.replica
         collective = load_collective(replica.collective, replica.ranks)
     except RunDirectoryError as error:
@@ -99,7 +99,7 @@ def _follow(options: argparse.Namespace, manifest: RunManifest, ranks: Ranks) ->
     except AIPerfError as error:
         failure = error
     try:
-        ranks.muster(facts, failure=failure)
+        ranks.handshake(facts, failure=failure)
     except AIPerfError as error:
         sys.stderr.write(f"aiperf: rank {ranks.collective.rank}: {error}\n")
         return 0
@@ -119,27 +119,25 @@ def _lead(options: argparse.Namespace, manifest: RunManifest, ranks: Ranks) -> i
         return _replica(options, manifest, ranks)
     finally:
         if ranks.ready and ranks.several:
-            Announce(ranks.collective)(Do.END)
+            Announce(ranks.collective)(Command.END)
         else:
-            ranks.excuse()
+            ranks.decline()
 
 
 def _replica(options: argparse.Namespace, manifest: RunManifest, ranks: Ranks) -> int:
     paths = RunPaths(options.run_dir)
     counted = Incarnation(options.launch, options.restart)
     try:
-        own = claim_life(paths, options.replica, counted, Patience(lambda: False))
+        own = claim_life(paths, options.replica, counted, BackoffRetry(lambda: False))
         who = Identity(options.replica, own)
-        life = Life(paths, manifest, who, ProcessHost(options.sharing, ranks.several), ranks)
+        life = Replica(paths, manifest, who, ProcessHost(options.sharing, ranks.several), ranks)
     except AIPerfError as error:
         sys.stderr.write(f"aiperf: {options.replica}: {error}\n")
         return error.exit_status
     return life.run()
 
 
-def claim_life(
-    paths: RunPaths, replica: str, counted: Incarnation, persist: Persist
-) -> Incarnation:
+def claim_life(paths: RunPaths, replica: str, counted: Incarnation, retry: Retry) -> Incarnation:
     """Make the folder of this life of a replica, which no other process has; return its number.
 
     Args:
@@ -148,7 +146,7 @@ def claim_life(
         counted: the life by its scheduler's count, which is not enough: a controller that is killed
             and comes back has forgotten its last seconds, and counts a restart in them again while
             the one that it has forgotten runs on.
-        persist: how to write.
+        retry: how to write.
 
     Raises:
         StorageError: the folder cannot be made.
@@ -158,7 +156,7 @@ def claim_life(
     for restart in itertools.count(max(counted.restart, *later, 0)):
         life = Incarnation(counted.launch, restart)
         folder = paths.incarnation(replica, life)
-        if persist(partial(_make_new, folder), str(folder)):
+        if retry(partial(_make_new, folder), str(folder)):
             return life
     raise AssertionError("unreachable")
 

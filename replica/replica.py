@@ -18,8 +18,8 @@ from aiperf_hpc.replica.parallel.protocol import LeadingDataset, LeadingEngine
 from aiperf_hpc.replica.runtime.stopping import StopFlag
 from aiperf_hpc.replica.runtime.stopwatch import Stopwatch
 from aiperf_hpc.replica.training.trainer import Trainer
-from aiperf_hpc.replica.trials.building import OneRank, SeveralRanks
-from aiperf_hpc.replica.trials.loop import ReplicaFailedError, Rounds
+from aiperf_hpc.replica.trials.building import OneRankBuilder, SeveralRanksBuilder
+from aiperf_hpc.replica.trials.loop import ReplicaFailedError, TrialLoop
 from aiperf_hpc.run.journal import JournalReader, JournalWriter
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import RunPaths
@@ -33,7 +33,7 @@ from aiperf_hpc.run.records import (
     StorageWaited,
     TimeSpent,
 )
-from aiperf_hpc.run.storage import Persist
+from aiperf_hpc.run.storage import Retry
 from aiperf_hpc.trial import TimePhase
 
 STORAGE_GRACE_SECONDS = 180.0
@@ -41,7 +41,7 @@ STORAGE_GRACE_SECONDS = 180.0
 server that was away for a minute refuses to open files for its grace time, usually 90 s."""
 
 
-class Life:
+class Replica:
     """A replica at work."""
 
     def __init__(
@@ -75,7 +75,7 @@ class Life:
         who = self._who
         own = self._paths.replica_journal(who.replica, who.incarnation)
         clock, sync = self._host.clock, self._host.sync
-        with JournalWriter(own, clock=clock, persist=self._patience, sync=sync) as journal:
+        with JournalWriter(own, clock=clock, retry=self._patience, sync=sync) as journal:
             reason, status = "", 0
             try:
                 reason = self._work(journal)
@@ -116,11 +116,11 @@ class Life:
         with (
             host.search(self._paths, who, config.search.workers) as workers,
             host.every(beat, lambda: self._beat(journal, workers), self._stop.ask),
-            host.aide() as aide,
+            host.background() as background,
         ):
             loaded = host.dataset(self._manifest)
             dataset = loaded.dataset
-            ranks.muster(
+            ranks.handshake(
                 facts_of(machine.versions, dataset.info, config.seed), str(who.incarnation)
             )
             given = config.engine.memory_gib
@@ -153,7 +153,7 @@ class Life:
                 self._patience,
                 host.clock,
             )
-            rounds = Rounds(
+            loop = TrialLoop(
                 config=config,
                 paths=self._paths,
                 replica=who.replica,
@@ -164,18 +164,18 @@ class Life:
                 knowledge=host.knowledge(self._paths, who.replica, self._patience),
                 stopwatch=self._watch,
                 stop=self._stop,
-                persist=self._patience,
+                retry=self._patience,
                 clock=host.clock,
                 sync=host.sync,
                 study=self._study(journal),
-                aide=aide,
-                workshop=OneRank(trainer, aide)
+                background=background,
+                builder=OneRankBuilder(trainer, background)
                 if leading is None
-                else SeveralRanks(trainer, leading),
+                else SeveralRanksBuilder(trainer, leading),
             )
             self._watch.enter(TimePhase.OTHER)
             try:
-                return rounds.run()
+                return loop.run()
             except RankLostError as error:
                 ranks.lost(error)
 
@@ -209,9 +209,9 @@ class Life:
         return [StorageWaited.of(wait) for wait in self._patience.take()]
 
 
-def _deadline(paths: RunPaths, manifest: RunManifest, persist: Persist) -> float:
+def _deadline(paths: RunPaths, manifest: RunManifest, retry: Retry) -> float:
     """Return when the run's time is over: its start is in the primary's journal, at the top."""
-    for record in JournalReader(paths.primary_journal, persist=persist).read():
+    for record in JournalReader(paths.primary_journal, retry=retry).read():
         if isinstance(record.event, RunStarted):
             return record.utc + manifest.hours * 3600.0
     raise ReplicaFailedError("the primary's journal does not say that the run has started")

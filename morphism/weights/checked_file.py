@@ -16,7 +16,7 @@ from safetensors.numpy import save as save_tensors
 
 from aiperf_hpc.errors import CheckpointError, StorageError
 from aiperf_hpc.run.paths import write_whole
-from aiperf_hpc.run.storage import Persist, Sync, at_once, to_stable_storage
+from aiperf_hpc.run.storage import Retry, Sync, no_retry, to_stable_storage
 
 Array = NDArray[np.float32]
 Tell = Callable[[str], None]
@@ -53,14 +53,14 @@ def save_checked(
 
 
 def load_checked(
-    path: Path, texts: Collection[str], persist: Persist = at_once, tell: Tell = ignore
+    path: Path, texts: Collection[str], retry: Retry = no_retry, tell: Tell = ignore
 ) -> Contents:
     """Read a file.
 
     Args:
         path: where it is.
         texts: the names of the texts that are in it.
-        persist: how to read; a Patience waits while the storage is away.
+        retry: how to read; a BackoffRetry waits while the storage is away.
         tell: told when the file is from before there were checksums.
 
     Raises:
@@ -68,7 +68,7 @@ def load_checked(
     """
     try:
         # Read, not mapped: a mapped file whose server goes away ends the process.
-        content = persist(path.read_bytes, f"the checkpoint {path}", "read")
+        content = retry(path.read_bytes, f"the checkpoint {path}", "read")
     except StorageError as error:
         raise CheckpointError(str(error)) from None
     try:

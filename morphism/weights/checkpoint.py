@@ -18,7 +18,7 @@ from aiperf_hpc.morphism.weights.checked_file import (
     load_checked,
     save_checked,
 )
-from aiperf_hpc.run.storage import Persist, Sync, at_once, to_stable_storage
+from aiperf_hpc.run.storage import Retry, Sync, no_retry, to_stable_storage
 
 Weights = Mapping[str, Array]
 """``node/parameter`` or ``node/statistic`` to an array of the graph's shape for it."""
@@ -82,19 +82,19 @@ def save_checkpoint(
 
 
 def load_checkpoint(
-    path: Path, persist: Persist = at_once, tell: Tell = ignore
+    path: Path, retry: Retry = no_retry, tell: Tell = ignore
 ) -> tuple[Graph, Weights]:
     """Read a checkpoint, and verify its checksums.
 
     Args:
         path: its file.
-        persist: how to read; a Patience waits while the storage is away.
+        retry: how to read; a BackoffRetry waits while the storage is away.
         tell: told when the file is from before there were checksums.
 
     Raises:
         CheckpointError: the file is missing, damaged, or its weights do not fit its graph.
     """
-    texts, weights = load_checked(path, ("graph",), persist, tell)
+    texts, weights = load_checked(path, ("graph",), retry, tell)
     return stored_graph(path, texts["graph"], weights), weights
 
 

@@ -25,7 +25,7 @@ from aiperf_hpc.errors import AIPerfError, RunDirectoryError, UsageError
 from aiperf_hpc.processes import ProcessId, runs_aiperf, this_process
 from aiperf_hpc.run.history import RunHistory
 from aiperf_hpc.run.paths import write_whole
-from aiperf_hpc.run.storage import Persist, at_once, to_stable_storage
+from aiperf_hpc.run.storage import Retry, no_retry, to_stable_storage
 from aiperf_hpc.trial import Value
 
 T = TypeVar("T")
@@ -136,22 +136,22 @@ class Claim:
 class Claimed:
     """Writes for as long as a claim holds."""
 
-    def __init__(self, claim: Claim, persist: Persist) -> None:
-        self._claim, self._persist = claim, persist
+    def __init__(self, claim: Claim, retry: Retry) -> None:
+        self._claim, self._retry = claim, retry
 
     def __call__(self, action: Callable[[], T], what: str, verb: str = "write") -> T:
         def claimed() -> T:
             self._claim.confirm()
             return action()
 
-        return self._persist(claimed, what, verb)
+        return self._retry(claimed, what, verb)
 
 
 def take(
     history: RunHistory,
     heartbeat_seconds: float,
     command: str,
-    persist: Persist = at_once,
+    retry: Retry = no_retry,
 ) -> Claim:
     """Take a run in hand.
 
@@ -159,7 +159,7 @@ def take(
         history: its records, which are read once nobody else writes any.
         heartbeat_seconds: how often its primary says that it is alive.
         command: what of ``aiperf`` takes it.
-        persist: how to write; a Patience waits while the storage is full or away.
+        retry: how to write; a BackoffRetry waits while the storage is full or away.
 
     Raises:
         ClaimedError: another process has it. Nothing was changed.
@@ -172,7 +172,7 @@ def take(
     while True:
         number += 1
         publish = partial(_publish, folder, number, _holder(command))
-        if persist(publish, f"a claim in {folder}"):
+        if retry(publish, f"a claim in {folder}"):
             claim = Claim(folder, number, command, ALIVE_BEATS * heartbeat_seconds)
             try:
                 history.refresh()  # Who had it may have written, and let go of it, meanwhile.

@@ -37,7 +37,7 @@ from aiperf_hpc.run.records import (
     StopRequested,
     StorageWaited,
 )
-from aiperf_hpc.run.storage import Persist, Wait
+from aiperf_hpc.run.storage import Retry, Wait
 from aiperf_hpc.signals import Interrupts, ending_signals, handled
 from aiperf_hpc.trial import JobPhase
 
@@ -57,7 +57,7 @@ TIME_OVER = "the run's time is over"
 INTERRUPTED = "interrupted by the user"
 
 
-class Conductor:
+class Controller:
     """The primary's part of one run."""
 
     def __init__(
@@ -74,7 +74,7 @@ class Conductor:
         look: float | None = None,
         grace: float = GRACE_SECONDS,
         interrupts: Interrupts | None = None,
-        persist: Persist = storage.at_once,
+        retry: Retry = storage.no_retry,
         waits: Callable[[], Iterable[Wait]] = tuple,
         say: Callable[[str], None] = lambda text: None,
     ) -> None:
@@ -92,13 +92,13 @@ class Conductor:
             look: least seconds between two looks at the journals.
             grace: seconds that replicas may take to end in order.
             interrupts: counts when the user asks for the end.
-            persist: how to write.
-            waits: gives the times in which ``persist`` waited, each once.
+            retry: how to write.
+            waits: gives the times in which ``retry`` waited, each once.
             say: tells the user what is done about the end of the run, and who is waited for.
         """
         self._manifest, self._launcher = manifest, launcher
         self._journal, self._history, self._digest = journal, history, digest
-        self._file_clock, self._persist = file_clock, persist
+        self._file_clock, self._retry = file_clock, retry
         self._clock, self._poll, self._grace = clock, poll or POLL_SECONDS, grace
         self._least_look = look or JOURNAL_SECONDS
         self._deadline = self._closing_utc = 0.0
@@ -131,7 +131,7 @@ class Conductor:
         manifest, paths = self._manifest, self._history.paths
         folder = paths.primary_journal.parent
         first = self._history.start_utc is None  # Before others may read that it has started.
-        clock = self._persist(
+        clock = self._retry(
             lambda: self._file_clock(folder, self._clock.utc), f"a file in {folder}"
         )
         started = self._journal.append(
@@ -290,8 +290,8 @@ class Conductor:
         """Write the manifest again if it is gone: replicas that start again would find no run."""
         paths = self._history.paths
         where = str(paths.manifest)
-        if not self._persist(paths.manifest.exists, where, "read"):
-            self._persist(lambda: self._manifest.save(paths), where)
+        if not self._retry(paths.manifest.exists, where, "read"):
+            self._retry(lambda: self._manifest.save(paths), where)
             self._complain(paths.manifest, f"{where} is gone", "it was written again, as it was")
 
     def _complain(self, path: Path, problem: str, remedy: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from aiperf_hpc.clock import Clock
 from aiperf_hpc.primary.monitor.consistency import disagreements
-from aiperf_hpc.run.history import Replica, RunHistory
+from aiperf_hpc.run.history import ReplicaHistory, RunHistory
 from aiperf_hpc.run.paths import Incarnation
 from aiperf_hpc.run.records import NodeChecked
 
@@ -45,8 +45,8 @@ class Preflight:
             self.refused = f"{differing[0]}; install the same on all nodes"
         return found
 
-    def _checked(self, replica: Replica) -> NodeChecked:
-        ahead = self._ahead(replica)
+    def _checked(self, replica: ReplicaHistory) -> NodeChecked:
+        ahead = self._prefetch(replica)
         host = replica.machine.host if replica.machine else "?"
         problems: tuple[str, ...] = ()
         if ahead is not None and abs(ahead) >= CLOCK_SECONDS:
@@ -55,7 +55,7 @@ class Preflight:
             replica=replica.id, host=host, clock_ahead_seconds=ahead, problems=problems
         )
 
-    def _ahead(self, replica: Replica) -> float | None:
+    def _prefetch(self, replica: ReplicaHistory) -> float | None:
         """Return by how many seconds a replica's clock is ahead of the primary's.
 
         Both know how far they are ahead of the file server. Where its clients stamp the files

@@ -15,20 +15,20 @@ from aiperf_hpc.primary.launchers.slurm.batch_script import batch_script
 from aiperf_hpc.primary.launchers.slurm.client import SlurmClient, SlurmCommands
 from aiperf_hpc.primary.launchers.slurm.launcher import SlurmLauncher, check_cluster
 from aiperf_hpc.primary.launchers.slurm.pyslurm_client import PyslurmClient
-from aiperf_hpc.primary.launchers.slurm.rate_limit import PACE, Pace
+from aiperf_hpc.primary.launchers.slurm.rate_limit import RATE_LIMIT, RateLimit
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import RunPaths
-from aiperf_hpc.run.storage import Persist
+from aiperf_hpc.run.storage import Retry
 
-LAUNCHERS: dict[str, Callable[[RunManifest, RunPaths, int, Persist], Launcher]] = {
+LAUNCHERS: dict[str, Callable[[RunManifest, RunPaths, int, Retry], Launcher]] = {
     "local": lambda manifest, paths, launch, _: LocalLauncher(manifest, paths, launch),
-    "slurm": lambda manifest, paths, launch, persist: SlurmLauncher(
+    "slurm": lambda manifest, paths, launch, retry: SlurmLauncher(
         manifest,
         paths,
         slurm_client(manifest.config.slurm),
-        PACE,
+        RATE_LIMIT,
         launch=launch,
-        persist=persist,
+        retry=retry,
     ),
 }
 
@@ -44,7 +44,7 @@ def choose_launcher(
     nodes: int,
     hours: float,
     client: SlurmClient | None = None,
-    pace: Pace = PACE,
+    rate_limit: RateLimit = RATE_LIMIT,
 ) -> str:
     """Return the launcher for ``auto``, ``slurm`` or ``local``, once it can carry out the run.
 
@@ -64,7 +64,7 @@ def choose_launcher(
             "or use --launcher local"
         )
     try:
-        partitions = pace.call((client or slurm_client(config.slurm)).partitions)
+        partitions = rate_limit.call((client or slurm_client(config.slurm)).partitions)
     except SchedulerError as error:
         silent = f"{where} is installed, but SLURM does not answer ({error})"
         if asked == "auto" and nodes <= len(os.sched_getaffinity(0)):

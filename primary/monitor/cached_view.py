@@ -1,4 +1,4 @@
-"""A run that is read once for all who ask: progress on the terminal, conductor, REST clients.
+"""A run that is read once for all who ask: progress on the terminal, controller, REST clients.
 
 However large the run is, reading it and answering take a small share of one core: an answer is
 given again until twenty times as long has passed as it took to make it.
@@ -59,7 +59,7 @@ class _Look:
     """The questions that somebody asked of this look."""
 
 
-class LiveRun:
+class CachedView:
     """A view of a run that many threads may ask at once.
 
     Args:

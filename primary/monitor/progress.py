@@ -14,13 +14,13 @@ from typing import TextIO
 
 from aiperf_hpc.errors import AIPerfError
 from aiperf_hpc.primary.formatting import duration, few, in_words, percent, si
-from aiperf_hpc.primary.monitor.cached_view import LiveRun
+from aiperf_hpc.primary.monitor.cached_view import CachedView
 from aiperf_hpc.primary.monitor.consistency import clock_problems, disagreements, rejections
 from aiperf_hpc.primary.monitor.run_view import RunState, RunStatus, RunView
 from aiperf_hpc.primary.monitor.screen import Screen
 from aiperf_hpc.run.history import PRIMARY, Trial
 from aiperf_hpc.run.records import StorageWaited
-from aiperf_hpc.run.storage import Patience, Wait
+from aiperf_hpc.run.storage import BackoffRetry, Wait
 from aiperf_hpc.signals import Interrupts
 from aiperf_hpc.streams import width
 
@@ -40,7 +40,7 @@ class Progress:
     A look at a run must not end it: what goes wrong here is said, once, and tried again.
     """
 
-    def __init__(self, live: LiveRun, output: TextIO) -> None:
+    def __init__(self, live: CachedView, output: TextIO) -> None:
         self._live = live
         self._screen = Screen(output)
         self._every = TERMINAL_SECONDS if self._screen.is_terminal else LOG_SECONDS
@@ -63,10 +63,10 @@ class Progress:
         self._try(lambda: self._screen.line(text))
 
     @contextmanager
-    def alert(self, interrupts: Interrupts, patience: Patience) -> Iterator[None]:
-        """Say at once what the conductor cannot while it is busy or waits, while the block runs."""
+    def alert(self, interrupts: Interrupts, retry: BackoffRetry) -> Iterator[None]:
+        """Say at once what the controller cannot in the block, while it is busy or waits."""
         over = threading.Event()
-        alerts = _Alerts(self, self._screen, interrupts, patience)
+        alerts = _Alerts(self, self._screen, interrupts, retry)
 
         def watch() -> None:
             while not over.wait(ALERT_SECONDS):
@@ -173,10 +173,10 @@ class _Alerts:
     """What is said at once: the user's interrupts, and that the primary waits for storage."""
 
     def __init__(
-        self, progress: Progress, screen: Screen, interrupts: Interrupts, patience: Patience
+        self, progress: Progress, screen: Screen, interrupts: Interrupts, retry: BackoffRetry
     ) -> None:
         self._progress, self._screen = progress, screen
-        self._interrupts, self._patience = interrupts, patience
+        self._interrupts, self._retry = interrupts, retry
         self._said = 0
         self._wait: Wait | None = None
         self._next = 0.0
@@ -192,7 +192,7 @@ class _Alerts:
         if count > 1 and self._said < 2:
             self._screen.line("stopping at once: the replicas are killed")
         self._said = count
-        before, self._wait = self._wait, self._patience.waiting
+        before, self._wait = self._wait, self._retry.waiting
         if self._wait is not None:
             self._tell(self._wait, new=before is None)
         elif before is not None:

@@ -11,7 +11,7 @@ from aiperf_hpc.morphism.lineage import Lineage, initial_graph
 from aiperf_hpc.run.graph_store import GraphStore
 from aiperf_hpc.run.history import RunHistory
 from aiperf_hpc.run.manifest import RunManifest
-from aiperf_hpc.run.storage import at_once
+from aiperf_hpc.run.storage import no_retry
 
 LAG_SECONDS = 90.0
 """How late a new file may be listed on another client; NFS shows 60."""
@@ -77,7 +77,7 @@ class RunGraphs:
         now = time.monotonic()
         if self._listed is None or now - self._listed[0] >= LOOK_SECONDS:
             folder = str(self._history.paths.candidates)
-            self._listed = now, at_once(lambda: _graphs_in(folder), folder, "list")
+            self._listed = now, no_retry(lambda: _graphs_in(folder), folder, "list")
         return self._listed[1]
 
     def _grown(self, graph_hash: str, error: GraphError) -> Graph:

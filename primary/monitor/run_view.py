@@ -31,7 +31,7 @@ from aiperf_hpc.primary.monitor.consistency import clock_problems, disagreements
 from aiperf_hpc.primary.monitor.run_graphs import RunGraphs
 from aiperf_hpc.processes import runs_aiperf
 from aiperf_hpc.run.graph_store import GraphStore
-from aiperf_hpc.run.history import PRIMARY, Evaluation, Replica, RunHistory, Trial
+from aiperf_hpc.run.history import PRIMARY, Evaluation, ReplicaHistory, RunHistory, Trial
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.run.records import StorageWaited
@@ -192,7 +192,7 @@ def _by_number(name: str) -> list[tuple[str, int]]:
     return [(text, int(digits or 0)) for text, digits in re.findall(r"(\D*)(\d*)", name)]
 
 
-def _starts_again(replica: Replica) -> bool:
+def _starts_again(replica: ReplicaHistory) -> bool:
     """Return whether its job was seen to run after the end of its last life."""
     job = replica.job_state
     running = job is not None and job.phase is JobPhase.RUNNING and not job.detail
@@ -436,7 +436,7 @@ class RunView:
             storage_waiting=replica.storage_waiting,
         )
 
-    def _replica_state(self, replica: Replica, quiet: float | None) -> str:
+    def _replica_state(self, replica: ReplicaHistory, quiet: float | None) -> str:
         job = replica.job_state.phase if replica.job_state else None
         if replica.exit_status is not None:
             return "ended" if replica.exit_status == 0 else f"failed ({replica.exit_status})"

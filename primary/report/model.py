@@ -25,7 +25,7 @@ from aiperf_hpc.primary.monitor.run_view import (
 )
 from aiperf_hpc.primary.report.scaling import Scaling
 from aiperf_hpc.primary.report.search_replay import SearchReplay, replay_search
-from aiperf_hpc.run.history import Replica, Trial
+from aiperf_hpc.run.history import ReplicaHistory, Trial
 from aiperf_hpc.run.paths import Incarnation
 from aiperf_hpc.run.records import StepTimes
 from aiperf_hpc.trial import DatasetInfo, Hyperparameters, Machine, StepPart, TimePhase, Value
@@ -319,7 +319,9 @@ def _total_time(view: RunView, elapsed: float) -> TimeSplit:
     return split_time(seconds, elapsed * max(view.manifest.replicas, len(replicas)))
 
 
-def _replica(replica: Replica, status: ReplicaStatus, rounds: int, elapsed: float) -> ReplicaReport:
+def _replica(
+    replica: ReplicaHistory, status: ReplicaStatus, rounds: int, elapsed: float
+) -> ReplicaReport:
     return ReplicaReport(
         id=replica.id,
         state=status.state,

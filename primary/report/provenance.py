@@ -36,7 +36,7 @@ class ReportManifest(Value):
     files: tuple[HashedFile, ...]
 
 
-def origin_of(view: RunView, report: Mapping[Path, bytes], *, final: bool) -> ReportManifest:
+def provenance_of(view: RunView, report: Mapping[Path, bytes], *, final: bool) -> ReportManifest:
     """Return what a report of ``view`` is made from. Raises OSError when a file is missing.
 
     A stored graph that is missing is not among them: the report was not made from it, and says so.

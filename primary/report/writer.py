@@ -13,7 +13,7 @@ from aiperf_hpc.primary.formatting import duration, exact, few, percent, si
 from aiperf_hpc.primary.monitor.run_view import RunStatus, RunView, ScoreStatus
 from aiperf_hpc.primary.report.html import render
 from aiperf_hpc.primary.report.model import Report, make_report
-from aiperf_hpc.primary.report.provenance import changed_inputs, is_final, origin_of
+from aiperf_hpc.primary.report.provenance import changed_inputs, is_final, provenance_of
 from aiperf_hpc.primary.report.scaling import Scaling, Stated, make_scaling
 from aiperf_hpc.run.paths import RunPaths, write_whole
 
@@ -46,7 +46,7 @@ def write_report(view: RunView, others: Sequence[RunPaths] = ()) -> Path:
         paths.report_html: render(document, _fine(view, document)).encode(),
     }
     try:
-        manifest = origin_of(view, files, final=document.final)
+        manifest = provenance_of(view, files, final=document.final)
         # First: it says by which records an interrupted report may be written again.
         write_whole(paths.report_manifest, manifest.model_dump_json(indent=1) + "\n")
         for path, content in files.items():

@@ -25,7 +25,7 @@ from pydantic import BaseModel
 
 from aiperf_hpc import __version__
 from aiperf_hpc.errors import AIPerfError, UsageError
-from aiperf_hpc.primary.monitor.cached_view import LiveRun
+from aiperf_hpc.primary.monitor.cached_view import CachedView
 from aiperf_hpc.primary.monitor.run_view import RunStatus, RunView, ScoreStatus, TrialStatus
 from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.trial import TrialState, Value
@@ -105,7 +105,7 @@ class _Page:
         return Trials(total=len(found), offset=self.offset, limit=self.limit, trials=page)
 
 
-def create_app(live: LiveRun) -> FastAPI:
+def create_app(live: CachedView) -> FastAPI:
     """Return the application. Until its run can be read, it answers 503 with the reason."""
     # The usual pages of documentation load scripts from elsewhere, which a cluster cannot.
     app = FastAPI(
@@ -146,7 +146,7 @@ def create_app(live: LiveRun) -> FastAPI:
     return app
 
 
-async def _answer(live: LiveRun, question: Callable[[RunView], BaseModel]) -> Response:
+async def _answer(live: CachedView, question: Callable[[RunView], BaseModel]) -> Response:
     """Answer at once where that is possible; else wait in a thread, so that others need not."""
     said = live.text_at_hand(question)
     if said is None:
@@ -213,7 +213,7 @@ def serve(
         RunDirectoryError: there is no such run.
         UsageError: the address cannot be had.
     """
-    live = LiveRun(RunView(paths))
+    live = CachedView(RunView(paths))
     listener = _listen(host, port)
     announce(_url(listener))
     # The server re-raises the signal that ended it: an interrupt is the way to end this.
@@ -224,11 +224,11 @@ def serve(
 class ServerThread:
     """The service in a thread of its own, beside whatever else the process does."""
 
-    def __init__(self, run: RunPaths | LiveRun, host: str = LOOPBACK, port: int = 0) -> None:
+    def __init__(self, run: RunPaths | CachedView, host: str = LOOPBACK, port: int = 0) -> None:
         """Prepare to serve a run, whose directory may still be empty."""
         self.host, self.port = host, port
         """After the start: the address that is listened at."""
-        live = run if isinstance(run, LiveRun) else LiveRun(lambda: RunView(run))
+        live = run if isinstance(run, CachedView) else CachedView(lambda: RunView(run))
         self._server = _server(create_app(live))
         self._renewed = live.renewed()
         self._thread: threading.Thread | None = None

@@ -18,7 +18,7 @@ from aiperf_hpc.replica.data import rng
 from aiperf_hpc.replica.data.rng import Purpose
 from aiperf_hpc.replica.parallel.collectives.base import Collective, RankLostError
 from aiperf_hpc.replica.parallel.collectives.watched import Watch, WatchedCollective
-from aiperf_hpc.replica.parallel.rank_failure import Witness
+from aiperf_hpc.replica.parallel.rank_failure import RankFailureReporter
 from aiperf_hpc.run.journal import JournalWriter
 from aiperf_hpc.trial import DatasetInfo
 
@@ -36,10 +36,10 @@ class Ranks:
     def __init__(self, collective: Collective) -> None:
         self.collective = collective
         self.life = ""
-        """Which life of the replica this is: known by all once they are mustered."""
+        """Which life of the replica this is: known by all once they have been compared."""
         self._hosts: tuple[str, ...] = ()
-        self._mustered = False
-        self._witness: Witness | None = None
+        self._met = False
+        self._reporter: RankFailureReporter | None = None
         self.ready = False
         """Whether all ranks are, so that those that follow wait for a command."""
 
@@ -59,7 +59,7 @@ class Ranks:
             self._hosts = tuple(_text(row) for row in rows)
         return self._hosts
 
-    def muster(self, facts: Facts, life: str = "", failure: AIPerfError | None = None) -> None:
+    def handshake(self, facts: Facts, life: str = "", failure: AIPerfError | None = None) -> None:
         """Wait until every rank has loaded what it needs, or has said that it cannot.
 
         Args:
@@ -72,7 +72,7 @@ class Ranks:
                 rank 0.
         """
         hosts = self.hosts
-        self._mustered = True
+        self._met = True
         told = {"facts": dict(facts), "life": life, "failed": failure is not None}
         gathered = self.collective.gather(_row(json.dumps(told), _TOLD_BYTES))
         rows: list[dict[str, Any]] = [json.loads(_text(row)) for row in gathered]
@@ -95,20 +95,20 @@ class Ranks:
             seconds: the limit.
             journal: rank 0's.
         """
-        self._witness = Witness(folder, self.collective.rank, self.hosts, journal)
-        return WatchedCollective(self.collective, Watch(seconds, self._witness.end))
+        self._reporter = RankFailureReporter(folder, self.collective.rank, self.hosts, journal)
+        return WatchedCollective(self.collective, Watch(seconds, self._reporter.end))
 
     def lost(self, error: RankLostError) -> NoReturn:
         """End this life, because another rank is gone."""
-        if self._witness is None:
+        if self._reporter is None:
             raise error
-        self._witness.end(str(error))
+        self._reporter.end(str(error))
 
-    def excuse(self) -> None:
-        """Let the others end, where this rank cannot even muster."""
-        if not self._mustered:
+    def decline(self) -> None:
+        """Let the others end, where this rank cannot even take part."""
+        if not self._met:
             try:
-                self.muster({}, failure=EngineError("it did not get so far"))
+                self.handshake({}, failure=EngineError("it did not get so far"))
             except EngineError:
                 return  # Its own, which is known.
 

@@ -32,7 +32,7 @@ from aiperf_hpc.replica.data.base import WHOLE, Batch, Dataset, Part
 from aiperf_hpc.replica.engines.base import Evaluation, RankEngine, RankNetwork
 from aiperf_hpc.replica.parallel.collectives.base import Buffer, Collective, Pending
 from aiperf_hpc.replica.parallel.step_clock import PARTS, StepClock
-from aiperf_hpc.replica.runtime.background import give_way
+from aiperf_hpc.replica.runtime.background import lower_priority
 from aiperf_hpc.run.records import StepTimes
 from aiperf_hpc.trial import DatasetInfo, Hyperparameters, StepPart
 
@@ -46,7 +46,7 @@ Floats = NDArray[np.float32]
 Take = Callable[[], Batch]
 
 
-class Do(IntEnum):
+class Command(IntEnum):
     """What rank 0 announces, with up to three numbers."""
 
     END = auto()
@@ -261,27 +261,27 @@ class LeadingNetwork:
 
     def calibrate(self, batch: Batch) -> tuple[str, ...]:
         """Calibrate on all ranks, on the batch that is trained on next."""
-        self._announce(Do.CALIBRATE)
+        self._announce(Command.CALIBRATE)
         return self._ranks.calibrate(lambda: batch)
 
     def train_step(self, batch: Batch, learning_rate: float) -> None:
         """Train on one batch on all ranks; ``batch`` is rank 0's part of it."""
-        self._announce(Do.STEP, learning_rate)
+        self._announce(Command.STEP, learning_rate)
         self._ranks.step(lambda: batch, learning_rate)
 
     def drain_training(self) -> float:
         """Return the mean loss since the last call, of all ranks."""
-        self._announce(Do.DRAIN)
+        self._announce(Command.DRAIN)
         return self._ranks.mean_loss()
 
     def evaluate_step(self, batch: Batch) -> None:
         """Evaluate one batch on all ranks."""
-        self._announce(Do.EVALUATE)
+        self._announce(Command.EVALUATE)
         self._ranks.evaluate(lambda: batch)
 
     def drain_evaluation(self) -> Evaluation:
         """Return the sums of all ranks."""
-        self._announce(Do.SUM)
+        self._announce(Command.SUM)
         return self._ranks.sum_up()
 
     def logits(self, inputs: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -298,7 +298,7 @@ class LeadingNetwork:
 
     def close(self) -> None:
         """Free the network on all ranks."""
-        self._announce(Do.CLOSE)
+        self._announce(Command.CLOSE)
         self._ranks.close()
         self._closed(self._ranks)
 
@@ -309,7 +309,7 @@ class Announce:
     def __init__(self, collective: Collective) -> None:
         self._collective = collective
 
-    def __call__(self, what: Do, *numbers: float) -> None:
+    def __call__(self, what: Command, *numbers: float) -> None:
         words = np.zeros(_WORDS, np.float64)
         words[: 1 + len(numbers)] = (float(what), *numbers)
         self._collective.command(words)
@@ -325,7 +325,7 @@ class LeadingEngine:
         self.accelerators, self.memory_bytes = engine.accelerators, engine.memory_bytes
         self._step_times = np.zeros(1 + len(PARTS))
         self._numbers = itertools.count()
-        self._site = _Site(engine)
+        self._site = _NetworkBuilder(engine)
 
     def build(
         self,
@@ -366,7 +366,7 @@ class LeadingEngine:
             graph.to_json(), hyperparameters.model_dump_json(), momenta is not None, warm
         )
         text = json.dumps(asdict(order)).encode()
-        self._announce(Do.BUILD, len(text), number)
+        self._announce(Command.BUILD, len(text), number)
         self._collective.broadcast(np.frombuffer(text, np.uint8).copy())
         self._collective.broadcast(_flattened(graph, weights))
         if momenta is not None:
@@ -374,7 +374,7 @@ class LeadingEngine:
         self._site.begin(number, graph, weights, hyperparameters, momenta, warm)
 
         def take() -> LeadingNetwork:
-            self._announce(Do.TAKE, number)
+            self._announce(Command.TAKE, number)
             network = _built(self._collective, graph, self._site, number)
             ranks = RanksNetwork(network, graph, weights, self._collective)
             return LeadingNetwork(ranks, network, self._announce, self._keep_step_times)
@@ -408,12 +408,12 @@ class _Order:
     warm: int
 
 
-class _Site:
+class _NetworkBuilder:
     """Where one rank builds networks, beside whatever it does."""
 
     def __init__(self, engine: RankEngine) -> None:
         self._engine = engine
-        self._builder = ThreadPoolExecutor(1, "builder", give_way)
+        self._builder = ThreadPoolExecutor(1, "builder", lower_priority)
         self._begun: dict[int, Future[RankNetwork]] = {}
 
     def begin(
@@ -457,14 +457,14 @@ class LeadingDataset:
     def train(self, epoch: int, batch_size: int, seed: int, part: Part = WHOLE) -> Iterator[Batch]:
         """Yield rank 0's part of every batch of an epoch."""
         del part
-        self._announce(Do.TRAIN, epoch, batch_size, seed)
+        self._announce(Command.TRAIN, epoch, batch_size, seed)
         batches = self._dataset.train(epoch, batch_size, seed, self._part)
         return _all_parts(batches, self.info.train_samples, batch_size, self._part)
 
     def validation(self, batch_size: int, part: Part = WHOLE) -> Iterator[Batch]:
         """Yield rank 0's part of every batch of the validation samples."""
         del part
-        self._announce(Do.VALIDATE, batch_size)
+        self._announce(Command.VALIDATE, batch_size)
         batches = self._dataset.validation(batch_size, self._part)
         return _all_parts(batches, self.info.validation_samples, batch_size, self._part)
 
@@ -475,8 +475,8 @@ def follow(engine: RankEngine, dataset: Dataset, collective: Collective) -> None
     words = np.zeros(_WORDS, np.float64)
     while True:
         collective.command(words)
-        what = Do(int(words[0]))
-        if what is Do.END:
+        what = Command(int(words[0]))
+        if what is Command.END:
             return
         try:
             follower.do(what, *(float(word) for word in words[1:]))
@@ -494,36 +494,36 @@ class _Follower:
         self._part = Part(collective.rank, collective.size)
         self._network: RanksNetwork | None = None
         self._batches: Iterator[Batch] = iter(())
-        self._site = _Site(engine)
+        self._site = _NetworkBuilder(engine)
         self._coming: dict[int, tuple[Graph, Weights]] = {}
 
-    def do(self, what: Do, a: float, b: float, c: float) -> None:
+    def do(self, what: Command, a: float, b: float, c: float) -> None:
         """Do one thing. Raises AIPerfError when it failed, here or on another rank."""
         info = self._dataset.info
         match what:
-            case Do.BUILD:
+            case Command.BUILD:
                 self._begin(int(a), int(b))
-            case Do.TAKE:
+            case Command.TAKE:
                 self._network = self._built(int(a))
-            case Do.TRAIN:
+            case Command.TRAIN:
                 batches = self._dataset.train(int(a), int(b), int(c), self._part)
                 self._batches = _all_parts(batches, info.train_samples, int(b), self._part)
-            case Do.VALIDATE:
+            case Command.VALIDATE:
                 batches = self._dataset.validation(int(a), self._part)
                 self._batches = _all_parts(batches, info.validation_samples, int(a), self._part)
             case _ if self._network is None:
                 raise EngineError("there is no network: it could not be built")
-            case Do.CALIBRATE:
+            case Command.CALIBRATE:
                 self._network.calibrate(self._peek)
-            case Do.STEP:
+            case Command.STEP:
                 self._network.step(self._take, a)
-            case Do.DRAIN:
+            case Command.DRAIN:
                 self._network.mean_loss()
-            case Do.EVALUATE:
+            case Command.EVALUATE:
                 self._network.evaluate(self._take)
-            case Do.SUM:
+            case Command.SUM:
                 self._network.sum_up()
-            case Do.CLOSE:
+            case Command.CLOSE:
                 self._network.close()
                 self._network = None
 
@@ -569,7 +569,7 @@ class _Follower:
         return arrays
 
 
-def _built(collective: Collective, graph: Graph, site: _Site, number: int) -> RankNetwork:
+def _built(collective: Collective, graph: Graph, site: _NetworkBuilder, number: int) -> RankNetwork:
     """Take a network on this rank; raise on all ranks if one could not, or built something else."""
     network: RankNetwork | None = None
     failure: AIPerfError | None = None

@@ -25,7 +25,7 @@ WRITING_SECONDS = 2.0
 """How long the one that writes it down has."""
 
 
-class Witness:
+class RankFailureReporter:
     """Knows where this rank can still say something when it can reach no other."""
 
     def __init__(
@@ -54,11 +54,11 @@ class Witness:
         self._once.acquire()  # For good: this process ends here.
         self._say(what)
         try:
-            self._testify(what)
+            self._report(what)
         finally:
             self._end(UNEXPECTED_STATUS)
 
-    def _testify(self, what: str) -> None:
+    def _report(self, what: str) -> None:
         self._mark(self._rank).touch()
         time.sleep(GRACE_SECONDS)
         gone = [rank for rank in range(len(self._hosts)) if not self._mark(rank).exists()]

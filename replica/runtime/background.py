@@ -17,13 +17,13 @@ T = TypeVar("T")
 
 
 @contextmanager
-def thread_aide() -> Iterator[Executor]:
+def background_thread() -> Iterator[Executor]:
     """Give a thread that does jobs in the order they come in; after the block all have ended."""
-    with ThreadPoolExecutor(1, "aide", give_way) as executor:
+    with ThreadPoolExecutor(1, "background", lower_priority) as executor:
         yield executor
 
 
-def give_way() -> None:
+def lower_priority() -> None:
     """Let other threads go before the calling one, which on Linux has a priority of its own."""
     os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
 

@@ -70,7 +70,7 @@ def observe(trials: Iterable[TrialSummary]) -> dict[str, Observation]:
     }
 
 
-class Knowledge:
+class RunKnowledge:
     """One replica's own history, and the digest of all."""
 
     def __init__(

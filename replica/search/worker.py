@@ -34,7 +34,7 @@ from aiperf_hpc.morphism.weights.checkpoint import load_checkpoint, save_checkpo
 from aiperf_hpc.replica.identity import Identity, name_of, seed_of
 from aiperf_hpc.replica.runtime.background import NICENESS
 from aiperf_hpc.replica.runtime.stopping import StopFlag
-from aiperf_hpc.replica.search.run_knowledge import Knowledge
+from aiperf_hpc.replica.search.run_knowledge import RunKnowledge
 from aiperf_hpc.replica.training.memory_estimate import memory_bound
 from aiperf_hpc.run.digest import Digest
 from aiperf_hpc.run.graph_store import GraphStore
@@ -43,7 +43,7 @@ from aiperf_hpc.run.journal import JournalWriter
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import Incarnation, RunPaths
 from aiperf_hpc.run.records import Proposed, SearchEnded, SearchFailed, SearchStarted
-from aiperf_hpc.run.storage import Patience, Persist, Sync, to_stable_storage
+from aiperf_hpc.run.storage import BackoffRetry, Retry, Sync, to_stable_storage
 from aiperf_hpc.streams import print_in_any_locale
 
 FIRST_PAUSE, EAGER_PAUSE, LONGEST_PAUSE = 0.2, 5.0, 30.0
@@ -76,8 +76,8 @@ class SearchWorker:
         worker: int,
         searcher: Searcher,
         journal: JournalWriter,
-        persist: Persist,
-        knowledge: Knowledge,
+        retry: Retry,
+        knowledge: RunKnowledge,
         clock: Clock,
         sync: Sync = to_stable_storage,
         grown: Grown | None = None,
@@ -92,7 +92,7 @@ class SearchWorker:
             worker: the number of this worker among the replica's.
             searcher: chooses what to grow.
             journal: this worker's own.
-            persist: how to write.
+            retry: how to write.
             knowledge: what the replica knows of the run.
             clock: what it rests by.
             sync: how to bring candidates to stable storage.
@@ -102,7 +102,7 @@ class SearchWorker:
         name = name_of(replica, incarnation)
         self._seed_parts = (manifest.config.seed, name, "search", worker)
         self._replica, self._name = replica, f"{name}-w{worker}"
-        self._searcher, self._journal, self._persist = searcher, journal, persist
+        self._searcher, self._journal, self._retry = searcher, journal, retry
         self._clock = clock
         self._knowledge, self._sync, self._grown = knowledge, sync, grown
         self._graphs = GraphStore(paths, sync)
@@ -214,17 +214,17 @@ class SearchWorker:
         """Write the candidate's graph and weights; what is recorded later is there already."""
         parent = self._knowledge.trial(choice.parent)
         path = None if parent is None else self._paths.trained(parent.replica, parent.trial)
-        if path is None or not self._persist(path.exists, str(path), "read"):
+        if path is None or not self._retry(path.exists, str(path), "read"):
             raise _ParentLostError(choice.parent)
         try:
-            graph, weights = load_checkpoint(path, self._persist, self._tell_once)
+            graph, weights = load_checkpoint(path, self._retry, self._tell_once)
         except CheckpointError as error:
             raise _ParentLostError(choice.parent, str(error)) from None
         noise = self._config.search.noise
         child, inherited = grow_with_weights(graph, weights, choice.morphisms, rng, noise)
         to = self._paths.candidate(proposal)
-        self._persist(lambda: save_checkpoint(to, child, inherited, self._sync), str(to))
-        return self._persist(lambda: self._graphs.save(child), f"the graph of {proposal}")
+        self._retry(lambda: save_checkpoint(to, child, inherited, self._sync), str(to))
+        return self._retry(lambda: self._graphs.save(child), f"the graph of {proposal}")
 
     def _tell_once(self, problem: str) -> None:
         if problem not in self._told:
@@ -278,7 +278,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         also=lambda: None if os.getppid() == options.parent else "the replica is gone",
     )
     stop.install()
-    persist = Patience(lambda: stop.reason is not None)
+    retry = BackoffRetry(lambda: stop.reason is not None)
     return serve(
         manifest=manifest,
         paths=paths,
@@ -286,11 +286,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         worker=options.worker,
         pid=os.getpid(),
         stop=stop,
-        persist=persist,
-        knowledge=Knowledge(
+        retry=retry,
+        knowledge=RunKnowledge(
             options.replica,
-            RunHistory(paths, replica=options.replica, persist=persist),
-            Digest(paths, persist),
+            RunHistory(paths, replica=options.replica, retry=retry),
+            Digest(paths, retry),
         ),
     )
 
@@ -303,8 +303,8 @@ def serve(
     worker: int,
     pid: int,
     stop: StopFlag,
-    persist: Persist,
-    knowledge: Knowledge,
+    retry: Retry,
+    knowledge: RunKnowledge,
     clock: Clock = SYSTEM,
     sync: Sync = to_stable_storage,
     grown: Grown | None = None,
@@ -312,7 +312,7 @@ def serve(
     """Search until asked to stop, from the first record to the last; return the exit status."""
     searcher = load_searcher(manifest.config.search)
     own = paths.search_journal(who.replica, worker, who.incarnation)
-    with JournalWriter(own, clock=clock, persist=persist, sync=sync) as journal:
+    with JournalWriter(own, clock=clock, retry=retry, sync=sync) as journal:
         journal.append(
             SearchStarted(replica=who.replica, worker=worker, pid=pid, searcher=searcher.name)
         )
@@ -324,7 +324,7 @@ def serve(
             worker=worker,
             searcher=searcher,
             journal=journal,
-            persist=persist,
+            retry=retry,
             knowledge=knowledge,
             clock=clock,
             sync=sync,

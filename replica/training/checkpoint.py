@@ -16,13 +16,13 @@ from aiperf_hpc.morphism.weights.checked_file import (
     save_checked,
 )
 from aiperf_hpc.morphism.weights.checkpoint import Weights, stored_graph
-from aiperf_hpc.run.storage import Persist, at_once
+from aiperf_hpc.run.storage import Retry, no_retry
 from aiperf_hpc.trial import Value
 
 _MOMENTUM = "momentum:"
 
 
-class Course(Value):
+class TrialProgress(Value):
     """What has happened in a trial until the end of an epoch."""
 
     trial: str
@@ -32,10 +32,10 @@ class Course(Value):
     lowest_loss: float = float("inf")
     since_lowest: int = 0
 
-    def after(self, accuracy: float, loss: float) -> Course:
+    def after(self, accuracy: float, loss: float) -> TrialProgress:
         """Return the course with one more evaluated epoch."""
         lower = loss < self.lowest_loss
-        return Course(
+        return TrialProgress(
             trial=self.trial,
             epochs=self.epochs + 1,
             accuracies=(*self.accuracies, accuracy),
@@ -48,34 +48,34 @@ class Course(Value):
 class Interrupted:
     """A training to go on with."""
 
-    course: Course
+    course: TrialProgress
     graph: Graph
     weights: Weights
     momenta: Weights
 
 
-def save_course(
-    path: Path, course: Course, graph: Graph, weights: Weights, momenta: Weights
+def save_training(
+    path: Path, course: TrialProgress, graph: Graph, weights: Weights, momenta: Weights
 ) -> None:
     """Write a checkpoint, whole or not at all."""
     tensors = {**weights, **{f"{_MOMENTUM}{name}": array for name, array in momenta.items()}}
     save_checked(path, tensors, {"graph": graph.to_json(), "course": course.model_dump_json()})
 
 
-def load_course(path: Path, persist: Persist = at_once, tell: Tell = ignore) -> Interrupted:
+def load_training(path: Path, retry: Retry = no_retry, tell: Tell = ignore) -> Interrupted:
     """Read a checkpoint, and verify its checksums.
 
     Args:
         path: its file.
-        persist: how to read; a Patience waits while the storage is away.
+        retry: how to read; a BackoffRetry waits while the storage is away.
         tell: told when the file is from before there were checksums.
 
     Raises:
         CheckpointError: it is missing or damaged.
     """
-    texts, tensors = load_checked(path, ("graph", "course"), persist, tell)
+    texts, tensors = load_checked(path, ("graph", "course"), retry, tell)
     try:
-        course = Course.model_validate_json(texts["course"])
+        course = TrialProgress.model_validate_json(texts["course"])
     except ValidationError as error:
         what = error.errors(include_url=False)[0]["msg"]
         raise damaged(path, f"its course: {what}") from None

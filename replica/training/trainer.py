@@ -25,7 +25,7 @@ from aiperf_hpc.replica.data.base import Batch, Dataset
 from aiperf_hpc.replica.engines.base import Engine, Evaluation, Network
 from aiperf_hpc.replica.runtime.stopping import StopFlag
 from aiperf_hpc.replica.runtime.stopwatch import Stopwatch
-from aiperf_hpc.replica.training.checkpoint import Course, save_course
+from aiperf_hpc.replica.training.checkpoint import TrialProgress, save_training
 from aiperf_hpc.replica.training.memory_estimate import fitting_batch, training_bytes
 from aiperf_hpc.run.journal import JournalWriter
 from aiperf_hpc.run.records import (
@@ -35,7 +35,7 @@ from aiperf_hpc.run.records import (
     TrainingStarted,
     TrialStarted,
 )
-from aiperf_hpc.run.storage import Persist
+from aiperf_hpc.run.storage import Retry
 from aiperf_hpc.trial import Hyperparameters, RoundPhase, TimePhase, TrialState
 
 HOLD_SECONDS = 10.0
@@ -60,7 +60,7 @@ class TrialPlan:
     kernel_size: int | None
     epoch_limit: int
     seed: int
-    course: Course
+    course: TrialProgress
     """What has happened in it so far: nothing, unless it was interrupted."""
     resumes: str | None = None
     """The interrupted trial."""
@@ -127,7 +127,7 @@ class _Training:
 
     plan: TrialPlan
     used: Hyperparameters
-    course: Course
+    course: TrialProgress
     batches: Iterator[Batch] | None
     """Of the first epoch, as long as it is to come."""
     meanwhile: Callable[[], None]
@@ -146,7 +146,7 @@ class Trainer:
         stop: StopFlag,
         memory_limit: int,
         under_way: Path,
-        persist: Persist,
+        retry: Retry,
         clock: Clock,
     ) -> None:
         """Make a trainer.
@@ -160,13 +160,13 @@ class Trainer:
             stop: asked after every step.
             memory_limit: bytes that a training may take.
             under_way: where the checkpoint of a trial under way is kept.
-            persist: how to write it.
+            retry: how to write it.
             clock: what the times between records and checkpoints are taken by.
         """
         self._engine, self._dataset, self._config = engine, dataset, config
         self._journal, self._watch, self._stop = journal, stopwatch, stop
         self._memory_limit, self._under_way = memory_limit, under_way
-        self._persist, self._clock = persist, clock
+        self._retry, self._clock = retry, clock
         self._every = config.journal.progress_seconds
 
         self._epoch_seconds = 0.0
@@ -177,16 +177,16 @@ class Trainer:
 
         Nothing is recorded, and no other trial is disturbed: another thread may be in ``run``.
         """
-        prepared = self.fitted(plan)
+        prepared = self.fit_batch(plan)
 
         def build() -> Network:
             network = self._engine.build(plan.graph, plan.weights, prepared.used, plan.momenta)
-            network.warm(self.warming(prepared))
+            network.warm(self.warmup_batch_size(prepared))
             return network
 
-        return self.furnished(prepared, build)
+        return self.with_network(prepared, build)
 
-    def furnished(self, prepared: Prepared, build: Callable[[], Network]) -> Prepared:
+    def with_network(self, prepared: Prepared, build: Callable[[], Network]) -> Prepared:
         """Give a trial that fits its network and the data of its first epoch.
 
         Args:
@@ -242,7 +242,7 @@ class Trainer:
             batches = itertools.chain((first,), batches)
         prepared.batches = batches
 
-    def warming(self, prepared: Prepared) -> int:
+    def warmup_batch_size(self, prepared: Prepared) -> int:
         """Return the batch size, of one rank, to warm a network with.
 
         That of its trial if such a step fits beside one of another network of the same size.
@@ -251,7 +251,7 @@ class Trainer:
         needed = 2 * training_bytes(prepared.plan.graph, share, used.precision)
         return share if needed <= self._memory_limit else 1
 
-    def fitted(self, plan: TrialPlan) -> Prepared:
+    def fit_batch(self, plan: TrialPlan) -> Prepared:
         """Apply the limits of the machine's memory."""
         training, limit = self._config.training, self._memory_limit
         ranks = self._config.replica.ranks
@@ -390,7 +390,7 @@ class Trainer:
 
         def store() -> None:
             with self._watch.during(TimePhase.STORE):
-                self._persist(lambda: save_course(path, course, graph, weights, momenta), str(path))
+                self._retry(lambda: save_training(path, course, graph, weights, momenta), str(path))
 
         return store
 
@@ -454,7 +454,7 @@ def _nothing() -> None:
     """Do nothing."""
 
 
-def _failed(error: Exception | None, course: Course, used: Hyperparameters) -> TrialResult:
+def _failed(error: Exception | None, course: TrialProgress, used: Hyperparameters) -> TrialResult:
     reason = str(error) or "the host has no memory left"
     lacked = isinstance(error, MemoryError | OutOfMemoryError)
     return TrialResult(

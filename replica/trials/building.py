@@ -11,7 +11,7 @@ from aiperf_hpc.replica.training.trainer import Prepared, Trainer, TrialPlan
 from aiperf_hpc.run.records import StepTimes
 
 
-class Workshop(Protocol):
+class TrialBuilder(Protocol):
     """Makes trials ready. For the thread that trains."""
 
     def begin(self, plan: TrialPlan) -> Callable[[], Prepared]:
@@ -23,20 +23,20 @@ class Workshop(Protocol):
         ...
 
 
-class OneRank:
-    """An aide does all of it."""
+class OneRankBuilder:
+    """A background thread does all of it."""
 
-    def __init__(self, trainer: Trainer, aide: Executor) -> None:
-        self._trainer, self._aide = trainer, aide
+    def __init__(self, trainer: Trainer, background: Executor) -> None:
+        self._trainer, self._background = trainer, background
 
     def begin(self, plan: TrialPlan) -> Callable[[], Prepared]:
-        return self._aide.submit(self._trainer.prepare, plan).result
+        return self._background.submit(self._trainer.prepare, plan).result
 
     def close(self, prepared: Prepared) -> None:
-        self._aide.submit(prepared.close)
+        self._background.submit(prepared.close)
 
 
-class SeveralRanks:
+class SeveralRanksBuilder:
     """The thread that trains says to all ranks what to build; a thread of each builds it.
 
     For only one thread may speak to other ranks, and all ranks must hear the same in one order.
@@ -46,13 +46,17 @@ class SeveralRanks:
         self._trainer, self._engine = trainer, engine
 
     def begin(self, plan: TrialPlan) -> Callable[[], Prepared]:
-        prepared = self._trainer.fitted(plan)
+        prepared = self._trainer.fit_batch(plan)
         if prepared.failure is not None:
             return lambda: prepared
         take = self._engine.begin(
-            plan.graph, plan.weights, prepared.used, plan.momenta, self._trainer.warming(prepared)
+            plan.graph,
+            plan.weights,
+            prepared.used,
+            plan.momenta,
+            self._trainer.warmup_batch_size(prepared),
         )
-        return lambda: self._trainer.furnished(prepared, take)
+        return lambda: self._trainer.with_network(prepared, take)
 
     def close(self, prepared: Prepared) -> StepTimes | None:
         prepared.close()

@@ -13,7 +13,7 @@ from aiperf_hpc.run.history import Proposal, RunHistory
 from aiperf_hpc.run.journal import JournalWriter
 from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.run.records import FileProblem, ProposalRejected
-from aiperf_hpc.run.storage import Persist
+from aiperf_hpc.run.storage import Retry
 
 LAG_SECONDS = 90.0
 """How long a file may stay invisible to another client after it was written; NFS shows 60."""
@@ -30,7 +30,7 @@ class Candidate:
     morphisms: tuple[Morphism, ...] = ()
 
 
-class Stock:
+class CandidateQueue:
     """Takes candidates, oldest first."""
 
     def __init__(
@@ -40,10 +40,10 @@ class Stock:
         history: RunHistory,
         journal: JournalWriter,
         clock: Clock,
-        persist: Persist,
+        retry: Retry,
     ) -> None:
         self._paths, self._replica, self._clock = paths, replica, clock
-        self._persist = persist
+        self._retry = retry
         self._history, self._journal = history, journal
 
     def take(self) -> Candidate | None:
@@ -55,7 +55,7 @@ class Stock:
         self._history.refresh(self._replica)
         for proposal in self._history.pending(self._replica):
             path = self._paths.candidate(proposal.id)
-            there = self._persist(path.exists, str(path), "read")
+            there = self._retry(path.exists, str(path), "read")
             if not there and self._clock.utc() - proposal.utc < LAG_SECONDS:
                 continue
             try:
@@ -68,7 +68,7 @@ class Stock:
         proposed = proposal.proposed
         path = self._paths.candidate(proposal.id)
         told: list[str] = []
-        graph, weights = load_checkpoint(path, self._persist, told.append)
+        graph, weights = load_checkpoint(path, self._retry, told.append)
         if graph.hash != proposed.graph:
             raise CheckpointError(
                 f"the candidate {proposal.id} holds the graph {graph.hash}, not {proposed.graph}"
@@ -83,4 +83,4 @@ class Stock:
         """Delete the weights of a candidate that was trained; its graph stays."""
         if candidate.proposal is not None:
             path = self._paths.candidate(candidate.proposal)
-            self._persist(lambda: path.unlink(missing_ok=True), str(path), "delete")
+            self._retry(lambda: path.unlink(missing_ok=True), str(path), "delete")

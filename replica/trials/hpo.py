@@ -36,7 +36,7 @@ from aiperf_hpc.morphism.morphs import grow, inserted_spatial_convs, resize_inse
 from aiperf_hpc.morphism.weights.checked_file import Tell, ignore
 from aiperf_hpc.replica.identity import seed_of
 from aiperf_hpc.run.paths import write_whole
-from aiperf_hpc.run.storage import GrowingFile, Persist, at_once
+from aiperf_hpc.run.storage import GrowingFile, Retry, no_retry
 from aiperf_hpc.trial import Hyperparameters
 
 Fits = Callable[[Graph, int], bool]
@@ -68,18 +68,18 @@ class Suggestion:
     chosen: Chosen
 
 
-def journal_storage(path: Path, persist: Persist = at_once, tell: Tell = ignore) -> BaseStorage:
+def journal_storage(path: Path, retry: Retry = no_retry, tell: Tell = ignore) -> BaseStorage:
     """Return a new storage of studies in Optuna's journal format, with one writer.
 
     Args:
         path: its file; what is there is replaced.
-        persist: how to write it.
+        retry: how to write it.
         tell: told when the file was gone or not as it was left, and was written anew.
 
     Raises:
-        StorageError: ``persist`` cannot write it; so do all who use it.
+        StorageError: ``retry`` cannot write it; so do all who use it.
     """
-    return JournalStorage(_StudyLog(path, persist, tell))
+    return JournalStorage(_StudyLog(path, retry, tell))
 
 
 class Hpo:
@@ -313,8 +313,8 @@ class _StudyLog(BaseJournalBackend):
     disk that fills. All of it is kept in memory too, so that it outlives its file.
     """
 
-    def __init__(self, path: Path, persist: Persist, tell: Tell) -> None:
-        self._path, self._persist, self._tell = path, persist, tell
+    def __init__(self, path: Path, retry: Retry, tell: Tell) -> None:
+        self._path, self._retry, self._tell = path, retry, tell
         self._what = f"the study {path}"
         self._logs: list[dict[str, Any]] = []
         self._file = self._made("")
@@ -326,7 +326,7 @@ class _StudyLog(BaseJournalBackend):
             write_whole(self._path, lines)
             return GrowingFile(self._path)
 
-        return self._persist(make, self._what)
+        return self._retry(make, self._what)
 
     def read_logs(self, log_number_from: int) -> list[dict[str, Any]]:
         return self._logs[log_number_from:]
@@ -334,7 +334,7 @@ class _StudyLog(BaseJournalBackend):
     def append_logs(self, logs: list[dict[str, Any]]) -> None:
         lines = _lines(logs)
         try:
-            self._persist(lambda: self._file.add(lines.encode()), self._what)
+            self._retry(lambda: self._file.add(lines.encode()), self._what)
         except StorageError as error:
             self._file.close()
             self._file = self._made(_lines(self._logs) + lines)

@@ -15,19 +15,19 @@ from aiperf_hpc.morphism.weights.checkpoint import save_checkpoint
 from aiperf_hpc.replica.identity import Identity, name_of, seed_of
 from aiperf_hpc.replica.runtime.stopping import StopFlag
 from aiperf_hpc.replica.runtime.stopwatch import Stopwatch
-from aiperf_hpc.replica.search.run_knowledge import Knowledge
+from aiperf_hpc.replica.search.run_knowledge import RunKnowledge
 from aiperf_hpc.replica.training.trainer import Trainer, TrialPlan, TrialResult
-from aiperf_hpc.replica.trials.building import Workshop
-from aiperf_hpc.replica.trials.candidate_queue import Stock
+from aiperf_hpc.replica.trials.building import TrialBuilder
+from aiperf_hpc.replica.trials.candidate_queue import CandidateQueue
 from aiperf_hpc.replica.trials.hpo import Hpo
 from aiperf_hpc.replica.trials.planner import Planned, Planner
 from aiperf_hpc.replica.trials.prediction import predicted_accuracy
-from aiperf_hpc.replica.trials.prefetch import Ahead, Ready
+from aiperf_hpc.replica.trials.prefetch import Prefetch, Ready
 from aiperf_hpc.run.graph_store import GraphStore
 from aiperf_hpc.run.journal import JournalWriter
 from aiperf_hpc.run.paths import Incarnation, RunPaths
 from aiperf_hpc.run.records import CheckpointDropped, TimeSpent, TrialEnded
-from aiperf_hpc.run.storage import Persist, Sync, to_stable_storage
+from aiperf_hpc.run.storage import Retry, Sync, to_stable_storage
 from aiperf_hpc.trial import RoundPhase, TimePhase, TrialState
 
 MOST_FAILURES = 5
@@ -38,12 +38,12 @@ class ReplicaFailedError(AIPerfError):
     """The replica cannot do its work; the run goes on without it."""
 
 
-class Rounds:
+class TrialLoop:
     """Has planned trials trained, and keeps what the search needs of them.
 
     The calling thread trains and does nothing else that can wait. What comes next is planned and
-    built, and what came of the last trial is stored, by the aide, one thing after the other; so
-    what they share belongs to the aide alone.
+    built, and what came of the last trial is stored, by a background thread, one thing after the
+    other; so what they share belongs to that thread alone.
     """
 
     def __init__(
@@ -56,19 +56,19 @@ class Rounds:
         initial: Graph,
         trainer: Trainer,
         journal: JournalWriter,
-        knowledge: Knowledge,
+        knowledge: RunKnowledge,
         stopwatch: Stopwatch,
         stop: StopFlag,
-        persist: Persist,
+        retry: Retry,
         study: BaseStorage,
-        aide: Executor,
-        workshop: Workshop,
+        background: Executor,
+        builder: TrialBuilder,
         sync: Sync = to_stable_storage,
         clock: Clock,
     ) -> None:
         self._config, self._paths, self._replica = config, paths, replica
         self._trainer, self._journal, self._history = trainer, journal, knowledge.history
-        self._watch, self._stop, self._persist, self._sync = stopwatch, stop, persist, sync
+        self._watch, self._stop, self._retry, self._sync = stopwatch, stop, retry, sync
         self._graphs = GraphStore(paths, sync)
         name = name_of(replica, incarnation)
         self._planner = Planner(
@@ -76,14 +76,14 @@ class Rounds:
             paths=paths,
             who=Identity(replica, incarnation),
             initial=initial,
-            stock=Stock(paths, replica, knowledge.history, journal, clock, persist),
+            stock=CandidateQueue(paths, replica, knowledge.history, journal, clock, retry),
             hpo=Hpo(config.hpo, study, name, seed_of(config.seed, name, "hpo", 0), trainer.fits),
             knowledge=knowledge,
             journal=journal,
-            persist=persist,
+            retry=retry,
         )
-        self._aide, self._workshop = aide, workshop
-        self._ahead = Ahead(aide, self._plan, workshop, stop, stopwatch, clock)
+        self._background, self._builder = background, builder
+        self._prefetch = Prefetch(background, self._plan, builder, stop, stopwatch, clock)
         self._concluding: Future[None] | None = None
         self._failures = 0
         self._kept: dict[str, float] = {}
@@ -95,11 +95,11 @@ class Rounds:
             ReplicaFailedError: too many trials failed in a row.
         """
         self._recall()
-        while (ready := self._ahead.take()) is not None:
+        while (ready := self._prefetch.take()) is not None:
             self._train(ready)
             if self._stop.reason is not None:
                 break
-        unused = self._ahead.close()
+        unused = self._prefetch.close()
         if unused is not None:
             self._planner.drop(unused)
         if self._concluding is not None:
@@ -122,19 +122,19 @@ class Rounds:
         planned = self._planner.next()
         if planned is not None:
             plan = planned.plan
-            self._persist(lambda: self._graphs.save(plan.graph), f"the graph of trial {plan.trial}")
+            self._retry(lambda: self._graphs.save(plan.graph), f"the graph of trial {plan.trial}")
         return planned
 
     def _train(self, ready: Ready) -> None:
         """Train a trial; once more, in batches of half the size, if it did not fit after all."""
-        result = self._trainer.run(ready.prepared, self._ahead.look)
+        result = self._trainer.run(ready.prepared, self._prefetch.look)
         if self._may_be_halved(ready, result):
             self._conclude(ready, result, tell=False)
             used = ready.prepared.used
-            halved = self._aide.submit(self._planner.halved, ready.planned, used).result()
+            halved = self._background.submit(self._planner.halved, ready.planned, used).result()
             with self._watch.during(TimePhase.BUILD):
-                ready = Ready(halved, self._workshop.begin(halved.plan)())
-            result = self._trainer.run(ready.prepared, self._ahead.look)
+                ready = Ready(halved, self._builder.begin(halved.plan)())
+            result = self._trainer.run(ready.prepared, self._prefetch.look)
         self._conclude(ready, result, tell=True)
         self._failures = self._failures + 1 if result.state is TrialState.FAILED else 0
         if self._failures >= MOST_FAILURES:
@@ -148,9 +148,9 @@ class Rounds:
         return result.out_of_memory and allowed and batch_size >= self._config.replica.ranks
 
     def _conclude(self, ready: Ready, result: TrialResult, *, tell: bool) -> None:
-        """Leave it to the aide to store what came of a trial, to record its end and to tell of it.
+        """Have what came of a trial stored, its end recorded and told of, in the background.
 
-        What the aide could not do for the trial before is raised here.
+        What the background thread could not do for the trial before is raised here.
         """
         if self._concluding is not None:
             self._concluding.result()
@@ -163,8 +163,8 @@ class Rounds:
             if tell:
                 self._planner.tell(ready.planned, result)
 
-        self._concluding = self._aide.submit(conclude)
-        times = self._workshop.close(ready.prepared)
+        self._concluding = self._background.submit(conclude)
+        times = self._builder.close(ready.prepared)
         if times is not None:
             self._journal.append(times)
 
@@ -195,7 +195,7 @@ class Rounds:
             return False, ""
         path = self._paths.trained(self._replica, plan.trial)
         try:
-            self._persist(lambda: save_checkpoint(path, plan.graph, weights, self._sync), str(path))
+            self._retry(lambda: save_checkpoint(path, plan.graph, weights, self._sync), str(path))
         except StorageError as error:
             return False, f"its weights are not kept: {error}"
         self._kept[plan.trial] = max(result.accuracies) if predicted is None else predicted
@@ -208,4 +208,4 @@ class Rounds:
             # First the record, then the file: a reader that believes the record is never wrong.
             self._journal.append(CheckpointDropped(trial=worst))
             path = self._paths.trained(self._replica, worst)
-            self._persist(partial(path.unlink, missing_ok=True), str(path), "delete")
+            self._retry(partial(path.unlink, missing_ok=True), str(path), "delete")

@@ -20,16 +20,16 @@ from aiperf_hpc.graph import Graph
 from aiperf_hpc.morphism.morphs import from_data, grow_with_weights, resize_inserted
 from aiperf_hpc.morphism.weights.checkpoint import initial_weights
 from aiperf_hpc.replica.identity import Identity, name_of, seed_of
-from aiperf_hpc.replica.search.run_knowledge import Knowledge
-from aiperf_hpc.replica.training.checkpoint import Course, Interrupted, load_course
+from aiperf_hpc.replica.search.run_knowledge import RunKnowledge
+from aiperf_hpc.replica.training.checkpoint import Interrupted, TrialProgress, load_training
 from aiperf_hpc.replica.training.trainer import TrialPlan, TrialResult
-from aiperf_hpc.replica.trials.candidate_queue import Candidate, Stock
+from aiperf_hpc.replica.trials.candidate_queue import Candidate, CandidateQueue
 from aiperf_hpc.replica.trials.hpo import Hpo, Suggestion
 from aiperf_hpc.run.history import Trial
 from aiperf_hpc.run.journal import JournalWriter
 from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.run.records import FileProblem
-from aiperf_hpc.run.storage import Persist
+from aiperf_hpc.run.storage import Retry
 from aiperf_hpc.trial import Hyperparameters, RoundPhase, TrialState
 
 
@@ -56,11 +56,11 @@ class Planner:
         paths: RunPaths,
         who: Identity,
         initial: Graph,
-        stock: Stock,
+        stock: CandidateQueue,
         hpo: Hpo,
-        knowledge: Knowledge,
+        knowledge: RunKnowledge,
         journal: JournalWriter,
-        persist: Persist,
+        retry: Retry,
     ) -> None:
         """Prepare.
 
@@ -73,11 +73,11 @@ class Planner:
             hpo: its study.
             knowledge: what it knows of the run.
             journal: told what is wrong with the checkpoint of a trial under way.
-            persist: how to read that.
+            retry: how to read that.
         """
         self._config, self._paths, self._who, self._initial = config, paths, who, initial
         self._stock, self._hpo, self._knowledge = stock, hpo, knowledge
-        self._journal, self._persist = journal, persist
+        self._journal, self._retry = journal, retry
         self._name = name_of(who.replica, who.incarnation)
         self._numbers, self._beginnings = count(1), count()
         self._plans = self._all_plans()
@@ -181,10 +181,10 @@ class Planner:
             reached = None if failed else max(course.accuracies)
             self._hpo.learn(used, started.round, reached)
 
-    def _course(self, trial: Trial, epochs: float = math.inf) -> Course:
+    def _course(self, trial: Trial, epochs: float = math.inf) -> TrialProgress:
         """Return what happened in a trial until after ``epochs``, and in those it goes on with."""
         before = self._knowledge.history.trials.get(trial.started.resumes or "")
-        course = Course(trial=trial.id)
+        course = TrialProgress(trial=trial.id)
         if before is not None:
             course = self._course(before, trial.started.first_epoch - 1)
         for evaluation in trial.evaluations:
@@ -236,12 +236,12 @@ class Planner:
         Raises:
             CheckpointError: it is damaged, or gone although there must have been one.
         """
-        if not self._persist(path.exists, str(path), "read"):
+        if not self._retry(path.exists, str(path), "read"):
             if self._was_stored(interrupted):
                 raise CheckpointError(f"the checkpoint {path} is gone")
             return None
         told: list[str] = []
-        saved = load_course(path, self._persist, told.append)
+        saved = load_training(path, self._retry, told.append)
         for problem in told:
             self._complain(path, problem, "it is gone on with")
         if saved.course.trial != interrupted.id:
@@ -304,7 +304,7 @@ class Planner:
             kernel_size=None,
             epoch_limit=warmup[number - 1] if early else self._config.training.max_epochs,
             seed=seed,
-            course=Course(trial=trial),
+            course=TrialProgress(trial=trial),
         )
 
     def _tuned(

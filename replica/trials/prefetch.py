@@ -10,7 +10,7 @@ from aiperf_hpc.clock import Clock
 from aiperf_hpc.replica.runtime.stopping import StopFlag
 from aiperf_hpc.replica.runtime.stopwatch import Stopwatch
 from aiperf_hpc.replica.training.trainer import Prepared
-from aiperf_hpc.replica.trials.building import Workshop
+from aiperf_hpc.replica.trials.building import TrialBuilder
 from aiperf_hpc.replica.trials.planner import Planned
 from aiperf_hpc.trial import TimePhase
 
@@ -26,14 +26,14 @@ class Ready:
     prepared: Prepared
 
 
-class Ahead:
+class Prefetch:
     """Has one trial made ready at a time."""
 
     def __init__(
         self,
-        aide: Executor,
+        background: Executor,
         plan: Callable[[], Planned | None],
-        workshop: Workshop,
+        builder: TrialBuilder,
         stop: StopFlag,
         stopwatch: Stopwatch,
         clock: Clock,
@@ -41,14 +41,14 @@ class Ahead:
         """Prepare.
 
         Args:
-            aide: does it.
+            background: does it.
             plan: says what to train next; None when there is nothing yet.
-            workshop: makes it ready.
+            builder: makes it ready.
             stop: ends the waiting.
             stopwatch: told what is waited for.
             clock: rested by.
         """
-        self._aide, self._plan, self._workshop = aide, plan, workshop
+        self._background, self._plan, self._builder = background, plan, builder
         self._stop, self._watch, self._clock = stop, stopwatch, clock
         self._planning: Future[Planned | None] | None = None
         self._making: tuple[Planned, Callable[[], Prepared]] | None = None
@@ -60,7 +60,7 @@ class Ahead:
         if self._making is not None:
             return
         if self._planning is None and self._clock.monotonic() >= self._look_at:
-            self._planning = self._aide.submit(self._plan)
+            self._planning = self._background.submit(self._plan)
         if self._planning is not None and self._planning.done():
             self._make(self._planning)
 
@@ -82,7 +82,7 @@ class Ahead:
         """Free what was made ready and is not wanted any more; return what had been planned."""
         if self._making is not None:
             planned, ready = self._making
-            self._workshop.close(ready())
+            self._builder.close(ready())
             return planned
         return None if self._planning is None else self._planning.result()
 
@@ -100,4 +100,4 @@ class Ahead:
             self._look_at = self._clock.monotonic() + self._pause
             self._pause = min(1.5 * self._pause, LONGEST_PAUSE)
         else:
-            self._making = planned, self._workshop.begin(planned.plan)
+            self._making = planned, self._builder.begin(planned.plan)

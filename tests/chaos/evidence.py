@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-Life = tuple[int, int]
+Replica = tuple[int, int]
 ENDS = ("replica_ended", "search_ended", "run_ended")
 TRACEBACK = b"Traceback (most recent call last)"
 
@@ -28,7 +28,7 @@ class Journal:
     path: Path
     replica: str
     """Empty for the primary's."""
-    life: Life
+    life: Replica
     lines: list[bytes]
     torn: bytes
     records: list[dict[str, Any]] = field(default_factory=list)
@@ -123,7 +123,7 @@ class _fences:  # noqa: N801 -- used as a function
     """From when on the records of a journal do not count, UTC seconds."""
 
     def __init__(self, journals: list[Journal]) -> None:
-        self._first: dict[str, dict[Life, float]] = defaultdict(dict)
+        self._first: dict[str, dict[Replica, float]] = defaultdict(dict)
         for journal in journals:
             if journal.replica and journal.records:
                 lives = self._first[journal.replica]

@@ -40,7 +40,7 @@ def aiperf(*arguments: object, cwd: Path | None = None) -> subprocess.CompletedP
     )
 
 
-class LiveRun:
+class CachedView:
     """A run that is under way in the background."""
 
     def __init__(self, folder: Path, *arguments: object, config: Path = TINY) -> None:
@@ -92,12 +92,12 @@ class LiveRun:
 
 
 @pytest.fixture
-def live_run(tmp_path: Path) -> Iterator[Callable[..., LiveRun]]:
+def live_run(tmp_path: Path) -> Iterator[Callable[..., CachedView]]:
     """Start runs that end with the test."""
-    runs: list[LiveRun] = []
+    runs: list[CachedView] = []
 
-    def start(*arguments: object, config: Path = TINY) -> LiveRun:
-        runs.append(LiveRun(tmp_path / f"run{len(runs)}", *arguments, config=config))
+    def start(*arguments: object, config: Path = TINY) -> CachedView:
+        runs.append(CachedView(tmp_path / f"run{len(runs)}", *arguments, config=config))
         return runs[-1]
 
     yield start
@@ -117,7 +117,7 @@ def finished(
 ) -> tuple[RunPaths, subprocess.CompletedProcess[str]]:
     """One short run of ResNet-50's topology, with all that a run has, from nothing to its score."""
     resnet50 = ["--set", "model.blocks=[3,4,6,3]"]
-    run = LiveRun(tmp_path_factory.mktemp("finished") / "run", *resnet50)
+    run = CachedView(tmp_path_factory.mktemp("finished") / "run", *resnet50)
     try:
         run.wait_until(tuned)
         return run.paths, run.interrupt()

@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from tests.end_to_end.conftest import AIPERF, FAST, TINY, LiveRun, aiperf
+from tests.end_to_end.conftest import AIPERF, FAST, TINY, CachedView, aiperf
 from tests.support.waiting import PATIENCE_SECONDS
 
 from aiperf_hpc.config import load_config
@@ -153,7 +153,7 @@ def test_a_run_whose_trials_all_fail_says_why_and_ends_with_status_1(
 
 
 def test_a_loss_that_is_not_finite_fails_its_trial_and_the_run_goes_on(tmp_path: Path) -> None:
-    run = LiveRun(tmp_path / "run", *DIVERGE, "--nodes", 1)
+    run = CachedView(tmp_path / "run", *DIVERGE, "--nodes", 1)
     try:
         run.wait_until(lambda h: sum("not finite" in t.reason for t in h.trials.values()) > 1)
     finally:

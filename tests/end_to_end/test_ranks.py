@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import psutil
 import pytest
-from tests.end_to_end.conftest import FAST, LONG, TINY, LiveRun, aiperf
+from tests.end_to_end.conftest import FAST, LONG, TINY, CachedView, aiperf
 from tests.support.processes import alive
 
 from aiperf_hpc.run.history import RunHistory, Trial
@@ -24,7 +24,7 @@ def completed(history: RunHistory) -> list[Trial]:
     return [t for t in history.trials.values() if t.state is TrialState.COMPLETED]
 
 
-def test_a_replica_of_two_ranks_to_its_verified_score(live_run: Callable[..., LiveRun]) -> None:
+def test_a_replica_of_two_ranks_to_its_verified_score(live_run: Callable[..., CachedView]) -> None:
     run = live_run(*TWO, "--nodes", 1)
     run.wait_until(lambda h: len(completed(h)) >= 2)
     done = run.interrupt()
@@ -65,7 +65,7 @@ def test_a_replica_of_two_ranks_to_its_verified_score(live_run: Callable[..., Li
     ],
 )
 def test_a_rank_that_is_gone_fails_the_trial_and_the_replica_goes_on_with_it(
-    live_run: Callable[..., LiveRun], collective: str, number: signal.Signals, reason: str
+    live_run: Callable[..., CachedView], collective: str, number: signal.Signals, reason: str
 ) -> None:
     """Killed, it is gone; stopped, it hangs."""
     if collective == "horovod":

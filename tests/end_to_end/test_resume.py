@@ -12,7 +12,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from tests.end_to_end.conftest import FAST, LONG, LiveRun, aiperf
+from tests.end_to_end.conftest import FAST, LONG, CachedView, aiperf
 from tests.support.processes import alive
 from tests.support.waiting import PATIENCE_SECONDS, until
 
@@ -20,7 +20,7 @@ from aiperf_hpc.run.history import RunHistory
 from aiperf_hpc.run.paths import Incarnation, RunPaths
 from aiperf_hpc.trial import TrialState
 
-Start = Callable[..., LiveRun]
+Start = Callable[..., CachedView]
 
 
 def past_a_checkpoint(history: RunHistory) -> bool:
@@ -29,12 +29,12 @@ def past_a_checkpoint(history: RunHistory) -> bool:
     return len(training) == 2 and all(len(t.evaluations) >= 2 for t in training)
 
 
-def kill_primary(run: LiveRun) -> None:
+def kill_primary(run: CachedView) -> None:
     run.process.kill()
     run.process.communicate()
 
 
-def kill_all(run: LiveRun) -> None:
+def kill_all(run: CachedView) -> None:
     """As a power cut: the primary first, so that it sees nothing."""
     run.history.refresh()
     kill_primary(run)
@@ -89,7 +89,7 @@ def test_a_run_goes_on_after_a_power_cut_and_its_clock_never_stopped(live_run: S
     assert all("went on with" in r["what"] for r in restarts if r["who"] != "primary")
 
 
-def served_at(run: LiveRun) -> str:
+def served_at(run: CachedView) -> str:
     """Return where `aiperf status` says that a run is served."""
     said = json.loads(aiperf("status", run.paths.root, "--json").stdout)["served_at"]
     assert isinstance(said, str)

@@ -10,13 +10,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.end_to_end.conftest import FAST, TINY, LiveRun, aiperf
+from tests.end_to_end.conftest import FAST, TINY, CachedView, aiperf
 from tests.support.waiting import PATIENCE_SECONDS
 
 from aiperf_hpc.run.history import RunHistory
 from aiperf_hpc.trial import TrialState
 
-Start = Callable[..., LiveRun]
+Start = Callable[..., CachedView]
 
 
 def trained(history: RunHistory) -> bool:

@@ -28,7 +28,7 @@ from aiperf_hpc.run.records import (
     RunEnded,
     StopRequested,
 )
-from aiperf_hpc.run.storage import GrowingFile, Patience
+from aiperf_hpc.run.storage import BackoffRetry, GrowingFile
 from aiperf_hpc.trial import TimePhase
 
 from .guest import SHARED, on_host
@@ -36,9 +36,9 @@ from .guest import SHARED, on_host
 RUN = RunPaths(SHARED / "run")
 
 
-def endless() -> Patience:
+def endless() -> BackoffRetry:
     """Return a patience that never gives up."""
-    return Patience(lambda: False)
+    return BackoffRetry(lambda: False)
 
 
 def _size(number: int, most: int) -> int:
@@ -48,7 +48,7 @@ def _size(number: int, most: int) -> int:
 def write(replica: str, count: str, pause: str) -> dict[str, object]:
     """Write a replica's journal: so many records, of sizes that differ, numbered."""
     patience, slowest = endless(), 0.0
-    with JournalWriter(RUN.replica_journal(replica), persist=patience) as journal:
+    with JournalWriter(RUN.replica_journal(replica), retry=patience) as journal:
         for number in range(int(count)):
             began = time.monotonic()
             journal.append(StopRequested(reason=f"{number} " + "x" * _size(number, 1000)))
@@ -60,7 +60,7 @@ def write(replica: str, count: str, pause: str) -> dict[str, object]:
 
 def tail(replicas: str) -> dict[str, object]:
     """Follow journals as a run's readers do, until all their writers have said that they end."""
-    history = RunHistory(RUN, persist=endless())
+    history = RunHistory(RUN, retry=endless())
     names, looks = replicas.split(","), 0
     while not all(n in history.replicas and history.replicas[n].ended for n in names):
         history.refresh()
@@ -256,11 +256,11 @@ def request_stop() -> float:
 def take() -> dict[str, object]:
     """Take a candidate that is proposed but not to be seen yet, as a replica does."""
     from aiperf_hpc.clock import SYSTEM
-    from aiperf_hpc.replica.trials.candidate_queue import Stock
+    from aiperf_hpc.replica.trials.candidate_queue import CandidateQueue
 
     history, looks = RunHistory(RUN, replica="r0"), 0
     with JournalWriter(RUN.root / os.uname().nodename) as journal:
-        stock = Stock(RUN, "r0", history, journal, SYSTEM, endless())
+        stock = CandidateQueue(RUN, "r0", history, journal, SYSTEM, endless())
         while (candidate := stock.take()) is None:
             looks += 1
             time.sleep(0.5)
@@ -313,7 +313,7 @@ def work(replica: str, seconds: str) -> dict[str, object]:
 
     patience, count = endless(), 0
     end = time.monotonic() + float(seconds)
-    with JournalWriter(RUN.replica_journal(replica), persist=patience) as journal:
+    with JournalWriter(RUN.replica_journal(replica), retry=patience) as journal:
 
         def beat() -> None:
             journal.append(
@@ -381,7 +381,7 @@ def keep(replica: str, seconds: str) -> str:
     """Write a journal until it cannot be; return why."""
     end = time.monotonic() + float(seconds)
     number = 0
-    with JournalWriter(RUN.replica_journal(replica), persist=endless()) as journal:
+    with JournalWriter(RUN.replica_journal(replica), retry=endless()) as journal:
         while time.monotonic() < end:
             try:
                 journal.append(StopRequested(reason=f"{number} {'w' * 2000}"))

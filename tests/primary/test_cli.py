@@ -20,7 +20,7 @@ from aiperf_hpc.primary.monitor.run_view import RunView
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.run.service import Service
-from aiperf_hpc.run.storage import at_once
+from aiperf_hpc.run.storage import no_retry
 
 START = ["start", "--nodes", "1", "--hours", "0.01", "--yes", "--launcher", "local"]
 
@@ -98,7 +98,7 @@ def served(tmp_path: Path) -> RunPaths:
         port = listener.getsockname()[1]
     url = f"http://127.0.0.1:{port}"
     service = Service(host="127.0.0.1", port=port, url=url, primary_host="head", primary_pid=100)
-    service.save(paths, at_once)
+    service.save(paths, no_retry)
     return paths
 
 
@@ -142,7 +142,7 @@ def test_status_says_where_the_present_primary_serves(served: RunPaths) -> None:
     assert before is not None
     assert view.status(now).served_at == before.url
     assert view.status(now + 1000.0).served_at is None  # It is silent.
-    before.model_copy(update={"primary_pid": 99}).save(served, at_once)
+    before.model_copy(update={"primary_pid": 99}).save(served, no_retry)
     assert view.status(now).served_at is None  # That was an earlier one's.
     served.service.write_text("{")
     status = view.status(now)

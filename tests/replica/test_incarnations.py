@@ -12,7 +12,7 @@ from tests.run_factory import Clock
 
 from aiperf_hpc.replica.main import claim_life
 from aiperf_hpc.run.paths import Incarnation, RunPaths
-from aiperf_hpc.run.storage import Patience, at_once
+from aiperf_hpc.run.storage import BackoffRetry, no_retry
 
 
 def test_a_life_is_what_the_scheduler_counted_unless_another_process_is_it(tmp_path: Path) -> None:
@@ -20,7 +20,7 @@ def test_a_life_is_what_the_scheduler_counted_unless_another_process_is_it(tmp_p
     paths = RunPaths(tmp_path)
 
     def claim(launch: int, restart: int) -> Incarnation:
-        return claim_life(paths, "r0", Incarnation(launch, restart), at_once)
+        return claim_life(paths, "r0", Incarnation(launch, restart), no_retry)
 
     assert claim(0, 0) == Incarnation(0, 0)
     assert claim(0, 1) == Incarnation(0, 1)
@@ -31,12 +31,12 @@ def test_a_life_is_what_the_scheduler_counted_unless_another_process_is_it(tmp_p
     assert claim(1, 0) == Incarnation(1, 0)
     paths.replica_log("r0").touch()
     assert claim(1, 1) == Incarnation(1, 1)
-    assert claim_life(paths, "r1", Incarnation(0, 0), at_once) == Incarnation(0, 0)
+    assert claim_life(paths, "r1", Incarnation(0, 0), no_retry) == Incarnation(0, 0)
 
 
 def test_of_processes_that_start_at_once_each_has_its_own(tmp_path: Path) -> None:
     def claim(_: int) -> Incarnation:
-        return claim_life(RunPaths(tmp_path), "r0", Incarnation(3, 1), at_once)
+        return claim_life(RunPaths(tmp_path), "r0", Incarnation(3, 1), no_retry)
 
     with ThreadPoolExecutor(8) as threads:
         lives = list(threads.map(claim, range(40)))
@@ -53,6 +53,6 @@ def test_a_full_disk_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         real(path, mode, parents, exist_ok)
 
     monkeypatch.setattr(Path, "mkdir", full)
-    patience = Patience(lambda: False, clock=time)
+    patience = BackoffRetry(lambda: False, clock=time)
     assert claim_life(RunPaths(tmp_path), "r0", Incarnation(), patience) == Incarnation()
     assert len(time.pauses) == 2

@@ -14,14 +14,14 @@ from aiperf_hpc.replica.host import ProcessHost
 from aiperf_hpc.replica.identity import Identity
 from aiperf_hpc.replica.parallel.collectives import ALONE
 from aiperf_hpc.replica.parallel.handshake import Ranks
-from aiperf_hpc.replica.replica import Life
+from aiperf_hpc.replica.replica import Replica
 from aiperf_hpc.replica.runtime.stopping import StopFlag
 from aiperf_hpc.run import records
 from aiperf_hpc.run.history import RunHistory
 from aiperf_hpc.run.journal import JournalReader, JournalWriter
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import FIRST, RunPaths
-from aiperf_hpc.run.storage import Patience
+from aiperf_hpc.run.storage import BackoffRetry
 from aiperf_hpc.trial import TimePhase
 
 WHY = "cannot write a checkpoint: No space left on device"
@@ -34,13 +34,13 @@ class Host(ProcessHost):
     def __init__(self) -> None:
         super().__init__(1)
         self.clock: Clock = Clock()
-        self.own = Patience(lambda: False, clock=self.clock)
+        self.own = BackoffRetry(lambda: False, clock=self.clock)
         self.meanwhile: Callable[[], None] = lambda: None
 
     def connect(self, stop: StopFlag) -> None:
         """Leave this process's signals alone."""
 
-    def patience(self, give_up: Callable[[], bool]) -> Patience:
+    def patience(self, give_up: Callable[[], bool]) -> BackoffRetry:
         return self.own
 
     def check(self, manifest: RunManifest) -> None:
@@ -69,12 +69,12 @@ class Workers:
         """Do nothing."""
 
 
-def life_on(host: Host, folder: Path) -> tuple[Life, RunPaths]:
+def life_on(host: Host, folder: Path) -> tuple[Replica, RunPaths]:
     paths, plan = RunPaths(folder), Plan(replicas=1)
     manifest = write_manifest(paths, plan)
     with Primary(paths, plan, host.clock) as primary:
         primary.start()
-    return Life(paths, manifest, Identity("r0", FIRST), host, Ranks(ALONE)), paths
+    return Replica(paths, manifest, Identity("r0", FIRST), host, Ranks(ALONE)), paths
 
 
 def test_a_pulse_says_what_is_waited_for_and_afterwards_when_it_was(tmp_path: Path) -> None:

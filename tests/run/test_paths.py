@@ -9,7 +9,7 @@ import pytest
 from tests.run_factory import Clock
 
 from aiperf_hpc.run.paths import RunPaths, write_whole
-from aiperf_hpc.run.storage import Patience
+from aiperf_hpc.run.storage import BackoffRetry
 
 
 def files(folder: Path) -> list[str]:
@@ -118,7 +118,7 @@ def test_a_rename_that_a_restarted_server_was_told_twice_is_done_again(
         return really(source, target)
 
     monkeypatch.setattr(Path, "replace", twice)
-    patience = Patience(lambda: False, clock=Clock())
+    patience = BackoffRetry(lambda: False, clock=Clock())
     patience(lambda: write_whole(tmp_path / "file", "new"), "a file")
     assert patience.waited > 0
     assert (tmp_path / "file").read_text() == "new"

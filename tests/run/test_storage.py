@@ -14,7 +14,14 @@ from tests.run_factory import Clock
 from aiperf_hpc.errors import JournalError, StorageError
 from aiperf_hpc.run.journal import JournalReader, JournalWriter
 from aiperf_hpc.run.records import PrimaryHeartbeat, StopRequested
-from aiperf_hpc.run.storage import PASSING, PROMPT_SECONDS, GrowingFile, Patience, Wait, at_once
+from aiperf_hpc.run.storage import (
+    PASSING,
+    PROMPT_SECONDS,
+    BackoffRetry,
+    GrowingFile,
+    Wait,
+    no_retry,
+)
 
 T = TypeVar("T")
 
@@ -37,8 +44,8 @@ class Disk:
 class Time(Clock):
     """Pauses that take no time but are counted."""
 
-    def patience(self, give_up: bool = False) -> Patience:
-        return Patience(lambda: give_up, clock=self)
+    def patience(self, give_up: bool = False) -> BackoffRetry:
+        return BackoffRetry(lambda: give_up, clock=self)
 
 
 def test_a_full_disk_is_waited_for_with_longer_and_longer_pauses() -> None:
@@ -70,8 +77,8 @@ def test_waiting_ends_when_it_is_pointless() -> None:
 
 def test_without_patience_the_first_error_is_the_last() -> None:
     with pytest.raises(StorageError, match="Stale file handle"):
-        at_once(Disk(errno.ESTALE, errno.ESTALE), "a file")
-    assert at_once(Disk(), "a file") == "written"
+        no_retry(Disk(errno.ESTALE, errno.ESTALE), "a file")
+    assert no_retry(Disk(), "a file") == "written"
 
 
 def test_a_journal_on_a_disk_that_fills_and_empties_again_has_every_record_once(
@@ -98,7 +105,7 @@ def test_a_journal_on_a_disk_that_fills_and_empties_again_has_every_record_once(
 
     time = Time()
     path = tmp_path / "journal.jsonl"
-    with JournalWriter(path, persist=time.patience()) as journal:
+    with JournalWriter(path, retry=time.patience()) as journal:
         journal.append(PrimaryHeartbeat())
         troubles[:] = ["part", "full", "sync", "part", None]
         monkeypatch.setattr(os, "pwrite", write)
@@ -223,7 +230,7 @@ def test_waits_of_threads_that_overlap_are_one_from_the_first_to_the_last() -> N
 
 def test_a_wait_that_was_given_up_is_noted_too() -> None:
     time = Time()
-    patience = Patience(lambda: bool(time.pauses), clock=time)
+    patience = BackoffRetry(lambda: bool(time.pauses), clock=time)
     with pytest.raises(StorageError):
         patience(Disk(*[errno.ENOSPC] * 9), "a file")
     assert [wait.seconds for wait in patience.take()] == [0.25]
@@ -235,7 +242,7 @@ def test_reading_waits_for_a_server_that_is_away(tmp_path: Path) -> None:
         journal.append(PrimaryHeartbeat())
     away = [errno.EIO, errno.ESTALE]
 
-    class Away(Patience):
+    class Away(BackoffRetry):
         def __call__(self, action: Callable[[], T], what: str, verb: str = "write") -> T:
             def sometimes() -> T:
                 if away:
@@ -244,14 +251,14 @@ def test_reading_waits_for_a_server_that_is_away(tmp_path: Path) -> None:
 
             return super().__call__(sometimes, what, verb)
 
-    reader = JournalReader(path, persist=Away(lambda: False, clock=time))
+    reader = JournalReader(path, retry=Away(lambda: False, clock=time))
     assert len(list(reader.read())) == 1
     assert time.pauses == [0.25, 0.5]
 
 
 def test_a_journal_that_cannot_be_read_is_said_as_such(tmp_path: Path) -> None:
-    away = Patience(lambda: True, clock=Time())
-    reader = JournalReader(tmp_path, persist=away)
+    away = BackoffRetry(lambda: True, clock=Time())
+    reader = JournalReader(tmp_path, retry=away)
     with pytest.raises(JournalError, match=f"cannot read the journal {tmp_path}: Is a directory"):
         list(reader.read())
 
@@ -377,7 +384,7 @@ def test_a_journal_is_begun_or_continued_once_the_disk_has_room(
 
     time, path = Time(), tmp_path / "folder" / "journal.jsonl"
     monkeypatch.setattr(os, "open", full)
-    with JournalWriter(path, persist=time.patience()) as journal:
+    with JournalWriter(path, retry=time.patience()) as journal:
         journal.append(PrimaryHeartbeat())
     monkeypatch.undo()
     with path.open("ab") as file:
@@ -390,7 +397,7 @@ def test_a_journal_is_begun_or_continued_once_the_disk_has_room(
             raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr(os, "fsync", sync)
-    with JournalWriter(path, persist=time.patience()) as journal:
+    with JournalWriter(path, retry=time.patience()) as journal:
         journal.append(PrimaryHeartbeat())
     reader = JournalReader(path)
     assert [record.seq for record in reader.read()] == [0, 1]

@@ -25,10 +25,10 @@ from aiperf_hpc.primary.launchers.slurm.batch_script import (
     time_limit_minutes,
 )
 from aiperf_hpc.primary.launchers.slurm.client import Element, Nodes, SlurmClient
-from aiperf_hpc.primary.launchers.slurm.rate_limit import SHORTEST_SECONDS, Pace
+from aiperf_hpc.primary.launchers.slurm.rate_limit import SHORTEST_SECONDS, RateLimit
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import RunPaths, write_whole
-from aiperf_hpc.run.storage import Persist, at_once
+from aiperf_hpc.run.storage import Retry, no_retry
 from aiperf_hpc.trial import JobPhase
 
 LONGEST_SECONDS = 30.0
@@ -120,10 +120,10 @@ class SlurmLauncher:
         manifest: RunManifest,
         paths: RunPaths,
         client: SlurmClient,
-        pace: Pace,
+        rate_limit: RateLimit,
         *,
         launch: int = 0,
-        persist: Persist = at_once,
+        retry: Retry = no_retry,
     ) -> None:
         """Prepare.
 
@@ -131,13 +131,13 @@ class SlurmLauncher:
             manifest: the run.
             paths: where it keeps its records.
             client: what speaks to SLURM.
-            pace: keeps its calls apart, those before this launcher's too.
+            rate_limit: keeps its calls apart, those before this launcher's too.
             launch: how often these replicas had been launched before.
-            persist: how to write the batch script.
+            retry: how to write the batch script.
         """
         self._manifest, self._paths, self._launch = manifest, paths, launch
-        self._persist = persist
-        self._client, self._pace = client, pace
+        self._retry = retry
+        self._client, self._rate_limit = client, rate_limit
         self._job = ""
         self._states: dict[str, ReplicaState] = {}
         self._requests: deque[Callable[[], None]] = deque()
@@ -155,7 +155,7 @@ class SlurmLauncher:
         script = batch_script(self._manifest, self._paths, self._launch)
         names = [replica_name(number) for number in range(self._manifest.replicas)]
         path = self._paths.batch_script
-        self._persist(lambda: self._make_files(names, script), f"the batch script {path}")
+        self._retry(lambda: self._make_files(names, script), f"the batch script {path}")
         self._job = self._submit()
         self._states = dict.fromkeys(names, ReplicaState(JobPhase.PENDING))
         return {name: f"{self._job}_{number}" for number, name in enumerate(names)}
@@ -170,7 +170,7 @@ class SlurmLauncher:
     def _cancel_earlier(self) -> None:
         """Cancel the job of an earlier primary, whose replicas this one's replace."""
         try:
-            self._pace.call(lambda: self._client.cancel_named(job_name(self._manifest)))
+            self._rate_limit.call(lambda: self._client.cancel_named(job_name(self._manifest)))
         except SchedulerError as error:
             raise UsageError(
                 f"the run's earlier job cannot be cancelled: {error}; nothing was started; "
@@ -180,7 +180,7 @@ class SlurmLauncher:
     def _submit(self) -> str:
         script = self._paths.batch_script
         try:
-            return self._pace.call(lambda: self._client.submit(script))
+            return self._rate_limit.call(lambda: self._client.submit(script))
         except SchedulerSilentError as error:
             return self._find(error)
         except SchedulerError as error:
@@ -195,7 +195,7 @@ class SlurmLauncher:
         """Say what the site's limit is, if the array is larger than that."""
         elements = self._manifest.replicas
         try:
-            limit = self._pace.call(self._client.largest_array)
+            limit = self._rate_limit.call(self._client.largest_array)
         except SchedulerError:
             return  # What it said of the array has to do.
         if elements > limit:
@@ -209,7 +209,7 @@ class SlurmLauncher:
         """Return the job that was accepted although the answer got lost."""
         name = job_name(self._manifest)
         try:
-            job = self._pace.call(lambda: self._client.find(name))
+            job = self._rate_limit.call(lambda: self._client.find(name))
         except SchedulerError:
             job = None  # The first error says it.
         if job is None:
@@ -220,7 +220,7 @@ class SlurmLauncher:
         return job
 
     def states(self) -> dict[str, ReplicaState]:
-        if self._job and self._pace.quiet_seconds >= self._interval:
+        if self._job and self._rate_limit.quiet_seconds >= self._interval:
             self._call()
         return self._states
 
@@ -243,7 +243,7 @@ class SlurmLauncher:
         """Make one call of the client: the first request, or a look."""
         request = self._requests[0] if self._requests else None
         try:
-            self._pace.call(request or self._look)
+            self._rate_limit.call(request or self._look)
             if request is not None:
                 self._interval = SHORTEST_SECONDS
             self.problem = None

@@ -13,7 +13,7 @@ SHORTEST_SECONDS = 5.0
 T = TypeVar("T")
 
 
-class Pace:
+class RateLimit:
     """Keeps calls apart."""
 
     def __init__(self, clock: Clock) -> None:
@@ -38,5 +38,5 @@ class Pace:
             self._last = self._clock.monotonic()
 
 
-PACE = Pace(SYSTEM)
+RATE_LIMIT = RateLimit(SYSTEM)
 """That of this process."""

@@ -27,7 +27,7 @@ def aligned(elements: int, dtype: DTypeLike = np.float32) -> Array:
     return raw[start : start + size].view(dtype)
 
 
-class Rounds:
+class Turns:
     """Arrays for the reductions of one step, which those of the next step get again."""
 
     def __init__(self) -> None:

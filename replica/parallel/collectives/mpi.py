@@ -8,7 +8,7 @@ import numpy as np
 from mpi4py import MPI
 
 from aiperf_hpc.replica.parallel.collectives.base import Array, Buffer, Copies
-from aiperf_hpc.replica.parallel.collectives.memory import Rounds, on_host
+from aiperf_hpc.replica.parallel.collectives.memory import Turns, on_host
 
 SPIN_SECONDS = 0.002
 """How long a rank that waits for a command asks without pause: training steps come that close."""
@@ -18,7 +18,7 @@ PAUSE_SECONDS = 0.001
 class _Sum:
     """A sum under way, of an array that must stay until it is there."""
 
-    def __init__(self, request: MPI.Request, given: Array, total: Array, memory: Rounds) -> None:
+    def __init__(self, request: MPI.Request, given: Array, total: Array, memory: Turns) -> None:
         self._request, self._given, self._total, self._memory = request, given, total, memory
 
     def wait(self) -> Array:
@@ -38,7 +38,7 @@ class MpiCollective:
         self.rank, self.size = self._world.Get_rank(), self._world.Get_size()
         host = self._world.Split_type(MPI.COMM_TYPE_SHARED)
         self.local_rank, self.local_size = host.Get_rank(), host.Get_size()
-        self._memory = Rounds()
+        self._memory = Turns()
         self.copies = Copies()
 
     def start_allreduce_sum(self, buffer: Buffer) -> _Sum:

@@ -14,7 +14,7 @@ import torch.distributed as dist
 
 from aiperf_hpc.errors import EngineError
 from aiperf_hpc.replica.parallel.collectives.base import Array, Buffer, Copies, RankLostError
-from aiperf_hpc.replica.parallel.collectives.memory import Rounds, on_host
+from aiperf_hpc.replica.parallel.collectives.memory import Turns, on_host
 
 DEVICE_BACKENDS = {"cuda": "nccl", "npu": "hccl"}
 """By type of device; AMD's are called cuda too, and their NCCL is RCCL."""
@@ -26,7 +26,7 @@ FIRST_PORT, PORTS = 20_000, 20_000
 class _Sum:
     """A sum under way."""
 
-    def __init__(self, work: dist.Work, total: Buffer, memory: Rounds | None = None) -> None:
+    def __init__(self, work: dist.Work, total: Buffer, memory: Turns | None = None) -> None:
         self._work, self._total, self._memory = work, total, memory
 
     def wait(self) -> Buffer:
@@ -65,7 +65,7 @@ class TorchCollective:
         self.local_rank = hosts[: self.rank].count(hosts[self.rank])
         self.local_size = hosts.count(hosts[self.rank])
         self._on_devices: dict[str, dist.ProcessGroup] = {}
-        self._memory = Rounds()
+        self._memory = Turns()
         self.copies = Copies()
 
     def start_allreduce_sum(self, buffer: Buffer) -> _Sum:

@@ -15,15 +15,15 @@ from aiperf_hpc.run.history import RunHistory, Trial
 from aiperf_hpc.run.journal import JournalReader, JournalWriter, Problem
 from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.run.records import AnyEvent, ProposalSummary, TrialSummary
-from aiperf_hpc.run.storage import Persist, at_once
+from aiperf_hpc.run.storage import Retry, no_retry
 from aiperf_hpc.trial import MorphismData
 
 
 class Digest:
     """What the digest says, up to the last ``refresh``."""
 
-    def __init__(self, paths: RunPaths, persist: Persist = at_once) -> None:
-        self._path, self._persist = paths.digest, persist
+    def __init__(self, paths: RunPaths, retry: Retry = no_retry) -> None:
+        self._path, self._retry = paths.digest, retry
         self.version = 0
         """Grows with every line."""
         self._problems: list[Problem] = []
@@ -31,7 +31,7 @@ class Digest:
         self._begin()
 
     def _begin(self) -> None:
-        self._reader = JournalReader(self._path, persist=self._persist)
+        self._reader = JournalReader(self._path, retry=self._retry)
         self.trials: dict[str, TrialSummary] = {}
         self.proposals: dict[str, ProposalSummary] = {}
         self.graphs: set[str] = set()

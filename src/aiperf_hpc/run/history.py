@@ -21,7 +21,7 @@ from aiperf_hpc.run.executions import Executions
 from aiperf_hpc.run.journal import JournalReader, Problem
 from aiperf_hpc.run.paths import FIRST, Incarnation, RunPaths, journal_order
 from aiperf_hpc.run.records import Record
-from aiperf_hpc.run.storage import Persist, at_once
+from aiperf_hpc.run.storage import Retry, no_retry
 from aiperf_hpc.trial import DatasetInfo, JobPhase, Machine, TimePhase, TrialState
 
 PRIMARY = "primary"
@@ -97,7 +97,7 @@ class Trial:
 
 
 @dataclass(slots=True)
-class Replica:
+class ReplicaHistory:
     """One replica so far."""
 
     id: str
@@ -225,7 +225,7 @@ class RunHistory:
         starts: dict[str, dict[Incarnation, float]] | None = None,
         *,
         replica: str | None = None,
-        persist: Persist = at_once,
+        retry: Retry = no_retry,
     ) -> None:
         """Begin with nothing read.
 
@@ -234,10 +234,10 @@ class RunHistory:
             starts: when lives of replicas started, as far as that is known already.
             replica: the one replica whose journals are read; all when not given. The primary's
                 journal is read either way.
-            persist: how to read; a Patience waits while the storage is away.
+            retry: how to read; a BackoffRetry waits while the storage is away.
         """
         self.paths = paths
-        self._only, self._persist = replica, persist
+        self._only, self._retry = replica, retry
         self.lock = threading.RLock()
         """Held while the journals are read, and by a thread that reads this while others do."""
         self.rebuilt = 0
@@ -255,7 +255,7 @@ class RunHistory:
         """What the scheduler's client says while the scheduler does not answer."""
         self.primary_utc: float | None = None
         self.last_utc: float = 0.0
-        self.replicas: dict[str, Replica] = {}
+        self.replicas: dict[str, ReplicaHistory] = {}
         self.trials: dict[str, Trial] = {}
         self.ended: list[Trial] = []
         """The trials that ended, in the order in which that was read."""
@@ -394,14 +394,14 @@ class RunHistory:
         A later life of a replica became visible after records that it fences off were applied.
         That is rare.
         """
-        fresh = RunHistory(self.paths, self._starts, replica=self._only, persist=self._persist)
+        fresh = RunHistory(self.paths, self._starts, replica=self._only, retry=self._retry)
         fresh.refresh()
         vars(self).update(vars(fresh) | {"lock": self.lock, "rebuilt": self.rebuilt + 1})
 
     def _discover(self, replica: str | None) -> None:
         where = f"the journals of {self.paths.root}"
         try:
-            found = self._persist(lambda: list(self._files(replica)), where, "look for")
+            found = self._retry(lambda: list(self._files(replica)), where, "look for")
         except StorageError as error:
             raise JournalError(str(error)) from None
         new = [path for path in found if path not in self._known]
@@ -416,7 +416,7 @@ class RunHistory:
 
     def _add_source(self, path: Path) -> None:
         if path == self.paths.primary_journal:
-            self._sources[path] = _Source(JournalReader(path, persist=self._persist), None)
+            self._sources[path] = _Source(JournalReader(path, retry=self._retry), None)
             return
         folder = path.parent
         try:
@@ -427,7 +427,7 @@ class RunHistory:
             return
         name = folder.parent.name
         fence = _fence(self._starts.get(name, {}), incarnation)
-        source = _Source(JournalReader(path, persist=self._persist), name, incarnation, fence=fence)
+        source = _Source(JournalReader(path, retry=self._retry), name, incarnation, fence=fence)
         self._sources[path] = source
         self._replaced |= fence < math.inf
         self._sources_of.setdefault(name, []).append(source)
@@ -489,13 +489,13 @@ class RunHistory:
     def _orphan(self, source: _Source, what: str) -> None:
         self.orphans.append(Problem(source.reader.path, source.reader.line, what))
 
-    def _replica(self, name: str) -> Replica:
+    def _replica(self, name: str) -> ReplicaHistory:
         replica = self.replicas.get(name)
         if replica is None:
-            replica = self.replicas[name] = Replica(name, starts=self._starts.get(name, {}))
+            replica = self.replicas[name] = ReplicaHistory(name, starts=self._starts.get(name, {}))
         return replica
 
-    def _trial(self, name: str, replica: Replica, source: _Source) -> Trial | None:
+    def _trial(self, name: str, replica: ReplicaHistory, source: _Source) -> Trial | None:
         """Return a replica's trial; None, and a problem, if it started none of that name."""
         trial = self.trials.get(name)
         if trial is None or trial.replica != replica.id:
@@ -505,7 +505,7 @@ class RunHistory:
         return trial
 
     def _trial_started(
-        self, utc: float, event: records.TrialStarted, replica: Replica, source: _Source
+        self, utc: float, event: records.TrialStarted, replica: ReplicaHistory, source: _Source
     ) -> None:
         if event.trial in self.trials:
             self._orphan(source, f"trial {event.trial} starts a second time")
@@ -523,7 +523,7 @@ class RunHistory:
             self._waiting[self.proposals[name].replica].pop(name, None)
 
     def _leave(
-        self, replica: Replica, source: _Source, utc: float, state: TrialState, reason: str
+        self, replica: ReplicaHistory, source: _Source, utc: float, state: TrialState, reason: str
     ) -> None:
         """End the trial that a life of a replica left open for the next one to go on with."""
         for name in replica.trials:
@@ -566,7 +566,9 @@ class RunHistory:
             case _:
                 pass  # Heartbeats count by their time alone.
 
-    def _proposed(self, utc: float, event: records.Proposed, replica: Replica, _: _Source) -> None:
+    def _proposed(
+        self, utc: float, event: records.Proposed, replica: ReplicaHistory, _: _Source
+    ) -> None:
         before = self.proposals.get(event.proposal)
         if before is not None:
             self._waiting[before.replica].pop(before.id, None)
@@ -580,12 +582,12 @@ class RunHistory:
         self._take_proposal(event.proposal)
 
     def _search_started(
-        self, _: float, event: records.SearchStarted, __: Replica, ___: _Source
+        self, _: float, event: records.SearchStarted, __: ReplicaHistory, ___: _Source
     ) -> None:
         self.searchers.add(event.searcher)
 
     def _search_failed(
-        self, _: float, event: records.SearchFailed, replica: Replica, __: _Source
+        self, _: float, event: records.SearchFailed, replica: ReplicaHistory, __: _Source
     ) -> None:
         self.search_failures.append(f"{replica.id}: {event.reason}")
         if event.lost_parent is not None:
@@ -594,7 +596,7 @@ class RunHistory:
                 parent.has_checkpoint = False
 
     def _search_ended(
-        self, _: float, event: records.SearchEnded, replica: Replica, __: _Source
+        self, _: float, event: records.SearchEnded, replica: ReplicaHistory, __: _Source
     ) -> None:
         if event.reason.startswith("failed"):
             self.search_failures.append(f"{replica.id}: {event.reason}")
@@ -603,61 +605,63 @@ class RunHistory:
         self.file_problems.append(f"{who}: {event.problem}; {event.remedy}")
 
     def _replica_file_problem(
-        self, _: float, event: records.FileProblem, replica: Replica, __: _Source
+        self, _: float, event: records.FileProblem, replica: ReplicaHistory, __: _Source
     ) -> None:
         self._file_problem(replica.id, event)
 
     def _replica_started(
-        self, utc: float, event: records.ReplicaStarted, replica: Replica, _: _Source
+        self, utc: float, event: records.ReplicaStarted, replica: ReplicaHistory, _: _Source
     ) -> None:
         replica.started, replica.started_utc, replica.ended = event, utc, None
 
     def _dataset_loaded(
-        self, _: float, event: records.DatasetLoaded, replica: Replica, __: _Source
+        self, _: float, event: records.DatasetLoaded, replica: ReplicaHistory, __: _Source
     ) -> None:
         replica.dataset = event.dataset
         replica.memory_limit = event.memory_limit_bytes
 
     def _time_spent(
-        self, _: float, event: records.TimeSpent, replica: Replica, __: _Source
+        self, _: float, event: records.TimeSpent, replica: ReplicaHistory, __: _Source
     ) -> None:
         for phase, value in event.seconds.items():
             replica.seconds[phase] = replica.seconds.get(phase, 0.0) + value
 
     def _step_times(
-        self, _: float, event: records.StepTimes, replica: Replica, __: _Source
+        self, _: float, event: records.StepTimes, replica: ReplicaHistory, __: _Source
     ) -> None:
         replica.step_times.append(event)
 
     def _ranks_lost(
-        self, utc: float, event: records.RanksLost, replica: Replica, source: _Source
+        self, utc: float, event: records.RanksLost, replica: ReplicaHistory, source: _Source
     ) -> None:
         self._leave(replica, source, utc, TrialState.FAILED, event.reason)
 
-    def _heartbeat(self, _: float, event: records.Heartbeat, replica: Replica, __: _Source) -> None:
+    def _heartbeat(
+        self, _: float, event: records.Heartbeat, replica: ReplicaHistory, __: _Source
+    ) -> None:
         replica.heartbeat, replica.phase = event, event.phase
 
     def _storage_waited(
-        self, _: float, event: records.StorageWaited, replica: Replica, __: _Source
+        self, _: float, event: records.StorageWaited, replica: ReplicaHistory, __: _Source
     ) -> None:
         replica.storage_waits.append(event)
         self.storage_waits.append((replica.id, event))
 
     def _replica_ended(
-        self, utc: float, event: records.ReplicaEnded, replica: Replica, source: _Source
+        self, utc: float, event: records.ReplicaEnded, replica: ReplicaHistory, source: _Source
     ) -> None:
         reason = f"its replica ended: {event.reason}"
         self._leave(replica, source, utc, TrialState.STOPPED, reason)
         replica.ended, replica.ended_utc = event.reason, utc
 
     def _training_started(
-        self, utc: float, event: records.TrainingStarted, replica: Replica, source: _Source
+        self, utc: float, event: records.TrainingStarted, replica: ReplicaHistory, source: _Source
     ) -> None:
         if (trial := self._trial(event.trial, replica, source)) is not None:
             trial.state, trial.training_utc = TrialState.TRAINING, utc
 
     def _progress(
-        self, utc: float, event: records.Progress, replica: Replica, source: _Source
+        self, utc: float, event: records.Progress, replica: ReplicaHistory, source: _Source
     ) -> None:
         if (trial := self._trial(event.trial, replica, source)) is not None:
             train, validation = event.train_samples, event.validation_samples
@@ -666,7 +670,7 @@ class RunHistory:
             self.executions.add(utc, event.trial, train, validation)
 
     def _evaluated(
-        self, utc: float, event: records.Evaluated, replica: Replica, source: _Source
+        self, utc: float, event: records.Evaluated, replica: ReplicaHistory, source: _Source
     ) -> None:
         trial = self._trial(event.trial, replica, source)
         if trial is None:
@@ -683,7 +687,7 @@ class RunHistory:
             self._evaluated_utc = math.inf if math.isnan(utc) else utc
 
     def _trial_ended(
-        self, utc: float, event: records.TrialEnded, replica: Replica, source: _Source
+        self, utc: float, event: records.TrialEnded, replica: ReplicaHistory, source: _Source
     ) -> None:
         trial = self._trial(event.trial, replica, source)
         if trial is None:
@@ -695,14 +699,14 @@ class RunHistory:
         self._open.pop(trial.id, None)
 
     def _checkpoint_dropped(
-        self, _: float, event: records.CheckpointDropped, replica: Replica, source: _Source
+        self, _: float, event: records.CheckpointDropped, replica: ReplicaHistory, source: _Source
     ) -> None:
         if (trial := self._trial(event.trial, replica, source)) is not None:
             trial.has_checkpoint = False
 
 
 # A look-up by type: a chain of isinstance cost as much as all the rest of applying a record.
-_APPLY: Final[dict[type, Callable[[RunHistory, float, Any, Replica, _Source], None]]] = {
+_APPLY: Final[dict[type, Callable[[RunHistory, float, Any, ReplicaHistory, _Source], None]]] = {
     records.TrialStarted: RunHistory._trial_started,
     records.TrainingStarted: RunHistory._training_started,
     records.Progress: RunHistory._progress,

@@ -22,7 +22,7 @@ from aiperf_hpc.clock import SYSTEM, Clock
 from aiperf_hpc.errors import AIPerfError, JournalError, StorageError
 from aiperf_hpc.run.paths import write_whole
 from aiperf_hpc.run.records import RECORD, AnyEvent, Record
-from aiperf_hpc.run.storage import GrowingFile, Persist, Sync, at_once, to_stable_storage
+from aiperf_hpc.run.storage import GrowingFile, Retry, Sync, no_retry, to_stable_storage
 
 _parsed: Callable[[bytes], Record] = RECORD.validator.validate_json
 """Without the options that a TypeAdapter passes on: a large run has millions of lines."""
@@ -42,7 +42,7 @@ class JournalWriter:
         path: Path,
         *,
         clock: Clock = SYSTEM,
-        persist: Persist = at_once,
+        retry: Retry = no_retry,
         sync: Sync = to_stable_storage,
         recorded: Callable[[float, float], None] = lambda utc, mono: None,
     ) -> None:
@@ -51,7 +51,7 @@ class JournalWriter:
         Args:
             path: the journal.
             clock: what the records are stamped by.
-            persist: how to write; a Patience waits while the storage is full or away.
+            retry: how to write; a BackoffRetry waits while the storage is full or away.
             sync: how to bring what was written to stable storage.
             recorded: told the time of each record by both clocks, once it is stored.
 
@@ -59,12 +59,12 @@ class JournalWriter:
             JournalError: it cannot be opened.
         """
         self.path = path
-        self._clock, self._persist, self._sync = clock, persist, sync
+        self._clock, self._retry, self._sync = clock, retry, sync
         self._recorded = recorded
         self._lock = threading.Lock()
         self._open = False
         try:
-            self._seq, self._file = persist(lambda: _prepare(path, sync), f"the journal {path}")
+            self._seq, self._file = retry(lambda: _prepare(path, sync), f"the journal {path}")
         except StorageError as error:
             raise JournalError(str(error)) from None
         self._open = True
@@ -94,12 +94,12 @@ class JournalWriter:
             ]
             lines = b"".join(record.model_dump_json().encode() + b"\n" for record in written)
             try:
-                self._persist(lambda: self._file.add(lines), f"the journal {self.path}")
+                self._retry(lambda: self._file.add(lines), f"the journal {self.path}")
             except StorageError as error:
                 # Neither a torn line, nor a whole one whose number the next record would
                 # repeat. Where that fails too, the next record or the next writer does it.
                 with suppress(AIPerfError):
-                    self._persist(self._file.cut, f"the journal {self.path}")
+                    self._retry(self._file.cut, f"the journal {self.path}")
                 raise JournalError(str(error)) from None
             self._seq += len(written)
             self._recorded(utc, mono)
@@ -117,8 +117,8 @@ class JournalWriter:
             before = self._file
             what = f"the journal {self.path}"
             try:
-                self._persist(lambda: write_whole(self.path, b"", self._sync), what)
-                self._seq, self._file = self._persist(lambda: _prepare(self.path, self._sync), what)
+                self._retry(lambda: write_whole(self.path, b"", self._sync), what)
+                self._seq, self._file = self._retry(lambda: _prepare(self.path, self._sync), what)
             except StorageError as error:
                 raise JournalError(str(error)) from None
             before.close()  # Last, so that the new file has another number.
@@ -185,8 +185,8 @@ class JournalReader:
     """The number that the next record should have."""
     offset: int = 0
     """The bytes read so far: whole lines."""
-    persist: Persist = at_once
-    """How to read; a Patience waits while the storage is away."""
+    retry: Retry = no_retry
+    """How to read; a BackoffRetry waits while the storage is away."""
     lost: str = ""
     """Why what was read before is no longer there, at the last look; empty while it is."""
     replaced: bool = False
@@ -201,7 +201,7 @@ class JournalReader:
     def read(self) -> Iterator[Record]:
         """Yield the records added since the last call. Raises JournalError if unreadable."""
         try:
-            content = self.persist(self._content, f"the journal {self.path}", "read")
+            content = self.retry(self._content, f"the journal {self.path}", "read")
         except StorageError as error:
             raise JournalError(str(error)) from None
         whole = content.rfind(b"\n") + 1

@@ -10,7 +10,7 @@ from pydantic import Field, ValidationError
 from aiperf_hpc.config import RunConfig
 from aiperf_hpc.errors import RunDirectoryError, StorageError
 from aiperf_hpc.run.paths import RunPaths, write_whole
-from aiperf_hpc.run.storage import Persist, at_once
+from aiperf_hpc.run.storage import Retry, no_retry
 from aiperf_hpc.trial import DatasetInfo, Value
 
 
@@ -46,10 +46,10 @@ class RunManifest(Value):
         write_whole(paths.manifest, text)
 
     @classmethod
-    def load(cls, paths: RunPaths, persist: Persist = at_once) -> RunManifest:
+    def load(cls, paths: RunPaths, retry: Retry = no_retry) -> RunManifest:
         """Read a run's manifest. Raises RunDirectoryError when this is no run directory."""
         try:
-            text = persist(lambda: _text(paths), str(paths.manifest), "read")
+            text = retry(lambda: _text(paths), str(paths.manifest), "read")
             values = yaml.safe_load(text)
             return cls.model_validate(values)
         except StorageError as error:

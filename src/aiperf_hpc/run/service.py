@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from aiperf_hpc.errors import RunDirectoryError
 from aiperf_hpc.run.paths import RunPaths, write_whole
 from aiperf_hpc.run.records import RunStarted
-from aiperf_hpc.run.storage import Persist
+from aiperf_hpc.run.storage import Retry
 from aiperf_hpc.trial import Value
 
 
@@ -40,10 +40,10 @@ class Service(Value):
         """Return whether it was this primary's, and not that of an earlier one."""
         return (self.primary_host, self.primary_pid) == (primary.host, primary.pid)
 
-    def save(self, paths: RunPaths, persist: Persist) -> None:
+    def save(self, paths: RunPaths, retry: Retry) -> None:
         """Write it into the run directory."""
         text = self.model_dump_json(indent=1) + "\n"
-        persist(partial(write_whole, paths.service, text), str(paths.service))
+        retry(partial(write_whole, paths.service, text), str(paths.service))
 
     @classmethod
     def load(cls, paths: RunPaths) -> Service | None:

@@ -26,7 +26,7 @@ PROMPT_SECONDS = 5.0
 """A call that takes longer waits for storage: on a hard NFS mount it fails never, but hangs."""
 
 
-class Persist(Protocol):
+class Retry(Protocol):
     """Carries out an action on storage."""
 
     def __call__(self, action: Callable[[], T], what: str, verb: str = "write") -> T:
@@ -34,7 +34,7 @@ class Persist(Protocol):
         ...
 
 
-def at_once(action: Callable[[], T], what: str, verb: str = "write") -> T:
+def no_retry(action: Callable[[], T], what: str, verb: str = "write") -> T:
     """Do ``action``, once."""
     try:
         return action()
@@ -61,7 +61,7 @@ class _Call:
     why: str
 
 
-class Patience:
+class BackoffRetry:
     """Repeats an action while its error may pass, until it is done or waiting is pointless.
 
     Threads may share it.

@@ -24,15 +24,15 @@ from aiperf_hpc.replica.identity import Identity
 from aiperf_hpc.replica.node_check import Loaded
 from aiperf_hpc.replica.parallel.collectives import ALONE
 from aiperf_hpc.replica.parallel.handshake import Ranks
-from aiperf_hpc.replica.replica import Life
+from aiperf_hpc.replica.replica import Replica
 from aiperf_hpc.replica.runtime.stopping import StopFlag
-from aiperf_hpc.replica.search.run_knowledge import Knowledge, Observations
+from aiperf_hpc.replica.search.run_knowledge import Observations, RunKnowledge
 from aiperf_hpc.replica.search.worker import serve
 from aiperf_hpc.run.digest import Digest
 from aiperf_hpc.run.history import RunHistory
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import Incarnation, RunPaths
-from aiperf_hpc.run.storage import Patience, Persist
+from aiperf_hpc.run.storage import BackoffRetry, Retry
 from aiperf_hpc.simulation.timeline import LocalClock, Task, Timeline
 from aiperf_hpc.trial import JobPhase, Machine
 
@@ -100,7 +100,7 @@ class SimulatedHost:
         self.stop: StopFlag | None = None
         name = replica_name(number)
         # One for the trainer and the search workers: each would read the same of the same files.
-        self._knowledge = Knowledge(
+        self._knowledge = RunKnowledge(
             name, RunHistory(cluster.paths, replica=name), cluster.digest, cluster.observations
         )
 
@@ -110,10 +110,10 @@ class SimulatedHost:
     def connect(self, stop: StopFlag) -> None:
         self.stop = stop
 
-    def patience(self, give_up: Callable[[], bool]) -> Patience:
+    def patience(self, give_up: Callable[[], bool]) -> BackoffRetry:
         """Return none: whoever waits for real storage holds locks, and virtual time goes on."""
         del give_up
-        return Patience(lambda: True, clock=self.clock)
+        return BackoffRetry(lambda: True, clock=self.clock)
 
     def sync(self, file: int) -> None:
         self._cluster.files.sync(file)
@@ -164,8 +164,8 @@ class SimulatedHost:
             self._timeline.cancel(task)
 
     @contextmanager
-    def aide(self) -> Iterator[Executor]:
-        yield TaskAide(self._timeline)
+    def background(self) -> Iterator[Executor]:
+        yield TaskExecutor(self._timeline)
 
     @contextmanager
     def search(self, paths: RunPaths, who: Identity, count: int) -> Iterator[SimulatedWorkers]:
@@ -176,17 +176,17 @@ class SimulatedHost:
         finally:
             workers.end()
 
-    def knowledge(self, paths: RunPaths, replica: str, persist: Persist) -> Knowledge:
-        del paths, replica, persist
+    def knowledge(self, paths: RunPaths, replica: str, retry: Retry) -> RunKnowledge:
+        del paths, replica, retry
         return self._knowledge
 
-    def study(self, path: Path, persist: Persist, tell: Tell) -> BaseStorage:
+    def study(self, path: Path, retry: Retry, tell: Tell) -> BaseStorage:
         """Return a storage in memory: one in a file syncs several times a trial."""
-        del path, persist, tell
+        del path, retry, tell
         return InMemoryStorage()
 
 
-class TaskAide(Executor):
+class TaskExecutor(Executor):
     """Does jobs by tasks of the timeline, in the order they come in."""
 
     def __init__(self, timeline: Timeline) -> None:
@@ -228,7 +228,9 @@ class _TaskFuture(Future[T]):
 class SimulatedWorkers:
     """A replica's search workers, as tasks."""
 
-    def __init__(self, cluster: Cluster, who: Identity, knowledge: Knowledge, count: int) -> None:
+    def __init__(
+        self, cluster: Cluster, who: Identity, knowledge: RunKnowledge, count: int
+    ) -> None:
         self._cluster, self._who = cluster, who
         self._knowledge, self._count = knowledge, count
         self._tasks: dict[int, Task] = {}
@@ -262,7 +264,7 @@ class SimulatedWorkers:
                 worker=number,
                 pid=number + 1,
                 stop=stop,
-                persist=Patience(lambda: True, clock=timeline),
+                retry=BackoffRetry(lambda: True, clock=timeline),
                 knowledge=self._knowledge,
                 clock=timeline,
                 sync=cluster.files.sync,
@@ -309,7 +311,9 @@ class SimulatedLauncher:
 
     def _live(self, who: Identity, host: SimulatedHost) -> int:
         try:
-            life = Life(self._cluster.paths, self._cluster.manifest, who, host, self._cluster.alone)
+            life = Replica(
+                self._cluster.paths, self._cluster.manifest, who, host, self._cluster.alone
+            )
         except AIPerfError as error:
             sys.stderr.write(f"aiperf: {who.replica}: {error}\n")
             return error.exit_status

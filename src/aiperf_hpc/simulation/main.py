@@ -1,6 +1,6 @@
 """A simulated run: ``python -m aiperf_hpc.simulation RUN_DIR --nodes 4096 --hours 1``.
 
-The conductor, the replicas and their search workers are the real ones, and so are journals,
+The controller, the replicas and their search workers are the real ones, and so are journals,
 checkpoints, digest and report. Simulated are the engine, the clock, the start of replicas and
 the time that the shared file system takes.
 """
@@ -17,7 +17,7 @@ from pathlib import Path
 
 from aiperf_hpc.config import RunConfig, load_config
 from aiperf_hpc.errors import AIPerfError, UsageError
-from aiperf_hpc.primary.control.controller import Conductor
+from aiperf_hpc.primary.control.controller import Controller
 from aiperf_hpc.primary.control.prepare import make_manifest, make_run_directory
 from aiperf_hpc.primary.monitor.cached_view import MOST_SECONDS
 from aiperf_hpc.primary.monitor.run_view import RunView
@@ -36,7 +36,7 @@ START_UTC = 1_767_225_600.0
 """When virtual time begins: 2026-01-01, so that equal simulations have equal records."""
 SHOW_SECONDS = 10.0
 POLL_SECONDS = 1.0
-"""Between two looks of the conductor at its launcher."""
+"""Between two looks of the controller at its launcher."""
 FILES_EACH, FILES_BESIDES = 3, 256
 """Files that a replica keeps open, and that the process does."""
 
@@ -110,7 +110,7 @@ def simulate(
             JournalWriter(paths.digest, clock=timeline, sync=cluster.files.sync) as digest,
         ):
             writer = DigestWriter(view.history, digest)
-            conductor = Conductor(
+            controller = Controller(
                 manifest,
                 launcher,
                 journal,
@@ -121,7 +121,7 @@ def simulate(
                 look=MOST_SECONDS,
                 file_clock=lambda folder, clock: None,
             )
-            conductor.run(lambda: show(timeline))
+            controller.run(lambda: show(timeline))
 
     # What is made stays until the end: looking for garbage among millions of records would
     # take longer than anything else, and be charged to whoever runs at that moment.

@@ -24,20 +24,25 @@ from aiperf_hpc.morphism.weights.checkpoint import (
     load_checkpoint,
     save_checkpoint,
 )
-from aiperf_hpc.replica.training.checkpoint import Course, Interrupted, load_course, save_course
+from aiperf_hpc.replica.training.checkpoint import (
+    Interrupted,
+    TrialProgress,
+    load_training,
+    save_training,
+)
 
 T = TypeVar("T")
 
 GRAPH = Graph((Node("image", Input((2, 2, 1))), Node("conv", Conv2D(1, 3), ("image",))))
 WEIGHTS = initial_weights(GRAPH, np.random.default_rng(0))
 MOMENTA = initial_weights(GRAPH, np.random.default_rng(1))
-COURSE = Course(trial="r0-t1").after(0.5, 1.25)
+COURSE = TrialProgress(trial="r0-t1").after(0.5, 1.25)
 
 
 @pytest.fixture(scope="module")
 def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("checkpoint") / "under-way.safetensors"
-    save_course(path, COURSE, GRAPH, WEIGHTS, MOMENTA)
+    save_training(path, COURSE, GRAPH, WEIGHTS, MOMENTA)
     return path
 
 
@@ -59,11 +64,11 @@ def _equal(one: Weights, other: Weights) -> bool:
 def _check_damaged(path: Path, content: bytes) -> None:
     """Require that a damaged file is refused in one line, or gives what was stored."""
 
-    def persist(action: Callable[[], T], what: str, verb: str = "write") -> T:
+    def retry(action: Callable[[], T], what: str, verb: str = "write") -> T:
         return cast(T, content)  # As read from ``path``: a disk would be slow for so many.
 
     try:
-        found = load_course(path, persist)
+        found = load_training(path, retry)
     except CheckpointError as error:
         text = str(error)
         assert text.startswith(f"the checkpoint {path} is damaged: ")
@@ -94,7 +99,7 @@ def test_no_cut_goes_unnoticed(stored: Path, end: int) -> None:
     content, damaged = stored.read_bytes(), stored.with_name("cut")
     damaged.write_bytes(content[: end % len(content)])
     with pytest.raises(CheckpointError, match="is damaged"):
-        load_course(damaged)
+        load_training(damaged)
 
 
 def test_the_damaged_tensor_is_named(tmp_path: Path) -> None:
@@ -122,7 +127,7 @@ def test_a_text_that_was_changed_is_named(
     assert before in content
     (tmp_path / "c").write_bytes(content.replace(before, after))
     with pytest.raises(CheckpointError, match=f"its {what}: the checksum is"):
-        load_course(tmp_path / "c")
+        load_training(tmp_path / "c")
 
 
 def test_checksums_are_those_of_the_standard(tmp_path: Path) -> None:
@@ -166,7 +171,7 @@ def test_what_is_no_file_is_named(tmp_path: Path) -> None:
         "gone": "No such file",
     }.items():
         with pytest.raises(CheckpointError, match=what) as raised:
-            load_course(tmp_path / name)
+            load_training(tmp_path / name)
         assert str(tmp_path / name) in str(raised.value)
 
 
@@ -177,6 +182,6 @@ def test_the_same_contents_give_the_same_bytes(tmp_path: Path) -> None:
     for number in range(16):
         names = list(weights)[number:] + list(weights)[:number]
         turned = {name: weights[name] for name in names}
-        save_course(tmp_path / "c", COURSE, graph, turned, turned)
+        save_training(tmp_path / "c", COURSE, graph, turned, turned)
         found.add((tmp_path / "c").read_bytes())
     assert len(found) == 1

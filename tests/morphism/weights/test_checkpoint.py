@@ -24,7 +24,7 @@ from aiperf_hpc.morphism.weights.checkpoint import (
     load_checkpoint,
     save_checkpoint,
 )
-from aiperf_hpc.run.storage import Patience
+from aiperf_hpc.run.storage import BackoffRetry
 
 GRAPH = residual()
 WEIGHTS = trained_weights(GRAPH, np.random.default_rng(0))
@@ -125,7 +125,7 @@ def test_a_file_whose_server_is_away_is_waited_for(
     monkeypatch.setattr(Path, "read_bytes", sometimes)
     with pytest.raises(CheckpointError, match=f"cannot read the checkpoint {path}: away"):
         load_checkpoint(path)
-    found, _ = load_checkpoint(path, Patience(lambda: False, clock=Clock()))
+    found, _ = load_checkpoint(path, BackoffRetry(lambda: False, clock=Clock()))
     assert (found.hash, away) == (graph.hash, [])
 
 

@@ -29,7 +29,7 @@ from aiperf_hpc.run.journal import JournalReader, JournalWriter
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.run.records import PrimaryHeartbeat, ReplicaStarted, RunStarted
-from aiperf_hpc.run.storage import at_once
+from aiperf_hpc.run.storage import no_retry
 from aiperf_hpc.trial import Machine
 
 RACERS, ROUNDS = 8, 25
@@ -204,7 +204,7 @@ def test_a_primary_that_was_cut_off_writes_no_more_once_it_is_replaced(tmp_path:
     paths = RunPaths(tmp_path)
     with (
         take(history_of(tmp_path), 0.0, "start") as claim,  # Any silence is too long.
-        JournalWriter(paths.primary_journal, persist=Claimed(claim, at_once)) as mine,
+        JournalWriter(paths.primary_journal, retry=Claimed(claim, no_retry)) as mine,
     ):
         mine.append(PrimaryHeartbeat())
         mine.append(PrimaryHeartbeat())
@@ -228,7 +228,7 @@ def test_a_write_that_hung_is_no_sign_of_life(
         JournalWriter(
             RunPaths(tmp_path).primary_journal,
             clock=clock,
-            persist=Claimed(claim, at_once),
+            retry=Claimed(claim, no_retry),
             sync=lambda file: clock.advance(hangs[0]),
             recorded=claim.recorded,
         ) as journal,
@@ -244,7 +244,7 @@ def test_a_write_that_hung_is_no_sign_of_life(
 
 def test_a_primary_that_is_not_silent_asks_for_nothing(tmp_path: Path) -> None:
     with take(history_of(tmp_path), 1000.0, "start") as claim:
-        Claimed(claim, at_once)(lambda: None, "nothing")
+        Claimed(claim, no_retry)(lambda: None, "nothing")
         assert claim.number == 1
 
 

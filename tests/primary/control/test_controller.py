@@ -1,4 +1,4 @@
-"""The conductor over a launcher that only says what it is told to."""
+"""The controller over a launcher that only says what it is told to."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.run_factory import Clock, configuration
 from aiperf_hpc.clock import SYSTEM
 from aiperf_hpc.errors import UsageError
 from aiperf_hpc.primary.control import controller
-from aiperf_hpc.primary.control.controller import Conductor
+from aiperf_hpc.primary.control.controller import Controller
 from aiperf_hpc.primary.launchers.base import ReplicaState
 from aiperf_hpc.primary.monitor.run_view import RunState, RunView
 from aiperf_hpc.run import records
@@ -99,11 +99,11 @@ def run(
     history.refresh()
     with JournalWriter(paths.primary_journal) as journal, JournalWriter(paths.digest) as digest:
         writer = DigestWriter(history, digest)
-        conductor = Conductor(
+        controller = Controller(
             manifest, launcher, journal, history, writer, clock=SYSTEM, file_clock=file_clock,
             grace=0.2,
         )  # fmt: skip
-        reason = conductor.run(watch)
+        reason = controller.run(watch)
     return reason, recorded(paths)
 
 
@@ -348,7 +348,7 @@ def test_a_run_that_did_not_start_says_so_in_its_records(tmp_path: Path) -> None
 
 
 def test_a_run_that_did_not_start_says_so_although_someone_read_that_it_had(tmp_path: Path) -> None:
-    """Whoever asks the service for its status reads the records that the conductor reads."""
+    """Whoever asks the service for its status reads the records that the controller reads."""
     history = RunHistory(RunPaths(tmp_path))
 
     class Asked(Told):

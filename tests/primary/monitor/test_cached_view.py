@@ -12,7 +12,7 @@ from tests.support.waiting import PATIENCE_SECONDS, until
 
 from aiperf_hpc.errors import JournalError
 from aiperf_hpc.primary.monitor import progress as progress_module
-from aiperf_hpc.primary.monitor.cached_view import COST_FACTOR, MOST_SECONDS, LiveRun, rest_after
+from aiperf_hpc.primary.monitor.cached_view import COST_FACTOR, MOST_SECONDS, CachedView, rest_after
 from aiperf_hpc.primary.monitor.progress import Progress
 from aiperf_hpc.primary.monitor.run_view import RunStatus, RunView
 from aiperf_hpc.run.paths import RunPaths
@@ -71,7 +71,7 @@ def test_the_rest_is_in_proportion_to_the_cost_within_its_limits() -> None:
 
 def test_an_answer_that_took_long_is_given_longer(view: Slow) -> None:
     view.takes = 0.25
-    live = LiveRun(view, clock=view.clock)
+    live = CachedView(view, clock=view.clock)
     first = live.ask(RunView.status)
     view.clock.now += 0.25 * COST_FACTOR - 0.5
     assert live.ask(RunView.status) is first
@@ -81,7 +81,7 @@ def test_an_answer_that_took_long_is_given_longer(view: Slow) -> None:
 
 
 def test_a_text_is_the_answer_as_json_with_its_age(view: Slow) -> None:
-    live = LiveRun(view, clock=view.clock)
+    live = CachedView(view, clock=view.clock)
     assert live.text_at_hand(RunView.status) is None
     said = live.text(RunView.status)
     assert RunStatus.model_validate_json(said.body) == live.ask(RunView.status)
@@ -93,7 +93,7 @@ def test_a_text_is_the_answer_as_json_with_its_age(view: Slow) -> None:
 
 def test_what_is_there_is_given_while_another_thread_reads(view: Slow, paths: RunPaths) -> None:
     """It must not be the age of an answer that makes everybody wait."""
-    live = LiveRun(view, clock=view.clock)
+    live = CachedView(view, clock=view.clock)
     live.text(RunView.status)
     before = live.text_at_hand(RunView.status)
     assert before is not None
@@ -123,7 +123,7 @@ def test_what_is_there_is_given_while_another_thread_reads(view: Slow, paths: Ru
 
 
 def test_only_what_was_asked_for_is_made_anew(view: Slow) -> None:
-    live = LiveRun(view, clock=view.clock)
+    live = CachedView(view, clock=view.clock)
     live.text(RunView.status)
     view.clock.now += 0.9
     live._renew()
@@ -134,7 +134,7 @@ def test_only_what_was_asked_for_is_made_anew(view: Slow) -> None:
 
 
 def test_renewal_goes_on_by_itself_and_ends_with_its_block(view: Slow, paths: RunPaths) -> None:
-    live = LiveRun(view, fresh=0.1)
+    live = CachedView(view, fresh=0.1)
     with live.renewed():
         live.text(RunView.status)
         end(paths)
@@ -146,7 +146,7 @@ def test_renewal_goes_on_by_itself_and_ends_with_its_block(view: Slow, paths: Ru
 def test_a_failure_while_making_anew_is_told_and_then_forgotten(
     view: Slow, paths: RunPaths
 ) -> None:
-    live = LiveRun(view, clock=view.clock)
+    live = CachedView(view, clock=view.clock)
     live.ask(RunView.status)
     damaged = paths.replica_journal("r7")
     damaged.mkdir(parents=True)
@@ -168,7 +168,7 @@ def test_each_ended_trial_and_failed_search_is_shown_once(
 ) -> None:
     monkeypatch.setattr(progress_module, "LOG_SECONDS", 0.0)
     output = io.StringIO()
-    progress = Progress(LiveRun(view, fresh=0.0), output)
+    progress = Progress(CachedView(view, fresh=0.0), output)
     for _ in range(3):
         progress.tick()
     ended = [t.id for t in view.history.trials.values() if t.ended is not None]
@@ -189,7 +189,7 @@ def test_progress_of_a_run_that_cannot_be_read_says_so_and_goes_on(
 ) -> None:
     monkeypatch.setattr(progress_module, "LOG_SECONDS", 0.0)
     output = io.StringIO()
-    progress = Progress(LiveRun(view, fresh=0.0), output)
+    progress = Progress(CachedView(view, fresh=0.0), output)
     damaged = paths.replica_journal("r7")
     damaged.mkdir(parents=True)
     progress.tick()

@@ -25,10 +25,10 @@ from tests.support.waiting import until
 from aiperf_hpc.clock import SYSTEM
 from aiperf_hpc.primary import cli
 from aiperf_hpc.primary.control import controller
-from aiperf_hpc.primary.control.controller import Conductor
+from aiperf_hpc.primary.control.controller import Controller
 from aiperf_hpc.primary.launchers.base import ReplicaState
 from aiperf_hpc.primary.monitor import progress as progress_module
-from aiperf_hpc.primary.monitor.cached_view import LiveRun
+from aiperf_hpc.primary.monitor.cached_view import CachedView
 from aiperf_hpc.primary.monitor.progress import Progress, status_line
 from aiperf_hpc.primary.monitor.run_view import RunState, RunView, StorageStatus
 from aiperf_hpc.run import records, storage
@@ -36,7 +36,7 @@ from aiperf_hpc.run.digest import DigestWriter
 from aiperf_hpc.run.journal import JournalWriter
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import RunPaths
-from aiperf_hpc.run.storage import Patience
+from aiperf_hpc.run.storage import BackoffRetry
 from aiperf_hpc.signals import Interrupts
 from aiperf_hpc.trial import JobPhase, TimePhase
 
@@ -119,7 +119,7 @@ def at_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def shown(view: RunView, terminal: Terminal) -> Progress:
-    return Progress(LiveRun(view, fresh=0.0), terminal.output)
+    return Progress(CachedView(view, fresh=0.0), terminal.output)
 
 
 @pytest.fixture(scope="module")
@@ -198,7 +198,7 @@ def test_an_unforeseen_error_of_the_display_is_said_once_and_the_display_goes_on
 
     monkeypatch.setattr(RunView, "_by_state", odd)
     view = RunView(large)
-    progress = Progress(LiveRun(view, fresh=0.0), output)
+    progress = Progress(CachedView(view, fresh=0.0), output)
     for _ in range(3):
         progress.tick()
     said = capsys.readouterr().err
@@ -227,15 +227,15 @@ def conducted(
 ) -> RunView:
     """Conduct a run as the command line does, until the launcher says that it is over."""
     view = RunView(paths)
-    progress = Progress(LiveRun(view), output)  # type: ignore[arg-type]
+    progress = Progress(CachedView(view), output)  # type: ignore[arg-type]
     interrupts = Interrupts()
-    patience = Patience(interrupts.at_once)
+    patience = BackoffRetry(interrupts.at_once)
     with (
-        JournalWriter(paths.primary_journal, persist=patience, sync=sync) as journal,
+        JournalWriter(paths.primary_journal, retry=patience, sync=sync) as journal,
         JournalWriter(paths.digest) as digest,
         progress.alert(interrupts, patience),
     ):
-        conductor = Conductor(
+        controller = Controller(
             RunManifest.load(paths),
             launcher,
             journal,
@@ -243,11 +243,11 @@ def conducted(
             DigestWriter(view.history, digest),
             clock=SYSTEM,
             interrupts=interrupts,
-            persist=patience,
+            retry=patience,
             waits=patience.take,
             say=progress.say,
         )
-        conductor.run(watch)
+        controller.run(watch)
     progress.end()
     view.refresh()
     return view
@@ -365,7 +365,7 @@ def test_a_replica_that_waits_for_storage_is_shown_while_it_does_and_afterwards(
     plan = Plan(replicas=1, ended=False)
     paths = write_run(tmp_path, plan)
     view, output = RunView(paths), io.StringIO()
-    progress = Progress(LiveRun(view, fresh=0.0), output)
+    progress = Progress(CachedView(view, fresh=0.0), output)
     why = "cannot write a checkpoint: No space left on device"
     beat = records.Heartbeat(phase=TimePhase.STORE, cpu_percent=1.0, memory_bytes=1)
     with Worker(paths, "r0", configuration()) as worker:
@@ -460,7 +460,7 @@ def test_a_reader_that_went_away_does_not_end_the_run(large: RunPaths) -> None:
             raise BrokenPipeError
 
     gone = Gone()
-    progress = Progress(LiveRun(RunView(large), fresh=0.0), gone)
+    progress = Progress(CachedView(RunView(large), fresh=0.0), gone)
     progress.tick()
     progress.say("a line")
     progress.end()

@@ -23,7 +23,7 @@ from tests.run_factory import Plan, Worker, write_manifest, write_run
 from tests.support.waiting import PATIENCE_SECONDS
 
 from aiperf_hpc.errors import AIPerfError, JournalError, UsageError
-from aiperf_hpc.primary.monitor.cached_view import LiveRun
+from aiperf_hpc.primary.monitor.cached_view import CachedView
 from aiperf_hpc.primary.monitor.run_view import RunStatus, RunView, ScoreStatus, TrialStatus
 from aiperf_hpc.primary.report.model import make_report
 from aiperf_hpc.primary.service.rest import (
@@ -39,7 +39,7 @@ from aiperf_hpc.run.records import ReplicaEnded
 
 @contextmanager
 def _client(paths: RunPaths) -> Iterator[TestClient]:
-    with TestClient(create_app(LiveRun(lambda: RunView(paths)))) as client:
+    with TestClient(create_app(CachedView(lambda: RunView(paths)))) as client:
         yield client
 
 
@@ -54,7 +54,7 @@ def _refreshed(paths: RunPaths) -> RunView:
 
 def test_health_is_that_of_a_service_that_can_read_its_run(tmp_path: Path) -> None:
     paths = RunPaths(tmp_path)
-    with TestClient(create_app(LiveRun(lambda: RunView(paths), fresh=0.0))) as client:
+    with TestClient(create_app(CachedView(lambda: RunView(paths), fresh=0.0))) as client:
         assert client.get("/healthz").status_code == 503
         write_manifest(paths, Plan())
         answer = client.get("/healthz")
@@ -161,7 +161,7 @@ def _is_one_clear_message(answer: httpx2.Response, *words: str) -> None:
 
 def test_no_run_yet_is_503_and_then_an_answer(tmp_path: Path) -> None:
     paths = RunPaths(tmp_path)
-    with TestClient(create_app(LiveRun(lambda: RunView(paths), fresh=0.0))) as client:
+    with TestClient(create_app(CachedView(lambda: RunView(paths), fresh=0.0))) as client:
         refused = client.get("/api/v1/status")
         _is_one_clear_message(refused, "not a run directory")
         assert refused.headers["retry-after"] == "1"
@@ -214,7 +214,7 @@ def test_a_run_that_is_no_longer_there_is_503_until_it_is_back(
 ) -> None:
     paths = write_run(tmp_path / "run", Plan(replicas=1, trials=1, hpo_trials=0))
     # A view that is there already, as `aiperf serve` and `aiperf start --serve` have.
-    with TestClient(create_app(LiveRun(RunView(paths), fresh=0.0))) as client:
+    with TestClient(create_app(CachedView(RunView(paths), fresh=0.0))) as client:
         before = client.get("/api/v1/status").json()
         put_back = lose(paths)
         for path in EVERYTHING:
@@ -226,7 +226,7 @@ def test_a_run_that_is_no_longer_there_is_503_until_it_is_back(
 
 def test_a_run_that_may_no_longer_be_read_is_503(unprivileged: Path) -> None:
     paths = write_run(unprivileged / "run", Plan(replicas=1, trials=1, hpo_trials=0))
-    with TestClient(create_app(LiveRun(RunView(paths), fresh=0.0))) as client:
+    with TestClient(create_app(CachedView(RunView(paths), fresh=0.0))) as client:
         assert client.get("/healthz").status_code == 200
         for path, words in (
             (paths.manifest, "run.yaml: Permission denied"),
@@ -296,7 +296,7 @@ class _Counting(RunView):
 def test_many_clients_read_the_journals_once_a_second(tmp_path: Path) -> None:
     now = 100.0
     view = _Counting(write_run(tmp_path, Plan(replicas=1)))
-    live = LiveRun(view, clock=lambda: now)
+    live = CachedView(view, clock=lambda: now)
     with ThreadPoolExecutor(16) as clients:
         answers = list(clients.map(lambda _: live.ask(RunView.status), range(64)))
     assert view.reads == 1
@@ -312,7 +312,7 @@ def test_many_clients_read_the_journals_once_a_second(tmp_path: Path) -> None:
 def test_what_was_added_is_seen_when_the_answer_is_old(tmp_path: Path) -> None:
     now = 0.0
     paths = write_run(tmp_path, Plan(replicas=1, ended=False))
-    live = LiveRun(lambda: RunView(paths), clock=lambda: now)
+    live = CachedView(lambda: RunView(paths), clock=lambda: now)
     assert live.ask(RunView.status).replicas[0].state != "ended"
     with Worker(paths, "r0", RunView(paths).manifest.config) as worker:
         worker.write(ReplicaEnded(reason="asked to stop"))
@@ -332,7 +332,7 @@ def test_a_failure_is_kept_as_long_as_an_answer_and_no_longer(tmp_path: Path) ->
         return RunView(paths)
 
     paths = write_run(tmp_path, Plan(replicas=1, trials=1, hpo_trials=0))
-    live = LiveRun(make, clock=lambda: now)
+    live = CachedView(make, clock=lambda: now)
     for _ in range(3):
         with pytest.raises(JournalError, match="not yet"):
             live.ask(RunView.status)

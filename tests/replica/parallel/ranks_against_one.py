@@ -20,7 +20,13 @@ from aiperf_hpc.replica.engines import load_engine
 from aiperf_hpc.replica.engines.base import Engine
 from aiperf_hpc.replica.parallel.collectives import join
 from aiperf_hpc.replica.parallel.handshake import Ranks, facts_of
-from aiperf_hpc.replica.parallel.protocol import Announce, Do, LeadingDataset, LeadingEngine, follow
+from aiperf_hpc.replica.parallel.protocol import (
+    Announce,
+    Command,
+    LeadingDataset,
+    LeadingEngine,
+    follow,
+)
 from aiperf_hpc.trial import Hyperparameters
 
 GRAPH = Graph(
@@ -88,7 +94,7 @@ def main() -> None:
     ranks = Ranks(join(collective))
     engine = load_engine(name, 1)
     dataset = load_dataset(DatasetConfig(name="digits"), 1)
-    ranks.muster(facts_of(engine.versions, dataset.info, 0))
+    ranks.handshake(facts_of(engine.versions, dataset.info, 0))
     if ranks.collective.rank:
         follow(engine, dataset, ranks.collective)
     else:
@@ -98,7 +104,7 @@ def main() -> None:
         )
         together, said = train(*leading)
         names = calibrated(*leading)
-        Announce(ranks.collective)(Do.END)
+        Announce(ranks.collective)(Command.END)
         alone, expected = train(engine, dataset)
         worst = max(error(together[name], alone[name]) for name in alone)
         text = json.dumps(

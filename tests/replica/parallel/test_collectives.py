@@ -10,7 +10,7 @@ import torch
 
 from aiperf_hpc.errors import EngineError
 from aiperf_hpc.replica.parallel.collectives import load_collective
-from aiperf_hpc.replica.parallel.collectives.memory import ALIGNED_BYTES, Rounds, aligned, on_host
+from aiperf_hpc.replica.parallel.collectives.memory import ALIGNED_BYTES, Turns, aligned, on_host
 from aiperf_hpc.replica.parallel.collectives.torch_distributed import meeting_point
 from aiperf_hpc.replica.tensorflow_import import tf
 
@@ -84,7 +84,7 @@ def test_memory_is_aligned(elements: int) -> None:
 
 
 def test_the_sums_of_a_step_are_apart_and_those_of_the_next_step_in_the_same_memory() -> None:
-    rounds = Rounds()
+    rounds = Turns()
     sizes = (7, 7, 20)
 
     def step(*sizes: int) -> list[int]:

@@ -37,7 +37,7 @@ def together(
             failure = own if isinstance(own, AIPerfError) else None
             known = {} if isinstance(own, AIPerfError) else own
             try:
-                ranks[rank].muster(known, f"0.{rank}", failure)
+                ranks[rank].handshake(known, f"0.{rank}", failure)
             except AIPerfError as error:
                 said[rank] = str(error)
 
@@ -105,7 +105,7 @@ def test_a_rank_that_cannot_start_keeps_none_waiting(
     ranks, said = together(monkeypatch, *facts)
     assert said[rank] == "no such folder"
     assert_line(said[1 - rank], f"^rank {rank} on {HOSTS[rank]} could not start")
-    ranks[0].excuse()  # Nobody is left who could hear it.
+    ranks[0].decline()  # Nobody is left who could hear it.
     assert not any(each.ready for each in ranks)
 
 
@@ -115,13 +115,13 @@ def test_rank_0_excuses_itself_before_it_has_loaded_anything() -> None:
 
     def other() -> None:
         try:
-            Ranks(Threads(table, 1, 2)).muster({})
+            Ranks(Threads(table, 1, 2)).handshake({})
         except EngineError as error:
             said.append(str(error))
 
     thread = threading.Thread(target=other)
     thread.start()
-    Ranks(Threads(table, 0, 2)).excuse()
+    Ranks(Threads(table, 0, 2)).decline()
     thread.join(PATIENCE_SECONDS)
     assert len(said) == 1
     assert said[0].startswith("rank 0 on ")
@@ -129,5 +129,5 @@ def test_rank_0_excuses_itself_before_it_has_loaded_anything() -> None:
 
 def test_one_rank_is_like_itself() -> None:
     ranks = Ranks(ALONE)
-    ranks.muster(facts_of(VERSIONS, DATASET, 0), "2.1")
+    ranks.handshake(facts_of(VERSIONS, DATASET, 0), "2.1")
     assert (ranks.ready, ranks.several, ranks.life) == (True, False, "2.1")

@@ -220,7 +220,7 @@ class Team:
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is None:
-            protocol.Announce(self.collectives[0])(protocol.Do.END)
+            protocol.Announce(self.collectives[0])(protocol.Command.END)
         else:
             self.collectives[0].table.barrier.abort()
         for thread in self.threads:

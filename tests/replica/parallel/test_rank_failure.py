@@ -19,7 +19,7 @@ from aiperf_hpc.errors import UNEXPECTED_STATUS
 from aiperf_hpc.replica.parallel import rank_failure
 from aiperf_hpc.replica.parallel.collectives import watched
 from aiperf_hpc.replica.parallel.collectives.watched import Watch, WatchedCollective
-from aiperf_hpc.replica.parallel.rank_failure import Witness
+from aiperf_hpc.replica.parallel.rank_failure import RankFailureReporter
 from aiperf_hpc.run.journal import JournalReader, JournalWriter
 from aiperf_hpc.run.records import RanksLost
 
@@ -48,7 +48,7 @@ def wait_in_vain(folder: Path, *ranks: int, journal: JournalWriter | None = None
         def run() -> None:
             own = journal if rank == 0 else None
             with pytest.raises(_Over):
-                Witness(folder, rank, HOSTS, own, end).end("no answer for 25 s")
+                RankFailureReporter(folder, rank, HOSTS, own, end).end("no answer for 25 s")
 
         return run
 
@@ -97,7 +97,7 @@ def test_ranks_that_are_all_there_wait_for_each_other(tmp_path: Path) -> None:
 
 def test_a_process_that_can_write_nothing_ends_all_the_same(tmp_path: Path) -> None:
     with pytest.raises(_Over):
-        Witness(tmp_path / "gone", 1, HOSTS, end=end).end("no answer")
+        RankFailureReporter(tmp_path / "gone", 1, HOSTS, end=end).end("no answer")
 
 
 @pytest.mark.parametrize(

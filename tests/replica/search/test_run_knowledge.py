@@ -10,7 +10,7 @@ from tests.run.run_writer import RunWriter, evaluated, proposed, trial_ended, tr
 from tests.run.test_digest import Primary
 from tests.run_factory import DATASET
 
-from aiperf_hpc.replica.search.run_knowledge import Knowledge, Observations
+from aiperf_hpc.replica.search.run_knowledge import Observations, RunKnowledge
 from aiperf_hpc.run import records
 from aiperf_hpc.run.digest import Digest
 from aiperf_hpc.run.history import RunHistory
@@ -23,11 +23,11 @@ def run(tmp_path: Path) -> RunWriter:
 
 
 @pytest.fixture
-def knowledge(run: RunWriter) -> Knowledge:
-    return Knowledge("r0", RunHistory(run.paths, replica="r0"), Digest(run.paths))
+def knowledge(run: RunWriter) -> RunKnowledge:
+    return RunKnowledge("r0", RunHistory(run.paths, replica="r0"), Digest(run.paths))
 
 
-def test_others_are_known_by_the_digest_alone(run: RunWriter, knowledge: Knowledge) -> None:
+def test_others_are_known_by_the_digest_alone(run: RunWriter, knowledge: RunKnowledge) -> None:
     primary = Primary(run)
     run.replica(1, trial_started("r1-t1", "theirs"), name="r1")
     knowledge.refresh()
@@ -41,7 +41,7 @@ def test_others_are_known_by_the_digest_alone(run: RunWriter, knowledge: Knowled
 
 
 def test_this_replica_is_known_before_the_primary_looks(
-    run: RunWriter, knowledge: Knowledge
+    run: RunWriter, knowledge: RunKnowledge
 ) -> None:
     primary = Primary(run)
     run.replica(1, trial_started("r0-t1"), evaluated("r0-t1", correct=50))
@@ -57,7 +57,7 @@ def test_this_replica_is_known_before_the_primary_looks(
 
 
 def test_proposals_are_counted_once_whether_told_or_not(
-    run: RunWriter, knowledge: Knowledge
+    run: RunWriter, knowledge: RunKnowledge
 ) -> None:
     primary = Primary(run)
     run.search(1, proposed("r0-w0-1", "a"))
@@ -70,7 +70,7 @@ def test_proposals_are_counted_once_whether_told_or_not(
     assert [p.id for p in knowledge.pending] == ["r0-w0-1", "r0-w0-2"]
 
 
-def test_where_a_graph_comes_from_is_known_of_all(run: RunWriter, knowledge: Knowledge) -> None:
+def test_where_a_graph_comes_from_is_known_of_all(run: RunWriter, knowledge: RunKnowledge) -> None:
     run.replica(1, trial_started("r0-t1", "ours"))
     run.replica(1, trial_started("r1-t1", "theirs"), name="r1")
     Primary(run).look()
@@ -80,7 +80,7 @@ def test_where_a_graph_comes_from_is_known_of_all(run: RunWriter, knowledge: Kno
 
 
 def test_what_was_trained_is_told_once_and_as_this_replica_knows_it(
-    run: RunWriter, knowledge: Knowledge
+    run: RunWriter, knowledge: RunKnowledge
 ) -> None:
     primary = Primary(run)
     for name, replica in (("r0-t1", "r0"), ("r1-t1", "r1"), ("r1-t2", "r1")):
@@ -99,7 +99,7 @@ def test_observations_of_one_digest_may_be_shared(run: RunWriter) -> None:
     primary, digest = Primary(run), Digest(run.paths)
     shared = Observations(digest)
     ours, theirs = (
-        Knowledge(name, RunHistory(run.paths, replica=name), digest, shared)
+        RunKnowledge(name, RunHistory(run.paths, replica=name), digest, shared)
         for name in ("r0", "r1")
     )
     run.replica(1, trial_started("r0-t1"), evaluated("r0-t1", correct=50))
@@ -116,7 +116,7 @@ def test_observations_of_one_digest_may_be_shared(run: RunWriter) -> None:
     assert [o.trial for o in theirs.observations(set())] == ["r0-t1", "r0-t2"]
 
 
-def test_what_nobody_has_observed_is_pending(run: RunWriter, knowledge: Knowledge) -> None:
+def test_what_nobody_has_observed_is_pending(run: RunWriter, knowledge: RunKnowledge) -> None:
     primary = Primary(run)
     for name, graph in (("r0-w0-1", "waits"), ("r0-w0-2", "trains"), ("r0-w0-3", "failed")):
         run.search(1, proposed(name, graph))
@@ -141,7 +141,7 @@ def test_what_nobody_has_observed_is_pending(run: RunWriter, knowledge: Knowledg
     assert [m["kind"] for m in descent.morphisms] == ["deeper"]
 
 
-def test_the_memory_limit_is_the_latest_recorded(run: RunWriter, knowledge: Knowledge) -> None:
+def test_the_memory_limit_is_the_latest_recorded(run: RunWriter, knowledge: RunKnowledge) -> None:
     assert knowledge.memory_limit is None
     for limit in (100, 200):
         loaded = records.DatasetLoaded(dataset=DATASET, memory_limit_bytes=limit)

@@ -24,12 +24,12 @@ from aiperf_hpc.morphism.weights.checkpoint import Weights, initial_weights
 from aiperf_hpc.ops_counter.count import count
 from aiperf_hpc.replica.runtime.stopping import StopFlag
 from aiperf_hpc.replica.runtime.stopwatch import Stopwatch
-from aiperf_hpc.replica.training.checkpoint import Course, load_course
+from aiperf_hpc.replica.training.checkpoint import TrialProgress, load_training
 from aiperf_hpc.replica.training.memory_estimate import training_bytes
 from aiperf_hpc.replica.training.trainer import Trainer, TrialPlan, TrialResult
 from aiperf_hpc.run import records
 from aiperf_hpc.run.journal import JournalReader, JournalWriter
-from aiperf_hpc.run.storage import at_once
+from aiperf_hpc.run.storage import no_retry
 from aiperf_hpc.trial import RoundPhase, TimePhase, TrialState
 
 T = TypeVar("T")
@@ -72,7 +72,7 @@ class Bench:
             self.stop,
             memory,
             folder / "under-way.safetensors",
-            at_once,
+            no_retry,
             SYSTEM,
         )
 
@@ -96,7 +96,7 @@ class Bench:
             kernel_size=None,
             epoch_limit=epochs,
             seed=7,
-            course=Course(trial="r0-t1", epochs=done),
+            course=TrialProgress(trial="r0-t1", epochs=done),
             momenta=momenta,
         )
         with self.watch.during(TimePhase.BUILD):
@@ -318,9 +318,9 @@ def test_a_calibration_that_fails_fails_its_trial(tmp_path: Path) -> None:
 def test_a_trial_under_way_is_checkpointed_after_an_epoch(tmp_path: Path) -> None:
     bench = Bench(tmp_path, Script(losses=(0.9, 0.8, 0.85)), checkpoint_seconds=0.0)
     bench.run(epochs=4)
-    saved = load_course(tmp_path / "under-way.safetensors")
+    saved = load_training(tmp_path / "under-way.safetensors")
     # After the last epoch there is nothing to go on with.
-    assert saved.course == Course(
+    assert saved.course == TrialProgress(
         trial="r0-t1", epochs=3, accuracies=(0.5, 0.5, 0.5), lowest_loss=0.8, since_lowest=1
     )
     assert saved.graph.hash == GRAPH.hash
@@ -332,7 +332,7 @@ def test_a_damaged_checkpoint_of_a_trial_under_way_is_named(tmp_path: Path) -> N
     path = tmp_path / "under-way.safetensors"
     path.write_bytes(b"torn")
     with pytest.raises(CheckpointError, match="under-way.safetensors is damaged: it has 4 bytes"):
-        load_course(path)
+        load_training(path)
 
 
 def test_whatever_goes_wrong_with_its_data_fails_the_trial_not_the_replica(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from aiperf_hpc.graph import Graph
 from aiperf_hpc.morphism.morphs import Deeper, KernelSize, grow, inserted_spatial_convs
 from aiperf_hpc.morphism.weights.checked_file import Tell, ignore
 from aiperf_hpc.replica.trials.hpo import Chosen, Hpo, journal_storage, kernel_choices
-from aiperf_hpc.run.storage import Patience, Persist, at_once
+from aiperf_hpc.run.storage import BackoffRetry, Retry, no_retry
 from aiperf_hpc.trial import Hyperparameters
 
 SMALL = {"batch_size": {"choices": [8, 16]}}
@@ -36,12 +36,12 @@ def hpo_in(
     seed: int = 1,
     startup: int = 4,
     largest: int = 10**9,
-    persist: Persist = at_once,
+    retry: Retry = no_retry,
     tell: Tell = ignore,
 ) -> Hpo:
     """A study in ``folder`` for a machine on which batches up to ``largest`` fit."""
     config = HpoConfig.model_validate({"startup_trials": startup, "space": space or {}})
-    storage = journal_storage(folder / "study.log", persist, tell)
+    storage = journal_storage(folder / "study.log", retry, tell)
     return Hpo(config, storage, "r0", seed, lambda graph, batch_size: batch_size <= largest)
 
 
@@ -281,8 +281,8 @@ def test_a_study_outlives_a_disk_that_fills_and_can_be_opened_by_optuna(
         return really(file, data[:7] if next(calls) % 2 else data, offset)
 
     monkeypatch.setattr(os, "pwrite", sometimes)
-    patience = Patience(lambda: False, clock=Clock())
-    hpo = hpo_in(tmp_path, SMALL, persist=patience)
+    patience = BackoffRetry(lambda: False, clock=Clock())
+    hpo = hpo_in(tmp_path, SMALL, retry=patience)
     hpo.completed(hpo.suggest(two_stems(), 4), 0.1)
     hpo.completed(hpo.suggest(two_stems(), 4), 0.2)
     hpo.failed(hpo.suggest(two_stems(), 4), "no memory")
@@ -294,7 +294,7 @@ def test_a_study_on_a_disk_that_fills_and_empties_again_has_every_line_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     time = Clock()
-    hpo = hpo_in(tmp_path, SMALL, persist=Patience(lambda: False, clock=time))
+    hpo = hpo_in(tmp_path, SMALL, retry=BackoffRetry(lambda: False, clock=time))
     troubles = [errno.ENOSPC, errno.ENOSPC]
     real = os.fsync
 

@@ -37,17 +37,17 @@ from aiperf_hpc.morphism.weights.checkpoint import (
     load_checkpoint,
     save_checkpoint,
 )
-from aiperf_hpc.replica.runtime.background import Immediate, thread_aide
+from aiperf_hpc.replica.runtime.background import Immediate, background_thread
 from aiperf_hpc.replica.runtime.stopping import StopFlag
 from aiperf_hpc.replica.runtime.stopwatch import Stopwatch
-from aiperf_hpc.replica.search.run_knowledge import Knowledge
+from aiperf_hpc.replica.search.run_knowledge import RunKnowledge
 from aiperf_hpc.replica.search.worker import LOST_SECONDS, SearchWorker
-from aiperf_hpc.replica.training.checkpoint import load_course, save_course
+from aiperf_hpc.replica.training.checkpoint import load_training, save_training
 from aiperf_hpc.replica.training.memory_estimate import training_bytes
 from aiperf_hpc.replica.training.trainer import Prepared, Trainer, TrialPlan, TrialResult
-from aiperf_hpc.replica.trials.building import OneRank
+from aiperf_hpc.replica.trials.building import OneRankBuilder
 from aiperf_hpc.replica.trials.hpo import journal_storage
-from aiperf_hpc.replica.trials.loop import ReplicaFailedError, Rounds
+from aiperf_hpc.replica.trials.loop import ReplicaFailedError, TrialLoop
 from aiperf_hpc.run import records
 from aiperf_hpc.run.digest import Digest, DigestWriter
 from aiperf_hpc.run.graph_store import GraphStore
@@ -55,7 +55,7 @@ from aiperf_hpc.run.history import RunHistory
 from aiperf_hpc.run.journal import JournalReader, JournalWriter
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import FIRST, Incarnation, RunPaths, write_whole
-from aiperf_hpc.run.storage import at_once
+from aiperf_hpc.run.storage import no_retry
 from aiperf_hpc.trial import Machine, RoundPhase, TrialState
 
 T = TypeVar("T")
@@ -97,7 +97,7 @@ class _InTurn:
         prepared.close()
 
 
-class Site:
+class Bench:
     """A replica and its search worker in one process, taking turns."""
 
     def __init__(
@@ -105,7 +105,7 @@ class Site:
         folder: Path,
         *scripts: Script,
         life: Incarnation = FIRST,
-        aide: Executor | None = None,
+        background: Executor | None = None,
         **changed: object,
     ) -> None:
         self.config: RunConfig = validate(CONFIG | changed, "test")
@@ -136,8 +136,8 @@ class Site:
             worker=0,
             searcher=load_searcher(self.config.search),
             journal=JournalWriter(self.paths.search_journal("r0", 0, life)),
-            persist=at_once,
-            knowledge=Knowledge("r0", RunHistory(self.paths, replica="r0"), Digest(self.paths)),
+            retry=no_retry,
+            knowledge=RunKnowledge("r0", RunHistory(self.paths, replica="r0"), Digest(self.paths)),
             clock=SYSTEM,
         )
         trainer = Trainer(
@@ -149,10 +149,10 @@ class Site:
             self.stop,
             2**40,
             self.paths.under_way("r0", life),
-            at_once,
+            no_retry,
             SYSTEM,
         )
-        self.rounds = Rounds(
+        self.rounds = TrialLoop(
             config=self.config,
             paths=self.paths,
             replica="r0",
@@ -160,14 +160,14 @@ class Site:
             initial=self.initial,
             trainer=trainer,
             journal=self.journal,
-            knowledge=Knowledge("r0", self.history, Digest(self.paths)),
+            knowledge=RunKnowledge("r0", self.history, Digest(self.paths)),
             stopwatch=watch,
             stop=self.stop,
-            persist=at_once,
+            retry=no_retry,
             clock=Turns(self.worker),
             study=journal_storage(self.paths.study("r0", life)),
-            aide=aide or Immediate(),
-            workshop=OneRank(trainer, aide) if aide else _InTurn(trainer),
+            background=background or Immediate(),
+            builder=OneRankBuilder(trainer, background) if background else _InTurn(trainer),
         )
 
     def run(self, trials: int) -> str:
@@ -209,9 +209,9 @@ class Site:
 
 
 def test_warm_up_trains_each_candidate_once_and_hpo_several_times(tmp_path: Path) -> None:
-    site = Site(tmp_path)
-    assert site.run(8) == "enough trials"
-    started = site.events(records.TrialStarted)
+    bench = Bench(tmp_path)
+    assert bench.run(8) == "enough trials"
+    started = bench.events(records.TrialStarted)
     assert [t.round for t in started] == [1, 2, 3, 4, 4, 4, 5, 5]
     assert [t.epoch_limit for t in started] == [1, 5, 2, 2, 2, 2, 2, 2]
     assert [t.phase is RoundPhase.HPO for t in started] == [False] * 3 + [True] * 5
@@ -219,29 +219,29 @@ def test_warm_up_trains_each_candidate_once_and_hpo_several_times(tmp_path: Path
 
 
 def test_the_first_trial_trains_the_initial_graph_and_the_others_grown_ones(tmp_path: Path) -> None:
-    site = Site(tmp_path)
-    site.run(8)
-    first, *others = site.events(records.TrialStarted)
-    assert (first.graph, first.parent, first.morphisms) == (site.initial.hash, None, ())
-    site.history.refresh()
-    lineage = Lineage(site.history.descent, site.initial)
+    bench = Bench(tmp_path)
+    bench.run(8)
+    first, *others = bench.events(records.TrialStarted)
+    assert (first.graph, first.parent, first.morphisms) == (bench.initial.hash, None, ())
+    bench.history.refresh()
+    lineage = Lineage(bench.history.descent, bench.initial)
     for trial in others:
         assert trial.parent is not None
         assert trial.proposal is not None
         # Growing it again gives the graph that was trained, and that graph is stored.
         assert lineage.graph(trial.trial).hash == trial.graph
-        assert GraphStore(site.paths).load(trial.graph).hash == trial.graph
-    trained = {graph.hash for graph, _ in site.engine.built}
-    assert trained == {t.graph for t in site.events(records.TrialStarted)}
+        assert GraphStore(bench.paths).load(trial.graph).hash == trial.graph
+    trained = {graph.hash for graph, _ in bench.engine.built}
+    assert trained == {t.graph for t in bench.events(records.TrialStarted)}
 
 
 def test_children_start_from_their_parents_trained_weights(tmp_path: Path) -> None:
-    site = Site(tmp_path)
-    site.run(2)
-    site.history.refresh()
-    (proposal, *_) = site.history.pending("r0")
-    graph, weights = load_checkpoint(site.paths.candidate(proposal.id))
-    parent_graph, parent = load_checkpoint(site.paths.trained("r0", proposal.proposed.parent))
+    bench = Bench(tmp_path)
+    bench.run(2)
+    bench.history.refresh()
+    (proposal, *_) = bench.history.pending("r0")
+    graph, weights = load_checkpoint(bench.paths.candidate(proposal.id))
+    parent_graph, parent = load_checkpoint(bench.paths.trained("r0", proposal.proposed.parent))
     untouched = [n for n in parent if n in weights and parent[n].shape == weights[n].shape]
     assert len(untouched) > 0.9 * len(parent)
     assert any(np.array_equal(parent[n], weights[n]) and parent[n].std() > 0 for n in untouched)
@@ -249,11 +249,11 @@ def test_children_start_from_their_parents_trained_weights(tmp_path: Path) -> No
 
 
 def test_the_kernel_size_that_hpo_chose_is_in_the_graph_that_is_trained(tmp_path: Path) -> None:
-    site = Site(tmp_path, search={"method": "greedy", "exploration": 1.0})
-    site.run(40)
+    bench = Bench(tmp_path, search={"method": "greedy", "exploration": 1.0})
+    bench.run(40)
     chosen = [
         (graph, used.kernel_size)
-        for graph, used in site.engine.built
+        for graph, used in bench.engine.built
         if used.kernel_size is not None
     ]
     assert len(chosen) >= 3
@@ -265,9 +265,9 @@ def test_the_kernel_size_that_hpo_chose_is_in_the_graph_that_is_trained(tmp_path
 def test_the_study_maximises_accuracy_and_knows_every_trial(tmp_path: Path) -> None:
     scripts = [Script(accuracies=(a,)) for a in (0.1, 0.1, 0.1, 0.25, 0.75, 0.5)]
     scripts.insert(5, Script(build_error=EngineError("cannot be built")))
-    site = Site(tmp_path, *scripts)
-    site.run(7)
-    study = optuna.load_study(study_name="r0", storage=_storage(site.paths.study("r0")))
+    bench = Bench(tmp_path, *scripts)
+    bench.run(7)
+    study = optuna.load_study(study_name="r0", storage=_storage(bench.paths.study("r0")))
     assert study.direction is optuna.study.StudyDirection.MAXIMIZE
     assert study.best_value == 0.75
     *trials, unused = study.trials
@@ -275,7 +275,7 @@ def test_the_study_maximises_accuracy_and_knows_every_trial(tmp_path: Path) -> N
     assert unused.user_attrs["reason"] == "the run ended before its turn"
     states = [trial.state.name for trial in trials]
     assert states == ["COMPLETE", "COMPLETE", "FAIL", "COMPLETE"]
-    started = {t.trial: t for t in site.events(records.TrialStarted)}
+    started = {t.trial: t for t in bench.events(records.TrialStarted)}
     used = [started[f"r0-t{n}"].hyperparameters.batch_size for n in (4, 5, 6, 7)]
     assert [trial.params["batch_size"] for trial in trials] == used
 
@@ -287,32 +287,32 @@ def _storage(path: Path) -> optuna.storages.JournalStorage:
 
 def test_only_the_best_checkpoints_are_kept_and_a_dropped_one_is_no_parent(tmp_path: Path) -> None:
     scripts = [Script(accuracies=(a,)) for a in (0.9, 0.2, 0.8, 0.1, 0.7, 0.3, 0.3)]
-    site = Site(tmp_path, *scripts)
-    site.run(7)
-    kept = {path.stem for path in (site.paths.replica("r0") / "trained").iterdir()}
+    bench = Bench(tmp_path, *scripts)
+    bench.run(7)
+    kept = {path.stem for path in (bench.paths.replica("r0") / "trained").iterdir()}
     assert kept == {"r0-t1", "r0-t3", "r0-t5"}
-    dropped = [event.trial for event in site.events(records.CheckpointDropped)]
+    dropped = [event.trial for event in bench.events(records.CheckpointDropped)]
     assert dropped == ["r0-t4", "r0-t2", "r0-t6", "r0-t7"]
-    site.history.refresh()
-    assert {t.id for t in site.history.trials.values() if t.has_checkpoint} == kept
+    bench.history.refresh()
+    assert {t.id for t in bench.history.trials.values() if t.has_checkpoint} == kept
 
 
 def test_weights_that_cannot_be_stored_make_no_parent_and_the_record_says_why(
     tmp_path: Path,
 ) -> None:
-    site = Site(tmp_path)
-    (site.paths.replica("r0") / "trained").write_text("a file in the folder's place")
-    site.run(2)
-    for ended in site.events(records.TrialEnded):
+    bench = Bench(tmp_path)
+    (bench.paths.replica("r0") / "trained").write_text("a file in the folder's place")
+    bench.run(2)
+    for ended in bench.events(records.TrialEnded):
         assert ended.state is TrialState.COMPLETED
         assert not ended.checkpoint
         assert "its weights are not kept: cannot write" in ended.reason
 
 
 def test_warm_up_records_the_predicted_accuracy(tmp_path: Path) -> None:
-    site = Site(tmp_path, Script(accuracies=(0.10, 0.20, 0.25, 0.30, 0.35)))
-    site.run(4)
-    first, second, _, hpo = site.events(records.TrialEnded)
+    bench = Bench(tmp_path, Script(accuracies=(0.10, 0.20, 0.25, 0.30, 0.35)))
+    bench.run(4)
+    first, second, _, hpo = bench.events(records.TrialEnded)
     assert first.predicted_accuracy == pytest.approx(0.1)
     assert second.predicted_accuracy is not None
     assert 0.35 < second.predicted_accuracy <= 1.0
@@ -321,11 +321,11 @@ def test_warm_up_records_the_predicted_accuracy(tmp_path: Path) -> None:
 
 def test_while_nothing_can_be_grown_the_initial_graph_is_tried_again(tmp_path: Path) -> None:
     broken = Script(build_error=EngineError("out of luck"))
-    site = Site(tmp_path, broken, broken, Script())
-    site.run(4)
-    started = site.events(records.TrialStarted)
-    assert [t.graph == site.initial.hash for t in started] == [True, True, True, False]
-    ended = site.events(records.TrialEnded)
+    bench = Bench(tmp_path, broken, broken, Script())
+    bench.run(4)
+    started = bench.events(records.TrialStarted)
+    assert [t.graph == bench.initial.hash for t in started] == [True, True, True, False]
+    ended = bench.events(records.TrialEnded)
     assert [t.state for t in ended[:3]] == [
         TrialState.FAILED,
         TrialState.FAILED,
@@ -335,69 +335,69 @@ def test_while_nothing_can_be_grown_the_initial_graph_is_tried_again(tmp_path: P
 
 
 def test_a_replica_whose_trials_all_fail_gives_up_and_says_why(tmp_path: Path) -> None:
-    site = Site(tmp_path, Script(build_error=EngineError("no such device")))
+    bench = Bench(tmp_path, Script(build_error=EngineError("no such device")))
     with pytest.raises(ReplicaFailedError, match="5 trials in a row failed.*no such device"):
-        site.run(99)
+        bench.run(99)
 
 
 def test_a_damaged_candidate_is_rejected_and_the_next_one_taken(tmp_path: Path) -> None:
-    site = Site(tmp_path)
-    site.run(1)
-    site.worker.step()
-    site.worker.step()
-    site.history.refresh()
-    first, second = site.history.pending("r0")
-    site.paths.candidate(first.id).write_bytes(b"torn")
-    candidate = site.rounds._planner._stock.take()
+    bench = Bench(tmp_path)
+    bench.run(1)
+    bench.worker.step()
+    bench.worker.step()
+    bench.history.refresh()
+    first, second = bench.history.pending("r0")
+    bench.paths.candidate(first.id).write_bytes(b"torn")
+    candidate = bench.rounds._planner._stock.take()
     assert candidate is not None
     assert candidate.proposal == second.id
-    (rejected,) = site.events(records.ProposalRejected)
+    (rejected,) = bench.events(records.ProposalRejected)
     assert rejected.proposal == first.id
     assert "is damaged" in rejected.reason
 
 
 def test_a_candidate_that_is_not_visible_yet_is_waited_for(tmp_path: Path) -> None:
-    site = Site(tmp_path)
-    site.run(1)
-    site.worker.step()
-    site.worker.step()
-    site.history.refresh()
-    first, second = site.history.pending("r0")
-    hidden = site.paths.candidate(first.id).rename(tmp_path / "hidden")
-    candidate = site.rounds._planner._stock.take()
+    bench = Bench(tmp_path)
+    bench.run(1)
+    bench.worker.step()
+    bench.worker.step()
+    bench.history.refresh()
+    first, second = bench.history.pending("r0")
+    hidden = bench.paths.candidate(first.id).rename(tmp_path / "hidden")
+    candidate = bench.rounds._planner._stock.take()
     assert candidate is not None
     assert candidate.proposal == second.id
-    hidden.rename(site.paths.candidate(first.id))
-    candidate = site.rounds._planner._stock.take()
+    hidden.rename(bench.paths.candidate(first.id))
+    candidate = bench.rounds._planner._stock.take()
     assert candidate is not None
     assert candidate.proposal == first.id
-    assert site.events(records.ProposalRejected) == []
+    assert bench.events(records.ProposalRejected) == []
 
 
 def test_the_search_worker_fills_the_stock_and_no_more(tmp_path: Path) -> None:
-    site = Site(tmp_path)
-    assert site.worker.step() > 0.0  # Nothing was trained: nothing can be grown.
-    site.run(1)
+    bench = Bench(tmp_path)
+    assert bench.worker.step() > 0.0  # Nothing was trained: nothing can be grown.
+    bench.run(1)
     for _ in range(5):
-        site.worker.step()
-    proposed = site.events(records.Proposed)
-    assert len(proposed) == site.config.search.stock
+        bench.worker.step()
+    proposed = bench.events(records.Proposed)
+    assert len(proposed) == bench.config.search.stock
     assert len({p.graph for p in proposed}) == len(proposed)
     assert len({p.morphisms[0]["kind"] for p in proposed}) == len(proposed)
     for proposal in proposed:
-        assert GraphStore(site.paths).load(proposal.graph).hash == proposal.graph
+        assert GraphStore(bench.paths).load(proposal.graph).hash == proposal.graph
 
 
 def test_noise_that_is_asked_for_is_on_the_kernels_that_grew(tmp_path: Path) -> None:
     """Two runs that differ in nothing else propose the same graphs."""
 
     def candidates(folder: Path, noise: float) -> list[tuple[Graph, Weights]]:
-        site = Site(folder, search={"stock": 4, "noise": noise})
-        site.run(1)
+        bench = Bench(folder, search={"stock": 4, "noise": noise})
+        bench.run(1)
         for _ in range(4):
-            site.worker.step()
-        made = (proposal.proposal for proposal in site.events(records.Proposed))
-        return [load_checkpoint(site.paths.candidate(name)) for name in made]
+            bench.worker.step()
+        made = (proposal.proposal for proposal in bench.events(records.Proposed))
+        return [load_checkpoint(bench.paths.candidate(name)) for name in made]
 
     exact, noisy = candidates(tmp_path / "exact", 0.0), candidates(tmp_path / "noisy", 0.1)
     assert [graph for graph, _ in exact] == [graph for graph, _ in noisy]
@@ -413,61 +413,61 @@ def test_noise_that_is_asked_for_is_on_the_kernels_that_grew(tmp_path: Path) -> 
 
 def test_parents_are_taken_from_all_replicas(tmp_path: Path) -> None:
     """A second replica has a much better trial: a greedy search grows that one."""
-    site = Site(tmp_path, search={"method": "greedy", "stock": 2, "exploration": 0.0})
-    site.run(1)
-    graph, weights = load_checkpoint(site.paths.trained("r0", "r0-t1"))
+    bench = Bench(tmp_path, search={"method": "greedy", "stock": 2, "exploration": 0.0})
+    bench.run(1)
+    graph, weights = load_checkpoint(bench.paths.trained("r0", "r0-t1"))
     journal = [
-        json.loads(line) for line in site.paths.replica_journal("r0").read_text().splitlines()
+        json.loads(line) for line in bench.paths.replica_journal("r0").read_text().splitlines()
     ]
     text = "\n".join(json.dumps(record) for record in journal).replace("r0", "r1")
     text = text.replace('"correct": 10', '"correct": 20').replace(
         '"predicted_accuracy": 0.5', '"predicted_accuracy": 1.0'
     )
-    site.paths.replica_journal("r1").parent.mkdir(parents=True)
-    site.paths.replica_journal("r1").write_text(text + "\n")
-    save_checkpoint(site.paths.trained("r1", "r1-t1"), graph, weights)
-    site.history.refresh()
-    with JournalWriter(site.paths.digest) as digest:
-        DigestWriter(site.history, digest).update()  # As the primary does.
-    site.worker.step()
-    assert [p.parent for p in site.events(records.Proposed)] == ["r1-t1"]
+    bench.paths.replica_journal("r1").parent.mkdir(parents=True)
+    bench.paths.replica_journal("r1").write_text(text + "\n")
+    save_checkpoint(bench.paths.trained("r1", "r1-t1"), graph, weights)
+    bench.history.refresh()
+    with JournalWriter(bench.paths.digest) as digest:
+        DigestWriter(bench.history, digest).update()  # As the primary does.
+    bench.worker.step()
+    assert [p.parent for p in bench.events(records.Proposed)] == ["r1-t1"]
 
 
 def test_a_parent_whose_weights_are_gone_is_passed_over(tmp_path: Path) -> None:
     scripts = Script(accuracies=(0.9,)), Script(accuracies=(0.3,))
-    site = Site(tmp_path, *scripts)
-    site.run(2)
-    site.worker._config = validate(CONFIG | {"search": {"stock": 8}}, "test")
-    before = len(site.events(records.Proposed))
-    site.paths.trained("r0", "r0-t1").unlink()
+    bench = Bench(tmp_path, *scripts)
+    bench.run(2)
+    bench.worker._config = validate(CONFIG | {"search": {"stock": 8}}, "test")
+    before = len(bench.events(records.Proposed))
+    bench.paths.trained("r0", "r0-t1").unlink()
     for _ in range(3):
-        site.worker.step()
-    later = site.events(records.Proposed)[before:]
+        bench.worker.step()
+    later = bench.events(records.Proposed)[before:]
     assert later
     assert {p.parent for p in later} == {"r0-t2"}
-    assert site.events(records.SearchFailed) == []
+    assert bench.events(records.SearchFailed) == []
 
 
 def test_a_parent_whose_weights_are_damaged_is_a_failed_search_not_a_dead_worker(
     tmp_path: Path,
 ) -> None:
-    site = Site(tmp_path)
-    site.run(1)
-    site.paths.trained("r0", "r0-t1").write_bytes(b"torn")
-    site.worker.step()
-    assert site.worker.step() > 0.0  # There is no other one.
-    (failed,) = site.events(records.SearchFailed)
+    bench = Bench(tmp_path)
+    bench.run(1)
+    bench.paths.trained("r0", "r0-t1").write_bytes(b"torn")
+    bench.worker.step()
+    assert bench.worker.step() > 0.0  # There is no other one.
+    (failed,) = bench.events(records.SearchFailed)
     assert "r0-t1.safetensors is damaged" in failed.reason
 
 
 @pytest.mark.parametrize("damage", ["schema", "bytes"])
 def test_a_parent_of_no_use_is_named_and_others_are_grown(tmp_path: Path, damage: str) -> None:
     """The better of two: its graph has a schema that is not known here, or its file is cut."""
-    site = Site(tmp_path, Script(accuracies=(0.9,)), Script(accuracies=(0.3,)))
-    site.run(2)
-    site.worker._config = validate(CONFIG | {"search": {"stock": 8}}, "test")
-    before = len(site.events(records.Proposed))
-    path = site.paths.trained("r0", "r0-t1")
+    bench = Bench(tmp_path, Script(accuracies=(0.9,)), Script(accuracies=(0.3,)))
+    bench.run(2)
+    bench.worker._config = validate(CONFIG | {"search": {"stock": 8}}, "test")
+    before = len(bench.events(records.Proposed))
+    path = bench.paths.trained("r0", "r0-t1")
     graph, weights = load_checkpoint(path)
     if damage == "schema":
         known, unknown = (f'"schema": {number}' for number in (1, 9))
@@ -476,11 +476,11 @@ def test_a_parent_of_no_use_is_named_and_others_are_grown(tmp_path: Path, damage
     else:
         path.write_bytes(path.read_bytes()[:99])
     for _ in range(10):
-        site.worker.step()
-    later = site.events(records.Proposed)[before:]
+        bench.worker.step()
+    later = bench.events(records.Proposed)[before:]
     assert later
     assert {p.parent for p in later} == {"r0-t2"}
-    (failed,) = site.events(records.SearchFailed)  # Named once, and not tried again.
+    (failed,) = bench.events(records.SearchFailed)  # Named once, and not tried again.
     assert f"{path} is damaged" in failed.reason
     assert damage == "bytes" or "schema 9; this version reads schema 1" in failed.reason
 
@@ -497,18 +497,18 @@ def _dies_at_step(step: int) -> Script:
     return Script(on_step=cut)
 
 
-def cut_off(folder: Path, step: int, training: object = CONFIG["training"]) -> Site:
+def cut_off(folder: Path, step: int, training: object = CONFIG["training"]) -> Bench:
     """Return a first life, which died at this step of its second trial."""
-    site = Site(folder, Script(), _dies_at_step(step), training=training)
+    bench = Bench(folder, Script(), _dies_at_step(step), training=training)
     with pytest.raises(_PowerCutError):
-        site.run(9)
-    return site
+        bench.run(9)
+    return bench
 
 
 def test_a_new_life_goes_on_with_the_interrupted_trial(tmp_path: Path) -> None:
     """Trial 2 has 5 epochs of 4 steps; the replica dies in its fourth epoch."""
     cut_off(tmp_path, 14)
-    second = Site(tmp_path, life=Incarnation(0, 1))
+    second = Bench(tmp_path, life=Incarnation(0, 1))
     second.run(4)
     started = second.events(records.TrialStarted)
     assert [(t.trial, t.round, t.resumes, t.first_epoch) for t in started] == [
@@ -560,7 +560,7 @@ def test_a_trial_that_a_scheduler_cut_is_gone_on_with_from_its_last_epoch(
     """Preempted in the fourth epoch of 4 steps, again in the next life's first; no file before."""
     monkeypatch.setattr("aiperf_hpc.replica.training.trainer.HOLD_SECONDS", 0.0)
     training = {"precision": "fp32", "batch_size": 16, "checkpoint_seconds": 3600}
-    first = Site(tmp_path, Script(), _told_to_end_at_step(14), training=training)
+    first = Bench(tmp_path, Script(), _told_to_end_at_step(14), training=training)
     first.stop.install()
     assert first.run(9) == "SIGTERM"
     first.journal.append(records.ReplicaEnded(reason="SIGTERM"))
@@ -572,12 +572,12 @@ def test_a_trial_that_a_scheduler_cut_is_gone_on_with_from_its_last_epoch(
     assert len(cut.evaluations) == 3
 
     life = Incarnation(0, 1)
-    second = Site(tmp_path, _told_to_end_at_step(1), life=life, training=training)
+    second = Bench(tmp_path, _told_to_end_at_step(1), life=life, training=training)
     second.stop.install()
     assert second.run(9) == "SIGTERM"
     second.journal.append(records.ReplicaEnded(reason="SIGTERM"))
 
-    third = Site(tmp_path, life=Incarnation(0, 2), training=training)
+    third = Bench(tmp_path, life=Incarnation(0, 2), training=training)
     third.run(1)
     started = third.events(records.TrialStarted)
     assert [(t.trial, t.resumes, t.first_epoch) for t in started[1:4]] == [
@@ -592,17 +592,17 @@ def test_a_trial_that_a_scheduler_cut_is_gone_on_with_from_its_last_epoch(
 
 @pytest.mark.usefixtures("_signals")
 def test_a_trial_that_the_user_stopped_has_an_end(tmp_path: Path) -> None:
-    site = Site(tmp_path, Script(), _told_to_end_at_step(14))
-    site.stop.install()
-    write_whole(site.paths.stop_request, "stopped by `aiperf stop`\n")
-    site.stop._looked = float("inf")  # It is seen once the signal makes it look.
-    assert site.run(9) == "stopped by `aiperf stop`"
-    assert [e.trial for e in site.events(records.TrialEnded)] == ["r0-t1", "r0-t2"]
+    bench = Bench(tmp_path, Script(), _told_to_end_at_step(14))
+    bench.stop.install()
+    write_whole(bench.paths.stop_request, "stopped by `aiperf stop`\n")
+    bench.stop._looked = float("inf")  # It is seen once the signal makes it look.
+    assert bench.run(9) == "stopped by `aiperf stop`"
+    assert [e.trial for e in bench.events(records.TrialEnded)] == ["r0-t1", "r0-t2"]
 
 
 def test_a_trial_without_a_checkpoint_is_begun_anew_in_its_round(tmp_path: Path) -> None:
     cut_off(tmp_path, 2)
-    second = Site(tmp_path, life=Incarnation(1, 0))
+    second = Bench(tmp_path, life=Incarnation(1, 0))
     second.run(1)
     last = second.events(records.TrialStarted)[-1]
     assert (last.trial, last.round, last.resumes) == ("r0-1.0-t1", 2, None)
@@ -612,9 +612,9 @@ def test_a_life_that_finds_nothing_to_grow_begins_with_the_initial_graph_again(
     tmp_path: Path,
 ) -> None:
     """The first life was asked to end in its first trial, which kept nothing."""
-    first = Site(tmp_path, Script(on_step=lambda step: first.stop.ask("SIGTERM")))
+    first = Bench(tmp_path, Script(on_step=lambda step: first.stop.ask("SIGTERM")))
     first.rounds.run()
-    second = Site(tmp_path, life=Incarnation(0, 1))
+    second = Bench(tmp_path, life=Incarnation(0, 1))
     second.run(2)
     started = second.events(records.TrialStarted)
     assert [t.graph == second.initial.hash for t in started] == [True, True, False]
@@ -625,10 +625,10 @@ GREEDY = {"method": "greedy"}
 
 
 def test_no_batch_size_is_offered_that_does_not_fit(tmp_path: Path) -> None:
-    site = Site(tmp_path, search=GREEDY)
-    site.leave_memory_for(8)
-    site.run(9)
-    tuned = [t for t in site.events(records.TrialStarted) if t.phase is RoundPhase.HPO]
+    bench = Bench(tmp_path, search=GREEDY)
+    bench.leave_memory_for(8)
+    bench.run(9)
+    tuned = [t for t in bench.events(records.TrialStarted) if t.phase is RoundPhase.HPO]
     assert len(tuned) == 6
     assert {t.hyperparameters.batch_size for t in tuned} == {8}
     assert {t.notes for t in tuned} == {()}
@@ -636,10 +636,10 @@ def test_no_batch_size_is_offered_that_does_not_fit(tmp_path: Path) -> None:
 
 def test_a_batch_size_that_was_halved_all_the_same_is_what_the_study_learns(tmp_path: Path) -> None:
     """What was suggested and not tried is no observation of the study."""
-    site = Site(tmp_path, search=GREEDY)
-    site.leave_memory_for(8, optimiser_knows=False)
-    site.run(6)
-    study = optuna.load_study(study_name="r0", storage=_storage(site.paths.study("r0")))
+    bench = Bench(tmp_path, search=GREEDY)
+    bench.leave_memory_for(8, optimiser_knows=False)
+    bench.run(6)
+    study = optuna.load_study(study_name="r0", storage=_storage(bench.paths.study("r0")))
     failed = [t for t in study.trials if t.state.name == "FAIL"]
     done = [t.params["batch_size"] for t in study.trials if t.state.name == "COMPLETE"]
     assert failed
@@ -654,9 +654,9 @@ def test_a_round_begins_with_the_hyperparameters_of_the_graph_it_grew_from(tmp_p
         "batch_size": {"choices": [8, 16, 32]},
         "learning_rate": {"low": 0.01, "high": 0.2},
     }
-    site = Site(tmp_path, hpo={"trials_per_round": 2, "startup_trials": 2, "space": space})
-    site.run(13)
-    trials = {t.trial: t for t in site.events(records.TrialStarted)}
+    bench = Bench(tmp_path, hpo={"trials_per_round": 2, "startup_trials": 2, "space": space})
+    bench.run(13)
+    trials = {t.trial: t for t in bench.events(records.TrialStarted)}
     tuned = [t for t in trials.values() if t.phase is RoundPhase.HPO]
     for first, second in zip(tuned[::2], tuned[1::2], strict=True):
         assert first.round == second.round
@@ -674,14 +674,14 @@ def test_a_round_begins_with_the_hyperparameters_of_the_graph_it_grew_from(tmp_p
 
 
 def test_a_trial_that_is_cut_tells_the_study_nothing_but_that(tmp_path: Path) -> None:
-    cut = Script(on_step=lambda step: site.stop.ask("the run's time is over"))
-    site = Site(tmp_path, *[Script()] * 4, cut)
-    site.rounds.run()
-    study = optuna.load_study(study_name="r0", storage=_storage(site.paths.study("r0")))
+    cut = Script(on_step=lambda step: bench.stop.ask("the run's time is over"))
+    bench = Bench(tmp_path, *[Script()] * 4, cut)
+    bench.rounds.run()
+    study = optuna.load_study(study_name="r0", storage=_storage(bench.paths.study("r0")))
     assert [t.state.name for t in study.trials] == ["COMPLETE", "PRUNED"]
     assert study.trials[1].user_attrs["reason"] == "the run's time is over"
     assert study.trials[1].value is None
-    second = Site(tmp_path, life=Incarnation(0, 1))
+    second = Bench(tmp_path, life=Incarnation(0, 1))
     second.run(1)
     later = optuna.load_study(
         study_name="r0-0.1", storage=_storage(second.paths.study("r0", Incarnation(0, 1)))
@@ -692,9 +692,9 @@ def test_a_trial_that_is_cut_tells_the_study_nothing_but_that(tmp_path: Path) ->
 
 def test_a_new_life_knows_what_the_earlier_one_learned(tmp_path: Path) -> None:
     accuracies = (0.3, 0.4, 0.5, 0.6, 0.7, 0.2)
-    first = Site(tmp_path, *(Script(accuracies=(a,)) for a in accuracies))
+    first = Bench(tmp_path, *(Script(accuracies=(a,)) for a in accuracies))
     first.run(6)
-    second = Site(tmp_path, Script(accuracies=(0.1,)), life=Incarnation(1, 0))
+    second = Bench(tmp_path, Script(accuracies=(0.1,)), life=Incarnation(1, 0))
     second.run(1)
     study = optuna.load_study(
         study_name="r0-1.0", storage=_storage(second.paths.study("r0", Incarnation(1, 0)))
@@ -712,8 +712,8 @@ def test_the_next_trial_is_built_while_one_is_trained(tmp_path: Path) -> None:
 
     def until_built(networks: int) -> Callable[[int], None]:
         def built() -> bool:
-            site.rounds._ahead.look()  # As after each of many steps.
-            return len(site.engine.networks) >= networks
+            bench.rounds._prefetch.look()  # As after each of many steps.
+            return len(bench.engine.networks) >= networks
 
         def wait(step: int) -> None:
             if step == 7:
@@ -722,38 +722,42 @@ def test_the_next_trial_is_built_while_one_is_trained(tmp_path: Path) -> None:
         return wait
 
     waiting = [Script(on_step=until_built(number)) for number in (5, 6)]
-    with thread_aide() as aide:
-        site = Site(tmp_path, *[Script()] * 3, *waiting, Script(), aide=aide)
-        site.run(6)
-    assert len(site.events(records.TrialStarted)) == 6
-    assert all(network.closed for network in site.engine.networks)
+    with background_thread() as background:
+        bench = Bench(tmp_path, *[Script()] * 3, *waiting, Script(), background=background)
+        bench.run(6)
+    assert len(bench.events(records.TrialStarted)) == 6
+    assert all(network.closed for network in bench.engine.networks)
 
 
 def test_a_trial_begins_where_the_one_before_it_trained_last(tmp_path: Path) -> None:
-    site = Site(tmp_path, aide=Immediate())
-    site.run(8)
-    started = site.events(records.TrialStarted)
+    bench = Bench(tmp_path, background=Immediate())
+    bench.run(8)
+    started = bench.events(records.TrialStarted)
     assert [t.round for t in started] == [1, 2, 3, 4, 4, 4, 5, 5]
     order = [
         (record.event.trial, type(record.event).__name__)
-        for record in JournalReader(site.journal.path).read()
+        for record in JournalReader(bench.journal.path).read()
         if isinstance(record.event, records.TrialStarted | records.Progress)
     ]
     assert [trial for trial, _ in groupby(trial for trial, _ in order)] == [
         t.trial for t in started
     ]
     # The ninth was made ready, and left no trace but the graph that it would have trained.
-    assert len(site.engine.built) == 9
-    assert site.engine.networks[-1].steps == 0
-    assert site.engine.networks[-1].closed
+    assert len(bench.engine.built) == 9
+    assert bench.engine.networks[-1].steps == 0
+    assert bench.engine.networks[-1].closed
 
 
 def test_a_next_trial_that_cannot_be_built_fails_at_its_turn(tmp_path: Path) -> None:
-    site = Site(
-        tmp_path, Script(), Script(build_error=EngineError("node x")), Script(), aide=Immediate()
+    bench = Bench(
+        tmp_path,
+        Script(),
+        Script(build_error=EngineError("node x")),
+        Script(),
+        background=Immediate(),
     )
-    site.run(3)
-    ended = site.events(records.TrialEnded)
+    bench.run(3)
+    ended = bench.events(records.TrialEnded)
     assert [(t.trial, t.state, t.reason) for t in ended] == [
         ("r0-t1", TrialState.COMPLETED, ""),
         ("r0-t2", TrialState.FAILED, "node x"),
@@ -761,26 +765,26 @@ def test_a_next_trial_that_cannot_be_built_fails_at_its_turn(tmp_path: Path) -> 
     ]
 
 
-@pytest.mark.parametrize("aide", [None, Immediate()])
+@pytest.mark.parametrize("background", [None, Immediate()])
 def test_a_trial_that_does_not_fit_after_all_is_repeated_once_in_halved_batches(
-    tmp_path: Path, aide: Executor | None
+    tmp_path: Path, background: Executor | None
 ) -> None:
     """The accelerator's word, after the estimate: recorded, with the learning rate as it was."""
     full = Script(step_errors={2: OutOfMemoryError("no memory left on the device")})
-    site = Site(tmp_path, full, full, Script(), aide=aide)
-    site.run(3)
-    first, again, *_ = site.events(records.TrialStarted)
+    bench = Bench(tmp_path, full, full, Script(), background=background)
+    bench.run(3)
+    first, again, *_ = bench.events(records.TrialStarted)
     assert (first.trial, again.trial) == ("r0-t1", again.trial)
     assert again.notes == (
         "r0-t1 did not fit on the accelerator in batches of 16; 8 with the same learning rate",
     )
     assert again.graph == first.graph
     assert again.hyperparameters == first.hyperparameters.model_copy(update={"batch_size": 8})
-    ended = {t.trial: t for t in site.events(records.TrialEnded)}
+    ended = {t.trial: t for t in bench.events(records.TrialEnded)}
     for trial in (first.trial, again.trial):
         assert ended[trial].state is TrialState.FAILED
         assert ended[trial].reason == "no memory left on the device"
-    third = site.events(records.TrialStarted)[2]
+    third = bench.events(records.TrialStarted)[2]
     assert third.notes == ()
     assert ended[third.trial].state is TrialState.COMPLETED
 
@@ -789,10 +793,10 @@ def test_a_batch_that_the_estimate_halved_is_halved_again_when_it_does_not_fit(
     tmp_path: Path,
 ) -> None:
     full = Script(step_errors={2: OutOfMemoryError("no memory left on the device")})
-    site = Site(tmp_path, full, Script())
-    site.leave_memory_for(8)
-    site.run(2)
-    first, again = site.events(records.TrialStarted)
+    bench = Bench(tmp_path, full, Script())
+    bench.leave_memory_for(8)
+    bench.run(2)
+    first, again = bench.events(records.TrialStarted)
     assert first.hyperparameters.batch_size == 8
     assert again.hyperparameters.batch_size == 4
     assert "in batches of 8; 4 with" in again.notes[0]
@@ -800,27 +804,27 @@ def test_a_batch_that_the_estimate_halved_is_halved_again_when_it_does_not_fit(
 
 def test_where_no_batch_may_shrink_a_trial_that_does_not_fit_has_failed(tmp_path: Path) -> None:
     full = Script(step_errors={2: OutOfMemoryError("no memory left on the device")})
-    site = Site(tmp_path, full, Script(), engine={"on_memory": "refuse"})
-    site.run(2)
-    assert [t.notes for t in site.events(records.TrialStarted)] == [(), ()]
+    bench = Bench(tmp_path, full, Script(), engine={"on_memory": "refuse"})
+    bench.run(2)
+    assert [t.notes for t in bench.events(records.TrialStarted)] == [(), ()]
 
 
 def test_what_could_not_be_recorded_ends_the_replica(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also when it was the aide who could not."""
-    site = Site(tmp_path, aide=Immediate())
-    append = site.journal.append
+    """Also when it was the background thread who could not."""
+    bench = Bench(tmp_path, background=Immediate())
+    append = bench.journal.append
 
     def full(event: records.AnyEvent) -> object:
         if isinstance(event, records.TrialEnded):
             raise JournalError("cannot write the journal: no space")
         return append(event)
 
-    monkeypatch.setattr(site.journal, "append", full)
+    monkeypatch.setattr(bench.journal, "append", full)
     with pytest.raises(JournalError, match="no space"):
-        site.run(9)
-    assert len(site.events(records.TrialStarted)) <= 2
+        bench.run(9)
+    assert len(bench.events(records.TrialStarted)) <= 2
 
 
 def _folder(path: Path) -> None:
@@ -829,10 +833,10 @@ def _folder(path: Path) -> None:
 
 
 def _of_another_graph(path: Path) -> None:
-    course = load_course(path).course
+    course = load_training(path).course
     graph = two_stems()
     weights = initial_weights(graph, np.random.default_rng(0))
-    save_course(path, course, graph, weights, weights)
+    save_training(path, course, graph, weights, weights)
 
 
 @pytest.mark.parametrize(
@@ -853,7 +857,7 @@ def test_a_trial_under_way_whose_checkpoint_is_lost_is_said_and_its_round_begun_
     before = first.history.trials["r0-t2"].train_samples
     assert before > 0
     damage(first.paths.under_way("r0"))
-    second = Site(tmp_path, life=Incarnation(0, 1))
+    second = Bench(tmp_path, life=Incarnation(0, 1))
     second.run(2)
     started = second.events(records.TrialStarted)
     assert [(t.trial, t.round, t.resumes, t.first_epoch) for t in started[1:]] == [
@@ -876,7 +880,7 @@ def test_a_trial_under_way_whose_checkpoint_is_lost_is_said_and_its_round_begun_
 def test_a_trial_younger_than_a_checkpoint_has_lost_none(tmp_path: Path) -> None:
     training = {"precision": "fp32", "batch_size": 16, "checkpoint_seconds": 3600}
     cut_off(tmp_path, 14, training)
-    second = Site(tmp_path, life=Incarnation(0, 1), training=training)
+    second = Bench(tmp_path, life=Incarnation(0, 1), training=training)
     second.run(1)
     assert second.events(records.FileProblem) == []
 
@@ -898,7 +902,7 @@ def test_a_new_life_has_the_study_of_the_earlier_one_whatever_became_of_its_file
     scripts = [Script(accuracies=(a,)) for a in (0.1, 0.1, 0.1, 0.25, 0.75)]
     broken = Script(step_errors={1: EngineError("no more")})
     cut = Script(accuracies=(0.95, 0.05), on_step=_dies_at_step(6).on_step)
-    first = Site(tmp_path, *scripts, broken, Script(accuracies=(0.35,)), cut, hpo=hpo)
+    first = Bench(tmp_path, *scripts, broken, Script(accuracies=(0.35,)), cut, hpo=hpo)
     trained = first.paths.trained("r0", "r0-t7")
     trained.mkdir(parents=True)  # So that its weights cannot be stored.
     with pytest.raises(_PowerCutError):
@@ -908,7 +912,7 @@ def test_a_new_life_has_the_study_of_the_earlier_one_whatever_became_of_its_file
 
     # The second life goes on with the eighth trial, whose best epoch was in the first one.
     life = Incarnation(0, 1)
-    second = Site(tmp_path, Script(accuracies=(0.45,)), life=life, hpo=hpo)
+    second = Bench(tmp_path, Script(accuracies=(0.45,)), life=life, hpo=hpo)
     second.run(1)
     before = _told(second.paths.study("r0", life), "r0-0.1")
     assert {value for _, value in before} == {0.25, 0.75, None, 0.35, 0.95}
@@ -916,7 +920,7 @@ def test_a_new_life_has_the_study_of_the_earlier_one_whatever_became_of_its_file
 
     damage(second.paths.study("r0", life))
     life = Incarnation(0, 2)
-    third = Site(tmp_path, life=life, hpo=hpo)
+    third = Bench(tmp_path, life=life, hpo=hpo)
     third.stop.ask("enough")
     third.rounds._planner.next()
     assert _told(third.paths.study("r0", life), "r0-0.2") == before
@@ -924,25 +928,25 @@ def test_a_new_life_has_the_study_of_the_earlier_one_whatever_became_of_its_file
 
 def test_what_did_not_fit_is_told_to_the_next_lifes_study_too(tmp_path: Path) -> None:
     """The estimate halved the batches of 16 that were suggested to 8."""
-    site = Site(tmp_path, search=GREEDY)
-    site.leave_memory_for(8, optimiser_knows=False)
-    site.run(6)
-    before = _told(site.paths.study("r0"), "r0")
+    bench = Bench(tmp_path, search=GREEDY)
+    bench.leave_memory_for(8, optimiser_knows=False)
+    bench.run(6)
+    before = _told(bench.paths.study("r0"), "r0")
     assert any("16" in point and value is None for point, value in before)
     life = Incarnation(0, 1)
-    later = Site(tmp_path, search=GREEDY, life=life)
+    later = Bench(tmp_path, search=GREEDY, life=life)
     later.rounds._planner.next()
     assert _told(later.paths.study("r0", life), "r0-0.1") == before
 
 
 def test_weights_that_are_lost_are_waited_for_by_nobody(tmp_path: Path) -> None:
     """The only trained ones: without them nothing can be grown, and the initial graph is."""
-    site = Site(tmp_path)
-    site.run(1)
-    for proposal in site.history.pending("r0"):
-        site.paths.candidate(proposal.id).write_bytes(b"torn")
-    flip(site.paths.trained("r0", "r0-t1"))
-    later = Site(tmp_path, life=Incarnation(0, 1))
+    bench = Bench(tmp_path)
+    bench.run(1)
+    for proposal in bench.history.pending("r0"):
+        bench.paths.candidate(proposal.id).write_bytes(b"torn")
+    flip(bench.paths.trained("r0", "r0-t1"))
+    later = Bench(tmp_path, life=Incarnation(0, 1))
     later.run(2)
     second, _ = later.events(records.TrialStarted)[1:]
     assert second.graph == later.initial.hash
@@ -955,22 +959,22 @@ def test_weights_that_stay_away_are_given_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not at once: the record that they were dropped may be on its way."""
-    site = Site(tmp_path)
-    site.run(1)
-    site.worker._config = validate(CONFIG | {"search": {"stock": 8}}, "test")
+    bench = Bench(tmp_path)
+    bench.run(1)
+    bench.worker._config = validate(CONFIG | {"search": {"stock": 8}}, "test")
     clock = Clock()
-    monkeypatch.setattr(site.worker, "_clock", clock)
-    site.paths.trained("r0", "r0-t1").unlink()
+    monkeypatch.setattr(bench.worker, "_clock", clock)
+    bench.paths.trained("r0", "r0-t1").unlink()
     for _ in range(3):
-        site.worker.step()
-    assert site.events(records.SearchFailed) == []
+        bench.worker.step()
+    assert bench.events(records.SearchFailed) == []
     clock.advance(LOST_SECONDS)
     for _ in range(3):
-        site.worker.step()
-    (failed,) = site.events(records.SearchFailed)
+        bench.worker.step()
+    (failed,) = bench.events(records.SearchFailed)
     assert (failed.lost_parent, failed.reason) == (
         "r0-t1",
         "the weights of trial r0-t1 are not there",
     )
-    site.history.refresh()
-    assert not site.history.trials["r0-t1"].has_checkpoint
+    bench.history.refresh()
+    assert not bench.history.trials["r0-t1"].has_checkpoint

@@ -49,10 +49,10 @@ from aiperf_hpc.primary.launchers.slurm.launcher import (
     offers,
     state_of,
 )
-from aiperf_hpc.primary.launchers.slurm.rate_limit import SHORTEST_SECONDS, Pace
+from aiperf_hpc.primary.launchers.slurm.rate_limit import SHORTEST_SECONDS, RateLimit
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import RunPaths, write_whole
-from aiperf_hpc.run.storage import Patience
+from aiperf_hpc.run.storage import BackoffRetry
 from aiperf_hpc.trial import JobPhase
 
 INFINITY = float("inf")
@@ -116,8 +116,8 @@ class Cluster:
             self.sleep(seconds)
 
     def launcher(self, folder: Path, nodes: int = 3, launch: int = 0) -> SlurmLauncher:
-        client, pace = SlurmCommands(self), Pace(self)
-        return SlurmLauncher(manifest(nodes), RunPaths(folder), client, pace, launch=launch)
+        client, rate_limit = SlurmCommands(self), RateLimit(self)
+        return SlurmLauncher(manifest(nodes), RunPaths(folder), client, rate_limit, launch=launch)
 
     @property
     def gaps(self) -> list[float]:
@@ -125,7 +125,7 @@ class Cluster:
         return [after - before for (before, _), (after, _) in itertools.pairwise(self.calls)]
 
     def watch(self, launcher: SlurmLauncher, seconds: float) -> dict[str, ReplicaState]:
-        """Ask for the states four times a second, as the conductor does."""
+        """Ask for the states four times a second, as the controller does."""
         end = self.now + seconds
         while self.now < end:
             self.now += 0.25
@@ -601,9 +601,9 @@ def test_on_a_full_disk_the_batch_script_is_waited_for(
         write_whole(path, content)
 
     monkeypatch.setattr(slurm_launcher, "write_whole", full)
-    paths, patience = RunPaths(tmp_path), Patience(lambda: False, clock=cluster)
+    paths, patience = RunPaths(tmp_path), BackoffRetry(lambda: False, clock=cluster)
     launcher = SlurmLauncher(
-        manifest(1), paths, SlurmCommands(cluster), Pace(cluster), persist=patience
+        manifest(1), paths, SlurmCommands(cluster), RateLimit(cluster), retry=patience
     )
     assert launcher.start() == {"r0": "17_0"}
     assert troubles == []
@@ -737,7 +737,7 @@ def test_partitions_are_read(cluster: Cluster) -> None:
 
 def choose(asked: str, cluster: Cluster) -> str:
     config = RunConfig.model_validate({"dataset": {"name": "synthetic"}})
-    return choose_launcher(asked, config, 3, 1.0, SlurmCommands(cluster), Pace(cluster))
+    return choose_launcher(asked, config, 3, 1.0, SlurmCommands(cluster), RateLimit(cluster))
 
 
 def test_auto_is_slurm_where_its_client_is(
