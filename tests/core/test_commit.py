@@ -173,7 +173,7 @@ def built(source: Path, folder: Path) -> str | None:
     """Build the package's files as for a wheel; return the commit that they are stamped with."""
     command = [sys.executable, "setup.py", "-q", "build_py", "--build-lib", str(folder)]
     subprocess.run(command, check=True, cwd=source, capture_output=True)
-    assert (folder / "aiperf_hpc/primary/cli.py").exists()
+    assert (folder / "aiperf_hpc/primary/cli/program.py").exists()
     stamp = folder / "aiperf_hpc" / STAMP
     return stamp.read_text("ascii").strip() if stamp.exists() else None
 
@@ -186,7 +186,7 @@ def test_a_wheel_is_stamped_with_the_commit_it_was_built_from(tree: Path, tmp_pa
     unpacked = tmp_path / "other" / "site-packages"
     made(tmp_path / "other")
     shutil.unpack_archive(wheel, unpacked, "zip")
-    assert (unpacked / "aiperf_hpc/primary/cli.py").exists()
+    assert (unpacked / "aiperf_hpc/primary/cli/program.py").exists()
     assert list(unpacked.glob("*.dist-info/licenses/LICENSE"))
     said = subprocess.run(
         [sys.executable, "-c", "from aiperf_hpc.commit import *; print(source_commit())"],

@@ -13,8 +13,10 @@ from tests.run_factory import Plan, write_run
 
 from aiperf_hpc.config import load_config
 from aiperf_hpc.errors import UsageError
-from aiperf_hpc.primary import cli
-from aiperf_hpc.primary.cli import Address, _address_again, _parser, main
+from aiperf_hpc.primary.cli import main, start
+from aiperf_hpc.primary.cli.conduct import Address
+from aiperf_hpc.primary.cli.program import parser
+from aiperf_hpc.primary.cli.resume import _address_again
 from aiperf_hpc.primary.control.prepare import require_packages
 from aiperf_hpc.primary.monitor.run_view import RunView
 from aiperf_hpc.run.manifest import RunManifest
@@ -103,7 +105,7 @@ def served(tmp_path: Path) -> RunPaths:
 
 
 def again(paths: RunPaths, *options: str) -> Address | None:
-    return _address_again(_parser().parse_args(["resume", str(paths.root), *options]), paths)
+    return _address_again(parser().parse_args(["resume", str(paths.root), *options]), paths)
 
 
 def test_a_run_that_goes_on_is_served_where_it_was(served: RunPaths) -> None:
@@ -166,7 +168,7 @@ def test_a_crowd_is_told_before_the_start_and_without_it(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
-    monkeypatch.setattr(cli, "available_bytes", lambda: 4 * 2**30)
+    monkeypatch.setattr(start, "available_bytes", lambda: 4 * 2**30)
     dry = ["start", "--hours", "1", "--launcher", "local", "--dry-run", "--nodes"]
     assert main([*dry, "3"]) == 0
     said = capsys.readouterr()

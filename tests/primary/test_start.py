@@ -17,7 +17,7 @@ from tests.support.processes import alive, in_a_group
 from tests.support.waiting import PATIENCE_SECONDS
 
 from aiperf_hpc.errors import RunDirectoryError
-from aiperf_hpc.primary import cli
+from aiperf_hpc.primary.cli import main, start
 from aiperf_hpc.primary.control.prepare import make_manifest, make_run_directory
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import RunPaths
@@ -51,9 +51,9 @@ def test_interrupted_while_the_dataset_is_looked_at(
 @pytest.fixture
 def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
     """Start a run of a dataset that needs no looking at."""
-    monkeypatch.setattr(cli, "describe_dataset", lambda config: DATASET)
+    monkeypatch.setattr(start, "describe_dataset", lambda config: DATASET)
     command = [*START, "--config", "quickstart", "--run-dir", str(tmp_path / "run")]
-    return lambda *options: cli.main([*command, *options])
+    return lambda *options: main([*command, *options])
 
 
 def interrupt() -> None:
@@ -73,7 +73,7 @@ def test_interrupted_between_the_run_directory_and_the_runs_start(
         interrupt()
         return 0
 
-    monkeypatch.setattr(cli, "_conduct", conduct)
+    monkeypatch.setattr(start, "conduct_run", conduct)
     assert started() == 130
     assert capsys.readouterr().err == NOTHING
     assert sorted(made) == ["candidates", "primary", "replicas", "run.yaml"]
@@ -91,7 +91,7 @@ def test_interrupted_while_the_primary_starts_in_the_background(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     background = SimpleNamespace(pid=4711, poll=interrupt)
-    monkeypatch.setattr(cli, "subprocess", SimpleNamespace(
+    monkeypatch.setattr(start, "subprocess", SimpleNamespace(
         Popen=lambda *_, **__: background, DEVNULL=subprocess.DEVNULL,
     ))  # fmt: skip
     assert started("--detach") == 130

@@ -18,6 +18,7 @@ from tests.run_factory import Clock, configuration
 
 from aiperf_hpc.errors import RunDirectoryError, UsageError
 from aiperf_hpc.primary import cli
+from aiperf_hpc.primary.cli import stop
 from aiperf_hpc.primary.control import claim as claims
 from aiperf_hpc.primary.control.claim import Claimed, ClaimedError, Holder, LostClaimError, take
 from aiperf_hpc.primary.control.resume import all_have_ended
@@ -370,11 +371,11 @@ def test_stop_records_the_end_once_and_not_while_another_has_the_run(dead_run: R
     view = RunView(dead_run)
     view.refresh()
     with take(history_of(dead_run.root), BEAT, "resume"):
-        cli._end_for_its_primary(view)
+        stop._end_for_its_primary(view)
         view.refresh()
         assert view.history.run_ended is None
-    cli._end_for_its_primary(view)
-    cli._end_for_its_primary(view)
+    stop._end_for_its_primary(view)
+    stop._end_for_its_primary(view)
     kinds = [r.event.type for r in JournalReader(dead_run.primary_journal).read()]
     assert kinds == ["run_started", "taken_over", "run_ended"]
     clocks = next(f for f in verify(RunView(dead_run)) if f.rule == "clocks")

@@ -23,7 +23,8 @@ from tests.run_factory import START, Plan, Primary, Worker, configuration, write
 from tests.support.waiting import until
 
 from aiperf_hpc.clock import SYSTEM
-from aiperf_hpc.primary import cli
+from aiperf_hpc.primary.cli import main, stop
+from aiperf_hpc.primary.cli.conduct import finish
 from aiperf_hpc.primary.control import controller
 from aiperf_hpc.primary.control.controller import Controller
 from aiperf_hpc.primary.launchers.base import ReplicaState
@@ -419,7 +420,7 @@ def test_aiperf_stop_says_what_it_waits_for(
     plan, output = Plan(replicas=2, trials=5, ended=False), io.StringIO()
     paths = write_run(tmp_path, plan)
     monkeypatch.setattr("sys.stderr", output)
-    monkeypatch.setattr(cli, "_finish", lambda view, as_json: 0)
+    monkeypatch.setattr(stop, "finish", lambda view, as_json: 0)
 
     def end() -> None:
         until(lambda: "\nwaiting for r0, r1\n" in output.getvalue())
@@ -428,7 +429,7 @@ def test_aiperf_stop_says_what_it_waits_for(
 
     thread = threading.Thread(target=end)
     thread.start()
-    assert cli.main(["stop", str(tmp_path)]) == 0
+    assert main(["stop", str(tmp_path)]) == 0
     thread.join()
     assert output.getvalue().startswith(
         "stopping: the current steps end, then the score is computed\n"
@@ -447,7 +448,7 @@ def test_a_replica_that_ended_in_order_is_no_trouble_though_its_primary_never_sa
     monkeypatch.setattr(
         "aiperf_hpc.primary.report.writer.write_report", lambda view: paths.report_html
     )
-    assert cli._finish(RunView(paths), as_json=False) == 0
+    assert finish(RunView(paths), as_json=False) == 0
     assert capsys.readouterr().err == ""
 
 

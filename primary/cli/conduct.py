@@ -1,0 +1,187 @@
+"""Conducting a run from the command line: for every command that begins or ends one."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TextIO
+
+from aiperf_hpc.clock import SYSTEM
+from aiperf_hpc.errors import AIPerfError, UsageError
+from aiperf_hpc.primary.cli.output import say, say_document
+from aiperf_hpc.primary.control.claim import Claim, Claimed, take
+from aiperf_hpc.primary.control.controller import Controller
+from aiperf_hpc.primary.launchers.registry import LAUNCHERS
+from aiperf_hpc.primary.monitor.cached_view import CachedView
+from aiperf_hpc.primary.monitor.progress import Progress
+from aiperf_hpc.primary.monitor.run_view import RunView
+from aiperf_hpc.run.digest import DigestWriter
+from aiperf_hpc.run.history import ReplicaHistory, RunHistory
+from aiperf_hpc.run.journal import JournalWriter
+from aiperf_hpc.run.manifest import RunManifest
+from aiperf_hpc.run.paths import RunPaths
+from aiperf_hpc.run.service import Service
+from aiperf_hpc.run.storage import BackoffRetry, Retry
+from aiperf_hpc.signals import Interrupts
+from aiperf_hpc.trial import JobPhase
+
+Address = tuple[str, int]
+
+
+def take_run(history: RunHistory, manifest: RunManifest, command: str) -> Claim:
+    """Take a run in hand, and read its records. Raises ClaimedError when another process has it."""
+    heartbeat = manifest.config.journal.heartbeat_seconds
+    return take(history, heartbeat, command, BackoffRetry(lambda: False))
+
+
+def plan_line(manifest: RunManifest, folder: Path) -> str:
+    """Return in one line what is to run."""
+    shares = ", ".join("+".join(str(c) for c in share) for share in manifest.cores)
+    cores = f", cores {shares}" if shares else ""
+    size = manifest.config.replica.ranks
+    replicas = f"{manifest.replicas} replica{'s' * (manifest.replicas > 1)}"
+    replicas += f" of {size} ranks" if size > 1 else ""
+    return (
+        f"{replicas} ({manifest.launcher}{cores}) for {manifest.hours:g} h, "
+        f"{manifest.config.preset} on {manifest.config.dataset.name}, records in {folder}"
+    )
+
+
+def conduct_run(
+    manifest: RunManifest,
+    paths: RunPaths,
+    address: Address | None,
+    claim: Claim,
+    *,
+    as_json: bool,
+    launch: int = 0,
+) -> int:
+    """Run to the end, write the report, say the score."""
+    output = sys.stderr if as_json else sys.stdout
+    output.write(f"{plan_line(manifest, paths.root)}\n")
+    view = RunView(paths)
+    live = CachedView(view)
+    progress = Progress(live, output)
+    view.refresh()
+    interrupts = Interrupts()
+    retry = BackoffRetry(interrupts.at_once)
+    launcher = LAUNCHERS[manifest.launcher](manifest, paths, launch, retry)
+    claimed = Claimed(claim, retry)
+    with (
+        JournalWriter(paths.primary_journal, retry=claimed, recorded=claim.recorded) as journal,
+        JournalWriter(paths.digest, retry=claimed) as digest,
+        _server(live, address, output, paths, retry),
+        progress.alert(interrupts, retry),
+    ):
+        writer = DigestWriter(view.history, digest)
+        controller = Controller(
+            manifest,
+            launcher,
+            journal,
+            view.history,
+            writer,
+            clock=SYSTEM,
+            interrupts=interrupts,
+            retry=retry,
+            waits=retry.take,
+            say=progress.say,
+        )
+        controller.run(progress.tick)
+    progress.end()
+    if controller.refused is not None:
+        raise AIPerfError(f"{controller.refused}; the run was stopped")
+    return finish(view, as_json)
+
+
+@contextmanager
+def _server(
+    live: CachedView, address: Address | None, output: TextIO, paths: RunPaths, retry: Retry
+) -> Iterator[None]:
+    """Serve the run's status over REST while the block runs, if an address was given."""
+    if address is None:
+        yield
+        return
+    from aiperf_hpc.primary.service.rest import ServerThread
+
+    with ServerThread(live, *address) as server:
+        Service.here(server.host, server.port, server.url).save(paths, retry)
+        output.write(f"{where_served(server.url)}\n")
+        output.flush()
+        yield
+
+
+def finish(view: RunView, as_json: bool) -> int:
+    """Write the report of a run that has ended; say its score."""
+    from aiperf_hpc.primary.report.writer import summary_lines, write_report
+
+    view.refresh()
+    if not as_json:
+        for line in summary_lines(view):  # First: nothing that goes wrong below hides it.
+            say(line)
+    try:
+        page = write_report(view)
+    except KeyboardInterrupt:
+        raise UsageError(
+            f"interrupted while writing the report; `aiperf report {view.paths.root}` writes it"
+        ) from None
+    if as_json:
+        say_document(view.status().model_dump_json(indent=1))
+    else:
+        say(f"Report           {page}")
+    for replica in view.history.replicas.values():
+        if replica.ended is not None and replica.ended.startswith("failed"):
+            log = view.paths.replica_log(replica.id)
+            sys.stderr.write(f"aiperf: {replica.id} {replica.ended}; its output is in {log}\n")
+        elif replica.exit_status:
+            log = view.paths.replica_log(replica.id)
+            sys.stderr.write(
+                f"aiperf: {replica.id} ended with status {replica.exit_status}; see {log}\n"
+            )
+        elif _ended_otherwise(replica):
+            sys.stderr.write(f"aiperf: {_what_happened(replica, view.paths)}\n")
+    in_order = [
+        r for r in view.history.replicas.values() if r.ended and not r.ended.startswith("failed")
+    ]
+    return 0 if in_order else 1
+
+
+def _ended_otherwise(replica: ReplicaHistory) -> bool:
+    """Return whether its job failed, or neither it nor the replica is known to have ended."""
+    job = replica.job_state
+    if job is None or job.phase is JobPhase.DONE:
+        return False
+    return job.phase.ended or replica.ended is None
+
+
+def _what_happened(replica: ReplicaHistory, paths: RunPaths) -> str:
+    """Return what the launcher knows of a replica's end that the replica itself never told."""
+    job = replica.job_state
+    assert job is not None  # noqa: S101 -- for the type checker
+    node = f" on {job.node}" if job.node else ""
+    said = f"{replica.id} (job {replica.job}{node}) {job.phase}: {job.detail or 'no reason given'}"
+    if replica.started is None:
+        return f"{said}; it left no record: does its node see {paths.root}?"
+    return f"{said}; its output is in {paths.replica_log(replica.id)}"
+
+
+def where_served(url: str) -> str:
+    """Return where a run's status is served, for people."""
+    return f"status at {url}/api/v1/status"
+
+
+def address_of(text: str) -> Address:
+    """Return the host and port that a text names. Raises UsageError."""
+    from aiperf_hpc.primary.service.rest import parse_address
+
+    return parse_address(text)
+
+
+def free_address(text: str) -> Address:
+    """Return an address that can be listened on: checked before anything is made or started."""
+    from aiperf_hpc.primary.service.rest import check_free
+
+    address = address_of(text)
+    check_free(*address)
+    return address

@@ -1,0 +1,29 @@
+"""What commands print: lines and JSON."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+
+from aiperf_hpc.streams import ascii_json
+
+
+def say(text: str) -> None:
+    """Print a line."""
+    try:
+        sys.stdout.write(f"{text}\n")
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # The reader went away, as `| head` does: the rest, e.g. the report, is done all the same.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def say_json(value: object) -> None:
+    """Print a value as JSON."""
+    say(json.dumps(value, indent=1))
+
+
+def say_document(text: str) -> None:
+    """Print JSON: no locale changes it."""
+    say(ascii_json(text))

@@ -1,0 +1,99 @@
+"""``aiperf stop``."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import socket
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TextIO
+
+from aiperf_hpc.errors import AIPerfError, UsageError
+from aiperf_hpc.primary.cli.conduct import finish, take_run
+from aiperf_hpc.primary.cli.parser import Commands, add_for_run
+from aiperf_hpc.primary.control.claim import ClaimedError
+from aiperf_hpc.primary.control.resume import (
+    all_have_ended,
+)
+from aiperf_hpc.primary.formatting import few
+from aiperf_hpc.primary.monitor.progress import going_on
+from aiperf_hpc.primary.monitor.run_view import RunState, RunStatus, RunView
+from aiperf_hpc.primary.monitor.screen import Screen
+from aiperf_hpc.run.journal import JournalWriter
+from aiperf_hpc.run.paths import RunPaths, write_whole
+from aiperf_hpc.run.records import RunEnded, TakenOver
+
+STOP_WAIT_SECONDS = 90.0
+STOP_TELL_SECONDS = 5.0
+
+
+def add(commands: Commands) -> None:
+    """Add ``stop``."""
+    add_for_run(commands, "stop", _stop, "stop a run in order, and score it")
+
+
+def _stop(options: argparse.Namespace) -> int:
+    view = RunView(RunPaths(options.run))
+    view.refresh()
+    if view.status().state is RunState.ENDED:
+        raise UsageError(f"{options.run}: the run has ended already; see `aiperf report`")
+    if view.history.run_started is None:
+        raise UsageError(f"{options.run}: this run never started; there is nothing to stop")
+    write_whole(view.paths.stop_request, "stopped by `aiperf stop`\n")
+    with _telling_who_goes_on(sys.stderr) as tell:  # The result alone goes to the output.
+        _wait_for_end(view, options.run, tell)
+    return finish(view, options.json)
+
+
+def _wait_for_end(view: RunView, run: Path, tell: Callable[[RunStatus], None]) -> None:
+    """Wait until a run that was asked to stop has ended; give it its end where nobody else can."""
+    end = time.monotonic() + STOP_WAIT_SECONDS
+    while (status := view.status()).state is not RunState.ENDED:
+        tell(status)
+        if time.monotonic() > end:
+            raise AIPerfError(
+                f"{run}: a stop is requested, but the run has not ended within "
+                f"{STOP_WAIT_SECONDS:.0f} s; `aiperf status {run}` says what it does"
+            )
+        if all_have_ended(view.history):
+            _end_for_its_primary(view)
+        time.sleep(0.2)
+        view.refresh()
+
+
+@contextmanager
+def _telling_who_goes_on(output: TextIO) -> Iterator[Callable[[RunStatus], None]]:
+    """Give what says now and then which replicas a stop waits for."""
+    screen, told, due = Screen(output), "", time.monotonic()
+    screen.line("stopping: the current steps end, then the score is computed")
+
+    def tell(status: RunStatus) -> None:
+        nonlocal told, due
+        replicas = going_on(status)
+        text = f"waiting for {few(replicas)}" if replicas else "waiting for the primary"
+        if screen.is_terminal:
+            screen.change(lambda columns: text)
+        elif text != told and time.monotonic() >= due:
+            screen.line(text)
+            told, due = text, time.monotonic() + STOP_TELL_SECONDS
+
+    try:
+        yield tell
+    finally:
+        screen.clear()
+
+
+def _end_for_its_primary(view: RunView) -> None:
+    """Record the end of a run whose primary has died."""
+    try:
+        claim = take_run(view.history, view.manifest, "stop")
+    except ClaimedError:
+        return  # Who has it in hand ends it.
+    with claim, JournalWriter(view.paths.primary_journal) as journal:
+        if view.history.run_ended is None and all_have_ended(view.history):
+            journal.append(TakenOver(command="stop", host=socket.gethostname(), pid=os.getpid()))
+            journal.append(RunEnded(reason="stopped by `aiperf stop`; its primary had died"))
