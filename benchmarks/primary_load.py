@@ -41,7 +41,7 @@ from aiperf_hpc.clock import SYSTEM
 from aiperf_hpc.primary.control.controller import Controller
 from aiperf_hpc.primary.launchers.base import ReplicaState
 from aiperf_hpc.primary.monitor.cached_view import CachedView
-from aiperf_hpc.primary.monitor.progress import Progress
+from aiperf_hpc.primary.monitor.progress import ProgressDisplay
 from aiperf_hpc.primary.monitor.run_view import RunView
 from aiperf_hpc.primary.service.rest import ServerThread
 from aiperf_hpc.run.digest import DigestWriter
@@ -96,7 +96,7 @@ def be_primary(root: Path) -> None:
     view = RunView(paths)
     view.refresh()
     live = CachedView(view)
-    progress = Progress(live, Terminal())
+    progress = ProgressDisplay(live, Terminal())
     with (
         JournalWriter(paths.primary_journal) as journal,
         JournalWriter(paths.digest) as digest,

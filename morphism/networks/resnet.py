@@ -24,7 +24,7 @@ RESNET50_BLOCKS = (3, 4, 6, 3)
 EXPANSION = 4
 
 
-class _Builder:
+class _GraphBuilder:
     """Appends nodes and remembers them; each method returns the name of its last node."""
 
     def __init__(self) -> None:
@@ -77,7 +77,7 @@ def resnet50(
     Raises:
         GraphError: a dimension is below 1.
     """
-    net = _Builder()
+    net = _GraphBuilder()
     last = net.add("image", Input(input_shape))
     if stem == "imagenet":
         last = net.conv_norm_relu("stem", last, base_width, 7, 2)

@@ -42,7 +42,7 @@ class UnknownTrialError(AIPerfError):
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class AskedCandidate:
     """A graph to train."""
 
     trial: str
@@ -130,7 +130,7 @@ class AskTellSearch:
         """The trials that were asked for and of which nothing was told, oldest first."""
         return [t.trial for t in self._trials.values() if not t.ended]
 
-    def ask(self, trial: str) -> Candidate:
+    def ask(self, trial: str) -> AskedCandidate:
         """Return what ``trial`` should train, recorded as pending.
 
         The initial graph first; then its children, as long as nothing has been told; then what
@@ -186,7 +186,7 @@ class AskTellSearch:
         roots = (t for t in self._trials.values() if t.parent is None)
         return not self._begun and all(t.ended and t.merit is None for t in roots)
 
-    def _grow(self, trial: str) -> Candidate:
+    def _grow(self, trial: str) -> AskedCandidate:
         began = self._clock.monotonic()
         # The number of trials makes it another one each time, in later lives too.
         entropy = np.random.SeedSequence((self._seed, len(self._trials)))
@@ -241,7 +241,7 @@ class AskTellSearch:
         parent: str | None,
         steps: tuple[MorphismData, ...],
         *also: AnyEvent,
-    ) -> Candidate:
+    ) -> AskedCandidate:
         pending = TrialSummary(
             trial=trial,
             replica=self.life,
@@ -254,7 +254,7 @@ class AskTellSearch:
         )
         self._record(pending, *also)
         # As the lineage grows it, so that nodes have the names that later morphisms speak of.
-        return Candidate(trial, self._lineage.graph(trial), parent, steps)
+        return AskedCandidate(trial, self._lineage.graph(trial), parent, steps)
 
     def _ended(self, trial: str, merit: float | None) -> TrialSummary:
         known = self._trials.get(trial)

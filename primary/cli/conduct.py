@@ -15,7 +15,7 @@ from aiperf_hpc.primary.control.claim import Claim, Claimed, take
 from aiperf_hpc.primary.control.controller import Controller
 from aiperf_hpc.primary.launchers.registry import LAUNCHERS
 from aiperf_hpc.primary.monitor.cached_view import CachedView
-from aiperf_hpc.primary.monitor.progress import Progress
+from aiperf_hpc.primary.monitor.progress import ProgressDisplay
 from aiperf_hpc.primary.monitor.run_view import RunView
 from aiperf_hpc.run.digest import DigestWriter
 from aiperf_hpc.run.history import ReplicaHistory, RunHistory
@@ -63,7 +63,7 @@ def conduct_run(
     output.write(f"{plan_line(manifest, paths.root)}\n")
     view = RunView(paths)
     live = CachedView(view)
-    progress = Progress(live, output)
+    progress = ProgressDisplay(live, output)
     view.refresh()
     interrupts = Interrupts()
     retry = BackoffRetry(interrupts.at_once)

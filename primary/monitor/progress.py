@@ -34,7 +34,7 @@ OVER = ("ended", "done", "failed")
 """How the state of a replica begins that will do no more."""
 
 
-class Progress:
+class ProgressDisplay:
     """Prints a run's progress to a terminal, or to a file as plain lines.
 
     A look at a run must not end it: what goes wrong here is said, once, and tried again.
@@ -173,7 +173,7 @@ class _Alerts:
     """What is said at once: the user's interrupts, and that the primary waits for storage."""
 
     def __init__(
-        self, progress: Progress, screen: Screen, interrupts: Interrupts, retry: BackoffRetry
+        self, progress: ProgressDisplay, screen: Screen, interrupts: Interrupts, retry: BackoffRetry
     ) -> None:
         self._progress, self._screen = progress, screen
         self._interrupts, self._retry = interrupts, retry

@@ -16,7 +16,7 @@ from aiperf_hpc.primary.monitor.run_view import ScoreStatus
 from aiperf_hpc.primary.report import ancestry
 from aiperf_hpc.primary.report.model import PHASES, Report, TrialReport
 from aiperf_hpc.primary.report.plots import accuracy_colour, belief_plot, scaling_plots, score_plots
-from aiperf_hpc.primary.report.search_replay import Candidate
+from aiperf_hpc.primary.report.search_replay import CandidateOutcome
 from aiperf_hpc.trial import Machine, TimePhase, TrialState
 
 MOST_REPLICAS = 48
@@ -74,7 +74,7 @@ def render(document: Report, fine: Sequence[ScoreStatus]) -> str:
     )
 
 
-def _latest(candidates: Sequence[Candidate]) -> Sequence[Candidate]:
+def _latest(candidates: Sequence[CandidateOutcome]) -> Sequence[CandidateOutcome]:
     return candidates[-MOST_CANDIDATES:]
 
 

@@ -29,7 +29,7 @@ from aiperf_hpc.primary.allreduce import Curve
 from aiperf_hpc.primary.formatting import percent, scale_of, si
 from aiperf_hpc.primary.monitor.run_view import ScoreStatus
 from aiperf_hpc.primary.report.scaling import ScalingPoint
-from aiperf_hpc.primary.report.search_replay import Candidate
+from aiperf_hpc.primary.report.search_replay import CandidateOutcome
 from aiperf_hpc.run.paths import write_whole
 
 INK, MUTED, GRID, CURVE, LIMIT, PAPER = (f"#0{n}0{n}0{n}" for n in range(1, 7))
@@ -151,7 +151,7 @@ def _ops_over_nodes(points: Sequence[ScalingPoint]) -> Plot:
     return Plot("OPS over nodes", caption, words, svg)
 
 
-def belief_plot(candidates: Sequence[Candidate]) -> Plot | None:
+def belief_plot(candidates: Sequence[CandidateOutcome]) -> Plot | None:
     """Return what was expected of candidates beside what came of them; None without any."""
     judged = [c for c in candidates if c.mean is not None and c.objective is not None]
     if not judged:
@@ -200,7 +200,7 @@ def belief_plot(candidates: Sequence[Candidate]) -> Plot | None:
     return Plot("Expected, reached and predicted", caption, words, svg)
 
 
-def write_belief_plot(candidates: Sequence[Candidate], path: Path) -> None:
+def write_belief_plot(candidates: Sequence[CandidateOutcome], path: Path) -> None:
     """Draw ``belief_plot`` into an SVG file of its own.
 
     Raises:

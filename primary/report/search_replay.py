@@ -23,7 +23,7 @@ LEAST_PAIRS = 3
 OBJECTIVE = "what the search is told, the predicted accuracy where there is one, else the reached"
 
 
-class Candidate(Value):
+class CandidateOutcome(Value):
     """A candidate as it was proposed, and what became of it."""
 
     at_seconds: float
@@ -66,7 +66,7 @@ class SearchReplay(Value):
     """All candidates of a run, in order of time."""
 
     searchers: tuple[str, ...]
-    candidates: tuple[Candidate, ...]
+    candidates: tuple[CandidateOutcome, ...]
     judged: int
     """Candidates of which something was expected and an objective value was told."""
     rank_correlation: float | None
@@ -103,12 +103,12 @@ def replay_search(view: RunView) -> SearchReplay:
 
 def _candidate(
     proposal: Proposal, trials: Sequence[Trial], start: float, end: float, *, rejected: bool
-) -> Candidate:
+) -> CandidateOutcome:
     proposed, belief = proposal.proposed, proposal.proposed.belief
     reached = [evaluation for trial in trials for evaluation in trial.evaluations]
     told = [t.merit for t in trials if t.state.ended and t.merit is not None]
     predicted = [t.ended.predicted_accuracy for t in trials if t.ended is not None]
-    return Candidate(
+    return CandidateOutcome(
         at_seconds=proposal.utc - start,
         replica=proposal.replica,
         proposal=proposal.id,
@@ -171,7 +171,7 @@ def table(replay: SearchReplay) -> list[str]:
     return [*lines, "", *_summary(replay)]
 
 
-def _row(candidate: Candidate) -> tuple[str, ...]:
+def _row(candidate: CandidateOutcome) -> tuple[str, ...]:
     expected = percent(candidate.mean)
     if candidate.deviation is not None:
         expected += f" ± {percent(candidate.deviation)}"

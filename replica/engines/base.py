@@ -25,7 +25,7 @@ _BLOCK = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Evaluation:
+class EvaluationSums:
     """Sums over the samples that were evaluated."""
 
     loss: float
@@ -75,7 +75,7 @@ class Network(Protocol):
         """Forward pass in inference mode, added to the running sums."""
         ...
 
-    def drain_evaluation(self) -> Evaluation:
+    def drain_evaluation(self) -> EvaluationSums:
         """Wait for all evaluation steps; return the sums since the last call."""
         ...
 

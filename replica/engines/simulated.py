@@ -25,7 +25,7 @@ from aiperf_hpc.graph import Graph, Softmax
 from aiperf_hpc.morphism.weights.checkpoint import Weights, check_weights
 from aiperf_hpc.ops_counter.count import count
 from aiperf_hpc.replica.data.base import Batch
-from aiperf_hpc.replica.engines.base import Buffer, Evaluation
+from aiperf_hpc.replica.engines.base import Buffer, EvaluationSums
 from aiperf_hpc.trial import Hyperparameters
 
 MODEL_VERSION = "1"
@@ -163,11 +163,11 @@ class SimulatedNetwork:
         self._seen += batch.size
         self._clock.sleep(self._model.step_seconds + batch.size * self._evaluation_seconds)
 
-    def drain_evaluation(self) -> Evaluation:
+    def drain_evaluation(self) -> EvaluationSums:
         """Return the sums since the last call: whole numbers of samples that are right."""
         correct = round(self._accuracy * self._seen)
         samples = self._seen - self._drained
-        part = Evaluation(self._loss * samples, correct - self._correct, samples)
+        part = EvaluationSums(self._loss * samples, correct - self._correct, samples)
         self._drained, self._correct = self._seen, correct
         return part
 

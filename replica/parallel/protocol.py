@@ -29,7 +29,7 @@ from aiperf_hpc.graph import Graph
 from aiperf_hpc.morphism.weights.calibration import calibrate, transparent
 from aiperf_hpc.morphism.weights.checkpoint import Weights
 from aiperf_hpc.replica.data.base import WHOLE, Batch, Dataset, Part
-from aiperf_hpc.replica.engines.base import Evaluation, RankEngine, RankNetwork
+from aiperf_hpc.replica.engines.base import EvaluationSums, RankEngine, RankNetwork
 from aiperf_hpc.replica.parallel.collectives.base import Buffer, Collective, Pending
 from aiperf_hpc.replica.parallel.step_clock import PARTS, StepClock
 from aiperf_hpc.replica.runtime.background import lower_priority
@@ -172,7 +172,7 @@ class RanksNetwork:
         except AIPerfError as error:
             self._failure = self._failure or error
 
-    def sum_up(self) -> Evaluation:
+    def sum_up(self) -> EvaluationSums:
         """Return the sums of all ranks since the last call.
 
         Raises:
@@ -180,7 +180,7 @@ class RanksNetwork:
         """
         failure, self._failure = self._failure, None
         wanted, self._to_evaluate = self._to_evaluate, 0
-        part = Evaluation(0.0, 0, 0)
+        part = EvaluationSums(0.0, 0, 0)
         if failure is None:
             try:
                 part = self._network.drain_evaluation()
@@ -192,7 +192,7 @@ class RanksNetwork:
         self._agree(failure, round(failed))
         if round(samples) != wanted:
             raise EngineError(f"the ranks evaluated {samples:.0f} samples of batches of {wanted}")
-        return Evaluation(loss, round(correct), round(samples))
+        return EvaluationSums(loss, round(correct), round(samples))
 
     def mean_loss(self) -> float:
         """Return the mean loss of the steps since the last call; 0 for none.
@@ -279,7 +279,7 @@ class LeadingNetwork:
         self._announce(Command.EVALUATE)
         self._ranks.evaluate(lambda: batch)
 
-    def drain_evaluation(self) -> Evaluation:
+    def drain_evaluation(self) -> EvaluationSums:
         """Return the sums of all ranks."""
         self._announce(Command.SUM)
         return self._ranks.sum_up()

@@ -22,7 +22,7 @@ from aiperf_hpc.morphism.morphs import Morphism
 from aiperf_hpc.morphism.weights.checkpoint import Weights
 from aiperf_hpc.ops_counter.count import count
 from aiperf_hpc.replica.data.base import Batch, Dataset
-from aiperf_hpc.replica.engines.base import Engine, Evaluation, Network
+from aiperf_hpc.replica.engines.base import Engine, EvaluationSums, Network
 from aiperf_hpc.replica.runtime.stopping import StopFlag
 from aiperf_hpc.replica.runtime.stopwatch import Stopwatch
 from aiperf_hpc.replica.training.checkpoint import TrialProgress, save_training
@@ -424,7 +424,7 @@ class Trainer:
 
     def _evaluate(
         self, network: Network, training: _Training, epoch: int, after_step: Callable[[], None]
-    ) -> Evaluation:
+    ) -> EvaluationSums:
         """Evaluate every validation sample once."""
         trial, batch_size = training.plan.trial, training.used.batch_size
         meter = _EvaluationMeter(self._journal, self._clock, self._every, network, trial, epoch)
@@ -544,12 +544,12 @@ class _TrainMeter(_Meter):
 class _EvaluationMeter(_Meter):
     """Credits validation samples; keeps the sums of the evaluation."""
 
-    total = Evaluation(0.0, 0, 0)
+    total = EvaluationSums(0.0, 0, 0)
 
     def _drain(self) -> None:
         part = self._network.drain_evaluation()
         total = self.total
-        self.total = Evaluation(
+        self.total = EvaluationSums(
             total.loss + part.loss, total.correct + part.correct, total.samples + part.samples
         )
 

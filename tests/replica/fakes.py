@@ -13,7 +13,7 @@ from aiperf_hpc.errors import AIPerfError
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.morphism.weights.checkpoint import Weights
 from aiperf_hpc.replica.data.base import WHOLE, Batch, Part
-from aiperf_hpc.replica.engines.base import Evaluation
+from aiperf_hpc.replica.engines.base import EvaluationSums
 from aiperf_hpc.trial import DatasetInfo, Hyperparameters
 
 
@@ -112,14 +112,14 @@ class FakeNetwork:
     def evaluate_step(self, batch: Batch) -> None:
         self._evaluated += batch.size
 
-    def drain_evaluation(self) -> Evaluation:
+    def drain_evaluation(self) -> EvaluationSums:
         samples, self._evaluated = self._evaluated, 0
         place = self.epoch
         self.epoch += 1
         losses, accuracies = self.script.losses, self.script.accuracies
         loss = losses[min(place, len(losses) - 1)]
         accuracy = accuracies[min(place, len(accuracies) - 1)]
-        return Evaluation(loss * samples, round(accuracy * samples), samples)
+        return EvaluationSums(loss * samples, round(accuracy * samples), samples)
 
     def logits(self, inputs: NDArray[np.float32]) -> NDArray[np.float32]:
         raise NotImplementedError

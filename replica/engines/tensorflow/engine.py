@@ -36,7 +36,7 @@ from aiperf_hpc.graph import (
 from aiperf_hpc.morphism.weights.calibration import calibrate, transparent
 from aiperf_hpc.morphism.weights.checkpoint import Weights, check_weights
 from aiperf_hpc.replica.data.base import Batch
-from aiperf_hpc.replica.engines.base import Buffer, Evaluation, overruns_onednn, step_in_halves
+from aiperf_hpc.replica.engines.base import Buffer, EvaluationSums, overruns_onednn, step_in_halves
 from aiperf_hpc.replica.tensorflow_import import tf
 from aiperf_hpc.trial import Hyperparameters
 
@@ -401,7 +401,7 @@ class TensorFlowNetwork:
         with _named_errors():
             self._evaluate(batch.inputs, batch.labels)
 
-    def drain_evaluation(self) -> Evaluation:
+    def drain_evaluation(self) -> EvaluationSums:
         with _named_errors():
             loss, correct, samples = (float(v) for v in self._evaluated.numpy())
             self._evaluated.assign(tf.zeros(3, tf.float64))
@@ -409,7 +409,7 @@ class TensorFlowNetwork:
             raise NonFiniteLossError(
                 "the validation loss is not finite; a lower training.learning_rate may help"
             )
-        return Evaluation(loss, round(correct), round(samples))
+        return EvaluationSums(loss, round(correct), round(samples))
 
     def logits(self, inputs: NDArray[np.float32]) -> NDArray[np.float32]:
         with _named_errors():

@@ -27,7 +27,7 @@ from aiperf_hpc.morphism.weights.calibration import calibrate, transparent
 from aiperf_hpc.morphism.weights.checkpoint import Array, Weights, check_weights
 from aiperf_hpc.ops_counter.count import count
 from aiperf_hpc.replica.data.base import Batch
-from aiperf_hpc.replica.engines.base import Buffer, Evaluation, step_in_halves
+from aiperf_hpc.replica.engines.base import Buffer, EvaluationSums, step_in_halves
 from aiperf_hpc.replica.engines.torch.device import (
     Feed,
     channels_first,
@@ -35,7 +35,7 @@ from aiperf_hpc.replica.engines.torch.device import (
     give_back_freed_memory,
     keep_freed_memory,
 )
-from aiperf_hpc.replica.engines.torch.graph import Moments, build_module
+from aiperf_hpc.replica.engines.torch.graph import MomentsInterpreter, build_module
 from aiperf_hpc.trial import Hyperparameters
 
 THREAD_OPERATIONS = 5e8
@@ -333,7 +333,7 @@ class TorchNetwork:
     def moments(self, batch: Batch) -> NDArray[np.float32]:
         with _named_errors(), torch.no_grad():
             images, _ = self._feed.take(batch)
-            measuring = Moments(self._training)
+            measuring = MomentsInterpreter(self._training)
             measuring.run(images.to(self._type))
             flat = torch.cat([*measuring.found, torch.zeros(0, device=self._device)])
             return cast("NDArray[np.float32]", flat.cpu().numpy())
@@ -376,7 +376,7 @@ class TorchNetwork:
             self._samples += batch.size
             self._feed.done()
 
-    def drain_evaluation(self) -> Evaluation:
+    def drain_evaluation(self) -> EvaluationSums:
         with _named_errors():
             loss, correct = self._evaluated.tolist()
             samples, self._samples = self._samples, 0
@@ -385,7 +385,7 @@ class TorchNetwork:
             raise NonFiniteLossError(
                 "the validation loss is not finite; a lower training.learning_rate may help"
             )
-        return Evaluation(loss, round(correct), samples)
+        return EvaluationSums(loss, round(correct), samples)
 
     def logits(self, inputs: NDArray[np.float32]) -> NDArray[np.float32]:
         with _named_errors(), torch.no_grad():

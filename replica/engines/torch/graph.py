@@ -62,7 +62,7 @@ def build_module(
             root.register_buffer(attribute, tensor)
     code = fx.Graph()
     normalisation = normalise_by_batch if training else normalise
-    builder = _Builder(graph, code, normalisation, rows=rows)
+    builder = _ModuleBuilder(graph, code, normalisation, rows=rows)
     for node in graph.nodes:
         builder.add(node)
     code.output(builder.values[graph.output.name])
@@ -78,7 +78,7 @@ FEW_PIXELS = 8192
 """Up to which oneDNN multiplies matrices faster than it convolves, in types of two bytes."""
 
 
-class _Builder:
+class _ModuleBuilder:
     """Writes one line of code for each node."""
 
     def __init__(
@@ -217,7 +217,7 @@ def normalise_by_batch(
     )
 
 
-class Moments(fx.Interpreter):
+class MomentsInterpreter(fx.Interpreter):
     """Executes a module for training, and notes the moments of what normalisations read."""
 
     def __init__(self, module: fx.GraphModule) -> None:

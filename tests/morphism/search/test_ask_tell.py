@@ -10,7 +10,7 @@ from aiperf_hpc.config import SearchConfig
 from aiperf_hpc.errors import UsageError
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.morphism.morphs import from_data, grow
-from aiperf_hpc.morphism.search.ask_tell import AskTellSearch, Candidate, UnknownTrialError
+from aiperf_hpc.morphism.search.ask_tell import AskedCandidate, AskTellSearch, UnknownTrialError
 from aiperf_hpc.morphism.search.base import SearchSpaceExhaustedError
 from aiperf_hpc.run.journal import JournalReader
 from aiperf_hpc.run.records import Proposed, SearchFailed, TrialSummary
@@ -65,7 +65,7 @@ def test_with_four_trials_at_once_every_result_is_recorded_for_its_graph(
     journal: Path, method: str
 ) -> None:
     search = begin(journal, search=GUIDED.model_copy(update={"method": method}))
-    running: list[Candidate] = []
+    running: list[AskedCandidate] = []
     expected: dict[str, tuple[str, float | None, bool]] = {}
     for number in range(24):
         running.append(search.ask(search.name(number)))

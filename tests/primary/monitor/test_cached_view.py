@@ -13,7 +13,7 @@ from tests.support.waiting import PATIENCE_SECONDS, until
 from aiperf_hpc.errors import JournalError
 from aiperf_hpc.primary.monitor import progress as progress_module
 from aiperf_hpc.primary.monitor.cached_view import COST_FACTOR, MOST_SECONDS, CachedView, rest_after
-from aiperf_hpc.primary.monitor.progress import Progress
+from aiperf_hpc.primary.monitor.progress import ProgressDisplay
 from aiperf_hpc.primary.monitor.run_view import RunStatus, RunView
 from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.run.records import ReplicaEnded, SearchFailed
@@ -168,7 +168,7 @@ def test_each_ended_trial_and_failed_search_is_shown_once(
 ) -> None:
     monkeypatch.setattr(progress_module, "LOG_SECONDS", 0.0)
     output = io.StringIO()
-    progress = Progress(CachedView(view, fresh=0.0), output)
+    progress = ProgressDisplay(CachedView(view, fresh=0.0), output)
     for _ in range(3):
         progress.tick()
     ended = [t.id for t in view.history.trials.values() if t.ended is not None]
@@ -189,7 +189,7 @@ def test_progress_of_a_run_that_cannot_be_read_says_so_and_goes_on(
 ) -> None:
     monkeypatch.setattr(progress_module, "LOG_SECONDS", 0.0)
     output = io.StringIO()
-    progress = Progress(CachedView(view, fresh=0.0), output)
+    progress = ProgressDisplay(CachedView(view, fresh=0.0), output)
     damaged = paths.replica_journal("r7")
     damaged.mkdir(parents=True)
     progress.tick()

@@ -30,7 +30,7 @@ from aiperf_hpc.primary.control.controller import Controller
 from aiperf_hpc.primary.launchers.base import ReplicaState
 from aiperf_hpc.primary.monitor import progress as progress_module
 from aiperf_hpc.primary.monitor.cached_view import CachedView
-from aiperf_hpc.primary.monitor.progress import Progress, status_line
+from aiperf_hpc.primary.monitor.progress import ProgressDisplay, status_line
 from aiperf_hpc.primary.monitor.run_view import RunState, RunView, StorageStatus
 from aiperf_hpc.run import records, storage
 from aiperf_hpc.run.digest import DigestWriter
@@ -119,8 +119,8 @@ def at_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(RunView, "status", lambda view: status(view, view.until))
 
 
-def shown(view: RunView, terminal: Terminal) -> Progress:
-    return Progress(CachedView(view, fresh=0.0), terminal.output)
+def shown(view: RunView, terminal: Terminal) -> ProgressDisplay:
+    return ProgressDisplay(CachedView(view, fresh=0.0), terminal.output)
 
 
 @pytest.fixture(scope="module")
@@ -199,7 +199,7 @@ def test_an_unforeseen_error_of_the_display_is_said_once_and_the_display_goes_on
 
     monkeypatch.setattr(RunView, "_by_state", odd)
     view = RunView(large)
-    progress = Progress(CachedView(view, fresh=0.0), output)
+    progress = ProgressDisplay(CachedView(view, fresh=0.0), output)
     for _ in range(3):
         progress.tick()
     said = capsys.readouterr().err
@@ -228,7 +228,7 @@ def conducted(
 ) -> RunView:
     """Conduct a run as the command line does, until the launcher says that it is over."""
     view = RunView(paths)
-    progress = Progress(CachedView(view), output)  # type: ignore[arg-type]
+    progress = ProgressDisplay(CachedView(view), output)  # type: ignore[arg-type]
     interrupts = Interrupts()
     patience = BackoffRetry(interrupts.at_once)
     with (
@@ -366,7 +366,7 @@ def test_a_replica_that_waits_for_storage_is_shown_while_it_does_and_afterwards(
     plan = Plan(replicas=1, ended=False)
     paths = write_run(tmp_path, plan)
     view, output = RunView(paths), io.StringIO()
-    progress = Progress(CachedView(view, fresh=0.0), output)
+    progress = ProgressDisplay(CachedView(view, fresh=0.0), output)
     why = "cannot write a checkpoint: No space left on device"
     beat = records.Heartbeat(phase=TimePhase.STORE, cpu_percent=1.0, memory_bytes=1)
     with Worker(paths, "r0", configuration()) as worker:
@@ -461,7 +461,7 @@ def test_a_reader_that_went_away_does_not_end_the_run(large: RunPaths) -> None:
             raise BrokenPipeError
 
     gone = Gone()
-    progress = Progress(CachedView(RunView(large), fresh=0.0), gone)
+    progress = ProgressDisplay(CachedView(RunView(large), fresh=0.0), gone)
     progress.tick()
     progress.say("a line")
     progress.end()

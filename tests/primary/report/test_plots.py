@@ -18,7 +18,7 @@ from aiperf_hpc.primary.report.plots import (
     write_allreduce_plot,
 )
 from aiperf_hpc.primary.report.scaling import ScalingPoint
-from aiperf_hpc.primary.report.search_replay import Candidate
+from aiperf_hpc.primary.report.search_replay import CandidateOutcome
 
 POINTS_A_LETTER = 5.0
 """Of the drawings' 9-point type, at least."""
@@ -153,8 +153,10 @@ def test_scores_have_numbers_on_their_axes(seconds: float, most: float, shape: s
         require_numbers(plot.svg)
 
 
-def candidate(mean: float, deviation: float, reached: float, predicted: float | None) -> Candidate:
-    return Candidate(
+def candidate(
+    mean: float, deviation: float, reached: float, predicted: float | None
+) -> CandidateOutcome:
+    return CandidateOutcome(
         at_seconds=1.0, replica="r0", proposal="p", parent="t", grown_by="", mean=mean,
         deviation=deviation, acquisition=None, parent_accuracy=None, graphs=None, pending=None,
         repeated=False, seconds=0.1, trials=1, reached=reached, predicted=predicted,

@@ -13,7 +13,12 @@ from aiperf_hpc.errors import UsageError
 from aiperf_hpc.primary.cli import main
 from aiperf_hpc.primary.monitor.run_view import RunView
 from aiperf_hpc.primary.report.plots import MOST_CANDIDATES, belief_plot, write_belief_plot
-from aiperf_hpc.primary.report.search_replay import Candidate, SearchReplay, replay_search, table
+from aiperf_hpc.primary.report.search_replay import (
+    CandidateOutcome,
+    SearchReplay,
+    replay_search,
+    table,
+)
 from aiperf_hpc.run import records
 from aiperf_hpc.trial import MorphismData, RoundPhase, TrialState
 
@@ -201,7 +206,7 @@ def test_the_command(run: RunWriter, tmp_path: Path, capsys: pytest.CaptureFixtu
     assert "run.yaml" in capsys.readouterr().err
 
 
-def candidate(run: RunWriter, **changed: object) -> Candidate:
+def candidate(run: RunWriter, **changed: object) -> CandidateOutcome:
     return replay(run).candidates[0].model_copy(update=changed)
 
 

@@ -19,7 +19,7 @@ from aiperf_hpc.ops_counter.count import count
 from aiperf_hpc.replica.data import load_dataset
 from aiperf_hpc.replica.data.base import Batch
 from aiperf_hpc.replica.engines import load_engine
-from aiperf_hpc.replica.engines.base import Evaluation, Network
+from aiperf_hpc.replica.engines.base import EvaluationSums, Network
 from aiperf_hpc.replica.engines.simulated import ceiling
 from aiperf_hpc.trial import Hyperparameters
 
@@ -51,7 +51,7 @@ def network(
     return engine.build(graph, weights, USED)
 
 
-def epochs(net: Network, number: int, samples: int = 10_000) -> list[Evaluation]:
+def epochs(net: Network, number: int, samples: int = 10_000) -> list[EvaluationSums]:
     """Train and evaluate so many times."""
     done = []
     for _ in range(number):
@@ -86,7 +86,7 @@ def test_correct_samples_are_whole_and_sum_up_whatever_the_parts() -> None:
     assert sum(part.correct for part in found) == total.correct
     assert sum(part.samples for part in found) == total.samples == 1000
     assert sum(part.loss for part in found) == pytest.approx(total.loss)
-    assert parts.drain_evaluation() == Evaluation(0.0, 0, 0)
+    assert parts.drain_evaluation() == EvaluationSums(0.0, 0, 0)
 
 
 def test_the_loss_is_drained_once() -> None:

@@ -26,7 +26,7 @@ from aiperf_hpc.morphism.morphs import Deeper, grow_with_weights
 from aiperf_hpc.morphism.weights.checkpoint import Weights, initial_weights
 from aiperf_hpc.primary.launchers.base import rank_starter
 from aiperf_hpc.replica.data.base import Batch, Part
-from aiperf_hpc.replica.engines.base import Evaluation
+from aiperf_hpc.replica.engines.base import EvaluationSums
 from aiperf_hpc.replica.parallel import protocol
 from aiperf_hpc.replica.parallel.collectives import load_collective
 from aiperf_hpc.replica.parallel.collectives.base import ALONE, Array
@@ -63,7 +63,7 @@ class Quadratic:
         self.assigned: list[Weights] = []
         self.steps = 0
         self.closed = False
-        self._sums = Evaluation(0.0, 0, 0)
+        self._sums = EvaluationSums(0.0, 0, 0)
 
     @property
     def buckets(self) -> tuple[int, ...]:
@@ -128,10 +128,10 @@ class Quadratic:
         if self.idle:
             return
         n, s = batch.size, self._sums
-        self._sums = Evaluation(s.loss + n, s.correct + 1, s.samples + n)
+        self._sums = EvaluationSums(s.loss + n, s.correct + 1, s.samples + n)
 
-    def drain_evaluation(self) -> Evaluation:
-        sums, self._sums = self._sums, Evaluation(0.0, 0, 0)
+    def drain_evaluation(self) -> EvaluationSums:
+        sums, self._sums = self._sums, EvaluationSums(0.0, 0, 0)
         return sums
 
     def train_step(self, batch: Batch, learning_rate: float) -> None:
