@@ -77,7 +77,9 @@ class Lineage:
         self._descent = descent
         self.initial = initial
         grown = grown or Grown()
-        self._known, self._children, self._most = grown.known, grown.children, most
+        self._known = grown.known
+        self._children = grown.children
+        self._most = most
 
     def graph(self, trial_id: str) -> Graph:
         """Return the graph that a trial trained.

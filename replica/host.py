@@ -205,7 +205,8 @@ class ProcessHost:
         seconds, now = self._tree.cpu_seconds(), self.clock.monotonic()
         # Less than before, where a process has left the tree.
         used, passed = max(0.0, seconds - self._cpu_seconds), now - self._looked
-        self._cpu_seconds, self._looked = seconds, now
+        self._cpu_seconds = seconds
+        self._looked = now
         return Usage(100.0 * used / passed if passed > 0.0 else 0.0, self._tree.memory_bytes())
 
     @contextmanager

@@ -59,8 +59,11 @@ class Replica:
         Raises:
             ReplicaFailedError: the run has not started.
         """
-        self._paths, self._manifest, self._who = paths, manifest, who
-        self._host, self._ranks = host, ranks
+        self._paths = paths
+        self._manifest = manifest
+        self._who = who
+        self._host = host
+        self._ranks = ranks
         self._watch = Stopwatch(host.clock)
         self._watch.add(TimePhase.START, host.seconds_alive())
         self._stop = StopFlag(

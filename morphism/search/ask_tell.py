@@ -84,7 +84,9 @@ class AskTellSearch:
             JournalError: the journal cannot be read or written.
             UsageError: the journal is of a search from another initial graph.
         """
-        self._initial, self._seed, self._clock = initial, seed, clock
+        self._initial = initial
+        self._seed = seed
+        self._clock = clock
         self._trials: dict[str, TrialSummary] = {}
         self._begun = False
         """Whether this life has asked for the initial graph."""

@@ -194,7 +194,9 @@ class _Tree:
         roots: list[Observation],
         rng: np.random.Generator,
     ) -> None:
-        self._searcher, self._view, self._rng = searcher, view, rng
+        self._searcher = searcher
+        self._view = view
+        self._rng = rng
         self.confidence = float(rng.exponential(searcher.confidence))
         self.pending = pending
         self._predict = searcher.surrogate.expecting(pending)
@@ -297,7 +299,8 @@ class _Tree:
         belief = self._predict([place.vector for place in places])
         promise = self._acquisition(belief)
         for i, place in enumerate(places):
-            place.mean, place.deviation = float(belief.mean[i]), float(belief.deviation[i])
+            place.mean = float(belief.mean[i])
+            place.deviation = float(belief.deviation[i])
             place.acquisition = promise[i]
         self._places += places
         return places

@@ -258,7 +258,8 @@ class _Projected:
     """
 
     def __init__(self, covariance: Covariance, basis: Rows) -> None:
-        self._covariance, self._basis = covariance, basis
+        self._covariance = covariance
+        self._basis = basis
         own = covariance.between(basis, basis)
         own[np.diag_indices(len(basis))] += LEAST_NOISE
         self._whitener = _cholesky(own)
@@ -296,7 +297,8 @@ class _Projected:
             self._sum += features @ (
                 precisions[some] * data.means[some] - before[some] * means[some]
             )
-        self._data, self._precisions = data, precisions
+        self._data = data
+        self._precisions = precisions
         inner = self._moment.copy()
         inner[np.diag_indices(len(inner))] += 1.0
         self._factor = _cholesky(inner)
@@ -348,7 +350,9 @@ class Surrogate:
         self._covariance: Covariance | None = None
         self._learned_at = 0
         self._posterior: _Posterior | None = None
-        self._mean, self._scale, self._signal = 0.0, USUAL_DEVIATION, 1.0
+        self._mean = 0.0
+        self._scale = USUAL_DEVIATION
+        self._signal = 1.0
 
     def __len__(self) -> int:
         """Return how many different graphs were observed."""
@@ -405,7 +409,8 @@ class Surrogate:
         if isinstance(self._posterior, _Exact) and len(self) > EXACT:
             self._posterior = None
         if self._posterior is None:
-            self._posterior, first = self._begin(data), 0
+            self._posterior = self._begin(data)
+            first = 0
         self._posterior.fit(data, first)
         squares = self._posterior.regress(self._mean, self._scale)
         scatter = sum(r.scatter for r in self._repeats) / self._scale**2
@@ -438,7 +443,8 @@ class Surrogate:
             sum(self._repeats[row].scatter for row in rows) / self._scale**2,
             self._covariance,
         )
-        self._learned_at, self._posterior = len(self), None
+        self._learned_at = len(self)
+        self._posterior = None
 
     def _begin(self, data: _Data) -> _Posterior:
         if len(self) <= EXACT:
@@ -570,8 +576,11 @@ class _Likelihood:
         log_lengths: Numbers,
     ) -> None:
         parts = len(distances)
-        self._distances, self._values, self._counts = distances, values, counts
-        self._scatter, self._total = scatter, float(counts.sum())
+        self._distances = distances
+        self._values = values
+        self._counts = counts
+        self._scatter = scatter
+        self._total = float(counts.sum())
         self.centre = np.concatenate([log_lengths, np.zeros(parts), [math.log(0.05)]])
         self._spread = np.concatenate([np.ones(2 * parts), [1.5]])
         low, high = self.centre - 5.0, self.centre + 5.0

@@ -83,7 +83,9 @@ class Claim:
             silence: seconds without a record after which others may take it for gone.
         """
         self.number = number
-        self._folder, self._command, self._silence = folder, command, silence
+        self._folder = folder
+        self._command = command
+        self._silence = silence
         self._spoke = _now()
         self._next: Holder | None = None
         """What was or may have been written as the next claim."""
@@ -130,14 +132,16 @@ class Claim:
                 "this primary had been silent for too long; this one ends"
             )
         self.number += 1
-        self._next, self._spoke = None, _now()
+        self._next = None
+        self._spoke = _now()
 
 
 class Claimed:
     """Writes for as long as a claim holds."""
 
     def __init__(self, claim: Claim, retry: Retry) -> None:
-        self._claim, self._retry = claim, retry
+        self._claim = claim
+        self._retry = retry
 
     def __call__(self, action: Callable[[], T], what: str, verb: str = "write") -> T:
         def claimed() -> T:

@@ -96,16 +96,23 @@ class Controller:
             waits: gives the times in which ``retry`` waited, each once.
             say: tells the user what is done about the end of the run, and who is waited for.
         """
-        self._manifest, self._launcher = manifest, launcher
-        self._journal, self._history, self._digest = journal, history, digest
-        self._file_clock, self._retry = file_clock, retry
-        self._clock, self._poll, self._grace = clock, poll or POLL_SECONDS, grace
+        self._manifest = manifest
+        self._launcher = launcher
+        self._journal = journal
+        self._history = history
+        self._digest = digest
+        self._file_clock = file_clock
+        self._retry = retry
+        self._clock = clock
+        self._poll = poll or POLL_SECONDS
+        self._grace = grace
         self._least_look = look or JOURNAL_SECONDS
         self._deadline = self._closing_utc = 0.0
         self._asked: str | None = None
         self._asked_at = self._killed_at = 0.0
         self._interrupts = interrupts or Interrupts()
-        self._waits, self._say = waits, say
+        self._waits = waits
+        self._say = say
         self._known: dict[str, ReplicaState] = {}
         self._lost_at: dict[str, float] = {}
         self._problem: str | None = None

@@ -17,7 +17,8 @@ class Preflight:
 
     def __init__(self, history: RunHistory, clock: Clock) -> None:
         """Prepare; lives that ``history`` knows already are of an earlier primary's."""
-        self._history, self._clock = history, clock
+        self._history = history
+        self._clock = clock
         self._waiting: set[str] = set()
         self._known = {name: set(r.starts) for name, r in history.replicas.items()}
         self.refused: str | None = None

@@ -101,7 +101,9 @@ class LocalLauncher:
             paths: where it keeps its records.
             launch: how often these replicas had been launched before.
         """
-        self._manifest, self._paths, self._launch = manifest, paths, launch
+        self._manifest = manifest
+        self._paths = paths
+        self._launch = launch
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._restarts: dict[str, int] = {}
         self._stopping = False

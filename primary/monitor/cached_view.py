@@ -75,7 +75,9 @@ class CachedView:
         fresh: float = FRESH_SECONDS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._source, self._fresh, self._clock = source, fresh, clock
+        self._source = source
+        self._fresh = fresh
+        self._clock = clock
         self._lock = threading.RLock()
         self._view = source if isinstance(source, RunView) else None
         self._look: _Look | None = None

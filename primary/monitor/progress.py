@@ -175,8 +175,10 @@ class _Alerts:
     def __init__(
         self, progress: ProgressDisplay, screen: Screen, interrupts: Interrupts, retry: BackoffRetry
     ) -> None:
-        self._progress, self._screen = progress, screen
-        self._interrupts, self._retry = interrupts, retry
+        self._progress = progress
+        self._screen = screen
+        self._interrupts = interrupts
+        self._retry = retry
         self._said = 0
         self._wait: Wait | None = None
         self._next = 0.0
@@ -192,7 +194,8 @@ class _Alerts:
         if count > 1 and self._said < 2:
             self._screen.line("stopping at once: the replicas are killed")
         self._said = count
-        before, self._wait = self._wait, self._retry.waiting
+        before = self._wait
+        self._wait = self._retry.waiting
         if self._wait is not None:
             self._tell(self._wait, new=before is None)
         elif before is not None:

@@ -23,7 +23,9 @@ class RunGraphs:
     """Loads the graphs that trials trained, whatever became of their files."""
 
     def __init__(self, history: RunHistory, manifest: RunManifest, stored: GraphStore) -> None:
-        self._history, self._manifest, self._stored = history, manifest, stored
+        self._history = history
+        self._manifest = manifest
+        self._stored = stored
         self._lineage: Lineage | None = None
         self._trials: dict[str, str] = {}
         """A trial of each graph, by the graph's hash."""

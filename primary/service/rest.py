@@ -226,7 +226,8 @@ class ServerThread:
 
     def __init__(self, run: RunPaths | CachedView, host: str = LOOPBACK, port: int = 0) -> None:
         """Prepare to serve a run, whose directory may still be empty."""
-        self.host, self.port = host, port
+        self.host = host
+        self.port = port
         """After the start: the address that is listened at."""
         live = run if isinstance(run, CachedView) else CachedView(lambda: RunView(run))
         self._server = _server(create_app(live))

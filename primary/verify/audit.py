@@ -79,7 +79,8 @@ class Audit:
     def __init__(self, view: RunView) -> None:
         """Read the run. Raises JournalError when a journal cannot be read at all."""
         view.refresh()
-        self.view, self.history = view, view.history
+        self.view = view
+        self.history = view.history
         self.config = view.manifest.config
         with no_collections(keep_all=True):
             # The same bytes as the history: a running replica may have appended since.

@@ -47,7 +47,8 @@ class SimulatedEngine:
 
     def __init__(self, model: SimulationConfig, clock: Clock) -> None:
         self.versions = {"simulation": MODEL_VERSION}
-        self._model, self._clock = model, clock
+        self._model = model
+        self._clock = clock
 
     def build(
         self,
@@ -83,7 +84,10 @@ class SimulatedNetwork:
         used: Hyperparameters,
         momenta: Weights | None,
     ) -> None:
-        self._model, self._clock, self._graph, self._weights = model, clock, graph, weights
+        self._model = model
+        self._clock = clock
+        self._graph = graph
+        self._weights = weights
         operations = count(graph)
         self._train_seconds = operations.training / model.operations_per_second
         self._evaluation_seconds = operations.forward / model.operations_per_second
@@ -168,7 +172,8 @@ class SimulatedNetwork:
         correct = round(self._accuracy * self._seen)
         samples = self._seen - self._drained
         part = EvaluationSums(self._loss * samples, correct - self._correct, samples)
-        self._drained, self._correct = self._seen, correct
+        self._drained = self._seen
+        self._correct = correct
         return part
 
     def logits(self, inputs: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -83,7 +83,8 @@ class Ranks:
             raise EngineError(f"{', '.join(names)} could not start; the replica's log says why")
         if differing := differences([row["facts"] for row in rows], hosts):
             raise EngineError(differing[0])
-        self.life, self.ready = rows[0]["life"], True
+        self.life = rows[0]["life"]
+        self.ready = True
 
     def watched(
         self, folder: Path, seconds: float, journal: JournalWriter | None = None

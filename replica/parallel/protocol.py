@@ -68,7 +68,9 @@ class RanksNetwork:
     def __init__(
         self, network: RankNetwork, graph: Graph, weights: Weights, collective: Collective
     ) -> None:
-        self._network, self._graph, self._collective = network, graph, collective
+        self._network = network
+        self._graph = graph
+        self._collective = collective
         self._transparent = transparent(graph, weights)
         self._moments_size = sum(math.prod(shape) for shape in graph.statistics.values())
         self._steps = 0
@@ -178,8 +180,10 @@ class RanksNetwork:
         Raises:
             EngineError: a rank failed, or they did not evaluate each sample of every batch.
         """
-        failure, self._failure = self._failure, None
-        wanted, self._to_evaluate = self._to_evaluate, 0
+        failure = self._failure
+        self._failure = None
+        wanted = self._to_evaluate
+        self._to_evaluate = 0
         part = EvaluationSums(0.0, 0, 0)
         if failure is None:
             try:
@@ -254,7 +258,10 @@ class LeadingNetwork:
         announce: Announce,
         closed: Callable[[RanksNetwork], None],
     ) -> None:
-        self._ranks, self._network, self._announce, self._closed = ranks, network, announce, closed
+        self._ranks = ranks
+        self._network = network
+        self._announce = announce
+        self._closed = closed
 
     def warm(self, batch_size: int) -> None:
         """Each rank warmed its network when it had built it."""
@@ -319,10 +326,13 @@ class LeadingEngine:
     """Rank 0's engine: builds on all ranks."""
 
     def __init__(self, engine: RankEngine, collective: Collective) -> None:
-        self._engine, self._collective = engine, collective
+        self._engine = engine
+        self._collective = collective
         self._announce = Announce(collective)
-        self.name, self.versions = engine.name, engine.versions
-        self.accelerators, self.memory_bytes = engine.accelerators, engine.memory_bytes
+        self.name = engine.name
+        self.versions = engine.versions
+        self.accelerators = engine.accelerators
+        self.memory_bytes = engine.memory_bytes
         self._step_times = np.zeros(1 + len(PARTS))
         self._numbers = itertools.count()
         self._site = _NetworkBuilder(engine)
@@ -386,7 +396,8 @@ class LeadingEngine:
 
     def take_step_times(self, trial: str) -> StepTimes | None:
         """Return those of the network that was closed last; None when it did no step."""
-        (steps, *seconds), self._step_times = self._step_times, np.zeros(1 + len(PARTS))
+        (steps, *seconds) = self._step_times
+        self._step_times = np.zeros(1 + len(PARTS))
         if not steps:
             return None
         return StepTimes(
@@ -446,7 +457,8 @@ class LeadingDataset:
     """Rank 0's dataset: its part of each batch, announced to all."""
 
     def __init__(self, dataset: Dataset, collective: Collective) -> None:
-        self._dataset, self._part = dataset, Part(collective.rank, collective.size)
+        self._dataset = dataset
+        self._part = Part(collective.rank, collective.size)
         self._announce = Announce(collective)
 
     @property
@@ -490,7 +502,9 @@ class _Follower:
     """What a rank that follows has in hand."""
 
     def __init__(self, engine: RankEngine, dataset: Dataset, collective: Collective) -> None:
-        self._engine, self._dataset, self._collective = engine, dataset, collective
+        self._engine = engine
+        self._dataset = dataset
+        self._collective = collective
         self._part = Part(collective.rank, collective.size)
         self._network: RanksNetwork | None = None
         self._batches: Iterator[Batch] = iter(())

@@ -45,8 +45,11 @@ class RankFailureReporter:
             journal: rank 0's; other ranks open one of their own when they need it.
             end: ends this process with a status.
         """
-        self._folder, self._rank, self._hosts = folder, rank, hosts
-        self._journal, self._end = journal, end
+        self._folder = folder
+        self._rank = rank
+        self._hosts = hosts
+        self._journal = journal
+        self._end = end
         self._once = threading.Lock()
 
     def end(self, what: str) -> NoReturn:

@@ -41,5 +41,6 @@ class StepClock:
     def take(self) -> Sequence[float]:
         """Return the steps, and the seconds of each part, since the last call."""
         taken = (float(self._steps), *self._seconds.values())
-        self._steps, self._seconds = 0, dict.fromkeys(PARTS, 0.0)
+        self._steps = 0
+        self._seconds = dict.fromkeys(PARTS, 0.0)
         return taken

@@ -33,9 +33,12 @@ class StopFlag:
             clock: the clock that the deadline is on.
             also: asked as often as the file; a text it returns is a reason to stop.
         """
-        self.deadline, self._request = deadline_utc, request
+        self.deadline = deadline_utc
+        self._request = request
         """When the run's time is over, UTC seconds."""
-        self._every, self._clock, self._also = look_every, clock, also
+        self._every = look_every
+        self._clock = clock
+        self._also = also
         self._looked = -1e9
         self._asked: str | None = None
         self._signalled = False

@@ -31,7 +31,8 @@ class Stopwatch:
         with self._lock:
             now = self._clock.monotonic()
             self._seconds[self._phase] += now - self._since
-            self._phase, self._since = phase, now
+            self._phase = phase
+            self._since = now
 
     @contextmanager
     def during(self, phase: TimePhase) -> Iterator[None]:

@@ -88,7 +88,9 @@ class RunKnowledge:
             digest: of all replicas.
             observations: of the same digest, where several share it.
         """
-        self._replica, self.history, self._digest = replica, history, digest
+        self._replica = replica
+        self.history = history
+        self._digest = digest
         self._observations = Observations(digest) if observations is None else observations
 
     @property

@@ -60,7 +60,8 @@ class _ParentLostError(AIPerfError):
 
     def __init__(self, parent: str, damage: str | None = None) -> None:
         super().__init__(damage or f"the weights of trial {parent} are not there")
-        self.parent, self.damage = parent, damage
+        self.parent = parent
+        self.damage = damage
 
 
 class SearchWorker:
@@ -98,13 +99,19 @@ class SearchWorker:
             sync: how to bring candidates to stable storage.
             grown: graphs of trials that others have grown again already.
         """
-        self._config, self._paths = manifest.config, paths
+        self._config = manifest.config
+        self._paths = paths
         name = name_of(replica, incarnation)
         self._seed_parts = (manifest.config.seed, name, "search", worker)
-        self._replica, self._name = replica, f"{name}-w{worker}"
-        self._searcher, self._journal, self._retry = searcher, journal, retry
+        self._replica = replica
+        self._name = f"{name}-w{worker}"
+        self._searcher = searcher
+        self._journal = journal
+        self._retry = retry
         self._clock = clock
-        self._knowledge, self._sync, self._grown = knowledge, sync, grown
+        self._knowledge = knowledge
+        self._sync = sync
+        self._grown = grown
         self._graphs = GraphStore(paths, sync)
         self._space: tuple[Lineage, Bounds] | None = None
         """Where graphs come from and what they may cost, once the dataset is known."""

@@ -163,10 +163,16 @@ class Trainer:
             retry: how to write it.
             clock: what the times between records and checkpoints are taken by.
         """
-        self._engine, self._dataset, self._config = engine, dataset, config
-        self._journal, self._watch, self._stop = journal, stopwatch, stop
-        self._memory_limit, self._under_way = memory_limit, under_way
-        self._retry, self._clock = retry, clock
+        self._engine = engine
+        self._dataset = dataset
+        self._config = config
+        self._journal = journal
+        self._watch = stopwatch
+        self._stop = stop
+        self._memory_limit = memory_limit
+        self._under_way = under_way
+        self._retry = retry
+        self._clock = clock
         self._every = config.journal.progress_seconds
 
         self._epoch_seconds = 0.0
@@ -409,7 +415,8 @@ class Trainer:
         steps = math.ceil(self._dataset.info.train_samples / used.batch_size)
         total = steps * plan.epoch_limit
         meter = _TrainMeter(self._journal, self._clock, self._every, network, plan.trial, epoch)
-        batches, training.batches = training.batches, None
+        batches = training.batches
+        training.batches = None
         if batches is None:
             batches = self._dataset.train(epoch, used.batch_size, plan.seed)
         rate = used.learning_rate
@@ -482,8 +489,12 @@ class _Meter:
         trial: str,
         epoch: int,
     ) -> None:
-        self._journal, self._clock, self._every = journal, clock, every
-        self._network, self._trial, self._epoch = network, trial, epoch
+        self._journal = journal
+        self._clock = clock
+        self._every = every
+        self._network = network
+        self._trial = trial
+        self._epoch = epoch
         self._pending = 0
         self._recorded = self._clock.monotonic()
 

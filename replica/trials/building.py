@@ -27,7 +27,8 @@ class OneRankBuilder:
     """A background thread does all of it."""
 
     def __init__(self, trainer: Trainer, background: Executor) -> None:
-        self._trainer, self._background = trainer, background
+        self._trainer = trainer
+        self._background = background
 
     def begin(self, plan: TrialPlan) -> Callable[[], Prepared]:
         return self._background.submit(self._trainer.prepare, plan).result
@@ -43,7 +44,8 @@ class SeveralRanksBuilder:
     """
 
     def __init__(self, trainer: Trainer, engine: LeadingEngine) -> None:
-        self._trainer, self._engine = trainer, engine
+        self._trainer = trainer
+        self._engine = engine
 
     def begin(self, plan: TrialPlan) -> Callable[[], Prepared]:
         prepared = self._trainer.fit_batch(plan)

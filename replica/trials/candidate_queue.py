@@ -42,9 +42,12 @@ class CandidateQueue:
         clock: Clock,
         retry: Retry,
     ) -> None:
-        self._paths, self._replica, self._clock = paths, replica, clock
+        self._paths = paths
+        self._replica = replica
+        self._clock = clock
         self._retry = retry
-        self._history, self._journal = history, journal
+        self._history = history
+        self._journal = journal
 
     def take(self) -> Candidate | None:
         """Return the oldest candidate that can be loaded, or None when there is none now.

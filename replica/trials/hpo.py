@@ -98,7 +98,9 @@ class Hpo:
             fits: what of a graph and a batch size can be trained.
         """
         optuna.logging.set_verbosity(optuna.logging.WARNING)
-        self._config, self._seed, self._fits = config, seed, fits
+        self._config = config
+        self._seed = seed
+        self._fits = fits
         self._storage = storage
         self._space = _dimensions(config.space)
         self._study = optuna.create_study(storage=storage, study_name=name, direction="maximize")
@@ -314,7 +316,9 @@ class _StudyLog(BaseJournalBackend):
     """
 
     def __init__(self, path: Path, retry: Retry, tell: Tell) -> None:
-        self._path, self._retry, self._tell = path, retry, tell
+        self._path = path
+        self._retry = retry
+        self._tell = tell
         self._what = f"the study {path}"
         self._logs: list[dict[str, Any]] = []
         self._file = self._made("")

@@ -66,9 +66,16 @@ class TrialLoop:
         sync: Sync = to_stable_storage,
         clock: Clock,
     ) -> None:
-        self._config, self._paths, self._replica = config, paths, replica
-        self._trainer, self._journal, self._history = trainer, journal, knowledge.history
-        self._watch, self._stop, self._retry, self._sync = stopwatch, stop, retry, sync
+        self._config = config
+        self._paths = paths
+        self._replica = replica
+        self._trainer = trainer
+        self._journal = journal
+        self._history = knowledge.history
+        self._watch = stopwatch
+        self._stop = stop
+        self._retry = retry
+        self._sync = sync
         self._graphs = GraphStore(paths, sync)
         name = name_of(replica, incarnation)
         self._planner = Planner(
@@ -82,7 +89,8 @@ class TrialLoop:
             journal=journal,
             retry=retry,
         )
-        self._background, self._builder = background, builder
+        self._background = background
+        self._builder = builder
         self._prefetch = Prefetch(background, self._plan, builder, stop, stopwatch, clock)
         self._concluding: Future[None] | None = None
         self._failures = 0

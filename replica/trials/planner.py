@@ -75,11 +75,18 @@ class Planner:
             journal: told what is wrong with the checkpoint of a trial under way.
             retry: how to read that.
         """
-        self._config, self._paths, self._who, self._initial = config, paths, who, initial
-        self._stock, self._hpo, self._knowledge = stock, hpo, knowledge
-        self._journal, self._retry = journal, retry
+        self._config = config
+        self._paths = paths
+        self._who = who
+        self._initial = initial
+        self._stock = stock
+        self._hpo = hpo
+        self._knowledge = knowledge
+        self._journal = journal
+        self._retry = retry
         self._name = name_of(who.replica, who.incarnation)
-        self._numbers, self._beginnings = count(1), count()
+        self._numbers = count(1)
+        self._beginnings = count()
         self._plans = self._all_plans()
 
     def next(self) -> Planned | None:

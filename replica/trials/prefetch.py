@@ -48,8 +48,12 @@ class Prefetch:
             stopwatch: told what is waited for.
             clock: rested by.
         """
-        self._background, self._plan, self._builder = background, plan, builder
-        self._stop, self._watch, self._clock = stop, stopwatch, clock
+        self._background = background
+        self._plan = plan
+        self._builder = builder
+        self._stop = stop
+        self._watch = stopwatch
+        self._clock = clock
         self._planning: Future[Planned | None] | None = None
         self._making: tuple[Planned, Callable[[], Prepared]] | None = None
         self._look_at = 0.0
@@ -66,7 +70,8 @@ class Prefetch:
 
     def take(self) -> Ready | None:
         """Wait for the next trial and return it; None when the run ends first."""
-        self._look_at, self._pause = 0.0, FIRST_PAUSE
+        self._look_at = 0.0
+        self._pause = FIRST_PAUSE
         with self._watch.during(TimePhase.SEARCH_WAIT):
             while self._making is None:
                 if self._stop.reason is not None:
@@ -75,7 +80,8 @@ class Prefetch:
                 if self._making is None:
                     self._wait()
         with self._watch.during(TimePhase.BUILD):
-            (planned, ready), self._making = self._making, None
+            (planned, ready) = self._making
+            self._making = None
             return Ready(planned, ready())
 
     def close(self) -> Planned | None:
@@ -95,7 +101,8 @@ class Prefetch:
 
     def _make(self, planning: Future[Planned | None]) -> None:
         """Have what was planned made ready; if there was nothing yet, look again later."""
-        planned, self._planning = planning.result(), None
+        planned = planning.result()
+        self._planning = None
         if planned is None:
             self._look_at = self._clock.monotonic() + self._pause
             self._pause = min(1.5 * self._pause, LONGEST_PAUSE)

@@ -135,9 +135,12 @@ class SlurmLauncher:
             launch: how often these replicas had been launched before.
             retry: how to write the batch script.
         """
-        self._manifest, self._paths, self._launch = manifest, paths, launch
+        self._manifest = manifest
+        self._paths = paths
+        self._launch = launch
         self._retry = retry
-        self._client, self._rate_limit = client, rate_limit
+        self._client = client
+        self._rate_limit = rate_limit
         self._job = ""
         self._states: dict[str, ReplicaState] = {}
         self._requests: deque[Callable[[], None]] = deque()

@@ -102,7 +102,9 @@ class _Samples:
     """Finds samples in shards."""
 
     def __init__(self, folder: Path, shards: Sequence[Shard], sizes: NDArray[np.int64]) -> None:
-        self._folder, self._shards, self._sizes = folder, shards, sizes
+        self._folder = folder
+        self._shards = shards
+        self._sizes = sizes
         self._starts = [0, *accumulate(shard.samples for shard in shards)]
         self._offsets = np.concatenate([[0], np.cumsum(sizes)])
         self._open: OrderedDict[int, _OpenShard] = OrderedDict()

@@ -302,7 +302,8 @@ class _Preparation:
     """Shards that are written at once, by threads, and what keeps them from being finished."""
 
     def __init__(self, folder: Path, options: Options) -> None:
-        self._folder, self._options = folder, options
+        self._folder = folder
+        self._options = options
         self._stopped = threading.Event()
         """Set when the threads are to end."""
         self._failed = threading.Event()

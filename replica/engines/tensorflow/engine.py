@@ -194,7 +194,8 @@ class TensorFlowNetwork:
         _check_layers(graph)
         with _named_errors():
             self._variables = {name: tf.Variable(array) for name, array in weights.items()}
-            self._graph, self._used = graph, hyperparameters
+            self._graph = graph
+            self._used = hyperparameters
             self._transparent = transparent(graph, weights)
             self._momenta = {
                 name: tf.Variable(

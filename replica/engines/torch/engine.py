@@ -107,7 +107,9 @@ class _Momentum(torch.optim.Optimizer):
 
     def __init__(self, flat: Tensor, kernels: list[Tensor], used: Hyperparameters) -> None:
         super().__init__([flat], {})
-        self._flat, self._kernels, self._used = flat, kernels, used
+        self._flat = flat
+        self._kernels = kernels
+        self._used = used
         self._fused = flat.device.type in ("cpu", "cuda")
         self.negated = torch.zeros_like(flat)
         """-m, flat."""
@@ -156,7 +158,9 @@ class TorchNetwork:
         compiled: bool,
     ) -> None:
         check_weights(graph, weights)
-        self._graph, self._used, self._device = graph, hyperparameters, device
+        self._graph = graph
+        self._used = hyperparameters
+        self._device = device
         self._transparent = transparent(graph, weights)
         self._type = _TYPES[hyperparameters.precision]
         # The backward pass reaches the last parameters first.
@@ -183,7 +187,8 @@ class TorchNetwork:
                 for flat in (self._flat, self._optimizer.negated)
             )
             self._build_modules(rows=device.type == "cpu" and not compiled)
-        self._cores, self._operations = cores, count(graph).training
+        self._cores = cores
+        self._operations = count(graph).training
         self._eager: Modules = (self._training, self._inference)
         self._modules = _compiled(self._eager) if compiled else self._eager
         self._compiled_size = 0
@@ -379,7 +384,8 @@ class TorchNetwork:
     def drain_evaluation(self) -> EvaluationSums:
         with _named_errors():
             loss, correct = self._evaluated.tolist()
-            samples, self._samples = self._samples, 0
+            samples = self._samples
+            self._samples = 0
             self._evaluated.zero_()
         if not math.isfinite(loss):
             raise NonFiniteLossError(
@@ -469,8 +475,12 @@ class _Giving:
         ready: Callable[[Buffer], None],
     ) -> Iterator[None]:
         """Give what a backward pass within the block makes final, by way of a flat buffer."""
-        self._flat, self._views, self._share, self._ready = flat, views, share, ready
-        self._missing, self._next = list(self._members), 0
+        self._flat = flat
+        self._views = views
+        self._share = share
+        self._ready = ready
+        self._missing = list(self._members)
+        self._next = 0
         self._active = True
         try:
             yield
@@ -527,7 +537,9 @@ class TorchEngine:
     name = "torch"
 
     def __init__(self, device: torch.device, cores: int, *, compiled: bool) -> None:
-        self._device, self._cores, self._compiled = device, cores, compiled
+        self._device = device
+        self._cores = cores
+        self._compiled = compiled
 
     @property
     def versions(self) -> dict[str, str]:

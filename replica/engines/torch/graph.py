@@ -84,7 +84,9 @@ class _ModuleBuilder:
     def __init__(
         self, graph: Graph, code: fx.Graph, normalisation: Normalise, *, rows: bool
     ) -> None:
-        self._graph, self._code, self._normalisation = graph, code, normalisation
+        self._graph = graph
+        self._code = code
+        self._normalisation = normalisation
         self._rows = rows
         self.values: dict[str, fx.Node] = {}
         self._thinned: dict[tuple[str, int], fx.Node] = {}

@@ -23,7 +23,8 @@ class _Sum:
     """A sum that starts when it is waited for: as a single operation it would block the start."""
 
     def __init__(self, given: Buffer, name: str) -> None:
-        self._given, self._name = given, name
+        self._given = given
+        self._name = name
 
     def wait(self) -> Any:  # noqa: ANN401 -- a tensor
         """Return the sum as a tensor."""
@@ -38,8 +39,10 @@ class HorovodCollective:
     def __init__(self) -> None:
         hvd.init()
         self.copies = Copies()
-        self.rank, self.size = hvd.rank(), hvd.size()
-        self.local_rank, self.local_size = hvd.local_rank(), hvd.local_size()
+        self.rank = hvd.rank()
+        self.size = hvd.size()
+        self.local_rank = hvd.local_rank()
+        self.local_size = hvd.local_size()
 
     def start_allreduce_sum(self, buffer: Buffer) -> _Sum:
         """Sum under a name that is the same for every step, so that Horovod remembers it."""

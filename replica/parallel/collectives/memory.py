@@ -39,7 +39,8 @@ class Turns:
         if not self._under_way:
             self._taken = 0
         self._under_way += 1
-        number, self._taken = self._taken, self._taken + 1
+        number = self._taken
+        self._taken = self._taken + 1
         if number < len(self._arrays):
             kept = self._arrays[number]
             if (kept.size, kept.dtype) == (given.size, given.dtype):

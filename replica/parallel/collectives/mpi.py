@@ -19,7 +19,10 @@ class _Sum:
     """A sum under way, of an array that must stay until it is there."""
 
     def __init__(self, request: MPI.Request, given: Array, total: Array, memory: Turns) -> None:
-        self._request, self._given, self._total, self._memory = request, given, total, memory
+        self._request = request
+        self._given = given
+        self._total = total
+        self._memory = memory
 
     def wait(self) -> Array:
         """Return the sum, in memory of this collective."""
@@ -37,7 +40,8 @@ class MpiCollective:
         self._world = MPI.COMM_WORLD
         self.rank, self.size = self._world.Get_rank(), self._world.Get_size()
         host = self._world.Split_type(MPI.COMM_TYPE_SHARED)
-        self.local_rank, self.local_size = host.Get_rank(), host.Get_size()
+        self.local_rank = host.Get_rank()
+        self.local_size = host.Get_size()
         self._memory = Turns()
         self.copies = Copies()
 

@@ -27,7 +27,9 @@ class _Sum:
     """A sum under way."""
 
     def __init__(self, work: dist.Work, total: Buffer, memory: Turns | None = None) -> None:
-        self._work, self._total, self._memory = work, total, memory
+        self._work = work
+        self._total = total
+        self._memory = memory
 
     def wait(self) -> Buffer:
         """Return the sum: in the tensor that was given, or in memory of this collective."""
@@ -49,7 +51,8 @@ class TorchCollective:
             EngineError: nobody has said where, or they do not meet.
         """
         where = meeting_point()
-        self.rank, self.size = int(where["RANK"]), int(where["WORLD_SIZE"])
+        self.rank = int(where["RANK"])
+        self.size = int(where["WORLD_SIZE"])
         os.environ.update(where)
         try:
             dist.init_process_group("gloo")

@@ -22,7 +22,8 @@ class Watch:
             seconds: how long a wait may take.
             late: told what is being waited for when it takes longer; does not return.
         """
-        self._seconds, self._late = seconds, late
+        self._seconds = seconds
+        self._late = late
         self._waiting: tuple[float, str] | None = None
         threading.Thread(target=self._look, name="watch", daemon=True).start()
 
@@ -45,7 +46,8 @@ class Watch:
 
 class _WatchedSum:
     def __init__(self, watch: Watch, pending: Pending) -> None:
-        self._watch, self._pending = watch, pending
+        self._watch = watch
+        self._pending = pending
 
     def wait(self) -> Buffer:
         with self._watch.waiting("a reduction of gradients"):
@@ -59,11 +61,16 @@ class WatchedCollective:
     """
 
     def __init__(self, inner: Collective, watch: Watch) -> None:
-        self._inner, self._watch = inner, watch
-        self.name, self.copies = inner.name, inner.copies
-        self.rank, self.size = inner.rank, inner.size
-        self.local_rank, self.local_size = inner.local_rank, inner.local_size
-        self.abort, self.close = inner.abort, inner.close
+        self._inner = inner
+        self._watch = watch
+        self.name = inner.name
+        self.copies = inner.copies
+        self.rank = inner.rank
+        self.size = inner.size
+        self.local_rank = inner.local_rank
+        self.local_size = inner.local_size
+        self.abort = inner.abort
+        self.close = inner.close
 
     def start_allreduce_sum(self, buffer: Buffer) -> _WatchedSum:
         """As ``Collective``'s; the wait for it is limited."""

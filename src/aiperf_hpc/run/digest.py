@@ -23,7 +23,8 @@ class Digest:
     """What the digest says, up to the last ``refresh``."""
 
     def __init__(self, paths: RunPaths, retry: Retry = no_retry) -> None:
-        self._path, self._retry = paths.digest, retry
+        self._path = paths.digest
+        self._retry = retry
         self.version = 0
         """Grows with every line."""
         self._problems: list[Problem] = []
@@ -79,7 +80,8 @@ class DigestWriter:
             history: the run's; refreshed by whoever owns it.
             journal: the digest's file.
         """
-        self._history, self._journal = history, journal
+        self._history = history
+        self._journal = journal
         self.path = journal.path
         said = Digest(history.paths)
         said.refresh()
@@ -105,7 +107,8 @@ class DigestWriter:
             JournalError: it cannot be written.
         """
         self._journal.begin_anew()
-        self._said, self._said_proposals = {}, set()
+        self._said = {}
+        self._said_proposals = set()
         self._seen_trials = self._seen_proposals = 0
         self._open.clear()
         self.update()
@@ -114,7 +117,9 @@ class DigestWriter:
         trials = self._history.trials
         if trials is not self._trials:
             # The history was replayed from its beginning: look at all of it again.
-            self._trials, self._seen_trials, self._seen_proposals = trials, 0, 0
+            self._trials = trials
+            self._seen_trials = 0
+            self._seen_proposals = 0
             self._open.clear()
         self._open.update(islice(trials, self._seen_trials, None))
         self._seen_trials = len(trials)

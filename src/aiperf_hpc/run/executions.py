@@ -31,7 +31,8 @@ class Executions(Sequence[Execution]):
         self.last_utc = -math.inf
         """The latest time."""
         self._places: dict[str, int] = {}
-        self._utc, self._place = array("d"), array("L")
+        self._utc = array("d")
+        self._place = array("L")
         self._train: MutableSequence[int] = array("q")
         self._validation: MutableSequence[int] = array("q")
 

@@ -12,7 +12,8 @@ class GraphStore:
     """Reads and writes ``candidates/<hash>.json``. Keeps none: a run may have 100,000 of them."""
 
     def __init__(self, paths: RunPaths, sync: Sync = to_stable_storage) -> None:
-        self._paths, self._sync = paths, sync
+        self._paths = paths
+        self._sync = sync
 
     def save(self, graph: Graph) -> str:
         """Store a graph and return its hash. Equal graphs share one file.

@@ -237,7 +237,8 @@ class RunHistory:
             retry: how to read; a BackoffRetry waits while the storage is away.
         """
         self.paths = paths
-        self._only, self._retry = replica, retry
+        self._only = replica
+        self._retry = retry
         self.lock = threading.RLock()
         """Held while the journals are read, and by a thread that reads this while others do."""
         self.rebuilt = 0
@@ -529,7 +530,9 @@ class RunHistory:
         for name in replica.trials:
             trial = self._open.get(name)
             if trial is not None and trial.incarnation == source.incarnation:
-                trial.state, trial.ended_utc, trial.interrupted = state, utc, reason
+                trial.state = state
+                trial.ended_utc = utc
+                trial.interrupted = reason
                 del self._open[name]
 
     def _apply_primary(self, record: Record) -> None:
@@ -549,10 +552,13 @@ class RunHistory:
                 self.stop_requests.append(event)
             case records.ReplicaLaunched(replica=name, job=job):
                 replica = self._replica(name)
-                replica.exit_status, replica.job, replica.job_state = None, job, None
+                replica.exit_status = None
+                replica.job = job
+                replica.job_state = None
             case records.JobState(replica=name):
                 replica = self._replica(name)
-                replica.job_state, replica.job_utc = event, record.utc
+                replica.job_state = event
+                replica.job_utc = record.utc
                 if event.phase is JobPhase.REQUEUED:
                     replica.requeued.append((record.utc, event.detail))
             case records.NodeChecked(replica=name):
@@ -612,7 +618,9 @@ class RunHistory:
     def _replica_started(
         self, utc: float, event: records.ReplicaStarted, replica: ReplicaHistory, _: _Source
     ) -> None:
-        replica.started, replica.started_utc, replica.ended = event, utc, None
+        replica.started = event
+        replica.started_utc = utc
+        replica.ended = None
 
     def _dataset_loaded(
         self, _: float, event: records.DatasetLoaded, replica: ReplicaHistory, __: _Source
@@ -639,7 +647,8 @@ class RunHistory:
     def _heartbeat(
         self, _: float, event: records.Heartbeat, replica: ReplicaHistory, __: _Source
     ) -> None:
-        replica.heartbeat, replica.phase = event, event.phase
+        replica.heartbeat = event
+        replica.phase = event.phase
 
     def _storage_waited(
         self, _: float, event: records.StorageWaited, replica: ReplicaHistory, __: _Source
@@ -652,13 +661,15 @@ class RunHistory:
     ) -> None:
         reason = f"its replica ended: {event.reason}"
         self._leave(replica, source, utc, TrialState.STOPPED, reason)
-        replica.ended, replica.ended_utc = event.reason, utc
+        replica.ended = event.reason
+        replica.ended_utc = utc
 
     def _training_started(
         self, utc: float, event: records.TrainingStarted, replica: ReplicaHistory, source: _Source
     ) -> None:
         if (trial := self._trial(event.trial, replica, source)) is not None:
-            trial.state, trial.training_utc = TrialState.TRAINING, utc
+            trial.state = TrialState.TRAINING
+            trial.training_utc = utc
 
     def _progress(
         self, utc: float, event: records.Progress, replica: ReplicaHistory, source: _Source
@@ -694,7 +705,9 @@ class RunHistory:
             return
         if trial.ended is None:
             self.ended.append(trial)
-        trial.state, trial.ended, trial.ended_utc = event.state, event, utc
+        trial.state = event.state
+        trial.ended = event
+        trial.ended_utc = utc
         trial.has_checkpoint = event.checkpoint and trial.id not in self._lost
         self._open.pop(trial.id, None)
 

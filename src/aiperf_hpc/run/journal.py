@@ -59,7 +59,9 @@ class JournalWriter:
             JournalError: it cannot be opened.
         """
         self.path = path
-        self._clock, self._retry, self._sync = clock, retry, sync
+        self._clock = clock
+        self._retry = retry
+        self._sync = sync
         self._recorded = recorded
         self._lock = threading.Lock()
         self._open = False

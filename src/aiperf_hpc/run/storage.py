@@ -79,12 +79,15 @@ class BackoffRetry:
             give_up: asked before each pause; True ends the waiting.
             clock: what it pauses by.
         """
-        self._give_up, self._clock = give_up, clock
+        self._give_up = give_up
+        self._clock = clock
         self._lock = threading.Lock()
-        self._waited, self._until = 0.0, -math.inf
+        self._waited = 0.0
+        self._until = -math.inf
         self._calls: list[_Call] = []
         """Those under way."""
-        self._began, self._why = math.inf, ""
+        self._began = math.inf
+        self._why = ""
         """Since when someone waits, of calls that are done."""
         self._over: list[Wait] = []
 
@@ -109,7 +112,8 @@ class BackoffRetry:
     def take(self) -> list[Wait]:
         """Return the waits that are over and were not taken before."""
         with self._lock:
-            taken, self._over = self._over, []
+            taken = self._over
+            self._over = []
             return taken
 
     def __call__(self, action: Callable[[], T], what: str, verb: str = "write") -> T:
@@ -142,7 +146,8 @@ class BackoffRetry:
     def _failed(self, call: _Call, why: str) -> None:
         with self._lock:
             self._count()
-            call.since, call.why = min(call.since, self._clock.monotonic()), why
+            call.since = min(call.since, self._clock.monotonic())
+            call.why = why
 
     def _end(self, call: _Call) -> None:
         """Note the wait that ends with a call, unless others still wait."""
@@ -150,7 +155,8 @@ class BackoffRetry:
         if call.since >= now:
             return
         if call.since < self._began:
-            self._began, self._why = call.since, call.why
+            self._began = call.since
+            self._why = call.why
         if all(other.since >= now for other in self._calls):
             seconds = now - self._began
             self._over.append(Wait(self._clock.utc() - seconds, seconds, self._why))
@@ -188,7 +194,8 @@ class GrowingFile:
 
     def __init__(self, path: Path, sync: Sync = to_stable_storage) -> None:
         """Open the file, or make it. Raises OSError."""
-        self._path, self._sync = path, sync
+        self._path = path
+        self._sync = sync
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT, 0o644)
         self.size = os.fstat(self._file).st_size
         """Bytes that are surely there."""
@@ -248,7 +255,9 @@ class GrowingFile:
         fresh = os.open(self._path, os.O_WRONLY)
         self.close()
         now = os.fstat(fresh)
-        self._file, self._inode, self._stale = fresh, now.st_ino, 0
+        self._file = fresh
+        self._inode = now.st_ino
+        self._stale = 0
         if now.st_size < self.size:
             raise self._changed(now.st_size)
         return True

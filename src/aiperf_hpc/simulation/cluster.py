@@ -50,7 +50,9 @@ class FileServer:
     """What a synced write to the shared file system takes when all replicas write at once."""
 
     def __init__(self, timeline: Timeline, latency: float, per_second: float) -> None:
-        self._timeline, self._latency, self._each = timeline, latency, 1.0 / per_second
+        self._timeline = timeline
+        self._latency = latency
+        self._each = 1.0 / per_second
         self._free = 0.0
         self.writes = 0
         self.busiest = 0.0
@@ -74,7 +76,9 @@ class Cluster:
 
     def __init__(self, timeline: Timeline, manifest: RunManifest, paths: RunPaths) -> None:
         model = manifest.config.engine.simulation
-        self.timeline, self.manifest, self.paths = timeline, manifest, paths
+        self.timeline = timeline
+        self.manifest = manifest
+        self.paths = paths
         self.files = FileServer(timeline, model.sync_seconds, model.syncs_per_second)
         self.digest = Digest(paths)
         """One for all: what it says is the same for each, and thousands would not fit."""
@@ -93,7 +97,8 @@ class SimulatedHost:
     look_seconds = LOOK_SECONDS
 
     def __init__(self, cluster: Cluster, number: int) -> None:
-        self._cluster, self._number = cluster, number
+        self._cluster = cluster
+        self._number = number
         self._timeline = cluster.timeline
         self.clock = LocalClock(cluster.timeline)
         self.pid = number + 1
@@ -231,8 +236,10 @@ class SimulatedWorkers:
     def __init__(
         self, cluster: Cluster, who: Identity, knowledge: RunKnowledge, count: int
     ) -> None:
-        self._cluster, self._who = cluster, who
-        self._knowledge, self._count = knowledge, count
+        self._cluster = cluster
+        self._who = who
+        self._knowledge = knowledge
+        self._count = count
         self._tasks: dict[int, Task] = {}
         self._stops: dict[int, StopFlag] = {}
 

@@ -55,7 +55,8 @@ class Timeline:
             charge: whether the CPU time that a task takes is time that it takes; then no two
                 simulations are equal to the last digit.
         """
-        self.start_utc, self._charge = start_utc, charge
+        self.start_utc = start_utc
+        self._charge = charge
         self._now = 0.0
         self._order: list[tuple[float, int, Task]] = []
         self._numbers = count()
@@ -115,7 +116,8 @@ class Timeline:
 
     def cancel(self, task: Task) -> None:
         """Never let a task go on; it does not learn of it."""
-        task.turn, task.ended = -1, True
+        task.turn = -1
+        task.ended = True
         self._tell(task)
 
     def join(self, task: Task) -> None:
@@ -133,7 +135,8 @@ class Timeline:
             wakes, number, task = heapq.heappop(self._order)
             if task.turn != number:
                 continue  # It was woken before, or cancelled.
-            self._now, self._current = wakes, task
+            self._now = wakes
+            self._current = task
             self.switches += 1
             if self._charge:
                 self._resumed = time.thread_time()
