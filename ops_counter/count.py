@@ -10,7 +10,7 @@ from functools import cached_property, lru_cache
 
 from aiperf_hpc.errors import CountError
 from aiperf_hpc.graph import Graph, Layer, Shape
-from aiperf_hpc.ops_counter.table import TABLE, LayerContext, Operations
+from aiperf_hpc.ops_counter.layers import TABLE, LayerContext, Operations
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,7 @@ def _count_layer(
     if formula is None:
         raise CountError(
             f"no operation count for a layer of kind '{kind}'; add its formula to "
-            "ops_counter/table.py"
+            "ops_counter/layers.py"
         )
     output = layer.output_shape(*inputs)
     parameters = sum(math.prod(shape) for shape in layer.parameters(*inputs).values())

@@ -16,7 +16,7 @@ from typing import Protocol
 
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.ops_counter.count import count
-from aiperf_hpc.ops_counter.table import Operations
+from aiperf_hpc.ops_counter.layers import Operations
 from aiperf_hpc.run.executions import Execution
 from aiperf_hpc.run.history import Evaluation, RunHistory
 from aiperf_hpc.run.records import TrialStarted

@@ -2,7 +2,7 @@
 
 Shapes leave the batch dimension out and are channels-last: ``(height, width, channels)`` for
 images, ``(features,)`` for vectors. A new layer is one class here, one row in
-``ops_counter/table.py`` and one builder in each engine.
+``ops_counter/layers.py`` and one builder in each engine.
 """
 
 from __future__ import annotations

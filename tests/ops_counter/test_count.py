@@ -22,7 +22,7 @@ from aiperf_hpc.graph import (
     Shape,
 )
 from aiperf_hpc.ops_counter.count import count
-from aiperf_hpc.ops_counter.table import TABLE
+from aiperf_hpc.ops_counter.layers import TABLE
 
 
 def backward(graph: Graph, name: str) -> int:
