@@ -28,8 +28,9 @@ try:
     from aiperf_hpc.config import EngineConfig
     from aiperf_hpc.errors import OutOfMemoryError
     from aiperf_hpc.graph import Graph
-    from aiperf_hpc.morphism.morphs import KernelSize, Wider
     from aiperf_hpc.morphism.networks.resnet import resnet50
+    from aiperf_hpc.morphism.operators.kernel_size import KernelSize
+    from aiperf_hpc.morphism.operators.wider import Wider
     from aiperf_hpc.morphism.weights.checkpoint import initial_weights
     from aiperf_hpc.ops_counter.count import count
     from aiperf_hpc.replica.data.base import Batch

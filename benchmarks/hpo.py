@@ -24,7 +24,8 @@ from optuna.storages import InMemoryStorage
 from aiperf_hpc.config import HpoConfig, Integers, Reals, SpaceConfig
 from aiperf_hpc.graph import BatchNorm, Conv2D, Dense, GlobalAveragePool2D, Graph, Input, Node, ReLU
 from aiperf_hpc.graph import Softmax as Probabilities
-from aiperf_hpc.morphism.morphs import Deeper, grow
+from aiperf_hpc.morphism.operators.deeper import Deeper
+from aiperf_hpc.morphism.operators.grow import grow
 from aiperf_hpc.replica.trials.hpo import Chosen, Hpo
 from aiperf_hpc.trial import Hyperparameters
 

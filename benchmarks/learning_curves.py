@@ -35,8 +35,10 @@ from side_by_side import machine
 from aiperf_hpc.config import DatasetConfig, RunConfig, validate
 from aiperf_hpc.errors import MorphismError
 from aiperf_hpc.graph import Graph
-from aiperf_hpc.morphism.morphs import MORPHISMS, Morphism, grow_with_weights
 from aiperf_hpc.morphism.networks.resnet import resnet50
+from aiperf_hpc.morphism.operators.base import Morphism
+from aiperf_hpc.morphism.operators.grow import grow_with_weights
+from aiperf_hpc.morphism.operators.registry import MORPHISMS
 from aiperf_hpc.morphism.weights.checkpoint import (
     Weights,
     initial_weights,

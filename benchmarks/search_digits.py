@@ -28,7 +28,8 @@ from side_by_side import machine
 from aiperf_hpc.config import RunConfig, validate
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.morphism.lineage import initial_graph
-from aiperf_hpc.morphism.morphs import from_data, grow, grow_with_weights
+from aiperf_hpc.morphism.operators.grow import grow, grow_with_weights
+from aiperf_hpc.morphism.operators.registry import from_data
 from aiperf_hpc.morphism.search.base import Choice, Searcher
 from aiperf_hpc.morphism.search.registry import bounds_of, load_searcher
 from aiperf_hpc.morphism.weights.checkpoint import Weights, initial_weights

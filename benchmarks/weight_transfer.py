@@ -23,8 +23,13 @@ import numpy as np
 from side_by_side import machine
 
 from aiperf_hpc.graph import Graph
-from aiperf_hpc.morphism.morphs import MORPHISMS, Deeper, KernelSize, Morphism, Skip, Wider
 from aiperf_hpc.morphism.networks.resnet import resnet50
+from aiperf_hpc.morphism.operators.base import Morphism
+from aiperf_hpc.morphism.operators.deeper import Deeper
+from aiperf_hpc.morphism.operators.kernel_size import KernelSize
+from aiperf_hpc.morphism.operators.registry import MORPHISMS
+from aiperf_hpc.morphism.operators.skip import Skip
+from aiperf_hpc.morphism.operators.wider import Wider
 from aiperf_hpc.morphism.weights.checkpoint import Array, Weights, initial_weights
 
 PAGE = 4096 // 4

@@ -14,8 +14,9 @@ from typing import Protocol
 from aiperf_hpc.config import ModelConfig
 from aiperf_hpc.errors import MorphismError
 from aiperf_hpc.graph import Graph
-from aiperf_hpc.morphism.morphs import from_data, grow
 from aiperf_hpc.morphism.networks.resnet import resnet50
+from aiperf_hpc.morphism.operators.grow import grow
+from aiperf_hpc.morphism.operators.registry import from_data
 from aiperf_hpc.trial import DatasetInfo, MorphismData
 
 

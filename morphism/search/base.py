@@ -18,7 +18,7 @@ import numpy as np
 
 from aiperf_hpc.errors import AIPerfError
 from aiperf_hpc.graph import Graph
-from aiperf_hpc.morphism.morphs import Morphism
+from aiperf_hpc.morphism.operators.base import Morphism
 from aiperf_hpc.ops_counter.count import count
 
 

@@ -24,7 +24,7 @@ from aiperf_hpc.config import Reals
 from aiperf_hpc.errors import AIPerfError, GraphError
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.morphism.lineage import Lineage, initial_graph
-from aiperf_hpc.morphism.morphs import inserted_spatial_convs
+from aiperf_hpc.morphism.operators.grow import inserted_spatial_convs
 from aiperf_hpc.ops_counter.count import count
 from aiperf_hpc.primary.formatting import utc_text
 from aiperf_hpc.primary.monitor.run_view import RunView

@@ -20,7 +20,7 @@ import numpy as np
 from aiperf_hpc.clock import SYSTEM, Clock
 from aiperf_hpc.errors import AIPerfError, CheckpointError
 from aiperf_hpc.morphism.lineage import Grown, Lineage, initial_graph
-from aiperf_hpc.morphism.morphs import grow_with_weights
+from aiperf_hpc.morphism.operators.grow import grow_with_weights
 from aiperf_hpc.morphism.search.base import (
     Bounds,
     Choice,

@@ -18,7 +18,7 @@ from aiperf_hpc.errors import (
     OutOfMemoryError,
 )
 from aiperf_hpc.graph import Graph
-from aiperf_hpc.morphism.morphs import Morphism
+from aiperf_hpc.morphism.operators.base import Morphism
 from aiperf_hpc.morphism.weights.checkpoint import Weights
 from aiperf_hpc.ops_counter.count import count
 from aiperf_hpc.replica.data.base import Batch, Dataset

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from aiperf_hpc.clock import Clock
 from aiperf_hpc.errors import CheckpointError
 from aiperf_hpc.graph import Graph
-from aiperf_hpc.morphism.morphs import Morphism, from_data
+from aiperf_hpc.morphism.operators.base import Morphism
+from aiperf_hpc.morphism.operators.registry import from_data
 from aiperf_hpc.morphism.weights.checkpoint import Weights, load_checkpoint
 from aiperf_hpc.run.history import Proposal, RunHistory
 from aiperf_hpc.run.journal import JournalWriter

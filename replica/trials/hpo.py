@@ -32,7 +32,7 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 from aiperf_hpc.config import HpoConfig, Integers, Reals, SpaceConfig
 from aiperf_hpc.errors import StorageError
 from aiperf_hpc.graph import Graph
-from aiperf_hpc.morphism.morphs import grow, inserted_spatial_convs, resize_inserted
+from aiperf_hpc.morphism.operators.grow import grow, inserted_spatial_convs, resize_inserted
 from aiperf_hpc.morphism.weights.checked_file import Tell, ignore
 from aiperf_hpc.replica.identity import seed_of
 from aiperf_hpc.run.paths import write_whole

@@ -17,7 +17,8 @@ import numpy as np
 from aiperf_hpc.config import RunConfig
 from aiperf_hpc.errors import CheckpointError
 from aiperf_hpc.graph import Graph
-from aiperf_hpc.morphism.morphs import from_data, grow_with_weights, resize_inserted
+from aiperf_hpc.morphism.operators.grow import grow_with_weights, resize_inserted
+from aiperf_hpc.morphism.operators.registry import from_data
 from aiperf_hpc.morphism.weights.checkpoint import initial_weights
 from aiperf_hpc.replica.identity import Identity, name_of, seed_of
 from aiperf_hpc.replica.search.run_knowledge import RunKnowledge

@@ -23,8 +23,12 @@ from aiperf_hpc.graph import (
     ReLU,
     Softmax,
 )
-from aiperf_hpc.morphism.morphs import Deeper, KernelSize, Morphism, Skip, Wider
 from aiperf_hpc.morphism.networks.resnet import resnet50
+from aiperf_hpc.morphism.operators.base import Morphism
+from aiperf_hpc.morphism.operators.deeper import Deeper
+from aiperf_hpc.morphism.operators.kernel_size import KernelSize
+from aiperf_hpc.morphism.operators.skip import Skip
+from aiperf_hpc.morphism.operators.wider import Wider
 
 SEEDS = st.integers(0, 2**32 - 1)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tests.end_to_end.conftest import aiperf
 
-from aiperf_hpc.morphism.morphs import MORPHISMS
+from aiperf_hpc.morphism.operators.registry import MORPHISMS
 from aiperf_hpc.primary.monitor.run_view import RunView
 from aiperf_hpc.primary.verify.audit import RULES, verify
 from aiperf_hpc.run.history import RunHistory

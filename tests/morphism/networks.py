@@ -20,9 +20,15 @@ from aiperf_hpc.graph import (
     Shape,
     Softmax,
 )
-from aiperf_hpc.morphism.morphs import MORPHISMS, Morphism
 from aiperf_hpc.morphism.networks.resnet import resnet50
+from aiperf_hpc.morphism.operators.base import Morphism
+from aiperf_hpc.morphism.operators.registry import MORPHISMS
 from aiperf_hpc.morphism.weights.checkpoint import Array, Weights, initial_weights
+
+
+def plain(input_shape: Shape = (4, 4, 3)) -> Graph:
+    """Nothing but a convolution: no ReLU, no channels that may widen, no kernel to grow."""
+    return Graph((Node("image", Input(input_shape)), Node("conv", Conv2D(2, 7), ("image",))))
 
 
 def residual(input_shape: Shape = (9, 8, 3), width: int = 4, classes: int = 5) -> Graph:

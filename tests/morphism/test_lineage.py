@@ -10,8 +10,11 @@ from aiperf_hpc.config import ModelConfig
 from aiperf_hpc.errors import MorphismError
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.morphism.lineage import Grown, Lineage, initial_graph
-from aiperf_hpc.morphism.morphs import Deeper, KernelSize, Morphism, grow
 from aiperf_hpc.morphism.networks.resnet import resnet50
+from aiperf_hpc.morphism.operators.base import Morphism
+from aiperf_hpc.morphism.operators.deeper import Deeper
+from aiperf_hpc.morphism.operators.grow import grow
+from aiperf_hpc.morphism.operators.kernel_size import KernelSize
 from aiperf_hpc.trial import DatasetInfo
 
 from .networks import random_chain, residual

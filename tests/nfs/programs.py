@@ -273,7 +273,7 @@ def propose(delay: str) -> float:
 
     from aiperf_hpc.config import load_config
     from aiperf_hpc.morphism.lineage import initial_graph
-    from aiperf_hpc.morphism.morphs import Deeper
+    from aiperf_hpc.morphism.operators.deeper import Deeper
     from aiperf_hpc.morphism.weights.checkpoint import initial_weights, save_checkpoint
     from aiperf_hpc.primary.control.prepare import describe_dataset
 

@@ -11,8 +11,9 @@ from torch.nn import functional
 from torch.utils.flop_counter import FlopCounterMode
 
 from aiperf_hpc.graph import Conv2D, Graph
-from aiperf_hpc.morphism.morphs import MORPHISMS, grow
 from aiperf_hpc.morphism.networks.resnet import resnet50
+from aiperf_hpc.morphism.operators.grow import grow
+from aiperf_hpc.morphism.operators.registry import MORPHISMS
 from aiperf_hpc.ops_counter.count import count
 
 

@@ -10,8 +10,9 @@ import pytest
 from tests.morphism.networks import random_chain, residual, two_stems
 
 from aiperf_hpc.graph import Add, Conv2D, Graph
-from aiperf_hpc.morphism.morphs import MORPHISMS, grow
 from aiperf_hpc.morphism.networks.resnet import resnet50
+from aiperf_hpc.morphism.operators.grow import grow
+from aiperf_hpc.morphism.operators.registry import MORPHISMS
 from aiperf_hpc.morphism.search import guided
 from aiperf_hpc.morphism.search.base import (
     Bounds,

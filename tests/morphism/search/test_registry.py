@@ -10,7 +10,8 @@ import pytest
 from tests.morphism.networks import residual, two_stems
 
 from aiperf_hpc.graph import Conv2D, Graph, Input, Node
-from aiperf_hpc.morphism.morphs import MORPHISMS, grow
+from aiperf_hpc.morphism.operators.grow import grow
+from aiperf_hpc.morphism.operators.registry import MORPHISMS
 from aiperf_hpc.morphism.search.base import (
     Bounds,
     Choice,

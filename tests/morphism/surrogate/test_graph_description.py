@@ -11,8 +11,12 @@ import pytest
 from tests.morphism.networks import SMALL, random_chain, residual, two_stems
 
 from aiperf_hpc.graph import Graph
-from aiperf_hpc.morphism.morphs import MORPHISMS, KernelSize, Skip, Wider, grow
 from aiperf_hpc.morphism.networks.resnet import resnet50
+from aiperf_hpc.morphism.operators.grow import grow
+from aiperf_hpc.morphism.operators.kernel_size import KernelSize
+from aiperf_hpc.morphism.operators.registry import MORPHISMS
+from aiperf_hpc.morphism.operators.skip import Skip
+from aiperf_hpc.morphism.operators.wider import Wider
 from aiperf_hpc.morphism.surrogate.graph_description import (
     SIZE,
     STAGE,

@@ -14,7 +14,7 @@ from tests.run_factory import Clock
 
 from aiperf_hpc.errors import CheckpointError
 from aiperf_hpc.graph import Graph
-from aiperf_hpc.morphism.morphs import grow_with_weights
+from aiperf_hpc.morphism.operators.grow import grow_with_weights
 from aiperf_hpc.morphism.weights.checkpoint import (
     Array,
     Weights,

@@ -8,8 +8,9 @@ from tests.morphism.torch_network import run, to_tensors
 from torch import Tensor
 
 from aiperf_hpc.graph import Add, Conv2D, Dense, Graph, Input, Node, ReLU, Shape, Softmax
-from aiperf_hpc.morphism.morphs import Deeper, grow_with_weights
 from aiperf_hpc.morphism.networks.resnet import resnet50
+from aiperf_hpc.morphism.operators.deeper import Deeper
+from aiperf_hpc.morphism.operators.grow import grow_with_weights
 from aiperf_hpc.morphism.weights.checkpoint import Array, Weights, initial_weights
 from aiperf_hpc.morphism.weights.moments import channel_moments
 

@@ -12,7 +12,7 @@ from tests.replica.engines.test_contract import hyperparameters, labelled, relat
 
 from aiperf_hpc.errors import EngineError, OutOfMemoryError
 from aiperf_hpc.graph import Graph
-from aiperf_hpc.morphism.morphs import grow_with_weights
+from aiperf_hpc.morphism.operators.grow import grow_with_weights
 from aiperf_hpc.morphism.weights.checkpoint import Weights, initial_weights
 from aiperf_hpc.replica.engines import load_engine
 from aiperf_hpc.replica.engines.base import RankEngine

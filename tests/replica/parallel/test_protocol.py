@@ -22,7 +22,8 @@ from tests.support.waiting import PATIENCE_SECONDS
 
 from aiperf_hpc.errors import DatasetError, EngineError, NonFiniteLossError, OutOfMemoryError
 from aiperf_hpc.graph import Graph
-from aiperf_hpc.morphism.morphs import Deeper, grow_with_weights
+from aiperf_hpc.morphism.operators.deeper import Deeper
+from aiperf_hpc.morphism.operators.grow import grow_with_weights
 from aiperf_hpc.morphism.weights.checkpoint import Weights, initial_weights
 from aiperf_hpc.primary.launchers.base import rank_starter
 from aiperf_hpc.replica.data.base import Batch, Part

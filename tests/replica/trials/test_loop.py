@@ -28,7 +28,7 @@ from aiperf_hpc.config import RunConfig, validate
 from aiperf_hpc.errors import EngineError, JournalError, OutOfMemoryError
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.morphism.lineage import Lineage, initial_graph
-from aiperf_hpc.morphism.morphs import inserted_spatial_convs
+from aiperf_hpc.morphism.operators.grow import inserted_spatial_convs
 from aiperf_hpc.morphism.search.registry import load_searcher
 from aiperf_hpc.morphism.weights.checked_file import save_checked
 from aiperf_hpc.morphism.weights.checkpoint import (

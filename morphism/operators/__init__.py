@@ -1,0 +1,1 @@
+"""The morphisms, a file for each; their registry; growing by several of them."""

@@ -1,0 +1,66 @@
+"""Growing a graph by morphisms, and its weights with it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import reduce
+
+import numpy as np
+
+from aiperf_hpc.graph import Conv2D, Graph
+from aiperf_hpc.morphism.operators.base import Morphism, require
+from aiperf_hpc.morphism.operators.kernel_size import KernelSize
+from aiperf_hpc.morphism.weights.checkpoint import Weights
+
+
+def grow(graph: Graph, morphisms: Iterable[Morphism]) -> Graph:
+    """Return the graph after all ``morphisms``, in order."""
+    return reduce(lambda parent, morphism: morphism.child(parent), morphisms, graph)
+
+
+def grow_with_weights(
+    graph: Graph,
+    weights: Weights,
+    morphisms: Iterable[Morphism],
+    rng: np.random.Generator,
+    noise: float = 0.0,
+) -> tuple[Graph, Weights]:
+    """Return graph and weights after all ``morphisms``, in order.
+
+    Args:
+        graph: the parent.
+        weights: the parent's.
+        morphisms: the steps.
+        rng: where every random choice of the weights comes from.
+        noise: see ``Morphism.weights``.
+
+    Raises:
+        MorphismError: a step does not apply.
+    """
+    for morphism in morphisms:
+        child = morphism.child(graph)
+        weights = morphism.weights(graph, weights, rng, noise)
+        graph = child
+    return graph, weights
+
+
+def inserted_spatial_convs(graph: Graph) -> dict[str, int]:
+    """Return the kernel sizes above 1 of the convolutions that morphisms inserted."""
+    return {
+        node.name: node.layer.kernel
+        for node in graph.nodes
+        if node.inserted and isinstance(node.layer, Conv2D) and node.layer.kernel > 1
+    }
+
+
+def resize_inserted(graph: Graph, kernel: int) -> tuple[KernelSize, ...]:
+    """Return the steps that give every inserted spatial convolution the size ``kernel``.
+
+    Raises:
+        MorphismError: one of them is larger already; a kernel cannot shrink and keep its
+            function.
+    """
+    sizes = inserted_spatial_convs(graph)
+    larger = [name for name, size in sizes.items() if size > kernel]
+    require(not larger, f"kernel: {larger} have a larger kernel than {kernel} already")
+    return tuple(KernelSize(name, kernel) for name, size in sizes.items() if size < kernel)
