@@ -190,7 +190,7 @@ def _time(seconds: float) -> str:
 
 def write(results: Sequence[Result], remedies: dict[str, str], folder: Path) -> tuple[Path, Path]:
     """Write all results, and the plot; return the two files."""
-    from aiperf_hpc.primary.report.plots import write_allreduce_plot
+    from aiperf_hpc.primary.report.plots.allreduce import write_allreduce_plot
 
     whole = {
         "results": [result.model_dump() for result in results],

@@ -81,7 +81,7 @@ def _search_replay(options: argparse.Namespace) -> int:
     view.refresh()
     replay = replay_search(view)
     if options.plot is not None:
-        from aiperf_hpc.primary.report.plots import write_belief_plot
+        from aiperf_hpc.primary.report.plots.search import write_belief_plot
 
         write_belief_plot(replay.candidates, options.plot)
     if options.json:

@@ -15,7 +15,10 @@ from aiperf_hpc.primary import formatting
 from aiperf_hpc.primary.monitor.run_view import ScoreStatus
 from aiperf_hpc.primary.report import ancestry
 from aiperf_hpc.primary.report.model import PHASES, Report, TrialReport
-from aiperf_hpc.primary.report.plots import accuracy_colour, belief_plot, scaling_plots, score_plots
+from aiperf_hpc.primary.report.plots.colours import accuracy_colour
+from aiperf_hpc.primary.report.plots.scaling import scaling_plots
+from aiperf_hpc.primary.report.plots.score import score_plots
+from aiperf_hpc.primary.report.plots.search import belief_plot
 from aiperf_hpc.primary.report.search_replay import CandidateOutcome
 from aiperf_hpc.trial import Machine, TimePhase, TrialState
 

@@ -11,12 +11,10 @@ import pytest
 
 from aiperf_hpc.primary.allreduce import Curve, Measurement
 from aiperf_hpc.primary.monitor.run_view import ScoreStatus
-from aiperf_hpc.primary.report.plots import (
-    belief_plot,
-    scaling_plots,
-    score_plots,
-    write_allreduce_plot,
-)
+from aiperf_hpc.primary.report.plots.allreduce import write_allreduce_plot
+from aiperf_hpc.primary.report.plots.scaling import scaling_plots
+from aiperf_hpc.primary.report.plots.score import score_plots
+from aiperf_hpc.primary.report.plots.search import belief_plot
 from aiperf_hpc.primary.report.scaling import ScalingPoint
 from aiperf_hpc.primary.report.search_replay import CandidateOutcome
 

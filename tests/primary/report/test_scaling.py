@@ -11,7 +11,7 @@ from tests.run_factory import Plan, write_run
 from aiperf_hpc.errors import UsageError
 from aiperf_hpc.primary.cli import main
 from aiperf_hpc.primary.monitor.run_view import RunView
-from aiperf_hpc.primary.report.plots import scaling_plots
+from aiperf_hpc.primary.report.plots.scaling import scaling_plots
 from aiperf_hpc.primary.report.scaling import Scaling, Stated, make_scaling, read_scaling
 from aiperf_hpc.primary.report.writer import write_report
 from aiperf_hpc.primary.verify.audit import verify

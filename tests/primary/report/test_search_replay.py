@@ -12,7 +12,7 @@ from tests.run_factory import Plan, write_manifest
 from aiperf_hpc.errors import UsageError
 from aiperf_hpc.primary.cli import main
 from aiperf_hpc.primary.monitor.run_view import RunView
-from aiperf_hpc.primary.report.plots import MOST_CANDIDATES, belief_plot, write_belief_plot
+from aiperf_hpc.primary.report.plots.search import MOST_CANDIDATES, belief_plot, write_belief_plot
 from aiperf_hpc.primary.report.search_replay import (
     CandidateOutcome,
     SearchReplay,

@@ -34,7 +34,8 @@ from aiperf_hpc.errors import AIPerfError, GraphError, RunDirectoryError
 from aiperf_hpc.primary.monitor.run_view import RunView
 from aiperf_hpc.primary.report import html
 from aiperf_hpc.primary.report.model import Report, make_report, split_time
-from aiperf_hpc.primary.report.plots import accuracy_colour, score_plots
+from aiperf_hpc.primary.report.plots.colours import accuracy_colour
+from aiperf_hpc.primary.report.plots.score import score_plots
 from aiperf_hpc.primary.report.provenance import ReportManifest, changed_files
 from aiperf_hpc.primary.report.writer import summary_lines, write_report
 from aiperf_hpc.primary.verify.audit import verify

@@ -1,0 +1,1 @@
+"""The curves of a report, as inline SVG: a file for each family of plots."""

@@ -1,0 +1,144 @@
+"""OPS, regulated score and error over the time of a run."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from matplotlib.axes import Axes
+
+from aiperf_hpc.ops_counter.validity import MOST_ERROR
+from aiperf_hpc.primary.formatting import percent, scale_of, si
+from aiperf_hpc.primary.monitor.run_view import ScoreStatus
+from aiperf_hpc.primary.report.plots.colours import CURVE, LIMIT, MUTED
+from aiperf_hpc.primary.report.plots.figure import (
+    Plot,
+    dress,
+    mark_points,
+    name_last,
+    new_axes,
+    save,
+    scaled,
+    settings,
+)
+
+MOST_MARKS = 120
+"""More official points than this are marked in part: marks would hide the curve."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Measure:
+    name: str
+    title: str
+    unit: str
+    values: list[float | None]
+    """None before there was any."""
+    official: list[float | None]
+    last: float
+
+
+def score_plots(fine: Sequence[ScoreStatus], official: Sequence[ScoreStatus]) -> list[Plot]:
+    """Return the plots of OPS, regulated score and error over time.
+
+    A measure that the last point does not have is left out.
+
+    Args:
+        fine: points close together, in order of time; the curve.
+        official: the points at each interval and at the end; the marks.
+    """
+    if not fine or not official or official[-1].elapsed_seconds <= 0:
+        return []
+    wanted = [
+        ("ops", "OPS, the score", "OPS"),
+        ("regulated", "Regulated score", "OPS"),
+        ("error", "Validation error of the best trial", "%"),
+    ]
+    factor, unit = _time_unit(official[-1].elapsed_seconds)
+    times = [p.elapsed_seconds / factor for p in fine]
+    marks = [p.elapsed_seconds / factor for p in official]
+    return [
+        _plot(
+            _Measure(name, title, of, _all(fine, name), _all(official, name), last),
+            times,
+            marks,
+            unit,
+        )
+        for name, title, of in wanted
+        if (last := getattr(official[-1], name)) is not None
+    ]
+
+
+def _all(points: Sequence[ScoreStatus], name: str) -> list[float | None]:
+    return [getattr(point, name) for point in points]
+
+
+def _time_unit(seconds: float) -> tuple[float, str]:
+    if seconds >= 2 * 3600:
+        return 3600.0, "hours"
+    return (60.0, "minutes") if seconds >= 180 else (1.0, "seconds")
+
+
+def _plot(measure: _Measure, times: list[float], marks: list[float], unit: str) -> Plot:
+    known = [v for v in (*measure.values, *measure.official) if v is not None]
+    factor, prefix = (0.01, "") if measure.unit == "%" else scale_of(max(known))
+    step = math.ceil(len(marks) / MOST_MARKS)
+    shown = [i for i in range(len(marks)) if (len(marks) - 1 - i) % step == 0]
+    with settings(measure.name):
+        figure, axes = new_axes()
+        _curve(axes, times, scaled(measure.values, factor), steps=measure.unit == "%")
+        official = scaled(measure.official, factor)
+        mark_points(axes, [marks[i] for i in shown], [official[i] for i in shown])
+        name_last(axes, marks[-1], official[-1], _say(measure, measure.last))
+        _frame(axes, marks[-1], max(known) / factor, f"{prefix}{measure.unit}", unit)
+        if measure.unit == "%":
+            _limit(axes)
+        svg = save(figure, measure.name)
+    return Plot(measure.title, _caption(step), _describe(measure, times, unit), svg)
+
+
+def _curve(axes: Axes, times: list[float], values: list[float], *, steps: bool) -> None:
+    style = "steps-post" if steps else "default"
+    axes.plot(times, values, color=CURVE, linewidth=1.4, drawstyle=style, solid_joinstyle="round")
+
+
+def _frame(axes: Axes, end: float, most: float, unit: str, time_unit: str) -> None:
+    axes.set_xlim(0.0, end)
+    axes.set_ylim(0.0, 1.06 * most if most > 0.0 else 1.0)
+    axes.set_xlabel(f"{time_unit} since the start", color=MUTED)
+    axes.set_ylabel(unit, color=MUTED)
+    dress(axes)
+
+
+def _limit(axes: Axes) -> None:
+    """Draw the largest error that the rules allow."""
+    limit = 100.0 * MOST_ERROR
+    axes.set_ylim(0.0, max(axes.get_ylim()[1], limit * 1.15))
+    axes.axhline(limit, color=LIMIT, linewidth=1.0, linestyle=(0, (5, 3)), zorder=1)
+    axes.annotate(
+        f"at most {limit:g}% is valid",
+        (1.0, limit),
+        xycoords=("axes fraction", "data"),
+        xytext=(0, 3),
+        textcoords="offset points",
+        ha="right",
+        color=LIMIT,
+    )
+
+
+def _say(measure: _Measure, value: float) -> str:
+    return percent(value) if measure.unit == "%" else si(value, measure.unit)
+
+
+def _caption(step: int) -> str:
+    return "" if step == 1 else f"One official point in {step} is marked."
+
+
+def _describe(measure: _Measure, times: list[float], unit: str) -> str:
+    known = [(v, t) for t, v in zip(times, measure.values, strict=True) if v is not None]
+    (least, low), (most, high) = min(known), max(known)
+    return (
+        f"{measure.title}, a line chart: lowest {_say(measure, least)} at {low:.3g} {unit}, "
+        f"highest {_say(measure, most)} at {high:.3g} {unit}, "
+        f"{_say(measure, measure.last)} at the end."
+    )
