@@ -1,4 +1,4 @@
-"""``aiperf allreduce``: the all-reduce of every installed back end, as JSON, a table and a plot.
+"""``aiperf allreduce``: the all-reduce of every installed back end, as JSON and a table.
 
 ``replica/parallel/allreduce_timing.py`` measures, a process a rank: no framework is imported here.
 """
@@ -188,15 +188,10 @@ def _time(seconds: float) -> str:
     return f"{1e6 * seconds:.1f} us" if seconds < 1e-3 else f"{1e3 * seconds:.2f} ms"
 
 
-def write(results: Sequence[Result], remedies: dict[str, str], folder: Path) -> tuple[Path, Path]:
-    """Write all results, and the plot; return the two files."""
-    from aiperf_hpc.primary.report.plots.allreduce import write_allreduce_plot
-
+def write(results: Sequence[Result], remedies: dict[str, str], path: Path) -> None:
+    """Write all results, and what to do about the back ends that are not installed, as JSON."""
     whole = {
         "results": [result.model_dump() for result in results],
         "not_installed": remedies,
     }
-    data, plot = folder / "allreduce.json", folder / "allreduce.svg"
-    write_whole(data, json.dumps(whole, indent=1))
-    write_allreduce_plot(list(curves(results)), plot)
-    return data, plot
+    write_whole(path, json.dumps(whole, indent=1))

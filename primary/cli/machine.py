@@ -48,12 +48,17 @@ def _allreduce(options: argparse.Namespace) -> int:
     require_writable(options.out, "the folder", "--out")
     results = [allreduce.measure(name, plan, options.out) for name in plan.names]
     remedies = allreduce.installed()[1]
-    files = allreduce.write(results, remedies, options.out)
+    data, plot = options.out / "allreduce.json", options.out / "allreduce.svg"
+    allreduce.write(results, remedies, data)
+    # Matplotlib comes after what was measured: a refusal does not wait for it.
+    from aiperf_hpc.primary.report.plots.allreduce import write_allreduce_plot
+
+    write_allreduce_plot(list(allreduce.curves(results)), plot)
     if options.json:
-        say_document(files[0].read_text("utf-8"))
+        say_document(data.read_text("utf-8"))
     else:
         say(allreduce.table(results, remedies))
-        say(f"written to {files[0]} and {files[1]}")
+        say(f"written to {data} and {plot}")
     return 0
 
 
