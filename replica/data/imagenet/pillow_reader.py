@@ -18,7 +18,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from functools import lru_cache
 from itertools import accumulate, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,11 +27,9 @@ from PIL import Image
 from aiperf_hpc.errors import DatasetError, reason_of
 from aiperf_hpc.replica.data.base import WHOLE, Batch, Part
 from aiperf_hpc.replica.data.imagenet import sample_order, tfrecord
+from aiperf_hpc.replica.data.imagenet.dataset import ImageNetDataset
 from aiperf_hpc.replica.data.imagenet.sample_order import MEAN, STD
 from aiperf_hpc.replica.data.imagenet.shards import Shard
-
-if TYPE_CHECKING:
-    from aiperf_hpc.replica.data.imagenet import ImageNetDataset
 
 Floats = NDArray[np.float32]
 

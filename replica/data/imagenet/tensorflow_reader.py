@@ -10,17 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from aiperf_hpc.errors import DatasetError
 from aiperf_hpc.replica.data.base import WHOLE, Batch, Part
 from aiperf_hpc.replica.data.imagenet import sample_order, tfrecord
+from aiperf_hpc.replica.data.imagenet.dataset import ImageNetDataset
 from aiperf_hpc.replica.data.imagenet.sample_order import ATTEMPTS, MEAN, OPEN_SHARDS, STD
 from aiperf_hpc.replica.data.imagenet.shards import Shard, verify_shards
 from aiperf_hpc.replica.tensorflow_import import tf
-
-if TYPE_CHECKING:
-    from aiperf_hpc.replica.data.imagenet import ImageNetDataset
 
 Tensor = Any
 OpError = Any

@@ -20,12 +20,8 @@ from aiperf_hpc.dataset_manifest import save_dataset_manifest
 from aiperf_hpc.errors import DatasetError
 from aiperf_hpc.replica.data import Batch, imagenet
 from aiperf_hpc.replica.data.base import Part
-from aiperf_hpc.replica.data.imagenet import (
-    ImageNetDataset,
-    sample_order,
-    tensorflow_reader,
-    tfrecord,
-)
+from aiperf_hpc.replica.data.imagenet import sample_order, tensorflow_reader, tfrecord
+from aiperf_hpc.replica.data.imagenet.dataset import ImageNetDataset
 from aiperf_hpc.replica.data.imagenet.shards import load_index
 from aiperf_hpc.replica.data.staging import Options
 from aiperf_hpc.replica.tensorflow_import import tf

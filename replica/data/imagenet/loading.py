@@ -1,0 +1,79 @@
+"""Opening a prepared ImageNet folder, with the reader that an engine gets, and verifying it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from aiperf_hpc.config import DatasetConfig
+from aiperf_hpc.dataset_manifest import load_dataset_manifest
+from aiperf_hpc.errors import DatasetError
+from aiperf_hpc.replica.data.imagenet.dataset import ImageNetDataset, Reader
+from aiperf_hpc.replica.data.imagenet.shards import (
+    ShardIndex,
+    load_index,
+    load_sizes,
+    verify_shards,
+)
+from aiperf_hpc.trial import DatasetInfo
+
+
+def load(config: DatasetConfig, cores: int, engine: str) -> ImageNetDataset:
+    """Open a prepared folder; each shard's size and first bytes are checked.
+
+    The engine ``tensorflow`` reads it by tf.data; what every other one gets is made by Pillow.
+
+    Raises:
+        DatasetError: no folder is given, it was not prepared, or a shard is missing, truncated
+            or not the one that was prepared.
+    """
+    if config.path is None:
+        raise DatasetError("dataset 'imagenet': no folder is given; pass --set dataset.path=FOLDER")
+    info, index = _open(config.path)
+    verify_shards(config.path, (*index.train, *index.validation), max(1, cores), whole=False)
+    size = (config.image_size, config.image_size, 3)
+    return ImageNetDataset(
+        info.model_copy(update={"sample_shape": size}),
+        config.path,
+        index,
+        load_sizes(config.path, index),
+        config.augment,
+        max(1, min(config.parallel_transforms, cores)),
+        _tensorflow if engine == "tensorflow" else _pillow,
+    )
+
+
+def verify(folder: Path, cores: int) -> None:
+    """Read every byte of a prepared folder's shards and compare their SHA-256.
+
+    Raises:
+        DatasetError: naming the first shard that is not the one that was prepared.
+    """
+    _, index = _open(folder)
+    verify_shards(folder, (*index.train, *index.validation), max(1, cores), whole=True)
+
+
+def _tensorflow() -> Reader:
+    from aiperf_hpc.replica.data.imagenet import tensorflow_reader
+
+    return tensorflow_reader
+
+
+def _pillow() -> Reader:
+    from aiperf_hpc.replica.data.imagenet import pillow_reader
+
+    return pillow_reader
+
+
+def _open(folder: Path) -> tuple[DatasetInfo, ShardIndex]:
+    info = load_dataset_manifest(folder, "imagenet")
+    index = load_index(folder)
+    counts = [sum(s.samples for s in part) for part in (index.train, index.validation)]
+    if index.dataset_sha256 != info.sha256 or counts != [
+        info.train_samples,
+        info.validation_samples,
+    ]:
+        raise DatasetError(
+            f"dataset 'imagenet': dataset.json and shards.json of {folder} are of two "
+            "preparations; prepare it again"
+        )
+    return info, index
