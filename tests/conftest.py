@@ -23,8 +23,12 @@ FETCH = ROOT / "fetch_cifar10.py"
 NOT_AVAILABLE = 75
 
 
-TOGETHER = ("tests/slurm", "tests/chaos", "tests/nfs", "tests/end_to_end/test_nni.py")
-"""Tests that share what takes long to start, or what a machine has once."""
+TOGETHER = {
+    "tests/slurm": "SLURM", "tests/chaos": "SLURM", "tests/nfs": "NFS",
+    "tests/end_to_end/test_nni.py": "NNI",
+}  # fmt: skip
+"""Tests that share what takes long to start, or what a machine has once: what it is. (Two clusters
+of SLURM give their jobs the same numbers, by which tests find the processes to kill.)"""
 EACH = (
     "tests/end_to_end/test_ranks.py", "tests/end_to_end/test_resume.py",
     "tests/end_to_end/test_stop.py", "tests/end_to_end/test_bad_input.py",
@@ -63,7 +67,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadSco
 def _scope(test: str) -> str:
     if test.startswith(EACH):
         return test
-    return (*TOGETHER, test.partition("::")[0])[_place(test, TOGETHER)]
+    return (*TOGETHER.values(), test.partition("::")[0])[_place(test, tuple(TOGETHER))]
 
 
 @pytest.fixture(scope="session")
