@@ -13,6 +13,8 @@ from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 
+from pydantic import BaseModel
+
 from aiperf_hpc import __version__
 from aiperf_hpc.commit import source_commit
 from aiperf_hpc.config import DatasetConfig, RunConfig
@@ -100,22 +102,7 @@ def check_engine(config: RunConfig) -> None:
     picky = config.engine.device in ("cuda", "npu") or config.training.precision == "fp16"
     if config.engine.name != "torch" or not picky:
         return
-    command = [sys.executable, "-m", "aiperf_hpc.replica.engines"]
-    done = subprocess.run(
-        command,
-        input=ascii_json(config.model_dump_json()),
-        capture_output=True,
-        encoding="locale",
-        errors="backslashreplace",
-        check=False,
-    )
-    if done.returncode != 0:
-        raise UsageError(_last_words(done.stderr))
-
-
-def _last_words(text: str) -> str:
-    lines = text.strip().splitlines() or ["it gave no reason"]
-    return lines[-1].removeprefix("aiperf: ")
+    _ask(["aiperf_hpc.replica.engines"], config, UsageError)
 
 
 def describe_dataset(config: DatasetConfig) -> DatasetInfo:
@@ -124,8 +111,17 @@ def describe_dataset(config: DatasetConfig) -> DatasetInfo:
     Raises:
         DatasetError: it is missing, unreadable or damaged, in the words of who tried.
     """
+    said = _ask(["aiperf_hpc.replica.data", "describe", "-"], config, DatasetError)
+    return DatasetInfo.model_validate_json(said)
+
+
+def _ask(module: list[str], config: BaseModel, refusal: type[UsageError]) -> str:
+    """Give a program of the working side a configuration; return what it prints.
+
+    Raises ``refusal`` in its last words when it fails.
+    """
     done = subprocess.run(
-        [sys.executable, "-m", "aiperf_hpc.replica.data", "describe", "-"],
+        [sys.executable, "-m", *module],
         input=ascii_json(config.model_dump_json()),
         capture_output=True,
         encoding="locale",
@@ -133,8 +129,9 @@ def describe_dataset(config: DatasetConfig) -> DatasetInfo:
         check=False,
     )
     if done.returncode != 0:
-        raise DatasetError(_last_words(done.stderr))
-    return DatasetInfo.model_validate_json(done.stdout)
+        lines = done.stderr.strip().splitlines() or ["it gave no reason"]
+        raise refusal(lines[-1].removeprefix("aiperf: "))
+    return done.stdout
 
 
 def make_run_directory(manifest: RunManifest, folder: Path, dataset: DatasetInfo) -> RunPaths:

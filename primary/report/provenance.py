@@ -10,7 +10,7 @@ from typing import Literal
 
 from pydantic import ValidationError
 
-from aiperf_hpc.errors import RunDirectoryError
+from aiperf_hpc.errors import RunDirectoryError, reason_of
 from aiperf_hpc.primary.monitor.run_view import RunView
 from aiperf_hpc.run.journal import JournalReader
 from aiperf_hpc.run.paths import RunPaths
@@ -111,7 +111,7 @@ def _changed(view: RunView, entries: Sequence[HashedFile], required: set[str]) -
         try:
             same = _hashed(view.paths.root, path, entry.bytes) == entry
         except OSError as error:
-            found.append(f"{entry.path}: {error.strerror}")
+            found.append(f"{entry.path}: {reason_of(error)}")
             continue
         if not same:
             found.append(f"{entry.path} is not what the report was made from")
@@ -148,7 +148,7 @@ def _load(view: RunView) -> ReportManifest:
     try:
         return ReportManifest.model_validate_json(view.paths.report_manifest.read_bytes())
     except OSError as error:
-        raise RunDirectoryError(f"manifest.json cannot be read: {error.strerror}") from None
+        raise RunDirectoryError(f"manifest.json cannot be read: {reason_of(error)}") from None
     except ValidationError as error:
         raise RunDirectoryError(f"manifest.json is damaged: {error.errors()[0]['msg']}") from None
 

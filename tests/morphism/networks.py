@@ -26,6 +26,11 @@ from aiperf_hpc.morphism.operators.registry import MORPHISMS
 from aiperf_hpc.morphism.weights.checkpoint import Array, Weights, initial_weights
 
 
+def rng(seed: int = 0) -> np.random.Generator:
+    """Return a generator that is the same every time."""
+    return np.random.default_rng(seed)
+
+
 def plain(input_shape: Shape = (4, 4, 3)) -> Graph:
     """Nothing but a convolution: no ReLU, no channels that may widen, no kernel to grow."""
     return Graph((Node("image", Input(input_shape)), Node("conv", Conv2D(2, 7), ("image",))))

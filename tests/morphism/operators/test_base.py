@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from tests.morphism.networks import SMALL, THIN, plain, residual, trained_weights
+from tests.morphism.networks import SMALL, THIN, plain, residual, rng, trained_weights
 
 from aiperf_hpc.errors import MorphismError
 from aiperf_hpc.graph import Graph
@@ -21,10 +21,6 @@ from aiperf_hpc.morphism.weights.checkpoint import Weights, check_weights
 
 KINDS = sorted(MORPHISMS)
 MAKERS = [*SMALL, *THIN]
-
-
-def rng(seed: int = 0) -> np.random.Generator:
-    return np.random.default_rng(seed)
 
 
 @pytest.mark.parametrize("make", MAKERS)

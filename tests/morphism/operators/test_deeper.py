@@ -3,15 +3,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from tests.morphism.networks import plain, residual, trained_weights, two_stems
+from tests.morphism.networks import plain, residual, rng, trained_weights, two_stems
 
 from aiperf_hpc.graph import BatchNorm, Conv2D, Graph, Node, ReLU
 from aiperf_hpc.morphism.operators.deeper import Deeper
 from aiperf_hpc.morphism.operators.grow import grow_with_weights
-
-
-def rng(seed: int = 0) -> np.random.Generator:
-    return np.random.default_rng(seed)
 
 
 def test_deeper_puts_its_block_between_a_relu_and_all_its_readers() -> None:

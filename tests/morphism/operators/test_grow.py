@@ -1,8 +1,7 @@
 from __future__ import annotations
 
-import numpy as np
 import pytest
-from tests.morphism.networks import random_chain, residual, trained_weights
+from tests.morphism.networks import random_chain, residual, rng, trained_weights
 
 from aiperf_hpc.errors import MorphismError
 from aiperf_hpc.graph import Conv2D, Graph, Input, Node, ReLU
@@ -18,10 +17,6 @@ from aiperf_hpc.morphism.operators.kernel_size import KernelSize
 from aiperf_hpc.morphism.operators.skip import Skip
 from aiperf_hpc.morphism.operators.wider import Wider
 from aiperf_hpc.morphism.weights.checkpoint import check_weights
-
-
-def rng(seed: int = 0) -> np.random.Generator:
-    return np.random.default_rng(seed)
 
 
 def test_what_was_inserted_stays_marked_through_other_morphisms() -> None:

@@ -2,15 +2,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.morphism.networks import residual, trained_weights, two_stems
+from tests.morphism.networks import residual, rng, trained_weights, two_stems
 
 from aiperf_hpc.graph import Conv2D
 from aiperf_hpc.morphism.operators.grow import grow_with_weights
 from aiperf_hpc.morphism.operators.kernel_size import KernelSize
-
-
-def rng(seed: int = 0) -> np.random.Generator:
-    return np.random.default_rng(seed)
 
 
 @pytest.mark.parametrize("name", ["one_conv_a", "two_shortcut"])

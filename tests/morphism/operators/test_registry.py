@@ -3,9 +3,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 
-import numpy as np
 import pytest
-from tests.morphism.networks import SMALL, THIN
+from tests.morphism.networks import SMALL, THIN, rng
 
 from aiperf_hpc.errors import MorphismError
 from aiperf_hpc.graph import Graph
@@ -14,10 +13,6 @@ from aiperf_hpc.morphism.operators.registry import MORPHISMS, from_data
 
 KINDS = sorted(MORPHISMS)
 MAKERS = [*SMALL, *THIN]
-
-
-def rng(seed: int = 0) -> np.random.Generator:
-    return np.random.default_rng(seed)
 
 
 @pytest.mark.parametrize("make", MAKERS)

@@ -1,15 +1,10 @@
 from __future__ import annotations
 
-import numpy as np
 import pytest
-from tests.morphism.networks import residual, trained_weights, two_stems
+from tests.morphism.networks import residual, rng, trained_weights, two_stems
 
 from aiperf_hpc.graph import Add, BatchNorm, Conv2D, Graph, Input, Node, ReLU
 from aiperf_hpc.morphism.operators.skip import Skip
-
-
-def rng(seed: int = 0) -> np.random.Generator:
-    return np.random.default_rng(seed)
 
 
 def test_skip_between_equal_shapes_is_a_normalisation_of_scale_zero() -> None:

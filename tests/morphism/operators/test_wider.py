@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from tests.morphism.networks import SMALL, THIN, residual, trained_weights, two_stems
+from tests.morphism.networks import SMALL, THIN, residual, rng, trained_weights, two_stems
 
 from aiperf_hpc.errors import MorphismError
 from aiperf_hpc.graph import Dense, Graph, Input, Node, Softmax
@@ -12,10 +12,6 @@ from aiperf_hpc.morphism.networks.resnet import resnet50
 from aiperf_hpc.morphism.operators.wider import Wider
 
 MAKERS = [*SMALL, *THIN]
-
-
-def rng(seed: int = 0) -> np.random.Generator:
-    return np.random.default_rng(seed)
 
 
 def test_wider_widens_all_that_is_tied_through_an_addition() -> None:

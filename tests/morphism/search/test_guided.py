@@ -5,9 +5,8 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 
-import numpy as np
 import pytest
-from tests.morphism.networks import random_chain, residual, two_stems
+from tests.morphism.networks import random_chain, residual, rng, two_stems
 
 from aiperf_hpc.graph import Add, Conv2D, Graph
 from aiperf_hpc.morphism.networks.resnet import resnet50
@@ -30,10 +29,6 @@ WIDE = Bounds(parameters=10**9, forward_operations=10**15, depth=10**4, growth=1
 
 def searcher() -> GuidedSearcher:
     return GuidedSearcher(confidence=1.0, expansions=16, levels=6)
-
-
-def rng(seed: int = 0) -> np.random.Generator:
-    return np.random.default_rng(seed)
 
 
 def small() -> Graph:

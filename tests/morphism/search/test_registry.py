@@ -5,9 +5,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-import numpy as np
 import pytest
-from tests.morphism.networks import residual, two_stems
+from tests.morphism.networks import residual, rng, two_stems
 
 from aiperf_hpc.graph import Conv2D, Graph, Input, Node
 from aiperf_hpc.morphism.operators.grow import grow
@@ -49,10 +48,6 @@ def observed(
     graph: Graph, accuracy: float = 0.5, *, trial: str = "t1", can_grow: bool = True
 ) -> tuple[Observation, Graph]:
     return Observation(trial, graph.hash, accuracy, can_grow), graph
-
-
-def rng(seed: int = 0) -> np.random.Generator:
-    return np.random.default_rng(seed)
 
 
 def search(searcher: Searcher, view: View, steps: int, seed: int = 0) -> list[Choice]:

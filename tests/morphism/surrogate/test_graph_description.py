@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from tests.morphism.networks import SMALL, random_chain, residual, two_stems
+from tests.morphism.networks import SMALL, random_chain, residual, rng, two_stems
 
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.morphism.networks.resnet import resnet50
@@ -25,10 +25,6 @@ from aiperf_hpc.morphism.surrogate.graph_description import (
     describe,
     sketch,
 )
-
-
-def rng(seed: int = 0) -> np.random.Generator:
-    return np.random.default_rng(seed)
 
 
 def test_resnet50_in_numbers() -> None:
