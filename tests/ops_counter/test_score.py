@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from hypothesis import given, settings
@@ -27,9 +28,7 @@ from aiperf_hpc.ops_counter.score import (
     score_times,
 )
 from aiperf_hpc.run.graph_store import GraphStore
-from aiperf_hpc.run.history import RunHistory
-from aiperf_hpc.run.paths import RunPaths
-from aiperf_hpc.run.records import PrimaryHeartbeat, Record
+from aiperf_hpc.run.records import PrimaryHeartbeat
 
 
 def graph(side: int) -> Graph:
@@ -174,7 +173,7 @@ def test_a_graph_that_is_missing_or_another_is_no_score(run: RunWriter) -> None:
 def test_a_run_that_has_not_started_has_no_score(tmp_path: Path) -> None:
     history = RunWriter(tmp_path).history()
     assert score_times(history, 0.1) == []
-    point = score_at(history, Counts(GraphStore(RunPaths(tmp_path))), START)
+    point = score_at(history, Counts(GraphStore(RunWriter(tmp_path).paths)), START)
     assert (point.elapsed, point.operations, point.ops, point.regulated) == (0, 0, 0.0, None)
 
 
@@ -190,10 +189,11 @@ def test_a_run_that_goes_on_is_scored_until_its_last_record(run: RunWriter) -> N
 
 
 def times(seconds: float, interval_hours: float = 0.1) -> list[float]:
-    history = RunHistory(RunPaths(Path("nowhere")))
-    history.run_started = Record(seq=0, utc=START, mono=0, event=run_started())
-    history.run_ended = Record(seq=1, utc=START + seconds, mono=0, event=run_ended())
-    return [time - START for time in score_times(history, interval_hours)]
+    with TemporaryDirectory() as folder:
+        run = RunWriter(Path(folder))
+        run.primary(0, run_started())
+        run.primary(seconds, run_ended())
+        return [time - START for time in score_times(run.history(), interval_hours)]
 
 
 @pytest.mark.parametrize(

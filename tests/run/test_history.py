@@ -431,6 +431,25 @@ def test_a_history_that_was_read_again_from_the_beginning_says_so(run: RunWriter
     assert history.lock is lock
 
 
+def test_another_state_takes_the_place_of_one_that_a_later_life_fences_off(run: RunWriter) -> None:
+    """Whole: neither a reader that still holds the old one nor a failed reading sees half of it."""
+    run.replica(1, replica_started(), trial_started("t1"))
+    run.replica(30, progress("t1", train=1))
+    history = run.history()
+    held = history.trials
+    run.append(run.paths.replica_journal("r0", Incarnation(0, 1)), 20, replica_started())
+    run.paths.replica_journal("r1").mkdir(parents=True)
+    with pytest.raises(JournalError):
+        history.refresh()
+    assert history.trials is held
+    assert history.rebuilt == 0
+    run.paths.replica_journal("r1").rmdir()
+    history.refresh()
+    assert held["t1"].train_samples == 1
+    assert history.trials["t1"].train_samples == 0
+    assert history.rebuilt == 1
+
+
 def test_the_tenth_life_follows_the_ninth(run: RunWriter) -> None:
     for restart in range(11):
         life = run.paths.replica_journal("r0", Incarnation(0, restart))

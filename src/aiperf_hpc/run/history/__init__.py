@@ -1,0 +1,19 @@
+"""A run as its journals tell it: the records replayed into trials, replicas and proposals.
+
+The one read model: search workers, the status, the report, the score and the verification all
+read a ``RunHistory``.
+"""
+
+from aiperf_hpc.run.history.query import RunHistory
+from aiperf_hpc.run.history.state import PRIMARY, Evaluation, Proposal, ReplicaHistory, Trial
+from aiperf_hpc.run.history.tail import no_collections
+
+__all__ = [
+    "PRIMARY",
+    "Evaluation",
+    "Proposal",
+    "ReplicaHistory",
+    "RunHistory",
+    "Trial",
+    "no_collections",
+]

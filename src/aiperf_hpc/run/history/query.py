@@ -1,0 +1,233 @@
+"""A run as its journals tell it: what search workers, status, report, score and verification ask.
+
+All of them read a ``RunHistory``. It reads only what was added to the journals.
+"""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+from aiperf_hpc.run import records
+from aiperf_hpc.run.executions import Executions
+from aiperf_hpc.run.history.state import Evaluation, Proposal, ReplicaHistory, RunState, Trial
+from aiperf_hpc.run.history.tail import Tail, no_collections
+from aiperf_hpc.run.journal import Problem
+from aiperf_hpc.run.paths import RunPaths
+from aiperf_hpc.run.records import Record
+from aiperf_hpc.run.storage import Retry, no_retry
+
+
+class RunHistory:
+    """What a run's journals say, up to the last ``refresh``."""
+
+    def __init__(
+        self, paths: RunPaths, *, replica: str | None = None, retry: Retry = no_retry
+    ) -> None:
+        """Begin with nothing read.
+
+        Args:
+            paths: the run.
+            replica: the one replica whose journals are read; all when not given. The primary's
+                journal is read either way.
+            retry: how to read; a BackoffRetry waits while the storage is away.
+        """
+        self.paths = paths
+        self.lock = threading.RLock()
+        """Held while the journals are read, and by a thread that reads this while others do."""
+        self.rebuilt = 0
+        """How often everything was read again from the beginning."""
+        self._tail = Tail(paths, {}, replica=replica, retry=retry)
+        self._state = RunState(self._tail.starts)
+
+    def refresh(self, replica: str | None = None) -> None:
+        """Read what was added to the journals, of one replica or of all.
+
+        Raises:
+            JournalError: a journal is unreadable.
+        """
+        with self.lock, no_collections(keep_all=not self._tail.sources):
+            tail, state = self._tail, self._state
+            _read(tail, state, replica)
+            while tail.stale:
+                # A later life of a replica became visible after records that it fences off were
+                # applied. That is rare: read all again, with every fence known from the beginning.
+                tail, state = tail.anew(), RunState(tail.starts)
+                _read(tail, state, None)
+                self.rebuilt += 1
+            if tail.replaced:
+                state.interrupt()
+            self._tail, self._state = tail, state
+
+    # What was read.
+
+    @property
+    def problems(self) -> list[Problem]:
+        """Everything in the journals that is not a record in its place."""
+        found = [p for source in self._tail.sources.values() for p in source.reader.problems]
+        return found + self._tail.strays + self._state.orphans
+
+    @property
+    def lost(self) -> str:
+        """Why what a journal said before is no longer there; empty while all of it is."""
+        return next((s.reader.lost for s in self._tail.sources.values() if s.reader.lost), "")
+
+    @property
+    def torn(self) -> list[Path]:
+        """The journals that end in an unfinished line."""
+        return [path for path, source in self._tail.sources.items() if source.reader.torn]
+
+    @property
+    def bytes_read(self) -> dict[Path, int]:
+        """How much of each journal was read so far: whole lines, in bytes."""
+        return {path: source.reader.offset for path, source in self._tail.sources.items()}
+
+    @property
+    def record_count(self) -> int:
+        """How many records were read from all journals."""
+        return sum(source.reader.count for source in self._tail.sources.values())
+
+    # What they add up to; ``RunState`` says what each is.
+
+    @property
+    def run_started(self) -> Record | None:
+        return self._state.run_started
+
+    @property
+    def run_ended(self) -> Record | None:
+        return self._state.run_ended
+
+    @property
+    def run_starts(self) -> list[tuple[float, records.RunStarted]]:
+        return self._state.run_starts
+
+    @property
+    def stop_requests(self) -> list[records.StopRequested]:
+        return self._state.stop_requests
+
+    @property
+    def primary_failure(self) -> str | None:
+        return self._state.primary_failure
+
+    @property
+    def storage_waits(self) -> list[tuple[str, records.StorageWaited]]:
+        return self._state.storage_waits
+
+    @property
+    def scheduler_problem(self) -> str | None:
+        return self._state.scheduler_problem
+
+    @property
+    def primary_utc(self) -> float | None:
+        return self._state.primary_utc
+
+    @property
+    def last_utc(self) -> float:
+        return self._state.last_utc
+
+    @property
+    def replicas(self) -> dict[str, ReplicaHistory]:
+        return self._state.replicas
+
+    @property
+    def trials(self) -> dict[str, Trial]:
+        return self._state.trials
+
+    @property
+    def ended(self) -> list[Trial]:
+        return self._state.ended
+
+    @property
+    def executions(self) -> Executions:
+        return self._state.executions
+
+    @property
+    def proposals(self) -> dict[str, Proposal]:
+        return self._state.proposals
+
+    @property
+    def searchers(self) -> set[str]:
+        return self._state.searchers
+
+    @property
+    def search_failures(self) -> list[str]:
+        return self._state.search_failures
+
+    @property
+    def rejected(self) -> dict[str, str]:
+        return self._state.rejected
+
+    @property
+    def file_problems(self) -> list[str]:
+        return self._state.file_problems
+
+    @property
+    def fenced(self) -> int:
+        return self._state.fenced
+
+    @property
+    def best(self) -> Evaluation | None:
+        return self._state.best
+
+    # What follows from that.
+
+    @property
+    def start_utc(self) -> float | None:
+        """When the run's clock started, UTC seconds."""
+        return self.run_started.utc if self.run_started else None
+
+    @property
+    def end_utc(self) -> float | None:
+        """When the run's clock stopped, UTC seconds."""
+        return self.run_ended.utc if self.run_ended else None
+
+    @property
+    def last_start(self) -> records.RunStarted:
+        """What the latest primary said of itself. Raises IndexError before the first."""
+        return self.run_starts[-1][1]
+
+    @property
+    def evaluations(self) -> list[Evaluation]:
+        """All complete evaluations in order of time."""
+        found = [e for trial in self.trials.values() for e in trial.evaluations]
+        return sorted(found, key=lambda e: (e.utc, e.trial, e.epoch))
+
+    def best_until(self, utc: float) -> Evaluation | None:
+        """Return the best complete evaluation up to ``utc``, UTC seconds."""
+        if self._state.evaluated_utc <= utc:
+            return self.best
+        best: Evaluation | None = None
+        for trial in self.trials.values():
+            for evaluation in trial.evaluations:
+                if evaluation.utc <= utc and evaluation.beats(best):
+                    best = evaluation
+        return best
+
+    @property
+    def graphs(self) -> set[str]:
+        """The hashes of the graphs that trials trained."""
+        return {trial.started.graph for trial in self.trials.values()}
+
+    def descent(self, trial: str) -> records.TrialStarted | None:
+        """Return where a trial's graph comes from, or None when the trial is unknown.
+
+        A trial that does not count has a graph too: others may have grown from it before its
+        replica was known to be replaced.
+        """
+        known = self.trials.get(trial)
+        return self._state.fenced_trials.get(trial) if known is None else known.started
+
+    def pending(self, replica: str) -> list[Proposal]:
+        """Return a replica's proposals that wait for a trial, oldest first."""
+        waiting = self._state.waiting.get(replica, {})
+        return sorted(waiting.values(), key=lambda p: (p.utc, p.id))
+
+    def stock(self, replica: str) -> int:
+        """Return how many of a replica's proposals wait for a trial."""
+        return len(self._state.waiting.get(replica, ()))
+
+
+def _read(tail: Tail, state: RunState, replica: str | None) -> None:
+    """Apply what was added to the journals, of one replica or of all."""
+    for source in tail.look(replica):
+        state.apply(source, tail.added(source))

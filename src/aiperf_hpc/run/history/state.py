@@ -1,0 +1,482 @@
+"""What the records of a run add up to: its trials, replicas and proposals.
+
+Nothing is read here: a record goes in, and the state after it is a function of those before.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from aiperf_hpc.run import records
+from aiperf_hpc.run.executions import Executions
+from aiperf_hpc.run.history.tail import Source, Starts, fence
+from aiperf_hpc.run.journal import Problem
+from aiperf_hpc.run.paths import FIRST, Incarnation
+from aiperf_hpc.run.records import Record
+from aiperf_hpc.trial import DatasetInfo, JobPhase, Machine, TimePhase, TrialState
+
+PRIMARY = "primary"
+"""Who waits for storage, where it is no replica."""
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """A complete evaluation and when it ended, UTC seconds."""
+
+    utc: float
+    trial: str
+    epoch: int
+    validation_loss: float
+    correct: int
+    samples: int
+
+    @property
+    def accuracy(self) -> float:
+        """The share of validation samples classified correctly."""
+        return self.correct / self.samples
+
+    @property
+    def error(self) -> float:
+        """The share classified wrongly: from the counts, since 1 - 0.7 is more than 0.3."""
+        return (self.samples - self.correct) / self.samples
+
+    def beats(self, other: Evaluation | None) -> bool:
+        """Return whether its accuracy is higher, or as high and earlier."""
+        if other is None or self.accuracy != other.accuracy:
+            return other is None or self.accuracy > other.accuracy
+        return (self.utc, self.trial, self.epoch) < (other.utc, other.trial, other.epoch)
+
+
+@dataclass(slots=True)
+class Trial:
+    """One trial so far."""
+
+    replica: str
+    started: records.TrialStarted
+    started_utc: float
+    state: TrialState = TrialState.COMPILING
+    training_utc: float | None = None
+    ended: records.TrialEnded | None = None
+    ended_utc: float | None = None
+    evaluations: list[Evaluation] = field(default_factory=list)
+    best: Evaluation | None = None
+    """The evaluation with the highest accuracy, the earliest of equals."""
+    train_samples: int = 0
+    validation_samples: int = 0
+    has_checkpoint: bool = False
+    incarnation: Incarnation = FIRST
+    interrupted: str = ""
+    """Why it will never end: its replica died."""
+
+    @property
+    def id(self) -> str:
+        return self.started.trial
+
+    @property
+    def merit(self) -> float | None:
+        """The objective value of the search: the predicted accuracy or, where none was predicted,
+        the best that was observed."""
+        best = self.best
+        if best is None:
+            return None
+        predicted = self.ended.predicted_accuracy if self.ended else None
+        return best.accuracy if predicted is None else predicted
+
+    @property
+    def reason(self) -> str:
+        return self.ended.reason if self.ended else self.interrupted
+
+
+@dataclass(slots=True)
+class ReplicaHistory:
+    """One replica so far."""
+
+    id: str
+    started: records.ReplicaStarted | None = None
+    started_utc: float | None = None
+    dataset: DatasetInfo | None = None
+    memory_limit: int | None = None
+    """Bytes that a training may take on each of its ranks, as last recorded."""
+    last_utc: float = 0.0
+    phase: TimePhase = TimePhase.START
+    heartbeat: records.Heartbeat | None = None
+    seconds: dict[TimePhase, float] = field(default_factory=dict)
+    trials: list[str] = field(default_factory=list)
+    exit_status: int | None = None
+    job: str | None = None
+    """The launcher's name for its job."""
+    job_state: records.JobState | None = None
+    job_utc: float = 0.0
+    """When the job's state was recorded, UTC seconds."""
+    ended: str | None = None
+    ended_utc: float = -math.inf
+    """When it last ended in order, UTC seconds."""
+    checked: records.NodeChecked | None = None
+    """What the primary found about its node."""
+    starts: dict[Incarnation, float] = field(default_factory=dict)
+    """When each of its lives started, UTC seconds."""
+    requeued: list[tuple[float, str]] = field(default_factory=list)
+    """When it was found to have died and queued again, UTC seconds, and the launcher's words."""
+    storage_waits: list[records.StorageWaited] = field(default_factory=list)
+    step_times: list[records.StepTimes] = field(default_factory=list)
+    """Where the time of its trials' steps went, if it has several ranks."""
+
+    def fence(self, incarnation: Incarnation) -> float:
+        """Return from when on a life's records do not count: a later one had started."""
+        return fence(self.starts, incarnation)
+
+    def death(self, before: float) -> str:
+        """Return what the launcher said of the last death before then, behind a colon."""
+        said = [detail for utc, detail in self.requeued if utc <= before and detail]
+        return f": {said[-1]}" if said else ""
+
+    @property
+    def storage_wait_seconds(self) -> float:
+        """How long it has waited for storage, in waits that are over and in one that lasts."""
+        so_far = self.heartbeat.storage_wait_seconds if self.heartbeat else 0.0
+        return max(so_far, sum(wait.seconds for wait in self.storage_waits))
+
+    @property
+    def storage_waiting(self) -> str:
+        """What storage it waits for now, as it last said; empty when it does not."""
+        return self.heartbeat.storage_waiting if self.heartbeat and self.ended is None else ""
+
+    @property
+    def several_ranks(self) -> bool:
+        return self.started is not None and len(self.started.hosts) > 1
+
+    @property
+    def restarts(self) -> int:
+        """How often it was started again."""
+        return max(0, len(self.starts) - 1)
+
+    @property
+    def machine(self) -> Machine | None:
+        return self.started.machine if self.started else None
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """A candidate that a search worker put on the shared directory."""
+
+    utc: float
+    replica: str
+    proposed: records.Proposed
+
+    @property
+    def id(self) -> str:
+        return self.proposed.proposal
+
+
+@dataclass(slots=True)
+class _Writer:
+    """The life of a replica that wrote a journal."""
+
+    replica: ReplicaHistory
+    source: Source
+
+
+@dataclass(slots=True)
+class RunState:
+    """A run after the records that were applied so far."""
+
+    starts: Starts
+    """When lives of replicas started; whoever reads the journals adds to it."""
+    run_started: Record | None = None
+    run_ended: Record | None = None
+    run_starts: list[tuple[float, records.RunStarted]] = field(default_factory=list)
+    """Every primary that took the run in hand, and when, UTC seconds."""
+    stop_requests: list[records.StopRequested] = field(default_factory=list)
+    primary_failure: str | None = None
+    """Why the latest primary could not go on, if it said so."""
+    storage_waits: list[tuple[str, records.StorageWaited]] = field(default_factory=list)
+    """Who waited for storage, a replica's name or ``primary``, in the order of reading."""
+    scheduler_problem: str | None = None
+    """What the scheduler's client says while the scheduler does not answer."""
+    primary_utc: float | None = None
+    last_utc: float = 0.0
+    replicas: dict[str, ReplicaHistory] = field(default_factory=dict)
+    trials: dict[str, Trial] = field(default_factory=dict)
+    ended: list[Trial] = field(default_factory=list)
+    """The trials that ended, in the order in which that was read."""
+    executions: Executions = field(default_factory=Executions)
+    proposals: dict[str, Proposal] = field(default_factory=dict)
+    searchers: set[str] = field(default_factory=set)
+    """The names of the searchers that search workers used."""
+    search_failures: list[str] = field(default_factory=list)
+    rejected: dict[str, str] = field(default_factory=dict)
+    """Proposals that could not be loaded, and why."""
+    file_problems: list[str] = field(default_factory=list)
+    """Files that were found damaged or gone, and what was done without them."""
+    orphans: list[Problem] = field(default_factory=list)
+    """Records of trials that no record of their replica started, or that two started."""
+    fenced: int = 0
+    """Records of replicas that ran on after they had been replaced: they do not count."""
+    fenced_trials: dict[str, records.TrialStarted] = field(default_factory=dict)
+    """The trials among them."""
+    best: Evaluation | None = None
+    """The evaluation with the highest accuracy, the earliest of equals."""
+    evaluated_utc: float = -math.inf
+    """The latest time of an evaluation, UTC seconds."""
+    waiting: dict[str, dict[str, Proposal]] = field(default_factory=dict)
+    """The proposals of each replica that no trial has taken."""
+    _taken: set[str] = field(default_factory=set)
+    _lost: set[str] = field(default_factory=set)
+    """Trials whose trained weights were found gone or damaged."""
+    _open: dict[str, Trial] = field(default_factory=dict)
+    """Trials without an end."""
+
+    def apply(self, source: Source, added: Iterable[Record]) -> None:
+        """Apply what was added to a journal, but for what a replaced replica wrote."""
+        if source.replica is None:
+            for record in added:
+                self.primary_utc = record.utc
+                self.last_utc = max(self.last_utc, record.utc)
+                self._apply_primary(record)
+            return
+        by: _Writer | None = None
+        for record in added:
+            utc, event = record.utc, record.event
+            if by is None:
+                by = _Writer(self._replica(source.replica), source)
+            if utc >= source.fence:
+                self.fenced += 1
+                if type(event) is records.TrialStarted:
+                    self.fenced_trials.setdefault(event.trial, event)
+                continue
+            if utc > by.replica.last_utc:
+                by.replica.last_utc = utc
+                if utc > self.last_utc:
+                    self.last_utc = utc
+            change = _CHANGES.get(type(event))
+            if change is not None:  # A search worker's start counts by its time alone.
+                change(self, utc, event, by)
+
+    def interrupt(self) -> None:
+        """Give the trials of replicas that were started again their end."""
+        for trial in list(self._open.values()):
+            replica = self.replicas[trial.replica]
+            until = replica.fence(trial.incarnation)
+            if until < math.inf:
+                # A rank that dies takes the others with it, and is a failure of the trial.
+                failed = replica.several_ranks
+                trial.state = TrialState.FAILED if failed else TrialState.STOPPED
+                trial.interrupted = f"its replica was lost and started again{replica.death(until)}"
+                del self._open[trial.id]
+
+    def _orphan(self, by: _Writer, what: str) -> None:
+        reader = by.source.reader
+        self.orphans.append(Problem(reader.path, reader.line, what))
+
+    def _replica(self, name: str) -> ReplicaHistory:
+        if name not in self.replicas:
+            self.replicas[name] = ReplicaHistory(name, starts=self.starts.setdefault(name, {}))
+        return self.replicas[name]
+
+    def _trial(self, name: str, by: _Writer) -> Trial | None:
+        """Return a replica's trial; None, and a problem, if it started none of that name."""
+        trial = self.trials.get(name)
+        if trial is None or trial.replica != by.replica.id:
+            self._orphan(by, f"a record of trial {name}, which no record of this replica started")
+            return None
+        return trial
+
+    def _trial_started(self, utc: float, event: records.TrialStarted, by: _Writer) -> None:
+        if event.trial in self.trials:
+            self._orphan(by, f"trial {event.trial} starts a second time")
+            return
+        trial = Trial(by.replica.id, event, utc, incarnation=by.source.incarnation)
+        self.trials[event.trial] = self._open[event.trial] = trial
+        by.replica.trials.append(event.trial)
+        if event.proposal is not None:
+            self._take_proposal(event.proposal)
+
+    def _take_proposal(self, name: str) -> None:
+        """Let a proposal wait no more, also when it is yet to be read."""
+        self._taken.add(name)
+        if name in self.proposals:
+            self.waiting[self.proposals[name].replica].pop(name, None)
+
+    def _leave(self, by: _Writer, utc: float, state: TrialState, reason: str) -> None:
+        """End the trial that a life of a replica left open for the next one to go on with."""
+        for name in by.replica.trials:
+            trial = self._open.get(name)
+            if trial is not None and trial.incarnation == by.source.incarnation:
+                trial.state = state
+                trial.ended_utc = utc
+                trial.interrupted = reason
+                del self._open[name]
+
+    def _apply_primary(self, record: Record) -> None:
+        event = record.event
+        match event:
+            case records.RunStarted():
+                self.run_started = self.run_started or record
+                self.run_starts.append((record.utc, event))
+                self.run_ended = self.primary_failure = None
+            case records.RunEnded():
+                self.run_ended = record
+            case records.PrimaryFailed(reason=reason):
+                self.primary_failure = reason
+            case records.StorageWaited():
+                self.storage_waits.append((PRIMARY, event))
+            case records.StopRequested():
+                self.stop_requests.append(event)
+            case records.ReplicaLaunched(replica=name, job=job):
+                replica = self._replica(name)
+                replica.exit_status = None
+                replica.job = job
+                replica.job_state = None
+            case records.JobState(replica=name):
+                replica = self._replica(name)
+                replica.job_state = event
+                replica.job_utc = record.utc
+                if event.phase is JobPhase.REQUEUED:
+                    replica.requeued.append((record.utc, event.detail))
+            case records.NodeChecked(replica=name):
+                self._replica(name).checked = event
+            case records.SchedulerState(answers=answers, detail=detail):
+                self.scheduler_problem = None if answers else detail
+            case records.ReplicaExited(replica=name, status=status):
+                self._replica(name).exit_status = status
+            case records.FileProblem():
+                self._file_problem("primary", event)
+            case _:
+                pass  # Heartbeats count by their time alone.
+
+    def _proposed(self, utc: float, event: records.Proposed, by: _Writer) -> None:
+        before = self.proposals.get(event.proposal)
+        if before is not None:
+            self.waiting[before.replica].pop(before.id, None)
+        proposal = self.proposals[event.proposal] = Proposal(utc, by.replica.id, event)
+        waiting = self.waiting.setdefault(by.replica.id, {})
+        if proposal.id not in self._taken:
+            waiting[proposal.id] = proposal
+
+    def _proposal_rejected(self, _: float, event: records.ProposalRejected, __: _Writer) -> None:
+        self.rejected[event.proposal] = event.reason
+        self._take_proposal(event.proposal)
+
+    def _search_started(self, _: float, event: records.SearchStarted, __: _Writer) -> None:
+        self.searchers.add(event.searcher)
+
+    def _search_failed(self, _: float, event: records.SearchFailed, by: _Writer) -> None:
+        self.search_failures.append(f"{by.replica.id}: {event.reason}")
+        if event.lost_parent is not None:
+            self._lost.add(event.lost_parent)
+            if (parent := self.trials.get(event.lost_parent)) is not None:
+                parent.has_checkpoint = False
+
+    def _search_ended(self, _: float, event: records.SearchEnded, by: _Writer) -> None:
+        if event.reason.startswith("failed"):
+            self.search_failures.append(f"{by.replica.id}: {event.reason}")
+
+    def _file_problem(self, who: str, event: records.FileProblem) -> None:
+        self.file_problems.append(f"{who}: {event.problem}; {event.remedy}")
+
+    def _replica_file_problem(self, _: float, event: records.FileProblem, by: _Writer) -> None:
+        self._file_problem(by.replica.id, event)
+
+    def _replica_started(self, utc: float, event: records.ReplicaStarted, by: _Writer) -> None:
+        by.replica.started = event
+        by.replica.started_utc = utc
+        by.replica.ended = None
+
+    def _dataset_loaded(self, _: float, event: records.DatasetLoaded, by: _Writer) -> None:
+        by.replica.dataset = event.dataset
+        by.replica.memory_limit = event.memory_limit_bytes
+
+    def _time_spent(self, _: float, event: records.TimeSpent, by: _Writer) -> None:
+        for phase, value in event.seconds.items():
+            by.replica.seconds[phase] = by.replica.seconds.get(phase, 0.0) + value
+
+    def _step_times(self, _: float, event: records.StepTimes, by: _Writer) -> None:
+        by.replica.step_times.append(event)
+
+    def _ranks_lost(self, utc: float, event: records.RanksLost, by: _Writer) -> None:
+        self._leave(by, utc, TrialState.FAILED, event.reason)
+
+    def _heartbeat(self, _: float, event: records.Heartbeat, by: _Writer) -> None:
+        by.replica.heartbeat = event
+        by.replica.phase = event.phase
+
+    def _storage_waited(self, _: float, event: records.StorageWaited, by: _Writer) -> None:
+        by.replica.storage_waits.append(event)
+        self.storage_waits.append((by.replica.id, event))
+
+    def _replica_ended(self, utc: float, event: records.ReplicaEnded, by: _Writer) -> None:
+        reason = f"its replica ended: {event.reason}"
+        self._leave(by, utc, TrialState.STOPPED, reason)
+        by.replica.ended = event.reason
+        by.replica.ended_utc = utc
+
+    def _training_started(self, utc: float, event: records.TrainingStarted, by: _Writer) -> None:
+        if (trial := self._trial(event.trial, by)) is not None:
+            trial.state = TrialState.TRAINING
+            trial.training_utc = utc
+
+    def _progress(self, utc: float, event: records.Progress, by: _Writer) -> None:
+        if (trial := self._trial(event.trial, by)) is not None:
+            train, validation = event.train_samples, event.validation_samples
+            trial.train_samples += train
+            trial.validation_samples += validation
+            self.executions.add(utc, event.trial, train, validation)
+
+    def _evaluated(self, utc: float, event: records.Evaluated, by: _Writer) -> None:
+        trial = self._trial(event.trial, by)
+        if trial is None:
+            return
+        evaluation = Evaluation(
+            utc, trial.id, event.epoch, event.validation_loss, event.correct, event.samples
+        )
+        trial.evaluations.append(evaluation)
+        if trial.best is None or evaluation.accuracy > trial.best.accuracy:
+            trial.best = evaluation
+        if evaluation.beats(self.best):
+            self.best = evaluation
+        if utc > self.evaluated_utc:
+            self.evaluated_utc = utc
+
+    def _trial_ended(self, utc: float, event: records.TrialEnded, by: _Writer) -> None:
+        trial = self._trial(event.trial, by)
+        if trial is None:
+            return
+        if trial.ended is None:
+            self.ended.append(trial)
+        trial.state = event.state
+        trial.ended = event
+        trial.ended_utc = utc
+        trial.has_checkpoint = event.checkpoint and trial.id not in self._lost
+        self._open.pop(trial.id, None)
+
+    def _checkpoint_dropped(self, _: float, event: records.CheckpointDropped, by: _Writer) -> None:
+        if (trial := self._trial(event.trial, by)) is not None:
+            trial.has_checkpoint = False
+
+
+# A look-up by type: a chain of isinstance cost as much as all the rest of applying a record.
+_CHANGES: Final[dict[type, Callable[[RunState, float, Any, _Writer], None]]] = {
+    records.TrialStarted: RunState._trial_started,
+    records.TrainingStarted: RunState._training_started,
+    records.Progress: RunState._progress,
+    records.Evaluated: RunState._evaluated,
+    records.TrialEnded: RunState._trial_ended,
+    records.CheckpointDropped: RunState._checkpoint_dropped,
+    records.Proposed: RunState._proposed,
+    records.ProposalRejected: RunState._proposal_rejected,
+    records.SearchStarted: RunState._search_started,
+    records.SearchFailed: RunState._search_failed,
+    records.SearchEnded: RunState._search_ended,
+    records.ReplicaStarted: RunState._replica_started,
+    records.DatasetLoaded: RunState._dataset_loaded,
+    records.TimeSpent: RunState._time_spent,
+    records.StepTimes: RunState._step_times,
+    records.RanksLost: RunState._ranks_lost,
+    records.Heartbeat: RunState._heartbeat,
+    records.StorageWaited: RunState._storage_waited,
+    records.ReplicaEnded: RunState._replica_ended,
+    records.FileProblem: RunState._replica_file_problem,
+}
