@@ -1,1 +1,1 @@
-"""The independent recount of a run."""
+"""Verification: a run recounted from its own records."""

@@ -72,7 +72,7 @@ def test_verify_passes_and_the_report_states_the_recount(finished: Finished) -> 
     assert done.stdout.splitlines()[-1] == "PASSED: the score equals the recount"
     as_json = json.loads(aiperf("verify", paths.root, "--json").stdout)
     assert as_json["passed"]
-    assert {rule["rule"] for rule in as_json["rules"]} == {rule[0] for rule in RULES}
+    assert {rule["rule"] for rule in as_json["rules"]} == {rule.name for rule in RULES}
     assert all(rule["checked"] > 0 for rule in as_json["rules"])
 
 

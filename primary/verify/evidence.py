@@ -1,0 +1,150 @@
+"""What the rules look at: the journals read anew, and the graphs grown anew."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterator
+from functools import cached_property
+from pathlib import Path
+from typing import NamedTuple
+
+from aiperf_hpc.errors import AIPerfError
+from aiperf_hpc.graph import Graph
+from aiperf_hpc.morphism.lineage import Lineage, initial_graph
+from aiperf_hpc.ops_counter.count import count
+from aiperf_hpc.primary.monitor.run_view import RunView
+from aiperf_hpc.primary.report.provenance import is_final
+from aiperf_hpc.primary.verify.journal import Executed, read_journal
+from aiperf_hpc.run.history import Trial, no_collections
+from aiperf_hpc.run.paths import Incarnation
+from aiperf_hpc.trial import DatasetInfo
+
+Failures = Iterator[str]
+"""What a rule found wrong, a line each."""
+
+
+class Recount(NamedTuple):
+    """What a graph counts: operations a training and a validation sample, parameters, depth."""
+
+    training: int
+    forward: int
+    parameters: int
+    depth: int
+
+
+class Evidence:
+    """A run as verification reads it."""
+
+    def __init__(self, view: RunView) -> None:
+        """Read the run. Raises JournalError when a journal cannot be read at all."""
+        view.refresh()
+        self.view = view
+        self.history = view.history
+        self.config = view.manifest.config
+        with no_collections(keep_all=True):
+            # The same bytes as the history: a running replica may have appended since.
+            self.journals = {
+                path: read_journal(path, size) for path, size in self.history.bytes_read.items()
+            }
+        datasets = {r.dataset for r in self.history.replicas.values() if r.dataset is not None}
+        self.datasets = sorted(datasets, key=lambda d: d.sha256)
+        self._counts: dict[str, Recount] = {}
+        """The count of each graph, by its hash."""
+        self._fences = self._all_fences()
+        self._lineage = (
+            Lineage(self.history.descent, initial_graph(self.config.model, self.datasets[0]))
+            if self.datasets
+            else None
+        )
+
+    @property
+    def trials(self) -> list[Trial]:
+        return list(self.history.trials.values())
+
+    @property
+    def dataset(self) -> DatasetInfo:
+        """The one dataset; the rule ``dataset`` says whether there is exactly one."""
+        return self.datasets[0]
+
+    @cached_property
+    def samples(self) -> dict[str, tuple[int, int]]:
+        """The training and validation samples of each trial until the end."""
+        found: defaultdict[str, tuple[int, int]] = defaultdict(lambda: (0, 0))
+        for progress in self.progress():
+            if progress.utc <= self.end:
+                train, validation = found[progress.trial]
+                found[progress.trial] = (
+                    train + progress.train_samples,
+                    validation + progress.validation_samples,
+                )
+        return dict(found)
+
+    def operations(self, trial: Trial) -> int:
+        """Return what a trial is credited until the end. Raises MorphismError."""
+        train, validation = self.samples.get(trial.id, (0, 0))
+        counted = self.count(trial)
+        return train * counted.training + validation * counted.forward
+
+    @cached_property
+    def reported(self) -> bool:
+        """Whether there has to be a final report, or is one."""
+        return self.history.end_utc is not None or is_final(self.view)
+
+    @cached_property
+    def end(self) -> float:
+        """The end of the scored time, UTC seconds."""
+        if self.history.end_utc is not None:
+            return self.history.end_utc
+        latest = (
+            max((utc for utc in journal.times if utc < self._fence(path)), default=0.0)
+            for path, journal in self.journals.items()
+        )
+        return max(latest, default=0.0)
+
+    def graph(self, trial: Trial) -> Graph:
+        """Return a trial's graph, grown again. Raises MorphismError."""
+        if self._lineage is None:
+            raise AIPerfError("no replica recorded its dataset")
+        return self._lineage.graph(trial.id)
+
+    def count(self, trial: Trial) -> Recount:
+        """Return the count of a trial's graph, grown again. Raises MorphismError."""
+        graph = self.graph(trial)
+        if graph.hash not in self._counts:
+            counted = count(graph)
+            self._counts[graph.hash] = Recount(
+                counted.training, counted.forward, graph.parameter_count, graph.depth
+            )
+        return self._counts[graph.hash]
+
+    def progress(self) -> Iterator[Executed]:
+        """Yield every progress record that counts.
+
+        Those that a replica wrote after a later life of it had started do not count.
+        """
+        for path, journal in self.journals.items():
+            fence = self._fence(path)
+            for executed in journal.executed:
+                if executed.utc < fence:
+                    yield executed
+
+    def _fence(self, journal: Path) -> float:
+        """Return from when on a journal's records do not count, UTC seconds."""
+        return self._fences.get(journal.parent, math.inf)
+
+    def _all_fences(self) -> dict[Path, float]:
+        """Return when a later life of its replica started, UTC seconds, for each life's folder."""
+        lives: defaultdict[Path, dict[Incarnation, float]] = defaultdict(dict)
+        for path, journal in self.journals.items():
+            if path != self.view.paths.primary_journal and journal.begins_a_life is not None:
+                lives[path.parent.parent][Incarnation.parse(path.parent.name)] = (
+                    journal.begins_a_life
+                )
+        folders = {p.parent for p in self.journals if p != self.view.paths.primary_journal}
+        fences = {}
+        for folder in folders:
+            life = Incarnation.parse(folder.name)
+            later = (utc for other, utc in lives[folder.parent].items() if other > life)
+            fences[folder] = min(later, default=math.inf)
+        return fences

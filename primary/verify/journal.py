@@ -1,0 +1,92 @@
+"""A journal read anew: what the rules need of its records, of which there may be millions."""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from pathlib import Path
+from typing import NamedTuple
+
+from pydantic import ValidationError
+
+from aiperf_hpc.run import records
+from aiperf_hpc.run.records import RECORD, Record
+
+CLOCK_TOLERANCE = 1.0
+"""Seconds by which two clocks, or a sum of durations and its whole, may differ."""
+STARTS = records.RunStarted | records.TakenOver | records.ReplicaStarted | records.SearchStarted
+"""What a process writes first."""
+BOUNDS = records.RunStarted | records.RunEnded
+"""What may not follow the end of a run."""
+
+
+class Executed(NamedTuple):
+    """A progress record."""
+
+    utc: float
+    trial: str
+    epoch: int
+    train_samples: int
+    validation_samples: int
+
+
+class Journal:
+    """What is kept of one journal."""
+
+    def __init__(self) -> None:
+        self.times = array("d")
+        """The time of every record, UTC seconds."""
+        self.begins_a_life: float | None = None
+        """When, UTC seconds; None unless its first record says that a replica started."""
+        self.executed: list[Executed] = []
+        self.drifts: list[str] = []
+        """Where the UTC clock did not run as the monotonic one did."""
+        self.reopened: list[str] = []
+        """What starts or ends the run although it had ended."""
+        self._first: Record | None = None
+        self._before: Record | None = None
+        self._over = False
+
+    def add(self, record: Record) -> None:
+        """Take the next record."""
+        event = record.event
+        if not self.times and isinstance(event, records.ReplicaStarted):
+            self.begins_a_life = record.utc
+        self.times.append(record.utc)
+        if isinstance(event, records.Progress):
+            self.executed.append(
+                Executed(
+                    record.utc,
+                    sys.intern(event.trial),
+                    event.epoch,
+                    event.train_samples,
+                    event.validation_samples,
+                )
+            )
+        elif isinstance(event, BOUNDS):
+            if self._over:
+                self.reopened.append(f"record {record.seq}: {event.type} after the run had ended")
+            self._over |= isinstance(event, records.RunEnded)
+        self._compare_clocks(record)
+
+    def _compare_clocks(self, record: Record) -> None:
+        first, before = self._first, self._before
+        self._before = record
+        if first is None or before is None or isinstance(record.event, STARTS):
+            self._first = record  # Another process, perhaps on another host.
+            return
+        drift = (record.utc - first.utc) - (record.mono - first.mono)
+        if record.mono < before.mono or abs(drift) > CLOCK_TOLERANCE:
+            self.drifts.append(f"record {record.seq}: {drift:.3f} s off since record {first.seq}")
+
+
+def read_journal(path: Path, size: int) -> Journal:
+    """Return what is in the first ``size`` bytes of a journal."""
+    journal = Journal()
+    with path.open("rb") as file:
+        for line in file.read(size).splitlines():
+            try:
+                journal.add(RECORD.validate_json(line))
+            except ValidationError:
+                continue  # The rule ``journals`` reports it.
+    return journal

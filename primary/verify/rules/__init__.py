@@ -1,0 +1,1 @@
+"""What verification checks: a file for each family of rules, a function for each rule."""

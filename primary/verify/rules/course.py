@@ -1,0 +1,107 @@
+"""The course of the trials: their order, rounds, states and time."""
+
+from __future__ import annotations
+
+from aiperf_hpc.config import Reals
+from aiperf_hpc.morphism.operators.grow import inserted_spatial_convs
+from aiperf_hpc.primary.verify.evidence import Evidence, Failures
+from aiperf_hpc.primary.verify.journal import CLOCK_TOLERANCE
+from aiperf_hpc.run.history import Trial
+from aiperf_hpc.trial import RoundPhase, TrialState
+
+
+def order(run: Evidence) -> Failures:
+    """A replica has one trainer: its trials follow one another, from the run's start on.
+
+    One may begin before the end of the last one is recorded, which waits for its weights to be
+    stored; but not before the last samples of it were executed. What a replica that was cut off,
+    or whose clock is ahead, records after the run's end is not counted, and no fault.
+    """
+    for path, journal in run.journals.items():
+        where = path.relative_to(run.view.paths.root)
+        yield from (f"{where}, {what}" for what in journal.reopened)
+    start = run.history.start_utc
+    if start is None:
+        yield "the primary recorded no start of the run"
+        return
+    executed: dict[str, float] = {}
+    for progress in run.progress():
+        executed[progress.trial] = max(progress.utc, executed.get(progress.trial, progress.utc))
+    for replica in run.history.replicas.values():
+        free = start
+        for trial in (run.history.trials[name] for name in replica.trials):
+            if trial.started_utc < free - CLOCK_TOLERANCE:
+                yield f"{trial.id} started {free - trial.started_utc:.3f} s before it could"
+            in_order = replica.ended is not None and not replica.ended.startswith("failed")
+            if in_order and trial.ended is None and not trial.interrupted:
+                yield f"{trial.id} has no end although {replica.id} ended in order"
+            free = max(trial.started_utc, executed.get(trial.id, trial.started_utc))
+    early = [p.trial for p in run.progress() if p.utc < start]
+    if early:
+        yield f"{len(early)} records of executed samples are before the start: {sorted(set(early))}"
+
+
+def rounds(run: Evidence) -> Failures:
+    """Warm-up first, then HPO; limits as configured; the kernel size really in the graph."""
+    warmup, config = run.config.rounds.warmup_epochs, run.config
+    for trial in run.trials:
+        started = trial.started
+        early = started.round <= len(warmup)
+        phase = RoundPhase.WARMUP if early else RoundPhase.HPO
+        limit = warmup[started.round - 1] if early else config.training.max_epochs
+        if (started.phase, started.epoch_limit) != (phase, limit):
+            yield (
+                f"{trial.id}: round {started.round} is {phase} with {limit} epochs, recorded are "
+                f"{started.phase} with {started.epoch_limit}"
+            )
+        yield from _used(run, trial)
+        chosen = started.hyperparameters.kernel_size
+        if chosen is not None:
+            sizes = set(inserted_spatial_convs(run.graph(trial)).values())
+            if sizes != {chosen}:
+                yield f"{trial.id}: kernel size {chosen} was chosen, its graph has {sorted(sizes)}"
+
+
+def _used(run: Evidence, trial: Trial) -> Failures:
+    """The hyperparameters are those of the configuration, or of its search space."""
+    training, used = run.config.training, trial.started.hyperparameters
+    searched = run.config.hpo.space if trial.started.phase is RoundPhase.HPO else None
+    for name in (
+        "optimizer", "learning_rate", "momentum", "weight_decay", "label_smoothing", "precision"
+    ):  # fmt: skip
+        value, dimension = getattr(used, name), getattr(searched, name, None)
+        if isinstance(dimension, Reals):
+            if not dimension.low <= value <= dimension.high:
+                yield f"{trial.id}: {name} {value} is not from {dimension.low} to {dimension.high}"
+        elif value != getattr(training, name):
+            yield f"{trial.id}: {name} {value}, configured {getattr(training, name)}"
+    allowed = searched.batch_size.values if searched else (training.batch_size,)
+    if used.batch_size not in allowed and not trial.started.notes:
+        yield f"{trial.id}: batch size {used.batch_size} is not one of {sorted(allowed)}"
+    sizes = (None, *searched.kernel_size.values) if searched else (None,)
+    if used.kernel_size not in sizes:
+        yield f"{trial.id}: kernel size {used.kernel_size} is not in the search space"
+
+
+def states(run: Evidence) -> Failures:
+    """A completed trial has all its epochs, a failed one a reason."""
+    for trial in run.trials:
+        if trial.ended is None:
+            continue
+        if not trial.ended.state.ended:
+            yield f"{trial.id} ended in the state {trial.ended.state}"
+        due = trial.started.epoch_limit - trial.started.first_epoch + 1
+        full = len(trial.evaluations) == due
+        if trial.ended.state is TrialState.COMPLETED and not full:
+            yield f"{trial.id} is completed after {len(trial.evaluations)} epochs"
+        if trial.ended.state is TrialState.FAILED and not trial.ended.reason:
+            yield f"{trial.id} failed without a reason"
+
+
+def time(run: Evidence) -> Failures:
+    """What a replica says it spent cannot be more than there was until its last record."""
+    start = run.history.start_utc or run.end
+    for replica in run.history.replicas.values():
+        spent, elapsed = sum(replica.seconds.values()), max(run.end, replica.last_utc) - start
+        if spent > elapsed + CLOCK_TOLERANCE:
+            yield f"{replica.id} spent {spent:.1f} s of {elapsed:.1f} s"

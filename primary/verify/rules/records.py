@@ -1,0 +1,62 @@
+"""The records, and what every process of the run must have had in common."""
+
+from __future__ import annotations
+
+from aiperf_hpc.primary.formatting import utc_text
+from aiperf_hpc.primary.verify.evidence import Evidence, Failures
+from aiperf_hpc.trial import JobPhase
+
+
+def journals(run: Evidence) -> Failures:
+    """Every line is a record, with the number that is due, of a trial that was started."""
+    for problem in run.history.problems:
+        yield str(problem)
+
+
+def clocks(run: Evidence) -> Failures:
+    """Within one writer, the UTC clock must run as the monotonic one does."""
+    for path, journal in run.journals.items():
+        where = path.relative_to(run.view.paths.root)
+        yield from (f"{where}, {drift}" for drift in journal.drifts)
+
+
+def replicas(run: Evidence) -> Failures:
+    """What the primary knows from a replica's records, or from its success, needs records.
+
+    A node may die, or be refused, before its replica has written any: that it ran is not enough.
+    """
+    for replica in run.history.replicas.values():
+        if replica.starts:
+            continue
+        job = replica.job_state
+        done = job is not None and job.phase is JobPhase.DONE and not job.detail
+        ended = replica.exit_status == 0 or done
+        if replica.checked is not None or ended:
+            what = "ended in order" if ended else "started"
+            yield f"the primary recorded that {replica.id} {what}; {replica.id} recorded no start"
+
+
+def config(run: Evidence) -> Failures:
+    """``run.yaml`` is what every primary had; one of an earlier version did not state it."""
+    now = run.view.paths.manifest_digest()
+    for utc, stated in stated_manifests(run):
+        if stated != now:
+            yield (
+                f"run.yaml has SHA-256 {now[:12]}, the primary of {utc_text(utc)} had {stated[:12]}"
+            )
+
+
+def stated_manifests(run: Evidence) -> list[tuple[float, str]]:
+    """Return when a primary stated the SHA-256 of ``run.yaml``, UTC seconds, and what it was."""
+    starts = run.history.run_starts
+    return [(utc, event.manifest_sha256) for utc, event in starts if event.manifest_sha256]
+
+
+def dataset(run: Evidence) -> Failures:
+    """All replicas had one dataset, of the name that the configuration asks for."""
+    if len(run.datasets) != 1:
+        names = [f"{d.name} {d.sha256[:12]}" for d in run.datasets]
+        yield f"replicas must have one dataset, they have {names}"
+    for dataset in run.datasets:
+        if dataset.name != run.config.dataset.name:
+            yield f"run.yaml asks for {run.config.dataset.name}, replicas had {dataset.name}"

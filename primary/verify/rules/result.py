@@ -1,0 +1,159 @@
+"""The result: the score, the final report, and the files that it was made from."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+from aiperf_hpc.errors import AIPerfError
+from aiperf_hpc.primary.report.model import make_report
+from aiperf_hpc.primary.report.provenance import changed_files, has_grown
+from aiperf_hpc.primary.verify.evidence import Evidence, Failures
+from aiperf_hpc.run.history import Trial
+
+Json = dict[str, Any]
+
+STATED = (
+    "run_id", "final", "valid", "invalid", "started", "until", "end_reason", "nodes", "hours",
+    "launcher", "score", "series", "interval_hours", "operations", "best", "datasets", "versions",
+    "commit", "config",
+)  # fmt: skip
+"""What of a report must follow from the records until the run's end. (A replica that was cut off
+may have written on after it; that changes nothing of these.)"""
+STATED_OF_A_TRIAL = (
+    "replica", "round", "phase", "graph", "parent", "morphisms", "batch_size", "kernel_size",
+    "learning_rate", "parameters", "depth", "train_operations", "validation_operations",
+    "epoch_limit", "started_seconds", "grown_by", "hyperparameters", "notes",
+)  # fmt: skip
+"""The same of each of its trials. What it executed and reached is recounted."""
+
+
+def score(run: Evidence) -> Failures:
+    """The score now must be the recount's; the rule ``report`` compares what was stated."""
+    try:
+        operations, ops, regulated = recount(run)
+        final = run.view.final()
+    except (AIPerfError, KeyError) as error:
+        yield f"it cannot be recounted: {error}"
+        return
+    wanted = {"operations": operations, "ops": ops, "regulated": regulated}
+    for key, value in wanted.items():
+        if not _same(getattr(final, key), value):
+            yield f"the score now has {key} {getattr(final, key)}, recounted {value}"
+
+
+def recount(run: Evidence) -> tuple[int, float, float | None]:
+    """Return operations, OPS and regulated score, from the records and regrown graphs alone."""
+    start = run.history.start_utc
+    if start is None:
+        return 0, 0.0, None
+    operations = sum(run.operations(run.history.trials[name]) for name in run.samples)
+    elapsed = run.end - start
+    ops = operations / elapsed if elapsed > 0 else 0.0
+    results = [e for t in run.trials for e in t.evaluations if e.utc <= run.end]
+    if not results:
+        return operations, ops, None
+    best = max(results, key=lambda r: r.correct / r.samples)
+    wrong = max(best.samples - best.correct, 1)
+    return operations, ops, ops * math.log(best.samples / wrong)
+
+
+def _same(stated: float | None, recounted: float | None) -> bool:
+    """Counts must be equal; what is divided or a logarithm, to the last digits of a float."""
+    if isinstance(stated, int) or stated is None or recounted is None:
+        return stated == recounted
+    return math.isclose(stated, recounted, rel_tol=1e-12)
+
+
+def report(run: Evidence) -> Failures:
+    """The final report is what these records give, in every number."""
+    paths = run.view.paths
+    if not run.reported:
+        return
+    try:
+        stated = json.loads(paths.report_json.read_bytes())
+        made = json.loads(make_report(run.view).model_dump_json())
+    except OSError as error:
+        yield f"report.json cannot be read: {error.strerror}"
+        return
+    except AIPerfError as error:
+        yield str(error)
+        return
+    except ValueError as error:
+        yield f"report.json is damaged: {error}"
+        return
+    if not isinstance(stated, dict):
+        yield "report.json is no report"
+        return
+    for key in STATED:
+        if stated.get(key) != made.get(key):
+            yield f"report.json states another '{key}' than the records give"
+    yield from _rows(run, stated, made)
+    if not has_grown(run.view):
+        yield from _times(stated, made)
+
+
+def _rows(run: Evidence, stated: Json, made: Json) -> Failures:
+    """Every trial until the end has one row, which states what the recount gives."""
+    expected, rows = _by_id(made["trials"]), _table(stated, "trials")
+    stated_rows = _by_id(rows)
+    if len(stated_rows) != len(rows):
+        yield "report.json states trials of the same name"
+    begun = {trial.id for trial in run.trials if trial.started_utc <= run.end}
+    for name in sorted(begun - stated_rows.keys() | stated_rows.keys() - expected.keys()):
+        yield f"report.json states {'no' if name in begun else 'an unknown'} trial {name}"
+    for name in sorted(stated_rows.keys() & expected.keys()):
+        trial = run.history.trials[name]
+        wanted = {key: expected[name][key] for key in STATED_OF_A_TRIAL} | _result(run, trial)
+        for key, value in wanted.items():
+            if stated_rows[name].get(key) != value:
+                yield f"{name}: report.json states another '{key}' than the records give"
+
+
+def _result(run: Evidence, trial: Trial) -> Json:
+    """Return what a trial executed and reached until the end."""
+    train, validation = run.samples.get(trial.id, (0, 0))
+    reached = [e.correct / e.samples for e in trial.evaluations if e.utc <= run.end]
+    return {
+        "train_samples": train,
+        "validation_samples": validation,
+        "operations": run.operations(trial),
+        "epochs": len(reached),
+        "best_accuracy": max(reached, default=None),
+    }
+
+
+def _times(stated: Json, made: Json) -> Failures:
+    """Where the time went; sums over replicas that may have been read in another order."""
+    if not _alike(stated.get("time"), made["time"]):
+        yield "report.json states another 'time' than the records give"
+    replicas = _by_id(_table(stated, "replicas"))
+    for row in made["replicas"]:
+        if not _alike(replicas.get(row["id"], {}).get("time"), row["time"]):
+            yield f"{row['id']}: report.json states another 'time' than the records give"
+
+
+def _table(stated: Json, key: str) -> list[Json]:
+    """Return the rows of a table that is yet to be compared, whatever it is."""
+    table = stated.get(key)
+    return [row for row in table if isinstance(row, dict)] if isinstance(table, list) else []
+
+
+def _by_id(rows: list[Json]) -> dict[str, Json]:
+    return {str(row.get("id")): row for row in rows}
+
+
+def _alike(one: object, other: object) -> bool:
+    """Return whether two values of JSON are equal, but for the last digits of floats."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(_alike(one[key], other[key]) for key in one)
+    if isinstance(one, float) and isinstance(other, float):
+        return math.isclose(one, other, rel_tol=1e-9, abs_tol=1e-9)
+    return one == other
+
+
+def files(run: Evidence) -> Failures:
+    """The files are those that the final report was made from."""
+    if run.reported:
+        yield from changed_files(run.view)
