@@ -16,8 +16,8 @@ $directives
 
 set -euo pipefail
 # A node that sees neither the run's records nor Python can record nothing: it says so by status.
-[ -s $run_dir/run.yaml ] || exit 79
-[ -x $python ] || exit 80
+[ -s $run_dir/run.yaml ] || exit $unseen_run_status
+[ -x $python ] || exit $unseen_python_status
 # exec, so that the job ends with the status of its step and never COMPLETED after a failure.
 # Bound to no core within the step: the replica uses all CPUs that SLURM gives it.
 exec srun --cpu-bind=none $step_options $python -m aiperf_hpc.replica $run_dir \

@@ -36,6 +36,7 @@ from aiperf_hpc.run.history import RunHistory
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.run.storage import BackoffRetry, Retry, to_stable_storage
+from aiperf_hpc.slurm import job_id
 from aiperf_hpc.trial import Machine
 
 
@@ -158,7 +159,7 @@ class ProcessHost:
         self._sharing = sharing
         self.cores = tuple(sorted(os.sched_getaffinity(0)))
         self.pid = os.getpid()
-        self.job = os.environ.get("SLURM_JOB_ID")
+        self.job = job_id()
         self._tree = replica_tree(several_ranks)
         self._cpu_seconds, self._looked = self._tree.cpu_seconds(), self.clock.monotonic()
 

@@ -18,15 +18,10 @@ from functools import partial
 from pathlib import Path
 
 from aiperf_hpc.clock import SYSTEM
-from aiperf_hpc.errors import UNEXPECTED_STATUS, UNSEEN_RUN_STATUS, AIPerfError, RunDirectoryError
+from aiperf_hpc.errors import UNEXPECTED_STATUS, AIPerfError, RunDirectoryError
 from aiperf_hpc.replica.host import ProcessHost, package_versions
 from aiperf_hpc.replica.identity import Identity
-from aiperf_hpc.replica.node_check import (
-    check_node,
-    checked_dataset,
-    checked_engine,
-    node_name,
-)
+from aiperf_hpc.replica.node_check import check_node, checked_dataset, checked_engine
 from aiperf_hpc.replica.parallel.collectives import load_collective
 from aiperf_hpc.replica.parallel.collectives.base import RankLostError
 from aiperf_hpc.replica.parallel.handshake import Facts, Ranks, facts_of, share_cores
@@ -35,6 +30,7 @@ from aiperf_hpc.replica.replica import Replica
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import Incarnation, RunPaths
 from aiperf_hpc.run.storage import BackoffRetry, Retry
+from aiperf_hpc.slurm import UNSEEN_RUN_STATUS, node_name, restart_count
 from aiperf_hpc.streams import print_in_any_locale
 
 
@@ -49,8 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--restart",
         type=int,
-        # The scheduler says how often it has requeued this job.
-        default=int(os.environ.get("SLURM_RESTART_COUNT", "0")),
+        default=restart_count(),
         help="restarts of it since that launch",
     )
     parser.add_argument("--sharing", type=int, default=1, help="replicas on this machine")

@@ -6,9 +6,7 @@ that agree with it agree among themselves.
 
 from __future__ import annotations
 
-import os
 import platform
-import socket
 from importlib import metadata
 from typing import NamedTuple
 
@@ -23,12 +21,8 @@ from aiperf_hpc.replica.data.local_copy import local_copy
 from aiperf_hpc.replica.engines import engine_for
 from aiperf_hpc.replica.engines.base import RankEngine
 from aiperf_hpc.run.manifest import RunManifest
+from aiperf_hpc.slurm import node_name
 from aiperf_hpc.trial import DatasetInfo
-
-
-def node_name() -> str:
-    """Return the scheduler's name for this node, or the host's."""
-    return os.environ.get("SLURMD_NODENAME") or socket.gethostname()
 
 
 def check_node(manifest: RunManifest) -> None:

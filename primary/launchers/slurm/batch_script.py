@@ -13,6 +13,7 @@ from aiperf_hpc.config import ReplicaConfig, SlurmConfig
 from aiperf_hpc.errors import ConfigError, reason_of
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import RunPaths
+from aiperf_hpc.slurm import UNSEEN_PYTHON_STATUS, UNSEEN_RUN_STATUS
 
 NEEDED = ("last_replica", "run_dir")
 """Names without which a template would not run the replicas of the run."""
@@ -49,6 +50,8 @@ def batch_script(manifest: RunManifest, paths: RunPaths, launch: int = 0) -> str
         "python": shlex.quote(sys.executable),
         "run_dir": shlex.quote(root),
         "launch": str(launch),
+        "unseen_run_status": str(UNSEEN_RUN_STATUS),
+        "unseen_python_status": str(UNSEEN_PYTHON_STATUS),
     }
     return _fill(_template(slurm), values, str(slurm.template or "the batch script template"))
 

@@ -6,7 +6,6 @@ needs; other back ends have the same methods (``pyslurm_client.py``).
 
 from __future__ import annotations
 
-import os
 import subprocess
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 
 from aiperf_hpc.errors import SchedulerError, SchedulerSilentError
+from aiperf_hpc.slurm import outside_of_a_job
 
 TIMEOUT_SECONDS = 30.0
 """How long one call may take; a controller that is down is given up by SLURM after about 4 s."""
@@ -35,7 +35,6 @@ SILENT = (
 or the daemon that signs requests is not there."""
 WORDS_LENGTH = 80
 """Characters of SLURM's words about its silence."""
-SITE_VARIABLES = ("SLURM_CONF", "SLURM_CLUSTERS", "SLURM_TIME_FORMAT")
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,12 +140,8 @@ class SlurmCommands:
 
     def submit(self, script: Path) -> str:
         # A primary that itself runs in a job must not pass that job's sizes on.
-        kept = {
-            name: value
-            for name, value in os.environ.items()
-            if not name.startswith("SLURM_") or name in SITE_VARIABLES
-        }
-        lines = self._lines("sbatch", "--parsable", str(script), environment=kept)
+        environment = outside_of_a_job()
+        lines = self._lines("sbatch", "--parsable", str(script), environment=environment)
         job = lines[-1].partition(";")[0] if lines else ""  # NUMBER or NUMBER;CLUSTER
         if not job.isdigit():
             raise SchedulerError(f"sbatch answered {lines} where the number of a job was due")

@@ -12,8 +12,6 @@ from aiperf_hpc.config import SlurmConfig
 from aiperf_hpc.errors import (
     PREFLIGHT_STATUS,
     UNEXPECTED_STATUS,
-    UNSEEN_PYTHON_STATUS,
-    UNSEEN_RUN_STATUS,
     SchedulerError,
     SchedulerSilentError,
     UsageError,
@@ -29,16 +27,13 @@ from aiperf_hpc.primary.launchers.slurm.rate_limit import SHORTEST_SECONDS, Rate
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import RunPaths, write_whole
 from aiperf_hpc.run.storage import Retry, no_retry
+from aiperf_hpc.slurm import NO_OUTPUT, SHELL_SIGNAL, UNSEEN_PYTHON_STATUS, UNSEEN_RUN_STATUS
 from aiperf_hpc.trial import JobPhase
 
 LONGEST_SECONDS = 30.0
 """Between two calls while nothing changes, or while SLURM does not answer."""
 BACK_OFF = 1.5
 FORGOTTEN = "SLURM lists it no longer"
-NO_OUTPUT = (0, 53)
-"""Status and signal of a job whose output file its node could not open."""
-SHELL_SIGNAL = 128
-"""srun ends with this and the number of the signal that ended its task, as shells do."""
 UNSEEN_RUN = (
     "its node does not see the run directory {}; name a folder that all nodes see with --run-dir"
 )

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
+from aiperf_hpc import slurm
 from aiperf_hpc.errors import EngineError
 from aiperf_hpc.replica.parallel.collectives.base import Array, Buffer, Copies, RankLostError
 from aiperf_hpc.replica.parallel.collectives.memory import Turns, on_host
@@ -137,19 +138,18 @@ def meeting_point() -> dict[str, str]:
     if all(name in environment for name in names):
         return {name: environment[name] for name in names}
     try:
-        port = FIRST_PORT + int(environment["SLURM_JOB_ID"]) % PORTS
-        return {
-            "RANK": environment["SLURM_PROCID"],
-            "WORLD_SIZE": environment["SLURM_NTASKS"],
-            # Of the node that srun runs on: the allocation's first, where rank 0 is.
-            "MASTER_ADDR": environment.get("MASTER_ADDR", environment["SLURM_LAUNCH_NODE_IPADDR"]),
-            "MASTER_PORT": environment.get("MASTER_PORT", str(port)),
-        }
+        task = slurm.task()
     except KeyError as error:
         raise EngineError(
             f"collective 'torch': neither {names[0]} nor SLURM's {error.args[0]} is set; ranks "
             "are started by `aiperf start`, by srun or by torchrun"
         ) from None
+    return {
+        "RANK": str(task.rank),
+        "WORLD_SIZE": str(task.tasks),
+        "MASTER_ADDR": environment.get("MASTER_ADDR", task.first_address),
+        "MASTER_PORT": environment.get("MASTER_PORT", str(FIRST_PORT + task.job % PORTS)),
+    }
 
 
 def _first_line(error: Exception) -> str:

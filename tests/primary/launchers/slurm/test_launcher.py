@@ -19,8 +19,6 @@ from aiperf_hpc.config import ReplicaConfig, RunConfig, SlurmConfig, validate
 from aiperf_hpc.errors import (
     PREFLIGHT_STATUS,
     UNEXPECTED_STATUS,
-    UNSEEN_PYTHON_STATUS,
-    UNSEEN_RUN_STATUS,
     ConfigError,
     SchedulerError,
     SchedulerSilentError,
@@ -53,6 +51,7 @@ from aiperf_hpc.primary.launchers.slurm.rate_limit import SHORTEST_SECONDS, Rate
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import RunPaths, write_whole
 from aiperf_hpc.run.storage import BackoffRetry
+from aiperf_hpc.slurm import UNSEEN_PYTHON_STATUS, UNSEEN_RUN_STATUS
 from aiperf_hpc.trial import JobPhase
 
 INFINITY = float("inf")
@@ -471,8 +470,26 @@ def test_a_node_that_is_not_fit_is_told_by_its_status(
     assert (said or "FAILED: JobLaunchFailure").format(tmp_path) in state.detail
 
 
-def test_the_batch_script_says_by_its_status_what_its_node_does_not_see(tmp_path: Path) -> None:
-    script = batch_script(manifest(), RunPaths(tmp_path / "a run"))
+EARLIER_TEMPLATE = """\
+#!/bin/bash
+#SBATCH --array=0-$last_replica
+set -euo pipefail
+[ -s $run_dir/run.yaml ] || exit 79
+[ -x $python ] || exit 80
+exec srun $step_options $python -m aiperf_hpc.replica $run_dir \\
+  --replica "r$${SLURM_ARRAY_TASK_ID}" --launch $launch
+"""
+
+
+@pytest.mark.parametrize("template", [None, EARLIER_TEMPLATE], ids=["ours", "a site's"])
+def test_the_batch_script_says_by_its_status_what_its_node_does_not_see(
+    tmp_path: Path, template: str | None
+) -> None:
+    """So does one that a site made from an earlier script, which had the numbers in it."""
+    own = tmp_path / "site.sh"
+    own.write_text(template or "")
+    of_a_site = manifest(template=str(own) if template else None)
+    script = batch_script(of_a_site, RunPaths(tmp_path / "a run"))
 
     def status() -> int:
         environment = {"PATH": str(tmp_path), "SLURM_ARRAY_TASK_ID": "0"}
