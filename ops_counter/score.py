@@ -116,7 +116,7 @@ def score_at(history: RunHistory, counts: OperationsOf, utc: float) -> ScorePoin
     Raises:
         GraphError: ``counts`` needs a graph that is missing or is not what its name says.
     """
-    if not history.executions.last_utc <= utc:
+    if history.executions.last_utc > utc:
         return score_series(history, counts, [utc])[0]
     operations = 0
     for trial in map(history.trials.__getitem__, history.executions.trials):

@@ -3,16 +3,18 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Iterator
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 from pydantic import ValidationError
 from tests.run.run_writer import DEEPER, evaluated, proposed, trial_ended, trial_started
 
 from aiperf_hpc.run import records
+from aiperf_hpc.run.file_clock import ClockReading
 from aiperf_hpc.run.journal import JournalReader, JournalWriter
-from aiperf_hpc.run.records import RECORD, AnyEvent, Evaluated, Event
+from aiperf_hpc.run.records import RECORD, AnyEvent, Evaluated, Event, Record
 from aiperf_hpc.trial import (
     DatasetInfo,
     JobPhase,
@@ -41,7 +43,15 @@ DATASET = DatasetInfo(
 )
 EVENTS: tuple[AnyEvent, ...] = (
     records.FileProblem(file="a", problem="a is gone", remedy="it was made again"),
-    records.RunStarted(run_id="r", nodes=2, hours=1.5, launcher="local", host="h", pid=1),
+    records.RunStarted(
+        run_id="r",
+        nodes=2,
+        hours=1.5,
+        launcher="local",
+        host="h",
+        pid=1,
+        clock=ClockReading(ahead_seconds=-0.5, precision_seconds=0.001),
+    ),
     records.ReplicaLaunched(replica="r0", job="17_0"),
     records.ReplicaExited(replica="r0", status=-9),
     records.JobState(replica="r0", phase=JobPhase.RUNNING, node="n1", detail=""),
@@ -132,6 +142,50 @@ def test_a_time_that_is_no_number_makes_no_record(tmp_path: Path, key: str, valu
     (problem,) = reader.problems
     assert problem.line == 2
     assert problem.what == f"not a record: {key}: Input should be a finite number"
+
+
+def places_of_times(
+    values: dict[str, Any], inside: tuple[str, ...] = ()
+) -> Iterator[tuple[str, ...]]:
+    """Yield where the times of a record's event are."""
+    for key, value in values.items():
+        place = (*inside, key)
+        if isinstance(value, dict):
+            yield from places_of_times(value, place)
+        elif any(re.search("(seconds|utc|hours)$", part) for part in place) and value is not None:
+            yield place
+
+
+TIMES = [
+    (event, place) for event in EVENTS for place in places_of_times(event.model_dump(mode="json"))
+]
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+@pytest.mark.parametrize(
+    ("event", "place"), TIMES, ids=[f"{event.type}.{'.'.join(place)}" for event, place in TIMES]
+)
+def test_an_event_whose_time_is_not_finite_makes_no_record(
+    tmp_path: Path, event: AnyEvent, place: tuple[str, ...], value: float
+) -> None:
+    line = Record(seq=0, utc=1.0, mono=1.0, event=event).model_dump(mode="json")
+    inner = line["event"]
+    for key in place[:-1]:
+        inner = inner[key]
+    inner[place[-1]] = value
+    (tmp_path / "j.jsonl").write_text(json.dumps(line) + "\n", "utf-8")
+    reader = JournalReader(tmp_path / "j.jsonl")
+    assert list(reader.read()) == []
+    (problem,) = reader.problems
+    assert problem.line == 1
+    assert problem.what.endswith(f"{place[-1]}: Input should be a finite number")
+
+
+def test_the_times_of_all_types_are_looked_at() -> None:
+    assert {event.type for event, _ in TIMES} == {
+        "run_started", "node_checked", "storage_waited", "dataset_loaded", "time_spent",
+        "step_times", "heartbeat", "proposed",
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan])

@@ -12,18 +12,23 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field
 
 from aiperf_hpc.trial import Value
 
 SAMPLES = 3
+Time = Annotated[float, Field(allow_inf_nan=False)]
+"""Seconds, of a clock or between two of its readings: a record with any other is none."""
 
 
 class ClockReading(Value):
     """A host's clock beside the file server's."""
 
-    ahead_seconds: float
+    ahead_seconds: Time
     """How far the host is ahead; negative when it is behind."""
-    precision_seconds: float
+    precision_seconds: Time
     """By how much that may be wrong: half of the time that the server took to answer."""
 
 

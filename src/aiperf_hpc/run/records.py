@@ -10,7 +10,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, TypeAdapter, model_validator
 
-from aiperf_hpc.run.file_clock import ClockReading
+from aiperf_hpc.run.file_clock import ClockReading, Time
 from aiperf_hpc.run.storage import Wait
 from aiperf_hpc.trial import (
     DatasetInfo,
@@ -26,7 +26,7 @@ from aiperf_hpc.trial import (
 )
 
 Count = Annotated[int, Field(ge=0)]
-Time = Annotated[float, Field(allow_inf_nan=False)]
+Duration = Annotated[Time, Field(ge=0)]
 
 
 class Event(Value):
@@ -55,7 +55,7 @@ class RunStarted(Event):
     type: Literal["run_started"] = "run_started"
     run_id: str
     nodes: Annotated[int, Field(ge=1)]
-    hours: Annotated[float, Field(gt=0)]
+    hours: Annotated[Time, Field(gt=0)]
     launcher: str
     host: str
     pid: int
@@ -98,7 +98,7 @@ class NodeChecked(Event):
     type: Literal["node_checked"] = "node_checked"
     replica: str
     host: str
-    clock_ahead_seconds: float | None
+    clock_ahead_seconds: Time | None
     """Of the primary's clock; negative when it is behind; None when it is not known."""
     problems: tuple[str, ...] = ()
 
@@ -154,8 +154,8 @@ class StorageWaited(Event):
     """Its writer waited for storage that was full or away, and no longer does."""
 
     type: Literal["storage_waited"] = "storage_waited"
-    began_utc: float
-    seconds: Annotated[float, Field(ge=0)]
+    began_utc: Time
+    seconds: Duration
     why: str
     """What could not be done, and what storage answered."""
 
@@ -190,7 +190,7 @@ class DatasetLoaded(Event):
     dataset: DatasetInfo
     memory_limit_bytes: Count | None = None
     """What a training may now take on each rank."""
-    staged_seconds: Annotated[float, Field(ge=0)] = 0.0
+    staged_seconds: Duration = 0.0
     """That bringing the dataset to the node took, which are charged as all time is."""
     staged_bytes: Count = 0
     """That were copied, or read into memory."""
@@ -320,7 +320,7 @@ class TimeSpent(Event):
 
     type: Literal["time_spent"] = "time_spent"
     trial: str | None
-    seconds: dict[TimePhase, float]
+    seconds: dict[TimePhase, Time]
 
 
 class StepTimes(Event):
@@ -334,7 +334,7 @@ class StepTimes(Event):
     collective: str
     ranks: Annotated[int, Field(ge=2)]
     steps: Annotated[int, Field(ge=1)]
-    seconds: dict[StepPart, float]
+    seconds: dict[StepPart, Time]
 
 
 class RanksLost(Event):
@@ -355,7 +355,7 @@ class Heartbeat(Event):
     """Of one core, of all of them together, since the last heartbeat."""
     memory_bytes: Count
     """The sum of their resident sets; what processes share counts for each of them."""
-    storage_wait_seconds: float = 0.0
+    storage_wait_seconds: Time = 0.0
     """How long it has waited so far for storage that was full or away."""
     storage_waiting: str = ""
     """What it waits for now; empty when it does not."""
@@ -392,7 +392,7 @@ class Proposed(Event):
     morphisms: tuple[MorphismData, ...]
     seed: int
     """Of the generator that made the morphisms' and the weights' random choices."""
-    seconds: float
+    seconds: Time
     belief: dict[str, float] = {}
     """What the searcher expected, e.g. mean, deviation and acquisition."""
 
