@@ -45,12 +45,12 @@ PACKAGES = (
     ("collective", "horovod", COLLECTIVES["horovod"]),
     ("simulation", "greenlet", SIMULATION),
     ("SLURM", "pyslurm", PYSLURM),
-    ("search", "nni", NNI),
+    ("NNI", "nni", NNI),
 )
 OPTIONAL = {
     "greenlet": "for aiperf simulate",
     "pyslurm": "for slurm.client=pyslurm",
-    "nni": "for the tuner, docs/nni.md",
+    "nni": "for NNI's experiments, with our search as the tuner; no run needs it",
 }
 """What is needed for one thing that many never do."""
 

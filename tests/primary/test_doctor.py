@@ -46,6 +46,8 @@ def test_each_package_that_is_missing_has_a_way_to_install_it(
             assert extra in declared, package.remedy
     assert checks["an engine"].required
     assert not checks["an engine"].found
+    assert (checks["nni"].area, checks["nni"].required) == ("NNI", False)
+    assert checks["nni"].remedy.endswith("; no run needs it)")
 
 
 def test_what_is_installed_is_named_with_its_version(monkeypatch: pytest.MonkeyPatch) -> None:
