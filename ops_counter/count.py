@@ -28,7 +28,7 @@ class GraphCount:
     """The operations of a graph for one sample."""
 
     layers: Mapping[str, LayerCount]
-    """By the name of the node, in topological order."""
+    """The count of each layer by the name of its node, in topological order."""
 
     @cached_property
     def forward(self) -> int:

@@ -57,7 +57,7 @@ class Operations:
 
     forward: int
     backward: int = 0
-    """Gradients and update together."""
+    """Operations of the gradients and the update together."""
     update: int = 0
     """The part of ``backward`` that applies the gradients to the weights."""
 
@@ -129,4 +129,4 @@ TABLE: dict[type[Layer], Callable[[LayerContext], Operations]] = {
     GlobalAveragePool2D: global_average_pool2d,
     Softmax: softmax,
 }
-"""From a layer's kind to its function. A kind that is not here cannot be counted."""
+"""The function of each kind of layer. A kind that is not here cannot be counted."""

@@ -29,7 +29,7 @@ class ScorePoint:
     elapsed: float
     """Seconds since the run's start."""
     operations: int
-    """Credited so far, over all replicas."""
+    """Operations credited so far, over all replicas."""
     error: float | None
     """1 - best validation accuracy so far; None before the first complete evaluation."""
     regulated_error: float | None

@@ -20,7 +20,7 @@ IMAGENET = {"classes": 1000, "train_samples": 1_281_167, "validation_samples": 5
 IMAGENET_SHAPE = (224, 224, 3)
 RESNET50_BLOCKS = (3, 4, 6, 3)
 PRECISIONS = ("fp32", "bf16", "fp16")
-"""At least 16 bits."""
+"""The precisions that are valid: at least 16 bits."""
 
 
 @dataclass(frozen=True, slots=True)
