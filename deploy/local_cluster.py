@@ -32,7 +32,8 @@ PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "squeue", "sinfo", "scanc
 PACKAGES = "slurm-wlm slurmctld slurmd slurm-client slurm-wlm-basic-plugins munge"
 SYSTEM_PATH = "/usr/local/sbin:/usr/sbin:/sbin"
 MARK = "AIPERF_LOCAL_CLUSTER"
-"""In the environment of the cluster's daemons, and so of those that hold its jobs' steps."""
+"""A variable in the environment of the cluster's daemons, and so of those that hold its jobs'
+steps."""
 START_SECONDS = 30.0
 SOCKET_LIMIT = 107
 SEPARATE = "separate-hosts"
@@ -40,7 +41,7 @@ SEPARATE = "separate-hosts"
 MOST_HOSTS = 200
 
 _DAEMONS: list[subprocess.Popen[bytes]] = []
-"""Kept, because Python complains about a process that is dropped while it runs."""
+"""The daemons that were started: Python complains about a process that is dropped while it runs."""
 
 CONFIGURATION = """\
 ClusterName=local

@@ -20,10 +20,10 @@ from aiperf_hpc.run.paths import write_whole
 from aiperf_hpc.trial import Value
 
 REPETITIONS, LARGEST = 100, 1e8
-"""The latter is also the most that there is: the sizes are MLBench's."""
+"""Repetitions, and elements of the largest tensor there is: the sizes are MLBench's."""
 QUICK_REPETITIONS, QUICK_LARGEST = 10, 1e6
 TABLE_BYTES = (4, 2**10, 2**20, 2**27)
-"""The table has, of each curve, the size that is next to each of these."""
+"""Sizes in bytes of which the table has the nearest of each curve."""
 
 
 class Measurement(Value):

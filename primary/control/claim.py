@@ -31,7 +31,7 @@ from aiperf_hpc.trial import Value
 T = TypeVar("T")
 
 ALIVE_BEATS = 3.0
-"""A holder on another host is taken for alive until it has missed so many heartbeats."""
+"""How many heartbeats a holder on another host may miss and still be taken for alive."""
 LAG_SECONDS = 60.0
 """How late another host's files may become visible."""
 LOOK_SECONDS = 0.5
@@ -52,15 +52,15 @@ class Holder(Value):
 
     v: Literal[1] = 1
     command: str
-    """Of ``aiperf``: start, conduct, resume or stop."""
+    """The command of ``aiperf``: start, conduct, resume or stop."""
     host: str
     process: ProcessId
     utc: float
-    """When."""
+    """The time at which it took the run in hand, UTC seconds."""
     released: bool = False
     """Whether it has let go of the run: it writes no more."""
     token: str = ""
-    """Tells this claim from any other."""
+    """What tells this claim from any other."""
 
     def __str__(self) -> str:
         since = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(self.utc))

@@ -78,7 +78,7 @@ class Controller:
         waits: Callable[[], Iterable[Wait]] = tuple,
         say: Callable[[str], None] = lambda text: None,
     ) -> None:
-        """Prepare.
+        """Launch and record nothing yet.
 
         Args:
             manifest: the run.

@@ -9,7 +9,7 @@ from aiperf_hpc.run.paths import Incarnation
 from aiperf_hpc.run.records import NodeChecked
 
 CLOCK_SECONDS = 1.0
-"""By how much a node's clock may differ from the primary's before it is complained about."""
+"""Seconds by which a node's clock may differ from the primary's before it is complained about."""
 
 
 class Preflight:

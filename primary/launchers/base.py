@@ -22,11 +22,12 @@ from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.trial import JobPhase
 
 RANK_SIGNALLED = 128
-"""mpirun ends with this and a signal's number when a signal ended one of its ranks."""
+"""What mpirun adds to a signal's number, as its exit status, when the signal ended one of its
+ranks."""
 STOP_SIGNAL = signal.SIGUSR1
 """What asks a local replica to end in order: mpirun passes it on to ranks, and SIGTERM not."""
 DEAF = ("/bin/sh", "-c", f'trap \'\' {STOP_SIGNAL.name[3:]}; exec "$0" "$@"')
-"""Runs a command that does not hear the stop signal until it listens for it: a replica that is
+"""What runs a command that does not hear the stop signal until it listens for it: a replica that is
 still being loaded would die of it. It finds the request in the run directory."""
 MOST_RESTARTS = 3
 """How often a replica that died is started again in one life of the primary."""
@@ -94,7 +95,7 @@ class LocalLauncher:
     problem = None
 
     def __init__(self, manifest: RunManifest, paths: RunPaths, launch: int = 0) -> None:
-        """Prepare.
+        """Start nothing yet.
 
         Args:
             manifest: the run.
@@ -163,7 +164,7 @@ class LocalLauncher:
 ENGINE_BYTES = {"tensorflow": 512 * 2**20, "torch": 384 * 2**20, "simulated": 64 * 2**20}
 """What a process of each engine holds at least that it shares with no other."""
 WORKER_BYTES = 64 * 2**20
-"""The same of a search worker."""
+"""What a search worker holds at least that it shares with no other process."""
 
 
 def crowding(manifest: RunManifest, cores: int, available: int) -> str | None:

@@ -20,9 +20,10 @@ from aiperf_hpc.errors import AIPerfError, JournalError
 from aiperf_hpc.primary.monitor.run_view import RunView
 
 FRESH_SECONDS = 1.0
-"""For how long an answer is given again without reading the journals again, at least."""
+"""How long an answer is given again at least, without reading the journals again."""
 COST_FACTOR, MOST_SECONDS = 20.0, 10.0
-"""The same, times what reading and answering took the last time; but never longer than this."""
+"""How many times as long as reading and answering took it is given again, and for how long at
+most."""
 AHEAD = 0.75
 """The part of that time after which answers that are in demand are made anew, so that nobody
 has to wait for them."""

@@ -27,7 +27,8 @@ from aiperf_hpc.streams import width
 TERMINAL_SECONDS = 1.0
 LOG_SECONDS = 15.0
 ALERT_SECONDS = 0.1
-"""Between two looks at whether the user has asked for the end, or storage is waited for."""
+"""The time between two looks at whether the user has asked for the end, or storage is waited
+for."""
 NAMED = 4
 """Replicas that are named in one line."""
 OVER = ("ended", "done", "failed")
@@ -246,7 +247,7 @@ _SHORTER = (
     ("best", 2),
     ("note", 2),
 )
-"""In which order parts of the line are said shorter."""
+"""The parts of the line, in the order in which they are said shorter."""
 
 
 def _joined(parts: dict[str, Sequence[str]], chosen: dict[str, int]) -> str:

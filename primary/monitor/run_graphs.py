@@ -16,7 +16,7 @@ from aiperf_hpc.run.storage import no_retry
 LAG_SECONDS = 90.0
 """How late a new file may be listed on another client; NFS shows 60."""
 LOOK_SECONDS = 60.0
-"""Between two listings of the stored graphs, of which there may be 100,000."""
+"""The time between two listings of the stored graphs, of which there may be 100,000."""
 
 
 class RunGraphs:

@@ -53,7 +53,7 @@ class RunState(StrEnum):
     STOPPING = "stopping"
     SILENT = "silent"
     GONE = "gone"
-    """Its primary failed, or died on this machine; the run can be resumed."""
+    """The state of a run whose primary failed, or died on this machine; it can be resumed."""
     ENDED = "ended"
 
 
@@ -85,8 +85,9 @@ class ReplicaStatus(Value):
 
     id: str
     state: str
-    """Its job's: pending, requeued, lost, done, failed; or starting, its trainer's phase, silent,
-    ended, failed with its status; or unknown, when it is silent and its scheduler too."""
+    """What it is doing: its job's pending, requeued, lost, done, failed; or starting, its trainer's
+    phase, silent, ended, failed with its status; or unknown, when it is silent and its scheduler
+    too."""
     host: str | None
     node: str | None
     """The scheduler's name for where it runs; the host's where there is none."""
@@ -98,7 +99,7 @@ class ReplicaStatus(Value):
     stock: int
     """Candidates that wait for the trainer."""
     last_record_seconds: float | None
-    """Since its last record; None before the first, and once the run has ended."""
+    """Seconds since its last record; None before the first, and once the run has ended."""
     cpu_percent: float | None
     memory_bytes: int | None
     storage_waiting: str = ""
@@ -113,7 +114,7 @@ class StorageStatus(Value):
     seconds: float
     times: int
     last_began_seconds: float | None
-    """Since the run's start; None while its first wait lasts."""
+    """Seconds from the run's start to its last wait; None while its first wait lasts."""
     last_reason: str
     """What could not be done, and what storage answered."""
     waiting: bool
@@ -138,21 +139,22 @@ class TrialStatus(Value):
     parameters: int
     depth: int
     train_operations: int
-    """Credited for one training sample."""
+    """Operations credited for one training sample."""
     validation_operations: int
-    """Credited for one validation sample."""
+    """Operations credited for one validation sample."""
     epochs: int
     epoch_limit: int
     train_samples: int
     validation_samples: int
     best_accuracy: float | None
-    """The highest that an evaluation of it observed."""
+    """The highest accuracy that an evaluation of it observed."""
     predicted_accuracy: float | None
-    """What it would have after longer training, by its first epochs; in warm-up alone."""
+    """The accuracy that it would have after longer training, by its first epochs; in warm-up
+    alone."""
     started_seconds: float
-    """Since the run's start."""
+    """Seconds from the run's start to the trial's."""
     seconds: float
-    """From its start to its end, or until now."""
+    """Seconds from its start to its end, or until now."""
 
 
 class RunStatus(Value):
@@ -169,11 +171,11 @@ class RunStatus(Value):
     remaining_seconds: float
     score: ScoreStatus
     best_accuracy: float | None
-    """The highest that an evaluation observed."""
+    """The highest accuracy that an evaluation observed."""
     best_trial: str | None
     replicas: tuple[ReplicaStatus, ...]
     trials_by_state: dict[str, int]
-    """Candidates in stock are ``queued``."""
+    """How many trials are in each state; candidates in stock are ``queued``."""
     rounds: dict[str, int]
     """The highest round each replica has reached."""
     invalid: tuple[tuple[str, str], ...]
@@ -184,7 +186,7 @@ class RunStatus(Value):
     """The URL at which its primary answers over REST."""
     problems: tuple[str, ...]
     storage: tuple[StorageStatus, ...] = ()
-    """Those that have waited for storage."""
+    """The primary and the replicas that have waited for storage."""
 
 
 def _by_number(name: str) -> list[tuple[str, int]]:

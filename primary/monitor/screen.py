@@ -10,11 +10,11 @@ from typing import TextIO
 from aiperf_hpc.streams import as_printed, cut
 
 ANY_WIDTH = 80
-"""Columns, of a terminal that does not say how many it has."""
+"""The columns of a terminal that does not say how many it has."""
 CLEAR = "\r\033[K"
 
 Fitted = Callable[[int], str]
-"""Makes a text for so many columns; one that is too long is cut off."""
+"""What makes a text for so many columns; one that is too long is cut off."""
 
 
 class Screen:

@@ -26,7 +26,7 @@ MOST_REPLICAS = 48
 MOST_ROWS = 1000
 MOST_POINTS = 60
 MOST_CANDIDATES = 200
-"""What the page shows of each; ``report.json`` has all."""
+"""How many replicas, rows, points and candidates the page shows; ``report.json`` has all."""
 
 LEAST_BAR = 0.5
 """Percent of the elapsed time below which neighbouring trials are drawn as one: three pixels, where
@@ -37,7 +37,7 @@ TIME_ORDER = (
     str(TimePhase.EVALUATE),
     *(p for p in PHASES if p not in (TimePhase.TRAIN, TimePhase.EVALUATE)),
 )
-"""What the machine is there for comes first."""
+"""The phases in the page's order: what the machine is there for comes first."""
 
 
 def render(document: Report, fine: Sequence[ScoreStatus]) -> str:
@@ -112,10 +112,10 @@ class Bar:
     start: float
     width: float
     kind: str
-    """Of the style sheet: ``building``, a state, or ``several``."""
+    """The class in the style sheet: ``building``, a state, or ``several``."""
     words: str
     trials: int = 1
-    """How many it stands for."""
+    """How many trials it stands for."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -74,9 +74,10 @@ class TrialReport(TrialStatus):
     """One trial, with what it was credited."""
 
     operations: int
-    """Credited until the report's time, from the counts of its graph."""
+    """Operations credited until the report's time, from the counts of its graph."""
     training_started_seconds: float | None
-    """Since the run's start; None for a trial whose graph was never ready."""
+    """Seconds from the run's start to its first step; None for a trial whose graph was never
+    ready."""
     grown_by: str
     """The morphisms in words; empty for the initial graph."""
     hyperparameters: Hyperparameters
@@ -104,10 +105,10 @@ class StepSplit(Value):
 
     collective: str
     ranks: int
-    """Of a replica."""
+    """The number of ranks of a replica."""
     steps: int
     seconds: dict[StepPart, float]
-    """A step's, as the mean over steps and ranks."""
+    """Seconds of a step by part, as the mean over steps and ranks."""
     shares: dict[StepPart, float]
 
 
@@ -135,7 +136,7 @@ class Restart(Value):
     """A primary or a replica that was started again."""
 
     at_seconds: float
-    """Since the run's start."""
+    """Seconds from the run's start."""
     who: str
     what: str
 
@@ -144,7 +145,7 @@ class StorageWait(Value):
     """A time in which storage that was full or away was waited for."""
 
     began_seconds: float
-    """Since the run's start."""
+    """Seconds from the run's start."""
     seconds: float
     reason: str
     """What could not be done, and what storage answered."""
@@ -156,7 +157,7 @@ class StorageReport(Value):
     who: str
     seconds: float
     waits: tuple[StorageWait, ...]
-    """In order of time; none in a run of a version that recorded their sum alone."""
+    """Its waits in order of time; none in a run of a version that recorded their sum alone."""
 
 
 class Problems(Value):
@@ -182,7 +183,7 @@ class Report(Value):
     schema_version: Literal[1] = 1
     run_id: str
     final: bool
-    """False while the run lasts; the numbers are then those at its last record."""
+    """Whether the run has ended; while it lasts, the numbers are those at its last record."""
     valid: bool
     invalid: tuple[Broken, ...]
     started: str | None
@@ -191,27 +192,27 @@ class Report(Value):
     end_reason: str
     nodes: int
     hours: float
-    """As asked for; ``score.elapsed_seconds`` is what it took."""
+    """The hours that were asked for; ``score.elapsed_seconds`` is what it took."""
     launcher: str
     score: ScoreStatus
     series: tuple[ScoreStatus, ...]
-    """At every interval, and at the end."""
+    """The score at every interval, and at the end."""
     interval_hours: float
     operations: OperationSplit
     best: GraphReport | None
     time: TimeSplit
-    """Of all replicas together."""
+    """Where the time of all replicas together went."""
     step: StepSplit | None = None
-    """None where replicas have one rank."""
+    """Where the time of a training step went; None where replicas have one rank."""
     replicas: tuple[ReplicaReport, ...]
     trials: tuple[TrialReport, ...]
     trials_by_state: dict[str, int]
     search: SearchReplay
     """What the search believed of its candidates, and what became of them."""
     restarts: tuple[Restart, ...]
-    """In order of time. The clock never stopped."""
+    """The restarts in order of time; the clock never stopped."""
     storage: tuple[StorageReport, ...] = ()
-    """Those that waited for it."""
+    """The primary and the replicas that waited for storage."""
     datasets: tuple[DatasetInfo, ...]
     versions: dict[str, str]
     commit: str | None

@@ -21,10 +21,10 @@ class HashedFile(Value):
     """A file that the report was made from, or the part of it that was read; or the report."""
 
     path: str
-    """Below the run directory."""
+    """The file's path below the run directory."""
     bytes: int
     sha256: str
-    """Of the first ``bytes`` bytes."""
+    """SHA-256 of the first ``bytes`` bytes, in hexadecimal."""
 
 
 class ReportManifest(Value):

@@ -27,7 +27,7 @@ class CandidateOutcome(Value):
     """A candidate as it was proposed, and what became of it."""
 
     at_seconds: float
-    """When it was ready, since the run's start."""
+    """Seconds from the run's start until it was ready."""
     replica: str
     proposal: str
     parent: str
@@ -38,7 +38,7 @@ class CandidateOutcome(Value):
     """The objective value that was expected; None where the searcher expects nothing."""
     deviation: float | None
     acquisition: float | None
-    """What it was chosen for: the highest of all that were looked at."""
+    """The acquisition value that it was chosen for: the highest of all that were looked at."""
     parent_accuracy: float | None
     """The parent's objective value when it was chosen."""
     graphs: int | None
@@ -48,18 +48,18 @@ class CandidateOutcome(Value):
     repeated: bool
     """Whether the graph was known, because no new one was found."""
     seconds: float
-    """What choosing it and writing its weights took."""
+    """Seconds that choosing it and writing its weights took."""
     trials: int
-    """How many trained it."""
+    """How many trials trained it."""
     reached: float | None
     """The highest accuracy that an evaluation of it observed."""
     predicted: float | None
-    """The highest that its trials were predicted to have after longer training."""
+    """The highest accuracy that its trials were predicted to have after longer training."""
     objective: float | None
     """The highest value that the search was told of it: of each trial that has ended, the
     predicted accuracy, or the reached one where none was predicted."""
     state: str
-    """waiting, rejected, training, trained or failed."""
+    """One of waiting, rejected, training, trained and failed."""
 
 
 class SearchReplay(Value):
@@ -70,9 +70,9 @@ class SearchReplay(Value):
     judged: int
     """Candidates of which something was expected and an objective value was told."""
     rank_correlation: float | None
-    """Spearman's, between the expected and the told objective values."""
+    """Spearman's rank correlation of the expected and the told objective values."""
     mean_absolute_error: float | None
-    """Of the expected objective values."""
+    """The mean absolute error of the expected objective values."""
     within_two_deviations: float | None
     """The share of objective values that lie within two deviations of the expected ones."""
 

@@ -48,18 +48,18 @@ class Score(Value):
 
     run_id: str
     final: bool
-    """False while the run lasts; ``score`` is then that at the last record."""
+    """Whether the run has ended; while it lasts, ``score`` is that at the last record."""
     interval_hours: float
     score: ScoreStatus
     points: tuple[ScoreStatus, ...]
-    """At every interval, and at the end or the last record so far."""
+    """The score at every interval, and at the end or the last record so far."""
 
 
 class Trials(Value):
     """Some of the trials that match, in order of their start."""
 
     total: int
-    """All that match."""
+    """The number of all trials that match."""
     offset: int
     limit: int
     trials: tuple[TrialStatus, ...]
@@ -228,7 +228,7 @@ class ServerThread:
         """Prepare to serve a run, whose directory may still be empty."""
         self.host = host
         self.port = port
-        """After the start: the address that is listened at."""
+        """The port that was asked for; after the start, the one that is listened at."""
         live = run if isinstance(run, CachedView) else CachedView(lambda: RunView(run))
         self._server = _server(create_app(live))
         self._renewed = live.renewed()

@@ -29,9 +29,9 @@ class Rule(NamedTuple):
     checks: str
     """The rule in words."""
     holds: Callable[[Evidence], Failures]
-    """Yields what is wrong."""
+    """The function that yields what is wrong."""
     checked: Callable[[Evidence], int]
-    """Returns how much there was to check."""
+    """The function that returns how much there was to check."""
 
 
 @dataclass(frozen=True, slots=True)

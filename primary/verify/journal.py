@@ -37,7 +37,7 @@ class Journal:
         self.times = array("d")
         """The time of every record, UTC seconds."""
         self.begins_a_life: float | None = None
-        """When, UTC seconds; None unless its first record says that a replica started."""
+        """When a life of a replica began, UTC seconds; None unless the first record says so."""
         self.executed: list[Executed] = []
         self.drifts: list[str] = []
         """Where the UTC clock did not run as the monotonic one did."""

@@ -62,7 +62,7 @@ class Session:
         keep: Path | None = None,
         kinds: Sequence[str] = tuple(KINDS),
     ) -> None:
-        """Prepare.
+        """Begin with no cluster and no run.
 
         Args:
             folder: of everything, with a short name, since sockets are in it.

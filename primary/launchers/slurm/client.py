@@ -43,7 +43,7 @@ class Element:
 
     number: int
     state: str
-    """E.g. PENDING, RUNNING, NODE_FAIL."""
+    """SLURM's word, e.g. PENDING, RUNNING, NODE_FAIL."""
     reason: str = ""
     node: str | None = None
     status: int = 0

@@ -31,7 +31,7 @@ from aiperf_hpc.slurm import NO_OUTPUT, SHELL_SIGNAL, UNSEEN_PYTHON_STATUS, UNSE
 from aiperf_hpc.trial import JobPhase
 
 LONGEST_SECONDS = 30.0
-"""Between two calls while nothing changes, or while SLURM does not answer."""
+"""The longest time between two calls, while nothing changes or SLURM does not answer."""
 BACK_OFF = 1.5
 FORGOTTEN = "SLURM lists it no longer"
 UNSEEN_RUN = (
@@ -120,7 +120,7 @@ class SlurmLauncher:
         launch: int = 0,
         retry: Retry = no_retry,
     ) -> None:
-        """Prepare.
+        """Submit nothing yet.
 
         Args:
             manifest: the run.

@@ -9,7 +9,7 @@ from typing import TypeVar
 from aiperf_hpc.clock import SYSTEM, Clock
 
 SHORTEST_SECONDS = 5.0
-"""Between two calls of SLURM's client, whatever the number of nodes."""
+"""The shortest time between two calls of SLURM's client, whatever the number of nodes."""
 T = TypeVar("T")
 
 
@@ -39,4 +39,4 @@ class RateLimit:
 
 
 RATE_LIMIT = RateLimit(SYSTEM)
-"""That of this process."""
+"""The rate limit of this process."""

@@ -23,7 +23,7 @@ WIDTH, HEIGHT = 11.0, 2.45
 """Inches at 72 points each; the page scales them to its width."""
 
 LEAST_NUMBERS, MOST_NUMBERS = 3, 9
-"""On a logarithmic axis."""
+"""How few and how many numbers a logarithmic axis has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Plot:
     title: str
     caption: str
     description: str
-    """For those who do not see the drawing."""
+    """The drawing in words, for those who do not see it."""
     svg: Markup
 
 

@@ -24,7 +24,7 @@ from aiperf_hpc.primary.report.plots.figure import (
 )
 
 MOST_MARKS = 120
-"""More official points than this are marked in part: marks would hide the curve."""
+"""The number of official points above which a part is marked: marks would hide the curve."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class _Measure:
     title: str
     unit: str
     values: list[float | None]
-    """None before there was any."""
+    """The measure at each point of the curve; None before there was any."""
     official: list[float | None]
     last: float
 

@@ -26,7 +26,7 @@ STATED_OF_A_TRIAL = (
     "learning_rate", "parameters", "depth", "train_operations", "validation_operations",
     "epoch_limit", "started_seconds", "grown_by", "hyperparameters", "notes",
 )  # fmt: skip
-"""The same of each of its trials. What it executed and reached is recounted."""
+"""What of each of its trials must; what it executed and reached is recounted."""
 
 
 def score(run: Evidence) -> Failures:

@@ -26,9 +26,9 @@ class Digest:
         self._path = paths.digest
         self._retry = retry
         self.version = 0
-        """Grows with every line."""
+        """A number that grows with every line."""
         self._problems: list[Problem] = []
-        """Of digests that were replaced."""
+        """The problems of digests that were replaced."""
         self._begin()
 
     def _begin(self) -> None:

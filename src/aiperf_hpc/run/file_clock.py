@@ -29,11 +29,12 @@ class ClockReading(Value):
     ahead_seconds: Time
     """How far the host is ahead; negative when it is behind."""
     precision_seconds: Time
-    """By how much that may be wrong: half of the time that the server took to answer."""
+    """How wrong that may be: half of the time that the server took to answer."""
 
 
 FileClock = Callable[[Path, Callable[[], float]], ClockReading | None]
-"""Compares a clock, UTC seconds, with that of the server of a folder, where that says something."""
+"""What compares a clock, UTC seconds, with that of the server of a folder, where that says
+something."""
 
 
 def read_clock(folder: Path, clock: Callable[[], float] = time.time) -> ClockReading:

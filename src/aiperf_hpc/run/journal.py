@@ -25,7 +25,8 @@ from aiperf_hpc.run.records import RECORD, AnyEvent, Record
 from aiperf_hpc.run.storage import GrowingFile, Retry, Sync, no_retry, to_stable_storage
 
 _parsed: Callable[[bytes], Record] = RECORD.validator.validate_json
-"""Without the options that a TypeAdapter passes on: a large run has millions of lines."""
+"""The parser of a line, without the options that a TypeAdapter passes on: a large run has
+millions."""
 CACHE_TRIES = 5
 """How often a journal is read, each time past this machine's cache, until no zero is in it."""
 

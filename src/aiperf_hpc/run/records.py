@@ -41,7 +41,7 @@ class FileProblem(Event):
 
     type: Literal["file_problem"] = "file_problem"
     file: str
-    """Below the run directory."""
+    """The file's path below the run directory."""
     problem: str
     remedy: str
 
@@ -60,7 +60,7 @@ class RunStarted(Event):
     host: str
     pid: int
     manifest_sha256: str = ""
-    """Of ``run.yaml``."""
+    """SHA-256 of ``run.yaml``, in hexadecimal."""
     clock: ClockReading | None = None
     """The primary's clock beside the file server's."""
 
@@ -99,7 +99,8 @@ class NodeChecked(Event):
     replica: str
     host: str
     clock_ahead_seconds: Time | None
-    """Of the primary's clock; negative when it is behind; None when it is not known."""
+    """How far it is ahead of the primary's clock; negative when it is behind; None when it is not
+    known."""
     problems: tuple[str, ...] = ()
 
 
@@ -189,11 +190,11 @@ class DatasetLoaded(Event):
     type: Literal["dataset_loaded"] = "dataset_loaded"
     dataset: DatasetInfo
     memory_limit_bytes: Count | None = None
-    """What a training may now take on each rank."""
+    """Bytes that a training may now take on each rank."""
     staged_seconds: Duration = 0.0
-    """That bringing the dataset to the node took, which are charged as all time is."""
+    """Seconds that bringing the dataset to the node took, which are charged as all time is."""
     staged_bytes: Count = 0
-    """That were copied, or read into memory."""
+    """Bytes that were copied, or read into memory."""
 
 
 class TrialStarted(Event):
@@ -214,7 +215,8 @@ class TrialStarted(Event):
     hyperparameters: Hyperparameters
     seed: int
     planned_batch_size: int | None = None
-    """What was to be tried, where batches of that size are estimated not to fit in memory."""
+    """The batch size that was to be tried, where batches of that size are estimated not to fit in
+    memory."""
     epoch_limit: Annotated[int, Field(ge=1)]
     resumes: str | None = None
     """The interrupted trial that this one goes on with, from its last checkpoint."""
@@ -253,7 +255,7 @@ class Calibrated(Event):
     type: Literal["calibrated"] = "calibrated"
     trial: str
     layers: tuple[str, ...]
-    """Normalisations."""
+    """The names of the normalisations that were fitted."""
     samples: Annotated[int, Field(ge=1)]
 
 
@@ -342,7 +344,7 @@ class RanksLost(Event):
 
     type: Literal["ranks_lost"] = "ranks_lost"
     ranks: tuple[int, ...]
-    """Those that are gone; empty when all are there, and wait for each other."""
+    """The ranks that are gone; empty when all are there, and wait for each other."""
     reason: str
 
 
@@ -352,7 +354,7 @@ class Heartbeat(Event):
     type: Literal["heartbeat"] = "heartbeat"
     phase: TimePhase
     cpu_percent: float
-    """Of one core, of all of them together, since the last heartbeat."""
+    """Percent of one core that all of them together used since the last heartbeat."""
     memory_bytes: Count
     """The sum of their resident sets; what processes share counts for each of them."""
     storage_wait_seconds: Time = 0.0
@@ -391,7 +393,7 @@ class Proposed(Event):
     """The trial that it grows from."""
     morphisms: tuple[MorphismData, ...]
     seed: int
-    """Of the generator that made the morphisms' and the weights' random choices."""
+    """The seed of the generator that made the morphisms' and the weights' random choices."""
     seconds: Time
     belief: dict[str, float] = {}
     """What the searcher expected, e.g. mean, deviation and acquisition."""
@@ -432,7 +434,7 @@ class TrialSummary(Event):
     checkpoint: bool
     """Whether its trained weights are there."""
     hyperparameters: Hyperparameters | None = None
-    """None in digests from before they were said."""
+    """What it was trained with; None in digests from before that was said."""
 
 
 class ProposalSummary(Event):

@@ -19,7 +19,7 @@ class Service(Value):
     """What a primary listens at, and which primary that is."""
 
     host: str
-    """As it was asked for: a name or an address."""
+    """The host as it was asked for: a name or an address."""
     port: int
     url: str
     primary_host: str

@@ -23,7 +23,7 @@ PASSING = frozenset(
 """What a full disk, a quota, or a file server that restarts answers; it may pass."""
 FIRST_PAUSE, LONGEST_PAUSE = 0.25, 5.0
 PROMPT_SECONDS = 5.0
-"""A call that takes longer waits for storage: on a hard NFS mount it fails never, but hangs."""
+"""Seconds after which a call waits for storage: on a hard NFS mount it never fails, but hangs."""
 
 
 class Retry(Protocol):
@@ -57,7 +57,7 @@ class _Call:
     """A call that is under way."""
 
     since: float
-    """From when on it counts as waiting, monotonic seconds."""
+    """The time from which on it counts as waiting, monotonic seconds."""
     why: str
 
 
@@ -85,10 +85,10 @@ class BackoffRetry:
         self._waited = 0.0
         self._until = -math.inf
         self._calls: list[_Call] = []
-        """Those under way."""
+        """The calls that are under way."""
         self._began = math.inf
         self._why = ""
-        """Since when someone waits, of calls that are done."""
+        """What is waited for, and in ``_began`` since when, as calls that are done found."""
         self._over: list[Wait] = []
 
     @property
@@ -172,7 +172,7 @@ class BackoffRetry:
 
 
 Sync = Callable[[int], None]
-"""Brings what was written to an open file to stable storage."""
+"""What brings what was written to an open file to stable storage."""
 
 
 def to_stable_storage(file: int) -> None:

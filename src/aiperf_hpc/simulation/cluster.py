@@ -40,9 +40,9 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 START_SECONDS = (0.5, 0.9)
-"""From dispatch to the start of a replica: measured on SLURM 22.05."""
+"""The time from dispatch to the start of a replica, as measured on SLURM 22.05."""
 LOOK_SECONDS = 30.0
-"""Between two looks of a simulated replica at the stop request."""
+"""The time between two looks of a simulated replica at the stop request."""
 DEFAULT_GIB = 64.0
 
 
@@ -81,7 +81,8 @@ class Cluster:
         self.paths = paths
         self.files = FileServer(timeline, model.sync_seconds, model.syncs_per_second)
         self.digest = Digest(paths)
-        """One for all: what it says is the same for each, and thousands would not fit."""
+        """The one digest for all: what it says is the same for each, and thousands would not
+        fit."""
         self.observations = Observations(self.digest)
         self.grown = Grown()
         """Graphs of trials, grown again by whichever searcher needed one first."""

@@ -36,7 +36,7 @@ START_UTC = 1_767_225_600.0
 """When virtual time begins: 2026-01-01, so that equal simulations have equal records."""
 SHOW_SECONDS = 10.0
 POLL_SECONDS = 1.0
-"""Between two looks of the controller at its launcher."""
+"""The time between two looks of the controller at its launcher."""
 FILES_EACH, FILES_BESIDES = 3, 256
 """Files that a replica keeps open, and that the process does."""
 

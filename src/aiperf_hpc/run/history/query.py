@@ -34,7 +34,8 @@ class RunHistory:
         """
         self.paths = paths
         self.lock = threading.RLock()
-        """Held while the journals are read, and by a thread that reads this while others do."""
+        """The lock that is held while the journals are read, and by a thread that reads this while
+        others do."""
         self.rebuilt = 0
         """How often everything was read again from the beginning."""
         self._tail = Tail(paths, {}, replica=replica, retry=retry)

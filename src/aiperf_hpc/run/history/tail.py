@@ -31,12 +31,12 @@ class Source:
 
     reader: JournalReader
     replica: str | None
-    """None for the primary's journal."""
+    """The replica that writes it; None for the primary's journal."""
     incarnation: Incarnation = FIRST
     applied_utc: float = -math.inf
-    """The latest time of a record that counts."""
+    """The latest time of a record that counts, UTC seconds."""
     fence: float = math.inf
-    """From when on its records do not count, as far as that is known."""
+    """The time from which on its records do not count, UTC seconds, as far as that is known."""
 
 
 class Tail:
