@@ -76,12 +76,17 @@ def require(condition: bool, message: str) -> None:
         raise MorphismError(message)
 
 
-def node_of(graph: Graph, name: str, layer: type[Layer]) -> Node:
-    """Return the node, whose layer is a ``layer``. Raises MorphismError when there is none."""
+def node_of(graph: Graph, name: str, layer: type[Layer] | None = None) -> Node:
+    """Return the node, whose layer is a ``layer`` where that is given.
+
+    Raises:
+        MorphismError: there is no such node.
+    """
     node = graph.by_name.get(name)
     if node is None:
         raise MorphismError(f"the graph has no node '{name}'")
-    require(isinstance(node.layer, layer), f"'{name}' is {node.layer.kind}, not {layer.kind}")
+    if layer is not None:
+        require(isinstance(node.layer, layer), f"'{name}' is {node.layer.kind}, not {layer.kind}")
     return node
 
 

@@ -7,7 +7,7 @@ from functools import reduce
 
 import numpy as np
 
-from aiperf_hpc.graph import Conv2D, Graph
+from aiperf_hpc.graph import Graph
 from aiperf_hpc.morphism.operators.base import Morphism, require
 from aiperf_hpc.morphism.operators.kernel_size import KernelSize
 from aiperf_hpc.morphism.weights.checkpoint import Weights
@@ -47,9 +47,9 @@ def grow_with_weights(
 def inserted_spatial_convs(graph: Graph) -> dict[str, int]:
     """Return the kernel sizes above 1 of the convolutions that morphisms inserted."""
     return {
-        node.name: node.layer.kernel
+        node.name: node.layer.window.kernel
         for node in graph.nodes
-        if node.inserted and isinstance(node.layer, Conv2D) and node.layer.kernel > 1
+        if node.inserted and node.layer.growable_kernel and node.layer.window.kernel > 1
     }
 
 

@@ -9,7 +9,7 @@ from typing import ClassVar, Self
 
 import numpy as np
 
-from aiperf_hpc.graph import Conv2D, Graph
+from aiperf_hpc.graph import Graph
 from aiperf_hpc.morphism.operators.base import KERNELS, Morphism, node_of, pick, require
 from aiperf_hpc.morphism.weights.checkpoint import Weights
 
@@ -30,7 +30,11 @@ class KernelSize(Morphism):
         return cls(conv, sizes[conv] + 2)
 
     def child(self, graph: Graph) -> Graph:
-        node = node_of(graph, self.conv, Conv2D)
+        node = node_of(graph, self.conv)
+        require(
+            node.layer.growable_kernel,
+            f"kernel: '{self.conv}' is {node.layer.kind}, which has no kernel that grows",
+        )
         now = self._now(graph)
         require(
             now < self.kernel and self.kernel in KERNELS,
@@ -57,7 +61,7 @@ class KernelSize(Morphism):
 def _small_kernels(graph: Graph) -> Mapping[str, int]:
     """Return the kernel sizes that can grow."""
     return {
-        node.name: node.layer.kernel
+        node.name: node.layer.window.kernel
         for node in graph.nodes
-        if isinstance(node.layer, Conv2D) and node.layer.kernel < KERNELS[-1]
+        if node.layer.growable_kernel and node.layer.window.kernel < KERNELS[-1]
     }

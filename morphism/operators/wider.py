@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aiperf_hpc.errors import MorphismError
-from aiperf_hpc.graph import Conv2D, Dense, Graph, Layer
+from aiperf_hpc.graph import Graph
 from aiperf_hpc.morphism.operators.base import Morphism, pick, require
 from aiperf_hpc.morphism.weights.channels import ChannelGroup, channel_groups
 from aiperf_hpc.morphism.weights.checkpoint import Array, Weights
@@ -49,7 +49,7 @@ class Wider(Morphism):
         )
         return Graph(
             tuple(
-                replace(node, layer=_with_channels(node.layer, self.channels))
+                replace(node, layer=node.layer.with_channels(self.channels))
                 if node.name in group.producers
                 else node
                 for node in graph.nodes
@@ -80,16 +80,6 @@ class Wider(Morphism):
             raise MorphismError(f"wider: '{self.producer}' is not the first of its channels")
         require(not group.fixed, f"wider: the dataset fixes the channels of '{self.producer}'")
         return group
-
-
-def _with_channels(layer: Layer, channels: int) -> Layer:
-    match layer:
-        case Conv2D():
-            return replace(layer, channels=channels)
-        case Dense():
-            return replace(layer, units=channels)
-        case _:
-            raise MorphismError(f"wider: a layer of kind '{layer.kind}' makes no channels")
 
 
 def _taken(array: Array, origin: NDArray[np.intp], axis: int) -> Array:

@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aiperf_hpc.errors import MorphismError
-from aiperf_hpc.graph import Add, BatchNorm, Conv2D, Graph, ReLU, Shape
+from aiperf_hpc.graph import ChannelRole, Graph, Shape
 from aiperf_hpc.morphism.operators.base import Morphism
 from aiperf_hpc.morphism.operators.deeper import Deeper
 from aiperf_hpc.morphism.operators.kernel_size import KernelSize
@@ -42,8 +42,6 @@ REFINEMENTS = 2
 COUNTERS = 256
 """Of each refinement."""
 
-_FOLLOWERS = (ReLU, BatchNorm)
-"""A normalisation and an activation belong to the layer that they follow: a third remains."""
 _LAYERS, _WIDTH, _KERNEL, _JOINS = range(4)
 WHOLE = slice(0, 5)
 STAGE = slice(WHOLE.stop, WHOLE.stop + 4 * STAGES)
@@ -73,7 +71,7 @@ def describe(graph: Graph) -> Vector:
     stages = [[0.0] * 4 for _ in range(STAGES)]
     for node in graph.nodes:
         name, layer = node.name, node.layer
-        if isinstance(layer, _FOLLOWERS):
+        if layer.follower:  # Of the rest a third remains.
             stands_for[name] = stands_for[node.inputs[0]]
             continue
         number = stands_for[name] = len(labels)
@@ -82,20 +80,20 @@ def describe(graph: Graph) -> Vector:
             readers[source].append(number)
         sources.append(read)
         readers.append([])
-        stage = _stage(largest, _pixels(shapes[name]))
+        stage = _stage(largest, _pixels(shapes[name]), len(shapes[name]) - 1)
         below = max([depth[source] for source in read], default=0)
-        if isinstance(layer, Conv2D):
-            labels.append(_label(layer.kind, layer.kernel, layer.stride, stage))
+        if layer.channel_role is ChannelRole.PRODUCES and len(shapes[name]) > 1:
+            kernel, stride = layer.window
+            labels.append(_label(layer.kind, kernel, stride, stage))
             depth.append(below + 1)
             counts = stages[stage]
             counts[_LAYERS] += 1.0
-            counts[_WIDTH] += math.log2(layer.channels) - 6.0 - stage
-            counts[_KERNEL] += math.log2(layer.kernel)
+            counts[_WIDTH] += math.log2(shapes[name][-1]) - 6.0 - stage
+            counts[_KERNEL] += math.log2(kernel)
         else:
             labels.append(_label(layer.kind, len(read), 0, stage))
             depth.append(below)
-            if isinstance(layer, Add):
-                stages[stage][_JOINS] += len(read) - 1.0
+            stages[stage][_JOINS] += max(0.0, len(read) - 1.0)
     vector = np.zeros(SIZE, np.float32)
     vector[STAGE] = np.ravel(stages)
     _sum_up(vector, max(depth))
@@ -138,7 +136,7 @@ def sketch(graph: Graph, vector: Vector, morphisms: Sequence[Morphism]) -> Vecto
     largest = _pixels(shapes[graph.nodes[0].name])
 
     def stage(name: str) -> int:
-        return _stage(largest, _pixels(shapes[name]))
+        return _stage(largest, _pixels(shapes[name]), len(shapes[name]) - 1)
 
     def layer(at: str, kernel: int) -> Iterator[tuple[int, int, float]]:
         yield stage(at), _LAYERS, 1.0
@@ -180,15 +178,16 @@ def _together(labels: list[int], nodes: list[int]) -> tuple[int, ...]:
 
 
 def _pixels(shape: Shape) -> int:
-    return shape[0] * shape[1] if len(shape) == 3 else 0
+    """Return the places of an image or a volume; 0 of a vector."""
+    return math.prod(shape[:-1]) if len(shape) > 1 else 0
 
 
 @lru_cache(maxsize=1024)
-def _stage(largest: int, pixels: int) -> int:
-    """Return how often the image was halved; vectors count as the last stage."""
+def _stage(largest: int, pixels: int, axes: int) -> int:
+    """Return how often an image or volume was halved; vectors count as the last stage."""
     if pixels == 0:
         return STAGES - 1
-    return min(STAGES - 1, max(0, round(0.5 * math.log2(largest / pixels))))
+    return min(STAGES - 1, max(0, round(math.log2(largest / pixels) / axes)))
 
 
 @lru_cache(maxsize=65_536)

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aiperf_hpc.errors import MorphismError
-from aiperf_hpc.graph import BatchNorm, Graph
+from aiperf_hpc.graph import Graph
 from aiperf_hpc.morphism.weights.checkpoint import Weights
 from aiperf_hpc.morphism.weights.moments import Moments, Vector, deviation, normalisation
 
@@ -36,7 +36,7 @@ def transparent(graph: Graph, weights: Weights) -> tuple[tuple[str, ...], ...]:
     waves: dict[int, list[str]] = {}
     for node in graph.nodes:
         before = max((number[source] for source in node.inputs), default=0)
-        found = node.inserted and isinstance(node.layer, BatchNorm) and _undoes(node.name, weights)
+        found = node.inserted and node.layer.normalises and _undoes(node.name, weights)
         if found:
             waves.setdefault(before, []).append(node.name)
         number[node.name] = before + found

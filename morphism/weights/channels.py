@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
-from aiperf_hpc.graph import Conv2D, Dense, Graph, Input, Softmax
+from aiperf_hpc.graph import ChannelRole, Graph
 
-PRODUCERS = (Conv2D, Dense)
-"""Layers whose number of output channels is their own choice."""
+_OWN_CHANNELS = (ChannelRole.PRODUCES, ChannelRole.REARRANGES)
+"""Roles of layers whose channels are not those that they read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,8 @@ class ChannelGroup:
     readers: tuple[str, ...]
     """The producers of other channels that read these."""
     fixed: bool
-    """True where the dataset decides the channels: the samples' and the classes'."""
+    """True where the dataset decides the channels, the samples' and the classes', and where what
+    reads them cannot read more of them."""
 
 
 @lru_cache(maxsize=64)
@@ -38,7 +39,7 @@ def channel_groups(graph: Graph) -> Mapping[str, ChannelGroup]:
 
     for node in graph.nodes:
         leader[node.name] = node.name
-        if not isinstance(node.layer, PRODUCERS):
+        if node.layer.channel_role not in _OWN_CHANNELS:
             for source in node.inputs:
                 leader[find(source)] = find(node.name)
     members: dict[str, list[str]] = {}
@@ -51,12 +52,17 @@ def channel_groups(graph: Graph) -> Mapping[str, ChannelGroup]:
 
 
 def _group(graph: Graph, members: tuple[str, ...]) -> ChannelGroup:
-    layers = {name: graph.by_name[name].layer for name in members}
-    readers = {r: None for name in members for r in graph.consumers[name]}
+    roles = {name: graph.by_name[name].layer.channel_role for name in members}
+    reading = {
+        reader: graph.by_name[reader].layer.channel_role
+        for name in members
+        for reader in graph.consumers[name]
+    }
     return ChannelGroup(
         members,
-        tuple(name for name, layer in layers.items() if isinstance(layer, PRODUCERS)),
-        tuple(r for r in readers if isinstance(graph.by_name[r].layer, PRODUCERS)),
-        any(isinstance(layer, Input | Softmax) for layer in layers.values())
-        or graph.output.name in layers,
+        tuple(name for name, role in roles.items() if role is ChannelRole.PRODUCES),
+        tuple(name for name, role in reading.items() if role is ChannelRole.PRODUCES),
+        ChannelRole.FIXED in roles.values()
+        or ChannelRole.REARRANGES in (*roles.values(), *reading.values())
+        or graph.output.name in roles,
     )

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from aiperf_hpc.errors import CheckpointError, GraphError
-from aiperf_hpc.graph import Graph, Shape
+from aiperf_hpc.graph import Distribution, Graph, InitialValue, Shape
 from aiperf_hpc.morphism.weights.checked_file import Array as Array
 from aiperf_hpc.morphism.weights.checked_file import (
     Tell,
@@ -22,8 +22,6 @@ from aiperf_hpc.run.storage import Retry, Sync, no_retry, to_stable_storage
 
 Weights = Mapping[str, Array]
 """``node/parameter`` or ``node/statistic`` to an array of the graph's shape for it."""
-
-_FILLED_WITH = {"gamma": 1.0, "variance": 1.0, "beta": 0.0, "mean": 0.0, "bias": 0.0}
 
 
 def expected_shapes(graph: Graph) -> dict[str, Shape]:
@@ -52,15 +50,20 @@ def check_weights(graph: Graph, weights: Weights) -> None:
 
 
 def initial_weights(graph: Graph, rng: np.random.Generator) -> Weights:
-    """Return He-normal kernels (He et al. 2015), unit scales and variances, zero shifts."""
+    """Return what each layer says that its parameters and statistics begin with."""
     weights: dict[str, Array] = {}
     for name, shape in expected_shapes(graph).items():
-        key = name.rsplit("/", 1)[1]
-        if key == "kernel":
-            weights[name] = he_normal(shape, rng)
-        else:
-            weights[name] = np.full(shape, _FILLED_WITH[key], np.float32)
+        node, key = name.rsplit("/", 1)
+        weights[name] = _initial(graph.by_name[node].layer.initial_values[key], shape, rng)
     return weights
+
+
+def _initial(value: InitialValue, shape: Shape, rng: np.random.Generator) -> Array:
+    match value:
+        case Distribution.HE_NORMAL:
+            return he_normal(shape, rng)
+        case float():
+            return np.full(shape, value, np.float32)
 
 
 def he_normal(shape: Shape, rng: np.random.Generator) -> Array:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from aiperf_hpc.config import RunConfig
-from aiperf_hpc.graph import Add, BatchNorm, Conv2D, Graph
+from aiperf_hpc.graph import Graph
 from aiperf_hpc.morphism.search.base import MemoryBound
 
 FRAMEWORK_BYTES = 1024 * 2**20
@@ -27,14 +27,10 @@ def training_bytes(graph: Graph, batch_size: int, precision: str) -> int:
     parameters = (3 + 2) * 4 * graph.parameter_count
     if precision != "fp32":
         parameters += size * graph.parameter_count
-    kept = sum(
-        math.prod(graph.shapes[node.name])
-        for node in graph.nodes
-        if not isinstance(node.layer, BatchNorm | Add)
-    )
+    kept = sum(math.prod(graph.shapes[node.name]) for node in graph.nodes if node.layer.output_kept)
     largest = max(
         math.prod(graph.shapes[node.name])
-        + (math.prod(graph.input_shapes(node.name)[0]) if isinstance(node.layer, Conv2D) else 0)
+        + (math.prod(graph.input_shapes(node.name)[0]) if node.layer.unfolds_input else 0)
         for node in graph.nodes
     )
     return FRAMEWORK_BYTES + parameters + batch_size * size * (kept + 2 * largest)

@@ -1,0 +1,29 @@
+"""The architecture of a network: a frozen graph of typed layers that knows no framework.
+
+Shapes leave the batch dimension out and are channels-last: ``(height, width, channels)`` for
+images, ``(depth, height, width, channels)`` for volumes, ``(features,)`` for vectors. What a layer
+is stands at its class in ``layers/``; a new one is a class there, a function in
+``ops_counter/layers.py`` and one in each engine's ``layers.py``.
+"""
+
+from __future__ import annotations
+
+from aiperf_hpc.graph.graph import Graph as Graph
+from aiperf_hpc.graph.layers import LAYERS as LAYERS
+from aiperf_hpc.graph.layers import Add as Add
+from aiperf_hpc.graph.layers import BatchNorm as BatchNorm
+from aiperf_hpc.graph.layers import ChannelRole as ChannelRole
+from aiperf_hpc.graph.layers import Conv2D as Conv2D
+from aiperf_hpc.graph.layers import Dense as Dense
+from aiperf_hpc.graph.layers import Distribution as Distribution
+from aiperf_hpc.graph.layers import GlobalAveragePool2D as GlobalAveragePool2D
+from aiperf_hpc.graph.layers import InitialValue as InitialValue
+from aiperf_hpc.graph.layers import Input as Input
+from aiperf_hpc.graph.layers import Layer as Layer
+from aiperf_hpc.graph.layers import MaxPool2D as MaxPool2D
+from aiperf_hpc.graph.layers import ReLU as ReLU
+from aiperf_hpc.graph.layers import Shape as Shape
+from aiperf_hpc.graph.layers import Softmax as Softmax
+from aiperf_hpc.graph.layers import Window as Window
+from aiperf_hpc.graph.node import SCHEMA_VERSION as SCHEMA_VERSION
+from aiperf_hpc.graph.node import Node as Node

@@ -1,0 +1,255 @@
+"""A graph of layers: validated when it is made, written as JSON, known by its hash."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from functools import cached_property
+from typing import cast
+
+from aiperf_hpc.errors import GraphError
+from aiperf_hpc.graph.hashing import hash_of
+from aiperf_hpc.graph.layers import LAYERS, Shape
+from aiperf_hpc.graph.layers.base import require
+from aiperf_hpc.graph.node import SCHEMA_VERSION, Node
+
+
+@dataclass(frozen=True)
+class Graph:
+    """A directed acyclic graph of layers with one output, valid by construction.
+
+    ``nodes`` may be given in any order; they are kept in topological order.
+
+    Raises:
+        GraphError: a name is used twice or unknown, an edge closes a cycle, a layer has the
+            wrong number of inputs or inputs that do not fit, or there is not exactly one
+            output. The message names the node.
+    """
+
+    nodes: tuple[Node, ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "nodes", _sorted_and_checked(tuple(self.nodes)))
+        self.shapes  # noqa: B018 -- inferring the shapes is the rest of the validation
+
+    def __hash__(self) -> int:
+        """Of all nodes with their names: computed once, since graphs are keys of caches."""
+        return self._node_hash
+
+    @cached_property
+    def _node_hash(self) -> int:
+        return hash(self.nodes)
+
+    @cached_property
+    def by_name(self) -> Mapping[str, Node]:
+        """The nodes by their names, in topological order."""
+        return {node.name: node for node in self.nodes}
+
+    @cached_property
+    def shapes(self) -> Mapping[str, Shape]:
+        """The output shape of every node."""
+        shapes: dict[str, Shape] = {}
+        for node in self.nodes:
+            try:
+                shapes[node.name] = node.layer.output_shape(*[shapes[i] for i in node.inputs])
+            except GraphError as error:
+                raise GraphError(f"node '{node.name}' ({node.layer.kind}): {error}") from None
+        return shapes
+
+    @cached_property
+    def consumers(self) -> Mapping[str, tuple[str, ...]]:
+        """The nodes that read each node's output."""
+        consumers: dict[str, list[str]] = {node.name: [] for node in self.nodes}
+        for node in self.nodes:
+            for source in dict.fromkeys(node.inputs):
+                consumers[source].append(node.name)
+        return {name: tuple(readers) for name, readers in consumers.items()}
+
+    @property
+    def output(self) -> Node:
+        """The one node that nothing reads."""
+        return self.nodes[-1]
+
+    def input_shapes(self, name: str) -> tuple[Shape, ...]:
+        """Return the shapes that a node reads, in the order of its inputs."""
+        return tuple(self.shapes[source] for source in self.by_name[name].inputs)
+
+    @cached_property
+    def parameters(self) -> Mapping[str, Shape]:
+        """The shape of every trainable parameter, named ``node/parameter``."""
+        return {
+            f"{node.name}/{key}": shape
+            for node in self.nodes
+            for key, shape in node.layer.parameters(*self.input_shapes(node.name)).items()
+        }
+
+    @cached_property
+    def statistics(self) -> Mapping[str, Shape]:
+        """The shape of every value updated without a gradient, named ``node/statistic``."""
+        return {
+            f"{node.name}/{key}": shape
+            for node in self.nodes
+            for key, shape in node.layer.statistics(*self.input_shapes(node.name)).items()
+        }
+
+    @cached_property
+    def decayed(self) -> frozenset[str]:
+        """The parameters, named as in ``parameters``, that weight decay shrinks."""
+        return frozenset(
+            f"{node.name}/{key}"
+            for node in self.nodes
+            for key in node.layer.parameters(*self.input_shapes(node.name))
+            if key in node.layer.decayed
+        )
+
+    @property
+    def parameter_count(self) -> int:
+        """The number of trainable scalars."""
+        return sum(math.prod(shape) for shape in self.parameters.values())
+
+    @property
+    def depth(self) -> int:
+        """The most layers with a kernel on a path from an input to the output."""
+        depth: dict[str, int] = {}
+        for node in self.nodes:
+            own = int("kernel" in node.layer.parameters(*self.input_shapes(node.name)))
+            depth[node.name] = own + max((depth[i] for i in node.inputs), default=0)
+        return depth[self.output.name]
+
+    @cached_property
+    def hash(self) -> str:
+        """128 bits in hexadecimal that do not depend on the names or the order of the nodes."""
+        return hash_of(self.nodes, self.consumers)
+
+    def to_json(self) -> str:
+        """Return the graph as JSON text that ``from_json`` reads back."""
+        nodes = [
+            {
+                "name": node.name,
+                "kind": node.layer.kind,
+                **{f.name: getattr(node.layer, f.name) for f in fields(node.layer)},
+                "inputs": list(node.inputs),
+                **({"inserted": True} if node.inserted else {}),
+            }
+            for node in self.nodes
+        ]
+        return json.dumps({"schema": SCHEMA_VERSION, "nodes": nodes})
+
+    @classmethod
+    def from_json(cls, text: str) -> Graph:
+        """Read a graph.
+
+        Raises:
+            GraphError: the text is not JSON, has another schema, or describes no valid graph.
+        """
+        try:
+            document = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise GraphError(f"the graph is not JSON: {error}") from None
+        if not isinstance(document, dict) or not isinstance(document.get("nodes"), list):
+            raise GraphError("the graph has no list 'nodes'")
+        if document.get("schema") != SCHEMA_VERSION:
+            raise GraphError(
+                f"the graph has schema {document.get('schema')!r}; "
+                f"this version reads schema {SCHEMA_VERSION}"
+            )
+        return cls(tuple(_node_from_json(item) for item in document["nodes"]))
+
+
+def _sorted_and_checked(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
+    if not _is_in_order(nodes):
+        nodes = _sorted(nodes)
+    for node in nodes:
+        least, most = node.layer.inputs
+        count = len(node.inputs)
+        if count < least or (most is not None and count > most):
+            wanted = f"{least}" if most == least else f"at least {least}"
+            raise GraphError(
+                f"node '{node.name}' ({node.layer.kind}) has {count} inputs, needs {wanted}"
+            )
+    read = {source for node in nodes for source in node.inputs}
+    outputs = [node.name for node in nodes if node.name not in read]
+    if len(outputs) != 1:
+        raise GraphError(
+            f"a graph needs exactly one output, these nodes are read by none: {outputs}"
+        )
+    if nodes[-1].name == outputs[0]:
+        return nodes
+    # The output last, whatever the order of branches that end before it.
+    last = next(node for node in nodes if node.name == outputs[0])
+    return tuple(n for n in nodes if n is not last) + (last,)
+
+
+def _is_in_order(nodes: tuple[Node, ...]) -> bool:
+    """Return whether names are valid and every node follows those it reads, as morphs keep it."""
+    seen: set[str] = set()
+    for node in nodes:
+        if node.name in seen or not node.name or "/" in node.name:
+            return False
+        if not seen.issuperset(node.inputs):
+            return False
+        seen.add(node.name)
+    return True
+
+
+def _sorted(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
+    """Return nodes in topological order. Raises GraphError saying why there is none."""
+    by_name: dict[str, Node] = {}
+    for node in nodes:
+        require(bool(node.name) and "/" not in node.name, f"node name {node.name!r} is not valid")
+        require(node.name not in by_name, f"node '{node.name}' is there twice")
+        by_name[node.name] = node
+    for node in nodes:
+        for source in node.inputs:
+            require(source in by_name, f"node '{node.name}' reads '{source}', which is not there")
+    return tuple(_topological_order(by_name))
+
+
+def _topological_order(by_name: Mapping[str, Node]) -> list[Node]:
+    """Depth-first order without recursion; stable for nodes that are already in order."""
+    ordered: list[Node] = []
+    done: set[str] = set()
+    for start in by_name:
+        open_path: dict[str, None] = {}
+        stack = [start]
+        while stack:
+            name = stack[-1]
+            if name in done:
+                stack.pop()
+                continue
+            open_path[name] = None
+            missing = [source for source in by_name[name].inputs if source not in done]
+            if missing:
+                require(
+                    missing[0] not in open_path, f"node '{missing[0]}' is part of a cycle of edges"
+                )
+                stack.append(missing[0])
+                continue
+            stack.pop()
+            open_path.pop(name)
+            done.add(name)
+            ordered.append(by_name[name])
+    return ordered
+
+
+def _node_from_json(item: object) -> Node:
+    if not isinstance(item, dict):
+        raise GraphError(f"a node must be an object, got {item!r}")
+    values = dict(item)
+    name, kind = values.pop("name", None), values.pop("kind", None)
+    sources, inserted = values.pop("inputs", []), values.pop("inserted", False)
+    require(isinstance(name, str), f"a node's name must be text, got {name!r}")
+    layer = LAYERS.get(kind) if isinstance(kind, str) else None
+    if layer is None:
+        raise GraphError(f"node '{name}' has the unknown kind {kind!r}; known: {sorted(LAYERS)}")
+    try:
+        return Node(name, layer(**values), _names(sources), inserted is True)
+    except (TypeError, GraphError) as error:
+        raise GraphError(f"node '{name}' ({kind}): {error}") from None
+
+
+def _names(sources: object) -> tuple[str, ...]:
+    require(isinstance(sources, list), f"inputs must be a list of names, got {sources!r}")
+    return tuple(str(source) for source in cast("list[object]", sources))

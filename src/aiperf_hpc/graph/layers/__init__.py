@@ -1,0 +1,20 @@
+"""The layers, by family; importing this package registers all of them."""
+
+from __future__ import annotations
+
+from aiperf_hpc.graph.layers.activation import ReLU as ReLU
+from aiperf_hpc.graph.layers.activation import Softmax as Softmax
+from aiperf_hpc.graph.layers.base import LAYERS as LAYERS
+from aiperf_hpc.graph.layers.base import ChannelRole as ChannelRole
+from aiperf_hpc.graph.layers.base import Distribution as Distribution
+from aiperf_hpc.graph.layers.base import InitialValue as InitialValue
+from aiperf_hpc.graph.layers.base import Layer as Layer
+from aiperf_hpc.graph.layers.base import Shape as Shape
+from aiperf_hpc.graph.layers.base import Window as Window
+from aiperf_hpc.graph.layers.convolution import Conv2D as Conv2D
+from aiperf_hpc.graph.layers.dense import Dense as Dense
+from aiperf_hpc.graph.layers.input import Input as Input
+from aiperf_hpc.graph.layers.merging import Add as Add
+from aiperf_hpc.graph.layers.normalisation import BatchNorm as BatchNorm
+from aiperf_hpc.graph.layers.pooling import GlobalAveragePool2D as GlobalAveragePool2D
+from aiperf_hpc.graph.layers.pooling import MaxPool2D as MaxPool2D

@@ -1,0 +1,142 @@
+"""What every layer says of itself, and the registry of all layers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, ClassVar, NamedTuple, TypeVar, dataclass_transform
+
+from aiperf_hpc.errors import GraphError
+
+Shape = tuple[int, ...]
+
+
+class Distribution(Enum):
+    """A distribution from which a parameter's first values are drawn."""
+
+    HE_NORMAL = "he_normal"
+    """Normal, of mean 0 and variance 2 / fan-in (He et al. 2015)."""
+
+
+InitialValue = Distribution | float
+"""How an array begins: drawn, or all of it one number."""
+
+
+class ChannelRole(Enum):
+    """What a layer does with the channels, the last axis, of what it reads."""
+
+    PRODUCES = "produces"
+    """It makes as many new ones as it was told to, by a ``kernel`` (..., in, out)."""
+    PASSES_ON = "passes on"
+    """It gives as many as each of its inputs has, each of the channel at the same place."""
+    FIXED = "fixed"
+    """Their number is the dataset's: of a sample's channels, or of its classes."""
+    REARRANGES = "rearranges"
+    """It makes other channels of them, so that no channel can be added to what it reads."""
+
+
+class Window(NamedTuple):
+    """What a layer slides over an image or a volume; 1 and 1 for one that slides nothing."""
+
+    kernel: int
+    """Elements along each axis but the channels'."""
+    stride: int
+    """Elements that it moves by along each of these axes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """One operation of a network. Subclasses add their hyperparameters as fields."""
+
+    kind: ClassVar[str]
+    """The layer's name in JSON and in counts."""
+    inputs: ClassVar[tuple[int, int | None]] = (1, 1)
+    """Least and most number of inputs; ``None`` is unbounded."""
+    commutative: ClassVar[bool] = False
+    """Whether the order of its inputs does not matter."""
+    initial_values: ClassVar[Mapping[str, InitialValue]] = {}
+    """How each parameter and statistic that it can have begins, by its name."""
+    decayed: ClassVar[frozenset[str]] = frozenset()
+    """The names of the parameters that weight decay shrinks."""
+    channel_role: ClassVar[ChannelRole] = ChannelRole.PASSES_ON
+    """What it does with the channels of what it reads."""
+    growable_kernel: ClassVar[bool] = False
+    """Whether morphisms may enlarge its kernel, padded by zeros, and keep its function."""
+    normalises: ClassVar[bool] = False
+    """Whether it standardises each channel, by the statistics ``mean`` and ``variance``, and then
+    scales it by ``gamma`` and shifts it by ``beta``."""
+    output_kept: ClassVar[bool] = True
+    """Whether its output, as a tensor of its own, waits in memory for the backward pass."""
+    unfolds_input: ClassVar[bool] = False
+    """Whether it works on a copy of its input, which counts to its working set."""
+    follower: ClassVar[bool] = False
+    """Whether it belongs to the layer that it follows, element by element, so that the two
+    together stand for one layer where networks are described."""
+
+    @property
+    def window(self) -> Window:
+        """What it slides over its input."""
+        return Window(1, 1)
+
+    @property
+    def negative_slope(self) -> float | None:
+        """The slope below zero of what is the identity above it; None for other functions."""
+        return None
+
+    def output_shape(self, *inputs: Shape) -> Shape:
+        """Return the output's shape. Raises GraphError when the inputs do not fit."""
+        raise NotImplementedError
+
+    def parameters(self, *inputs: Shape) -> dict[str, Shape]:
+        """Return the shape of each trainable parameter."""
+        return {}
+
+    def statistics(self, *inputs: Shape) -> dict[str, Shape]:
+        """Return the shape of each stored value that training updates without a gradient."""
+        return {}
+
+    def with_channels(self, channels: int) -> Layer:
+        """Return the same layer, making so many channels. Raises GraphError if it makes none."""
+        raise GraphError(f"a layer of kind '{self.kind}' makes no channels")
+
+
+LAYERS: dict[str, type[Layer]] = {}
+"""Every layer's class by its kind, as a graph's JSON names it."""
+
+_L = TypeVar("_L", bound=Layer)
+
+
+@dataclass_transform(frozen_default=True)
+def layer_class(cls: type[_L]) -> type[_L]:
+    """Make a class a frozen dataclass with slots, and register it by its kind."""
+    made: Any = dataclass(frozen=True, slots=True)(cls)
+    LAYERS[made.kind] = made
+    return made  # type: ignore[no-any-return]
+
+
+def require(condition: bool, message: str) -> None:
+    """Raise GraphError with ``message`` unless ``condition`` holds."""
+    if not condition:
+        raise GraphError(message)
+
+
+def image(shape: Shape) -> tuple[int, int, int]:
+    """Return height, width and channels. Raises GraphError unless ``shape`` is an image's."""
+    require(len(shape) == 3, f"needs an input (height, width, channels), got {shape}")
+    return shape[0], shape[1], shape[2]
+
+
+def require_sizes(layer: Layer, *names: str) -> None:
+    """Raise GraphError unless each of these fields is a whole number of at least 1."""
+    for name in names:
+        value = getattr(layer, name)
+        require(
+            is_size(value),
+            f"{layer.kind}: {name} must be a whole number of at least 1, got {value!r}",
+        )
+
+
+def is_size(value: object) -> bool:
+    """Return whether ``value`` is a whole number of at least 1."""
+    return type(value) is int and value >= 1  # True is an int too, and no size.

@@ -1,0 +1,60 @@
+"""Convolutions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import ClassVar
+
+from aiperf_hpc.graph.layers.base import (
+    ChannelRole,
+    Distribution,
+    InitialValue,
+    Layer,
+    Shape,
+    Window,
+    image,
+    layer_class,
+    require,
+    require_sizes,
+)
+
+
+@layer_class
+class Conv2D(Layer):
+    """Bias-free convolution, k x k with odd k, padded by (k - 1) / 2 on every side.
+
+    The symmetric padding makes output positions independent of k, for every stride, so that
+    growing a kernel by zeros keeps the function. (TensorFlow's SAME padding does not: with
+    stride 2 its windows move when k changes.) Kernel layout: (k, k, in, out).
+    """
+
+    kind: ClassVar[str] = "conv2d"
+    initial_values: ClassVar[Mapping[str, InitialValue]] = {"kernel": Distribution.HE_NORMAL}
+    decayed: ClassVar[frozenset[str]] = frozenset({"kernel"})
+    channel_role: ClassVar[ChannelRole] = ChannelRole.PRODUCES
+    growable_kernel: ClassVar[bool] = True
+    unfolds_input: ClassVar[bool] = True
+
+    channels: int
+    kernel: int
+    stride: int = 1
+
+    def __post_init__(self) -> None:
+        require_sizes(self, "channels", "kernel", "stride")
+        require(self.kernel % 2 == 1, f"conv2d: kernel must be odd, got {self.kernel}")
+
+    @property
+    def window(self) -> Window:
+        return Window(self.kernel, self.stride)
+
+    def output_shape(self, *inputs: Shape) -> Shape:
+        height, width, _ = image(inputs[0])
+        return math.ceil(height / self.stride), math.ceil(width / self.stride), self.channels
+
+    def parameters(self, *inputs: Shape) -> dict[str, Shape]:
+        return {"kernel": (self.kernel, self.kernel, image(inputs[0])[2], self.channels)}
+
+    def with_channels(self, channels: int) -> Conv2D:
+        return replace(self, channels=channels)

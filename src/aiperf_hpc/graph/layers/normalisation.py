@@ -1,0 +1,34 @@
+"""Normalisations."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+from aiperf_hpc.graph.layers.base import InitialValue, Layer, Shape, layer_class
+
+
+@layer_class
+class BatchNorm(Layer):
+    """Batch normalisation over all but the last axis, with scale (gamma) and shift (beta)."""
+
+    kind: ClassVar[str] = "batch_norm"
+    initial_values: ClassVar[Mapping[str, InitialValue]] = {
+        "gamma": 1.0, "beta": 0.0, "mean": 0.0, "variance": 1.0
+    }  # fmt: skip
+    normalises: ClassVar[bool] = True
+    output_kept: ClassVar[bool] = False
+    follower: ClassVar[bool] = True
+    epsilon: ClassVar[float] = 1e-5
+    """What is added to the variance before its square root is taken."""
+    momentum: ClassVar[float] = 0.9
+    """The share of the running statistics that a training step leaves of them."""
+
+    def output_shape(self, *inputs: Shape) -> Shape:
+        return inputs[0]
+
+    def parameters(self, *inputs: Shape) -> dict[str, Shape]:
+        return {"gamma": inputs[0][-1:], "beta": inputs[0][-1:]}
+
+    def statistics(self, *inputs: Shape) -> dict[str, Shape]:
+        return {"mean": inputs[0][-1:], "variance": inputs[0][-1:]}

@@ -1,0 +1,48 @@
+"""Poolings."""
+
+from __future__ import annotations
+
+import math
+from typing import ClassVar
+
+from aiperf_hpc.graph.layers.base import (
+    Layer,
+    Shape,
+    Window,
+    image,
+    layer_class,
+    require,
+    require_sizes,
+)
+
+
+@layer_class
+class MaxPool2D(Layer):
+    """Maximum over k x k windows with odd k, padded by (k - 1) / 2 on every side."""
+
+    kind: ClassVar[str] = "max_pool2d"
+
+    kernel: int
+    stride: int
+
+    def __post_init__(self) -> None:
+        require_sizes(self, "kernel", "stride")
+        require(self.kernel % 2 == 1, f"max_pool2d: kernel must be odd, got {self.kernel}")
+
+    @property
+    def window(self) -> Window:
+        return Window(self.kernel, self.stride)
+
+    def output_shape(self, *inputs: Shape) -> Shape:
+        height, width, channels = image(inputs[0])
+        return math.ceil(height / self.stride), math.ceil(width / self.stride), channels
+
+
+@layer_class
+class GlobalAveragePool2D(Layer):
+    """Mean over height and width."""
+
+    kind: ClassVar[str] = "global_average_pool2d"
+
+    def output_shape(self, *inputs: Shape) -> Shape:
+        return (image(inputs[0])[2],)

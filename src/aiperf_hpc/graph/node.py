@@ -1,0 +1,21 @@
+"""A layer with its place in a graph."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from aiperf_hpc.graph.layers import Layer
+
+SCHEMA_VERSION = 1
+"""Of what a graph's JSON and its hash are made of."""
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A named layer and the names of the nodes it reads, in order."""
+
+    name: str
+    layer: Layer
+    inputs: tuple[str, ...] = ()
+    inserted: bool = False
+    """True for a node that a morphism put in. Provenance only: not part of the graph's hash."""
