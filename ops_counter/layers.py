@@ -5,8 +5,8 @@ an addition, subtraction, multiplication or comparison is 1; a division or squar
 exponential is 8. fvcore and ptflops count a multiply-accumulate as 1.
 
 Where the paper is not consistent with itself (softmax, global average pooling and the backward
-pass of batch normalisation, three small rows of its Table 3), docs/decisions/counting.md says
-which reading is taken here and why.
+pass of batch normalisation, three small rows of its Table 3), and for layers that it does not
+have, docs/decisions/counting.md says which reading is taken here and why.
 """
 
 from __future__ import annotations
@@ -50,6 +50,11 @@ class LayerContext:
         """How many numbers it makes."""
         return math.prod(self.output)
 
+    @property
+    def parameters(self) -> dict[str, Shape]:
+        """The shape of each of its trainable parameters."""
+        return self.layer.parameters(*self.inputs)
+
 
 @dataclass(frozen=True, slots=True)
 class Operations:
@@ -62,71 +67,86 @@ class Operations:
     """The part of ``backward`` that applies the gradients to the weights."""
 
 
-def conv2d(context: LayerContext) -> Operations:
-    """Return 2 k² Ci Co Ho Wo forward, and 2 k² Ci Co for the update."""
-    kernel, _, inputs, outputs = context.layer.parameters(*context.inputs)["kernel"]
-    height, width, _ = context.output
-    weights = kernel * kernel * inputs * outputs
-    return _trained(context, MAC * weights * height * width, MAC * weights)
+Formula = Callable[[LayerContext], Operations]
+
+TABLE: dict[type[Layer], Formula] = {}
+"""From a layer's class to its function. A class that is not here cannot be counted."""
 
 
+def counts(*layers: type[Layer]) -> Callable[[Formula], Formula]:
+    """Register a function as the count of layers of exactly these classes."""
+
+    def register(formula: Formula) -> Formula:
+        TABLE.update(dict.fromkeys(layers, formula))
+        return formula
+
+    return register
+
+
+@counts(Input)
+def nothing(context: LayerContext) -> Operations:
+    """Return zero: what is there is taken as it is."""
+    del context
+    return Operations(0)
+
+
+@counts(Conv2D)
+def convolution(context: LayerContext) -> Operations:
+    """Return 2 k² Ci Co forward at each place of the output, and 2 k² Ci Co for the update."""
+    kernel = math.prod(context.parameters["kernel"])
+    return _trained(context, MAC * kernel * math.prod(context.output[:-1]))
+
+
+@counts(Dense)
 def dense(context: LayerContext) -> Operations:
     """Return 2 Ci Co forward, and 2 (Ci + 1) Co for the update of weights and bias."""
-    inputs, outputs = context.layer.parameters(*context.inputs)["kernel"]
-    return _trained(context, MAC * inputs * outputs, MAC * (inputs + 1) * outputs)
+    return _trained(context, MAC * math.prod(context.parameters["kernel"]))
 
 
-def _trained(context: LayerContext, forward: int, update: int) -> Operations:
-    """Return these with the gradients by weights and, where it is needed, by inputs.
+def _trained(context: LayerContext, forward: int) -> Operations:
+    """Return this with the update, 2 a parameter, and the gradients.
 
-    Each costs as much as the forward pass. A layer below which nothing is trained computes no
-    gradient by its inputs.
+    The gradient by the weights and, where it is needed, that by the inputs each cost as much as
+    the forward pass. A layer below which nothing is trained computes no gradient by its inputs.
     """
+    update = MAC * sum(math.prod(shape) for shape in context.parameters.values())
     gradients = 1 + int(context.input_gradient)
     return Operations(forward, gradients * forward + update, update)
 
 
+@counts(BatchNorm)
 def batch_norm(context: LayerContext) -> Operations:
     """Return 7 an element."""
     return Operations(7 * context.elements)
 
 
+@counts(ReLU)
 def relu(context: LayerContext) -> Operations:
     """Return a comparison an element."""
     return Operations(COMPARE * context.elements)
 
 
+@counts(Add)
 def add(context: LayerContext) -> Operations:
     """Return an addition an element for each input after the first."""
     return Operations(ADD * (len(context.inputs) - 1) * context.elements)
 
 
-def max_pool2d(context: LayerContext) -> Operations:
-    """Return k² comparisons an element."""
-    assert isinstance(context.layer, MaxPool2D)  # noqa: S101 -- for the type checker
-    return Operations(COMPARE * context.layer.kernel**2 * context.elements)
+@counts(MaxPool2D)
+def max_pool(context: LayerContext) -> Operations:
+    """Return a comparison for each element of the window, k², an element."""
+    axes = len(context.output) - 1
+    return Operations(COMPARE * context.layer.window.kernel**axes * context.elements)
 
 
+@counts(GlobalAveragePool2D)
 def global_average_pool2d(context: LayerContext) -> Operations:
     """Return an addition an input element and one division a channel."""
     height, width, channels = context.inputs[0]
     return Operations(ADD * height * width * channels + DIVIDE * channels)
 
 
+@counts(Softmax)
 def softmax(context: LayerContext) -> Operations:
     """Return an exponential, an addition and a division a class: 13 a class."""
     return Operations((EXP + ADD + DIVIDE) * context.elements)
-
-
-TABLE: dict[type[Layer], Callable[[LayerContext], Operations]] = {
-    Input: lambda _: Operations(0),
-    Conv2D: conv2d,
-    Dense: dense,
-    BatchNorm: batch_norm,
-    ReLU: relu,
-    Add: add,
-    MaxPool2D: max_pool2d,
-    GlobalAveragePool2D: global_average_pool2d,
-    Softmax: softmax,
-}
-"""The function of each kind of layer. A kind that is not here cannot be counted."""
