@@ -11,7 +11,6 @@ import gc
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
@@ -19,136 +18,19 @@ from numpy.typing import NDArray
 
 from aiperf_hpc.config import EngineConfig
 from aiperf_hpc.errors import EngineError, NonFiniteLossError, OutOfMemoryError
-from aiperf_hpc.graph import (
-    Add,
-    BatchNorm,
-    Conv2D,
-    Dense,
-    GlobalAveragePool2D,
-    Graph,
-    Input,
-    Layer,
-    MaxPool2D,
-    Node,
-    ReLU,
-    Softmax,
-)
+from aiperf_hpc.graph import BatchNorm, Graph, Input
 from aiperf_hpc.morphism.weights.calibration import calibrate, transparent
 from aiperf_hpc.morphism.weights.checkpoint import Weights, check_weights
 from aiperf_hpc.replica.data.base import Batch
-from aiperf_hpc.replica.engines.base import Buffer, EvaluationSums, overruns_onednn, step_in_halves
+from aiperf_hpc.replica.engines.base import Buffer, EvaluationSums, step_in_halves
+from aiperf_hpc.replica.engines.tensorflow.layers import OPERATIONS, Pass
 from aiperf_hpc.replica.tensorflow_import import tf
 from aiperf_hpc.trial import Hyperparameters
 
 _COMPUTE = {"fp32": tf.float32, "bf16": tf.bfloat16}
 
-_FEW_PIXELS = 4
-"""Of an image that oneDNN convolves 1 x 1 slowly."""
 _ALIGNED_BYTES = 64
 """Of memory that TensorFlow takes as it is; other arrays it copies."""
-
-Tensors = Sequence[tf.Tensor]
-
-
-@dataclass(frozen=True, slots=True)
-class _Pass:
-    """One way of executing a graph: with these variables, to train or to infer."""
-
-    variables: Mapping[str, tf.Variable]
-    training: bool
-    compute: tf.DType
-    """Of convolutions and what is between them; normalisations keep their own numbers in fp32."""
-
-    def read(self, node: Node, parameter: str) -> tf.Tensor:
-        """Return a parameter in the compute type."""
-        return tf.cast(self.variables[f"{node.name}/{parameter}"], self.compute)
-
-
-def _conv2d(run: _Pass, node: Node, inputs: Tensors) -> tf.Tensor:
-    conv = cast("Conv2D", node.layer)
-    kernel, source = run.read(node, "kernel"), inputs[0]
-    if conv.kernel == 1:
-        return _convolve_pixels(source, kernel, conv.stride)
-    if conv.stride == 1:  # Then SAME is symmetric for an odd kernel.
-        return tf.nn.conv2d(source, kernel, 1, "SAME")
-    # Padding of its own: with explicit padding the gradients have no oneDNN kernel, and a
-    # training step of ResNet-50 takes twice as long.
-    return tf.nn.conv2d(tf.pad(source, _symmetric(conv.kernel)), kernel, conv.stride, "VALID")
-
-
-def _convolve_pixels(images: tf.Tensor, kernel: tf.Tensor, stride: int) -> tf.Tensor:
-    """Convolve 1 x 1.
-
-    oneDNN is slow on images of a few pixels, so that these become one row of pixels, without a
-    copy (benchmarks/pointwise.py).
-    """
-    height, width, channels = images.shape[1:]
-    few = math.ceil(height / stride) * math.ceil(width / stride) <= _FEW_PIXELS
-    if stride > 1 and (few or overruns_onednn(1, stride, channels)):
-        images, stride = images[:, ::stride, ::stride], 1
-    if not few:
-        return tf.nn.conv2d(images, kernel, stride, "VALID")
-    row = tf.reshape(images, [1, 1, -1, channels])
-    made = tf.nn.conv2d(row, kernel, 1, "VALID")
-    return tf.reshape(made, [-1, *images.shape[1:3], kernel.shape[-1]])
-
-
-def _batch_norm(run: _Pass, node: Node, inputs: Tensors) -> tf.Tensor:
-    """Normalise by the fused kernel, which takes images: a vector is one pixel."""
-    source = inputs[0]
-    vector = source.shape.rank == 2
-    images = source[:, None, None, :] if vector else source
-    gamma, beta, mean, variance = (
-        run.variables[f"{node.name}/{key}"] for key in ("gamma", "beta", "mean", "variance")
-    )
-    empty = tf.zeros([0], tf.float32)
-    result = tf.raw_ops.FusedBatchNormV3(
-        x=images,
-        scale=gamma,
-        offset=beta,
-        mean=empty if run.training else mean,
-        variance=empty if run.training else variance,
-        epsilon=BatchNorm.epsilon,
-        is_training=run.training,
-    )
-    if run.training:
-        keep = BatchNorm.momentum
-        mean.assign(mean * keep + result.batch_mean * (1.0 - keep))
-        variance.assign(variance * keep + result.batch_variance * (1.0 - keep))
-    return result.y[:, 0, 0, :] if vector else result.y
-
-
-def _max_pool2d(run: _Pass, node: Node, inputs: Tensors) -> tf.Tensor:
-    """Pool after padding: with explicit padding the gradient takes 5 to 11 times as long."""
-    pool = cast("MaxPool2D", node.layer)
-    edges, least = _symmetric(pool.kernel), run.compute.min
-    padded = tf.pad(inputs[0], edges, constant_values=least)
-    return tf.nn.max_pool2d(padded, pool.kernel, pool.stride, "VALID")
-
-
-def _symmetric(kernel: int) -> list[list[int]]:
-    """Return padding by (k - 1) / 2 on every side, which SAME is not for strides above 1."""
-    edge = [(kernel - 1) // 2] * 2
-    return [[0, 0], edge, edge, [0, 0]]
-
-
-def _dense(run: _Pass, node: Node, inputs: Tensors) -> tf.Tensor:
-    return tf.matmul(inputs[0], run.read(node, "kernel")) + run.read(node, "bias")
-
-
-_OPERATIONS: dict[type[Layer], Callable[[_Pass, Node, Tensors], tf.Tensor]] = {
-    Input: lambda run, _, inputs: tf.cast(inputs[0], run.compute),
-    Conv2D: _conv2d,
-    BatchNorm: _batch_norm,
-    ReLU: lambda _, __, inputs: tf.nn.relu(inputs[0]),
-    # Not add_n, which has no oneDNN kernel.
-    Add: lambda _, __, inputs: sum(inputs[1:], inputs[0]),
-    MaxPool2D: _max_pool2d,
-    GlobalAveragePool2D: lambda _, __, inputs: tf.reduce_mean(inputs[0], [1, 2]),
-    Dense: _dense,
-    # The loss works on what the softmax reads, which is the stable way.
-    Softmax: lambda _, __, inputs: inputs[0],
-}
 
 
 def execute(
@@ -163,18 +45,18 @@ def execute(
 
     In training mode running statistics move on, as a step moves them.
     """
-    run = _Pass(variables, training, _COMPUTE[precision])
+    run = Pass(variables, training, _COMPUTE[precision])
     tensors: dict[str, tf.Tensor] = {}
     for node in graph.nodes:
         inputs = [tensors[source] for source in node.inputs] or [images]
-        tensors[node.name] = _OPERATIONS[type(node.layer)](run, node, inputs)
+        tensors[node.name] = OPERATIONS[type(node.layer)](run, node, node.layer, inputs)
     return tf.cast(tensors[graph.output.name], tf.float32)
 
 
 def _check_layers(graph: Graph) -> None:
     """Raise EngineError, with the node's name, for a layer that is not known here."""
     for node in graph.nodes:
-        if type(node.layer) not in _OPERATIONS:
+        if type(node.layer) not in OPERATIONS:
             raise EngineError(
                 f"node '{node.name}': the tensorflow engine has no layer '{node.layer.kind}'"
             )
@@ -262,9 +144,9 @@ class TensorFlowNetwork:
             start += size
 
     def _update(self, name: str, gradient: tf.Tensor, rate: tf.Tensor) -> None:
-        """SGD with momentum; weight decay, decoupled from it, on kernels alone."""
+        """SGD with momentum; weight decay, decoupled from it, on what the graph says decays."""
         variable = self._variables[name]
-        if self._used.weight_decay and name.endswith("/kernel"):
+        if self._used.weight_decay and name in self._graph.decayed:
             variable.assign(variable * (1.0 - rate * self._used.weight_decay))
         # momentum <- momentum * m - rate * gradient; variable <- variable + momentum. One kernel.
         tf.raw_ops.ResourceApplyKerasMomentum(

@@ -94,7 +94,7 @@ class Feed:
             self._done: deque[Any] = deque()
 
     def take(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Return images (samples, channels, height, width), or vectors, and labels as int64."""
+        """Return inputs as ``channels_first`` has them, and labels as int64."""
         images, labels = _tensor(batch.inputs), _tensor(batch.labels)
         if self._module is not None:
             images, labels = self._copied(images, labels)
@@ -125,8 +125,10 @@ class Feed:
 
 
 def channels_first(images: Tensor) -> Tensor:
-    """Return images as PyTorch orders their axes, in the memory that they are in."""
-    return images.permute(0, 3, 1, 2) if images.ndim == 4 else images
+    """Return images (samples, channels, height, width), and volumes (samples, channels, depth,
+    height, width), of ones with the channels last, in the memory that they are in.
+    """
+    return images.movedim(-1, 1) if images.ndim >= 4 else images
 
 
 def _tensor(values: Any) -> Tensor:  # noqa: ANN401 -- an array or a tensor of any framework

@@ -35,7 +35,8 @@ from aiperf_hpc.replica.engines.torch.device import (
     give_back_freed_memory,
     keep_freed_memory,
 )
-from aiperf_hpc.replica.engines.torch.graph import MomentsInterpreter, build_module
+from aiperf_hpc.replica.engines.torch.graph import build_module
+from aiperf_hpc.replica.engines.torch.layers import MomentsInterpreter
 from aiperf_hpc.trial import Hyperparameters
 
 THREAD_OPERATIONS = 5e8
@@ -44,13 +45,15 @@ BUCKET_BYTES = 25 * 2**20
 """Of gradients that are reduced together, as PyTorch's own data parallelism has it."""
 Modules = tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]
 """What gives logits in training, and in inference."""
+_LEAST_AXES = 4
+"""Of a convolution's kernel, in two dimensions; all other parameters have fewer."""
 _TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 class _Layout:
     """Where each of some arrays lies in a flat buffer.
 
-    A convolution's kernel lies there as (out, k, k, in): channels-last to PyTorch.
+    A convolution's kernel lies there as (out, k, ..., in): channels-last to PyTorch.
     """
 
     def __init__(self, shapes: Mapping[str, Shape]) -> None:
@@ -63,12 +66,12 @@ class _Layout:
         }
 
     def views(self, flat: Tensor) -> dict[str, Tensor]:
-        """Return each array as a view of a buffer, kernels as (out, in, k, k)."""
+        """Return each array as a view of a buffer, kernels as (out, in, k, ...)."""
         views = {}
         for name, shape in self.shapes.items():
             view = flat[self.places[name]]
-            if len(shape) == 4:
-                view = view.view(shape[3], *shape[:3]).permute(0, 3, 1, 2)
+            if len(shape) >= _LEAST_AXES:
+                view = view.view(shape[-1], *shape[:-1]).movedim(-1, 1)
             else:
                 view = view.view(shape)
             views[name] = view
@@ -77,7 +80,7 @@ class _Layout:
     def write(self, flat: Tensor, arrays: Weights) -> None:
         """Put some arrays into a buffer."""
         for name, array in arrays.items():
-            ordered = array.transpose(3, 0, 1, 2) if array.ndim == 4 else array
+            ordered = np.moveaxis(array, -1, 0) if array.ndim >= _LEAST_AXES else array
             own = np.array(ordered, np.float32).ravel()
             flat[self.places[name]].copy_(torch.from_numpy(own))
 
@@ -87,8 +90,8 @@ class _Layout:
         arrays = {}
         for name, shape in self.shapes.items():
             part = values[self.places[name]]
-            if len(shape) == 4:
-                part = part.reshape(shape[3], *shape[:3]).transpose(1, 2, 3, 0)
+            if len(shape) >= _LEAST_AXES:
+                part = np.moveaxis(part.reshape(shape[-1], *shape[:-1]), 0, -1)
             arrays[name] = np.array(part.reshape(shape), np.float32, order="C")
         return arrays
 
@@ -176,7 +179,7 @@ class TorchNetwork:
             self._views = self._layout.views(self._flat)
             self._optimizer = _Momentum(
                 self._flat,
-                [view for name, view in self._views.items() if name.endswith("/kernel")],
+                [view for name, view in self._views.items() if name in graph.decayed],
                 hyperparameters,
             )
             if momenta is not None:
@@ -426,7 +429,7 @@ def _flattened(gradient: Tensor) -> Tensor:
 
     The fused kernel copies what is not contiguous, which channels-last kernels are not.
     """
-    return (gradient.permute(0, 2, 3, 1) if gradient.ndim == 4 else gradient).reshape(-1)
+    return (gradient.movedim(1, -1) if gradient.ndim >= _LEAST_AXES else gradient).reshape(-1)
 
 
 def _is_of_norm(name: str) -> bool:

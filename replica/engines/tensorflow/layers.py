@@ -1,0 +1,181 @@
+"""How the ``tensorflow`` engine computes each layer: a function a layer.
+
+Images are (samples, height, width, channels), volumes (samples, depth, height, width, channels),
+kernels (k, ..., in, out).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from aiperf_hpc.graph import (
+    Add,
+    BatchNorm,
+    Conv2D,
+    Dense,
+    GlobalAveragePool2D,
+    Input,
+    Layer,
+    MaxPool2D,
+    Node,
+    ReLU,
+    Softmax,
+)
+from aiperf_hpc.replica.engines.base import overruns_onednn
+from aiperf_hpc.replica.tensorflow_import import tf
+
+_FEW_PIXELS = 4
+"""Of an image that oneDNN convolves 1 x 1 slowly."""
+
+_L = TypeVar("_L", bound=Layer)
+Tensors = Sequence[tf.Tensor]
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """One way of executing a graph: with these variables, to train or to infer."""
+
+    variables: Mapping[str, tf.Variable]
+    training: bool
+    compute: tf.DType
+    """Of convolutions and what is between them; normalisations keep their own numbers in fp32."""
+
+    def read(self, node: Node, parameter: str) -> tf.Tensor:
+        """Return a parameter in the compute type."""
+        return tf.cast(self.variables[f"{node.name}/{parameter}"], self.compute)
+
+
+Operation = Callable[[Pass, Node, Any, Tensors], tf.Tensor]
+"""Takes the way of executing, a node, its layer, and what it reads; returns what it gives."""
+
+OPERATIONS: dict[type[Layer], Operation] = {}
+"""From a layer's class to its function."""
+
+
+def executes(
+    layer: type[_L],
+) -> Callable[[Callable[[Pass, Node, _L, Tensors], tf.Tensor]], Operation]:
+    """Register a function as the operation of layers of exactly this class."""
+
+    def register(operation: Callable[[Pass, Node, _L, Tensors], tf.Tensor]) -> Operation:
+        OPERATIONS[layer] = operation
+        return operation
+
+    return register
+
+
+@executes(Input)
+def _input(run: Pass, node: Node, layer: Input, inputs: Tensors) -> tf.Tensor:
+    return tf.cast(inputs[0], run.compute)
+
+
+@executes(Conv2D)
+def _conv2d(run: Pass, node: Node, layer: Conv2D, inputs: Tensors) -> tf.Tensor:
+    kernel, source = run.read(node, "kernel"), inputs[0]
+    if layer.kernel == 1:
+        return _convolve_pixels(source, kernel, layer.stride)
+    if layer.stride == 1:  # Then SAME is symmetric for an odd kernel.
+        return tf.nn.conv2d(source, kernel, 1, "SAME")
+    # Padding of its own: with explicit padding the gradients have no oneDNN kernel, and a
+    # training step of ResNet-50 takes twice as long.
+    padded = tf.pad(source, _symmetric(layer.kernel))
+    return tf.nn.conv2d(padded, kernel, layer.stride, "VALID")
+
+
+def _convolve_pixels(images: tf.Tensor, kernel: tf.Tensor, stride: int) -> tf.Tensor:
+    """Convolve 1 x 1.
+
+    oneDNN is slow on images of a few pixels, so that these become one row of pixels, without a
+    copy (benchmarks/pointwise.py).
+    """
+    height, width, channels = images.shape[1:]
+    few = math.ceil(height / stride) * math.ceil(width / stride) <= _FEW_PIXELS
+    if stride > 1 and (few or overruns_onednn(1, stride, channels)):
+        images, stride = images[:, ::stride, ::stride], 1
+    if not few:
+        return tf.nn.conv2d(images, kernel, stride, "VALID")
+    row = tf.reshape(images, [1, 1, -1, channels])
+    made = tf.nn.conv2d(row, kernel, 1, "VALID")
+    return tf.reshape(made, [-1, *images.shape[1:3], kernel.shape[-1]])
+
+
+@executes(BatchNorm)
+def _batch_norm(run: Pass, node: Node, layer: BatchNorm, inputs: Tensors) -> tf.Tensor:
+    """Normalise by the fused kernel, which takes images: a vector is one pixel of one."""
+    source = inputs[0]
+    images = _as_images(source)
+    gamma, beta, mean, variance = (
+        run.variables[f"{node.name}/{key}"] for key in ("gamma", "beta", "mean", "variance")
+    )
+    empty = tf.zeros([0], tf.float32)
+    result = tf.raw_ops.FusedBatchNormV3(
+        x=images,
+        scale=gamma,
+        offset=beta,
+        mean=empty if run.training else mean,
+        variance=empty if run.training else variance,
+        epsilon=BatchNorm.epsilon,
+        is_training=run.training,
+    )
+    if run.training:
+        keep = BatchNorm.momentum
+        mean.assign(mean * keep + result.batch_mean * (1.0 - keep))
+        variance.assign(variance * keep + result.batch_variance * (1.0 - keep))
+    return result.y if images is source else tf.reshape(result.y, [-1, *source.shape[1:]])
+
+
+def _as_images(source: tf.Tensor) -> tf.Tensor:
+    """Return vectors, and volumes, as images (samples, height, width, channels)."""
+    match source.shape.rank:
+        case 2:
+            return source[:, None, None, :]
+        case 5:
+            depth, height, width, channels = source.shape[1:]
+            return tf.reshape(source, [-1, depth * height, width, channels])
+        case _:
+            return source
+
+
+@executes(MaxPool2D)
+def _max_pool2d(run: Pass, node: Node, layer: MaxPool2D, inputs: Tensors) -> tf.Tensor:
+    """Pool after padding: with explicit padding the gradient takes 5 to 11 times as long."""
+    edges, least = _symmetric(layer.kernel), run.compute.min
+    padded = tf.pad(inputs[0], edges, constant_values=least)
+    return tf.nn.max_pool2d(padded, layer.kernel, layer.stride, "VALID")
+
+
+def _symmetric(kernel: int) -> list[list[int]]:
+    """Return padding by (k - 1) / 2 on every side, which SAME is not for strides above 1."""
+    edge = [(kernel - 1) // 2] * 2
+    return [[0, 0], edge, edge, [0, 0]]
+
+
+@executes(Dense)
+def _dense(run: Pass, node: Node, layer: Dense, inputs: Tensors) -> tf.Tensor:
+    return tf.matmul(inputs[0], run.read(node, "kernel")) + run.read(node, "bias")
+
+
+@executes(ReLU)
+def _relu(run: Pass, node: Node, layer: ReLU, inputs: Tensors) -> tf.Tensor:
+    return tf.nn.relu(inputs[0])
+
+
+@executes(Add)
+def _add(run: Pass, node: Node, layer: Add, inputs: Tensors) -> tf.Tensor:
+    return sum(inputs[1:], inputs[0])  # Not add_n, which has no oneDNN kernel.
+
+
+@executes(GlobalAveragePool2D)
+def _global_average_pool2d(
+    run: Pass, node: Node, layer: GlobalAveragePool2D, inputs: Tensors
+) -> tf.Tensor:
+    return tf.reduce_mean(inputs[0], [1, 2])
+
+
+@executes(Softmax)
+def _softmax(run: Pass, node: Node, layer: Softmax, inputs: Tensors) -> tf.Tensor:
+    # The loss works on what the softmax reads, which is the stable way.
+    return inputs[0]

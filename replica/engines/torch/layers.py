@@ -1,0 +1,193 @@
+"""How the ``torch`` engine computes each layer: a function a layer, which writes a line of code.
+
+Images are (samples, channels, height, width) in channels-last memory, volumes (samples, channels,
+depth, height, width), kernels (out, in, k, ...) likewise.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor, fx
+from torch.nn import functional
+
+from aiperf_hpc.graph import (
+    Add,
+    BatchNorm,
+    Conv2D,
+    Dense,
+    GlobalAveragePool2D,
+    Input,
+    Layer,
+    MaxPool2D,
+    Node,
+    ReLU,
+    Softmax,
+)
+from aiperf_hpc.replica.engines.base import overruns_onednn
+from aiperf_hpc.replica.engines.torch.module_code import ModuleCode
+
+_L = TypeVar("_L", bound=Layer)
+
+Builder = Callable[[ModuleCode, Node, Any], fx.Node]
+"""Takes the code so far, a node and its layer; returns what the node gives."""
+
+BUILDERS: dict[type[Layer], Builder] = {}
+"""From a layer's class to its function."""
+
+
+def builds(
+    layer: type[_L],
+) -> Callable[[Callable[[ModuleCode, Node, _L], fx.Node]], Builder]:
+    """Register a function as the builder of layers of exactly this class."""
+
+    def register(builder: Callable[[ModuleCode, Node, _L], fx.Node]) -> Builder:
+        BUILDERS[layer] = builder
+        return builder
+
+    return register
+
+
+@builds(Input)
+def _input(code: ModuleCode, node: Node, layer: Input) -> fx.Node:
+    return code.placeholder("images")
+
+
+@builds(Conv2D)
+def _conv2d(code: ModuleCode, node: Node, layer: Conv2D) -> fx.Node:
+    source, stride, weights = code.read(node), layer.stride, code.tensor(node, "kernel")
+    (read,) = code.graph.input_shapes(node.name)
+    row = code.rows and layer.kernel == 1
+    if row or overruns_onednn(layer.kernel, stride, read[-1]):
+        source, stride = code.every(node.inputs[0], stride), 1
+    if row:  # Given as a view, which autograd has to copy when it is overwritten.
+        return code.call(convolve_pixels, source, weights)
+    code.allow_overwriting(node)
+    return code.call(torch.conv2d, source, weights, None, stride, (layer.kernel - 1) // 2)
+
+
+FEW_PIXELS = 8192
+"""Up to which oneDNN multiplies matrices faster than it convolves, in types of two bytes."""
+
+
+def convolve_pixels(x: Tensor, kernel: Tensor) -> Tensor:
+    """Convolve 1 x 1 without a stride, on a CPU: a product of matrices, over all images' pixels.
+
+    oneDNN convolves slowly where images have few pixels, so that here they are all one row, without
+    a copy; in types of two bytes it multiplies matrices faster still, while there are few pixels
+    (benchmarks/pointwise.py).
+    """
+    pixels = x.permute(0, 2, 3, 1)
+    samples, height, width, channels = pixels.shape
+    if x.element_size() == 2 and samples * height * width <= FEW_PIXELS:
+        made = pixels.reshape(-1, channels) @ kernel.flatten(1).t()
+    else:
+        row = pixels.reshape(1, 1, -1, channels).permute(0, 3, 1, 2)
+        made = torch.conv2d(row, kernel).permute(0, 2, 3, 1)
+    return made.reshape(samples, height, width, -1).permute(0, 3, 1, 2)
+
+
+@builds(BatchNorm)
+def _batch_norm(code: ModuleCode, node: Node, layer: BatchNorm) -> fx.Node:
+    code.allow_overwriting(node)
+    keys = ("gamma", "beta", "mean", "variance")
+    return code.call(
+        normalise_by_batch if code.training else normalise,
+        code.read(node),
+        *(code.tensor(node, key) for key in keys),
+    )
+
+
+def normalise(x: Tensor, gamma: Tensor, beta: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
+    """Normalise by the running statistics."""
+    return torch.batch_norm(
+        x, gamma, beta, mean, variance, False, 0.0, BatchNorm.epsilon, cudnn_enabled=True
+    )
+
+
+def normalise_by_batch(
+    x: Tensor, gamma: Tensor, beta: Tensor, mean: Tensor, variance: Tensor
+) -> Tensor:
+    """Normalise by the batch; move the running statistics towards its mean and variance.
+
+    The variance that they keep is unbiased. One value alone has none, which PyTorch gives as
+    not a number, where ours goes on as that of TensorFlow does: as zero.
+    """
+    rate = 1.0 - BatchNorm.momentum
+    if math.prod(x.shape) == x.shape[1]:
+        with torch.no_grad():
+            mean.lerp_(x.reshape(-1).to(mean.dtype), rate)
+            variance.mul_(BatchNorm.momentum)
+        return torch.batch_norm(
+            x, gamma, beta, None, None, True, rate, BatchNorm.epsilon, cudnn_enabled=True
+        )
+    return torch.batch_norm(
+        x, gamma, beta, mean, variance, True, rate, BatchNorm.epsilon, cudnn_enabled=True
+    )
+
+
+class MomentsInterpreter(fx.Interpreter):
+    """Executes a module for training, and notes the moments of what normalisations read."""
+
+    def __init__(self, module: fx.GraphModule) -> None:
+        super().__init__(module)
+        self.found: list[Tensor] = []
+        """Mean and biased variance of each normalisation, in order, (channels,)."""
+
+    def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:  # noqa: ANN401
+        if target is not normalise_by_batch:
+            return super().call_function(target, args, kwargs)
+        x, gamma, beta, _, _ = args
+        axes = [axis for axis in range(x.ndim) if axis != 1]
+        variance, mean = torch.var_mean(x.float(), axes, correction=0)
+        self.found += [mean, variance]
+        return torch.batch_norm(
+            x, gamma, beta, None, None, True, 0.0, BatchNorm.epsilon, cudnn_enabled=True
+        )
+
+
+@builds(ReLU)
+def _relu(code: ModuleCode, node: Node, layer: ReLU) -> fx.Node:
+    writable = code.writable(node.inputs[0])
+    return code.call(torch.relu_ if writable else torch.relu, code.read(node))
+
+
+@builds(Add)
+def _add(code: ModuleCode, node: Node, layer: Add) -> fx.Node:
+    """Add onto an input that nobody else reads, where there is one."""
+    code.allow_overwriting(node)
+    names = sorted(node.inputs, key=code.writable, reverse=True)
+    total = code.values[names[0]]
+    writable = code.writable(names[0])
+    for name in names[1:]:
+        total = code.call(Tensor.add_ if writable else torch.add, total, code.values[name])
+        writable = True
+    return total
+
+
+@builds(MaxPool2D)
+def _max_pool2d(code: ModuleCode, node: Node, layer: MaxPool2D) -> fx.Node:
+    code.allow_overwriting(node)
+    padding = (layer.kernel - 1) // 2
+    return code.call(functional.max_pool2d, code.read(node), layer.kernel, layer.stride, padding)
+
+
+@builds(GlobalAveragePool2D)
+def _global_average_pool2d(code: ModuleCode, node: Node, layer: GlobalAveragePool2D) -> fx.Node:
+    return code.call(torch.mean, code.read(node), (2, 3))
+
+
+@builds(Dense)
+def _dense(code: ModuleCode, node: Node, layer: Dense) -> fx.Node:
+    code.allow_overwriting(node)
+    weight, bias = code.tensor(node, "kernel"), code.tensor(node, "bias")
+    return code.call(torch.addmm, bias, code.read(node), weight)
+
+
+@builds(Softmax)
+def _softmax(code: ModuleCode, node: Node, layer: Softmax) -> fx.Node:
+    # The loss works on what the softmax reads, which is the stable way.
+    return code.read(node)
