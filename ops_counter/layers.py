@@ -19,18 +19,24 @@ from aiperf_hpc.graph import (
     Add,
     BatchNorm,
     Conv2D,
+    Conv3D,
     Dense,
+    Dropout,
+    Flatten,
     GlobalAveragePool2D,
     Input,
     Layer,
+    LeakyReLU,
     MaxPool2D,
+    MaxPool3D,
     ReLU,
     Shape,
     Softmax,
+    Tanh,
 )
 
 MAC = 2
-ADD = COMPARE = 1
+ADD = MULTIPLY = COMPARE = 1
 DIVIDE = 4
 EXP = 8
 
@@ -83,16 +89,23 @@ def counts(*layers: type[Layer]) -> Callable[[Formula], Formula]:
     return register
 
 
-@counts(Input)
+@counts(Input, Flatten, Dropout)
 def nothing(context: LayerContext) -> Operations:
-    """Return zero: what is there is taken as it is."""
+    """Return zero: what is there is taken as it is.
+
+    A dropout too, which is the identity in validation, where the forward count is credited; that
+    it draws and multiplies in training is not credited.
+    """
     del context
     return Operations(0)
 
 
-@counts(Conv2D)
+@counts(Conv2D, Conv3D)
 def convolution(context: LayerContext) -> Operations:
-    """Return 2 k² Ci Co forward at each place of the output, and 2 k² Ci Co for the update."""
+    """Return 2 k² Ci Co, or 2 k³ Ci Co, at each place of the output, and as much for the update.
+
+    A bias counts as a dense layer's does: 2 Co in the update, nothing forward.
+    """
     kernel = math.prod(context.parameters["kernel"])
     return _trained(context, MAC * kernel * math.prod(context.output[:-1]))
 
@@ -126,15 +139,27 @@ def relu(context: LayerContext) -> Operations:
     return Operations(COMPARE * context.elements)
 
 
+@counts(LeakyReLU)
+def leaky_relu(context: LayerContext) -> Operations:
+    """Return a comparison and a multiplication an element."""
+    return Operations((COMPARE + MULTIPLY) * context.elements)
+
+
+@counts(Tanh)
+def tanh(context: LayerContext) -> Operations:
+    """Return what 1 - 2 / (exp(2x) + 1) takes an element, the cheapest form of it: 15."""
+    return Operations((MULTIPLY + EXP + ADD + DIVIDE + ADD) * context.elements)
+
+
 @counts(Add)
 def add(context: LayerContext) -> Operations:
     """Return an addition an element for each input after the first."""
     return Operations(ADD * (len(context.inputs) - 1) * context.elements)
 
 
-@counts(MaxPool2D)
+@counts(MaxPool2D, MaxPool3D)
 def max_pool(context: LayerContext) -> Operations:
-    """Return a comparison for each element of the window, k², an element."""
+    """Return a comparison for each element of the window, k² or k³, an element."""
     axes = len(context.output) - 1
     return Operations(COMPARE * context.layer.window.kernel**axes * context.elements)
 

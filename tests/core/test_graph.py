@@ -5,7 +5,16 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from tests.morphism.networks import SMALL, THIN, random_chain, residual, two_stems
+from tests.morphism.networks import (
+    SMALL,
+    THIN,
+    cosmoflow,
+    flat_images,
+    random_chain,
+    residual,
+    two_stems,
+    volumes,
+)
 
 from aiperf_hpc.errors import GraphError
 from aiperf_hpc.graph import (
@@ -13,16 +22,25 @@ from aiperf_hpc.graph import (
     SCHEMA_VERSION,
     Add,
     BatchNorm,
+    ChannelRole,
     Conv2D,
+    Conv3D,
     Dense,
+    Distribution,
+    Dropout,
+    Flatten,
     GlobalAveragePool2D,
     Graph,
     Input,
     Layer,
+    LeakyReLU,
     MaxPool2D,
+    MaxPool3D,
     Node,
     ReLU,
+    Shape,
     Softmax,
+    Tanh,
 )
 
 IMAGE = Node("image", Input((8, 6, 3)))
@@ -78,6 +96,8 @@ IMAGE_JSON: dict[str, object] = {"name": "image", "kind": "input", "shape": [8, 
             (Node("v", Input((4,))), Node("a", MaxPool2D(3, 2), ("v",))),
             r"'a' \(max_pool2d\): needs",
         ),
+        ((IMAGE, Node("a", Conv3D(2, 3), ("image",))), r"'a' \(conv3d\): needs an input \(depth"),
+        ((IMAGE, Node("a", MaxPool3D(2, 2), ("image",))), r"'a' \(max_pool3d\): needs"),
         (
             (Node("v", Input((4,))), Node("a", GlobalAveragePool2D(), ("v",))),
             r"'a' \(global_average_pool2d\): needs",
@@ -103,6 +123,18 @@ def test_an_invalid_graph_is_refused_by_the_nodes_name(
         (lambda: Conv2D(np.int64(4), 3), "channels"),  # type: ignore[arg-type]
         (lambda: MaxPool2D(4, 2), "max_pool2d: kernel must be odd, got 4"),
         (lambda: MaxPool2D(3, 0), "stride"),
+        (lambda: Conv3D(4, 0), "conv3d: kernel"),
+        (lambda: Conv3D(4, 3, 0), "conv3d: stride"),
+        (lambda: Conv3D(4, 3, bias=1), "conv3d: bias must be true or false, got 1"),  # type: ignore[arg-type]
+        (lambda: MaxPool3D(2, 0), "max_pool3d: stride"),
+        (lambda: LeakyReLU(-0.1), "leaky_relu: slope must be a number of at least 0, got -0.1"),
+        (lambda: LeakyReLU(float("nan")), "slope"),
+        (lambda: LeakyReLU(float("inf")), "slope"),
+        (lambda: LeakyReLU(True), "slope"),
+        (lambda: LeakyReLU("0.3"), "slope"),  # type: ignore[arg-type]
+        (lambda: Dropout(1.0), "dropout: rate must be a number from 0 to below 1, got 1.0"),
+        (lambda: Dropout(-0.5), "rate"),
+        (lambda: Dropout(False), "rate"),
         (lambda: Dense(0), "dense: units"),
         (lambda: Input(()), "input: every dimension"),
         (lambda: Input((4, 0, 3)), "input: every dimension"),
@@ -155,6 +187,14 @@ def test_text_that_is_no_graph_is_refused(text: str, message: str) -> None:
         Graph.from_json(text)
 
 
+@pytest.mark.parametrize("make", [volumes, flat_images, cosmoflow])
+def test_json_gives_a_graph_of_any_layers_back(make: Callable[[], Graph]) -> None:
+    graph = make()
+    again = Graph.from_json(graph.to_json())
+    assert again == graph
+    assert again.hash == graph.hash
+
+
 @pytest.mark.parametrize("make", [*SMALL, *THIN])
 def test_json_gives_the_same_graph_back(make: Callable[[], Graph]) -> None:
     graph = make()
@@ -180,7 +220,10 @@ def test_a_stored_graph_of_schema_1_can_be_read() -> None:
         {"name": "d", "kind": "dense", "units": 3, "inputs": ["g"]},
         {"name": "s", "kind": "softmax", "inputs": ["d"]}]}"""
     graph = Graph.from_json(text)
-    assert {n.layer.kind for n in graph.nodes} == set(LAYERS)
+    assert {n.layer.kind for n in graph.nodes} == {
+        "input", "conv2d", "batch_norm", "relu", "add", "max_pool2d", "global_average_pool2d",
+        "dense", "softmax",
+    }  # fmt: skip
     assert graph.by_name["c"].layer == Conv2D(2, 3, 2)
     assert [n.name for n in graph.nodes if n.inserted] == ["n"]
     assert graph.shapes["p"] == (2, 2, 2)
@@ -200,6 +243,75 @@ def test_shapes_round_up_behind_a_stride() -> None:
     assert list(graph.shapes.values()) == [
         (9, 8, 3), (5, 4, 5), (3, 2, 5), (5,), (7,), (7,)
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("layer", "shape"),
+    [
+        (Conv3D(5, 3), (7, 8, 9, 5)),
+        (Conv3D(5, 2), (7, 8, 9, 5)),
+        (Conv3D(5, 3, 2), (4, 4, 5, 5)),
+        (Conv3D(5, 4, 3), (3, 3, 3, 5)),
+        (MaxPool3D(2, 2), (4, 4, 5, 2)),
+        (MaxPool3D(3, 1), (7, 8, 9, 2)),
+        (LeakyReLU(), (7, 8, 9, 2)),
+        (Tanh(), (7, 8, 9, 2)),
+        (Dropout(0.5), (7, 8, 9, 2)),
+        (Flatten(), (7 * 8 * 9 * 2,)),
+    ],
+)
+def test_shapes_of_volumes(layer: Layer, shape: Shape) -> None:
+    assert layer.output_shape((7, 8, 9, 2)) == shape
+
+
+def test_a_convolution_of_volumes_has_a_bias_where_it_is_asked_for() -> None:
+    kernel = {"kernel": (2, 2, 2, 3, 5)}
+    assert Conv3D(5, 2).parameters((4, 4, 4, 3)) == kernel
+    assert Conv3D(5, 2, bias=True).parameters((4, 4, 4, 3)) == {**kernel, "bias": (5,)}
+
+
+def test_one_number_is_one_layer_and_one_hash_however_it_is_written() -> None:
+    def graph(layer: Layer) -> Graph:
+        return Graph((IMAGE, Node("a", layer, ("image",))))
+
+    for same in (LeakyReLU(1), LeakyReLU(np.float64(1.0))):  # type: ignore[arg-type]
+        assert graph(same).hash == graph(LeakyReLU(1.0)).hash
+    assert graph(Dropout(0)).hash == graph(Dropout(0.0)).hash
+    assert graph(LeakyReLU(0.1)).hash != graph(LeakyReLU(0.3)).hash
+    assert graph(Dropout(0.1)).hash != graph(Dropout(0.5)).hash
+
+
+def test_every_layer_says_how_what_it_stores_begins_and_what_decays() -> None:
+    """Of the arrays that layers really have, none without a beginning, and none besides."""
+    graphs = [residual(), volumes(), flat_images()]
+    met: dict[type[Layer], set[str]] = {}
+    for graph in graphs:
+        for node in graph.nodes:
+            shapes = graph.input_shapes(node.name)
+            names = {*node.layer.parameters(*shapes), *node.layer.statistics(*shapes)}
+            met.setdefault(type(node.layer), set()).update(names)
+    assert met.keys() == set(LAYERS.values())
+    for layer, names in met.items():
+        assert set(layer.initial_values) == names
+        assert layer.decayed <= names
+        produces = layer.channel_role is ChannelRole.PRODUCES
+        assert produces == (layer.initial_values.get("kernel") is Distribution.HE_NORMAL)
+        assert layer.normalises == (layer is BatchNorm)
+
+
+def test_weight_decay_is_for_kernels() -> None:
+    graph = volumes()
+    kernels = ("one", "two", "three", "shortcut", "hidden", "logits")
+    assert graph.decayed == {f"{name}/kernel" for name in kernels}
+    assert {"one/bias", "two_norm/gamma", "logits/bias"} <= graph.parameters.keys()
+
+
+def test_channels_are_changed_where_they_are_made() -> None:
+    assert Conv2D(4, 3, 2).with_channels(6) == Conv2D(6, 3, 2)
+    assert Conv3D(4, 3, 2, bias=True).with_channels(6) == Conv3D(6, 3, 2, bias=True)
+    assert Dense(4).with_channels(6) == Dense(6)
+    with pytest.raises(GraphError, match="'relu' makes no channels"):
+        ReLU().with_channels(6)
 
 
 def test_parameters_and_statistics_are_named_by_their_nodes() -> None:

@@ -10,15 +10,22 @@ from aiperf_hpc.graph import (
     Add,
     BatchNorm,
     Conv2D,
+    Conv3D,
     Dense,
+    Dropout,
+    Flatten,
     GlobalAveragePool2D,
     Graph,
     Input,
+    Layer,
+    LeakyReLU,
     MaxPool2D,
+    MaxPool3D,
     Node,
     ReLU,
     Shape,
     Softmax,
+    Tanh,
 )
 from aiperf_hpc.morphism.networks.resnet import resnet50
 from aiperf_hpc.morphism.operators.base import Morphism
@@ -91,6 +98,73 @@ def two_stems(input_shape: Shape = (6, 6, 2), width: int = 3, classes: int = 4) 
             Node("probabilities", Softmax(), ("logits",)),
         )
     )
+
+
+def volumes(input_shape: Shape = (7, 6, 9, 2), width: int = 4, classes: int = 4) -> Graph:
+    """Convolutions of volumes: even and odd kernels, strides, with a bias and without."""
+    return Graph(
+        (
+            Node("image", Input(input_shape)),
+            Node("one", Conv3D(width, 3, bias=True), ("image",)),
+            Node("one_relu", LeakyReLU(0.3), ("one",)),
+            Node("one_pool", MaxPool3D(2, 2), ("one_relu",)),
+            Node("two", Conv3D(width + 1, 2), ("one_pool",)),
+            Node("two_norm", BatchNorm(), ("two",)),
+            Node("two_tanh", Tanh(), ("two_norm",)),
+            Node("three", Conv3D(width, 3, 2, bias=True), ("two_tanh",)),
+            Node("shortcut", Conv3D(width, 1, 2), ("two_tanh",)),
+            Node("sum", Add(), ("three", "shortcut")),
+            Node("sum_relu", LeakyReLU(0.1), ("sum",)),
+            Node("sum_pool", MaxPool3D(3, 1), ("sum_relu",)),
+            Node("flat", Flatten(), ("sum_pool",)),
+            Node("hidden", Dense(7), ("flat",)),
+            Node("hidden_relu", LeakyReLU(), ("hidden",)),
+            Node("logits", Dense(classes), ("hidden_relu",)),
+            Node("probabilities", Softmax(), ("logits",)),
+        )
+    )
+
+
+def flat_images(input_shape: Shape = (5, 4, 3), classes: int = 4) -> Graph:
+    """An image as a vector, of which half is dropped in training."""
+    return Graph(
+        (
+            Node("image", Input(input_shape)),
+            Node("conv", Conv2D(4, 3), ("image",)),
+            Node("norm", BatchNorm(), ("conv",)),
+            Node("relu", ReLU(), ("norm",)),
+            Node("flat", Flatten(), ("relu",)),
+            Node("dropped", Dropout(0.5), ("flat",)),
+            Node("hidden", Dense(16), ("dropped",)),
+            Node("hidden_tanh", Tanh(), ("hidden",)),
+            Node("logits", Dense(classes), ("hidden_tanh",)),
+            Node("probabilities", Softmax(), ("logits",)),
+        )
+    )
+
+
+def cosmoflow(side: int = 32, kernel: int = 3) -> Graph:
+    """The network of MLPerf HPC's CosmoFlow on volumes of side³ of four channels.
+
+    Without the factor of 1.2 behind its tanh.
+    """
+    nodes = [Node("image", Input((side, side, side, 4)))]
+
+    def add(name: str, layer: Layer) -> None:
+        nodes.append(Node(name, layer, (nodes[-1].name,)))
+
+    for number, channels in enumerate((32, 64, 128, 256, 512), 1):
+        add(f"conv{number}", Conv3D(channels, kernel, bias=True))
+        add(f"conv{number}_relu", LeakyReLU(0.3))
+        add(f"conv{number}_pool", MaxPool3D(2, 2))
+    add("flat", Flatten())
+    for number, units in enumerate((128, 64), 1):
+        add(f"dense{number}", Dense(units))
+        add(f"dense{number}_relu", LeakyReLU(0.3))
+        add(f"dense{number}_dropout", Dropout(0.5))
+    add("parameters", Dense(4))
+    add("tanh", Tanh())
+    return Graph(tuple(nodes))
 
 
 def thin_resnet50() -> Graph:

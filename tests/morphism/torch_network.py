@@ -13,14 +13,20 @@ from aiperf_hpc.graph import (
     Add,
     BatchNorm,
     Conv2D,
+    Conv3D,
     Dense,
+    Dropout,
+    Flatten,
     GlobalAveragePool2D,
     Graph,
     Input,
+    LeakyReLU,
     MaxPool2D,
+    MaxPool3D,
     Node,
     ReLU,
     Softmax,
+    Tanh,
 )
 from aiperf_hpc.morphism.weights.checkpoint import Weights
 
@@ -34,8 +40,8 @@ def to_tensors(
     tensors: dict[str, Tensor] = {}
     for name, array in weights.items():
         values = np.array(array)  # A copy: nothing here can write into the weights.
-        if array.ndim == 4:
-            values = values.transpose(3, 2, 0, 1)
+        if array.ndim >= 4:
+            values = values.transpose(-1, -2, *range(array.ndim - 2))
         tensor = torch.from_numpy(np.ascontiguousarray(values)).to(dtype)
         tensors[name] = tensor.requires_grad_(name in graph.parameters)
     return tensors
@@ -45,7 +51,7 @@ def meta_tensors(graph: Graph) -> dict[str, Tensor]:
     """Weights that have shapes and no values."""
     tensors: dict[str, Tensor] = {}
     for name, shape in {**graph.parameters, **graph.statistics}.items():
-        places = (shape[3], shape[2], *shape[:2]) if len(shape) == 4 else shape
+        places = (shape[-1], shape[-2], *shape[:-2]) if len(shape) >= 4 else shape
         tensors[name] = torch.empty(places, device="meta", requires_grad=name in graph.parameters)
     return tensors
 
@@ -53,7 +59,7 @@ def meta_tensors(graph: Graph) -> dict[str, Tensor]:
 def run(
     graph: Graph, tensors: Mapping[str, Tensor], images: Tensor, *, training: bool = False
 ) -> dict[str, Tensor]:
-    """Return what every node gives for ``images`` (samples, channels, height, width)."""
+    """Return what every node gives for ``images`` (samples, channels, [depth,] height, width)."""
     outputs: dict[str, Tensor] = {}
     for node in graph.nodes:
         inputs = [outputs[source] for source in node.inputs]
@@ -82,6 +88,10 @@ def _layer(
         case Conv2D(kernel=kernel, stride=stride):
             weight = tensors[f"{node.name}/kernel"]
             return functional.conv2d(inputs[0], weight, stride=stride, padding=(kernel - 1) // 2)
+        case Conv3D(kernel=kernel, stride=stride, bias=biased):
+            volumes = functional.pad(inputs[0], ((kernel - 1) // 2, kernel // 2) * 3)
+            shift = tensors[f"{node.name}/bias"] if biased else None
+            return functional.conv3d(volumes, tensors[f"{node.name}/kernel"], shift, stride)
         case BatchNorm(epsilon=epsilon):
             gamma, beta, mean, variance = (
                 tensors[f"{node.name}/{key}"] for key in ("gamma", "beta", "mean", "variance")
@@ -93,6 +103,15 @@ def _layer(
             return functional.batch_norm(inputs[0], mean, variance, gamma, beta, eps=epsilon)
         case ReLU():
             return functional.relu(inputs[0])
+        case LeakyReLU(slope=slope):
+            return functional.leaky_relu(inputs[0], slope)
+        case Tanh():
+            return torch.tanh(inputs[0])
+        case Dropout(rate=rate):
+            return functional.dropout(inputs[0], rate, training)
+        case Flatten():
+            pixels = inputs[0].movedim(1, -1) if inputs[0].ndim > 3 else inputs[0]
+            return pixels.flatten(start_dim=1)
         case Add():
             total = inputs[0]
             for addend in inputs[1:]:
@@ -100,6 +119,10 @@ def _layer(
             return total
         case MaxPool2D(kernel=kernel, stride=stride):
             return functional.max_pool2d(inputs[0], kernel, stride, padding=(kernel - 1) // 2)
+        case MaxPool3D(kernel=kernel, stride=stride):
+            edges = ((kernel - 1) // 2, kernel // 2) * 3
+            volumes = functional.pad(inputs[0], edges, value=-torch.inf)
+            return functional.max_pool3d(volumes, kernel, stride)
         case GlobalAveragePool2D():
             return inputs[0].mean(dim=(2, 3))
         case Dense():

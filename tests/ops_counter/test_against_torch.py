@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 import torch
-from tests.morphism.networks import SMALL, THIN, random_chain
-from tests.morphism.torch_network import logits, meta_tensors
+from tests.morphism.networks import SMALL, THIN, cosmoflow, flat_images, random_chain, volumes
+from tests.morphism.torch_network import logits, meta_tensors, run
+from torch import Tensor
 from torch.nn import functional
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -19,8 +22,7 @@ from aiperf_hpc.ops_counter.count import count
 
 def executed(graph: Graph, samples: int = 1) -> int:
     """Multiplications and additions of matrix products in one training step."""
-    height, width, channels = graph.nodes[0].layer.output_shape()
-    images = torch.empty((samples, channels, height, width), device="meta")
+    images = meta_images(graph, samples)
     labels = torch.zeros(samples, dtype=torch.long, device="meta")
     tensors = meta_tensors(graph)
     with FlopCounterMode(display=False) as counter:
@@ -34,14 +36,49 @@ def counted(graph: Graph) -> int:
     kinds = count(graph).by_kind()
     return sum(
         kinds[kind].forward + kinds[kind].backward - kinds[kind].update
-        for kind in ("conv2d", "dense")
+        for kind in ("conv2d", "conv3d", "dense")
+        if kind in kinds
     )
+
+
+def meta_images(graph: Graph, samples: int = 1) -> Tensor:
+    *places, channels = graph.nodes[0].layer.output_shape()
+    return torch.empty((samples, channels, *places), device="meta")
 
 
 def test_resnet50_at_224() -> None:
     graph = resnet50()
     assert executed(graph) == 22_911_811_584
     assert counted(graph) == 22_911_811_584
+
+
+@pytest.mark.parametrize("make", [volumes, flat_images])
+def test_volumes_and_flat_images(make: Callable[[], Graph]) -> None:
+    graph = make()
+    assert executed(graph) == counted(graph)
+
+
+@pytest.mark.parametrize(
+    ("side", "kernel", "parameters", "forward", "training"),
+    [
+        (32, 3, 4_778_788, 1_075_986_944, 3_001_468_416),
+        (64, 3, 5_237_540, 8_607_777_280, 24_011_392_512),
+        (128, 3, 8_907_556, 68_862_099_968, 192_090_785_280),
+        (128, 2, 5_597_604, 20_409_500_160, 56_933_533_184),
+    ],
+)
+def test_cosmoflow(side: int, kernel: int, parameters: int, forward: int, training: int) -> None:
+    """Its layers, which end in no softmax; 8,907,556 parameters are published for 128³."""
+    graph = cosmoflow(side, kernel)
+    assert graph.parameter_count == parameters
+    with FlopCounterMode(display=False) as counter:
+        found = run(graph, meta_tensors(graph), meta_images(graph))[graph.output.name]
+        assert counter.get_total_flops() == forward
+        found.sum().backward()  # type: ignore[no-untyped-call]
+    assert counter.get_total_flops() == training
+    kinds = count(graph).by_kind()
+    assert kinds["conv3d"].forward + kinds["dense"].forward == forward
+    assert counted(graph) == training
 
 
 def test_counts_are_of_one_sample() -> None:

@@ -4,7 +4,7 @@ from dataclasses import dataclass, fields
 from typing import ClassVar
 
 import pytest
-from tests.morphism.networks import residual, two_stems
+from tests.morphism.networks import residual, two_stems, volumes
 
 from aiperf_hpc.errors import CountError
 from aiperf_hpc.graph import (
@@ -12,14 +12,20 @@ from aiperf_hpc.graph import (
     Add,
     BatchNorm,
     Conv2D,
+    Conv3D,
     Dense,
+    Dropout,
+    Flatten,
     Graph,
     Input,
     Layer,
+    LeakyReLU,
     MaxPool2D,
+    MaxPool3D,
     Node,
     ReLU,
     Shape,
+    Tanh,
 )
 from aiperf_hpc.ops_counter.count import count
 from aiperf_hpc.ops_counter.layers import TABLE
@@ -67,7 +73,9 @@ def test_every_layer_of_the_vocabulary_has_a_formula() -> None:
     assert set(TABLE) == set(LAYERS.values())
 
 
-@pytest.mark.parametrize("graph", [residual(), two_stems()], ids=["residual", "two stems"])
+@pytest.mark.parametrize(
+    "graph", [residual(), two_stems(), volumes()], ids=["residual", "two stems", "volumes"]
+)
 def test_counts_are_python_integers(graph: Graph) -> None:
     counted = count(graph)
     for layer in counted.layers.values():
@@ -159,3 +167,44 @@ def test_the_kernel_size_decides_the_count() -> None:
         return count(Graph((IMAGE, Node("c", Conv2D(4, kernel), ("image",))))).forward
 
     assert [forward(k) for k in (1, 3, 5, 7)] == [2 * k * k * 3 * 4 * 5 * 7 for k in (1, 3, 5, 7)]
+
+
+VOLUME = Node("volume", Input((6, 5, 7, 3)))
+
+
+@pytest.mark.parametrize(
+    ("layer", "operations"),
+    [
+        (LeakyReLU(), (1 + 1) * 6 * 5 * 7 * 3),
+        (Tanh(), (1 + 8 + 1 + 4 + 1) * 6 * 5 * 7 * 3),
+        (MaxPool3D(2, 2), 8 * 3 * 3 * 4 * 3),
+        (MaxPool3D(3, 2), 27 * 3 * 3 * 4 * 3),
+        (Dropout(0.5), 0),
+        (Flatten(), 0),
+    ],
+)
+def test_layers_without_parameters_cost_what_the_convention_says(
+    layer: Layer, operations: int
+) -> None:
+    graph = Graph((VOLUME, Node("layer", layer, ("volume",))))
+    counted = count(graph)
+    assert counted.forward == operations
+    assert counted.backward == 0
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_a_convolution_of_volumes_is_counted_at_its_output(bias: bool) -> None:
+    """A bias is in the update, as a dense layer's is."""
+    nodes = (
+        VOLUME,
+        Node("first", Conv3D(4, 3, 2, bias=bias), ("volume",)),
+        Node("second", Conv3D(2, 2), ("first",)),
+    )
+    graph = Graph(nodes)
+    layers = count(graph).layers
+    forward, update = 2 * 27 * 3 * 4 * (3 * 3 * 4), 2 * (27 * 3 + int(bias)) * 4
+    assert layers["first"].operations.forward == forward
+    assert layers["first"].operations.update == update
+    assert backward(graph, "first") == forward + update
+    assert layers["second"].operations.forward == 2 * 8 * 4 * 2 * (3 * 3 * 4)
+    assert backward(graph, "second") == 2 * (2 * 8 * 4 * 2 * 3 * 3 * 4) + 2 * 8 * 4 * 2

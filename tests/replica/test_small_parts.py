@@ -11,6 +11,17 @@ from tests.run_factory import Clock
 
 from aiperf_hpc import machine
 from aiperf_hpc.config import validate
+from aiperf_hpc.graph import (
+    Conv3D,
+    Dense,
+    Flatten,
+    Graph,
+    Input,
+    LeakyReLU,
+    MaxPool3D,
+    Node,
+    Softmax,
+)
 from aiperf_hpc.machine import available_bytes
 from aiperf_hpc.morphism.networks.resnet import resnet50
 from aiperf_hpc.replica.identity import name_of, seed_of
@@ -109,6 +120,23 @@ def test_the_memory_estimate_grows_with_the_batch_and_shrinks_with_the_precision
     # Peaks measured with the tensorflow engine: docs/decisions/memory.md.
     assert 0.9 < large / (3958 * 2**20) < 1.2
     assert 0.9 < training_bytes(resnet50((224, 224, 3), 10), 16, "fp32") / (2510 * 2**20) < 1.2
+
+
+def test_the_memory_estimate_counts_what_waits_for_the_backward_pass() -> None:
+    """Outputs of all layers but a flatten, which makes no tensor; twice the convolution's work."""
+    nodes = (
+        Node("volume", Input((4, 4, 4, 2))),
+        Node("conv", Conv3D(3, 3), ("volume",)),
+        Node("relu", LeakyReLU(), ("conv",)),
+        Node("pool", MaxPool3D(2, 2), ("relu",)),
+        Node("flat", Flatten(), ("pool",)),
+        Node("logits", Dense(4), ("flat",)),
+        Node("probabilities", Softmax(), ("logits",)),
+    )
+    graph = Graph(nodes)
+    kept = 128 + 192 + 192 + 24 + 4 + 4
+    a_sample = training_bytes(graph, 9, "fp32") - training_bytes(graph, 8, "fp32")
+    assert a_sample == 4 * (kept + 2 * (192 + 128))
 
 
 def test_the_batch_that_fits_is_the_asked_one_halved_as_often_as_needed() -> None:

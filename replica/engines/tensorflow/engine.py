@@ -18,12 +18,12 @@ from numpy.typing import NDArray
 
 from aiperf_hpc.config import EngineConfig
 from aiperf_hpc.errors import EngineError, NonFiniteLossError, OutOfMemoryError
-from aiperf_hpc.graph import BatchNorm, Graph, Input
+from aiperf_hpc.graph import Graph
 from aiperf_hpc.morphism.weights.calibration import calibrate, transparent
 from aiperf_hpc.morphism.weights.checkpoint import Weights, check_weights
 from aiperf_hpc.replica.data.base import Batch
 from aiperf_hpc.replica.engines.base import Buffer, EvaluationSums, step_in_halves
-from aiperf_hpc.replica.engines.tensorflow.layers import OPERATIONS, Pass
+from aiperf_hpc.replica.engines.tensorflow.layers import OPERATIONS, STATISTICS_RATE, Pass
 from aiperf_hpc.replica.tensorflow_import import tf
 from aiperf_hpc.trial import Hyperparameters
 
@@ -93,7 +93,7 @@ class TensorFlowNetwork:
             self._steps = tf.Variable(0, dtype=tf.int64)
             self._evaluated = tf.Variable(tf.zeros(3, tf.float64))
             (self._image_shape,) = (
-                n.layer.shape for n in graph.nodes if isinstance(n.layer, Input)
+                graph.shapes[node.name] for node in graph.nodes if not node.inputs
             )
             self._trace((None, *self._image_shape))
 
@@ -213,7 +213,7 @@ class TensorFlowNetwork:
             seen = self.statistics()
         finally:
             self.set_statistics(kept)
-        return seen / np.float32(1.0 - BatchNorm.momentum) * self._biased(batch.size)
+        return seen / np.float32(STATISTICS_RATE) * self._biased(batch.size)
 
     def _biased(self, samples: int) -> NDArray[np.float32]:
         """Return what takes TensorFlow's batch statistics, flat, to means and biased variances.

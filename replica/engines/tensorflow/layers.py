@@ -15,14 +15,20 @@ from aiperf_hpc.graph import (
     Add,
     BatchNorm,
     Conv2D,
+    Conv3D,
     Dense,
+    Dropout,
+    Flatten,
     GlobalAveragePool2D,
     Input,
     Layer,
+    LeakyReLU,
     MaxPool2D,
+    MaxPool3D,
     Node,
     ReLU,
     Softmax,
+    Tanh,
 )
 from aiperf_hpc.replica.engines.base import overruns_onednn
 from aiperf_hpc.replica.tensorflow_import import tf
@@ -85,6 +91,21 @@ def _conv2d(run: Pass, node: Node, layer: Conv2D, inputs: Tensors) -> tf.Tensor:
     return tf.nn.conv2d(padded, kernel, layer.stride, "VALID")
 
 
+@executes(Conv3D)
+def _conv3d(run: Pass, node: Node, layer: Conv3D, inputs: Tensors) -> tf.Tensor:
+    kernel, source, stride = run.read(node, "kernel"), inputs[0], layer.stride
+    if overruns_onednn(layer.kernel, stride, source.shape[-1]):
+        source, stride = source[:, ::stride, ::stride, ::stride], 1
+    if stride == 1:  # Then SAME pads as the layer does.
+        made = tf.nn.conv3d(source, kernel, [1] * 5, "SAME")
+    else:
+        padded = tf.pad(source, [[0, 0], *[layer.window.padding] * 3, [0, 0]])
+        made = tf.nn.conv3d(padded, kernel, [1, *[stride] * 3, 1], "VALID")
+    # Not bias_add: with an addition and a leaky ReLU behind it, TensorFlow 2.18 fuses all of them
+    # in inference, and takes 0.2 for the slope whatever it is.
+    return made + run.read(node, "bias") if layer.bias else made
+
+
 def _convolve_pixels(images: tf.Tensor, kernel: tf.Tensor, stride: int) -> tf.Tensor:
     """Convolve 1 x 1.
 
@@ -100,6 +121,10 @@ def _convolve_pixels(images: tf.Tensor, kernel: tf.Tensor, stride: int) -> tf.Te
     row = tf.reshape(images, [1, 1, -1, channels])
     made = tf.nn.conv2d(row, kernel, 1, "VALID")
     return tf.reshape(made, [-1, *images.shape[1:3], kernel.shape[-1]])
+
+
+STATISTICS_RATE = 1.0 - BatchNorm.momentum
+"""The share of a batch's statistics in the running ones, after one step in training mode."""
 
 
 @executes(BatchNorm)
@@ -129,14 +154,12 @@ def _batch_norm(run: Pass, node: Node, layer: BatchNorm, inputs: Tensors) -> tf.
 
 def _as_images(source: tf.Tensor) -> tf.Tensor:
     """Return vectors, and volumes, as images (samples, height, width, channels)."""
-    match source.shape.rank:
-        case 2:
-            return source[:, None, None, :]
-        case 5:
-            depth, height, width, channels = source.shape[1:]
-            return tf.reshape(source, [-1, depth * height, width, channels])
-        case _:
-            return source
+    if source.shape.rank == 2:
+        return source[:, None, None, :]
+    if source.shape.rank == 5:
+        depth, height, width, channels = source.shape[1:]
+        return tf.reshape(source, [-1, depth * height, width, channels])
+    return source
 
 
 @executes(MaxPool2D)
@@ -145,6 +168,17 @@ def _max_pool2d(run: Pass, node: Node, layer: MaxPool2D, inputs: Tensors) -> tf.
     edges, least = _symmetric(layer.kernel), run.compute.min
     padded = tf.pad(inputs[0], edges, constant_values=least)
     return tf.nn.max_pool2d(padded, layer.kernel, layer.stride, "VALID")
+
+
+@executes(MaxPool3D)
+def _max_pool3d(run: Pass, node: Node, layer: MaxPool3D, inputs: Tensors) -> tf.Tensor:
+    source, (before, behind) = inputs[0], layer.window.padding
+    places = tuple(source.shape[1:-1])
+    reached = [(n - layer.kernel) // layer.stride + 1 for n in places]
+    if before or tuple(reached) != layer.window.slid_over(places):
+        edges = [[0, 0], *[[before, behind]] * 3, [0, 0]]
+        source = tf.pad(source, edges, constant_values=run.compute.min)
+    return tf.nn.max_pool3d(source, layer.kernel, layer.stride, "VALID")
 
 
 def _symmetric(kernel: int) -> list[list[int]]:
@@ -161,6 +195,27 @@ def _dense(run: Pass, node: Node, layer: Dense, inputs: Tensors) -> tf.Tensor:
 @executes(ReLU)
 def _relu(run: Pass, node: Node, layer: ReLU, inputs: Tensors) -> tf.Tensor:
     return tf.nn.relu(inputs[0])
+
+
+@executes(LeakyReLU)
+def _leaky_relu(run: Pass, node: Node, layer: LeakyReLU, inputs: Tensors) -> tf.Tensor:
+    return tf.nn.leaky_relu(inputs[0], layer.slope)
+
+
+@executes(Tanh)
+def _tanh(run: Pass, node: Node, layer: Tanh, inputs: Tensors) -> tf.Tensor:
+    return tf.tanh(inputs[0])
+
+
+@executes(Dropout)
+def _dropout(run: Pass, node: Node, layer: Dropout, inputs: Tensors) -> tf.Tensor:
+    """Drop by TensorFlow's own generator: an engine is given no seed of the trial."""
+    return tf.nn.dropout(inputs[0], layer.rate) if run.training else inputs[0]
+
+
+@executes(Flatten)
+def _flatten(run: Pass, node: Node, layer: Flatten, inputs: Tensors) -> tf.Tensor:
+    return tf.reshape(inputs[0], [-1, math.prod(inputs[0].shape[1:])])
 
 
 @executes(Add)

@@ -22,7 +22,7 @@ from torch.optim.sgd import sgd
 
 from aiperf_hpc.config import EngineConfig
 from aiperf_hpc.errors import EngineError, NonFiniteLossError, OutOfMemoryError
-from aiperf_hpc.graph import Graph, Input, Shape
+from aiperf_hpc.graph import Graph, Shape
 from aiperf_hpc.morphism.weights.calibration import calibrate, transparent
 from aiperf_hpc.morphism.weights.checkpoint import Array, Weights, check_weights
 from aiperf_hpc.ops_counter.count import count
@@ -316,7 +316,7 @@ class TorchNetwork:
         )  # fmt: skip
         kept, counts = [tensor.clone() for tensor in state], (self._steps, self._samples)
         scale = self._scaler.state_dict()
-        (shape,) = (n.layer.shape for n in self._graph.nodes if isinstance(n.layer, Input))
+        (shape,) = (self._graph.shapes[n.name] for n in self._graph.nodes if not n.inputs)
         batch = Batch(np.zeros((batch_size, *shape), np.float32), np.zeros(batch_size, np.int32))
         try:
             if halves:

@@ -18,14 +18,20 @@ from aiperf_hpc.graph import (
     Add,
     BatchNorm,
     Conv2D,
+    Conv3D,
     Dense,
+    Dropout,
+    Flatten,
     GlobalAveragePool2D,
     Input,
     Layer,
+    LeakyReLU,
     MaxPool2D,
+    MaxPool3D,
     Node,
     ReLU,
     Softmax,
+    Tanh,
 )
 from aiperf_hpc.replica.engines.base import overruns_onednn
 from aiperf_hpc.replica.engines.torch.module_code import ModuleCode
@@ -67,6 +73,20 @@ def _conv2d(code: ModuleCode, node: Node, layer: Conv2D) -> fx.Node:
         return code.call(convolve_pixels, source, weights)
     code.allow_overwriting(node)
     return code.call(torch.conv2d, source, weights, None, stride, (layer.kernel - 1) // 2)
+
+
+@builds(Conv3D)
+def _conv3d(code: ModuleCode, node: Node, layer: Conv3D) -> fx.Node:
+    code.allow_overwriting(node)
+    source, stride, weights = code.read(node), layer.stride, code.tensor(node, "kernel")
+    bias = code.tensor(node, "bias") if layer.bias else None
+    (read,) = code.graph.input_shapes(node.name)
+    if overruns_onednn(layer.kernel, stride, read[-1]):
+        source, stride = code.every(node.inputs[0], stride), 1
+    before, behind = layer.window.padding
+    if before != behind:
+        source, before = code.call(functional.pad, source, (before, behind) * 3), 0
+    return code.call(torch.conv3d, source, weights, bias, stride, before)
 
 
 FEW_PIXELS = 8192
@@ -155,6 +175,26 @@ def _relu(code: ModuleCode, node: Node, layer: ReLU) -> fx.Node:
     return code.call(torch.relu_ if writable else torch.relu, code.read(node))
 
 
+@builds(LeakyReLU)
+def _leaky_relu(code: ModuleCode, node: Node, layer: LeakyReLU) -> fx.Node:
+    writable = code.writable(node.inputs[0])
+    return code.call(functional.leaky_relu, code.read(node), layer.slope, writable)
+
+
+@builds(Tanh)
+def _tanh(code: ModuleCode, node: Node, layer: Tanh) -> fx.Node:
+    writable = code.writable(node.inputs[0])
+    return code.call(torch.tanh_ if writable else torch.tanh, code.read(node))
+
+
+@builds(Dropout)
+def _dropout(code: ModuleCode, node: Node, layer: Dropout) -> fx.Node:
+    """Drop by PyTorch's own generator: an engine is given no seed of the trial."""
+    if not code.training:
+        return code.read(node)
+    return code.call(functional.dropout, code.read(node), layer.rate)
+
+
 @builds(Add)
 def _add(code: ModuleCode, node: Node, layer: Add) -> fx.Node:
     """Add onto an input that nobody else reads, where there is one."""
@@ -175,9 +215,32 @@ def _max_pool2d(code: ModuleCode, node: Node, layer: MaxPool2D) -> fx.Node:
     return code.call(functional.max_pool2d, code.read(node), layer.kernel, layer.stride, padding)
 
 
+@builds(MaxPool3D)
+def _max_pool3d(code: ModuleCode, node: Node, layer: MaxPool3D) -> fx.Node:
+    code.allow_overwriting(node)
+    source, (before, behind) = code.read(node), layer.window.padding
+    (read,) = code.graph.input_shapes(node.name)
+    # PyTorch pads both sides alike, which is enough where no window reaches what is missing.
+    found = tuple((n + 2 * before - layer.kernel) // layer.stride + 1 for n in read[:-1])
+    if found != code.graph.shapes[node.name][:-1]:
+        padding = (before, behind) * 3
+        source, before = code.call(functional.pad, source, padding, "constant", -math.inf), 0
+    return code.call(functional.max_pool3d, source, layer.kernel, layer.stride, before)
+
+
 @builds(GlobalAveragePool2D)
 def _global_average_pool2d(code: ModuleCode, node: Node, layer: GlobalAveragePool2D) -> fx.Node:
     return code.call(torch.mean, code.read(node), (2, 3))
+
+
+@builds(Flatten)
+def _flatten(code: ModuleCode, node: Node, layer: Flatten) -> fx.Node:
+    return code.call(flatten, code.read(node))
+
+
+def flatten(x: Tensor) -> Tensor:
+    """Return each sample as a vector with the channels last, (samples, elements)."""
+    return (x.movedim(1, -1) if x.ndim >= 4 else x).flatten(1)
 
 
 @builds(Dense)

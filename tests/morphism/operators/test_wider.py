@@ -4,7 +4,17 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from tests.morphism.networks import SMALL, THIN, residual, rng, trained_weights, two_stems
+import torch
+from tests.morphism.networks import (
+    SMALL,
+    THIN,
+    residual,
+    rng,
+    trained_weights,
+    two_stems,
+    volumes,
+)
+from tests.morphism.torch_network import logits, to_tensors
 
 from aiperf_hpc.errors import MorphismError
 from aiperf_hpc.graph import Dense, Graph, Input, Node, Softmax
@@ -64,6 +74,21 @@ def test_wider_copies_channels_and_splits_what_reads_them() -> None:
     looped = two_stems()
     loop = Wider("left_conv", 4).weights(looped, trained_weights(looped, rng(3)), rng(4))
     assert loop["loop_conv/kernel"].shape == (3, 3, 4, 4)
+
+
+@pytest.mark.parametrize("producer", ["one", "two", "hidden"])
+def test_wider_keeps_the_function_of_a_network_of_volumes(producer: str) -> None:
+    graph = volumes()
+    weights = trained_weights(graph, rng())
+    morphism = Wider(producer, 2 * graph.shapes[producer][-1])
+    child, grown = morphism.child(graph), morphism.weights(graph, weights, rng())
+    assert child.shapes[producer][-1] == 2 * graph.shapes[producer][-1]
+    inputs = torch.from_numpy(rng(1).standard_normal((3, 2, 7, 6, 9)))
+    found, wanted = (
+        logits(g, to_tensors(g, w, torch.float64), inputs)
+        for g, w in ((child, grown), (graph, weights))
+    )
+    assert (found - wanted).abs().max() < 1e-6 * wanted.abs().max()
 
 
 def test_dense_and_softmax_alone_can_widen_nothing() -> None:

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from tests.morphism.networks import SMALL, random_chain, residual, rng, two_stems
+from tests.morphism.networks import SMALL, cosmoflow, random_chain, residual, rng, two_stems
 
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.morphism.networks.resnet import resnet50
@@ -36,6 +36,13 @@ def test_resnet50_in_numbers() -> None:
     by_stage = vector[STAGE].reshape(-1, 4)
     assert by_stage[:, 0].tolist() == [0, 1, 10, 13, 19, 10, 0, 0]
     assert by_stage[:, 3].tolist() == [0, 0, 3, 4, 6, 3, 0, 0]
+
+
+def test_cosmoflow_in_numbers() -> None:
+    """Five convolutions, each on a volume of half the side and of twice the channels, from 32."""
+    vector = describe(cosmoflow())
+    assert vector[WHOLE].tolist() == pytest.approx([5, -6, 5 * np.log2(3), 0, 5])
+    assert vector[STAGE].reshape(-1, 4)[:, 0].tolist() == [1, 1, 1, 1, 1, 0, 0, 0]
 
 
 @pytest.mark.parametrize("make", SMALL)

@@ -6,7 +6,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.morphism.networks import SMALL, THIN, random_chain, residual
+from tests.morphism.networks import (
+    SMALL,
+    THIN,
+    flat_images,
+    random_chain,
+    residual,
+    volumes,
+)
 
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.morphism.networks.resnet import resnet50
@@ -42,6 +49,23 @@ def test_dense_layers_make_channels_too() -> None:
 def test_the_dataset_fixes_the_samples_and_the_classes() -> None:
     fixed = {name: g.members for name, g in channel_groups(residual()).items() if g.fixed}
     assert fixed == {"image": ("image",), "logits": ("logits", "probabilities")}
+
+
+def test_what_a_flatten_reads_cannot_widen_and_what_it_gives_neither() -> None:
+    groups = channel_groups(volumes())
+    assert groups["three"].members == ("three", "shortcut", "sum", "sum_relu", "sum_pool")
+    assert groups["three"].fixed
+    assert groups["flat"].members == ("flat",)
+    assert groups["flat"].readers == ("hidden",)
+    assert groups["flat"].fixed
+    free = [name for name, group in groups.items() if not group.fixed]
+    assert free == ["one", "two", "hidden"]
+
+
+def test_a_dropout_passes_on_the_channels_of_a_flatten() -> None:
+    groups = channel_groups(flat_images())
+    assert groups["flat"].members == ("flat", "dropped")
+    assert [name for name, group in groups.items() if not group.fixed] == ["hidden"]
 
 
 def test_resnet50_has_a_group_for_each_stage_and_two_for_each_block() -> None:

@@ -193,6 +193,17 @@ def test_initial_weights_fit_and_come_from_the_generator() -> None:
             assert not np.array_equal(array, other[name])
 
 
+def test_initial_weights_of_a_seed_stay_what_they_are() -> None:
+    """Those of version 0.1.0: whoever repeats a run begins where it began."""
+    weights = initial_weights(residual(), np.random.default_rng(3))
+    drawn = np.random.default_rng(3)
+    for name, array in weights.items():
+        if name.endswith("/kernel"):
+            deviation = np.float32(np.sqrt(2.0 / np.prod(array.shape[:-1])))
+            normal = drawn.standard_normal(array.shape, np.float32)
+            np.testing.assert_array_equal(array, normal * deviation)
+
+
 def test_initial_kernels_are_hes_and_the_rest_is_neutral() -> None:
     graph = residual((9, 8, 3), width=64, classes=50)
     weights = initial_weights(graph, np.random.default_rng(0))

@@ -7,7 +7,19 @@ from tests.morphism.networks import trained_weights, two_stems
 from tests.morphism.torch_network import run, to_tensors
 from torch import Tensor
 
-from aiperf_hpc.graph import Add, Conv2D, Dense, Graph, Input, Node, ReLU, Shape, Softmax
+from aiperf_hpc.graph import (
+    Add,
+    Conv2D,
+    Dense,
+    Flatten,
+    Graph,
+    Input,
+    LeakyReLU,
+    Node,
+    ReLU,
+    Shape,
+    Softmax,
+)
 from aiperf_hpc.morphism.networks.resnet import resnet50
 from aiperf_hpc.morphism.operators.deeper import Deeper
 from aiperf_hpc.morphism.operators.grow import grow_with_weights
@@ -76,6 +88,38 @@ def test_a_rectified_normal_variable_has_its_textbook_moments() -> None:
     moments = channel_moments(graph, {}, "relu")
     np.testing.assert_allclose(moments.mean, [1 / np.sqrt(2 * np.pi)])
     np.testing.assert_allclose(moments.variance, [0.5 - 0.5 / np.pi])
+
+
+@pytest.mark.parametrize("slope", [0.0, 0.3, 1.0, 2.0])
+def test_a_leaky_relu_of_normal_variables_has_the_moments_that_samples_have(slope: float) -> None:
+    """Of some means and variances: a million samples each, to three digits."""
+    nodes = (
+        Node("samples", Input((1,))),
+        Node("dense", Dense(4), ("samples",)),
+        Node("leaky", LeakyReLU(slope), ("dense",)),
+    )
+    scale, shift = np.array([1.0, 2.0, 0.5, 3.0]), np.array([0.0, -1.0, 2.0, 5.0])
+    weights: dict[str, Array] = {
+        "dense/kernel": scale[None].astype(np.float32),
+        "dense/bias": shift.astype(np.float32),
+    }
+    normal = shift + scale * np.random.default_rng(0).standard_normal((1_000_000, 1))
+    wanted = np.where(normal > 0, normal, slope * normal)
+    found = channel_moments(Graph(nodes), weights, "leaky")
+    np.testing.assert_allclose(found.mean, wanted.mean(axis=0), atol=5e-3)
+    np.testing.assert_allclose(found.variance, wanted.var(axis=0), rtol=1e-2)
+
+
+def test_a_flatten_gives_the_moments_of_its_channels_one_pixel_after_another() -> None:
+    nodes = (
+        Node("image", Input((2, 3, 2))),
+        Node("conv", Conv2D(2, 1), ("image",)),
+        Node("flat", Flatten(), ("conv",)),
+    )
+    kernel = np.array([[3.0, 0.0], [4.0, 1.0]], np.float32).reshape(1, 1, 2, 2)
+    moments = channel_moments(Graph(nodes), {"conv/kernel": kernel}, "flat")
+    np.testing.assert_allclose(moments.mean, np.zeros(12))
+    np.testing.assert_allclose(moments.variance, [25.0, 1.0] * 6)
 
 
 def test_a_channel_that_never_varies_has_finite_moments() -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from aiperf_hpc.graph.layers.activation import LeakyReLU as LeakyReLU
 from aiperf_hpc.graph.layers.activation import ReLU as ReLU
 from aiperf_hpc.graph.layers.activation import Softmax as Softmax
+from aiperf_hpc.graph.layers.activation import Tanh as Tanh
 from aiperf_hpc.graph.layers.base import LAYERS as LAYERS
 from aiperf_hpc.graph.layers.base import ChannelRole as ChannelRole
 from aiperf_hpc.graph.layers.base import Distribution as Distribution
@@ -12,9 +14,13 @@ from aiperf_hpc.graph.layers.base import Layer as Layer
 from aiperf_hpc.graph.layers.base import Shape as Shape
 from aiperf_hpc.graph.layers.base import Window as Window
 from aiperf_hpc.graph.layers.convolution import Conv2D as Conv2D
+from aiperf_hpc.graph.layers.convolution import Conv3D as Conv3D
 from aiperf_hpc.graph.layers.dense import Dense as Dense
 from aiperf_hpc.graph.layers.input import Input as Input
 from aiperf_hpc.graph.layers.merging import Add as Add
 from aiperf_hpc.graph.layers.normalisation import BatchNorm as BatchNorm
 from aiperf_hpc.graph.layers.pooling import GlobalAveragePool2D as GlobalAveragePool2D
 from aiperf_hpc.graph.layers.pooling import MaxPool2D as MaxPool2D
+from aiperf_hpc.graph.layers.pooling import MaxPool3D as MaxPool3D
+from aiperf_hpc.graph.layers.regularisation import Dropout as Dropout
+from aiperf_hpc.graph.layers.reshaping import Flatten as Flatten

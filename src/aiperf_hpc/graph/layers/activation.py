@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from typing import ClassVar
 
-from aiperf_hpc.graph.layers.base import ChannelRole, Layer, Shape, layer_class
+from aiperf_hpc.graph.layers.base import ChannelRole, Layer, Shape, layer_class, require
 
 
 @layer_class
@@ -17,6 +18,42 @@ class ReLU(Layer):
     @property
     def negative_slope(self) -> float | None:
         return 0.0
+
+    def output_shape(self, *inputs: Shape) -> Shape:
+        return inputs[0]
+
+
+@layer_class
+class LeakyReLU(Layer):
+    """max(x, 0) + slope * min(x, 0). The default slope is Keras'; PyTorch's is 0.01."""
+
+    kind: ClassVar[str] = "leaky_relu"
+    follower: ClassVar[bool] = True
+
+    slope: float = 0.3
+
+    def __post_init__(self) -> None:
+        number = type(self.slope) is not bool and isinstance(self.slope, int | float)
+        require(
+            number and 0.0 <= self.slope < math.inf,
+            f"leaky_relu: slope must be a number of at least 0, got {self.slope!r}",
+        )
+        object.__setattr__(self, "slope", float(self.slope))  # One number, one hash.
+
+    @property
+    def negative_slope(self) -> float | None:
+        return self.slope
+
+    def output_shape(self, *inputs: Shape) -> Shape:
+        return inputs[0]
+
+
+@layer_class
+class Tanh(Layer):
+    """The hyperbolic tangent."""
+
+    kind: ClassVar[str] = "tanh"
+    follower: ClassVar[bool] = True
 
     def output_shape(self, *inputs: Shape) -> Shape:
         return inputs[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -43,6 +44,18 @@ class Window(NamedTuple):
     """Elements along each axis but the channels'."""
     stride: int
     """Elements that it moves by along each of these axes."""
+
+    @property
+    def padding(self) -> tuple[int, int]:
+        """Elements added before and behind each of these axes, k - 1 together.
+
+        An even kernel's one more is behind, as in TensorFlow's SAME padding at stride 1.
+        """
+        return (self.kernel - 1) // 2, self.kernel // 2
+
+    def slid_over(self, places: Shape) -> Shape:
+        """Return how often it lies on each axis of some places, padded: n / stride, rounded up."""
+        return tuple(math.ceil(n / self.stride) for n in places)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +138,12 @@ def image(shape: Shape) -> tuple[int, int, int]:
     """Return height, width and channels. Raises GraphError unless ``shape`` is an image's."""
     require(len(shape) == 3, f"needs an input (height, width, channels), got {shape}")
     return shape[0], shape[1], shape[2]
+
+
+def volume(shape: Shape) -> tuple[int, int, int, int]:
+    """Return depth, height, width and channels. Raises GraphError unless it is a volume's shape."""
+    require(len(shape) == 4, f"needs an input (depth, height, width, channels), got {shape}")
+    return shape[0], shape[1], shape[2], shape[3]
 
 
 def require_sizes(layer: Layer, *names: str) -> None:

@@ -18,6 +18,7 @@ from aiperf_hpc.graph.layers.base import (
     layer_class,
     require,
     require_sizes,
+    volume,
 )
 
 
@@ -57,4 +58,44 @@ class Conv2D(Layer):
         return {"kernel": (self.kernel, self.kernel, image(inputs[0])[2], self.channels)}
 
     def with_channels(self, channels: int) -> Conv2D:
+        return replace(self, channels=channels)
+
+
+@layer_class
+class Conv3D(Layer):
+    """Convolution of volumes, k x k x k with any k, with a bias where it is asked for.
+
+    Padded by (k - 1) // 2 before and k // 2 behind each axis. Kernel layout: (k, k, k, in, out).
+    """
+
+    kind: ClassVar[str] = "conv3d"
+    initial_values: ClassVar[Mapping[str, InitialValue]] = {
+        "kernel": Distribution.HE_NORMAL, "bias": 0.0
+    }  # fmt: skip
+    decayed: ClassVar[frozenset[str]] = frozenset({"kernel"})
+    channel_role: ClassVar[ChannelRole] = ChannelRole.PRODUCES
+    unfolds_input: ClassVar[bool] = True
+
+    channels: int
+    kernel: int
+    stride: int = 1
+    bias: bool = False
+
+    def __post_init__(self) -> None:
+        require_sizes(self, "channels", "kernel", "stride")
+        require(type(self.bias) is bool, f"conv3d: bias must be true or false, got {self.bias!r}")
+
+    @property
+    def window(self) -> Window:
+        return Window(self.kernel, self.stride)
+
+    def output_shape(self, *inputs: Shape) -> Shape:
+        *places, _ = volume(inputs[0])
+        return (*self.window.slid_over(tuple(places)), self.channels)
+
+    def parameters(self, *inputs: Shape) -> dict[str, Shape]:
+        kernel = (*[self.kernel] * 3, volume(inputs[0])[3], self.channels)
+        return {"kernel": kernel, "bias": (self.channels,)} if self.bias else {"kernel": kernel}
+
+    def with_channels(self, channels: int) -> Conv3D:
         return replace(self, channels=channels)

@@ -13,6 +13,7 @@ from aiperf_hpc.graph.layers.base import (
     layer_class,
     require,
     require_sizes,
+    volume,
 )
 
 
@@ -36,6 +37,31 @@ class MaxPool2D(Layer):
     def output_shape(self, *inputs: Shape) -> Shape:
         height, width, channels = image(inputs[0])
         return math.ceil(height / self.stride), math.ceil(width / self.stride), channels
+
+
+@layer_class
+class MaxPool3D(Layer):
+    """Maximum over k x k x k windows with any k.
+
+    Padded by (k - 1) // 2 before and k // 2 behind each axis: windows of 2 at stride 2 on axes of
+    even length reach no padding.
+    """
+
+    kind: ClassVar[str] = "max_pool3d"
+
+    kernel: int
+    stride: int
+
+    def __post_init__(self) -> None:
+        require_sizes(self, "kernel", "stride")
+
+    @property
+    def window(self) -> Window:
+        return Window(self.kernel, self.stride)
+
+    def output_shape(self, *inputs: Shape) -> Shape:
+        *places, channels = volume(inputs[0])
+        return (*self.window.slid_over(tuple(places)), channels)
 
 
 @layer_class

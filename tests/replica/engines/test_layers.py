@@ -1,0 +1,295 @@
+"""Every engine computes every layer as PyTorch's own functions do, and trains through it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from tests.morphism.networks import flat_images, trained_weights, volumes
+from tests.morphism.torch_network import logits as torch_logits
+from tests.morphism.torch_network import run as torch_run
+from tests.morphism.torch_network import to_tensors
+from tests.replica.engines.test_contract import (
+    ENGINES,
+    given,
+    hyperparameters,
+    labelled,
+    relative_error,
+    samples,
+    trained_by_more_than_rounding,
+)
+
+from aiperf_hpc.graph import (
+    LAYERS,
+    Add,
+    BatchNorm,
+    Conv2D,
+    Conv3D,
+    Dense,
+    Dropout,
+    Flatten,
+    GlobalAveragePool2D,
+    Graph,
+    Input,
+    Layer,
+    LeakyReLU,
+    MaxPool2D,
+    MaxPool3D,
+    Node,
+    ReLU,
+    Shape,
+    Softmax,
+    Tanh,
+)
+from aiperf_hpc.morphism.weights.checkpoint import Array, Weights
+from aiperf_hpc.replica.data.base import Batch
+from aiperf_hpc.replica.engines import load_engine
+from aiperf_hpc.replica.engines.base import RankEngine, RankNetwork
+from aiperf_hpc.replica.engines.tensorflow import engine as tensorflow_engine
+from aiperf_hpc.replica.engines.tensorflow.layers import OPERATIONS
+from aiperf_hpc.replica.engines.torch.graph import build_module
+from aiperf_hpc.replica.engines.torch.layers import BUILDERS
+from aiperf_hpc.replica.tensorflow_import import tf
+
+IMAGE, VOLUME = (7, 6, 5), (5, 6, 7, 3)
+
+
+@pytest.fixture(scope="module", params=ENGINES)
+def engine(request: pytest.FixtureRequest) -> RankEngine:
+    return load_engine(request.param, 2)
+
+
+@pytest.fixture(scope="module")
+def both() -> tuple[RankEngine, RankEngine]:
+    first, second = (load_engine(name, 2) for name in ENGINES)
+    return first, second
+
+
+def channels_first(inputs: Array) -> torch.Tensor:
+    tensor = torch.from_numpy(inputs)
+    return (tensor.movedim(-1, 1) if tensor.ndim > 3 else tensor).contiguous()
+
+
+def channels_last(found: torch.Tensor) -> Array:
+    tensor = found.detach()
+    last: Array = (tensor.movedim(1, -1) if tensor.ndim > 3 else tensor).numpy()
+    return last
+
+
+def one_layer(layer: Layer, shape: Shape) -> Graph:
+    """It alone, between samples and nothing; what takes several inputs takes the samples twice."""
+    inputs = ("image",) * layer.inputs[0]
+    return Graph((Node("image", Input(shape)), Node("layer", layer, inputs)))
+
+
+def executed(
+    engine: str, graph: Graph, weights: Weights, inputs: Array, *, training: bool = False
+) -> Array:
+    """What the layers of an engine give, without a loss; a softmax is left to the loss."""
+    if engine == "tensorflow":
+        variables = {name: tf.Variable(array) for name, array in weights.items()}
+        found = tensorflow_engine.execute(graph, variables, inputs, "fp32", training=training)
+        return np.array(found.numpy())
+    module = build_module(graph, to_tensors(graph, weights), training=training, rows=True)
+    return channels_last(module(channels_first(inputs)))
+
+
+CASES: list[tuple[Layer, Shape]] = [
+    (Conv2D(4, 1), IMAGE),
+    (Conv2D(4, 3), IMAGE),
+    (Conv2D(4, 5, 2), IMAGE),
+    *[(Conv3D(4, k, s), VOLUME) for k in (1, 2, 3, 4, 5) for s in (1, 2, 3)],
+    (Conv3D(4, 3, bias=True), VOLUME),
+    (Conv3D(4, 2, 2, bias=True), VOLUME),
+    (Conv3D(4, 3), (1, 2, 1, 3)),
+    (Dense(4), (6,)),
+    (BatchNorm(), (6,)),
+    (BatchNorm(), IMAGE),
+    (BatchNorm(), VOLUME),
+    *[(layer, shape) for layer in (ReLU(), LeakyReLU(), Tanh()) for shape in ((6,), IMAGE, VOLUME)],
+    (LeakyReLU(0.01), VOLUME),
+    (LeakyReLU(0.0), VOLUME),
+    (Add(), VOLUME),
+    (MaxPool2D(3, 2), IMAGE),
+    *[(MaxPool3D(k, s), VOLUME) for k in (1, 2, 3, 4) for s in (1, 2, 3)],
+    (MaxPool3D(2, 2), (4, 6, 8, 3)),
+    (MaxPool3D(2, 2), (1, 1, 1, 3)),
+    (GlobalAveragePool2D(), IMAGE),
+    (Flatten(), (6,)),
+    (Flatten(), (4, 6)),
+    (Flatten(), IMAGE),
+    (Flatten(), VOLUME),
+    (Dropout(0.5), (6,)),
+    (Dropout(0.5), VOLUME),
+]
+
+
+@pytest.mark.parametrize("name", ENGINES)
+@pytest.mark.parametrize(("layer", "shape"), CASES)
+def test_a_layer_gives_what_pytorchs_function_gives(name: str, layer: Layer, shape: Shape) -> None:
+    """All samples below zero, too: padding must be no maximum."""
+    graph, rng = one_layer(layer, shape), np.random.default_rng(0)
+    weights = trained_weights(graph, rng)
+    noise = rng.standard_normal((3, *shape), np.float32)
+    for inputs in (noise, noise - np.float32(10.0)):
+        tensors = to_tensors(graph, weights)
+        wanted = channels_last(torch_run(graph, tensors, channels_first(inputs))["layer"])
+        found = executed(name, graph, weights, inputs)
+        assert found.shape[1:] == graph.shapes["layer"]
+        np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-5 * np.abs(wanted).max())
+
+
+def test_every_layer_is_known_to_both_engines_and_tried_here() -> None:
+    """But for what stands at both ends of every network in the contract's other tests."""
+    assert set(BUILDERS) == set(OPERATIONS) == set(LAYERS.values())
+    assert {type(layer) for layer, _ in CASES} == set(LAYERS.values()) - {Input, Softmax}
+
+
+@pytest.mark.parametrize("name", ENGINES)
+@pytest.mark.parametrize("layer", [ReLU(), LeakyReLU(0.3), Tanh(), Dropout(0.5), Flatten()])
+def test_samples_are_not_written_to(name: str, layer: Layer) -> None:
+    graph = one_layer(layer, IMAGE)
+    inputs = samples(graph, 3, np.random.default_rng(0))
+    kept = inputs.copy()
+    for training in (False, True):
+        executed(name, graph, {}, inputs, training=training)
+    np.testing.assert_array_equal(inputs, kept)
+
+
+@pytest.mark.parametrize("make", [volumes, flat_images])
+def test_outputs_are_those_of_pytorch_with_the_same_weights(
+    engine: RankEngine, make: Callable[[], Graph]
+) -> None:
+    """In inference, where nothing is dropped; kernels behind a flatten mean the same to both."""
+    graph, rng = make(), np.random.default_rng(1)
+    weights, inputs = trained_weights(graph, rng), samples(graph, 4, rng)
+    network = engine.build(graph, weights, hyperparameters())
+    wanted = torch_logits(graph, to_tensors(graph, weights), channels_first(inputs))
+    assert relative_error(network.logits(inputs), wanted.detach().numpy()) < 1e-5
+    network.close()
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_a_training_step_on_volumes_is_that_of_pytorch(engine: RankEngine, precision: str) -> None:
+    """The momenta after a step of rate 1 are the gradients; decay shrinks kernels alone."""
+    graph = volumes()
+    weights = trained_weights(graph, np.random.default_rng(2))
+    used = hyperparameters(precision=precision, weight_decay=0.1)
+    network = engine.build(graph, weights, used)
+    for name, array in network.weights().items():
+        np.testing.assert_array_equal(array, weights[name])
+    batch = labelled(graph, 16)
+    tensors = to_tensors(graph, weights)
+    logits = torch_logits(graph, tensors, channels_first(batch.inputs), training=True)
+    loss = torch.nn.functional.cross_entropy(logits, torch.from_numpy(batch.labels).long())
+    loss.backward()  # type: ignore[no-untyped-call]
+    network.train_step(batch, 1.0)
+    assert network.drain_training() == pytest.approx(
+        loss.item(), rel=1e-5 if precision == "fp32" else 3e-2
+    )
+    momenta, trained = network.momenta(), network.weights()
+    for name in trained_by_more_than_rounding(graph):
+        gradient = tensors[name].grad
+        assert gradient is not None
+        wanted = gradient.numpy()
+        if wanted.ndim > 3:
+            wanted = wanted.transpose(*range(2, wanted.ndim), 1, 0)
+        wrong = np.linalg.norm(-momenta[name] - wanted) / np.linalg.norm(wanted)
+        assert wrong < (1e-4 if precision == "fp32" else 0.15), name
+        kept = 0.9 if name.endswith("/kernel") else 1.0
+        np.testing.assert_allclose(
+            trained[name], kept * weights[name] + momenta[name], rtol=1e-5, atol=1e-5
+        )
+    network.close()
+
+
+def test_both_engines_train_alike_on_volumes(both: tuple[RankEngine, RankEngine]) -> None:
+    """Ten steps, of which one is in two halves: what begins as rounding grows little."""
+    graph = volumes()
+    weights = trained_weights(graph, np.random.default_rng(3))
+    networks = [engine.build(graph, weights, hyperparameters()) for engine in both]
+    for step in range(10):
+        batch = labelled(graph, 16, seed=step)
+        for network in networks:
+            if step == 5:
+                network.apply(given(network, batch, 1.0), 0.02)
+            else:
+                network.train_step(batch, 0.02)
+    losses = [network.drain_training() for network in networks]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-3)
+    found, wanted = (network.weights() for network in networks)
+    for name in (*trained_by_more_than_rounding(graph), *graph.statistics):
+        assert relative_error(found[name], wanted[name]) < 1e-2, name
+    first, second = (network.moments(batch) for network in networks)
+    np.testing.assert_allclose(first, second, rtol=1e-2, atol=1e-3)
+    for network in networks:
+        network.close()
+
+
+DROPPED: Graph = one_layer(Dropout(0.3), (40, 50))
+
+
+@pytest.mark.parametrize("name", ENGINES)
+def test_a_dropout_drops_its_share_and_keeps_the_mean(name: str) -> None:
+    """Of 200,000 elements, whose standard deviations of what is counted are a thousandth."""
+    inputs = np.full((100, 40, 50), 2.0, np.float32)
+    found = executed(name, DROPPED, {}, inputs, training=True)
+    dropped = found == 0.0
+    assert dropped.mean() == pytest.approx(0.3, abs=6e-3)
+    assert found.mean() == pytest.approx(2.0, abs=2e-2)
+    np.testing.assert_allclose(found[~dropped], 2.0 / 0.7, rtol=1e-6)
+    # Each element by itself: not whole samples, rows or columns.
+    for axes in ((1, 2), (0, 1), (0, 2)):
+        assert 0.0 < dropped.mean(axis=axes).min() < dropped.mean(axis=axes).max() < 1.0
+    again = executed(name, DROPPED, {}, inputs, training=True)
+    assert 0.4 < (dropped == (again == 0.0)).mean() < 0.7  # 0.7² + 0.3² by chance.
+
+
+@pytest.mark.parametrize("name", ENGINES)
+def test_a_dropout_is_the_identity_in_evaluation_and_with_rate_0(name: str) -> None:
+    inputs = samples(DROPPED, 5, np.random.default_rng(4))
+    np.testing.assert_array_equal(executed(name, DROPPED, {}, inputs), inputs)
+    nothing = one_layer(Dropout(0.0), (40, 50))
+    np.testing.assert_array_equal(executed(name, nothing, {}, inputs, training=True), inputs)
+
+
+@pytest.mark.parametrize("name", ENGINES)
+def test_a_dropout_draws_from_the_frameworks_generator(name: str) -> None:
+    """Which has a seed, where a trial gives the engine none."""
+    inputs = samples(DROPPED, 5, np.random.default_rng(5))
+    seed = tf.random.set_seed if name == "tensorflow" else torch.manual_seed
+    drawn: list[NDArray[np.float32]] = []
+    for number in (1, 1, 2):
+        seed(number)
+        drawn.append(executed(name, DROPPED, {}, inputs, training=True))
+    np.testing.assert_array_equal(drawn[0], drawn[1])
+    assert not np.array_equal(drawn[0], drawn[2])
+
+
+def test_a_network_with_dropout_is_trained_evaluated_and_measured(engine: RankEngine) -> None:
+    """Its training loss is another every time, its validation loss is not."""
+    graph = flat_images()
+    weights = trained_weights(graph, np.random.default_rng(6))
+    network = engine.build(graph, weights, hyperparameters())
+    network.warm(16)
+    batch = labelled(graph, 16)
+    assert np.isfinite(network.moments(batch)).all()
+    losses = set()
+    for _ in range(3):
+        network.train_step(batch, 0.0)
+        losses.add(network.drain_training())
+    assert len(losses) == 3
+    first = _evaluated(network, batch)
+    assert _evaluated(network, batch) == first
+    for _ in range(60):
+        network.train_step(batch, 0.05)
+    assert _evaluated(network, batch) < 0.5 * first
+    network.close()
+
+
+def _evaluated(network: RankNetwork, batch: Batch) -> float:
+    network.evaluate_step(batch)
+    return network.drain_evaluation().mean_loss
