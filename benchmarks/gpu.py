@@ -134,15 +134,7 @@ def peaks(sizes: Sizes) -> Iterator[dict[str, Any]]:
 
 def used(batch: int) -> Hyperparameters:
     """Return a trial's hyperparameters."""
-    return Hyperparameters(
-        batch_size=batch,
-        optimizer="sgd",
-        learning_rate=RATE,
-        momentum=0.9,
-        weight_decay=0.0,
-        label_smoothing=0.0,
-        precision="bf16",
-    )
+    return Hyperparameters(batch_size=batch, learning_rate=RATE, precision="bf16")
 
 
 def batch_of(sizes: Sizes, batch: int) -> Batch:

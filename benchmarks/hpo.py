@@ -147,12 +147,7 @@ def _used(chosen: Chosen) -> Hyperparameters:
     return Hyperparameters(
         batch_size=chosen.batch_size,
         kernel_size=chosen.kernel_size,
-        optimizer="sgd",
         learning_rate=chosen.learning_rate or 0.1,
-        momentum=0.9,
-        weight_decay=0.0,
-        label_smoothing=0.0,
-        precision="fp32",
     )
 
 

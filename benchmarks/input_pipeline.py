@@ -222,15 +222,7 @@ def wait(folder: Path) -> float:
     cores = len(os.sched_getaffinity(0))
     config = DatasetConfig(name="imagenet", path=folder / "prepared", image_size=SIZE)
     graph = resnet50((SIZE, SIZE, 3), CLASSES)
-    used = Hyperparameters(
-        batch_size=BATCH,
-        optimizer="sgd",
-        learning_rate=0.01,
-        momentum=0.9,
-        weight_decay=0.0,
-        label_smoothing=0.0,
-        precision="fp32",
-    )
+    used = Hyperparameters(batch_size=BATCH, learning_rate=0.01)
     network = load_engine("tensorflow", cores).build(
         graph, initial_weights(graph, np.random.default_rng(0)), used
     )

@@ -39,15 +39,7 @@ def measure(
     graph = resnet50(
         (size, size, 3), 10, stem="cifar" if stem == "cifar" else "imagenet", base_width=width
     )
-    used = Hyperparameters(
-        batch_size=batch,
-        optimizer="sgd",
-        learning_rate=0.01,
-        momentum=0.9,
-        weight_decay=0.0,
-        label_smoothing=0.0,
-        precision=precision,
-    )
+    used = Hyperparameters(batch_size=batch, learning_rate=0.01, precision=precision)
     network = engine.build(graph, initial_weights(graph, rng), used)
     images = rng.standard_normal((batch, size, size, 3), np.float32)
     labels = rng.integers(0, 10, batch).astype(np.int32)

@@ -124,15 +124,7 @@ def ours(scene: Scene, collective: Collective) -> dict[str, Any] | None:
         return None
     leading = LeadingEngine(engine, collective) if ranks.several else engine
     graph = resnet50(dataset.info.sample_shape, scene.classes)
-    used = Hyperparameters(
-        batch_size=scene.batch * collective.size,
-        optimizer="sgd",
-        learning_rate=0.01,
-        momentum=0.9,
-        weight_decay=0.0,
-        label_smoothing=0.0,
-        precision="fp32",
-    )
+    used = Hyperparameters(batch_size=scene.batch * collective.size, learning_rate=0.01)
     network = leading.build(graph, initial_weights(graph, np.random.default_rng(0)), used)
     batches = (
         LeadingDataset(dataset, collective).train(1, used.batch_size, 0)

@@ -89,11 +89,7 @@ def _engine(name: Engine, *, compiled: bool = False) -> Callable[[Case, int], St
 
         used = Hyperparameters(
             batch_size=case.batch,
-            optimizer="sgd",
             learning_rate=RATE,
-            momentum=0.9,
-            weight_decay=0.0,
-            label_smoothing=0.0,
             precision=case.precision,
         )
         graph = network(case)

@@ -32,15 +32,7 @@ from aiperf_hpc.replica.engines.base import Network
 from aiperf_hpc.run.paths import write_whole
 from aiperf_hpc.trial import Hyperparameters
 
-USED = Hyperparameters(
-    batch_size=64,
-    optimizer="sgd",
-    learning_rate=0.05,
-    momentum=0.9,
-    weight_decay=0.0,
-    label_smoothing=0.0,
-    precision="fp32",
-)
+USED = Hyperparameters(batch_size=64, learning_rate=0.05)
 SEED = 0
 
 

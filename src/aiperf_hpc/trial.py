@@ -90,12 +90,12 @@ class Hyperparameters(Value):
     batch_size: Annotated[int, Field(ge=1)]
     kernel_size: int | None = None
     """The size of all inserted spatial convolutions where HPO chose one."""
-    optimizer: str
+    optimizer: str = "sgd"
     learning_rate: float
-    momentum: float
-    weight_decay: float
-    label_smoothing: float
-    precision: str
+    momentum: float = 0.9
+    weight_decay: float = 0.0
+    label_smoothing: float = 0.0
+    precision: str = "fp32"
 
 
 class DatasetInfo(Value):

@@ -61,15 +61,7 @@ def run_ended() -> RunEnded:
     return RunEnded(reason="time is up")
 
 
-HYPERPARAMETERS = Hyperparameters(
-    batch_size=448,
-    optimizer="sgd",
-    learning_rate=0.1,
-    momentum=0.9,
-    weight_decay=0.0,
-    label_smoothing=0.0,
-    precision="bf16",
-)
+HYPERPARAMETERS = Hyperparameters(batch_size=448, learning_rate=0.1, precision="bf16")
 
 
 def trial_started(

@@ -39,15 +39,7 @@ def _trial(name: str, parent: str | None, *, graph: str | None = None) -> TrialR
         operations=4,
         training_started_seconds=0.0,
         grown_by="",
-        hyperparameters=Hyperparameters(
-            batch_size=1,
-            optimizer="sgd",
-            learning_rate=0.1,
-            momentum=0.9,
-            weight_decay=0.0,
-            label_smoothing=0.0,
-            precision="fp32",
-        ),
+        hyperparameters=Hyperparameters(batch_size=1, learning_rate=0.1),
         notes=(),
     )
 

@@ -65,16 +65,7 @@ def both() -> tuple[RankEngine, RankEngine]:
 
 
 def hyperparameters(**changed: object) -> Hyperparameters:
-    values = {
-        "batch_size": 8,
-        "optimizer": "sgd",
-        "learning_rate": 0.05,
-        "momentum": 0.9,
-        "weight_decay": 0.0,
-        "label_smoothing": 0.0,
-        "precision": "fp32",
-    }
-    return Hyperparameters.model_validate(values | changed)
+    return Hyperparameters.model_validate({"batch_size": 8, "learning_rate": 0.05} | changed)
 
 
 def samples(graph: Graph, number: int, rng: np.random.Generator) -> NDArray[np.float32]:

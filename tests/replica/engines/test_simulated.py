@@ -25,15 +25,7 @@ from aiperf_hpc.trial import Hyperparameters
 
 GRAPH = resnet50((8, 8, 3), 4, stem="cifar", base_width=1)
 MODEL = SimulationConfig(operations_per_second=1e6, step_seconds=0.5, build_seconds=3.0)
-USED = Hyperparameters(
-    batch_size=128,
-    optimizer="sgd",
-    learning_rate=0.1,
-    momentum=0.9,
-    weight_decay=0.0,
-    label_smoothing=0.0,
-    precision="fp32",
-)
+USED = Hyperparameters(batch_size=128, learning_rate=0.1)
 WEIGHTS = initial_weights(GRAPH, np.random.default_rng(0))
 
 

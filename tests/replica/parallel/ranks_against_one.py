@@ -45,12 +45,9 @@ GRAPH = Graph(
 """Without batch normalisation, whose statistics are those of each rank's part."""
 USED = Hyperparameters(
     batch_size=100,
-    optimizer="sgd",
     learning_rate=0.05,
-    momentum=0.9,
     weight_decay=1e-4,
     label_smoothing=0.1,
-    precision="fp32",
 )
 
 

@@ -36,15 +36,7 @@ from aiperf_hpc.replica.parallel.protocol import LeadingDataset, LeadingEngine, 
 from aiperf_hpc.trial import Hyperparameters, StepPart
 
 GRAPH = two_stems()
-USED = Hyperparameters(
-    batch_size=8,
-    optimizer="sgd",
-    learning_rate=0.1,
-    momentum=0.0,
-    weight_decay=0.0,
-    label_smoothing=0.0,
-    precision="fp32",
-)
+USED = Hyperparameters(batch_size=8, learning_rate=0.1, momentum=0.0)
 
 
 class Quadratic:

@@ -54,10 +54,7 @@ def opened(folder: Path) -> optuna.Study:
 
 
 def used(batch_size: int, kernel_size: int | None = None, rate: float = 0.1) -> Hyperparameters:
-    return Hyperparameters(
-        batch_size=batch_size, kernel_size=kernel_size, optimizer="sgd", learning_rate=rate,
-        momentum=0.9, weight_decay=0.0, label_smoothing=0.0, precision="fp32",
-    )  # fmt: skip
+    return Hyperparameters(batch_size=batch_size, kernel_size=kernel_size, learning_rate=rate)
 
 
 def deeper(kernel: int) -> Graph:
