@@ -47,7 +47,8 @@ def save_checked(
     sync: Sync = to_stable_storage,
 ) -> None:
     """Write a file, whole or not at all. Raises OSError."""
-    tensors = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+    # Not ascontiguousarray, which gives an array of shape () another one.
+    tensors = {name: np.asarray(array, order="C") for name, array in arrays.items()}
     header = {"texts": texts, "checksums": _checksums(Contents(texts, tensors))}
     write_whole(path, save_tensors(tensors, {_CONTENTS: json.dumps(header, sort_keys=True)}), sync)
 

@@ -5,20 +5,32 @@ An engine knows graphs, weights and batches; it knows no dataset, no search and 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from aiperf_hpc.errors import EngineError
 from aiperf_hpc.graph import Graph
-from aiperf_hpc.morphism.weights.checkpoint import Weights
+from aiperf_hpc.morphism.weights.checkpoint import Array, Weights
 from aiperf_hpc.replica.data.base import Batch
 from aiperf_hpc.trial import Hyperparameters
 
 Buffer = Any
 """A flat float32 array: of numpy, or a tensor of the engine's framework where that keeps it."""
+
+OptimizerState = Mapping[str, Array]
+"""What an optimizer knows besides the weights, as float32 arrays.
+
+``SLOT:node/parameter``, of the parameter's shape, for each of its slots, such as ``momentum``,
+``first_moment`` and ``second_moment``; and ``step``, of shape (), where it counts its steps.
+Nobody but engines reads them, and all engines mean the same by them.
+"""
+ITERATE = "iterate"
+"""The slot of the parameters that are trained, where the weights are an average of them."""
+_STEP = "step"
 
 _BLOCK = 16
 """Channels that oneDNN takes at once, with the widest vectors."""
@@ -45,7 +57,7 @@ class Network(Protocol):
         """Do what a framework does at its first steps, so that the first real one is not slower.
 
         The training and the evaluation step are executed on samples that are made up. Weights,
-        momenta, statistics and losses are afterwards exactly what they were.
+        optimizer state, statistics and losses are afterwards exactly what they were.
         """
         ...
 
@@ -84,11 +96,11 @@ class Network(Protocol):
         ...
 
     def weights(self) -> Weights:
-        """Return a copy of the weights as float32 arrays."""
+        """Return a copy of the weights, those that are evaluated, as float32 arrays."""
         ...
 
-    def momenta(self) -> Weights:
-        """Return a copy of the optimizer's momenta, one for each parameter, float32."""
+    def optimizer_state(self) -> OptimizerState:
+        """Return a copy of what the optimizer needs besides the weights to go on."""
         ...
 
     def close(self) -> None:
@@ -122,7 +134,7 @@ class Engine(Protocol):
         graph: Graph,
         weights: Weights,
         hyperparameters: Hyperparameters,
-        momenta: Weights | None = None,
+        optimizer_state: OptimizerState | None = None,
     ) -> Network:
         """Build and compile a graph, ready for its first step.
 
@@ -130,10 +142,11 @@ class Engine(Protocol):
             graph: what to build.
             weights: of every parameter and statistic.
             hyperparameters: the trial's.
-            momenta: the optimizer's, of every parameter; zero when not given.
+            optimizer_state: what to go on from; the optimizer begins when it is not given.
 
         Raises:
-            EngineError: the graph cannot be built; the message names the node.
+            EngineError: the graph cannot be built, and the message names the node; or the
+                optimizer cannot go on from such a state.
             OutOfMemoryError: it does not fit.
         """
         ...
@@ -184,7 +197,8 @@ class RankNetwork(Network, Protocol):
     def apply(self, buckets: Sequence[Buffer], learning_rate: float) -> None:
         """Update all parameters with the reduced buckets, in the order of ``buckets``.
 
-        Their memory may be used again once the next gradients, which depend on them, are ready.
+        Their memory may be changed by it, and used again once the next gradients, which depend
+        on them, are ready.
         """
         ...
 
@@ -204,6 +218,34 @@ def step_in_halves(network: RankNetwork, batch: Batch, learning_rate: float) -> 
     network.apply(given, learning_rate)
 
 
+def slots(state: OptimizerState, slot: str, parameters: Collection[str]) -> dict[str, Array]:
+    """Return a slot of every parameter. Raises EngineError when the state has it not of all."""
+    named = {name: f"{slot}:{name}" for name in parameters}
+    if not state.keys() >= set(named.values()):
+        raise _strange(state, slot)
+    return {name: state[key] for name, key in named.items()}
+
+
+def step_state(steps: int) -> dict[str, Array]:
+    """Return the part of a state that says how many steps were done."""
+    return {_STEP: np.array(steps, np.float32)}
+
+
+def step_count(state: OptimizerState) -> int:
+    """Return how many steps were done before a state. Raises EngineError when it does not say."""
+    if _STEP not in state:
+        raise _strange(state, _STEP)
+    return round(float(state[_STEP].item()))
+
+
+def _strange(state: OptimizerState, missing: str) -> EngineError:
+    kinds = sorted({key.split(":")[0] for key in state})
+    return EngineError(
+        f"the optimizer cannot go on from a state of another one: it has {kinds}, not '{missing}' "
+        "of every parameter"
+    )
+
+
 def overruns_onednn(kernel: int, stride: int, channels: int) -> bool:
     """Return whether oneDNN (3.14 too) writes past its workspace in a convolution's backward pass.
 
@@ -221,7 +263,7 @@ class RankEngine(Engine, Protocol):
         graph: Graph,
         weights: Weights,
         hyperparameters: Hyperparameters,
-        momenta: Weights | None = None,
+        optimizer_state: OptimizerState | None = None,
     ) -> RankNetwork:
         """Build and compile a graph; raises as ``Engine.build``."""
         ...

@@ -25,7 +25,7 @@ from aiperf_hpc.graph import Graph, Softmax
 from aiperf_hpc.morphism.weights.checkpoint import Weights, check_weights
 from aiperf_hpc.ops_counter.count import count
 from aiperf_hpc.replica.data.base import Batch
-from aiperf_hpc.replica.engines.base import Buffer, EvaluationSums
+from aiperf_hpc.replica.engines.base import Buffer, EvaluationSums, OptimizerState
 from aiperf_hpc.trial import Hyperparameters
 
 MODEL_VERSION = "1"
@@ -55,12 +55,12 @@ class SimulatedEngine:
         graph: Graph,
         weights: Weights,
         hyperparameters: Hyperparameters,
-        momenta: Weights | None = None,
+        optimizer_state: OptimizerState | None = None,
     ) -> SimulatedNetwork:
         """Let the time of building pass, and return the network.
 
         Raises:
-            EngineError: weights or momenta are not those of the graph, or it classifies nothing.
+            EngineError: the weights are not those of the graph, or it classifies nothing.
         """
         if not isinstance(graph.output.layer, Softmax):
             raise EngineError(
@@ -69,7 +69,9 @@ class SimulatedEngine:
             )
         check_weights(graph, weights)
         self._clock.sleep(self._model.build_seconds)
-        return SimulatedNetwork(self._model, self._clock, graph, weights, hyperparameters, momenta)
+        return SimulatedNetwork(
+            self._model, self._clock, graph, weights, hyperparameters, optimizer_state
+        )
 
 
 class SimulatedNetwork:
@@ -82,7 +84,7 @@ class SimulatedNetwork:
         graph: Graph,
         weights: Weights,
         used: Hyperparameters,
-        momenta: Weights | None,
+        optimizer_state: OptimizerState | None,
     ) -> None:
         self._model = model
         self._clock = clock
@@ -95,8 +97,8 @@ class SimulatedNetwork:
         self._ceiling = ceiling(model, graph, used)
         start = hashlib.sha256(weights[min(weights)].tobytes()).hexdigest()
         self._noise = _generator(model.seed, graph.hash, used.model_dump_json(), start)
-        self._epoch = _epoch_in(momenta)
-        self._momenta: Weights = {}
+        self._epoch = _epoch_in(optimizer_state)
+        self._state: OptimizerState = {}
         for _ in range(self._epoch):
             self._noise.standard_normal()
         self._accuracy = 1.0 / self._classes
@@ -185,16 +187,16 @@ class SimulatedNetwork:
         """Return the weights as they came."""
         return self._weights
 
-    def momenta(self) -> Weights:
-        """Return zeros, but for one array: it is full of the epochs so far.
+    def optimizer_state(self) -> OptimizerState:
+        """Return momenta of zero, but for one array: it is full of the epochs so far.
 
-        That is all that going on with a training needs. They are asked for after every epoch.
+        That is all that going on with a training needs. It is asked for after every epoch.
         """
-        if not self._momenta:
-            shapes = self._graph.parameters
-            self._momenta = {name: np.zeros(shape, np.float32) for name, shape in shapes.items()}
-        told = min(self._momenta)
-        return {**self._momenta, told: np.full_like(self._momenta[told], self._epoch)}
+        if not self._state:
+            shapes = self._graph.parameters.items()
+            self._state = {f"momentum:{name}": np.zeros(s, np.float32) for name, s in shapes}
+        told = min(self._state)
+        return {**self._state, told: np.full_like(self._state[told], self._epoch)}
 
     def close(self) -> None:
         """There is nothing to free."""
@@ -233,9 +235,9 @@ def ceiling(model: SimulationConfig, graph: Graph, used: Hyperparameters) -> flo
     return min(1.0, max(1.0 / graph.shapes[graph.output.name][-1], reached))
 
 
-def _epoch_in(momenta: Weights | None) -> int:
+def _epoch_in(state: OptimizerState | None) -> int:
     """Return the epochs that interrupted training had reached."""
-    return int(momenta[min(momenta)].flat[0]) if momenta else 0
+    return int(state[min(state)].flat[0]) if state else 0
 
 
 def _generator(*parts: object) -> np.random.Generator:

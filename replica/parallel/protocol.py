@@ -16,7 +16,7 @@ import math
 import sys
 import time
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import asdict, dataclass
 from enum import IntEnum, auto
@@ -27,9 +27,9 @@ from numpy.typing import NDArray
 from aiperf_hpc.errors import AIPerfError, EngineError, NonFiniteLossError
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.morphism.weights.calibration import calibrate, transparent
-from aiperf_hpc.morphism.weights.checkpoint import Weights
+from aiperf_hpc.morphism.weights.checkpoint import Weights, expected_shapes
 from aiperf_hpc.replica.data.base import WHOLE, Batch, Dataset, Part
-from aiperf_hpc.replica.engines.base import EvaluationSums, RankEngine, RankNetwork
+from aiperf_hpc.replica.engines.base import EvaluationSums, OptimizerState, RankEngine, RankNetwork
 from aiperf_hpc.replica.parallel.collectives.base import Buffer, Collective, Pending
 from aiperf_hpc.replica.parallel.step_clock import PARTS, StepClock
 from aiperf_hpc.replica.runtime.background import lower_priority
@@ -299,9 +299,9 @@ class LeadingNetwork:
         """Return rank 0's weights, which are everybody's."""
         return self._network.weights()
 
-    def momenta(self) -> Weights:
-        """Return rank 0's momenta, which are everybody's."""
-        return self._network.momenta()
+    def optimizer_state(self) -> OptimizerState:
+        """Return rank 0's, which is everybody's."""
+        return self._network.optimizer_state()
 
     def close(self) -> None:
         """Free the network on all ranks."""
@@ -342,21 +342,21 @@ class LeadingEngine:
         graph: Graph,
         weights: Weights,
         hyperparameters: Hyperparameters,
-        momenta: Weights | None = None,
+        optimizer_state: OptimizerState | None = None,
     ) -> LeadingNetwork:
         """Build a graph on all ranks.
 
         Raises:
             EngineError: a rank cannot.
         """
-        return self.begin(graph, weights, hyperparameters, momenta, 0)()
+        return self.begin(graph, weights, hyperparameters, optimizer_state, 0)()
 
     def begin(
         self,
         graph: Graph,
         weights: Weights,
         hyperparameters: Hyperparameters,
-        momenta: Weights | None,
+        optimizer_state: OptimizerState | None,
         warm: int,
     ) -> Callable[[], LeadingNetwork]:
         """Have a graph built on all ranks, by a thread of each, while they do other things.
@@ -365,23 +365,24 @@ class LeadingEngine:
             graph: what to build.
             weights: as for ``build``.
             hyperparameters: as for ``build``.
-            momenta: as for ``build``.
+            optimizer_state: as for ``build``.
             warm: the batch size that each rank warms its network with; 0 to leave it cold.
 
         Returns:
             What waits for all ranks and returns the network, or raises EngineError.
         """
         number = next(self._numbers)
-        order = _Order(
-            graph.to_json(), hyperparameters.model_dump_json(), momenta is not None, warm
+        state = (
+            None if optimizer_state is None else {n: a.shape for n, a in optimizer_state.items()}
         )
+        order = _Order(graph.to_json(), hyperparameters.model_dump_json(), state, warm)
         text = json.dumps(asdict(order)).encode()
         self._announce(Command.BUILD, len(text), number)
         self._collective.broadcast(np.frombuffer(text, np.uint8).copy())
-        self._collective.broadcast(_flattened(graph, weights))
-        if momenta is not None:
-            self._collective.broadcast(_flattened(graph, momenta, statistics=False))
-        self._site.begin(number, graph, weights, hyperparameters, momenta, warm)
+        self._collective.broadcast(_flattened(expected_shapes(graph), weights))
+        if optimizer_state is not None:
+            self._collective.broadcast(_flattened(optimizer_state, optimizer_state))
+        self._site.begin(number, graph, weights, hyperparameters, optimizer_state, warm)
 
         def take() -> LeadingNetwork:
             self._announce(Command.TAKE, number)
@@ -415,7 +416,8 @@ class _Order:
 
     graph: str
     hyperparameters: str
-    with_momenta: bool
+    optimizer_state: Mapping[str, Sequence[int]] | None
+    """The shapes of its arrays, by name, in the order in which they come."""
     warm: int
 
 
@@ -433,11 +435,11 @@ class _NetworkBuilder:
         graph: Graph,
         weights: Weights,
         used: Hyperparameters,
-        momenta: Weights | None,
+        optimizer_state: OptimizerState | None,
         warm: int,
     ) -> None:
         def build() -> RankNetwork:
-            network = self._engine.build(graph, weights, used, momenta)
+            network = self._engine.build(graph, weights, used, optimizer_state)
             if warm:
                 network.warm(warm, halves=True)
             return network
@@ -559,10 +561,11 @@ class _Follower:
         order = _Order(**json.loads(text.tobytes()))
         graph = Graph.from_json(order.graph)
         used = Hyperparameters.model_validate_json(order.hyperparameters)
-        weights = self._received(graph)
-        momenta = self._received(graph, statistics=False) if order.with_momenta else None
+        weights = self._received(expected_shapes(graph))
+        shapes = order.optimizer_state
+        state = None if shapes is None else self._received(shapes)
         self._coming[number] = graph, weights
-        self._site.begin(number, graph, weights, used, momenta, order.warm)
+        self._site.begin(number, graph, weights, used, state, order.warm)
 
     def _built(self, number: int) -> RanksNetwork:
         self._network = None
@@ -570,8 +573,7 @@ class _Follower:
         network = _built(self._collective, graph, self._site, number)
         return RanksNetwork(network, graph, weights, self._collective)
 
-    def _received(self, graph: Graph, *, statistics: bool = True) -> Weights:
-        shapes = _shapes(graph, statistics=statistics)
+    def _received(self, shapes: Mapping[str, Sequence[int]]) -> dict[str, Floats]:
         flat = np.zeros(sum(math.prod(shape) for shape in shapes.values()), np.float32)
         self._collective.broadcast(flat)
         arrays: dict[str, Floats] = {}
@@ -638,13 +640,9 @@ def _checksum(network: RankNetwork) -> int:
     return digest
 
 
-def _shapes(graph: Graph, *, statistics: bool = True) -> dict[str, tuple[int, ...]]:
-    return {**graph.parameters, **(graph.statistics if statistics else {})}
-
-
-def _flattened(graph: Graph, arrays: Weights, *, statistics: bool = True) -> Floats:
-    names = _shapes(graph, statistics=statistics)
-    return np.concatenate([np.asarray(arrays[name], np.float32).ravel() for name in names])
+def _flattened(names: Iterable[str], arrays: Mapping[str, Floats]) -> Floats:
+    parts = [np.asarray(arrays[name], np.float32).ravel() for name in names]
+    return np.concatenate([*parts, np.zeros(0, np.float32)])
 
 
 def _all_parts(

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from aiperf_hpc.errors import GraphError
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.morphism.weights.checked_file import (
     Tell,
@@ -15,11 +16,10 @@ from aiperf_hpc.morphism.weights.checked_file import (
     load_checked,
     save_checked,
 )
-from aiperf_hpc.morphism.weights.checkpoint import Weights, stored_graph
+from aiperf_hpc.morphism.weights.checkpoint import Weights, expected_shapes, stored_graph
+from aiperf_hpc.replica.engines.base import OptimizerState
 from aiperf_hpc.run.storage import Retry, no_retry
 from aiperf_hpc.trial import Value
-
-_MOMENTUM = "momentum:"
 
 
 class TrialProgress(Value):
@@ -51,14 +51,21 @@ class Interrupted:
     course: TrialProgress
     graph: Graph
     weights: Weights
-    momenta: Weights
+    optimizer_state: OptimizerState
 
 
 def save_training(
-    path: Path, course: TrialProgress, graph: Graph, weights: Weights, momenta: Weights
+    path: Path,
+    course: TrialProgress,
+    graph: Graph,
+    weights: Weights,
+    optimizer_state: OptimizerState,
 ) -> None:
-    """Write a checkpoint, whole or not at all."""
-    tensors = {**weights, **{f"{_MOMENTUM}{name}": array for name, array in momenta.items()}}
+    """Write a checkpoint, whole or not at all.
+
+    Weights and optimizer state are beside each other: no key of a state is a weight's name.
+    """
+    tensors = {**weights, **optimizer_state}
     save_checked(path, tensors, {"graph": graph.to_json(), "course": course.model_dump_json()})
 
 
@@ -79,7 +86,11 @@ def load_training(path: Path, retry: Retry = no_retry, tell: Tell = ignore) -> I
     except ValidationError as error:
         what = error.errors(include_url=False)[0]["msg"]
         raise damaged(path, f"its course: {what}") from None
-    momenta = {n.removeprefix(_MOMENTUM): a for n, a in tensors.items() if n.startswith(_MOMENTUM)}
-    weights = {name: array for name, array in tensors.items() if not name.startswith(_MOMENTUM)}
+    try:
+        named = expected_shapes(Graph.from_json(texts["graph"])).keys()
+    except GraphError as error:
+        raise damaged(path, error) from None
+    weights = {name: array for name, array in tensors.items() if name in named}
+    state = {key: array for key, array in tensors.items() if key not in named}
     graph = stored_graph(path, texts["graph"], weights)
-    return Interrupted(course=course, graph=graph, weights=weights, momenta=momenta)
+    return Interrupted(course=course, graph=graph, weights=weights, optimizer_state=state)

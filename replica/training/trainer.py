@@ -22,7 +22,7 @@ from aiperf_hpc.morphism.operators.base import Morphism
 from aiperf_hpc.morphism.weights.checkpoint import Weights
 from aiperf_hpc.ops_counter.count import count
 from aiperf_hpc.replica.data.base import Batch, Dataset
-from aiperf_hpc.replica.engines.base import Engine, EvaluationSums, Network
+from aiperf_hpc.replica.engines.base import Engine, EvaluationSums, Network, OptimizerState
 from aiperf_hpc.replica.runtime.stopping import StopFlag
 from aiperf_hpc.replica.runtime.stopwatch import Stopwatch
 from aiperf_hpc.replica.training.checkpoint import TrialProgress, save_training
@@ -64,7 +64,7 @@ class TrialPlan:
     """What has happened in it so far: nothing, unless it was interrupted."""
     resumes: str | None = None
     """The interrupted trial."""
-    momenta: Weights | None = None
+    optimizer_state: OptimizerState | None = None
     """The interrupted trial's."""
     learning_rate: float | None = None
     """The configuration's where it is None; so are those below."""
@@ -186,7 +186,9 @@ class Trainer:
         prepared = self.fit_batch(plan)
 
         def build() -> Network:
-            network = self._engine.build(plan.graph, plan.weights, prepared.used, plan.momenta)
+            network = self._engine.build(
+                plan.graph, plan.weights, prepared.used, plan.optimizer_state
+            )
             network.warm(self.warmup_batch_size(prepared))
             return network
 
@@ -274,6 +276,11 @@ class Trainer:
             weight_decay=_given(plan.weight_decay, training.weight_decay),
             label_smoothing=training.label_smoothing,
             precision=training.precision,
+            beta1=training.beta1,
+            beta2=training.beta2,
+            epsilon=training.epsilon,
+            max_gradient_norm=training.max_gradient_norm,
+            averaging_start=training.averaging_start,
         )
         if refused:
             failure = EngineError(self._too_large(plan))
@@ -322,8 +329,8 @@ class Trainer:
         saved = held_at = self._clock.monotonic()
         # What is stored when a scheduler takes the node away, if it is newer than the checkpoint.
         held = None
-        if plan.momenta is not None:
-            held = self._snapshot(training, plan.weights, plan.momenta)
+        if plan.optimizer_state is not None:
+            held = self._snapshot(training, plan.weights, plan.optimizer_state)
         try:
             for epoch in range(plan.course.epochs + 1, plan.epoch_limit + 1):
                 self._epoch(network, training, epoch)
@@ -386,17 +393,17 @@ class Trainer:
     def _hold(self, network: Network, training: _Training) -> Callable[[], None]:
         """Take a snapshot of the trial as it is now; return what stores it."""
         with self._watch.during(TimePhase.STORE):
-            return self._snapshot(training, network.weights(), network.momenta())
+            return self._snapshot(training, network.weights(), network.optimizer_state())
 
     def _snapshot(
-        self, training: _Training, weights: Weights, momenta: Weights
+        self, training: _Training, weights: Weights, state: OptimizerState
     ) -> Callable[[], None]:
         """Return what stores all that a new life of this replica needs to go on with the trial."""
         path, course, graph = self._under_way, training.course, training.plan.graph
 
         def store() -> None:
             with self._watch.during(TimePhase.STORE):
-                self._retry(lambda: save_training(path, course, graph, weights, momenta), str(path))
+                self._retry(lambda: save_training(path, course, graph, weights, state), str(path))
 
         return store
 

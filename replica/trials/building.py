@@ -55,7 +55,7 @@ class SeveralRanksBuilder:
             plan.graph,
             plan.weights,
             prepared.used,
-            plan.momenta,
+            plan.optimizer_state,
             self._trainer.warmup_batch_size(prepared),
         )
         return lambda: self._trainer.with_network(prepared, take)

@@ -234,7 +234,7 @@ class Planner:
             seed=started.seed,
             course=saved.course.model_copy(update={"trial": name}),
             resumes=interrupted.id,
-            momenta=saved.momenta,
+            optimizer_state=saved.optimizer_state,
         )
         return Planned(plan, resumed=used if started.phase is RoundPhase.HPO else None)
 

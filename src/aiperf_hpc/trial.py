@@ -5,7 +5,13 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+)
 
 
 class TrialState(StrEnum):
@@ -85,7 +91,12 @@ class Value(BaseModel):
 
 
 class Hyperparameters(Value):
-    """What a trial really used, after every limit was applied."""
+    """What a trial really used, after every limit was applied.
+
+    Every optimizer reads the settings that it has and leaves the others. Settings that came
+    later than the first records are written only where they are not their default, so that a
+    trial without them is written, and drawn in a simulated world, as it always was.
+    """
 
     batch_size: Annotated[int, Field(ge=1)]
     kernel_size: int | None = None
@@ -96,6 +107,27 @@ class Hyperparameters(Value):
     weight_decay: float = 0.0
     label_smoothing: float = 0.0
     precision: str = "fp32"
+    beta1: float = 0.9
+    """Of adam, adamw and lamb: what a step keeps of the mean of gradients."""
+    beta2: float = 0.999
+    """The same of the mean of their squares."""
+    epsilon: float = 1e-8
+    """Added to the root of the mean of squares."""
+    max_gradient_norm: float | None = None
+    """The Euclidean norm of all gradients together, above which they are scaled down to it."""
+    averaging_start: int = 0
+    """Of asgd: steps before parameters are averaged."""
+
+    @model_serializer(mode="wrap")
+    def _without_later_defaults(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        values: dict[str, Any] = dump(self)
+        fields = type(self).model_fields
+        left_out = {name for name in _LATER if getattr(self, name) == fields[name].default}
+        return {name: value for name, value in values.items() if name not in left_out}
+
+
+_LATER = ("beta1", "beta2", "epsilon", "max_gradient_norm", "averaging_start")
+"""Hyperparameters that the first records do not have."""
 
 
 class DatasetInfo(Value):

@@ -13,7 +13,7 @@ from aiperf_hpc.errors import AIPerfError
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.morphism.weights.checkpoint import Weights
 from aiperf_hpc.replica.data.base import WHOLE, Batch, Part
-from aiperf_hpc.replica.engines.base import EvaluationSums
+from aiperf_hpc.replica.engines.base import EvaluationSums, OptimizerState
 from aiperf_hpc.trial import DatasetInfo, Hyperparameters
 
 
@@ -127,8 +127,8 @@ class FakeNetwork:
     def weights(self) -> Weights:
         return self._weights
 
-    def momenta(self) -> Weights:
-        return {"left_conv/kernel": np.full(3, self.steps, np.float32)}
+    def optimizer_state(self) -> OptimizerState:
+        return {"momentum:left_conv/kernel": np.full(3, self.steps, np.float32)}
 
     def close(self) -> None:
         self.closed = True
@@ -145,7 +145,7 @@ class FakeEngine:
     def __init__(self, *scripts: Script) -> None:
         self._scripts = scripts or (Script(),)
         self.networks: list[FakeNetwork] = []
-        self.momenta: list[Weights | None] = []
+        self.states: list[OptimizerState | None] = []
         self.built: list[tuple[Graph, Hyperparameters]] = []
 
     def build(
@@ -153,9 +153,9 @@ class FakeEngine:
         graph: Graph,
         weights: Weights,
         hyperparameters: Hyperparameters,
-        momenta: Weights | None = None,
+        optimizer_state: OptimizerState | None = None,
     ) -> FakeNetwork:
-        self.momenta.append(momenta)
+        self.states.append(optimizer_state)
         script = self._scripts[min(len(self.built), len(self._scripts) - 1)]
         self.built.append((graph, hyperparameters))
         time.sleep(script.build_seconds)

@@ -6,6 +6,9 @@ import json
 import math
 from typing import Any
 
+from pydantic import ValidationError
+
+from aiperf_hpc.config import RunConfig
 from aiperf_hpc.errors import AIPerfError
 from aiperf_hpc.primary.report.model import make_report
 from aiperf_hpc.primary.report.provenance import changed_files, has_grown
@@ -86,12 +89,21 @@ def report(run: Evidence) -> Failures:
     if not isinstance(stated, dict):
         yield "report.json is no report"
         return
+    stated = stated | {"config": _completed(stated.get("config"))}
     for key in STATED:
         if stated.get(key) != made.get(key):
             yield f"report.json states another '{key}' than the records give"
     yield from _rows(run, stated, made)
     if not has_grown(run.view):
         yield from _times(stated, made)
+
+
+def _completed(config: object) -> object:
+    """Return a stated configuration with what there was not yet when it was, at its defaults."""
+    try:
+        return RunConfig.model_validate(config).model_dump(mode="json")
+    except ValidationError:
+        return config
 
 
 def _rows(run: Evidence, stated: Json, made: Json) -> Failures:

@@ -22,8 +22,14 @@ from aiperf_hpc.graph import Graph
 from aiperf_hpc.morphism.weights.calibration import calibrate, transparent
 from aiperf_hpc.morphism.weights.checkpoint import Weights, check_weights
 from aiperf_hpc.replica.data.base import Batch
-from aiperf_hpc.replica.engines.base import Buffer, EvaluationSums, step_in_halves
+from aiperf_hpc.replica.engines.base import (
+    Buffer,
+    EvaluationSums,
+    OptimizerState,
+    step_in_halves,
+)
 from aiperf_hpc.replica.engines.tensorflow.layers import OPERATIONS, STATISTICS_RATE, Pass
+from aiperf_hpc.replica.engines.tensorflow.optimizers import OPTIMIZERS
 from aiperf_hpc.replica.tensorflow_import import tf
 from aiperf_hpc.trial import Hyperparameters
 
@@ -70,7 +76,7 @@ class TensorFlowNetwork:
         graph: Graph,
         weights: Weights,
         hyperparameters: Hyperparameters,
-        momenta: Weights | None,
+        optimizer_state: OptimizerState | None,
     ) -> None:
         check_weights(graph, weights)
         _check_layers(graph)
@@ -79,13 +85,13 @@ class TensorFlowNetwork:
             self._graph = graph
             self._used = hyperparameters
             self._transparent = transparent(graph, weights)
-            self._momenta = {
-                name: tf.Variable(
-                    tf.zeros(shape) if momenta is None else tf.constant(momenta[name]),
-                    dtype=tf.float32,
-                )
-                for name, shape in graph.parameters.items()
-            }
+            parameters = {name: self._variables[name] for name in graph.parameters}
+            decayed = [name for name in parameters if name in graph.decayed]
+            self._optimizer = OPTIMIZERS[hyperparameters.optimizer](
+                parameters, decayed, hyperparameters
+            )
+            self._optimizer.load(optimizer_state)
+            self._evaluated_variables = self._variables | dict(self._optimizer.evaluated)
             self._sizes = [math.prod(shape) for shape in graph.parameters.values()]
             self._statistics = list(graph.statistics)
             self._smoothing = hyperparameters.label_smoothing
@@ -111,12 +117,12 @@ class TensorFlowNetwork:
 
     def _logits(self, images: tf.Tensor, *, training: bool = False) -> tf.Tensor:
         precision = self._used.precision
-        return execute(self._graph, self._variables, images, precision, training=training)
+        variables = self._variables if training else self._evaluated_variables
+        return execute(self._graph, variables, images, precision, training=training)
 
     def _train_step(self, images: tf.Tensor, labels: tf.Tensor, rate: tf.Tensor) -> None:
         gradients = self._backward(images, labels, 1.0)
-        for name, gradient in zip(self._momenta, gradients, strict=True):
-            self._update(name, gradient, rate)
+        self._optimizer.step(dict(zip(self._graph.parameters, gradients, strict=True)), rate)
 
     def _backward(
         self, images: tf.Tensor, labels: tf.Tensor, share: tf.Tensor | float
@@ -128,7 +134,7 @@ class TensorFlowNetwork:
         self._loss_sum.assign_add(tf.cast(loss, tf.float64))
         self._steps.assign_add(1)
         gradients: list[tf.Tensor] = tape.gradient(
-            loss, [self._variables[name] for name in self._momenta]
+            loss, [self._variables[name] for name in self._graph.parameters]
         )
         return gradients
 
@@ -137,25 +143,12 @@ class TensorFlowNetwork:
 
     def _apply_step(self, flat: tf.Tensor, rate: tf.Tensor) -> None:
         """Cut by slices: unlike ``tf.split`` they share memory with what they are cut from."""
+        gradients: dict[str, tf.Tensor] = {}
         start = 0
-        for name, size in zip(self._momenta, self._sizes, strict=True):
-            gradient = tf.slice(flat, [start], [size])
-            self._update(name, tf.reshape(gradient, self._momenta[name].shape), rate)
+        for (name, shape), size in zip(self._graph.parameters.items(), self._sizes, strict=True):
+            gradients[name] = tf.reshape(tf.slice(flat, [start], [size]), shape)
             start += size
-
-    def _update(self, name: str, gradient: tf.Tensor, rate: tf.Tensor) -> None:
-        """SGD with momentum; weight decay, decoupled from it, on what the graph says decays."""
-        variable = self._variables[name]
-        if self._used.weight_decay and name in self._graph.decayed:
-            variable.assign(variable * (1.0 - rate * self._used.weight_decay))
-        # momentum <- momentum * m - rate * gradient; variable <- variable + momentum. One kernel.
-        tf.raw_ops.ResourceApplyKerasMomentum(
-            var=variable.handle,
-            accum=self._momenta[name].handle,
-            lr=rate,
-            grad=gradient,
-            momentum=self._used.momentum,
-        )
+        self._optimizer.step(gradients, rate)
 
     def _evaluate_step(self, images: tf.Tensor, labels: tf.Tensor) -> None:
         logits = self._logits(images)
@@ -182,7 +175,7 @@ class TensorFlowNetwork:
 
     def warm(self, batch_size: int, *, halves: bool = False) -> None:
         """Graphs are optimised, and kernels chosen for the batch's shape, when they first run."""
-        weights, momenta = self.weights(), self.momenta()
+        weights, optimizer_state = self.weights(), self.optimizer_state()
         images = np.zeros((batch_size, *self._image_shape), np.float32)
         batch = Batch(images, np.zeros(batch_size, np.int32))
         if halves:
@@ -193,9 +186,9 @@ class TensorFlowNetwork:
         with _named_errors():
             for variable in (self._loss_sum, self._steps, self._evaluated):
                 variable.assign(tf.zeros_like(variable))
-            for name, array in momenta.items():
-                self._momenta[name].assign(array)
         self.assign(weights)
+        with _named_errors():
+            self._optimizer.load(optimizer_state)
 
     def calibrate(self, batch: Batch) -> tuple[str, ...]:
         return calibrate(self._graph, self._transparent, lambda: self.moments(batch), self.assign)
@@ -230,9 +223,11 @@ class TensorFlowNetwork:
         return np.concatenate(factors)
 
     def assign(self, weights: Weights) -> None:
+        parameters = {n: a for n, a in weights.items() if n in self._graph.parameters}
         with _named_errors():
-            for name, array in weights.items():
-                self._variables[name].assign(array)
+            self._optimizer.assign(parameters)
+            for name in weights.keys() - parameters.keys():
+                self._variables[name].assign(weights[name])
 
     @property
     def buckets(self) -> tuple[int, ...]:
@@ -300,14 +295,14 @@ class TensorFlowNetwork:
 
     def weights(self) -> Weights:
         with _named_errors():
-            return _arrays(self._variables)
+            return _arrays(self._evaluated_variables)
 
-    def momenta(self) -> Weights:
+    def optimizer_state(self) -> OptimizerState:
         with _named_errors():
-            return _arrays(self._momenta)
+            return self._optimizer.arrays()
 
     def close(self) -> None:
-        del self._variables, self._momenta
+        del self._variables, self._evaluated_variables, self._optimizer
         del self._train, self._evaluate, self._infer, self._gradients, self._apply
         gc.collect()  # What was traced refers to itself.
 
@@ -366,14 +361,14 @@ class TensorFlowEngine:
         graph: Graph,
         weights: Weights,
         hyperparameters: Hyperparameters,
-        momenta: Weights | None = None,
+        optimizer_state: OptimizerState | None = None,
     ) -> TensorFlowNetwork:
         if hyperparameters.precision not in _COMPUTE:
             raise EngineError(
                 f"training.precision={hyperparameters.precision}: the tensorflow engine does not "
                 "scale the loss; use bf16, or engine.name=torch"
             )
-        return TensorFlowNetwork(graph, weights, hyperparameters, momenta)
+        return TensorFlowNetwork(graph, weights, hyperparameters, optimizer_state)
 
 
 def make_engine(cores: int, device: int, settings: EngineConfig) -> TensorFlowEngine:

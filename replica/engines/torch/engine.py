@@ -11,14 +11,13 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
-from torch.optim.sgd import sgd
 
 from aiperf_hpc.config import EngineConfig
 from aiperf_hpc.errors import EngineError, NonFiniteLossError, OutOfMemoryError
@@ -27,7 +26,12 @@ from aiperf_hpc.morphism.weights.calibration import calibrate, transparent
 from aiperf_hpc.morphism.weights.checkpoint import Array, Weights, check_weights
 from aiperf_hpc.ops_counter.count import count
 from aiperf_hpc.replica.data.base import Batch
-from aiperf_hpc.replica.engines.base import Buffer, EvaluationSums, step_in_halves
+from aiperf_hpc.replica.engines.base import (
+    Buffer,
+    EvaluationSums,
+    OptimizerState,
+    step_in_halves,
+)
 from aiperf_hpc.replica.engines.torch.device import (
     Feed,
     channels_first,
@@ -37,6 +41,7 @@ from aiperf_hpc.replica.engines.torch.device import (
 )
 from aiperf_hpc.replica.engines.torch.graph import build_module
 from aiperf_hpc.replica.engines.torch.layers import MomentsInterpreter
+from aiperf_hpc.replica.engines.torch.optimizers import OPTIMIZERS
 from aiperf_hpc.trial import Hyperparameters
 
 THREAD_OPERATIONS = 5e8
@@ -96,56 +101,6 @@ class _Layout:
         return arrays
 
 
-class _Momentum(torch.optim.Optimizer):
-    """``m = momentum * m - rate * g``, ``w += m``; weight decay outside it, on kernels alone.
-
-    PyTorch's own multiplies its momenta by the rate of the step in which they are used, ours by
-    that of the step they come from, as Keras does. PyTorch's fused kernel computes
-    ``b = momentum * b + (1 - dampening) * g``, ``w -= lr * b``: that is ours for b = -m, a
-    dampening of 1 - rate and an lr of 1.
-    """
-
-    _step_supports_amp_scaling = True
-    """Tells GradScaler to set ``grad_scale`` and ``found_inf``, and leave the rest to ``step``."""
-
-    def __init__(self, flat: Tensor, kernels: list[Tensor], used: Hyperparameters) -> None:
-        super().__init__([flat], {})
-        self._flat = flat
-        self._kernels = kernels
-        self._used = used
-        self._fused = flat.device.type in ("cpu", "cuda")
-        self.negated = torch.zeros_like(flat)
-        """-m, flat."""
-
-    def step(  # type: ignore[override]
-        self, parameters: list[Tensor], gradients: list[Tensor], negated: list[Tensor], rate: float
-    ) -> None:
-        """Update parameters, each with its gradient and its place in ``negated``."""
-        momentum, decay = self._used.momentum, self._used.weight_decay
-        found_inf: Tensor | None = getattr(self, "found_inf", None)
-        with torch.no_grad():
-            if decay:
-                kept: Any = 1.0 - rate * decay
-                if found_inf is not None:  # Then nothing may change.
-                    kept = 1.0 - rate * decay * (1.0 - found_inf)
-                torch._foreach_mul_(self._kernels, kept)
-            sgd(
-                parameters,
-                gradients,
-                cast("list[Tensor | None]", negated),
-                fused=self._fused,
-                foreach=not self._fused,
-                grad_scale=getattr(self, "grad_scale", None),
-                found_inf=found_inf,
-                weight_decay=0.0,
-                momentum=momentum,
-                lr=1.0 if momentum else rate,
-                dampening=1.0 - rate if momentum else 0.0,
-                nesterov=False,
-                maximize=False,
-            )
-
-
 class TorchNetwork:
     """A network of the ``torch`` engine; see ``engines.base.RankNetwork``."""
 
@@ -154,7 +109,7 @@ class TorchNetwork:
         graph: Graph,
         weights: Weights,
         hyperparameters: Hyperparameters,
-        momenta: Weights | None,
+        optimizer_state: OptimizerState | None,
         device: torch.device,
         *,
         cores: int,
@@ -177,18 +132,10 @@ class TorchNetwork:
                 self._statistics, {name: weights[name] for name in graph.statistics}
             )
             self._views = self._layout.views(self._flat)
-            self._optimizer = _Momentum(
-                self._flat,
-                [view for name, view in self._views.items() if name in graph.decayed],
-                hyperparameters,
+            self._optimizer = OPTIMIZERS[hyperparameters.optimizer](
+                self._flat, self._layout, sorted(graph.decayed), hyperparameters
             )
-            if momenta is not None:
-                self._layout.write(self._optimizer.negated, momenta)
-                self._optimizer.negated.neg_()
-            self._parts, self._negated_parts = (
-                [flat[place] for place in self._layout.places.values()]
-                for flat in (self._flat, self._optimizer.negated)
-            )
+            self._optimizer.load(optimizer_state)
             self._build_modules(rows=device.type == "cpu" and not compiled)
         self._cores = cores
         self._operations = count(graph).training
@@ -241,6 +188,7 @@ class TorchNetwork:
 
     def train_step(self, batch: Batch, learning_rate: float) -> None:
         with _named_errors():
+            self._show(evaluated=False)
             loss = self._backward(batch)
             leaves = list(self._leaves.values())
             gradients = [cast("Tensor", leaf.grad) for leaf in leaves]
@@ -248,12 +196,12 @@ class TorchNetwork:
                 leaf.grad = None
             if self._low is None:
                 parts = [_flattened(gradient) for gradient in gradients]
-                self._optimizer.step(self._parts, parts, self._negated_parts, learning_rate)
+                self._optimizer.step(parts, learning_rate)
             else:
                 flat = self._gradient_buffer()
                 torch._foreach_copy_(self._gradient_views, gradients)
                 del gradients
-                self._update([flat], [slice(0, len(flat))], learning_rate)
+                self._update([flat], learning_rate)
             self._loss += loss
             self._steps += 1
             self._feed.done()
@@ -265,18 +213,23 @@ class TorchNetwork:
             self._gradient_views = list(self._layout.views(self._gradients).values())
         return self._gradients
 
-    def _update(self, flats: list[Tensor], places: list[slice], learning_rate: float) -> None:
-        """Update what lies at some places with flat gradients."""
-        parameters = [self._flat[place] for place in places]
-        negated = [self._optimizer.negated[place] for place in places]
+    def _update(self, flats: list[Tensor], learning_rate: float) -> None:
+        """Update all parameters with flat gradients, which follow one another."""
         if self._scaler.is_enabled():
+            # Where GradScaler looks for them, and undoes their scale unless the optimizer does.
             self._flat.grad = self._gradient_buffer()
-            for place, flat in zip(places, flats, strict=True):
-                self._flat.grad[place].copy_(flat)
-        self._scaler.step(self._optimizer, parameters, flats, negated, learning_rate)
+            places = list(self._flat.grad.split_with_sizes([len(flat) for flat in flats]))
+            torch._foreach_copy_(places, flats)
+            flats = places
+        self._scaler.step(self._optimizer, flats, learning_rate)
         self._scaler.update()
         self._flat.grad = None
         self._cast()
+
+    def _show(self, *, evaluated: bool) -> None:
+        """Have the layers read the parameters that are evaluated, or those that are trained."""
+        if self._optimizer.show(evaluated=evaluated):
+            self._cast()
 
     def _cast(self) -> None:
         if self._low is not None:
@@ -289,6 +242,7 @@ class TorchNetwork:
     def gradients(self, batch: Batch, share: float, ready: Callable[[Buffer], None]) -> None:
         """In fp16 the gradients are those of the loss times its scale, which ``apply`` undoes."""
         with _named_errors():
+            self._show(evaluated=False)
             self._steps += 1
             flat = self._gradient_buffer()
             if not batch.size:
@@ -307,14 +261,14 @@ class TorchNetwork:
     def apply(self, buckets: Sequence[Buffer], learning_rate: float) -> None:
         with _named_errors():
             flats = [torch.as_tensor(bucket, device=self._device) for bucket in buckets]
-            self._update(flats, self._buckets, learning_rate)
+            self._show(evaluated=False)
+            self._update(flats, learning_rate)
             self._feed.done()
 
     def warm(self, batch_size: int, *, halves: bool = False) -> None:
-        state = (
-            self._flat, self._optimizer.negated, self._statistics, self._loss, self._evaluated
-        )  # fmt: skip
+        state = (self._flat, self._statistics, self._loss, self._evaluated)
         kept, counts = [tensor.clone() for tensor in state], (self._steps, self._samples)
+        restore_optimizer = self._optimizer.snapshot()
         scale = self._scaler.state_dict()
         (shape,) = (self._graph.shapes[n.name] for n in self._graph.nodes if not n.inputs)
         batch = Batch(np.zeros((batch_size, *shape), np.float32), np.zeros(batch_size, np.int32))
@@ -329,6 +283,7 @@ class TorchNetwork:
         finally:
             for tensor, values in zip(state, kept, strict=True):
                 tensor.copy_(values)
+            restore_optimizer()
             self._cast()
             self._steps, self._samples = counts
             self._scaler.load_state_dict(scale)
@@ -347,12 +302,13 @@ class TorchNetwork:
             return cast("NDArray[np.float32]", flat.cpu().numpy())
 
     def assign(self, weights: Weights) -> None:
+        parameters, statistics = (
+            {name: array for name, array in weights.items() if name in layout.shapes}
+            for layout in (self._layout, self._statistics_layout)
+        )
         with _named_errors():
-            for layout, flat in (
-                (self._layout, self._flat),
-                (self._statistics_layout, self._statistics),
-            ):
-                layout.write(flat, {n: a for n, a in weights.items() if n in layout.shapes})
+            self._optimizer.assign(parameters)
+            self._statistics_layout.write(self._statistics, statistics)
             self._cast()
 
     def statistics(self) -> NDArray[np.float32]:
@@ -376,6 +332,7 @@ class TorchNetwork:
 
     def evaluate_step(self, batch: Batch) -> None:
         with _named_errors(), torch.no_grad():
+            self._show(evaluated=True)
             images, labels = self._feed.take(batch)
             logits = self._logits(images, training=False)
             loss = cross_entropy(logits, labels, reduction="sum")
@@ -398,23 +355,24 @@ class TorchNetwork:
 
     def logits(self, inputs: NDArray[np.float32]) -> NDArray[np.float32]:
         with _named_errors(), torch.no_grad():
+            self._show(evaluated=True)
             images = channels_first(torch.from_numpy(np.array(inputs))).to(self._device)
             found = self._inference(images.to(self._type)).float()
             return cast("NDArray[np.float32]", found.cpu().numpy())
 
     def weights(self) -> Weights:
         with _named_errors():
-            found = self._layout.read(self._flat) | self._statistics_layout.read(self._statistics)
+            found = self._layout.read(self._optimizer.evaluated)
+            found |= self._statistics_layout.read(self._statistics)
         return {name: found[name] for name in (*self._graph.parameters, *self._graph.statistics)}
 
-    def momenta(self) -> Weights:
+    def optimizer_state(self) -> OptimizerState:
         with _named_errors():
-            found = self._layout.read(-self._optimizer.negated)
-        return {name: found[name] for name in self._graph.parameters}
+            return self._optimizer.arrays()
 
     def close(self) -> None:
         del self._training, self._inference, self._eager, self._modules, self._leaves, self._views
-        del self._optimizer, self._parts, self._negated_parts, self._giving
+        del self._optimizer, self._giving
         self._flat = self._statistics = torch.empty(0)
         self._low = self._gradients = None
         self._gradient_views = []
@@ -566,7 +524,7 @@ class TorchEngine:
         graph: Graph,
         weights: Weights,
         hyperparameters: Hyperparameters,
-        momenta: Weights | None = None,
+        optimizer_state: OptimizerState | None = None,
     ) -> TorchNetwork:
         if hyperparameters.precision == "fp16" and self._device.type == "cpu":
             raise EngineError(
@@ -577,7 +535,7 @@ class TorchEngine:
             graph,
             weights,
             hyperparameters,
-            momenta,
+            optimizer_state,
             self._device,
             cores=self._cores,
             compiled=self._compiled,

@@ -36,13 +36,14 @@ T = TypeVar("T")
 GRAPH = Graph((Node("image", Input((2, 2, 1))), Node("conv", Conv2D(1, 3), ("image",))))
 WEIGHTS = initial_weights(GRAPH, np.random.default_rng(0))
 MOMENTA = initial_weights(GRAPH, np.random.default_rng(1))
+STATE = {f"momentum:{name}": array for name, array in MOMENTA.items()}
 COURSE = TrialProgress(trial="r0-t1").after(0.5, 1.25)
 
 
 @pytest.fixture(scope="module")
 def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("checkpoint") / "under-way.safetensors"
-    save_training(path, COURSE, GRAPH, WEIGHTS, MOMENTA)
+    save_training(path, COURSE, GRAPH, WEIGHTS, STATE)
     return path
 
 
@@ -50,7 +51,7 @@ def _is_as_stored(found: Interrupted) -> bool:
     return (
         (found.course, found.graph) == (COURSE, GRAPH)
         and _equal(found.weights, WEIGHTS)
-        and _equal(found.momenta, MOMENTA)
+        and _equal(found.optimizer_state, STATE)
     )
 
 

@@ -68,6 +68,11 @@ def hyperparameters(**changed: object) -> Hyperparameters:
     return Hyperparameters.model_validate({"batch_size": 8, "learning_rate": 0.05} | changed)
 
 
+def momenta_of(network: Network) -> Weights:
+    state = network.optimizer_state()
+    return {key.removeprefix("momentum:"): array for key, array in state.items()}
+
+
 def samples(graph: Graph, number: int, rng: np.random.Generator) -> NDArray[np.float32]:
     return rng.standard_normal((number, *graph.shapes["image"]), np.float32)
 
@@ -163,7 +168,7 @@ def test_convolutions_of_single_pixels_are_those_of_pytorch(
     loss = torch.nn.functional.cross_entropy(logits, torch.from_numpy(batch.labels).long())
     loss.backward()  # type: ignore[no-untyped-call]
     network.train_step(batch, 1.0)
-    momenta = network.momenta()
+    momenta = momenta_of(network)
     for name in trained_by_more_than_rounding(graph):
         gradient = tensors[name].grad
         assert gradient is not None
@@ -204,7 +209,7 @@ def test_both_engines_compute_the_same_loss_and_gradients(
         network.train_step(batch, 1.0)
     losses = [network.drain_training() for network in networks]
     assert losses[0] == pytest.approx(losses[1], rel=1e-5)
-    found, wanted = (network.momenta() for network in networks)
+    found, wanted = (momenta_of(network) for network in networks)
     for name in trained_by_more_than_rounding(graph):
         assert relative_error(found[name], wanted[name]) < 1e-4, name
     for network in networks:
@@ -251,7 +256,7 @@ def test_what_one_engine_has_begun_the_other_finishes(
         whole.train_step(batch, 0.1 / (1 + step))
         if step == 1:
             other = both[1 - first].build(
-                graph, whole.weights(), hyperparameters(), whole.momenta()
+                graph, whole.weights(), hyperparameters(), whole.optimizer_state()
             )
         if step >= 2:
             other.train_step(batch, 0.1 / (1 + step))
@@ -275,14 +280,14 @@ def test_a_warmed_network_trains_as_a_cold_one(engine: RankEngine, precision: st
         assert network.drain_training() == 0.0
         assert network.drain_evaluation().samples == 0
         _assert_all_equal(network.weights(), weights)
-        assert not any(np.any(momentum) for momentum in network.momenta().values())
+        assert not any(np.any(momentum) for momentum in network.optimizer_state().values())
     batch = labelled(graph, 8)
     for network in (cold, warmed):
         network.train_step(batch, 0.05)
         network.train_step(batch, 0.05)
     assert warmed.drain_training() == cold.drain_training()
     _assert_all_equal(warmed.weights(), cold.weights())
-    _assert_all_equal(warmed.momenta(), cold.momenta())
+    _assert_all_equal(warmed.optimizer_state(), cold.optimizer_state())
     for network in (cold, warmed, parts):
         network.close()
 
@@ -291,11 +296,11 @@ def test_weights_are_copies(engine: RankEngine) -> None:
     graph = two_stems()
     weights = trained_weights(graph, np.random.default_rng(23))
     network = engine.build(graph, weights, hyperparameters())
-    before, momenta = network.weights(), network.momenta()
+    before, state = network.weights(), network.optimizer_state()
     kept = {name: array.copy() for name, array in before.items()}
     network.train_step(labelled(graph, 8), 0.1)
     _assert_all_equal(before, kept)
-    assert not any(array.any() for array in momenta.values())
+    assert not any(array.any() for array in state.values())
     network.close()
 
 
@@ -328,7 +333,7 @@ def test_moments_are_those_of_pytorch_and_measuring_them_changes_nothing(
     wanted = torch_moments(graph, weights, channels_first(batch.inputs))
     np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
     _assert_all_equal(network.weights(), weights)
-    assert not any(array.any() for array in network.momenta().values())
+    assert not any(array.any() for array in network.optimizer_state().values())
     assert network.drain_training() == 0.0
     network.close()
 
@@ -362,7 +367,7 @@ def test_once_calibrated_a_child_starts_as_its_parent_in_training_mode_too(
     assert set(names) == {n.name for n in child.nodes if n.name.endswith("_norm") and n.inserted}
     fitted = network.weights()
     _assert_all_equal(network.weights(), inherited, but=names)
-    assert not any(array.any() for array in network.momenta().values())
+    assert not any(array.any() for array in network.optimizer_state().values())
     assert relative_error(network.logits(batch.inputs), parent.logits(batch.inputs)) <= tolerance
     wanted = _last_slopes(parent, batch)
     assert relative_error(_last_slopes(network, batch), wanted) <= tolerance
@@ -395,7 +400,7 @@ def test_what_is_not_finite_calibrates_nothing(engine: RankEngine) -> None:
 def _last_slopes(network: RankNetwork, batch: Batch) -> NDArray[np.float32]:
     """The gradients of the last layer's kernel and bias, and the loss."""
     network.apply(given(network, batch, 1.0), 1.0)
-    momenta = network.momenta()  # After one step at a rate of 1: minus the gradients.
+    momenta = momenta_of(network)  # After one step at a rate of 1: minus the gradients.
     slopes = [-momenta[f"logits/{key}"].ravel() for key in ("kernel", "bias")]
     return np.concatenate([*slopes, [np.float32(network.drain_training())]])
 
@@ -507,10 +512,10 @@ def test_training_goes_on_from_weights_and_momenta_as_if_uninterrupted(engine: R
     first = engine.build(graph, weights, hyperparameters())
     for batch in batches[:3]:
         first.train_step(batch, 0.05)
-    momenta = first.momenta()
+    momenta = momenta_of(first)
     assert momenta.keys() == graph.parameters.keys()
     assert all(np.abs(array).max() > 0 for array in momenta.values())
-    second = engine.build(graph, first.weights(), hyperparameters(), momenta)
+    second = engine.build(graph, first.weights(), hyperparameters(), first.optimizer_state())
     for batch in batches[3:]:
         second.train_step(batch, 0.05)
     expected, found = whole.weights(), second.weights()

@@ -17,6 +17,7 @@ from tests.replica.engines.test_contract import (
     given,
     hyperparameters,
     labelled,
+    momenta_of,
     relative_error,
     samples,
     trained_by_more_than_rounding,
@@ -190,7 +191,7 @@ def test_a_training_step_on_volumes_is_that_of_pytorch(engine: RankEngine, preci
     assert network.drain_training() == pytest.approx(
         loss.item(), rel=1e-5 if precision == "fp32" else 3e-2
     )
-    momenta, trained = network.momenta(), network.weights()
+    momenta, trained = momenta_of(network), network.weights()
     for name in trained_by_more_than_rounding(graph):
         gradient = tensors[name].grad
         assert gradient is not None

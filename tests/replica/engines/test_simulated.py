@@ -124,14 +124,16 @@ def test_weights_pass_through_and_those_of_another_graph_are_refused() -> None:
         engine.build(GRAPH, {}, USED)
 
 
-def test_training_goes_on_from_momenta_as_if_uninterrupted() -> None:
+def test_training_goes_on_from_its_state_as_if_uninterrupted() -> None:
     engine = load_engine("simulated", 2, settings=EngineConfig(simulation=MODEL), clock=Clock())
     wanted = epochs(engine.build(GRAPH, WEIGHTS, USED), 6)
     first = engine.build(GRAPH, WEIGHTS, USED)
     begun = epochs(first, 3)
-    momenta = first.momenta()
-    assert {n: a.shape for n, a in momenta.items()} == dict(GRAPH.parameters)
-    second = engine.build(GRAPH, first.weights(), USED, momenta)
+    state = first.optimizer_state()
+    assert {n: a.shape for n, a in state.items()} == {
+        f"momentum:{name}": shape for name, shape in GRAPH.parameters.items()
+    }
+    second = engine.build(GRAPH, first.weights(), USED, state)
     assert begun + epochs(second, 3) == wanted
 
 

@@ -92,7 +92,7 @@ def test_warming_leaves_everything_as_it_was(engine: RankEngine, precision: str)
         network.train_step(labelled(graph, 8, seed=1), 0.05)
     for found, wanted in (
         (warm.weights(), cold.weights()),
-        (warm.momenta(), cold.momenta()),
+        (warm.optimizer_state(), cold.optimizer_state()),
     ):
         for name, array in wanted.items():
             np.testing.assert_array_equal(found[name], array)

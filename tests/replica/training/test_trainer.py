@@ -20,8 +20,9 @@ from aiperf_hpc.errors import (
     NonFiniteLossError,
     OutOfMemoryError,
 )
-from aiperf_hpc.morphism.weights.checkpoint import Weights, initial_weights
+from aiperf_hpc.morphism.weights.checkpoint import initial_weights
 from aiperf_hpc.ops_counter.count import count
+from aiperf_hpc.replica.engines.base import OptimizerState
 from aiperf_hpc.replica.runtime.stopping import StopFlag
 from aiperf_hpc.replica.runtime.stopwatch import Stopwatch
 from aiperf_hpc.replica.training.checkpoint import TrialProgress, load_training
@@ -81,7 +82,7 @@ class Bench:
         epochs: int = 3,
         batch_size: int = 16,
         done: int = 0,
-        momenta: Weights | None = None,
+        optimizer_state: OptimizerState | None = None,
     ) -> TrialResult:
         plan = TrialPlan(
             trial="r0-t1",
@@ -97,7 +98,7 @@ class Bench:
             epoch_limit=epochs,
             seed=7,
             course=TrialProgress(trial="r0-t1", epochs=done),
-            momenta=momenta,
+            optimizer_state=optimizer_state,
         )
         with self.watch.during(TimePhase.BUILD):
             prepared = self.trainer.prepare(plan)
@@ -301,7 +302,7 @@ def test_where_nothing_was_inserted_no_record_says_otherwise(tmp_path: Path) -> 
 
 def test_a_trial_that_goes_on_is_not_calibrated_again(tmp_path: Path) -> None:
     bench = Bench(tmp_path, Script(calibrates=("relu_deep1_norm",)))
-    bench.run(epochs=3, done=1, momenta={})
+    bench.run(epochs=3, done=1, optimizer_state={})
     assert bench.engine.networks[0].steps == 2 * 4
     assert bench.engine.networks[0].calibrated == []
     assert bench.recorded(records.Calibrated) == []
@@ -325,7 +326,7 @@ def test_a_trial_under_way_is_checkpointed_after_an_epoch(tmp_path: Path) -> Non
     )
     assert saved.graph.hash == GRAPH.hash
     assert saved.weights.keys() == {**GRAPH.parameters, **GRAPH.statistics}.keys()
-    assert saved.momenta["left_conv/kernel"].tolist() == [12, 12, 12]
+    assert saved.optimizer_state["momentum:left_conv/kernel"].tolist() == [12, 12, 12]
 
 
 def test_a_damaged_checkpoint_of_a_trial_under_way_is_named(tmp_path: Path) -> None:

@@ -519,13 +519,13 @@ def test_a_new_life_goes_on_with_the_interrupted_trial(tmp_path: Path) -> None:
         ("r0-0.1-t3", 4, None, 1),
         ("r0-0.1-t4", 4, None, 1),
     ]
-    # The same graph and hyperparameters, the stored weights and momenta.
+    # The same graph and hyperparameters, the stored weights and optimizer state.
     assert started[2].graph == started[1].graph
     assert started[2].hyperparameters == started[1].hyperparameters
     assert started[2].seed == started[1].seed
-    momenta = second.engine.momenta[0]
-    assert momenta is not None
-    assert momenta["left_conv/kernel"].tolist() == [12, 12, 12]
+    state = second.engine.states[0]
+    assert state is not None
+    assert state["momentum:left_conv/kernel"].tolist() == [12, 12, 12]
     evaluated = [e.epoch for e in second.events(records.Evaluated) if e.trial == "r0-0.1-t1"]
     assert evaluated == [4, 5]
     rates = second.engine.networks[0].rates
@@ -585,9 +585,9 @@ def test_a_trial_that_a_scheduler_cut_is_gone_on_with_from_its_last_epoch(
         ("r0-0.1-t1", "r0-t2", 4),
         ("r0-0.2-t1", "r0-0.1-t1", 4),
     ]
-    momenta = third.engine.momenta[0]
-    assert momenta is not None
-    assert momenta["left_conv/kernel"].tolist() == [12, 12, 12]
+    state = third.engine.states[0]
+    assert state is not None
+    assert state["momentum:left_conv/kernel"].tolist() == [12, 12, 12]
 
 
 @pytest.mark.usefixtures("_signals")

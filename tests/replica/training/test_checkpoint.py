@@ -1,0 +1,47 @@
+"""The checkpoint of a training under way, and those of earlier versions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from tests.morphism.networks import two_stems
+
+from aiperf_hpc.morphism.weights.checked_file import save_checked
+from aiperf_hpc.morphism.weights.checkpoint import initial_weights
+from aiperf_hpc.replica.training.checkpoint import TrialProgress, load_training, save_training
+
+GRAPH = two_stems()
+WEIGHTS = initial_weights(GRAPH, np.random.default_rng(0))
+
+
+def test_a_checkpoint_of_the_first_version_is_read(tmp_path: Path) -> None:
+    """Its state was momenta, and its course knew the lowest loss alone."""
+    path = tmp_path / "under-way.safetensors"
+    momenta = {f"momentum:{name}": WEIGHTS[name] + 1.0 for name in GRAPH.parameters}
+    course = (
+        '{"trial":"r0-t1","epochs":2,"accuracies":[0.5,0.6],"lowest_loss":1.5,"since_lowest":1}'
+    )
+    save_checked(path, {**WEIGHTS, **momenta}, {"graph": GRAPH.to_json(), "course": course})
+    found = load_training(path)
+    assert (found.graph, found.weights.keys()) == (GRAPH, WEIGHTS.keys())
+    assert found.course == TrialProgress(
+        trial="r0-t1", epochs=2, accuracies=(0.5, 0.6), lowest_loss=1.5, since_lowest=1
+    )
+    assert found.optimizer_state.keys() == momenta.keys()
+    for key, array in momenta.items():
+        np.testing.assert_array_equal(found.optimizer_state[key], array)
+
+
+def test_a_state_comes_back_with_its_shapes(tmp_path: Path) -> None:
+    """That of a count of steps is ()."""
+    path = tmp_path / "under-way.safetensors"
+    state = {
+        "step": np.array(7, np.float32),
+        **{f"first_moment:{name}": WEIGHTS[name] for name in GRAPH.parameters},
+    }
+    save_training(path, TrialProgress(trial="r0-t1"), GRAPH, WEIGHTS, state)
+    found = load_training(path).optimizer_state
+    assert {k: (a.shape, a.tobytes()) for k, a in found.items()} == {
+        k: (a.shape, a.tobytes()) for k, a in state.items()
+    }
