@@ -31,6 +31,8 @@ class TrialProgress(Value):
     accuracies: tuple[float, ...] = ()
     lowest_loss: float = float("inf")
     since_lowest: int = 0
+    losses: tuple[float, ...] = ()
+    """On the validation samples, after each epoch; earlier checkpoints have none."""
 
     def after(self, accuracy: float, loss: float) -> TrialProgress:
         """Return the course with one more evaluated epoch."""
@@ -41,6 +43,7 @@ class TrialProgress(Value):
             accuracies=(*self.accuracies, accuracy),
             lowest_loss=loss if lower else self.lowest_loss,
             since_lowest=0 if lower else self.since_lowest + 1,
+            losses=(*self.losses, loss),
         )
 
 

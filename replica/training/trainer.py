@@ -27,6 +27,7 @@ from aiperf_hpc.replica.runtime.stopping import StopFlag
 from aiperf_hpc.replica.runtime.stopwatch import Stopwatch
 from aiperf_hpc.replica.training.checkpoint import TrialProgress, save_training
 from aiperf_hpc.replica.training.memory_estimate import fitting_batch, training_bytes
+from aiperf_hpc.replica.training.schedule import Schedule
 from aiperf_hpc.run.journal import JournalWriter
 from aiperf_hpc.run.records import (
     Calibrated,
@@ -281,6 +282,7 @@ class Trainer:
             epsilon=training.epsilon,
             max_gradient_norm=training.max_gradient_norm,
             averaging_start=training.averaging_start,
+            schedule=training.schedule,
         )
         if refused:
             failure = EngineError(self._too_large(plan))
@@ -420,7 +422,7 @@ class Trainer:
         """Train on every sample once; return the mean loss and the last learning rate."""
         plan, used = training.plan, training.used
         steps = math.ceil(self._dataset.info.train_samples / used.batch_size)
-        total = steps * plan.epoch_limit
+        schedule, losses = Schedule(used, steps, plan.epoch_limit), training.course.losses
         meter = _TrainMeter(self._journal, self._clock, self._every, network, plan.trial, epoch)
         batches = training.batches
         training.batches = None
@@ -429,7 +431,7 @@ class Trainer:
         rate = used.learning_rate
         with self._watch.during(TimePhase.TRAIN), meter:
             for step, batch in enumerate(self._timed(batches), (epoch - 1) * steps):
-                rate = used.learning_rate * (1.0 - step / total)
+                rate = schedule.rate(step, losses)
                 network.train_step(batch, rate)
                 meter.executed(batch.whole)
                 self._stop_if_asked()

@@ -18,6 +18,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from aiperf_hpc.errors import ConfigError, reason_of
+from aiperf_hpc.trial import ScheduleSettings
 
 Positive = Annotated[int, Field(ge=1)]
 Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
@@ -93,7 +94,8 @@ class TrainingConfig(Section):
     max_gradient_norm: float | None = Field(
         None, gt=0.0, description="of all gradients together; larger ones are scaled down to it"
     )
-    learning_rate: float = Field(0.1, gt=0.0, le=100.0, description="decays linearly to zero")
+    learning_rate: float = Field(0.1, gt=0.0, le=100.0, description="the peak of schedule")
+    schedule: ScheduleSettings = ScheduleSettings()
     weight_decay: float = Field(
         0.0,
         ge=0.0,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     BaseModel,
@@ -11,6 +11,7 @@ from pydantic import (
     Field,
     SerializerFunctionWrapHandler,
     model_serializer,
+    model_validator,
 )
 
 
@@ -90,6 +91,78 @@ class Value(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, ser_json_inf_nan="strings")
 
 
+class ScheduleSettings(Value):
+    """How the learning rate changes in the course of a trial, by shares of its peak."""
+
+    model_config = ConfigDict(allow_inf_nan=False)
+
+    name: Literal["constant", "linear", "polynomial", "multi_step", "cosine", "plateau"] = "linear"
+    """All but constant, multi_step and plateau are made for the trial's epoch limit."""
+    interval: Literal["step", "epoch"] = Field("step", description="how often the rate changes")
+    base_batch: int | None = Field(
+        None, ge=1, description="batch size of learning_rate; the peak is linear in it (Goyal 2017)"
+    )
+    warmup_epochs: float = Field(0.0, ge=0.0, le=1e6, description="from warmup_start to the peak")
+    warmup_steps: int = Field(0, ge=0, description="instead of warmup_epochs")
+    warmup_start: float = Field(0.0, ge=0.0, le=1.0, description="share of the peak")
+    power: float = Field(1.0, gt=0.0, le=100.0, description="polynomial")
+    end: float = Field(
+        0.0, ge=0.0, le=1.0, description="polynomial, cosine, plateau: the least share of the peak"
+    )
+    milestones: tuple[Annotated[int, Field(ge=1)], ...] = Field(
+        (), description="multi_step: complete epochs after which the rate changes"
+    )
+    milestone_unit: Literal["epoch", "step"] = "epoch"
+    factors: tuple[Annotated[float, Field(ge=0.0, le=1.0)], ...] = Field(
+        (), description="multi_step: share of the peak after each milestone; else powers of factor"
+    )
+    factor: float = Field(0.1, gt=0.0, lt=1.0, description="multi_step, plateau: by which it falls")
+    patience: int = Field(
+        10, ge=0, description="plateau: epochs without a lower validation loss that are passed over"
+    )
+    threshold: float = Field(1e-4, ge=0.0, lt=1.0, description="plateau: by which it is lower")
+    threshold_mode: Literal["relative", "absolute"] = "relative"
+
+    @model_validator(mode="after")
+    def _makes_sense(self) -> ScheduleSettings:
+        for field in type(self).model_fields:
+            has = [name for name, fields in _OF_SCHEDULE.items() if field in fields]
+            changed = getattr(self, field) != _default(type(self), field)
+            if has and self.name not in has and changed:
+                raise ValueError(f"{field} is of {' and '.join(has)}, and name is {self.name}")
+        if self.warmup_epochs and self.warmup_steps:
+            raise ValueError("write warmup_epochs or warmup_steps, not both")
+        if self.warmup_start and not (self.warmup_epochs or self.warmup_steps):
+            raise ValueError("warmup_start is without a warm-up; write warmup_epochs or _steps too")
+        if self.name == "multi_step":
+            self._check_milestones()
+        return self
+
+    def _check_milestones(self) -> None:
+        if not self.milestones or list(self.milestones) != sorted(set(self.milestones)):
+            raise ValueError("multi_step has milestones that ascend, such as milestones: [30, 60]")
+        if len(self.factors) not in (0, len(self.milestones)):
+            raise ValueError(
+                f"{len(self.factors)} factors are not one for each of {len(self.milestones)} "
+                "milestones"
+            )
+        if self.factors and self.factor != _default(type(self), "factor"):
+            raise ValueError("write factors, of the peak, or factor, of the rate before, not both")
+
+
+_OF_SCHEDULE: dict[str, tuple[str, ...]] = {
+    "polynomial": ("power", "end"),
+    "cosine": ("end",),
+    "multi_step": ("milestones", "milestone_unit", "factors", "factor"),
+    "plateau": ("factor", "end", "patience", "threshold", "threshold_mode"),
+}
+"""Settings that not every schedule has."""
+
+
+def _default(model: type[BaseModel], field: str) -> object:
+    return model.model_fields[field].default
+
+
 class Hyperparameters(Value):
     """What a trial really used, after every limit was applied.
 
@@ -117,16 +190,18 @@ class Hyperparameters(Value):
     """The Euclidean norm of all gradients together, above which they are scaled down to it."""
     averaging_start: int = 0
     """Of asgd: steps before parameters are averaged."""
+    schedule: ScheduleSettings = ScheduleSettings()
+    """Whose peak is the learning rate."""
 
     @model_serializer(mode="wrap")
     def _without_later_defaults(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
         values: dict[str, Any] = dump(self)
-        fields = type(self).model_fields
-        left_out = {name for name in _LATER if getattr(self, name) == fields[name].default}
+        values["schedule"] = self.schedule.model_dump(mode="json", exclude_defaults=True)
+        left_out = {n for n in _LATER if getattr(self, n) == _default(type(self), n)}
         return {name: value for name, value in values.items() if name not in left_out}
 
 
-_LATER = ("beta1", "beta2", "epsilon", "max_gradient_norm", "averaging_start")
+_LATER = ("beta1", "beta2", "epsilon", "max_gradient_norm", "averaging_start", "schedule")
 """Hyperparameters that the first records do not have."""
 
 

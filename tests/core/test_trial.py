@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aiperf_hpc.trial import Hyperparameters
+from aiperf_hpc.trial import Hyperparameters, ScheduleSettings
 
 FIRST = (
     '{"batch_size":448,"kernel_size":null,"optimizer":"sgd","learning_rate":0.1,"momentum":0.9,'
@@ -23,5 +23,8 @@ def test_what_is_not_the_default_is_written_and_read() -> None:
         batch_size=8, learning_rate=0.1, optimizer="lamb", beta2=0.98, max_gradient_norm=1.0
     )
     assert used.model_dump().items() >= {"beta2": 0.98, "max_gradient_norm": 1.0}.items()
+    assert used.model_copy(update={"schedule": ScheduleSettings(warmup_steps=5)}).model_dump()[
+        "schedule"
+    ] == {"warmup_steps": 5}
     assert "beta1" not in used.model_dump()
     assert Hyperparameters.model_validate_json(used.model_dump_json()) == used

@@ -68,7 +68,7 @@ def _used(run: Evidence, trial: Trial) -> Failures:
     searched = run.config.hpo.space if trial.started.phase is RoundPhase.HPO else None
     for name in (
         "optimizer", "learning_rate", "momentum", "weight_decay", "label_smoothing", "precision",
-        "beta1", "beta2", "epsilon", "max_gradient_norm", "averaging_start",
+        "beta1", "beta2", "epsilon", "max_gradient_norm", "averaging_start", "schedule",
     ):  # fmt: skip
         value, dimension = getattr(used, name), getattr(searched, name, None)
         if isinstance(dimension, Reals):

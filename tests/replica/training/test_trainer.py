@@ -322,7 +322,12 @@ def test_a_trial_under_way_is_checkpointed_after_an_epoch(tmp_path: Path) -> Non
     saved = load_training(tmp_path / "under-way.safetensors")
     # After the last epoch there is nothing to go on with.
     assert saved.course == TrialProgress(
-        trial="r0-t1", epochs=3, accuracies=(0.5, 0.5, 0.5), lowest_loss=0.8, since_lowest=1
+        trial="r0-t1",
+        epochs=3,
+        accuracies=(0.5, 0.5, 0.5),
+        lowest_loss=0.8,
+        since_lowest=1,
+        losses=(0.9, 0.8, 0.85),
     )
     assert saved.graph.hash == GRAPH.hash
     assert saved.weights.keys() == {**GRAPH.parameters, **GRAPH.statistics}.keys()

@@ -536,6 +536,24 @@ def test_a_new_life_goes_on_with_the_interrupted_trial(tmp_path: Path) -> None:
     assert interrupted.reason == "its replica was lost and started again"
 
 
+def test_a_new_life_goes_on_with_the_learning_rate_that_its_losses_have_led_to(
+    tmp_path: Path,
+) -> None:
+    """The loss never falls after the first epoch, and three were done before."""
+    plateau = {"name": "plateau", "patience": 0, "factor": 0.5}
+    training = {
+        "precision": "fp32",
+        "batch_size": 16,
+        "checkpoint_seconds": 0,
+        "schedule": plateau,
+    }
+    cut_off(tmp_path, 14, training)
+    second = Bench(tmp_path, life=Incarnation(0, 1), training=training)
+    second.run(2)
+    rates = second.engine.networks[0].rates
+    assert rates == pytest.approx([0.1 * 0.5**2] * 4 + [0.1 * 0.5**3] * 4)
+
+
 def _told_to_end_at_step(step: int) -> Script:
     def tell(now: int) -> None:
         if now == step:

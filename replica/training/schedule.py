@@ -1,0 +1,126 @@
+"""The learning rate of every training step.
+
+A schedule is a pure function of the step and of the validation losses so far, so that a trial
+that was interrupted goes on with exactly the rates that it would have had.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from aiperf_hpc.trial import Hyperparameters, ScheduleSettings
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """The learning rates of one trial."""
+
+    used: Hyperparameters
+    steps: int
+    """Of an epoch."""
+    epochs: int
+    """That it is made for: the trial's limit."""
+
+    @property
+    def peak(self) -> float:
+        """The rate that all others are shares of.
+
+        Linear in the batch size (Goyal et al. 2017, section 2.1) where a base is given for it.
+        """
+        used, base = self.used, self.used.schedule.base_batch
+        return used.learning_rate if base is None else used.learning_rate * used.batch_size / base
+
+    @property
+    def warmup(self) -> float:
+        """Steps of the warm-up."""
+        settings = self.used.schedule
+        return settings.warmup_steps or settings.warmup_epochs * self.steps
+
+    def rate(self, step: int, losses: Sequence[float]) -> float:
+        """Return the learning rate of a step.
+
+        What follows the warm-up counts from the trial's first step too, as its epochs do.
+
+        Args:
+            step: counted from 0 over all epochs.
+            losses: on the validation samples, after each epoch before this one.
+        """
+        settings, place = self.used.schedule, step
+        if settings.interval == "epoch":
+            place -= step % self.steps
+        if place < self.warmup:
+            start = settings.warmup_start
+            return self.peak * (start + (1.0 - start) * place / self.warmup)
+        return self.peak * _SHARES[settings.name](self, place, losses)
+
+    @property
+    def total(self) -> int:
+        """All steps."""
+        return self.steps * self.epochs
+
+
+def _constant(schedule: Schedule, step: int, losses: Sequence[float]) -> float:
+    return 1.0
+
+
+def _linear(schedule: Schedule, step: int, losses: Sequence[float]) -> float:
+    """Down to zero after the last step (Ren et al. 2021)."""
+    return 1.0 - step / schedule.total
+
+
+def _polynomial(schedule: Schedule, step: int, losses: Sequence[float]) -> float:
+    settings = schedule.used.schedule
+    left: float = (1.0 - step / schedule.total) ** settings.power
+    return settings.end + (1.0 - settings.end) * left
+
+
+def _cosine(schedule: Schedule, step: int, losses: Sequence[float]) -> float:
+    """Half a wave, without restarts (Loshchilov and Hutter 2017, equation 5)."""
+    end = schedule.used.schedule.end
+    return end + (1.0 - end) * (1.0 + math.cos(math.pi * step / schedule.total)) / 2.0
+
+
+def _multi_step(schedule: Schedule, step: int, losses: Sequence[float]) -> float:
+    """By its own factor of the peak after each milestone, or by one more power of the one."""
+    settings = schedule.used.schedule
+    done = step if settings.milestone_unit == "step" else step // schedule.steps
+    passed = bisect_right(settings.milestones, done)
+    if settings.factors:
+        return (1.0, *settings.factors)[passed]
+    return float(settings.factor**passed)
+
+
+def _plateau(schedule: Schedule, step: int, losses: Sequence[float]) -> float:
+    settings = schedule.used.schedule
+    return max(settings.end, float(settings.factor ** _plateaus(settings, losses)))
+
+
+def _plateaus(settings: ScheduleSettings, losses: Sequence[float]) -> int:
+    """Return how often the loss was not lower by the threshold for more epochs than patience."""
+    best, waited, found = math.inf, 0, 0
+    for loss in losses:
+        if settings.threshold_mode == "relative":
+            wanted = best * (1.0 - settings.threshold)
+        else:
+            wanted = best - settings.threshold
+        if loss < wanted:
+            best, waited = loss, 0
+        else:
+            waited += 1
+        if waited > settings.patience:
+            found, waited = found + 1, 0
+    return found
+
+
+_SHARES: dict[str, Callable[[Schedule, int, Sequence[float]], float]] = {
+    "constant": _constant,
+    "linear": _linear,
+    "polynomial": _polynomial,
+    "multi_step": _multi_step,
+    "cosine": _cosine,
+    "plateau": _plateau,
+}
+"""What share of the peak the rate is after the warm-up."""
