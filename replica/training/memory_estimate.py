@@ -11,20 +11,25 @@ from aiperf_hpc.morphism.search.base import MemoryBound
 FRAMEWORK_BYTES = 1024 * 2**20
 """What the process holds besides its network: framework, library workspaces, code."""
 _BYTES = {"fp32": 4, "bf16": 2, "fp16": 2}
+_STATE = {"sgd": 1, "adam": 2, "adamw": 2, "lamb": 2, "asgd": 1}
+"""Numbers that an optimizer keeps of each parameter."""
+_PASSING = {"lamb": 2, "asgd": 1}
+"""Those that it makes besides in an update, or when the average is evaluated."""
 
 
-def training_bytes(graph: Graph, batch_size: int, precision: str) -> int:
+def training_bytes(graph: Graph, batch_size: int, precision: str, optimizer: str = "sgd") -> int:
     """Return an estimate of the bytes that training ``graph`` takes.
 
-    Weights, gradients and momenta in fp32; the outputs that the backward pass reads, in the
-    compute type (a convolution's, which its normalisation reads, and an activation's, which the
-    next convolution reads; not a normalisation's or a sum's); and, twice, the largest layer's
-    own working set (its gradient and a convolution's unfolded input). And weights and momenta of
+    Weights, gradients and the optimizer's state in fp32; the outputs that the backward pass reads,
+    in the compute type (a convolution's, which its normalisation reads, and an activation's, which
+    the next convolution reads; not a normalisation's or a sum's); and, twice, the largest layer's
+    own working set (its gradient and a convolution's unfolded input). And weights and state of
     the network that is made ready meanwhile, taken to be as large.
     docs/decisions/memory.md compares it with measured peaks.
     """
     size = _BYTES[precision]
-    parameters = (3 + 2) * 4 * graph.parameter_count
+    trained = 2 + _STATE[optimizer] + _PASSING.get(optimizer, 0)
+    parameters = (trained + 1 + _STATE[optimizer]) * 4 * graph.parameter_count
     if precision != "fp32":
         parameters += size * graph.parameter_count
     kept = sum(math.prod(graph.shapes[node.name]) for node in graph.nodes if node.layer.output_kept)
@@ -36,7 +41,14 @@ def training_bytes(graph: Graph, batch_size: int, precision: str) -> int:
     return FRAMEWORK_BYTES + parameters + batch_size * size * (kept + 2 * largest)
 
 
-def fitting_batch(graph: Graph, batch_size: int, precision: str, limit: int, ranks: int = 1) -> int:
+def fitting_batch(
+    graph: Graph,
+    batch_size: int,
+    precision: str,
+    limit: int,
+    ranks: int = 1,
+    optimizer: str = "sgd",
+) -> int:
     """Return the largest of batch_size, batch_size / 2, ... that fits; 0 when none does.
 
     Args:
@@ -45,9 +57,10 @@ def fitting_batch(graph: Graph, batch_size: int, precision: str, limit: int, ran
         precision: fp32, bf16 or fp16.
         limit: bytes that one rank may take.
         ranks: among which a batch is divided; each has at least one sample.
+        optimizer: whose state it has.
     """
     while batch_size >= ranks:
-        if training_bytes(graph, -(-batch_size // ranks), precision) <= limit:
+        if training_bytes(graph, -(-batch_size // ranks), precision, optimizer) <= limit:
             return batch_size
         batch_size //= 2
     return 0
@@ -64,8 +77,9 @@ def memory_bound(config: RunConfig, initial: Graph, limit: int) -> MemoryBound |
         limit: bytes that one rank may take.
     """
     training, ranks = config.training, config.replica.ranks
-    batch = fitting_batch(initial, training.batch_size, training.precision, limit, ranks)
+    precision, optimizer = training.precision, training.optimizer
+    batch = fitting_batch(initial, training.batch_size, precision, limit, ranks, optimizer)
     share = -(-batch // ranks)
     if not batch:
         return None
-    return MemoryBound(limit, lambda graph: training_bytes(graph, share, training.precision))
+    return MemoryBound(limit, lambda graph: training_bytes(graph, share, precision, optimizer))

@@ -234,8 +234,12 @@ class Trainer:
 
     def fits(self, graph: Graph, batch_size: int) -> bool:
         """Return whether training ``graph`` in such batches is estimated to fit in memory."""
-        precision, ranks = self._config.training.precision, self._config.replica.ranks
-        return fitting_batch(graph, batch_size, precision, self._memory_limit, ranks) == batch_size
+        training, ranks = self._config.training, self._config.replica.ranks
+        limit = self._memory_limit
+        fitting = fitting_batch(
+            graph, batch_size, training.precision, limit, ranks, training.optimizer
+        )
+        return fitting == batch_size
 
     def _begin_data(self, prepared: Prepared, network: Network) -> None:
         """Begin the first epoch's data, and fit to it what morphisms inserted."""
@@ -257,14 +261,16 @@ class Trainer:
         That of its trial if such a step fits beside one of another network of the same size.
         """
         used, share = prepared.used, -(-prepared.used.batch_size // self._config.replica.ranks)
-        needed = 2 * training_bytes(prepared.plan.graph, share, used.precision)
+        needed = 2 * training_bytes(prepared.plan.graph, share, used.precision, used.optimizer)
         return share if needed <= self._memory_limit else 1
 
     def fit_batch(self, plan: TrialPlan) -> Prepared:
         """Apply the limits of the machine's memory."""
         training, limit = self._config.training, self._memory_limit
         ranks = self._config.replica.ranks
-        batch = fitting_batch(plan.graph, plan.batch_size, training.precision, limit, ranks)
+        batch = fitting_batch(
+            plan.graph, plan.batch_size, training.precision, limit, ranks, training.optimizer
+        )
         refused = batch == 0 or (
             batch < plan.batch_size and self._config.engine.on_memory == "refuse"
         )
@@ -312,13 +318,14 @@ class Trainer:
             depth=graph.depth,
             train_operations=operations.training,
             validation_operations=operations.forward,
-            memory_estimate_bytes=training_bytes(graph, share, used.precision),
+            memory_estimate_bytes=training_bytes(graph, share, used.precision, used.optimizer),
             notes=prepared.notes,
         )
 
     def _too_large(self, plan: TrialPlan) -> str:
-        precision, ranks = self._config.training.precision, self._config.replica.ranks
-        needed = training_bytes(plan.graph, -(-plan.batch_size // ranks), precision)
+        training, ranks = self._config.training, self._config.replica.ranks
+        share = -(-plan.batch_size // ranks)
+        needed = training_bytes(plan.graph, share, training.precision, training.optimizer)
         return (
             f"batch size {plan.batch_size} needs an estimated {needed / 2**30:.1f} GiB, "
             f"{self._memory_limit / 2**30:.1f} GiB are there; lower the batch size or raise "

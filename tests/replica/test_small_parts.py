@@ -139,6 +139,13 @@ def test_the_memory_estimate_counts_what_waits_for_the_backward_pass() -> None:
     assert a_sample == 4 * (kept + 2 * (192 + 128))
 
 
+def test_the_memory_estimate_has_two_moments_of_this_network_and_the_next() -> None:
+    graph = resnet50((32, 32, 3), 10, stem="cifar", base_width=16)
+    plain, adam = (training_bytes(graph, 8, "fp32", name) for name in ("sgd", "adam"))
+    assert adam - plain == 2 * 4 * graph.parameter_count
+    assert fitting_batch(graph, 8, "fp32", plain, optimizer="adam") == 4
+
+
 def test_the_batch_that_fits_is_the_asked_one_halved_as_often_as_needed() -> None:
     graph = resnet50((32, 32, 3), 10, stem="cifar", base_width=4)
     for wanted in (512, 100, 3):
