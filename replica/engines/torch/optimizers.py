@@ -173,6 +173,7 @@ class SGD(FlatOptimizer):
         super().__init__(flat, layout, decayed, used)
         # Tells GradScaler to set ``grad_scale`` and ``found_inf``, and leave the rest to ``step``.
         self._step_supports_amp_scaling = self._fused
+        self._momenta = self._cut(self._slots["momentum"])
         self._pieces: dict[tuple[int, ...], tuple[list[Tensor], list[Tensor]]] = {}
         """Parameters and momenta, divided as gradients of these sizes."""
 
@@ -184,12 +185,7 @@ class SGD(FlatOptimizer):
             if found_inf is not None:  # Then nothing may change.
                 kept = 1.0 - rate * decay * (1.0 - found_inf)
             torch._foreach_mul_(_some(self._parts, self._decayed), kept)
-        sizes = tuple(len(gradient) for gradient in gradients)
-        if sizes not in self._pieces:
-            flats = (self._flat, self._slots["momentum"])
-            parameters, negated = (list(flat.split_with_sizes(sizes)) for flat in flats)
-            self._pieces[sizes] = parameters, negated
-        parameters, negated = self._pieces[sizes]
+        parameters, negated = self._divided(gradients)
         sgd(
             parameters,
             gradients,
@@ -205,6 +201,17 @@ class SGD(FlatOptimizer):
             nesterov=False,
             maximize=False,
         )
+
+    def _divided(self, gradients: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
+        """Return parameters and momenta in as large pieces as the gradients, for fewer kernels."""
+        if len(gradients) == len(self._parts):
+            return self._parts, self._momenta
+        sizes = tuple(len(gradient) for gradient in gradients)
+        if sizes not in self._pieces:
+            flats = (self._flat, self._slots["momentum"])
+            parameters, negated = (list(flat.split_with_sizes(sizes)) for flat in flats)
+            self._pieces[sizes] = parameters, negated
+        return self._pieces[sizes]
 
     def arrays(self) -> dict[str, Array]:
         return {name: -array for name, array in super().arrays().items()}
