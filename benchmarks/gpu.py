@@ -33,7 +33,7 @@ try:
     from aiperf_hpc.morphism.operators.wider import Wider
     from aiperf_hpc.morphism.weights.checkpoint import initial_weights
     from aiperf_hpc.ops_counter.count import count
-    from aiperf_hpc.replica.data.base import Batch
+    from aiperf_hpc.replica.data.base import Batch, labelled_images
     from aiperf_hpc.replica.engines import load_engine
     from aiperf_hpc.replica.engines.torch.engine import TorchNetwork
     from aiperf_hpc.trial import Hyperparameters
@@ -140,7 +140,7 @@ def used(batch: int) -> Hyperparameters:
 def batch_of(sizes: Sizes, batch: int) -> Batch:
     """Return samples that are already on the device, so that no copy is measured."""
     images = torch.randn(batch, sizes.image, sizes.image, 3, device=sizes.device)
-    return Batch(images, torch.randint(0, sizes.classes, (batch,), device=sizes.device))
+    return labelled_images(images, torch.randint(0, sizes.classes, (batch,), device=sizes.device))
 
 
 def built(sizes: Sizes, graph: Graph, batch: int, *, compiled: bool = True) -> TorchNetwork:
@@ -174,12 +174,14 @@ def loop_speed(sizes: Sizes, graph: Graph, batch: int) -> float:
     optimizer = torch.optim.SGD(model.parameters(), lr=RATE, momentum=0.9)
     compiled = torch.compile(model) if sizes.device == "cuda" else model
     data = batch_of(sizes, batch)
-    images = data.inputs.permute(0, 3, 1, 2)
+    images = data.inputs["image"].permute(0, 3, 1, 2)
 
     def step() -> None:
         optimizer.zero_grad()
         with torch.autocast(sizes.device, torch.bfloat16):
-            loss = torch.nn.functional.cross_entropy(compiled(images).float(), data.labels)
+            loss = torch.nn.functional.cross_entropy(
+                compiled(images).float(), data.targets["label"]
+            )
         loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
 

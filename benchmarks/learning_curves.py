@@ -52,7 +52,7 @@ from aiperf_hpc.replica.engines import load_engine
 from aiperf_hpc.replica.engines.base import Engine
 from aiperf_hpc.replica.training.checkpoint import TrialProgress
 from aiperf_hpc.replica.training.trainer import TrialPlan, TrialResult
-from aiperf_hpc.replica.trials.prediction import predicted_accuracy
+from aiperf_hpc.replica.trials.prediction import predicted_value
 from aiperf_hpc.run.paths import write_whole
 from aiperf_hpc.trial import RoundPhase, TrialState
 
@@ -287,7 +287,7 @@ PREDICTIONS: dict[str, Predict] = {
     "last observed": lambda accuracies, epoch: accuracies[-1],
     "best observed": lambda accuracies, epoch: max(accuracies),
     "the logarithm, not bounded": _unbounded,
-    "predicted accuracy": predicted_accuracy,
+    "predicted accuracy": predicted_value,
 }
 
 
@@ -302,7 +302,7 @@ def judge(file: Path) -> None:
         print(f"| the first {WARMUP} epochs{name} | {_row(part, 'correct', samples)} |")
         print(f"| a warm-up of {WARMUP}{name} | {_row(part, 'warmup_correct', samples)} |")
     seen = [hits / samples for hits in curves[0]["correct"][:WARMUP]]
-    seconds = min(timeit.repeat(lambda: predicted_accuracy(seen, 90), number=100)) / 100
+    seconds = min(timeit.repeat(lambda: predicted_value(seen, 90), number=100)) / 100
     print(f"\nOne prediction takes {seconds * 1e6:.0f} microseconds.")
 
 

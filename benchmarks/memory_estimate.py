@@ -29,7 +29,7 @@ def measure(
 
     from aiperf_hpc.morphism.networks.resnet import resnet50
     from aiperf_hpc.morphism.weights.checkpoint import initial_weights
-    from aiperf_hpc.replica.data.base import Batch
+    from aiperf_hpc.replica.data.base import labelled_images
     from aiperf_hpc.replica.engines import load_engine
     from aiperf_hpc.replica.training.memory_estimate import training_bytes
     from aiperf_hpc.trial import Hyperparameters
@@ -44,7 +44,7 @@ def measure(
     images = rng.standard_normal((batch, size, size, 3), np.float32)
     labels = rng.integers(0, 10, batch).astype(np.int32)
     for _ in range(STEPS):
-        network.train_step(Batch(images, labels), 0.01)
+        network.train_step(labelled_images(images, labels), 0.01)
     network.drain_training()
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
     return training_bytes(graph, batch, precision) // 2**20, peak

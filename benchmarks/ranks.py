@@ -25,7 +25,7 @@ import numpy as np
 from aiperf_hpc.morphism.networks.resnet import resnet50
 from aiperf_hpc.morphism.weights.checkpoint import initial_weights
 from aiperf_hpc.primary.launchers.base import rank_starter
-from aiperf_hpc.replica.data.base import WHOLE, Batch, Part
+from aiperf_hpc.replica.data.base import WHOLE, Batch, Part, labelled_images
 from aiperf_hpc.replica.engines import load_engine
 from aiperf_hpc.replica.parallel.collectives import join
 from aiperf_hpc.replica.parallel.collectives.base import ALONE, Collective
@@ -76,11 +76,11 @@ class Repeated:
     def info(self) -> DatasetInfo:
         scene = self.scene
         steps = scene.warm_up + scene.steps
-        return DatasetInfo(
+        return DatasetInfo.of_labelled_images(
             name="repeated",
             sha256="0" * 64,
             classes=scene.classes,
-            sample_shape=(scene.image, scene.image, 3),
+            shape=(scene.image, scene.image, 3),
             train_samples=steps * scene.batch * self.ranks,
             validation_samples=1,
         )
@@ -89,7 +89,7 @@ class Repeated:
         del epoch, batch_size
         inputs, labels = samples(self.scene, seed + part.rank)
         for _ in range(self.scene.warm_up + self.scene.steps):
-            yield Batch(inputs, labels, self.scene.batch * self.ranks)
+            yield labelled_images(inputs, labels, self.scene.batch * self.ranks)
 
     def validation(self, batch_size: int, part: Part = WHOLE) -> Iterator[Batch]:
         raise NotImplementedError
@@ -123,7 +123,7 @@ def ours(scene: Scene, collective: Collective) -> dict[str, Any] | None:
         follow(engine, dataset, collective)
         return None
     leading = LeadingEngine(engine, collective) if ranks.several else engine
-    graph = resnet50(dataset.info.sample_shape, scene.classes)
+    graph = resnet50(dataset.info.input_shape("image"), scene.classes)
     used = Hyperparameters(batch_size=scene.batch * collective.size, learning_rate=0.01)
     network = leading.build(graph, initial_weights(graph, np.random.default_rng(0)), used)
     batches = (

@@ -27,7 +27,6 @@ from side_by_side import machine
 
 from aiperf_hpc.config import RunConfig, validate
 from aiperf_hpc.graph import Graph
-from aiperf_hpc.morphism.lineage import initial_graph
 from aiperf_hpc.morphism.operators.grow import grow, grow_with_weights
 from aiperf_hpc.morphism.operators.registry import from_data
 from aiperf_hpc.morphism.search.base import Choice, Searcher
@@ -41,6 +40,7 @@ from aiperf_hpc.replica.training.checkpoint import TrialProgress
 from aiperf_hpc.replica.training.trainer import Trainer, TrialPlan
 from aiperf_hpc.run.paths import write_whole
 from aiperf_hpc.trial import RoundPhase
+from aiperf_hpc.workloads.registry import initial_graph
 
 SEEDS, TRIALS, EPOCHS = 5, 40, 3
 CONFIG = validate(
@@ -126,7 +126,7 @@ class Training:
 
 def search(method: str, seed: int, engine: Engine, dataset: ArrayDataset) -> dict[str, Any]:
     """Search once; return what is kept of it."""
-    initial = initial_graph(CONFIG.model, dataset.info)
+    initial = initial_graph(CONFIG, dataset.info)
     began, busy = time.perf_counter(), time.process_time()
     with trainer_alone(engine, dataset, CONFIG) as trainer:
         training = Training(trainer, seed)
@@ -174,7 +174,7 @@ def read(file: Path) -> list[dict[str, Any]]:
 
 def evaluated(found: dict[str, Any]) -> tuple[list[Graph], list[float]]:
     """Return the graphs that a search trained, grown again, and their accuracies."""
-    graphs = {"": initial_graph(CONFIG.model, digits.load(CONFIG.dataset, 1).info)}
+    graphs = {"": initial_graph(CONFIG, digits.load(CONFIG.dataset, 1).info)}
     accuracies: dict[str, float] = {}
     for number, trial in enumerate(found["trials"]):
         morphisms = map(from_data, trial["morphisms"])

@@ -42,11 +42,11 @@ START = 1_750_000_000.0
 NAME = "@"
 """Stands for the replica's name until a copy is written."""
 
-DATASET = DatasetInfo(
+DATASET = DatasetInfo.of_labelled_images(
     name="digits",
     sha256=hashlib.sha256(b"digits").hexdigest(),
     classes=10,
-    sample_shape=(8, 8, 1),
+    shape=(8, 8, 1),
     train_samples=1437,
     validation_samples=360,
 )
@@ -112,7 +112,7 @@ def play(config: RunConfig, graphs: GraphStore, number: int) -> Pattern:
     pattern = Pattern([], [])
     player = _Player(config, graphs, pattern)
     player.start()
-    graph = resnet50(DATASET.sample_shape, DATASET.classes, stem="cifar", base_width=4)
+    graph = resnet50(DATASET.input_shape("image"), 10, stem="cifar", base_width=4)
     parent: str | None = None
     steps: tuple[Morphism, ...] = ()
     for trial, limit in enumerate(EPOCHS):
@@ -260,7 +260,7 @@ def epoch_events(trial: str, epoch: int, correct: int) -> Iterator[records.AnyEv
         learning_rate=0.1 / epoch,
         train_loss=2.3456789 / epoch,
         validation_loss=2.4567891 / epoch,
-        correct=correct,
+        sums={"correct": correct},
         samples=tested,
     )
 

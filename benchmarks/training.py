@@ -84,7 +84,7 @@ def samples(case: Case) -> tuple[Images, Labels]:
 def _engine(name: Engine, *, compiled: bool = False) -> Callable[[Case, int], Step]:
     def make(case: Case, cores: int) -> Step:
         from aiperf_hpc.config import EngineConfig
-        from aiperf_hpc.replica.data.base import Batch
+        from aiperf_hpc.replica.data.base import labelled_images
         from aiperf_hpc.replica.engines import load_engine
 
         used = Hyperparameters(
@@ -96,7 +96,7 @@ def _engine(name: Engine, *, compiled: bool = False) -> Callable[[Case, int], St
         weights = initial_weights(graph, np.random.default_rng(0))
         settings = EngineConfig(name=name, compile="always" if compiled else "auto")
         built = load_engine(name, cores, settings=settings).build(graph, weights, used)
-        batch = Batch(*samples(case))
+        batch = labelled_images(*samples(case))
 
         def step() -> None:
             built.train_step(batch, RATE)

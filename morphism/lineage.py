@@ -8,28 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Protocol
 
-from aiperf_hpc.config import ModelConfig
 from aiperf_hpc.errors import MorphismError
 from aiperf_hpc.graph import Graph
-from aiperf_hpc.morphism.networks.resnet import resnet50
 from aiperf_hpc.morphism.operators.grow import grow
 from aiperf_hpc.morphism.operators.registry import from_data
-from aiperf_hpc.trial import DatasetInfo, MorphismData
-
-
-@lru_cache(maxsize=4)
-def initial_graph(model: ModelConfig, dataset: DatasetInfo) -> Graph:
-    """Return the network that a run starts from."""
-    return resnet50(
-        dataset.sample_shape,
-        dataset.classes,
-        stem=model.stem,
-        base_width=model.base_width,
-        blocks=model.blocks,
-    )
+from aiperf_hpc.trial import MorphismData
 
 
 class Descent(Protocol):

@@ -31,7 +31,8 @@ class ScorePoint:
     operations: int
     """Operations credited so far, over all replicas."""
     error: float | None
-    """1 - best validation accuracy so far; None before the first complete evaluation."""
+    """The error of the best complete evaluation so far: 1 - accuracy. None before there is one, and
+    where the run's measure is no share of the samples."""
     regulated_error: float | None
     """``error``, but never less than one sample of the validation set: see docs/decisions."""
 
@@ -171,7 +172,7 @@ def _point(history: RunHistory, utc: float, operations: int, best: Evaluation | 
         0.0 if start is None else max(0.0, utc - start),
         operations,
         None if best is None else best.error,
-        None if best is None else max(best.error, 1.0 / best.samples),
+        None if best is None else best.regulated_error,
     )
 
 

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
+from aiperf_hpc.objective import MEASURES
 from aiperf_hpc.trial import MorphismData
 
 NAMED = 3
@@ -46,6 +47,13 @@ def exact(value: float) -> str:
 def percent(share: float | None, digits: int = 2) -> str:
     """Return a share as a percentage; a dash when there is none."""
     return "–" if share is None else f"{100.0 * share:.{digits}f}%"
+
+
+def quality(value: float | None, measure: str) -> str:
+    """Return a quality as its measure is written: a share as a percentage; a dash for none."""
+    if value is None or MEASURES[measure].error is not None:
+        return percent(value)
+    return f"{value:.4g}"
 
 
 def duration(seconds: float) -> str:

@@ -8,7 +8,6 @@ import sys
 from optuna.storages import BaseStorage
 
 from aiperf_hpc.errors import AIPerfError
-from aiperf_hpc.morphism.lineage import initial_graph
 from aiperf_hpc.replica.host import Host, Workers
 from aiperf_hpc.replica.identity import Identity
 from aiperf_hpc.replica.node_check import checked_engine
@@ -35,6 +34,7 @@ from aiperf_hpc.run.records import (
 )
 from aiperf_hpc.run.storage import Retry
 from aiperf_hpc.trial import TimePhase
+from aiperf_hpc.workloads.registry import initial_graph
 
 STORAGE_GRACE_SECONDS = 180.0
 """How long after its end a replica still waits for storage to take its last records: a file
@@ -117,7 +117,7 @@ class Replica:
         )
         beat = config.journal.heartbeat_seconds
         with (
-            host.search(self._paths, who, config.search.workers) as workers,
+            host.search(self._paths, who, config.search.processes) as workers,
             host.every(beat, lambda: self._beat(journal, workers), self._stop.ask),
             host.background() as background,
         ):
@@ -161,7 +161,7 @@ class Replica:
                 paths=self._paths,
                 replica=who.replica,
                 incarnation=who.incarnation,
-                initial=initial_graph(config.model, dataset.info),
+                initial=initial_graph(config, dataset.info),
                 trainer=trainer,
                 journal=journal,
                 knowledge=host.knowledge(self._paths, who.replica, self._patience),

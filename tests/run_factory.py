@@ -45,11 +45,11 @@ START = 1_750_000_000.0
 SEARCH_WAIT, BUILD, STORE = 0.5, 2.5, 0.4
 """Seconds of each trial before, at the beginning of and after its training."""
 
-DATASET = DatasetInfo(
+DATASET = DatasetInfo.of_labelled_images(
     name="digits",
     sha256=hashlib.sha256(b"digits").hexdigest(),
     classes=10,
-    sample_shape=(8, 8, 1),
+    shape=(8, 8, 1),
     train_samples=1437,
     validation_samples=360,
 )
@@ -131,7 +131,10 @@ def initial_graph(config: RunConfig, dataset: DatasetInfo = DATASET) -> Graph:
     """Return the network that a run by ``config`` starts from."""
     model = config.model
     return resnet50(
-        dataset.sample_shape, dataset.classes, stem=model.stem, base_width=model.base_width
+        dataset.input_shape("image"),
+        dataset.classes or 0,
+        stem=model.stem,
+        base_width=model.base_width,
     )
 
 
@@ -326,7 +329,7 @@ class Worker(_Writer):
                 learning_rate=0.1,
                 train_loss=2.3 / epoch,
                 validation_loss=2.4 / epoch,
-                correct=correct,
+                sums={"correct": correct},
                 samples=samples,
             )
         )

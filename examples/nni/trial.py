@@ -26,6 +26,7 @@ from aiperf_hpc.morphism.weights.checkpoint import (
     load_checkpoint,
     save_checkpoint,
 )
+from aiperf_hpc.objective import ACCURACY
 from aiperf_hpc.replica.data import Dataset, load_dataset
 from aiperf_hpc.replica.engines import load_engine
 from aiperf_hpc.replica.engines.base import Network
@@ -75,7 +76,7 @@ def train(network: Network, dataset: Dataset, epoch: int, epochs: int) -> float:
     for batch in dataset.validation(USED.batch_size):
         network.evaluate_step(batch)
     evaluation = network.drain_evaluation()
-    return evaluation.correct / evaluation.samples
+    return ACCURACY.quality(evaluation.sums(ACCURACY), evaluation.samples)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from aiperf_hpc.config import SearchConfig
+from aiperf_hpc.errors import ConfigError
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.morphism.search.base import Bounds, MemoryBound, Searcher
 from aiperf_hpc.morphism.search.greedy import GreedySearcher
@@ -11,12 +12,14 @@ from aiperf_hpc.ops_counter.count import count
 
 
 def load_searcher(search: SearchConfig) -> Searcher:
-    """Return the searcher that ``search`` asks for."""
+    """Return the searcher that ``search`` asks for. Raises ConfigError when it asks for none."""
     match search.method:
         case "guided":
             return GuidedSearcher(search.confidence, search.expansions, search.levels)
         case "greedy":
             return GreedySearcher(search.exploration)
+        case "fixed":
+            raise ConfigError("search.method=fixed grows nothing; write guided or greedy")
 
 
 def bounds_of(search: SearchConfig, initial: Graph, memory: MemoryBound | None = None) -> Bounds:

@@ -62,6 +62,8 @@ def _initial(value: InitialValue, shape: Shape, rng: np.random.Generator) -> Arr
     match value:
         case Distribution.HE_NORMAL:
             return he_normal(shape, rng)
+        case Distribution.GLOROT_UNIFORM:
+            return _glorot_uniform(shape, rng)
         case float():
             return np.full(shape, value, np.float32)
 
@@ -70,6 +72,13 @@ def he_normal(shape: Shape, rng: np.random.Generator) -> Array:
     """Return a kernel of mean 0 and variance 2 / fan-in, in all but the last axis."""
     deviation = math.sqrt(2.0 / math.prod(shape[:-1]))
     return rng.standard_normal(shape, np.float32) * np.float32(deviation)
+
+
+def _glorot_uniform(shape: Shape, rng: np.random.Generator) -> Array:
+    """Return a kernel (..., in, out); both fans count the elements that the kernel slides over."""
+    elements = math.prod(shape[:-2])
+    bound = math.sqrt(6.0 / (elements * (shape[-2] + shape[-1])))
+    return rng.uniform(-bound, bound, shape).astype(np.float32)
 
 
 def save_checkpoint(

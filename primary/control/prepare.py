@@ -20,7 +20,6 @@ from aiperf_hpc.commit import source_commit
 from aiperf_hpc.config import DatasetConfig, RunConfig
 from aiperf_hpc.errors import DatasetError, RunDirectoryError, UsageError, reason_of
 from aiperf_hpc.extras import missing
-from aiperf_hpc.morphism.lineage import initial_graph
 from aiperf_hpc.primary.file_system import free_bytes, require_writable
 from aiperf_hpc.primary.launchers.base import divide_cores
 from aiperf_hpc.primary.launchers.registry import choose_launcher
@@ -28,6 +27,7 @@ from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.streams import ascii_json
 from aiperf_hpc.trial import DatasetInfo
+from aiperf_hpc.workloads.registry import initial_graph, workload_of
 
 
 def make_manifest(
@@ -46,6 +46,7 @@ def make_manifest(
         UsageError: the number of nodes or hours makes no run, the launcher is not there or
             lacks what is asked for, or a package is not installed.
     """
+    workload_of(config)
     if nodes < 1:
         raise UsageError(f"--nodes {nodes}: a run needs at least 1 node")
     if nodes % config.replica.nodes:
@@ -176,7 +177,7 @@ def remove_run_directory(paths: RunPaths) -> None:
 def _check_room(manifest: RunManifest, folder: Path, dataset: DatasetInfo) -> None:
     """Require room for the weights of every replica's stock and kept trials."""
     config = manifest.config
-    initial = initial_graph(config.model, dataset)
+    initial = initial_graph(config, dataset)
     files = manifest.replicas * (config.search.stock + config.search.keep_checkpoints + 2)
     needed = 4 * initial.parameter_count * files + 64 * 2**20
     free = free_bytes(folder)

@@ -180,7 +180,7 @@ def crowding(manifest: RunManifest, cores: int, available: int) -> str | None:
     """
     config, count = manifest.config, manifest.replicas
     ranks = config.replica.ranks
-    each = ranks * ENGINE_BYTES[config.engine.name] + config.search.workers * WORKER_BYTES
+    each = ranks * ENGINE_BYTES[config.engine.name] + config.search.processes * WORKER_BYTES
     what = f"{count} replica{'s' * (count > 1)}" + (f" of {ranks} ranks" if ranks > 1 else "")
     if count * each > available:
         raise UsageError(

@@ -13,7 +13,8 @@ from contextlib import contextmanager, suppress
 from typing import TextIO
 
 from aiperf_hpc.errors import AIPerfError
-from aiperf_hpc.primary.formatting import duration, few, in_words, percent, si
+from aiperf_hpc.objective import MEASURES
+from aiperf_hpc.primary.formatting import duration, few, in_words, quality, si
 from aiperf_hpc.primary.monitor.cached_view import CachedView
 from aiperf_hpc.primary.monitor.consistency import clock_problems, disagreements, rejections
 from aiperf_hpc.primary.monitor.run_view import RunState, RunStatus, RunView
@@ -259,14 +260,15 @@ def _parts(status: RunStatus) -> dict[str, Sequence[str]]:
     score = status.score
     now, end = _clock(status.elapsed_seconds), _clock(status.hours * 3600)
     regulated = "–" if score.regulated is None else si(score.regulated, "OPS")
-    best = percent(status.best_accuracy)
+    label = MEASURES[status.measure].label
+    best = quality(status.best_quality, status.measure)
     ended = sum(n for s, n in status.trials_by_state.items() if s in ("completed", "stopped early"))
     return {
         "note": _note(status),
         "time": (f"{now} of {end}", now),
         "score": (si(score.ops, "OPS"),),
         "regulated": (f"regulated {regulated}", f"reg. {regulated}", ""),
-        "best": (f"best accuracy {best}", f"best {best}", ""),
+        "best": (f"best {label} {best}", f"best {best}", ""),
         "trials": (f"trials {ended}", ""),
         "replicas": (*(_named(status, most) for most in range(NAMED, 0, -1)), _counted(status), ""),
     }
@@ -310,13 +312,13 @@ def trial_line(trial: Trial) -> str:
     """Return an ended trial in one line."""
     started, best = trial.started, trial.best
     what = in_words(started.morphisms) or "initial network"
-    accuracy = percent(None if best is None else best.accuracy)
+    reached = "–" if best is None else quality(best.quality, best.measure.name)
     reason = f" ({trial.reason})" if trial.reason else ""
     parent = f"{started.parent} + " if started.parent else ""
     batch = f"batch {started.hyperparameters.batch_size}"
     return (
         f"  {trial.id}  round {started.round} {started.phase}  {trial.state}{reason}  "
-        f"{accuracy} after {len(trial.evaluations)} epochs, {batch}  {parent}{what}"
+        f"{reached} after {len(trial.evaluations)} epochs, {batch}  {parent}{what}"
     )
 
 

@@ -7,11 +7,12 @@ import time
 
 from aiperf_hpc.errors import GraphError, MorphismError
 from aiperf_hpc.graph import Graph
-from aiperf_hpc.morphism.lineage import Lineage, initial_graph
+from aiperf_hpc.morphism.lineage import Lineage
 from aiperf_hpc.run.graph_store import GraphStore
 from aiperf_hpc.run.history import RunHistory
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.storage import no_retry
+from aiperf_hpc.workloads.registry import initial_graph
 
 LAG_SECONDS = 90.0
 """How late a new file may be listed on another client; NFS shows 60."""
@@ -100,7 +101,7 @@ class RunGraphs:
             found = (r.dataset for r in replicas if r.dataset is not None)
             dataset = next(found, self._manifest.dataset)
             if dataset is not None:
-                initial = initial_graph(self._manifest.config.model, dataset)
+                initial = initial_graph(self._manifest.config, dataset)
                 self._lineage = Lineage(self._history.descent, initial)
         return self._lineage
 

@@ -14,8 +14,10 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from enum import StrEnum
+from operator import attrgetter
 
 from aiperf_hpc.errors import JournalError, RunDirectoryError
+from aiperf_hpc.objective import ACCURACY, Measure
 from aiperf_hpc.ops_counter.score import (
     Counts,
     ScorePoint,
@@ -37,6 +39,7 @@ from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.run.records import StorageWaited
 from aiperf_hpc.run.service import Service
 from aiperf_hpc.trial import JobPhase, MorphismData, Value
+from aiperf_hpc.workloads.registry import workload_of
 
 SILENT_AFTER, SILENT_BEATS = 60.0, 3.0
 """Seconds (NFS may lag by 60 s), but at least so many heartbeats, without a record after which
@@ -147,7 +150,10 @@ class TrialStatus(Value):
     train_samples: int
     validation_samples: int
     best_accuracy: float | None
-    """The highest accuracy that an evaluation of it observed."""
+    """The highest accuracy that an evaluation of it observed; None where the run has another
+    measure."""
+    best_quality: float | None = None
+    """The best quality, by the run's measure, that an evaluation of it observed."""
     predicted_accuracy: float | None
     """The accuracy that it would have after longer training, by its first epochs; in warm-up
     alone."""
@@ -170,8 +176,12 @@ class RunStatus(Value):
     elapsed_seconds: float
     remaining_seconds: float
     score: ScoreStatus
+    measure: str = ACCURACY.name
+    """The name of the run's measure of quality."""
     best_accuracy: float | None
-    """The highest accuracy that an evaluation observed."""
+    """The highest accuracy that an evaluation observed; None where the run has another measure."""
+    best_quality: float | None = None
+    """The best quality that an evaluation observed."""
     best_trial: str | None
     replicas: tuple[ReplicaStatus, ...]
     trials_by_state: dict[str, int]
@@ -290,7 +300,9 @@ class RunView:
             elapsed_seconds=elapsed,
             remaining_seconds=remaining,
             score=ScoreStatus.of(final),
-            best_accuracy=None if best is None else best.accuracy,
+            measure=self.measure.name,
+            best_accuracy=self._accuracy(best),
+            best_quality=None if best is None else best.quality,
             best_trial=None if best is None else best.trial,
             replicas=tuple(
                 self._replica(name, now) for name in sorted(history.replicas, key=_by_number)
@@ -455,10 +467,29 @@ class RunView:
             return "starting"
         return "silent" if silent else str(replica.phase)
 
+    def _accuracy(self, evaluation: Evaluation | None) -> float | None:
+        if evaluation is None or self.measure is not ACCURACY:
+            return None
+        return evaluation.quality
+
+    @property
+    def measure(self) -> Measure:
+        """How the run measures quality."""
+        return workload_of(self.manifest.config).objective.quality
+
+    def without_error(self, until: float) -> str:
+        """Return why there is no error, and so no regulated score, at a time; empty if there is."""
+        if self.best(until) is None:
+            return "no evaluation was completed"
+        if self.measure.error is None:
+            return f"the {self.measure.label} is no share of the samples"
+        return ""
+
     def _trial(self, trial: Trial, now: float, end: float, late: tuple[int, int]) -> TrialStatus:
         """Return what a trial was until ``end``, but for the ``late`` samples of it."""
         started, used = trial.started, trial.started.hyperparameters
-        reached = [e.accuracy for e in trial.evaluations if e.utc <= end]
+        reached = [e for e in trial.evaluations if e.utc <= end]
+        best = max(reached, key=attrgetter("objective_value"), default=None)
         over = min(trial.ended_utc or now, end)
         return TrialStatus(
             id=trial.id,
@@ -481,7 +512,8 @@ class RunView:
             epoch_limit=started.epoch_limit,
             train_samples=trial.train_samples - late[0],
             validation_samples=trial.validation_samples - late[1],
-            best_accuracy=max(reached, default=None),
+            best_accuracy=self._accuracy(best),
+            best_quality=None if best is None else best.quality,
             predicted_accuracy=trial.ended.predicted_accuracy if trial.ended else None,
             started_seconds=trial.started_utc - (self.history.start_utc or trial.started_utc),
             seconds=max(0.0, over - trial.started_utc),

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from aiperf_hpc.objective import Measure
 from aiperf_hpc.primary.report.model import TrialReport
 
 
@@ -30,11 +31,10 @@ class Architecture:
         """The trial whose weights it inherited first."""
         return self.trials[0].parent if self.parent is not None else None
 
-    @property
-    def accuracy(self) -> float | None:
-        """The best that a trial of it reached."""
-        reached = [t.best_accuracy for t in self.trials if t.best_accuracy is not None]
-        return max(reached, default=None)
+    def quality(self, measure: Measure) -> float | None:
+        """Return the best that a trial of it reached."""
+        reached = [t.best_quality for t in self.trials if t.best_quality is not None]
+        return max(reached, key=measure.objective_value, default=None)
 
     @property
     def operations(self) -> int:

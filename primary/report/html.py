@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -11,11 +12,12 @@ import yaml
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
+from aiperf_hpc.objective import MEASURES, Measure
 from aiperf_hpc.primary import formatting
 from aiperf_hpc.primary.monitor.run_view import ScoreStatus
 from aiperf_hpc.primary.report import ancestry
 from aiperf_hpc.primary.report.model import PHASES, Report, TrialReport
-from aiperf_hpc.primary.report.plots.colours import accuracy_colour
+from aiperf_hpc.primary.report.plots.colours import quality_colour
 from aiperf_hpc.primary.report.plots.scaling import scaling_plots
 from aiperf_hpc.primary.report.plots.score import score_plots
 from aiperf_hpc.primary.report.plots.search import belief_plot
@@ -48,15 +50,17 @@ def render(document: Report, fine: Sequence[ScoreStatus]) -> str:
         fine: the score at times close together, for the curves.
     """
     best = document.best.graph if document.best else None
-    trials = _kept(document.trials)
-    scale = _Scale.of(document.trials)
+    measure = MEASURES[document.measure]
+    trials = _kept(document.trials, measure)
+    scale = _Scale.of(document.trials, measure)
     shown = sorted(document.replicas, key=lambda r: r.time.train_evaluate_share)[:MOST_REPLICAS]
     names = {replica.id for replica in shown}
     return (
-        _environment()
+        _environment(measure)
         .from_string(_resource("report.html"))
         .render(
             document=document,
+            measure=measure,
             css=Markup(_resource("report.css")),  # noqa: S704 -- a file of this package
             plots=score_plots(fine, document.series),
             scaling_plots=scaling_plots(document.scaling.points) if document.scaling else [],
@@ -83,26 +87,33 @@ def _latest(candidates: Sequence[CandidateOutcome]) -> Sequence[CandidateOutcome
 
 @dataclass(frozen=True, slots=True)
 class _Scale:
-    """Accuracies to places on the colour scale; it spans what the run's trials reached."""
+    """Qualities to places on the colour scale; it spans what the run's trials reached."""
 
-    low: float
-    high: float
+    measure: Measure
+    worst: float
+    best: float
 
     @classmethod
-    def of(cls, trials: Iterable[TrialReport]) -> _Scale:
-        reached = [t.best_accuracy for t in trials if t.best_accuracy is not None]
-        return cls(min(reached, default=0.0), max(reached, default=1.0))
+    def of(cls, trials: Iterable[TrialReport], measure: Measure) -> _Scale:
+        reached = [t.best_quality for t in trials if t.best_quality is not None]
+        ordered = sorted(reached, key=measure.objective_value) or [0.0, 1.0]
+        return cls(measure, ordered[0], ordered[-1])
 
-    def colour(self, accuracy: float) -> str:
-        span = self.high - self.low
-        return accuracy_colour((accuracy - self.low) / span if span > 0 else 1.0)
+    def colour(self, quality: float) -> str:
+        span = self.best - self.worst
+        return quality_colour((quality - self.worst) / span if span else 1.0)
 
     @property
     def steps(self) -> list[tuple[str, str]]:
-        """Colours for the legend, from low to high, with their accuracy."""
-        span = self.high - self.low
-        values = [self.low + span * i / 4 for i in range(5)] if span > 0 else [self.high]
-        return [(self.colour(value), formatting.percent(value, 1)) for value in values]
+        """Colours for the legend, from the worst to the best, with their quality."""
+        span = self.best - self.worst
+        values = [self.worst + span * i / 4 for i in range(5)] if span else [self.best]
+        return [(self.colour(value), self._words(value)) for value in values]
+
+    def _words(self, value: float) -> str:
+        if self.measure.error is not None:
+            return formatting.percent(value, 1)
+        return formatting.quality(value, self.measure.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,13 +253,18 @@ def _clock(seconds: int) -> str:
     return f"{hours}:{rest // 60:02d}:{rest % 60:02d}"
 
 
-def _kept(trials: Sequence[TrialReport]) -> list[TrialReport]:
+def _kept(trials: Sequence[TrialReport], measure: Measure) -> list[TrialReport]:
     """Return the trials that the page shows: all, or the best ones with their ancestors."""
     if len(trials) <= MOST_ROWS:
         return list(trials)
+
+    def worth(trial: TrialReport) -> float:
+        quality = trial.best_quality
+        return -math.inf if quality is None else measure.objective_value(quality)
+
     by_id = {trial.id: trial for trial in trials}
     kept: set[str] = set()
-    for trial in sorted(trials, key=lambda t: -(t.best_accuracy or 0.0)):
+    for trial in sorted(trials, key=worth, reverse=True):
         if len(kept) >= MOST_ROWS:
             break
         ancestor: str | None = trial.id
@@ -300,7 +316,7 @@ def _resource(name: str) -> str:
     return (resources.files("aiperf_hpc.primary.report") / name).read_text("utf-8")
 
 
-def _environment() -> Environment:
+def _environment(measure: Measure) -> Environment:
     """Return the template settings: everything is escaped, and nothing undefined is ignored."""
     environment = Environment(
         autoescape=True,
@@ -312,9 +328,11 @@ def _environment() -> Environment:
         "si": formatting.si,
         "exact": formatting.exact,
         "percent": formatting.percent,
+        "quality": lambda value: formatting.quality(value, measure.name),
         "duration": formatting.duration,
         "size": formatting.size,
         "when": lambda text: text.replace("T", " ")[:19] + " UTC",
         "ranges": formatting.ranges,
+        "shape": lambda sizes: " × ".join("any" if size is None else str(size) for size in sizes),
     }
     return environment

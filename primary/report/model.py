@@ -9,10 +9,13 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from typing import Literal
+from typing import Any, Literal
+
+from pydantic import model_validator
 
 from aiperf_hpc.config import RunConfig
 from aiperf_hpc.errors import AIPerfError
+from aiperf_hpc.objective import ACCURACY
 from aiperf_hpc.ops_counter.score import credited
 from aiperf_hpc.primary.formatting import in_words, utc_text
 from aiperf_hpc.primary.monitor.consistency import clock_problems, rejections
@@ -61,7 +64,10 @@ class GraphReport(Value):
 
     trial: str
     graph: str
-    accuracy: float
+    accuracy: float | None
+    """The best accuracy; None where the run has another measure."""
+    quality: float | None = None
+    """The best quality by the run's measure."""
     epoch: int
     parameters: int
     depth: int
@@ -194,7 +200,11 @@ class Report(Value):
     hours: float
     """The hours that were asked for; ``score.elapsed_seconds`` is what it took."""
     launcher: str
+    measure: str = ACCURACY.name
+    """The name of the run's measure of quality."""
     score: ScoreStatus
+    without_error: str = ""
+    """Why there is no error, and so no regulated score; empty where there is."""
     series: tuple[ScoreStatus, ...]
     """The score at every interval, and at the end."""
     interval_hours: float
@@ -220,6 +230,43 @@ class Report(Value):
     problems: Problems
     scaling: Scaling | None = None
     """This run among others of other sizes, where they were named; not from its records."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_an_earlier_version(cls, data: Any) -> Any:  # noqa: ANN401 -- whatever was written
+        return as_of_now(data) if isinstance(data, dict) else data
+
+
+def as_of_now(document: dict[str, Any]) -> dict[str, Any]:
+    """Return a report.json as this version would write it; one of this version as it is.
+
+    Before runs had measures, every report was of accuracies, of a dataset of labelled images.
+
+    Raises:
+        ValueError: its configuration or a dataset is none.
+    """
+    if "measure" in document:
+        return document
+    best = document.get("best")
+    trials = document.get("trials")
+    return {
+        **document,
+        "measure": ACCURACY.name,
+        "best": {**best, "quality": best.get("accuracy")} if isinstance(best, dict) else best,
+        "trials": [_row_of_now(row) for row in trials] if isinstance(trials, list) else trials,
+        "datasets": [
+            DatasetInfo.model_validate(dataset).model_dump(mode="json")
+            for dataset in document.get("datasets", ())
+        ],
+        "config": RunConfig.model_validate(document.get("config")).model_dump(mode="json"),
+    }
+
+
+def _row_of_now(row: object) -> object:
+    if not isinstance(row, dict):
+        return row
+    used = Hyperparameters.model_validate(row.get("hyperparameters")).model_dump(mode="json")
+    return {**row, "best_quality": row.get("best_accuracy"), "hyperparameters": used}
 
 
 def make_report(view: RunView) -> Report:
@@ -257,7 +304,9 @@ def make_report(view: RunView) -> Report:
         nodes=manifest.nodes,
         hours=manifest.hours,
         launcher=manifest.launcher,
+        measure=view.measure.name,
         score=ScoreStatus.of(final),
+        without_error=view.without_error(end),
         series=tuple(view.score()),
         interval_hours=manifest.config.score.interval_hours,
         operations=split,
@@ -410,7 +459,8 @@ def _best(view: RunView, end: float) -> GraphReport | None:
     return GraphReport(
         trial=best.trial,
         graph=started.graph,
-        accuracy=best.accuracy,
+        accuracy=best.quality if best.measure is ACCURACY else None,
+        quality=best.quality,
         epoch=best.epoch,
         parameters=started.parameters,
         depth=started.depth,

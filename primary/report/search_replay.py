@@ -52,7 +52,7 @@ class CandidateOutcome(Value):
     trials: int
     """How many trials trained it."""
     reached: float | None
-    """The highest accuracy that an evaluation of it observed."""
+    """The highest objective value that an evaluation of it observed."""
     predicted: float | None
     """The highest accuracy that its trials were predicted to have after longer training."""
     objective: float | None
@@ -123,7 +123,7 @@ def _candidate(
         repeated="repeated" in belief,
         seconds=proposed.seconds,
         trials=len(trials),
-        reached=max((e.accuracy for e in reached if e.utc <= end), default=None),
+        reached=max((e.objective_value for e in reached if e.utc <= end), default=None),
         predicted=max((p for p in predicted if p is not None), default=None),
         objective=max(told, default=None),
         state=_state(trials, told=bool(told), rejected=rejected),

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from aiperf_hpc.errors import RunDirectoryError, UsageError
-from aiperf_hpc.primary.formatting import duration, exact, few, percent, si
+from aiperf_hpc.objective import MEASURES
+from aiperf_hpc.primary.formatting import duration, exact, few, percent, quality, si
 from aiperf_hpc.primary.monitor.run_view import RunStatus, RunView, ScoreStatus
 from aiperf_hpc.primary.report.html import render
 from aiperf_hpc.primary.report.model import Report, make_report
@@ -98,12 +99,12 @@ def summary_lines(view: RunView) -> list[str]:
     broken = view.violations()
     status = view.status(view.until)
     states = status.trials_by_state
-    error = "none: no evaluation was completed" if score.error is None else percent(score.error)
+    why = view.without_error(view.until)
     counted = [f"{number} {state}" for state, number in states.items() if number]
     return [
         f"Score            {si(score.ops, 'OPS')}  ({exact(score.ops)} operations/s)",
-        _regulated_line(score),
-        f"Error            {error}",
+        _regulated_line(score, why),
+        *_quality_lines(score, status, why),
         f"Time             {duration(score.elapsed_seconds)}",
         f"Operations       {si(score.operations, '')}  ({score.operations:,})",
         f"Trials           {', '.join(counted) or 'none'}",
@@ -119,9 +120,19 @@ def _storage_lines(status: RunStatus) -> list[str]:
     return [f"Storage          waited for: {few(waited)}"] if waited else []
 
 
-def _regulated_line(score: ScoreStatus) -> str:
+def _quality_lines(score: ScoreStatus, status: RunStatus, why: str) -> list[str]:
+    if score.error is not None:
+        return [f"Error            {percent(score.error)}"]
+    lines = [f"Error            none: {why}"]
+    if status.best_quality is not None:
+        best = quality(status.best_quality, status.measure)
+        lines.append(f"Quality          {best}, the best {MEASURES[status.measure].label}")
+    return lines
+
+
+def _regulated_line(score: ScoreStatus, why: str) -> str:
     if score.regulated is None:
-        return "Regulated score  none: no evaluation was completed"
+        return f"Regulated score  none: {why}"
     return f"Regulated score  {si(score.regulated, 'OPS')}  ({exact(score.regulated)})"
 
 

@@ -86,7 +86,7 @@ RULES: tuple[Rule, ...] = (
          work.evaluations, _evaluations),
     Rule("order", "one trial at a time on a replica, from the run's start on",
          course.order, _trials),
-    Rule("rounds", "warm-up, then HPO; the chosen kernel size is in the graph",
+    Rule("rounds", "phases and epochs as configured; the chosen kernel size is in the graph",
          course.rounds, _trials),
     Rule("states", "trials ended as their records say", course.states, _trials),
     Rule("time", "no replica spent more time than there was", course.time, _replicas),

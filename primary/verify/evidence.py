@@ -11,14 +11,15 @@ from typing import NamedTuple
 
 from aiperf_hpc.errors import AIPerfError
 from aiperf_hpc.graph import Graph
-from aiperf_hpc.morphism.lineage import Lineage, initial_graph
+from aiperf_hpc.morphism.lineage import Lineage
 from aiperf_hpc.ops_counter.count import count
 from aiperf_hpc.primary.monitor.run_view import RunView
 from aiperf_hpc.primary.report.provenance import is_final
 from aiperf_hpc.primary.verify.journal import Executed, read_journal
-from aiperf_hpc.run.history import Trial, no_collections
+from aiperf_hpc.run.history import Evaluation, Trial, no_collections
 from aiperf_hpc.run.paths import Incarnation
 from aiperf_hpc.trial import DatasetInfo
+from aiperf_hpc.workloads.registry import initial_graph
 
 Failures = Iterator[str]
 """What a rule found wrong, a line each."""
@@ -31,6 +32,21 @@ class Recount(NamedTuple):
     forward: int
     parameters: int
     depth: int
+
+
+def quality(result: Evaluation) -> float:
+    """Return the quality of an evaluation from its sums.
+
+    Raises:
+        AIPerfError: verification has no formula of its own for its measure.
+    """
+    match result.measure.name:
+        case "accuracy":
+            return result.sums["correct"] / result.samples
+        case "mean_absolute_error":
+            return result.sums["absolute_error"] / result.sums["values"]
+        case other:
+            raise AIPerfError(f"verify cannot recompute the measure '{other}'")
 
 
 class Evidence:
@@ -53,7 +69,7 @@ class Evidence:
         """The count of each graph, by its hash."""
         self._fences = self._all_fences()
         self._lineage = (
-            Lineage(self.history.descent, initial_graph(self.config.model, self.datasets[0]))
+            Lineage(self.history.descent, initial_graph(self.config, self.datasets[0]))
             if self.datasets
             else None
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from aiperf_hpc.config import DatasetConfig
-from aiperf_hpc.replica.data import cifar10, digits, imagenet, simulated, synthetic
+from aiperf_hpc.replica.data import cifar10, digits, imagenet, simulated, synthetic, volumes
 from aiperf_hpc.replica.data.base import Batch, Dataset
 
 __all__ = ["Batch", "Dataset", "dataset_names", "load_dataset"]
@@ -15,6 +15,7 @@ _LOADERS: dict[str, Callable[[DatasetConfig, int], Dataset]] = {
     "digits": digits.load,
     "simulated": simulated.load,
     "synthetic": synthetic.load,
+    "volumes": volumes.load,
 }
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aiperf_hpc.replica.data import rng
-from aiperf_hpc.replica.data.base import WHOLE, Batch, Part
+from aiperf_hpc.replica.data.base import WHOLE, Batch, Part, labelled_images
 from aiperf_hpc.replica.data.prefetch import prefetched
 from aiperf_hpc.replica.data.rng import Purpose
 from aiperf_hpc.trial import DatasetInfo
@@ -142,4 +142,4 @@ class ArrayDataset:
                 yield self._batch(self.held_out.images[own], self.held_out.labels[own])
 
     def _batch(self, images: Bytes, labels: Bytes) -> Batch:
-        return Batch(self.normalisation.apply(images), labels.astype(np.int32))
+        return labelled_images(self.normalisation.apply(images), labels.astype(np.int32))

@@ -1,8 +1,8 @@
-"""What a dataset is to the trainer: labelled samples in batches, in a reproducible order."""
+"""What a dataset is to the trainer: samples in batches, in a reproducible order."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -12,26 +12,39 @@ from aiperf_hpc.trial import DatasetInfo
 
 
 class Batch(NamedTuple):
-    """Some samples, ready for an engine.
+    """Some samples, ready for an engine: named arrays, each (samples, \\*shape).
 
-    ``inputs`` is float32 (samples, \\*sample_shape), normalised; ``labels`` is int32 (samples,).
-    Both are numpy arrays, or tensors of the framework whose own pipeline made them.
+    Names, shapes and types are those of the dataset's ``DatasetInfo``. The arrays are numpy's, or
+    tensors of the framework whose own pipeline made them.
     """
 
-    inputs: Any
-    labels: Any
+    inputs: Mapping[str, Any]
+    """What the network reads, by the names of its input nodes."""
+    targets: Mapping[str, Any]
+    """What the loss compares its output with, by the objective's names."""
     of: int | None = None
-    """How many samples the whole batch has, of which this is one rank's part."""
+    """The number of samples in the whole batch, of which this is one rank's part."""
 
     @property
     def size(self) -> int:
         """The number of samples."""
-        return int(self.labels.shape[0])
+        return next((int(array.shape[0]) for array in self.targets.values()), 0)
 
     @property
     def whole(self) -> int:
         """The number of samples that all ranks together have in this batch."""
         return self.size if self.of is None else self.of
+
+
+def labelled_images(images: Any, labels: Any, of: int | None = None) -> Batch:  # noqa: ANN401
+    """Return a batch of images that each have one class.
+
+    Args:
+        images: float32 (samples, height, width, channels), normalised, of any framework.
+        labels: int32 (samples,).
+        of: the samples of the whole batch, where this is one rank's part.
+    """
+    return Batch({"image": images}, {"label": labels}, of)
 
 
 class Part(NamedTuple):

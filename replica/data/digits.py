@@ -45,11 +45,11 @@ def load(config: DatasetConfig, cores: int) -> ArrayDataset:
             "dataset 'digits': the installed scikit-learn carries other digits than this "
             f"benchmark's (SHA-256 {digest}, not {SHA256}); install another version of it"
         )
-    info = DatasetInfo(
+    info = DatasetInfo.of_labelled_images(
         name="digits",
         sha256=digest,
         classes=10,
-        sample_shape=(8, 8, 1),
+        shape=(8, 8, 1),
         train_samples=len(training.labels),
         validation_samples=len(held_out.labels),
     )

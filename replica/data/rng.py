@@ -27,6 +27,8 @@ class Purpose(IntEnum):
     SHARDS = 8
     WINDOWS = 9
     CROP = 10
+    TARGET = 11
+    FIELD = 12
 
 
 def words(count: int, *key: int) -> NDArray[np.uint64]:

@@ -14,7 +14,7 @@ from functools import lru_cache
 import numpy as np
 
 from aiperf_hpc.config import DatasetConfig
-from aiperf_hpc.replica.data.base import WHOLE, Batch, Part
+from aiperf_hpc.replica.data.base import WHOLE, Batch, Part, labelled_images
 from aiperf_hpc.trial import DatasetInfo
 
 CHANNELS = 3
@@ -42,12 +42,13 @@ class SimulatedDataset:
                 yield self._batch(last - first)
 
     def _batch(self, size: int) -> Batch:
-        return _zeros((size, *self.info.sample_shape))
+        return _zeros((size, *self.info.input_shape("image")))
 
 
 @lru_cache(maxsize=64)
 def _zeros(shape: tuple[int, ...]) -> Batch:
-    return Batch(np.broadcast_to(np.float32(0.0), shape), np.broadcast_to(np.int32(0), shape[0]))
+    labels = np.broadcast_to(np.int32(0), shape[0])
+    return labelled_images(np.broadcast_to(np.float32(0.0), shape), labels)
 
 
 def load(config: DatasetConfig, cores: int) -> SimulatedDataset:
@@ -56,11 +57,11 @@ def load(config: DatasetConfig, cores: int) -> SimulatedDataset:
     shape = (config.image_size, config.image_size, CHANNELS)
     numbers = (*shape, config.classes, config.train_samples, config.validation_samples)
     content = "".join(f"{number}\n" for number in ("zeros", *numbers))
-    info = DatasetInfo(
+    info = DatasetInfo.of_labelled_images(
         name="simulated",
         sha256=hashlib.sha256(content.encode()).hexdigest(),
         classes=config.classes,
-        sample_shape=shape,
+        shape=shape,
         train_samples=config.train_samples,
         validation_samples=config.validation_samples,
     )

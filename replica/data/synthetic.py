@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from aiperf_hpc.config import DatasetConfig
 from aiperf_hpc.replica.data import rng
 from aiperf_hpc.replica.data.arrays import Bytes, Normalisation
-from aiperf_hpc.replica.data.base import WHOLE, Batch, Part
+from aiperf_hpc.replica.data.base import WHOLE, Batch, Part, labelled_images
 from aiperf_hpc.replica.data.prefetch import prefetched
 from aiperf_hpc.replica.data.rng import Purpose
 from aiperf_hpc.trial import DatasetInfo
@@ -59,20 +59,20 @@ class SyntheticDataset:
             chosen = part.of(order[start : start + batch_size])
             if not len(chosen):
                 continue
-            images = make_images(self.patterns, self.info.sample_shape[0], samples, chosen)
-            labels = (chosen % self.info.classes).astype(np.int32)
-            yield Batch(NORMALISATION.apply(images), labels)
+            images = make_images(self.patterns, self.info.input_shape("image")[0], samples, chosen)
+            labels = (chosen % len(self.patterns)).astype(np.int32)
+            yield labelled_images(NORMALISATION.apply(images), labels)
 
 
 def load(config: DatasetConfig, cores: int) -> SyntheticDataset:
     """Return the synthetic dataset of the configured size, classes and numbers."""
     del cores  # one core makes over a thousand samples of 224x224 pixels a second
     patterns = make_patterns(config.classes)
-    info = DatasetInfo(
+    info = DatasetInfo.of_labelled_images(
         name="synthetic",
         sha256=content_sha256(config, patterns),
         classes=config.classes,
-        sample_shape=(config.image_size, config.image_size, CHANNELS),
+        shape=(config.image_size, config.image_size, CHANNELS),
         train_samples=config.train_samples,
         validation_samples=config.validation_samples,
     )

@@ -9,8 +9,10 @@ from aiperf_hpc.clock import SYSTEM, Clock
 from aiperf_hpc.config import EngineConfig, RunConfig
 from aiperf_hpc.errors import EngineError
 from aiperf_hpc.extras import ENGINES
+from aiperf_hpc.objective import CLASSIFICATION, Objective
 from aiperf_hpc.replica.engines.base import RankEngine
 from aiperf_hpc.replica.engines.simulated import SimulatedEngine
+from aiperf_hpc.workloads.registry import workload_of
 
 MODULES = {
     "tensorflow": "aiperf_hpc.replica.engines.tensorflow.engine",
@@ -25,6 +27,7 @@ def load_engine(
     settings: EngineConfig | None = None,
     clock: Clock = SYSTEM,
     device: int = 0,
+    objective: Objective = CLASSIFICATION,
 ) -> RankEngine:
     """Import an engine's framework, on ``cores`` threads, and return the engine.
 
@@ -34,6 +37,7 @@ def load_engine(
         settings: what the configuration says of engines; its defaults when not given.
         clock: by which its time passes.
         device: which of the host's accelerators is this rank's.
+        objective: what its networks are trained for.
 
     Raises:
         EngineError: the framework is not installed; the message names the extra. Or there is no
@@ -48,7 +52,7 @@ def load_engine(
         raise EngineError(
             f"engine '{name}' needs the package '{error.name}': {ENGINES[name].remedy}"
         ) from None
-    return cast("RankEngine", module.make_engine(cores, device, settings))
+    return cast("RankEngine", module.make_engine(cores, device, settings, objective))
 
 
 def engine_for(
@@ -60,7 +64,10 @@ def engine_for(
         EngineError: also if the engine would refuse every network, for the run's precision.
     """
     settings = config.engine
-    engine = load_engine(settings.name, cores, settings=settings, clock=clock, device=device)
+    objective = workload_of(config).objective
+    engine = load_engine(
+        settings.name, cores, settings=settings, clock=clock, device=device, objective=objective
+    )
     if config.training.precision == "fp16" and engine.name == "torch" and not engine.accelerators:
         raise EngineError(
             "training.precision=fp16 needs an accelerator, and PyTorch sees none here; use bf16"

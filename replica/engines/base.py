@@ -5,8 +5,8 @@ An engine knows graphs, weights and batches; it knows no dataset, no search and 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 from aiperf_hpc.errors import EngineError
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.morphism.weights.checkpoint import Array, Weights
+from aiperf_hpc.objective import Measure, Objective
 from aiperf_hpc.replica.data.base import Batch
-from aiperf_hpc.trial import Hyperparameters
+from aiperf_hpc.trial import Hyperparameters, TensorSpec
 
 Buffer = Any
 """A flat float32 array: of numpy, or a tensor of the engine's framework where that keeps it."""
@@ -38,16 +39,62 @@ _BLOCK = 16
 
 @dataclass(frozen=True, slots=True)
 class EvaluationSums:
-    """Sums over the samples that were evaluated."""
+    """What was found about the samples that were evaluated."""
 
-    loss: float
-    """Sum of the losses, without label smoothing."""
-    correct: int
-    samples: int
+    loss: float = 0.0
+    """The sum of the samples' losses, without label smoothing."""
+    samples: int = 0
+    parts: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
+    """The parts of the objective's measure, by its names: its sums, (), or its rows, (samples,).
+    Without samples there are none."""
 
     @property
     def mean_loss(self) -> float:
         return self.loss / self.samples
+
+    def merged(self, other: EvaluationSums, measure: Measure) -> EvaluationSums:
+        """Return what was found about the samples of both, by the measure's rule."""
+        return EvaluationSums(
+            self.loss + other.loss, self.samples + other.samples, self._together(other, measure)
+        )
+
+    def _together(self, other: EvaluationSums, measure: Measure) -> Mapping[str, Any]:
+        if not (self.parts and other.parts):
+            return self.parts or other.parts
+        pairs = {name: (self.parts[name], other.parts[name]) for name in self.parts}
+        if measure.rows:
+            return {name: np.concatenate(pair) for name, pair in pairs.items()}
+        return {name: np.add(*pair) for name, pair in pairs.items()}
+
+    def sums(self, measure: Measure) -> dict[str, float]:
+        """Return what is recorded of the parts of all samples."""
+        if measure.summarize is not None:
+            rows = {name: part.tolist() for name, part in self.parts.items()}
+            return measure.summarize(rows)
+        return {name: float(self.parts[name]) for name in measure.sums}
+
+
+def evaluated(measure: Measure, loss: float, samples: int, parts: Iterable[Any]) -> EvaluationSums:
+    """Return what was found about samples; ``parts`` in the order of the measure's names."""
+    if not samples:
+        return EvaluationSums()
+    named = zip(measure.parts, (np.asarray(part, np.float64) for part in parts), strict=True)
+    return EvaluationSums(loss, samples, dict(named))
+
+
+def empty_batch(graph: Graph, targets: Mapping[str, TensorSpec], samples: int) -> Batch:
+    """Return a batch of zeros of the shapes that a graph and its targets have.
+
+    An axis whose size differs from batch to batch has one element.
+    """
+    inputs = {
+        name: np.zeros((samples, *graph.shapes[name]), graph.dtype(name)) for name in graph.inputs
+    }
+    wanted = {
+        name: np.zeros((samples, *(size or 1 for size in spec.shape)), spec.dtype)
+        for name, spec in targets.items()
+    }
+    return Batch(inputs, wanted)
 
 
 class Network(Protocol):
@@ -91,8 +138,11 @@ class Network(Protocol):
         """Wait for all evaluation steps; return the sums since the last call."""
         ...
 
-    def logits(self, inputs: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return what the softmax reads, in inference mode, (samples, classes) in float32."""
+    def outputs(self, inputs: Mapping[str, NDArray[Any]]) -> NDArray[np.float32]:
+        """Return the network's output in inference mode, (samples, \\*shape) in float32.
+
+        Of one that ends in a softmax, what that reads: losses work on it, which is the stable way.
+        """
         ...
 
     def weights(self) -> Weights:
@@ -117,6 +167,11 @@ class Engine(Protocol):
     @property
     def versions(self) -> dict[str, str]:
         """The framework's packages and their versions."""
+        ...
+
+    @property
+    def objective(self) -> Objective:
+        """What its networks are trained for."""
         ...
 
     @property

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,9 +24,10 @@ from aiperf_hpc.config import SimulationConfig
 from aiperf_hpc.errors import EngineError
 from aiperf_hpc.graph import Graph, Softmax
 from aiperf_hpc.morphism.weights.checkpoint import Weights, check_weights
+from aiperf_hpc.objective import ACCURACY, CLASSIFICATION
 from aiperf_hpc.ops_counter.count import count
 from aiperf_hpc.replica.data.base import Batch
-from aiperf_hpc.replica.engines.base import Buffer, EvaluationSums, OptimizerState
+from aiperf_hpc.replica.engines.base import Buffer, EvaluationSums, OptimizerState, evaluated
 from aiperf_hpc.trial import Hyperparameters
 
 MODEL_VERSION = "1"
@@ -44,6 +46,7 @@ class SimulatedEngine:
     name = "simulated"
     accelerators: tuple[str, ...] = ()
     memory_bytes = None
+    objective = CLASSIFICATION
 
     def __init__(self, model: SimulationConfig, clock: Clock) -> None:
         self.versions = {"simulation": MODEL_VERSION}
@@ -173,12 +176,13 @@ class SimulatedNetwork:
         """Return the sums since the last call: whole numbers of samples that are right."""
         correct = round(self._accuracy * self._seen)
         samples = self._seen - self._drained
-        part = EvaluationSums(self._loss * samples, correct - self._correct, samples)
+        right = np.float64(correct - self._correct)
+        part = evaluated(ACCURACY, self._loss * samples, samples, (right,))
         self._drained = self._seen
         self._correct = correct
         return part
 
-    def logits(self, inputs: NDArray[np.float32]) -> NDArray[np.float32]:
+    def outputs(self, inputs: Mapping[str, NDArray[Any]]) -> NDArray[np.float32]:
         """Raise EngineError: nothing is computed."""
         del inputs
         raise EngineError("a simulated network computes no outputs")

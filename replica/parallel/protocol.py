@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import asdict, dataclass
 from enum import IntEnum, auto
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,8 +29,15 @@ from aiperf_hpc.errors import AIPerfError, EngineError, NonFiniteLossError
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.morphism.weights.calibration import calibrate, transparent
 from aiperf_hpc.morphism.weights.checkpoint import Weights, expected_shapes
+from aiperf_hpc.objective import Measure
 from aiperf_hpc.replica.data.base import WHOLE, Batch, Dataset, Part
-from aiperf_hpc.replica.engines.base import EvaluationSums, OptimizerState, RankEngine, RankNetwork
+from aiperf_hpc.replica.engines.base import (
+    EvaluationSums,
+    OptimizerState,
+    RankEngine,
+    RankNetwork,
+    evaluated,
+)
 from aiperf_hpc.replica.parallel.collectives.base import Buffer, Collective, Pending
 from aiperf_hpc.replica.parallel.step_clock import PARTS, StepClock
 from aiperf_hpc.replica.runtime.background import lower_priority
@@ -66,8 +74,14 @@ class RanksNetwork:
     """One network, on this rank and all others: they make the same calls in the same order."""
 
     def __init__(
-        self, network: RankNetwork, graph: Graph, weights: Weights, collective: Collective
+        self,
+        network: RankNetwork,
+        graph: Graph,
+        weights: Weights,
+        collective: Collective,
+        measure: Measure,
     ) -> None:
+        self._measure = measure
         self._network = network
         self._graph = graph
         self._collective = collective
@@ -184,19 +198,38 @@ class RanksNetwork:
         self._failure = None
         wanted = self._to_evaluate
         self._to_evaluate = 0
-        part = EvaluationSums(0.0, 0, 0)
+        part = EvaluationSums()
         if failure is None:
             try:
                 part = self._network.drain_evaluation()
             except AIPerfError as error:
                 failure = error
-        loss, correct, samples, failed = self._sums(
-            part.loss, part.correct, part.samples, failure is not None
+        loss, samples, failed, *added = self._sums(
+            part.loss, part.samples, failure is not None, *self._added(part)
         )
         self._agree(failure, round(failed))
         if round(samples) != wanted:
             raise EngineError(f"the ranks evaluated {samples:.0f} samples of batches of {wanted}")
-        return EvaluationSums(loss, round(correct), round(samples))
+        parts = self._rows(part, round(samples)) if self._measure.rows else added
+        return evaluated(self._measure, loss, round(samples), parts)
+
+    def _added(self, part: EvaluationSums) -> list[float]:
+        """Return what is added over the ranks, of a rank that evaluated nothing too."""
+        if self._measure.rows:
+            return []
+        return [float(part.parts.get(name, 0.0)) for name in self._measure.sums]
+
+    def _rows(self, part: EvaluationSums, samples: int) -> list[NDArray[np.float64]]:
+        """Return the rows of all ranks, those of rank 0 first; gathered in rows of one length."""
+        gathered = []
+        for name in self._measure.rows:
+            own = np.zeros(1 + samples, np.float64)
+            rows = part.parts.get(name, np.zeros(0))
+            own[0] = len(rows)
+            own[1 : 1 + len(rows)] = rows
+            every = self._collective.gather(own)
+            gathered.append(np.concatenate([row[1 : 1 + round(row[0])] for row in every]))
+        return gathered
 
     def mean_loss(self) -> float:
         """Return the mean loss of the steps since the last call; 0 for none.
@@ -291,9 +324,9 @@ class LeadingNetwork:
         self._announce(Command.SUM)
         return self._ranks.sum_up()
 
-    def logits(self, inputs: NDArray[np.float32]) -> NDArray[np.float32]:
+    def outputs(self, inputs: Mapping[str, NDArray[Any]]) -> NDArray[np.float32]:
         """Return rank 0's outputs."""
-        return self._network.logits(inputs)
+        return self._network.outputs(inputs)
 
     def weights(self) -> Weights:
         """Return rank 0's weights, which are everybody's."""
@@ -330,6 +363,7 @@ class LeadingEngine:
         self._collective = collective
         self._announce = Announce(collective)
         self.name = engine.name
+        self.objective = engine.objective
         self.versions = engine.versions
         self.accelerators = engine.accelerators
         self.memory_bytes = engine.memory_bytes
@@ -387,7 +421,7 @@ class LeadingEngine:
         def take() -> LeadingNetwork:
             self._announce(Command.TAKE, number)
             network = _built(self._collective, graph, self._site, number)
-            ranks = RanksNetwork(network, graph, weights, self._collective)
+            ranks = RanksNetwork(network, graph, weights, self._collective, self.objective.quality)
             return LeadingNetwork(ranks, network, self._announce, self._keep_step_times)
 
         return take
@@ -571,7 +605,8 @@ class _Follower:
         self._network = None
         graph, weights = self._coming.pop(number)
         network = _built(self._collective, graph, self._site, number)
-        return RanksNetwork(network, graph, weights, self._collective)
+        measure = self._engine.objective.quality
+        return RanksNetwork(network, graph, weights, self._collective, measure)
 
     def _received(self, shapes: Mapping[str, Sequence[int]]) -> dict[str, Floats]:
         flat = np.zeros(sum(math.prod(shape) for shape in shapes.values()), np.float32)
@@ -653,7 +688,7 @@ def _all_parts(
         whole = min(batch_size, samples - start)
         first, last = part.bounds(whole)
         if first == last:
-            yield Batch(np.zeros((0,), np.float32), np.zeros((0,), np.int32), whole)
+            yield Batch({}, {}, whole)
             continue
         batch = next(batches, None)
         if batch is None or batch.size != last - first:
@@ -661,4 +696,4 @@ def _all_parts(
             raise EngineError(
                 f"rank {part.rank} got {size} of the {last - first} samples that are its part"
             )
-        yield Batch(batch.inputs, batch.labels, whole)
+        yield Batch(batch.inputs, batch.targets, whole)

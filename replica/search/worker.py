@@ -19,7 +19,7 @@ import numpy as np
 
 from aiperf_hpc.clock import SYSTEM, Clock
 from aiperf_hpc.errors import AIPerfError, CheckpointError
-from aiperf_hpc.morphism.lineage import Grown, Lineage, initial_graph
+from aiperf_hpc.morphism.lineage import Grown, Lineage
 from aiperf_hpc.morphism.operators.grow import grow_with_weights
 from aiperf_hpc.morphism.search.base import (
     Bounds,
@@ -45,6 +45,7 @@ from aiperf_hpc.run.paths import Incarnation, RunPaths
 from aiperf_hpc.run.records import Proposed, SearchEnded, SearchFailed, SearchStarted
 from aiperf_hpc.run.storage import BackoffRetry, Retry, Sync, to_stable_storage
 from aiperf_hpc.streams import print_in_any_locale
+from aiperf_hpc.workloads.registry import initial_graph
 
 FIRST_PAUSE, EAGER_PAUSE, LONGEST_PAUSE = 0.2, 5.0, 30.0
 """Between two looks: the first, the longest while a candidate is missing, and the longest."""
@@ -256,7 +257,7 @@ class SearchWorker:
         """Return lineage and bounds once this replica has said what its dataset is."""
         dataset = self._knowledge.dataset
         if self._space is None and dataset is not None:
-            initial = initial_graph(self._config.model, dataset)
+            initial = initial_graph(self._config, dataset)
             most = MOST_GRAPHS if self._grown is None else None  # Others' are theirs to forget.
             lineage = Lineage(self._knowledge.descent, initial, self._grown, most)
             limit = self._knowledge.memory_limit

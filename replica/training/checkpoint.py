@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from pydantic import ValidationError
+from pydantic import AliasChoices, Field, ValidationError
 
 from aiperf_hpc.errors import GraphError
 from aiperf_hpc.graph import Graph
@@ -28,19 +28,20 @@ class TrialProgress(Value):
     trial: str
     epochs: int = 0
     """Complete ones, evaluated."""
-    accuracies: tuple[float, ...] = ()
+    values: tuple[float, ...] = Field((), validation_alias=AliasChoices("values", "accuracies"))
+    """The objective value after each epoch; earlier versions had accuracies alone."""
     lowest_loss: float = float("inf")
     since_lowest: int = 0
     losses: tuple[float, ...] = ()
     """On the validation samples, after each epoch; earlier checkpoints have none."""
 
-    def after(self, accuracy: float, loss: float) -> TrialProgress:
-        """Return the course with one more evaluated epoch."""
+    def after(self, value: float, loss: float) -> TrialProgress:
+        """Return the progress after one more epoch, of this objective value and loss."""
         lower = loss < self.lowest_loss
         return TrialProgress(
             trial=self.trial,
             epochs=self.epochs + 1,
-            accuracies=(*self.accuracies, accuracy),
+            values=(*self.values, value),
             lowest_loss=loss if lower else self.lowest_loss,
             since_lowest=0 if lower else self.since_lowest + 1,
             losses=(*self.losses, loss),

@@ -20,6 +20,7 @@ from aiperf_hpc.errors import (
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.morphism.operators.base import Morphism
 from aiperf_hpc.morphism.weights.checkpoint import Weights
+from aiperf_hpc.objective import Measure
 from aiperf_hpc.ops_counter.count import count
 from aiperf_hpc.replica.data.base import Batch, Dataset
 from aiperf_hpc.replica.engines.base import Engine, EvaluationSums, Network, OptimizerState
@@ -102,8 +103,8 @@ class TrialResult:
 
     state: TrialState
     reason: str
-    accuracies: tuple[float, ...]
-    """After each complete evaluation, in order, those before an interruption included."""
+    values: tuple[float, ...]
+    """The objective value after each complete evaluation, those before an interruption included."""
     used: Hyperparameters
     """What it trained with, or was to."""
     weights: Weights | None = None
@@ -175,6 +176,7 @@ class Trainer:
         self._retry = retry
         self._clock = clock
         self._every = config.journal.progress_seconds
+        self._measure = engine.objective.quality
 
         self._epoch_seconds = 0.0
         """What the last epoch took."""
@@ -231,6 +233,11 @@ class Trainer:
             raise  # What cannot be recorded must not go on.
         except (AIPerfError, MemoryError) as error:
             return _failed(error, training.course, prepared.used)
+
+    @property
+    def perfect(self) -> float:
+        """The highest objective value that there is."""
+        return self._measure.objective_value(self._measure.perfect)
 
     def fits(self, graph: Graph, batch_size: int) -> bool:
         """Return whether training ``graph`` in such batches is estimated to fit in memory."""
@@ -345,6 +352,9 @@ class Trainer:
                 self._epoch(network, training, epoch)
                 if epoch == plan.epoch_limit:
                     break
+                if self._reaches_target(training.course):
+                    reason = f"the target, {self._config.training.target:g}, is reached"
+                    return self._ended(TrialState.COMPLETED, reason, network, training)
                 if training.course.since_lowest >= patience:
                     reason = f"no lower validation loss in {patience} epochs"
                     return self._ended(TrialState.STOPPED, reason, network, training)
@@ -361,7 +371,7 @@ class Trainer:
             return TrialResult(
                 TrialState.STOPPED,
                 self._stop.reason or "",
-                training.course.accuracies,
+                training.course.values,
                 used=training.used,
                 interrupted=interrupted,
             )
@@ -374,8 +384,11 @@ class Trainer:
         after_step = training.meanwhile if self._near_its_end(training, epoch) else _nothing
         loss, rate = self._train_epoch(network, training, epoch, after_step)
         evaluation = self._evaluate(network, training, epoch, after_step)
-        accuracy = evaluation.correct / evaluation.samples
-        training.course = training.course.after(accuracy, evaluation.mean_loss)
+        sums, samples = evaluation.sums(self._measure), evaluation.samples
+        quality = self._measure.quality(sums, samples)
+        training.course = training.course.after(
+            self._measure.objective_value(quality), evaluation.mean_loss
+        )
         self._epoch_seconds = self._clock.monotonic() - began
         self._journal.append(
             Evaluated(
@@ -384,10 +397,16 @@ class Trainer:
                 learning_rate=rate,
                 train_loss=loss,
                 validation_loss=evaluation.mean_loss,
-                correct=evaluation.correct,
-                samples=evaluation.samples,
+                measure=self._measure.name,
+                sums=sums,
+                samples=samples,
             )
         )
+
+    def _reaches_target(self, course: TrialProgress) -> bool:
+        """Return whether the last epoch ended with the quality that is asked for."""
+        target = self._config.training.target
+        return target is not None and course.values[-1] >= self._measure.objective_value(target)
 
     def _near_its_end(self, training: _Training, epoch: int) -> bool:
         """Return whether a trial that begins this epoch may end before long.
@@ -421,7 +440,7 @@ class Trainer:
     ) -> TrialResult:
         with self._watch.during(TimePhase.STORE):
             weights = network.weights()
-        return TrialResult(state, reason, training.course.accuracies, training.used, weights)
+        return TrialResult(state, reason, training.course.values, training.used, weights)
 
     def _train_epoch(
         self, network: Network, training: _Training, epoch: int, after_step: Callable[[], None]
@@ -450,7 +469,9 @@ class Trainer:
     ) -> EvaluationSums:
         """Evaluate every validation sample once."""
         trial, batch_size = training.plan.trial, training.used.batch_size
-        meter = _EvaluationMeter(self._journal, self._clock, self._every, network, trial, epoch)
+        meter = _EvaluationMeter(
+            self._journal, self._clock, self._every, network, trial, epoch, self._measure
+        )
         with self._watch.during(TimePhase.EVALUATE), meter:
             for batch in self._timed(self._dataset.validation(batch_size)):
                 network.evaluate_step(batch)
@@ -480,9 +501,7 @@ def _nothing() -> None:
 def _failed(error: Exception | None, course: TrialProgress, used: Hyperparameters) -> TrialResult:
     reason = str(error) or "the host has no memory left"
     lacked = isinstance(error, MemoryError | OutOfMemoryError)
-    return TrialResult(
-        TrialState.FAILED, reason, course.accuracies, used=used, out_of_memory=lacked
-    )
+    return TrialResult(TrialState.FAILED, reason, course.values, used=used, out_of_memory=lacked)
 
 
 def _given(value: float | None, default: float) -> float:
@@ -571,14 +590,22 @@ class _TrainMeter(_Meter):
 class _EvaluationMeter(_Meter):
     """Credits validation samples; keeps the sums of the evaluation."""
 
-    total = EvaluationSums(0.0, 0, 0)
+    def __init__(
+        self,
+        journal: JournalWriter,
+        clock: Clock,
+        every: float,
+        network: Network,
+        trial: str,
+        epoch: int,
+        measure: Measure,
+    ) -> None:
+        super().__init__(journal, clock, every, network, trial, epoch)
+        self._measure = measure
+        self.total = EvaluationSums()
 
     def _drain(self) -> None:
-        part = self._network.drain_evaluation()
-        total = self.total
-        self.total = EvaluationSums(
-            total.loss + part.loss, total.correct + part.correct, total.samples + part.samples
-        )
+        self.total = self.total.merged(self._network.drain_evaluation(), self._measure)
 
     def _progress(self, samples: int) -> Progress:
         return Progress(

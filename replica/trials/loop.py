@@ -21,7 +21,7 @@ from aiperf_hpc.replica.trials.building import TrialBuilder
 from aiperf_hpc.replica.trials.candidate_queue import CandidateQueue
 from aiperf_hpc.replica.trials.hpo import Hpo
 from aiperf_hpc.replica.trials.planner import Planned, Planner
-from aiperf_hpc.replica.trials.prediction import predicted_accuracy
+from aiperf_hpc.replica.trials.prediction import predicted_value
 from aiperf_hpc.replica.trials.prefetch import Prefetch, Ready
 from aiperf_hpc.run.graph_store import GraphStore
 from aiperf_hpc.run.journal import JournalWriter
@@ -179,9 +179,9 @@ class TrialLoop:
     def _end(self, plan: TrialPlan, result: TrialResult) -> None:
         """Keep a trial's weights and record its end."""
         predicted = None
-        if plan.phase is RoundPhase.WARMUP and result.accuracies:
-            at = self._config.rounds.predict_at_epoch
-            predicted = predicted_accuracy(result.accuracies, max(at, plan.epoch_limit))
+        if plan.phase is RoundPhase.WARMUP and result.values:
+            at = max(self._config.rounds.predict_at_epoch, plan.epoch_limit)
+            predicted = predicted_value(result.values, at, self._trainer.perfect)
         kept, trouble = self._keep(plan, result, predicted)
         self._journal.append(
             TrialEnded(
@@ -206,7 +206,7 @@ class TrialLoop:
             self._retry(lambda: save_checkpoint(path, plan.graph, weights, self._sync), str(path))
         except StorageError as error:
             return False, f"its weights are not kept: {error}"
-        self._kept[plan.trial] = max(result.accuracies) if predicted is None else predicted
+        self._kept[plan.trial] = max(result.values) if predicted is None else predicted
         return True, ""
 
     def _drop_worst(self) -> None:

@@ -123,7 +123,7 @@ class Planner:
         if planned.suggestion is not None:
             self._tell(planned.suggestion, planned.plan.round, result)
         elif planned.resumed is not None and not result.cut:
-            reached = max(result.accuracies) if result.weights is not None else None
+            reached = max(result.values) if result.weights is not None else None
             self._hpo.learn(planned.resumed, planned.plan.round, reached)
         if planned.spent is not None:
             self._stock.discard(planned.spent)
@@ -136,15 +136,18 @@ class Planner:
             # What was suggested was not tried: the study learns what was.
             wanted = suggestion.chosen.batch_size
             self._hpo.failed(suggestion, f"batch size {wanted} does not fit in memory")
-            self._hpo.learn(used, number, None if failed else max(result.accuracies))
+            self._hpo.learn(used, number, None if failed else max(result.values))
         elif failed:
             self._hpo.failed(suggestion, result.reason)
         else:
-            self._hpo.completed(suggestion, max(result.accuracies), result.reason)
+            self._hpo.completed(suggestion, max(result.values), result.reason)
 
     def _all_plans(self) -> Iterator[Planned | None]:
         first = yield from self._take_over()
         for number in count(first):
+            if not self._config.search.searches:
+                yield Planned(self._plan(number, self._beginning()))
+                continue
             candidate = self._beginning() if number == 1 else self._candidate()
             while candidate is None:
                 yield None
@@ -185,8 +188,8 @@ class Planner:
         if started.planned_batch_size is not None:
             planned = used.model_copy(update={"batch_size": started.planned_batch_size})
             self._hpo.learn(planned, started.round, None)
-        if failed or course.accuracies:
-            reached = None if failed else max(course.accuracies)
+        if failed or course.values:
+            reached = None if failed else max(course.values)
             self._hpo.learn(used, started.round, reached)
 
     def _course(self, trial: Trial, epochs: float = math.inf) -> TrialProgress:
@@ -197,7 +200,7 @@ class Planner:
             course = self._course(before, trial.started.first_epoch - 1)
         for evaluation in trial.evaluations:
             if evaluation.epoch <= epochs:
-                course = course.after(evaluation.accuracy, evaluation.validation_loss)
+                course = course.after(evaluation.objective_value, evaluation.validation_loss)
         return course
 
     def _going_on_with(self, interrupted: Trial) -> Planned | None:
@@ -294,15 +297,23 @@ class Planner:
         best = max(same, key=lambda t: -1.0 if t.merit is None else t.merit)
         return best.hyperparameters
 
-    def _plan(self, number: int, candidate: Candidate) -> TrialPlan:
-        """Return how to train a candidate as it is, in a warm-up round or as one of HPO's."""
-        trial, seed = self._next_trial()
+    def _phase(self, number: int) -> tuple[RoundPhase, int]:
+        """Return what a round does, and how many epochs its trials have at most."""
         warmup = self._config.rounds.warmup_epochs
-        early = number <= len(warmup)
+        if not self._config.search.searches:
+            return RoundPhase.FIXED, self._config.training.max_epochs
+        if number <= len(warmup):
+            return RoundPhase.WARMUP, warmup[number - 1]
+        return RoundPhase.HPO, self._config.training.max_epochs
+
+    def _plan(self, number: int, candidate: Candidate) -> TrialPlan:
+        """Return how to train a candidate as it is."""
+        trial, seed = self._next_trial()
+        phase, epoch_limit = self._phase(number)
         return TrialPlan(
             trial=trial,
             round=number,
-            phase=RoundPhase.WARMUP if early else RoundPhase.HPO,
+            phase=phase,
             graph=candidate.graph,
             weights=candidate.weights,
             parent=candidate.parent,
@@ -310,7 +321,7 @@ class Planner:
             morphisms=candidate.morphisms,
             batch_size=self._config.training.batch_size,
             kernel_size=None,
-            epoch_limit=warmup[number - 1] if early else self._config.training.max_epochs,
+            epoch_limit=epoch_limit,
             seed=seed,
             course=TrialProgress(trial=trial),
         )

@@ -1,4 +1,4 @@
-"""Predicted accuracy in warm-up: what a curve fitted to the first epochs says of a later one."""
+"""Predicted quality in warm-up: what a curve fitted to the first epochs says of a later one."""
 
 from __future__ import annotations
 
@@ -10,29 +10,30 @@ LEAST_POINTS = 4
 _SHIFTS = np.concatenate([[0.0], np.geomspace(0.1, 3.0, 31)])[:, None]
 
 
-def predicted_accuracy(accuracies: Sequence[float], epoch: int) -> float:
-    """Return the accuracy expected at ``epoch``: a log2(x + b) + c, and then ever less of it.
+def predicted_value(values: Sequence[float], epoch: int, perfect: float = 1.0) -> float:
+    """Return the value expected at ``epoch``: a log2(x + b) + c, and then ever less of it.
 
     Within the observed epochs the curve is fitted by least squares, later epochs weighing more
     (by their number); ``b`` is searched on a grid from 0 to 3, all of it at once, and for each
-    ``a`` and ``c`` have a closed form. A logarithm grows without bound and accuracy does not: of
+    ``a`` and ``c`` have a closed form. A logarithm grows without bound and quality does not: of
     the gain ``a`` of a doubling of x + b, the first doubling after the last observed epoch brings
     half, the next one a quarter and so on, together at most ``a``.
 
-    The result is never below the best observed accuracy and never above 1. Fewer than four
-    points, a curve that does not rise, and an epoch that was observed give the best observed.
+    The result is never below the best observed and never above ``perfect``. Fewer than four points,
+    a curve that does not rise, and an epoch that was observed give the best observed.
     docs/decisions/search.md has its error on real curves.
 
     Args:
-        accuracies: observed after epochs 1, 2, ...
+        values: the objective values, such as accuracies, observed after epochs 1, 2, ...
         epoch: where the curve is read, counted from 1.
+        perfect: the highest objective value that there is.
 
     Raises:
-        ValueError: there is no accuracy, or one is not finite.
+        ValueError: there is no value, or one is not finite.
     """
-    observed = np.asarray(accuracies, np.float64)
+    observed = np.asarray(values, np.float64)
     if observed.size == 0 or not np.isfinite(observed).all():
-        raise ValueError("a prediction needs finite accuracies")
+        raise ValueError("a prediction needs finite values")
     best = float(observed.max())
     last = observed.size
     if last < LEAST_POINTS:
@@ -49,4 +50,4 @@ def predicted_accuracy(accuracies: Sequence[float], epoch: int) -> float:
     shift = float(_SHIFTS[i, 0])
     # The halves, quarters, ... of log2((epoch + b) / (last + b)) doublings.
     to_come = gain[i] * (1.0 - (last + shift) / (epoch + shift))
-    return float(min(1.0, max(best, reached + to_come)))
+    return float(min(perfect, max(best, reached + to_come)))

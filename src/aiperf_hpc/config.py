@@ -35,7 +35,7 @@ class Section(BaseModel):
 class DatasetConfig(Section):
     """Which samples are trained on, and how they are prepared."""
 
-    name: Literal["digits", "cifar10", "imagenet", "simulated", "synthetic"] = "imagenet"
+    name: Literal["digits", "cifar10", "imagenet", "simulated", "synthetic", "volumes"] = "imagenet"
     path: Path | None = Field(None, description="folder made by `aiperf data prepare`")
     augment: bool = Field(True, description="the dataset's standard augmentation in training")
     parallel_transforms: int = Field(48, ge=1, le=1024, description="bounded by the cores")
@@ -45,13 +45,17 @@ class DatasetConfig(Section):
         "time of the run",
     )
     cache_path: Path | None = Field(None, description="folder on a disk of the node")
-    image_size: int = Field(224, ge=8, le=1024, description="imagenet and made-up, pixels a side")
+    image_size: int = Field(
+        224, ge=8, le=1024, description="imagenet and made-up, pixels or cells a side"
+    )
     classes: int = Field(
         10, ge=2, le=100_000, description="made-up data only: synthetic, simulated"
     )
-    train_samples: int = Field(512, ge=1, description="made-up data only: synthetic, simulated")
+    train_samples: int = Field(
+        512, ge=1, description="made-up data only: synthetic, simulated, volumes"
+    )
     validation_samples: int = Field(
-        128, ge=1, description="made-up data only: synthetic, simulated"
+        128, ge=1, description="made-up data only: synthetic, simulated, volumes"
     )
 
     @model_validator(mode="after")
@@ -106,7 +110,12 @@ class TrainingConfig(Section):
     precision: Literal["fp32", "bf16", "fp16"] = Field(
         "bf16", description="fp16: by the engine torch, on an accelerator"
     )
-    max_epochs: int = Field(60, ge=1, le=100_000, description="epoch limit of HPO rounds")
+    max_epochs: int = Field(
+        60, ge=1, le=100_000, description="epoch limit of HPO rounds, and of fixed networks"
+    )
+    target: float | None = Field(
+        None, description="quality at which a trial ends, by the workload's measure"
+    )
     patience: int = Field(
         10, ge=1, le=100_000, description="epochs without a lower validation loss before stopping"
     )
@@ -205,9 +214,10 @@ class SearchConfig(Section):
 
     workers: int = Field(1, ge=1, le=256, description="search processes a replica")
     stock: int = Field(2, ge=1, le=64, description="candidates kept ready on the shared directory")
-    method: Literal["guided", "greedy"] = Field(
+    method: Literal["guided", "greedy", "fixed"] = Field(
         "guided",
-        description="guided: Bayesian, by a Gaussian process over graphs; greedy: the best",
+        description="guided: Bayesian, by a Gaussian process over graphs; greedy: the best; "
+        "fixed: none, the initial network is trained as it is",
     )
     confidence: float = Field(
         1.0, ge=0.0, le=100.0, description="guided: deviations added to what is expected"
@@ -235,6 +245,16 @@ class SearchConfig(Section):
     noise: float = Field(
         0.0, ge=0.0, description="on kernels that a morphism makes or changes; 0 keeps the function"
     )
+
+    @property
+    def searches(self) -> bool:
+        """True unless the initial network is trained as it is."""
+        return self.method != "fixed"
+
+    @property
+    def processes(self) -> int:
+        """The number of search processes that a replica really has."""
+        return self.workers if self.searches else 0
 
 
 class SimulationConfig(Section):
@@ -369,6 +389,7 @@ class RunConfig(Section):
     """Everything that decides what a run does, but for its size and length."""
 
     preset: str = "custom"
+    workload: str = Field("automl", description="what is trained: a name in workloads/")
     seed: int = Field(0, ge=0, lt=2**32)
     dataset: DatasetConfig = DatasetConfig()
     model: ModelConfig = ModelConfig()

@@ -35,6 +35,8 @@ class RoundPhase(StrEnum):
 
     WARMUP = "warm-up"
     HPO = "hpo"
+    FIXED = "fixed"
+    """Of a run without a search, the initial network is trained as it is."""
 
 
 class TimePhase(StrEnum):
@@ -205,16 +207,90 @@ _LATER = ("beta1", "beta2", "epsilon", "max_gradient_norm", "averaging_start", "
 """Hyperparameters that the first records do not have."""
 
 
+class TensorSpec(Value):
+    """Shape and type of one array of a sample."""
+
+    shape: tuple[Annotated[int, Field(ge=1)] | None, ...]
+    """The sizes of its axes, without the samples'; None where batches differ, and a mask among
+    the arrays says which of the padded values are there."""
+    dtype: Literal["float32", "int32", "bool"] = "float32"
+
+
+LABEL = TensorSpec(shape=(), dtype="int32")
+"""A class, by its number."""
+
+
 class DatasetInfo(Value):
     """What a dataset is, as recorded by who read it."""
 
     name: str
     sha256: str
-    """Of the sample and label bytes; how it is taken is the dataset's to say."""
-    classes: Annotated[int, Field(ge=2)]
-    sample_shape: tuple[int, ...]
+    """SHA-256 of the sample and target bytes; how it is taken is the dataset's to say."""
+    inputs: dict[str, TensorSpec]
+    """The arrays that networks read, by the names of their input nodes."""
+    targets: dict[str, TensorSpec]
+    """The arrays that a loss compares outputs with."""
+    classes: Annotated[int, Field(ge=2)] | None = None
+    """The number of classes, where samples have one."""
     train_samples: Annotated[int, Field(ge=1)]
     validation_samples: Annotated[int, Field(ge=1)]
+
+    def __hash__(self) -> int:
+        """Hash by the content, since mappings have no hash."""
+        return hash((self.name, self.sha256, self.train_samples, self.validation_samples))
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_an_earlier_version(cls, data: Any) -> Any:  # noqa: ANN401 -- whatever was recorded
+        """Read what was written when all datasets were labelled images."""
+        if not isinstance(data, dict) or "sample_shape" not in data:
+            return data
+        shape = {"shape": data["sample_shape"]}
+        rest = {key: value for key, value in data.items() if key != "sample_shape"}
+        return {**rest, "inputs": {"image": shape}, "targets": {"label": LABEL}}
+
+    @classmethod
+    def of_labelled_images(
+        cls,
+        name: str,
+        sha256: str,
+        shape: tuple[int, ...],
+        classes: int,
+        train_samples: int,
+        validation_samples: int,
+    ) -> DatasetInfo:
+        """Return what a dataset of images is that each have one label.
+
+        Args:
+            name: its name.
+            sha256: of its content.
+            shape: of an image, (height, width, channels).
+            classes: how many there are.
+            train_samples: how many.
+            validation_samples: how many.
+        """
+        return cls(
+            name=name,
+            sha256=sha256,
+            inputs={"image": TensorSpec(shape=shape)},
+            targets={"label": LABEL},
+            classes=classes,
+            train_samples=train_samples,
+            validation_samples=validation_samples,
+        )
+
+    def input_shape(self, name: str) -> tuple[int, ...]:
+        """Return the shape of an input whose samples all have one shape.
+
+        Raises:
+            KeyError: there is no such input.
+            ValueError: its shape is not the same for all samples.
+        """
+        shape = self.inputs[name].shape
+        sizes = tuple(size for size in shape if size is not None)
+        if len(sizes) < len(shape):
+            raise ValueError(f"samples of '{name}' differ in shape: {shape}")
+        return sizes
 
 
 class Machine(Value):

@@ -168,6 +168,6 @@ def _score(found: Evidence, primary: Journal, journals: list[Journal]) -> None:
             found.operations += event["validation_samples"] * trial["validation_operations"]
         elif event["type"] == "evaluated":
             # Never better than one sample wrong: docs/decisions/score.md.
-            right.append(min(event["correct"], event["samples"] - 1) / event["samples"])
+            right.append(min(event["sums"]["correct"], event["samples"] - 1) / event["samples"])
     if right:
         found.regulated = -math.log(1.0 - max(right)) * found.ops

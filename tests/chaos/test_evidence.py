@@ -41,7 +41,7 @@ class MadeRun:
                 record(0, 1.0, "replica_started"),
                 record(1, 2.0, "trial_started", **TRIAL),
                 progress(2, 3.0),
-                record(3, 3.5, "evaluated", correct=3, samples=4),
+                record(3, 3.5, "evaluated", sums={"correct": 3}, samples=4),
                 progress(4, 6.0),  # After the second life's start.
             ],
         )

@@ -62,7 +62,7 @@ def test_replicas_reach_hpo_with_grown_candidates(finished: Finished) -> None:
     assert kinds
     assert kinds <= MORPHISMS.keys()
     assert history.best is not None
-    assert history.best.accuracy > 0.25
+    assert history.best.quality > 0.25
 
 
 def test_verify_passes_and_the_report_states_the_recount(finished: Finished) -> None:

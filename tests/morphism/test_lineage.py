@@ -6,16 +6,17 @@ import numpy as np
 import pytest
 from tests.run.run_writer import RunWriter, trial_started
 
-from aiperf_hpc.config import ModelConfig
+from aiperf_hpc.config import DatasetConfig, ModelConfig, RunConfig
 from aiperf_hpc.errors import MorphismError
 from aiperf_hpc.graph import Graph
-from aiperf_hpc.morphism.lineage import Grown, Lineage, initial_graph
+from aiperf_hpc.morphism.lineage import Grown, Lineage
 from aiperf_hpc.morphism.networks.resnet import resnet50
 from aiperf_hpc.morphism.operators.base import Morphism
 from aiperf_hpc.morphism.operators.deeper import Deeper
 from aiperf_hpc.morphism.operators.grow import grow
 from aiperf_hpc.morphism.operators.kernel_size import KernelSize
 from aiperf_hpc.trial import DatasetInfo
+from aiperf_hpc.workloads.registry import initial_graph
 
 from .networks import random_chain, residual
 
@@ -38,15 +39,17 @@ def run(tmp_path: Path) -> Run:
 
 
 def test_the_initial_graph_is_resnet50_for_the_dataset() -> None:
-    dataset = DatasetInfo(
+    dataset = DatasetInfo.of_labelled_images(
         name="digits",
         sha256="0" * 64,
         classes=10,
-        sample_shape=(8, 8, 1),
+        shape=(8, 8, 1),
         train_samples=1,
         validation_samples=1,
     )
-    graph = initial_graph(ModelConfig(stem="cifar", base_width=8), dataset)
+    model = ModelConfig(stem="cifar", base_width=8)
+    config = RunConfig(model=model, dataset=DatasetConfig(name="digits"))
+    graph = initial_graph(config, dataset)
     assert graph == resnet50((8, 8, 1), 10, stem="cifar", base_width=8)
 
 

@@ -272,13 +272,13 @@ def propose(delay: str) -> float:
     import numpy as np
 
     from aiperf_hpc.config import load_config
-    from aiperf_hpc.morphism.lineage import initial_graph
     from aiperf_hpc.morphism.operators.deeper import Deeper
     from aiperf_hpc.morphism.weights.checkpoint import initial_weights, save_checkpoint
     from aiperf_hpc.primary.control.prepare import describe_dataset
+    from aiperf_hpc.workloads.registry import initial_graph
 
     config, rng = load_config("simulated"), np.random.default_rng(1)
-    parent = initial_graph(config.model, describe_dataset(config.dataset))
+    parent = initial_graph(config, describe_dataset(config.dataset))
     step = Deeper.sample(parent, rng)
     graph = step.child(parent)
     with JournalWriter(RUN.search_journal("r0", 0)) as journal:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,8 +13,9 @@ from numpy.typing import NDArray
 from aiperf_hpc.errors import AIPerfError
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.morphism.weights.checkpoint import Weights
-from aiperf_hpc.replica.data.base import WHOLE, Batch, Part
-from aiperf_hpc.replica.engines.base import EvaluationSums, OptimizerState
+from aiperf_hpc.objective import ACCURACY, CLASSIFICATION
+from aiperf_hpc.replica.data.base import WHOLE, Batch, Part, labelled_images
+from aiperf_hpc.replica.engines.base import EvaluationSums, OptimizerState, evaluated
 from aiperf_hpc.trial import DatasetInfo, Hyperparameters
 
 
@@ -26,11 +28,11 @@ class FakeDataset:
 
     @property
     def info(self) -> DatasetInfo:
-        return DatasetInfo(
+        return DatasetInfo.of_labelled_images(
             name="synthetic",
             sha256="0" * 64,
             classes=4,
-            sample_shape=(6, 6, 2),
+            shape=(6, 6, 2),
             train_samples=self.train_samples,
             validation_samples=self.validation_samples,
         )
@@ -47,7 +49,7 @@ class FakeDataset:
             size = last - first
             if not size:
                 continue
-            yield Batch(np.zeros((size, 6, 6, 2), np.float32), np.zeros(size, np.int32))
+            yield labelled_images(np.zeros((size, 6, 6, 2), np.float32), np.zeros(size, np.int32))
 
 
 @dataclass(slots=True)
@@ -119,9 +121,9 @@ class FakeNetwork:
         losses, accuracies = self.script.losses, self.script.accuracies
         loss = losses[min(place, len(losses) - 1)]
         accuracy = accuracies[min(place, len(accuracies) - 1)]
-        return EvaluationSums(loss * samples, round(accuracy * samples), samples)
+        return evaluated(ACCURACY, loss * samples, samples, (round(accuracy * samples),))
 
-    def logits(self, inputs: NDArray[np.float32]) -> NDArray[np.float32]:
+    def outputs(self, inputs: Mapping[str, NDArray[Any]]) -> NDArray[np.float32]:
         raise NotImplementedError
 
     def weights(self) -> Weights:
@@ -138,6 +140,7 @@ class FakeEngine:
     """Makes fake networks, one for each entry of its script, the last one for ever."""
 
     name = "fake"
+    objective = CLASSIFICATION
     versions: dict[str, str] = {}
     accelerators: tuple[str, ...] = ()
     memory_bytes = None

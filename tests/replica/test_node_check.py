@@ -21,18 +21,18 @@ from aiperf_hpc.replica.node_check import (
     checked_engine,
 )
 from aiperf_hpc.run.manifest import RunManifest
-from aiperf_hpc.trial import DatasetInfo
+from aiperf_hpc.trial import DatasetInfo, TensorSpec
 
 VERSIONS = {
     "aiperf-hpc": __version__,
     "python": platform.python_version(),
     "numpy": np.__version__,
 }
-CIFAR10 = DatasetInfo(
+CIFAR10 = DatasetInfo.of_labelled_images(
     name="cifar10",
     sha256="ab" * 32,
     classes=10,
-    sample_shape=(32, 32, 3),
+    shape=(32, 32, 3),
     train_samples=50_000,
     validation_samples=10_000,
 )
@@ -95,7 +95,9 @@ def test_a_node_must_see_the_dataset_and_the_same_one(tmp_path: Path) -> None:
     save_dataset_manifest(tmp_path / "data", CIFAR10)
     check_node(asked)
     # The run's own image size, not that of the folder, is what a run records.
-    check_dataset(asked, CIFAR10.model_copy(update={"sample_shape": (16, 16, 3)}))
+    check_dataset(
+        asked, CIFAR10.model_copy(update={"inputs": {"image": TensorSpec(shape=(16, 16, 3))}})
+    )
     save_dataset_manifest(tmp_path / "data", CIFAR10.model_copy(update={"train_samples": 49_999}))
     with pytest.raises(PreflightError, match=r"49999 \+ 10000 samples here, .*50000 \+ 10000;"):
         check_node(asked)

@@ -103,7 +103,7 @@ def evaluated(trial: str = "t1", *, correct: int, samples: int = 100, epoch: int
         learning_rate=0.1,
         train_loss=1.0,
         validation_loss=1.0,
-        correct=correct,
+        sums={"correct": correct},
         samples=samples,
     )
 

@@ -99,7 +99,7 @@ def test_a_trial_has_what_its_records_say(run: RunWriter) -> None:
     assert (trial.training_utc, trial.ended_utc) == (START + 2, START + 6)
     assert (trial.train_samples, trial.validation_samples) == (500, 100)
     assert trial.best is not None
-    assert (trial.best.epoch, trial.best.accuracy, trial.best.error) == (2, 0.7, 0.3)
+    assert (trial.best.epoch, trial.best.quality, trial.best.error) == (2, 0.7, 0.3)
     assert trial.merit == 0.75
 
 
@@ -349,7 +349,7 @@ def test_the_best_until_a_time_is_the_best_of_what_was_known_then(run: RunWriter
     run.replica(7, evaluated("a", correct=90, epoch=2))
     history = run.history()
     found = {after: history.best_until(START + after) for after in (4, 5, 6.5, 7, 100)}
-    assert {after: e and e.correct for after, e in found.items()} == {
+    assert {after: e and e.sums["correct"] for after, e in found.items()} == {
         4: None, 5: 50, 6.5: 70, 7: 90, 100: 90
     }  # fmt: skip
 

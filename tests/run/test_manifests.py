@@ -21,11 +21,11 @@ RUN = RunManifest(
     commit="1e10",
     config=RunConfig(dataset=DatasetConfig(name="cifar10", path=Path("/data/é"))),
 )
-DATASET = DatasetInfo(
+DATASET = DatasetInfo.of_labelled_images(
     name="digits",
     sha256="0" * 64,
     classes=10,
-    sample_shape=(8, 8, 1),
+    shape=(8, 8, 1),
     train_samples=1500,
     validation_samples=297,
 )

@@ -34,7 +34,7 @@ def of_its_own(svg: str) -> str:
     return svg
 
 
-def accuracy_colour(place: float) -> str:
+def quality_colour(place: float) -> str:
     """Return the colour of a place between 0 and 1 on a scale that colour-blind readers see."""
     red, green, blue, _ = mpl.colormaps["cividis"](min(1.0, max(0.0, place)), bytes=True)
     return f"#{red:02x}{green:02x}{blue:02x}"

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from aiperf_hpc.config import Reals
+from aiperf_hpc.config import Reals, RunConfig
 from aiperf_hpc.morphism.operators.grow import inserted_spatial_convs
-from aiperf_hpc.primary.verify.evidence import Evidence, Failures
+from aiperf_hpc.primary.verify.evidence import Evidence, Failures, quality
 from aiperf_hpc.primary.verify.journal import CLOCK_TOLERANCE
 from aiperf_hpc.run.history import Trial
 from aiperf_hpc.trial import RoundPhase, TrialState
@@ -43,12 +43,9 @@ def order(run: Evidence) -> Failures:
 
 def rounds(run: Evidence) -> Failures:
     """Warm-up first, then HPO; limits as configured; the kernel size really in the graph."""
-    warmup, config = run.config.rounds.warmup_epochs, run.config
     for trial in run.trials:
         started = trial.started
-        early = started.round <= len(warmup)
-        phase = RoundPhase.WARMUP if early else RoundPhase.HPO
-        limit = warmup[started.round - 1] if early else config.training.max_epochs
+        phase, limit = _expected(run.config, started.round)
         if (started.phase, started.epoch_limit) != (phase, limit):
             yield (
                 f"{trial.id}: round {started.round} is {phase} with {limit} epochs, recorded are "
@@ -60,6 +57,16 @@ def rounds(run: Evidence) -> Failures:
             sizes = set(inserted_spatial_convs(run.graph(trial)).values())
             if sizes != {chosen}:
                 yield f"{trial.id}: kernel size {chosen} was chosen, its graph has {sorted(sizes)}"
+
+
+def _expected(config: RunConfig, number: int) -> tuple[RoundPhase, int]:
+    """Return the phase of a round, and the epochs that its trials have at most."""
+    warmup, most = config.rounds.warmup_epochs, config.training.max_epochs
+    if config.search.method == "fixed":
+        return RoundPhase.FIXED, most
+    if number <= len(warmup):
+        return RoundPhase.WARMUP, warmup[number - 1]
+    return RoundPhase.HPO, most
 
 
 def _used(run: Evidence, trial: Trial) -> Failures:
@@ -85,18 +92,26 @@ def _used(run: Evidence, trial: Trial) -> Failures:
 
 
 def states(run: Evidence) -> Failures:
-    """A completed trial has all its epochs, a failed one a reason."""
+    """A completed trial has all its epochs or reached the target, a failed one has a reason."""
     for trial in run.trials:
         if trial.ended is None:
             continue
         if not trial.ended.state.ended:
             yield f"{trial.id} ended in the state {trial.ended.state}"
         due = trial.started.epoch_limit - trial.started.first_epoch + 1
-        full = len(trial.evaluations) == due
+        full = len(trial.evaluations) == due or _reached(run.config.training.target, trial)
         if trial.ended.state is TrialState.COMPLETED and not full:
             yield f"{trial.id} is completed after {len(trial.evaluations)} epochs"
         if trial.ended.state is TrialState.FAILED and not trial.ended.reason:
             yield f"{trial.id} failed without a reason"
+
+
+def _reached(target: float | None, trial: Trial) -> bool:
+    """Return whether a trial's last evaluation is as good as the target, the first that is."""
+    if target is None or not trial.evaluations:
+        return False
+    found = [e.measure.reaches(quality(e), target) for e in trial.evaluations]
+    return found[-1] and not any(found[:-1])
 
 
 def time(run: Evidence) -> Failures:

@@ -6,21 +6,18 @@ import json
 import math
 from typing import Any
 
-from pydantic import ValidationError
-
-from aiperf_hpc.config import RunConfig
 from aiperf_hpc.errors import AIPerfError
-from aiperf_hpc.primary.report.model import make_report
+from aiperf_hpc.primary.report.model import as_of_now, make_report
 from aiperf_hpc.primary.report.provenance import changed_files, has_grown
-from aiperf_hpc.primary.verify.evidence import Evidence, Failures
+from aiperf_hpc.primary.verify.evidence import Evidence, Failures, quality
 from aiperf_hpc.run.history import Trial
 
 Json = dict[str, Any]
 
 STATED = (
     "run_id", "final", "valid", "invalid", "started", "until", "end_reason", "nodes", "hours",
-    "launcher", "score", "series", "interval_hours", "operations", "best", "datasets", "versions",
-    "commit", "config",
+    "launcher", "measure", "score", "series", "interval_hours", "operations", "best", "datasets",
+    "versions", "commit", "config",
 )  # fmt: skip
 """What of a report must follow from the records until the run's end. (A replica that was cut off
 may have written on after it; that changes nothing of these.)"""
@@ -57,8 +54,10 @@ def recount(run: Evidence) -> tuple[int, float, float | None]:
     results = [e for t in run.trials for e in t.evaluations if e.utc <= run.end]
     if not results:
         return operations, ops, None
-    best = max(results, key=lambda r: r.correct / r.samples)
-    wrong = max(best.samples - best.correct, 1)
+    if any(r.measure.name != "accuracy" for r in results):
+        return operations, ops, None  # No other measure has an error in (0, 1].
+    best = max(results, key=quality)
+    wrong = max(best.samples - best.sums["correct"], 1.0)
     return operations, ops, ops * math.log(best.samples / wrong)
 
 
@@ -89,21 +88,17 @@ def report(run: Evidence) -> Failures:
     if not isinstance(stated, dict):
         yield "report.json is no report"
         return
-    stated = stated | {"config": _completed(stated.get("config"))}
+    try:
+        stated = as_of_now(stated)
+    except ValueError as error:
+        yield f"report.json is damaged: {error}"
+        return
     for key in STATED:
         if stated.get(key) != made.get(key):
             yield f"report.json states another '{key}' than the records give"
     yield from _rows(run, stated, made)
     if not has_grown(run.view):
         yield from _times(stated, made)
-
-
-def _completed(config: object) -> object:
-    """Return a stated configuration with what there was not yet when it was, at its defaults."""
-    try:
-        return RunConfig.model_validate(config).model_dump(mode="json")
-    except ValidationError:
-        return config
 
 
 def _rows(run: Evidence, stated: Json, made: Json) -> Failures:
@@ -126,13 +121,16 @@ def _rows(run: Evidence, stated: Json, made: Json) -> Failures:
 def _result(run: Evidence, trial: Trial) -> Json:
     """Return what a trial executed and reached until the end."""
     train, validation = run.samples.get(trial.id, (0, 0))
-    reached = [e.correct / e.samples for e in trial.evaluations if e.utc <= run.end]
+    until = [e for e in trial.evaluations if e.utc <= run.end]
+    is_share = all(e.measure.name == "accuracy" for e in until)
+    best = (max if is_share else min)((quality(e) for e in until), default=None)
     return {
         "train_samples": train,
         "validation_samples": validation,
         "operations": run.operations(trial),
-        "epochs": len(reached),
-        "best_accuracy": max(reached, default=None),
+        "epochs": len(until),
+        "best_accuracy": best if is_share else None,
+        "best_quality": best,
     }
 
 

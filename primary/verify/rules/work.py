@@ -7,6 +7,7 @@ from collections import Counter
 
 from aiperf_hpc.errors import AIPerfError, GraphError
 from aiperf_hpc.primary.verify.evidence import Evidence, Failures
+from aiperf_hpc.workloads.registry import workload_of
 
 
 def graphs(run: Evidence) -> Failures:
@@ -78,7 +79,8 @@ def samples(run: Evidence) -> Failures:
 
 
 def evaluations(run: Evidence) -> Failures:
-    """Each epoch is evaluated once, in order, on the whole validation set."""
+    """Each epoch is evaluated once, in order, on the whole validation set, by one measure."""
+    wanted = workload_of(run.config).objective.measure
     for trial in run.trials:
         epochs = [e.epoch for e in trial.evaluations]
         first, limit = trial.started.first_epoch, trial.started.epoch_limit
@@ -87,6 +89,7 @@ def evaluations(run: Evidence) -> Failures:
         for result in trial.evaluations:
             if run.datasets and result.samples != run.dataset.validation_samples:
                 yield f"{trial.id}, epoch {result.epoch}: {result.samples} samples evaluated"
-            if result.correct > result.samples or not math.isfinite(result.validation_loss):
-                right = f"{result.correct} of {result.samples} right, loss {result.validation_loss}"
-                yield f"{trial.id}, epoch {result.epoch}: {right}"
+            if result.measure.name != wanted:
+                yield f"{trial.id}, epoch {result.epoch}: {result.measure.name}, not {wanted}"
+            if not math.isfinite(result.validation_loss):
+                yield f"{trial.id}, epoch {result.epoch}: loss {result.validation_loss}"

@@ -123,11 +123,11 @@ def content_sha256(*parts: Samples) -> str:
     return digest.hexdigest()
 
 
-INFO = DatasetInfo(
+INFO = DatasetInfo.of_labelled_images(
     name="cifar10",
     sha256=SHA256,
     classes=CLASSES,
-    sample_shape=IMAGE_SHAPE,
+    shape=IMAGE_SHAPE,
     train_samples=TRAIN_SAMPLES,
     validation_samples=TEST_SAMPLES,
 )

@@ -14,7 +14,7 @@ from aiperf_hpc.replica.data.imagenet.shards import (
     load_sizes,
     verify_shards,
 )
-from aiperf_hpc.trial import DatasetInfo
+from aiperf_hpc.trial import DatasetInfo, TensorSpec
 
 
 def load(config: DatasetConfig, cores: int, engine: str) -> ImageNetDataset:
@@ -32,7 +32,7 @@ def load(config: DatasetConfig, cores: int, engine: str) -> ImageNetDataset:
     verify_shards(config.path, (*index.train, *index.validation), max(1, cores), whole=False)
     size = (config.image_size, config.image_size, 3)
     return ImageNetDataset(
-        info.model_copy(update={"sample_shape": size}),
+        info.model_copy(update={"inputs": {"image": TensorSpec(shape=size)}}),
         config.path,
         index,
         load_sizes(config.path, index),

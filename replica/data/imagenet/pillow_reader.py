@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from aiperf_hpc.errors import DatasetError, reason_of
-from aiperf_hpc.replica.data.base import WHOLE, Batch, Part
+from aiperf_hpc.replica.data.base import WHOLE, Batch, Part, labelled_images
 from aiperf_hpc.replica.data.imagenet import sample_order, tfrecord
 from aiperf_hpc.replica.data.imagenet.dataset import ImageNetDataset
 from aiperf_hpc.replica.data.imagenet.sample_order import MEAN, STD
@@ -134,7 +134,7 @@ def _batches(
     dataset: ImageNetDataset, samples: _Samples, places: Places, batch_size: int, part: Part
 ) -> Iterator[Batch]:
     """Decode batches in order, so many of them ahead that no thread has to wait for a batch."""
-    size = dataset.info.sample_shape[0]
+    size = dataset.info.input_shape("image")[0]
     ahead = AHEAD + dataset.parallel // max(1, batch_size // part.ranks)
     pending: deque[tuple[Batch, list[Future[None]]]] = deque()
     with ThreadPoolExecutor(dataset.parallel, "imagenet") as pool:
@@ -144,7 +144,8 @@ def _batches(
                 own = [samples.at(*place) for place in whole[first:last]]
                 if not own:
                     continue
-                batch = Batch(np.empty((len(own), size, size, 3), np.float32), _labels(len(own)))
+                images = np.empty((len(own), size, size, 3), np.float32)
+                batch = labelled_images(images, np.empty(len(own), np.int32))
                 work = [pool.submit(_load, each, batch, at) for at, each in enumerate(own)]
                 pending.append((batch, work))
                 if len(pending) > ahead:
@@ -153,10 +154,6 @@ def _batches(
                 yield _finished(*pending.popleft())
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
-
-
-def _labels(samples: int) -> NDArray[np.int32]:
-    return np.empty(samples, np.int32)
 
 
 def _finished(batch: Batch, work: list[Future[None]]) -> Batch:
@@ -170,15 +167,15 @@ def _load(sample: _Sample, batch: Batch, at: int) -> None:
     try:
         content = tfrecord.read_record(sample.shard.file, sample.offset, sample.size)
         image = tfrecord.unpack(content)
-        pixels = decoded(image.encoded, batch.inputs.shape[1], sample.crop)
+        pixels = decoded(image.encoded, batch.inputs["image"].shape[1], sample.crop)
     except (OSError, SyntaxError, ValueError) as error:
         problem = reason_of(error) if isinstance(error, OSError) else error
         raise DatasetError(
             f"dataset 'imagenet': reading {sample.shard.path.parent} failed: "
             f"{sample.shard.path.name}: {problem}; prepare it again"
         ) from None
-    _normalise(pixels, batch.inputs[at])
-    batch.labels[at] = image.label
+    _normalise(pixels, batch.inputs["image"][at])
+    batch.targets["label"][at] = image.label
 
 
 def decoded(encoded: bytes, size: int, crop: Floats | None) -> NDArray[np.uint8]:

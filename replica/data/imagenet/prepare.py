@@ -141,11 +141,11 @@ def prepare(source: Path, target: Path, options: Options | None = None) -> Datas
         mixed = [training[place] for place in order]
         jobs = [*_jobs("train", mixed, shards[0]), *_jobs("validation", held_out, shards[1])]
         written = _Preparation(folder, options).write(jobs, tally)
-        info = DatasetInfo(
+        info = DatasetInfo.of_labelled_images(
             name="imagenet",
             sha256=tally.sha256(),
             classes=len(wnids),
-            sample_shape=SAMPLE_SHAPE,
+            shape=SAMPLE_SHAPE,
             train_samples=len(training),
             validation_samples=len(held_out),
         )

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from aiperf_hpc.errors import DatasetError
-from aiperf_hpc.replica.data.base import WHOLE, Batch, Part
+from aiperf_hpc.replica.data.base import WHOLE, Batch, Part, labelled_images
 from aiperf_hpc.replica.data.imagenet import sample_order, tfrecord
 from aiperf_hpc.replica.data.imagenet.dataset import ImageNetDataset
 from aiperf_hpc.replica.data.imagenet.sample_order import ATTEMPTS, MEAN, OPEN_SHARDS, STD
@@ -45,7 +45,7 @@ def train(
     together = sample_order.groups(len(shards), seed, epoch)
     records = _shuffled(_records(dataset, shards, together), dataset, seed, epoch)
     records = _part(records, dataset.info.train_samples, batch_size, part)
-    size = dataset.info.sample_shape[0]
+    size = dataset.info.input_shape("image")[0]
 
     def random(encoded: Tensor, crop: Tensor) -> Tensor:
         return _random(encoded, crop, size)
@@ -60,7 +60,7 @@ def validation(dataset: ImageNetDataset, batch_size: int, part: Part = WHOLE) ->
     together = sample_order.grouped(list(range(len(shards))))
     records = _records(dataset, shards, together).map(lambda record: (record, 0.0))
     records = _part(records, dataset.info.validation_samples, batch_size, part)
-    cut = _centre(dataset.info.sample_shape[0])
+    cut = _centre(dataset.info.input_shape("image")[0])
     return _batches(dataset, _Reading(shards, together), records, cut, batch_size, part)
 
 
@@ -149,8 +149,8 @@ def _batches(
     done = 0
     missing = reading.own_samples(batch_size, part)
     try:
-        for inputs, labels in batches:
-            yield Batch(inputs, labels)
+        for images, labels in batches:
+            yield labelled_images(images, labels)
             done += batch_size
             missing -= int(labels.shape[0])
     except tf.errors.OpError as error:

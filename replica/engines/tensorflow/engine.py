@@ -21,14 +21,18 @@ from aiperf_hpc.errors import EngineError, NonFiniteLossError, OutOfMemoryError
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.morphism.weights.calibration import calibrate, transparent
 from aiperf_hpc.morphism.weights.checkpoint import Weights, check_weights
+from aiperf_hpc.objective import Objective
 from aiperf_hpc.replica.data.base import Batch
 from aiperf_hpc.replica.engines.base import (
     Buffer,
     EvaluationSums,
     OptimizerState,
+    empty_batch,
+    evaluated,
     step_in_halves,
 )
 from aiperf_hpc.replica.engines.tensorflow.layers import OPERATIONS, STATISTICS_RATE, Pass
+from aiperf_hpc.replica.engines.tensorflow.objectives import LOSSES, QUALITIES
 from aiperf_hpc.replica.engines.tensorflow.optimizers import OPTIMIZERS
 from aiperf_hpc.replica.tensorflow_import import tf
 from aiperf_hpc.trial import Hyperparameters
@@ -39,22 +43,25 @@ _ALIGNED_BYTES = 64
 """Of memory that TensorFlow takes as it is; other arrays it copies."""
 
 
+Arrays = Mapping[str, tf.Tensor]
+
+
 def execute(
     graph: Graph,
     variables: Mapping[str, tf.Variable],
-    images: tf.Tensor,
+    given: Arrays,
     precision: str,
     *,
     training: bool = False,
 ) -> tf.Tensor:
-    """Return what the softmax reads, (samples, classes) in float32.
+    """Return the network's output, of a softmax what that reads, in float32.
 
     In training mode running statistics move on, as a step moves them.
     """
     run = Pass(variables, training, _COMPUTE[precision])
     tensors: dict[str, tf.Tensor] = {}
     for node in graph.nodes:
-        inputs = [tensors[source] for source in node.inputs] or [images]
+        inputs = [tensors[source] for source in node.inputs] or [given[node.name]]
         tensors[node.name] = OPERATIONS[type(node.layer)](run, node, node.layer, inputs)
     return tf.cast(tensors[graph.output.name], tf.float32)
 
@@ -77,9 +84,14 @@ class TensorFlowNetwork:
         weights: Weights,
         hyperparameters: Hyperparameters,
         optimizer_state: OptimizerState | None,
+        objective: Objective,
     ) -> None:
         check_weights(graph, weights)
         _check_layers(graph)
+        self._objective = objective
+        self._measure = objective.quality
+        self._loss_of = LOSSES[objective.loss]
+        self._quality_of = QUALITIES[objective.measure]
         with _named_errors():
             self._variables = {name: tf.Variable(array) for name, array in weights.items()}
             self._graph = graph
@@ -97,40 +109,46 @@ class TensorFlowNetwork:
             self._smoothing = hyperparameters.label_smoothing
             self._loss_sum = tf.Variable(0.0, dtype=tf.float64)
             self._steps = tf.Variable(0, dtype=tf.int64)
-            self._evaluated = tf.Variable(tf.zeros(3, tf.float64))
-            (self._image_shape,) = (
-                graph.shapes[node.name] for node in graph.nodes if not node.inputs
-            )
-            self._trace((None, *self._image_shape))
+            added = 0 if self._measure.rows else len(self._measure.sums)
+            self._evaluated = tf.Variable(tf.zeros(1 + added, tf.float64))
+            self._rows: list[Sequence[tf.Tensor]] = []
+            self._samples = 0
+            self._trace()
 
-    def _trace(self, shape: tuple[int | None, ...]) -> None:
+    def _trace(self) -> None:
         """Make what is traced once, for any batch size, when it is first called."""
-        images = tf.TensorSpec(shape, tf.float32)
-        labels = tf.TensorSpec((None,), tf.int32)
+        inputs = {
+            name: tf.TensorSpec((None, *self._graph.shapes[name]), self._graph.dtype(name))
+            for name in self._graph.inputs
+        }
+        targets = {
+            name: tf.TensorSpec((None, *spec.shape), spec.dtype)
+            for name, spec in self._objective.targets.items()
+        }
         rate = tf.TensorSpec((), tf.float32)
-        self._train = tf.function(self._train_step, [images, labels, rate])
-        self._gradients = tf.function(self._gradient_step, [images, labels, rate])
+        self._train = tf.function(self._train_step, [inputs, targets, rate])
+        self._gradients = tf.function(self._gradient_step, [inputs, targets, rate])
         flat = tf.TensorSpec(self.buckets, tf.float32)
         self._apply = tf.function(self._apply_step, [flat, rate])
-        self._evaluate = tf.function(self._evaluate_step, [images, labels])
-        self._infer = tf.function(self._logits, [images])
+        self._evaluate = tf.function(self._evaluate_step, [inputs, targets])
+        self._infer = tf.function(self._outputs, [inputs])
 
-    def _logits(self, images: tf.Tensor, *, training: bool = False) -> tf.Tensor:
+    def _outputs(self, inputs: Arrays, *, training: bool = False) -> tf.Tensor:
         precision = self._used.precision
         variables = self._variables if training else self._evaluated_variables
-        return execute(self._graph, variables, images, precision, training=training)
+        return execute(self._graph, variables, inputs, precision, training=training)
 
-    def _train_step(self, images: tf.Tensor, labels: tf.Tensor, rate: tf.Tensor) -> None:
-        gradients = self._backward(images, labels, 1.0)
+    def _train_step(self, inputs: Arrays, targets: Arrays, rate: tf.Tensor) -> None:
+        gradients = self._backward(inputs, targets, 1.0)
         self._optimizer.step(dict(zip(self._graph.parameters, gradients, strict=True)), rate)
 
     def _backward(
-        self, images: tf.Tensor, labels: tf.Tensor, share: tf.Tensor | float
+        self, inputs: Arrays, targets: Arrays, share: tf.Tensor | float
     ) -> list[tf.Tensor]:
         """Return the gradients of ``share`` of the mean loss, which is added to the sum of them."""
         with tf.GradientTape() as tape:
-            logits = self._logits(images, training=True)
-            loss = share * tf.reduce_mean(self._cross_entropy(labels, logits, self._smoothing))
+            output = self._outputs(inputs, training=True)
+            loss = share * tf.reduce_mean(self._loss_of(output, targets, self._smoothing))
         self._loss_sum.assign_add(tf.cast(loss, tf.float64))
         self._steps.assign_add(1)
         gradients: list[tf.Tensor] = tape.gradient(
@@ -138,8 +156,8 @@ class TensorFlowNetwork:
         )
         return gradients
 
-    def _gradient_step(self, images: tf.Tensor, labels: tf.Tensor, share: tf.Tensor) -> tf.Tensor:
-        return tf.concat([tf.reshape(g, [-1]) for g in self._backward(images, labels, share)], 0)
+    def _gradient_step(self, inputs: Arrays, targets: Arrays, share: tf.Tensor) -> tf.Tensor:
+        return tf.concat([tf.reshape(g, [-1]) for g in self._backward(inputs, targets, share)], 0)
 
     def _apply_step(self, flat: tf.Tensor, rate: tf.Tensor) -> None:
         """Cut by slices: unlike ``tf.split`` they share memory with what they are cut from."""
@@ -150,39 +168,37 @@ class TensorFlowNetwork:
             start += size
         self._optimizer.step(gradients, rate)
 
-    def _evaluate_step(self, images: tf.Tensor, labels: tf.Tensor) -> None:
-        logits = self._logits(images)
-        loss = tf.reduce_sum(self._cross_entropy(labels, logits, 0.0))
-        hits = tf.equal(tf.argmax(logits, axis=-1, output_type=tf.int32), labels)
-        sums = [
-            loss,
-            tf.reduce_sum(tf.cast(hits, tf.float32)),
-            tf.cast(tf.size(labels), tf.float32),
-        ]
-        self._evaluated.assign_add(tf.cast(tf.stack(sums), tf.float64))
-
-    @staticmethod
-    def _cross_entropy(labels: tf.Tensor, logits: tf.Tensor, smoothing: float) -> tf.Tensor:
-        if smoothing == 0.0:
-            return tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
-        classes = logits.shape[-1]
-        targets = tf.one_hot(labels, classes) * (1.0 - smoothing) + smoothing / classes
-        return tf.nn.softmax_cross_entropy_with_logits(targets, logits)
+    def _evaluate_step(self, inputs: Arrays, targets: Arrays) -> Sequence[tf.Tensor]:
+        """Add to the running sums; return the measure's rows."""
+        output = self._outputs(inputs)
+        loss = tf.reduce_sum(self._loss_of(output, targets, 0.0))
+        parts = self._quality_of(output, targets)
+        added = () if self._measure.rows else parts
+        sums = [tf.cast(value, tf.float64) for value in (loss, *added)]
+        self._evaluated.assign_add(tf.stack(sums))
+        return parts if self._measure.rows else ()
 
     def train_step(self, batch: Batch, learning_rate: float) -> None:
         with _named_errors():
-            self._train(batch.inputs, batch.labels, tf.constant(learning_rate, tf.float32))
+            rate = tf.constant(learning_rate, tf.float32)
+            self._train(*self._of(batch), rate)
+
+    def _of(self, batch: Batch) -> tuple[Arrays, Arrays]:
+        """Return those arrays of a batch that the network and its objective read."""
+        inputs = {name: batch.inputs[name] for name in self._graph.inputs}
+        return inputs, {name: batch.targets[name] for name in self._objective.targets}
 
     def warm(self, batch_size: int, *, halves: bool = False) -> None:
         """Graphs are optimised, and kernels chosen for the batch's shape, when they first run."""
         weights, optimizer_state = self.weights(), self.optimizer_state()
-        images = np.zeros((batch_size, *self._image_shape), np.float32)
-        batch = Batch(images, np.zeros(batch_size, np.int32))
+        batch = empty_batch(self._graph, self._objective.targets, batch_size)
         if halves:
             step_in_halves(self, batch, 0.0)
         else:
             self.train_step(batch, 0.0)
         self.evaluate_step(batch)
+        self._rows.clear()
+        self._samples = 0
         with _named_errors():
             for variable in (self._loss_sum, self._steps, self._evaluated):
                 variable.assign(tf.zeros_like(variable))
@@ -202,7 +218,11 @@ class TensorFlowNetwork:
         self.set_statistics(np.zeros_like(kept))
         try:
             with _named_errors():
-                self._logits(tf.convert_to_tensor(batch.inputs), training=True)
+                inputs, _ = self._of(batch)
+                self._outputs(
+                    {name: tf.convert_to_tensor(array) for name, array in inputs.items()},
+                    training=True,
+                )
             seen = self.statistics()
         finally:
             self.set_statistics(kept)
@@ -238,7 +258,7 @@ class TensorFlowNetwork:
         with _named_errors():
             if batch.size:
                 share = tf.constant(share, tf.float32)
-                ready(self._gradients(batch.inputs, batch.labels, share))
+                ready(self._gradients(*self._of(batch), share))
             else:
                 self._steps.assign_add(1)
                 ready(self.zeros(0))
@@ -277,21 +297,28 @@ class TensorFlowNetwork:
 
     def evaluate_step(self, batch: Batch) -> None:
         with _named_errors():
-            self._evaluate(batch.inputs, batch.labels)
+            rows = self._evaluate(*self._of(batch))
+        self._samples += batch.size
+        if self._measure.rows:
+            self._rows.append(rows)
 
     def drain_evaluation(self) -> EvaluationSums:
         with _named_errors():
-            loss, correct, samples = (float(v) for v in self._evaluated.numpy())
-            self._evaluated.assign(tf.zeros(3, tf.float64))
+            loss, *added = (float(v) for v in self._evaluated.numpy())
+            rows = [tf.concat(part, 0).numpy() for part in zip(*self._rows, strict=True)]
+            self._evaluated.assign(tf.zeros_like(self._evaluated))
+        samples = self._samples
+        self._samples = 0
+        self._rows.clear()
         if not np.isfinite(loss):
             raise NonFiniteLossError(
                 "the validation loss is not finite; a lower training.learning_rate may help"
             )
-        return EvaluationSums(loss, round(correct), round(samples))
+        return evaluated(self._measure, loss, samples, rows or added)
 
-    def logits(self, inputs: NDArray[np.float32]) -> NDArray[np.float32]:
+    def outputs(self, inputs: Mapping[str, NDArray[Any]]) -> NDArray[np.float32]:
         with _named_errors():
-            return cast("NDArray[np.float32]", self._infer(inputs).numpy())
+            return cast("NDArray[np.float32]", self._infer(dict(inputs)).numpy())
 
     def weights(self) -> Weights:
         with _named_errors():
@@ -342,6 +369,9 @@ class TensorFlowEngine:
 
     name = "tensorflow"
 
+    def __init__(self, objective: Objective) -> None:
+        self.objective = objective
+
     @property
     def versions(self) -> dict[str, str]:
         return {"tensorflow": tf.__version__}
@@ -368,16 +398,19 @@ class TensorFlowEngine:
                 f"training.precision={hyperparameters.precision}: the tensorflow engine does not "
                 "scale the loss; use bf16, or engine.name=torch"
             )
-        return TensorFlowNetwork(graph, weights, hyperparameters, optimizer_state)
+        return TensorFlowNetwork(graph, weights, hyperparameters, optimizer_state, self.objective)
 
 
-def make_engine(cores: int, device: int, settings: EngineConfig) -> TensorFlowEngine:
+def make_engine(
+    cores: int, device: int, settings: EngineConfig, objective: Objective
+) -> TensorFlowEngine:
     """Return the engine.
 
     Args:
         cores: the threads it computes on, where it computes on CPUs.
         device: which of the host's accelerators it computes on, where there are any.
         settings: of other engines.
+        objective: what its networks are trained for.
     """
     del settings
     tf.config.threading.set_intra_op_parallelism_threads(cores)
@@ -387,4 +420,4 @@ def make_engine(cores: int, device: int, settings: EngineConfig) -> TensorFlowEn
         own = accelerators[device % len(accelerators)]
         tf.config.set_visible_devices(own, "GPU")
         tf.config.experimental.set_memory_growth(own, True)
-    return TensorFlowEngine()
+    return TensorFlowEngine(objective)

@@ -6,6 +6,7 @@ import ctypes
 import importlib
 import importlib.util
 from collections import deque
+from collections.abc import Iterable
 from typing import Any, Literal
 
 import numpy as np
@@ -93,12 +94,19 @@ class Feed:
             self._stream = self._module.Stream(device)
             self._done: deque[Any] = deque()
 
-    def take(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Return inputs as ``channels_first`` has them, and labels as int64."""
-        images, labels = _tensor(batch.inputs), _tensor(batch.labels)
-        if self._module is not None:
-            images, labels = self._copied(images, labels)
-        return channels_first(images), labels.long()
+    def inputs(self, batch: Batch, names: Iterable[str]) -> list[Tensor]:
+        """Return some inputs, as ``channels_first`` has them, in the order of ``names``."""
+        return [channels_first(t) for t in self._there([batch.inputs[name] for name in names])]
+
+    def targets(self, batch: Batch) -> dict[str, Tensor]:
+        """Return the targets as they are, but integers as int64, which PyTorch's losses want."""
+        there = self._there(list(batch.targets.values()))
+        wide = [t.long() if t.dtype is torch.int32 else t for t in there]
+        return dict(zip(batch.targets, wide, strict=True))
+
+    def _there(self, arrays: list[Any]) -> tuple[Tensor, ...]:
+        tensors = tuple(_tensor(array) for array in arrays)
+        return tensors if self._module is None else self._copied(*tensors)
 
     def _copied(self, *tensors: Tensor) -> tuple[Tensor, ...]:
         if len(self._done) == _IN_FLIGHT:

@@ -11,36 +11,38 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
 
 from aiperf_hpc.config import EngineConfig
 from aiperf_hpc.errors import EngineError, NonFiniteLossError, OutOfMemoryError
 from aiperf_hpc.graph import Graph, Shape
 from aiperf_hpc.morphism.weights.calibration import calibrate, transparent
 from aiperf_hpc.morphism.weights.checkpoint import Array, Weights, check_weights
+from aiperf_hpc.objective import Objective
 from aiperf_hpc.ops_counter.count import count
 from aiperf_hpc.replica.data.base import Batch
 from aiperf_hpc.replica.engines.base import (
     Buffer,
     EvaluationSums,
     OptimizerState,
+    empty_batch,
+    evaluated,
     step_in_halves,
 )
 from aiperf_hpc.replica.engines.torch.device import (
     Feed,
-    channels_first,
     choose_device,
     give_back_freed_memory,
     keep_freed_memory,
 )
 from aiperf_hpc.replica.engines.torch.graph import build_module
 from aiperf_hpc.replica.engines.torch.layers import MomentsInterpreter
+from aiperf_hpc.replica.engines.torch.objectives import LOSSES, QUALITIES
 from aiperf_hpc.replica.engines.torch.optimizers import OPTIMIZERS
 from aiperf_hpc.trial import Hyperparameters
 
@@ -48,8 +50,8 @@ THREAD_OPERATIONS = 5e8
 """Of a training step, that one more thread is worth: with less they wait more than they work."""
 BUCKET_BYTES = 25 * 2**20
 """Of gradients that are reduced together, as PyTorch's own data parallelism has it."""
-Modules = tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]
-"""What gives logits in training, and in inference."""
+Modules = tuple[Callable[..., Tensor], Callable[..., Tensor]]
+"""What gives outputs of a graph's inputs in training, and in inference."""
 _LEAST_AXES = 4
 """Of a convolution's kernel, in two dimensions; all other parameters have fewer."""
 _TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -111,12 +113,17 @@ class TorchNetwork:
         hyperparameters: Hyperparameters,
         optimizer_state: OptimizerState | None,
         device: torch.device,
+        objective: Objective,
         *,
         cores: int,
         compiled: bool,
     ) -> None:
         check_weights(graph, weights)
         self._graph = graph
+        self._measure = objective.quality
+        self._targets = objective.targets
+        self._loss_of = LOSSES[objective.loss]
+        self._quality_of = QUALITIES[objective.measure]
         self._used = hyperparameters
         self._device = device
         self._transparent = transparent(graph, weights)
@@ -145,7 +152,11 @@ class TorchNetwork:
         self._feed = Feed(device)
         self._loss = torch.zeros((), dtype=torch.float64, device=device)
         self._steps = 0
-        self._evaluated = torch.zeros(2, dtype=torch.float64, device=device)
+        added = 0 if self._measure.rows else len(self._measure.sums)
+        self._evaluated = torch.zeros(1 + added, dtype=torch.float64, device=device)
+        """The sums of the losses and of what the measure adds."""
+        self._rows: list[Sequence[Tensor]] = []
+        """The measure's rows, a batch each."""
         self._samples = 0
         self._scaler = torch.amp.GradScaler(device.type, enabled=self._type is torch.float16)
         self._scaler.scale(torch.zeros((), device=device))  # Makes its tensors.
@@ -169,20 +180,25 @@ class TorchNetwork:
         self._training = build_module(self._graph, tensors, training=True, rows=rows)
         self._inference = build_module(self._graph, tensors, training=False, rows=rows)
 
-    def _logits(self, images: Tensor, *, training: bool) -> Tensor:
+    def _outputs(self, inputs: Sequence[Tensor], *, training: bool) -> Tensor:
         """A compiled module is for the first batch's size; the rest of an epoch has another."""
-        useful = int(self._operations * len(images) / THREAD_OPERATIONS)
+        samples = len(inputs[0])
+        useful = int(self._operations * samples / THREAD_OPERATIONS)
         torch.set_num_threads(min(self._cores, max(1, useful)))
-        self._compiled_size = self._compiled_size or len(images)
-        modules = self._modules if len(images) == self._compiled_size else self._eager
+        self._compiled_size = self._compiled_size or samples
+        modules = self._modules if samples == self._compiled_size else self._eager
         module = modules[0 if training else 1]
-        return module(images.to(self._type)).float()
+        return module(*self._lowered(inputs)).float()
+
+    def _lowered(self, inputs: Sequence[Tensor]) -> list[Tensor]:
+        """Return real numbers in the compute type, and integers as they are."""
+        return [t.to(self._type) if t.is_floating_point() else t for t in inputs]
 
     def _backward(self, batch: Batch) -> Tensor:
         """Put gradients, times the loss scale, beside the leaves; return the mean loss."""
-        images, labels = self._feed.take(batch)
-        logits = self._logits(images, training=True)
-        loss = cross_entropy(logits, labels, label_smoothing=self._used.label_smoothing)
+        inputs, targets = self._feed.inputs(batch, self._graph.inputs), self._feed.targets(batch)
+        output = self._outputs(inputs, training=True)
+        loss = self._loss_of(output, targets, self._used.label_smoothing).mean()
         self._scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
         return loss.detach()
 
@@ -270,8 +286,7 @@ class TorchNetwork:
         kept, counts = [tensor.clone() for tensor in state], (self._steps, self._samples)
         restore_optimizer = self._optimizer.snapshot()
         scale = self._scaler.state_dict()
-        (shape,) = (self._graph.shapes[n.name] for n in self._graph.nodes if not n.inputs)
-        batch = Batch(np.zeros((batch_size, *shape), np.float32), np.zeros(batch_size, np.int32))
+        batch = empty_batch(self._graph, self._targets, batch_size)
         try:
             if halves:
                 step_in_halves(self, batch, 0.0)
@@ -286,6 +301,7 @@ class TorchNetwork:
             restore_optimizer()
             self._cast()
             self._steps, self._samples = counts
+            self._rows.clear()
             self._scaler.load_state_dict(scale)
             if batch_size < self._used.batch_size:
                 self._compiled_size = 0  # That of the first real batch is the one to compile for.
@@ -295,9 +311,9 @@ class TorchNetwork:
 
     def moments(self, batch: Batch) -> NDArray[np.float32]:
         with _named_errors(), torch.no_grad():
-            images, _ = self._feed.take(batch)
+            inputs = self._feed.inputs(batch, self._graph.inputs)
             measuring = MomentsInterpreter(self._training)
-            measuring.run(images.to(self._type))
+            measuring.run(*self._lowered(inputs))
             flat = torch.cat([*measuring.found, torch.zeros(0, device=self._device)])
             return cast("NDArray[np.float32]", flat.cpu().numpy())
 
@@ -333,31 +349,41 @@ class TorchNetwork:
     def evaluate_step(self, batch: Batch) -> None:
         with _named_errors(), torch.no_grad():
             self._show(evaluated=True)
-            images, labels = self._feed.take(batch)
-            logits = self._logits(images, training=False)
-            loss = cross_entropy(logits, labels, reduction="sum")
-            correct = (logits.argmax(dim=1) == labels).sum()
-            self._evaluated += torch.stack([loss.double(), correct.double()])
+            inputs, targets = (
+                self._feed.inputs(batch, self._graph.inputs),
+                self._feed.targets(batch),
+            )
+            output = self._outputs(inputs, training=False)
+            loss = self._loss_of(output, targets, 0.0).sum()
+            parts = self._quality_of(output, targets)
+            if self._measure.rows:
+                self._rows.append(parts)
+                parts = ()
+            self._evaluated += torch.stack([part.double() for part in (loss, *parts)])
             self._samples += batch.size
             self._feed.done()
 
     def drain_evaluation(self) -> EvaluationSums:
         with _named_errors():
-            loss, correct = self._evaluated.tolist()
+            loss, *added = self._evaluated.tolist()
             samples = self._samples
+            rows = [
+                torch.cat(part).double().cpu().numpy() for part in zip(*self._rows, strict=True)
+            ]
             self._samples = 0
+            self._rows.clear()
             self._evaluated.zero_()
         if not math.isfinite(loss):
             raise NonFiniteLossError(
                 "the validation loss is not finite; a lower training.learning_rate may help"
             )
-        return EvaluationSums(loss, round(correct), samples)
+        return evaluated(self._measure, loss, samples, rows or added)
 
-    def logits(self, inputs: NDArray[np.float32]) -> NDArray[np.float32]:
+    def outputs(self, inputs: Mapping[str, NDArray[Any]]) -> NDArray[np.float32]:
         with _named_errors(), torch.no_grad():
             self._show(evaluated=True)
-            images = channels_first(torch.from_numpy(np.array(inputs))).to(self._device)
-            found = self._inference(images.to(self._type)).float()
+            given = self._feed.inputs(Batch(inputs, {}), self._graph.inputs)
+            found = self._inference(*self._lowered(given)).float()
             return cast("NDArray[np.float32]", found.cpu().numpy())
 
     def weights(self) -> Weights:
@@ -497,9 +523,12 @@ class TorchEngine:
 
     name = "torch"
 
-    def __init__(self, device: torch.device, cores: int, *, compiled: bool) -> None:
+    def __init__(
+        self, device: torch.device, cores: int, objective: Objective, *, compiled: bool
+    ) -> None:
         self._device = device
         self._cores = cores
+        self.objective = objective
         self._compiled = compiled
 
     @property
@@ -537,18 +566,22 @@ class TorchEngine:
             hyperparameters,
             optimizer_state,
             self._device,
+            self.objective,
             cores=self._cores,
             compiled=self._compiled,
         )
 
 
-def make_engine(cores: int, device: int, settings: EngineConfig) -> TorchEngine:
+def make_engine(
+    cores: int, device: int, settings: EngineConfig, objective: Objective
+) -> TorchEngine:
     """Return the engine.
 
     Args:
         cores: the threads it computes on, where it computes on CPUs.
         device: which of the host's accelerators it computes on, where there are any.
         settings: which kind of device, and whether it compiles.
+        objective: what its networks are trained for.
 
     Raises:
         EngineError: there is no device of the kind that is asked for.
@@ -563,4 +596,4 @@ def make_engine(cores: int, device: int, settings: EngineConfig) -> TorchEngine:
     compiled = settings.compile == "always" or (
         settings.compile == "auto" and chosen.type == "cuda"
     )
-    return TorchEngine(chosen, cores, compiled=compiled)
+    return TorchEngine(chosen, cores, objective, compiled=compiled)

@@ -34,7 +34,7 @@ from aiperf_hpc.graph import (
     Tanh,
 )
 from aiperf_hpc.replica.engines.base import overruns_onednn
-from aiperf_hpc.replica.engines.torch.module_code import ModuleCode
+from aiperf_hpc.replica.engines.torch.module_code import ModuleCode, attribute
 
 _L = TypeVar("_L", bound=Layer)
 
@@ -59,7 +59,7 @@ def builds(
 
 @builds(Input)
 def _input(code: ModuleCode, node: Node, layer: Input) -> fx.Node:
-    return code.placeholder("images")
+    return code.placeholder(attribute(node.name))
 
 
 @builds(Conv2D)

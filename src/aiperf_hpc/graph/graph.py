@@ -72,6 +72,15 @@ class Graph:
         """The one node that nothing reads."""
         return self.nodes[-1]
 
+    @cached_property
+    def inputs(self) -> tuple[str, ...]:
+        """The names of the nodes that samples enter by, in the graph's order."""
+        return tuple(node.name for node in self.nodes if not node.inputs)
+
+    def dtype(self, name: str) -> str:
+        """Return the type of the numbers in a node's output, as numpy names it."""
+        return self.by_name[name].layer.dtype
+
     def input_shapes(self, name: str) -> tuple[Shape, ...]:
         """Return the shapes that a node reads, in the order of its inputs."""
         return tuple(self.shapes[source] for source in self.by_name[name].inputs)

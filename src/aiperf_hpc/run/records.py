@@ -6,10 +6,11 @@ its number within its file. A record says what happened; nothing is ever rewritt
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, TypeAdapter, model_validator
+from pydantic import AfterValidator, Field, TypeAdapter, model_validator
 
+from aiperf_hpc.objective import ACCURACY, MEASURES, known_measure
 from aiperf_hpc.run.file_clock import ClockReading, Time
 from aiperf_hpc.run.storage import Wait
 from aiperf_hpc.trial import (
@@ -27,6 +28,8 @@ from aiperf_hpc.trial import (
 
 Count = Annotated[int, Field(ge=0)]
 Duration = Annotated[Time, Field(ge=0)]
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+MeasureName = Annotated[str, AfterValidator(known_measure)]
 
 
 class Event(Value):
@@ -278,24 +281,29 @@ class Evaluated(Event):
     learning_rate: float
     train_loss: float
     validation_loss: float
-    correct: Count
+    measure: MeasureName = ACCURACY.name
+    sums: dict[str, Finite]
+    """The measure's sums over the validation samples, by its names."""
     samples: Annotated[int, Field(ge=1)]
 
+    @model_validator(mode="before")
+    @classmethod
+    def _of_an_earlier_version(cls, data: Any) -> Any:  # noqa: ANN401 -- whatever was recorded
+        """Read what was written when accuracy was the only measure."""
+        if not isinstance(data, dict) or "correct" not in data:
+            return data
+        rest = {key: value for key, value in data.items() if key != "correct"}
+        return {**rest, "sums": {"correct": data["correct"]}}
+
     @model_validator(mode="after")
-    def _no_more_correct_than_there_are(self) -> Self:
-        if self.correct > self.samples:
-            raise ValueError(f"{self.correct} correct of {self.samples} samples")
+    def _has_the_sums_of_its_measure(self) -> Self:
+        MEASURES[self.measure].check(self.sums, self.samples)
         return self
 
     @property
-    def accuracy(self) -> float:
-        """The share of validation samples classified correctly."""
-        return self.correct / self.samples
-
-    @property
-    def error(self) -> float:
-        """The share classified wrongly: from the counts, since 1 - 0.7 is more than 0.3."""
-        return (self.samples - self.correct) / self.samples
+    def quality(self) -> float:
+        """The quality by the record's measure."""
+        return MEASURES[self.measure].quality(self.sums, self.samples)
 
 
 class TrialEnded(Event):

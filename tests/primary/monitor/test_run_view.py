@@ -258,7 +258,7 @@ def test_the_best_is_the_best_until_then(tmp_path: Path) -> None:
     assert everything == view.history.best
     before = view.best(everything.utc - 0.001)
     assert before is not None
-    assert before.accuracy < everything.accuracy
+    assert before.quality < everything.quality
     assert view.best(START) is None
 
 

@@ -31,10 +31,11 @@ from tests.run_factory import (
 )
 
 from aiperf_hpc.errors import AIPerfError, GraphError, RunDirectoryError
+from aiperf_hpc.objective import ACCURACY
 from aiperf_hpc.primary.monitor.run_view import RunView
 from aiperf_hpc.primary.report import html
 from aiperf_hpc.primary.report.model import Report, make_report, split_time
-from aiperf_hpc.primary.report.plots.colours import accuracy_colour
+from aiperf_hpc.primary.report.plots.colours import quality_colour
 from aiperf_hpc.primary.report.plots.score import score_plots
 from aiperf_hpc.primary.report.provenance import ReportManifest, changed_files
 from aiperf_hpc.primary.report.writer import summary_lines, write_report
@@ -178,7 +179,7 @@ def test_every_number_of_the_score_is_recounted_from_the_files(tmp_path: Path) -
             own[event["trial"]] += train * operations
     total = forward.total() + backward.total()
     error = min(
-        1 - r["event"]["correct"] / r["event"]["samples"]
+        1 - r["event"]["sums"]["correct"] / r["event"]["samples"]
         for r in found
         if r["event"]["type"] == "evaluated"
     )
@@ -783,7 +784,7 @@ def test_a_page_of_many_trials_keeps_the_best_and_their_ancestors(
     parsed = _check_page(text)
     rows = sum("id" in attributes for attributes in parsed.named("tr"))
     assert 5 <= rows < len(document["trials"])
-    shown = {t.id: t for t in html._kept(Report.model_validate(document).trials)}
+    shown = {t.id: t for t in html._kept(Report.model_validate(document).trials, ACCURACY)}
     assert len(shown) == rows
     assert all(t.parent in shown for t in shown.values() if t.parent is not None)
     assert f">{document['best']['trial']}<" in text
@@ -836,9 +837,9 @@ def test_the_users_own_settings_change_no_plot(
 
 
 def test_the_colour_scale_ends_where_it_should() -> None:
-    assert accuracy_colour(-1.0) == accuracy_colour(0.0)
-    assert accuracy_colour(2.0) == accuracy_colour(1.0)
-    assert accuracy_colour(0.0) != accuracy_colour(0.5) != accuracy_colour(1.0)
+    assert quality_colour(-1.0) == quality_colour(0.0)
+    assert quality_colour(2.0) == quality_colour(1.0)
+    assert quality_colour(0.0) != quality_colour(0.5) != quality_colour(1.0)
 
 
 def test_recorded_operations_that_the_graphs_do_not_count_make_no_report(tmp_path: Path) -> None:

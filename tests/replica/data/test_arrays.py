@@ -79,11 +79,11 @@ def _dataset(augmentation: Augmentation | None, train: int = 23) -> ArrayDataset
     """Samples whose pixels are all the number of the sample, which is its label too."""
     numbers = np.arange(train, dtype=np.uint8)
     images = np.broadcast_to(numbers[:, None, None, None], (train, 4, 4, 3)).copy()
-    info = DatasetInfo(
+    info = DatasetInfo.of_labelled_images(
         name="test",
         sha256="",
         classes=train,
-        sample_shape=(4, 4, 3),
+        shape=(4, 4, 3),
         train_samples=train,
         validation_samples=5,
     )
@@ -95,20 +95,20 @@ def _dataset(augmentation: Augmentation | None, train: int = 23) -> ArrayDataset
 @pytest.mark.parametrize("batch_size", [1, 4, 23, 100])
 def test_an_epoch_has_each_sample_once_with_its_label(batch_size: int) -> None:
     batches = list(_dataset(None).train(0, batch_size, 0))
-    labels = np.concatenate([batch.labels for batch in batches])
+    labels = np.concatenate([batch.targets["label"] for batch in batches])
     assert sorted(labels.tolist()) == list(range(23))
     assert [batch.size for batch in batches[:-1]] == [batch_size] * (len(batches) - 1)
     for batch in batches:
-        assert np.array_equal(batch.inputs[:, 0, 0, 0], batch.labels)
+        assert np.array_equal(batch.inputs["image"][:, 0, 0, 0], batch.targets["label"])
 
 
 def test_augmentation_does_not_depend_on_the_batch_size() -> None:
     dataset = _dataset(Augmentation(1, True))
-    small = np.concatenate([batch.inputs for batch in dataset.train(2, 3, 1)])
-    large = np.concatenate([batch.inputs for batch in dataset.train(2, 23, 1)])
+    small = np.concatenate([batch.inputs["image"] for batch in dataset.train(2, 3, 1)])
+    large = np.concatenate([batch.inputs["image"] for batch in dataset.train(2, 23, 1)])
     assert np.array_equal(small, large)
 
 
 def test_validation_is_in_stored_order() -> None:
-    labels = [batch.labels.tolist() for batch in _dataset(None).validation(2)]
+    labels = [batch.targets["label"].tolist() for batch in _dataset(None).validation(2)]
     assert labels == [[0, 1], [2, 3], [4]]

@@ -457,5 +457,11 @@ def test_it_is_the_same_from_the_official_archives(
 ) -> None:
     archive = write_archive(tmp_path / "x.tar.gz", FOLDERS[form], files_of(form, real))
     assert cifar10.prepare(archive, tmp_path / "prepared").sha256 == cifar10.SHA256
-    for file in cifar10_folder.iterdir():
-        assert (tmp_path / "prepared" / file.name).read_bytes() == file.read_bytes()
+    made = tmp_path / "prepared"
+    assert load_dataset_manifest(made, "cifar10") == load_dataset_manifest(
+        cifar10_folder, "cifar10"
+    )
+    arrays = sorted(file.name for file in cifar10_folder.glob("*.npy"))
+    assert arrays == sorted(file.name for file in made.glob("*.npy"))
+    for name in arrays:
+        assert (made / name).read_bytes() == (cifar10_folder / name).read_bytes()

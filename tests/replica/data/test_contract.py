@@ -42,7 +42,9 @@ def _content(batches: Iterable[Batch]) -> list[tuple[str, int]]:
     return [
         (hashlib.sha256(sample.tobytes()).hexdigest(), int(label))
         for batch in batches
-        for sample, label in zip(np.asarray(batch.inputs), np.asarray(batch.labels), strict=True)
+        for sample, label in zip(
+            np.asarray(batch.inputs["image"]), np.asarray(batch.targets["label"]), strict=True
+        )
     ]
 
 
@@ -61,13 +63,13 @@ def test_batches_are_as_described(make: Make) -> None:
         assert [batch.size for batch in batches[:-1]] == [BATCH] * (len(batches) - 1)
         assert sum(batch.size for batch in batches) == samples
         for batch in batches:
-            inputs, labels = np.asarray(batch.inputs), np.asarray(batch.labels)
+            inputs, labels = np.asarray(batch.inputs["image"]), np.asarray(batch.targets["label"])
             assert inputs.dtype == np.float32
             assert labels.dtype == np.int32
-            assert inputs.shape == (batch.size, *info.sample_shape)
+            assert inputs.shape == (batch.size, *info.input_shape("image"))
             assert labels.shape == (batch.size,)
             assert labels.min() >= 0
-            assert labels.max() < info.classes
+            assert labels.max() < (info.classes or 0)
             assert np.isfinite(inputs).all()
 
 

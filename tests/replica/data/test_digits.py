@@ -18,7 +18,7 @@ def dataset() -> ArrayDataset:
 def test_numbers(dataset: ArrayDataset) -> None:
     assert dataset.info.train_samples == 1437
     assert dataset.info.validation_samples == 360
-    assert dataset.info.sample_shape == (8, 8, 1)
+    assert dataset.info.input_shape("image") == (8, 8, 1)
     assert dataset.info.sha256 == digits.SHA256
 
 
@@ -45,7 +45,7 @@ def test_normalisation_constants_are_those_of_the_training_set(dataset: ArrayDat
 
 def test_a_training_epoch_is_normal() -> None:
     plain = load_dataset(DatasetConfig(name="digits", augment=False), 1)
-    inputs = np.concatenate([batch.inputs for batch in plain.train(0, 100, 0)])
+    inputs = np.concatenate([batch.inputs["image"] for batch in plain.train(0, 100, 0)])
     assert abs(float(inputs.mean())) < 1e-5
     assert abs(float(inputs.std()) - 1) < 1e-5
 

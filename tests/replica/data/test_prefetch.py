@@ -9,20 +9,20 @@ import numpy as np
 import pytest
 
 from aiperf_hpc.errors import DatasetError
-from aiperf_hpc.replica.data.base import Batch
+from aiperf_hpc.replica.data.base import Batch, labelled_images
 from aiperf_hpc.replica.data.prefetch import DEPTH, prefetched
 
 
 def numbered(count: int, made: list[int], *, fails: bool = False) -> Iterator[Batch]:
     for number in range(count):
         made.append(number)
-        yield Batch(np.full((1, 1), number, np.float32), np.array([number], np.int32))
+        yield labelled_images(np.full((1, 1), number, np.float32), np.array([number], np.int32))
     if fails:
         raise DatasetError("shard 7 is truncated")
 
 
 def test_batches_come_in_their_order() -> None:
-    labels = [int(batch.labels[0]) for batch in prefetched(numbered(9, []))]
+    labels = [int(batch.targets["label"][0]) for batch in prefetched(numbered(9, []))]
     assert labels == list(range(9))
 
 
@@ -36,7 +36,7 @@ def test_they_are_made_before_they_are_asked_for_and_not_all_at_once() -> None:
 
 def test_an_error_is_raised_at_its_turn() -> None:
     batches = prefetched(numbered(2, [], fails=True))
-    assert [int(next(batches).labels[0]) for _ in range(2)] == [0, 1]
+    assert [int(next(batches).targets["label"][0]) for _ in range(2)] == [0, 1]
     with pytest.raises(DatasetError, match="shard 7 is truncated"):
         next(batches)
 

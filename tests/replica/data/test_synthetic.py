@@ -16,7 +16,7 @@ def _load(**values: int) -> SyntheticDataset:
 
 def test_it_is_as_configured() -> None:
     info = _load(image_size=24, classes=7, train_samples=15, validation_samples=9).info
-    assert info.sample_shape == (24, 24, 3)
+    assert info.input_shape("image") == (24, 24, 3)
     assert (info.classes, info.train_samples, info.validation_samples) == (7, 15, 9)
 
 
@@ -33,7 +33,7 @@ def test_the_digest_tells_configurations_apart(other: dict[str, int]) -> None:
 
 
 def test_classes_are_balanced() -> None:
-    labels = np.concatenate([batch.labels for batch in _load().train(0, 64, 0)])
+    labels = np.concatenate([batch.targets["label"] for batch in _load().train(0, 64, 0)])
     assert np.bincount(labels).tolist() == [50] * 4
 
 
@@ -41,26 +41,30 @@ def test_it_can_be_learned() -> None:
     """The nearest of the training set's class means finds the class of a validation sample."""
     dataset = _load(image_size=32)
     batch = next(dataset.train(0, 200, 0))
-    means = np.stack([batch.inputs[batch.labels == label].mean(0) for label in range(4)])
+    means = np.stack(
+        [batch.inputs["image"][batch.targets["label"] == label].mean(0) for label in range(4)]
+    )
     held_out = next(dataset.validation(80))
-    distances = ((held_out.inputs[:, None] - means[None]) ** 2).sum((2, 3, 4))
-    assert np.mean(distances.argmin(1) == held_out.labels) == 1.0
+    distances = ((held_out.inputs["image"][:, None] - means[None]) ** 2).sum((2, 3, 4))
+    assert np.mean(distances.argmin(1) == held_out.targets["label"]) == 1.0
 
 
 def test_training_and_validation_samples_differ() -> None:
     dataset = _load()
-    training = {sample.tobytes() for sample in next(dataset.train(0, 200, 0)).inputs}
-    held_out = {sample.tobytes() for sample in next(dataset.validation(80)).inputs}
+    training = {sample.tobytes() for sample in next(dataset.train(0, 200, 0)).inputs["image"]}
+    held_out = {sample.tobytes() for sample in next(dataset.validation(80)).inputs["image"]}
     assert len(training) == 200
     assert not training & held_out
 
 
 def test_inputs_are_normal() -> None:
-    inputs = next(_load(image_size=32, classes=100, train_samples=400).train(0, 400, 0)).inputs
+    inputs = next(_load(image_size=32, classes=100, train_samples=400).train(0, 400, 0)).inputs[
+        "image"
+    ]
     assert abs(float(inputs.mean())) < 0.05
     assert abs(float(inputs.std()) - 1) < 0.05
 
 
 @pytest.mark.parametrize("size", [8, 9, 31])
 def test_sizes_that_are_no_multiple_of_the_tiles(size: int) -> None:
-    assert next(_load(image_size=size).validation(3)).inputs.shape == (3, size, size, 3)
+    assert next(_load(image_size=size).validation(3)).inputs["image"].shape == (3, size, size, 3)

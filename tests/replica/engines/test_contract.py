@@ -44,7 +44,8 @@ from aiperf_hpc.morphism.operators.skip import Skip
 from aiperf_hpc.morphism.operators.wider import Wider
 from aiperf_hpc.morphism.weights.channels import channel_groups
 from aiperf_hpc.morphism.weights.checkpoint import Weights, initial_weights
-from aiperf_hpc.replica.data.base import Batch
+from aiperf_hpc.objective import ACCURACY
+from aiperf_hpc.replica.data.base import Batch, labelled_images
 from aiperf_hpc.replica.engines import load_engine
 from aiperf_hpc.replica.engines.base import Network, RankEngine, RankNetwork
 from aiperf_hpc.replica.parallel.collectives.memory import aligned
@@ -80,7 +81,9 @@ def samples(graph: Graph, number: int, rng: np.random.Generator) -> NDArray[np.f
 def labelled(graph: Graph, number: int, seed: int = 0) -> Batch:
     rng = np.random.default_rng(seed)
     classes = graph.shapes[graph.output.name][0]
-    return Batch(samples(graph, number, rng), rng.integers(0, classes, number).astype(np.int32))
+    return labelled_images(
+        samples(graph, number, rng), rng.integers(0, classes, number).astype(np.int32)
+    )
 
 
 def channels_first(images: NDArray[np.float32]) -> torch.Tensor:
@@ -100,7 +103,7 @@ def test_outputs_are_those_of_pytorch_with_the_same_weights(
     weights, inputs = trained_weights(graph, rng), samples(graph, 4, rng)
     network = engine.build(graph, weights, hyperparameters())
     expected = torch_logits(graph, to_tensors(graph, weights), channels_first(inputs))
-    assert relative_error(network.logits(inputs), expected.detach().numpy()) < 1e-5
+    assert relative_error(network.outputs({"image": inputs}), expected.detach().numpy()) < 1e-5
     network.close()
 
 
@@ -117,9 +120,9 @@ def test_a_training_step_is_that_of_pytorch(engine: RankEngine) -> None:
         batch = labelled(graph, 8, seed=step)
         network.train_step(batch, 0.05)
         optimizer.zero_grad()
-        logits = torch_logits(graph, tensors, channels_first(batch.inputs), training=True)
+        logits = torch_logits(graph, tensors, channels_first(batch.inputs["image"]), training=True)
         loss = torch.nn.functional.cross_entropy(
-            logits, torch.from_numpy(batch.labels).long(), label_smoothing=0.1
+            logits, torch.from_numpy(batch.targets["label"]).long(), label_smoothing=0.1
         )
         loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
@@ -164,8 +167,10 @@ def test_convolutions_of_single_pixels_are_those_of_pytorch(
     network = engine.build(graph, weights, hyperparameters(precision=precision, momentum=0.9))
     tensors = to_tensors(graph, weights)
     batch = labelled(graph, number)
-    logits = torch_logits(graph, tensors, channels_first(batch.inputs), training=True)
-    loss = torch.nn.functional.cross_entropy(logits, torch.from_numpy(batch.labels).long())
+    logits = torch_logits(graph, tensors, channels_first(batch.inputs["image"]), training=True)
+    loss = torch.nn.functional.cross_entropy(
+        logits, torch.from_numpy(batch.targets["label"]).long()
+    )
     loss.backward()  # type: ignore[no-untyped-call]
     network.train_step(batch, 1.0)
     momenta = momenta_of(network)
@@ -204,7 +209,7 @@ def test_both_engines_compute_the_same_loss_and_gradients(
     weights = initial_weights(graph, np.random.default_rng(0))
     networks = pair(both, graph, weights, label_smoothing=0.1)
     batch = labelled(graph, 16)
-    assert relative_error(*(n.logits(batch.inputs) for n in networks)) < 1e-5
+    assert relative_error(*(n.outputs(batch.inputs) for n in networks)) < 1e-5
     for network in networks:
         network.train_step(batch, 1.0)
     losses = [network.drain_training() for network in networks]
@@ -330,7 +335,7 @@ def test_moments_are_those_of_pytorch_and_measuring_them_changes_nothing(
     network = engine.build(graph, weights, hyperparameters())
     batch = labelled(graph, 12)
     found = network.moments(batch)
-    wanted = torch_moments(graph, weights, channels_first(batch.inputs))
+    wanted = torch_moments(graph, weights, channels_first(batch.inputs["image"]))
     np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
     _assert_all_equal(network.weights(), weights)
     assert not any(array.any() for array in network.optimizer_state().values())
@@ -368,7 +373,7 @@ def test_once_calibrated_a_child_starts_as_its_parent_in_training_mode_too(
     fitted = network.weights()
     _assert_all_equal(network.weights(), inherited, but=names)
     assert not any(array.any() for array in network.optimizer_state().values())
-    assert relative_error(network.logits(batch.inputs), parent.logits(batch.inputs)) <= tolerance
+    assert relative_error(network.outputs(batch.inputs), parent.outputs(batch.inputs)) <= tolerance
     wanted = _last_slopes(parent, batch)
     assert relative_error(_last_slopes(network, batch), wanted) <= tolerance
     assert relative_error(_last_slopes(uncalibrated, batch), wanted) > 10 * tolerance
@@ -390,7 +395,7 @@ def test_what_is_not_finite_calibrates_nothing(engine: RankEngine) -> None:
     )
     network = engine.build(child, inherited, hyperparameters())
     batch = labelled(graph, 8)
-    batch.inputs[0] = np.inf
+    batch.inputs["image"][0] = np.inf
     with pytest.raises(MorphismError, match="relu_deep2_norm.*not finite"):
         network.calibrate(batch)
     _assert_all_equal(network.weights(), inherited)
@@ -427,8 +432,8 @@ def test_statistics_are_kept_in_fp32(engine: RankEngine, precision: str) -> None
     weights = trained_weights(graph, np.random.default_rng(15))
     network = engine.build(graph, weights, hyperparameters(precision=precision))
     batch = labelled(graph, 8)
-    inputs = np.round(batch.inputs * 8) / 8  # Which bf16 holds as they are.
-    network.train_step(Batch(inputs, batch.labels), 0.0)
+    inputs = np.round(batch.inputs["image"] * 8) / 8  # Which bf16 holds as they are.
+    network.train_step(labelled_images(inputs, batch.targets["label"]), 0.0)
     mean, variance = inputs.mean((0, 1, 2)), inputs.var((0, 1, 2), ddof=1)
     after = network.weights()
     for key, value in (("mean", mean), ("variance", variance)):
@@ -466,17 +471,22 @@ def test_evaluation_counts_every_sample_once_whatever_the_batches(engine: RankEn
     weights = trained_weights(graph, np.random.default_rng(3))
     network = engine.build(graph, weights, hyperparameters())
     whole = labelled(graph, 21)
-    logits = network.logits(whole.inputs).astype(np.float64)
-    chosen = logits[np.arange(21), whole.labels]
+    logits = network.outputs(whole.inputs).astype(np.float64)
+    chosen = logits[np.arange(21), whole.targets["label"]]
     losses = np.log(np.exp(logits).sum(axis=1)) - chosen
     for size in (21, 8, 1):
         for start in range(0, 21, size):
             network.evaluate_step(
-                Batch(whole.inputs[start : start + size], whole.labels[start : start + size])
+                labelled_images(
+                    whole.inputs["image"][start : start + size],
+                    whole.targets["label"][start : start + size],
+                )
             )
         sums = network.drain_evaluation()
         assert sums.samples == 21
-        assert sums.correct == int((logits.argmax(axis=1) == whole.labels).sum())
+        assert sums.sums(ACCURACY)["correct"] == int(
+            (logits.argmax(axis=1) == whole.targets["label"]).sum()
+        )
         assert sums.loss == pytest.approx(losses.sum(), rel=1e-5)
     assert network.drain_evaluation().samples == 0
     network.close()
@@ -538,7 +548,9 @@ def test_parts_of_a_batch_give_what_the_whole_batch_does(engine: RankEngine) -> 
         for total in totals:
             total[:] = 0.0
         for first, last in ((0, 5), (5, 8), (8, 8)):
-            part = Batch(batch.inputs[first:last], batch.labels[first:last])
+            part = labelled_images(
+                batch.inputs["image"][first:last], batch.targets["label"][first:last]
+            )
             for total, bucket in zip(totals, given(parts, part, part.size / 8), strict=True):
                 total += bucket
         parts.apply(totals, 0.05)
@@ -637,7 +649,7 @@ def test_a_loss_that_is_not_finite_is_reported(engine: RankEngine) -> None:
         graph, initial_weights(graph, np.random.default_rng(6)), hyperparameters()
     )
     batch = labelled(graph, 8)
-    batch.inputs[0, 0, 0, 0] = np.nan
+    batch.inputs["image"][0, 0, 0, 0] = np.nan
     network.train_step(batch, 0.05)
     with pytest.raises(NonFiniteLossError, match="learning_rate"):
         network.drain_training()

@@ -23,7 +23,8 @@ from tests.replica.engines.test_contract import (
 from aiperf_hpc.errors import EngineError
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.morphism.weights.checkpoint import Weights
-from aiperf_hpc.replica.data.base import Batch
+from aiperf_hpc.objective import CLASSIFICATION
+from aiperf_hpc.replica.data.base import Batch, labelled_images
 from aiperf_hpc.replica.engines import load_engine
 from aiperf_hpc.replica.engines.base import RankEngine, RankNetwork
 from aiperf_hpc.replica.engines.torch.engine import TorchNetwork
@@ -254,7 +255,7 @@ def test_both_engines_agree_over_20_steps(both: tuple[RankEngine, RankEngine], n
     evaluated = labelled(graph, 32, seed=99)
     for network in networks:
         network.evaluate_step(evaluated)
-    assert relative_error(*(n.logits(evaluated.inputs) for n in networks)) < 3e-2
+    assert relative_error(*(n.outputs(evaluated.inputs) for n in networks)) < 3e-2
     sums = [network.drain_evaluation() for network in networks]
     assert sums[0].loss == pytest.approx(sums[1].loss, rel=1e-2)
     found, wanted = (network.weights() for network in networks)
@@ -385,7 +386,7 @@ def test_the_average_is_evaluated_and_the_iterates_are_trained(engine: RankEngin
         assert relative_error(found[name], wanted) < 1e-5, name
     shown = engine.build(graph, found, hyperparameters())
     batch = labelled(graph, 8, seed=9)
-    assert relative_error(averaged.logits(batch.inputs), shown.logits(batch.inputs)) < 1e-5
+    assert relative_error(averaged.outputs(batch.inputs), shown.outputs(batch.inputs)) < 1e-5
     assert averaged.drain_training() == pytest.approx(plain.drain_training(), rel=1e-5)
     for network in (averaged, plain, shown):
         network.close()
@@ -403,6 +404,7 @@ def test_a_loss_that_is_scaled_trains_as_one_that_is_not(name: str) -> None:
             hyperparameters(**SETTINGS[name] | {"optimizer": name, "precision": precision}),
             None,
             torch.device("cpu"),
+            CLASSIFICATION,
             cores=1,
             compiled=False,
         )
@@ -419,7 +421,9 @@ def test_a_loss_that_is_scaled_trains_as_one_that_is_not(name: str) -> None:
         assert np.linalg.norm(found[parameter] - wanted[parameter]) < 0.2 * moved, parameter
     large = labelled(graph, 8)
     before = half.weights(), half.optimizer_state()
-    half.train_step(Batch(large.inputs * np.float32(6e4), large.labels), RATE)
+    half.train_step(
+        labelled_images(large.inputs["image"] * np.float32(6e4), large.targets["label"]), RATE
+    )
     after = half.weights(), half.optimizer_state()
     assert all(np.array_equal(before[0][n], after[0][n]) for n in graph.parameters)
     assert _equal(before[1], after[1])

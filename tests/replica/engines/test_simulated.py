@@ -15,9 +15,10 @@ from aiperf_hpc.errors import CheckpointError, EngineError
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.morphism.networks.resnet import resnet50
 from aiperf_hpc.morphism.weights.checkpoint import initial_weights
+from aiperf_hpc.objective import ACCURACY
 from aiperf_hpc.ops_counter.count import count
 from aiperf_hpc.replica.data import load_dataset
-from aiperf_hpc.replica.data.base import Batch
+from aiperf_hpc.replica.data.base import Batch, labelled_images
 from aiperf_hpc.replica.engines import load_engine
 from aiperf_hpc.replica.engines.base import EvaluationSums, Network
 from aiperf_hpc.replica.engines.simulated import ceiling
@@ -30,7 +31,7 @@ WEIGHTS = initial_weights(GRAPH, np.random.default_rng(0))
 
 
 def batch(size: int) -> Batch:
-    return Batch(np.zeros((size, 8, 8, 3), np.float32), np.zeros(size, np.int32))
+    return labelled_images(np.zeros((size, 8, 8, 3), np.float32), np.zeros(size, np.int32))
 
 
 def network(
@@ -74,11 +75,12 @@ def test_correct_samples_are_whole_and_sum_up_whatever_the_parts() -> None:
     for size in (1, 332, 667):
         parts.evaluate_step(batch(size))
         found.append(parts.drain_evaluation())
-    assert all(isinstance(part.correct, int) and part.correct <= part.samples for part in found)
-    assert sum(part.correct for part in found) == total.correct
+    right = [part.sums(ACCURACY)["correct"] for part in found]
+    assert all(r.is_integer() and r <= part.samples for r, part in zip(right, found, strict=True))
+    assert sum(right) == total.sums(ACCURACY)["correct"]
     assert sum(part.samples for part in found) == total.samples == 1000
     assert sum(part.loss for part in found) == pytest.approx(total.loss)
-    assert parts.drain_evaluation() == EvaluationSums(0.0, 0, 0)
+    assert parts.drain_evaluation() == EvaluationSums()
 
 
 def test_the_loss_is_drained_once() -> None:
@@ -91,7 +93,7 @@ def test_the_loss_is_drained_once() -> None:
 def test_accuracy_saturates_at_the_ceiling_and_the_loss_falls_with_it() -> None:
     quiet = MODEL.model_copy(update={"noise": 0.0})
     course = epochs(network(model=quiet), 60)
-    accuracies = [e.correct / e.samples for e in course]
+    accuracies = [e.sums(ACCURACY)["correct"] / e.samples for e in course]
     assert accuracies == sorted(accuracies)
     steps = np.diff(accuracies)
     assert steps[0] > 5 * steps[20] > 0.0
@@ -139,7 +141,7 @@ def test_training_goes_on_from_its_state_as_if_uninterrupted() -> None:
 
 def test_what_is_not_computed_is_not_made_up() -> None:
     with pytest.raises(EngineError, match="no outputs"):
-        network().logits(np.zeros((1, 8, 8, 3), np.float32))
+        network().outputs({"image": np.zeros((1, 8, 8, 3), np.float32)})
 
 
 def test_a_network_without_classes_is_refused() -> None:
@@ -167,8 +169,8 @@ def test_simulated_samples_have_their_shape_and_number_and_take_no_memory() -> N
     batches = list(dataset.train(1, 48, 0))
     assert [b.size for b in batches] == [48, 48, 4]
     assert [b.size for b in dataset.validation(48)] == [7]
-    assert batches[0].inputs.shape == (48, 224, 224, 3)
-    assert batches[0].inputs.strides == (0, 0, 0, 0)
+    assert batches[0].inputs["image"].shape == (48, 224, 224, 3)
+    assert batches[0].inputs["image"].strides == (0, 0, 0, 0)
     assert dataset.info.classes == 1000
     smaller = config.model_copy(update={"image_size": 32})
     assert load_dataset(smaller, 1).info.sha256 != dataset.info.sha256

@@ -53,7 +53,7 @@ def _inference(graph: Graph, weights: Weights, inputs: NDArray[np.float32]) -> N
     from aiperf_hpc.replica.engines.tensorflow import engine
 
     variables = {name: tf.Variable(array) for name, array in weights.items()}
-    found: NDArray[np.float32] = engine.execute(graph, variables, inputs, "fp32").numpy()
+    found: NDArray[np.float32] = engine.execute(graph, variables, {"image": inputs}, "fp32").numpy()
     return found
 
 

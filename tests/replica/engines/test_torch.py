@@ -13,7 +13,8 @@ from tests.replica.engines.test_contract import given, hyperparameters, labelled
 from aiperf_hpc.config import EngineConfig
 from aiperf_hpc.errors import EngineError, OutOfMemoryError
 from aiperf_hpc.morphism.weights.checkpoint import initial_weights
-from aiperf_hpc.replica.data.base import Batch
+from aiperf_hpc.objective import CLASSIFICATION
+from aiperf_hpc.replica.data.base import labelled_images
 from aiperf_hpc.replica.engines import load_engine
 from aiperf_hpc.replica.engines.base import RankEngine
 from aiperf_hpc.replica.engines.torch.engine import TorchNetwork
@@ -54,6 +55,7 @@ def test_a_loss_that_is_scaled_trains_as_one_that_is_not() -> None:
             hyperparameters(precision=precision, weight_decay=0.01),
             None,
             torch.device("cpu"),
+            CLASSIFICATION,
             cores=1,
             compiled=False,
         )
@@ -72,7 +74,9 @@ def test_a_loss_that_is_scaled_trains_as_one_that_is_not() -> None:
     # Gradients that overflow change nothing but the scale.
     large = labelled(graph, 8)
     before = half.weights()
-    half.train_step(Batch(large.inputs * np.float32(6e4), large.labels), 0.05)
+    half.train_step(
+        labelled_images(large.inputs["image"] * np.float32(6e4), large.targets["label"]), 0.05
+    )
     after = half.weights()
     for name in graph.parameters:
         np.testing.assert_array_equal(before[name], after[name])
@@ -133,16 +137,16 @@ def test_arrays_that_cannot_be_written_and_tensors_are_taken_alike(engine: RankE
     graph = two_stems()
     weights = initial_weights(graph, np.random.default_rng(4))
     batch = labelled(graph, 8)
-    frozen = batch.inputs.copy()
+    frozen = batch.inputs["image"].copy()
     frozen.setflags(write=False)
     losses = []
     for inputs, labels in (
-        (batch.inputs, batch.labels),
-        (frozen, batch.labels),
-        (torch.from_numpy(batch.inputs), torch.from_numpy(batch.labels)),
+        (batch.inputs["image"], batch.targets["label"]),
+        (frozen, batch.targets["label"]),
+        (torch.from_numpy(batch.inputs["image"]), torch.from_numpy(batch.targets["label"])),
     ):
         network = engine.build(graph, weights, hyperparameters())
-        network.train_step(Batch(inputs, labels), 0.05)
+        network.train_step(labelled_images(inputs, labels), 0.05)
         losses.append(network.drain_training())
         network.close()
     assert losses[0] == losses[1] == losses[2]
@@ -155,10 +159,10 @@ def test_the_batch_is_not_written_to(engine: RankEngine) -> None:
         graph, initial_weights(graph, np.random.default_rng(5)), hyperparameters()
     )
     batch = labelled(graph, 8)
-    kept = batch.inputs.copy()
+    kept = batch.inputs["image"].copy()
     network.train_step(batch, 0.05)
     network.evaluate_step(batch)
-    np.testing.assert_array_equal(batch.inputs, kept)
+    np.testing.assert_array_equal(batch.inputs["image"], kept)
 
 
 def test_buckets_are_ready_before_the_backward_pass_is_over(engine: RankEngine) -> None:

@@ -16,6 +16,7 @@ from aiperf_hpc.graph import Conv2D, Dense, GlobalAveragePool2D, Graph, Input, N
 from aiperf_hpc.morphism.operators.deeper import Deeper
 from aiperf_hpc.morphism.operators.grow import grow_with_weights
 from aiperf_hpc.morphism.weights.checkpoint import Weights, initial_weights
+from aiperf_hpc.objective import ACCURACY
 from aiperf_hpc.replica.data import Dataset, load_dataset
 from aiperf_hpc.replica.engines import load_engine
 from aiperf_hpc.replica.engines.base import Engine
@@ -63,7 +64,7 @@ def train(engine: Engine, dataset: Dataset) -> tuple[Weights, list[float]]:
     for batch in dataset.validation(USED.batch_size):
         network.evaluate_step(batch)
     sums = network.drain_evaluation()
-    said += [sums.mean_loss, float(sums.correct), float(sums.samples)]
+    said += [sums.mean_loss, sums.sums(ACCURACY)["correct"], float(sums.samples)]
     weights = network.weights()
     network.close()
     return weights, said

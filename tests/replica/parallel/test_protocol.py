@@ -7,8 +7,9 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -25,9 +26,10 @@ from aiperf_hpc.graph import Graph
 from aiperf_hpc.morphism.operators.deeper import Deeper
 from aiperf_hpc.morphism.operators.grow import grow_with_weights
 from aiperf_hpc.morphism.weights.checkpoint import Weights, initial_weights
+from aiperf_hpc.objective import ACCURACY, CLASSIFICATION
 from aiperf_hpc.primary.launchers.base import rank_starter
-from aiperf_hpc.replica.data.base import Batch, Part
-from aiperf_hpc.replica.engines.base import EvaluationSums, OptimizerState
+from aiperf_hpc.replica.data.base import Batch, Part, labelled_images
+from aiperf_hpc.replica.engines.base import EvaluationSums, OptimizerState, evaluated
 from aiperf_hpc.replica.parallel import protocol
 from aiperf_hpc.replica.parallel.collectives import load_collective
 from aiperf_hpc.replica.parallel.collectives.base import ALONE, Array
@@ -56,7 +58,7 @@ class Quadratic:
         self.assigned: list[Weights] = []
         self.steps = 0
         self.closed = False
-        self._sums = EvaluationSums(0.0, 0, 0)
+        self._sums = EvaluationSums()
 
     @property
     def buckets(self) -> tuple[int, ...]:
@@ -71,7 +73,7 @@ class Quadratic:
             ready(self.zeros(1))
             return
         self.loss += share * self.loss_of(batch)
-        slopes = (self.w - batch.labels.mean()).astype(np.float32) * np.float32(share)
+        slopes = (self.w - batch.targets["label"].mean()).astype(np.float32) * np.float32(share)
         if self.steps in self.errors and self.fails_early:
             raise self.errors[self.steps]
         ready(slopes[:3])
@@ -80,7 +82,7 @@ class Quadratic:
         ready(slopes[3:])
 
     def loss_of(self, batch: Batch) -> float:
-        away = float(self.w[0]) - batch.labels.astype(np.float64)
+        away = float(self.w[0]) - batch.targets["label"].astype(np.float64)
         return float(np.square(away).mean() / 2)
 
     def zeros(self, bucket: int) -> NDArray[np.float32]:
@@ -96,7 +98,10 @@ class Quadratic:
         """Of every normalisation the mean and the variance of the labels."""
         if 0 in self.errors:
             raise self.errors[0]
-        of_labels = {"mean": batch.labels.mean(), "variance": batch.labels.var()}
+        of_labels = {
+            "mean": batch.targets["label"].mean(),
+            "variance": batch.targets["label"].var(),
+        }
         rows = [
             np.full(shape, of_labels[name.split("/")[1]], np.float32)
             for name, shape in self.graph.statistics.items()
@@ -120,11 +125,11 @@ class Quadratic:
     def evaluate_step(self, batch: Batch) -> None:
         if self.idle:
             return
-        n, s = batch.size, self._sums
-        self._sums = EvaluationSums(s.loss + n, s.correct + 1, s.samples + n)
+        part = evaluated(ACCURACY, batch.size, batch.size, (1,))
+        self._sums = self._sums.merged(part, ACCURACY)
 
     def drain_evaluation(self) -> EvaluationSums:
-        sums, self._sums = self._sums, EvaluationSums(0.0, 0, 0)
+        sums, self._sums = self._sums, EvaluationSums()
         return sums
 
     def train_step(self, batch: Batch, learning_rate: float) -> None:
@@ -139,8 +144,8 @@ class Quadratic:
             raise NonFiniteLossError("a lower training.learning_rate may help")
         return loss / steps if steps else 0.0
 
-    def logits(self, inputs: NDArray[np.float32]) -> NDArray[np.float32]:
-        return inputs
+    def outputs(self, inputs: Mapping[str, NDArray[Any]]) -> NDArray[np.float32]:
+        return np.asarray(inputs["image"], np.float32)
 
     def weights(self) -> Weights:
         return {"w/kernel": self.w}
@@ -156,6 +161,7 @@ class Engine:
     """Makes networks of one number; says what fails, by rank."""
 
     name = "quadratic"
+    objective = CLASSIFICATION
     versions: dict[str, str] = {}
     accelerators: tuple[str, ...] = ()
     memory_bytes = None
@@ -187,7 +193,7 @@ class Numbered(FakeDataset):
             first, last = part.bounds(min(batch_size, samples - start))
             if first < last:
                 labels = (np.arange(start + first, start + last) % 7).astype(np.int32)
-                yield Batch(np.zeros((last - first, 6, 6, 2), np.float32), labels)
+                yield labelled_images(np.zeros((last - first, 6, 6, 2), np.float32), labels)
 
 
 class Team:
@@ -328,7 +334,7 @@ def test_an_evaluation_is_the_sum_of_all_ranks() -> None:
             network.evaluate_step(batch)
         sums = network.drain_evaluation()
         # 20 samples by 8 are three batches, each in three parts.
-        assert (sums.loss, sums.correct, sums.samples) == (20.0, 9, 20)
+        assert (sums.loss, sums.sums(ACCURACY), sums.samples) == (20.0, {"correct": 9}, 20)
         assert network.drain_evaluation().samples == 0
     # The running statistics that were evaluated with are the mean of the ranks'.
     steps = [engine.networks[0].steps for engine in team.engines]

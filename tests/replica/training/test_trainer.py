@@ -125,7 +125,7 @@ def test_a_completed_trial_credits_every_sample_of_every_epoch(tmp_path: Path) -
     bench = Bench(tmp_path, Script(losses=(0.9, 0.8, 0.7), accuracies=(0.4, 0.6, 0.55)))
     result = bench.run(epochs=3)
     assert (result.state, result.reason) == (TrialState.COMPLETED, "")
-    assert result.accuracies == (0.4, 0.6, 0.55)
+    assert result.values == (0.4, 0.6, 0.55)
     assert result.weights is not None
     assert bench.credited() == (3 * 50, 3 * 20)
     assert bench.engine.networks[0].batch_sizes == [16, 16, 16, 2] * 3
@@ -158,7 +158,7 @@ def test_patience_stops_early_and_keeps_the_weights(tmp_path: Path) -> None:
     result = bench.run(epochs=9)
     assert result.state is TrialState.STOPPED
     assert result.reason == "no lower validation loss in 2 epochs"
-    assert len(result.accuracies) == 4
+    assert len(result.values) == 4
     assert result.weights is not None
 
 
@@ -198,7 +198,7 @@ def test_samples_of_a_step_that_broke_are_not_credited(tmp_path: Path) -> None:
     result = bench.run(epochs=3)
     assert (result.state, result.reason) == (TrialState.FAILED, "no memory")
     assert bench.credited() == (50, 20)
-    assert result.accuracies == (0.5,)
+    assert result.values == (0.5,)
 
 
 def test_samples_that_nobody_knows_were_executed_are_not_credited(tmp_path: Path) -> None:

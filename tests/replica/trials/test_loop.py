@@ -27,7 +27,7 @@ from aiperf_hpc.clock import SYSTEM, SystemClock
 from aiperf_hpc.config import RunConfig, validate
 from aiperf_hpc.errors import EngineError, JournalError, OutOfMemoryError
 from aiperf_hpc.graph import Graph
-from aiperf_hpc.morphism.lineage import Lineage, initial_graph
+from aiperf_hpc.morphism.lineage import Lineage
 from aiperf_hpc.morphism.operators.grow import inserted_spatial_convs
 from aiperf_hpc.morphism.search.registry import load_searcher
 from aiperf_hpc.morphism.weights.checked_file import save_checked
@@ -57,6 +57,7 @@ from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import FIRST, Incarnation, RunPaths, write_whole
 from aiperf_hpc.run.storage import no_retry
 from aiperf_hpc.trial import Machine, RoundPhase, TrialState
+from aiperf_hpc.workloads.registry import initial_graph
 
 T = TypeVar("T")
 
@@ -126,7 +127,7 @@ class Bench:
         self.journal.append(records.DatasetLoaded(dataset=self.dataset.info))
         self.history = RunHistory(self.paths)
         self.stop = StopFlag(float("inf"), self.paths.stop_request)
-        self.initial = initial_graph(self.config.model, self.dataset.info)
+        self.initial = initial_graph(self.config, self.dataset.info)
         watch = Stopwatch()
         self.worker = SearchWorker(
             manifest=self.manifest,

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aiperf_hpc.replica.trials.prediction import LEAST_POINTS, predicted_accuracy
+from aiperf_hpc.replica.trials.prediction import LEAST_POINTS, predicted_value
 
 CURVES = Path(__file__).parents[2] / "data" / "learning_curves.json"
 SEEN = 10
@@ -28,10 +28,10 @@ def test_a_curve_of_the_fitted_form_goes_on_by_ever_smaller_gains(shift: float) 
     def doublings(number: int) -> int:
         return round((15 + shift) * 2.0**number - shift)
 
-    half, most = (predicted_accuracy(curve, doublings(n)) - curve[-1] for n in (1, 30))
+    half, most = (predicted_value(curve, doublings(n)) - curve[-1] for n in (1, 30))
     assert half == pytest.approx(0.04, abs=1e-3)
     assert most == pytest.approx(0.08, abs=1e-6)
-    at = predicted_accuracy(curve, 90)
+    at = predicted_value(curve, 90)
     assert at == pytest.approx(curve[-1] + 0.08 * (1 - (15 + shift) / (90 + shift)), abs=1e-9)
 
 
@@ -39,27 +39,27 @@ def test_an_epoch_that_fell_out_moves_a_prediction_by_a_part_of_its_fall() -> No
     curve = 0.08 * np.log2(EPOCHS) + 0.30
     fallen = curve.copy()
     fallen[7] -= 0.15
-    assert predicted_accuracy(fallen, 90) == pytest.approx(predicted_accuracy(curve, 90), abs=0.05)
+    assert predicted_value(fallen, 90) == pytest.approx(predicted_value(curve, 90), abs=0.05)
 
 
 def test_few_points_give_the_best_observed() -> None:
-    assert predicted_accuracy([0.1, 0.5, 0.4], 90) == 0.5
+    assert predicted_value([0.1, 0.5, 0.4], 90) == 0.5
     assert LEAST_POINTS == 4
-    assert predicted_accuracy([0.1, 0.3, 0.4, 0.5], 90) > 0.5
+    assert predicted_value([0.1, 0.3, 0.4, 0.5], 90) > 0.5
 
 
 @pytest.mark.parametrize("curve", [[0.9, 0.8, 0.7, 0.6, 0.5], [0.7] * 9, [0.0] * 5, [1.0] * 5])
 def test_a_falling_or_flat_curve_gives_the_best_observed(curve: list[float]) -> None:
-    assert predicted_accuracy(curve, 90) == pytest.approx(max(curve), abs=1e-12)
+    assert predicted_value(curve, 90) == pytest.approx(max(curve), abs=1e-12)
 
 
 def test_an_epoch_that_was_observed_is_predicted_by_the_best() -> None:
-    assert predicted_accuracy([0.1, 0.3, 0.4, 0.5], 4) == 0.5
-    assert predicted_accuracy([0.1, 0.3, 0.4, 0.5], 2) == 0.5
+    assert predicted_value([0.1, 0.3, 0.4, 0.5], 4) == 0.5
+    assert predicted_value([0.1, 0.3, 0.4, 0.5], 2) == 0.5
 
 
 def test_a_steep_curve_is_never_predicted_above_one() -> None:
-    assert predicted_accuracy([0.1, 0.4, 0.7, 0.99], 90) == 1.0
+    assert predicted_value([0.1, 0.4, 0.7, 0.99], 90) == 1.0
 
 
 @pytest.mark.parametrize(
@@ -67,14 +67,14 @@ def test_a_steep_curve_is_never_predicted_above_one() -> None:
 )
 def test_a_prediction_from_nothing_or_nan_is_refused(accuracies: list[float]) -> None:
     with pytest.raises(ValueError, match="finite"):
-        predicted_accuracy(accuracies, 90)
+        predicted_value(accuracies, 90)
 
 
 @given(st.lists(st.floats(0.0, 1.0), min_size=1, max_size=60), st.integers(1, 10**6))
 def test_a_prediction_lies_between_the_best_observed_and_one(
     accuracies: list[float], epoch: int
 ) -> None:
-    predicted = predicted_accuracy(accuracies, epoch)
+    predicted = predicted_value(accuracies, epoch)
     assert max(accuracies) <= predicted <= 1.0
 
 
@@ -113,7 +113,7 @@ def test_the_recorded_curves_are_what_they_should_be() -> None:
 def test_real_curves_are_predicted_better_than_by_what_was_observed(
     seen: Callable[[Curve], Sequence[float]],
 ) -> None:
-    predicted = error(predicted_accuracy, seen)
+    predicted = error(predicted_value, seen)
     assert predicted < error(lambda accuracies, epoch: accuracies[-1], seen)
     assert predicted < error(lambda accuracies, epoch: max(accuracies), seen)
     assert predicted < 0.035

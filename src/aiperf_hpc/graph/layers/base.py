@@ -18,6 +18,8 @@ class Distribution(Enum):
 
     HE_NORMAL = "he_normal"
     """Normal, of mean 0 and variance 2 / fan-in (He et al. 2015)."""
+    GLOROT_UNIFORM = "glorot_uniform"
+    """Uniform, of mean 0 and variance 2 / (fan-in + fan-out) (Glorot and Bengio 2010, eq. 16)."""
 
 
 InitialValue = Distribution | float
@@ -86,6 +88,11 @@ class Layer:
     follower: ClassVar[bool] = False
     """Whether it belongs to the layer that it follows, element by element, so that the two
     together stand for one layer where networks are described."""
+
+    @property
+    def dtype(self) -> str:
+        """The type of the numbers that it gives, before an engine lowers their precision."""
+        return "float32"
 
     @property
     def window(self) -> Window:

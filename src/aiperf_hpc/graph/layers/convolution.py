@@ -70,7 +70,7 @@ class Conv3D(Layer):
 
     kind: ClassVar[str] = "conv3d"
     initial_values: ClassVar[Mapping[str, InitialValue]] = {
-        "kernel": Distribution.HE_NORMAL, "bias": 0.0
+        "kernel": Distribution.GLOROT_UNIFORM, "bias": 0.0
     }  # fmt: skip
     decayed: ClassVar[frozenset[str]] = frozenset({"kernel"})
     channel_role: ClassVar[ChannelRole] = ChannelRole.PRODUCES

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from aiperf_hpc.objective import MEASURES, Measure, Sums
 from aiperf_hpc.run import records
 from aiperf_hpc.run.executions import Executions
 from aiperf_hpc.run.history.tail import Source, Starts, fence
@@ -30,23 +31,45 @@ class Evaluation:
     trial: str
     epoch: int
     validation_loss: float
-    correct: int
+    measure: Measure
+    sums: Sums
     samples: int
+    quality: float
+    """The quality by the run's measure."""
+
+    @classmethod
+    def of(cls, utc: float, event: records.Evaluated) -> Evaluation:
+        """Return what a record of that time says."""
+        return cls(
+            utc,
+            event.trial,
+            event.epoch,
+            event.validation_loss,
+            MEASURES[event.measure],
+            event.sums,
+            event.samples,
+            event.quality,
+        )
 
     @property
-    def accuracy(self) -> float:
-        """The share of validation samples classified correctly."""
-        return self.correct / self.samples
+    def objective_value(self) -> float:
+        """What the search maximizes: the quality, or its negative where less is better."""
+        return self.measure.objective_value(self.quality)
 
     @property
-    def error(self) -> float:
-        """The share classified wrongly: from the counts, since 1 - 0.7 is more than 0.3."""
-        return (self.samples - self.correct) / self.samples
+    def error(self) -> float | None:
+        """The share of samples that are wrong; None where the measure is no share."""
+        return None if self.measure.error is None else self.measure.error(self.sums, self.samples)
+
+    @property
+    def regulated_error(self) -> float | None:
+        """The error for the regulated score, no less than the samples can show."""
+        return self.measure.regulated_error(self.sums, self.samples)
 
     def beats(self, other: Evaluation | None) -> bool:
-        """Return whether its accuracy is higher, or as high and earlier."""
-        if other is None or self.accuracy != other.accuracy:
-            return other is None or self.accuracy > other.accuracy
+        """Return whether its quality is better, or as good and it is earlier."""
+        if other is None or self.objective_value != other.objective_value:
+            return other is None or self.objective_value > other.objective_value
         return (self.utc, self.trial, self.epoch) < (other.utc, other.trial, other.epoch)
 
 
@@ -63,7 +86,7 @@ class Trial:
     ended_utc: float | None = None
     evaluations: list[Evaluation] = field(default_factory=list)
     best: Evaluation | None = None
-    """The evaluation with the highest accuracy, the earliest of equals."""
+    """The evaluation with the best quality, the earliest of equals."""
     train_samples: int = 0
     validation_samples: int = 0
     has_checkpoint: bool = False
@@ -83,7 +106,7 @@ class Trial:
         if best is None:
             return None
         predicted = self.ended.predicted_accuracy if self.ended else None
-        return best.accuracy if predicted is None else predicted
+        return best.objective_value if predicted is None else predicted
 
     @property
     def reason(self) -> str:
@@ -218,7 +241,7 @@ class RunState:
     fenced_trials: dict[str, records.TrialStarted] = field(default_factory=dict)
     """The trials among them."""
     best: Evaluation | None = None
-    """The evaluation with the highest accuracy, the earliest of equals."""
+    """The evaluation with the best quality, the earliest of equals."""
     evaluated_utc: float = -math.inf
     """The latest time of an evaluation, UTC seconds."""
     waiting: dict[str, dict[str, Proposal]] = field(default_factory=dict)
@@ -429,11 +452,9 @@ class RunState:
         trial = self._trial(event.trial, by)
         if trial is None:
             return
-        evaluation = Evaluation(
-            utc, trial.id, event.epoch, event.validation_loss, event.correct, event.samples
-        )
+        evaluation = Evaluation.of(utc, event)
         trial.evaluations.append(evaluation)
-        if trial.best is None or evaluation.accuracy > trial.best.accuracy:
+        if trial.best is None or evaluation.objective_value > trial.best.objective_value:
             trial.best = evaluation
         if evaluation.beats(self.best):
             self.best = evaluation

@@ -46,7 +46,9 @@ def load(request: pytest.FixtureRequest) -> Load:
 
 
 def _epoch(dataset: ImageNetDataset, epoch: int = 0, seed: int = 0) -> Floats:
-    return np.concatenate([np.asarray(batch.inputs) for batch in dataset.train(epoch, 5, seed)])
+    return np.concatenate(
+        [np.asarray(batch.inputs["image"]) for batch in dataset.train(epoch, 5, seed)]
+    )
 
 
 # Reading
@@ -56,7 +58,7 @@ def test_what_was_prepared_is_loaded(load: Load, imagenet_folder: Path) -> None:
     info = load(imagenet_folder, image_size=48).info
     assert (info.name, info.classes) == ("imagenet", 3)
     assert (info.train_samples, info.validation_samples) == (27, 12)
-    assert info.sample_shape == (48, 48, 3)
+    assert info.input_shape("image") == (48, 48, 3)
 
 
 @pytest.mark.parametrize(("engine", "kind"), [("tensorflow", tf.Tensor), ("torch", np.ndarray)])
@@ -64,8 +66,8 @@ def test_batches_are_what_the_engine_takes(
     engine: str, kind: type[object], imagenet_folder: Path
 ) -> None:
     batch = next(_load(imagenet_folder, engine=engine).train(0, 5, 0))
-    assert isinstance(batch.inputs, kind)
-    assert isinstance(batch.labels, kind)
+    assert isinstance(batch.inputs["image"], kind)
+    assert isinstance(batch.targets["label"], kind)
     assert batch.size == 5
 
 
@@ -97,7 +99,7 @@ def test_shuffling_crosses_the_shards(load: Load, imagenet_folder: Path) -> None
     dataset = load(imagenet_folder, augment=False)
     shard_of = {}
     start = 0
-    stored = np.concatenate([np.asarray(batch.inputs) for batch in _unshuffled(dataset)])
+    stored = np.concatenate([np.asarray(batch.inputs["image"]) for batch in _unshuffled(dataset)])
     for number, shard in enumerate(dataset.index.train):
         for sample in stored[start : start + shard.samples]:
             shard_of[sample.tobytes()] = number
@@ -123,7 +125,7 @@ def test_without_augmentation_training_is_prepared_as_validation(
     load: Load, imagenet_folder: Path
 ) -> None:
     dataset = load(imagenet_folder, augment=False)
-    stored = np.concatenate([np.asarray(batch.inputs) for batch in _unshuffled(dataset)])
+    stored = np.concatenate([np.asarray(batch.inputs["image"]) for batch in _unshuffled(dataset)])
     assert sorted(sample.tobytes() for sample in stored) == sorted(
         sample.tobytes() for sample in _epoch(dataset)
     )
@@ -154,8 +156,8 @@ def _agree(theirs: Iterable[Batch], ours: Iterable[Batch]) -> None:
     decoder does not look behind them; so half of the pixels say that it is the same crop.
     """
     for one, other in zip(theirs, ours, strict=True):
-        assert np.array_equal(one.labels, other.labels)
-        difference = _pixels(np.asarray(one.inputs)) - _pixels(other.inputs)
+        assert np.array_equal(one.targets["label"], other.targets["label"])
+        difference = _pixels(np.asarray(one.inputs["image"])) - _pixels(other.inputs["image"])
         for sample in np.abs(difference):
             assert np.median(sample) < 0.51
             assert np.quantile(sample, 0.9) < 1.5
@@ -247,7 +249,7 @@ def _pixels(inputs: Floats) -> NDArray[np.float64]:
 def test_validation_is_a_resize_and_a_centre_crop(load: Load, ramps: Path) -> None:
     """Of 240x120 pixels the shorter side becomes 37, of which 32 are kept: 104 source pixels."""
     batch = next(load(ramps).validation(2))
-    pixels = _pixels(batch.inputs)[0]
+    pixels = _pixels(batch.inputs["image"])[0]
     side = 120 * 32 / 37
     across = (WIDTH - side) / 2 + (np.arange(32) + 0.5) * side / 32
     down = (HEIGHT - side) / 2 + (np.arange(32) + 0.5) * side / 32

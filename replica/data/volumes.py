@@ -1,0 +1,151 @@
+"""Gaussian random fields on a cube out of a formula, to learn the power spectrum of.
+
+A sample is white noise whose modes are weighted so that their power falls as k**n, for a field of
+standard deviation 2**a. Its targets are n + 2 and a, both uniform in [-1, 1): what a network of
+convolutions has to find is how rough a field is and how strong, as in cosmology's maps of matter
+(Mathuriya et al. 2018 learn parameters of such spectra). Samples are made when they are read.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aiperf_hpc.config import DatasetConfig
+from aiperf_hpc.replica.data import rng
+from aiperf_hpc.replica.data.base import WHOLE, Batch, Part
+from aiperf_hpc.replica.data.prefetch import prefetched
+from aiperf_hpc.replica.data.rng import Purpose
+from aiperf_hpc.trial import DatasetInfo, TensorSpec
+
+TARGETS = 2
+SLOPE = -2.0
+"""The spectrum's exponent in the middle of what is drawn."""
+FORMULA = 1
+"""The version of the formula; part of the SHA-256."""
+
+_DIGEST_SAMPLES = 64
+_TRAINING, _VALIDATION = 0, 1
+
+Floats = NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class VolumesDataset:
+    """Fields of ``size`` cells a side, float32 (size, size, size, 1)."""
+
+    info: DatasetInfo
+    size: int
+
+    def train(self, epoch: int, batch_size: int, seed: int, part: Part = WHOLE) -> Iterator[Batch]:
+        """Yield every training sample once, in the order of (seed, epoch)."""
+        order = rng.permutation(self.info.train_samples, Purpose.ORDER, seed, epoch)
+        return prefetched(self._batches(_TRAINING, order, batch_size, part))
+
+    def validation(self, batch_size: int, part: Part = WHOLE) -> Iterator[Batch]:
+        """Yield every validation sample once, in its own order."""
+        order = np.arange(self.info.validation_samples)
+        return prefetched(self._batches(_VALIDATION, order, batch_size, part))
+
+    def _batches(
+        self, samples: int, order: NDArray[np.intp], batch_size: int, part: Part
+    ) -> Iterator[Batch]:
+        for start in range(0, len(order), batch_size):
+            chosen = part.of(order[start : start + batch_size])
+            if len(chosen):
+                targets = np.stack([draw_targets(samples, sample) for sample in chosen.tolist()])
+                fields = make_fields(targets, self.size, samples, chosen)
+                yield Batch({"volume": fields}, {"values": targets.astype(np.float32)})
+
+
+def load(config: DatasetConfig, cores: int) -> VolumesDataset:
+    """Return the fields of the configured size and numbers."""
+    del cores  # One core makes thousands of 16 cells a side in a second.
+    size = config.image_size
+    info = DatasetInfo(
+        name="volumes",
+        sha256=content_sha256(config),
+        inputs={"volume": TensorSpec(shape=(size, size, size, 1))},
+        targets={"values": TensorSpec(shape=(TARGETS,))},
+        train_samples=config.train_samples,
+        validation_samples=config.validation_samples,
+    )
+    return VolumesDataset(info, size)
+
+
+def content_sha256(config: DatasetConfig) -> str:
+    """Return the SHA-256 of what all samples follow from.
+
+    Taken over the formula's version, size and numbers of samples (as ASCII decimals, each ended
+    by a newline), and the random words behind the first 64 training samples. Not over the fields:
+    the last bits of a Fourier transform differ between machines.
+    """
+    numbers = (FORMULA, config.image_size, config.train_samples, config.validation_samples)
+    digest = hashlib.sha256("".join(f"{number}\n" for number in numbers).encode())
+    for sample in range(min(_DIGEST_SAMPLES, config.train_samples)):
+        digest.update(_target_words(_TRAINING, sample).astype("<u8").tobytes())
+        digest.update(_noise_words(config.image_size**3, _TRAINING, sample).tobytes())
+    return digest.hexdigest()
+
+
+def draw_targets(part: int, sample: int) -> NDArray[np.float64]:
+    """Return a sample's targets, (2,), uniform in [-1, 1)."""
+    return _target_words(part, sample) / 2.0**63 - 1.0
+
+
+def make_fields(
+    targets: NDArray[np.float64], size: int, part: int, samples: NDArray[np.intp]
+) -> Floats:
+    """Return the fields of some samples, float32 (samples, size, size, size, 1).
+
+    Args:
+        targets: theirs, (samples, 2).
+        size: cells a side.
+        part: 0 for training samples, 1 for those held out.
+        samples: their numbers.
+    """
+    cells = size**3
+    noise = np.stack([_normal(_noise_words(cells, part, s))[:cells] for s in samples.tolist()])
+    modes = np.fft.rfftn(noise.reshape(-1, size, size, size), axes=(1, 2, 3))
+    wavenumber, weight = _wavenumbers(size)
+    for mode, (slope, strength) in zip(modes, targets, strict=True):
+        power = np.where(wavenumber > 0, wavenumber, np.inf) ** (SLOPE + slope)
+        deviation = np.sqrt((power * weight).sum() / cells)
+        mode *= np.sqrt(power) * (2.0**strength / deviation)
+    fields = np.fft.irfftn(modes, (size, size, size), axes=(1, 2, 3))
+    return fields.astype(np.float32)[..., None]
+
+
+@lru_cache(maxsize=4)
+def _wavenumbers(size: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return |k| of the modes of a real transform, and for how many modes each stands."""
+    whole, half = np.fft.fftfreq(size, 1.0 / size), np.fft.rfftfreq(size, 1.0 / size)
+    squares = whole[:, None, None] ** 2 + whole[None, :, None] ** 2 + half[None, None, :] ** 2
+    twice = np.full(half.shape, 2.0)
+    twice[0] = 1.0
+    if size % 2 == 0:
+        twice[-1] = 1.0
+    return np.sqrt(squares), np.broadcast_to(twice, squares.shape)
+
+
+def _normal(words: NDArray[np.uint32]) -> NDArray[np.float64]:
+    """Return normal numbers of as many uniform words, by the transform of Box and Muller."""
+    uniform = (words.astype(np.float64) + 0.5) / 2.0**32
+    radius = np.sqrt(-2.0 * np.log(uniform[0::2]))
+    angle = 2.0 * np.pi * uniform[1::2]
+    return np.concatenate([radius * np.cos(angle), radius * np.sin(angle)])
+
+
+def _noise_words(cells: int, part: int, sample: int) -> NDArray[np.uint32]:
+    """Return 32 random bits for each cell; the byte order is stated, so that all have the same."""
+    found = rng.words(-(-cells // 2), Purpose.FIELD, part, sample).astype("<u8").view("<u4")
+    return found[: cells + cells % 2]
+
+
+def _target_words(part: int, sample: int) -> NDArray[np.uint64]:
+    return rng.words(TARGETS, Purpose.TARGET, part, sample)

@@ -1,0 +1,173 @@
+"""What a network is trained for: its targets, its loss, and how its quality is measured.
+
+Plain data beside the graph. What computes a loss or a measure on a device is a row in each
+engine's table of that name (``replica/engines/*/objectives.py``); what the sums that it gives
+mean is said here, so that whoever reads a run's records needs no engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator
+
+from aiperf_hpc.trial import LABEL, TensorSpec, Value
+
+Sums = Mapping[str, float]
+"""Sums over the samples that were evaluated, by name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """A measure of quality, by the sums from which it follows.
+
+    Sums are added over batches and ranks, so that the quality is the same however samples are
+    divided among them. A measure that needs all samples at once (average precision, the area
+    under a curve) has rows instead, one a sample, which are put behind each other, and
+    ``summarize`` makes of them what is recorded.
+    """
+
+    name: str
+    label: str
+    """The measure's name in a table or on an axis."""
+    sums: tuple[str, ...]
+    """The names of the sums that are recorded."""
+    quality: Callable[[Sums, int], float]
+    """The quality of the recorded sums and the number of samples."""
+    impossible: Callable[[Sums, int], str]
+    """What is wrong with sums that so many samples cannot have; empty where nothing is."""
+    goal: Literal["maximize", "minimize"]
+    perfect: float
+    """The quality that cannot be surpassed."""
+    error: Callable[[Sums, int], float] | None = None
+    """The error, in [0, 1], that the regulated score is made of; None where a quality has none."""
+    resolution: Callable[[int], float] | None = None
+    """The smallest error above zero that so many samples can show."""
+    rows: tuple[str, ...] = ()
+    """The names of the values of each sample that are kept, in place of sums, until all samples
+    are evaluated."""
+    summarize: Callable[[Mapping[str, list[float]]], dict[str, float]] | None = None
+    """What is recorded, of the rows of all samples; None where there are no rows."""
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """The names of what an engine gives for a batch, in their order."""
+        return self.rows or self.sums
+
+    def check(self, sums: Sums, samples: int) -> None:
+        """Raise ValueError unless these can be the sums over so many samples."""
+        if sums.keys() != set(self.sums):
+            raise ValueError(f"{self.name} has the sums {sorted(self.sums)}, not {sorted(sums)}")
+        problem = self.impossible(sums, samples)
+        if problem:
+            raise ValueError(problem)
+
+    def objective_value(self, quality: float) -> float:
+        """Return what a search maximizes: the quality, or its negative where less is better."""
+        return quality if self.goal == "maximize" else 0.0 - quality
+
+    def reaches(self, quality: float, target: float) -> bool:
+        """Return whether a quality is as good as a target."""
+        return self.objective_value(quality) >= self.objective_value(target)
+
+    def regulated_error(self, sums: Sums, samples: int) -> float | None:
+        """Return the error for the regulated score, no less than samples can show; None for none.
+
+        docs/decisions/score.md says why a perfect evaluation is taken for one wrong sample.
+        """
+        if self.error is None or self.resolution is None:
+            return None
+        return max(self.error(sums, samples), self.resolution(samples))
+
+
+def _no_share(sums: Sums, samples: int) -> str:
+    correct = sums["correct"]
+    if 0 <= correct <= samples and correct == int(correct):
+        return ""
+    return f"{correct:g} correct of {samples} samples"
+
+
+def _no_mean(sums: Sums, samples: int) -> str:
+    if sums["absolute_error"] >= 0 and sums["values"] >= samples:
+        return ""
+    return f"an absolute error of {sums['absolute_error']:g} in {sums['values']:g} values"
+
+
+ACCURACY = Measure(
+    name="accuracy",
+    label="accuracy",
+    sums=("correct",),
+    quality=lambda sums, samples: sums["correct"] / samples,
+    impossible=_no_share,
+    goal="maximize",
+    perfect=1.0,
+    # From the counts, since 1 - 0.7 is more than 0.3.
+    error=lambda sums, samples: (samples - sums["correct"]) / samples,
+    resolution=lambda samples: 1.0 / samples,
+)
+"""The share of samples whose most probable class is the label: top-1."""
+
+MEAN_ABSOLUTE_ERROR = Measure(
+    name="mean_absolute_error",
+    label="mean absolute error",
+    sums=("absolute_error", "values"),
+    quality=lambda sums, _: sums["absolute_error"] / sums["values"],
+    impossible=_no_mean,
+    goal="minimize",
+    perfect=0.0,
+    # It has the unit of the targets and no bound: it is no share, so that -ln of it says nothing.
+)
+"""The mean over all samples and all their targets of the distance to the target."""
+
+MEASURES: dict[str, Measure] = {m.name: m for m in (ACCURACY, MEAN_ABSOLUTE_ERROR)}
+"""The measures that records may name."""
+
+
+def known_measure(name: str) -> str:
+    """Return the name of a measure. Raises ValueError when there is none of that name."""
+    if name not in MEASURES:
+        raise ValueError(f"no measure '{name}'; known: {', '.join(sorted(MEASURES))}")
+    return name
+
+
+class Objective(Value):
+    """What a network is trained for."""
+
+    kind: str
+    """The kind of task in one word, such as classification or regression."""
+    targets: dict[str, TensorSpec]
+    """The arrays of a sample that the loss and the measure read."""
+    loss: str
+    """The loss's row in the engines' tables."""
+    measure: Annotated[str, AfterValidator(known_measure)]
+    """The quality's row in ``MEASURES`` and in the engines' tables."""
+
+    @property
+    def quality(self) -> Measure:
+        """The measure of quality."""
+        return MEASURES[self.measure]
+
+
+CLASSIFICATION = Objective(
+    kind="classification",
+    targets={"label": LABEL},
+    loss="softmax_cross_entropy",
+    measure=ACCURACY.name,
+)
+"""One of several classes for each sample, by the network's softmax."""
+
+
+def regression(*shape: int) -> Objective:
+    """Return the objective of real numbers: mean squared error, measured by the absolute one.
+
+    Args:
+        shape: of a sample's targets, which is that of the network's output.
+    """
+    return Objective(
+        kind="regression",
+        targets={"values": TensorSpec(shape=shape)},
+        loss="mean_squared_error",
+        measure=MEAN_ABSOLUTE_ERROR.name,
+    )

@@ -1,0 +1,81 @@
+"""Tests of the fields out of a formula: their spectrum by numpy's own transform."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from aiperf_hpc.config import DatasetConfig
+from aiperf_hpc.replica.data import load_dataset
+from aiperf_hpc.replica.data.base import Dataset, Part
+from aiperf_hpc.replica.data.volumes import draw_targets, make_fields
+
+
+def _load(size: int = 16, train: int = 40, validation: int = 10) -> Dataset:
+    return load_dataset(
+        DatasetConfig(
+            name="volumes", image_size=size, train_samples=train, validation_samples=validation
+        ),
+        1,
+    )
+
+
+def test_a_field_has_the_power_law_and_the_strength_of_its_targets() -> None:
+    size, number = 32, 12
+    for slope, strength in ((-1.0, 0.5), (0.0, -1.0), (0.75, 0.0)):
+        targets = np.tile([slope, strength], (number, 1))
+        fields = make_fields(targets, size, 0, np.arange(number))[..., 0].astype(np.float64)
+        assert fields.std() == pytest.approx(2.0**strength, rel=0.1)
+        power = (np.abs(np.fft.fftn(fields, axes=(1, 2, 3))) ** 2).mean(0)
+        k = np.sqrt(sum(np.meshgrid(*[np.fft.fftfreq(size, 1 / size) ** 2] * 3)))
+        known = (k > 2) & (k < size / 2)
+        fitted, _ = np.polyfit(np.log(k[known]), np.log(power[known]), 1)
+        assert fitted == pytest.approx(-2.0 + slope, abs=0.05)
+
+
+def test_fields_have_no_mean_and_targets_fill_their_range() -> None:
+    batch = next(_load(train=400).train(1, 400, 0))
+    assert batch.inputs["volume"].dtype == batch.targets["values"].dtype == np.float32
+    assert np.abs(batch.inputs["volume"].mean((1, 2, 3))).max() < 1e-6
+    targets = batch.targets["values"]
+    assert targets.shape == (400, 2)
+    assert (targets.min(0) < -0.95).all()
+    assert (targets.max(0) > 0.95).all()
+    assert abs(np.corrcoef(targets.T)[0, 1]) < 0.2
+
+
+@pytest.mark.parametrize("size", [8, 9, 11])
+def test_odd_sizes_are_fields_too(size: int) -> None:
+    assert next(_load(size).validation(3)).inputs["volume"].shape == (3, size, size, size, 1)
+
+
+def test_each_sample_comes_once_an_epoch_in_an_order_of_the_epoch() -> None:
+    dataset = _load()
+    epochs = [
+        np.concatenate([b.targets["values"] for b in dataset.train(epoch, 16, 3)])
+        for epoch in (1, 2)
+    ]
+    own = np.array([draw_targets(0, sample) for sample in range(40)], np.float32)
+    for found in epochs:
+        assert sorted(map(tuple, found.tolist())) == sorted(map(tuple, own.tolist()))
+    assert not np.array_equal(*epochs)
+
+
+def test_parts_of_ranks_are_the_whole() -> None:
+    dataset = _load()
+    whole = next(dataset.train(1, 10, 0))
+    parts = [next(dataset.train(1, 10, 0, Part(rank, 3))) for rank in range(3)]
+    together = np.concatenate([part.inputs["volume"] for part in parts])
+    np.testing.assert_array_equal(together, whole.inputs["volume"])
+
+
+def test_training_samples_are_not_those_that_are_held_out() -> None:
+    dataset = _load()
+    one, other = next(dataset.train(1, 40, 0)), next(dataset.validation(10))
+    assert not set(map(tuple, one.targets["values"])) & set(map(tuple, other.targets["values"]))
+
+
+def test_the_digest_is_of_sizes_and_numbers() -> None:
+    digests = {_load(*sizes).info.sha256 for sizes in ((8, 4, 2), (9, 4, 2), (8, 5, 2), (8, 4, 3))}
+    assert len(digests) == 4
+    assert _load(8, 4, 2).info.sha256 == _load(8, 4, 2).info.sha256

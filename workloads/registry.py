@@ -1,0 +1,56 @@
+"""The workloads by name, and what a configuration may ask of them."""
+
+from __future__ import annotations
+
+import difflib
+from functools import lru_cache
+
+from aiperf_hpc.config import ModelConfig, RunConfig
+from aiperf_hpc.errors import ConfigError
+from aiperf_hpc.graph import Graph
+from aiperf_hpc.trial import DatasetInfo
+from aiperf_hpc.workloads import automl, volumes
+from aiperf_hpc.workloads.base import Workload
+
+WORKLOADS: dict[str, Workload] = {w.name: w for w in (automl.WORKLOAD, volumes.WORKLOAD)}
+
+
+def workload_of(config: RunConfig) -> Workload:
+    """Return the workload that a configuration names.
+
+    Raises:
+        ConfigError: there is none of that name, or the configuration asks for what it has not.
+    """
+    workload = WORKLOADS.get(config.workload)
+    if workload is None:
+        close = difflib.get_close_matches(config.workload, WORKLOADS, n=1)
+        hint = f"; did you mean '{close[0]}'?" if close else ""
+        raise ConfigError(
+            f"no workload '{config.workload}'{hint}; workloads: {', '.join(sorted(WORKLOADS))}"
+        )
+    if config.dataset.name not in workload.datasets:
+        raise ConfigError(
+            f"dataset.name={config.dataset.name}: workload '{workload.name}' has the datasets "
+            f"{', '.join(workload.datasets)}"
+        )
+    if config.search.searches and not workload.searchable:
+        raise ConfigError(
+            f"search.method={config.search.method}: no morphism grows the networks of workload "
+            f"'{workload.name}'; set search.method=fixed"
+        )
+    if config.training.label_smoothing and workload.objective.kind != "classification":
+        raise ConfigError(
+            f"training.label_smoothing={config.training.label_smoothing:g}: the targets of "
+            f"workload '{workload.name}' are no labels; set it to 0"
+        )
+    return workload
+
+
+def initial_graph(config: RunConfig, dataset: DatasetInfo) -> Graph:
+    """Return the network that a run starts from. Raises ConfigError and GraphError."""
+    return _network(workload_of(config).name, config.model, dataset)
+
+
+@lru_cache(maxsize=4)
+def _network(workload: str, model: ModelConfig, dataset: DatasetInfo) -> Graph:
+    return WORKLOADS[workload].network(model, dataset)
