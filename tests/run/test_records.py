@@ -223,6 +223,33 @@ def test_no_evaluation_has_more_correct_than_samples() -> None:
         evaluated(correct=101, samples=100)
 
 
+def test_an_evaluation_of_an_earlier_version_is_one_of_accuracy() -> None:
+    old = (
+        '{"type":"evaluated","trial":"t","epoch":2,"learning_rate":0.1,"train_loss":1.0,'
+        '"validation_loss":0.5,"correct":30,"samples":40}'
+    )
+    read = records.Evaluated.model_validate_json(old)
+    assert (read.measure, read.sums, read.samples) == ("accuracy", {"correct": 30.0}, 40)
+    assert read.quality == 0.75
+    assert records.Evaluated.model_validate_json(read.model_dump_json()) == read
+
+
+def test_an_evaluation_by_an_unknown_measure_is_no_record() -> None:
+    values = evaluated(correct=1).model_dump() | {"measure": "perplexity", "sums": {"loss": 1.0}}
+    with pytest.raises(ValidationError, match="no measure 'perplexity'"):
+        records.Evaluated.model_validate(values)
+
+
+def test_a_dataset_of_an_earlier_version_is_one_of_labelled_images() -> None:
+    now = DATASET.model_dump(mode="json")
+    old = {key: now[key] for key in ("name", "sha256", "classes")} | {
+        "sample_shape": [8, 8, 1], "train_samples": 1, "validation_samples": 1
+    }  # fmt: skip
+    assert DatasetInfo.model_validate(old) == DATASET
+    assert DATASET.input_shape("image") == (8, 8, 1)
+    assert len({DATASET, DatasetInfo.model_validate(old)}) == 1
+
+
 def test_an_event_cannot_be_changed() -> None:
     event: Event = evaluated(correct=1)
     with pytest.raises(ValidationError, match="frozen"):

@@ -1,0 +1,83 @@
+"""A workload that is no image classification: from `aiperf start` to its stated error."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.end_to_end.conftest import CachedView, aiperf
+
+from aiperf_hpc.run.history import RunHistory
+from aiperf_hpc.trial import RoundPhase, TrialState
+
+Start = Callable[..., CachedView]
+TARGET = 0.14
+"""The mean absolute error of what is predicted for each spectrum; predicting nothing has 0.5."""
+SMALL = [
+    argument
+    for setting in (
+        "dataset.train_samples=512", "dataset.validation_samples=64", f"training.target={TARGET}",
+        "training.max_epochs=40", "training.patience=40",
+    )
+    for argument in ("--set", setting)
+]  # fmt: skip
+
+
+def reached(history: RunHistory) -> bool:
+    """A trial of each of both replicas ended at the target."""
+    done = {t.replica for t in history.trials.values() if t.state is TrialState.COMPLETED}
+    return len(done) == 2
+
+
+@pytest.mark.parametrize("engine", ["torch", "tensorflow"])
+def test_a_regression_on_volumes_is_trained_to_its_stated_error(
+    live_run: Start, engine: str
+) -> None:
+    run = live_run("--set", f"engine.name={engine}", *SMALL, config=Path("volumes"))
+    run.wait_until(reached)
+    done = run.interrupt()
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    history = run.history
+    trials = [t for t in history.trials.values() if t.state is TrialState.COMPLETED]
+    for trial in trials:
+        assert trial.reason == f"the target, {TARGET:g}, is reached"
+        assert trial.started.phase is RoundPhase.FIXED
+        last = trial.evaluations[-1]
+        assert last.measure.name == "mean_absolute_error"
+        assert last.quality <= TARGET < trial.evaluations[0].quality
+        assert last.sums["values"] == 2 * last.samples == 128
+    assert history.searchers == set()
+    assert history.proposals == {}
+    summary = done.stdout
+    assert "Regulated score  none: the mean absolute error is no share of the samples" in summary
+    assert "the best mean absolute error" in summary
+    assert "workload: volumes; the benchmark's score is that of automl" in summary
+    verified = aiperf("verify", run.paths.root)
+    assert verified.returncode == 0, verified.stdout
+    document = json.loads(run.paths.report_json.read_bytes())
+    assert document["measure"] == "mean_absolute_error"
+    assert document["best"]["quality"] <= TARGET
+    assert document["best"]["accuracy"] is None
+    assert document["score"]["error"] is None
+    assert document["score"]["regulated"] is None
+    assert {kind["conv3d"]["forward"] > 0 for kind in [document["operations"]["by_kind"]]} == {True}
+    status = json.loads(aiperf("status", run.paths.root, "--json").stdout)
+    assert status["best_quality"] == document["best"]["quality"]
+
+
+def test_a_forged_quality_is_found(live_run: Start) -> None:
+    run = live_run("--set", "engine.name=torch", *SMALL, config=Path("volumes"))
+    run.wait_until(lambda history: history.best is not None)
+    run.interrupt()
+    (journal,) = (run.paths.root / "replicas" / "r0").glob("*/journal.jsonl")
+    text = journal.read_text("utf-8")
+    line = next(line for line in text.splitlines() if '"evaluated"' in line)
+    event = json.loads(line)
+    event["event"]["sums"]["absolute_error"] /= 2
+    journal.write_text(text.replace(line, json.dumps(event)), "utf-8")
+    verified = aiperf("verify", run.paths.root)
+    assert verified.returncode == 1
+    assert "report.json states another" in verified.stdout

@@ -1,0 +1,193 @@
+"""Tests of losses and measures in both engines, against PyTorch's and scikit-learn's own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from sklearn.metrics import roc_auc_score
+from torch.nn import functional
+
+from aiperf_hpc.graph import Add, Dense, Graph, Input, LeakyReLU, Node, Tanh
+from aiperf_hpc.morphism.weights.checkpoint import initial_weights
+from aiperf_hpc.objective import (
+    ACCURACY,
+    CLASSIFICATION,
+    MEAN_ABSOLUTE_ERROR,
+    MEASURES,
+    Measure,
+    Objective,
+    regression,
+)
+from aiperf_hpc.replica.data.base import Batch
+from aiperf_hpc.replica.engines import load_engine
+from aiperf_hpc.replica.engines.base import EvaluationSums, RankEngine, RankNetwork
+from aiperf_hpc.replica.engines.tensorflow import objectives as tensorflow_objectives
+from aiperf_hpc.replica.engines.torch import objectives as torch_objectives
+from aiperf_hpc.replica.tensorflow_import import tf
+from aiperf_hpc.trial import Hyperparameters
+
+ENGINES = ("tensorflow", "torch")
+
+TWO_INPUTS = Graph(
+    (
+        Node("left", Input((3,))),
+        Node("right", Input((5,))),
+        Node("a", Dense(4), ("left",)),
+        Node("b", Dense(4), ("right",)),
+        Node("sum", Add(), ("a", "b")),
+        Node("relu", LeakyReLU(), ("sum",)),
+        Node("dense", Dense(2), ("relu",)),
+        Node("values", Tanh(), ("dense",)),
+    )
+)
+
+
+def engine_of(name: str, objective: Objective) -> RankEngine:
+    return load_engine(name, 2, objective=objective)
+
+
+def built(name: str, objective: Objective, graph: Graph = TWO_INPUTS) -> RankNetwork:
+    used = Hyperparameters(batch_size=8, learning_rate=0.1, momentum=0.0)
+    weights = initial_weights(graph, np.random.default_rng(3))
+    return engine_of(name, objective).build(graph, weights, used)
+
+
+def regression_batch(samples: int, seed: int = 0) -> Batch:
+    rng = np.random.default_rng(seed)
+    left, right = (rng.standard_normal((samples, n), np.float32) for n in (3, 5))
+    values = rng.uniform(-1.0, 1.0, (samples, 2)).astype(np.float32)
+    # Not in the graph's order: inputs are found by their names.
+    return Batch({"right": right, "left": left}, {"values": values})
+
+
+def outputs_by_pytorch(weights: Mapping[str, Any], batch: Batch) -> torch.Tensor:
+    a = torch.from_numpy(batch.inputs["left"]) @ weights["a/kernel"] + weights["a/bias"]
+    b = torch.from_numpy(batch.inputs["right"]) @ weights["b/kernel"] + weights["b/bias"]
+    hidden = functional.leaky_relu(a + b, 0.3)
+    return torch.tanh(hidden @ weights["dense/kernel"] + weights["dense/bias"])
+
+
+@pytest.mark.parametrize("name", ENGINES)
+def test_a_network_of_two_inputs_is_trained_on_the_mean_squared_error(name: str) -> None:
+    network = built(name, regression(2))
+    weights = {
+        key: torch.from_numpy(array).requires_grad_() for key, array in network.weights().items()
+    }
+    batch = regression_batch(8)
+    loss = functional.mse_loss(
+        outputs_by_pytorch(weights, batch), torch.from_numpy(batch.targets["values"])
+    )
+    loss.backward()  # type: ignore[no-untyped-call]
+    network.train_step(batch, 0.1)
+    assert network.drain_training() == pytest.approx(loss.item(), rel=1e-5)
+    for key, array in network.weights().items():
+        gradient = weights[key].grad
+        assert gradient is not None
+        wanted = weights[key].detach() - 0.1 * gradient
+        np.testing.assert_allclose(array, wanted.numpy(), rtol=1e-4, atol=1e-6)
+    network.close()
+
+
+@pytest.mark.parametrize("name", ENGINES)
+def test_the_mean_absolute_error_is_pytorchs_over_batches_of_any_size(name: str) -> None:
+    network = built(name, regression(2))
+    whole = regression_batch(21)
+    wanted = functional.l1_loss(
+        torch.from_numpy(network.outputs(whole.inputs)), torch.from_numpy(whole.targets["values"])
+    )
+    found = EvaluationSums()
+    for start, stop in ((0, 8), (8, 16), (16, 21)):
+        part = Batch(
+            {key: array[start:stop] for key, array in whole.inputs.items()},
+            {key: array[start:stop] for key, array in whole.targets.items()},
+        )
+        network.evaluate_step(part)
+        if stop > 8:  # Drained in the middle too.
+            found = found.merged(network.drain_evaluation(), MEAN_ABSOLUTE_ERROR)
+    sums = found.sums(MEAN_ABSOLUTE_ERROR)
+    assert found.samples == 21
+    assert sums["values"] == 42
+    assert MEAN_ABSOLUTE_ERROR.quality(sums, 21) == pytest.approx(wanted.item(), rel=1e-5)
+    assert network.drain_evaluation() == EvaluationSums()
+    network.close()
+
+
+@pytest.mark.parametrize("name", ENGINES)
+def test_warming_leaves_nothing_behind_in_what_is_measured(name: str) -> None:
+    cold, warm = built(name, regression(2)), built(name, regression(2))
+    warm.warm(4)
+    for network in (cold, warm):
+        network.train_step(regression_batch(8), 0.1)
+        network.evaluate_step(regression_batch(8, seed=1))
+    assert cold.drain_training() == warm.drain_training()
+    found = [network.drain_evaluation() for network in (cold, warm)]
+    assert found[0].sums(MEAN_ABSOLUTE_ERROR) == found[1].sums(MEAN_ABSOLUTE_ERROR)
+
+
+AUC = Measure(
+    name="area_under_curve",
+    label="area under the curve",
+    sums=("area",),
+    quality=lambda sums, _: sums["area"],
+    impossible=lambda sums, _: "" if 0 <= sums["area"] <= 1 else "no area",
+    goal="maximize",
+    perfect=1.0,
+    rows=("score", "label"),
+    summarize=lambda rows: {"area": float(roc_auc_score(rows["label"], rows["score"]))},
+)
+"""A measure that no sum over samples gives."""
+
+
+@pytest.fixture
+def auc(monkeypatch: pytest.MonkeyPatch) -> Objective:
+    monkeypatch.setitem(MEASURES, AUC.name, AUC)
+    monkeypatch.setitem(
+        torch_objectives.QUALITIES,
+        AUC.name,
+        lambda output, targets: (output[:, 1] - output[:, 0], targets["label"]),
+    )
+    monkeypatch.setitem(
+        tensorflow_objectives.QUALITIES,
+        AUC.name,
+        lambda output, targets: (
+            output[:, 1] - output[:, 0],
+            tf.cast(targets["label"], tf.float32),
+        ),
+    )
+    return CLASSIFICATION.model_copy(update={"measure": AUC.name})
+
+
+@pytest.mark.parametrize("name", ENGINES)
+def test_a_measure_of_all_samples_at_once_keeps_their_rows(name: str, auc: Objective) -> None:
+    network = built(name, auc)
+    network.warm(4)
+    rng = np.random.default_rng(5)
+    inputs = regression_batch(50).inputs
+    labels = rng.integers(0, 2, 50).astype(np.int32)
+    output = network.outputs(inputs)
+    wanted = roc_auc_score(labels, output[:, 1] - output[:, 0])
+    found = EvaluationSums()
+    for start in range(0, 50, 16):
+        own = slice(start, start + 16)
+        network.evaluate_step(
+            Batch({key: array[own] for key, array in inputs.items()}, {"label": labels[own]})
+        )
+        found = found.merged(network.drain_evaluation(), AUC)
+    assert found.samples == 50
+    assert found.parts["score"].shape == (50,)
+    assert found.sums(AUC) == {"area": pytest.approx(wanted, abs=1e-6)}
+    network.close()
+
+
+def test_nothing_evaluated_has_no_parts_and_merges_with_everything() -> None:
+    some = EvaluationSums(1.0, 4, {"correct": np.float64(3)})  # type: ignore[dict-item]
+    for merged in (
+        some.merged(EvaluationSums(), ACCURACY),
+        EvaluationSums().merged(some, ACCURACY),
+    ):
+        assert merged.sums(ACCURACY) == {"correct": 3.0}
+        assert merged.samples == 4

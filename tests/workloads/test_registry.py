@@ -1,0 +1,92 @@
+"""Tests of what a configuration may ask of a workload."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from aiperf_hpc.config import RunConfig, load_config, preset_names
+from aiperf_hpc.errors import ConfigError
+from aiperf_hpc.graph import Graph
+from aiperf_hpc.objective import MEASURES
+from aiperf_hpc.ops_counter.count import count
+from aiperf_hpc.replica.data import dataset_names, load_dataset
+from aiperf_hpc.replica.engines.tensorflow import objectives as tensorflow_objectives
+from aiperf_hpc.replica.engines.torch import objectives as torch_objectives
+from aiperf_hpc.workloads.base import Workload
+from aiperf_hpc.workloads.registry import WORKLOADS, initial_graph, workload_of
+
+
+def config(**sections: object) -> RunConfig:
+    return RunConfig.model_validate({"dataset": {"name": "digits"}, **sections})
+
+
+VOLUMES = {"workload": "volumes", "dataset": {"name": "volumes"}, "search": {"method": "fixed"}}
+
+
+@pytest.mark.parametrize("name", preset_names())
+def test_every_preset_names_a_workload_that_it_can_be(name: str) -> None:
+    path = ("dataset.path=/data",) if name in ("cifar10", "imagenet") else ()
+    assert workload_of(load_config(name, path)).name in WORKLOADS
+
+
+@pytest.mark.parametrize("workload", WORKLOADS.values(), ids=lambda w: w.name)
+def test_every_workload_has_its_rows_in_both_engines_and_its_datasets(workload: Workload) -> None:
+    assert set(workload.datasets) <= set(dataset_names())
+    assert workload.objective.measure in MEASURES
+    for table in (torch_objectives, tensorflow_objectives):
+        assert workload.objective.loss in table.LOSSES
+        assert workload.objective.measure in table.QUALITIES
+
+
+@pytest.mark.parametrize(
+    ("sections", "message"),
+    [
+        ({"workload": "volume"}, "no workload 'volume'; did you mean 'volumes'.*automl, volumes"),
+        ({"workload": "volumes"}, "dataset.name=digits: workload 'volumes' has the datasets vol"),
+        (VOLUMES | {"search": {}}, "search.method=guided: no morphism grows.*search.method=fixed"),
+        (
+            VOLUMES | {"training": {"label_smoothing": 0.1}},
+            "training.label_smoothing=0.1: .*no labels",
+        ),
+        ({"dataset": {"name": "volumes"}}, "dataset.name=volumes: workload 'automl' has"),
+    ],
+)
+def test_what_a_workload_has_not_is_refused_in_one_line(
+    sections: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message) as caught:
+        workload_of(config(**sections))
+    assert "\n" not in str(caught.value)
+
+
+def test_the_network_of_volumes_is_counted_and_fits_its_dataset() -> None:
+    chosen = config(
+        **VOLUMES | {"dataset": {"name": "volumes", "image_size": 16, "train_samples": 4}}
+    )
+    dataset = load_dataset(chosen.dataset, 1).info
+    graph = initial_graph(chosen, dataset)
+    assert graph.inputs == ("volume",)
+    assert graph.shapes["volume"] == (16, 16, 16, 1)
+    assert graph.shapes[graph.output.name] == dataset.targets["values"].shape == (2,)
+    convolutions = [n for n in graph.nodes if n.layer.kind == "conv3d"]
+    assert [graph.shapes[n.name] for n in convolutions] == [
+        (16, 16, 16, 64), (8, 8, 8, 128), (4, 4, 4, 256)
+    ]  # fmt: skip
+    assert count(graph).training > 0
+    assert Graph.from_json(graph.to_json()) == graph
+
+
+def test_a_volume_that_is_too_small_or_no_cube_is_refused() -> None:
+    chosen = config(**VOLUMES)
+    dataset = load_dataset(chosen.dataset, 1).info
+    flat = dataset.model_copy(
+        update={
+            "inputs": {
+                "volume": dataset.inputs["volume"].model_copy(update={"shape": (8, 8, 4, 1)})
+            }
+        }
+    )
+    with pytest.raises(Exception, match="must be a cube"):
+        initial_graph(chosen, flat)
