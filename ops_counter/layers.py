@@ -22,9 +22,11 @@ from aiperf_hpc.graph import (
     Conv3D,
     Dense,
     Dropout,
+    Embedding,
     Flatten,
     GlobalAveragePool2D,
     Input,
+    IntegerInput,
     Layer,
     LeakyReLU,
     MaxPool2D,
@@ -89,7 +91,7 @@ def counts(*layers: type[Layer]) -> Callable[[Formula], Formula]:
     return register
 
 
-@counts(Input, Flatten, Dropout)
+@counts(Input, IntegerInput, Flatten, Dropout)
 def nothing(context: LayerContext) -> Operations:
     """Return zero: what is there is taken as it is.
 
@@ -98,6 +100,15 @@ def nothing(context: LayerContext) -> Operations:
     """
     del context
     return Operations(0)
+
+
+@counts(Embedding)
+def embedding(context: LayerContext) -> Operations:
+    """Return zero forward, which looks rows up; an addition an element for their gradients, and
+    2 a weight for the update, which is of the whole table."""
+    (table,) = context.layer.parameters(*context.inputs).values()
+    update = MAC * math.prod(table)
+    return Operations(0, ADD * context.elements + update, update)
 
 
 @counts(Conv2D, Conv3D)

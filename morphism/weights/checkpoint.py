@@ -62,6 +62,8 @@ def _initial(value: InitialValue, shape: Shape, rng: np.random.Generator) -> Arr
     match value:
         case Distribution.HE_NORMAL:
             return he_normal(shape, rng)
+        case Distribution.STANDARD_NORMAL:
+            return rng.standard_normal(shape, np.float32)
         case Distribution.GLOROT_UNIFORM:
             return _glorot_uniform(shape, rng)
         case float():

@@ -27,10 +27,12 @@ from aiperf_hpc.graph import (
     Conv3D,
     Dense,
     Dropout,
+    Embedding,
     Flatten,
     GlobalAveragePool2D,
     Graph,
     Input,
+    IntegerInput,
     Layer,
     LeakyReLU,
     MaxPool2D,
@@ -282,7 +284,10 @@ def test_one_number_is_one_layer_and_one_hash_however_it_is_written() -> None:
 
 def test_every_layer_says_how_what_it_stores_begins_and_what_decays() -> None:
     """Of the arrays that layers really have, none without a beginning, and none besides."""
-    graphs = [residual(), volumes(), flat_images()]
+    words = Graph(
+        (Node("words", IntegerInput((6,))), Node("embedded", Embedding(11, 4), ("words",)))
+    )
+    graphs = [residual(), volumes(), flat_images(), words]
     met: dict[type[Layer], set[str]] = {}
     for graph in graphs:
         for node in graph.nodes:

@@ -151,10 +151,8 @@ class TensorFlowNetwork:
             loss = share * tf.reduce_mean(self._loss_of(output, targets, self._smoothing))
         self._loss_sum.assign_add(tf.cast(loss, tf.float64))
         self._steps.assign_add(1)
-        gradients: list[tf.Tensor] = tape.gradient(
-            loss, [self._variables[name] for name in self._graph.parameters]
-        )
-        return gradients
+        gradients = tape.gradient(loss, [self._variables[name] for name in self._graph.parameters])
+        return [_dense(gradient) for gradient in gradients]
 
     def _gradient_step(self, inputs: Arrays, targets: Arrays, share: tf.Tensor) -> tf.Tensor:
         return tf.concat([tf.reshape(g, [-1]) for g in self._backward(inputs, targets, share)], 0)
@@ -332,6 +330,14 @@ class TensorFlowNetwork:
         del self._variables, self._evaluated_variables, self._optimizer
         del self._train, self._evaluate, self._infer, self._gradients, self._apply
         gc.collect()  # What was traced refers to itself.
+
+
+def _dense(gradient: tf.Tensor) -> tf.Tensor:
+    """Return a gradient that may be of some rows alone as that of the whole array."""
+    if not isinstance(gradient, tf.IndexedSlices):
+        return gradient
+    rows = gradient.dense_shape[0]
+    return tf.math.unsorted_segment_sum(gradient.values, gradient.indices, rows)
 
 
 def _tensor(flat: Buffer) -> tf.Tensor:

@@ -18,9 +18,11 @@ from aiperf_hpc.graph import (
     Conv3D,
     Dense,
     Dropout,
+    Embedding,
     Flatten,
     GlobalAveragePool2D,
     Input,
+    IntegerInput,
     Layer,
     LeakyReLU,
     MaxPool2D,
@@ -76,6 +78,16 @@ def executes(
 @executes(Input)
 def _input(run: Pass, node: Node, layer: Input, inputs: Tensors) -> tf.Tensor:
     return tf.cast(inputs[0], run.compute)
+
+
+@executes(IntegerInput)
+def _integer_input(run: Pass, node: Node, layer: IntegerInput, inputs: Tensors) -> tf.Tensor:
+    return inputs[0]
+
+
+@executes(Embedding)
+def _embedding(run: Pass, node: Node, layer: Embedding, inputs: Tensors) -> tf.Tensor:
+    return tf.gather(run.read(node, "table"), inputs[0])
 
 
 @executes(Conv2D)

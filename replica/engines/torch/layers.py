@@ -1,7 +1,7 @@
 """How the ``torch`` engine computes each layer: a function a layer, which writes a line of code.
 
 Images are (samples, channels, height, width) in channels-last memory, volumes (samples, channels,
-depth, height, width), kernels (out, in, k, ...) likewise.
+depth, height, width), kernels (out, in, k, ...) likewise; sequences (samples, positions, channels).
 """
 
 from __future__ import annotations
@@ -21,9 +21,11 @@ from aiperf_hpc.graph import (
     Conv3D,
     Dense,
     Dropout,
+    Embedding,
     Flatten,
     GlobalAveragePool2D,
     Input,
+    IntegerInput,
     Layer,
     LeakyReLU,
     MaxPool2D,
@@ -57,6 +59,7 @@ def builds(
     return register
 
 
+@builds(IntegerInput)
 @builds(Input)
 def _input(code: ModuleCode, node: Node, layer: Input) -> fx.Node:
     return code.placeholder(attribute(node.name))
@@ -248,6 +251,11 @@ def _dense(code: ModuleCode, node: Node, layer: Dense) -> fx.Node:
     code.allow_overwriting(node)
     weight, bias = code.tensor(node, "kernel"), code.tensor(node, "bias")
     return code.call(torch.addmm, bias, code.read(node), weight)
+
+
+@builds(Embedding)
+def _embedding(code: ModuleCode, node: Node, layer: Embedding) -> fx.Node:
+    return code.call(functional.embedding, code.read(node), code.tensor(node, "table"))
 
 
 @builds(Softmax)

@@ -18,10 +18,12 @@ from aiperf_hpc.graph.layers import Conv3D as Conv3D
 from aiperf_hpc.graph.layers import Dense as Dense
 from aiperf_hpc.graph.layers import Distribution as Distribution
 from aiperf_hpc.graph.layers import Dropout as Dropout
+from aiperf_hpc.graph.layers import Embedding as Embedding
 from aiperf_hpc.graph.layers import Flatten as Flatten
 from aiperf_hpc.graph.layers import GlobalAveragePool2D as GlobalAveragePool2D
 from aiperf_hpc.graph.layers import InitialValue as InitialValue
 from aiperf_hpc.graph.layers import Input as Input
+from aiperf_hpc.graph.layers import IntegerInput as IntegerInput
 from aiperf_hpc.graph.layers import Layer as Layer
 from aiperf_hpc.graph.layers import LeakyReLU as LeakyReLU
 from aiperf_hpc.graph.layers import MaxPool2D as MaxPool2D

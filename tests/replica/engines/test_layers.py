@@ -31,10 +31,12 @@ from aiperf_hpc.graph import (
     Conv3D,
     Dense,
     Dropout,
+    Embedding,
     Flatten,
     GlobalAveragePool2D,
     Graph,
     Input,
+    IntegerInput,
     Layer,
     LeakyReLU,
     MaxPool2D,
@@ -146,9 +148,11 @@ def test_a_layer_gives_what_pytorchs_function_gives(name: str, layer: Layer, sha
 
 
 def test_every_layer_is_known_to_both_engines_and_tried_here() -> None:
-    """But for what stands at both ends of every network in the contract's other tests."""
+    """But for what stands at both ends of every network in the contract's other tests, and for what
+    reads integers (test_objectives.py)."""
     assert set(BUILDERS) == set(OPERATIONS) == set(LAYERS.values())
-    assert {type(layer) for layer, _ in CASES} == set(LAYERS.values()) - {Input, Softmax}
+    elsewhere = {Input, Softmax, IntegerInput, Embedding}
+    assert {type(layer) for layer, _ in CASES} == set(LAYERS.values()) - elsewhere
 
 
 @pytest.mark.parametrize("name", ENGINES)

@@ -11,7 +11,18 @@ import torch
 from sklearn.metrics import roc_auc_score
 from torch.nn import functional
 
-from aiperf_hpc.graph import Add, Dense, Graph, Input, LeakyReLU, Node, Tanh
+from aiperf_hpc.graph import (
+    Add,
+    Dense,
+    Embedding,
+    Flatten,
+    Graph,
+    Input,
+    IntegerInput,
+    LeakyReLU,
+    Node,
+    Tanh,
+)
 from aiperf_hpc.morphism.weights.checkpoint import initial_weights
 from aiperf_hpc.objective import (
     ACCURACY,
@@ -28,7 +39,7 @@ from aiperf_hpc.replica.engines.base import EvaluationSums, RankEngine, RankNetw
 from aiperf_hpc.replica.engines.tensorflow import objectives as tensorflow_objectives
 from aiperf_hpc.replica.engines.torch import objectives as torch_objectives
 from aiperf_hpc.replica.tensorflow_import import tf
-from aiperf_hpc.trial import Hyperparameters
+from aiperf_hpc.trial import Hyperparameters, TensorSpec
 
 ENGINES = ("tensorflow", "torch")
 
@@ -126,6 +137,81 @@ def test_warming_leaves_nothing_behind_in_what_is_measured(name: str) -> None:
     assert cold.drain_training() == warm.drain_training()
     found = [network.drain_evaluation() for network in (cold, warm)]
     assert found[0].sums(MEAN_ABSOLUTE_ERROR) == found[1].sums(MEAN_ABSOLUTE_ERROR)
+
+
+SENTENCES = Graph(
+    (
+        Node("words", IntegerInput((6,))),
+        Node("embedded", Embedding(11, 4), ("words",)),
+        Node("flat", Flatten(), ("embedded",)),
+        Node("values", Dense(1), ("flat",)),
+    )
+)
+
+
+def sentences(samples: int, length: int) -> Batch:
+    """Words, and what they are to give: a mean of as many numbers as a mask says there are."""
+    rng = np.random.default_rng(length)
+    there = rng.integers(1, length + 1, samples)
+    return Batch(
+        {"words": rng.integers(0, 11, (samples, 6)).astype(np.int32)},
+        {
+            "values": rng.standard_normal((samples, length), np.float32),
+            "mask": np.arange(length) < there[:, None],
+        },
+    )
+
+
+@pytest.mark.parametrize("name", ENGINES)
+def test_integers_and_targets_of_any_length_with_a_mask_are_arrays_like_others(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def by_torch(
+        output: torch.Tensor, targets: Mapping[str, torch.Tensor], _: float
+    ) -> torch.Tensor:
+        there = targets["mask"].float()
+        squares = (output - targets["values"]).square() * there
+        return squares.sum(1) / there.sum(1)
+
+    def by_tensorflow(output: tf.Tensor, targets: Mapping[str, tf.Tensor], _: float) -> tf.Tensor:
+        there = tf.cast(targets["mask"], tf.float32)
+        squares = tf.square(output - targets["values"]) * there
+        return tf.reduce_sum(squares, 1) / tf.reduce_sum(there, 1)
+
+    monkeypatch.setitem(torch_objectives.LOSSES, "masked", by_torch)
+    monkeypatch.setitem(tensorflow_objectives.LOSSES, "masked", by_tensorflow)
+    objective = Objective(
+        kind="regression",
+        targets={
+            "values": TensorSpec(shape=(None,)),
+            "mask": TensorSpec(shape=(None,), dtype="bool"),
+        },
+        loss="masked",
+        measure="mean_absolute_error",
+    )
+    network = built(name, objective, SENTENCES)
+    network.warm(3)
+    for length in (5, 2, 7):
+        weights = {
+            key: torch.from_numpy(array).requires_grad_()
+            for key, array in network.weights().items()
+        }
+        batch = sentences(8, length)
+        words = functional.embedding(
+            torch.from_numpy(batch.inputs["words"]).long(), weights["embedded/table"]
+        )
+        output = words.flatten(1) @ weights["values/kernel"] + weights["values/bias"]
+        given = {key: torch.from_numpy(array) for key, array in batch.targets.items()}
+        loss = by_torch(output, given, 0.0).mean()
+        loss.backward()  # type: ignore[no-untyped-call]
+        network.train_step(batch, 0.1)
+        assert network.drain_training() == pytest.approx(loss.item(), rel=1e-5)
+        for key, array in network.weights().items():
+            gradient = weights[key].grad
+            assert gradient is not None
+            wanted = (weights[key].detach() - 0.1 * gradient).numpy()
+            np.testing.assert_allclose(array, wanted, rtol=1e-4, atol=1e-6)
+    network.close()
 
 
 AUC = Measure(

@@ -16,7 +16,9 @@ from aiperf_hpc.graph.layers.base import Window as Window
 from aiperf_hpc.graph.layers.convolution import Conv2D as Conv2D
 from aiperf_hpc.graph.layers.convolution import Conv3D as Conv3D
 from aiperf_hpc.graph.layers.dense import Dense as Dense
+from aiperf_hpc.graph.layers.embedding import Embedding as Embedding
 from aiperf_hpc.graph.layers.input import Input as Input
+from aiperf_hpc.graph.layers.input import IntegerInput as IntegerInput
 from aiperf_hpc.graph.layers.merging import Add as Add
 from aiperf_hpc.graph.layers.normalisation import BatchNorm as BatchNorm
 from aiperf_hpc.graph.layers.pooling import GlobalAveragePool2D as GlobalAveragePool2D

@@ -18,6 +18,8 @@ class Distribution(Enum):
 
     HE_NORMAL = "he_normal"
     """Normal, of mean 0 and variance 2 / fan-in (He et al. 2015)."""
+    STANDARD_NORMAL = "standard_normal"
+    """Normal, of mean 0 and variance 1."""
     GLOROT_UNIFORM = "glorot_uniform"
     """Uniform, of mean 0 and variance 2 / (fan-in + fan-out) (Glorot and Bengio 2010, eq. 16)."""
 

@@ -26,3 +26,14 @@ class Input(Layer):
 
     def output_shape(self, *inputs: Shape) -> Shape:
         return self.shape
+
+
+@layer_class
+class IntegerInput(Input):
+    """Samples that are integers, such as the numbers of words."""
+
+    kind: ClassVar[str] = "integer_input"
+
+    @property
+    def dtype(self) -> str:
+        return "int32"
