@@ -8,6 +8,7 @@ from functools import lru_cache
 from aiperf_hpc.config import ModelConfig, RunConfig
 from aiperf_hpc.errors import ConfigError
 from aiperf_hpc.graph import Graph
+from aiperf_hpc.objective import CLASSIFICATION
 from aiperf_hpc.trial import DatasetInfo
 from aiperf_hpc.workloads import automl, volumes
 from aiperf_hpc.workloads.base import Workload
@@ -38,7 +39,18 @@ def workload_of(config: RunConfig) -> Workload:
             f"search.method={config.search.method}: no morphism grows the networks of workload "
             f"'{workload.name}'; set search.method=fixed"
         )
-    if config.training.label_smoothing and workload.objective.kind != "classification":
+    objective, target = workload.objective, config.training.target
+    if target is not None and not objective.quality.can_reach(target):
+        raise ConfigError(
+            f"training.target={target:g}: no {objective.quality.label} is better than "
+            f"{objective.quality.perfect:g}"
+        )
+    if config.engine.name == "simulated" and objective != CLASSIFICATION:
+        raise ConfigError(
+            f"engine.name=simulated makes up accuracies, which workload '{workload.name}' has not; "
+            "set engine.name to torch or tensorflow"
+        )
+    if config.training.label_smoothing and objective.kind != CLASSIFICATION.kind:
         raise ConfigError(
             f"training.label_smoothing={config.training.label_smoothing:g}: the targets of "
             f"workload '{workload.name}' are no labels; set it to 0"

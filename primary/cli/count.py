@@ -16,7 +16,7 @@ from aiperf_hpc.primary.formatting import si
 
 def add(commands: Commands) -> None:
     """Add ``count``."""
-    counting = commands.add_parser("count", help="count a network's operations for one image")
+    counting = commands.add_parser("count", help="count a network's operations for one sample")
     counting.add_argument("network", metavar="resnet50|GRAPH.json")
     counting.add_argument("--input", default="224x224x3", metavar="HxWxC", help="for resnet50")
     counting.add_argument("--classes", type=int, default=1000, help="for resnet50")
@@ -44,8 +44,8 @@ def _count(options: argparse.Namespace) -> int:
         say(f"{kind:<24} {done.forward:>18,} {done.backward:>18,}")
     say(f"{'total':<24} {counted.forward:>18,} {counted.backward:>18,}")
     say(
-        f"\n{si(counted.training, 'OP')} for one training image ({counted.training:,}), "
-        f"{si(counted.forward, 'OP')} for one validation image; "
+        f"\n{si(counted.training, 'OP')} for one training sample ({counted.training:,}), "
+        f"{si(counted.forward, 'OP')} for one validation sample; "
         f"backward/forward {counted.backward / max(counted.forward, 1):.4f}; "
         f"{graph.parameter_count:,} parameters, depth {graph.depth}, hash {graph.hash}"
     )

@@ -72,6 +72,10 @@ class Measure:
         """Return whether a quality is as good as a target."""
         return self.objective_value(quality) >= self.objective_value(target)
 
+    def can_reach(self, target: float) -> bool:
+        """Return whether any quality is as good as a target."""
+        return self.objective_value(self.perfect) >= self.objective_value(target)
+
     def regulated_error(self, sums: Sums, samples: int) -> float | None:
         """Return the error for the regulated score, no less than samples can show; None for none.
 
