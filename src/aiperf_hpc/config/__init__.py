@@ -1,0 +1,51 @@
+"""The configuration of a run: resolved once, checked once, then frozen.
+
+Sources, later ones win: the defaults of the sections (those of Ren et al. 2021, where
+it gives one), a preset or YAML file, ``--set key=value``.
+"""
+
+from aiperf_hpc.config.dataset import DatasetConfig
+from aiperf_hpc.config.engine import EngineConfig, SimulationConfig
+from aiperf_hpc.config.loading import load_config, preset_names, preset_text, validate
+from aiperf_hpc.config.model import ModelConfig
+from aiperf_hpc.config.replica import ReplicaConfig
+from aiperf_hpc.config.run import JournalConfig, RunConfig, ScoreConfig
+from aiperf_hpc.config.search import (
+    KERNELS,
+    HpoConfig,
+    Integers,
+    Reals,
+    RoundsConfig,
+    SearchConfig,
+    SpaceConfig,
+)
+from aiperf_hpc.config.section import Fraction, Positive, Section
+from aiperf_hpc.config.slurm import SlurmConfig
+from aiperf_hpc.config.training import TrainingConfig
+
+__all__ = [
+    "DatasetConfig",
+    "EngineConfig",
+    "Fraction",
+    "HpoConfig",
+    "Integers",
+    "JournalConfig",
+    "KERNELS",
+    "ModelConfig",
+    "Positive",
+    "Reals",
+    "ReplicaConfig",
+    "RoundsConfig",
+    "RunConfig",
+    "ScoreConfig",
+    "SearchConfig",
+    "Section",
+    "SimulationConfig",
+    "SlurmConfig",
+    "SpaceConfig",
+    "TrainingConfig",
+    "load_config",
+    "preset_names",
+    "preset_text",
+    "validate",
+]

@@ -1,0 +1,48 @@
+"""Which samples are trained on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from aiperf_hpc.config.section import Section
+
+
+class DatasetConfig(Section):
+    """Which samples are trained on, and how they are prepared."""
+
+    name: Literal["digits", "cifar10", "imagenet", "simulated", "synthetic", "volumes"] = "imagenet"
+    path: Path | None = Field(None, description="folder made by `aiperf data prepare`")
+    augment: bool = Field(True, description="the dataset's standard augmentation in training")
+    parallel_transforms: int = Field(48, ge=1, le=1024, description="bounded by the cores")
+    cache: Literal["none", "memory", "disk"] = Field(
+        "none",
+        description="what the folder is brought to first: the page cache, or cache_path; takes "
+        "time of the run",
+    )
+    cache_path: Path | None = Field(None, description="folder on a disk of the node")
+    image_size: int = Field(
+        224, ge=8, le=1024, description="imagenet and made-up, pixels or cells a side"
+    )
+    classes: int = Field(
+        10, ge=2, le=100_000, description="made-up data only: synthetic, simulated"
+    )
+    train_samples: int = Field(
+        512, ge=1, description="made-up data only: synthetic, simulated, volumes"
+    )
+    validation_samples: int = Field(
+        128, ge=1, description="made-up data only: synthetic, simulated, volumes"
+    )
+
+    @model_validator(mode="after")
+    def _has_a_place_for_its_copy(self) -> DatasetConfig:
+        if (self.cache == "disk") != (self.cache_path is not None):
+            raise ValueError(
+                "cache disk and cache_path go together: write cache: disk and cache_path: FOLDER, "
+                "or neither"
+            )
+        if self.cache != "none" and self.path is None:
+            raise ValueError(f"cache {self.cache} is for a dataset in a folder, and path is none")
+        return self

@@ -1,0 +1,63 @@
+"""What trains a network, and the world that the simulated engine makes up."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from aiperf_hpc.config.section import Fraction, Section
+
+
+class SimulationConfig(Section):
+    """The machine and the world that the engine ``simulated`` makes up."""
+
+    operations_per_second: float = Field(
+        1e12, gt=0.0, description="counted operations that a replica executes a second"
+    )
+    step_seconds: float = Field(0.0, ge=0.0, le=3600.0, description="a step takes besides them")
+    build_seconds: float = Field(2.0, ge=0.0, le=3600.0, description="building a network")
+    peak_accuracy: Fraction = Field(0.8, description="about what the largest networks reach")
+    rise_epochs: float = Field(
+        6.0, gt=0.0, le=1e6, description="after which 63 % of the way to it is done"
+    )
+    noise: float = Field(0.003, ge=0.0, le=1.0, description="deviation of a measured accuracy")
+    seed: int = Field(0, ge=0, lt=2**32, description="of the world: what each network is worth")
+    # What follows is for a virtual clock alone (``aiperf simulate``).
+    dispatches_per_second: float = Field(
+        200.0, gt=0.0, description="replicas that the scheduler starts a second"
+    )
+    sync_seconds: float = Field(
+        0.002, ge=0.0, le=60.0, description="a synced write to the shared file system takes"
+    )
+    syncs_per_second: float = Field(
+        10_000.0, gt=0.0, description="such writes that the file server carries out a second"
+    )
+    charge_cpu: bool = Field(
+        True, description="whether code takes the time that it really takes on this machine"
+    )
+
+
+class EngineConfig(Section):
+    """What trains a network."""
+
+    name: Literal["tensorflow", "torch", "simulated"] = "tensorflow"
+    device: Literal["auto", "cpu", "cuda", "npu"] = Field(
+        "auto", description="torch only; auto: an accelerator if there is one; cuda: ROCm too"
+    )
+    compile: Literal["auto", "never", "always"] = Field(
+        "auto", description="torch only; auto: on cuda; elsewhere it costs more than it gives"
+    )
+    simulation: SimulationConfig = SimulationConfig()
+    memory_gib: float | None = Field(
+        None, gt=0.0, description="memory a replica may use; the machine's share when not given"
+    )
+    on_memory: Literal["shrink", "refuse"] = Field(
+        "shrink", description="what to do with a batch size that is estimated not to fit"
+    )
+
+    @model_validator(mode="after")
+    def _means_something(self) -> EngineConfig:
+        if self.name != "torch" and (self.device, self.compile) != ("auto", "auto"):
+            raise ValueError("device and compile are for the engine torch; leave them at auto")
+        return self

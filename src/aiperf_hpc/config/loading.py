@@ -1,0 +1,156 @@
+"""A configuration of its sources: presets, YAML files, ``--set`` assignments, and messages.
+
+An error names the key, the value and its range, or the nearest key that there is.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from importlib import resources
+from pathlib import Path
+from typing import Any, cast, get_args
+
+import yaml
+from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
+from pydantic_core import ErrorDetails
+
+from aiperf_hpc.config.run import RunConfig
+from aiperf_hpc.errors import ConfigError, reason_of
+
+
+def preset_names() -> list[str]:
+    """Return the names of the presets in ``configs/``."""
+    folder = resources.files("aiperf_hpc.configs")
+    return sorted(e.name[:-5] for e in folder.iterdir() if e.name.endswith(".yaml"))
+
+
+def preset_text(name: str) -> str:
+    """Return a preset's YAML. Raises ConfigError when there is none of that name."""
+    if name not in preset_names():
+        raise ConfigError(f"no preset '{name}'{_nearest(name, preset_names())}")
+    return (resources.files("aiperf_hpc.configs") / f"{name}.yaml").read_text("utf-8")
+
+
+def load_config(source: str | Path, assignments: Iterable[str] = ()) -> RunConfig:
+    """Read a preset or a YAML file and apply ``key=value`` assignments over it.
+
+    Args:
+        source: the name of a preset, or the path of a YAML file.
+        assignments: each ``section.key=value``, the value in YAML.
+
+    Raises:
+        ConfigError: no such preset or file, text that is not YAML, an unknown key (named with
+            the nearest known one), or a value out of its range (named with the range).
+    """
+    name = str(source)
+    if name in preset_names():
+        values = _parse(preset_text(name), f"preset {name}")
+    elif Path(name).suffix in (".yaml", ".yml") or Path(name).exists():
+        values = _parse(_read(Path(name)), name)
+    else:
+        raise ConfigError(
+            f"no preset and no file '{name}'{_nearest(name, preset_names())}; "
+            f"presets: {', '.join(preset_names())}"
+        )
+    for assignment in assignments:
+        _assign(values, assignment)
+    return validate(values, name)
+
+
+def validate(values: Mapping[str, Any], where: str) -> RunConfig:
+    """Make a configuration of plain values. Raises ConfigError naming ``where``."""
+    try:
+        return RunConfig.model_validate(values)
+    except ValidationError as error:
+        raise ConfigError(f"{where}: {'; '.join(_describe(e) for e in error.errors())}") from None
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"cannot read the configuration {path}: {reason_of(error)}") from None
+
+
+def _parse(text: str, where: str) -> dict[str, Any]:
+    try:
+        values = yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError) as error:  # ValueError: a date that does not exist
+        detail = " ".join(str(error).split())
+        raise ConfigError(f"{where} is not YAML: {detail}") from None
+    if values is None:
+        return {}
+    if not isinstance(values, dict):
+        raise ConfigError(f"{where} must be a mapping of sections, not a {type(values).__name__}")
+    return cast("dict[str, Any]", values)
+
+
+def _assign(values: dict[str, Any], assignment: str) -> None:
+    key, equals, text = assignment.partition("=")
+    if not equals or not key:
+        raise ConfigError(f"--set {assignment}: write it as key=value, e.g. training.batch_size=64")
+    value = _parse(f"value: {text}", f"--set {assignment}")["value"]
+    *sections, last = key.strip().split(".")
+    target = values
+    for section in sections:
+        target = target.setdefault(section, {})
+        if not isinstance(target, dict):
+            raise ConfigError(f"--set {assignment}: '{section}' is a value, not a section")
+    target[last] = value
+
+
+def _describe(error: ErrorDetails) -> str:
+    location = [part for part in error["loc"] if isinstance(part, str)]
+    key = ".".join(str(part) for part in error["loc"])
+    if error["type"] == "extra_forbidden":
+        known = _keys(location[:-1])
+        return f"unknown key '{key}'{_nearest(location[-1], known)}"
+    message = str(error["msg"]).removeprefix("Value error, ")
+    if not key:
+        return message
+    limits = _range(_field(location))
+    got = error.get("input")
+    shown = f" (got {got!r}{limits})" if not isinstance(got, dict) else ""
+    return f"{key}: {message[0].lower()}{message[1:]}{shown}"
+
+
+def _model(location: list[str]) -> type[BaseModel]:
+    model: type[BaseModel] = RunConfig
+    for part in location:
+        annotation = model.model_fields[part].annotation
+        # A section that may be left out is "Section | None".
+        annotation = next(iter(get_args(annotation)), annotation)
+        if not (isinstance(annotation, type) and issubclass(annotation, BaseModel)):
+            break
+        model = annotation
+    return model
+
+
+def _keys(location: list[str]) -> list[str]:
+    return list(_model(location).model_fields)
+
+
+def _field(location: list[str]) -> FieldInfo | None:
+    return _model(location[:-1]).model_fields.get(location[-1]) if location else None
+
+
+def _range(field: FieldInfo | None) -> str:
+    signs = {"ge": ">=", "gt": ">", "le": "<=", "lt": "<"}
+    parts = [
+        f"{sign} {_plain(getattr(limit, name))}"
+        for limit in (field.metadata if field else ())
+        for name, sign in signs.items()
+        if getattr(limit, name, None) is not None
+    ]
+    return f"; the range is {' and '.join(parts)}" if parts else ""
+
+
+def _plain(limit: float) -> str:
+    return str(limit) if isinstance(limit, int) else f"{limit:g}"
+
+
+def _nearest(word: str, known: Iterable[str]) -> str:
+    close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.4)
+    return f"; did you mean '{close[0]}'?" if close else ""

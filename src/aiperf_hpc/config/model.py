@@ -1,0 +1,22 @@
+"""The network that a run begins with."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from aiperf_hpc.config.section import Positive, Section
+
+
+class ModelConfig(Section):
+    """The initial network."""
+
+    initial: Literal["resnet50"] = "resnet50"
+    stem: Literal["imagenet", "cifar"] = Field(
+        "imagenet", description="imagenet: 7x7 stride 2 and max-pool; cifar: 3x3 stride 1"
+    )
+    base_width: int = Field(64, ge=1, le=1024, description="channels of the stem; 64 is ResNet-50")
+    blocks: tuple[Positive, Positive, Positive, Positive] = Field(
+        (3, 4, 6, 3), description="blocks a stage; ResNet-50 has 3, 4, 6 and 3"
+    )

@@ -1,0 +1,84 @@
+"""The whole configuration of a run, with the checks that concern several of its sections."""
+
+from __future__ import annotations
+
+from pydantic import Field, model_validator
+
+from aiperf_hpc.config.dataset import DatasetConfig
+from aiperf_hpc.config.engine import EngineConfig
+from aiperf_hpc.config.model import ModelConfig
+from aiperf_hpc.config.replica import ReplicaConfig
+from aiperf_hpc.config.search import HpoConfig, RoundsConfig, SearchConfig
+from aiperf_hpc.config.section import Section
+from aiperf_hpc.config.slurm import SlurmConfig
+from aiperf_hpc.config.training import TrainingConfig
+
+
+class ScoreConfig(Section):
+    """How often the score is stated."""
+
+    interval_hours: float = Field(0.1, ge=0.0005, le=24.0)
+
+
+class JournalConfig(Section):
+    """How often records are written."""
+
+    progress_seconds: float = Field(5.0, ge=0.1, le=600.0)
+    heartbeat_seconds: float = Field(10.0, ge=0.5, le=600.0)
+
+
+class RunConfig(Section):
+    """Everything that decides what a run does, but for its size and length."""
+
+    preset: str = "custom"
+    workload: str = Field("automl", description="what is trained: a name in workloads/")
+    seed: int = Field(0, ge=0, lt=2**32)
+    dataset: DatasetConfig = DatasetConfig()
+    model: ModelConfig = ModelConfig()
+    training: TrainingConfig = TrainingConfig()
+    rounds: RoundsConfig = RoundsConfig()
+    hpo: HpoConfig = HpoConfig()
+    search: SearchConfig = SearchConfig()
+    engine: EngineConfig = EngineConfig()
+    replica: ReplicaConfig = ReplicaConfig()
+    score: ScoreConfig = ScoreConfig()
+    journal: JournalConfig = JournalConfig()
+    slurm: SlurmConfig = SlurmConfig()
+
+    @model_validator(mode="after")
+    def _has_a_sample_for_each_rank(self) -> RunConfig:
+        smallest = min(self.training.batch_size, *self.hpo.space.batch_size.values)
+        if smallest < self.replica.ranks:
+            raise ValueError(
+                f"a batch of {smallest} samples cannot be divided among the {self.replica.ranks} "
+                "ranks of a replica; raise training.batch_size and hpo.space.batch_size"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _can_reduce_its_tensors(self) -> RunConfig:
+        if self.replica.collective == "horovod" and self.engine.name != "tensorflow":
+            raise ValueError(
+                f"replica.collective 'horovod' reduces TensorFlow's tensors, not those of engine "
+                f"'{self.engine.name}'; set replica.collective to mpi or torch"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _has_a_precision_of_its_engine(self) -> RunConfig:
+        if self.engine.name == "tensorflow" and self.training.precision == "fp16":
+            raise ValueError(
+                "training.precision 'fp16' needs a scaled loss, which the engine 'tensorflow' has "
+                "not; use bf16, or engine.name=torch on an accelerator"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _needs_a_path(self) -> RunConfig:
+        if self.dataset.name in ("cifar10", "imagenet") and self.dataset.path is None:
+            raise ValueError(
+                f"dataset '{self.dataset.name}' needs dataset.path: the folder that "
+                f"`aiperf data prepare {self.dataset.name} --from SOURCE --to FOLDER` made; "
+                "pass --set dataset.path=FOLDER"
+            )
+        return self

@@ -1,0 +1,52 @@
+"""What is asked of SLURM."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from aiperf_hpc.config.section import Section
+
+Word = Annotated[str, Field(pattern=r"^[^\s'\"\\`$]+$", max_length=256)]
+"""A value for SLURM's command line: one word that no shell would change."""
+Directive = Annotated[str, Field(pattern=r"^-[^\r\n]*$", max_length=1024)]
+
+
+class SlurmConfig(Section):
+    """What is asked of SLURM. What is not given is left to the site's defaults."""
+
+    client: Literal["commands", "pyslurm"] = Field(
+        "commands", description="how SLURM is looked at; pyslurm is a site's own build"
+    )
+    partition: Word | None = None
+    account: Word | None = None
+    qos: Word | None = None
+    gres: Word | None = Field(None, description="a node's accelerators, e.g. gpu:8 or gpu:h100:8")
+    cpus_per_task: int | None = Field(None, ge=1, le=65_536, description="CPUs a rank")
+    memory: Annotated[str, Field(pattern=r"^\d+[KMGT]?$")] | None = Field(
+        None, description="memory a node, e.g. 64G; 0 is all of it"
+    )
+    constraint: Word | None = Field(None, description="features of the nodes, e.g. icelake")
+    reservation: Word | None = None
+    exclusive: bool = Field(True, description="whether a replica has its node to itself")
+    time_margin_minutes: int = Field(
+        10, ge=2, le=1440, description="time limit beyond the run's hours, for start and end"
+    )
+    signal_seconds: int = Field(
+        120, ge=10, le=3600, description="before the time limit, when replicas are told to end"
+    )
+    mpi: Word = Field("pmix", description="what srun starts ranks by: see srun --mpi=list")
+    template: Path | None = Field(None, description="the site's own batch script")
+    extra: tuple[Directive, ...] = Field((), description="more directives, e.g. --nice=100")
+
+    @model_validator(mode="after")
+    def _ends_before_it_is_told_to(self) -> SlurmConfig:
+        # SLURM sends the signal up to a minute early.
+        if self.time_margin_minutes * 60 < self.signal_seconds + 60:
+            raise ValueError(
+                f"time_margin_minutes {self.time_margin_minutes} is shorter than signal_seconds "
+                f"{self.signal_seconds} and a minute: runs would be cut; raise the margin"
+            )
+        return self
