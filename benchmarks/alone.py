@@ -20,7 +20,7 @@ from aiperf_hpc.run.journal import JournalWriter
 from aiperf_hpc.run.storage import no_retry
 
 PLENTY = 2**40
-"""Bytes: nothing is refused."""
+"""A memory limit, in bytes, by which nothing is refused."""
 
 
 @contextmanager

@@ -44,7 +44,7 @@ except ModuleNotFoundError as error:
 
 RATE = 0.01
 SECONDS = {"peaks": 40, "engine": 150, "loop": 150, "kernels": 80, "idle": 50}
-"""The limit of each section: 470 in all."""
+"""The limit of each section, in seconds: 470 in all."""
 
 
 class Sizes(NamedTuple):

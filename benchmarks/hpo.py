@@ -35,7 +35,7 @@ WIDER = SpaceConfig(
     batch_size=Integers(low=256, high=448, step=8), learning_rate=Reals(low=0.01, high=1.0)
 )
 LOSSES = {"batch_size": 0.04, "kernel_size": 0.02, "learning_rate": 0.03}
-"""Of accuracy, for a factor of two away from the best point, at full strength."""
+"""Accuracy that is lost a factor of two away from the best point, at full strength."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ SURFACES = (
 )
 
 Ask = Callable[[int, Chosen | None], Chosen]
-"""By round; at its first trial with what was best so far."""
+"""What suggests hyperparameters for a round; at its first trial, with what was best so far."""
 Told = Callable[[float], None]
 Method = Callable[[Surface, int], tuple[Ask, Told]]
 

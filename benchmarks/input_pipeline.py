@@ -189,7 +189,7 @@ class Rate(NamedTuple):
     """How fast a case is, once its pipeline is full."""
 
     images: float
-    """A second and core."""
+    """Images a second and core."""
     processor: float
     """Milliseconds an image, of all processes and threads."""
 

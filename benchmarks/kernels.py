@@ -304,7 +304,8 @@ class Kernel:
     feature: Callable[[Graph], Any]
     """What is kept of a graph."""
     covariances: Callable[[Sequence[Any]], Sequence[Sequence[Term]]]
-    """Given what is kept of graphs; of several the likeliest is taken, and each is a sum."""
+    """What makes covariances of what is kept of graphs; of several the likeliest is taken, and each
+    is a sum."""
 
 
 def _edit(kernels: bool, embed: bool, chains: Sequence[Chain]) -> list[list[Term]]:
@@ -364,7 +365,7 @@ class Judgement:
     """How a kernel did."""
 
     correlations: dict[str, list[float]] = field(default_factory=dict)
-    """Of each history."""
+    """The correlations in each history, by what is said of it."""
     graph_ms: list[float] = field(default_factory=list)
     pair_ms: list[float] = field(default_factory=list)
 

@@ -62,7 +62,7 @@ TRAINING, VALIDATION = 2000, 1200
 WARMUP = 10
 EPOCHS = (30, 36)
 MOST_OPERATIONS = 12_000_000
-"""Of one training sample."""
+"""Operations of one training sample, at most."""
 WIDTHS, BATCH_SIZES = (4, 6, 8, 12, 16), (32, 48, 64, 96, 128)
 LEARNING_RATES = (0.003, 0.3)
 WEIGHT_DECAYS = (0.0, 5e-4, 5e-3)
@@ -76,7 +76,7 @@ class Training:
     graph: Graph
     weights: Weights
     settings: dict[str, Any]
-    """As in the file of curves."""
+    """The settings as the file of curves has them."""
 
 
 def draw(number: int, kept: Path, earlier: list[dict[str, Any]]) -> Training:

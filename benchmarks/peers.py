@@ -111,9 +111,9 @@ class Search:
     """A search under way. The first evaluation is that of the initial graph."""
 
     graphs: dict[str, Graph]
-    """All that were evaluated, by trial."""
+    """The graphs that were evaluated, by trial."""
     observations: list[Observation] = field(default_factory=list)
-    """Those whose evaluation gave an accuracy, oldest first."""
+    """The trials whose evaluation gave a value, oldest first."""
     kinds: Counter[str] = field(default_factory=Counter)
 
     def view(self, bounds: Bounds) -> View:
@@ -122,7 +122,7 @@ class Search:
 
 
 Evaluate = Callable[[str, Choice], float | None]
-"""Return the accuracy of a trial that trains a choice; None where the training failed."""
+"""What trains a choice for a trial; returns the accuracy, None where the training failed."""
 
 
 def run(

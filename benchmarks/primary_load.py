@@ -51,7 +51,7 @@ from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.trial import JobPhase
 
 SETTLE_SECONDS = 15.0
-"""After the primary has read what was there, before anything is measured."""
+"""Seconds after the primary has read what was there, before anything is measured."""
 
 
 class AllRun:

@@ -51,7 +51,7 @@ class Scene(NamedTuple):
 
     image: int
     batch: int
-    """Samples a rank."""
+    """The samples of a rank in a step."""
     classes: int
     warm_up: int
     steps: int

@@ -77,10 +77,10 @@ class Training:
     trainer: Trainer
     seed: int
     weights: dict[str, Weights] = field(default_factory=dict)
-    """Of trials, after training; of the initial graph under no name."""
+    """The weights of trials, after training; those of the initial graph under no name."""
     graphs: dict[str, Graph] = field(default_factory=dict)
     trials: list[dict[str, Any]] = field(default_factory=list)
-    """As in the file."""
+    """The trials as the file has them."""
 
     def evaluate(self, trial: str, choice: Choice) -> float | None:
         """Train a choice; return its best validation accuracy, None where it failed."""

@@ -74,7 +74,7 @@ class Past:
     bounds: Bounds
     observations: list[Observation]
     pending: list[tuple[str, str]] = field(default_factory=list)
-    """Hashes and names."""
+    """The hashes and names of pending graphs."""
 
     def view(self, observed: int, pending: int, later: int = 0) -> View:
         """Return what is seen of the first ``observed``, and of ``pending`` from ``later`` on."""

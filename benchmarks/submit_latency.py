@@ -26,7 +26,7 @@ from aiperf_hpc.run.journal import JournalReader
 from aiperf_hpc.run.paths import RunPaths
 
 TARGET_SECONDS = 2.0
-"""For all that is ours."""
+"""Seconds, at most, for all that is ours."""
 HOOK = """\
 import importlib.abc, os, sys, time
 NOTES = os.environ["SUBMIT_LATENCY"]

@@ -40,7 +40,7 @@ from aiperf_hpc.trial import (
 
 START = 1_750_000_000.0
 NAME = "@"
-"""Stands for the replica's name until a copy is written."""
+"""The stand-in for the replica's name until a copy is written."""
 
 DATASET = DatasetInfo.of_labelled_images(
     name="digits",
@@ -51,7 +51,7 @@ DATASET = DatasetInfo.of_labelled_images(
     validation_samples=360,
 )
 EPOCHS = (6, 6, 7, 8, 8, 8)
-"""Of each replica's trials: three rounds of warm-up, then one of HPO."""
+"""The epochs of each replica's trials: three rounds of warm-up, then one of HPO."""
 WARMUP = 3
 EPOCH_SECONDS, BETWEEN_SECONDS = 30.0, 3.0
 CLOSING = 3
@@ -95,7 +95,7 @@ class Moment:
 
     seconds: float
     event: str
-    """JSON."""
+    """The event as JSON."""
 
 
 @dataclass(slots=True)
@@ -358,7 +358,7 @@ class Written:
     paths: RunPaths
     records: int
     lines: dict[str, int]
-    """How many each replica's trainer has written."""
+    """How many lines each replica's trainer has written."""
 
 
 def write_run(

@@ -35,7 +35,7 @@ from aiperf_hpc.morphism.weights.checkpoint import Array, Weights, initial_weigh
 PAGE = 4096 // 4
 """Floats in a page of memory."""
 REPEATS = 20
-"""Of the largest morphisms."""
+"""Repetitions of the largest morphisms."""
 
 
 class Timed(NamedTuple):
@@ -44,7 +44,7 @@ class Timed(NamedTuple):
     wall: float
     processor: float
     read: float
-    """Wall, with the reading of every page of what is new."""
+    """The wall time with the reading of every page of what is new."""
     morphism: Morphism
 
 
@@ -69,7 +69,7 @@ LARGEST = (
     Skip("s3b6_relu", "s4b3_relu"),  # A projection from 1,024 to 2,048 channels, 8 MB.
     Wider("s4b1_c_conv", 4096),  # Seven kernels, 75 MB.
 )
-"""Of each kind the one that moves most."""
+"""The morphism of each kind that moves most."""
 
 
 def row(label: str, found: list[Timed]) -> str:

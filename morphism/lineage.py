@@ -37,9 +37,10 @@ class Grown:
     """Graphs that were grown; several lineages of one run may share it."""
 
     known: dict[str, Graph] = field(default_factory=dict)
-    """By trial."""
+    """Graphs by the trials that trained them."""
     children: dict[tuple[int, str], Graph] = field(default_factory=dict)
-    """By the identity of the parent, whose names the morphisms use, and the morphisms."""
+    """Children by the identity of their parent, whose names the morphisms use, and the
+    morphisms."""
 
 
 class Lineage:
@@ -52,7 +53,7 @@ class Lineage:
         grown: Grown | None = None,
         most: int | None = None,
     ) -> None:
-        """Begin.
+        """Grow from the initial graph, and from what was grown already.
 
         Args:
             descent: of a trial; None when it is unknown.

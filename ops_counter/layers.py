@@ -78,7 +78,7 @@ class Operations:
 Formula = Callable[[LayerContext], Operations]
 
 TABLE: dict[type[Layer], Formula] = {}
-"""From a layer's class to its function. A class that is not here cannot be counted."""
+"""Formulas by their layers' classes. A class that is not here cannot be counted."""
 
 
 def counts(*layers: type[Layer]) -> Callable[[Formula], Formula]:

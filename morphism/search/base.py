@@ -36,7 +36,7 @@ class Observation:
 
     trial: str
     graph: str
-    """Its hash."""
+    """The hash of the trained graph."""
     accuracy: float
     """Reached or, in warm-up, predicted."""
     can_grow: bool
@@ -52,7 +52,7 @@ class MemoryBound:
     """What a training may take."""
 
     limit: int
-    """Bytes."""
+    """The memory that a training may take, in bytes."""
     needed: Callable[[Graph], int]
     """The bytes that training a graph takes, estimated."""
 

@@ -16,7 +16,7 @@ from aiperf_hpc.morphism.operators.registry import MORPHISMS
 from aiperf_hpc.morphism.search.base import Choice, Observation, View, exhausted
 
 NEAR_ATTEMPTS = 6
-"""At the best graph, and at any; each tries every kind of morphism."""
+"""Attempts at the best graph, and at any; each tries every kind of morphism."""
 
 
 @dataclass(frozen=True, slots=True)

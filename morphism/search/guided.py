@@ -25,7 +25,7 @@ from aiperf_hpc.morphism.surrogate.graph_description import Vector, describe, sk
 BRANCH = 4
 """Places of the tree that are grown at once."""
 DRAFTS = 12
-"""Random morphisms of each that are judged by a sketch; the best one's child is made."""
+"""Random morphisms of a place that are judged by a sketch; the best one's child is made."""
 WIDENINGS = 8
 """How often the tree is expanded, from more trained graphs each time, before giving up."""
 MOST_FAILURES = 4
@@ -50,7 +50,7 @@ class _Place:
     """The trained graph that it grows from."""
     morphisms: tuple[Morphism, ...]
     vector: Vector
-    """Its description."""
+    """The graph's description, (SIZE,)."""
     graph: Graph | None
     """None for a root, until it is asked for."""
     mean: float = 0.0
@@ -92,12 +92,12 @@ class GuidedSearcher:
     levels: int
     """Morphisms, at most, between a candidate and the trained graph."""
     temperature: float = 0.5
-    """At the beginning, in deviations of the observed accuracies."""
+    """The temperature at the beginning, in deviations of the observed objective values."""
     name: str = "guided"
     surrogate: Surrogate = field(default_factory=Surrogate, repr=False)
     """A cache of what all observations say, like the descriptions."""
     _descriptions: dict[str, Vector] = field(default_factory=dict, repr=False)
-    """Of pending graphs, by hash."""
+    """The descriptions of pending graphs, (SIZE,) each, by hash."""
 
     def choose(self, view: View, rng: np.random.Generator) -> Choice:
         """Return the best candidate of the tree that is new and within the bounds.

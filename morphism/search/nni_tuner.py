@@ -23,9 +23,9 @@ from aiperf_hpc.morphism.search.ask_tell import AskTellSearch
 from aiperf_hpc.morphism.search.base import SearchSpaceExhaustedError
 
 Parameters = dict[str, Any]
-"""Of one trial: ``trial``, its name in the journal; ``graph``, the JSON of ``Graph.to_json``;
-``hash``, of that graph; ``parent``, the name of the trial that it grows from, or None; and
-``morphisms``, the plain values of the steps from there."""
+"""The parameters of one trial: ``trial``, its name in the journal; ``graph``, the JSON of
+``Graph.to_json``; ``hash``, of that graph; ``parent``, the name of the trial that it grows from, or
+None; and ``morphisms``, the plain values of the steps from there."""
 
 _OF_REPLICAS = {"workers", "stock", "keep_checkpoints", "noise"}
 SETTINGS = frozenset(SearchConfig.model_fields) - _OF_REPLICAS
@@ -33,7 +33,7 @@ SETTINGS = frozenset(SearchConfig.model_fields) - _OF_REPLICAS
 the trials'."""
 
 _log = logging.getLogger("nni.aiperf_hpc")
-"""Below NNI's, which goes to ``dispatcher.log``."""
+"""A logger below NNI's, which goes to ``dispatcher.log``."""
 
 
 class AIPerfTuner(Tuner):  # type: ignore[misc]

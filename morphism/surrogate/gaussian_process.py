@@ -39,11 +39,11 @@ Vectors = Sequence[Vector] | Vector
 EXACT = 2048
 """Different graphs up to which the process is exact."""
 LEARNED_FROM = 384
-"""Different graphs, at most, by which the covariance is learned; all count in what is believed."""
+"""Different graphs, at most, by which the covariance is learned; all count in predictions."""
 RELEARN = 1.25
-"""The covariance is learned again when there are this many times as many graphs."""
+"""How many times as many graphs there are when the covariance is learned again."""
 USUAL_DEVIATION = 0.05
-"""Of accuracies, as long as none or equal ones were observed."""
+"""The deviation of objective values, as long as none or equal ones were observed."""
 LEAST_NOISE = 1e-4
 """Variance of a single observation's noise, at least, over the signal's."""
 _CHUNK = 1024
@@ -77,7 +77,7 @@ class Prediction:
 
     mean: Numbers
     deviation: Numbers
-    """Of the accuracy itself, without the noise of observing it."""
+    """Deviations of the objective values themselves, without the noise of observing them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +85,9 @@ class Covariance:
     """The learned covariance of standardised accuracies, up to the signal's variance."""
 
     lengths: Numbers
-    """A length scale a part."""
+    """Length scales, one a part, (parts,)."""
     weights: Numbers
-    """A share of the variance a part; their sum is 1."""
+    """Shares of the variance, one a part, (parts,); their sum is 1."""
     noise: float
     """Variance of a single observation's noise, over the signal's."""
 
@@ -266,10 +266,11 @@ class _Projected:
         self._moment = np.zeros_like(own)
         """Sum over the points of precision x feature x feature, (basis, basis)."""
         self._sum, self._total = np.zeros((2, len(basis)))
-        """Sums over the points of precision x feature x accuracy, and without the accuracy."""
+        """Sums over the points of precision x feature x value, and of precision x feature,
+        (basis,)."""
         self._data = _NOTHING
         self._precisions = np.zeros(0)
-        """Of each point."""
+        """The precision of each point, (points,)."""
         self._factor: Matrix = own
         self._weights: Numbers = np.zeros(len(basis))
 

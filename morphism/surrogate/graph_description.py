@@ -40,7 +40,7 @@ STAGES = 8
 """Image sizes that are told apart, each half the one before; smaller ones count as the last."""
 REFINEMENTS = 2
 COUNTERS = 256
-"""Of each refinement."""
+"""Counters of each refinement, into which hashes of neighbourhoods fall."""
 
 _LAYERS, _WIDTH, _KERNEL, _JOINS = range(4)
 WHOLE = slice(0, 5)
@@ -50,7 +50,7 @@ PARTS = {"whole": WHOLE, "stages": STAGE, "structure": STRUCTURE}
 SIZE = STRUCTURE.stop
 
 _MEAN_WIDTH_SCALE = 6.0
-"""A mean width half an octave larger weighs like three more layers."""
+"""The factor of mean log2 of width, by which half an octave more weighs like three more layers."""
 
 
 def describe(graph: Graph) -> Vector:

@@ -22,7 +22,8 @@ _PREPARERS: dict[str, Callable[[Path, Path, Options], DatasetInfo]] = {
     "imagenet": imagenet.prepare,
 }
 _VERIFIERS: dict[str, Callable[[Path, int], None]] = {"imagenet": imagenet.verify}
-"""Of the datasets that are not checked to the last byte whenever they are loaded."""
+"""What verifies a folder, for datasets that are not checked to the last byte whenever they are
+loaded."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

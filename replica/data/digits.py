@@ -22,13 +22,14 @@ VALIDATION_SAMPLES = 360
 """A fifth of the 1,797, so that 1,437 remain for training."""
 
 SHA256 = "2f15a76928b08dfd9d5c5db343c26aa19b8aa7b69850811525a2ed8d75ff8991"
-"""Of the training images, training labels, validation images and validation labels, uint8."""
+"""SHA-256 of the training images, training labels, validation images and validation labels,
+uint8."""
 
 NORMALISATION = Normalisation(mean=(4.885928,), std=(6.016572,))
 """``training.images.mean()`` and ``training.images.std()`` over all of the training pixels."""
 
 AUGMENTATION = Augmentation(pad=1, mirror=False)
-"""One pixel is an eighth of the image; a mirrored digit is no digit."""
+"""A shift by one pixel, an eighth of the image; a mirrored digit is no digit."""
 
 
 def load(config: DatasetConfig, cores: int) -> ArrayDataset:

@@ -35,7 +35,7 @@ class LocalCopy(NamedTuple):
     config: DatasetConfig
     seconds: float = 0.0
     bytes: int = 0
-    """That were copied or read; none when all was there from before."""
+    """Bytes that were copied or read; none when all was there from before."""
 
 
 def local_copy(config: DatasetConfig, cores: int) -> LocalCopy:

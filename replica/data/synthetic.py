@@ -25,7 +25,7 @@ from aiperf_hpc.trial import DatasetInfo
 CHANNELS = 3
 TILES = 4
 FORMULA = 1
-"""Version of the formula; part of the SHA-256."""
+"""The version of the formula; part of the SHA-256."""
 
 NORMALISATION = Normalisation(mean=(127.25,) * CHANNELS, std=(52.26,) * CHANNELS)
 """Mean and deviation of floor((a + b) / 2) for a and b uniform over 0 ... 255: 127.25 and

@@ -31,7 +31,7 @@ from aiperf_hpc.replica.engines.base import Buffer, EvaluationSums, OptimizerSta
 from aiperf_hpc.trial import Hyperparameters
 
 MODEL_VERSION = "1"
-"""Of the formulas below; recorded with every run."""
+"""The version of the formulas below; recorded with every run."""
 
 _EFFECT = {"graph": 0.02, "batch": 0.01, "kernel": 0.005}
 """How far a graph's own worth, a factor of 2 in batch size from the best one, and a step in

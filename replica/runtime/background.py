@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import ParamSpec, TypeVar
 
 NICENESS = 10
-"""Of all that a replica does beside its training."""
+"""The niceness of all that a replica does beside its training."""
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -24,7 +24,7 @@ class StopFlag:
         clock: Clock = SYSTEM,
         also: Callable[[], str | None] = lambda: None,
     ) -> None:
-        """Watch.
+        """Watch the time, a file and whatever else is a reason to stop.
 
         Args:
             deadline_utc: when the run's time is over, UTC seconds.
@@ -34,8 +34,8 @@ class StopFlag:
             also: asked as often as the file; a text it returns is a reason to stop.
         """
         self.deadline = deadline_utc
-        self._request = request
         """When the run's time is over, UTC seconds."""
+        self._request = request
         self._every = look_every
         self._clock = clock
         self._also = also

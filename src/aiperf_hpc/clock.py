@@ -54,4 +54,4 @@ class SystemClock:
 
 
 SYSTEM = SystemClock()
-"""For who has been given no other clock: a process's outermost function."""
+"""The machine's own clock, for who has been given no other: a process's outermost function."""

@@ -12,9 +12,9 @@ from pathlib import Path
 
 PROJECT = "aiperf-hpc"
 HERE = Path("src/aiperf_hpc/commit.py")
-"""This file in the repository."""
+"""The path of this file in the repository."""
 STAMP = "commit.txt"
-"""Beside this file in a package that was built; never in the repository."""
+"""The name of a file beside this one in a package that was built; never in the repository."""
 
 
 def source_commit() -> str | None:

@@ -160,7 +160,7 @@ CLASSIFICATION = Objective(
     loss="softmax_cross_entropy",
     measure=ACCURACY.name,
 )
-"""One of several classes for each sample, by the network's softmax."""
+"""The objective of classes, one for each sample, by the network's softmax."""
 
 
 def regression(*shape: int) -> Objective:

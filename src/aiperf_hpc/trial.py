@@ -36,7 +36,7 @@ class RoundPhase(StrEnum):
     WARMUP = "warm-up"
     HPO = "hpo"
     FIXED = "fixed"
-    """Of a run without a search, the initial network is trained as it is."""
+    """The round of a run without a search: the initial network is trained as it is."""
 
 
 class TimePhase(StrEnum):
@@ -72,9 +72,9 @@ class JobPhase(StrEnum):
     PENDING = "pending"
     RUNNING = "running"
     REQUEUED = "requeued"
-    """It ran, and waits to run again."""
+    """A job that ran, and waits to run again."""
     LOST = "lost"
-    """It is gone and has not said how it ended, or its node is gone."""
+    """A job that is gone and has not said how it ended, or whose node is gone."""
     DONE = "done"
     FAILED = "failed"
 
@@ -99,7 +99,8 @@ class ScheduleSettings(Value):
     model_config = ConfigDict(allow_inf_nan=False)
 
     name: Literal["constant", "linear", "polynomial", "multi_step", "cosine", "plateau"] = "linear"
-    """All but constant, multi_step and plateau are made for the trial's epoch limit."""
+    """The schedule's name; all but constant, multi_step and plateau are made for the trial's epoch
+    limit."""
     interval: Literal["step", "epoch"] = Field("step", description="how often the rate changes")
     base_batch: int | None = Field(
         None, ge=1, description="batch size of learning_rate; the peak is linear in it (Goyal 2017)"
@@ -183,17 +184,17 @@ class Hyperparameters(Value):
     label_smoothing: float = 0.0
     precision: str = "fp32"
     beta1: float = 0.9
-    """Of adam, adamw and lamb: what a step keeps of the mean of gradients."""
+    """What a step of adam, adamw and lamb keeps of the mean of gradients."""
     beta2: float = 0.999
-    """The same of the mean of their squares."""
+    """What such a step keeps of the mean of the gradients' squares."""
     epsilon: float = 1e-8
-    """Added to the root of the mean of squares."""
+    """What such a step adds to the root of the mean of squares."""
     max_gradient_norm: float | None = None
     """The Euclidean norm of all gradients together, above which they are scaled down to it."""
     averaging_start: int = 0
-    """Of asgd: steps before parameters are averaged."""
+    """Steps of asgd before parameters are averaged."""
     schedule: ScheduleSettings = ScheduleSettings()
-    """Whose peak is the learning rate."""
+    """The schedule whose peak is the learning rate."""
 
     @model_serializer(mode="wrap")
     def _without_later_defaults(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:

@@ -35,7 +35,8 @@ from aiperf_hpc.replica.data.staging import Options, check_space, staged
 from aiperf_hpc.trial import DatasetInfo
 
 SHA256 = "013ba16d14ecc4829da62bf2af648ca30f600491ecb3e7f329c827db0dd17522"
-"""Of the official binary batches: ``cat data_batch_{1,2,3,4,5}.bin test_batch.bin | sha256sum``."""
+"""SHA-256 of the official binary batches: ``cat data_batch_{1,2,3,4,5}.bin test_batch.bin |
+sha256sum``."""
 
 NORMALISATION = Normalisation(
     mean=(125.306918, 122.950394, 113.865383), std=(62.993219, 62.088708, 66.704900)
@@ -43,7 +44,7 @@ NORMALISATION = Normalisation(
 """``train_images.mean((0, 1, 2))`` and ``train_images.std((0, 1, 2))``."""
 
 AUGMENTATION = Augmentation(pad=4, mirror=True)
-"""As in He et al. (2016), section 4.2."""
+"""The augmentation of He et al. (2016), section 4.2."""
 
 
 @dataclass(frozen=True, slots=True)

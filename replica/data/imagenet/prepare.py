@@ -42,7 +42,7 @@ SHARD_SAMPLES = 1252
 """Images in a shard when the number of shards is not given: 1,024 shards for ILSVRC 2012."""
 
 SAMPLE_SHAPE = (224, 224, 3)
-"""As recorded in dataset.json; a run's own image size replaces it."""
+"""The shape that dataset.json records; a run's own image size replaces it."""
 
 LABELS_FILE = "val_labels.txt"
 

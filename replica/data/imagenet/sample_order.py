@@ -24,13 +24,13 @@ WINDOW = 2048
 """Records shuffled together; about 230 MB of ImageNet."""
 
 MEAN = (123.675, 116.28, 103.53)
-"""Of the red, green and blue training pixels, 0 to 255: 0.485, 0.456 and 0.406 of 255, the
+"""Means of the red, green and blue training pixels, 0 to 255: 0.485, 0.456 and 0.406 of 255, the
 values in general use for ILSVRC 2012."""
 STD = (58.395, 57.12, 57.375)
-"""Their standard deviations: 0.229, 0.224 and 0.225 of 255."""
+"""Standard deviations of these pixels: 0.229, 0.224 and 0.225 of 255."""
 
 RESIZED_RATIO = 256 / 224
-"""In validation the shorter side is resized to this multiple of the image size."""
+"""The shorter side of a resized validation image, over the image size."""
 
 CROP_AREA = (0.08, 1.0)
 """Share of the image that a training crop covers (Szegedy et al., 2015), drawn uniformly."""
@@ -44,9 +44,9 @@ class Window(NamedTuple):
     """Samples that are shuffled together."""
 
     order: NDArray[np.int64]
-    """Which of the records of this window comes first, second, ..."""
+    """Which of the records of this window comes first, second, ..., (samples,)."""
     crops: NDArray[np.float32]
-    """A row for each of them, in this order: see ``crop_draws``."""
+    """Draws for each of them, in this order, a row each: see ``crop_draws``."""
 
 
 class Box(NamedTuple):

@@ -34,7 +34,7 @@ class Shard(Value):
     samples: Annotated[int, Field(ge=1)]
     bytes: Annotated[int, Field(ge=1)]
     head_sha256: str
-    """Of the first 65,536 bytes, or of all of them when there are fewer."""
+    """SHA-256 of the first 65,536 bytes, or of all of them when there are fewer."""
     sha256: str
 
 

@@ -34,7 +34,7 @@ FEATURES = {
     "image/class/label": tf.io.FixedLenFeature([], tf.int64),
 }
 Cut = Callable[[Tensor, Tensor], Tensor]
-"""From a JPEG file and its crop to pixels."""
+"""What makes pixels, (size, size, 3), of a JPEG file and its crop."""
 
 
 def train(

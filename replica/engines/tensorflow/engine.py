@@ -40,7 +40,7 @@ from aiperf_hpc.trial import Hyperparameters
 _COMPUTE = {"fp32": tf.float32, "bf16": tf.bfloat16}
 
 _ALIGNED_BYTES = 64
-"""Of memory that TensorFlow takes as it is; other arrays it copies."""
+"""The alignment of memory, in bytes, that TensorFlow takes as it is; other arrays it copies."""
 
 
 Arrays = Mapping[str, tf.Tensor]

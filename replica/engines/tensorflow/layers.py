@@ -36,7 +36,7 @@ from aiperf_hpc.replica.engines.base import overruns_onednn
 from aiperf_hpc.replica.tensorflow_import import tf
 
 _FEW_PIXELS = 4
-"""Of an image that oneDNN convolves 1 x 1 slowly."""
+"""Pixels of an image, at most, that oneDNN convolves 1 x 1 slowly."""
 
 _L = TypeVar("_L", bound=Layer)
 Tensors = Sequence[tf.Tensor]
@@ -49,7 +49,8 @@ class Pass:
     variables: Mapping[str, tf.Variable]
     training: bool
     compute: tf.DType
-    """Of convolutions and what is between them; normalisations keep their own numbers in fp32."""
+    """The type of convolutions and what is between them; normalisations keep their own numbers in
+    fp32."""
 
     def read(self, node: Node, parameter: str) -> tf.Tensor:
         """Return a parameter in the compute type."""
@@ -60,7 +61,7 @@ Operation = Callable[[Pass, Node, Any, Tensors], tf.Tensor]
 """Takes the way of executing, a node, its layer, and what it reads; returns what it gives."""
 
 OPERATIONS: dict[type[Layer], Operation] = {}
-"""From a layer's class to its function."""
+"""Functions by their layers' classes."""
 
 
 def executes(

@@ -19,7 +19,7 @@ from aiperf_hpc.replica.data.base import Batch
 DeviceKind = Literal["auto", "cpu", "cuda", "npu"]
 
 _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_MAX = -1, -2, -4
-"""Of mallopt(3)."""
+"""Numbers of glibc's parameters: see mallopt(3)."""
 _TOP_PAD = 256 * 2**20
 _IN_FLIGHT = 2
 """Steps that may wait in an accelerator's queue: each holds the memory of its batch."""

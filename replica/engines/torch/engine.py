@@ -47,13 +47,14 @@ from aiperf_hpc.replica.engines.torch.optimizers import OPTIMIZERS
 from aiperf_hpc.trial import Hyperparameters
 
 THREAD_OPERATIONS = 5e8
-"""Of a training step, that one more thread is worth: with less they wait more than they work."""
+"""Operations of a training step that one more thread is worth: with fewer, threads wait more than
+they work."""
 BUCKET_BYTES = 25 * 2**20
-"""Of gradients that are reduced together, as PyTorch's own data parallelism has it."""
+"""Bytes of gradients that are reduced together, as PyTorch's own data parallelism has it."""
 Modules = tuple[Callable[..., Tensor], Callable[..., Tensor]]
 """What gives outputs of a graph's inputs in training, and in inference."""
 _LEAST_AXES = 4
-"""Of a convolution's kernel, in two dimensions; all other parameters have fewer."""
+"""The axes of a convolution's kernel in two dimensions; no other parameter has as many."""
 _TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 

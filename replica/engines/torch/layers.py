@@ -44,7 +44,7 @@ Builder = Callable[[ModuleCode, Node, Any], fx.Node]
 """Takes the code so far, a node and its layer; returns what the node gives."""
 
 BUILDERS: dict[type[Layer], Builder] = {}
-"""From a layer's class to its function."""
+"""Functions by their layers' classes."""
 
 
 def builds(
@@ -93,7 +93,8 @@ def _conv3d(code: ModuleCode, node: Node, layer: Conv3D) -> fx.Node:
 
 
 FEW_PIXELS = 8192
-"""Up to which oneDNN multiplies matrices faster than it convolves, in types of two bytes."""
+"""The pixels of a batch up to which oneDNN multiplies matrices faster than it convolves, in types
+of two bytes."""
 
 
 def convolve_pixels(x: Tensor, kernel: Tensor) -> Tensor:

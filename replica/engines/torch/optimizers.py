@@ -165,7 +165,7 @@ class SGD(FlatOptimizer):
     """
 
     slot_names = ("momentum",)
-    """Here as -m."""
+    """The slot that is kept here as -m."""
 
     def __init__(
         self, flat: Tensor, layout: Layout, decayed: Collection[str], used: Hyperparameters
@@ -225,7 +225,7 @@ class _Group(NamedTuple):
     """Parameters that one call of a kernel updates, all with the same weight decay."""
 
     members: list[int]
-    """Their places among all parameters."""
+    """The members' places among all parameters."""
     decay: float
     parameters: list[Tensor]
     first_moments: list[Tensor]
@@ -238,7 +238,7 @@ class Adam(FlatOptimizer):
 
     slot_names = ("first_moment", "second_moment")
     kernel: Callable[..., None] = staticmethod(adam)
-    """PyTorch's, fused where the device has it so."""
+    """PyTorch's kernel, fused where the device has it so."""
 
     def __init__(
         self, flat: Tensor, layout: Layout, decayed: Collection[str], used: Hyperparameters
@@ -247,7 +247,7 @@ class Adam(FlatOptimizer):
         self._step_supports_amp_scaling = self._fused
         device = flat.device if self._fused else "cpu"
         self._counts = torch.zeros(len(self._parts), device=device)
-        """Steps of each parameter: all the same, but PyTorch counts them one by one."""
+        """The steps of each parameter: all the same, but PyTorch counts them one by one."""
         steps = list(self._counts.unbind())
         first, second = (self._cut(slot) for slot in self._slots.values())
         others = [n for n in range(len(self._parts)) if n not in set(self._decayed)]
@@ -385,7 +385,7 @@ class AveragedSGD(_Counting):
         self._averaged = False
         """Whether the parameters' memory holds the average."""
         self._other = torch.empty_like(flat)
-        """Whichever of average and iterates that does not hold."""
+        """The buffer of whichever of average and iterates that does not hold."""
 
     @property
     def evaluated(self) -> Tensor:

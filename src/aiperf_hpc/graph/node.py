@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from aiperf_hpc.graph.layers import Layer
 
 SCHEMA_VERSION = 1
-"""Of what a graph's JSON and its hash are made of."""
+"""The version of what a graph's JSON and its hash are made of."""
 
 
 @dataclass(frozen=True, slots=True)

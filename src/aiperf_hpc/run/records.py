@@ -184,7 +184,7 @@ class ReplicaStarted(Event):
     hosts: tuple[str, ...] = ()
     """The host of each of its ranks, in order; empty when there is one rank."""
     clock: ClockReading | None = None
-    """Its host's clock beside the file server's."""
+    """The clock of the replica's host beside the file server's."""
 
 
 class DatasetLoaded(Event):

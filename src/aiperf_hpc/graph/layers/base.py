@@ -32,13 +32,15 @@ class ChannelRole(Enum):
     """What a layer does with the channels, the last axis, of what it reads."""
 
     PRODUCES = "produces"
-    """It makes as many new ones as it was told to, by a ``kernel`` (..., in, out)."""
+    """A layer that makes as many new ones as it was told to, by a ``kernel`` (..., in, out)."""
     PASSES_ON = "passes on"
-    """It gives as many as each of its inputs has, each of the channel at the same place."""
+    """A layer that gives as many as each of its inputs has, each of the channel at the same
+    place."""
     FIXED = "fixed"
-    """Their number is the dataset's: of a sample's channels, or of its classes."""
+    """A layer whose channels the dataset decides: those of a sample, or its classes."""
     REARRANGES = "rearranges"
-    """It makes other channels of them, so that no channel can be added to what it reads."""
+    """A layer that makes other channels of them, so that no channel can be added to what it
+    reads."""
 
 
 class Window(NamedTuple):

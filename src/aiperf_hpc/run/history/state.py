@@ -20,7 +20,7 @@ from aiperf_hpc.run.records import Record
 from aiperf_hpc.trial import DatasetInfo, JobPhase, Machine, TimePhase, TrialState
 
 PRIMARY = "primary"
-"""Who waits for storage, where it is no replica."""
+"""The name of who waits for storage, where it is no replica."""
 
 
 @dataclass(frozen=True, slots=True)
