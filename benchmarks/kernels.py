@@ -4,7 +4,7 @@
     python benchmarks/kernels.py --digits digits.json        # what search_digits.py has trained
 
 Histories of random morphing from ResNet-50, accuracies from ``landscapes.py``; the figure is
-Spearman's rank correlation between what a Gaussian process believes of each graph if it is left
+Spearman's rank correlation between what a Gaussian process predicts of each graph if it is left
 out and the truth (of real trainings, what they reached). All processes are fitted by one rule, that
 of the surrogate: the highest posterior density, the signal's variance profiled, the same priors on
 length, weights and noise.
@@ -257,7 +257,7 @@ class Fitted:
     badness: float
     """Minus the logarithm of its posterior density."""
     left_out: Numbers
-    """What it believes of each point if it is left out, (points,), standardised."""
+    """What it predicts of each point if it is left out, (points,), standardised."""
 
 
 def fit(terms: Sequence[Term], values: Numbers) -> Fitted:

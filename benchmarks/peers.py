@@ -62,7 +62,7 @@ class RegularisedEvolution:
 
         def tournament() -> Observation:
             drawn = rng.integers(len(alive), size=self.sample)
-            best: Observation = max((alive[i] for i in drawn), key=attrgetter("accuracy"))
+            best: Observation = max((alive[i] for i in drawn), key=attrgetter("value"))
             return best
 
         return _grown(view, rng, self.steps, tournament)

@@ -138,7 +138,7 @@ def search(method: str, seed: int, engine: Engine, dataset: ArrayDataset) -> dic
             training.evaluate,
             np.random.default_rng([seed, TRIALS]),
         )
-    best = max(found.observations, key=lambda o: o.accuracy)
+    best = max(found.observations, key=lambda o: o.value)
     return {
         "method": method,
         "seed": seed,

@@ -8,7 +8,7 @@ the one of the default configuration. Each peer is measured with 1 and with up t
 candidate, and the guided search is held against the variant that is better on average. Best is the
 true value of the best graph found, without noise.
 
-The rank correlation is Spearman's, between what the surrogate believes of each graph if it is left
+The rank correlation is Spearman's, between what the surrogate predicts of each graph if it is left
 out and the truth. What is finished is kept in the file, and the benchmark goes on from there:
 when the searcher has changed, begin a new file.
 """
@@ -84,14 +84,14 @@ def search(searcher: Searcher, landscape: Landscape, seed: int) -> Search:
 
 
 def correlation(found: Search, landscape: Landscape) -> float:
-    """Return Spearman's, of what is believed of graphs left out with their true accuracies."""
+    """Return Spearman's, of what is predicted of graphs left out with their true accuracies."""
     surrogate = Surrogate()
     graphs = {graph.hash: graph for graph in found.graphs.values()}
-    observed = {o.graph: Repeats.of([o.accuracy]) for o in found.observations}
+    observed = {o.graph: Repeats.of([o.value]) for o in found.observations}
     surrogate.learn(observed, lambda graph: describe(graphs[graph]))
-    believed = surrogate.leave_one_out()
-    truth = [landscape.value(graphs[graph]) for graph in believed]
-    return float(spearmanr(list(believed.values()), truth).statistic)
+    predicted = surrogate.leave_one_out()
+    truth = [landscape.value(graphs[graph]) for graph in predicted]
+    return float(spearmanr(list(predicted.values()), truth).statistic)
 
 
 def result(name: str, searcher: Searcher, seed: int) -> dict[str, Any]:

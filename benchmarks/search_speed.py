@@ -171,7 +171,7 @@ def learning() -> None:
     most = 1250
     run = past(most)
     names = {o.graph: o.trial for o in run.observations}
-    observed = {o.graph: Repeats.of([o.accuracy]) for o in run.observations}
+    observed = {o.graph: Repeats.of([o.value]) for o in run.observations}
     graphs = list(observed)
 
     def learn(surrogate: Surrogate, number: int) -> None:

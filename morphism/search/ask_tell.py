@@ -155,20 +155,20 @@ class AskTellSearch:
             self._journal.append(SearchFailed(reason=str(error)))
             raise
 
-    def tell(self, trial: str, accuracy: float) -> None:
-        """Record what a trial reached; if more is told of it later, that counts.
+    def tell(self, trial: str, value: float) -> None:
+        """Record a trial's objective value; if more is told of it later, that counts.
 
         Raises:
-            ValueError: the accuracy is not a finite number.
+            ValueError: the value is not a finite number.
             UnknownTrialError: it was never asked for.
             JournalError: it cannot be recorded.
         """
-        if not math.isfinite(accuracy):
-            raise ValueError(f"trial {trial} has the accuracy {accuracy}: it has failed")
-        self._record(self._ended(trial, accuracy))
+        if not math.isfinite(value):
+            raise ValueError(f"trial {trial} has the value {value}: it has failed")
+        self._record(self._ended(trial, value))
 
     def tell_failed(self, trial: str, reason: str) -> None:
-        """Record that a trial ended without an accuracy. Raises as ``tell``."""
+        """Record that a trial ended without a value. Raises as ``tell``."""
         failed = TrialEnded(
             trial=trial,
             state=TrialState.FAILED,
@@ -202,7 +202,7 @@ class AskTellSearch:
             morphisms=steps,
             seed=seed,
             seconds=self._clock.monotonic() - began,
-            belief=choice.belief,
+            belief=choice.prediction,
         )
         return self._asked(trial, choice.child, choice.parent, steps, proposed)
 
@@ -211,12 +211,12 @@ class AskTellSearch:
         if view.observations:
             return self._searcher.choose(view, rng)
         # Front ends ask for several before the first result. All have one parent to grow from,
-        # of whose accuracy nothing is known and nothing recorded.
+        # of whose value nothing is known and nothing recorded.
         root = next(t.trial for t in self._trials.values() if t.parent is None)
         stand_in = Observation(root, self._initial.hash, 0.0, can_grow=True)
         choice = GreedySearcher(exploration=0.0).choose(replace(view, observations=[stand_in]), rng)
-        belief = {key: value for key, value in choice.belief.items() if key != "parent_accuracy"}
-        return replace(choice, belief=belief)
+        prediction = {k: v for k, v in choice.prediction.items() if k != "parent_accuracy"}
+        return replace(choice, prediction=prediction)
 
     def _view(self) -> View:
         trials = self._trials.values()
@@ -258,11 +258,11 @@ class AskTellSearch:
         # As the lineage grows it, so that nodes have the names that later morphisms speak of.
         return AskedCandidate(trial, self._lineage.graph(trial), parent, steps)
 
-    def _ended(self, trial: str, merit: float | None) -> TrialSummary:
+    def _ended(self, trial: str, objective_value: float | None) -> TrialSummary:
         known = self._trials.get(trial)
         if known is None:
             raise UnknownTrialError(f"trial {trial} was never asked for")
-        return known.model_copy(update={"ended": True, "merit": merit})
+        return known.model_copy(update={"ended": True, "merit": objective_value})
 
     def _record(self, summary: TrialSummary, *also: AnyEvent) -> None:
         self._journal.append_all([*also, summary])

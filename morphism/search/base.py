@@ -31,20 +31,20 @@ class Observation:
     """A trained graph and how good it is.
 
     Raises:
-        ValueError: the accuracy is not a finite number; what has none was not observed.
+        ValueError: the value is not a finite number; what has none was not observed.
     """
 
     trial: str
     graph: str
     """The hash of the trained graph."""
-    accuracy: float
-    """Reached or, in warm-up, predicted."""
+    value: float
+    """The objective value, of which more is better: reached or, in warm-up, predicted."""
     can_grow: bool
     """Whether its trained weights are there to be inherited."""
 
     def __post_init__(self) -> None:
-        if not math.isfinite(self.accuracy):
-            raise ValueError(f"trial {self.trial} has the accuracy {self.accuracy}: it has failed")
+        if not math.isfinite(self.value):
+            raise ValueError(f"trial {self.trial} has the value {self.value}: it has failed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,8 +118,8 @@ class Choice:
     morphisms: tuple[Morphism, ...]
     """The steps from there, in order."""
     child: Graph
-    belief: dict[str, float] = field(default_factory=dict)
-    """What the searcher expected of it, for the record."""
+    prediction: dict[str, float] = field(default_factory=dict)
+    """What the searcher expects of it and why, by name: ``belief`` in the record ``Proposed``."""
 
 
 class Searcher(Protocol):
@@ -131,7 +131,7 @@ class Searcher(Protocol):
     def choose(self, view: View, rng: np.random.Generator) -> Choice:
         """Return a candidate within the bounds; a new one, if one is found.
 
-        One that is known already says so: its belief has ``repeated``.
+        One that is known already says so: its prediction has ``repeated``.
 
         Raises:
             SearchSpaceExhaustedError: none was found; the message says where it looked and

@@ -37,13 +37,13 @@ class GreedySearcher:
     def choose(self, view: View, rng: np.random.Generator) -> Choice:
         """Return the first draw that is new and within the bounds; else one that is known.
 
-        A known one says so: its belief has ``repeated``.
+        A known one says so: its prediction has ``repeated``.
         """
         parents = [o for o in view.observations if o.can_grow]
         obstacles: Counter[str] = Counter()
         if not parents:
             raise exhausted(0, 0, obstacles)
-        best = max(parents, key=lambda o: o.accuracy)
+        best = max(parents, key=lambda o: o.value)
         tried: Counter[str] = Counter()
         made = 0
         spare: Choice | None = None
@@ -72,7 +72,7 @@ class GreedySearcher:
                 else:
                     spare = choice
         if spare is not None:
-            return replace(spare, belief={**spare.belief, "repeated": 1.0})
+            return replace(spare, prediction={**spare.prediction, "repeated": 1.0})
         raise exhausted(made, len(tried), obstacles)
 
 
@@ -87,7 +87,7 @@ def _try(parent: Observation, graph: Graph, kind: str, rng: np.random.Generator)
     except MorphismError:
         return None  # This graph has no place for this kind; the caller tries the next one.
     child = _child(graph, morphism)
-    return Choice(parent.trial, (morphism,), child, {"parent_accuracy": parent.accuracy})
+    return Choice(parent.trial, (morphism,), child, {"parent_accuracy": parent.value})
 
 
 @lru_cache(maxsize=256)

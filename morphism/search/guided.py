@@ -102,7 +102,7 @@ class GuidedSearcher:
     def choose(self, view: View, rng: np.random.Generator) -> Choice:
         """Return the best candidate of the tree that is new and within the bounds.
 
-        Where all that were found are known, one of these, with ``repeated`` in its belief.
+        Where all that were found are known, one of these, with ``repeated`` in its prediction.
 
         Raises:
             SearchSpaceExhaustedError: nothing within the bounds was found.
@@ -136,13 +136,13 @@ class GuidedSearcher:
         return min(self.levels, 1 + len(self.surrogate) // GRAPHS_A_LEVEL)
 
     def _learn(self, view: View) -> None:
-        accuracies: dict[str, list[float]] = {}
+        values: dict[str, list[float]] = {}
         names: dict[str, str] = {}
         for observation in view.observations:
-            accuracies.setdefault(observation.graph, []).append(observation.accuracy)
+            values.setdefault(observation.graph, []).append(observation.value)
             names[observation.graph] = observation.trial
         self.surrogate.learn(
-            {graph: Repeats.of(values) for graph, values in accuracies.items()},
+            {graph: Repeats.of(own) for graph, own in values.items()},
             lambda graph: self.description(graph, names[graph], view),
         )
 
@@ -159,18 +159,18 @@ class GuidedSearcher:
         return describe(view.graph(name)) if known is None else known
 
     def _choice(self, tree: _Tree, place: _Place, widenings: int, **more: float) -> Choice:
-        belief = {
+        prediction = {
             "mean": place.mean,
             "deviation": place.deviation,
             "acquisition": place.acquisition,
             "confidence": tree.confidence,
-            "parent_accuracy": place.root.accuracy,
+            "parent_accuracy": place.root.value,
             "graphs": float(len(self.surrogate)),
             "pending": float(len(tree.pending)),
             "widenings": float(widenings),
         }
         child = tree.graph(place)
-        return Choice(place.root.trial, place.morphisms, child, {**belief, **more})
+        return Choice(place.root.trial, place.morphisms, child, {**prediction, **more})
 
 
 def _best_of_each_graph(observations: Sequence[Observation]) -> list[Observation]:
@@ -179,9 +179,9 @@ def _best_of_each_graph(observations: Sequence[Observation]) -> list[Observation
     for observation in observations:
         if observation.can_grow:
             known = best.get(observation.graph)
-            if known is None or observation.accuracy > known.accuracy:
+            if known is None or observation.value > known.value:
                 best[observation.graph] = observation
-    return sorted(best.values(), key=attrgetter("accuracy"), reverse=True)
+    return sorted(best.values(), key=attrgetter("value"), reverse=True)
 
 
 class _Tree:
@@ -293,19 +293,19 @@ class _Tree:
         return drafts
 
     def _add(self, new: Iterable[_Place]) -> list[_Place]:
-        """Let places be of the tree, with what is believed of them; return them."""
+        """Let places be of the tree, with what is predicted of them; return them."""
         places = list(new)
         if not places:
             return places
-        belief = self._predict([place.vector for place in places])
-        promise = self._acquisition(belief)
+        prediction = self._predict([place.vector for place in places])
+        promise = self._acquisition(prediction)
         for i, place in enumerate(places):
-            place.mean = float(belief.mean[i])
-            place.deviation = float(belief.deviation[i])
+            place.mean = float(prediction.mean[i])
+            place.deviation = float(prediction.deviation[i])
             place.acquisition = promise[i]
         self._places += places
         return places
 
-    def _acquisition(self, belief: Prediction) -> list[float]:
-        bound: list[float] = (belief.mean + self.confidence * belief.deviation).tolist()
+    def _acquisition(self, prediction: Prediction) -> list[float]:
+        bound: list[float] = (prediction.mean + self.confidence * prediction.deviation).tolist()
         return bound

@@ -37,7 +37,7 @@ _log = logging.getLogger("nni.aiperf_hpc")
 
 
 class AIPerfTuner(Tuner):  # type: ignore[misc]
-    """Gives trials graphs to train, and learns from the accuracies that they report.
+    """Gives trials graphs to train, and learns from the objective values that they report.
 
     NNI calls it from two threads, and in no fixed order: a trial's end may come before its result.
     """
@@ -164,10 +164,10 @@ class AIPerfTuner(Tuner):  # type: ignore[misc]
         self._search.close("failed: see NNI's dispatcher.log")
 
     def _tell(self, parameters: Parameters, value: object) -> None:
-        accuracy = value.get("default") if isinstance(value, dict) else value
+        reported = value.get("default") if isinstance(value, dict) else value
         with self._lock:
-            if isinstance(accuracy, int | float) and math.isfinite(accuracy):
-                self._search.tell(parameters["trial"], float(accuracy))
+            if isinstance(reported, int | float) and math.isfinite(reported):
+                self._search.tell(parameters["trial"], float(reported))
             else:
                 reason = f"it reported {value!r}, which is no finite number"
                 self._search.tell_failed(parameters["trial"], reason)

@@ -1,6 +1,6 @@
-"""What the search believes of graphs: a Gaussian process over their descriptions.
+"""What the search predicts of graphs: a Gaussian process over their descriptions.
 
-    accuracy(graph) = mean + f(graph) + noise / sqrt(observations of that graph)
+    value(graph) = mean + f(graph) + noise / sqrt(observations of that graph)
 
 f has the covariance sum_p w_p matern52(distance_p / length_p) over the parts p of a description
 (Rasmussen and Williams 2006, chapters 2 and 5). The sum is positive definite by construction,
@@ -73,7 +73,7 @@ class Repeats:
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """What is believed of some graphs, in accuracy; (graphs,) each."""
+    """What is predicted of some graphs, as objective values; (graphs,) each."""
 
     mean: Numbers
     deviation: Numbers
@@ -82,7 +82,7 @@ class Prediction:
 
 @dataclass(frozen=True, slots=True)
 class Covariance:
-    """The learned covariance of standardised accuracies, up to the signal's variance."""
+    """The learned covariance of standardised objective values, up to the signal's variance."""
 
     lengths: Numbers
     """Length scales, one a part, (parts,)."""
@@ -164,7 +164,7 @@ class _Data:
 _NOTHING = _Data(np.zeros((0, SIZE), np.float32), np.zeros(0), np.zeros(0))
 
 
-Believe = Callable[[Rows], tuple[Numbers, Numbers]]
+Predict = Callable[[Rows], tuple[Numbers, Numbers]]
 """Mean and variance of points, (points,) each."""
 
 
@@ -179,8 +179,8 @@ class _Posterior(Protocol):
         """Standardise what was observed; return its squared length in the process's metric."""
         ...
 
-    def expecting(self, pending: Rows) -> Believe:
-        """Return what is believed when ``pending`` count as observed with what is believed."""
+    def expecting(self, pending: Rows) -> Predict:
+        """Return what predicts, with ``pending`` as if observed with what is predicted of them."""
         ...
 
 
@@ -226,14 +226,14 @@ class _Exact:
         self._weights = solve_triangular(self.factor.T, white, lower=False, check_finite=False)
         return float(white @ white)
 
-    def expecting(self, pending: Rows) -> Believe:
+    def expecting(self, pending: Rows) -> Predict:
         between, factor, data = self._covariance.between, self.factor, self._data
         seen = _solve(factor, between(data.points, pending))
         corner = between(pending, pending) - seen.T @ seen
         corner[np.diag_indices(len(pending))] += self._covariance.noise
         corner = _cholesky(corner) if len(pending) else corner
 
-        def believe(points: Rows) -> tuple[Numbers, Numbers]:
+        def predict(points: Rows) -> tuple[Numbers, Numbers]:
             across = between(points, data.points)
             white = _solve(factor, across.T)
             variance = 1.0 - np.square(white).sum(axis=0)
@@ -242,7 +242,7 @@ class _Exact:
                 variance -= np.square(rest).sum(axis=0)
             return across @ self._weights, variance
 
-        return believe
+        return predict
 
 
 def _enlarged(square: Matrix, least: int) -> Matrix:
@@ -310,19 +310,19 @@ class _Projected:
         squares = np.square((self._data.means - mean) / scale)
         return float(self._precisions @ squares) - float(self._weights @ weighted)
 
-    def expecting(self, pending: Rows) -> Believe:
+    def expecting(self, pending: Rows) -> Predict:
         factor = self._factor
         if len(pending):
             more, precisions = self._features(pending, np.ones(len(pending)))
             factor = _cholesky(factor @ factor.T + (more * precisions) @ more.T)
 
-        def believe(points: Rows) -> tuple[Numbers, Numbers]:
+        def predict(points: Rows) -> tuple[Numbers, Numbers]:
             features, _ = self._features(points, np.ones(len(points)))
             variance = 1.0 - np.square(features).sum(axis=0)
             variance += np.square(_solve(factor, features)).sum(axis=0)
             return features.T @ self._weights, variance
 
-        return believe
+        return predict
 
 
 def _solve(factor: Matrix, values: Matrix) -> Matrix:
@@ -369,12 +369,12 @@ class Surrogate:
 
     @property
     def scale(self) -> float:
-        """The deviation of the observed accuracies."""
+        """The deviation of the observed objective values."""
         return self._scale
 
     @property
     def noise(self) -> float:
-        """The learned deviation of a single observation from a graph's accuracy."""
+        """The learned deviation of a single observation from a graph's value."""
         return self._scale * math.sqrt(self._signal * self.covariance.noise)
 
     @property
@@ -455,7 +455,7 @@ class Surrogate:
     def expecting(self, pending: Vectors) -> Callable[[Vectors], Prediction]:
         """Return what predicts, knowing that some graphs are in training.
 
-        They count as observed with just what is believed of them. That leaves the mean as it is
+        They count as observed with just what is predicted of them. That leaves the mean as it is
         and lowers the deviation near them (GP-BUCB, Desautels et al. 2014), so that searchers
         which know of each other's proposals look elsewhere.
 
@@ -467,17 +467,17 @@ class Surrogate:
         """
         if self._posterior is None:
             raise SurrogateError("no graph has been observed")
-        believe = self._posterior.expecting(self._points.relative(pending))
+        posterior = self._posterior.expecting(self._points.relative(pending))
 
         def predict(vectors: Vectors) -> Prediction:
-            mean, variance = believe(self._points.relative(vectors))
+            mean, variance = posterior(self._points.relative(vectors))
             deviation = np.sqrt(self._signal * np.maximum(variance, 0.0))
             return Prediction(self._mean + self._scale * mean, self._scale * deviation)
 
         return predict
 
     def predict(self, vectors: Vectors) -> Prediction:
-        """Return what is believed of graphs with these descriptions, (graphs, SIZE).
+        """Return what is predicted of graphs with these descriptions, (graphs, SIZE).
 
         Raises:
             SurrogateError: no graph has been observed.
@@ -485,7 +485,7 @@ class Surrogate:
         return self.expecting(())(vectors)
 
     def leave_one_out(self) -> dict[str, float]:
-        """Return what would be believed of each observed graph if it were not observed.
+        """Return what would be predicted of each observed graph if it were not observed.
 
         By the closed form of Rasmussen and Williams, equation 5.12.
 
@@ -501,7 +501,7 @@ class Surrogate:
 
 
 def _standard(means: Numbers) -> tuple[float, float]:
-    """Return mean and deviation of accuracies, the latter as if one more had the usual one."""
+    """Return mean and deviation of values, the latter as if one more had the usual one."""
     mean = float(means.mean())
     squares = float(np.square(means - mean).sum()) + USUAL_DEVIATION**2
     return mean, math.sqrt(squares / (len(means) + 1))

@@ -26,7 +26,7 @@ def add_search(commands: Commands) -> None:
     """Add ``search``."""
     search = commands.add_parser("search", help="look at how a run searched")
     actions = search.add_subparsers(metavar="ACTION", required=True, parser_class=Parser)
-    replay = actions.add_parser("replay", help="what the search believed, and what came of it")
+    replay = actions.add_parser("replay", help="what the search expected, and what came of it")
     replay.add_argument("run", type=Path, metavar="RUN", help="the run directory")
     replay.add_argument("--plot", type=Path, metavar="FILE.svg", help="draw it into a file")
     replay.add_argument("--json", action="store_true", help="print JSON")
@@ -81,9 +81,9 @@ def _search_replay(options: argparse.Namespace) -> int:
     view.refresh()
     replay = replay_search(view)
     if options.plot is not None:
-        from aiperf_hpc.primary.report.plots.search import write_belief_plot
+        from aiperf_hpc.primary.report.plots.search import write_prediction_plot
 
-        write_belief_plot(replay.candidates, options.plot)
+        write_prediction_plot(replay.candidates, options.plot)
     if options.json:
         say_document(replay.model_dump_json(indent=1))
     else:

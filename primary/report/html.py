@@ -20,7 +20,7 @@ from aiperf_hpc.primary.report.model import PHASES, Report, TrialReport
 from aiperf_hpc.primary.report.plots.colours import quality_colour
 from aiperf_hpc.primary.report.plots.scaling import scaling_plots
 from aiperf_hpc.primary.report.plots.score import score_plots
-from aiperf_hpc.primary.report.plots.search import belief_plot
+from aiperf_hpc.primary.report.plots.search import prediction_plot
 from aiperf_hpc.primary.report.search_replay import CandidateOutcome
 from aiperf_hpc.trial import Machine, TimePhase, TrialState
 
@@ -64,7 +64,7 @@ def render(document: Report, fine: Sequence[ScoreStatus]) -> str:
             css=Markup(_resource("report.css")),  # noqa: S704 -- a file of this package
             plots=score_plots(fine, document.series),
             scaling_plots=scaling_plots(document.scaling.points) if document.scaling else [],
-            belief=belief_plot(document.search.candidates),
+            prediction=prediction_plot(document.search.candidates),
             candidates=_latest(document.search.candidates),
             points=_thinned(document.series, MOST_POINTS),
             time_order=TIME_ORDER,

@@ -218,7 +218,7 @@ class Report(Value):
     trials: tuple[TrialReport, ...]
     trials_by_state: dict[str, int]
     search: SearchReplay
-    """What the search believed of its candidates, and what became of them."""
+    """What the search expected of its candidates, and what became of them."""
     restarts: tuple[Restart, ...]
     """The restarts in order of time; the clock never stopped."""
     storage: tuple[StorageReport, ...] = ()

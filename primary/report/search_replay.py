@@ -1,6 +1,6 @@
-"""What the search believed: each candidate, why it was chosen, and what became of it.
+"""What the search expected: each candidate, why it was chosen, and what became of it.
 
-From the records alone: a searcher records its belief with every proposal. It expects, and is
+From the records alone: a searcher records its prediction with every proposal. It expects, and is
 told, an objective value: the accuracy that a warm-up trial is predicted to have after longer
 training, or the one that any other trial reached. So its expectations are judged against
 objective values; only what an evaluation observed is called reached.
@@ -78,7 +78,7 @@ class SearchReplay(Value):
 
 
 def replay_search(view: RunView) -> SearchReplay:
-    """Return what a run's searchers believed, as its records tell it up to its end."""
+    """Return what a run's searchers expected, as its records tell it up to its end."""
     history, start = view.history, view.history.start_utc or 0.0
     trials: dict[str, list[Trial]] = defaultdict(list)
     for trial in history.trials.values():
@@ -104,9 +104,10 @@ def replay_search(view: RunView) -> SearchReplay:
 def _candidate(
     proposal: Proposal, trials: Sequence[Trial], start: float, end: float, *, rejected: bool
 ) -> CandidateOutcome:
-    proposed, belief = proposal.proposed, proposal.proposed.belief
+    proposed, prediction = proposal.proposed, proposal.proposed.belief
     reached = [evaluation for trial in trials for evaluation in trial.evaluations]
-    told = [t.merit for t in trials if t.state.ended and t.merit is not None]
+    values = (t.objective_value for t in trials if t.state.ended)
+    told = [value for value in values if value is not None]
     predicted = [t.ended.predicted_accuracy for t in trials if t.ended is not None]
     return CandidateOutcome(
         at_seconds=proposal.utc - start,
@@ -114,13 +115,13 @@ def _candidate(
         proposal=proposal.id,
         parent=proposed.parent,
         grown_by=in_words(proposed.morphisms),
-        mean=belief.get("mean"),
-        deviation=belief.get("deviation"),
-        acquisition=belief.get("acquisition"),
-        parent_accuracy=belief.get("parent_accuracy"),
-        graphs=_whole(belief.get("graphs")),
-        pending=_whole(belief.get("pending")),
-        repeated="repeated" in belief,
+        mean=prediction.get("mean"),
+        deviation=prediction.get("deviation"),
+        acquisition=prediction.get("acquisition"),
+        parent_accuracy=prediction.get("parent_accuracy"),
+        graphs=_whole(prediction.get("graphs")),
+        pending=_whole(prediction.get("pending")),
+        repeated="repeated" in prediction,
         seconds=proposed.seconds,
         trials=len(trials),
         reached=max((e.objective_value for e in reached if e.utc <= end), default=None),

@@ -214,7 +214,7 @@ class SearchWorker:
                 morphisms=tuple(step.to_data() for step in choice.morphisms),
                 seed=seed,
                 seconds=self._clock.monotonic() - began,
-                belief=choice.belief,
+                belief=choice.prediction,
             )
         )
 

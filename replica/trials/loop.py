@@ -120,8 +120,8 @@ class TrialLoop:
         self._history.refresh(self._replica)
         for trial in self._history.trials.values():
             ours = trial.replica == self._replica and trial.has_checkpoint
-            if ours and trial.merit is not None:
-                self._kept[trial.id] = trial.merit
+            if ours and trial.objective_value is not None:
+                self._kept[trial.id] = trial.objective_value
 
     def _plan(self) -> Planned | None:
         """Say what to train next, unless the last trial could not be concluded: that is raised."""

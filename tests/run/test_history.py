@@ -100,18 +100,18 @@ def test_a_trial_has_what_its_records_say(run: RunWriter) -> None:
     assert (trial.train_samples, trial.validation_samples) == (500, 100)
     assert trial.best is not None
     assert (trial.best.epoch, trial.best.quality, trial.best.error) == (2, 0.7, 0.3)
-    assert trial.merit == 0.75
+    assert trial.objective_value == 0.75
 
 
-def test_the_merit_of_a_trial_is_predicted_or_else_reached_or_else_none(run: RunWriter) -> None:
+def test_an_objective_value_is_predicted_or_else_reached_or_else_none(run: RunWriter) -> None:
     run.replica(1, trial_started())
-    assert run.history().trials["t1"].merit is None
+    assert run.history().trials["t1"].objective_value is None
     run.replica(2, evaluated(correct=40))
-    assert run.history().trials["t1"].merit == 0.4
+    assert run.history().trials["t1"].objective_value == 0.4
     run.replica(3, trial_ended(predicted=None))
-    assert run.history().trials["t1"].merit == 0.4
+    assert run.history().trials["t1"].objective_value == 0.4
     run.replica(4, trial_ended(predicted=0.5))
-    assert run.history().trials["t1"].merit == 0.5
+    assert run.history().trials["t1"].objective_value == 0.5
 
 
 def test_a_dropped_checkpoint_is_no_longer_there(run: RunWriter) -> None:

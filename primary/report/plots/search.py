@@ -1,4 +1,4 @@
-"""What the search believed of its candidates, and what came of them."""
+"""What the search expected of its candidates, and what came of them."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from aiperf_hpc.primary.report.plots.figure import (
 from aiperf_hpc.primary.report.search_replay import CandidateOutcome
 
 MOST_CANDIDATES = 150
-"""Candidates of which the plot of beliefs shows what was expected."""
+"""Candidates of which the plot shows what was expected."""
 
 
-def belief_plot(candidates: Sequence[CandidateOutcome]) -> Plot | None:
+def prediction_plot(candidates: Sequence[CandidateOutcome]) -> Plot | None:
     """Return what was expected of candidates beside what came of them; None without any."""
     judged = [c for c in candidates if c.mean is not None and c.objective is not None]
     if not judged:
@@ -36,7 +36,7 @@ def belief_plot(candidates: Sequence[CandidateOutcome]) -> Plot | None:
     spread = [100.0 * (c.deviation or 0.0) for c in shown]
     reached = [100.0 * (c.reached or 0.0) for c in shown]
     predicted = scaled([c.predicted for c in shown], 0.01)
-    with settings("belief"):
+    with settings("prediction"):
         figure = new_figure(1.35 * HEIGHT)
         axes = figure.add_axes((0.062, 0.15, 0.855, 0.8))
         numbers = [i + 1 for i in range(len(shown))]
@@ -59,7 +59,7 @@ def belief_plot(candidates: Sequence[CandidateOutcome]) -> Plot | None:
         axes.set_ylabel("accuracy, %", color=MUTED)
         dress(axes)
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-        svg = save(figure, "belief")
+        svg = save(figure, "prediction")
     words = (
         f"Expected and reached accuracy of {len(shown)} candidates: expected from "
         f"{min(expected):.3g}% to {max(expected):.3g}%, reached from {min(reached):.3g}% to "
@@ -74,8 +74,8 @@ def belief_plot(candidates: Sequence[CandidateOutcome]) -> Plot | None:
     return Plot("Expected, reached and predicted", caption, words, svg)
 
 
-def write_belief_plot(candidates: Sequence[CandidateOutcome], path: Path) -> None:
-    """Draw ``belief_plot`` into an SVG file of its own.
+def write_prediction_plot(candidates: Sequence[CandidateOutcome], path: Path) -> None:
+    """Draw ``prediction_plot`` into an SVG file of its own.
 
     Raises:
         UsageError: the file's name does not end in .svg, or of no candidate was something
@@ -83,7 +83,7 @@ def write_belief_plot(candidates: Sequence[CandidateOutcome], path: Path) -> Non
     """
     if path.suffix != ".svg":
         raise UsageError(f"--plot {path}: the drawing is SVG; name a file that ends in .svg")
-    plot = belief_plot(candidates)
+    plot = prediction_plot(candidates)
     if plot is None:
         raise UsageError("no candidate has both an expected and a known objective yet: no plot")
     path.write_text(of_its_own(str(plot.svg)), "utf-8")

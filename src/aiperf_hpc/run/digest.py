@@ -170,7 +170,7 @@ def summarize(trial: Trial) -> TrialSummary:
         parent=started.parent,
         morphisms=started.morphisms,
         ended=ended,
-        merit=trial.merit if ended else None,
+        merit=trial.objective_value if ended else None,
         checkpoint=checkpoint,
         hyperparameters=started.hyperparameters,
     )

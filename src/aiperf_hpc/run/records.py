@@ -404,7 +404,7 @@ class Proposed(Event):
     """The seed of the generator that made the morphisms' and the weights' random choices."""
     seconds: Time
     belief: dict[str, float] = {}
-    """What the searcher expected, e.g. mean, deviation and acquisition."""
+    """What the searcher predicted, e.g. mean, deviation and acquisition."""
 
 
 class SearchFailed(Event):
@@ -437,8 +437,8 @@ class TrialSummary(Event):
     morphisms: tuple[MorphismData, ...]
     ended: bool
     merit: float | None
-    """The objective value of the search, once it has ended: the predicted accuracy or, where none
-    was predicted, the best that was observed."""
+    """The objective value for the search, once the trial has ended: the predicted accuracy or,
+    where none was predicted, the best that was observed."""
     checkpoint: bool
     """Whether its trained weights are there."""
     hyperparameters: Hyperparameters | None = None

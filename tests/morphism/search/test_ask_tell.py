@@ -31,7 +31,7 @@ def begin(
 
 
 def said(journal: Path) -> dict[str, tuple[str, float | None, bool]]:
-    """Return graph, accuracy and whether it ended of every trial, by the JSON alone."""
+    """Return graph, objective value and whether it ended of every trial, by the JSON alone."""
     events = [json.loads(line)["event"] for line in journal.read_text().splitlines()]
     return {
         e["trial"]: (e["graph"], e["merit"], e["ended"])
@@ -57,8 +57,8 @@ def test_the_initial_graph_comes_first_and_its_children_until_something_is_told(
     assert len({candidate.graph.hash for candidate in (first, *others)}) == 6
     assert search.pending == [f"life0-{number}" for number in range(6)]
     events = [record.event for record in JournalReader(journal).read()]
-    beliefs = [event.belief for event in events if isinstance(event, Proposed)]
-    assert beliefs == [{}] * 5  # Nothing is known, so nothing was believed.
+    predictions = [event.belief for event in events if isinstance(event, Proposed)]
+    assert predictions == [{}] * 5  # Nothing is known, so nothing was predicted.
 
 
 @pytest.mark.parametrize("method", ["guided", "greedy"])
@@ -117,20 +117,20 @@ def test_a_trial_is_asked_for_once(journal: Path) -> None:
         search.ask("life0-0")
 
 
-@pytest.mark.parametrize("accuracy", [float("nan"), float("inf")])
-def test_no_accuracy_is_no_result(journal: Path, accuracy: float) -> None:
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_what_is_not_finite_is_no_result(journal: Path, value: float) -> None:
     search = begin(journal)
     search.ask("life0-0")
     with pytest.raises(ValueError, match="has failed"):
-        search.tell("life0-0", accuracy)
+        search.tell("life0-0", value)
     assert said(journal)["life0-0"][1:] == (None, False)
 
 
 def test_a_later_life_goes_on_from_the_journal(journal: Path) -> None:
     first = begin(journal)
     trials = [first.ask(first.name(number)).trial for number in range(3)]
-    for trial, accuracy in zip(trials, (0.3, 0.6), strict=False):
-        first.tell(trial, accuracy)
+    for trial, value in zip(trials, (0.3, 0.6), strict=False):
+        first.tell(trial, value)
     first.close("test")
     second = begin(journal)
     assert (second.life, second.pending) == ("life1", ["life0-2"])

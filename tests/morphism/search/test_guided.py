@@ -80,7 +80,7 @@ def test_it_learns() -> None:
         world, search, random = World(), searcher(), rng(seed)
         for _ in range(24):
             world.train(search.choose(world.view(), random).child)
-        return max(o.accuracy for o in world.observations)
+        return max(o.value for o in world.observations)
 
     def random_best(seed: int) -> float:
         graphs, random = [small()], rng(seed)
@@ -93,19 +93,19 @@ def test_it_learns() -> None:
     assert all(ours > theirs for ours, theirs in found), found
 
 
-def test_what_it_believes_is_told() -> None:
+def test_what_it_predicts_is_told() -> None:
     world = World()
     for _ in range(3):
         world.train(small())  # The same graph again: one point, observed four times.
     world.train(residual())
     choice = searcher().choose(world.view(), rng())
-    belief = choice.belief
-    assert belief["graphs"] == 2
-    assert belief["pending"] == belief["widenings"] == 0
-    bound = belief["mean"] + belief["confidence"] * belief["deviation"]
-    assert belief["acquisition"] == pytest.approx(bound)
+    prediction = choice.prediction
+    assert prediction["graphs"] == 2
+    assert prediction["pending"] == prediction["widenings"] == 0
+    bound = prediction["mean"] + prediction["confidence"] * prediction["deviation"]
+    assert prediction["acquisition"] == pytest.approx(bound)
     parent = next(o for o in world.observations if o.trial == choice.parent)
-    assert belief["parent_accuracy"] == parent.accuracy
+    assert prediction["parent_accuracy"] == parent.value
 
 
 def test_many_searchers_at_once_propose_different_graphs() -> None:
@@ -125,7 +125,7 @@ def test_many_searchers_at_once_propose_different_graphs() -> None:
         chosen += [choice.child.hash for choice in choices]
     # Those of one moment may be equal, the more the smaller the graph.
     assert len(set(chosen)) >= 12
-    assert choice.belief["pending"] == len(world.pending) - len(set(chosen[-4:]))
+    assert choice.prediction["pending"] == len(world.pending) - len(set(chosen[-4:]))
 
 
 def test_searchers_of_one_moment_choose_differently_where_there_is_room() -> None:
@@ -150,7 +150,7 @@ def test_pending_graphs_make_others_look_elsewhere() -> None:
     there = again.surrogate
     vector = describe(alone.child)
     assert there.expecting([vector])([vector]).deviation < there.predict([vector]).deviation
-    assert other.belief["pending"] == 1
+    assert other.prediction["pending"] == 1
 
 
 def test_a_graph_trained_twice_within_the_lag_is_one_observation() -> None:
@@ -158,7 +158,7 @@ def test_a_graph_trained_twice_within_the_lag_is_one_observation() -> None:
     choice = searcher().choose(world.view(), rng())
     world.train(choice.child)
     world.train(choice.child)
-    assert searcher().choose(world.view(), rng(1)).belief["graphs"] == 2
+    assert searcher().choose(world.view(), rng(1)).prediction["graphs"] == 2
 
 
 def test_when_the_best_has_reached_the_bounds_others_grow() -> None:
@@ -176,7 +176,7 @@ def test_only_what_has_weights_is_a_parent_and_all_of_it_is_learned_from() -> No
     world.train(residual(), can_grow=False)
     for seed in range(5):
         choice = searcher().choose(world.view(), rng(seed))
-        assert (choice.parent, choice.belief["graphs"]) == ("t0", 2)
+        assert (choice.parent, choice.prediction["graphs"]) == ("t0", 2)
 
 
 def test_where_everything_is_known_a_known_graph_is_repeated_and_says_so() -> None:
@@ -186,7 +186,7 @@ def test_where_everything_is_known_a_known_graph_is_repeated_and_says_so() -> No
 
     view = replace(World().view(), known=Everything())
     choice = searcher().choose(view, rng())
-    assert choice.belief["repeated"] == 1.0
+    assert choice.prediction["repeated"] == 1.0
 
 
 def crowd() -> list[Graph]:
@@ -232,8 +232,8 @@ def test_few_or_equal_observations_are_enough(accuracies: list[float]) -> None:
     assert choice.child == grow(world.graphs[choice.parent], choice.morphisms)
 
 
-def test_no_accuracy_is_no_observation() -> None:
-    with pytest.raises(ValueError, match="trial t1 has the accuracy nan: it has failed"):
+def test_what_is_not_finite_is_no_observation() -> None:
+    with pytest.raises(ValueError, match="trial t1 has the value nan: it has failed"):
         Observation("t1", "g", math.nan, can_grow=True)
 
 

@@ -45,9 +45,9 @@ def seen(
 
 
 def observed(
-    graph: Graph, accuracy: float = 0.5, *, trial: str = "t1", can_grow: bool = True
+    graph: Graph, value: float = 0.5, *, trial: str = "t1", can_grow: bool = True
 ) -> tuple[Observation, Graph]:
-    return Observation(trial, graph.hash, accuracy, can_grow), graph
+    return Observation(trial, graph.hash, value, can_grow), graph
 
 
 def search(searcher: Searcher, view: View, steps: int, seed: int = 0) -> list[Choice]:
@@ -76,7 +76,7 @@ def test_a_choice_is_what_its_morphisms_make_of_its_parent(make: Callable[[], Se
     for seed in range(20):
         choice = make().choose(view, rng(seed))
         assert choice.child == grow(graphs[choice.parent], choice.morphisms)
-        assert choice.belief["parent_accuracy"] == 0.5
+        assert choice.prediction["parent_accuracy"] == 0.5
 
 
 @every_searcher
@@ -99,7 +99,7 @@ def test_children_are_found_once_each_until_one_is_repeated_and_says_so() -> Non
     found: set[str] = set()
     while True:
         choice = searcher.choose(seen(observed(graph), known=found), generator)
-        if "repeated" in choice.belief:
+        if "repeated" in choice.prediction:
             break
         assert choice.child.hash not in found
         found.add(choice.child.hash)
@@ -111,14 +111,14 @@ def test_children_are_found_once_each_until_one_is_repeated_and_says_so() -> Non
 def test_where_all_neighbours_are_used_up_another_parent_is_grown() -> None:
     small, large = two_stems(), residual()
     view = seen(
-        observed(small, trial="best", accuracy=0.9),
-        *(observed(small, trial=f"same-{number}", accuracy=0.8) for number in range(6)),
-        observed(large, trial="other", accuracy=0.1),
+        observed(small, trial="best", value=0.9),
+        *(observed(small, trial=f"same-{number}", value=0.8) for number in range(6)),
+        observed(large, trial="other", value=0.1),
         known=_children(small),
     )
     choices = [GreedySearcher(exploration=0.0).choose(view, rng(seed)) for seed in range(20)]
-    assert {c.parent for c in choices if "repeated" not in c.belief} == {"other"}
-    assert sum("repeated" not in c.belief for c in choices) >= 18
+    assert {c.parent for c in choices if "repeated" not in c.prediction} == {"other"}
+    assert sum("repeated" not in c.prediction for c in choices) >= 18
 
 
 def _children(graph: Graph) -> set[str]:

@@ -99,7 +99,7 @@ def posterior(
 
 
 @pytest.mark.usefixtures("fixed")
-def test_what_is_believed_is_the_posterior_of_every_single_observation() -> None:
+def test_what_is_predicted_is_the_posterior_of_every_single_observation() -> None:
     """Graphs that were observed several times are merged without a loss."""
     given, asked = vectors(40), vectors(10, seed=1)
     noise = np.random.default_rng(2)
@@ -172,7 +172,7 @@ def test_what_is_pending_lowers_the_deviation_and_leaves_the_mean() -> None:
 
 
 @pytest.mark.usefixtures("fixed")
-def test_pending_counts_as_observed_with_what_is_believed() -> None:
+def test_pending_counts_as_observed_with_what_is_predicted() -> None:
     given, pending, asked = vectors(25), vectors(4, seed=1), vectors(6, seed=2)
     observed = repeats(given)
     process = Surrogate()

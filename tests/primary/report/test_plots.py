@@ -14,7 +14,7 @@ from aiperf_hpc.primary.monitor.run_view import ScoreStatus
 from aiperf_hpc.primary.report.plots.allreduce import write_allreduce_plot
 from aiperf_hpc.primary.report.plots.scaling import scaling_plots
 from aiperf_hpc.primary.report.plots.score import score_plots
-from aiperf_hpc.primary.report.plots.search import belief_plot
+from aiperf_hpc.primary.report.plots.search import prediction_plot
 from aiperf_hpc.primary.report.scaling import ScalingPoint
 from aiperf_hpc.primary.report.search_replay import CandidateOutcome
 
@@ -167,19 +167,19 @@ def candidate(
     ("mean", "step", "deviation"),
     [(0.0, 0.0, 0.0), (1.0, 0.0, 1e-9), (0.5, 1e-3, 0.3), (0.7, 1e-7, 0.0)],
 )
-def test_beliefs_have_numbers_on_their_axes(
+def test_predictions_have_numbers_on_their_axes(
     number: int, mean: float, step: float, deviation: float
 ) -> None:
-    believed = [
+    expected = [
         candidate(mean, deviation, mean + step * i, mean if i % 2 else None) for i in range(number)
     ]
-    plot = belief_plot(believed)
+    plot = prediction_plot(expected)
     assert plot is not None
     require_numbers(plot.svg)
 
 
 def test_no_deviation_is_cut_off() -> None:
-    plot = belief_plot([candidate(0.8, 0.1, 0.81, None), candidate(0.9, 0.3, 0.82, 0.86)])
+    plot = prediction_plot([candidate(0.8, 0.1, 0.81, None), candidate(0.9, 0.3, 0.82, 0.86)])
     assert plot is not None
     (shown,) = ticks(plot.svg, "y")
     values = [tick.value for tick in shown]

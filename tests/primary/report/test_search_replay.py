@@ -1,4 +1,4 @@
-"""What a run's searchers believed, as its records tell it."""
+"""What a run's searchers expected, as its records tell it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,11 @@ from tests.run_factory import Plan, write_manifest
 from aiperf_hpc.errors import UsageError
 from aiperf_hpc.primary.cli import main
 from aiperf_hpc.primary.monitor.run_view import RunView
-from aiperf_hpc.primary.report.plots.search import MOST_CANDIDATES, belief_plot, write_belief_plot
+from aiperf_hpc.primary.report.plots.search import (
+    MOST_CANDIDATES,
+    prediction_plot,
+    write_prediction_plot,
+)
 from aiperf_hpc.primary.report.search_replay import (
     CandidateOutcome,
     SearchReplay,
@@ -25,7 +29,7 @@ from aiperf_hpc.trial import MorphismData, RoundPhase, TrialState
 DEEPER: MorphismData = {"kind": "deeper", "after": "relu", "kernel": 3}
 
 
-def proposed(name: str, belief: dict[str, float]) -> records.Proposed:
+def proposed(name: str, prediction: dict[str, float]) -> records.Proposed:
     return records.Proposed(
         proposal=name,
         graph=f"graph of {name}",
@@ -33,7 +37,7 @@ def proposed(name: str, belief: dict[str, float]) -> records.Proposed:
         morphisms=(DEEPER,),
         seed=1,
         seconds=0.25,
-        belief=belief,
+        belief=prediction,
     )
 
 
@@ -41,7 +45,7 @@ def started(trial: str, proposal: str) -> records.TrialStarted:
     return trial_started(trial, proposal=proposal, phase=RoundPhase.HPO)
 
 
-def believed(mean: float, deviation: float = 0.02) -> dict[str, float]:
+def expected(mean: float, deviation: float = 0.02) -> dict[str, float]:
     return {
         "mean": mean,
         "deviation": deviation,
@@ -61,11 +65,11 @@ def run(tmp_path: Path) -> RunWriter:
                                          host="h", pid=1))  # fmt: skip
     writer.search(
         10, records.SearchStarted(replica="r0", worker=0, pid=1, searcher="guided"),
-        proposed("p1", believed(0.60)),
-        proposed("p2", believed(0.70)),
-        proposed("p3", believed(0.65)),
+        proposed("p1", expected(0.60)),
+        proposed("p2", expected(0.70)),
+        proposed("p3", expected(0.65)),
         proposed("p4", {"parent_accuracy": 0.5, "repeated": 1.0}),
-        proposed("p5", believed(0.75)),
+        proposed("p5", expected(0.75)),
     )  # fmt: skip
     writer.replica(20, started("t1", "p1"), evaluated("t1", correct=61), trial_ended("t1"))
     writer.replica(30, started("t2", "p2"), evaluated("t2", correct=66), trial_ended("t2"))
@@ -164,14 +168,14 @@ def test_nothing_is_reached_after_the_end(run: RunWriter) -> None:
 
 
 def test_the_plot_shows_predictions_apart(predicted: RunWriter) -> None:
-    plot = belief_plot(replay(predicted).candidates)
+    plot = prediction_plot(replay(predicted).candidates)
     assert plot is not None
     assert "reached from 61% to 80%" in plot.description
     assert "Diamonds: predicted" in plot.caption
     marks = {
         name: len(re.findall("<use ", group))
         for name in ("reached", "predicted")
-        for group in re.findall(f'<g id="belief-{name}">(.*?)</g>', plot.svg, re.DOTALL)
+        for group in re.findall(f'<g id="prediction-{name}">(.*?)</g>', plot.svg, re.DOTALL)
     }
     assert marks == {"reached": 3, "predicted": 1}
 
@@ -212,7 +216,7 @@ def candidate(run: RunWriter, **changed: object) -> CandidateOutcome:
 
 def test_the_plot_shows_at_most_so_many_and_says_so(run: RunWriter) -> None:
     many = [candidate(run, mean=0.5 + 0.0001 * i) for i in range(3 * MOST_CANDIDATES)]
-    plot = belief_plot(many)
+    plot = prediction_plot(many)
     assert plot is not None
     assert f"{MOST_CANDIDATES} of {3 * MOST_CANDIDATES} candidates" in plot.caption
     assert f"of {MOST_CANDIDATES} candidates: expected from 50% to 54.5%" in plot.description
@@ -220,6 +224,6 @@ def test_the_plot_shows_at_most_so_many_and_says_so(run: RunWriter) -> None:
 
 def test_without_anything_to_compare_there_is_no_plot(run: RunWriter, tmp_path: Path) -> None:
     nothing = [candidate(run, objective=None)]
-    assert belief_plot(nothing) is None
+    assert prediction_plot(nothing) is None
     with pytest.raises(UsageError, match="no candidate has both"):
-        write_belief_plot(nothing, tmp_path / "plot.svg")
+        write_prediction_plot(nothing, tmp_path / "plot.svg")

@@ -524,7 +524,7 @@ def test_the_page_shows_the_exact_numbers(tmp_path: Path) -> None:
 def test_three_plots_with_the_official_points_marked(tmp_path: Path) -> None:
     document, text, _ = _reported(tmp_path)
     parsed = _check_page(text)
-    assert len(parsed.named("figure")) == 4  # Score, regulated score, error; what was believed.
+    assert len(parsed.named("figure")) == 4  # Score, regulated score, error; what was expected.
     uses = [str(a["xlink:href"]) for a in parsed.named("use")]
     for name in ("ops", "regulated", "error"):
         # One mark a point and one more on the last; ticks are drawn with marks, too.

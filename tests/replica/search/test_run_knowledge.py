@@ -92,7 +92,7 @@ def test_what_was_trained_is_told_once_and_as_this_replica_knows_it(
     knowledge.refresh()
     found = knowledge.observations({"r1-t2", "nobody's"})
     assert {o.trial: o.can_grow for o in found} == {"r0-t1": False, "r1-t1": True, "r1-t2": False}
-    assert {o.accuracy for o in found} == {0.5}
+    assert {o.value for o in found} == {0.5}
 
 
 def test_observations_of_one_digest_may_be_shared(run: RunWriter) -> None:

@@ -99,9 +99,9 @@ class Trial:
         return self.started.trial
 
     @property
-    def merit(self) -> float | None:
-        """The objective value of the search: the predicted accuracy or, where none was predicted,
-        the best that was observed."""
+    def objective_value(self) -> float | None:
+        """The objective value for the search: the predicted accuracy or, where none was predicted,
+        the best that was observed; None where nothing was evaluated."""
         best = self.best
         if best is None:
             return None
