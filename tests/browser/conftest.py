@@ -13,7 +13,8 @@ from typing import NoReturn
 import pytest
 from tests.browser.chromium import Chromium, chromium
 from tests.fetch_cifar10 import NotAvailableError, pack
-from tests.run_factory import Clock, Plan, write_manifest, write_run
+from tests.support.clock import Clock
+from tests.support.run_factory import Plan, write_manifest, write_run
 
 from aiperf_hpc.primary.monitor.run_view import RunView
 from aiperf_hpc.primary.report.writer import write_report

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from tests.morphism.networks import (
+from tests.support.networks import (
     SMALL,
     THIN,
     cosmoflow,

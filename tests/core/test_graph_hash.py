@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.morphism.networks import SMALL, random_chain, residual
+from tests.support.networks import SMALL, random_chain, residual
 
 from aiperf_hpc.errors import MorphismError
 from aiperf_hpc.graph import (

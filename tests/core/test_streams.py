@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.run_factory import Plan, write_run
+from tests.support.run_factory import Plan, write_run
 
 from aiperf_hpc.errors import AIPerfError
 from aiperf_hpc.primary import cli

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.run.run_writer import RunWriter, trial_started
+from tests.support.networks import random_chain, residual
+from tests.support.run_writer import RunWriter, trial_started
 
 from aiperf_hpc.config import DatasetConfig, ModelConfig, RunConfig
 from aiperf_hpc.errors import MorphismError
@@ -17,8 +18,6 @@ from aiperf_hpc.morphism.operators.grow import grow
 from aiperf_hpc.morphism.operators.kernel_size import KernelSize
 from aiperf_hpc.trial import DatasetInfo
 from aiperf_hpc.workloads.registry import initial_graph
-
-from .networks import random_chain, residual
 
 
 class Run(RunWriter):

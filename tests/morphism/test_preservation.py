@@ -8,7 +8,8 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 import torch
-from numpy.typing import NDArray
+from tests.support.networks import SMALL, THIN, random_chain, residual, trained_weights, two_stems
+from tests.support.torch_network import logits, moments, run, to_tensors
 from torch import Tensor
 from torch.nn import functional
 
@@ -24,9 +25,6 @@ from aiperf_hpc.morphism.operators.wider import Wider
 from aiperf_hpc.morphism.weights.calibration import calibrate, transparent
 from aiperf_hpc.morphism.weights.channels import channel_groups
 from aiperf_hpc.morphism.weights.checkpoint import Weights, check_weights, initial_weights
-
-from .networks import SMALL, THIN, random_chain, residual, trained_weights, two_stems
-from .torch_network import logits, run, to_tensors
 
 CHAINS, PARTS = 1000, 9
 FP32_TOLERANCE = 1e-5
@@ -63,21 +61,6 @@ def difference(
 def varies(logits: Tensor) -> bool:
     """Whether they do depend on the images."""
     return bool(logits.std(dim=0).max() > 1e-3 * logits.abs().max())
-
-
-def moments(graph: Graph, weights: Weights, inputs: Tensor) -> NDArray[np.float64]:
-    """Those of what every normalisation reads in training mode, as PyTorch sees it."""
-    with torch.no_grad():
-        tensors = to_tensors(graph, weights, torch.float64)
-        outputs = run(graph, tensors, inputs.double(), training=True)
-    found = []
-    for name in graph.statistics:
-        node, what = name.split("/")
-        read = outputs[graph.by_name[node].inputs[0]]
-        axes = (0, 2, 3) if read.ndim == 4 else (0,)
-        values = read.mean(axes) if what == "mean" else read.var(axes, unbiased=False)
-        found.append(values.numpy())
-    return np.concatenate(found)
 
 
 def calibrated_on(graph: Graph, weights: Weights, inputs: Tensor) -> Weights:

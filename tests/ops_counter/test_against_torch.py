@@ -7,8 +7,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
-from tests.morphism.networks import SMALL, THIN, cosmoflow, flat_images, random_chain, volumes
-from tests.morphism.torch_network import logits, meta_tensors, run
+from tests.support.networks import SMALL, THIN, cosmoflow, flat_images, random_chain, volumes
+from tests.support.torch_network import logits, meta_tensors, run
 from torch import Tensor
 from torch.nn import functional
 from torch.utils.flop_counter import FlopCounterMode

@@ -4,7 +4,7 @@ from dataclasses import dataclass, fields
 from typing import ClassVar
 
 import pytest
-from tests.morphism.networks import residual, two_stems, volumes
+from tests.support.networks import residual, two_stems, volumes
 
 from aiperf_hpc.errors import CountError
 from aiperf_hpc.graph import (

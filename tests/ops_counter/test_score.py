@@ -7,7 +7,7 @@ from tempfile import TemporaryDirectory
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.run.run_writer import (
+from tests.support.run_writer import (
     START,
     RunWriter,
     evaluated,

@@ -3,7 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.run.run_writer import (
+from tests.support.run_writer import (
     DEEPER,
     RunWriter,
     evaluated,

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.run_factory import Plan, write_run
+from tests.support.run_factory import Plan, write_run
 
 from aiperf_hpc.config import load_config
 from aiperf_hpc.errors import UsageError

@@ -12,8 +12,8 @@ from types import SimpleNamespace
 
 import psutil
 import pytest
-from tests.run_factory import DATASET, configuration
 from tests.support.processes import alive, in_a_group
+from tests.support.run_factory import DATASET, configuration
 from tests.support.waiting import PATIENCE_SECONDS
 
 from aiperf_hpc.errors import RunDirectoryError

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from tests.run_factory import Clock
+from tests.support.clock import Clock
 
 from aiperf_hpc.replica.main import claim_life
 from aiperf_hpc.run.paths import Incarnation, RunPaths

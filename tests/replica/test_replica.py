@@ -7,7 +7,8 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.run_factory import START, Clock, Plan, Primary, write_manifest
+from tests.support.clock import START, Clock
+from tests.support.run_factory import Plan, Primary, write_manifest
 
 from aiperf_hpc.errors import PREFLIGHT_STATUS, PreflightError
 from aiperf_hpc.replica.host import ProcessHost

@@ -7,7 +7,7 @@ import signal
 from pathlib import Path
 
 import pytest
-from tests.run_factory import Clock
+from tests.support.clock import Clock
 
 from aiperf_hpc import machine
 from aiperf_hpc.config import validate

@@ -6,15 +6,24 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.run.run_writer import RunWriter, evaluated, proposed, trial_ended, trial_started
-from tests.run.test_fencing import FIRST, SECOND, started, write
 from tests.support.damage import cut, empty, gone
+from tests.support.run_writer import (
+    FIRST,
+    SECOND,
+    DigestingPrimary,
+    RunWriter,
+    evaluated,
+    proposed,
+    replica_started,
+    trial_ended,
+    trial_started,
+)
 
 from aiperf_hpc.errors import JournalError
 from aiperf_hpc.run import records
-from aiperf_hpc.run.digest import Digest, DigestWriter
+from aiperf_hpc.run.digest import Digest
 from aiperf_hpc.run.history import RunHistory
-from aiperf_hpc.run.journal import JournalReader, JournalWriter
+from aiperf_hpc.run.journal import JournalReader
 from aiperf_hpc.run.records import TrialSummary
 from aiperf_hpc.trial import TrialState
 
@@ -22,19 +31,6 @@ from aiperf_hpc.trial import TrialState
 @pytest.fixture
 def run(tmp_path: Path) -> RunWriter:
     return RunWriter(tmp_path)
-
-
-class Primary:
-    """The part of a primary that writes the digest."""
-
-    def __init__(self, run: RunWriter) -> None:
-        self.history = RunHistory(run.paths)
-        self.journal = JournalWriter(run.paths.digest)
-        self.writer = DigestWriter(self.history, self.journal)
-
-    def look(self) -> None:
-        self.history.refresh()
-        self.writer.update()
 
 
 def digest(run: RunWriter) -> Digest:
@@ -50,7 +46,7 @@ def lines(run: RunWriter) -> int:
 def test_a_trial_is_told_when_it_starts_when_it_ends_and_when_its_weights_go(
     run: RunWriter,
 ) -> None:
-    primary, reader = Primary(run), Digest(run.paths)
+    primary, reader = DigestingPrimary(run), Digest(run.paths)
     run.replica(1, trial_started("t1", "g1"))
     primary.look()
     reader.refresh()
@@ -77,12 +73,12 @@ def test_a_trial_is_told_when_it_starts_when_it_ends_and_when_its_weights_go(
 def test_the_predicted_accuracy_goes_before_the_observed_one(run: RunWriter) -> None:
     run.replica(1, trial_started("t1"), evaluated("t1", correct=40))
     run.replica(2, trial_ended("t1", predicted=0.75))
-    Primary(run).look()
+    DigestingPrimary(run).look()
     assert digest(run).trials["t1"].merit == 0.75
 
 
 def test_proposals_are_told_once(run: RunWriter) -> None:
-    primary = Primary(run)
+    primary = DigestingPrimary(run)
     for number in range(3):
         run.search(number, proposed(f"p{number}", f"g{number}"), name=f"r{number}")
         primary.look()
@@ -98,32 +94,32 @@ def test_proposals_are_told_once(run: RunWriter) -> None:
 def test_another_primary_goes_on_without_repeating(run: RunWriter) -> None:
     run.replica(1, trial_started("t1"), trial_ended("t1"))
     run.search(1, proposed("p1"))
-    Primary(run).look()
+    DigestingPrimary(run).look()
     run.replica(2, records.CheckpointDropped(trial="t1"), trial_started("t2"))
-    Primary(run).look()
-    Primary(run).look()
+    DigestingPrimary(run).look()
+    DigestingPrimary(run).look()
     assert lines(run) == 4
     assert not digest(run).trials["t1"].checkpoint
     assert not digest(run).trials["t2"].ended
 
 
 def test_a_lost_replicas_trial_is_over_and_has_no_weights(run: RunWriter) -> None:
-    primary = Primary(run)
-    write(run, FIRST, 1, started(), trial_started("t1"))
+    primary = DigestingPrimary(run)
+    run.life(FIRST, 1, replica_started(), trial_started("t1"))
     primary.look()
-    write(run, SECOND, 9, started())
+    run.life(SECOND, 9, replica_started())
     primary.look()
     assert (digest(run).trials["t1"].ended, digest(run).trials["t1"].checkpoint) == (True, False)
 
 
 def test_a_life_that_becomes_visible_late_takes_back_what_was_told(run: RunWriter) -> None:
     """The first life's end was written after the second had started: it does not count."""
-    primary = Primary(run)
-    write(run, FIRST, 1, started(), trial_started("t1"), evaluated("t1", correct=40))
-    write(run, FIRST, 10, trial_ended("t1"))
+    primary = DigestingPrimary(run)
+    run.life(FIRST, 1, replica_started(), trial_started("t1"), evaluated("t1", correct=40))
+    run.life(FIRST, 10, trial_ended("t1"))
     primary.look()
     assert digest(run).trials["t1"].checkpoint
-    write(run, SECOND, 9, started(), trial_started("t2"))
+    run.life(SECOND, 9, replica_started(), trial_started("t2"))
     primary.look()
     assert primary.history.trials["t1"].state is TrialState.STOPPED
     assert not digest(run).trials["t1"].checkpoint
@@ -132,7 +128,7 @@ def test_a_life_that_becomes_visible_late_takes_back_what_was_told(run: RunWrite
 
 def test_a_damaged_line_is_named_and_the_others_count(run: RunWriter) -> None:
     run.replica(1, trial_started("t1"), trial_started("t2"))
-    Primary(run).look()
+    DigestingPrimary(run).look()
     path = run.paths.digest
     first, second = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"damaged\n" + second)
@@ -144,7 +140,7 @@ def test_a_damaged_line_is_named_and_the_others_count(run: RunWriter) -> None:
 
 def test_the_digest_is_no_evidence(run: RunWriter) -> None:
     run.replica(1, trial_started("t1"))
-    Primary(run).look()
+    DigestingPrimary(run).look()
     history = run.history()
     assert run.paths.digest not in history.bytes_read
     assert history.record_count == 1
@@ -162,7 +158,7 @@ def test_a_history_of_one_replica_reads_no_other(run: RunWriter) -> None:
 def test_a_digest_that_was_lost_is_made_anew_and_read_anew(
     run: RunWriter, damage: Callable[[Path], None]
 ) -> None:
-    primary, reader = Primary(run), Digest(run.paths)
+    primary, reader = DigestingPrimary(run), Digest(run.paths)
     run.replica(1, trial_started("t1", "g1"), trial_ended("t1"))
     run.search(2, proposed("p1", "g2"))
     primary.look()

@@ -7,23 +7,22 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.run.run_writer import (
+from tests.support.run_writer import (
+    FIRST,
+    SECOND,
+    THIRD,
     RunWriter,
     evaluated,
     progress,
     proposed,
+    replica_started,
     run_started,
     trial_started,
 )
 
 from aiperf_hpc.run import records
 from aiperf_hpc.run.history import RunHistory
-from aiperf_hpc.run.paths import Incarnation
-from aiperf_hpc.run.records import AnyEvent
-from aiperf_hpc.trial import JobPhase, Machine, TrialState
-
-MACHINE = Machine(host="n", cpu="c", cores=(0,), memory_bytes=1, accelerators=(), versions={})
-FIRST, SECOND, THIRD = Incarnation(0, 0), Incarnation(0, 1), Incarnation(1, 0)
+from aiperf_hpc.trial import JobPhase, TrialState
 
 
 @pytest.fixture
@@ -33,31 +32,23 @@ def run(tmp_path: Path) -> RunWriter:
     return writer
 
 
-def write(run: RunWriter, life: Incarnation, seconds: float, *events: AnyEvent) -> None:
-    run.append(run.paths.replica_journal("r0", life), seconds, *events)
-
-
-def started() -> records.ReplicaStarted:
-    return records.ReplicaStarted(replica="r0", pid=1, engine="e", machine=MACHINE)
-
-
 def first_life(run: RunWriter) -> None:
-    write(run, FIRST, 1, started())
-    write(run, FIRST, 2, trial_started("r0-t1"))
-    write(run, FIRST, 10, progress("r0-t1", train=100))
+    run.life(FIRST, 1, replica_started())
+    run.life(FIRST, 2, trial_started("r0-t1"))
+    run.life(FIRST, 10, progress("r0-t1", train=100))
 
 
 def second_life(run: RunWriter) -> None:
-    write(run, SECOND, 20, started())
-    write(run, SECOND, 21, trial_started("r0-0.1-t1"))
-    write(run, SECOND, 30, progress("r0-0.1-t1", train=7))
+    run.life(SECOND, 20, replica_started())
+    run.life(SECOND, 21, trial_started("r0-0.1-t1"))
+    run.life(SECOND, 30, progress("r0-0.1-t1", train=7))
 
 
 def zombie(run: RunWriter) -> None:
     """The first life runs on: its link was cut, and it never knew."""
-    write(run, FIRST, 19, progress("r0-t1", train=10))
-    write(run, FIRST, 20, progress("r0-t1", train=1000))
-    write(run, FIRST, 40, progress("r0-t1", validation=500), evaluated("r0-t1", correct=100))
+    run.life(FIRST, 19, progress("r0-t1", train=10))
+    run.life(FIRST, 20, progress("r0-t1", train=1000))
+    run.life(FIRST, 40, progress("r0-t1", validation=500), evaluated("r0-t1", correct=100))
 
 
 def assert_only_one_life_counts_at_a_time(history: RunHistory) -> None:
@@ -116,12 +107,12 @@ def test_a_trial_fails_with_the_rank_that_its_replica_lost(run: RunWriter) -> No
 
 
 def test_where_nobody_was_left_the_launcher_says_how_the_replica_died(run: RunWriter) -> None:
-    write(run, FIRST, 1, started().model_copy(update={"hosts": ("n1", "n2")}))
-    write(run, FIRST, 2, trial_started("r0-t1"))
+    run.life(FIRST, 1, replica_started().model_copy(update={"hosts": ("n1", "n2")}))
+    run.life(FIRST, 2, trial_started("r0-t1"))
     for seconds, detail in ((15, "ended with status 137"), (40, "ended with status 139")):
         queued = records.JobState(replica="r0", phase=JobPhase.REQUEUED, detail=detail)
         run.primary(seconds, queued)
-    write(run, SECOND, 20, started().model_copy(update={"hosts": ("n1", "n2")}))
+    run.life(SECOND, 20, replica_started().model_copy(update={"hosts": ("n1", "n2")}))
     trial = run.history().trials["r0-t1"]
     assert trial.state is TrialState.FAILED
     assert trial.reason == "its replica was lost and started again: ended with status 137"
@@ -130,11 +121,11 @@ def test_where_nobody_was_left_the_launcher_says_how_the_replica_died(run: RunWr
 def test_of_three_lives_each_counts_until_the_next_one_starts(run: RunWriter) -> None:
     first_life(run)
     second_life(run)
-    write(run, THIRD, 50, started())
-    write(run, THIRD, 51, trial_started("r0-1.0-t1"))
-    write(run, SECOND, 60, progress("r0-0.1-t1", train=5000))
-    write(run, FIRST, 61, progress("r0-t1", train=5000))
-    write(run, THIRD, 62, progress("r0-1.0-t1", train=3))
+    run.life(THIRD, 50, replica_started())
+    run.life(THIRD, 51, trial_started("r0-1.0-t1"))
+    run.life(SECOND, 60, progress("r0-0.1-t1", train=5000))
+    run.life(FIRST, 61, progress("r0-t1", train=5000))
+    run.life(THIRD, 62, progress("r0-1.0-t1", train=3))
     history = run.history()
     assert [t.train_samples for t in history.trials.values()] == [100, 7, 3]
     assert history.fenced == 2
@@ -142,9 +133,9 @@ def test_of_three_lives_each_counts_until_the_next_one_starts(run: RunWriter) ->
 
 def test_a_life_that_starts_after_its_successor_never_counts(run: RunWriter) -> None:
     second_life(run)
-    write(run, FIRST, 35, started())
-    write(run, FIRST, 36, trial_started("r0-t1"))
-    write(run, FIRST, 37, progress("r0-t1", train=9))
+    run.life(FIRST, 35, replica_started())
+    run.life(FIRST, 36, trial_started("r0-t1"))
+    run.life(FIRST, 37, progress("r0-t1", train=9))
     history = run.history()
     assert list(history.trials) == ["r0-0.1-t1"]
     assert history.fenced == 3

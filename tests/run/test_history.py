@@ -8,12 +8,14 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.run.run_writer import (
+from tests.support.run_writer import (
+    MACHINE,
     START,
     RunWriter,
     evaluated,
     progress,
     proposed,
+    replica_started,
     run_ended,
     run_started,
     trial_ended,
@@ -25,20 +27,12 @@ from aiperf_hpc.run import records
 from aiperf_hpc.run.history import RunHistory
 from aiperf_hpc.run.paths import Incarnation, RunPaths
 from aiperf_hpc.run.records import AnyEvent
-from aiperf_hpc.trial import Machine, TimePhase, TrialState
-
-MACHINE = Machine(
-    host="n1", cpu="x", cores=(0,), memory_bytes=1, accelerators=(), versions={"python": "3"}
-)
+from aiperf_hpc.trial import TimePhase, TrialState
 
 
 @pytest.fixture
 def run(tmp_path: Path) -> RunWriter:
     return RunWriter(tmp_path / "run")
-
-
-def replica_started(name: str = "r0") -> records.ReplicaStarted:
-    return records.ReplicaStarted(replica=name, pid=1, engine="tensorflow", machine=MACHINE)
 
 
 def test_a_run_directory_without_journals_is_an_empty_history(tmp_path: Path) -> None:
@@ -425,7 +419,7 @@ def test_a_history_that_was_read_again_from_the_beginning_says_so(run: RunWriter
     run.replica(30, progress("t1", train=1))
     history = run.history()
     lock = history.lock
-    run.append(run.paths.replica_journal("r0", Incarnation(0, 1)), 20, replica_started())
+    run.life(Incarnation(0, 1), 20, replica_started())
     history.refresh()
     assert (history.rebuilt, history.fenced) == (1, 1)
     assert history.lock is lock
@@ -437,7 +431,7 @@ def test_another_state_takes_the_place_of_one_that_a_later_life_fences_off(run: 
     run.replica(30, progress("t1", train=1))
     history = run.history()
     held = history.trials
-    run.append(run.paths.replica_journal("r0", Incarnation(0, 1)), 20, replica_started())
+    run.life(Incarnation(0, 1), 20, replica_started())
     run.paths.replica_journal("r1").mkdir(parents=True)
     with pytest.raises(JournalError):
         history.refresh()
@@ -455,7 +449,7 @@ def test_the_tenth_life_follows_the_ninth(run: RunWriter) -> None:
         life = run.paths.replica_journal("r0", Incarnation(0, restart))
         run.append(life, restart, replica_started())
         run.append(life, restart + 0.5, records.ReplicaEnded(reason=f"the end of {restart}"))
-    run.append(run.paths.replica_journal("r0", Incarnation(0, 11)), 11, replica_started())
+    run.life(Incarnation(0, 11), 11, replica_started())
     replica = run.history().replicas["r0"]
     assert list(replica.starts) == [Incarnation(0, restart) for restart in range(12)]
     assert replica.ended is None
@@ -465,7 +459,7 @@ def test_the_tenth_life_follows_the_ninth(run: RunWriter) -> None:
 def test_a_trial_that_does_not_count_has_a_graph_all_the_same(run: RunWriter) -> None:
     """Another replica grew from it while its own was not yet known to be replaced."""
     run.replica(1, replica_started())
-    run.append(run.paths.replica_journal("r0", Incarnation(0, 1)), 20, replica_started())
+    run.life(Incarnation(0, 1), 20, replica_started())
     run.replica(21, trial_started("r0-t1", "a graph"))
     history = run.history()
     assert "r0-t1" not in history.trials

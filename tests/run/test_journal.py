@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.run_factory import START, Clock
+from tests.support.clock import START, Clock
 
 from aiperf_hpc.errors import JournalError
 from aiperf_hpc.run.journal import JournalReader, JournalWriter

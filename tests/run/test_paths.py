@@ -6,7 +6,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from tests.run_factory import Clock
+from tests.support.clock import Clock
 
 from aiperf_hpc.run.paths import RunPaths, write_whole
 from aiperf_hpc.run.storage import BackoffRetry

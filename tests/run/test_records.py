@@ -9,7 +9,7 @@ from typing import Any, get_args
 
 import pytest
 from pydantic import ValidationError
-from tests.run.run_writer import DEEPER, evaluated, proposed, trial_ended, trial_started
+from tests.support.run_writer import DEEPER, evaluated, proposed, trial_ended, trial_started
 
 from aiperf_hpc.run import records
 from aiperf_hpc.run.file_clock import ClockReading

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import pytest
-from tests.run_factory import Clock
+from tests.support.clock import Clock
 
 from aiperf_hpc.errors import JournalError, StorageError
 from aiperf_hpc.run.journal import JournalReader, JournalWriter

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from tests.morphism.networks import SMALL, THIN, plain, residual, rng, trained_weights
+from tests.support.networks import SMALL, THIN, plain, residual, rng, trained_weights
 
 from aiperf_hpc.errors import MorphismError
 from aiperf_hpc.graph import Graph

@@ -3,7 +3,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from tests.morphism.networks import plain, residual, rng, trained_weights, two_stems
+from tests.support.networks import plain, residual, rng, trained_weights, two_stems
 
 from aiperf_hpc.graph import BatchNorm, Conv2D, Graph, Node, ReLU
 from aiperf_hpc.morphism.operators.deeper import Deeper

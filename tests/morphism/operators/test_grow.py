@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.morphism.networks import random_chain, residual, rng, trained_weights
+from tests.support.networks import random_chain, residual, rng, trained_weights
 
 from aiperf_hpc.errors import MorphismError
 from aiperf_hpc.graph import Conv2D, Graph, Input, Node, ReLU

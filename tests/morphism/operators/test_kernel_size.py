@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.morphism.networks import residual, rng, trained_weights, two_stems
+from tests.support.networks import residual, rng, trained_weights, two_stems
 
 from aiperf_hpc.graph import Conv2D
 from aiperf_hpc.morphism.operators.grow import grow_with_weights

@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable
 
 import pytest
-from tests.morphism.networks import SMALL, THIN, rng
+from tests.support.networks import SMALL, THIN, rng
 
 from aiperf_hpc.errors import MorphismError
 from aiperf_hpc.graph import Graph

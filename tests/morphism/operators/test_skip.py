@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.morphism.networks import residual, rng, trained_weights, two_stems
+from tests.support.networks import residual, rng, trained_weights, two_stems
 
 from aiperf_hpc.graph import Add, BatchNorm, Conv2D, Graph, Input, Node, ReLU
 from aiperf_hpc.morphism.operators.skip import Skip

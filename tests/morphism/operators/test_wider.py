@@ -5,16 +5,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
-from tests.morphism.networks import (
-    SMALL,
-    THIN,
-    residual,
-    rng,
-    trained_weights,
-    two_stems,
-    volumes,
-)
-from tests.morphism.torch_network import logits, to_tensors
+from tests.support.networks import SMALL, THIN, residual, rng, trained_weights, two_stems, volumes
+from tests.support.torch_network import logits, to_tensors
 
 from aiperf_hpc.errors import MorphismError
 from aiperf_hpc.graph import Dense, Graph, Input, Node, Softmax

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.morphism.networks import residual, two_stems
+from tests.support.networks import residual, two_stems
 
 from aiperf_hpc.config import SearchConfig
 from aiperf_hpc.errors import UsageError

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from tests.morphism.networks import random_chain, residual, rng, two_stems
+from tests.support.networks import random_chain, residual, rng, two_stems
 
 from aiperf_hpc.graph import Add, Conv2D, Graph
 from aiperf_hpc.morphism.networks.resnet import resnet50

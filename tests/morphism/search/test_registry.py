@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 import pytest
-from tests.morphism.networks import residual, rng, two_stems
+from tests.support.networks import residual, rng, two_stems
 
 from aiperf_hpc.graph import Conv2D, Graph, Input, Node
 from aiperf_hpc.morphism.operators.grow import grow

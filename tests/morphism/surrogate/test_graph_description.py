@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from tests.morphism.networks import SMALL, cosmoflow, random_chain, residual, rng, two_stems
+from tests.support.networks import SMALL, cosmoflow, random_chain, residual, rng, two_stems
 
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.morphism.networks.resnet import resnet50

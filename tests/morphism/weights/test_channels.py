@@ -6,14 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.morphism.networks import (
-    SMALL,
-    THIN,
-    flat_images,
-    random_chain,
-    residual,
-    volumes,
-)
+from tests.support.networks import SMALL, THIN, flat_images, random_chain, residual, volumes
 
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.morphism.networks.resnet import resnet50

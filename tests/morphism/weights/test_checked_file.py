@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import save
-from tests.morphism.networks import residual
+from tests.support.networks import residual
 
 from aiperf_hpc.errors import CheckpointError
 from aiperf_hpc.graph import Conv2D, Graph, Input, Node

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from safetensors.numpy import save
-from tests.morphism.networks import SMALL, THIN, random_chain, residual, trained_weights, two_stems
-from tests.run_factory import Clock
+from tests.support.clock import Clock
+from tests.support.networks import SMALL, THIN, random_chain, residual, trained_weights, two_stems
 
 from aiperf_hpc.errors import CheckpointError
 from aiperf_hpc.graph import Graph

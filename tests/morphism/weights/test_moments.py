@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from tests.morphism.networks import trained_weights, two_stems
-from tests.morphism.torch_network import run, to_tensors
+from tests.support.networks import trained_weights, two_stems
+from tests.support.torch_network import run, to_tensors
 from torch import Tensor
 
 from aiperf_hpc.graph import (

@@ -13,8 +13,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from tests.run.run_writer import RunWriter, run_ended
-from tests.run_factory import Clock, configuration
+from tests.support.clock import Clock
+from tests.support.run_factory import configuration
+from tests.support.run_writer import RunWriter, run_ended
 
 from aiperf_hpc.errors import RunDirectoryError, UsageError
 from aiperf_hpc.primary import cli

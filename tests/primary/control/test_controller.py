@@ -8,8 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.run.run_writer import trial_started
-from tests.run_factory import Clock, configuration
+from tests.support.clock import Clock
+from tests.support.run_factory import configuration
+from tests.support.run_writer import trial_started
 
 from aiperf_hpc.clock import SYSTEM
 from aiperf_hpc.errors import UsageError

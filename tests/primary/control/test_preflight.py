@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.run_factory import START, Clock
+from tests.support.clock import START, Clock
 
 from aiperf_hpc.primary.control.preflight import Preflight
 from aiperf_hpc.primary.monitor.consistency import clock_problems

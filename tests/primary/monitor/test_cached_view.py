@@ -7,7 +7,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from tests.run_factory import Plan, Worker, write_run
+from tests.support.run_factory import Plan, Worker, write_run
 from tests.support.waiting import PATIENCE_SECONDS, until
 
 from aiperf_hpc.errors import JournalError

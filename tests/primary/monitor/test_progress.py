@@ -19,7 +19,15 @@ from typing import NoReturn
 
 import pytest
 from tests.primary.control.test_controller import DONE, RUNNING, Told
-from tests.run_factory import START, Plan, Primary, Worker, configuration, write_manifest, write_run
+from tests.support.clock import START
+from tests.support.run_factory import (
+    Plan,
+    Primary,
+    Worker,
+    configuration,
+    write_manifest,
+    write_run,
+)
 from tests.support.waiting import until
 
 from aiperf_hpc.clock import SYSTEM

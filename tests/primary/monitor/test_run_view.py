@@ -10,18 +10,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.run_factory import (
+from tests.support.clock import START, Clock
+from tests.support.run_factory import (
     BUILD,
     DATASET,
     SEARCH_WAIT,
-    START,
-    Clock,
     Grown,
     Plan,
     Primary,
     Worker,
     configuration,
     initial_graph,
+    refreshed,
     write_manifest,
     write_run,
 )
@@ -36,12 +36,6 @@ from aiperf_hpc.trial import JobPhase, RoundPhase, TimePhase, TrialState
 ONE = Plan(replicas=1)
 
 
-def _view(paths: RunPaths) -> RunView:
-    view = RunView(paths)
-    view.refresh()
-    return view
-
-
 def test_a_folder_without_a_run_is_refused(tmp_path: Path) -> None:
     with pytest.raises(RunDirectoryError, match=r"has no run\.yaml"):
         RunView(RunPaths(tmp_path))
@@ -49,7 +43,7 @@ def test_a_folder_without_a_run_is_refused(tmp_path: Path) -> None:
 
 def test_a_run_that_has_not_started(tmp_path: Path) -> None:
     write_manifest(RunPaths(tmp_path), ONE)
-    view = _view(RunPaths(tmp_path))
+    view = refreshed(RunPaths(tmp_path))
     status = view.status(START)
     assert status.state is RunState.STARTING
     assert status.elapsed_seconds == 0.0
@@ -72,7 +66,7 @@ def test_a_primary_whose_process_is_gone_from_this_machine_is_said_to_be(tmp_pat
     )
     with Primary(paths, ONE) as primary:
         primary.write(started)
-        view = _view(paths)
+        view = refreshed(paths)
         status = view.status(START + 1.0)
         assert status.state is RunState.GONE
         assert status.reason.startswith(
@@ -123,7 +117,7 @@ def test_a_trial_from_its_start_to_its_end(tmp_path: Path) -> None:
         primary.start()
         worker.start()  # 4 s
         trial = worker.begin(Grown(initial_graph(config)), RoundPhase.WARMUP, 1)
-        (compiling,) = _view(paths).trials(clock.now + 2.0)
+        (compiling,) = refreshed(paths).trials(clock.now + 2.0)
         assert compiling.state == TrialState.COMPILING
         assert compiling.started_seconds == pytest.approx(4.0)
         assert compiling.seconds == pytest.approx(2.0)
@@ -132,14 +126,14 @@ def test_a_trial_from_its_start_to_its_end(tmp_path: Path) -> None:
         worker.train(trial, 1, 10.0)
         worker.evaluate(trial, 1, 270, 2.0)
         worker.train(trial, 2, 10.0, halves=1)
-        (training,) = _view(paths).trials(clock.now)
+        (training,) = refreshed(paths).trials(clock.now)
         assert training.state == TrialState.TRAINING
         assert training.epochs == 1
         assert training.train_samples == 1437 + 718
         assert training.validation_samples == 360
         assert training.best_accuracy == 270 / 360
         worker.end(trial, TrialState.STOPPED, "enough", predicted=0.8)
-    (ended,) = _view(paths).trials(clock.now + 500.0)
+    (ended,) = refreshed(paths).trials(clock.now + 500.0)
     assert (ended.state, ended.reason) == (TrialState.STOPPED, "enough")
     assert ended.predicted_accuracy == 0.8
     assert ended.seconds == pytest.approx(3.0 + 10.0 + 2.0 + 5.0)
@@ -155,11 +149,11 @@ def test_candidates_in_stock_are_queued(tmp_path: Path) -> None:
         worker.start()
         first = worker.begin(Grown(initial_graph(config)), RoundPhase.WARMUP, 1)
         grown = worker.propose(initial_graph(config), first, np.random.default_rng(0))
-        status = _view(paths).status(clock.now)
+        status = refreshed(paths).status(clock.now)
         assert status.trials_by_state == {"queued": 1, "compiling": 1}
         assert status.replicas[0].stock == 1
         worker.begin(grown, RoundPhase.WARMUP, 2)
-    status = _view(paths).status(clock.now)
+    status = refreshed(paths).status(clock.now)
     assert status.trials_by_state == {"queued": 0, "compiling": 2}
     assert status.rounds == {"r0": 2}
 
@@ -170,7 +164,7 @@ def test_the_states_of_a_replica(tmp_path: Path) -> None:
     clock = Clock()
 
     def state(after: float = 0.0) -> str:
-        return _view(paths).status(clock.now + after).replicas[0].state
+        return refreshed(paths).status(clock.now + after).replicas[0].state
 
     with Primary(paths, ONE, clock) as primary, Worker(paths, "r0", config, clock) as worker:
         primary.start()
@@ -182,7 +176,7 @@ def test_the_states_of_a_replica(tmp_path: Path) -> None:
         assert state(SILENT_AFTER + 1.0) == "ended"
         primary.write(records.ReplicaExited(replica="r0", status=-9))
         assert state() == "failed (-9)"
-    (replica,) = _view(paths).status(clock.now + 5.0).replicas
+    (replica,) = refreshed(paths).status(clock.now + 5.0).replicas
     assert replica.host == "node000"
     assert replica.cpu_percent == 187.5
     assert replica.memory_bytes == 3 * 2**30
@@ -195,7 +189,7 @@ def test_a_schedulers_states_of_a_replica(tmp_path: Path) -> None:
     clock = Clock()
 
     def replica(after: float = 0.0) -> ReplicaStatus:
-        return _view(paths).status(clock.now + after).replicas[0]
+        return refreshed(paths).status(clock.now + after).replicas[0]
 
     def job(phase: JobPhase, node: str | None = None, detail: str = "") -> None:
         primary.write(records.JobState(replica="r0", phase=phase, node=node, detail=detail))
@@ -213,7 +207,7 @@ def test_a_schedulers_states_of_a_replica(tmp_path: Path) -> None:
         primary.write(records.SchedulerState(answers=False, detail="connect failure"))
         assert replica().state == TimePhase.TRAIN  # Its own records say that it is alive.
         assert replica(SILENT_AFTER + 1.0).state == "unknown"
-        assert _view(paths).status(clock.now).scheduler_problem == "connect failure"
+        assert refreshed(paths).status(clock.now).scheduler_problem == "connect failure"
         primary.write(records.SchedulerState(answers=True))
         assert replica(SILENT_AFTER + 1.0).state == "silent"
         job(JobPhase.LOST, "n1", "NODE_FAIL")
@@ -239,20 +233,20 @@ def test_replicas_that_are_not_alike_are_a_problem(tmp_path: Path) -> None:
         with Worker(paths, f"r{number}", config) as worker:
             other = {"sha256": "f" * 64} if number == 4 else {}
             worker.start(DATASET.model_copy(update=other))
-    assert _view(paths).status().problems == (
+    assert refreshed(paths).status().problems == (
         f"the dataset's SHA-256 differs: {DATASET.sha256[:12]} on r0, r1, r2 and 2 more; "
         "ffffffffffff on r4",
     )
 
 
 def test_replicas_come_in_the_order_of_their_numbers(tmp_path: Path) -> None:
-    view = _view(write_run(tmp_path, Plan(replicas=11, trials=0, hpo_trials=0)))
+    view = refreshed(write_run(tmp_path, Plan(replicas=11, trials=0, hpo_trials=0)))
     assert [r.id for r in view.status().replicas] == [f"r{n}" for n in range(11)]
 
 
 def test_the_best_is_the_best_until_then(tmp_path: Path) -> None:
     paths = write_run(tmp_path, Plan(replicas=1, trials=2, hpo_trials=0, failed=0))
-    view = _view(paths)
+    view = refreshed(paths)
     everything = view.best(view.until)
     assert everything is not None
     assert everything == view.history.best
@@ -274,7 +268,7 @@ def test_evaluations_after_the_end_change_nothing(tmp_path: Path) -> None:
         worker.evaluate(trial, 1, 200, 1.0)
         primary.end()
         worker.evaluate(trial, 2, 359, 1.0)
-    view = _view(paths)
+    view = refreshed(paths)
     status = view.status()
     assert status.best_accuracy == 200 / 360
     assert status.score.error == pytest.approx(1 - 200 / 360)
@@ -286,7 +280,7 @@ def test_evaluations_after_the_end_change_nothing(tmp_path: Path) -> None:
 
 
 def test_an_error_of_zero_counts_as_one_sample(tmp_path: Path) -> None:
-    view = _view(write_run(tmp_path, Plan(replicas=1, trials=8, ceiling=9.0)))
+    view = refreshed(write_run(tmp_path, Plan(replicas=1, trials=8, ceiling=9.0)))
     score = view.status().score
     assert score.error == 0.0
     assert score.regulated_error == 1 / DATASET.validation_samples
@@ -296,7 +290,7 @@ def test_an_error_of_zero_counts_as_one_sample(tmp_path: Path) -> None:
 
 def test_what_was_read_is_known_to_the_byte(tmp_path: Path) -> None:
     paths = write_run(tmp_path, Plan(replicas=2, trials=2, hpo_trials=0))
-    view = _view(paths)
+    view = refreshed(paths)
     read = view.history.bytes_read
     assert set(read) == set(paths.journals())
     assert all(path.stat().st_size == length for path, length in read.items())
@@ -308,7 +302,7 @@ def test_what_was_read_is_known_to_the_byte(tmp_path: Path) -> None:
 
 
 def test_score_at_every_interval_and_at_the_end(tmp_path: Path) -> None:
-    view = _view(write_run(tmp_path, Plan(replicas=1)))
+    view = refreshed(write_run(tmp_path, Plan(replicas=1)))
     points = view.score()
     elapsed = view.final().elapsed
     step = 0.02 * 3600.0
@@ -320,7 +314,7 @@ def test_score_at_every_interval_and_at_the_end(tmp_path: Path) -> None:
 
 def test_the_factory_accounts_for_its_time(tmp_path: Path) -> None:
     plan = Plan(replicas=1, trials=3, hpo_trials=0, failed=1, epochs=2)
-    view = _view(write_run(tmp_path, plan))
+    view = refreshed(write_run(tmp_path, plan))
     seconds = view.history.replicas["r0"].seconds
     assert seconds[TimePhase.SEARCH_WAIT] == pytest.approx(3 * SEARCH_WAIT)
     assert seconds[TimePhase.BUILD] == pytest.approx(3 * BUILD)

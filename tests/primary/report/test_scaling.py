@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.run_factory import Plan, write_run
+from tests.support.run_factory import Plan, write_run
 
 from aiperf_hpc.errors import UsageError
 from aiperf_hpc.primary.cli import main

@@ -6,8 +6,8 @@ import re
 from pathlib import Path
 
 import pytest
-from tests.run.run_writer import RunWriter, evaluated, run_ended, trial_ended, trial_started
-from tests.run_factory import Plan, write_manifest
+from tests.support.run_factory import Plan, write_manifest
+from tests.support.run_writer import RunWriter, evaluated, run_ended, trial_ended, trial_started
 
 from aiperf_hpc.errors import UsageError
 from aiperf_hpc.primary.cli import main

@@ -17,15 +17,15 @@ from typing import Any
 
 import matplotlib as mpl
 import pytest
-from tests.run_factory import (
+from tests.support.clock import START, Clock
+from tests.support.run_factory import (
     DATASET,
-    START,
-    Clock,
     Grown,
     Plan,
     Primary,
     Worker,
     initial_graph,
+    refreshed,
     write_manifest,
     write_run,
 )
@@ -244,7 +244,7 @@ def test_a_node_that_never_came_up_has_unrecorded_time(tmp_path: Path) -> None:
     plan = Plan(replicas=1, trials=1, hpo_trials=0, failed=0)
     paths = write_run(tmp_path, plan)
     write_manifest(paths, Plan(replicas=2))
-    report = make_report(_refreshed(paths))
+    report = make_report(refreshed(paths))
     assert report.time.elapsed_seconds == pytest.approx(2 * report.score.elapsed_seconds)
     assert report.time.phases["unrecorded"].share > 0.5
 
@@ -254,12 +254,6 @@ def test_more_time_recorded_than_elapsed_is_said_and_shares_stay_shares() -> Non
     assert split.elapsed_seconds == 120.0
     assert split.phases["unrecorded"].seconds == 0.0
     assert split.train_evaluate_share == 1.0
-
-
-def _refreshed(paths: RunPaths) -> RunView:
-    view = RunView(paths)
-    view.refresh()
-    return view
 
 
 def test_samples_after_the_end_have_no_credit_and_are_a_problem(tmp_path: Path) -> None:
@@ -277,7 +271,7 @@ def test_samples_after_the_end_have_no_credit_and_are_a_problem(tmp_path: Path) 
         worker.train(trial, 2, 10.0)
         worker.evaluate(trial, 2, 359, 1.0)
         worker.spend(trial, {TimePhase.TRAIN: 20.0})
-    report = make_report(_refreshed(paths))
+    report = make_report(refreshed(paths))
     assert report.operations.train_samples == DATASET.train_samples
     assert report.operations.total == report.score.operations
     (row,) = report.trials
@@ -425,7 +419,7 @@ def test_a_report_whose_writing_was_interrupted_is_written_again(
         with pytest.raises(RunDirectoryError, match=f"cannot write the report .*{file}: No space"):
             write_report(RunView(paths))
     write_report(RunView(paths))
-    assert changed_files(_refreshed(paths)) == []
+    assert changed_files(refreshed(paths)) == []
 
 
 # The page.
@@ -609,7 +603,7 @@ def test_a_run_without_an_evaluation(tmp_path: Path) -> None:
     assert document["score"]["error"] is None
     assert document["best"] is None
     assert len(parsed.named("figure")) == 1
-    lines = summary_lines(_refreshed(paths))
+    lines = summary_lines(refreshed(paths))
     assert "Regulated score  none: no evaluation was completed" in lines
 
 
@@ -701,7 +695,7 @@ def test_lost_graphs_are_grown_again_which_the_report_and_verify_say(
     lose(paths)
     for each in (whole, paths):
         write_report(RunView(each))
-    found, expected = make_report(_refreshed(paths)), make_report(_refreshed(whole))
+    found, expected = make_report(refreshed(paths)), make_report(refreshed(whole))
     lost = found.problems.files
     assert lost
     for line in lost:
@@ -721,10 +715,10 @@ def test_lost_graphs_are_grown_again_which_the_report_and_verify_say(
 
 def test_the_status_says_that_stored_graphs_are_gone(tmp_path: Path) -> None:
     paths = write_run(tmp_path, Plan(replicas=1))
-    assert _refreshed(paths).status().problems == ()
+    assert refreshed(paths).status().problems == ()
     graphs = sorted(paths.candidates.glob("*.json"))
     _lose_all_graphs(paths)
-    (problem,) = _refreshed(paths).status().problems
+    (problem,) = refreshed(paths).status().problems
     assert problem == (
         f"the stored graph {graphs[0]} and {len(graphs) - 1} more are gone; "
         "the report grows lost graphs again"
@@ -796,7 +790,7 @@ def test_a_page_of_many_trials_keeps_the_best_and_their_ancestors(
 
 def test_the_summary(tmp_path: Path) -> None:
     _, _, paths = _reported(tmp_path)
-    view = _refreshed(paths)
+    view = refreshed(paths)
     score = view.final()
     assert score.regulated is not None
     assert score.error is not None
@@ -812,7 +806,7 @@ def test_the_summary(tmp_path: Path) -> None:
 
 
 def test_the_summary_of_a_run_without_a_report_names_none(tmp_path: Path) -> None:
-    lines = summary_lines(_refreshed(write_run(tmp_path, Plan(trials=0, hpo_trials=0))))
+    lines = summary_lines(refreshed(write_run(tmp_path, Plan(trials=0, hpo_trials=0))))
     assert lines[0] == "Score            0 OPS  (0 operations/s)"
     assert "Trials           none" in lines
     assert not any(line.startswith("Report") for line in lines)
@@ -828,7 +822,7 @@ def test_no_plot_of_nothing() -> None:
 def test_the_users_own_settings_change_no_plot(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    view = _refreshed(write_run(tmp_path, Plan(replicas=1)))
+    view = refreshed(write_run(tmp_path, Plan(replicas=1)))
     expected = score_plots(view.score(), view.score())
     monkeypatch.setitem(mpl.rcParams, "font.size", 31.0)
     monkeypatch.setitem(mpl.rcParams, "axes.grid", True)

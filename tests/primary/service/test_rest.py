@@ -19,7 +19,7 @@ from typing import Any
 import httpx2
 import pytest
 from fastapi.testclient import TestClient
-from tests.run_factory import Plan, Worker, write_manifest, write_run
+from tests.support.run_factory import Plan, Worker, refreshed, write_manifest, write_run
 from tests.support.waiting import PATIENCE_SECONDS
 
 from aiperf_hpc.errors import AIPerfError, JournalError, UsageError
@@ -43,12 +43,6 @@ def _client(paths: RunPaths) -> Iterator[TestClient]:
         yield client
 
 
-def _refreshed(paths: RunPaths) -> RunView:
-    view = RunView(paths)
-    view.refresh()
-    return view
-
-
 # The answers.
 
 
@@ -67,7 +61,7 @@ def test_status_is_what_the_view_says(tmp_path: Path) -> None:
     with _client(paths) as client:
         answer = client.get("/api/v1/status")
     assert answer.status_code == 200
-    expected = _refreshed(paths).status()
+    expected = refreshed(paths).status()
     got = RunStatus.model_validate(answer.json())
     unsteady = {"replicas": ()}  # seconds since a record
     assert got.model_copy(update=unsteady) == expected.model_copy(update=unsteady)
@@ -78,7 +72,7 @@ def test_score_is_what_the_view_says(tmp_path: Path) -> None:
     paths = write_run(tmp_path)
     with _client(paths) as client:
         answer = client.get("/api/v1/score").json()
-    view = _refreshed(paths)
+    view = refreshed(paths)
     assert answer["run_id"] == view.manifest.run_id
     assert answer["final"] is True
     assert answer["interval_hours"] == 0.02
@@ -97,7 +91,7 @@ def test_a_run_that_has_not_started_has_a_status_and_no_points(tmp_path: Path) -
 
 def test_trials_by_state_and_replica(tmp_path: Path) -> None:
     paths = write_run(tmp_path)
-    everything = _refreshed(paths).trials()
+    everything = refreshed(paths).trials()
     with _client(paths) as client:
 
         def ids(**query: str | int) -> list[str]:
@@ -254,7 +248,7 @@ def test_a_journal_that_cannot_be_read_is_503(tmp_path: Path, path: str) -> None
 def test_a_live_score_goes_by_the_records_and_needs_no_graph(tmp_path: Path) -> None:
     """Thousands of graphs are not read for it: the report and verify count them."""
     paths = write_run(tmp_path, Plan(replicas=1, trials=2, hpo_trials=0, failed=0))
-    counted = make_report(_refreshed(paths)).score.ops
+    counted = make_report(refreshed(paths)).score.ops
     for graph in paths.candidates.glob("*.json"):
         graph.unlink()
     with _client(paths) as client:

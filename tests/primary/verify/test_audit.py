@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 import yaml
-from tests.run_factory import Clock
+from tests.support.clock import Clock
 
 from aiperf_hpc.primary.monitor.run_view import RunView
 from aiperf_hpc.primary.report.writer import write_report

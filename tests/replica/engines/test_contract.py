@@ -10,10 +10,19 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
-from tests.morphism.networks import SMALL, THIN, residual, trained_weights, two_stems
-from tests.morphism.test_preservation import moments as torch_moments
-from tests.morphism.torch_network import logits as torch_logits
-from tests.morphism.torch_network import to_tensors
+from tests.support.engine_steps import (
+    given,
+    hyperparameters,
+    labelled,
+    momenta_of,
+    relative_error,
+    samples,
+    trained_by_more_than_rounding,
+)
+from tests.support.networks import SMALL, THIN, residual, trained_weights, two_stems
+from tests.support.torch_network import channels_first, to_tensors
+from tests.support.torch_network import logits as torch_logits
+from tests.support.torch_network import moments as torch_moments
 
 from aiperf_hpc.errors import (
     CheckpointError,
@@ -46,52 +55,8 @@ from aiperf_hpc.morphism.weights.channels import channel_groups
 from aiperf_hpc.morphism.weights.checkpoint import Weights, initial_weights
 from aiperf_hpc.objective import ACCURACY
 from aiperf_hpc.replica.data.base import Batch, labelled_images
-from aiperf_hpc.replica.engines import load_engine
 from aiperf_hpc.replica.engines.base import Network, RankEngine, RankNetwork
 from aiperf_hpc.replica.parallel.collectives.memory import aligned
-from aiperf_hpc.trial import Hyperparameters
-
-ENGINES = ("tensorflow", "torch")
-
-
-@pytest.fixture(scope="module", params=ENGINES)
-def engine(request: pytest.FixtureRequest) -> RankEngine:
-    return load_engine(request.param, 2)
-
-
-@pytest.fixture(scope="module")
-def both() -> tuple[RankEngine, RankEngine]:
-    tensorflow, torch = (load_engine(name, 2) for name in ENGINES)
-    return tensorflow, torch
-
-
-def hyperparameters(**changed: object) -> Hyperparameters:
-    return Hyperparameters.model_validate({"batch_size": 8, "learning_rate": 0.05} | changed)
-
-
-def momenta_of(network: Network) -> Weights:
-    state = network.optimizer_state()
-    return {key.removeprefix("momentum:"): array for key, array in state.items()}
-
-
-def samples(graph: Graph, number: int, rng: np.random.Generator) -> NDArray[np.float32]:
-    return rng.standard_normal((number, *graph.shapes["image"]), np.float32)
-
-
-def labelled(graph: Graph, number: int, seed: int = 0) -> Batch:
-    rng = np.random.default_rng(seed)
-    classes = graph.shapes[graph.output.name][0]
-    return labelled_images(
-        samples(graph, number, rng), rng.integers(0, classes, number).astype(np.int32)
-    )
-
-
-def channels_first(images: NDArray[np.float32]) -> torch.Tensor:
-    return torch.from_numpy(np.ascontiguousarray(images.transpose(0, 3, 1, 2)))
-
-
-def relative_error(found: NDArray[np.float32], wanted: NDArray[np.float32]) -> float:
-    return float(np.abs(found - wanted).max() / np.abs(wanted).max())
 
 
 @pytest.mark.parametrize("make", [*SMALL, *THIN])
@@ -219,12 +184,6 @@ def test_both_engines_compute_the_same_loss_and_gradients(
         assert relative_error(found[name], wanted[name]) < 1e-4, name
     for network in networks:
         network.close()
-
-
-def trained_by_more_than_rounding(graph: Graph) -> list[str]:
-    """All parameters but biases that a normalisation takes away again: their gradients are 0."""
-    normed = {n.inputs[0] for n in graph.nodes if isinstance(n.layer, BatchNorm)}
-    return [name for name in graph.parameters if name.removesuffix("/bias") not in normed]
 
 
 def test_both_engines_train_alike(both: tuple[RankEngine, RankEngine]) -> None:
@@ -562,13 +521,6 @@ def test_parts_of_a_batch_give_what_the_whole_batch_does(engine: RankEngine) -> 
     assert 3 * parts.drain_training() == pytest.approx(whole.drain_training(), rel=1e-5)
     for network in (whole, parts):
         network.close()
-
-
-def given(network: RankNetwork, batch: Batch, share: float) -> list[NDArray[np.float32]]:
-    """Copies of the buckets that a network gives, which may use their memory again."""
-    buckets: list[NDArray[np.float32]] = []
-    network.gradients(batch, share, lambda bucket: buckets.append(np.array(bucket)))
-    return buckets
 
 
 def test_buckets_hold_every_gradient_once_in_their_order(engine: RankEngine) -> None:

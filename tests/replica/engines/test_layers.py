@@ -8,11 +8,7 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
-from tests.morphism.networks import flat_images, trained_weights, volumes
-from tests.morphism.torch_network import logits as torch_logits
-from tests.morphism.torch_network import run as torch_run
-from tests.morphism.torch_network import to_tensors
-from tests.replica.engines.test_contract import (
+from tests.support.engine_steps import (
     ENGINES,
     given,
     hyperparameters,
@@ -22,6 +18,10 @@ from tests.replica.engines.test_contract import (
     samples,
     trained_by_more_than_rounding,
 )
+from tests.support.networks import flat_images, trained_weights, volumes
+from tests.support.torch_network import channels_first, to_tensors
+from tests.support.torch_network import logits as torch_logits
+from tests.support.torch_network import run as torch_run
 
 from aiperf_hpc.graph import (
     LAYERS,
@@ -49,7 +49,6 @@ from aiperf_hpc.graph import (
 )
 from aiperf_hpc.morphism.weights.checkpoint import Array, Weights
 from aiperf_hpc.replica.data.base import Batch
-from aiperf_hpc.replica.engines import load_engine
 from aiperf_hpc.replica.engines.base import RankEngine, RankNetwork
 from aiperf_hpc.replica.engines.tensorflow import engine as tensorflow_engine
 from aiperf_hpc.replica.engines.tensorflow.layers import OPERATIONS
@@ -58,22 +57,6 @@ from aiperf_hpc.replica.engines.torch.layers import BUILDERS
 from aiperf_hpc.replica.tensorflow_import import tf
 
 IMAGE, VOLUME = (7, 6, 5), (5, 6, 7, 3)
-
-
-@pytest.fixture(scope="module", params=ENGINES)
-def engine(request: pytest.FixtureRequest) -> RankEngine:
-    return load_engine(request.param, 2)
-
-
-@pytest.fixture(scope="module")
-def both() -> tuple[RankEngine, RankEngine]:
-    first, second = (load_engine(name, 2) for name in ENGINES)
-    return first, second
-
-
-def channels_first(inputs: Array) -> torch.Tensor:
-    tensor = torch.from_numpy(inputs)
-    return (tensor.movedim(-1, 1) if tensor.ndim > 3 else tensor).contiguous()
 
 
 def channels_last(found: torch.Tensor) -> Array:

@@ -11,25 +11,23 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
-from tests.morphism.networks import residual, trained_weights, two_stems
-from tests.replica.engines.test_contract import (
+from tests.support.engine_steps import (
     given,
     hyperparameters,
     labelled,
     relative_error,
     trained_by_more_than_rounding,
 )
+from tests.support.networks import residual, trained_weights, two_stems
 
 from aiperf_hpc.errors import EngineError
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.morphism.weights.checkpoint import Weights
 from aiperf_hpc.objective import CLASSIFICATION
 from aiperf_hpc.replica.data.base import Batch, labelled_images
-from aiperf_hpc.replica.engines import load_engine
 from aiperf_hpc.replica.engines.base import RankEngine, RankNetwork
 from aiperf_hpc.replica.engines.torch.engine import TorchNetwork
 
-ENGINES = ("tensorflow", "torch")
 RATE = 0.01
 SETTINGS: dict[str, dict[str, object]] = {
     "sgd": {"weight_decay": 0.1, "max_gradient_norm": 0.5},
@@ -41,17 +39,6 @@ SETTINGS: dict[str, dict[str, object]] = {
 """Of each optimizer, with all that it has away from zero."""
 
 Arrays = Mapping[str, NDArray[np.float32]]
-
-
-@pytest.fixture(scope="module", params=ENGINES)
-def engine(request: pytest.FixtureRequest) -> RankEngine:
-    return load_engine(request.param, 2)
-
-
-@pytest.fixture(scope="module")
-def both() -> tuple[RankEngine, RankEngine]:
-    tensorflow, torch = (load_engine(name, 2) for name in ENGINES)
-    return tensorflow, torch
 
 
 def built(

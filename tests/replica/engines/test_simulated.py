@@ -7,8 +7,8 @@ import sys
 
 import numpy as np
 import pytest
-from tests.morphism.networks import two_stems
-from tests.run_factory import Clock
+from tests.support.clock import Clock
+from tests.support.networks import two_stems
 
 from aiperf_hpc.config import DatasetConfig, EngineConfig, SimulationConfig
 from aiperf_hpc.errors import CheckpointError, EngineError

@@ -7,8 +7,8 @@ import gc
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from tests.morphism.networks import SMALL, THIN, random_chain, residual, trained_weights, two_stems
-from tests.replica.engines.test_contract import hyperparameters, labelled, relative_error, samples
+from tests.support.engine_steps import hyperparameters, labelled, relative_error, samples
+from tests.support.networks import SMALL, THIN, random_chain, residual, trained_weights, two_stems
 
 from aiperf_hpc.errors import EngineError, OutOfMemoryError
 from aiperf_hpc.graph import Graph

@@ -7,8 +7,8 @@ import importlib.util
 import numpy as np
 import pytest
 import torch
-from tests.morphism.networks import residual, trained_weights, two_stems
-from tests.replica.engines.test_contract import given, hyperparameters, labelled, relative_error
+from tests.support.engine_steps import given, hyperparameters, labelled, relative_error
+from tests.support.networks import residual, trained_weights, two_stems
 
 from aiperf_hpc.config import EngineConfig
 from aiperf_hpc.errors import EngineError, OutOfMemoryError

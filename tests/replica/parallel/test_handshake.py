@@ -7,8 +7,8 @@ import threading
 from collections.abc import Callable
 
 import pytest
-from tests.replica.fakes import FakeDataset
 from tests.replica.parallel.threads import Table, Threads
+from tests.support.fakes import FakeDataset
 from tests.support.waiting import PATIENCE_SECONDS
 
 from aiperf_hpc.errors import AIPerfError, DatasetError, EngineError

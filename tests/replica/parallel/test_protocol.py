@@ -16,9 +16,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from tests.morphism.networks import two_stems
-from tests.replica.fakes import FakeDataset
 from tests.replica.parallel.threads import Table, Threads
+from tests.support.fakes import FakeDataset
+from tests.support.networks import two_stems
 from tests.support.waiting import PATIENCE_SECONDS
 
 from aiperf_hpc.errors import DatasetError, EngineError, NonFiniteLossError, OutOfMemoryError

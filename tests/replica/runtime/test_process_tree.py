@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from tests.run_factory import Clock
+from tests.support.clock import Clock
 
 from aiperf_hpc.replica.host import ProcessHost, Usage
 

@@ -6,9 +6,15 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from tests.run.run_writer import RunWriter, evaluated, proposed, trial_ended, trial_started
-from tests.run.test_digest import Primary
-from tests.run_factory import DATASET
+from tests.support.run_factory import DATASET
+from tests.support.run_writer import (
+    DigestingPrimary,
+    RunWriter,
+    evaluated,
+    proposed,
+    trial_ended,
+    trial_started,
+)
 
 from aiperf_hpc.replica.search.run_knowledge import Observations, RunKnowledge
 from aiperf_hpc.run import records
@@ -28,7 +34,7 @@ def knowledge(run: RunWriter) -> RunKnowledge:
 
 
 def test_others_are_known_by_the_digest_alone(run: RunWriter, knowledge: RunKnowledge) -> None:
-    primary = Primary(run)
+    primary = DigestingPrimary(run)
     run.replica(1, trial_started("r1-t1", "theirs"), name="r1")
     knowledge.refresh()
     assert knowledge.trial("r1-t1") is None
@@ -43,7 +49,7 @@ def test_others_are_known_by_the_digest_alone(run: RunWriter, knowledge: RunKnow
 def test_this_replica_is_known_before_the_primary_looks(
     run: RunWriter, knowledge: RunKnowledge
 ) -> None:
-    primary = Primary(run)
+    primary = DigestingPrimary(run)
     run.replica(1, trial_started("r0-t1"), evaluated("r0-t1", correct=50))
     primary.look()
     run.replica(2, trial_ended("r0-t1"))
@@ -59,7 +65,7 @@ def test_this_replica_is_known_before_the_primary_looks(
 def test_proposals_are_counted_once_whether_told_or_not(
     run: RunWriter, knowledge: RunKnowledge
 ) -> None:
-    primary = Primary(run)
+    primary = DigestingPrimary(run)
     run.search(1, proposed("r0-w0-1", "a"))
     run.search(1, proposed("r1-w0-1", "b"), name="r1")
     primary.look()
@@ -73,7 +79,7 @@ def test_proposals_are_counted_once_whether_told_or_not(
 def test_where_a_graph_comes_from_is_known_of_all(run: RunWriter, knowledge: RunKnowledge) -> None:
     run.replica(1, trial_started("r0-t1", "ours"))
     run.replica(1, trial_started("r1-t1", "theirs"), name="r1")
-    Primary(run).look()
+    DigestingPrimary(run).look()
     knowledge.refresh()
     descents = [knowledge.descent(name) for name in ("r0-t1", "r1-t1", "nobody's")]
     assert [d.graph if d is not None else None for d in descents] == ["ours", "theirs", None]
@@ -82,7 +88,7 @@ def test_where_a_graph_comes_from_is_known_of_all(run: RunWriter, knowledge: Run
 def test_what_was_trained_is_told_once_and_as_this_replica_knows_it(
     run: RunWriter, knowledge: RunKnowledge
 ) -> None:
-    primary = Primary(run)
+    primary = DigestingPrimary(run)
     for name, replica in (("r0-t1", "r0"), ("r1-t1", "r1"), ("r1-t2", "r1")):
         run.replica(1, trial_started(name), evaluated(name, correct=50), name=replica)
         run.replica(2, trial_ended(name), name=replica)
@@ -96,7 +102,7 @@ def test_what_was_trained_is_told_once_and_as_this_replica_knows_it(
 
 
 def test_observations_of_one_digest_may_be_shared(run: RunWriter) -> None:
-    primary, digest = Primary(run), Digest(run.paths)
+    primary, digest = DigestingPrimary(run), Digest(run.paths)
     shared = Observations(digest)
     ours, theirs = (
         RunKnowledge(name, RunHistory(run.paths, replica=name), digest, shared)
@@ -117,7 +123,7 @@ def test_observations_of_one_digest_may_be_shared(run: RunWriter) -> None:
 
 
 def test_what_nobody_has_observed_is_pending(run: RunWriter, knowledge: RunKnowledge) -> None:
-    primary = Primary(run)
+    primary = DigestingPrimary(run)
     for name, graph in (("r0-w0-1", "waits"), ("r0-w0-2", "trains"), ("r0-w0-3", "failed")):
         run.search(1, proposed(name, graph))
     run.search(1, proposed("r1-w0-1", "waits there"), name="r1")

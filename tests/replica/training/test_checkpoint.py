@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-from tests.morphism.networks import two_stems
+from tests.support.networks import two_stems
 
 from aiperf_hpc.morphism.weights.checked_file import save_checked
 from aiperf_hpc.morphism.weights.checkpoint import initial_weights

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.replica.fakes import Script
 from tests.replica.training.test_trainer import Bench
+from tests.support.fakes import Script
 
 from aiperf_hpc.trial import TrialState
 

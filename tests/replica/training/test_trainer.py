@@ -7,8 +7,8 @@ from typing import TypeVar
 
 import numpy as np
 import pytest
-from tests.morphism.networks import two_stems
-from tests.replica.fakes import FakeDataset, FakeEngine, Script
+from tests.support.fakes import FakeDataset, FakeEngine, Script
+from tests.support.networks import two_stems
 
 from aiperf_hpc.clock import SYSTEM
 from aiperf_hpc.config import validate

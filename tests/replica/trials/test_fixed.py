@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.replica.fakes import Script
 from tests.replica.trials.test_loop import Bench
+from tests.support.fakes import Script
 
 from aiperf_hpc.run import records
 from aiperf_hpc.run.paths import FIRST, Incarnation

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import optuna
 import pytest
-from tests.morphism.networks import two_stems
-from tests.run_factory import Clock
+from tests.support.clock import Clock
 from tests.support.damage import cut, empty, gone, longer
+from tests.support.networks import two_stems
 
 from aiperf_hpc.config import HpoConfig
 from aiperf_hpc.graph import Graph

@@ -17,10 +17,10 @@ from typing import TypeVar
 import numpy as np
 import optuna
 import pytest
-from tests.morphism.networks import two_stems
-from tests.replica.fakes import FakeDataset, FakeEngine, Script
-from tests.run_factory import Clock
+from tests.support.clock import Clock
 from tests.support.damage import empty, flip, gone
+from tests.support.fakes import FakeDataset, FakeEngine, Script
+from tests.support.networks import two_stems
 from tests.support.waiting import until
 
 from aiperf_hpc.clock import SYSTEM, SystemClock

@@ -1,29 +1,35 @@
-"""Writes the journals of small runs, with the times that a test states."""
+"""Writes the journals of small runs, record by record, with the times that a test states."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from tests.run_factory import Clock
+from tests.support.clock import Clock
 
+from aiperf_hpc.run.digest import DigestWriter
 from aiperf_hpc.run.history import RunHistory
 from aiperf_hpc.run.journal import JournalWriter
-from aiperf_hpc.run.paths import RunPaths
+from aiperf_hpc.run.paths import Incarnation, RunPaths
 from aiperf_hpc.run.records import (
     AnyEvent,
     Evaluated,
     Progress,
     Proposed,
+    ReplicaStarted,
     RunEnded,
     RunStarted,
     TrialEnded,
     TrialStarted,
 )
-from aiperf_hpc.trial import Hyperparameters, MorphismData, RoundPhase, TrialState
+from aiperf_hpc.trial import Hyperparameters, Machine, MorphismData, RoundPhase, TrialState
 
 START = 1_000_000.0
 """UTC seconds; exact in binary, as are the times of most tests."""
 
+FIRST, SECOND, THIRD = Incarnation(0, 0), Incarnation(0, 1), Incarnation(1, 0)
+"""Lives of a replica: launched, then requeued by the scheduler, then launched again."""
+
+MACHINE = Machine(host="n", cpu="c", cores=(0,), memory_bytes=1, accelerators=(), versions={})
 DEEPER: MorphismData = {"kind": "deeper", "after": "relu", "kernel": 1}
 
 
@@ -39,6 +45,10 @@ class RunWriter:
     def replica(self, seconds: float, *events: AnyEvent, name: str = "r0") -> None:
         self.append(self.paths.replica_journal(name), seconds, *events)
 
+    def life(self, incarnation: Incarnation, seconds: float, *events: AnyEvent) -> None:
+        """Write to the journal of one life of the replica r0."""
+        self.append(self.paths.replica_journal("r0", incarnation), seconds, *events)
+
     def search(self, seconds: float, *events: AnyEvent, name: str = "r0", worker: int = 0) -> None:
         self.append(self.paths.search_journal(name, worker), seconds, *events)
 
@@ -53,12 +63,29 @@ class RunWriter:
         return history
 
 
+class DigestingPrimary:
+    """The part of a primary that writes the digest."""
+
+    def __init__(self, run: RunWriter) -> None:
+        self.history = RunHistory(run.paths)
+        self.journal = JournalWriter(run.paths.digest)
+        self.writer = DigestWriter(self.history, self.journal)
+
+    def look(self) -> None:
+        self.history.refresh()
+        self.writer.update()
+
+
 def run_started(hours: float = 1.0) -> RunStarted:
     return RunStarted(run_id="run", nodes=1, hours=hours, launcher="local", host="h", pid=1)
 
 
 def run_ended() -> RunEnded:
     return RunEnded(reason="time is up")
+
+
+def replica_started(name: str = "r0") -> ReplicaStarted:
+    return ReplicaStarted(replica=name, pid=1, engine="tensorflow", machine=MACHINE)
 
 
 HYPERPARAMETERS = Hyperparameters(batch_size=448, learning_rate=0.1, precision="bf16")

@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
+from tests.support.clock import START, Clock
+from tests.support.run_writer import progress
 
 from aiperf_hpc.config import RunConfig, validate
 from aiperf_hpc.errors import MorphismError
@@ -25,6 +27,7 @@ from aiperf_hpc.morphism.operators.base import Morphism
 from aiperf_hpc.morphism.operators.grow import resize_inserted
 from aiperf_hpc.morphism.operators.registry import MORPHISMS
 from aiperf_hpc.ops_counter.count import count
+from aiperf_hpc.primary.monitor.run_view import RunView
 from aiperf_hpc.run import records
 from aiperf_hpc.run.graph_store import GraphStore
 from aiperf_hpc.run.journal import JournalWriter
@@ -39,9 +42,6 @@ from aiperf_hpc.trial import (
     TrialState,
 )
 
-START = 1_750_000_000.0
-"""UTC seconds of a run's start: 2025-06-15T15:06:40Z."""
-
 SEARCH_WAIT, BUILD, STORE = 0.5, 2.5, 0.4
 """Seconds of each trial before, at the beginning of and after its training."""
 
@@ -53,35 +53,6 @@ DATASET = DatasetInfo.of_labelled_images(
     train_samples=1437,
     validation_samples=360,
 )
-
-
-class Clock:
-    """A clock that moves only when told, or when someone sleeps by it."""
-
-    def __init__(self, utc: float = START) -> None:
-        self.now = utc
-        self.pauses: list[float] = []
-
-    def utc(self) -> float:
-        """Return UTC seconds."""
-        return self.now
-
-    def monotonic(self) -> float:
-        """Return seconds since the usual start, plus what a host has been up for."""
-        return self.now - START + 4_321.0
-
-    def sleep(self, seconds: float) -> None:
-        """Note the pause, and let it pass at once."""
-        self.pauses.append(seconds)
-        self.advance(seconds)
-
-    def wait(self, seconds: float, over: Callable[[], bool]) -> None:
-        """Note the pause, unless it is over."""
-        if not over():
-            self.sleep(seconds)
-
-    def advance(self, seconds: float) -> None:
-        self.now += seconds
 
 
 @dataclass(frozen=True)
@@ -316,12 +287,12 @@ class Worker(_Writer):
         whole = DATASET.train_samples
         parts = (whole // 2, whole - whole // 2)[:halves]
         for part in parts:
-            self.write(_progress(trial, epoch, part, 0), after=seconds / 2)
+            self.write(progress(trial, epoch=epoch, train=part), after=seconds / 2)
 
     def evaluate(self, trial: str, epoch: int, correct: int, seconds: float) -> None:
         """Execute the validation samples and record the complete evaluation."""
         samples = DATASET.validation_samples
-        self.write(_progress(trial, epoch, 0, samples), after=seconds)
+        self.write(progress(trial, epoch=epoch, validation=samples), after=seconds)
         self.write(
             records.Evaluated(
                 trial=trial,
@@ -490,7 +461,8 @@ def _resized(grown: Grown, kernel: int | None) -> Grown:
     return replace(grown, graph=graph, morphisms=(*grown.morphisms, *steps))
 
 
-def _progress(trial: str, epoch: int, train: int, validation: int) -> records.Progress:
-    return records.Progress(
-        trial=trial, epoch=epoch, train_samples=train, validation_samples=validation
-    )
+def refreshed(paths: RunPaths) -> RunView:
+    """Return a view of a run that has read what was written so far."""
+    view = RunView(paths)
+    view.refresh()
+    return view

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
@@ -28,7 +29,7 @@ from aiperf_hpc.graph import (
     Softmax,
     Tanh,
 )
-from aiperf_hpc.morphism.weights.checkpoint import Weights
+from aiperf_hpc.morphism.weights.checkpoint import Array, Weights
 
 torch.set_num_threads(1)
 
@@ -132,3 +133,24 @@ def _layer(
             return functional.softmax(inputs[0], dim=-1)
         case _:
             raise NotImplementedError(node.layer.kind)
+
+
+def channels_first(inputs: Array) -> Tensor:
+    """Return inputs, (samples, ..., channels), as PyTorch reads them: (samples, channels, ...)."""
+    tensor = torch.from_numpy(inputs)
+    return (tensor.movedim(-1, 1) if tensor.ndim > 3 else tensor).contiguous()
+
+
+def moments(graph: Graph, weights: Weights, inputs: Tensor) -> NDArray[np.float64]:
+    """Those of what every normalisation reads in training mode, as PyTorch sees it."""
+    with torch.no_grad():
+        tensors = to_tensors(graph, weights, torch.float64)
+        outputs = run(graph, tensors, inputs.double(), training=True)
+    found = []
+    for name in graph.statistics:
+        node, what = name.split("/")
+        read = outputs[graph.by_name[node].inputs[0]]
+        axes = (0, 2, 3) if read.ndim == 4 else (0,)
+        values = read.mean(axes) if what == "mean" else read.var(axes, unbiased=False)
+        found.append(values.numpy())
+    return np.concatenate(found)

@@ -1,0 +1,52 @@
+"""What tests of engines train on, and what they look at."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aiperf_hpc.graph import BatchNorm, Graph
+from aiperf_hpc.morphism.weights.checkpoint import Weights
+from aiperf_hpc.replica.data.base import Batch, labelled_images
+from aiperf_hpc.replica.engines.base import Network, RankNetwork
+from aiperf_hpc.trial import Hyperparameters
+
+ENGINES = ("tensorflow", "torch")
+
+
+def hyperparameters(**changed: object) -> Hyperparameters:
+    return Hyperparameters.model_validate({"batch_size": 8, "learning_rate": 0.05} | changed)
+
+
+def momenta_of(network: Network) -> Weights:
+    state = network.optimizer_state()
+    return {key.removeprefix("momentum:"): array for key, array in state.items()}
+
+
+def samples(graph: Graph, number: int, rng: np.random.Generator) -> NDArray[np.float32]:
+    return rng.standard_normal((number, *graph.shapes["image"]), np.float32)
+
+
+def labelled(graph: Graph, number: int, seed: int = 0) -> Batch:
+    rng = np.random.default_rng(seed)
+    classes = graph.shapes[graph.output.name][0]
+    return labelled_images(
+        samples(graph, number, rng), rng.integers(0, classes, number).astype(np.int32)
+    )
+
+
+def relative_error(found: NDArray[np.float32], wanted: NDArray[np.float32]) -> float:
+    return float(np.abs(found - wanted).max() / np.abs(wanted).max())
+
+
+def trained_by_more_than_rounding(graph: Graph) -> list[str]:
+    """All parameters but biases that a normalisation takes away again: their gradients are 0."""
+    normed = {n.inputs[0] for n in graph.nodes if isinstance(n.layer, BatchNorm)}
+    return [name for name in graph.parameters if name.removesuffix("/bias") not in normed]
+
+
+def given(network: RankNetwork, batch: Batch, share: float) -> list[NDArray[np.float32]]:
+    """Copies of the buckets that a network gives, which may use their memory again."""
+    buckets: list[NDArray[np.float32]] = []
+    network.gradients(batch, share, lambda bucket: buckets.append(np.array(bucket)))
+    return buckets
