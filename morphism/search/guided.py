@@ -148,6 +148,7 @@ class GuidedSearcher:
 
     def _pending(self, view: View) -> list[Vector]:
         latest = list(view.pending.items())[-MOST_PENDING:]
+        # What is pending no more is dropped here, so that the cache cannot grow with the run.
         self._descriptions = {graph: self.description(graph, name, view) for graph, name in latest}
         return list(self._descriptions.values())
 
@@ -203,6 +204,7 @@ class _Tree:
         self._predict = searcher.surrogate.expecting(pending)
         self.obstacles: Counter[str] = Counter()
         others = roots[BEST_ROOTS:]
+        # In an order of its own, so that searchers that see the same do not widen alike.
         self._waiting = [others[i] for i in rng.permutation(len(others))]
         self._places: list[_Place] = []
         self._plant(roots[:BEST_ROOTS])
@@ -234,9 +236,11 @@ class _Tree:
         """Grow the tree; return the new places, those that promise most first."""
         if widening:
             self._plant([])
+            # Only now: to look at a root its graph must be grown, and most choices end before.
             self._close_roots()
         searcher = self._searcher
         made: list[_Place] = []
+        # Where promise led, all was known or out of bounds: so look further afield each time.
         begin = searcher.temperature * 2.0**widening
         for done in range(0, searcher.expansions, BRANCH):
             warmth = begin * (1.0 - done / searcher.expansions) + COLDEST
@@ -259,6 +263,7 @@ class _Tree:
         if not places:
             return []
         promise = np.array([place.acquisition for place in places])
+        # In units of the scale, so that a temperature means the same for every measure.
         chances = np.exp((promise - promise.max()) / (warmth * searcher.surrogate.scale))
         drawn = self._rng.choice(len(places), wanted, p=chances / chances.sum())
         return [places[i] for i in drawn]

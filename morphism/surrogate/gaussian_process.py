@@ -101,6 +101,7 @@ class Covariance:
 
 def _distances(first: Rows, second: Rows) -> Matrix:
     """Return the Euclidean distances, (first, second)."""
+    # Squares of near points nearly cancel: float32 would leave no digit of the distance.
     left, right = first.astype(np.float64), second.astype(np.float64)
     squares = np.square(left).sum(axis=1)[:, None] + np.square(right).sum(axis=1)
     squares -= 2.0 * (left @ right.T)
@@ -212,6 +213,7 @@ class _Exact:
             self._between = _enlarged(self._between, size)
         between, factor = self._between[:size, :size], self._factor[:size, :size]
         between[known:] = self._covariance.between(points[known:], points)
+        # A row of the factor depends on those above it alone: what is before `first` stands.
         corner = between[first:, first:].copy()
         corner[np.diag_indices(len(corner))] += self._covariance.noise / data.counts[first:]
         if first:
@@ -222,6 +224,7 @@ class _Exact:
         self._data = data
 
     def regress(self, mean: float, scale: float) -> float:
+        # The factor has nothing of mean and scale, so that these may move with every observation.
         white = _solve(self.factor, (self._data.means - mean) / scale)
         self._weights = solve_triangular(self.factor.T, white, lower=False, check_finite=False)
         return float(white @ white)
@@ -261,6 +264,7 @@ class _Projected:
         self._covariance = covariance
         self._basis = basis
         own = covariance.between(basis, basis)
+        # Graphs that differ by one morphism nearly coincide; without noise the factor might fail.
         own[np.diag_indices(len(basis))] += LEAST_NOISE
         self._whitener = _cholesky(own)
         self._moment = np.zeros_like(own)
@@ -292,6 +296,7 @@ class _Projected:
         for begin in range(0, len(rows), _CHUNK):
             some = rows[begin : begin + _CHUNK]
             features, precisions[some] = self._features(data.points[some], data.counts[some])
+            # Sums get the difference alone, since they hold what was known of these points before.
             more = precisions[some] - before[some]
             self._moment += (features * more) @ features.T
             self._total += features @ more
@@ -307,6 +312,7 @@ class _Projected:
     def regress(self, mean: float, scale: float) -> float:
         weighted = (self._sum - mean * self._total) / scale
         self._weights = cho_solve((self._factor, True), weighted)
+        # By Woodbury's identity: the covariance of all points, (points, points), is never formed.
         squares = np.square((self._data.means - mean) / scale)
         return float(self._precisions @ squares) - float(self._weights @ weighted)
 
@@ -496,6 +502,7 @@ class Surrogate:
             raise SurrogateError(f"leave-one-out needs 1 to {EXACT} graphs, not {len(self)}")
         inverse = _solve(self._posterior.factor, np.eye(len(self)))
         means = np.array([r.mean for r in self._repeats])
+        # Its columns' squares add up to the inverse covariance's diagonal: no more is needed.
         pull = self._scale * self._posterior.weights / np.square(inverse).sum(axis=0)
         return dict(zip(self._place, (means - pull).tolist(), strict=True))
 
@@ -511,6 +518,7 @@ def _sample(means: Numbers, size: int) -> NDArray[np.intp]:
     """Return at most ``size`` rows: the best half, and an even sample of the others."""
     if len(means) <= size:
         return np.arange(len(means))
+    # Candidates grow from the best, so these must be known well; the others show the rest.
     order = np.argsort(-means, kind="stable")
     best, others = order[: size // 2], np.sort(order[size // 2 :])
     even = np.linspace(0, len(others) - 1, size - len(best)).round().astype(np.intp)
@@ -541,6 +549,7 @@ def _learned(
         jac=True,
         method="L-BFGS-B",
         bounds=likelihood.bounds,
+        # Not to the end, since the next learning begins where this one stops.
         options={"maxiter": 25, "ftol": 1e-4},
     )
     return _covariance(found.x, len(parts))
@@ -558,6 +567,7 @@ def _coordinates(covariance: Covariance) -> Numbers:
 
 
 def _covariance(x: Numbers, parts: int) -> Covariance:
+    # Free coordinates, so that the minimiser needs no constraint; the prior holds their sum.
     weights = np.exp(x[parts : 2 * parts])
     return Covariance(np.exp(x[:parts]), weights / weights.sum(), math.exp(x[-1]))
 
@@ -594,6 +604,7 @@ class _Likelihood:
         kernels: list[Matrix] = []
         slopes: list[Matrix] = []
         for distance, length in zip(self._distances, covariance.lengths, strict=True):
+            # Not by `_matern`, since the slope needs the same exponential, the dearest part.
             u = (math.sqrt(5.0) / length) * distance
             falling = np.exp(-u)
             third = u * u / 3.0
@@ -610,6 +621,7 @@ class _Likelihood:
         squares = float(self._values @ weights)
         signal = _signal(squares, self._scatter, noise, total)
         value = 0.5 * total * math.log(signal) + float(np.log(np.diag(factor)).sum())
+        # What repeats say beyond their mean depends on the noise alone.
         value += 0.5 * (total - len(self._counts)) * math.log(noise)
         off = (x - self.centre) / self._spread
         value += 0.5 * float(off @ off)

@@ -200,6 +200,7 @@ def decoded(encoded: bytes, size: int, crop: Floats | None) -> NDArray[np.uint8]
         colours = image if image.mode == "RGB" else image.convert("RGB")  # which would copy it
         part = colours.crop((box.left, box.top, right, bottom))
     extent = (0, 0, box.width, box.height)
+    # Not `resize`, which averages where it makes smaller: tf.image.resize takes four pixels only.
     resized = part.transform(
         (size, size), Image.Transform.EXTENT, extent, Image.Resampling.BILINEAR
     )

@@ -137,6 +137,7 @@ def prepare(source: Path, target: Path, options: Options | None = None) -> Datas
     tally = _Tally()
     with staged(target, options.report) as folder:
         check_space(folder, sum(_size(image) for image in (*training, *held_out)))
+        # Files are listed class by class; unmixed, 16 open shards would hold some 16 classes.
         order = rng.permutation(len(training), Purpose.SPLIT).tolist()
         mixed = [training[place] for place in order]
         jobs = [*_jobs("train", mixed, shards[0]), *_jobs("validation", held_out, shards[1])]

@@ -85,6 +85,7 @@ def reading_order(shards: Sequence[Shard], together: list[list[int]]) -> NDArray
     for group in together:
         counts = [shards[shard].samples for shard in group]
         places = np.concatenate([np.arange(count) for count in counts])
+        # Stable, so that records at the same place in their shards come in the order of the shards.
         turn = np.argsort(places, kind="stable")
         parts.append((places + np.repeat([starts[shard] for shard in group], counts))[turn])
     return np.concatenate(parts)
@@ -99,6 +100,7 @@ def crop_draws(count: int, *key: int) -> NDArray[np.float32]:
     arithmetic that has one result on every machine.
     """
     words = rng.words(count * (2 * ATTEMPTS + 3), *key).reshape(count, -1)
+    # 24 bits: more may round to 1 in float32, and that would put a crop beside its image.
     uniform = (words >> np.uint64(40)).astype(np.float64) * 2.0**-24
     low, high = CROP_AREA
     side = np.sqrt(low + (high - low) * uniform[:, :ATTEMPTS])
@@ -113,6 +115,7 @@ def random_box(crop: NDArray[np.float32], height: int, width: int) -> Box:
     """Return a training crop of an image: of the first shape that fits, or the whole image."""
     numbers = crop.astype(np.float64)
     root = np.sqrt(float(height * width))
+    # rint takes halves to even numbers as tf.round does: crops are the same to the pixel.
     widths = np.rint(root * numbers[:ATTEMPTS])
     heights = np.rint(root * numbers[ATTEMPTS : 2 * ATTEMPTS])
     fits = (widths > 0) & (widths <= width) & (heights > 0) & (heights <= height)

@@ -210,6 +210,7 @@ class TorchNetwork:
             leaves = list(self._leaves.values())
             gradients = [cast("Tensor", leaf.grad) for leaf in leaves]
             for leaf in leaves:
+                # None and not zeros: so the next backward pass writes instead of adding.
                 leaf.grad = None
             if self._low is None:
                 parts = [_flattened(gradient) for gradient in gradients]
@@ -219,6 +220,7 @@ class TorchNetwork:
                 torch._foreach_copy_(self._gradient_views, gradients)
                 del gradients
                 self._update([flat], learning_rate)
+            # Added up on the device: to read it here would be to wait for the step.
             self._loss += loss
             self._steps += 1
             self._feed.done()
@@ -263,6 +265,7 @@ class TorchNetwork:
             self._steps += 1
             flat = self._gradient_buffer()
             if not batch.size:
+                # The others wait for buckets of this rank, though it has no sample.
                 flat.zero_()
                 for place in self._buckets:
                     ready(flat[place])
@@ -493,6 +496,7 @@ class _Giving:
 
     def _give(self) -> None:
         """Give all buckets that are complete, and those before them too."""
+        # In one order on every rank, or they would sum different buckets with each other.
         while self._next < len(self._buckets) and not self._missing[self._next]:
             place = self._buckets[self._next]
             self._next += 1
