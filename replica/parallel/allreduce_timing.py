@@ -128,7 +128,7 @@ def repeat(
     seconds = np.zeros(repetitions)
     given = memory.make(elements, dtype)
     for number in range(-WARM_UP, repetitions):
-        collective.allreduce_mean(np.zeros(1))  # So that nobody's time has another's delay in it.
+        collective.barrier()  # So that nobody's time has another's delay in it.
         memory.finish()
         begun = time.perf_counter()
         total = collective.start_allreduce_sum(given).wait()
@@ -138,8 +138,8 @@ def repeat(
         if number == -WARM_UP:
             _check(total, collective.size)
             given = memory.make(elements, dtype)  # Some back ends sum in place.
-    collective.allreduce_mean(seconds)
-    return seconds
+    collective.allreduce_sum(seconds)
+    return seconds / collective.size
 
 
 def _check(total: Buffer, ranks: int) -> None:

@@ -110,17 +110,16 @@ class RanksNetwork:
 
     def _moments(self, take: Take) -> NDArray[np.float64]:
         """Return the mean of all ranks' moments; the same on every rank."""
-        size = self._collective.size
         flat = np.zeros(self._moments_size + 1, np.float64)
         failure: AIPerfError | None = None
         try:
             batch = take()
             if batch.size:
                 flat[:-1] = self._network.moments(batch)
-                flat *= batch.size * size / batch.whole
+                flat *= batch.size / batch.whole
         except AIPerfError as error:
-            failure, flat[-1] = error, size
-        self._collective.allreduce_mean(flat)
+            failure, flat[-1] = error, 1.0
+        self._collective.allreduce_sum(flat)
         self._agree(failure, round(float(flat[-1])))
         return flat[:-1]
 
@@ -168,8 +167,8 @@ class RanksNetwork:
 
     def _sums(self, *numbers: float) -> list[float]:
         """Return each number's sum over all ranks."""
-        flat = np.array(numbers, np.float64) * self._collective.size
-        self._collective.allreduce_mean(flat)
+        flat = np.array(numbers, np.float64)
+        self._collective.allreduce_sum(flat)
         return [float(number) for number in flat]
 
     def evaluate(self, take: Take) -> None:
@@ -178,7 +177,8 @@ class RanksNetwork:
             self._trained = False
             self._compare()
             statistics = self._network.statistics()
-            self._collective.allreduce_mean(statistics)
+            self._collective.allreduce_sum(statistics)
+            statistics /= self._collective.size
             self._network.set_statistics(statistics)
         try:
             batch = take()
@@ -656,7 +656,7 @@ def _await(collective: Collective, done: Callable[[float], bool]) -> None:
         begun = time.monotonic()
         missing = np.array([0.0 if done(pause) else 1.0])
         time.sleep(max(0.0, begun + pause - time.monotonic()))  # Leaves the core to the builder.
-        collective.allreduce_mean(missing)
+        collective.allreduce_sum(missing)
         if not missing[0]:
             return
         pause = min(2.0 * pause + 0.01, LOOK_SECONDS)

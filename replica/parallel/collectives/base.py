@@ -92,8 +92,15 @@ class Collective(Protocol):
         """
         ...
 
-    def allreduce_mean(self, flat: Array) -> None:
-        """Replace ``flat``, in place, by its mean over all ranks. One shape and floating type."""
+    def allreduce_sum(self, flat: Array) -> None:
+        """Replace ``flat``, in place, by its sum over all ranks.
+
+        Of one shape and type on every rank, float32 or float64: what is summed is summed in it.
+        """
+        ...
+
+    def barrier(self) -> None:
+        """Return once every rank has called it."""
         ...
 
     def broadcast(self, array: Array) -> None:
@@ -128,8 +135,11 @@ class Alone:
         """Return ``buffer``: it is its own sum."""
         return Finished(buffer)
 
-    def allreduce_mean(self, flat: Array) -> None:
-        """Leave ``flat`` as it is: it is its own mean."""
+    def allreduce_sum(self, flat: Array) -> None:
+        """Leave ``flat`` as it is: it is its own sum."""
+
+    def barrier(self) -> None:
+        """There is nobody to wait for."""
 
     def broadcast(self, array: Array) -> None:
         """Leave ``array`` as it is."""

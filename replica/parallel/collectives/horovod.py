@@ -13,6 +13,7 @@ from typing import Any
 os.environ.setdefault("HOROVOD_STALL_CHECK_DISABLE", "1")
 
 import horovod.tensorflow as hvd
+import numpy as np
 import tensorflow as tf
 from horovod.common.exceptions import HorovodInternalError
 
@@ -48,10 +49,14 @@ class HorovodCollective:
         """Sum under a name that is the same for every step, so that Horovod remembers it."""
         return _Sum(buffer, f"bucket.{buffer.dtype.name}.{buffer.shape[0]}")
 
-    def allreduce_mean(self, flat: Array) -> None:
-        """Take the mean over all ranks."""
-        name = f"mean.{flat.dtype}.{flat.size}"
-        flat[:] = _answered(lambda: hvd.allreduce(tf.constant(flat), op=hvd.Average, name=name))
+    def allreduce_sum(self, flat: Array) -> None:
+        """Take the sum over all ranks."""
+        name = f"sum.{flat.dtype}.{flat.size}"
+        flat[:] = _answered(lambda: hvd.allreduce(tf.constant(flat), op=hvd.Sum, name=name))
+
+    def barrier(self) -> None:
+        """Wait for all ranks by a sum: Horovod's TensorFlow part has no barrier."""
+        self.allreduce_sum(np.zeros(1))
 
     def broadcast(self, array: Array) -> None:
         """Take rank 0's array."""

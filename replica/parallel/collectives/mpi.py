@@ -54,10 +54,13 @@ class MpiCollective:
         request = self._world.Iallreduce(given, total)
         return _Sum(request, given, total, self._memory)
 
-    def allreduce_mean(self, flat: Array) -> None:
-        """Sum in place over all ranks, then divide."""
+    def allreduce_sum(self, flat: Array) -> None:
+        """Sum in place over all ranks."""
         self._world.Allreduce(MPI.IN_PLACE, flat)
-        flat /= self.size
+
+    def barrier(self) -> None:
+        """Wait for all ranks."""
+        self._world.Barrier()
 
     def broadcast(self, array: Array) -> None:
         """Take rank 0's array."""

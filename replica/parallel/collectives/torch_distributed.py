@@ -93,10 +93,13 @@ class TorchCollective:
             self._on_devices[device] = dist.new_group(backend=backend)
         return self._on_devices[device]
 
-    def allreduce_mean(self, flat: Array) -> None:
-        """Sum in place over all ranks, then divide."""
+    def allreduce_sum(self, flat: Array) -> None:
+        """Sum in place over all ranks."""
         _answered(lambda: dist.all_reduce(torch.from_numpy(flat)))
-        flat /= self.size
+
+    def barrier(self) -> None:
+        """Wait for all ranks."""
+        _answered(dist.barrier)
 
     def broadcast(self, array: Array) -> None:
         """Take rank 0's array."""

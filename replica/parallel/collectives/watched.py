@@ -76,10 +76,15 @@ class WatchedCollective:
         """As ``Collective``'s; the wait for it is limited."""
         return _WatchedSum(self._watch, self._inner.start_allreduce_sum(buffer))
 
-    def allreduce_mean(self, flat: Array) -> None:
+    def allreduce_sum(self, flat: Array) -> None:
         """As ``Collective``'s, limited."""
         with self._watch.waiting("an agreement of all ranks"):
-            self._inner.allreduce_mean(flat)
+            self._inner.allreduce_sum(flat)
+
+    def barrier(self) -> None:
+        """As ``Collective``'s, limited."""
+        with self._watch.waiting("a barrier"):
+            self._inner.barrier()
 
     def broadcast(self, array: Array) -> None:
         """As ``Collective``'s, limited."""

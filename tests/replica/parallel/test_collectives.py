@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import importlib
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from tests.replica.parallel import contract
+from tests.replica.parallel.threads import Table, Threads
+from tests.support.waiting import PATIENCE_SECONDS
 
 from aiperf_hpc.errors import EngineError
-from aiperf_hpc.replica.parallel.collectives import load_collective
+from aiperf_hpc.primary.launchers.base import rank_starter
+from aiperf_hpc.replica.parallel.collectives import CLASSES, load_collective
+from aiperf_hpc.replica.parallel.collectives.base import ALONE
 from aiperf_hpc.replica.parallel.collectives.memory import ALIGNED_BYTES, Turns, aligned, on_host
 from aiperf_hpc.replica.parallel.collectives.torch_distributed import meeting_point
 from aiperf_hpc.replica.tensorflow_import import tf
@@ -43,6 +52,28 @@ def test_a_collective_that_is_not_installed_says_what_to_do(
     with pytest.raises(EngineError, match=f"collective '{name}' needs the package 'it'") as caught:
         load_collective(name, 2)
     assert remedy in str(caught.value)
+
+
+@pytest.mark.parametrize("collective", CLASSES)
+def test_every_collective_keeps_the_contract(collective: str) -> None:
+    """Of three ranks, by which a mean is not exact as by two."""
+    if collective == "horovod":
+        pytest.importorskip("horovod", reason="Horovod has no wheels: make horovod builds it")
+    script = Path(__file__).with_name("contract.py")
+    command = [*rank_starter(3, collective), sys.executable, str(script), collective]
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, timeout=PATIENCE_SECONDS
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "3 ranks"
+
+
+def test_one_rank_and_the_threads_of_these_tests_keep_the_contract_too() -> None:
+    contract.check(ALONE)
+    table = Table(3)
+    with ThreadPoolExecutor(3) as pool:
+        for rank in [pool.submit(contract.check, Threads(table, rank, 3)) for rank in range(3)]:
+            rank.result()
 
 
 def test_ranks_of_torch_meet_where_torchrun_or_slurm_says(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,6 +18,7 @@ from tests.support.waiting import PATIENCE_SECONDS
 from aiperf_hpc.errors import UNEXPECTED_STATUS
 from aiperf_hpc.replica.parallel import rank_failure
 from aiperf_hpc.replica.parallel.collectives import watched
+from aiperf_hpc.replica.parallel.collectives.base import Array
 from aiperf_hpc.replica.parallel.collectives.watched import Watch, WatchedCollective
 from aiperf_hpc.replica.parallel.rank_failure import RankFailureReporter
 from aiperf_hpc.run.journal import JournalReader, JournalWriter
@@ -101,26 +102,29 @@ def test_a_process_that_can_write_nothing_ends_all_the_same(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("call", "what"),
+    ("call", "given", "what"),
     [
-        ("allreduce_mean", "an agreement of all ranks"),
-        ("gather", "a comparison of all ranks"),
-        ("broadcast", "a broadcast"),
-        ("command", "a command"),  # Rank 0's.
+        ("allreduce_sum", (np.zeros(1),), "an agreement of all ranks"),
+        ("barrier", (), "a barrier"),
+        ("gather", (np.zeros(1),), "a comparison of all ranks"),
+        ("broadcast", (np.zeros(1),), "a broadcast"),
+        ("command", (np.zeros(1),), "a command"),  # Rank 0's.
     ],
 )
-def test_a_wait_that_takes_too_long_is_noticed_while_the_thread_waits(call: str, what: str) -> None:
+def test_a_wait_that_takes_too_long_is_noticed_while_the_thread_waits(
+    call: str, given: tuple[Array, ...], what: str
+) -> None:
     late: list[str] = []
     watch = Watch(0.3, late.append)
     table = Table(2)
     collective = WatchedCollective(Threads(table, 0, 2), watch)
-    waiting = threading.Thread(target=lambda: getattr(collective, call)(np.zeros(1)), daemon=True)
+    waiting = threading.Thread(target=lambda: getattr(collective, call)(*given), daemon=True)
     waiting.start()
     until = time.monotonic() + PATIENCE_SECONDS
     while not late and time.monotonic() < until:
         time.sleep(0.05)
     assert late[0] == f"no answer for 0.3 s to {what}"
-    getattr(Threads(table, 1, 2), call)(np.zeros(1))
+    getattr(Threads(table, 1, 2), call)(*given)
     waiting.join(PATIENCE_SECONDS)
     assert not waiting.is_alive()
 

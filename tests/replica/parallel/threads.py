@@ -39,8 +39,11 @@ class Threads:
     def start_allreduce_sum(self, buffer: Array) -> Finished:
         return Finished(self.gather(buffer).sum(axis=0))
 
-    def allreduce_mean(self, flat: Array) -> None:
-        flat[:] = self.gather(flat).mean(axis=0)
+    def allreduce_sum(self, flat: Array) -> None:
+        flat[:] = self.gather(flat).sum(axis=0)
+
+    def barrier(self) -> None:
+        self.table.barrier.wait()
 
     def broadcast(self, array: Array) -> None:
         array[:] = self.gather(array)[0]
