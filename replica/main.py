@@ -24,8 +24,9 @@ from aiperf_hpc.replica.identity import Identity
 from aiperf_hpc.replica.node_check import check_node, checked_dataset, checked_engine
 from aiperf_hpc.replica.parallel.collectives import load_collective
 from aiperf_hpc.replica.parallel.collectives.base import RankLostError
+from aiperf_hpc.replica.parallel.follower import follow
 from aiperf_hpc.replica.parallel.handshake import Facts, Ranks, facts_of, share_cores
-from aiperf_hpc.replica.parallel.protocol import Announce, Command, follow
+from aiperf_hpc.replica.parallel.protocol import Announce, Command
 from aiperf_hpc.replica.replica import Replica
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import Incarnation, RunPaths

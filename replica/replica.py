@@ -13,7 +13,7 @@ from aiperf_hpc.replica.identity import Identity
 from aiperf_hpc.replica.node_check import checked_engine
 from aiperf_hpc.replica.parallel.collectives.base import RankLostError
 from aiperf_hpc.replica.parallel.handshake import Ranks, facts_of
-from aiperf_hpc.replica.parallel.protocol import LeadingDataset, LeadingEngine
+from aiperf_hpc.replica.parallel.leader import LeadingDataset, LeadingEngine
 from aiperf_hpc.replica.runtime.stopping import StopFlag
 from aiperf_hpc.replica.runtime.stopwatch import Stopwatch
 from aiperf_hpc.replica.training.trainer import Trainer

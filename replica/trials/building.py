@@ -6,7 +6,7 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 from typing import Protocol
 
-from aiperf_hpc.replica.parallel.protocol import LeadingEngine
+from aiperf_hpc.replica.parallel.leader import LeadingEngine
 from aiperf_hpc.replica.training.trainer import Prepared, Trainer, TrialPlan
 from aiperf_hpc.run.records import StepTimes
 

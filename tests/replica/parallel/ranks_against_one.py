@@ -21,14 +21,10 @@ from aiperf_hpc.replica.data import Dataset, load_dataset
 from aiperf_hpc.replica.engines import load_engine
 from aiperf_hpc.replica.engines.base import Engine
 from aiperf_hpc.replica.parallel.collectives import join
+from aiperf_hpc.replica.parallel.follower import follow
 from aiperf_hpc.replica.parallel.handshake import Ranks, facts_of
-from aiperf_hpc.replica.parallel.protocol import (
-    Announce,
-    Command,
-    LeadingDataset,
-    LeadingEngine,
-    follow,
-)
+from aiperf_hpc.replica.parallel.leader import LeadingDataset, LeadingEngine
+from aiperf_hpc.replica.parallel.protocol import Announce, Command
 from aiperf_hpc.trial import Hyperparameters
 
 GRAPH = Graph(

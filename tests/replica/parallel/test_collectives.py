@@ -76,6 +76,25 @@ def test_one_rank_and_the_threads_of_these_tests_keep_the_contract_too() -> None
             rank.result()
 
 
+def test_one_rank_needs_no_collective() -> None:
+    assert load_collective("mpi", 1) is ALONE
+    np.testing.assert_array_equal(ALONE.gather(np.arange(3)), [[0, 1, 2]])
+
+
+def test_fewer_ranks_than_asked_for_are_one_line() -> None:
+    """Started without mpirun or srun, MPI has one rank."""
+    script = (
+        "from aiperf_hpc.errors import EngineError\n"
+        "from aiperf_hpc.replica.parallel.collectives import load_collective\n"
+        "try: load_collective('mpi', 4)\n"
+        "except EngineError as error: print(error)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert "joins 1 ranks, the configuration asks for 4" in done.stdout
+
+
 def test_ranks_of_torch_meet_where_torchrun_or_slurm_says(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(EngineError, match=r"neither RANK nor SLURM's SLURM_JOB_ID is set"):
         meeting_point()

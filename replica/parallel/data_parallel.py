@@ -1,0 +1,258 @@
+"""One network on all ranks of a replica, trained data-parallel and in step.
+
+Every rank holds the whole network and trains on its part of each batch; gradients are summed
+over the ranks before each update, so that all ranks keep the same weights. A batch of a trial is
+that of the whole replica.
+
+What one rank cannot do, all ranks hear of in the same step, so that none waits for ever.
+"""
+
+from __future__ import annotations
+
+import math
+import zlib
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aiperf_hpc.errors import AIPerfError, EngineError, NonFiniteLossError
+from aiperf_hpc.graph import Graph
+from aiperf_hpc.morphism.weights.calibration import calibrate, transparent
+from aiperf_hpc.morphism.weights.checkpoint import Weights
+from aiperf_hpc.objective import Measure
+from aiperf_hpc.replica.data.base import Batch
+from aiperf_hpc.replica.engines.base import EvaluationSums, RankNetwork, evaluated
+from aiperf_hpc.replica.parallel.collectives.base import Buffer, Collective, Pending
+from aiperf_hpc.replica.parallel.step_clock import PARTS, StepClock
+from aiperf_hpc.trial import StepPart
+
+CHECK_STEPS = 100
+"""Training steps between two comparisons of the ranks' weights."""
+
+Take = Callable[[], Batch]
+"""What gives this rank's part of a batch, or raises what is wrong with its data."""
+
+
+class DataParallelNetwork:
+    """One network, on this rank and all others: they make the same calls in the same order."""
+
+    def __init__(
+        self,
+        network: RankNetwork,
+        graph: Graph,
+        weights: Weights,
+        collective: Collective,
+        measure: Measure,
+    ) -> None:
+        self.local = network
+        """The network of this rank alone."""
+        self._graph = graph
+        self._collective = collective
+        self._measure = measure
+        self._transparent = transparent(graph, weights)
+        self._moments_size = sum(math.prod(shape) for shape in graph.statistics.values())
+        self._steps = 0
+        self._clock = StepClock(collective.copies)
+        self.step_times = np.zeros(1 + len(PARTS))
+        """Steps, and the seconds of their parts, as the mean over all ranks."""
+        self._trained = False
+        self._failure: AIPerfError | None = None
+        self._to_evaluate = 0
+
+    def calibrate(self, take: Take) -> tuple[str, ...]:
+        """Make inserted normalisations transparent on one batch, of which ``take`` gives a part.
+
+        Each rank normalises by its own part, and all have the same weights: these are made of
+        the mean, over all samples, of the parts' moments.
+
+        Raises:
+            AIPerfError: it failed, here or on another rank.
+        """
+        return calibrate(
+            self._graph, self._transparent, lambda: self._moments(take), self.local.assign
+        )
+
+    def _moments(self, take: Take) -> NDArray[np.float64]:
+        """Return the mean of all ranks' moments; the same on every rank."""
+        flat = np.zeros(self._moments_size + 1, np.float64)
+        failure: AIPerfError | None = None
+        try:
+            batch = take()
+            if batch.size:
+                flat[:-1] = self.local.moments(batch)
+                flat *= batch.size / batch.whole
+        except AIPerfError as error:
+            failure, flat[-1] = error, 1.0
+        self._collective.allreduce_sum(flat)
+        self._agree(failure, round(float(flat[-1])))
+        return flat[:-1]
+
+    def train_step(self, take: Take, learning_rate: float) -> None:
+        """Train on one batch, of which ``take`` gives this rank's part.
+
+        Raises:
+            EngineError: it failed, here or on another rank; the weights are as before.
+        """
+        network, clock, pending = self.local, self._clock, list[Pending]()
+        failure: AIPerfError | None = None
+        executed = whole = 0
+
+        def ready(bucket: Buffer) -> None:
+            clock.book(StepPart.COMPUTE)
+            pending.append(self._collective.start_allreduce_sum(bucket))
+            clock.book(StepPart.QUEUE)
+
+        try:
+            batch = take()
+            whole = batch.whole
+            clock.begin()
+            network.gradients(batch, batch.size / whole, ready)
+            executed = batch.size
+        except AIPerfError as error:
+            failure = error
+        # The others wait for every bucket, of a rank that failed too.
+        for bucket in range(len(pending), len(network.buckets)):
+            ready(network.zeros(bucket))
+        clock.book(StepPart.COMPUTE)
+        trained, failed = self._sums(executed, failure is not None)
+        clock.book(StepPart.WAIT)
+        reduced = [reduction.wait() for reduction in pending]
+        clock.book(StepPart.REDUCE)
+        self._agree(failure, round(failed))
+        if round(trained) != whole:
+            raise EngineError(f"the ranks trained on {trained:.0f} samples of a batch of {whole}")
+        network.apply(reduced, learning_rate)
+        clock.book(StepPart.COMPUTE)
+        clock.count()
+        self._trained = True
+        self._steps += 1
+        if self._steps % CHECK_STEPS == 0:
+            self._compare()
+
+    def _sums(self, *numbers: float) -> list[float]:
+        """Return each number's sum over all ranks."""
+        flat = np.array(numbers, np.float64)
+        self._collective.allreduce_sum(flat)
+        return [float(number) for number in flat]
+
+    def evaluate_step(self, take: Take) -> None:
+        """Evaluate this rank's part of one batch; what fails is said when it is drained."""
+        if self._trained:
+            self._trained = False
+            self._compare()
+            statistics = self.local.statistics()
+            self._collective.allreduce_sum(statistics)
+            statistics /= self._collective.size
+            self.local.set_statistics(statistics)
+        try:
+            batch = take()
+            self._to_evaluate += batch.whole
+            if batch.size:
+                self.local.evaluate_step(batch)
+        except AIPerfError as error:
+            self._failure = self._failure or error
+
+    def drain_evaluation(self) -> EvaluationSums:
+        """Return the sums of all ranks since the last call.
+
+        Raises:
+            EngineError: a rank failed, or they did not evaluate each sample of every batch.
+        """
+        failure, self._failure = self._failure, None
+        wanted, self._to_evaluate = self._to_evaluate, 0
+        part = EvaluationSums()
+        if failure is None:
+            try:
+                part = self.local.drain_evaluation()
+            except AIPerfError as error:
+                failure = error
+        loss, samples, failed, *added = self._sums(
+            part.loss, part.samples, failure is not None, *self._added(part)
+        )
+        self._agree(failure, round(failed))
+        if round(samples) != wanted:
+            raise EngineError(f"the ranks evaluated {samples:.0f} samples of batches of {wanted}")
+        parts = self._rows(part, round(samples)) if self._measure.rows else added
+        return evaluated(self._measure, loss, round(samples), parts)
+
+    def _added(self, part: EvaluationSums) -> list[float]:
+        """Return what is added over the ranks, of a rank that evaluated nothing too."""
+        if self._measure.rows:
+            return []
+        return [float(part.parts.get(name, 0.0)) for name in self._measure.sums]
+
+    def _rows(self, part: EvaluationSums, samples: int) -> list[NDArray[np.float64]]:
+        """Return the rows of all ranks, those of rank 0 first; gathered in rows of one length."""
+        gathered = []
+        for name in self._measure.rows:
+            own = np.zeros(1 + samples, np.float64)
+            rows = part.parts.get(name, np.zeros(0))
+            own[0] = len(rows)
+            own[1 : 1 + len(rows)] = rows
+            every = self._collective.gather(own)
+            gathered.append(np.concatenate([row[1 : 1 + round(row[0])] for row in every]))
+        return gathered
+
+    def drain_training(self) -> float:
+        """Return the mean loss of the steps since the last call; 0 for none.
+
+        Raises:
+            NonFiniteLossError: it is not finite, on any rank.
+            EngineError: a rank failed.
+        """
+        loss, failure = 0.0, None
+        self._clock.begin()
+        try:
+            loss = self.local.drain_training()
+            self._clock.book(StepPart.COMPUTE)
+        except AIPerfError as error:
+            failure = error
+        infinite = isinstance(failure, NonFiniteLossError)
+        loss, failed, others, *times = self._sums(
+            loss, failure is not None, infinite, *self._clock.take()
+        )
+        self.step_times += np.array(times) / self._collective.size
+        if failed and failure is None and others:
+            raise NonFiniteLossError(
+                "the training loss is not finite on another rank; "
+                "a lower training.learning_rate may help"
+            )
+        self._agree(failure, round(failed))
+        return loss
+
+    def close(self) -> None:
+        """Free this rank's network."""
+        self.local.close()
+
+    def _agree(self, failure: AIPerfError | None, failed: int) -> None:
+        """Raise on all ranks what happened on one."""
+        if failure is not None:
+            raise failure
+        if failed:
+            raise EngineError(f"{failed} of {self._collective.size} ranks failed; see their log")
+
+    def _compare(self) -> None:
+        """Compare the weights of all ranks."""
+        row = np.array([weights_checksum(self.local)], np.int64)
+        digests = self._collective.gather(row)[:, 0]
+        different = np.flatnonzero(digests != digests[0])
+        if different.size:
+            raise EngineError(
+                f"after {self._steps} steps the weights of rank {rank_numbers(different)} are not "
+                "those of rank 0"
+            )
+
+
+def weights_checksum(network: RankNetwork) -> int:
+    """Return a checksum of the parameters; not of statistics, which each rank runs by itself."""
+    digest = 0
+    for name, array in sorted(network.weights().items()):
+        if not name.endswith(("/mean", "/variance")):
+            digest = zlib.crc32(np.ascontiguousarray(array).data, digest)
+    return digest
+
+
+def rank_numbers(ranks: NDArray[np.intp]) -> str:
+    """Return the numbers of ranks as a message names them."""
+    return ", ".join(str(rank) for rank in ranks)

@@ -1,0 +1,84 @@
+"""The ranks that follow: they do what rank 0 announces."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from collections.abc import Iterator, Sequence
+
+from aiperf_hpc.errors import AIPerfError, EngineError
+from aiperf_hpc.replica.data.base import Batch, Dataset
+from aiperf_hpc.replica.engines.base import RankEngine
+from aiperf_hpc.replica.parallel.collectives.base import Collective
+from aiperf_hpc.replica.parallel.data_parallel import DataParallelNetwork
+from aiperf_hpc.replica.parallel.network_builder import NetworkBuilder
+from aiperf_hpc.replica.parallel.protocol import BuildRequest, Command, next_command
+from aiperf_hpc.replica.parallel.rank_dataset import RankDataset
+
+
+def follow(engine: RankEngine, dataset: Dataset, collective: Collective) -> None:
+    """Do what rank 0 announces, until it announces the end."""
+    follower = _Follower(engine, dataset, collective)
+    while True:
+        command, numbers = next_command(collective)
+        if command is Command.END:
+            return
+        try:
+            follower.do(command, numbers)
+        except AIPerfError as error:
+            # All ranks hear of it, and rank 0 decides what becomes of the trial.
+            sys.stderr.write(f"aiperf: rank {collective.rank}: {error}\n")
+            sys.stderr.flush()
+
+
+class _Follower:
+    """The network and the epoch that a rank that follows is at."""
+
+    def __init__(self, engine: RankEngine, dataset: Dataset, collective: Collective) -> None:
+        self._collective = collective
+        self._dataset = RankDataset(dataset, collective)
+        self._builder = NetworkBuilder(engine, collective)
+        self._network: DataParallelNetwork | None = None
+        self._batches: Iterator[Batch] = iter(())
+
+    def do(self, command: Command, numbers: Sequence[float]) -> None:
+        """Do one thing. Raises AIPerfError when it failed, here or on another rank."""
+        match command:
+            case Command.BUILD:
+                number, head_bytes = map(int, numbers[:2])
+                self._builder.begin(number, BuildRequest.received(self._collective, head_bytes))
+            case Command.TAKE_NETWORK:
+                self._network = None
+                self._network = self._builder.take(int(numbers[0]))
+            case Command.TRAIN:
+                epoch, batch_size, seed = map(int, numbers)
+                self._batches = self._dataset.train(epoch, batch_size, seed)
+            case Command.VALIDATION:
+                self._batches = self._dataset.validation(int(numbers[0]))
+            case _ if self._network is None:
+                raise EngineError("there is no network: it could not be built")
+            case Command.CALIBRATE:
+                self._network.calibrate(self._peek)
+            case Command.TRAIN_STEP:
+                self._network.train_step(self._take, numbers[0])
+            case Command.DRAIN_TRAINING:
+                self._network.drain_training()
+            case Command.EVALUATE_STEP:
+                self._network.evaluate_step(self._take)
+            case Command.DRAIN_EVALUATION:
+                self._network.drain_evaluation()
+            case Command.CLOSE:
+                self._network.close()
+                self._network = None
+
+    def _take(self) -> Batch:
+        batch = next(self._batches, None)
+        if batch is None:
+            raise EngineError("rank 0 asks for more batches than the epoch has")
+        return batch
+
+    def _peek(self) -> Batch:
+        """Return the next batch, and leave it where it is."""
+        batch = self._take()
+        self._batches = itertools.chain((batch,), self._batches)
+        return batch

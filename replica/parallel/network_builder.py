@@ -1,0 +1,107 @@
+"""Building a network on all ranks, by a thread of each, beside what they do meanwhile."""
+
+from __future__ import annotations
+
+import time
+import zlib
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+
+import numpy as np
+
+from aiperf_hpc.errors import AIPerfError, EngineError
+from aiperf_hpc.graph import Graph
+from aiperf_hpc.replica.engines.base import RankEngine, RankNetwork
+from aiperf_hpc.replica.parallel.collectives.base import Collective
+from aiperf_hpc.replica.parallel.data_parallel import (
+    DataParallelNetwork,
+    rank_numbers,
+    weights_checksum,
+)
+from aiperf_hpc.replica.parallel.protocol import BuildRequest
+from aiperf_hpc.replica.runtime.background import lower_priority
+
+LOOK_SECONDS = 0.5
+"""The longest pause before ranks that build ask each other again whether all are ready."""
+
+
+class NetworkBuilder:
+    """One rank's builder of networks; every rank makes the same calls of its own, in order."""
+
+    def __init__(self, engine: RankEngine, collective: Collective) -> None:
+        self._engine = engine
+        self._collective = collective
+        self._thread = ThreadPoolExecutor(1, "builder", lower_priority)
+        self._begun: dict[int, tuple[BuildRequest, Future[RankNetwork]]] = {}
+
+    def begin(self, number: int, request: BuildRequest) -> None:
+        """Begin to build this rank's network, which is taken by its number."""
+        self._begun[number] = request, self._thread.submit(self._build, request)
+
+    def _build(self, request: BuildRequest) -> RankNetwork:
+        network = self._engine.build(
+            request.graph, request.weights, request.hyperparameters, request.optimizer_state
+        )
+        if request.warmup_batch_size:
+            network.warm(request.warmup_batch_size, halves=True)
+        return network
+
+    def take(self, number: int) -> DataParallelNetwork:
+        """Wait until all ranks have built a network, however long that takes; return it.
+
+        Raises:
+            AIPerfError: this rank could not build it.
+            EngineError: another rank could not, or built something else.
+        """
+        request, future = self._begun.pop(number)
+        self._wait_for_all(future)
+        network: RankNetwork | None = None
+        failure: AIPerfError | None = None
+        try:
+            network = future.result()
+        except AIPerfError as error:
+            failure = error
+        problem = self._differences(request.graph, network)
+        if problem and network is not None:
+            network.close()
+        if failure is not None:
+            raise failure
+        if problem or network is None:
+            raise EngineError(problem)
+        measure = self._engine.objective.quality
+        return DataParallelNetwork(
+            network, request.graph, request.weights, self._collective, measure
+        )
+
+    def _differences(self, graph: Graph, network: RankNetwork | None) -> str:
+        """Return in what the ranks' networks, or None, differ, the same on all; '' for nothing."""
+        digest = weights_checksum(network) if network is not None else 0
+        row = [network is None, zlib.crc32(graph.hash.encode()), digest]
+        rows = self._collective.gather(np.array(row, np.int64))
+        failed = np.flatnonzero(rows[:, 0])
+        others = np.flatnonzero((rows[:, 1:] != rows[0, 1:]).any(axis=1))
+        if failed.size:
+            return f"rank {rank_numbers(failed)} could not build the network; its log says why"
+        if others.size:
+            return (
+                f"rank {rank_numbers(others)} built another network than rank 0: its graph or its "
+                "first weights differ; install the same environment on all nodes"
+            )
+        return ""
+
+    def _wait_for_all(self, future: Future[RankNetwork]) -> None:
+        """Wait until every rank has built its own, or could not.
+
+        Not by a barrier, in which a rank that is slow looks like one that hangs: they ask each
+        other often how many still build, and for the answer they have little time.
+        """
+        pause = 0.0
+        while True:
+            begun = time.monotonic()
+            built = wait((future,), pause).done
+            # A rank that is ready leaves the cores to those that still build.
+            time.sleep(max(0.0, begun + pause - time.monotonic()))
+            building = np.array([0.0 if built else 1.0])
+            self._collective.allreduce_sum(building)
+            if not building[0]:
+                return
+            pause = min(2.0 * pause + 0.01, LOOK_SECONDS)

@@ -1,0 +1,235 @@
+"""Ranks that are threads, with networks whose every number can be worked out by hand."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from tests.replica.parallel.threads import Table, Threads
+from tests.support.fakes import FakeDataset
+from tests.support.networks import two_stems
+from tests.support.waiting import PATIENCE_SECONDS
+
+from aiperf_hpc.errors import NonFiniteLossError
+from aiperf_hpc.graph import Graph
+from aiperf_hpc.morphism.operators.deeper import Deeper
+from aiperf_hpc.morphism.operators.grow import grow_with_weights
+from aiperf_hpc.morphism.weights.checkpoint import Weights, initial_weights
+from aiperf_hpc.objective import ACCURACY, CLASSIFICATION
+from aiperf_hpc.replica.data.base import Batch, Part, labelled_images
+from aiperf_hpc.replica.engines.base import EvaluationSums, OptimizerState, evaluated
+from aiperf_hpc.replica.parallel.collectives.base import Array
+from aiperf_hpc.replica.parallel.follower import follow
+from aiperf_hpc.replica.parallel.leader import LeadingDataset, LeadingEngine, LeadingNetwork
+from aiperf_hpc.replica.parallel.protocol import Announce, Command
+from aiperf_hpc.trial import Hyperparameters
+
+GRAPH = two_stems()
+USED = Hyperparameters(batch_size=8, learning_rate=0.1, momentum=0.0)
+
+
+class Quadratic:
+    """A network that is one number w in every parameter; its loss is the mean of (w - x)^2 / 2
+    over samples, whose x is their label."""
+
+    def __init__(self, graph: Graph, weights: Weights) -> None:
+        self.graph = graph
+        self.w = np.concatenate([weights[name].ravel() for name in graph.parameters])
+        self.errors: dict[int, Exception] = {}
+        self.fails_early = True
+        self.seconds = 0.0
+        self.loss = 0.0
+        self.drained = 0
+        self.drifts_after = 0
+        self.idle = False
+        self.assigned: list[Weights] = []
+        self.steps = 0
+        self.closed = False
+        self._sums = EvaluationSums()
+
+    @property
+    def buckets(self) -> tuple[int, ...]:
+        """Two, so that a rank can fail between them."""
+        return (3, self.w.size - 3)
+
+    def gradients(self, batch: Batch, share: float, ready: Callable[[Array], None]) -> None:
+        self.steps += 1
+        time.sleep(self.seconds)
+        if not batch.size:
+            ready(self.zeros(0))
+            ready(self.zeros(1))
+            return
+        self.loss += share * self.loss_of(batch)
+        slopes = (self.w - batch.targets["label"].mean()).astype(np.float32) * np.float32(share)
+        if self.steps in self.errors and self.fails_early:
+            raise self.errors[self.steps]
+        ready(slopes[:3])
+        if self.steps in self.errors:
+            raise self.errors[self.steps]
+        ready(slopes[3:])
+
+    def loss_of(self, batch: Batch) -> float:
+        away = float(self.w[0]) - batch.targets["label"].astype(np.float64)
+        return float(np.square(away).mean() / 2)
+
+    def zeros(self, bucket: int) -> NDArray[np.float32]:
+        return np.zeros(self.buckets[bucket], np.float32)
+
+    def warm(self, batch_size: int, *, halves: bool = False) -> None:
+        """There is nothing to warm."""
+
+    def calibrate(self, batch: Batch) -> tuple[str, ...]:
+        raise NotImplementedError
+
+    def moments(self, batch: Batch) -> NDArray[np.float32]:
+        """Of every normalisation the mean and the variance of the labels."""
+        if 0 in self.errors:
+            raise self.errors[0]
+        of_labels = {
+            "mean": batch.targets["label"].mean(),
+            "variance": batch.targets["label"].var(),
+        }
+        rows = [
+            np.full(shape, of_labels[name.split("/")[1]], np.float32)
+            for name, shape in self.graph.statistics.items()
+        ]
+        return np.concatenate(rows)
+
+    def assign(self, weights: Weights) -> None:
+        self.assigned.append(weights)
+
+    def apply(self, buckets: Sequence[Array], learning_rate: float) -> None:
+        self.w = self.w - np.float32(learning_rate) * np.concatenate(buckets)
+        if self.steps == self.drifts_after:
+            self.w += np.float32(1e-3)
+
+    def statistics(self) -> NDArray[np.float32]:
+        return np.full(2, self.steps, np.float32)
+
+    def set_statistics(self, flat: NDArray[np.float32]) -> None:
+        self.set_to = flat.copy()
+
+    def evaluate_step(self, batch: Batch) -> None:
+        if self.idle:
+            return
+        part = evaluated(ACCURACY, batch.size, batch.size, (1,))
+        self._sums = self._sums.merged(part, ACCURACY)
+
+    def drain_evaluation(self) -> EvaluationSums:
+        sums, self._sums = self._sums, EvaluationSums()
+        return sums
+
+    def train_step(self, batch: Batch, learning_rate: float) -> None:
+        buckets: list[Array] = []
+        self.gradients(batch, 1.0, buckets.append)
+        self.apply(buckets, learning_rate)
+
+    def drain_training(self) -> float:
+        steps, self.drained = self.steps - self.drained, self.steps
+        loss, self.loss = self.loss, 0.0
+        if not np.isfinite(loss):
+            raise NonFiniteLossError("a lower training.learning_rate may help")
+        return loss / steps if steps else 0.0
+
+    def outputs(self, inputs: Mapping[str, NDArray[Any]]) -> NDArray[np.float32]:
+        return np.asarray(inputs["image"], np.float32)
+
+    def weights(self) -> Weights:
+        return {"w/kernel": self.w}
+
+    def optimizer_state(self) -> OptimizerState:
+        return {}
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class Engine:
+    """Makes networks of one number; says what fails, by rank."""
+
+    name = "quadratic"
+    objective = CLASSIFICATION
+    versions: dict[str, str] = {}
+    accelerators: tuple[str, ...] = ()
+    memory_bytes = None
+
+    def __init__(self) -> None:
+        self.networks: list[Quadratic] = []
+        self.build_errors: list[Exception] = []
+        self.prepare: Callable[[Quadratic], None] = lambda _: None
+
+    def build(
+        self,
+        graph: Graph,
+        weights: Weights,
+        hyperparameters: Hyperparameters,
+        optimizer_state: OptimizerState | None = None,
+    ) -> Quadratic:
+        if self.build_errors:
+            raise self.build_errors.pop()
+        self.networks.append(Quadratic(graph, weights))
+        self.prepare(self.networks[-1])
+        return self.networks[-1]
+
+
+class Numbered(FakeDataset):
+    """Samples whose label is their number, modulo 7."""
+
+    def _batches(self, samples: int, batch_size: int, part: Part) -> Iterator[Batch]:
+        for start in range(0, samples, batch_size):
+            first, last = part.bounds(min(batch_size, samples - start))
+            if first < last:
+                labels = (np.arange(start + first, start + last) % 7).astype(np.int32)
+                yield labelled_images(np.zeros((last - first, 6, 6, 2), np.float32), labels)
+
+
+class Team:
+    """Followers that are threads, and what rank 0 needs to lead them."""
+
+    def __init__(self, size: int, dataset: Callable[[], Numbered] = Numbered) -> None:
+        table = Table(size)
+        self.collectives = [Threads(table, rank, size) for rank in range(size)]
+        self.engines = [Engine() for _ in range(size)]
+        self.threads = [
+            threading.Thread(
+                target=follow, args=(self.engines[rank], dataset(), self.collectives[rank])
+            )
+            for rank in range(1, size)
+        ]
+        self.engine = LeadingEngine(self.engines[0], self.collectives[0])
+        self.dataset = LeadingDataset(Numbered(), self.collectives[0])
+
+    def __enter__(self) -> Team:
+        for thread in self.threads:
+            thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            Announce(self.collectives[0])(Command.END)
+        else:
+            self.collectives[0].table.barrier.abort()
+        for thread in self.threads:
+            thread.join(PATIENCE_SECONDS)
+            assert not thread.is_alive()
+
+
+def drifting(network: Quadratic) -> None:
+    network.drifts_after = 1
+
+
+def build(team: Team) -> LeadingNetwork:
+    return team.engine.build(GRAPH, initial_weights(GRAPH, np.random.default_rng(0)), USED)
+
+
+def build_grown(team: Team) -> LeadingNetwork:
+    """Two normalisations were inserted; the second one reads what the first one gives."""
+    rng = np.random.default_rng(0)
+    chain = [Deeper("relu", 3), Deeper("relu_deep1_relu", 1)]
+    return team.engine.build(
+        *grow_with_weights(GRAPH, initial_weights(GRAPH, rng), chain, rng), USED
+    )

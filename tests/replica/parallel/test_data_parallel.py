@@ -1,0 +1,246 @@
+"""Ranks train in step: as one process would, and none waits for one that failed."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.replica.parallel.team import (
+    GRAPH,
+    Numbered,
+    Quadratic,
+    Team,
+    build,
+    build_grown,
+    drifting,
+)
+from tests.support.waiting import PATIENCE_SECONDS
+
+from aiperf_hpc.errors import EngineError, NonFiniteLossError, OutOfMemoryError
+from aiperf_hpc.morphism.weights.checkpoint import initial_weights
+from aiperf_hpc.objective import ACCURACY
+from aiperf_hpc.primary.launchers.base import rank_starter
+from aiperf_hpc.replica.data.base import Part
+from aiperf_hpc.replica.parallel import data_parallel
+from aiperf_hpc.trial import StepPart
+
+
+@pytest.mark.parametrize("size", [2, 3, 5])
+def test_uneven_parts_weigh_as_many_samples_as_they_have(size: int) -> None:
+    """50 samples by 8, so that the last batch leaves most of five ranks without a sample."""
+    with Team(size) as team:
+        network = build(team)
+        alone = Quadratic(GRAPH, initial_weights(GRAPH, np.random.default_rng(0)))
+        losses = []
+        for batch, whole in zip(
+            team.dataset.train(1, 8, 0), Numbered().train(1, 8, 0), strict=True
+        ):
+            assert batch.whole == whole.size
+            losses.append(alone.loss_of(whole))
+            alone.train_step(whole, 0.1)
+            network.train_step(batch, 0.1)
+        assert network.drain_training() == pytest.approx(np.mean(losses), rel=1e-5)
+        assert network.drain_training() == 0.0
+        network.close()
+    for engine in team.engines:
+        np.testing.assert_allclose(engine.networks[0].w, alone.w, rtol=1e-5)
+        assert engine.networks[0].closed
+
+
+@pytest.mark.parametrize("size", [2, 3, 5])
+def test_ranks_calibrate_by_the_mean_of_their_parts_and_then_train_on_them(size: int) -> None:
+    """The first batch of 8 has parts of one size or of two."""
+    with Team(size) as team:
+        network = build_grown(team)
+        first, *others = team.dataset.train(1, 8, 0)
+        names = network.calibrate(first)
+        assert names == ("relu_deep1_norm", "relu_deep1_relu_deep1_norm")
+        for batch in (first, *others):  # The ranks that follow still have theirs.
+            network.train_step(batch, 0.1)
+        network.close()
+    parts = [np.arange(8)[slice(*Part(rank, size).bounds(8))] % 7 for rank in range(size)]
+    mean = np.average([part.mean() for part in parts], weights=[len(part) for part in parts])
+    variance = np.average([part.var() for part in parts], weights=[len(part) for part in parts])
+    expected = {"mean": mean, "beta": mean, "variance": variance, "gamma": variance + 1e-5}
+    leader = team.engines[0].networks[0].assigned
+    for engine in team.engines:
+        for name, first_ones, own in zip(names, leader, engine.networks[0].assigned, strict=True):
+            for key, value in expected.items():
+                array = own[f"{name}/{key}"]
+                np.testing.assert_array_equal(array, first_ones[f"{name}/{key}"])
+                squared = np.square(array) if key == "gamma" else array
+                np.testing.assert_allclose(squared, value, rtol=1e-5)
+
+
+@pytest.mark.parametrize("rank", [0, 2])
+def test_a_calibration_that_one_rank_cannot_do_fails_on_all(rank: int) -> None:
+    def prepare(network: Quadratic) -> None:
+        network.errors = {0: OutOfMemoryError("no memory left")}
+
+    with Team(3) as team:
+        team.engines[rank].prepare = prepare
+        network = build_grown(team)
+        words = "no memory left" if rank == 0 else "1 of 3 ranks failed"
+        with pytest.raises(EngineError, match=words):
+            network.calibrate(next(team.dataset.train(1, 8, 0)))
+        network.close()
+        build(team).train_step(next(team.dataset.train(1, 8, 0)), 0.1)
+    assert not any(engine.networks[0].assigned for engine in team.engines)
+
+
+def test_nothing_inserted_is_nothing_to_calibrate() -> None:
+    with Team(2) as team:
+        network = build(team)
+        batch = next(team.dataset.train(1, 8, 0))
+        assert network.calibrate(batch) == ()
+        network.train_step(batch, 0.1)
+
+
+def test_an_evaluation_is_the_sum_of_all_ranks() -> None:
+    with Team(3) as team:
+        network = build(team)
+        for batch in team.dataset.train(1, 8, 0):
+            network.train_step(batch, 0.1)
+        for batch in team.dataset.validation(8):
+            network.evaluate_step(batch)
+        sums = network.drain_evaluation()
+        # 20 samples by 8 are three batches, each in three parts.
+        assert (sums.loss, sums.sums(ACCURACY), sums.samples) == (20.0, {"correct": 9}, 20)
+        assert network.drain_evaluation().samples == 0
+    # The running statistics that were evaluated with are the mean of the ranks'.
+    steps = [engine.networks[0].steps for engine in team.engines]
+    for engine in team.engines:
+        np.testing.assert_allclose(engine.networks[0].set_to, np.mean(steps))
+
+
+@pytest.mark.parametrize("early", [True, False])
+@pytest.mark.parametrize("rank", [0, 2])
+def test_a_step_that_one_rank_cannot_do_updates_none(rank: int, early: bool) -> None:
+    """Before it has given a bucket of gradients, or between two of them."""
+    with Team(3) as team:
+
+        def prepare(network: Quadratic) -> None:
+            network.fails_early = early
+            network.errors = {2: OutOfMemoryError("no memory left")}
+
+        team.engines[rank].prepare = prepare
+        network = build(team)
+        batches = team.dataset.train(1, 8, 0)
+        network.train_step(next(batches), 0.1)
+        after_one = team.engines[0].networks[0].w.copy()
+        words = "no memory left" if rank == 0 else "1 of 3 ranks failed"
+        with pytest.raises(EngineError, match=words):
+            network.train_step(next(batches), 0.1)
+        network.close()
+        build(team).train_step(next(team.dataset.train(1, 8, 0)), 0.1)
+    for engine in team.engines:
+        np.testing.assert_array_equal(engine.networks[0].w, after_one)
+        assert engine.networks[1].steps == 1
+
+
+def test_ranks_whose_weights_differ_are_named() -> None:
+    with Team(3) as team:
+        team.engines[2].prepare = drifting
+        network = build(team)
+        for batch in team.dataset.train(1, 8, 0):
+            network.train_step(batch, 0.1)
+        with pytest.raises(EngineError, match="after 7 steps the weights of rank 2 are not"):
+            network.evaluate_step(next(team.dataset.validation(8)))
+
+
+def test_weights_are_compared_within_an_epoch_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(data_parallel, "CHECK_STEPS", 2)
+    with Team(2) as team:
+        team.engines[1].prepare = drifting
+        network = build(team)
+        batches = team.dataset.train(1, 8, 0)
+        network.train_step(next(batches), 0.1)
+        with pytest.raises(EngineError, match="after 2 steps the weights of rank 1"):
+            network.train_step(next(batches), 0.1)
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_loss_that_is_not_finite_on_one_rank_is_said_by_rank_0(rank: int) -> None:
+    def prepare(network: Quadratic) -> None:
+        network.loss = np.nan
+
+    with Team(2) as team:
+        team.engines[rank].prepare = prepare
+        network = build(team)
+        network.train_step(next(team.dataset.train(1, 8, 0)), 0.1)
+        with pytest.raises(NonFiniteLossError, match="learning_rate"):
+            network.drain_training()
+
+
+def test_an_evaluation_that_leaves_samples_out_is_no_evaluation() -> None:
+    def prepare(network: Quadratic) -> None:
+        network.idle = True
+
+    with Team(2) as team:
+        team.engines[1].prepare = prepare
+        network = build(team)
+        for batch in team.dataset.validation(8):
+            network.evaluate_step(batch)
+        with pytest.raises(EngineError, match="evaluated 10 samples of batches of 20"):
+            network.drain_evaluation()
+
+
+def test_where_the_time_of_steps_went_is_the_mean_over_ranks() -> None:
+    """One rank computes longer, and the others wait for it."""
+
+    def prepare(network: Quadratic) -> None:
+        network.seconds = 0.2
+
+    with Team(2) as team:
+        team.engines[1].prepare = prepare
+        network = build(team)
+        for batch in list(team.dataset.train(1, 8, 0))[:5]:
+            network.train_step(batch, 0.1)
+        network.drain_training()
+        assert team.engine.take_step_times("t1") is None
+        network.close()
+        times = team.engine.take_step_times("t1")
+        assert times is not None
+        assert (times.trial, times.collective) == ("t1", "threads")
+        assert (times.ranks, times.steps) == (2, 5)
+        seconds = times.seconds
+        assert seconds[StepPart.COMPUTE] == pytest.approx(0.5, abs=0.2)
+        # Threads reduce a bucket when it is given: there the other rank waits.
+        assert seconds[StepPart.QUEUE] == pytest.approx(0.5, abs=0.2)
+        assert sum(seconds.values()) == pytest.approx(1.0, abs=0.3)
+        assert team.engine.take_step_times("t2") is None
+
+
+@pytest.mark.parametrize(
+    ("collective", "engine", "ranks"),
+    [
+        ("mpi", "tensorflow", 2),
+        ("mpi", "torch", 3),
+        ("torch", "torch", 3),
+        ("torch", "tensorflow", 3),
+        ("horovod", "tensorflow", 3),
+    ],
+)
+def test_ranks_train_as_one_process_does(collective: str, engine: str, ranks: int) -> None:
+    """Real engines, real collectives, real images, batches that do not divide evenly."""
+    if collective == "horovod":
+        pytest.importorskip("horovod", reason="Horovod has no wheels: make horovod builds it")
+    script = Path(__file__).with_name("ranks_against_one.py")
+    command = [*rank_starter(ranks, collective), sys.executable, str(script)]
+    command += [collective, engine]
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, timeout=PATIENCE_SECONDS
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert found["error"] < 1e-5
+    # What LAMB divides by begins near zero, where rounding is large.
+    assert all(found[optimizer] < 1e-3 for optimizer in ("lamb", "asgd")), found
+    assert found["calibrated"] == ["one_relu_deep1_norm"]
+    assert found["together"][2:] == found["alone"][2:]
+    assert found["together"][3] == 360
+    assert found["together"][:2] == pytest.approx(found["alone"][:2], rel=1e-5)

@@ -1,0 +1,63 @@
+"""All ranks build the same network, or none is left with one."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+from tests.replica.parallel.team import (
+    GRAPH,
+    USED,
+    Quadratic,
+    Team,
+    build,
+)
+
+from aiperf_hpc.errors import EngineError, OutOfMemoryError
+from aiperf_hpc.morphism.weights.checkpoint import initial_weights
+from aiperf_hpc.replica.parallel.collectives.watched import Watch, WatchedCollective
+from aiperf_hpc.replica.parallel.leader import LeadingEngine
+
+
+@pytest.mark.parametrize("rank", [0, 1, 2])
+def test_what_one_rank_cannot_build_fails_on_all_and_the_next_network_is_built(rank: int) -> None:
+    with Team(3) as team:
+        team.engines[rank].build_errors = [OutOfMemoryError("it does not fit")]
+        words = "it does not fit" if rank == 0 else f"rank {rank} could not build"
+        with pytest.raises(EngineError, match=words):
+            build(team)
+        build(team).train_step(next(team.dataset.train(1, 8, 0)), 0.1)
+    for number, engine in enumerate(team.engines):
+        *earlier, last = engine.networks
+        assert [n.closed for n in earlier] == ([] if number == rank else [True])
+        assert (last.closed, last.steps) == (False, 1)
+
+
+def test_a_rank_that_built_something_else_is_named() -> None:
+    def prepare(network: Quadratic) -> None:
+        network.w = network.w + 1.0
+
+    with Team(3) as team:
+        team.engines[1].prepare = prepare
+        with pytest.raises(EngineError, match="rank 1 built another network than rank 0"):
+            build(team)
+    assert all(engine.networks[0].closed for engine in team.engines)
+
+
+def test_ranks_that_build_slowly_are_not_taken_for_hung() -> None:
+    """They have longer than they may take to answer, however uneven they are."""
+    late: list[str] = []
+
+    def slow(_: Quadratic) -> None:
+        time.sleep(2.5)
+
+    with Team(2) as team:
+        team.engines[1].prepare = slow
+        watched = WatchedCollective(team.collectives[0], Watch(1.0, late.append))
+        engine = LeadingEngine(team.engines[0], watched)
+        weights = initial_weights(GRAPH, np.random.default_rng(0))
+        begun = time.monotonic()
+        engine.build(GRAPH, weights, USED)
+        assert time.monotonic() - begun > 2.0
+    assert late == []

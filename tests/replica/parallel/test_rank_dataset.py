@@ -1,0 +1,47 @@
+"""Parts of batches are what the whole dataset has, and what is wrong with them is said."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.replica.parallel.team import (
+    Numbered,
+    Team,
+    build,
+)
+
+from aiperf_hpc.errors import DatasetError, EngineError
+from aiperf_hpc.replica.data.base import Batch, Part
+
+
+@given(samples=st.integers(0, 200), ranks=st.integers(1, 20))
+def test_parts_are_disjoint_and_whole(samples: int, ranks: int) -> None:
+    bounds = [Part(rank, ranks).bounds(samples) for rank in range(ranks)]
+    assert [number for first, last in bounds for number in range(first, last)] == [*range(samples)]
+    sizes = [last - first for first, last in bounds]
+    assert max(sizes) - min(sizes) <= 1
+    more = [Part(rank, ranks).bounds(samples + 1) for rank in range(ranks)]
+    assert all(last - first >= size for (first, last), size in zip(more, sizes, strict=True))
+
+
+def test_a_rank_whose_data_cannot_be_read_fails_the_step() -> None:
+    class Broken(Numbered):
+        def _batches(self, samples: int, batch_size: int, part: Part) -> Iterator[Batch]:
+            yield from super()._batches(0, batch_size, part)
+            raise DatasetError("the shard is damaged")
+
+    with Team(2, Broken) as team, pytest.raises(EngineError, match="1 of 2 ranks failed"):
+        build(team).train_step(next(team.dataset.train(1, 8, 0)), 0.1)
+
+
+def test_ranks_that_disagree_about_the_data_are_found() -> None:
+    with Team(2, lambda: Numbered(train_samples=44)) as team:
+        network = build(team)
+        *most, last, _ = team.dataset.train(1, 8, 0)
+        for batch in most:
+            network.train_step(batch, 0.1)
+        with pytest.raises(EngineError, match="the ranks trained on 6 samples of a batch of 8"):
+            network.train_step(last, 0.1)
