@@ -30,7 +30,7 @@ from aiperf_hpc.run.paths import write_whole
 from aiperf_hpc.streams import print_in_any_locale
 
 COPIES = 4
-"""Buffers of a rank at once, at most: the tensor, its sum, and what a back end keeps itself."""
+"""The most buffers that a rank has at once: the tensor, its sum, and what a back end keeps."""
 WARM_UP = 3
 NO_HALF = "MPI has no floating-point type of 16 bits"
 
@@ -40,9 +40,9 @@ class Memory(NamedTuple):
 
     name: str
     make: Callable[[int, str], Buffer]
-    """Of so many elements of a type, all ones."""
+    """The maker of a tensor of ones, of so many elements of a type."""
     finish: Callable[[], None]
-    """Wait until the device has done all that it was given."""
+    """What returns when the device has done all that it was given."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -24,7 +24,7 @@ from aiperf_hpc.trial import DatasetInfo
 
 _HOST_BYTES, _TOLD_BYTES = 64, 4096
 _DRAWN = 4096
-"""How many samples' order is compared."""
+"""The most samples whose order is compared."""
 
 Facts = Mapping[str, str]
 """What has to be the same on all ranks, by name."""
@@ -36,12 +36,12 @@ class Ranks:
     def __init__(self, collective: Collective) -> None:
         self.collective = collective
         self.life = ""
-        """Which life of the replica this is: known by all once they have been compared."""
+        """The life of the replica that rank 0 names, such as 0.1; empty until the handshake."""
         self._hosts: tuple[str, ...] = ()
         self._met = False
         self._reporter: RankFailureReporter | None = None
         self.ready = False
-        """Whether all ranks are, so that those that follow wait for a command."""
+        """Whether all ranks are ready, so that those that follow wait for a command."""
 
     @property
     def several(self) -> bool:

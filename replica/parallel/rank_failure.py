@@ -20,13 +20,21 @@ from aiperf_hpc.run.journal import JournalWriter
 from aiperf_hpc.run.records import RanksLost
 
 GRACE_SECONDS = 2.0
-"""How long all ranks have for leaving their marks."""
+"""The time in which every rank that waits in vain leaves its mark."""
 WRITING_SECONDS = 2.0
-"""How long the one that writes it down has."""
+"""The time that the other ranks give the one that records who is gone."""
 
 
 class RankFailureReporter:
-    """Knows where this rank can still say something when it can reach no other."""
+    """Records which ranks no longer answer, in the folder of the replica's life, and ends this one.
+
+    Args:
+        folder: of this life of the replica.
+        rank: this one's number.
+        hosts: of all ranks.
+        journal: rank 0's; other ranks open one of their own when they need it.
+        end: ends this process with a status.
+    """
 
     def __init__(
         self,
@@ -36,15 +44,6 @@ class RankFailureReporter:
         journal: JournalWriter | None = None,
         end: Callable[[int], NoReturn] = os._exit,
     ) -> None:
-        """Prepare; nothing is written.
-
-        Args:
-            folder: of this life of the replica.
-            rank: this one's number.
-            hosts: of all ranks.
-            journal: rank 0's; other ranks open one of their own when they need it.
-            end: ends this process with a status.
-        """
         self._folder = folder
         self._rank = rank
         self._hosts = hosts

@@ -26,7 +26,7 @@ from aiperf_hpc.streams import print_in_any_locale
 
 Environment = dict[str, str]
 GRACE_SECONDS = 10.0
-"""How long the other ranks of one that died have to say so."""
+"""The time that ranks have to end by themselves after one of them died."""
 LOOK_SECONDS = 0.1
 FORWARDED = (signal.SIGUSR1, signal.SIGTERM, signal.SIGINT)
 

@@ -12,10 +12,9 @@ PARTS = tuple(StepPart)
 
 
 class StepClock:
-    """A stopwatch whose laps are booked on parts of a step."""
+    """A stopwatch whose laps are booked on parts of a step; ``copies`` tells what was copying."""
 
     def __init__(self, copies: Copies) -> None:
-        """Begin with nothing booked; ``copies`` tells what of it was copying."""
         self._copies = copies
         self._seconds = dict.fromkeys(PARTS, 0.0)
         self._steps = 0

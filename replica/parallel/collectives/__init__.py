@@ -16,7 +16,7 @@ CLASSES = {
     "torch": ("torch_distributed", "TorchCollective"),
     "horovod": ("horovod", "HorovodCollective"),
 }
-"""Module here and class of each."""
+"""The module of this package, and the class in it, of every collective of the configuration."""
 
 
 def load_collective(name: str, ranks: int) -> Collective:

@@ -57,11 +57,13 @@ class Collective(Protocol):
     """The ranks of one replica, one process an accelerator."""
 
     @property
-    def copies(self) -> Copies: ...
+    def copies(self) -> Copies:
+        """The seconds that this collective spends on copying buffers."""
+        ...
 
     @property
     def name(self) -> str:
-        """As in the configuration."""
+        """The name of this collective in the configuration."""
         ...
 
     @property
@@ -71,7 +73,7 @@ class Collective(Protocol):
 
     @property
     def size(self) -> int:
-        """How many ranks there are."""
+        """The number of ranks."""
         ...
 
     @property
@@ -81,7 +83,7 @@ class Collective(Protocol):
 
     @property
     def local_size(self) -> int:
-        """How many ranks share its host."""
+        """The number of ranks on this process's host."""
         ...
 
     def start_allreduce_sum(self, buffer: Buffer) -> Pending:

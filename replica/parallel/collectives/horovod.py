@@ -64,7 +64,7 @@ class HorovodCollective:
         array[:] = _answered(lambda: hvd.broadcast(tf.constant(array), 0, name=name))
 
     command = broadcast
-    """Horovod's thread looks once in a cycle, and sleeps between."""
+    """A broadcast as any other: Horovod's thread looks once in a cycle, and sleeps between."""
 
     def gather(self, row: Array) -> Array:
         """Return everybody's rows."""

@@ -8,7 +8,7 @@ from numpy.typing import DTypeLike
 from aiperf_hpc.replica.parallel.collectives.base import Array, Buffer
 
 ALIGNED_BYTES = 64
-"""What frameworks ask of memory that they are to use as it is."""
+"""The alignment of memory that frameworks use without a copy."""
 
 
 def on_host(buffer: Buffer) -> Array:

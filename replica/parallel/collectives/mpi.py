@@ -11,8 +11,9 @@ from aiperf_hpc.replica.parallel.collectives.base import Array, Buffer, Copies
 from aiperf_hpc.replica.parallel.collectives.memory import Turns, on_host
 
 SPIN_SECONDS = 0.002
-"""How long a rank that waits for a command asks without pause: training steps come that close."""
+"""The time for which a rank polls for a command without pause: training steps come that close."""
 PAUSE_SECONDS = 0.001
+"""The pause between two polls for a command that is longer in coming."""
 
 
 class _Sum:

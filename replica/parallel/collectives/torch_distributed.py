@@ -18,10 +18,10 @@ from aiperf_hpc.replica.parallel.collectives.base import Array, Buffer, Copies, 
 from aiperf_hpc.replica.parallel.collectives.memory import Turns, on_host
 
 DEVICE_BACKENDS = {"cuda": "nccl", "npu": "hccl"}
-"""By type of device; AMD's are called cuda too, and their NCCL is RCCL."""
+"""The back end of each type of device; AMD's are called cuda too, and their NCCL is RCCL."""
 T = TypeVar("T")
 FIRST_PORT, PORTS = 20_000, 20_000
-"""Where ranks under SLURM meet: a port that depends on the job's number."""
+"""The ports at one of which, by their job's number, ranks under SLURM meet: first and number."""
 
 
 class _Sum:
@@ -106,7 +106,7 @@ class TorchCollective:
         _answered(lambda: dist.broadcast(torch.from_numpy(array), 0))
 
     command = broadcast
-    """Gloo sleeps while it waits."""
+    """A broadcast as any other: gloo sleeps while it waits."""
 
     def gather(self, row: Array) -> Array:
         """Return everybody's rows."""
