@@ -1,0 +1,50 @@
+"""Tests of a measure that needs all samples at once, over several ranks."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from tests.replica.parallel import team as ranks
+from tests.replica.parallel.team import Quadratic, Team, build
+
+from aiperf_hpc.objective import CLASSIFICATION, MEASURES, Measure
+from aiperf_hpc.replica.data.base import Batch
+from aiperf_hpc.replica.engines.base import evaluated
+
+LABELS = Measure(
+    name="median_label",
+    label="median label",
+    sums=("median",),
+    quality=lambda sums, _: sums["median"],
+    impossible=lambda sums, _: "",
+    goal="maximize",
+    perfect=6.0,
+    rows=("label",),
+    summarize=lambda rows: {"median": float(np.median(rows["label"]))},
+)
+
+
+def evaluate(network: Quadratic, batch: Batch) -> None:
+    part = evaluated(LABELS, 0.0, batch.size, (batch.targets["label"],))
+    network._sums = network._sums.merged(part, LABELS)
+
+
+def test_rows_of_all_ranks_and_batches_are_put_behind_each_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(MEASURES, LABELS.name, LABELS)
+    objective = CLASSIFICATION.model_copy(update={"measure": LABELS.name})
+    monkeypatch.setattr(ranks.Engine, "objective", objective)
+    monkeypatch.setattr(Quadratic, "evaluate_step", evaluate)
+    with Team(3) as team:
+        network = build(team)
+        for batch in team.dataset.validation(8):
+            network.evaluate_step(batch)
+        found = network.drain_evaluation()
+        # 20 samples by 8: three batches, of each of which every rank has a part.
+        labels = np.arange(20) % 7
+        assert found.samples == 20
+        assert sorted(found.parts["label"].tolist()) == sorted(labels.tolist())
+        assert found.sums(LABELS) == {"median": float(np.median(labels))}
+        assert network.drain_evaluation().samples == 0
+        network.close()
