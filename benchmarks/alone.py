@@ -9,15 +9,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from aiperf_hpc.clock import SYSTEM
 from aiperf_hpc.config import RunConfig
+from aiperf_hpc.replica.context import ReplicaContext
 from aiperf_hpc.replica.data.base import Dataset
 from aiperf_hpc.replica.engines.base import Engine
+from aiperf_hpc.replica.identity import Identity
 from aiperf_hpc.replica.runtime.stopping import StopFlag
-from aiperf_hpc.replica.runtime.stopwatch import Stopwatch
-from aiperf_hpc.replica.training.trainer import Trainer, TrialPlan, TrialResult
+from aiperf_hpc.replica.training.trainer import Trainer
+from aiperf_hpc.replica.training.trial import PlannedTrial, TrialResult
 from aiperf_hpc.run.journal import JournalWriter
-from aiperf_hpc.run.storage import no_retry
+from aiperf_hpc.run.paths import FIRST, RunPaths
 
 PLENTY = 2**40
 """A memory limit, in bytes, by which nothing is refused."""
@@ -27,28 +28,24 @@ PLENTY = 2**40
 def trainer_alone(engine: Engine, dataset: Dataset, config: RunConfig) -> Iterator[Trainer]:
     """Give a trainer whose records are thrown away in the end."""
     with TemporaryDirectory() as name, JournalWriter(Path(name) / "journal.jsonl") as journal:
-        folder = Path(name)
-        yield Trainer(
-            engine,
-            dataset,
-            config,
-            journal,
-            Stopwatch(),
-            StopFlag(math.inf, folder / "stop"),
-            PLENTY,
-            folder / "under-way.safetensors",
-            no_retry,
-            SYSTEM,
+        paths = RunPaths(Path(name))
+        context = ReplicaContext(
+            config=config,
+            paths=paths,
+            who=Identity("r0", FIRST),
+            journal=journal,
+            stop=StopFlag(math.inf, paths.stop_request),
         )
+        yield Trainer(context, engine, dataset, PLENTY)
 
 
-def trained(trainer: Trainer, plan: TrialPlan) -> TrialResult:
+def trained(trainer: Trainer, trial: PlannedTrial) -> TrialResult:
     """Train one trial, from building its network to freeing it."""
-    prepared = trainer.prepare(plan)
+    built = trainer.build(trial)
     try:
-        return trainer.run(prepared)
+        return trainer.run(built)
     finally:
-        prepared.close()
+        built.close()
 
 
 def measure_or_report(measure: Callable[[Path], None], report: Callable[[Path], None]) -> None:

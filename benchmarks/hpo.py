@@ -26,10 +26,11 @@ from aiperf_hpc.graph import BatchNorm, Conv2D, Dense, GlobalAveragePool2D, Grap
 from aiperf_hpc.graph import Softmax as Probabilities
 from aiperf_hpc.morphism.operators.deeper import Deeper
 from aiperf_hpc.morphism.operators.grow import grow
-from aiperf_hpc.replica.trials.hpo import Chosen, Hpo
+from aiperf_hpc.replica.trials.hpo import Hpo
 from aiperf_hpc.trial import Hyperparameters
 
 SEEDS, ROUNDS, TRIALS = 30, 8, 3
+BASE = Hyperparameters(batch_size=448, learning_rate=0.1)
 PAPERS = SpaceConfig()
 WIDER = SpaceConfig(
     batch_size=Integers(low=256, high=448, step=8), learning_rate=Reals(low=0.01, high=1.0)
@@ -49,22 +50,22 @@ class Surface:
     """The deviation of a step of the graphs' worth from one round to the next."""
     noise: float = 0.003
 
-    def draw(self, rng: np.random.Generator) -> Chosen:
+    def draw(self, rng: np.random.Generator) -> Hyperparameters:
         """Draw a point of the space at random."""
         rate = self.space.learning_rate
-        return Chosen(
-            int(rng.choice(self.space.batch_size.values)),
-            int(rng.choice(self.space.kernel_size.values)),
-            None
+        return Hyperparameters(
+            batch_size=int(rng.choice(self.space.batch_size.values)),
+            kernel_size=int(rng.choice(self.space.kernel_size.values)),
+            learning_rate=BASE.learning_rate
             if rate is None
             else math.exp(rng.uniform(math.log(rate.low), math.log(rate.high))),
         )
 
-    def loss(self, chosen: Chosen, best: Chosen) -> float:
+    def loss(self, chosen: Hyperparameters, best: Hyperparameters) -> float:
         """Return what ``chosen`` loses to ``best``."""
         pairs = ((name, getattr(chosen, name), getattr(best, name)) for name in LOSSES)
         return self.strength * sum(
-            LOSSES[name] * abs(math.log2(one / other)) for name, one, other in pairs if one
+            LOSSES[name] * abs(math.log2(one / other)) for name, one, other in pairs
         )
 
 
@@ -77,7 +78,7 @@ SURFACES = (
     Surface("with learning rate, weak effects, graphs differ", WIDER, 0.3, 0.01),
 )
 
-Ask = Callable[[int, Chosen | None], Chosen]
+Ask = Callable[[int, Hyperparameters | None], Hyperparameters]
 """What suggests hyperparameters for a round; at its first trial, with what was best so far."""
 Told = Callable[[float], None]
 Method = Callable[[Surface, int], tuple[Ask, Told]]
@@ -89,7 +90,7 @@ def regret(surface: Surface, method: Method, seed: int) -> float:
     best, worth = surface.draw(rng), 0.5
     ask, tell = method(surface, seed)
     losses: list[float] = []
-    leader: tuple[float, Chosen] | None = None
+    leader: tuple[float, Hyperparameters] | None = None
     for round_ in range(ROUNDS):
         worth += surface.walk * (0.5 + float(rng.standard_normal()))
         parent = leader[1] if leader else None
@@ -106,14 +107,13 @@ def regret(surface: Surface, method: Method, seed: int) -> float:
 def ours(surface: Surface, seed: int) -> tuple[Ask, Told]:
     """The study of a replica, as its rounds use it."""
     graph = _graph()
-    study = Hpo(
-        HpoConfig(space=surface.space), InMemoryStorage(), "r0", seed, lambda graph, size: True
-    )
+    config = HpoConfig(space=surface.space)
+    study = Hpo(config, BASE, InMemoryStorage(), "r0", seed, lambda graph, size: True)
     asked = []
 
-    def ask(round_: int, parent: Chosen | None) -> Chosen:
-        asked.append(study.suggest(graph, round_, _used(parent) if parent else None))
-        return asked[-1].chosen
+    def ask(round_: int, parent: Hyperparameters | None) -> Hyperparameters:
+        asked.append(study.suggest(graph, round_, parent))
+        return asked[-1].hyperparameters
 
     return ask, lambda accuracy: study.completed(asked[-1], accuracy)
 
@@ -124,14 +124,18 @@ def plain(surface: Surface, seed: int) -> tuple[Ask, Told]:
     study = optuna.create_study(direction="maximize", sampler=sampler)
     trials: list[optuna.Trial] = []
 
-    def ask(round_: int, parent: Chosen | None) -> Chosen:
+    def ask(round_: int, parent: Hyperparameters | None) -> Hyperparameters:
         trial = study.ask()
         trials.append(trial)
         size, rate = surface.space.batch_size, surface.space.learning_rate
-        return Chosen(
-            trial.suggest_int("batch_size", size.values[0], size.values[-1], step=size.step),
-            trial.suggest_int("kernel_size", 3, 7, step=2),
-            rate and trial.suggest_float("learning_rate", rate.low, rate.high, log=True),
+        return Hyperparameters(
+            batch_size=trial.suggest_int(
+                "batch_size", size.values[0], size.values[-1], step=size.step
+            ),
+            kernel_size=trial.suggest_int("kernel_size", 3, 7, step=2),
+            learning_rate=trial.suggest_float("learning_rate", rate.low, rate.high, log=True)
+            if rate
+            else BASE.learning_rate,
         )
 
     return ask, lambda accuracy: study.tell(trials[-1], accuracy) and None
@@ -141,14 +145,6 @@ def random(surface: Surface, seed: int) -> tuple[Ask, Told]:
     """Random draws."""
     rng = np.random.default_rng([seed, 1])
     return lambda round_, parent: surface.draw(rng), lambda accuracy: None
-
-
-def _used(chosen: Chosen) -> Hyperparameters:
-    return Hyperparameters(
-        batch_size=chosen.batch_size,
-        kernel_size=chosen.kernel_size,
-        learning_rate=chosen.learning_rate or 0.1,
-    )
 
 
 def _graph() -> Graph:

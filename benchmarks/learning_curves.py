@@ -50,8 +50,13 @@ from aiperf_hpc.replica.data import cifar10
 from aiperf_hpc.replica.data.arrays import ArrayDataset, Samples
 from aiperf_hpc.replica.engines import load_engine
 from aiperf_hpc.replica.engines.base import Engine
-from aiperf_hpc.replica.training.checkpoint import TrialProgress
-from aiperf_hpc.replica.training.trainer import TrialPlan, TrialResult
+from aiperf_hpc.replica.training.trial import (
+    Candidate,
+    PlannedTrial,
+    TrialProgress,
+    TrialResult,
+    configured_hyperparameters,
+)
 from aiperf_hpc.replica.trials.prediction import predicted_value
 from aiperf_hpc.run.paths import write_whole
 from aiperf_hpc.trial import RoundPhase, TrialState
@@ -193,17 +198,12 @@ def train(training: Training, epochs: int, engine: Engine, dataset: ArrayDataset
     with trainer_alone(engine, augmented, config) as trainer:
         return trained(
             trainer,
-            TrialPlan(
-                trial=name,
+            PlannedTrial(
+                name=name,
                 round=1,
                 phase=RoundPhase.WARMUP,
-                graph=training.graph,
-                weights=training.weights,
-                parent=None,
-                proposal=None,
-                morphisms=(),
-                batch_size=config.training.batch_size,
-                kernel_size=None,
+                candidate=Candidate(training.graph, training.weights),
+                hyperparameters=configured_hyperparameters(config.training),
                 epoch_limit=epochs,
                 seed=training.number,
                 course=TrialProgress(trial=name),
@@ -232,12 +232,12 @@ def record(data: Path, file: Path, kept: Path) -> None:
             save_checkpoint(_weights_file(kept, number), training.graph, whole.weights)
             curves.append({**settings, "correct": _hits(whole), "warmup_correct": _hits(warmup)})
         write_whole(file, _text(content).encode())
-        last = refused[0] if refused else f"{whole.accuracies[-1]:.3f}"
+        last = refused[0] if refused else f"{whole.values[-1]:.3f}"
         print(f"{number}: {settings['seconds']} s, {last}", flush=True)
 
 
 def _hits(result: TrialResult) -> list[int]:
-    return [round(accuracy * VALIDATION) for accuracy in result.accuracies]
+    return [round(accuracy * VALIDATION) for accuracy in result.values]
 
 
 def _new(engine: Engine) -> dict[str, Any]:

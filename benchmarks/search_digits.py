@@ -36,8 +36,13 @@ from aiperf_hpc.replica.data import digits
 from aiperf_hpc.replica.data.arrays import ArrayDataset
 from aiperf_hpc.replica.engines import load_engine
 from aiperf_hpc.replica.engines.base import Engine
-from aiperf_hpc.replica.training.checkpoint import TrialProgress
-from aiperf_hpc.replica.training.trainer import Trainer, TrialPlan
+from aiperf_hpc.replica.training.trainer import Trainer
+from aiperf_hpc.replica.training.trial import (
+    Candidate,
+    PlannedTrial,
+    TrialProgress,
+    configured_hyperparameters,
+)
 from aiperf_hpc.run.paths import write_whole
 from aiperf_hpc.trial import RoundPhase
 from aiperf_hpc.workloads.registry import initial_graph
@@ -93,17 +98,14 @@ class Training:
             graph, weights = choice.child, initial_weights(choice.child, rng)
         result = trained(
             self.trainer,
-            TrialPlan(
-                trial=trial,
+            PlannedTrial(
+                name=trial,
                 round=1,
                 phase=RoundPhase.WARMUP,
-                graph=graph,
-                weights=weights,
-                parent=choice.parent or None,
-                proposal=None,
-                morphisms=choice.morphisms,
-                batch_size=CONFIG.training.batch_size,
-                kernel_size=None,
+                candidate=Candidate(
+                    graph, weights, choice.parent or None, morphisms=choice.morphisms
+                ),
+                hyperparameters=configured_hyperparameters(CONFIG.training),
                 epoch_limit=EPOCHS,
                 seed=int(rng.integers(2**31)),
                 course=TrialProgress(trial=trial),
@@ -112,7 +114,7 @@ class Training:
         accuracy = None
         if result.weights is not None:
             self.graphs[trial], self.weights[trial] = graph, result.weights
-            accuracy = max(result.accuracies)
+            accuracy = max(result.values)
         self.trials.append(
             {
                 "parent": choice.parent,

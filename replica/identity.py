@@ -15,10 +15,10 @@ class Identity:
     replica: str
     incarnation: Incarnation
 
-
-def name_of(replica: str, incarnation: Incarnation) -> str:
-    """Return what a life of a replica names its trials by: ``r0``, and ``r0-0.1`` later on."""
-    return replica if incarnation == FIRST else f"{replica}-{incarnation}"
+    @property
+    def name(self) -> str:
+        """What this life names its trials by: ``r0``, and ``r0-0.1`` in a later life."""
+        return self.replica if self.incarnation == FIRST else f"{self.replica}-{self.incarnation}"
 
 
 def seed_of(*parts: object) -> int:

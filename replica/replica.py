@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import math
 import sys
+from concurrent.futures import Executor
 
 from optuna.storages import BaseStorage
 
 from aiperf_hpc.errors import AIPerfError
+from aiperf_hpc.replica.context import ReplicaContext
+from aiperf_hpc.replica.data.base import Dataset
+from aiperf_hpc.replica.engines.base import Engine, RankEngine
 from aiperf_hpc.replica.host import Host, Workers
 from aiperf_hpc.replica.identity import Identity
 from aiperf_hpc.replica.node_check import checked_engine
@@ -17,7 +21,7 @@ from aiperf_hpc.replica.parallel.leader import LeadingDataset, LeadingEngine
 from aiperf_hpc.replica.runtime.stopping import StopFlag
 from aiperf_hpc.replica.runtime.stopwatch import Stopwatch
 from aiperf_hpc.replica.training.trainer import Trainer
-from aiperf_hpc.replica.trials.building import OneRankBuilder, SeveralRanksBuilder
+from aiperf_hpc.replica.trials.building import OneRankBuilder, SeveralRanksBuilder, TrialBuilder
 from aiperf_hpc.replica.trials.loop import ReplicaFailedError, TrialLoop
 from aiperf_hpc.run.journal import JournalReader, JournalWriter
 from aiperf_hpc.run.manifest import RunManifest
@@ -33,7 +37,7 @@ from aiperf_hpc.run.records import (
     TimeSpent,
 )
 from aiperf_hpc.run.storage import Retry
-from aiperf_hpc.trial import TimePhase
+from aiperf_hpc.trial import Machine, TimePhase
 from aiperf_hpc.workloads.registry import initial_graph
 
 STORAGE_GRACE_SECONDS = 180.0
@@ -47,7 +51,7 @@ class Replica:
     def __init__(
         self, paths: RunPaths, manifest: RunManifest, who: Identity, host: Host, ranks: Ranks
     ) -> None:
-        """Prepare.
+        """Let the replica be asked to stop, and look up when the run ends.
 
         Args:
             paths: the run.
@@ -75,13 +79,23 @@ class Replica:
 
     def run(self) -> int:
         """Train until it is over; return the exit status."""
-        who = self._who
+        who, host = self._who, self._host
         own = self._paths.replica_journal(who.replica, who.incarnation)
-        clock, sync = self._host.clock, self._host.sync
-        with JournalWriter(own, clock=clock, retry=self._patience, sync=sync) as journal:
+        with JournalWriter(own, clock=host.clock, retry=self._patience, sync=host.sync) as journal:
+            context = ReplicaContext(
+                config=self._manifest.config,
+                paths=self._paths,
+                who=who,
+                journal=journal,
+                stop=self._stop,
+                clock=host.clock,
+                retry=self._patience,
+                sync=host.sync,
+                stopwatch=self._watch,
+            )
             reason, status = "", 0
             try:
-                reason = self._work(journal)
+                reason = self._work(context)
             except AIPerfError as error:
                 reason, status = f"failed: {error}", error.exit_status
                 sys.stderr.write(f"aiperf: {who.replica}: {error}\n")
@@ -95,92 +109,91 @@ class Replica:
                     journal.append_all([*self._waits(), ReplicaEnded(reason=reason)])
         return status
 
-    def _work(self, journal: JournalWriter) -> str:
+    def _work(self, context: ReplicaContext) -> str:
         """Train until it is over; return why it is."""
-        config, host, who, ranks = self._manifest.config, self._host, self._who, self._ranks
+        config, journal, host, ranks = context.config, context.journal, self._host, self._ranks
         host.check(self._manifest)
         local_rank = ranks.collective.local_rank
         engine = checked_engine(self._manifest, len(host.cores), host.clock, local_rank)
-        own = self._paths.incarnation(who.replica, who.incarnation)
-        clock = self._patience(lambda: host.file_clock(own), f"a file in {own}")
         machine = host.machine(engine)
-        journal.append(
-            ReplicaStarted(
-                replica=who.replica,
-                pid=host.pid,
-                engine=engine.name,
-                machine=machine,
-                job=host.job,
-                hosts=ranks.hosts if ranks.several else (),
-                clock=clock,
-            )
-        )
+        self._record_start(journal, engine.name, machine)
         beat = config.journal.heartbeat_seconds
+        # Search workers and pulse before the dataset, which may take minutes to load.
         with (
-            host.search(self._paths, who, config.search.processes) as workers,
+            host.search(self._paths, self._who, config.search.processes) as workers,
             host.every(beat, lambda: self._beat(journal, workers), self._stop.ask),
             host.background() as background,
         ):
             loaded = host.dataset(self._manifest)
             dataset = loaded.dataset
-            ranks.handshake(
-                facts_of(machine.versions, dataset.info, config.seed), str(who.incarnation)
-            )
-            given = config.engine.memory_gib
-            available = engine.memory_bytes or host.available_bytes(ranks.collective.local_size)
-            limit = available if given is None else int(given * 2**30)
+            facts = facts_of(machine.versions, dataset.info, config.seed)
+            ranks.handshake(facts, str(self._who.incarnation))
+            memory_limit = self._memory_limit(engine)
             journal.append(
                 DatasetLoaded(
                     dataset=dataset.info,
-                    memory_limit_bytes=limit,
+                    memory_limit_bytes=memory_limit,
                     staged_seconds=loaded.staged_seconds,
                     staged_bytes=loaded.staged_bytes,
                 )
             )
-            leading: LeadingEngine | None = None
-            leading_dataset = dataset
-            if ranks.several:
-                limit_seconds = config.replica.rank_timeout_seconds
-                together = ranks.watched(own, limit_seconds, journal)
-                leading = LeadingEngine(engine, together)
-                leading_dataset = LeadingDataset(dataset, together)
-            trainer = Trainer(
-                engine if leading is None else leading,
-                leading_dataset,
-                config,
-                journal,
-                self._watch,
-                self._stop,
-                limit,
-                self._paths.under_way(who.replica, who.incarnation),
-                self._patience,
-                host.clock,
-            )
+            trainer, builder = self._trainer(context, engine, dataset, memory_limit, background)
             loop = TrialLoop(
-                config=config,
-                paths=self._paths,
-                replica=who.replica,
-                incarnation=who.incarnation,
+                context,
                 initial=initial_graph(config, dataset.info),
                 trainer=trainer,
-                journal=journal,
-                knowledge=host.knowledge(self._paths, who.replica, self._patience),
-                stopwatch=self._watch,
-                stop=self._stop,
-                retry=self._patience,
-                clock=host.clock,
-                sync=host.sync,
+                knowledge=host.knowledge(self._paths, self._who.replica, self._patience),
                 study=self._study(journal),
                 background=background,
-                builder=OneRankBuilder(trainer, background)
-                if leading is None
-                else SeveralRanksBuilder(trainer, leading),
+                builder=builder,
             )
             self._watch.enter(TimePhase.OTHER)
             try:
                 return loop.run()
             except RankLostError as error:
                 ranks.lost(error)
+
+    def _record_start(self, journal: JournalWriter, engine: str, machine: Machine) -> None:
+        host, ranks = self._host, self._ranks
+        own = self._paths.incarnation(self._who.replica, self._who.incarnation)
+        journal.append(
+            ReplicaStarted(
+                replica=self._who.replica,
+                pid=host.pid,
+                engine=engine,
+                machine=machine,
+                job=host.job,
+                hosts=ranks.hosts if ranks.several else (),
+                clock=self._patience(lambda: host.file_clock(own), f"a file in {own}"),
+            )
+        )
+
+    def _memory_limit(self, engine: Engine) -> int:
+        """Return the bytes that a training may take on a rank: those configured, or all there."""
+        given = self._manifest.config.engine.memory_gib
+        if given is not None:
+            return int(given * 2**30)
+        local_size = self._ranks.collective.local_size
+        return engine.memory_bytes or self._host.available_bytes(local_size)
+
+    def _trainer(
+        self,
+        context: ReplicaContext,
+        engine: RankEngine,
+        dataset: Dataset,
+        memory_limit: int,
+        background: Executor,
+    ) -> tuple[Trainer, TrialBuilder]:
+        """Return what trains, on this rank alone or leading all of them, and what builds for it."""
+        if not self._ranks.several:
+            trainer = Trainer(context, engine, dataset, memory_limit)
+            return trainer, OneRankBuilder(trainer, background)
+        own = self._paths.incarnation(self._who.replica, self._who.incarnation)
+        seconds = context.config.replica.rank_timeout_seconds
+        together = self._ranks.watched(own, seconds, context.journal)
+        leading = LeadingEngine(engine, together)
+        trainer = Trainer(context, leading, LeadingDataset(dataset, together), memory_limit)
+        return trainer, SeveralRanksBuilder(trainer, leading)
 
     def _study(self, journal: JournalWriter) -> BaseStorage:
         """Return where this life's study is kept; what is wrong with it is recorded."""

@@ -17,7 +17,6 @@ from pathlib import Path
 
 import numpy as np
 
-from aiperf_hpc.clock import SYSTEM, Clock
 from aiperf_hpc.errors import AIPerfError, CheckpointError
 from aiperf_hpc.morphism.lineage import Grown, Lineage
 from aiperf_hpc.morphism.operators.grow import grow_with_weights
@@ -31,7 +30,8 @@ from aiperf_hpc.morphism.search.base import (
 from aiperf_hpc.morphism.search.registry import bounds_of, load_searcher
 from aiperf_hpc.morphism.surrogate.gaussian_process import SurrogateError
 from aiperf_hpc.morphism.weights.checkpoint import load_checkpoint, save_checkpoint
-from aiperf_hpc.replica.identity import Identity, name_of, seed_of
+from aiperf_hpc.replica.context import ReplicaContext
+from aiperf_hpc.replica.identity import Identity, seed_of
 from aiperf_hpc.replica.runtime.background import NICENESS
 from aiperf_hpc.replica.runtime.stopping import StopFlag
 from aiperf_hpc.replica.search.run_knowledge import RunKnowledge
@@ -43,17 +43,17 @@ from aiperf_hpc.run.journal import JournalWriter
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import Incarnation, RunPaths
 from aiperf_hpc.run.records import Proposed, SearchEnded, SearchFailed, SearchStarted
-from aiperf_hpc.run.storage import BackoffRetry, Retry, Sync, to_stable_storage
+from aiperf_hpc.run.storage import BackoffRetry
 from aiperf_hpc.streams import print_in_any_locale
 from aiperf_hpc.workloads.registry import initial_graph
 
 FIRST_PAUSE, EAGER_PAUSE, LONGEST_PAUSE = 0.2, 5.0, 30.0
-"""Between two looks: the first, the longest while a candidate is missing, and the longest."""
+"""Seconds between two looks: the first, the longest while a candidate is missing, the longest."""
 RETRY_SECONDS = 5.0
 LOST_SECONDS = 90.0
 """How long trained weights may be missing: the record that they were dropped comes that late."""
 MOST_GRAPHS = 8192
-"""That are remembered, some 40 kB each; grown again when they are needed again."""
+"""How many graphs are remembered, some 40 kB each; others are grown again when needed."""
 
 
 class _ParentLostError(AIPerfError):
@@ -70,59 +70,40 @@ class SearchWorker:
 
     def __init__(
         self,
-        *,
-        manifest: RunManifest,
-        paths: RunPaths,
-        replica: str,
-        incarnation: Incarnation,
+        context: ReplicaContext,
         worker: int,
         searcher: Searcher,
-        journal: JournalWriter,
-        retry: Retry,
         knowledge: RunKnowledge,
-        clock: Clock,
-        sync: Sync = to_stable_storage,
         grown: Grown | None = None,
     ) -> None:
-        """Prepare.
+        """Go on after what a worker of this name has proposed.
 
         Args:
-            manifest: the run.
-            paths: where it is.
-            replica: whose stock to fill.
-            incarnation: which of its lives.
-            worker: the number of this worker among the replica's.
+            context: this worker's.
+            worker: its number among the replica's.
             searcher: chooses what to grow.
-            journal: this worker's own.
-            retry: how to write.
             knowledge: what the replica knows of the run.
-            clock: what it rests by.
-            sync: how to bring candidates to stable storage.
             grown: graphs of trials that others have grown again already.
         """
-        self._config = manifest.config
-        self._paths = paths
-        name = name_of(replica, incarnation)
-        self._seed_parts = (manifest.config.seed, name, "search", worker)
-        self._replica = replica
+        self._config, self._paths = context.config, context.paths
+        self._journal, self._stop, self._clock = context.journal, context.stop, context.clock
+        self._retry, self._sync = context.retry, context.sync
+        name = context.who.name
+        self._seed_parts = (context.config.seed, name, "search", worker)
         self._name = f"{name}-w{worker}"
         self._searcher = searcher
-        self._journal = journal
-        self._retry = retry
-        self._clock = clock
         self._knowledge = knowledge
-        self._sync = sync
         self._grown = grown
-        self._graphs = GraphStore(paths, sync)
+        self._graphs = GraphStore(context.paths, context.sync)
         self._space: tuple[Lineage, Bounds] | None = None
-        """Where graphs come from and what they may cost, once the dataset is known."""
+        """The origin of graphs and what they may cost, once the dataset is known."""
         self._gone: dict[str, float] = {}
-        """Trials whose weights are no longer there or damaged, whatever their records say, and
-        when that was found, monotonic; infinite where all were told."""
+        """The trials whose weights are gone or damaged, whatever their records say, with the time
+        at which that was found, monotonic; infinite where all were told."""
         self._told: set[str] = set()
-        """Problems of checkpoints that the journal names already."""
+        """The problems of checkpoints that the journal names already."""
         self._complained = 0
-        """Problems of the digest that the journal names already."""
+        """The number of problems of the digest that the journal names already."""
         self._pause = FIRST_PAUSE
         self._made = self._made_before()
 
@@ -136,11 +117,11 @@ class SearchWorker:
         ]
         return max(made, default=0)
 
-    def work(self, stop: StopFlag) -> str:
+    def work(self) -> str:
         """Propose until asked to stop; return why."""
-        while stop.reason is None:
-            self._clock.wait(self.step(), lambda: stop.reason is not None)
-        return stop.reason
+        while self._stop.reason is None:
+            self._clock.wait(self.step(), lambda: self._stop.reason is not None)
+        return self._stop.reason
 
     def step(self) -> float:
         """Propose one candidate if one is needed; return how many seconds to rest."""
@@ -287,68 +268,37 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     stop.install()
     retry = BackoffRetry(lambda: stop.reason is not None)
-    return serve(
-        manifest=manifest,
-        paths=paths,
-        who=Identity(options.replica, options.incarnation),
-        worker=options.worker,
-        pid=os.getpid(),
-        stop=stop,
-        retry=retry,
-        knowledge=RunKnowledge(
-            options.replica,
-            RunHistory(paths, replica=options.replica, retry=retry),
-            Digest(paths, retry),
-        ),
-    )
+    who = Identity(options.replica, options.incarnation)
+    own = paths.search_journal(who.replica, options.worker, who.incarnation)
+    with JournalWriter(own, retry=retry) as journal:
+        context = ReplicaContext(
+            config=manifest.config, paths=paths, who=who, journal=journal, stop=stop, retry=retry
+        )
+        history = RunHistory(paths, replica=who.replica, retry=retry)
+        knowledge = RunKnowledge(who.replica, history, Digest(paths, retry))
+        return serve(context, options.worker, os.getpid(), knowledge)
 
 
 def serve(
-    *,
-    manifest: RunManifest,
-    paths: RunPaths,
-    who: Identity,
+    context: ReplicaContext,
     worker: int,
     pid: int,
-    stop: StopFlag,
-    retry: Retry,
     knowledge: RunKnowledge,
-    clock: Clock = SYSTEM,
-    sync: Sync = to_stable_storage,
     grown: Grown | None = None,
 ) -> int:
     """Search until asked to stop, from the first record to the last; return the exit status."""
-    searcher = load_searcher(manifest.config.search)
-    own = paths.search_journal(who.replica, worker, who.incarnation)
-    with JournalWriter(own, clock=clock, retry=retry, sync=sync) as journal:
-        journal.append(
-            SearchStarted(replica=who.replica, worker=worker, pid=pid, searcher=searcher.name)
-        )
-        searching = SearchWorker(
-            manifest=manifest,
-            paths=paths,
-            replica=who.replica,
-            incarnation=who.incarnation,
-            worker=worker,
-            searcher=searcher,
-            journal=journal,
-            retry=retry,
-            knowledge=knowledge,
-            clock=clock,
-            sync=sync,
-            grown=grown,
-        )
-        try:
-            reason = searching.work(stop)
-        except AIPerfError as error:
-            journal.append(SearchEnded(reason=f"failed: {error}"))
-            return error.exit_status
-        except Exception as error:
-            journal.append(
-                SearchEnded(reason=f"failed: unexpected {type(error).__name__}: {error}")
-            )
-            raise  # The traceback goes to the replica's log.
-        journal.append(SearchEnded(reason=reason))
+    searcher, journal = load_searcher(context.config.search), context.journal
+    replica = context.who.replica
+    journal.append(SearchStarted(replica=replica, worker=worker, pid=pid, searcher=searcher.name))
+    try:
+        reason = SearchWorker(context, worker, searcher, knowledge, grown).work()
+    except AIPerfError as error:
+        journal.append(SearchEnded(reason=f"failed: {error}"))
+        return error.exit_status
+    except Exception as error:
+        journal.append(SearchEnded(reason=f"failed: unexpected {type(error).__name__}: {error}"))
+        raise  # The traceback goes to the replica's log.
+    journal.append(SearchEnded(reason=reason))
     return 0
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from pydantic import AliasChoices, Field, ValidationError
+from pydantic import ValidationError
 
 from aiperf_hpc.errors import GraphError
 from aiperf_hpc.graph import Graph
@@ -17,35 +18,14 @@ from aiperf_hpc.morphism.weights.checked_file import (
     save_checked,
 )
 from aiperf_hpc.morphism.weights.checkpoint import Weights, expected_shapes, stored_graph
-from aiperf_hpc.replica.engines.base import OptimizerState
+from aiperf_hpc.replica.context import ReplicaContext
+from aiperf_hpc.replica.engines.base import Network, OptimizerState
+from aiperf_hpc.replica.training.trial import PlannedTrial, TrialProgress
 from aiperf_hpc.run.storage import Retry, no_retry
-from aiperf_hpc.trial import Value
+from aiperf_hpc.trial import TimePhase
 
-
-class TrialProgress(Value):
-    """What has happened in a trial until the end of an epoch."""
-
-    trial: str
-    epochs: int = 0
-    """Complete ones, evaluated."""
-    values: tuple[float, ...] = Field((), validation_alias=AliasChoices("values", "accuracies"))
-    """The objective value after each epoch; earlier versions had accuracies alone."""
-    lowest_loss: float = float("inf")
-    since_lowest: int = 0
-    losses: tuple[float, ...] = ()
-    """On the validation samples, after each epoch; earlier checkpoints have none."""
-
-    def after(self, value: float, loss: float) -> TrialProgress:
-        """Return the progress after one more epoch, of this objective value and loss."""
-        lower = loss < self.lowest_loss
-        return TrialProgress(
-            trial=self.trial,
-            epochs=self.epochs + 1,
-            values=(*self.values, value),
-            lowest_loss=loss if lower else self.lowest_loss,
-            since_lowest=0 if lower else self.since_lowest + 1,
-            losses=(*self.losses, loss),
-        )
+HOLD_SECONDS = 10.0
+"""The least time between two snapshots in memory of a trial under way."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,3 +78,54 @@ def load_training(path: Path, retry: Retry = no_retry, tell: Tell = ignore) -> I
     state = {key: array for key, array in tensors.items() if key not in named}
     graph = stored_graph(path, texts["graph"], weights)
     return Interrupted(course=course, graph=graph, weights=weights, optimizer_state=state)
+
+
+class TrialCheckpoints:
+    """The checkpoints of one trial under way: in a file now and then, and in memory between.
+
+    The one in memory is for a scheduler that takes the node away: the trial then loses seconds,
+    and not the minutes since its file was written, which would be written too often otherwise.
+    """
+
+    def __init__(self, context: ReplicaContext, trial: PlannedTrial) -> None:
+        who = context.who
+        self._path = context.paths.under_way(who.replica, who.incarnation)
+        self._every = context.config.training.checkpoint_seconds
+        self._clock, self._retry, self._watch = context.clock, context.retry, context.stopwatch
+        self._graph = trial.candidate.graph
+        self._saved = self._held_at = self._clock.monotonic()
+        self._held: Callable[[], None] | None = None
+        """What stores the snapshot in memory, if that is newer than the file."""
+        if trial.optimizer_state is not None:
+            weights, state = trial.candidate.weights, trial.optimizer_state
+            self._held = self._snapshot(trial.course, weights, state)
+
+    def after_epoch(self, course: TrialProgress, network: Network) -> None:
+        """Write the file if that is due, or else take a snapshot if that is."""
+        now = self._clock.monotonic()
+        if now - self._saved >= self._every:
+            self._taken(course, network)()
+            self._held, self._saved = None, self._clock.monotonic()
+        elif now - max(self._saved, self._held_at) >= HOLD_SECONDS:
+            self._held, self._held_at = self._taken(course, network), now
+
+    def store_held(self) -> None:
+        """Write the snapshot in memory, if it is newer than the file."""
+        if self._held is not None:
+            self._held()
+
+    def _taken(self, course: TrialProgress, network: Network) -> Callable[[], None]:
+        with self._watch.during(TimePhase.STORE):
+            return self._snapshot(course, network.weights(), network.optimizer_state())
+
+    def _snapshot(
+        self, course: TrialProgress, weights: Weights, state: OptimizerState
+    ) -> Callable[[], None]:
+        """Return what stores all that a new life of this replica needs to go on with the trial."""
+        path, graph = self._path, self._graph
+
+        def store() -> None:
+            with self._watch.during(TimePhase.STORE):
+                self._retry(lambda: save_training(path, course, graph, weights, state), str(path))
+
+        return store

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 from aiperf_hpc.config import RunConfig
+from aiperf_hpc.errors import EngineError
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.morphism.search.base import MemoryBound
+from aiperf_hpc.trial import Hyperparameters
 
 FRAMEWORK_BYTES = 1024 * 2**20
 """What the process holds besides its network: framework, library workspaces, code."""
 _BYTES = {"fp32": 4, "bf16": 2, "fp16": 2}
 _STATE = {"sgd": 1, "adam": 2, "adamw": 2, "lamb": 2, "asgd": 1}
-"""Numbers that an optimizer keeps of each parameter."""
+"""The numbers that an optimizer keeps of each parameter."""
 _PASSING = {"lamb": 2, "asgd": 1}
-"""Those that it makes besides in an update, or when the average is evaluated."""
+"""The numbers of each parameter that it makes besides in an update, or to evaluate the average."""
 
 
 def training_bytes(graph: Graph, batch_size: int, precision: str, optimizer: str = "sgd") -> int:
@@ -66,6 +69,56 @@ def fitting_batch(
     return 0
 
 
+@dataclass(frozen=True, slots=True)
+class MemoryLimit:
+    """What of a rank's memory a training may take, and what of a run's trials fits into it."""
+
+    config: RunConfig
+    bytes: int
+
+    def needed(self, graph: Graph, batch_size: int) -> int:
+        """Return an estimate of what one rank takes for its share of such batches, in bytes."""
+        training, ranks = self.config.training, self.config.replica.ranks
+        share = -(-batch_size // ranks)
+        return training_bytes(graph, share, training.precision, training.optimizer)
+
+    def fitting_batch(self, graph: Graph, batch_size: int) -> int:
+        """Return the largest of batch_size, batch_size / 2, ... that fits; 0 when none does."""
+        training, ranks = self.config.training, self.config.replica.ranks
+        return fitting_batch(
+            graph, batch_size, training.precision, self.bytes, ranks, training.optimizer
+        )
+
+    def fits(self, graph: Graph, batch_size: int) -> bool:
+        """Return whether training ``graph`` in such batches is estimated to fit."""
+        return self.fitting_batch(graph, batch_size) == batch_size
+
+    def fit(self, graph: Graph, planned: Hyperparameters) -> Hyperparameters:
+        """Return what to train with: as planned, in smaller batches where that must and may be.
+
+        Raises:
+            EngineError: no batch that may be used fits.
+        """
+        wanted = planned.batch_size
+        batch = self.fitting_batch(graph, wanted)
+        if batch == 0 or (batch < wanted and self.config.engine.on_memory == "refuse"):
+            raise EngineError(
+                f"batch size {wanted} needs an estimated "
+                f"{self.needed(graph, wanted) / 2**30:.1f} GiB, {self.bytes / 2**30:.1f} GiB are "
+                "there; lower the batch size or raise engine.memory_gib"
+            )
+        return planned.model_copy(update={"batch_size": batch})
+
+    def warmup_batch_size(self, graph: Graph, used: Hyperparameters) -> int:
+        """Return the batch size, of one rank, to warm a network with.
+
+        That of its trial if such a step fits beside one of another network of the same size: the
+        trial before it may be under way.
+        """
+        fits = 2 * self.needed(graph, used.batch_size) <= self.bytes
+        return -(-used.batch_size // self.config.replica.ranks) if fits else 1
+
+
 def memory_bound(config: RunConfig, initial: Graph, limit: int) -> MemoryBound | None:
     """Return what candidates may take: a rank's memory, at the batch size of the initial network.
 
@@ -76,10 +129,8 @@ def memory_bound(config: RunConfig, initial: Graph, limit: int) -> MemoryBound |
         initial: its initial network; where that needs a smaller batch, so may candidates.
         limit: bytes that one rank may take.
     """
-    training, ranks = config.training, config.replica.ranks
-    precision, optimizer = training.precision, training.optimizer
-    batch = fitting_batch(initial, training.batch_size, precision, limit, ranks, optimizer)
-    share = -(-batch // ranks)
+    memory = MemoryLimit(config, limit)
+    batch = memory.fitting_batch(initial, config.training.batch_size)
     if not batch:
         return None
-    return MemoryBound(limit, lambda graph: training_bytes(graph, share, precision, optimizer))
+    return MemoryBound(limit, lambda graph: memory.needed(graph, batch))

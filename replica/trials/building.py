@@ -6,19 +6,21 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 from typing import Protocol
 
-from aiperf_hpc.replica.parallel.leader import LeadingEngine
-from aiperf_hpc.replica.training.trainer import Prepared, Trainer, TrialPlan
+from aiperf_hpc.replica.parallel.leader import LeadingEngine, LeadingNetwork
+from aiperf_hpc.replica.training.trainer import Trainer
+from aiperf_hpc.replica.training.trial import BuiltTrial, PlannedTrial
 from aiperf_hpc.run.records import StepTimes
+from aiperf_hpc.trial import Hyperparameters
 
 
 class TrialBuilder(Protocol):
     """Makes trials ready. For the thread that trains."""
 
-    def begin(self, plan: TrialPlan) -> Callable[[], Prepared]:
+    def begin(self, trial: PlannedTrial) -> Callable[[], BuiltTrial]:
         """Begin to make a trial ready; return what waits until it is."""
         ...
 
-    def close(self, prepared: Prepared) -> StepTimes | None:
+    def close(self, built: BuiltTrial) -> StepTimes | None:
         """Free a trial's network; return where the time of its steps went, on several ranks."""
         ...
 
@@ -30,11 +32,11 @@ class OneRankBuilder:
         self._trainer = trainer
         self._background = background
 
-    def begin(self, plan: TrialPlan) -> Callable[[], Prepared]:
-        return self._background.submit(self._trainer.prepare, plan).result
+    def begin(self, trial: PlannedTrial) -> Callable[[], BuiltTrial]:
+        return self._background.submit(self._trainer.build, trial).result
 
-    def close(self, prepared: Prepared) -> None:
-        self._background.submit(prepared.close)
+    def close(self, built: BuiltTrial) -> None:
+        self._background.submit(built.close)
 
 
 class SeveralRanksBuilder:
@@ -47,19 +49,15 @@ class SeveralRanksBuilder:
         self._trainer = trainer
         self._engine = engine
 
-    def begin(self, plan: TrialPlan) -> Callable[[], Prepared]:
-        prepared = self._trainer.fit_batch(plan)
-        if prepared.failure is not None:
-            return lambda: prepared
-        take = self._engine.begin(
-            plan.graph,
-            plan.weights,
-            prepared.used,
-            plan.optimizer_state,
-            self._trainer.warmup_batch_size(prepared),
-        )
-        return lambda: self._trainer.with_network(prepared, take)
+    def begin(self, trial: PlannedTrial) -> Callable[[], BuiltTrial]:
+        graph, weights = trial.candidate.graph, trial.candidate.weights
 
-    def close(self, prepared: Prepared) -> StepTimes | None:
-        prepared.close()
-        return self._engine.take_step_times(prepared.plan.trial)
+        def begin_network(used: Hyperparameters) -> Callable[[], LeadingNetwork]:
+            warm = self._trainer.memory.warmup_batch_size(graph, used)
+            return self._engine.begin(graph, weights, used, trial.optimizer_state, warm)
+
+        return self._trainer.begin(trial, begin_network)
+
+    def close(self, built: BuiltTrial) -> StepTimes | None:
+        built.close()
+        return self._engine.take_step_times(built.trial.name)

@@ -2,53 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from aiperf_hpc.clock import Clock
 from aiperf_hpc.errors import CheckpointError
-from aiperf_hpc.graph import Graph
-from aiperf_hpc.morphism.operators.base import Morphism
 from aiperf_hpc.morphism.operators.registry import from_data
-from aiperf_hpc.morphism.weights.checkpoint import Weights, load_checkpoint
+from aiperf_hpc.morphism.weights.checkpoint import load_checkpoint
+from aiperf_hpc.replica.context import ReplicaContext
+from aiperf_hpc.replica.training.trial import Candidate
 from aiperf_hpc.run.history import Proposal, RunHistory
-from aiperf_hpc.run.journal import JournalWriter
-from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.run.records import FileProblem, ProposalRejected
-from aiperf_hpc.run.storage import Retry
 
 LAG_SECONDS = 90.0
 """How long a file may stay invisible to another client after it was written; NFS shows 60."""
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
-    """A graph to train, with the weights it starts from."""
-
-    graph: Graph
-    weights: Weights
-    parent: str | None = None
-    proposal: str | None = None
-    morphisms: tuple[Morphism, ...] = ()
-
-
 class CandidateQueue:
     """Takes candidates, oldest first."""
 
-    def __init__(
-        self,
-        paths: RunPaths,
-        replica: str,
-        history: RunHistory,
-        journal: JournalWriter,
-        clock: Clock,
-        retry: Retry,
-    ) -> None:
-        self._paths = paths
-        self._replica = replica
-        self._clock = clock
-        self._retry = retry
+    def __init__(self, context: ReplicaContext, history: RunHistory) -> None:
+        self._replica = context.who.replica
+        self._paths, self._journal = context.paths, context.journal
+        self._clock, self._retry = context.clock, context.retry
         self._history = history
-        self._journal = journal
 
     def take(self) -> Candidate | None:
         """Return the oldest candidate that can be loaded, or None when there is none now.

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -35,6 +34,7 @@ from aiperf_hpc.graph import Graph
 from aiperf_hpc.morphism.operators.grow import grow, inserted_spatial_convs, resize_inserted
 from aiperf_hpc.morphism.weights.checked_file import Tell, ignore
 from aiperf_hpc.replica.identity import seed_of
+from aiperf_hpc.replica.training.trial import Suggestion
 from aiperf_hpc.run.paths import write_whole
 from aiperf_hpc.run.storage import GrowingFile, Retry, no_retry
 from aiperf_hpc.trial import Hyperparameters
@@ -47,25 +47,6 @@ Values = Mapping[str, Any]
 
 DRAWS = 8
 """How often a suggestion that a round has tried already is drawn again."""
-
-
-@dataclass(frozen=True, slots=True)
-class Chosen:
-    """Hyperparameters of a trial. None: not searched, or, of a kernel, no place to choose one."""
-
-    batch_size: int
-    kernel_size: int | None = None
-    learning_rate: float | None = None
-    momentum: float | None = None
-    weight_decay: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Suggestion:
-    """What to try next; ``number`` is its trial's in the study."""
-
-    number: int
-    chosen: Chosen
 
 
 def journal_storage(path: Path, retry: Retry = no_retry, tell: Tell = ignore) -> BaseStorage:
@@ -86,12 +67,19 @@ class Hpo:
     """A replica's study, shared by all its rounds."""
 
     def __init__(
-        self, config: HpoConfig, storage: BaseStorage, name: str, seed: int, fits: Fits
+        self,
+        config: HpoConfig,
+        base: Hyperparameters,
+        storage: BaseStorage,
+        name: str,
+        seed: int,
+        fits: Fits,
     ) -> None:
         """Make the study.
 
         Args:
             config: its space, and how many trials are random.
+            base: what a trial trains with where nothing is searched.
             storage: where it is kept.
             name: of the study.
             seed: what suggestions depend on besides what was tried.
@@ -99,6 +87,7 @@ class Hpo:
         """
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         self._config = config
+        self._base = base
         self._seed = seed
         self._fits = fits
         self._storage = storage
@@ -148,7 +137,7 @@ class Hpo:
     def _begin(self, params: Values, round_: int, by: str) -> Suggestion:
         """Add a running trial: one synced write, where Optuna's ``ask`` makes several."""
         self._add(params, round_, by, TrialState.RUNNING)
-        return Suggestion(self._trials()[-1].number, Chosen(**params))
+        return Suggestion(self._base.model_copy(update=params), self._trials()[-1].number)
 
     def _add(
         self,

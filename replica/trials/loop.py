@@ -7,27 +7,27 @@ from functools import partial
 
 from optuna.storages import BaseStorage
 
-from aiperf_hpc.clock import Clock
-from aiperf_hpc.config import RunConfig
 from aiperf_hpc.errors import AIPerfError, StorageError
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.morphism.weights.checkpoint import save_checkpoint
-from aiperf_hpc.replica.identity import Identity, name_of, seed_of
-from aiperf_hpc.replica.runtime.stopping import StopFlag
-from aiperf_hpc.replica.runtime.stopwatch import Stopwatch
+from aiperf_hpc.replica.context import ReplicaContext
+from aiperf_hpc.replica.identity import seed_of
 from aiperf_hpc.replica.search.run_knowledge import RunKnowledge
-from aiperf_hpc.replica.training.trainer import Trainer, TrialPlan, TrialResult
+from aiperf_hpc.replica.training.trainer import Trainer
+from aiperf_hpc.replica.training.trial import (
+    BuiltTrial,
+    PlannedTrial,
+    TrialResult,
+    configured_hyperparameters,
+)
 from aiperf_hpc.replica.trials.building import TrialBuilder
 from aiperf_hpc.replica.trials.candidate_queue import CandidateQueue
 from aiperf_hpc.replica.trials.hpo import Hpo
-from aiperf_hpc.replica.trials.planner import Planned, Planner
+from aiperf_hpc.replica.trials.planner import Planner
 from aiperf_hpc.replica.trials.prediction import predicted_value
-from aiperf_hpc.replica.trials.prefetch import Prefetch, Ready
+from aiperf_hpc.replica.trials.prefetch import Prefetch
 from aiperf_hpc.run.graph_store import GraphStore
-from aiperf_hpc.run.journal import JournalWriter
-from aiperf_hpc.run.paths import Incarnation, RunPaths
 from aiperf_hpc.run.records import CheckpointDropped, TimeSpent, TrialEnded
-from aiperf_hpc.run.storage import Retry, Sync, to_stable_storage
 from aiperf_hpc.trial import RoundPhase, TimePhase, TrialState
 
 MOST_FAILURES = 5
@@ -48,53 +48,55 @@ class TrialLoop:
 
     def __init__(
         self,
+        context: ReplicaContext,
         *,
-        config: RunConfig,
-        paths: RunPaths,
-        replica: str,
-        incarnation: Incarnation,
         initial: Graph,
         trainer: Trainer,
-        journal: JournalWriter,
         knowledge: RunKnowledge,
-        stopwatch: Stopwatch,
-        stop: StopFlag,
-        retry: Retry,
         study: BaseStorage,
         background: Executor,
         builder: TrialBuilder,
-        sync: Sync = to_stable_storage,
-        clock: Clock,
     ) -> None:
-        self._config = config
-        self._paths = paths
-        self._replica = replica
+        """Make the planner, and what makes trials ready ahead of the training.
+
+        Args:
+            context: the replica's.
+            initial: the graph that all others grow from.
+            trainer: trains, in the calling thread.
+            knowledge: what the replica knows of the run.
+            study: where the study of hyperparameters is kept.
+            background: does everything else, one thing after the other.
+            builder: makes trials ready.
+        """
+        self._config, self._paths = context.config, context.paths
+        self._replica = context.who.replica
+        self._journal, self._stop, self._watch = context.journal, context.stop, context.stopwatch
+        self._retry, self._sync = context.retry, context.sync
         self._trainer = trainer
-        self._journal = journal
         self._history = knowledge.history
-        self._watch = stopwatch
-        self._stop = stop
-        self._retry = retry
-        self._sync = sync
-        self._graphs = GraphStore(paths, sync)
-        name = name_of(replica, incarnation)
+        self._graphs = GraphStore(context.paths, context.sync)
+        name = context.who.name
         self._planner = Planner(
-            config=config,
-            paths=paths,
-            who=Identity(replica, incarnation),
+            context,
             initial=initial,
-            stock=CandidateQueue(paths, replica, knowledge.history, journal, clock, retry),
-            hpo=Hpo(config.hpo, study, name, seed_of(config.seed, name, "hpo", 0), trainer.fits),
+            stock=CandidateQueue(context, knowledge.history),
+            hpo=Hpo(
+                self._config.hpo,
+                configured_hyperparameters(self._config.training),
+                study,
+                name,
+                seed_of(self._config.seed, name, "hpo", 0),
+                trainer.fits,
+            ),
             knowledge=knowledge,
-            journal=journal,
-            retry=retry,
         )
         self._background = background
         self._builder = builder
-        self._prefetch = Prefetch(background, self._plan, builder, stop, stopwatch, clock)
+        self._prefetch = Prefetch(context, background, self._plan, builder)
         self._concluding: Future[None] | None = None
         self._failures = 0
         self._kept: dict[str, float] = {}
+        """The trials of this replica whose weights are kept, with their merits."""
 
     def run(self) -> str:
         """Work until the run ends; return why it ended.
@@ -103,8 +105,8 @@ class TrialLoop:
             ReplicaFailedError: too many trials failed in a row.
         """
         self._recall()
-        while (ready := self._prefetch.take()) is not None:
-            self._train(ready)
+        while (built := self._prefetch.take()) is not None:
+            self._train(built)
             if self._stop.reason is not None:
                 break
         unused = self._prefetch.close()
@@ -123,69 +125,69 @@ class TrialLoop:
             if ours and trial.objective_value is not None:
                 self._kept[trial.id] = trial.objective_value
 
-    def _plan(self) -> Planned | None:
+    def _plan(self) -> PlannedTrial | None:
         """Say what to train next, unless the last trial could not be concluded: that is raised."""
         if self._concluding is not None and self._concluding.done():
             self._concluding.result()
-        planned = self._planner.next()
-        if planned is not None:
-            plan = planned.plan
-            self._retry(lambda: self._graphs.save(plan.graph), f"the graph of trial {plan.trial}")
-        return planned
+        trial = self._planner.next()
+        if trial is not None:
+            graph = trial.candidate.graph
+            self._retry(lambda: self._graphs.save(graph), f"the graph of trial {trial.name}")
+        return trial
 
-    def _train(self, ready: Ready) -> None:
+    def _train(self, built: BuiltTrial) -> None:
         """Train a trial; once more, in batches of half the size, if it did not fit after all."""
-        result = self._trainer.run(ready.prepared, self._prefetch.look)
-        if self._may_be_halved(ready, result):
-            self._conclude(ready, result, tell=False)
-            used = ready.prepared.used
-            halved = self._background.submit(self._planner.halved, ready.planned, used).result()
+        result = self._trainer.run(built, self._prefetch.look)
+        if self._may_be_halved(result):
+            self._conclude(built, result, tell=False)
+            halving = self._background.submit(self._planner.halved, built.trial, result.used)
+            halved = halving.result()
             with self._watch.during(TimePhase.BUILD):
-                ready = Ready(halved, self._builder.begin(halved.plan)())
-            result = self._trainer.run(ready.prepared, self._prefetch.look)
-        self._conclude(ready, result, tell=True)
+                built = self._builder.begin(halved)()
+            result = self._trainer.run(built, self._prefetch.look)
+        self._conclude(built, result, tell=True)
         self._failures = self._failures + 1 if result.state is TrialState.FAILED else 0
         if self._failures >= MOST_FAILURES:
             raise ReplicaFailedError(
                 f"{self._failures} trials in a row failed, the last one because: {result.reason}"
             )
 
-    def _may_be_halved(self, ready: Ready, result: TrialResult) -> bool:
-        batch_size = ready.prepared.used.batch_size // 2
+    def _may_be_halved(self, result: TrialResult) -> bool:
+        batch_size = result.used.batch_size // 2
         allowed = self._config.engine.on_memory == "shrink"
         return result.out_of_memory and allowed and batch_size >= self._config.replica.ranks
 
-    def _conclude(self, ready: Ready, result: TrialResult, *, tell: bool) -> None:
+    def _conclude(self, built: BuiltTrial, result: TrialResult, *, tell: bool) -> None:
         """Have what came of a trial stored, its end recorded and told of, in the background.
 
         What the background thread could not do for the trial before is raised here.
         """
         if self._concluding is not None:
             self._concluding.result()
-        plan, seconds = ready.prepared.plan, self._watch.take()
+        trial, seconds = built.trial, self._watch.take()
 
         def conclude() -> None:
             if not result.interrupted:  # Else the next life goes on with it.
-                self._end(plan, result)
-            self._journal.append(TimeSpent(trial=plan.trial, seconds=seconds))
+                self._end(trial, result)
+            self._journal.append(TimeSpent(trial=trial.name, seconds=seconds))
             if tell:
-                self._planner.tell(ready.planned, result)
+                self._planner.tell(trial, result)
 
         self._concluding = self._background.submit(conclude)
-        times = self._builder.close(ready.prepared)
+        times = self._builder.close(built)
         if times is not None:
             self._journal.append(times)
 
-    def _end(self, plan: TrialPlan, result: TrialResult) -> None:
+    def _end(self, trial: PlannedTrial, result: TrialResult) -> None:
         """Keep a trial's weights and record its end."""
         predicted = None
-        if plan.phase is RoundPhase.WARMUP and result.values:
-            at = max(self._config.rounds.predict_at_epoch, plan.epoch_limit)
+        if trial.phase is RoundPhase.WARMUP and result.values:
+            at = max(self._config.rounds.predict_at_epoch, trial.epoch_limit)
             predicted = predicted_value(result.values, at, self._trainer.perfect)
-        kept, trouble = self._keep(plan, result, predicted)
+        kept, trouble = self._keep(trial, result, predicted)
         self._journal.append(
             TrialEnded(
-                trial=plan.trial,
+                trial=trial.name,
                 state=result.state,
                 reason="; ".join(filter(None, (result.reason, trouble))),
                 predicted_accuracy=predicted,
@@ -195,18 +197,18 @@ class TrialLoop:
         self._drop_worst()
 
     def _keep(
-        self, plan: TrialPlan, result: TrialResult, predicted: float | None
+        self, trial: PlannedTrial, result: TrialResult, predicted: float | None
     ) -> tuple[bool, str]:
         """Store trained weights for children to inherit; return whether, and why not."""
         weights = result.weights
         if weights is None:
             return False, ""
-        path = self._paths.trained(self._replica, plan.trial)
+        path, graph = self._paths.trained(self._replica, trial.name), trial.candidate.graph
         try:
-            self._retry(lambda: save_checkpoint(path, plan.graph, weights, self._sync), str(path))
+            self._retry(lambda: save_checkpoint(path, graph, weights, self._sync), str(path))
         except StorageError as error:
             return False, f"its weights are not kept: {error}"
-        self._kept[plan.trial] = max(result.values) if predicted is None else predicted
+        self._kept[trial.name] = max(result.values) if predicted is None else predicted
         return True, ""
 
     def _drop_worst(self) -> None:

@@ -8,43 +8,34 @@ from __future__ import annotations
 
 import math
 from collections.abc import Generator, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 
 import numpy as np
 
-from aiperf_hpc.config import RunConfig
 from aiperf_hpc.errors import CheckpointError
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.morphism.operators.grow import grow_with_weights, resize_inserted
 from aiperf_hpc.morphism.operators.registry import from_data
 from aiperf_hpc.morphism.weights.checkpoint import initial_weights
-from aiperf_hpc.replica.identity import Identity, name_of, seed_of
+from aiperf_hpc.replica.context import ReplicaContext
+from aiperf_hpc.replica.identity import seed_of
 from aiperf_hpc.replica.search.run_knowledge import RunKnowledge
-from aiperf_hpc.replica.training.checkpoint import Interrupted, TrialProgress, load_training
-from aiperf_hpc.replica.training.trainer import TrialPlan, TrialResult
-from aiperf_hpc.replica.trials.candidate_queue import Candidate, CandidateQueue
-from aiperf_hpc.replica.trials.hpo import Hpo, Suggestion
+from aiperf_hpc.replica.training.checkpoint import Interrupted, load_training
+from aiperf_hpc.replica.training.trial import (
+    Candidate,
+    PlannedTrial,
+    Suggestion,
+    TrialProgress,
+    TrialResult,
+    configured_hyperparameters,
+)
+from aiperf_hpc.replica.trials.candidate_queue import CandidateQueue
+from aiperf_hpc.replica.trials.hpo import Hpo
 from aiperf_hpc.run.history import Trial
-from aiperf_hpc.run.journal import JournalWriter
-from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.run.records import FileProblem
-from aiperf_hpc.run.storage import Retry
 from aiperf_hpc.trial import Hyperparameters, RoundPhase, TrialState
-
-
-@dataclass(frozen=True, slots=True)
-class Planned:
-    """A trial to be trained, and who waits for what comes of it."""
-
-    plan: TrialPlan
-    suggestion: Suggestion | None = None
-    """Whose outcome the study is to be told."""
-    resumed: Hyperparameters | None = None
-    """Of an interrupted trial, whose outcome the study is to learn when this goes on with it."""
-    spent: Candidate | None = None
-    """The candidate that is of no more use after it."""
 
 
 class Planner:
@@ -52,89 +43,82 @@ class Planner:
 
     def __init__(
         self,
+        context: ReplicaContext,
         *,
-        config: RunConfig,
-        paths: RunPaths,
-        who: Identity,
         initial: Graph,
         stock: CandidateQueue,
         hpo: Hpo,
         knowledge: RunKnowledge,
-        journal: JournalWriter,
-        retry: Retry,
     ) -> None:
-        """Prepare.
+        """Begin where this replica's earlier lives ended.
 
         Args:
-            config: the run's.
-            paths: where it is.
-            who: whose trials these are.
+            context: the replica's; its journal is told what is wrong with a checkpoint.
             initial: the graph that all others grow from.
             stock: what has been grown for this replica.
             hpo: its study.
             knowledge: what it knows of the run.
-            journal: told what is wrong with the checkpoint of a trial under way.
-            retry: how to read that.
         """
-        self._config = config
-        self._paths = paths
-        self._who = who
+        self._config, self._paths = context.config, context.paths
+        self._journal, self._retry = context.journal, context.retry
+        self._replica, self._name = context.who.replica, context.who.name
         self._initial = initial
         self._stock = stock
         self._hpo = hpo
         self._knowledge = knowledge
-        self._journal = journal
-        self._retry = retry
-        self._name = name_of(who.replica, who.incarnation)
         self._numbers = count(1)
         self._beginnings = count()
         self._plans = self._all_plans()
 
-    def next(self) -> Planned | None:
+    def next(self) -> PlannedTrial | None:
         """Return what to train next; None when there is nothing yet."""
         return next(self._plans)
 
-    def halved(self, planned: Planned, used: Hyperparameters) -> Planned:
+    def halved(self, trial: PlannedTrial, used: Hyperparameters) -> PlannedTrial:
         """Return the plan of a trial that did not fit, with half the batch size and all else kept.
 
         The learning rate too: it is what the trial is to show the worth of.
 
         Args:
-            planned: the trial that did not fit.
+            trial: the one that did not fit.
             used: what it had, its batches perhaps smaller already than planned.
         """
-        plan, (trial, _) = planned.plan, self._next_trial()
+        name, _ = self._next_trial()
         half = used.batch_size // 2
         note = (
-            f"{plan.trial} did not fit on the accelerator in batches of {used.batch_size}; "
+            f"{trial.name} did not fit on the accelerator in batches of {used.batch_size}; "
             f"{half} with the same learning rate"
         )
-        course = plan.course.model_copy(update={"trial": trial})
-        again = replace(plan, trial=trial, batch_size=half, course=course, notes=(note,))
-        return replace(planned, plan=again)
+        return replace(
+            trial,
+            name=name,
+            hyperparameters=used.model_copy(update={"batch_size": half}),
+            course=trial.course.model_copy(update={"trial": name}),
+            notes=(note,),
+        )
 
-    def drop(self, planned: Planned) -> None:
+    def drop(self, trial: PlannedTrial) -> None:
         """Tell the study that what was planned is not tried."""
-        if planned.suggestion is not None:
-            self._hpo.cut(planned.suggestion, "the run ended before its turn")
+        if trial.suggestion is not None:
+            self._hpo.cut(trial.suggestion, "the run ended before its turn")
 
-    def tell(self, planned: Planned, result: TrialResult) -> None:
-        """Tell the study what came of a plan."""
-        if planned.suggestion is not None:
-            self._tell(planned.suggestion, planned.plan.round, result)
-        elif planned.resumed is not None and not result.cut:
-            reached = max(result.values) if result.weights is not None else None
-            self._hpo.learn(planned.resumed, planned.plan.round, reached)
-        if planned.spent is not None:
-            self._stock.discard(planned.spent)
+    def tell(self, trial: PlannedTrial, result: TrialResult) -> None:
+        """Tell the study what came of a trial."""
+        if trial.suggestion is not None:
+            self._tell(trial.suggestion, trial.round, result)
+        elif trial.phase is RoundPhase.HPO and not result.cut:
+            # The study of an earlier life suggested it, before it was interrupted.
+            reached = None if result.state is TrialState.FAILED else max(result.values)
+            self._hpo.learn(result.used, trial.round, reached)
+        if trial.discard_candidate:
+            self._stock.discard(trial.candidate)
 
     def _tell(self, suggestion: Suggestion, number: int, result: TrialResult) -> None:
         used, failed = result.used, result.state is TrialState.FAILED
         if result.cut:
             self._hpo.cut(suggestion, result.reason)
-        elif used.batch_size != suggestion.chosen.batch_size:
+        elif used.batch_size != (wanted := suggestion.hyperparameters.batch_size):
             # What was suggested was not tried: the study learns what was.
-            wanted = suggestion.chosen.batch_size
             self._hpo.failed(suggestion, f"batch size {wanted} does not fit in memory")
             self._hpo.learn(used, number, None if failed else max(result.values))
         elif failed:
@@ -142,11 +126,11 @@ class Planner:
         else:
             self._hpo.completed(suggestion, max(result.values), result.reason)
 
-    def _all_plans(self) -> Iterator[Planned | None]:
+    def _all_plans(self) -> Iterator[PlannedTrial | None]:
         first = yield from self._take_over()
         for number in count(first):
             if not self._config.search.searches:
-                yield Planned(self._plan(number, self._beginning()))
+                yield self._plan(number, self._beginning())
                 continue
             candidate = self._beginning() if number == 1 else self._candidate()
             while candidate is None:
@@ -154,11 +138,11 @@ class Planner:
                 candidate = self._candidate()
             yield from self._round(number, candidate)
 
-    def _take_over(self) -> Generator[Planned, None, int]:
+    def _take_over(self) -> Generator[PlannedTrial, None, int]:
         """Go on where an earlier life of this replica ended; return the next round's number."""
         history = self._knowledge.history
-        history.refresh(self._who.replica)
-        own = (t for t in history.trials.values() if t.replica == self._who.replica)
+        history.refresh(self._replica)
+        own = (t for t in history.trials.values() if t.replica == self._replica)
         trials = sorted(own, key=lambda t: t.started_utc)
         if not trials:
             return 1
@@ -203,12 +187,12 @@ class Planner:
                 course = course.after(evaluation.objective_value, evaluation.validation_loss)
         return course
 
-    def _going_on_with(self, interrupted: Trial) -> Planned | None:
+    def _going_on_with(self, interrupted: Trial) -> PlannedTrial | None:
         """Return how to train an interrupted trial to its end, if it has a checkpoint.
 
         Without one, or with a damaged one, its round is begun anew.
         """
-        path = self._paths.under_way(self._who.replica, interrupted.incarnation)
+        path = self._paths.under_way(self._replica, interrupted.incarnation)
         try:
             saved = self._saved(path, interrupted)
         except CheckpointError as error:
@@ -218,28 +202,25 @@ class Planner:
         if saved is None:
             return None
         started = interrupted.started
-        used, (name, _) = started.hyperparameters, self._next_trial()
-        plan = TrialPlan(
-            trial=name,
+        name, _ = self._next_trial()
+        return PlannedTrial(
+            name=name,
             round=started.round,
             phase=started.phase,
-            graph=saved.graph,
-            weights=saved.weights,
-            parent=started.parent,
-            proposal=started.proposal,
-            morphisms=tuple(from_data(data) for data in started.morphisms),
-            batch_size=used.batch_size,
-            kernel_size=used.kernel_size,
-            learning_rate=used.learning_rate,
-            momentum=used.momentum,
-            weight_decay=used.weight_decay,
+            candidate=Candidate(
+                saved.graph,
+                saved.weights,
+                started.parent,
+                started.proposal,
+                tuple(from_data(data) for data in started.morphisms),
+            ),
+            hyperparameters=started.hyperparameters,
             epoch_limit=started.epoch_limit,
             seed=started.seed,
             course=saved.course.model_copy(update={"trial": name}),
             resumes=interrupted.id,
             optimizer_state=saved.optimizer_state,
         )
-        return Planned(plan, resumed=used if started.phase is RoundPhase.HPO else None)
 
     def _saved(self, path: Path, interrupted: Trial) -> Interrupted | None:
         """Return the checkpoint of a trial; None when it was younger than a checkpoint.
@@ -275,13 +256,14 @@ class Planner:
         file = str(path.relative_to(self._paths.root))
         self._journal.append(FileProblem(file=file, problem=problem, remedy=remedy))
 
-    def _round(self, number: int, candidate: Candidate) -> Iterator[Planned]:
+    def _round(self, number: int, candidate: Candidate) -> Iterator[PlannedTrial]:
         if number <= len(self._config.rounds.warmup_epochs):
-            yield Planned(self._plan(number, candidate), spent=candidate)
+            yield replace(self._plan(number, candidate), discard_candidate=True)
             return
         like = self._of_parent(candidate)
         for left in reversed(range(self._config.hpo.trials_per_round)):
-            yield self._tuned(number, candidate, like, last=left == 0)
+            tuned = self._tuned(number, candidate, like)
+            yield replace(tuned, discard_candidate=left == 0)
             like = None
 
     def _of_parent(self, candidate: Candidate) -> Hyperparameters | None:
@@ -306,47 +288,40 @@ class Planner:
             return RoundPhase.WARMUP, warmup[number - 1]
         return RoundPhase.HPO, self._config.training.max_epochs
 
-    def _plan(self, number: int, candidate: Candidate) -> TrialPlan:
+    def _plan(self, number: int, candidate: Candidate) -> PlannedTrial:
         """Return how to train a candidate as it is."""
-        trial, seed = self._next_trial()
+        name, seed = self._next_trial()
         phase, epoch_limit = self._phase(number)
-        return TrialPlan(
-            trial=trial,
+        return PlannedTrial(
+            name=name,
             round=number,
             phase=phase,
-            graph=candidate.graph,
-            weights=candidate.weights,
-            parent=candidate.parent,
-            proposal=candidate.proposal,
-            morphisms=candidate.morphisms,
-            batch_size=self._config.training.batch_size,
-            kernel_size=None,
+            candidate=candidate,
+            hyperparameters=configured_hyperparameters(self._config.training),
             epoch_limit=epoch_limit,
             seed=seed,
-            course=TrialProgress(trial=trial),
+            course=TrialProgress(trial=name),
         )
 
     def _tuned(
-        self, number: int, candidate: Candidate, like: Hyperparameters | None, *, last: bool
-    ) -> Planned:
-        plan = self._plan(number, candidate)
+        self, number: int, candidate: Candidate, like: Hyperparameters | None
+    ) -> PlannedTrial:
+        """Return how to train a candidate with hyperparameters that the study suggests."""
+        trial = self._plan(number, candidate)
         suggestion = self._hpo.suggest(candidate.graph, number, like)
-        chosen = suggestion.chosen
-        if chosen.kernel_size is not None:
-            steps = resize_inserted(plan.graph, chosen.kernel_size)
-            rng = np.random.default_rng(plan.seed)
-            graph, weights = grow_with_weights(plan.graph, plan.weights, steps, rng)
-            morphisms = (*plan.morphisms, *steps)
-            plan = replace(plan, graph=graph, weights=weights, morphisms=morphisms)
-        plan = replace(
-            plan,
-            batch_size=chosen.batch_size,
-            kernel_size=chosen.kernel_size,
-            learning_rate=chosen.learning_rate,
-            momentum=chosen.momentum,
-            weight_decay=chosen.weight_decay,
+        size = suggestion.hyperparameters.kernel_size
+        if size is not None:
+            steps = resize_inserted(candidate.graph, size)
+            rng = np.random.default_rng(trial.seed)
+            graph, weights = grow_with_weights(candidate.graph, candidate.weights, steps, rng)
+            morphisms = (*candidate.morphisms, *steps)
+            candidate = replace(candidate, graph=graph, weights=weights, morphisms=morphisms)
+        return replace(
+            trial,
+            candidate=candidate,
+            hyperparameters=suggestion.hyperparameters,
+            suggestion=suggestion,
         )
-        return Planned(plan, suggestion, spent=candidate if last else None)
 
     def _beginning(self) -> Candidate:
         seed = seed_of(self._config.seed, self._name, "initial", next(self._beginnings))

@@ -4,26 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
-from dataclasses import dataclass
 
-from aiperf_hpc.clock import Clock
-from aiperf_hpc.replica.runtime.stopping import StopFlag
-from aiperf_hpc.replica.runtime.stopwatch import Stopwatch
-from aiperf_hpc.replica.training.trainer import Prepared
+from aiperf_hpc.replica.context import ReplicaContext
+from aiperf_hpc.replica.training.trial import BuiltTrial, PlannedTrial
 from aiperf_hpc.replica.trials.building import TrialBuilder
-from aiperf_hpc.replica.trials.planner import Planned
 from aiperf_hpc.trial import TimePhase
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 2.0
 """Seconds between two looks for something to train."""
-
-
-@dataclass(frozen=True, slots=True)
-class Ready:
-    """What is trained next."""
-
-    planned: Planned
-    prepared: Prepared
 
 
 class Prefetch:
@@ -31,31 +19,25 @@ class Prefetch:
 
     def __init__(
         self,
+        context: ReplicaContext,
         background: Executor,
-        plan: Callable[[], Planned | None],
+        plan: Callable[[], PlannedTrial | None],
         builder: TrialBuilder,
-        stop: StopFlag,
-        stopwatch: Stopwatch,
-        clock: Clock,
     ) -> None:
-        """Prepare.
+        """Begin with nothing.
 
         Args:
-            background: does it.
+            context: the replica's, whose end ends the waiting.
+            background: where it is planned.
             plan: says what to train next; None when there is nothing yet.
             builder: makes it ready.
-            stop: ends the waiting.
-            stopwatch: told what is waited for.
-            clock: rested by.
         """
         self._background = background
         self._plan = plan
         self._builder = builder
-        self._stop = stop
-        self._watch = stopwatch
-        self._clock = clock
-        self._planning: Future[Planned | None] | None = None
-        self._making: tuple[Planned, Callable[[], Prepared]] | None = None
+        self._stop, self._watch, self._clock = context.stop, context.stopwatch, context.clock
+        self._planning: Future[PlannedTrial | None] | None = None
+        self._making: tuple[PlannedTrial, Callable[[], BuiltTrial]] | None = None
         self._look_at = 0.0
         self._pause = FIRST_PAUSE
 
@@ -68,7 +50,7 @@ class Prefetch:
         if self._planning is not None and self._planning.done():
             self._make(self._planning)
 
-    def take(self) -> Ready | None:
+    def take(self) -> BuiltTrial | None:
         """Wait for the next trial and return it; None when the run ends first."""
         self._look_at = 0.0
         self._pause = FIRST_PAUSE
@@ -80,11 +62,11 @@ class Prefetch:
                 if self._making is None:
                     self._wait()
         with self._watch.during(TimePhase.BUILD):
-            (planned, ready) = self._making
+            _, ready = self._making
             self._making = None
-            return Ready(planned, ready())
+            return ready()
 
-    def close(self) -> Planned | None:
+    def close(self) -> PlannedTrial | None:
         """Free what was made ready and is not wanted any more; return what had been planned."""
         if self._making is not None:
             planned, ready = self._making
@@ -99,7 +81,7 @@ class Prefetch:
         else:
             self._clock.sleep(max(0.0, self._look_at - self._clock.monotonic()))
 
-    def _make(self, planning: Future[Planned | None]) -> None:
+    def _make(self, planning: Future[PlannedTrial | None]) -> None:
         """Have what was planned made ready; if there was nothing yet, look again later."""
         planned = planning.result()
         self._planning = None
@@ -107,4 +89,4 @@ class Prefetch:
             self._look_at = self._clock.monotonic() + self._pause
             self._pause = min(1.5 * self._pause, LONGEST_PAUSE)
         else:
-            self._making = planned, self._builder.begin(planned.plan)
+            self._making = planned, self._builder.begin(planned)

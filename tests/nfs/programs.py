@@ -255,12 +255,24 @@ def request_stop() -> float:
 
 def take() -> dict[str, object]:
     """Take a candidate that is proposed but not to be seen yet, as a replica does."""
-    from aiperf_hpc.clock import SYSTEM
+    from aiperf_hpc.config import load_config
+    from aiperf_hpc.replica.context import ReplicaContext
+    from aiperf_hpc.replica.identity import Identity
+    from aiperf_hpc.replica.runtime.stopping import StopFlag
     from aiperf_hpc.replica.trials.candidate_queue import CandidateQueue
+    from aiperf_hpc.run.paths import FIRST
 
     history, looks = RunHistory(RUN, replica="r0"), 0
     with JournalWriter(RUN.root / os.uname().nodename) as journal:
-        stock = CandidateQueue(RUN, "r0", history, journal, SYSTEM, endless())
+        context = ReplicaContext(
+            config=load_config("simulated"),
+            paths=RUN,
+            who=Identity("r0", FIRST),
+            journal=journal,
+            stop=StopFlag(float("inf"), RUN.stop_request),
+            retry=endless(),
+        )
+        stock = CandidateQueue(context, history)
         while (candidate := stock.take()) is None:
             looks += 1
             time.sleep(0.5)

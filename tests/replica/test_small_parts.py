@@ -24,7 +24,7 @@ from aiperf_hpc.graph import (
 )
 from aiperf_hpc.machine import available_bytes
 from aiperf_hpc.morphism.networks.resnet import resnet50
-from aiperf_hpc.replica.identity import name_of, seed_of
+from aiperf_hpc.replica.identity import Identity, seed_of
 from aiperf_hpc.replica.runtime.stopping import TIME_OVER, StopFlag
 from aiperf_hpc.replica.runtime.stopwatch import Stopwatch
 from aiperf_hpc.replica.training.memory_estimate import (
@@ -172,7 +172,7 @@ def test_seeds_differ_by_every_part_and_are_the_same_every_time() -> None:
 
 def test_later_lives_of_a_replica_name_their_trials_otherwise() -> None:
     lives = [Incarnation(), Incarnation(0, 1), Incarnation(1, 0)]
-    assert [name_of("r0", life) for life in lives] == ["r0", "r0-0.1", "r0-1.0"]
+    assert [Identity("r0", life).name for life in lives] == ["r0", "r0-0.1", "r0-1.0"]
     assert sorted(lives) == lives
     assert [Incarnation.parse(str(life)) for life in lives] == lives
 

@@ -17,6 +17,7 @@ from aiperf_hpc.errors import AIPerfError
 from aiperf_hpc.morphism.lineage import Grown
 from aiperf_hpc.morphism.weights.checked_file import Tell
 from aiperf_hpc.primary.launchers.base import ReplicaState, replica_name
+from aiperf_hpc.replica.context import ReplicaContext
 from aiperf_hpc.replica.data import load_dataset
 from aiperf_hpc.replica.engines.base import Engine
 from aiperf_hpc.replica.host import Usage, package_versions
@@ -30,6 +31,7 @@ from aiperf_hpc.replica.search.run_knowledge import Observations, RunKnowledge
 from aiperf_hpc.replica.search.worker import serve
 from aiperf_hpc.run.digest import Digest
 from aiperf_hpc.run.history import RunHistory
+from aiperf_hpc.run.journal import JournalWriter
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import Incarnation, RunPaths
 from aiperf_hpc.run.storage import BackoffRetry, Retry
@@ -264,20 +266,23 @@ class SimulatedWorkers:
         timeline, paths = cluster.timeline, cluster.paths
         stop = StopFlag(math.inf, paths.stop_request, look_every=LOOK_SECONDS, clock=timeline)
 
+        retry = BackoffRetry(lambda: True, clock=timeline)
+        own = paths.search_journal(self._who.replica, number, self._who.incarnation)
+
         def work() -> None:
-            serve(
-                manifest=cluster.manifest,
-                paths=paths,
-                who=self._who,
-                worker=number,
-                pid=number + 1,
-                stop=stop,
-                retry=BackoffRetry(lambda: True, clock=timeline),
-                knowledge=self._knowledge,
-                clock=timeline,
-                sync=cluster.files.sync,
-                grown=cluster.grown,
-            )
+            sync = cluster.files.sync
+            with JournalWriter(own, clock=timeline, retry=retry, sync=sync) as journal:
+                context = ReplicaContext(
+                    config=cluster.manifest.config,
+                    paths=paths,
+                    who=self._who,
+                    journal=journal,
+                    stop=stop,
+                    clock=timeline,
+                    retry=retry,
+                    sync=sync,
+                )
+                serve(context, number, number + 1, self._knowledge, cluster.grown)
 
         self._stops[number], self._tasks[number] = stop, timeline.spawn(work)
 

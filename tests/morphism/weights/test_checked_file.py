@@ -24,12 +24,8 @@ from aiperf_hpc.morphism.weights.checkpoint import (
     load_checkpoint,
     save_checkpoint,
 )
-from aiperf_hpc.replica.training.checkpoint import (
-    Interrupted,
-    TrialProgress,
-    load_training,
-    save_training,
-)
+from aiperf_hpc.replica.training.checkpoint import Interrupted, load_training, save_training
+from aiperf_hpc.replica.training.trial import TrialProgress
 
 T = TypeVar("T")
 

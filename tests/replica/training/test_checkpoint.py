@@ -9,7 +9,8 @@ from tests.support.networks import two_stems
 
 from aiperf_hpc.morphism.weights.checked_file import save_checked
 from aiperf_hpc.morphism.weights.checkpoint import initial_weights
-from aiperf_hpc.replica.training.checkpoint import TrialProgress, load_training, save_training
+from aiperf_hpc.replica.training.checkpoint import load_training, save_training
+from aiperf_hpc.replica.training.trial import TrialProgress
 
 GRAPH = two_stems()
 WEIGHTS = initial_weights(GRAPH, np.random.default_rng(0))

@@ -10,7 +10,6 @@ import pytest
 from tests.support.fakes import FakeDataset, FakeEngine, Script
 from tests.support.networks import two_stems
 
-from aiperf_hpc.clock import SYSTEM
 from aiperf_hpc.config import validate
 from aiperf_hpc.errors import (
     CheckpointError,
@@ -22,21 +21,31 @@ from aiperf_hpc.errors import (
 )
 from aiperf_hpc.morphism.weights.checkpoint import initial_weights
 from aiperf_hpc.ops_counter.count import count
+from aiperf_hpc.replica.context import ReplicaContext
 from aiperf_hpc.replica.engines.base import OptimizerState
+from aiperf_hpc.replica.identity import Identity
 from aiperf_hpc.replica.runtime.stopping import StopFlag
 from aiperf_hpc.replica.runtime.stopwatch import Stopwatch
-from aiperf_hpc.replica.training.checkpoint import TrialProgress, load_training
+from aiperf_hpc.replica.training.checkpoint import load_training
 from aiperf_hpc.replica.training.memory_estimate import training_bytes
-from aiperf_hpc.replica.training.trainer import Trainer, TrialPlan, TrialResult
+from aiperf_hpc.replica.training.trainer import Trainer
+from aiperf_hpc.replica.training.trial import (
+    Candidate,
+    PlannedTrial,
+    TrialProgress,
+    TrialResult,
+    configured_hyperparameters,
+)
 from aiperf_hpc.run import records
 from aiperf_hpc.run.journal import JournalReader, JournalWriter
-from aiperf_hpc.run.storage import no_retry
+from aiperf_hpc.run.paths import FIRST, RunPaths
 from aiperf_hpc.trial import RoundPhase, TimePhase, TrialState
 
 T = TypeVar("T")
 
 GRAPH = two_stems()
 PLENTY = 2**40
+WHO = Identity("r0", FIRST)
 
 
 class Bench:
@@ -63,19 +72,16 @@ class Bench:
         self.path = folder / "journal.jsonl"
         self.looks: list[int] = []
         """After which steps of the first network, or of its evaluations, the trial seemed near."""
-        journal = JournalWriter(self.path)
-        self.trainer = Trainer(
-            self.engine,
-            self.dataset,
-            config,
-            journal,
-            self.watch,
-            self.stop,
-            memory,
-            folder / "under-way.safetensors",
-            no_retry,
-            SYSTEM,
+        context = ReplicaContext(
+            config=config,
+            paths=RunPaths(folder),
+            who=WHO,
+            journal=JournalWriter(self.path),
+            stop=self.stop,
+            stopwatch=self.watch,
         )
+        self.trainer = Trainer(context, self.engine, self.dataset, memory)
+        self.hyperparameters = configured_hyperparameters(config.training)
 
     def run(
         self,
@@ -84,28 +90,23 @@ class Bench:
         done: int = 0,
         optimizer_state: OptimizerState | None = None,
     ) -> TrialResult:
-        plan = TrialPlan(
-            trial="r0-t1",
+        trial = PlannedTrial(
+            name="r0-t1",
             round=1,
             phase=RoundPhase.WARMUP,
-            graph=GRAPH,
-            weights=initial_weights(GRAPH, np.random.default_rng(0)),
-            parent=None,
-            proposal=None,
-            morphisms=(),
-            batch_size=batch_size,
-            kernel_size=None,
+            candidate=Candidate(GRAPH, initial_weights(GRAPH, np.random.default_rng(0))),
+            hyperparameters=self.hyperparameters.model_copy(update={"batch_size": batch_size}),
             epoch_limit=epochs,
             seed=7,
             course=TrialProgress(trial="r0-t1", epochs=done),
             optimizer_state=optimizer_state,
         )
         with self.watch.during(TimePhase.BUILD):
-            prepared = self.trainer.prepare(plan)
+            built = self.trainer.build(trial)
         try:
-            return self.trainer.run(prepared, self.meanwhile)
+            return self.trainer.run(built, self.meanwhile)
         finally:
-            prepared.close()
+            built.close()
 
     def meanwhile(self) -> None:
         self.looks.append(self.engine.networks[0].steps)
@@ -319,7 +320,7 @@ def test_a_calibration_that_fails_fails_its_trial(tmp_path: Path) -> None:
 def test_a_trial_under_way_is_checkpointed_after_an_epoch(tmp_path: Path) -> None:
     bench = Bench(tmp_path, Script(losses=(0.9, 0.8, 0.85)), checkpoint_seconds=0.0)
     bench.run(epochs=4)
-    saved = load_training(tmp_path / "under-way.safetensors")
+    saved = load_training(RunPaths(tmp_path).under_way("r0"))
     # After the last epoch there is nothing to go on with.
     assert saved.course == TrialProgress(
         trial="r0-t1",

@@ -24,11 +24,13 @@ from aiperf_hpc.morphism.operators.deeper import Deeper
 from aiperf_hpc.morphism.operators.grow import grow, inserted_spatial_convs
 from aiperf_hpc.morphism.operators.kernel_size import KernelSize
 from aiperf_hpc.morphism.weights.checked_file import Tell, ignore
-from aiperf_hpc.replica.trials.hpo import Chosen, Hpo, journal_storage, kernel_choices
+from aiperf_hpc.replica.trials.hpo import Hpo, journal_storage, kernel_choices
 from aiperf_hpc.run.storage import BackoffRetry, Retry, no_retry
 from aiperf_hpc.trial import Hyperparameters
 
 SMALL = {"batch_size": {"choices": [8, 16]}}
+BASE = Hyperparameters(batch_size=1, learning_rate=0.1, weight_decay=0.01)
+"""The hyperparameters that are used where nothing is searched."""
 
 
 def hpo_in(
@@ -44,7 +46,7 @@ def hpo_in(
     """A study in ``folder`` for a machine on which batches up to ``largest`` fit."""
     config = HpoConfig.model_validate({"startup_trials": startup, "space": space or {}})
     storage = journal_storage(folder / "study.log", retry, tell)
-    return Hpo(config, storage, "r0", seed, lambda graph, batch_size: batch_size <= largest)
+    return Hpo(config, BASE, storage, "r0", seed, lambda graph, batch_size: batch_size <= largest)
 
 
 def opened(folder: Path) -> optuna.Study:
@@ -54,7 +56,8 @@ def opened(folder: Path) -> optuna.Study:
 
 
 def used(batch_size: int, kernel_size: int | None = None, rate: float = 0.1) -> Hyperparameters:
-    return Hyperparameters(batch_size=batch_size, kernel_size=kernel_size, learning_rate=rate)
+    searched = {"batch_size": batch_size, "kernel_size": kernel_size, "learning_rate": rate}
+    return BASE.model_copy(update=searched)
 
 
 def deeper(kernel: int) -> Graph:
@@ -90,7 +93,9 @@ def test_optuna_itself_reads_what_was_tried_and_what_came_of_it(tmp_path: Path) 
         "the run's time is over",
         None,
     ]
-    assert study.trials[under_way.number].params["batch_size"] == under_way.chosen.batch_size
+    assert (
+        study.trials[under_way.number].params["batch_size"] == under_way.hyperparameters.batch_size
+    )
     space = study.trials[0].distributions
     assert space["batch_size"] == optuna.distributions.IntDistribution(256, 448, step=64)
     assert space["kernel_size"] == optuna.distributions.IntDistribution(3, 7, step=2)
@@ -98,8 +103,8 @@ def test_optuna_itself_reads_what_was_tried_and_what_came_of_it(tmp_path: Path) 
 
 def test_with_no_inserted_convolution_only_the_batch_size_is_searched(tmp_path: Path) -> None:
     suggestion = hpo_in(tmp_path, SMALL).suggest(two_stems(), 4)
-    assert suggestion.chosen.batch_size in (8, 16)
-    assert suggestion.chosen == Chosen(suggestion.chosen.batch_size)
+    assert suggestion.hyperparameters.batch_size in (8, 16)
+    assert suggestion.hyperparameters == used(suggestion.hyperparameters.batch_size)
 
 
 def test_kernel_sizes_start_at_the_largest_that_is_there() -> None:
@@ -113,20 +118,20 @@ def test_kernel_sizes_start_at_the_largest_that_is_there() -> None:
 @pytest.mark.parametrize(
     ("graph", "like", "largest", "expected"),
     [
-        (deeper(3), used(448, 7), 10**9, Chosen(448, 7, 0.1)),
-        (deeper(3), used(448), 10**9, Chosen(448, 3, 0.1)),
-        (with_kernel(5), used(320, 3), 10**9, Chosen(320, 5, 0.1)),
-        (two_stems(), used(128, 7), 10**9, Chosen(256, None, 0.1)),
-        (two_stems(), used(448), 400, Chosen(384, None, 0.1)),
-        (two_stems(), used(2000, rate=3.0), 10**9, Chosen(448, None, 0.5)),
-        (two_stems(), used(300, rate=1e-4), 10**9, Chosen(320, None, 0.01)),
+        (deeper(3), used(448, 7), 10**9, used(448, 7, 0.1)),
+        (deeper(3), used(448), 10**9, used(448, 3, 0.1)),
+        (with_kernel(5), used(320, 3), 10**9, used(320, 5, 0.1)),
+        (two_stems(), used(128, 7), 10**9, used(256, None, 0.1)),
+        (two_stems(), used(448), 400, used(384, None, 0.1)),
+        (two_stems(), used(2000, rate=3.0), 10**9, used(448, None, 0.5)),
+        (two_stems(), used(300, rate=1e-4), 10**9, used(320, None, 0.01)),
     ],
 )
 def test_a_round_begins_near_given_hyperparameters_within_the_graphs_space(
-    tmp_path: Path, graph: Graph, like: Hyperparameters, largest: int, expected: Chosen
+    tmp_path: Path, graph: Graph, like: Hyperparameters, largest: int, expected: Hyperparameters
 ) -> None:
     hpo = hpo_in(tmp_path, {"learning_rate": {"low": 0.01, "high": 0.5}}, largest=largest)
-    assert hpo.suggest(graph, 4, like).chosen == expected
+    assert hpo.suggest(graph, 4, like).hyperparameters == expected
 
 
 @pytest.mark.parametrize("space", [{}, {"batch_size": {"choices": [448, 256, 384, 320]}}])
@@ -141,10 +146,13 @@ def test_no_batch_size_is_suggested_that_does_not_fit(
     sizes = []
     for round_ in range(3, 13):
         suggestion = hpo.suggest(two_stems(), round_)
-        sizes.append(suggestion.chosen.batch_size)
-        hpo.completed(suggestion, suggestion.chosen.batch_size / 1000)
+        sizes.append(suggestion.hyperparameters.batch_size)
+        hpo.completed(suggestion, suggestion.hyperparameters.batch_size / 1000)
     assert set(sizes) == {256, 320, 384}
-    assert hpo_in(tmp_path, space, largest=100).suggest(two_stems(), 20).chosen.batch_size == 256
+    assert (
+        hpo_in(tmp_path, space, largest=100).suggest(two_stems(), 20).hyperparameters.batch_size
+        == 256
+    )
 
 
 def test_choices_that_shrink_are_more_than_optuna_alone_takes() -> None:
@@ -165,20 +173,20 @@ def test_a_round_tries_a_point_again_only_when_it_has_tried_all(tmp_path: Path) 
     tried = []
     for _ in range(4):
         suggestion = hpo.suggest(graph, 4)
-        tried.append(suggestion.chosen)
+        tried.append(suggestion.hyperparameters)
         hpo.completed(suggestion, 0.5)
-    assert set(tried) == {Chosen(size, kernel) for size in (8, 16) for kernel in (5, 7)}
-    assert hpo.suggest(graph, 4).chosen in tried
+    assert set(tried) == {used(size, kernel) for size in (8, 16) for kernel in (5, 7)}
+    assert hpo.suggest(graph, 4).hyperparameters in tried
 
 
 def test_the_same_study_and_seed_suggest_the_same(tmp_path: Path) -> None:
-    chosen: list[Chosen] = []
+    chosen: list[Hyperparameters] = []
     for seed in (1, 1, 2):
         folder = tmp_path / str(len(chosen))
         hpo = hpo_in(folder, {"learning_rate": {"low": 0.01, "high": 0.5}}, seed=seed)
         for rate in (0.1, 0.2, 0.3, 0.4, 0.1):
             hpo.learn(used(448, rate=rate), 4, rate)
-        chosen.append(hpo.suggest(two_stems(), 5).chosen)
+        chosen.append(hpo.suggest(two_stems(), 5).hyperparameters)
     assert chosen[0] == chosen[1] != chosen[2]
 
 
@@ -199,7 +207,7 @@ def test_tpe_learns_from_trials_whose_kernel_ranges_differ(tmp_path: Path) -> No
     graphs, late = [deeper(3), with_kernel(5), two_stems()], []
     for turn in range(45):
         suggestion = hpo.suggest(graphs[turn % 3], turn // 3)
-        chosen = suggestion.chosen
+        chosen = suggestion.hyperparameters
         assert chosen.kernel_size in ((3, 5, 7), (5, 7), (None,))[turn % 3]
         good = chosen.batch_size == 8
         hpo.completed(suggestion, 0.4 + 0.4 * good + 0.1 * (chosen.kernel_size == 5))
@@ -215,10 +223,10 @@ def test_tpe_beats_random_draws_although_the_graphs_of_rounds_differ(tmp_path: P
     ours, chance = [], []
     for seed in range(30):
         rng = np.random.default_rng(seed)
-        best = Chosen(int(rng.choice((256, 320, 384, 448))), int(rng.choice((3, 5, 7))))
+        best = used(int(rng.choice((256, 320, 384, 448))), int(rng.choice((3, 5, 7))))
         hpo, graph, losses = hpo_in(tmp_path / str(seed), seed=seed), deeper(3), []
 
-        def loss(batch_size: int, kernel_size: int, best: Chosen = best) -> float:
+        def loss(batch_size: int, kernel_size: int, best: Hyperparameters = best) -> float:
             assert best.kernel_size is not None
             batch = abs(math.log2(batch_size / best.batch_size))
             return 0.012 * batch + 0.006 * abs(kernel_size - best.kernel_size) / 2
@@ -228,8 +236,10 @@ def test_tpe_beats_random_draws_although_the_graphs_of_rounds_differ(tmp_path: P
             if trial % 3 == 0:
                 worth += float(rng.uniform(-0.05, 0.05))
             suggestion = hpo.suggest(graph, trial // 3)
-            assert suggestion.chosen.kernel_size is not None
-            losses.append(loss(suggestion.chosen.batch_size, suggestion.chosen.kernel_size))
+            assert suggestion.hyperparameters.kernel_size is not None
+            losses.append(
+                loss(suggestion.hyperparameters.batch_size, suggestion.hyperparameters.kernel_size)
+            )
             accuracy = worth - losses[-1] + 0.002 * float(rng.standard_normal())
             hpo.completed(suggestion, accuracy)
         ours.append(fmean(losses[12:]))
@@ -244,7 +254,7 @@ def test_hyperparameters_that_fail_are_avoided(tmp_path: Path) -> None:
     failed = []
     for turn in range(36):
         suggestion = hpo.suggest(two_stems(), turn // 3)
-        rate = suggestion.chosen.learning_rate
+        rate = suggestion.hyperparameters.learning_rate
         assert rate is not None
         failed.append(rate > 0.1)
         if failed[-1]:
@@ -258,7 +268,7 @@ def test_a_study_in_which_all_has_failed_goes_on_at_random(tmp_path: Path) -> No
     hpo = hpo_in(tmp_path, SMALL)
     for _ in range(8):
         hpo.failed(hpo.suggest(two_stems(), 4), "the device is gone")
-    assert hpo.suggest(two_stems(), 4).chosen.batch_size in (8, 16)
+    assert hpo.suggest(two_stems(), 4).hyperparameters.batch_size in (8, 16)
 
 
 def test_rounds_of_one_trial_are_compared_with_each_other(tmp_path: Path) -> None:
@@ -266,7 +276,7 @@ def test_rounds_of_one_trial_are_compared_with_each_other(tmp_path: Path) -> Non
     sizes = []
     for round_ in range(30):
         suggestion = hpo.suggest(two_stems(), round_)
-        sizes.append(suggestion.chosen.batch_size)
+        sizes.append(suggestion.hyperparameters.batch_size)
         hpo.completed(suggestion, 0.5 + 0.1 * (sizes[-1] == 8))
     assert sizes[10:].count(8) > 10  # A quarter, 5, would be chance.
 

@@ -8,7 +8,7 @@ import re
 import signal
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby
 from pathlib import Path
@@ -37,14 +37,16 @@ from aiperf_hpc.morphism.weights.checkpoint import (
     load_checkpoint,
     save_checkpoint,
 )
+from aiperf_hpc.replica.context import ReplicaContext
+from aiperf_hpc.replica.identity import Identity
 from aiperf_hpc.replica.runtime.background import Immediate, background_thread
 from aiperf_hpc.replica.runtime.stopping import StopFlag
-from aiperf_hpc.replica.runtime.stopwatch import Stopwatch
 from aiperf_hpc.replica.search.run_knowledge import RunKnowledge
 from aiperf_hpc.replica.search.worker import LOST_SECONDS, SearchWorker
 from aiperf_hpc.replica.training.checkpoint import load_training, save_training
-from aiperf_hpc.replica.training.memory_estimate import training_bytes
-from aiperf_hpc.replica.training.trainer import Prepared, Trainer, TrialPlan, TrialResult
+from aiperf_hpc.replica.training.memory_estimate import MemoryLimit, training_bytes
+from aiperf_hpc.replica.training.trainer import Trainer
+from aiperf_hpc.replica.training.trial import BuiltTrial, PlannedTrial, TrialResult
 from aiperf_hpc.replica.trials.building import OneRankBuilder
 from aiperf_hpc.replica.trials.hpo import journal_storage
 from aiperf_hpc.replica.trials.loop import ReplicaFailedError, TrialLoop
@@ -55,7 +57,6 @@ from aiperf_hpc.run.history import RunHistory
 from aiperf_hpc.run.journal import JournalReader, JournalWriter
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import FIRST, Incarnation, RunPaths, write_whole
-from aiperf_hpc.run.storage import no_retry
 from aiperf_hpc.trial import Machine, RoundPhase, TrialState
 from aiperf_hpc.workloads.registry import initial_graph
 
@@ -91,11 +92,11 @@ class _InTurn:
     def __init__(self, trainer: Trainer) -> None:
         self._trainer = trainer
 
-    def begin(self, plan: TrialPlan) -> Callable[[], Prepared]:
-        return partial(self._trainer.prepare, plan)
+    def begin(self, trial: PlannedTrial) -> Callable[[], BuiltTrial]:
+        return partial(self._trainer.build, trial)
 
-    def close(self, prepared: Prepared) -> None:
-        prepared.close()
+    def close(self, built: BuiltTrial) -> None:
+        built.close()
 
 
 class Bench:
@@ -128,44 +129,22 @@ class Bench:
         self.history = RunHistory(self.paths)
         self.stop = StopFlag(float("inf"), self.paths.stop_request)
         self.initial = initial_graph(self.config, self.dataset.info)
-        watch = Stopwatch()
-        self.worker = SearchWorker(
-            manifest=self.manifest,
-            paths=self.paths,
-            replica="r0",
-            incarnation=life,
-            worker=0,
-            searcher=load_searcher(self.config.search),
-            journal=JournalWriter(self.paths.search_journal("r0", 0, life)),
-            retry=no_retry,
-            knowledge=RunKnowledge("r0", RunHistory(self.paths, replica="r0"), Digest(self.paths)),
-            clock=SYSTEM,
-        )
-        trainer = Trainer(
-            self.engine,
-            self.dataset,
-            self.config,
-            self.journal,
-            watch,
-            self.stop,
-            2**40,
-            self.paths.under_way("r0", life),
-            no_retry,
-            SYSTEM,
-        )
-        self.rounds = TrialLoop(
+        searching = ReplicaContext(
             config=self.config,
             paths=self.paths,
-            replica="r0",
-            incarnation=life,
+            who=Identity("r0", life),
+            journal=JournalWriter(self.paths.search_journal("r0", 0, life)),
+            stop=self.stop,
+        )
+        own = RunKnowledge("r0", RunHistory(self.paths, replica="r0"), Digest(self.paths))
+        self.worker = SearchWorker(searching, 0, load_searcher(self.config.search), own)
+        training = replace(searching, journal=self.journal, clock=Turns(self.worker))
+        trainer = Trainer(replace(training, clock=SYSTEM), self.engine, self.dataset, 2**40)
+        self.rounds = TrialLoop(
+            training,
             initial=self.initial,
             trainer=trainer,
-            journal=self.journal,
             knowledge=RunKnowledge("r0", self.history, Digest(self.paths)),
-            stopwatch=watch,
-            stop=self.stop,
-            retry=no_retry,
-            clock=Turns(self.worker),
             study=journal_storage(self.paths.study("r0", life)),
             background=background or Immediate(),
             builder=OneRankBuilder(trainer, background) if background else _InTurn(trainer),
@@ -177,10 +156,10 @@ class Bench:
         done = 0
 
         def counted(
-            trainer: Trainer, prepared: Prepared, meanwhile: Callable[[], None]
+            trainer: Trainer, built: BuiltTrial, meanwhile: Callable[[], None]
         ) -> TrialResult:
             nonlocal done
-            result = train(trainer, prepared, meanwhile)
+            result = train(trainer, built, meanwhile)
             done += 1
             if done == trials:
                 self.stop.ask("enough trials")
@@ -197,7 +176,7 @@ class Bench:
         An optimiser that does not know suggests larger ones alone.
         """
         limit = training_bytes(self.initial, batch_size, "fp32") + 4096
-        self.rounds._trainer._memory_limit = limit
+        self.rounds._trainer.memory = MemoryLimit(self.config, limit)
         if not optimiser_knows:
             self.rounds._planner._hpo._fits = lambda graph, size: size > batch_size
 
@@ -577,7 +556,7 @@ def test_a_trial_that_a_scheduler_cut_is_gone_on_with_from_its_last_epoch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Preempted in the fourth epoch of 4 steps, again in the next life's first; no file before."""
-    monkeypatch.setattr("aiperf_hpc.replica.training.trainer.HOLD_SECONDS", 0.0)
+    monkeypatch.setattr("aiperf_hpc.replica.training.checkpoint.HOLD_SECONDS", 0.0)
     training = {"precision": "fp32", "batch_size": 16, "checkpoint_seconds": 3600}
     first = Bench(tmp_path, Script(), _told_to_end_at_step(14), training=training)
     first.stop.install()

@@ -1,0 +1,117 @@
+"""Crediting samples: only those that the network has executed, and while an epoch lasts."""
+
+from __future__ import annotations
+
+from aiperf_hpc.errors import NonFiniteLossError
+from aiperf_hpc.objective import Measure
+from aiperf_hpc.replica.context import ReplicaContext
+from aiperf_hpc.replica.engines.base import EvaluationSums, Network
+from aiperf_hpc.run.records import Evaluated, Progress
+
+
+class TrialStopped(Exception):  # noqa: N818 -- not an error: the run is ending
+    """The trial must end now."""
+
+
+class _Credit:
+    """Credits samples once the network has executed them: every few seconds and at the end.
+
+    Steps may run asynchronously, so that a sample given to the network is none that was executed
+    until the network was drained. Samples whose steps ended in an error of the engine are not
+    credited: nobody knows whether they were executed. Those that led to a loss that is not finite
+    were.
+    """
+
+    def __init__(self, context: ReplicaContext, network: Network, trial: str, epoch: int) -> None:
+        self._journal, self._clock = context.journal, context.clock
+        self._every = context.config.journal.progress_seconds
+        self._network = network
+        self._trial = trial
+        self._epoch = epoch
+        self._pending = 0
+        self._recorded = self._clock.monotonic()
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None or kind is TrialStopped:
+            self._flush()
+
+    def executed(self, samples: int) -> None:
+        """Note samples given to the network."""
+        self._pending += samples
+        if self._clock.monotonic() - self._recorded >= self._every:
+            self._flush()
+
+    def _flush(self) -> None:
+        """Wait for the network and credit what it executed."""
+        try:
+            self._drain(self._pending)
+        except NonFiniteLossError:
+            self._record()
+            raise
+        self._record()
+
+    def _record(self) -> None:
+        self._recorded = self._clock.monotonic()
+        if self._pending:
+            self._journal.append(self._progress(self._pending))
+            self._pending = 0
+
+    def _drain(self, samples: int) -> None:
+        raise NotImplementedError
+
+    def _progress(self, samples: int) -> Progress:
+        raise NotImplementedError
+
+
+class TrainingCredit(_Credit):
+    """Credits training samples; keeps the mean loss of the epoch."""
+
+    _loss_sum, _samples = 0.0, 0
+
+    @property
+    def mean_loss(self) -> float:
+        return self._loss_sum / self._samples if self._samples else 0.0
+
+    def _drain(self, samples: int) -> None:
+        self._loss_sum += self._network.drain_training() * samples
+        self._samples += samples
+
+    def _progress(self, samples: int) -> Progress:
+        return Progress(
+            trial=self._trial, epoch=self._epoch, train_samples=samples, validation_samples=0
+        )
+
+
+class EvaluationCredit(_Credit):
+    """Credits validation samples; keeps what the evaluation found."""
+
+    def __init__(
+        self, context: ReplicaContext, network: Network, trial: str, epoch: int, measure: Measure
+    ) -> None:
+        super().__init__(context, network, trial, epoch)
+        self._measure = measure
+        self._total = EvaluationSums()
+
+    def evaluated(self, learning_rate: float, train_loss: float) -> Evaluated:
+        """Return the record of the whole evaluation, by which its quality is known too."""
+        return Evaluated(
+            trial=self._trial,
+            epoch=self._epoch,
+            learning_rate=learning_rate,
+            train_loss=train_loss,
+            validation_loss=self._total.mean_loss,
+            measure=self._measure.name,
+            sums=self._total.sums(self._measure),
+            samples=self._total.samples,
+        )
+
+    def _drain(self, samples: int) -> None:
+        self._total = self._total.merged(self._network.drain_evaluation(), self._measure)
+
+    def _progress(self, samples: int) -> Progress:
+        return Progress(
+            trial=self._trial, epoch=self._epoch, train_samples=0, validation_samples=samples
+        )
