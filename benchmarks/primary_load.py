@@ -37,7 +37,7 @@ from synthetic_run import (
     write_run,
 )
 
-from aiperf_hpc.clock import SYSTEM
+from aiperf_hpc.primary.control.context import PrimaryContext
 from aiperf_hpc.primary.control.controller import Controller
 from aiperf_hpc.primary.launchers.base import ReplicaState
 from aiperf_hpc.primary.monitor.cached_view import CachedView
@@ -105,8 +105,10 @@ def be_primary(root: Path) -> None:
         print(server.port, flush=True)
         writer = DigestWriter(view.history, digest)
         launcher = AllRun(manifest.nodes)
-        controller = Controller(manifest, launcher, journal, view.history, writer, clock=SYSTEM)
-        controller.run(progress.tick)
+        context = PrimaryContext(
+            manifest=manifest, journal=journal, history=view.history, digest=writer
+        )
+        Controller(context, launcher).run(progress.tick)
 
 
 def be_replicas(root: Path, replicas: int, written: int) -> None:

@@ -8,10 +8,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TextIO
 
-from aiperf_hpc.clock import SYSTEM
 from aiperf_hpc.errors import AIPerfError, UsageError
 from aiperf_hpc.primary.cli.output import say, say_document
 from aiperf_hpc.primary.control.claim import Claim, Claimed, take
+from aiperf_hpc.primary.control.context import PrimaryContext
 from aiperf_hpc.primary.control.controller import Controller
 from aiperf_hpc.primary.launchers.registry import LAUNCHERS
 from aiperf_hpc.primary.monitor.cached_view import CachedView
@@ -76,18 +76,10 @@ def conduct_run(
         progress.alert(interrupts, retry),
     ):
         writer = DigestWriter(view.history, digest)
-        controller = Controller(
-            manifest,
-            launcher,
-            journal,
-            view.history,
-            writer,
-            clock=SYSTEM,
-            interrupts=interrupts,
-            retry=retry,
-            waits=retry.take,
-            say=progress.say,
+        context = PrimaryContext(
+            manifest=manifest, journal=journal, history=view.history, digest=writer, retry=retry
         )
+        controller = Controller(context, launcher, interrupts=interrupts, say=progress.say)
         controller.run(progress.tick)
     progress.end()
     if controller.refused is not None:

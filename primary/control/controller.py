@@ -4,24 +4,18 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from aiperf_hpc.clock import Clock
 from aiperf_hpc.errors import AIPerfError, JournalError, StorageError
 from aiperf_hpc.primary.control.claim import LostClaimError
+from aiperf_hpc.primary.control.context import PrimaryContext, Timing
 from aiperf_hpc.primary.control.preflight import Preflight
 from aiperf_hpc.primary.formatting import few
 from aiperf_hpc.primary.launchers.base import Launcher, ReplicaState
 from aiperf_hpc.primary.monitor.cached_view import rest_after
-from aiperf_hpc.run import storage
-from aiperf_hpc.run.digest import DigestWriter
-from aiperf_hpc.run.file_clock import FileClock, read_clock
-from aiperf_hpc.run.history import RunHistory
-from aiperf_hpc.run.journal import JournalWriter
-from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import requested_stop, write_whole
 from aiperf_hpc.run.records import (
     AnyEvent,
@@ -37,22 +31,9 @@ from aiperf_hpc.run.records import (
     StopRequested,
     StorageWaited,
 )
-from aiperf_hpc.run.storage import Retry, Wait
 from aiperf_hpc.signals import Interrupts, ending_signals, handled
 from aiperf_hpc.trial import JobPhase
 
-POLL_SECONDS = 0.25
-LATE_SECONDS = 5.0
-"""How long after the run's time is over a replica that goes on is asked to stop."""
-GRACE_SECONDS = 60.0
-"""How long replicas may take to end in order before they are killed."""
-KILL_SECONDS = 60.0
-"""How long after that a replica whose end nobody confirms is waited for."""
-LOST_SECONDS = 60.0
-"""How long a lost replica is waited for: its last records may become visible that late, and
-its scheduler may run it again."""
-JOURNAL_SECONDS = 1.0
-"""Least time between two looks at the journals; more where a look takes long."""
 TIME_OVER = "the run's time is over"
 INTERRUPTED = "interrupted by the user"
 
@@ -62,62 +43,37 @@ class Controller:
 
     def __init__(
         self,
-        manifest: RunManifest,
+        context: PrimaryContext,
         launcher: Launcher,
-        journal: JournalWriter,
-        history: RunHistory,
-        digest: DigestWriter,
         *,
-        clock: Clock,
-        file_clock: FileClock = read_clock,
-        poll: float | None = None,
-        look: float | None = None,
-        grace: float = GRACE_SECONDS,
+        timing: Timing | None = None,
         interrupts: Interrupts | None = None,
-        retry: Retry = storage.no_retry,
-        waits: Callable[[], Iterable[Wait]] = tuple,
         say: Callable[[str], None] = lambda text: None,
     ) -> None:
         """Launch and record nothing yet.
 
         Args:
-            manifest: the run.
+            context: the run.
             launcher: starts the replicas.
-            journal: the primary's own.
-            history: the run's records; refreshed here.
-            digest: told of them, for the search workers.
-            clock: what the run is timed by; the journals are stamped by the same.
-            file_clock: how to compare that clock with the file server's.
-            poll: seconds between two looks at the launcher.
-            look: least seconds between two looks at the journals.
-            grace: seconds that replicas may take to end in order.
+            timing: how often to look, and how long to wait.
             interrupts: counts when the user asks for the end.
-            retry: how to write.
-            waits: gives the times in which ``retry`` waited, each once.
             say: tells the user what is done about the end of the run, and who is waited for.
         """
-        self._manifest = manifest
-        self._launcher = launcher
-        self._journal = journal
-        self._history = history
-        self._digest = digest
-        self._file_clock = file_clock
-        self._retry = retry
-        self._clock = clock
-        self._poll = poll or POLL_SECONDS
-        self._grace = grace
-        self._least_look = look or JOURNAL_SECONDS
+        self._manifest, self._launcher = context.manifest, launcher
+        self._journal, self._history = context.journal, context.history
+        self._digest, self._retry = context.digest, context.retry
+        self._clock, self._file_clock = context.clock, context.file_clock
+        self._timing = timing or Timing()
         self._deadline = self._closing_utc = 0.0
         self._asked: str | None = None
         self._asked_at = self._killed_at = 0.0
         self._interrupts = interrupts or Interrupts()
-        self._waits = waits
         self._say = say
         self._known: dict[str, ReplicaState] = {}
         self._lost_at: dict[str, float] = {}
         self._problem: str | None = None
         self._next_look = 0.0
-        self._preflight = Preflight(history, clock)
+        self._preflight = Preflight(context.history, context.clock)
         self.refused: str | None = None
         """Why the nodes cannot do what was asked for, if so: then the run was stopped."""
 
@@ -192,10 +148,10 @@ class Controller:
     def _leave_nothing_running(self) -> None:
         """End the replicas of a primary that cannot go on: nobody else would."""
         self._launcher.ask_to_stop()
-        if not self._all_end(self._grace, self._interrupts.at_once):
+        if not self._all_end(self._timing.grace, self._interrupts.at_once):
             self._launcher.kill()
             # A scheduler's launcher carries out what it is asked to while it is looked at.
-            self._all_end(KILL_SECONDS, lambda: False)
+            self._all_end(self._timing.kill, lambda: False)
 
     def _all_end(self, seconds: float, over: Callable[[], bool]) -> bool:
         """Wait so long for the end of all replicas, unless ``over``; return whether it came."""
@@ -203,11 +159,11 @@ class Controller:
         while self._clock.monotonic() < end and not over():
             if all(state.phase.ended for state in self._launcher.states().values()):
                 return True
-            self._clock.sleep(POLL_SECONDS)
+            self._clock.sleep(self._timing.poll)
         return False
 
     def _waited(self) -> list[StorageWaited]:
-        return [StorageWaited.of(wait) for wait in self._waits()]
+        return [StorageWaited.of(wait) for wait in self._retry.take()]
 
     def _launch(self, first: bool) -> dict[str, str]:
         try:
@@ -241,7 +197,7 @@ class Controller:
                 beat = self._clock.monotonic()
                 self._journal.append(PrimaryHeartbeat())
             watch()
-            self._clock.sleep(self._poll)
+            self._clock.sleep(self._timing.poll)
 
     def _resolved(self, states: Mapping[str, ReplicaState]) -> Mapping[str, ReplicaState]:
         """Return the states with what only the journals say about the end of replicas.
@@ -254,7 +210,7 @@ class Controller:
         lost = any(state.phase is JobPhase.LOST for state in states.values())
         if self._launcher.exact or not (closing or lost):
             return states
-        late = self._killed_at and self._clock.monotonic() >= self._killed_at + KILL_SECONDS
+        late = self._killed_at and self._clock.monotonic() >= self._killed_at + self._timing.kill
         resolved = {}
         for name, state in states.items():
             replica = self._history.replicas.get(name)
@@ -265,7 +221,7 @@ class Controller:
                 phase = JobPhase.FAILED if ended.startswith("failed") else JobPhase.DONE
                 state = replace(state, phase=phase, detail=ended.removeprefix("failed: "))
             elif late and not state.phase.ended:
-                what = f"its end is not confirmed {KILL_SECONDS:.0f} s after it was cancelled"
+                what = f"its end is not confirmed {self._timing.kill:.0f} s after it was cancelled"
                 state = replace(state, phase=JobPhase.FAILED, detail=what)
             resolved[name] = state
         return resolved
@@ -283,7 +239,7 @@ class Controller:
             self._tell()
             self._restore_manifest()
         now = self._clock.monotonic()
-        self._next_look = now + rest_after(now - began, self._least_look)
+        self._next_look = now + rest_after(now - began, self._timing.look)
 
     def _tell(self) -> None:
         """Tell the search workers what is new."""
@@ -360,7 +316,7 @@ class Controller:
             self._lost_at.pop(name, None)
             return state.phase.ended
         since = self._lost_at.setdefault(name, self._clock.monotonic())
-        return self._interrupts.at_once() or self._clock.monotonic() >= since + LOST_SECONDS
+        return self._interrupts.at_once() or self._clock.monotonic() >= since + self._timing.lost
 
     def _stop_when_due(self, states: Mapping[str, ReplicaState]) -> None:
         now = self._clock.monotonic()
@@ -369,10 +325,10 @@ class Controller:
                 self._ask(INTERRUPTED, states)
             elif (request := requested_stop(self._history.paths.stop_request)) is not None:
                 self._ask(request, states)
-            elif now >= self._deadline + LATE_SECONDS:
+            elif now >= self._deadline + self._timing.late:
                 # Replicas watch the same deadline; this is for one that cannot, or hangs.
                 self._ask(TIME_OVER, states)
-        elif self._interrupts.at_once() or now >= self._asked_at + self._grace:
+        elif self._interrupts.at_once() or now >= self._asked_at + self._timing.grace:
             if not self._killed_at:
                 self._killed_at = now
                 self._say(f"killing {_going_on(states)}")

@@ -16,7 +16,7 @@ class Preflight:
     """Looks once at every life of a replica that the primary's launcher has begun."""
 
     def __init__(self, history: RunHistory, clock: Clock) -> None:
-        """Prepare; lives that ``history`` knows already are of an earlier primary's."""
+        """Take the lives that ``history`` knows already for an earlier primary's."""
         self._history = history
         self._clock = clock
         self._waiting: set[str] = set()

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from aiperf_hpc.config import RunConfig, load_config
 from aiperf_hpc.errors import AIPerfError, UsageError
+from aiperf_hpc.primary.control.context import PrimaryContext, Timing
 from aiperf_hpc.primary.control.controller import Controller
 from aiperf_hpc.primary.control.prepare import make_manifest, make_run_directory
 from aiperf_hpc.primary.monitor.cached_view import MOST_SECONDS
@@ -27,6 +28,7 @@ from aiperf_hpc.run.digest import DigestWriter
 from aiperf_hpc.run.journal import JournalWriter
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import RunPaths
+from aiperf_hpc.run.storage import BackoffRetry
 from aiperf_hpc.signals import Interruption, interruptible
 from aiperf_hpc.simulation.cluster import Cluster, SimulatedLauncher
 from aiperf_hpc.simulation.timeline import Timeline
@@ -109,19 +111,17 @@ def simulate(
             ) as journal,
             JournalWriter(paths.digest, clock=timeline, sync=cluster.files.sync) as digest,
         ):
-            writer = DigestWriter(view.history, digest)
-            controller = Controller(
-                manifest,
-                launcher,
-                journal,
-                view.history,
-                writer,
+            context = PrimaryContext(
+                manifest=manifest,
+                journal=journal,
+                history=view.history,
+                digest=DigestWriter(view.history, digest),
                 clock=timeline,
-                poll=POLL_SECONDS,
-                look=MOST_SECONDS,
                 file_clock=lambda folder, clock: None,
+                retry=BackoffRetry(lambda: True, clock=timeline),
             )
-            controller.run(lambda: show(timeline))
+            timing = Timing(poll=POLL_SECONDS, look=MOST_SECONDS)
+            Controller(context, launcher, timing=timing).run(lambda: show(timeline))
 
     # What is made stays until the end: looking for garbage among millions of records would
     # take longer than anything else, and be charged to whoever runs at that moment.

@@ -14,7 +14,7 @@ from tests.support.run_writer import trial_started
 
 from aiperf_hpc.clock import SYSTEM
 from aiperf_hpc.errors import UsageError
-from aiperf_hpc.primary.control import controller
+from aiperf_hpc.primary.control.context import PrimaryContext, Timing
 from aiperf_hpc.primary.control.controller import Controller
 from aiperf_hpc.primary.launchers.base import ReplicaState
 from aiperf_hpc.primary.monitor.run_view import RunState, RunView
@@ -31,6 +31,7 @@ from aiperf_hpc.trial import JobPhase, Machine
 RUNNING = ReplicaState(JobPhase.RUNNING, "n1")
 LOST = ReplicaState(JobPhase.LOST, "n1", "NODE_FAIL")
 DONE = ReplicaState(JobPhase.DONE, "n1")
+QUICK = Timing(poll=0.01, look=0.01, late=0.1, grace=0.2, kill=0.2, lost=0.3)
 HOUR = 1.0
 MOMENT = 1.0 / 36_000.0
 """Hours: a tenth of a second."""
@@ -63,18 +64,6 @@ class Told:
         self.calls.append("kill")
 
 
-@pytest.fixture(autouse=True)
-def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, seconds in {
-        "POLL_SECONDS": 0.01,
-        "JOURNAL_SECONDS": 0.01,
-        "LOST_SECONDS": 0.3,
-        "LATE_SECONDS": 0.1,
-        "KILL_SECONDS": 0.2,
-    }.items():
-        monkeypatch.setattr(controller, name, seconds)
-
-
 def run(
     folder: Path,
     launcher: Told,
@@ -100,11 +89,11 @@ def run(
     history.refresh()
     with JournalWriter(paths.primary_journal) as journal, JournalWriter(paths.digest) as digest:
         writer = DigestWriter(history, digest)
-        controller = Controller(
-            manifest, launcher, journal, history, writer, clock=SYSTEM, file_clock=file_clock,
-            grace=0.2,
+        context = PrimaryContext(
+            manifest=manifest, journal=journal, history=history, digest=writer,
+            file_clock=file_clock,
         )  # fmt: skip
-        reason = controller.run(watch)
+        reason = Controller(context, launcher, timing=QUICK).run(watch)
     return reason, recorded(paths)
 
 

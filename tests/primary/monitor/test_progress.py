@@ -30,10 +30,9 @@ from tests.support.run_factory import (
 )
 from tests.support.waiting import until
 
-from aiperf_hpc.clock import SYSTEM
 from aiperf_hpc.primary.cli import main, stop
 from aiperf_hpc.primary.cli.conduct import finish
-from aiperf_hpc.primary.control import controller
+from aiperf_hpc.primary.control.context import PrimaryContext, Timing
 from aiperf_hpc.primary.control.controller import Controller
 from aiperf_hpc.primary.launchers.base import ReplicaState
 from aiperf_hpc.primary.monitor import progress as progress_module
@@ -112,8 +111,6 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress_module, "TERMINAL_SECONDS", 0.0)
     monkeypatch.setattr(progress_module, "LOG_SECONDS", 0.0)
     monkeypatch.setattr(progress_module, "ALERT_SECONDS", 0.01)
-    monkeypatch.setattr(controller, "POLL_SECONDS", 0.01)
-    monkeypatch.setattr(controller, "JOURNAL_SECONDS", 0.01)
 
 
 def columns_of(text: str) -> int:
@@ -244,17 +241,16 @@ def conducted(
         JournalWriter(paths.digest) as digest,
         progress.alert(interrupts, patience),
     ):
-        controller = Controller(
-            RunManifest.load(paths),
-            launcher,
-            journal,
-            view.history,
-            DigestWriter(view.history, digest),
-            clock=SYSTEM,
-            interrupts=interrupts,
+        context = PrimaryContext(
+            manifest=RunManifest.load(paths),
+            journal=journal,
+            history=view.history,
+            digest=DigestWriter(view.history, digest),
             retry=patience,
-            waits=patience.take,
-            say=progress.say,
+        )
+        timing = Timing(poll=0.01, look=0.01)
+        controller = Controller(
+            context, launcher, timing=timing, interrupts=interrupts, say=progress.say
         )
         controller.run(watch)
     progress.end()
