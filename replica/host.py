@@ -44,9 +44,9 @@ class Usage(NamedTuple):
     """Telemetry of a replica's processes on one host."""
 
     cpu_percent: float
-    """Of one core, since the last time: 200 for two cores that were busy all the time."""
+    """The share of one core since the last time: 200 for two that were busy all the time."""
     memory_bytes: int
-    """The sum of their resident sets; what processes share counts for each of them."""
+    """The sum of the resident sets; what processes share counts for each of them."""
 
 
 class Workers(Protocol):

@@ -137,7 +137,9 @@ class Replica:
                     staged_bytes=loaded.staged_bytes,
                 )
             )
-            trainer, builder = self._trainer(context, engine, dataset, memory_limit, background)
+            trainer, builder = self._trainer_and_builder(
+                context, engine, dataset, memory_limit, background
+            )
             loop = TrialLoop(
                 context,
                 initial=initial_graph(config, dataset.info),
@@ -176,7 +178,7 @@ class Replica:
         local_size = self._ranks.collective.local_size
         return engine.memory_bytes or self._host.available_bytes(local_size)
 
-    def _trainer(
+    def _trainer_and_builder(
         self,
         context: ReplicaContext,
         engine: RankEngine,

@@ -9,7 +9,7 @@ from aiperf_hpc.run.paths import Incarnation
 from aiperf_hpc.run.records import NodeChecked
 
 CLOCK_SECONDS = 1.0
-"""Seconds by which a node's clock may differ from the primary's before it is complained about."""
+"""The seconds by which a node's clock may differ from the primary's without a complaint."""
 
 
 class Preflight:

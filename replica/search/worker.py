@@ -48,7 +48,7 @@ from aiperf_hpc.streams import print_in_any_locale
 from aiperf_hpc.workloads.registry import initial_graph
 
 FIRST_PAUSE, EAGER_PAUSE, LONGEST_PAUSE = 0.2, 5.0, 30.0
-"""Seconds between two looks: the first, the longest while a candidate is missing, the longest."""
+"""The seconds between two looks: at first, at most while a candidate is missing, and at most."""
 RETRY_SECONDS = 5.0
 LOST_SECONDS = 90.0
 """How long trained weights may be missing: the record that they were dropped comes that late."""

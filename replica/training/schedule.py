@@ -20,9 +20,9 @@ class Schedule:
 
     used: Hyperparameters
     steps: int
-    """Of an epoch."""
+    """The number of steps of an epoch."""
     epochs: int
-    """That it is made for: the trial's limit."""
+    """The number of epochs that it is made for: the trial's limit."""
 
     @property
     def peak(self) -> float:
@@ -35,7 +35,7 @@ class Schedule:
 
     @property
     def warmup(self) -> float:
-        """Steps of the warm-up."""
+        """The number of steps of the warm-up."""
         settings = self.used.schedule
         return settings.warmup_steps or settings.warmup_epochs * self.steps
 
@@ -58,7 +58,7 @@ class Schedule:
 
     @property
     def total(self) -> int:
-        """All steps."""
+        """The number of all steps."""
         return self.steps * self.epochs
 
 
@@ -123,4 +123,4 @@ _SHARES: dict[str, Callable[[Schedule, int, Sequence[float]], float]] = {
     "cosine": _cosine,
     "plateau": _plateau,
 }
-"""What share of the peak the rate is after the warm-up."""
+"""The share of the peak that the rate is after the warm-up, by the schedule's name."""

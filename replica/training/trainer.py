@@ -22,7 +22,7 @@ from aiperf_hpc.run.records import Calibrated, TrainingStarted, TrialStarted
 from aiperf_hpc.trial import Hyperparameters, TimePhase, TrialState
 
 LEAD_SECONDS = 60.0
-"""A trial is near its end when it may end within this time: enough to make the next one ready."""
+"""The time before a trial's possible end from which on the next one is made ready."""
 
 
 class Trainer:
@@ -47,7 +47,7 @@ class Trainer:
         self._journal, self._clock = context.journal, context.clock
         self._stop, self._watch = context.stop, context.stopwatch
         self._epoch_seconds = 0.0
-        """What the last epoch took."""
+        """The time that the last epoch took, of whichever trial."""
         self._course = TrialProgress(trial="")
         """What has happened in the trial under way."""
 
@@ -142,6 +142,7 @@ class Trainer:
         try:
             state, reason = self._train(built, network, checkpoints, meanwhile)
         except TrialStopped:
+            # What a scheduler cut, another life goes on with; what the run's end cut, nobody does.
             if interrupted := self._stop.interrupted:
                 checkpoints.store_held()
             state, reason, values = TrialState.STOPPED, self._stop.reason or "", self._course.values
@@ -170,7 +171,7 @@ class Trainer:
             self._stop_if_asked()
             began = self._clock.monotonic()
             after_step = meanwhile if self._near_its_end(trial, epoch) else _nothing
-            if epoch > trial.course.epochs + 1:
+            if epoch > trial.course.epochs + 1:  # Those of the first one came with the trial.
                 batches = self._dataset.train(epoch, used.batch_size, trial.seed)
 
             credit = TrainingCredit(self._context, network, trial.name, epoch)

@@ -87,7 +87,7 @@ class PlannedTrial:
     resumes: str | None = None
     """The interrupted trial that it goes on with."""
     optimizer_state: OptimizerState | None = None
-    """The interrupted trial's."""
+    """The state that the optimizer of the interrupted trial goes on from."""
     suggestion: Suggestion | None = None
     """The suggestion whose worth it shows; None where this life's study made none."""
     discard_candidate: bool = False

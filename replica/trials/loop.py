@@ -31,7 +31,7 @@ from aiperf_hpc.run.records import CheckpointDropped, TimeSpent, TrialEnded
 from aiperf_hpc.trial import RoundPhase, TimePhase, TrialState
 
 MOST_FAILURES = 5
-"""Failed trials in a row after which a replica gives up."""
+"""The number of failed trials in a row after which a replica gives up."""
 
 
 class ReplicaFailedError(AIPerfError):

@@ -11,7 +11,7 @@ from aiperf_hpc.replica.trials.building import TrialBuilder
 from aiperf_hpc.trial import TimePhase
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 2.0
-"""Seconds between two looks for something to train."""
+"""The seconds between two looks for something to train, at first and at most."""
 
 
 class Prefetch:

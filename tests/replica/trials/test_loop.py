@@ -924,6 +924,22 @@ def test_a_new_life_has_the_study_of_the_earlier_one_whatever_became_of_its_file
     assert _told(third.paths.study("r0", life), "r0-0.2") == before
 
 
+def test_of_a_trial_gone_on_with_in_halved_batches_the_study_learns_those(tmp_path: Path) -> None:
+    """Its first life had 16; on the node of its second one they do not fit."""
+    first = Bench(tmp_path, *[Script()] * 3, _dies_at_step(6))
+    with pytest.raises(_PowerCutError):
+        first.run(9)
+    full = Script(step_errors={0: OutOfMemoryError("no memory left on the device")})
+    life = Incarnation(0, 1)
+    second = Bench(tmp_path, full, Script(accuracies=(0.45,)), life=life)
+    second.run(2)
+    resumed = [t for t in second.events(records.TrialStarted) if t.resumes == "r0-t4"]
+    assert [t.hyperparameters.batch_size for t in resumed] == [16, 8]
+    study = optuna.load_study(study_name="r0-0.1", storage=_storage(second.paths.study("r0", life)))
+    told = [t for t in study.trials if t.user_attrs["chosen_by"] == "earlier"]
+    assert [(t.params["batch_size"], t.value) for t in told] == [(8, 0.5)]
+
+
 def test_what_did_not_fit_is_told_to_the_next_lifes_study_too(tmp_path: Path) -> None:
     """The estimate halved the batches of 16 that were suggested to 8."""
     bench = Bench(tmp_path, search=GREEDY)
