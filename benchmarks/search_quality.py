@@ -54,7 +54,8 @@ class Timed:
     """A searcher that remembers how long it took."""
 
     def __init__(self, searcher: Searcher) -> None:
-        self.name, self._searcher = searcher.name, searcher
+        self.name = searcher.name
+        self._searcher = searcher
         self.seconds: list[float] = []
 
     def choose(self, view: View, rng: np.random.Generator) -> Choice:

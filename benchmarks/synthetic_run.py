@@ -131,7 +131,9 @@ class _Player:
     """Writes down what one replica would record, and when."""
 
     def __init__(self, config: RunConfig, graphs: GraphStore, pattern: Pattern) -> None:
-        self.config, self.graphs, self.pattern = config, graphs, pattern
+        self.config = config
+        self.graphs = graphs
+        self.pattern = pattern
         self.now = 0.0
 
     def say(self, event: records.AnyEvent, after: float = 0.0) -> None:

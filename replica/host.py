@@ -161,7 +161,8 @@ class ProcessHost:
         self.pid = os.getpid()
         self.job = job_id()
         self._tree = replica_tree(several_ranks)
-        self._cpu_seconds, self._looked = self._tree.cpu_seconds(), self.clock.monotonic()
+        self._cpu_seconds = self._tree.cpu_seconds()
+        self._looked = self.clock.monotonic()
 
     def seconds_alive(self) -> float:
         """Return for how long this process has existed, to a hundredth of a second (proc(5))."""

@@ -59,10 +59,14 @@ class Controller:
             interrupts: counts when the user asks for the end.
             say: tells the user what is done about the end of the run, and who is waited for.
         """
-        self._manifest, self._launcher = context.manifest, launcher
-        self._journal, self._history = context.journal, context.history
-        self._digest, self._retry = context.digest, context.retry
-        self._clock, self._file_clock = context.clock, context.file_clock
+        self._manifest = context.manifest
+        self._launcher = launcher
+        self._journal = context.journal
+        self._history = context.history
+        self._digest = context.digest
+        self._retry = context.retry
+        self._clock = context.clock
+        self._file_clock = context.file_clock
         self._timing = timing or Timing()
         self._deadline = self._closing_utc = 0.0
         self._asked: str | None = None
@@ -335,7 +339,8 @@ class Controller:
             self._launcher.kill()
 
     def _ask(self, reason: str, states: Mapping[str, ReplicaState]) -> None:
-        self._asked, self._asked_at = reason, self._clock.monotonic()
+        self._asked = reason
+        self._asked_at = self._clock.monotonic()
         self._closing_utc = min(self._closing_utc, self._clock.utc())
         self._say(f"{reason}: waiting for {_going_on(states)}")
         self._journal.append(StopRequested(reason=reason))

@@ -85,9 +85,13 @@ class SearchWorker:
             knowledge: what the replica knows of the run.
             grown: graphs of trials that others have grown again already.
         """
-        self._config, self._paths = context.config, context.paths
-        self._journal, self._stop, self._clock = context.journal, context.stop, context.clock
-        self._retry, self._sync = context.retry, context.sync
+        self._config = context.config
+        self._paths = context.paths
+        self._journal = context.journal
+        self._stop = context.stop
+        self._clock = context.clock
+        self._retry = context.retry
+        self._sync = context.sync
         name = context.who.name
         self._seed_parts = (context.config.seed, name, "search", worker)
         self._name = f"{name}-w{worker}"

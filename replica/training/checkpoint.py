@@ -91,7 +91,9 @@ class TrialCheckpoints:
         who = context.who
         self._path = context.paths.under_way(who.replica, who.incarnation)
         self._every = context.config.training.checkpoint_seconds
-        self._clock, self._retry, self._watch = context.clock, context.retry, context.stopwatch
+        self._clock = context.clock
+        self._retry = context.retry
+        self._watch = context.stopwatch
         self._graph = trial.candidate.graph
         self._saved = self._held_at = self._clock.monotonic()
         self._held: Callable[[], None] | None = None
@@ -105,9 +107,11 @@ class TrialCheckpoints:
         now = self._clock.monotonic()
         if now - self._saved >= self._every:
             self._taken(course, network)()
-            self._held, self._saved = None, self._clock.monotonic()
+            self._held = None
+            self._saved = self._clock.monotonic()
         elif now - max(self._saved, self._held_at) >= HOLD_SECONDS:
-            self._held, self._held_at = self._taken(course, network), now
+            self._held = self._taken(course, network)
+            self._held_at = now
 
     def store_held(self) -> None:
         """Write the snapshot in memory, if it is newer than the file."""

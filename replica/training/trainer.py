@@ -44,8 +44,10 @@ class Trainer:
         self._dataset = dataset
         self.memory = MemoryLimit(context.config, memory_limit)
         self._measure = engine.objective.quality
-        self._journal, self._clock = context.journal, context.clock
-        self._stop, self._watch = context.stop, context.stopwatch
+        self._journal = context.journal
+        self._clock = context.clock
+        self._stop = context.stop
+        self._watch = context.stopwatch
         self._epoch_seconds = 0.0
         """The time that the last epoch took, of whichever trial."""
         self._course = TrialProgress(trial="")

@@ -19,8 +19,10 @@ class CandidateQueue:
 
     def __init__(self, context: ReplicaContext, history: RunHistory) -> None:
         self._replica = context.who.replica
-        self._paths, self._journal = context.paths, context.journal
-        self._clock, self._retry = context.clock, context.retry
+        self._paths = context.paths
+        self._journal = context.journal
+        self._clock = context.clock
+        self._retry = context.retry
         self._history = history
 
     def take(self) -> Candidate | None:

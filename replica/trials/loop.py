@@ -68,10 +68,14 @@ class TrialLoop:
             background: does everything else, one thing after the other.
             builder: makes trials ready.
         """
-        self._config, self._paths = context.config, context.paths
+        self._config = context.config
+        self._paths = context.paths
         self._replica = context.who.replica
-        self._journal, self._stop, self._watch = context.journal, context.stop, context.stopwatch
-        self._retry, self._sync = context.retry, context.sync
+        self._journal = context.journal
+        self._stop = context.stop
+        self._watch = context.stopwatch
+        self._retry = context.retry
+        self._sync = context.sync
         self._trainer = trainer
         self._history = knowledge.history
         self._graphs = GraphStore(context.paths, context.sync)
@@ -96,7 +100,7 @@ class TrialLoop:
         self._concluding: Future[None] | None = None
         self._failures = 0
         self._kept: dict[str, float] = {}
-        """The trials of this replica whose weights are kept, with their merits."""
+        """The objective values of the trials of this replica whose weights are kept."""
 
     def run(self) -> str:
         """Work until the run ends; return why it ended.

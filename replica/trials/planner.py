@@ -59,9 +59,12 @@ class Planner:
             hpo: its study.
             knowledge: what it knows of the run.
         """
-        self._config, self._paths = context.config, context.paths
-        self._journal, self._retry = context.journal, context.retry
-        self._replica, self._name = context.who.replica, context.who.name
+        self._config = context.config
+        self._paths = context.paths
+        self._journal = context.journal
+        self._retry = context.retry
+        self._replica = context.who.replica
+        self._name = context.who.name
         self._initial = initial
         self._stock = stock
         self._hpo = hpo

@@ -35,7 +35,9 @@ class Prefetch:
         self._background = background
         self._plan = plan
         self._builder = builder
-        self._stop, self._watch, self._clock = context.stop, context.stopwatch, context.clock
+        self._stop = context.stop
+        self._watch = context.stopwatch
+        self._clock = context.clock
         self._planning: Future[PlannedTrial | None] | None = None
         self._making: tuple[PlannedTrial, Callable[[], BuiltTrial]] | None = None
         self._look_at = 0.0

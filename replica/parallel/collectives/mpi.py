@@ -39,7 +39,8 @@ class MpiCollective:
 
     def __init__(self) -> None:
         self._world = MPI.COMM_WORLD
-        self.rank, self.size = self._world.Get_rank(), self._world.Get_size()
+        self.rank = self._world.Get_rank()
+        self.size = self._world.Get_size()
         host = self._world.Split_type(MPI.COMM_TYPE_SHARED)
         self.local_rank = host.Get_rank()
         self.local_size = host.Get_size()

@@ -58,7 +58,8 @@ class RunHistory:
                 self.rebuilt += 1
             if tail.replaced:
                 state.interrupt()
-            self._tail, self._state = tail, state
+            self._tail = tail
+            self._state = state
 
     # What was read.
 
