@@ -5,26 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.replica.trials.test_loop import Bench
-from tests.support.fakes import Script
 
+from aiperf_hpc.config import SearchConfig
 from aiperf_hpc.run import records
-from aiperf_hpc.run.paths import FIRST, Incarnation
 from aiperf_hpc.trial import RoundPhase
 
 
-class FixedBench(Bench):
-    """A bench without a search worker."""
-
-    def __init__(self, folder: Path, *scripts: Script, life: Incarnation = FIRST) -> None:
-        super().__init__(folder, *scripts, life=life)
-        # The bench's worker was made for a searcher; the replica's configuration asks for none.
-        self.rounds._planner._config = self.config.model_copy(
-            update={"search": self.config.search.model_copy(update={"method": "fixed"})}
-        )
-
-
 def test_the_initial_network_is_trained_again_and_again_from_other_weights(tmp_path: Path) -> None:
-    bench = FixedBench(tmp_path)
+    bench = Bench(tmp_path, search={"method": "fixed"})
     bench.run(3)
     started = bench.events(records.TrialStarted)[:3]
     assert [s.phase for s in started] == [RoundPhase.FIXED] * 3
@@ -39,3 +27,8 @@ def test_the_initial_network_is_trained_again_and_again_from_other_weights(tmp_p
     assert len({weights[kernel].tobytes() for weights in first}) == 3
     ended = bench.events(records.TrialEnded)
     assert all(e.predicted_accuracy is None for e in ended)
+
+
+def test_a_replica_that_trains_a_fixed_network_has_no_search_processes() -> None:
+    assert SearchConfig(workers=4).processes == 4
+    assert SearchConfig(workers=4, method="fixed").processes == 0

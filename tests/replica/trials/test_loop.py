@@ -24,7 +24,7 @@ from tests.support.networks import two_stems
 from tests.support.waiting import until
 
 from aiperf_hpc.clock import SYSTEM, SystemClock
-from aiperf_hpc.config import RunConfig, validate
+from aiperf_hpc.config import RunConfig, SearchConfig, validate
 from aiperf_hpc.errors import EngineError, JournalError, OutOfMemoryError
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.morphism.lineage import Lineage
@@ -137,7 +137,9 @@ class Bench:
             stop=self.stop,
         )
         own = RunKnowledge("r0", RunHistory(self.paths, replica="r0"), Digest(self.paths))
-        self.worker = SearchWorker(searching, 0, load_searcher(self.config.search), own)
+        # A replica that searches nothing starts no worker; here one works on beside it.
+        search = self.config.search if self.config.search.searches else SearchConfig()
+        self.worker = SearchWorker(searching, 0, load_searcher(search), own)
         training = replace(searching, journal=self.journal, clock=Turns(self.worker))
         trainer = Trainer(replace(training, clock=SYSTEM), self.engine, self.dataset, 2**40)
         self.rounds = TrialLoop(
