@@ -135,7 +135,7 @@ class RoundMark:
 
     place: float
     label: str
-    """Its number; empty where there is no room for it."""
+    """The trial's number; empty where there is no room for it."""
 
 
 @dataclass(frozen=True, slots=True)

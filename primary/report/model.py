@@ -163,7 +163,8 @@ class StorageReport(Value):
     who: str
     seconds: float
     waits: tuple[StorageWait, ...]
-    """Its waits in order of time; none in a run of a version that recorded their sum alone."""
+    """The replica's waits in order of time; none in a run of a version that recorded their sum
+    alone."""
 
 
 class Problems(Value):
@@ -229,7 +230,7 @@ class Report(Value):
     config: RunConfig
     problems: Problems
     scaling: Scaling | None = None
-    """This run among others of other sizes, where they were named; not from its records."""
+    """The run among others of other sizes, where they were named; not from its records."""
 
     @model_validator(mode="before")
     @classmethod

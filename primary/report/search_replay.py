@@ -59,7 +59,7 @@ class CandidateOutcome(Value):
     """The highest value that the search was told of it: of each trial that has ended, the
     predicted accuracy, or the reached one where none was predicted."""
     state: str
-    """One of waiting, rejected, training, trained and failed."""
+    """The candidate's state: waiting, rejected, training, trained or failed."""
 
 
 class SearchReplay(Value):

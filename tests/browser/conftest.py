@@ -27,7 +27,7 @@ PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
 AXE = "axe-core@4.14.1"
 AXE_SHA256 = "e6b0ce02b84d892e2e33e403485e7f3d6c29e2be6df65daf44d89ba564139745"
 TRIALS = 28
-"""Of each replica in the long report."""
+"""Trials of each replica in the long report."""
 
 
 def _without(message: str) -> NoReturn:

@@ -25,13 +25,13 @@ NODES = 4
 DISK = "256m"
 START_SECONDS = 90.0
 END_SECONDS = 240.0
-"""From the end of its hours, or a request to stop, until a run must have ended."""
+"""Seconds from the end of its hours, or a request to stop, until a run must have ended."""
 QUIET_SECONDS = 60.0
-"""After the end of a run until all its processes must be gone."""
+"""Seconds after the end of a run until all its processes must be gone."""
 SAID = 20
 """Problems that are printed; ``--json`` has them all."""
 PAUSE_SECONDS = (0.2, 3.5)
-"""Between a run's recovery from a fault and the next one."""
+"""Seconds between a run's recovery from a fault and the next one."""
 Score = dict[str, float | None]
 
 

@@ -22,9 +22,10 @@ ACKNOWLEDGE = Path(__file__).with_name("acknowledge")
 REPLICAS = 3
 TICK_SECONDS = 0.2
 RUN_SECONDS = 60.0
-"""Within which somebody in the run must be credited again after a fault."""
+"""Seconds within which somebody in the run must be credited again after a fault."""
 VICTIM_SECONDS = 180.0
-"""Within which what was hit must be back, unless the run's rules give it up or the run ends."""
+"""Seconds within which what was hit must be back, unless the run's rules give it up or the run
+ends."""
 FRESH_SECONDS = 3.0
 """A replica that was credited no longer ago is at work."""
 RESUMES = 20
@@ -44,9 +45,9 @@ class Fault:
     back: Callable[[TormentedRun], bool]
     detail: str = ""
     run_seconds: float | None = None
-    """Until anybody in the run was credited again."""
+    """Seconds until anybody in the run was credited again."""
     seconds: float | None = None
-    """Until what was hit was back."""
+    """Seconds until what was hit was back."""
     outcome: str = ""
     """Why it need not come back, if it does not; or that it has not although it should."""
 

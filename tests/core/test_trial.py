@@ -8,7 +8,7 @@ FIRST = (
     '{"batch_size":448,"kernel_size":null,"optimizer":"sgd","learning_rate":0.1,"momentum":0.9,'
     '"weight_decay":0.0,"label_smoothing":0.0,"precision":"bf16"}'
 )
-"""As the first version wrote them. Simulated worlds depend on this text."""
+"""Hyperparameters as the first version wrote them. Simulated worlds depend on this text."""
 
 
 def test_hyperparameters_of_the_first_records_are_read_and_written_as_they_were() -> None:

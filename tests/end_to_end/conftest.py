@@ -18,8 +18,8 @@ from aiperf_hpc.trial import RoundPhase
 
 TINY = Path(__file__).with_name("tiny.yaml")
 FAST = Path(__file__).parents[1] / "slurm" / "fast.yaml"
-"""For what does not depend on what is computed: replicas are there at once, and train one long
-trial with a checkpoint after each epoch, in which time passes and nothing else."""
+"""The configuration for what does not depend on what is computed: replicas are there at once, and
+train one long trial with a checkpoint after each epoch, in which time passes and nothing else."""
 LONG = [
     argument
     for setting in (

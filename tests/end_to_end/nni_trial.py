@@ -13,7 +13,7 @@ from aiperf_hpc.graph import Graph
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "nni" / "trial.py"
 FAILS, REPORTS_NAN, NEVER_ASKS = 2, 3, 6
-"""By NNI's number of the process, which says nothing of the parameters that it takes."""
+"""Trials by NNI's number of the process, which says nothing of the parameters that it takes."""
 
 
 def main() -> None:

@@ -29,9 +29,9 @@ from aiperf_hpc.morphism.weights.checkpoint import Weights, check_weights, initi
 CHAINS, PARTS = 1000, 9
 FP32_TOLERANCE = 1e-5
 ROUNDING = 2e-6
-"""In fp64: what rounding the children's weights to float32 changes; no more."""
+"""What rounding the children's weights to float32 changes, in fp64; no more."""
 EXACT = 1e-12
-"""In fp64: of the morphisms that only add zeros and so round nothing."""
+"""The difference, in fp64, of the morphisms that only add zeros and so round nothing."""
 
 
 def images(graph: Graph, rng: np.random.Generator, samples: int = 2) -> Tensor:
@@ -93,11 +93,11 @@ class Errors(NamedTuple):
     """Whether there was something to calibrate."""
     in_fp32: float
     calibrated: float
-    """In fp64."""
+    """The difference in fp64."""
     training: float
-    """In fp64, calibrated on the batch, in training mode."""
+    """The difference in fp64, calibrated on the batch, in training mode."""
     uncalibrated: float
-    """In fp64, in training mode."""
+    """The difference in fp64, in training mode, without calibration."""
 
 
 def errors(number: int) -> Errors:

@@ -61,9 +61,9 @@ class Script:
     build_error: AIPerfError | None = None
     build_seconds: float = 0.0
     step_errors: dict[int, AIPerfError] = field(default_factory=dict)
-    """Raised by the training step with this number, counted from 0 over all epochs."""
+    """Errors that the training step with this number raises, counted from 0 over all epochs."""
     drain_errors: dict[int, AIPerfError] = field(default_factory=dict)
-    """Raised by the n-th draining of training."""
+    """Errors that the n-th draining of training raises."""
     on_step: Callable[[int], None] = lambda _: None
     calibrates: tuple[str, ...] = ()
     calibration_error: AIPerfError | None = None
@@ -81,9 +81,9 @@ class FakeNetwork:
         self._evaluated = 0
         self.closed = False
         self.calibrated: list[tuple[int, int]] = []
-        """Steps before, and samples of, each calibration."""
+        """The steps before each calibration, and its samples."""
         self.warmed: list[int] = []
-        """Batch sizes."""
+        """The batch sizes that were warmed."""
 
     def warm(self, batch_size: int) -> None:
         self.warmed.append(batch_size)

@@ -61,19 +61,19 @@ class Plan:
 
     replicas: int = 2
     trials: int = 7
-    """Of each replica."""
+    """Trials of each replica."""
     hpo_trials: int = 4
-    """The last so many of each replica's are HPO's, three a round."""
+    """How many of each replica's trials, the last ones, are HPO's, three a round."""
     failed: int = 1
-    """The last so many of each replica's fail."""
+    """How many of each replica's trials, the last ones, fail."""
     epochs: int = 4
-    """Of each trial."""
+    """Epochs of each trial."""
     evaluated: bool = True
     """Whether any evaluation is completed."""
     ended: bool = True
     """Whether the run has ended; otherwise each last trial is still training."""
     epoch_seconds: float = 30.0
-    """About; it varies from trial to trial."""
+    """Seconds of an epoch, about: they vary from trial to trial."""
     ceiling: float = 0.97
     """The accuracy that a trial would reach in endless training; above 1, it gets all right."""
     failure: str = "EngineError: the graph does not fit in 2.0 GiB"
@@ -81,7 +81,7 @@ class Plan:
     hours: float = 0.25
     seed: int = 0
     config: Mapping[str, Any] = field(default_factory=dict)
-    """Over the factory's own: digits, and a ResNet-50 of width 4."""
+    """Settings over the factory's own: digits, and a ResNet-50 of width 4."""
 
 
 def configuration(changes: Mapping[str, Any] | None = None) -> RunConfig:

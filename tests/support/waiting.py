@@ -9,8 +9,8 @@ from collections.abc import Callable
 from aiperf_hpc.run.history import RunHistory
 
 PATIENCE_SECONDS = 600.0
-"""After which an event that must come is missed. Only a test that fails waits so long, however
-busy the machine is."""
+"""Seconds after which an event that must come is missed. Only a test that fails waits so long,
+however busy the machine is."""
 
 
 def until(

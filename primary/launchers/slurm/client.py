@@ -47,7 +47,7 @@ class Element:
     reason: str = ""
     node: str | None = None
     status: int = 0
-    """Its exit status, once it has ended."""
+    """The job's exit status, once it has ended."""
     signal: int = 0
     """The signal that ended it, if one did."""
 

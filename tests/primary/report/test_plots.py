@@ -19,7 +19,7 @@ from aiperf_hpc.primary.report.scaling import ScalingPoint
 from aiperf_hpc.primary.report.search_replay import CandidateOutcome
 
 POINTS_A_LETTER = 5.0
-"""Of the drawings' 9-point type, at least."""
+"""The width of a letter of the drawings' 9-point type, in points, at least."""
 PREFIXES = {"n": 1e-9, "µ": 1e-6, "m": 1e-3, "": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12,
             "P": 1e15, "E": 1e18, "Z": 1e21, "Y": 1e24}  # fmt: skip
 
