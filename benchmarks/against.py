@@ -110,7 +110,11 @@ def taken(*arguments: str) -> Callable[[Path], float]:
 def _python(checkout: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     environment = os.environ | {"PYTHONPATH": str(checkout / "src"), "TF_CPP_MIN_LOG_LEVEL": "3"}
     return subprocess.run(
-        [sys.executable, *arguments], env=environment, check=True, capture_output=True, text=True
+        [sys.executable, *arguments],
+        env=environment,
+        check=True,
+        capture_output=True,
+        encoding="utf-8",
     )
 
 

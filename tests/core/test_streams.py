@@ -69,7 +69,9 @@ def sources(*folders: str) -> list[Path]:
     return sorted({path.resolve() for path in found})
 
 
-PACKAGE = sources("primary", "replica", "morphism", "ops_counter", "configs", "deploy", "src")
+PACKAGE = sources(
+    "primary", "replica", "workloads", "morphism", "ops_counter", "configs", "deploy", "src"
+)  # fmt: skip
 
 
 def mains() -> Iterator[str]:
