@@ -156,7 +156,16 @@ def tree(tmp_path: Path) -> Path:
     for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE", ".gitignore"):
         shutil.copy(ROOT / name, top)
     unwanted = shutil.ignore_patterns("__pycache__", "*.egg-info", STAMP)
-    for folder in ("src", "primary", "replica", "morphism", "ops_counter", "configs", "deploy"):
+    for folder in (
+        "src",
+        "primary",
+        "replica",
+        "workloads",
+        "morphism",
+        "ops_counter",
+        "configs",
+        "deploy",
+    ):
         shutil.copytree(ROOT / folder, top / folder, symlinks=True, ignore=unwanted)
     return top
 

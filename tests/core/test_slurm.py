@@ -11,7 +11,7 @@ import pytest
 from aiperf_hpc import slurm
 
 ROOT = Path(__file__).parents[2]
-ROOMS = ("src/aiperf_hpc", "primary", "replica", "morphism", "ops_counter")
+ROOMS = ("src/aiperf_hpc", "primary", "replica", "workloads", "morphism", "ops_counter")
 
 
 def test_slurms_variables_are_read_in_one_place_alone() -> None:
