@@ -8,7 +8,6 @@ from pathlib import Path
 from aiperf_hpc.machine import available_bytes
 from aiperf_hpc.primary.cli.output import say, say_document, say_json
 from aiperf_hpc.primary.cli.parser import Commands
-from aiperf_hpc.primary.doctor import examine
 from aiperf_hpc.primary.file_system import require_writable
 
 
@@ -63,6 +62,8 @@ def _allreduce(options: argparse.Namespace) -> int:
 
 
 def _doctor(options: argparse.Namespace) -> int:
+    from aiperf_hpc.primary.doctor import examine
+
     checks = examine(options.run_dir)
     missing = [check for check in checks if check.required and not check.found]
     if options.json:

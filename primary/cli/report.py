@@ -8,7 +8,6 @@ from pathlib import Path
 from aiperf_hpc.primary.cli.output import say, say_document, say_json
 from aiperf_hpc.primary.cli.parser import Commands, Parser, add_for_run
 from aiperf_hpc.primary.monitor.run_view import RunView
-from aiperf_hpc.primary.verify.audit import verify
 from aiperf_hpc.run.paths import RunPaths
 
 
@@ -46,6 +45,8 @@ def _report(options: argparse.Namespace) -> int:
 
 
 def _verify(options: argparse.Namespace) -> int:
+    from aiperf_hpc.primary.verify.audit import verify
+
     view = RunView(RunPaths(options.run))
     findings = verify(view)
     ended = view.history.end_utc is not None

@@ -19,8 +19,7 @@ import psutil
 from aiperf_hpc.config import DatasetConfig
 from aiperf_hpc.dataset_manifest import load_dataset_manifest
 from aiperf_hpc.errors import DatasetError, reason_of
-from aiperf_hpc.replica.data.imagenet.shards import HEAD
-from aiperf_hpc.replica.data.staging import check_space
+from aiperf_hpc.replica.data.staging import HEAD, check_space
 
 CHUNK = 8 << 20
 """Bytes read at once."""

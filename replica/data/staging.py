@@ -13,6 +13,9 @@ from pathlib import Path
 from aiperf_hpc.errors import DatasetError, reason_of
 from aiperf_hpc.processes import ProcessId, this_process
 
+HEAD = 65_536
+"""Bytes at the start of a file that are checked whenever its dataset is opened."""
+
 
 def _silent(line: str) -> None:
     del line

@@ -8,7 +8,7 @@ mean is said here, so that whoever reads a run's records needs no engine.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator
@@ -51,6 +51,12 @@ class Measure:
     summarize: Callable[[Mapping[str, list[float]]], dict[str, float]] | None = None
     """What is recorded, of the rows of all samples; None where there are no rows."""
 
+    names: frozenset[str] = field(init=False)
+    """The names of the recorded sums, to be compared with."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "names", frozenset(self.sums))
+
     @property
     def parts(self) -> tuple[str, ...]:
         """The names of what an engine gives for a batch, in their order."""
@@ -58,10 +64,9 @@ class Measure:
 
     def check(self, sums: Sums, samples: int) -> None:
         """Raise ValueError unless these can be the sums over so many samples."""
-        if sums.keys() != set(self.sums):
+        if len(sums) != len(self.sums) or not sums.keys() >= self.names:
             raise ValueError(f"{self.name} has the sums {sorted(self.sums)}, not {sorted(sums)}")
-        problem = self.impossible(sums, samples)
-        if problem:
+        if problem := self.impossible(sums, samples):
             raise ValueError(problem)
 
     def objective_value(self, quality: float) -> float:
@@ -88,7 +93,7 @@ class Measure:
 
 def _no_share(sums: Sums, samples: int) -> str:
     correct = sums["correct"]
-    if 0 <= correct <= samples and correct == int(correct):
+    if 0.0 <= correct <= samples and float(correct).is_integer():
         return ""
     return f"{correct:g} correct of {samples} samples"
 
@@ -129,10 +134,14 @@ MEASURES: dict[str, Measure] = {m.name: m for m in (ACCURACY, MEAN_ABSOLUTE_ERRO
 """The measures that records may name."""
 
 
-def known_measure(name: str) -> str:
-    """Return the name of a measure. Raises ValueError when there is none of that name."""
+def unknown_measure(name: str) -> str:
+    """Return what is to be said of the name of a measure that there is not."""
+    return f"no measure '{name}'; known: {', '.join(sorted(MEASURES))}"
+
+
+def _known(name: str) -> str:
     if name not in MEASURES:
-        raise ValueError(f"no measure '{name}'; known: {', '.join(sorted(MEASURES))}")
+        raise ValueError(unknown_measure(name))
     return name
 
 
@@ -145,7 +154,7 @@ class Objective(Value):
     """The arrays of a sample that the loss and the measure read."""
     loss: str
     """The loss's row in the engines' tables."""
-    measure: Annotated[str, AfterValidator(known_measure)]
+    measure: Annotated[str, AfterValidator(_known)]
     """The quality's row in ``MEASURES`` and in the engines' tables."""
 
     @property

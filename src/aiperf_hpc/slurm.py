@@ -22,7 +22,7 @@ SITE_VARIABLES = ("SLURM_CONF", "SLURM_CLUSTERS", "SLURM_TIME_FORMAT")
 """The variables that are a site's or a user's, and not of one job."""
 
 
-class Task(NamedTuple):
+class SlurmTask(NamedTuple):
     """One process of a job's step."""
 
     job: int
@@ -47,10 +47,10 @@ def node_name() -> str:
     return os.environ.get("SLURMD_NODENAME") or socket.gethostname()
 
 
-def task() -> Task:
+def task() -> SlurmTask:
     """Return which task this process is. Raises KeyError for a variable that is not set."""
     variables = os.environ
-    return Task(
+    return SlurmTask(
         int(variables["SLURM_JOB_ID"]),
         int(variables["SLURM_PROCID"]),
         int(variables["SLURM_NTASKS"]),

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from pydantic import Field, ValidationError
 
 from aiperf_hpc.errors import DatasetError, reason_of
+from aiperf_hpc.replica.data.staging import HEAD
 from aiperf_hpc.run.paths import write_whole
 from aiperf_hpc.trial import Value
 
@@ -22,9 +23,6 @@ SIZES = "sizes.npy"
 """The bytes of every record, in the shards' order, training first: where each one is."""
 
 Sizes = NDArray[np.int64]
-
-HEAD = 65_536
-"""Bytes at the start of a shard that are checked whenever the dataset is opened."""
 
 
 class Shard(Value):

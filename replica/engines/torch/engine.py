@@ -11,7 +11,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -104,6 +104,16 @@ class _Layout:
         return arrays
 
 
+class Placement(NamedTuple):
+    """Where an engine computes, and how."""
+
+    device: torch.device
+    cores: int
+    """The threads that it computes on, where the device is the CPU."""
+    compiled: bool
+    """Whether ``torch.compile`` makes code of each network."""
+
+
 class TorchNetwork:
     """A network of the ``torch`` engine; see ``engines.base.RankNetwork``."""
 
@@ -113,12 +123,10 @@ class TorchNetwork:
         weights: Weights,
         hyperparameters: Hyperparameters,
         optimizer_state: OptimizerState | None,
-        device: torch.device,
         objective: Objective,
-        *,
-        cores: int,
-        compiled: bool,
+        placement: Placement,
     ) -> None:
+        device = placement.device
         check_weights(graph, weights)
         self._graph = graph
         self._measure = objective.quality
@@ -144,11 +152,11 @@ class TorchNetwork:
                 self._flat, self._layout, sorted(graph.decayed), hyperparameters
             )
             self._optimizer.load(optimizer_state)
-            self._build_modules(rows=device.type == "cpu" and not compiled)
-        self._cores = cores
+            self._build_modules(rows=device.type == "cpu" and not placement.compiled)
+        self._cores = placement.cores
         self._operations = count(graph).training
         self._eager: Modules = (self._training, self._inference)
-        self._modules = _compiled(self._eager) if compiled else self._eager
+        self._modules = _compiled(self._eager) if placement.compiled else self._eager
         self._compiled_size = 0
         self._feed = Feed(device)
         self._loss = torch.zeros((), dtype=torch.float64, device=device)
@@ -528,13 +536,10 @@ class TorchEngine:
 
     name = "torch"
 
-    def __init__(
-        self, device: torch.device, cores: int, objective: Objective, *, compiled: bool
-    ) -> None:
-        self._device = device
-        self._cores = cores
+    def __init__(self, placement: Placement, objective: Objective) -> None:
+        self._placement = placement
+        self._device = placement.device
         self.objective = objective
-        self._compiled = compiled
 
     @property
     def versions(self) -> dict[str, str]:
@@ -570,10 +575,8 @@ class TorchEngine:
             weights,
             hyperparameters,
             optimizer_state,
-            self._device,
             self.objective,
-            cores=self._cores,
-            compiled=self._compiled,
+            self._placement,
         )
 
 
@@ -601,4 +604,4 @@ def make_engine(
     compiled = settings.compile == "always" or (
         settings.compile == "auto" and chosen.type == "cuda"
     )
-    return TorchEngine(chosen, cores, objective, compiled=compiled)
+    return TorchEngine(Placement(chosen, cores, compiled), objective)

@@ -30,8 +30,8 @@ from aiperf_hpc.graph.layers import MaxPool2D as MaxPool2D
 from aiperf_hpc.graph.layers import MaxPool3D as MaxPool3D
 from aiperf_hpc.graph.layers import ReLU as ReLU
 from aiperf_hpc.graph.layers import Shape as Shape
+from aiperf_hpc.graph.layers import SlidingWindow as SlidingWindow
 from aiperf_hpc.graph.layers import Softmax as Softmax
 from aiperf_hpc.graph.layers import Tanh as Tanh
-from aiperf_hpc.graph.layers import Window as Window
 from aiperf_hpc.graph.node import SCHEMA_VERSION as SCHEMA_VERSION
 from aiperf_hpc.graph.node import Node as Node

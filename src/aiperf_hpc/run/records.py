@@ -6,11 +6,11 @@ its number within its file. A record says what happened; nothing is ever rewritt
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, Field, TypeAdapter, model_validator
+from pydantic import Field, TypeAdapter, model_validator
 
-from aiperf_hpc.objective import ACCURACY, MEASURES, known_measure
+from aiperf_hpc.objective import ACCURACY, MEASURES, unknown_measure
 from aiperf_hpc.run.file_clock import ClockReading, Time
 from aiperf_hpc.run.storage import Wait
 from aiperf_hpc.trial import (
@@ -29,7 +29,6 @@ from aiperf_hpc.trial import (
 Count = Annotated[int, Field(ge=0)]
 Duration = Annotated[Time, Field(ge=0)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
-MeasureName = Annotated[str, AfterValidator(known_measure)]
 
 
 class Event(Value):
@@ -281,23 +280,26 @@ class Evaluated(Event):
     learning_rate: float
     train_loss: float
     validation_loss: float
-    measure: MeasureName = ACCURACY.name
-    sums: dict[str, Finite]
+    measure: str = ACCURACY.name
+    """The name of the measure of quality."""
+    sums: dict[str, Finite] = Field(default_factory=dict)
     """The measure's sums over the validation samples, by its names."""
     samples: Annotated[int, Field(ge=1)]
+    correct: Count | None = Field(None, exclude=True)
+    """The sum that was recorded when accuracy was the only measure; it is among ``sums`` now."""
 
-    @model_validator(mode="before")
-    @classmethod
-    def _of_an_earlier_version(cls, data: Any) -> Any:  # noqa: ANN401 -- whatever was recorded
-        """Read what was written when accuracy was the only measure."""
-        if not isinstance(data, dict) or "correct" not in data:
-            return data
-        rest = {key: value for key, value in data.items() if key != "correct"}
-        return {**rest, "sums": {"correct": data["correct"]}}
-
+    # One validator, after the fields: one before them would have each line made a dict first, and
+    # a large run has as many of these records as epochs.
     @model_validator(mode="after")
     def _has_the_sums_of_its_measure(self) -> Self:
-        MEASURES[self.measure].check(self.sums, self.samples)
+        values = self.__dict__  # The record is frozen for everybody else.
+        if (correct := values["correct"]) is not None:
+            values["sums"] = {**values["sums"], "correct": float(correct)}
+            values["correct"] = None
+        measure = MEASURES.get(self.measure)
+        if measure is None:
+            raise ValueError(unknown_measure(self.measure))
+        measure.check(values["sums"], values["samples"])
         return self
 
     @property

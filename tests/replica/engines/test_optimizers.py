@@ -26,7 +26,7 @@ from aiperf_hpc.morphism.weights.checkpoint import Weights
 from aiperf_hpc.objective import CLASSIFICATION
 from aiperf_hpc.replica.data.base import Batch, labelled_images
 from aiperf_hpc.replica.engines.base import RankEngine, RankNetwork
-from aiperf_hpc.replica.engines.torch.engine import TorchNetwork
+from aiperf_hpc.replica.engines.torch.engine import Placement, TorchNetwork
 
 RATE = 0.01
 SETTINGS: dict[str, dict[str, object]] = {
@@ -390,10 +390,8 @@ def test_a_loss_that_is_scaled_trains_as_one_that_is_not(name: str) -> None:
             weights,
             hyperparameters(**SETTINGS[name] | {"optimizer": name, "precision": precision}),
             None,
-            torch.device("cpu"),
             CLASSIFICATION,
-            cores=1,
-            compiled=False,
+            Placement(torch.device("cpu"), cores=1, compiled=False),
         )
         for precision in ("fp16", "fp32")
     )

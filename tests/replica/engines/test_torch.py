@@ -17,7 +17,7 @@ from aiperf_hpc.objective import CLASSIFICATION
 from aiperf_hpc.replica.data.base import labelled_images
 from aiperf_hpc.replica.engines import load_engine
 from aiperf_hpc.replica.engines.base import RankEngine
-from aiperf_hpc.replica.engines.torch.engine import TorchNetwork
+from aiperf_hpc.replica.engines.torch.engine import Placement, TorchNetwork
 
 
 @pytest.fixture(scope="module")
@@ -54,10 +54,8 @@ def test_a_loss_that_is_scaled_trains_as_one_that_is_not() -> None:
             weights,
             hyperparameters(precision=precision, weight_decay=0.01),
             None,
-            torch.device("cpu"),
             CLASSIFICATION,
-            cores=1,
-            compiled=False,
+            Placement(torch.device("cpu"), cores=1, compiled=False),
         )
         for precision in ("fp16", "fp32")
     )

@@ -12,7 +12,7 @@ from aiperf_hpc.graph.layers.base import Distribution as Distribution
 from aiperf_hpc.graph.layers.base import InitialValue as InitialValue
 from aiperf_hpc.graph.layers.base import Layer as Layer
 from aiperf_hpc.graph.layers.base import Shape as Shape
-from aiperf_hpc.graph.layers.base import Window as Window
+from aiperf_hpc.graph.layers.base import SlidingWindow as SlidingWindow
 from aiperf_hpc.graph.layers.convolution import Conv2D as Conv2D
 from aiperf_hpc.graph.layers.convolution import Conv3D as Conv3D
 from aiperf_hpc.graph.layers.dense import Dense as Dense

@@ -43,7 +43,7 @@ class ChannelRole(Enum):
     reads."""
 
 
-class Window(NamedTuple):
+class SlidingWindow(NamedTuple):
     """What a layer slides over an image or a volume; 1 and 1 for one that slides nothing."""
 
     kernel: int
@@ -99,9 +99,9 @@ class Layer:
         return "float32"
 
     @property
-    def window(self) -> Window:
+    def window(self) -> SlidingWindow:
         """What it slides over its input."""
-        return Window(1, 1)
+        return SlidingWindow(1, 1)
 
     @property
     def negative_slope(self) -> float | None:

@@ -13,7 +13,7 @@ from aiperf_hpc.graph.layers.base import (
     InitialValue,
     Layer,
     Shape,
-    Window,
+    SlidingWindow,
     image,
     layer_class,
     require,
@@ -47,8 +47,8 @@ class Conv2D(Layer):
         require(self.kernel % 2 == 1, f"conv2d: kernel must be odd, got {self.kernel}")
 
     @property
-    def window(self) -> Window:
-        return Window(self.kernel, self.stride)
+    def window(self) -> SlidingWindow:
+        return SlidingWindow(self.kernel, self.stride)
 
     def output_shape(self, *inputs: Shape) -> Shape:
         height, width, _ = image(inputs[0])
@@ -86,8 +86,8 @@ class Conv3D(Layer):
         require(type(self.bias) is bool, f"conv3d: bias must be true or false, got {self.bias!r}")
 
     @property
-    def window(self) -> Window:
-        return Window(self.kernel, self.stride)
+    def window(self) -> SlidingWindow:
+        return SlidingWindow(self.kernel, self.stride)
 
     def output_shape(self, *inputs: Shape) -> Shape:
         *places, _ = volume(inputs[0])

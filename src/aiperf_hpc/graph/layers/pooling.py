@@ -8,7 +8,7 @@ from typing import ClassVar
 from aiperf_hpc.graph.layers.base import (
     Layer,
     Shape,
-    Window,
+    SlidingWindow,
     image,
     layer_class,
     require,
@@ -31,8 +31,8 @@ class MaxPool2D(Layer):
         require(self.kernel % 2 == 1, f"max_pool2d: kernel must be odd, got {self.kernel}")
 
     @property
-    def window(self) -> Window:
-        return Window(self.kernel, self.stride)
+    def window(self) -> SlidingWindow:
+        return SlidingWindow(self.kernel, self.stride)
 
     def output_shape(self, *inputs: Shape) -> Shape:
         height, width, channels = image(inputs[0])
@@ -56,8 +56,8 @@ class MaxPool3D(Layer):
         require_sizes(self, "kernel", "stride")
 
     @property
-    def window(self) -> Window:
-        return Window(self.kernel, self.stride)
+    def window(self) -> SlidingWindow:
+        return SlidingWindow(self.kernel, self.stride)
 
     def output_shape(self, *inputs: Shape) -> Shape:
         *places, channels = volume(inputs[0])

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from aiperf_hpc.run import records
 from aiperf_hpc.run.executions import Executions
-from aiperf_hpc.run.history.state import Evaluation, Proposal, ReplicaHistory, RunState, Trial
+from aiperf_hpc.run.history.state import Evaluation, HistoryState, Proposal, ReplicaHistory, Trial
 from aiperf_hpc.run.history.tail import Tail, no_collections
 from aiperf_hpc.run.journal import Problem
 from aiperf_hpc.run.paths import RunPaths
@@ -39,7 +39,7 @@ class RunHistory:
         self.rebuilt = 0
         """How often everything was read again from the beginning."""
         self._tail = Tail(paths, {}, replica=replica, retry=retry)
-        self._state = RunState(self._tail.starts)
+        self._state = HistoryState(self._tail.starts)
 
     def refresh(self, replica: str | None = None) -> None:
         """Read what was added to the journals, of one replica or of all.
@@ -53,7 +53,7 @@ class RunHistory:
             while tail.stale:
                 # A later life of a replica became visible after records that it fences off were
                 # applied. That is rare: read all again, with every fence known from the beginning.
-                tail, state = tail.anew(), RunState(tail.starts)
+                tail, state = tail.anew(), HistoryState(tail.starts)
                 _read(tail, state, None)
                 self.rebuilt += 1
             if tail.replaced:
@@ -89,7 +89,7 @@ class RunHistory:
         """How many records were read from all journals."""
         return sum(source.reader.count for source in self._tail.sources.values())
 
-    # What they add up to; ``RunState`` says what each is.
+    # What they add up to; ``HistoryState`` says what each is.
 
     @property
     def run_started(self) -> Record | None:
@@ -229,7 +229,7 @@ class RunHistory:
         return len(self._state.waiting.get(replica, ()))
 
 
-def _read(tail: Tail, state: RunState, replica: str | None) -> None:
+def _read(tail: Tail, state: HistoryState, replica: str | None) -> None:
     """Apply what was added to the journals, of one replica or of all."""
     for source in tail.look(replica):
         state.apply(source, tail.added(source))

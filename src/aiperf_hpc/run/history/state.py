@@ -8,12 +8,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from aiperf_hpc.objective import MEASURES, Measure, Sums
 from aiperf_hpc.run import records
 from aiperf_hpc.run.executions import Executions
-from aiperf_hpc.run.history.tail import Source, Starts, fence
+from aiperf_hpc.run.history.tail import JournalSource, Starts, fence
 from aiperf_hpc.run.journal import Problem
 from aiperf_hpc.run.paths import FIRST, Incarnation
 from aiperf_hpc.run.records import Record
@@ -23,8 +23,7 @@ PRIMARY = "primary"
 """The name of who waits for storage, where it is no replica."""
 
 
-@dataclass(frozen=True, slots=True)
-class Evaluation:
+class Evaluation(NamedTuple):
     """A complete evaluation and when it ended, UTC seconds."""
 
     utc: float
@@ -36,25 +35,25 @@ class Evaluation:
     samples: int
     quality: float
     """The quality by the run's measure."""
+    objective_value: float
+    """What the search maximizes: the quality, or its negative where less is better."""
 
     @classmethod
     def of(cls, utc: float, event: records.Evaluated) -> Evaluation:
         """Return what a record of that time says."""
+        measure = MEASURES[event.measure]
+        quality = measure.quality(event.sums, event.samples)
         return cls(
             utc,
             event.trial,
             event.epoch,
             event.validation_loss,
-            MEASURES[event.measure],
+            measure,
             event.sums,
             event.samples,
-            event.quality,
+            quality,
+            measure.objective_value(quality),
         )
-
-    @property
-    def objective_value(self) -> float:
-        """What the search maximizes: the quality, or its negative where less is better."""
-        return self.measure.objective_value(self.quality)
 
     @property
     def error(self) -> float | None:
@@ -199,11 +198,11 @@ class _Writer:
     """The life of a replica that wrote a journal."""
 
     replica: ReplicaHistory
-    source: Source
+    source: JournalSource
 
 
 @dataclass(slots=True)
-class RunState:
+class HistoryState:
     """A run after the records that were applied so far."""
 
     starts: Starts
@@ -252,7 +251,7 @@ class RunState:
     _open: dict[str, Trial] = field(default_factory=dict)
     """Trials without an end."""
 
-    def apply(self, source: Source, added: Iterable[Record]) -> None:
+    def apply(self, source: JournalSource, added: Iterable[Record]) -> None:
         """Apply what was added to a journal, but for what a replaced replica wrote."""
         if source.replica is None:
             for record in added:
@@ -479,25 +478,25 @@ class RunState:
 
 
 # A look-up by type: a chain of isinstance cost as much as all the rest of applying a record.
-_CHANGES: Final[dict[type, Callable[[RunState, float, Any, _Writer], None]]] = {
-    records.TrialStarted: RunState._trial_started,
-    records.TrainingStarted: RunState._training_started,
-    records.Progress: RunState._progress,
-    records.Evaluated: RunState._evaluated,
-    records.TrialEnded: RunState._trial_ended,
-    records.CheckpointDropped: RunState._checkpoint_dropped,
-    records.Proposed: RunState._proposed,
-    records.ProposalRejected: RunState._proposal_rejected,
-    records.SearchStarted: RunState._search_started,
-    records.SearchFailed: RunState._search_failed,
-    records.SearchEnded: RunState._search_ended,
-    records.ReplicaStarted: RunState._replica_started,
-    records.DatasetLoaded: RunState._dataset_loaded,
-    records.TimeSpent: RunState._time_spent,
-    records.StepTimes: RunState._step_times,
-    records.RanksLost: RunState._ranks_lost,
-    records.Heartbeat: RunState._heartbeat,
-    records.StorageWaited: RunState._storage_waited,
-    records.ReplicaEnded: RunState._replica_ended,
-    records.FileProblem: RunState._replica_file_problem,
+_CHANGES: Final[dict[type, Callable[[HistoryState, float, Any, _Writer], None]]] = {
+    records.TrialStarted: HistoryState._trial_started,
+    records.TrainingStarted: HistoryState._training_started,
+    records.Progress: HistoryState._progress,
+    records.Evaluated: HistoryState._evaluated,
+    records.TrialEnded: HistoryState._trial_ended,
+    records.CheckpointDropped: HistoryState._checkpoint_dropped,
+    records.Proposed: HistoryState._proposed,
+    records.ProposalRejected: HistoryState._proposal_rejected,
+    records.SearchStarted: HistoryState._search_started,
+    records.SearchFailed: HistoryState._search_failed,
+    records.SearchEnded: HistoryState._search_ended,
+    records.ReplicaStarted: HistoryState._replica_started,
+    records.DatasetLoaded: HistoryState._dataset_loaded,
+    records.TimeSpent: HistoryState._time_spent,
+    records.StepTimes: HistoryState._step_times,
+    records.RanksLost: HistoryState._ranks_lost,
+    records.Heartbeat: HistoryState._heartbeat,
+    records.StorageWaited: HistoryState._storage_waited,
+    records.ReplicaEnded: HistoryState._replica_ended,
+    records.FileProblem: HistoryState._replica_file_problem,
 }

@@ -26,7 +26,7 @@ def fence(starts: dict[Incarnation, float], incarnation: Incarnation) -> float:
 
 
 @dataclass(slots=True)
-class Source:
+class JournalSource:
     """One journal, and whose it is."""
 
     reader: JournalReader
@@ -60,7 +60,7 @@ class Tail:
             retry: how to read; a BackoffRetry waits while the storage is away.
         """
         self.starts = starts
-        self.sources: dict[Path, Source] = {}
+        self.sources: dict[Path, JournalSource] = {}
         self.strays: list[Problem] = []
         """Journals in no folder of a replica's life."""
         self.stale = False
@@ -70,7 +70,7 @@ class Tail:
         self._paths = paths
         self._only = replica
         self._retry = retry
-        self._sources_of: dict[str, list[Source]] = {}
+        self._sources_of: dict[str, list[JournalSource]] = {}
         self._known: set[str] = set()
         """The journals that were found, and other files that are none."""
 
@@ -78,7 +78,7 @@ class Tail:
         """Return the same journals with nothing read, but with the starts that are known."""
         return Tail(self._paths, self.starts, replica=self._only, retry=self._retry)
 
-    def look(self, replica: str | None) -> Iterable[Source]:
+    def look(self, replica: str | None) -> Iterable[JournalSource]:
         """Return the journals there are by now, those of one replica or all.
 
         Raises:
@@ -95,7 +95,7 @@ class Tail:
             self._add(path)
         return self.sources.values() if replica is None else self._sources_of.get(replica, ())
 
-    def added(self, source: Source) -> Iterator[Record]:
+    def added(self, source: JournalSource) -> Iterator[Record]:
         """Yield what was added to a journal; its ``fence`` is what is known by then.
 
         Raises:
@@ -116,7 +116,7 @@ class Tail:
 
     def _add(self, path: Path) -> None:
         if path == self._paths.primary_journal:
-            self.sources[path] = Source(JournalReader(path, retry=self._retry), None)
+            self.sources[path] = JournalSource(JournalReader(path, retry=self._retry), None)
             return
         try:
             incarnation = Incarnation.parse(path.parent.name)
@@ -125,7 +125,7 @@ class Tail:
             self.strays.append(Problem(path, 1, what))
             return
         name = path.parent.parent.name
-        source = Source(JournalReader(path, retry=self._retry), name, incarnation)
+        source = JournalSource(JournalReader(path, retry=self._retry), name, incarnation)
         self.sources[path] = source
         self._sources_of.setdefault(name, []).append(source)
         self._put_fence(source, self.starts.get(name, {}))
@@ -139,7 +139,7 @@ class Tail:
             self._put_fence(other, starts)
             self.stale |= other.incarnation < incarnation and other.applied_utc >= utc
 
-    def _put_fence(self, source: Source, starts: dict[Incarnation, float]) -> None:
+    def _put_fence(self, source: JournalSource, starts: dict[Incarnation, float]) -> None:
         source.fence = fence(starts, source.incarnation)
         self.replaced |= source.fence < math.inf
 
