@@ -294,12 +294,14 @@ class Evaluated(Event):
     def _has_the_sums_of_its_measure(self) -> Self:
         values = self.__dict__  # The record is frozen for everybody else.
         if (correct := values["correct"]) is not None:
-            values["sums"] = {**values["sums"], "correct": float(correct)}
+            values["sums"] = {"correct": float(correct)}
             values["correct"] = None
-        measure = MEASURES.get(self.measure)
+        measure = MEASURES.get(values["measure"])
         if measure is None:
             raise ValueError(unknown_measure(self.measure))
-        measure.check(values["sums"], values["samples"])
+        sums, samples = values["sums"], values["samples"]
+        if sums.keys() != measure.names or measure.impossible(sums, samples):
+            measure.check(sums, samples)  # Says what is wrong.
         return self
 
     @property

@@ -263,14 +263,15 @@ class HistoryState:
         for record in added:
             utc, event = record.utc, record.event
             if by is None:
-                by = _Writer(self._replica(source.replica), source)
+                replica = self._replica(source.replica)
+                by = _Writer(replica, source)
             if utc >= source.fence:
                 self.fenced += 1
                 if type(event) is records.TrialStarted:
                     self.fenced_trials.setdefault(event.trial, event)
                 continue
-            if utc > by.replica.last_utc:
-                by.replica.last_utc = utc
+            if utc > replica.last_utc:
+                replica.last_utc = utc
                 if utc > self.last_utc:
                     self.last_utc = utc
             change = _CHANGES.get(type(event))

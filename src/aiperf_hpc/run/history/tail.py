@@ -101,10 +101,11 @@ class Tail:
         Raises:
             JournalError: it is unreadable.
         """
+        replica = source.replica
         for record in source.reader.read():
             utc = record.utc
-            if type(record.event) is ReplicaStarted and source.replica is not None:
-                self._life_started(source.replica, source.incarnation, utc)
+            if type(record.event) is ReplicaStarted and replica is not None:
+                self._life_started(replica, source.incarnation, utc)
             if source.applied_utc < utc < source.fence:
                 source.applied_utc = utc
             yield record
