@@ -266,8 +266,7 @@ def as_of_now(document: dict[str, Any]) -> dict[str, Any]:
 def _row_of_now(row: object) -> object:
     if not isinstance(row, dict):
         return row
-    used = Hyperparameters.model_validate(row.get("hyperparameters")).model_dump(mode="json")
-    return {**row, "best_quality": row.get("best_accuracy"), "hyperparameters": used}
+    return {**row, "best_quality": row.get("best_accuracy")}
 
 
 def make_report(view: RunView) -> Report:

@@ -225,7 +225,7 @@ class ServerThread:
     """The service in a thread of its own, beside whatever else the process does."""
 
     def __init__(self, run: RunPaths | CachedView, host: str = LOOPBACK, port: int = 0) -> None:
-        """Prepare to serve a run, whose directory may still be empty."""
+        """Take a run to serve, whose directory may still be empty."""
         self.host = host
         self.port = port
         """The port that was asked for; after the start, the one that is listened at."""

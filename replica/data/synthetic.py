@@ -8,8 +8,6 @@ sees coarse structure. Samples are made when they are read, so a set of any size
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,8 +15,8 @@ from numpy.typing import NDArray
 from aiperf_hpc.config import DatasetConfig
 from aiperf_hpc.replica.data import rng
 from aiperf_hpc.replica.data.arrays import Bytes, Normalisation
-from aiperf_hpc.replica.data.base import WHOLE, Batch, Part, labelled_images
-from aiperf_hpc.replica.data.prefetch import prefetched
+from aiperf_hpc.replica.data.base import Batch, labelled_images
+from aiperf_hpc.replica.data.generated import TRAINING, GeneratedDataset
 from aiperf_hpc.replica.data.rng import Purpose
 from aiperf_hpc.trial import DatasetInfo
 
@@ -32,40 +30,13 @@ NORMALISATION = Normalisation(mean=(127.25,) * CHANNELS, std=(52.26,) * CHANNELS
 sqrt((2 * (256**2 - 1) / 12 + 1 / 4) / 4) = 52.26."""
 
 _DIGEST_SAMPLES = 64
-_TRAINING, _VALIDATION = 0, 1
 
 
-@dataclass(frozen=True, slots=True)
-class SyntheticDataset:
-    """``patterns`` is uint8 (classes, 4, 4, 3); sample i of a set has the class i mod classes."""
+def load(config: DatasetConfig, cores: int) -> GeneratedDataset:
+    """Return the synthetic dataset of the configured size, classes and numbers.
 
-    info: DatasetInfo
-    patterns: Bytes
-
-    def train(self, epoch: int, batch_size: int, seed: int, part: Part = WHOLE) -> Iterator[Batch]:
-        """Yield every training sample once, in the order of (seed, epoch)."""
-        order = rng.permutation(self.info.train_samples, Purpose.ORDER, seed, epoch)
-        return prefetched(self._batches(_TRAINING, order, batch_size, part))
-
-    def validation(self, batch_size: int, part: Part = WHOLE) -> Iterator[Batch]:
-        """Yield every validation sample once, in its own order."""
-        order = np.arange(self.info.validation_samples)
-        return prefetched(self._batches(_VALIDATION, order, batch_size, part))
-
-    def _batches(
-        self, samples: int, order: NDArray[np.intp], batch_size: int, part: Part
-    ) -> Iterator[Batch]:
-        for start in range(0, len(order), batch_size):
-            chosen = part.of(order[start : start + batch_size])
-            if not len(chosen):
-                continue
-            images = make_images(self.patterns, self.info.input_shape("image")[0], samples, chosen)
-            labels = (chosen % len(self.patterns)).astype(np.int32)
-            yield labelled_images(NORMALISATION.apply(images), labels)
-
-
-def load(config: DatasetConfig, cores: int) -> SyntheticDataset:
-    """Return the synthetic dataset of the configured size, classes and numbers."""
+    Sample i of a set has the class i mod classes.
+    """
     del cores  # one core makes over a thousand samples of 224x224 pixels a second
     patterns = make_patterns(config.classes)
     info = DatasetInfo.of_labelled_images(
@@ -76,7 +47,13 @@ def load(config: DatasetConfig, cores: int) -> SyntheticDataset:
         train_samples=config.train_samples,
         validation_samples=config.validation_samples,
     )
-    return SyntheticDataset(info, patterns)
+
+    def make(part: int, chosen: NDArray[np.intp]) -> Batch:
+        images = make_images(patterns, config.image_size, part, chosen)
+        labels = (chosen % config.classes).astype(np.int32)
+        return labelled_images(NORMALISATION.apply(images), labels)
+
+    return GeneratedDataset(info, make)
 
 
 def content_sha256(config: DatasetConfig, patterns: Bytes) -> str:
@@ -91,7 +68,7 @@ def content_sha256(config: DatasetConfig, patterns: Bytes) -> str:
     digest = hashlib.sha256("".join(f"{number}\n" for number in numbers).encode())
     digest.update(patterns.tobytes())
     first = np.arange(min(_DIGEST_SAMPLES, config.train_samples))
-    digest.update(make_images(patterns, size, _TRAINING, first).tobytes())
+    digest.update(make_images(patterns, size, TRAINING, first).tobytes())
     return digest.hexdigest()
 
 

@@ -9,8 +9,6 @@ convolutions has to find is how rough a field is and how strong, as in cosmology
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
@@ -18,8 +16,8 @@ from numpy.typing import NDArray
 
 from aiperf_hpc.config import DatasetConfig
 from aiperf_hpc.replica.data import rng
-from aiperf_hpc.replica.data.base import WHOLE, Batch, Part
-from aiperf_hpc.replica.data.prefetch import prefetched
+from aiperf_hpc.replica.data.base import Batch
+from aiperf_hpc.replica.data.generated import TRAINING, GeneratedDataset
 from aiperf_hpc.replica.data.rng import Purpose
 from aiperf_hpc.trial import DatasetInfo, TensorSpec
 
@@ -30,41 +28,12 @@ FORMULA = 1
 """The version of the formula; part of the SHA-256."""
 
 _DIGEST_SAMPLES = 64
-_TRAINING, _VALIDATION = 0, 1
 
 Floats = NDArray[np.float32]
 
 
-@dataclass(frozen=True, slots=True)
-class VolumesDataset:
-    """Fields of ``size`` cells a side, float32 (size, size, size, 1)."""
-
-    info: DatasetInfo
-    size: int
-
-    def train(self, epoch: int, batch_size: int, seed: int, part: Part = WHOLE) -> Iterator[Batch]:
-        """Yield every training sample once, in the order of (seed, epoch)."""
-        order = rng.permutation(self.info.train_samples, Purpose.ORDER, seed, epoch)
-        return prefetched(self._batches(_TRAINING, order, batch_size, part))
-
-    def validation(self, batch_size: int, part: Part = WHOLE) -> Iterator[Batch]:
-        """Yield every validation sample once, in its own order."""
-        order = np.arange(self.info.validation_samples)
-        return prefetched(self._batches(_VALIDATION, order, batch_size, part))
-
-    def _batches(
-        self, samples: int, order: NDArray[np.intp], batch_size: int, part: Part
-    ) -> Iterator[Batch]:
-        for start in range(0, len(order), batch_size):
-            chosen = part.of(order[start : start + batch_size])
-            if len(chosen):
-                targets = np.stack([draw_targets(samples, sample) for sample in chosen.tolist()])
-                fields = make_fields(targets, self.size, samples, chosen)
-                yield Batch({"volume": fields}, {"values": targets.astype(np.float32)})
-
-
-def load(config: DatasetConfig, cores: int) -> VolumesDataset:
-    """Return the fields of the configured size and numbers."""
+def load(config: DatasetConfig, cores: int) -> GeneratedDataset:
+    """Return the fields of the configured size, float32 (size, size, size, 1), and numbers."""
     del cores  # One core makes thousands of 16 cells a side in a second.
     size = config.image_size
     info = DatasetInfo(
@@ -75,7 +44,13 @@ def load(config: DatasetConfig, cores: int) -> VolumesDataset:
         train_samples=config.train_samples,
         validation_samples=config.validation_samples,
     )
-    return VolumesDataset(info, size)
+
+    def make(part: int, chosen: NDArray[np.intp]) -> Batch:
+        targets = np.stack([draw_targets(part, sample) for sample in chosen.tolist()])
+        fields = make_fields(targets, size, part, chosen)
+        return Batch({"volume": fields}, {"values": targets.astype(np.float32)})
+
+    return GeneratedDataset(info, make)
 
 
 def content_sha256(config: DatasetConfig) -> str:
@@ -88,8 +63,8 @@ def content_sha256(config: DatasetConfig) -> str:
     numbers = (FORMULA, config.image_size, config.train_samples, config.validation_samples)
     digest = hashlib.sha256("".join(f"{number}\n" for number in numbers).encode())
     for sample in range(min(_DIGEST_SAMPLES, config.train_samples)):
-        digest.update(_target_words(_TRAINING, sample).astype("<u8").tobytes())
-        digest.update(_noise_words(config.image_size**3, _TRAINING, sample).tobytes())
+        digest.update(_target_words(TRAINING, sample).astype("<u8").tobytes())
+        digest.update(_noise_words(config.image_size**3, TRAINING, sample).tobytes())
     return digest.hexdigest()
 
 

@@ -79,7 +79,7 @@ class Measure:
 
     def can_reach(self, target: float) -> bool:
         """Return whether any quality is as good as a target."""
-        return self.objective_value(self.perfect) >= self.objective_value(target)
+        return self.reaches(self.perfect, target)
 
     def regulated_error(self, sums: Sums, samples: int) -> float | None:
         """Return the error for the regulated score, no less than samples can show; None for none.

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from aiperf_hpc.config import RunConfig, load_config, preset_names
-from aiperf_hpc.errors import ConfigError
+from aiperf_hpc.errors import ConfigError, GraphError
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.objective import MEASURES
 from aiperf_hpc.ops_counter.count import count
@@ -91,5 +91,5 @@ def test_a_volume_that_is_too_small_or_no_cube_is_refused() -> None:
             }
         }
     )
-    with pytest.raises(Exception, match="must be a cube"):
+    with pytest.raises(GraphError, match="must be a cube"):
         initial_graph(chosen, flat)

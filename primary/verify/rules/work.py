@@ -78,6 +78,12 @@ def samples(run: Evidence) -> Failures:
             yield f"{key[0]}, epoch {key[1]}: {done} samples executed, {wanted} {full}"
 
 
+def _targets(run: Evidence) -> int:
+    """Return how many numbers a sample's targets are."""
+    shapes = (spec.shape for spec in workload_of(run.config).objective.targets.values())
+    return sum(math.prod(size or 1 for size in shape) for shape in shapes)
+
+
 def evaluations(run: Evidence) -> Failures:
     """Each epoch is evaluated once, in order, on the whole validation set, by one measure."""
     wanted = workload_of(run.config).objective.measure
@@ -91,5 +97,9 @@ def evaluations(run: Evidence) -> Failures:
                 yield f"{trial.id}, epoch {result.epoch}: {result.samples} samples evaluated"
             if result.measure.name != wanted:
                 yield f"{trial.id}, epoch {result.epoch}: {result.measure.name}, not {wanted}"
+            values, due = result.sums.get("values"), result.samples * _targets(run)
+            if values is not None and values != due:
+                what = f"{values:g} values of {result.samples} samples, there must be {due}"
+                yield f"{trial.id}, epoch {result.epoch}: {what}"
             if not math.isfinite(result.validation_loss):
                 yield f"{trial.id}, epoch {result.epoch}: loss {result.validation_loss}"

@@ -4,12 +4,13 @@ import numpy as np
 import pytest
 
 from aiperf_hpc.config import DatasetConfig
-from aiperf_hpc.replica.data.synthetic import SyntheticDataset, load
+from aiperf_hpc.replica.data.generated import GeneratedDataset
+from aiperf_hpc.replica.data.synthetic import load
 
 SHA256 = "40d83ec0d131773c0db4db06f95d3fe8562b373319698ad5aeacd1b30ef3bc7e"
 
 
-def _load(**values: int) -> SyntheticDataset:
+def _load(**values: int) -> GeneratedDataset:
     settings = {"image_size": 16, "classes": 4, "train_samples": 200, "validation_samples": 80}
     return load(DatasetConfig.model_validate({"name": "synthetic", **settings, **values}), 1)
 
