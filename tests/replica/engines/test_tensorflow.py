@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import gc
+from typing import Any
+from weakref import ref
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from tests.support.engine_steps import hyperparameters, labelled, relative_error, samples
+from tests.support.engine_steps import given, hyperparameters, labelled, relative_error, samples
 from tests.support.networks import SMALL, THIN, random_chain, residual, trained_weights, two_stems
 
 from aiperf_hpc.errors import EngineError, OutOfMemoryError
@@ -15,7 +17,8 @@ from aiperf_hpc.graph import Graph
 from aiperf_hpc.morphism.operators.grow import grow_with_weights
 from aiperf_hpc.morphism.weights.checkpoint import Weights, initial_weights
 from aiperf_hpc.replica.engines import load_engine
-from aiperf_hpc.replica.engines.base import RankEngine
+from aiperf_hpc.replica.engines.base import RankEngine, RankNetwork
+from aiperf_hpc.replica.engines.tensorflow.engine import TensorFlowNetwork
 from aiperf_hpc.replica.parallel.collectives.memory import aligned
 from aiperf_hpc.replica.tensorflow_import import tf
 
@@ -61,19 +64,28 @@ def test_nothing_of_a_network_outlives_it(engine: RankEngine) -> None:
     """Traced functions are tens of megabytes; a replica makes hundreds of networks."""
     graph = two_stems()
     weights = initial_weights(graph, np.random.default_rng(10))
+    network = engine.build(graph, weights, hyperparameters())
+    batch = labelled(graph, 8)
+    network.train_step(batch, 0.05)
+    network.apply(given(network, batch, 1.0), 0.05)
+    network.evaluate_step(batch)
+    network.outputs(batch.inputs)
+    variables, traced = _held_by(network)
+    assert len(variables) == len(graph.parameters) + len(graph.statistics)
+    assert len(traced) == 5
+    network.close()
+    gc.collect()
+    assert [found() for found in (*variables, *traced) if found() is not None] == []
 
-    def traced() -> int:
-        gc.collect()
-        return sum(type(thing).__name__ == "FuncGraph" for thing in gc.get_objects())
 
-    counts = []
-    for _ in range(3):
-        network = engine.build(graph, weights, hyperparameters())
-        network.train_step(labelled(graph, 8), 0.05)
-        network.close()
-        del network
-        counts.append(traced())
-    assert counts[0] == counts[1] == counts[2]
+def _held_by(network: RankNetwork) -> tuple[list[ref[Any]], list[ref[Any]]]:
+    """Weak references to a network's variables and to what was traced with them, and no other."""
+    assert isinstance(network, TensorFlowNetwork)
+    variables = network._variables.values()
+    handles = {id(variable.handle) for variable in variables}
+    traced = [thing for thing in gc.get_objects() if type(thing).__name__ == "FuncGraph"]
+    own = (g for g in traced if not handles.isdisjoint(map(id, g.external_captures)))
+    return [ref(variable) for variable in variables], [ref(g) for g in own]
 
 
 def test_gradients_are_taken_from_aligned_memory_as_from_any_other(engine: RankEngine) -> None:
