@@ -80,30 +80,35 @@ def _grown(
     for _ in range(ATTEMPTS):
         parent = draw()
         graph = view.graph(parent.trial)
-        child, morphisms = mutated(graph, int(rng.integers(1, steps + 1)), rng)
-        broken = view.bounds.broken(child, graph)
+        graphs, morphisms = mutated(graph, int(rng.integers(1, steps + 1)), rng)
+        choice = Choice(parent.trial, morphisms, graphs)
+        broken = view.bounds.broken(choice.child, graph)
         if broken is not None:
             obstacles[broken] += 1
-        elif child.hash in view.known:
+        elif choice.child.hash in view.known:
             obstacles["known already"] += 1
         else:
-            return Choice(parent.trial, morphisms, child)
+            return choice
     raise exhausted(ATTEMPTS, len(view.observations), obstacles)
 
 
 def mutated(
     graph: Graph, steps: int, rng: np.random.Generator
-) -> tuple[Graph, tuple[Morphism, ...]]:
-    """Return ``graph`` after ``steps`` random morphisms, all kinds as likely, and these."""
+) -> tuple[tuple[Graph, ...], tuple[Morphism, ...]]:
+    """Draw ``steps`` random morphisms, all kinds as likely.
+
+    Returns ``graph`` and what each of them makes of the one before it, and the morphisms.
+    """
+    graphs = [graph]
     morphisms: list[Morphism] = []
     while len(morphisms) < steps:
         try:
-            morphism = MORPHISMS[KINDS[rng.integers(len(KINDS))]].sample(graph, rng)
+            morphism = MORPHISMS[KINDS[rng.integers(len(KINDS))]].sample(graphs[-1], rng)
         except MorphismError:
             continue  # There is no place for this kind; another one is drawn.
-        graph = morphism.child(graph)
+        graphs.append(morphism.child(graphs[-1]))
         morphisms.append(morphism)
-    return graph, tuple(morphisms)
+    return tuple(graphs), tuple(morphisms)
 
 
 @dataclass(slots=True)
@@ -135,7 +140,7 @@ def run(
 ) -> Search:
     """Evaluate ``initial``, then what the searcher chooses, ``evaluations`` graphs in all."""
     search = Search({})
-    choice = Choice("", (), initial)
+    choice = Choice("", (), (initial,))
     for number in range(evaluations):
         if number:
             choice = searcher.choose(search.view(bounds), rng)

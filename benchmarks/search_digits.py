@@ -27,7 +27,7 @@ from side_by_side import machine
 
 from aiperf_hpc.config import RunConfig, validate
 from aiperf_hpc.graph import Graph
-from aiperf_hpc.morphism.operators.grow import grow, grow_with_weights
+from aiperf_hpc.morphism.operators.grow import grow, inherit
 from aiperf_hpc.morphism.operators.registry import from_data
 from aiperf_hpc.morphism.search.base import Choice, Searcher
 from aiperf_hpc.morphism.search.registry import bounds_of, load_searcher
@@ -83,19 +83,18 @@ class Training:
     seed: int
     weights: dict[str, Weights] = field(default_factory=dict)
     """The weights of trials, after training; those of the initial graph under no name."""
-    graphs: dict[str, Graph] = field(default_factory=dict)
     trials: list[dict[str, Any]] = field(default_factory=list)
     """The trials as the file has them."""
 
     def evaluate(self, trial: str, choice: Choice) -> float | None:
         """Train a choice; return its best validation accuracy, None where it failed."""
         rng = np.random.default_rng([self.seed, int(trial)])
+        graph = choice.child
         if choice.morphisms:
-            graph, weights = grow_with_weights(
-                self.graphs[choice.parent], self.weights[choice.parent], choice.morphisms, rng
-            )
+            inherited = self.weights[choice.parent]
+            weights = inherit(choice.graphs, inherited, choice.morphisms, rng)
         else:
-            graph, weights = choice.child, initial_weights(choice.child, rng)
+            weights = initial_weights(graph, rng)
         result = trained(
             self.trainer,
             PlannedTrial(
@@ -113,7 +112,7 @@ class Training:
         )
         accuracy = None
         if result.weights is not None:
-            self.graphs[trial], self.weights[trial] = graph, result.weights
+            self.weights[trial] = result.weights
             accuracy = max(result.values)
         self.trials.append(
             {

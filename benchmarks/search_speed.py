@@ -99,7 +99,7 @@ def past(trained: int, pending: int = 0, seed: int = 1) -> Past:
 
     def grown(graph: Graph) -> tuple[Graph, tuple[MorphismData, ...]] | None:
         """Return a child and its morphism, in a tuple; None if it is out of bounds."""
-        child, morphisms = mutated(graph, 1, rng)
+        (_, child), morphisms = mutated(graph, 1, rng)
         if bounds.broken(child, graph) is not None:
             return None
         return child, tuple(morphism.to_data() for morphism in morphisms)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from functools import reduce
+from collections.abc import Iterable, Sequence
+from itertools import accumulate
 
 import numpy as np
 
@@ -13,35 +13,51 @@ from aiperf_hpc.morphism.operators.kernel_size import KernelSize
 from aiperf_hpc.morphism.weights.checkpoint import Weights
 
 
+def generations(graph: Graph, morphisms: Iterable[Morphism]) -> tuple[Graph, ...]:
+    """Return ``graph``, and what each of ``morphisms`` makes of the one before it.
+
+    Raises:
+        MorphismError: a step does not apply.
+    """
+    return tuple(accumulate(morphisms, lambda parent, step: step.child(parent), initial=graph))
+
+
 def grow(graph: Graph, morphisms: Iterable[Morphism]) -> Graph:
-    """Return the graph after all ``morphisms``, in order."""
-    return reduce(lambda parent, morphism: morphism.child(parent), morphisms, graph)
+    """Return the graph after all ``morphisms``, in order. Raises as ``generations``."""
+    return generations(graph, morphisms)[-1]
+
+
+def inherit(
+    graphs: Sequence[Graph],
+    weights: Weights,
+    morphisms: Sequence[Morphism],
+    rng: np.random.Generator,
+    noise: float = 0.0,
+) -> Weights:
+    """Return the weights of the last of ``graphs``.
+
+    Args:
+        graphs: the parent, and what each of ``morphisms`` made of the one before it.
+        weights: the parent's.
+        morphisms: the steps.
+        rng: where every random choice of the weights comes from.
+        noise: see ``Morphism.weights``.
+    """
+    for graph, morphism in zip(graphs[:-1], morphisms, strict=True):
+        weights = morphism.weights(graph, weights, rng, noise)
+    return weights
 
 
 def grow_with_weights(
     graph: Graph,
     weights: Weights,
-    morphisms: Iterable[Morphism],
+    morphisms: Sequence[Morphism],
     rng: np.random.Generator,
     noise: float = 0.0,
 ) -> tuple[Graph, Weights]:
-    """Return graph and weights after all ``morphisms``, in order.
-
-    Args:
-        graph: the parent.
-        weights: the parent's.
-        morphisms: the steps.
-        rng: where every random choice of the weights comes from.
-        noise: see ``Morphism.weights``.
-
-    Raises:
-        MorphismError: a step does not apply.
-    """
-    for morphism in morphisms:
-        child = morphism.child(graph)
-        weights = morphism.weights(graph, weights, rng, noise)
-        graph = child
-    return graph, weights
+    """Return graph and weights after all ``morphisms``: ``grow`` and ``inherit`` in one."""
+    graphs = generations(graph, morphisms)
+    return graphs[-1], inherit(graphs, weights, morphisms, rng, noise)
 
 
 def inserted_spatial_convs(graph: Graph) -> dict[str, int]:

@@ -117,9 +117,15 @@ class Choice:
     """The trial that it grows from."""
     morphisms: tuple[Morphism, ...]
     """The steps from there, in order."""
-    child: Graph
+    graphs: tuple[Graph, ...]
+    """The parent's, and what each step makes of the one before it: weights need all of them."""
     prediction: dict[str, float] = field(default_factory=dict)
     """What the searcher expects of it and why, by name: ``belief`` in the record ``Proposed``."""
+
+    @property
+    def child(self) -> Graph:
+        """The graph to train."""
+        return self.graphs[-1]
 
 
 class Searcher(Protocol):

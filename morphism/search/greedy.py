@@ -86,8 +86,8 @@ def _try(parent: Observation, graph: Graph, kind: str, rng: np.random.Generator)
         morphism = MORPHISMS[kind].sample(graph, rng)
     except MorphismError:
         return None  # This graph has no place for this kind; the caller tries the next one.
-    child = _child(graph, morphism)
-    return Choice(parent.trial, (morphism,), child, {"parent_accuracy": parent.value})
+    graphs = graph, _child(graph, morphism)
+    return Choice(parent.trial, (morphism,), graphs, {"parent_accuracy": parent.value})
 
 
 @lru_cache(maxsize=256)

@@ -63,6 +63,10 @@ class _Place:
     closed: bool = False
     """Whether nothing within the bounds is expected to grow from it."""
 
+    def line(self) -> list[_Place]:
+        """Return the places from its root down to it."""
+        return [self] if self.above is None else [*self.above.line(), self]
+
     def fail(self) -> None:
         """Take note that this is out of bounds. All costs grow with every morphism."""
         self.closed = True
@@ -170,8 +174,8 @@ class GuidedSearcher:
             "pending": float(len(tree.pending)),
             "widenings": float(widenings),
         }
-        child = tree.graph(place)
-        return Choice(place.root.trial, place.morphisms, child, {**prediction, **more})
+        graphs = tuple(map(tree.graph, place.line()))
+        return Choice(place.root.trial, place.morphisms, graphs, {**prediction, **more})
 
 
 def _best_of_each_graph(observations: Sequence[Observation]) -> list[Observation]:

@@ -19,7 +19,7 @@ import numpy as np
 
 from aiperf_hpc.errors import AIPerfError, CheckpointError
 from aiperf_hpc.morphism.lineage import Grown, Lineage
-from aiperf_hpc.morphism.operators.grow import grow_with_weights
+from aiperf_hpc.morphism.operators.grow import inherit
 from aiperf_hpc.morphism.search.base import (
     Bounds,
     Choice,
@@ -29,6 +29,7 @@ from aiperf_hpc.morphism.search.base import (
 )
 from aiperf_hpc.morphism.search.registry import bounds_of, load_searcher
 from aiperf_hpc.morphism.surrogate.gaussian_process import SurrogateError
+from aiperf_hpc.morphism.weights.checked_file import damaged
 from aiperf_hpc.morphism.weights.checkpoint import load_checkpoint, save_checkpoint
 from aiperf_hpc.replica.context import ReplicaContext
 from aiperf_hpc.replica.identity import Identity, seed_of
@@ -211,13 +212,15 @@ class SearchWorker:
             raise _ParentLostError(choice.parent)
         try:
             graph, weights = load_checkpoint(path, self._retry, self._tell_once)
+            if graph != choice.graphs[0]:  # Weights are known by the names of its nodes.
+                raise damaged(path, f"its graph is not that of trial {choice.parent}")
         except CheckpointError as error:
             raise _ParentLostError(choice.parent, str(error)) from None
         noise = self._config.search.noise
-        child, inherited = grow_with_weights(graph, weights, choice.morphisms, rng, noise)
+        inherited = inherit(choice.graphs, weights, choice.morphisms, rng, noise)
         to = self._paths.candidate(proposal)
-        self._retry(lambda: save_checkpoint(to, child, inherited, self._sync), str(to))
-        return self._retry(lambda: self._graphs.save(child), f"the graph of {proposal}")
+        self._retry(lambda: save_checkpoint(to, choice.child, inherited, self._sync), str(to))
+        return self._retry(lambda: self._graphs.save(choice.child), f"the graph of {proposal}")
 
     def _tell_once(self, problem: str) -> None:
         if problem not in self._told:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -31,6 +32,9 @@ from aiperf_hpc.morphism.networks.resnet import resnet50
 from aiperf_hpc.morphism.operators.base import Morphism
 from aiperf_hpc.morphism.operators.registry import MORPHISMS
 from aiperf_hpc.morphism.weights.checkpoint import Array, Weights, initial_weights
+
+if TYPE_CHECKING:  # Ranks that are no tests import this too.
+    import pytest
 
 
 def rng(seed: int = 0) -> np.random.Generator:
@@ -189,6 +193,22 @@ def random_chain(graph: Graph, depth: int, rng: np.random.Generator) -> list[Mor
         chain.append(MORPHISMS[kind].sample(graph, rng))
         graph = chain[-1].child(graph)
     return chain
+
+
+def noted_children(patch: pytest.MonkeyPatch) -> list[Graph]:
+    """Return the list of all graphs that morphisms make from now on, as long as ``patch`` lasts."""
+    made: list[Graph] = []
+
+    def noting(child: Callable[[Morphism, Graph], Graph]) -> Callable[[Morphism, Graph], Graph]:
+        def noted(morphism: Morphism, graph: Graph) -> Graph:
+            made.append(child(morphism, graph))
+            return made[-1]
+
+        return noted
+
+    for kind in MORPHISMS.values():
+        patch.setattr(kind, "child", noting(kind.child))
+    return made
 
 
 def trained_weights(graph: Graph, rng: np.random.Generator) -> Weights:

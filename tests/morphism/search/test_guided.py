@@ -10,7 +10,7 @@ from tests.support.networks import random_chain, residual, rng, two_stems
 
 from aiperf_hpc.graph import Add, Conv2D, Graph
 from aiperf_hpc.morphism.networks.resnet import resnet50
-from aiperf_hpc.morphism.operators.grow import grow
+from aiperf_hpc.morphism.operators.grow import generations, grow
 from aiperf_hpc.morphism.operators.registry import MORPHISMS
 from aiperf_hpc.morphism.search import guided
 from aiperf_hpc.morphism.search.base import (
@@ -229,7 +229,7 @@ def test_few_or_equal_observations_are_enough(accuracies: list[float]) -> None:
     values = iter(accuracies)
     world = World(*graphs, value=lambda _: next(values))
     choice = searcher().choose(world.view(), rng())
-    assert choice.child == grow(world.graphs[choice.parent], choice.morphisms)
+    assert choice.graphs == generations(world.graphs[choice.parent], choice.morphisms)
 
 
 def test_what_is_not_finite_is_no_observation() -> None:

@@ -9,7 +9,7 @@ import pytest
 from tests.support.networks import residual, rng, two_stems
 
 from aiperf_hpc.graph import Conv2D, Graph, Input, Node
-from aiperf_hpc.morphism.operators.grow import grow
+from aiperf_hpc.morphism.operators.grow import generations
 from aiperf_hpc.morphism.operators.registry import MORPHISMS
 from aiperf_hpc.morphism.search.base import (
     Bounds,
@@ -75,7 +75,8 @@ def test_a_choice_is_what_its_morphisms_make_of_its_parent(make: Callable[[], Se
     view = seen(*(observed(graph, trial=trial) for trial, graph in graphs.items()))
     for seed in range(20):
         choice = make().choose(view, rng(seed))
-        assert choice.child == grow(graphs[choice.parent], choice.morphisms)
+        assert choice.graphs == generations(graphs[choice.parent], choice.morphisms)
+        assert choice.child is choice.graphs[-1]
         assert choice.prediction["parent_accuracy"] == 0.5
 
 

@@ -20,7 +20,7 @@ import pytest
 from tests.support.clock import Clock
 from tests.support.damage import empty, flip, gone
 from tests.support.fakes import FakeDataset, FakeEngine, Script
-from tests.support.networks import two_stems
+from tests.support.networks import noted_children, two_stems
 from tests.support.waiting import until
 
 from aiperf_hpc.clock import SYSTEM, SystemClock
@@ -28,7 +28,9 @@ from aiperf_hpc.config import RunConfig, SearchConfig, validate
 from aiperf_hpc.errors import EngineError, JournalError, OutOfMemoryError
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.morphism.lineage import Lineage
-from aiperf_hpc.morphism.operators.grow import inserted_spatial_convs
+from aiperf_hpc.morphism.operators.deeper import Deeper
+from aiperf_hpc.morphism.operators.grow import grow_with_weights, inserted_spatial_convs
+from aiperf_hpc.morphism.search import greedy
 from aiperf_hpc.morphism.search.registry import load_searcher
 from aiperf_hpc.morphism.weights.checked_file import save_checked
 from aiperf_hpc.morphism.weights.checkpoint import (
@@ -370,6 +372,21 @@ def test_the_search_worker_fills_the_stock_and_no_more(tmp_path: Path) -> None:
         assert GraphStore(bench.paths).load(proposal.graph).hash == proposal.graph
 
 
+def test_a_child_is_grown_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where it is chosen: not again for its weights and its file."""
+    bench = Bench(tmp_path, search={"method": "greedy", "stock": 4})
+    greedy._child.cache_clear()
+    made = noted_children(monkeypatch)
+    bench.run(1)
+    for _ in range(4):
+        bench.worker.step()
+    proposed = bench.events(records.Proposed)
+    assert len(proposed) == 4
+    assert len(made) == 4
+    graphs = [load_checkpoint(bench.paths.candidate(p.proposal))[0] for p in proposed]
+    assert all(graph in made for graph in graphs)
+
+
 def test_noise_that_is_asked_for_is_on_the_kernels_that_grew(tmp_path: Path) -> None:
     """Two runs that differ in nothing else propose the same graphs."""
 
@@ -442,9 +459,9 @@ def test_a_parent_whose_weights_are_damaged_is_a_failed_search_not_a_dead_worker
     assert "r0-t1.safetensors is damaged" in failed.reason
 
 
-@pytest.mark.parametrize("damage", ["schema", "bytes"])
+@pytest.mark.parametrize("damage", ["schema", "bytes", "other"])
 def test_a_parent_of_no_use_is_named_and_others_are_grown(tmp_path: Path, damage: str) -> None:
-    """The better of two: its graph has a schema that is not known here, or its file is cut."""
+    """The better of two: its graph has a schema unknown here, its file is cut, or another's."""
     bench = Bench(tmp_path, Script(accuracies=(0.9,)), Script(accuracies=(0.3,)))
     bench.run(2)
     bench.worker._config = validate(CONFIG | {"search": {"stock": 8}}, "test")
@@ -455,8 +472,11 @@ def test_a_parent_of_no_use_is_named_and_others_are_grown(tmp_path: Path, damage
         known, unknown = (f'"schema": {number}' for number in (1, 9))
         assert known in graph.to_json()
         save_checked(path, weights, {"graph": graph.to_json().replace(known, unknown)})
-    else:
+    elif damage == "bytes":
         path.write_bytes(path.read_bytes()[:99])
+    else:
+        child = Deeper("s1b1_relu", 1)
+        save_checkpoint(path, *grow_with_weights(graph, weights, [child], np.random.default_rng(0)))
     for _ in range(10):
         bench.worker.step()
     later = bench.events(records.Proposed)[before:]
@@ -464,7 +484,8 @@ def test_a_parent_of_no_use_is_named_and_others_are_grown(tmp_path: Path, damage
     assert {p.parent for p in later} == {"r0-t2"}
     (failed,) = bench.events(records.SearchFailed)  # Named once, and not tried again.
     assert f"{path} is damaged" in failed.reason
-    assert damage == "bytes" or "schema 9; this version reads schema 1" in failed.reason
+    assert damage != "schema" or "schema 9; this version reads schema 1" in failed.reason
+    assert damage != "other" or "its graph is not that of trial r0-t1" in failed.reason
 
 
 class _PowerCutError(BaseException):
