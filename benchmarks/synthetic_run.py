@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -117,8 +117,8 @@ def play(config: RunConfig, graphs: GraphStore, number: int) -> Pattern:
     steps: tuple[Morphism, ...] = ()
     for trial, limit in enumerate(EPOCHS):
         if parent is not None and trial <= WARMUP:
-            step = _draw(graph, rng)
-            graph, steps = step.child(graph), (step,)
+            step, graph = draw(graph, rng)
+            steps = (step,)
             player.propose(graph, parent, step, trial)
         name = player.trial(graph, parent, steps, trial, limit, rng)
         if trial < WARMUP:
@@ -274,14 +274,16 @@ def heartbeat() -> records.Heartbeat:
     )
 
 
-def _draw(graph: Graph, rng: np.random.Generator) -> Morphism:
+def draw(graph: Graph, rng: np.random.Generator) -> tuple[Morphism, Graph]:
+    """Return a morphism of any kind that keeps the graph small, and the child."""
     for kind in rng.permutation(sorted(MORPHISMS)):
         try:
             morphism = MORPHISMS[str(kind)].sample(graph, rng)
-            if morphism.child(graph).parameter_count < 8_000_000:
-                return morphism
         except MorphismError:
             continue
+        child = morphism.child(graph)
+        if child.parameter_count < 8_000_000:
+            return morphism, child
     raise AssertionError("no morphism applies")
 
 
@@ -316,6 +318,10 @@ class Set:
 
     def sleep(self, seconds: float) -> None:
         self.now += seconds
+
+    def wait(self, seconds: float, over: Callable[[], bool]) -> None:
+        if not over():
+            self.sleep(seconds)
 
 
 def write_primary(paths: RunPaths, replicas: int, hours: float, start: float, end: float) -> int:

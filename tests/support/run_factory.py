@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
+from benchmarks.synthetic_run import draw
 from tests.support.clock import START, Clock
 from tests.support.run_writer import progress
 
@@ -24,8 +25,7 @@ from aiperf_hpc.errors import MorphismError
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.morphism.networks.resnet import resnet50
 from aiperf_hpc.morphism.operators.base import Morphism
-from aiperf_hpc.morphism.operators.grow import resize_inserted
-from aiperf_hpc.morphism.operators.registry import MORPHISMS
+from aiperf_hpc.morphism.operators.grow import grow, resize_inserted
 from aiperf_hpc.ops_counter.count import count
 from aiperf_hpc.primary.monitor.run_view import RunView
 from aiperf_hpc.run import records
@@ -226,8 +226,7 @@ class Worker(_Writer):
 
     def propose(self, parent: Graph, trial: str, rng: np.random.Generator) -> Grown:
         """Grow ``parent``, which ``trial`` trained, and record the candidate."""
-        morphism = _draw(parent, rng)
-        child = morphism.child(parent)
+        morphism, child = draw(parent, rng)
         proposal = f"{self.name}-p{self.trials:03d}"
         self.search.append(
             records.Proposed(
@@ -435,18 +434,6 @@ def _parent(trained: list[_Trained], rng: np.random.Generator) -> _Trained:
     return max(trained, key=lambda t: t.accuracy)
 
 
-def _draw(graph: Graph, rng: np.random.Generator) -> Morphism:
-    """Return a morphism of any kind that keeps the graph small."""
-    for kind in rng.permutation(sorted(MORPHISMS)):
-        try:
-            morphism = MORPHISMS[str(kind)].sample(graph, rng)
-            if morphism.child(graph).parameter_count < 8_000_000:
-                return morphism
-        except MorphismError:
-            continue
-    raise AssertionError("no morphism applies")
-
-
 def _resized(grown: Grown, kernel: int | None) -> Grown:
     """Return the candidate with the inserted kernels that HPO chose, where they can grow."""
     if kernel is None:
@@ -455,9 +442,7 @@ def _resized(grown: Grown, kernel: int | None) -> Grown:
         steps = resize_inserted(grown.graph, kernel)
     except MorphismError:
         return grown
-    graph = grown.graph
-    for step in steps:
-        graph = step.child(graph)
+    graph = grow(grown.graph, steps)
     return replace(grown, graph=graph, morphisms=(*grown.morphisms, *steps))
 
 

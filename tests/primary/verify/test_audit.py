@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import json
 import re
-import sys
 from collections.abc import Callable
 from fnmatch import fnmatch
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 import yaml
+from benchmarks import synthetic_run
 from tests.support.clock import Clock
 
 from aiperf_hpc.primary.monitor.run_view import RunView
@@ -29,22 +27,9 @@ from aiperf_hpc.trial import JobPhase, Machine, TimePhase, TrialState
 REPLICAS = 3
 
 
-@pytest.fixture(scope="session")
-def synthetic() -> ModuleType:
-    path = Path(__file__).parents[3] / "benchmarks" / "synthetic_run.py"
-    spec = importlib.util.spec_from_file_location("synthetic_run", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
 @pytest.fixture
-def run(synthetic: ModuleType, tmp_path: Path) -> RunPaths:
-    paths: RunPaths = synthetic.write_run(tmp_path / "run", REPLICAS, distinct=2).paths
-    return paths
+def run(tmp_path: Path) -> RunPaths:
+    return synthetic_run.write_run(tmp_path / "run", REPLICAS, distinct=2).paths
 
 
 def failures(paths: RunPaths) -> dict[str, tuple[str, ...]]:
@@ -58,15 +43,13 @@ def append(path: Path, utc: float, event: records.AnyEvent) -> None:
         journal.append(event)
 
 
-def test_the_benchmarks_run_is_verified_and_has_as_many_records_as_it_says(
-    synthetic: ModuleType, tmp_path: Path
-) -> None:
-    written = synthetic.write_run(tmp_path, REPLICAS, distinct=2)
+def test_the_benchmarks_run_is_verified_and_has_as_many_records_as_it_says(tmp_path: Path) -> None:
+    written = synthetic_run.write_run(tmp_path, REPLICAS, distinct=2)
     write_report(RunView(written.paths))
     findings = {f.rule: f for f in verify(RunView(written.paths))}
     assert {rule: f.failures for rule, f in findings.items() if not f.passed} == {}
     assert findings["journals"].checked == written.records
-    epochs = sum(synthetic.EPOCHS)
+    epochs = sum(synthetic_run.EPOCHS)
     assert findings["samples"].checked == REPLICAS * 3 * epochs
     assert findings["evaluations"].checked == REPLICAS * epochs
     history = RunHistory(written.paths)
@@ -74,10 +57,8 @@ def test_the_benchmarks_run_is_verified_and_has_as_many_records_as_it_says(
     assert [history.stock(f"r{n}") for n in range(REPLICAS)] == [0] * REPLICAS
 
 
-def test_a_run_that_has_not_ended_is_verified_up_to_its_last_record(
-    synthetic: ModuleType, tmp_path: Path
-) -> None:
-    paths = synthetic.write_run(tmp_path, REPLICAS, ended=False).paths
+def test_a_run_that_has_not_ended_is_verified_up_to_its_last_record(tmp_path: Path) -> None:
+    paths = synthetic_run.write_run(tmp_path, REPLICAS, ended=False).paths
     assert failures(paths) == {}
 
 
@@ -92,10 +73,8 @@ def test_a_clock_that_jumps_is_found_with_its_place(run: RunPaths) -> None:
     )
 
 
-def test_what_a_replaced_replica_wrote_is_neither_credited_nor_recounted(
-    synthetic: ModuleType, tmp_path: Path
-) -> None:
-    paths = synthetic.write_run(tmp_path, REPLICAS, ended=False).paths
+def test_what_a_replaced_replica_wrote_is_neither_credited_nor_recounted(tmp_path: Path) -> None:
+    paths = synthetic_run.write_run(tmp_path, REPLICAS, ended=False).paths
     before = RunView(paths)
     before.refresh()
     utc = before.history.last_utc + 1.0
@@ -275,24 +254,24 @@ NO_RECORDS: dict[str, tuple[list[records.AnyEvent], bool]] = {
 
 @pytest.mark.parametrize("case", NO_RECORDS)
 def test_a_replica_without_records_is_missed_where_it_must_have_written(
-    synthetic: ModuleType, tmp_path: Path, case: str
+    tmp_path: Path, case: str
 ) -> None:
     events, passes = NO_RECORDS[case]
-    paths: RunPaths = synthetic.write_run(tmp_path, REPLICAS, distinct=2, ended=False).paths
+    paths = synthetic_run.write_run(tmp_path, REPLICAS, distinct=2, ended=False).paths
     view = RunView(paths)
     view.refresh()
     start = view.history.start_utc
     assert start is not None
-    with JournalWriter(paths.primary_journal, clock=synthetic.Set(start)) as journal:
+    with JournalWriter(paths.primary_journal, clock=synthetic_run.Set(start)) as journal:
         journal.append_all([records.ReplicaLaunched(replica="r9", job="9"), *events])
     found = failures(paths)
     assert ("replicas" not in found) == passes
     assert set(found) <= {"replicas"}
 
 
-def end_amid_the_last_trial(synthetic: ModuleType, root: Path) -> tuple[RunPaths, Trial, float]:
+def end_amid_the_last_trial(root: Path) -> tuple[RunPaths, Trial, float]:
     """End a run while r0 trains; return its last trial, and the end in UTC seconds."""
-    paths: RunPaths = synthetic.write_run(root, REPLICAS, distinct=2, ended=False).paths
+    paths = synthetic_run.write_run(root, REPLICAS, distinct=2, ended=False).paths
     journal = paths.replica_journal("r0")
     lines = lines_of(journal)
     last = max(place for place, line in enumerate(lines) if '"evaluated"' in line)
@@ -301,18 +280,18 @@ def end_amid_the_last_trial(synthetic: ModuleType, root: Path) -> tuple[RunPaths
     view.refresh()
     start, end = view.history.start_utc, view.history.last_utc + 1.0
     assert start is not None
-    clock = synthetic.Set(start)
+    clock = synthetic_run.Set(start)
     clock.now = end
     with JournalWriter(paths.primary_journal, clock=clock) as primary:
         primary.append(records.RunEnded(reason="stopped"))
     return paths, view.history.trials[view.history.replicas["r0"].trials[-1]], end
 
 
-def write_late(synthetic: ModuleType, paths: RunPaths, trial: Trial, utc: float) -> None:
+def write_late(paths: RunPaths, trial: Trial, utc: float) -> None:
     """Let r0 go on with its trial after the end of the run."""
-    epoch = synthetic.EPOCHS[-1]
+    epoch = synthetic_run.EPOCHS[-1]
     late = [
-        *synthetic.epoch_events(trial.id, epoch, 359),
+        *synthetic_run.epoch_events(trial.id, epoch, 359),
         records.TimeSpent(trial=trial.id, seconds={TimePhase.TRAIN: utc - trial.started_utc}),
         records.TrialEnded(
             trial=trial.id,
@@ -322,7 +301,7 @@ def write_late(synthetic: ModuleType, paths: RunPaths, trial: Trial, utc: float)
             checkpoint=False,
         ),
     ]
-    clock = synthetic.Set(synthetic.START - 4321.0)
+    clock = synthetic_run.Set(synthetic_run.START - 4321.0)
     clock.now = utc
     with JournalWriter(paths.replica_journal("r0"), clock=clock) as journal:
         journal.append_all(late)
@@ -330,15 +309,15 @@ def write_late(synthetic: ModuleType, paths: RunPaths, trial: Trial, utc: float)
 
 @pytest.mark.parametrize("seconds", [0.7, 600.0])
 def test_what_a_replica_records_after_the_end_is_no_credit_and_no_fault(
-    synthetic: ModuleType, tmp_path: Path, seconds: float
+    tmp_path: Path, seconds: float
 ) -> None:
     """Its clock is less ahead than is complained about, or nobody could confirm its end."""
-    paths, trial, end = end_amid_the_last_trial(synthetic, tmp_path)
+    paths, trial, end = end_amid_the_last_trial(tmp_path)
     write_report(RunView(paths))
     before = RunView(paths)
     assert failures(paths) == {}
     before.refresh()
-    write_late(synthetic, paths, trial, end + seconds)
+    write_late(paths, trial, end + seconds)
     assert failures(paths) == {}
     after = RunView(paths)
     after.refresh()
@@ -418,13 +397,11 @@ def test_a_report_is_compared_to_the_last_digits_of_its_times(run: RunPaths) -> 
     assert failures(run) == {}
 
 
-def test_a_trial_that_began_after_the_end_may_be_missing_in_the_report(
-    synthetic: ModuleType, tmp_path: Path
-) -> None:
-    paths, trial, end = end_amid_the_last_trial(synthetic, tmp_path)
+def test_a_trial_that_began_after_the_end_may_be_missing_in_the_report(tmp_path: Path) -> None:
+    paths, trial, end = end_amid_the_last_trial(tmp_path)
     write_report(RunView(paths))
-    write_late(synthetic, paths, trial, end + 1.0)
-    clock = synthetic.Set(synthetic.START - 4321.0)
+    write_late(paths, trial, end + 1.0)
+    clock = synthetic_run.Set(synthetic_run.START - 4321.0)
     clock.now = end + 2.0
     with JournalWriter(paths.replica_journal("r0"), clock=clock) as journal:
         journal.append(trial.started.model_copy(update={"trial": "r0-late"}))
