@@ -94,10 +94,16 @@ class Lineage:
             self._known[name] = self._grow(name, descent)
         return self._known[trial_id]
 
+    def keep(self, name: str, descent: Descent, graph: Graph) -> None:
+        """Remember the graph of a trial or proposal, grown already from its parent's graph here."""
+        parent = self.initial if descent.parent is None else self.graph(descent.parent)
+        child = self._children.setdefault(_key(parent, descent), graph)
+        self._known.setdefault(name, child)
+
     def _grow(self, name: str, descent: Descent) -> Graph:
         parent = self.initial if descent.parent is None else self._known[descent.parent]
         # The trials of a round train one graph: it is grown and kept once.
-        key = id(parent), repr(descent.morphisms)
+        key = _key(parent, descent)
         graph = self._children.get(key)
         if graph is None:
             graph = grow(parent, [from_data(data) for data in descent.morphisms])
@@ -108,3 +114,7 @@ class Lineage:
                 f"its record says {descent.graph}"
             )
         return graph
+
+
+def _key(parent: Graph, descent: Descent) -> tuple[int, str]:
+    return id(parent), repr(descent.morphisms)

@@ -255,8 +255,8 @@ class AskTellSearch:
             checkpoint=False,
         )
         self._record(pending, *also)
-        # As the lineage grows it, so that nodes have the names that later morphisms speak of.
-        return AskedCandidate(trial, self._lineage.graph(trial), parent, steps)
+        self._lineage.keep(trial, pending, graph)
+        return AskedCandidate(trial, graph, parent, steps)
 
     def _ended(self, trial: str, objective_value: float | None) -> TrialSummary:
         known = self._trials.get(trial)

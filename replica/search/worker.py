@@ -23,6 +23,7 @@ from aiperf_hpc.morphism.operators.grow import inherit
 from aiperf_hpc.morphism.search.base import (
     Bounds,
     Choice,
+    Observation,
     Searcher,
     SearchSpaceExhaustedError,
     View,
@@ -137,12 +138,14 @@ class SearchWorker:
         self._knowledge.refresh()
         self._complain()
         self._give_up_lost_parents()
-        view = self._view()
-        if view is None or not any(o.can_grow for o in view.observations):
+        space, observations = self._space_once(), self._knowledge.observations(self._gone.keys())
+        if space is None or not any(o.can_grow for o in observations):
             return min(self._rest(), EAGER_PAUSE)
         self._pause = FIRST_PAUSE
+        lineage, bounds = space
+        view = self._view(observations, lineage, bounds)
         try:
-            self._propose(view)
+            self._propose(view, lineage)
         except _ParentLostError as error:
             # Dropped since its record was read, and on NFS that is seen a minute later. Or of no
             # use: others are grown.
@@ -184,7 +187,7 @@ class SearchWorker:
         self._journal.append(SearchFailed(reason=why, lost_parent=parent))
         self._gone[parent] = math.inf
 
-    def _propose(self, view: View) -> None:
+    def _propose(self, view: View, lineage: Lineage) -> None:
         began = self._clock.monotonic()
         self._made += 1
         seed = seed_of(*self._seed_parts, self._made)
@@ -192,17 +195,17 @@ class SearchWorker:
         choice = self._searcher.choose(view, rng)
         proposal = f"{self._name}-{self._made}"
         graph_hash = self._store(choice, proposal, rng)
-        self._journal.append(
-            Proposed(
-                proposal=proposal,
-                graph=graph_hash,
-                parent=choice.parent,
-                morphisms=tuple(step.to_data() for step in choice.morphisms),
-                seed=seed,
-                seconds=self._clock.monotonic() - began,
-                belief=choice.prediction,
-            )
+        proposed = Proposed(
+            proposal=proposal,
+            graph=graph_hash,
+            parent=choice.parent,
+            morphisms=tuple(step.to_data() for step in choice.morphisms),
+            seed=seed,
+            seconds=self._clock.monotonic() - began,
+            belief=choice.prediction,
         )
+        lineage.keep(proposal, proposed, choice.child)
+        self._journal.append(proposed)
 
     def _store(self, choice: Choice, proposal: str, rng: np.random.Generator) -> str:
         """Write the candidate's graph and weights; what is recorded later is there already."""
@@ -227,13 +230,10 @@ class SearchWorker:
             self._told.add(problem)
             self._journal.append(SearchFailed(reason=problem))
 
-    def _view(self) -> View | None:
-        knowledge, space = self._knowledge, self._space_once()
-        if space is None:
-            return None
-        lineage, bounds = space
+    def _view(self, observations: list[Observation], lineage: Lineage, bounds: Bounds) -> View:
+        knowledge = self._knowledge
         return View(
-            knowledge.observations(self._gone.keys()),
+            observations,
             knowledge.unobserved(),
             lineage.graph,
             knowledge.graphs(),

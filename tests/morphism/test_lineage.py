@@ -104,6 +104,19 @@ def test_a_trial_that_grew_from_itself_is_refused(run: Run) -> None:
         run.lineage().graph("t1")
 
 
+def test_a_graph_that_is_kept_is_not_grown_again(run: Run) -> None:
+    """For the proposal that it was grown for, nor for the trials that train it."""
+    child = Deeper("one_relu", 1).child(residual())
+    for name, graph, parent in ("t1", residual(), None), ("p1", child, "t1"), ("t2", child, "t1"):
+        run.trial(name, graph.hash, parent, *([Deeper("one_relu", 1)] if parent else []))
+    descent = run.history().descent
+    lineage, proposed = Lineage(descent, residual()), descent("p1")
+    assert proposed is not None
+    lineage.keep("p1", proposed, child)
+    assert lineage.graph("p1") is child
+    assert lineage.graph("t2") is child
+
+
 def test_lineages_of_one_run_may_share_what_they_have_grown(run: Run) -> None:
     run.trial("t1", residual().hash, None)
     grown = Grown()

@@ -4,13 +4,14 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.support.networks import residual, two_stems
+from tests.support.networks import noted_children, residual, two_stems
 
 from aiperf_hpc.config import SearchConfig
 from aiperf_hpc.errors import UsageError
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.morphism.operators.grow import grow
 from aiperf_hpc.morphism.operators.registry import from_data
+from aiperf_hpc.morphism.search import greedy
 from aiperf_hpc.morphism.search.ask_tell import AskedCandidate, AskTellSearch, UnknownTrialError
 from aiperf_hpc.morphism.search.base import SearchSpaceExhaustedError
 from aiperf_hpc.run.journal import JournalReader
@@ -78,6 +79,22 @@ def test_with_four_trials_at_once_every_result_is_recorded_for_its_graph(
     assert said(journal) == expected
     assert len({graph for graph, _, _ in expected.values()}) == 24
     assert search.pending == [c.trial for c in sorted(running, key=lambda c: int(c.trial[6:]))]
+
+
+@pytest.mark.parametrize(("method", "judged"), [("greedy", 1), ("guided", 8)])
+def test_a_child_is_grown_once(
+    journal: Path, monkeypatch: pytest.MonkeyPatch, method: str, judged: int
+) -> None:
+    """Where it is judged: not again for who asks, for choices while it is trained, or after."""
+    search = begin(journal, search=SearchConfig(method=method, expansions=judged))
+    search.tell(search.ask("life0-0").trial, 0.5)
+    greedy._child.cache_clear()
+    made = noted_children(monkeypatch)
+    for number in range(1, 9):
+        asked = search.ask(f"life0-{number}")
+        if number % 2:
+            search.tell(asked.trial, 0.5 + number / 100)
+    assert len(made) == 8 * judged
 
 
 def test_what_is_told_later_counts(journal: Path) -> None:

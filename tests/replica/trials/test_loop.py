@@ -372,9 +372,12 @@ def test_the_search_worker_fills_the_stock_and_no_more(tmp_path: Path) -> None:
         assert GraphStore(bench.paths).load(proposal.graph).hash == proposal.graph
 
 
-def test_a_child_is_grown_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where it is chosen: not again for its weights and its file."""
-    bench = Bench(tmp_path, search={"method": "greedy", "stock": 4})
+@pytest.mark.parametrize(("method", "judged"), [("greedy", 1), ("guided", 8)])
+def test_a_child_is_grown_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str, judged: int
+) -> None:
+    """Where it is judged: not again for its weights, its file, or for choices while it waits."""
+    bench = Bench(tmp_path, search={"method": method, "stock": 4, "expansions": judged})
     greedy._child.cache_clear()
     made = noted_children(monkeypatch)
     bench.run(1)
@@ -382,7 +385,7 @@ def test_a_child_is_grown_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         bench.worker.step()
     proposed = bench.events(records.Proposed)
     assert len(proposed) == 4
-    assert len(made) == 4
+    assert len(made) == 4 * judged
     graphs = [load_checkpoint(bench.paths.candidate(p.proposal))[0] for p in proposed]
     assert all(graph in made for graph in graphs)
 
