@@ -54,11 +54,12 @@ class Morphism(ABC):
         inherited = self._inherited(graph, weights, rng)
         if noise == 0.0:
             return inherited
+        # Files give their tensors in any order: by name, a seed's noise is the same each time.
         return {
             name: array
             if array is weights.get(name) or not name.endswith("/kernel")
             else array + np.float32(noise) * he_normal(array.shape, rng)
-            for name, array in inherited.items()
+            for name, array in sorted(inherited.items())
         }
 
     @abstractmethod
