@@ -18,10 +18,20 @@ from tests.support.engine_steps import (
     relative_error,
     trained_by_more_than_rounding,
 )
-from tests.support.networks import residual, trained_weights, two_stems
+from tests.support.networks import residual, trained_weights
 
 from aiperf_hpc.errors import EngineError
-from aiperf_hpc.graph import Graph
+from aiperf_hpc.graph import (
+    BatchNorm,
+    Conv2D,
+    Dense,
+    GlobalAveragePool2D,
+    Graph,
+    Input,
+    Node,
+    ReLU,
+    Softmax,
+)
 from aiperf_hpc.morphism.weights.checkpoint import Weights
 from aiperf_hpc.objective import CLASSIFICATION
 from aiperf_hpc.replica.data.base import Batch, labelled_images
@@ -41,6 +51,26 @@ SETTINGS: dict[str, dict[str, object]] = {
 Arrays = Mapping[str, NDArray[np.float32]]
 
 
+def one_of_each() -> Graph:
+    """Every kind of parameter and hardly more, for it is these that an optimizer sees.
+
+    Kernels of one pixel, of several and of none; what scales and shifts; biases.
+    """
+    nodes = (
+        Node("image", Input((6, 6, 2))),
+        Node("conv", Conv2D(3, 3), ("image",)),
+        Node("norm", BatchNorm(), ("conv",)),
+        Node("relu", ReLU(), ("norm",)),
+        Node("pixels", Conv2D(5, 1), ("relu",)),
+        Node("pixels_norm", BatchNorm(), ("pixels",)),
+        Node("pixels_relu", ReLU(), ("pixels_norm",)),
+        Node("pool", GlobalAveragePool2D(), ("pixels_relu",)),
+        Node("logits", Dense(4), ("pool",)),
+        Node("probabilities", Softmax(), ("logits",)),
+    )
+    return Graph(nodes)
+
+
 def built(
     engine: RankEngine, optimizer: str, graph: Graph, weights: Weights, **changed: object
 ) -> RankNetwork:
@@ -51,7 +81,7 @@ def built(
 def gradients(step: int) -> dict[str, NDArray[np.float32]]:
     """What is learnt in a step by each parameter of the graph, of very different sizes."""
     rng = np.random.default_rng(100 + step)
-    shapes = two_stems().parameters
+    shapes = one_of_each().parameters
     return {
         name: rng.normal(0.0, 10.0 ** (number % 5 - 3), shape).astype(np.float32)
         for number, (name, shape) in enumerate(shapes.items())
@@ -104,7 +134,7 @@ def test_updates_are_those_of_pytorch(engine: RankEngine, name: str, limit: floa
 
     Ours is another SGD where a rate changes or weights decay; here it does not, and they do not.
     """
-    graph = two_stems()
+    graph = one_of_each()
     weights = trained_weights(graph, np.random.default_rng(1))
     changed: dict[str, object] = {"max_gradient_norm": limit}
     if name == "sgd":
@@ -154,7 +184,7 @@ class Lamb:
 
 def test_lamb_is_the_papers(engine: RankEngine) -> None:
     """One parameter begins at zero, and one never has a gradient: both norms are zero once."""
-    graph = two_stems()
+    graph = one_of_each()
     weights = dict(trained_weights(graph, np.random.default_rng(1)))
     zero, idle, *_ = (name for name in graph.parameters if name.endswith("/beta"))
     weights[zero] = np.zeros_like(weights[zero])
@@ -190,7 +220,7 @@ np.savez(sys.argv[2], **{n: np.array(v) for n, v in zip(names, variables)})
 def by_keras(tmp_path_factory: pytest.TempPathFactory) -> Weights:
     """Ten steps of Keras' Lamb, in a process of its own: this one has TensorFlow without it."""
     folder = tmp_path_factory.mktemp("keras")
-    graph = two_stems()
+    graph = one_of_each()
     weights = trained_weights(graph, np.random.default_rng(1))
     stored = {f"weight {name}": weights[name] for name in graph.parameters}
     for step in range(10):
@@ -208,7 +238,7 @@ def _read(path: Path) -> Weights:
 
 def test_lamb_without_weight_decay_is_that_of_keras(engine: RankEngine, by_keras: Weights) -> None:
     """Keras decays outside the trust ratio, the paper within it."""
-    graph = two_stems()
+    graph = one_of_each()
     weights = trained_weights(graph, np.random.default_rng(1))
     network = built(engine, "lamb", graph, weights, weight_decay=0.0)
     for step in range(10):
@@ -257,7 +287,7 @@ def test_both_engines_agree_over_20_steps(both: tuple[RankEngine, RankEngine], n
 
 @pytest.mark.parametrize("name", SETTINGS)
 def test_a_step_in_halves_is_one_in_one_piece(engine: RankEngine, name: str) -> None:
-    graph = two_stems()
+    graph = one_of_each()
     weights = trained_weights(graph, np.random.default_rng(3))
     whole, halves = (built(engine, name, graph, weights) for _ in range(2))
     for step in range(5):
@@ -275,7 +305,7 @@ def test_training_goes_on_from_a_state_to_the_last_bit(
     engine: RankEngine, name: str, precision: str
 ) -> None:
     """An evaluation and a look at weights and state lie between, as in a trial."""
-    graph = residual()
+    graph = one_of_each()
     weights = trained_weights(graph, np.random.default_rng(9))
     batches = [labelled(graph, 8, seed=step) for step in range(6)]
     whole, first = (built(engine, name, graph, weights, precision=precision) for _ in range(2))
@@ -306,7 +336,7 @@ def train(network: RankNetwork, batches: list[Batch], first: int) -> None:
 def test_what_one_engine_has_begun_the_other_finishes(
     both: tuple[RankEngine, RankEngine], name: str, begins: int
 ) -> None:
-    graph = two_stems()
+    graph = one_of_each()
     weights = trained_weights(graph, np.random.default_rng(22))
     batches = [labelled(graph, 8, seed=step) for step in range(4)]
     whole = built(both[begins], name, graph, weights)
@@ -339,7 +369,7 @@ def _equal(one: Arrays, other: Arrays) -> bool:
 
 @pytest.mark.parametrize("name", SETTINGS)
 def test_a_state_of_another_optimizer_is_refused(engine: RankEngine, name: str) -> None:
-    graph = two_stems()
+    graph = one_of_each()
     weights = trained_weights(graph, np.random.default_rng(4))
     other = built(engine, "asgd" if name == "sgd" else "sgd", graph, weights)
     used = hyperparameters(optimizer=name)
@@ -353,7 +383,7 @@ def test_the_average_is_evaluated_and_the_iterates_are_trained(engine: RankEngin
 
     Training is that of plain SGD all the same.
     """
-    graph = two_stems()
+    graph = one_of_each()
     weights = trained_weights(graph, np.random.default_rng(5))
     averaged = built(engine, "asgd", graph, weights, averaging_start=0, weight_decay=0.0)
     plain = built(
@@ -382,7 +412,7 @@ def test_the_average_is_evaluated_and_the_iterates_are_trained(engine: RankEngin
 @pytest.mark.parametrize("name", SETTINGS)
 def test_a_loss_that_is_scaled_trains_as_one_that_is_not(name: str) -> None:
     """fp16 on the CPU, which the engine refuses for its speed; what overflows changes nothing."""
-    graph = two_stems()
+    graph = one_of_each()
     weights = trained_weights(graph, np.random.default_rng(1))
     half, whole = (
         TorchNetwork(
