@@ -148,15 +148,20 @@ def _batches(
     batches = batches.batch(_part_size(batch_size, part)).prefetch(2).with_options(options)
     done = 0
     missing = reading.own_samples(batch_size, part)
+    problem = ""
     try:
         for images, labels in batches:
             yield labelled_images(images, labels)
             done += batch_size
             missing -= int(labels.shape[0])
     except tf.errors.OpError as error:
-        raise reading.failed(dataset, done, _line(error)) from None
-    if missing:
-        raise reading.failed(dataset, done, f"{missing} samples are missing")
+        problem = _line(error)
+    if missing and not problem:
+        problem = f"{missing} samples are missing"
+    # Not within the handler: the iterator would be garbage of a cycle through TensorFlow's error.
+    # A thread of the iterator that collects it waits for itself, and nothing is collected any more.
+    if problem:
+        raise reading.failed(dataset, done, problem)
 
 
 class _Reading(NamedTuple):

@@ -413,6 +413,18 @@ def test_a_shard_that_changes_in_a_run_is_named(
     assert "\n" not in str(error.value)
 
 
+def test_an_error_of_reading_holds_nothing_of_tensorflows_iterator(
+    ramps: Path, tmp_path: Path
+) -> None:
+    """Which would be left to the garbage collector, and that may run in the iterator's thread."""
+    folder = Path(shutil.copytree(ramps, tmp_path / "copy"))
+    dataset = _load(folder, engine="tensorflow")
+    _damage(folder / "train-00002-of-00003")
+    with pytest.raises(DatasetError) as error:
+        _epoch(dataset)
+    assert error.value.__context__ is None
+
+
 def test_damage_in_the_middle_is_found_by_verification(ramps: Path, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(ramps, tmp_path / "copy"))
     imagenet.verify(folder, 2)
