@@ -126,12 +126,12 @@ class TensorFlowNetwork:
             for name, spec in self._objective.targets.items()
         }
         rate = tf.TensorSpec((), tf.float32)
-        self._train = tf.function(self._train_step, [inputs, targets, rate])
-        self._gradients = tf.function(self._gradient_step, [inputs, targets, rate])
+        self._train = tf.function(self._train_step, [inputs, targets, rate], autograph=False)
+        self._gradients = tf.function(self._gradient_step, [inputs, targets, rate], autograph=False)
         flat = tf.TensorSpec(self.buckets, tf.float32)
-        self._apply = tf.function(self._apply_step, [flat, rate])
-        self._evaluate = tf.function(self._evaluate_step, [inputs, targets])
-        self._infer = tf.function(self._outputs, [inputs])
+        self._apply = tf.function(self._apply_step, [flat, rate], autograph=False)
+        self._evaluate = tf.function(self._evaluate_step, [inputs, targets], autograph=False)
+        self._infer = tf.function(self._outputs, [inputs], autograph=False)
 
     def _outputs(self, inputs: Arrays, *, training: bool = False) -> tf.Tensor:
         precision = self._used.precision
