@@ -33,9 +33,8 @@ of SLURM give their jobs the same numbers, by which tests find the processes to 
 EACH = (
     "tests/end_to_end/test_ranks.py", "tests/end_to_end/test_resume.py",
     "tests/end_to_end/test_stop.py", "tests/end_to_end/test_bad_input.py",
-    "tests/end_to_end/test_volumes.py", "tests/replica/engines/test_optimizers.py",
-    "tests/replica/engines/test_contract.py", "tests/replica/parallel/test_data_parallel.py",
-    "tests/morphism/test_preservation.py",
+    "tests/replica/engines/test_optimizers.py", "tests/replica/engines/test_contract.py",
+    "tests/replica/parallel/test_data_parallel.py", "tests/morphism/test_preservation.py",
 )  # fmt: skip
 """Tests that take long and share nothing."""
 LONGEST_FIRST = (*TOGETHER, "tests/end_to_end", "tests/replica", "tests/morphism")
