@@ -166,7 +166,7 @@ def test_outputs_are_those_of_pytorch_with_the_same_weights(
 def test_a_training_step_on_volumes_is_that_of_pytorch(engine: RankEngine, precision: str) -> None:
     """The momenta after a step of rate 1 are the gradients; decay shrinks kernels alone."""
     graph = volumes()
-    weights = trained_weights(graph, np.random.default_rng(2))
+    weights = trained_weights(graph, np.random.default_rng(7))
     used = hyperparameters(precision=precision, weight_decay=0.1)
     network = engine.build(graph, weights, used)
     for name, array in network.weights().items():
@@ -199,9 +199,12 @@ def test_a_training_step_on_volumes_is_that_of_pytorch(engine: RankEngine, preci
 
 
 def test_both_engines_train_alike_on_volumes(both: tuple[RankEngine, RankEngine]) -> None:
-    """Ten steps, of which one is in two halves: what begins as rounding grows little."""
+    """Ten steps, of which one is in two halves: what begins as rounding grows little.
+
+    No activation comes so close to zero that rounding makes the slope of a ReLU another.
+    """
     graph = volumes()
-    weights = trained_weights(graph, np.random.default_rng(3))
+    weights = trained_weights(graph, np.random.default_rng(6))
     networks = [engine.build(graph, weights, hyperparameters()) for engine in both]
     for step in range(10):
         batch = labelled(graph, 16, seed=step)
