@@ -756,9 +756,9 @@ def test_a_large_run_stays_small_and_quick(tmp_path: Path) -> None:
         config={"score": {"interval_hours": 5e-4}},
     )
     paths = write_run(tmp_path, plan)
-    begin = time.perf_counter()
+    begin = time.process_time()
     text = write_report(RunView(paths)).read_text("utf-8")
-    seconds = time.perf_counter() - begin
+    seconds = time.process_time() - begin
     document = _document(paths)
     assert len(document["trials"]) == 300
     assert len(document["series"]) >= 8_000
