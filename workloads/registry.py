@@ -50,6 +50,15 @@ def workload_of(config: RunConfig) -> Workload:
             f"engine.name=simulated makes up accuracies, which workload '{workload.name}' has not; "
             "set engine.name to torch or tensorflow"
         )
+    if config.training.keep_predictions and objective.kind != CLASSIFICATION.kind:
+        raise ConfigError(
+            f"training.keep_predictions: workload '{workload.name}' predicts no classes; set it to "
+            "false"
+        )
+    if config.training.keep_predictions and config.engine.name == "simulated":
+        raise ConfigError(
+            "training.keep_predictions: engine.name=simulated predicts nothing; set it to false"
+        )
     if config.training.label_smoothing and objective.kind != CLASSIFICATION.kind:
         raise ConfigError(
             f"training.label_smoothing={config.training.label_smoothing:g}: the targets of "

@@ -6,13 +6,13 @@ import json
 import os
 import sys
 
-from aiperf_hpc.streams import ascii_json
+from aiperf_hpc.streams import ascii_json, without_controls
 
 
 def say(text: str) -> None:
-    """Print a line."""
+    """Print a line; what a log or a file name has of a terminal's commands is shown, not sent."""
     try:
-        sys.stdout.write(f"{text}\n")
+        sys.stdout.write(f"{without_controls(text)}\n")
         sys.stdout.flush()
     except BrokenPipeError:
         # The reader went away, as `| head` does: the rest, e.g. the report, is done all the same.
@@ -21,7 +21,7 @@ def say(text: str) -> None:
 
 def say_json(value: object) -> None:
     """Print a value as JSON."""
-    say(json.dumps(value, indent=1))
+    say_document(json.dumps(value, indent=1))
 
 
 def say_document(text: str) -> None:

@@ -21,7 +21,7 @@ from aiperf_hpc.primary.cli import (
     stop,
 )
 from aiperf_hpc.primary.cli.parser import Command, Parser
-from aiperf_hpc.streams import print_in_any_locale
+from aiperf_hpc.streams import print_in_any_locale, without_controls
 
 INTERRUPTED = 130
 COMMANDS = (
@@ -50,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         command: Command = options.command
         return command(options)
     except AIPerfError as error:
-        sys.stderr.write(f"aiperf: {error}\n")
+        sys.stderr.write(f"aiperf: {without_controls(str(error))}\n")
         return error.exit_status
     except KeyboardInterrupt:
         sys.stderr.write("aiperf: interrupted\n")
@@ -65,7 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
         return 1
     except OSError as error:
-        where = f"{error.filename}: " if error.filename else ""
+        where = f"{without_controls(str(error.filename))}: " if error.filename else ""
         sys.stderr.write(f"aiperf: {where}{reason_of(error)}\n")
         return 1
 

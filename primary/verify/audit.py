@@ -92,6 +92,8 @@ RULES: tuple[Rule, ...] = (
     Rule("time", "no replica spent more time than there was", course.time, _replicas),
     Rule("score", "operations, OPS and regulated score equal the recount",
          result.score, _progress),
+    Rule("predictions", "kept predictions are whole, and of the trials' last evaluations",
+         result.predictions, lambda run: sum(t.predictions is not None for t in run.trials)),
     Rule("report", "the final report is what the records give",
          result.report, lambda run: int(run.reported)),
     Rule("files", "journals and graphs are those that the report was made from",

@@ -64,7 +64,8 @@ def engine_for(
         EngineError: also if the engine would refuse every network, for the run's precision.
     """
     settings = config.engine
-    objective = workload_of(config).objective
+    keeps = config.training.keep_predictions
+    objective = workload_of(config).objective.model_copy(update={"predictions": keeps})
     engine = load_engine(
         settings.name, cores, settings=settings, clock=clock, device=device, objective=objective
     )

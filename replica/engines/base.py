@@ -47,6 +47,9 @@ class EvaluationSums:
     parts: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
     """The parts of the objective's measure, by its names: its sums, (), or its rows, (samples,).
     Without samples there are none."""
+    predictions: NDArray[np.int64] | None = None
+    """The most probable class of each sample, (samples,), in the order of evaluation; None where
+    the objective does not ask for them, and without samples."""
 
     @property
     def mean_loss(self) -> float:
@@ -55,8 +58,15 @@ class EvaluationSums:
     def merged(self, other: EvaluationSums, measure: Measure) -> EvaluationSums:
         """Return what was found about the samples of both, by the measure's rule."""
         return EvaluationSums(
-            self.loss + other.loss, self.samples + other.samples, self._together(other, measure)
+            self.loss + other.loss,
+            self.samples + other.samples,
+            self._together(other, measure),
+            self._predictions_with(other),
         )
+
+    def _predictions_with(self, other: EvaluationSums) -> NDArray[np.int64] | None:
+        known = [p for p in (self.predictions, other.predictions) if p is not None]
+        return np.concatenate(known) if known else None
 
     def _together(self, other: EvaluationSums, measure: Measure) -> Mapping[str, Any]:
         if not (self.parts and other.parts):
@@ -74,12 +84,18 @@ class EvaluationSums:
         return {name: float(self.parts[name]) for name in measure.sums}
 
 
-def evaluated(measure: Measure, loss: float, samples: int, parts: Iterable[Any]) -> EvaluationSums:
+def evaluated(
+    measure: Measure,
+    loss: float,
+    samples: int,
+    parts: Iterable[Any],
+    predictions: NDArray[np.int64] | None = None,
+) -> EvaluationSums:
     """Return what was found about samples; ``parts`` in the order of the measure's names."""
     if not samples:
         return EvaluationSums()
     named = zip(measure.parts, (np.asarray(part, np.float64) for part in parts), strict=True)
-    return EvaluationSums(loss, samples, dict(named))
+    return EvaluationSums(loss, samples, dict(named), predictions)
 
 
 def empty_batch(graph: Graph, targets: Mapping[str, TensorSpec], samples: int) -> Batch:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,8 +20,8 @@ from aiperf_hpc.errors import AIPerfError, EngineError, NonFiniteLossError
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.morphism.weights.calibration import calibrate, transparent
 from aiperf_hpc.morphism.weights.checkpoint import Weights
-from aiperf_hpc.objective import Measure
-from aiperf_hpc.replica.data.base import Batch
+from aiperf_hpc.objective import Objective
+from aiperf_hpc.replica.data.base import Batch, Part
 from aiperf_hpc.replica.engines.base import EvaluationSums, RankNetwork, evaluated
 from aiperf_hpc.replica.parallel.collectives.base import Buffer, Collective, Pending
 from aiperf_hpc.replica.parallel.step_clock import PARTS, StepClock
@@ -43,13 +43,14 @@ class DataParallelNetwork:
         graph: Graph,
         weights: Weights,
         collective: Collective,
-        measure: Measure,
+        objective: Objective,
     ) -> None:
         self.local = network
         """The network of this rank alone."""
         self._graph = graph
         self._collective = collective
-        self._measure = measure
+        self._measure = objective.quality
+        self._predicts = objective.predictions
         self._transparent = transparent(graph, weights)
         self._moments_size = sum(math.prod(shape) for shape in graph.statistics.values())
         self._steps = 0
@@ -58,7 +59,8 @@ class DataParallelNetwork:
         """Steps, and the seconds of their parts, as the mean over all ranks."""
         self._trained = False
         self._failure: AIPerfError | None = None
-        self._to_evaluate = 0
+        self._to_evaluate: list[int] = []
+        """The whole size of each batch that is being evaluated."""
 
     def calibrate(self, take: Take) -> tuple[str, ...]:
         """Make inserted normalisations transparent on one batch, of which ``take`` gives a part.
@@ -147,7 +149,7 @@ class DataParallelNetwork:
             self.local.set_statistics(statistics)
         try:
             batch = take()
-            self._to_evaluate += batch.whole
+            self._to_evaluate.append(batch.whole)
             if batch.size:
                 self.local.evaluate_step(batch)
         except AIPerfError as error:
@@ -160,7 +162,8 @@ class DataParallelNetwork:
             EngineError: a rank failed, or they did not evaluate each sample of every batch.
         """
         failure, self._failure = self._failure, None
-        wanted, self._to_evaluate = self._to_evaluate, 0
+        batches, self._to_evaluate = self._to_evaluate, []
+        wanted = sum(batches)
         part = EvaluationSums()
         if failure is None:
             try:
@@ -174,7 +177,26 @@ class DataParallelNetwork:
         if round(samples) != wanted:
             raise EngineError(f"the ranks evaluated {samples:.0f} samples of batches of {wanted}")
         parts = self._rows(part, round(samples)) if self._measure.rows else added
-        return evaluated(self._measure, loss, round(samples), parts)
+        predictions = self._predictions(part, batches) if self._predicts and wanted else None
+        return evaluated(self._measure, loss, round(samples), parts, predictions)
+
+    def _predictions(self, part: EvaluationSums, batches: Sequence[int]) -> NDArray[np.int64]:
+        """Return the classes of all samples of some batches, in the order of the samples.
+
+        Each rank has those of its part of every batch, one part after the other.
+        """
+        own = np.zeros(sum(batches), np.int64)
+        if part.predictions is not None:
+            own[: len(part.predictions)] = part.predictions
+        every = self._collective.gather(own)
+        whole: list[NDArray[np.int64]] = [np.zeros(0, np.int64)]
+        taken = [0] * len(every)
+        for batch in batches:
+            for rank, row in enumerate(every):
+                first, last = Part(rank, len(every)).bounds(batch)
+                whole.append(row[taken[rank] : taken[rank] + last - first])
+                taken[rank] += last - first
+        return np.concatenate(whole)
 
     def _added(self, part: EvaluationSums) -> list[float]:
         """Return what is added over the ranks, of a rank that evaluated nothing too."""

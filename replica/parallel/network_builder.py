@@ -67,9 +67,8 @@ class NetworkBuilder:
             raise failure
         if problem or network is None:
             raise EngineError(problem)
-        measure = self._engine.objective.quality
         return DataParallelNetwork(
-            network, request.graph, request.weights, self._collective, measure
+            network, request.graph, request.weights, self._collective, self._engine.objective
         )
 
     def _differences(self, graph: Graph, network: RankNetwork | None) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from aiperf_hpc.errors import NonFiniteLossError
 from aiperf_hpc.objective import Measure
+from aiperf_hpc.predictions import Predictions
 from aiperf_hpc.replica.context import ReplicaContext
 from aiperf_hpc.replica.engines.base import EvaluationSums, Network
 from aiperf_hpc.run.records import Evaluated, Progress
@@ -108,6 +109,12 @@ class EvaluationCredit(_Credit):
             sums=self._total.sums(self._measure),
             samples=self._total.samples,
         )
+
+    @property
+    def predictions(self) -> Predictions | None:
+        """The class of every sample; None where the objective does not ask for them."""
+        classes = self._total.predictions
+        return None if classes is None else Predictions(self._trial, self._epoch, classes)
 
     def _drain(self, samples: int) -> None:
         self._total = self._total.merged(self._network.drain_evaluation(), self._measure)

@@ -10,6 +10,7 @@ from functools import partial
 from aiperf_hpc.errors import AIPerfError, EngineError, JournalError
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.ops_counter.count import count
+from aiperf_hpc.predictions import Predictions
 from aiperf_hpc.replica.context import ReplicaContext
 from aiperf_hpc.replica.data.base import Batch, Dataset
 from aiperf_hpc.replica.engines.base import Engine, Network
@@ -52,6 +53,8 @@ class Trainer:
         """The time that the last epoch took, of whichever trial."""
         self._course = TrialProgress(trial="")
         """What has happened in the trial under way."""
+        self._predictions: Predictions | None = None
+        """Those of its last complete evaluation."""
 
     @property
     def perfect(self) -> float:
@@ -121,7 +124,7 @@ class Trainer:
             meanwhile: called after each step once the trial may end within ``LEAD_SECONDS``.
         """
         trial, network = built.trial, built.network
-        self._course = trial.course
+        self._course, self._predictions = trial.course, None
         started = self._started(built)
         if network is None or built.failure is not None:
             self._journal.append(started)
@@ -148,10 +151,24 @@ class Trainer:
             if interrupted := self._stop.interrupted:
                 checkpoints.store_held()
             state, reason, values = TrialState.STOPPED, self._stop.reason or "", self._course.values
-            return TrialResult(state, reason, values, built.used, interrupted=interrupted)
+            return TrialResult(
+                state,
+                reason,
+                values,
+                built.used,
+                interrupted=interrupted,
+                predictions=self._predictions,
+            )
         with self._watch.during(TimePhase.STORE):
             weights = network.weights()
-        return TrialResult(state, reason, self._course.values, built.used, weights)
+        return TrialResult(
+            state,
+            reason,
+            self._course.values,
+            built.used,
+            weights,
+            predictions=self._predictions,
+        )
 
     def _train(
         self,
@@ -198,6 +215,7 @@ class Trainer:
             self._course = self._course.after(value, evaluated.validation_loss)
             self._epoch_seconds = self._clock.monotonic() - began
             self._journal.append(evaluated)
+            self._predictions = evaluation.predictions
 
             if epoch == trial.epoch_limit:
                 break  # Nothing is left to go on with: no checkpoint.

@@ -15,6 +15,7 @@ from aiperf_hpc.errors import OutOfMemoryError
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.morphism.operators.base import Morphism
 from aiperf_hpc.morphism.weights.checkpoint import Weights
+from aiperf_hpc.predictions import Predictions
 from aiperf_hpc.replica.data.base import Batch
 from aiperf_hpc.replica.engines.base import Network, OptimizerState
 from aiperf_hpc.run.records import Calibrated
@@ -133,6 +134,8 @@ class TrialResult:
     """Whether another life of this replica is to go on with it."""
     out_of_memory: bool = False
     """Whether it failed because it did not fit on the accelerator."""
+    predictions: Predictions | None = None
+    """Those of its last complete evaluation, where they are asked for and it did not fail."""
 
     @classmethod
     def failed(cls, error: Exception, course: TrialProgress, used: Hyperparameters) -> TrialResult:

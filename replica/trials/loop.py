@@ -10,6 +10,7 @@ from optuna.storages import BaseStorage
 from aiperf_hpc.errors import AIPerfError, StorageError
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.morphism.weights.checkpoint import save_checkpoint
+from aiperf_hpc.predictions import save_predictions
 from aiperf_hpc.replica.context import ReplicaContext
 from aiperf_hpc.replica.identity import seed_of
 from aiperf_hpc.replica.search.run_knowledge import RunKnowledge
@@ -27,7 +28,7 @@ from aiperf_hpc.replica.trials.planner import Planner
 from aiperf_hpc.replica.trials.prediction import predicted_value
 from aiperf_hpc.replica.trials.prefetch import Prefetch
 from aiperf_hpc.run.graph_store import GraphStore
-from aiperf_hpc.run.records import CheckpointDropped, TimeSpent, TrialEnded
+from aiperf_hpc.run.records import CheckpointDropped, PredictionsKept, TimeSpent, TrialEnded
 from aiperf_hpc.trial import RoundPhase, TimePhase, TrialState
 
 MOST_FAILURES = 5
@@ -189,11 +190,12 @@ class TrialLoop:
             at = max(self._config.rounds.predict_at_epoch, trial.epoch_limit)
             predicted = predicted_value(result.values, at, self._trainer.perfect)
         kept, trouble = self._keep(trial, result, predicted)
+        unkept = self._keep_predictions(result)
         self._journal.append(
             TrialEnded(
                 trial=trial.name,
                 state=result.state,
-                reason="; ".join(filter(None, (result.reason, trouble))),
+                reason="; ".join(filter(None, (result.reason, trouble, unkept))),
                 predicted_accuracy=predicted,
                 checkpoint=kept,
             )
@@ -214,6 +216,23 @@ class TrialLoop:
             return False, f"its weights are not kept: {error}"
         self._kept[trial.name] = max(result.values) if predicted is None else predicted
         return True, ""
+
+    def _keep_predictions(self, result: TrialResult) -> str:
+        """Store a trial's predictions, where there are any; return why they are not kept."""
+        found = result.predictions
+        if found is None:
+            return ""
+        path = self._paths.predictions(self._replica, found.trial)
+        try:
+            digest = self._retry(lambda: save_predictions(path, found, self._sync), str(path))
+        except StorageError as error:
+            return f"its predictions are not kept: {error}"
+        self._journal.append(
+            PredictionsKept(
+                trial=found.trial, epoch=found.epoch, samples=len(found.classes), sha256=digest
+            )
+        )
+        return ""
 
     def _drop_worst(self) -> None:
         while len(self._kept) > self._config.search.keep_checkpoints:

@@ -156,6 +156,8 @@ class Objective(Value):
     """The loss's row in the engines' tables."""
     measure: Annotated[str, AfterValidator(_known)]
     """The quality's row in ``MEASURES`` and in the engines' tables."""
+    predictions: bool = False
+    """Whether evaluations also tell the most probable class of every sample."""
 
     @property
     def quality(self) -> Measure:

@@ -14,6 +14,8 @@ READABLE = "aiperf.readable"
 _PLAIN = str.maketrans(
     {"–": "-", "—": "-", "−": "-", "×": "x", "±": "+-", "²": "2", "·": "*", "…": "...", "’": "'"}
 )
+_CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+"""What moves a terminal's cursor, colours it or turns its text round; tab and line end stay."""
 _ESCAPED = range(0xDC80, 0xDD00)
 """Python's stand-ins for bytes of file names that are no text in the locale's encoding."""
 
@@ -27,6 +29,11 @@ def _escaped(character: str) -> str:
     if ord(character) in _ESCAPED:
         return f"\\x{ord(character) - 0xDC00:02x}"
     return character.encode("ascii", "backslashreplace").decode("ascii")
+
+
+def without_controls(text: str) -> str:
+    """Return ``text`` so that a terminal shows it and obeys nothing in it, whoever wrote it."""
+    return _CONTROLS.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
 def without_stand_ins(text: str) -> str:
@@ -53,7 +60,7 @@ def print_in_any_locale() -> None:
 
 def ascii_json(text: str) -> str:
     """Return JSON with all but ASCII escaped: the same document, whatever encoding it goes by."""
-    return re.sub("[^\x00-\x7f]", lambda found: _escaped_json(found[0]), text)
+    return re.sub("[^\x00-\x7e]", lambda found: _escaped_json(found[0]), text)
 
 
 def _escaped_json(character: str) -> str:

@@ -235,7 +235,7 @@ def test_an_assignment_into_a_value_is_refused(tmp_path: Path) -> None:
         load(tmp_path, "seed.deep=1", text=DIGITS + "seed: 3")
 
 
-@pytest.mark.parametrize("text", ["a: [1", "a: b: c", "\t- x", "preset: \x00"])
+@pytest.mark.parametrize("text", ["a: [1", "a: b: c", "\t- x", "preset: \x00", "[" * 5000])
 def test_a_file_that_is_not_yaml_is_refused_by_its_name(tmp_path: Path, text: str) -> None:
     with pytest.raises(ConfigError, match=r"run\.yaml is not YAML"):
         load(tmp_path, text=text)

@@ -20,7 +20,15 @@ from aiperf_hpc.primary import cli
 from aiperf_hpc.run.journal import JournalReader, JournalWriter
 from aiperf_hpc.run.paths import RunPaths, requested_stop
 from aiperf_hpc.run.records import RunEnded
-from aiperf_hpc.streams import READABLE, as_printed, ascii_json, cut, readable, width
+from aiperf_hpc.streams import (
+    READABLE,
+    as_printed,
+    ascii_json,
+    cut,
+    readable,
+    width,
+    without_controls,
+)
 
 ROOT = Path(__file__).parents[2]
 ASCII = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
@@ -83,7 +91,7 @@ def mains() -> Iterator[str]:
 
 
 def test_there_are_as_many_entry_points_as_are_known() -> None:
-    assert len(list(mains())) == 9
+    assert len(list(mains())) == 11
 
 
 @pytest.mark.parametrize("module", list(mains()))
@@ -209,3 +217,13 @@ def test_a_stop_request_says_who_in_any_locale(tmp_path: Path) -> None:
     request.parent.mkdir()
     request.write_bytes("für heute genug\n".encode("iso-8859-1"))
     assert requested_stop(request) == r"f\xfcr heute genug"
+
+
+def test_a_terminal_obeys_nothing_of_a_text() -> None:
+    hostile = "\x1b[31mred\x07 \r\x9b2J\u202etxt.exe"
+    assert without_controls(hostile) == r"\x1b[31mred\x07 \r\x9b2J\u202etxt.exe"
+    assert without_controls("two lines\n\tand a tab: ü × –") == "two lines\n\tand a tab: ü × –"
+
+
+def test_json_of_a_delete_character_stays_json() -> None:
+    assert ascii_json('"\x7f"') == r'"\u007f"'

@@ -26,7 +26,7 @@ from aiperf_hpc.errors import JournalError
 from aiperf_hpc.run import records
 from aiperf_hpc.run.history import RunHistory
 from aiperf_hpc.run.paths import Incarnation, RunPaths
-from aiperf_hpc.run.records import AnyEvent
+from aiperf_hpc.run.records import AnyEvent, TimeSpent
 from aiperf_hpc.trial import TimePhase, TrialState
 
 
@@ -493,3 +493,19 @@ def test_weights_that_another_replica_found_lost_are_no_checkpoint(run: RunWrite
     history.refresh()
     assert [t.id for t in history.trials.values() if t.has_checkpoint] == []
     assert history.search_failures == ["r0: damaged", "r2: damaged", "r2: damaged"]
+
+
+def test_a_trial_knows_where_its_time_went(run: RunWriter) -> None:
+    """Its replica's time is that of all its trials, and of what is no trial's."""
+    run.primary(0.0, run_started())
+    run.replica(1.0, replica_started(), trial_started("t1"))
+    run.replica(
+        5.0,
+        TimeSpent(trial="t1", seconds={TimePhase.TRAIN: 2.0, TimePhase.DATA: 0.5}),
+        TimeSpent(trial="t1", seconds={TimePhase.TRAIN: 1.0}),
+        TimeSpent(trial=None, seconds={TimePhase.TRAIN: 8.0}),
+        TimeSpent(trial="nobody's", seconds={TimePhase.TRAIN: 16.0}),
+    )
+    history = run.history()
+    assert history.trials["t1"].seconds == {TimePhase.TRAIN: 3.0, TimePhase.DATA: 0.5}
+    assert history.replicas["r0"].seconds == {TimePhase.TRAIN: 27.0, TimePhase.DATA: 0.5}

@@ -56,6 +56,7 @@ def test_a_folder_without_run_yaml_is_no_run_directory(tmp_path: Path) -> None:
     [
         (b"a: [", r"cannot read .*run\.yaml"),
         (b"\xff", r"cannot read .*run\.yaml"),
+        (b"[" * 5000, r"cannot read .*run\.yaml"),
         (b"started: 2001-99-99", r"cannot read .*run\.yaml"),
         (b"", r"run\.yaml: the file: .*valid dictionary"),
         (b"- 1", r"run\.yaml: the file: .*valid dictionary"),

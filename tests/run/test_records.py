@@ -72,6 +72,7 @@ EVENTS: tuple[AnyEvent, ...] = (
     records.Progress(trial="t1", epoch=1, train_samples=2**40, validation_samples=0),
     evaluated(correct=1),
     trial_ended(state=TrialState.STOPPED, predicted=0.75),
+    records.PredictionsKept(trial="t", epoch=3, samples=50_000, sha256="0" * 64),
     records.CheckpointDropped(trial="t1"),
     records.TimeSpent(trial=None, seconds={TimePhase.SEARCH_WAIT: 0.5, TimePhase.TRAIN: 1.0}),
     records.StepTimes(

@@ -60,7 +60,8 @@ def view(tmp_path_factory: pytest.TempPathFactory) -> RunView:
 def test_sixteen_replicas_pass_verification(view: RunView) -> None:
     findings = verify(RunView(view.paths))
     assert [f.rule for f in findings if not f.passed] == []
-    assert all(f.checked for f in findings)
+    # A simulated network predicts nothing that could be kept.
+    assert [f.rule for f in findings if not f.checked] == ["predictions"]
 
 
 def test_the_run_has_all_that_a_real_one_has(view: RunView) -> None:

@@ -50,6 +50,14 @@ def test_every_workload_has_its_rows_in_both_engines_and_its_datasets(workload: 
             VOLUMES | {"training": {"label_smoothing": 0.1}},
             "training.label_smoothing=0.1: .*no labels",
         ),
+        (
+            VOLUMES | {"training": {"keep_predictions": True}},
+            "training.keep_predictions: workload 'volumes' predicts no classes",
+        ),
+        (
+            {"training": {"keep_predictions": True}, "engine": {"name": "simulated"}},
+            "training.keep_predictions: engine.name=simulated predicts nothing",
+        ),
         (VOLUMES | {"training": {"target": -0.1}}, "target=-0.1: no mean absolute error is better"),
         ({"training": {"target": 1.5}}, "training.target=1.5: no accuracy is better than 1"),
         (VOLUMES | {"engine": {"name": "simulated"}}, "simulated makes up accuracies.*torch or"),

@@ -6,11 +6,13 @@ import json
 import math
 from typing import Any
 
-from aiperf_hpc.errors import AIPerfError
+from aiperf_hpc.errors import AIPerfError, reason_of
+from aiperf_hpc.predictions import file_digest, load_predictions
 from aiperf_hpc.primary.report.model import as_of_now, make_report
 from aiperf_hpc.primary.report.provenance import changed_files, has_grown
 from aiperf_hpc.primary.verify.evidence import Evidence, Failures, quality
 from aiperf_hpc.run.history import Trial
+from aiperf_hpc.run.records import PredictionsKept
 
 Json = dict[str, Any]
 
@@ -161,6 +163,36 @@ def _alike(one: object, other: object) -> bool:
     if isinstance(one, float) and isinstance(other, float):
         return math.isclose(one, other, rel_tol=1e-9, abs_tol=1e-9)
     return one == other
+
+
+def predictions(run: Evidence) -> Failures:
+    """Kept predictions are those of the trial's last evaluation, in the file that was recorded."""
+    for trial in run.trials:
+        if trial.predictions is not None:
+            for wrong in _wrong_predictions(run, trial, trial.predictions):
+                yield f"{trial.id}: {wrong}"
+
+
+def _wrong_predictions(run: Evidence, trial: Trial, kept: PredictionsKept) -> Failures:
+    path = run.view.paths.predictions(trial.replica, trial.id)
+    last = trial.evaluations[-1] if trial.evaluations else None
+    if last is None or (last.epoch, last.samples) != (kept.epoch, kept.samples):
+        yield f"predictions of {kept.samples} samples after epoch {kept.epoch}: no such evaluation"
+    try:
+        if file_digest(path) != kept.sha256:
+            yield f"{path} is not the file that was recorded"
+            return
+        found = load_predictions(path)
+    except (OSError, AIPerfError) as error:
+        said = reason_of(error) if isinstance(error, OSError) else str(error)
+        yield f"its predictions cannot be read: {said}"
+        return
+    stated = (found.trial, found.epoch, len(found.classes))
+    if stated != (trial.id, kept.epoch, kept.samples):
+        yield f"{path} holds predictions of {stated[0]}, epoch {stated[1]}, {stated[2]} samples"
+    classes = run.dataset.classes or 0
+    if found.classes.max(initial=0) >= classes:
+        yield f"{path} predicts class {found.classes.max()} of {classes}"
 
 
 def files(run: Evidence) -> Failures:

@@ -112,6 +112,7 @@ class TensorFlowNetwork:
             added = 0 if self._measure.rows else len(self._measure.sums)
             self._evaluated = tf.Variable(tf.zeros(1 + added, tf.float64))
             self._rows: list[Sequence[tf.Tensor]] = []
+            self._predicted: list[tf.Tensor] = []
             self._samples = 0
             self._trace()
 
@@ -166,15 +167,18 @@ class TensorFlowNetwork:
             start += size
         self._optimizer.step(gradients, rate)
 
-    def _evaluate_step(self, inputs: Arrays, targets: Arrays) -> Sequence[tf.Tensor]:
-        """Add to the running sums; return the measure's rows."""
+    def _evaluate_step(
+        self, inputs: Arrays, targets: Arrays
+    ) -> tuple[Sequence[tf.Tensor], Sequence[tf.Tensor]]:
+        """Add to the running sums; return the measure's rows, and the classes if asked for."""
         output = self._outputs(inputs)
         loss = tf.reduce_sum(self._loss_of(output, targets, 0.0))
         parts = self._quality_of(output, targets)
         added = () if self._measure.rows else parts
         sums = [tf.cast(value, tf.float64) for value in (loss, *added)]
         self._evaluated.assign_add(tf.stack(sums))
-        return parts if self._measure.rows else ()
+        predicted = (tf.argmax(output, axis=-1),) if self._objective.predictions else ()
+        return parts if self._measure.rows else (), predicted
 
     def train_step(self, batch: Batch, learning_rate: float) -> None:
         with _named_errors():
@@ -196,6 +200,7 @@ class TensorFlowNetwork:
             self.train_step(batch, 0.0)
         self.evaluate_step(batch)
         self._rows.clear()
+        self._predicted.clear()
         self._samples = 0
         with _named_errors():
             for variable in (self._loss_sum, self._steps, self._evaluated):
@@ -295,8 +300,9 @@ class TensorFlowNetwork:
 
     def evaluate_step(self, batch: Batch) -> None:
         with _named_errors():
-            rows = self._evaluate(*self._of(batch))
+            rows, predicted = self._evaluate(*self._of(batch))
         self._samples += batch.size
+        self._predicted += predicted
         if self._measure.rows:
             self._rows.append(rows)
 
@@ -304,15 +310,17 @@ class TensorFlowNetwork:
         with _named_errors():
             loss, *added = (float(v) for v in self._evaluated.numpy())
             rows = [tf.concat(part, 0).numpy() for part in zip(*self._rows, strict=True)]
+            predicted = tf.concat(self._predicted, 0).numpy() if self._predicted else None
             self._evaluated.assign(tf.zeros_like(self._evaluated))
         samples = self._samples
         self._samples = 0
         self._rows.clear()
+        self._predicted.clear()
         if not np.isfinite(loss):
             raise NonFiniteLossError(
                 "the validation loss is not finite; a lower training.learning_rate may help"
             )
-        return evaluated(self._measure, loss, samples, rows or added)
+        return evaluated(self._measure, loss, samples, rows or added, predicted)
 
     def outputs(self, inputs: Mapping[str, NDArray[Any]]) -> NDArray[np.float32]:
         with _named_errors():

@@ -166,6 +166,9 @@ class TorchNetwork:
         """The sums of the losses and of what the measure adds."""
         self._rows: list[Sequence[Tensor]] = []
         """The measure's rows, a batch each."""
+        self._predicts = objective.predictions
+        self._predicted: list[Tensor] = []
+        """The most probable classes, a batch each."""
         self._samples = 0
         self._scaler = torch.amp.GradScaler(device.type, enabled=self._type is torch.float16)
         self._scaler.scale(torch.zeros((), device=device))  # Makes its tensors.
@@ -314,6 +317,7 @@ class TorchNetwork:
             self._cast()
             self._steps, self._samples = counts
             self._rows.clear()
+            self._predicted.clear()
             self._scaler.load_state_dict(scale)
             if batch_size < self._used.batch_size:
                 self._compiled_size = 0  # That of the first real batch is the one to compile for.
@@ -371,6 +375,8 @@ class TorchNetwork:
             if self._measure.rows:
                 self._rows.append(parts)
                 parts = ()
+            if self._predicts:
+                self._predicted.append(output.argmax(dim=1))
             self._evaluated += torch.stack([part.double() for part in (loss, *parts)])
             self._samples += batch.size
             self._feed.done()
@@ -382,14 +388,16 @@ class TorchNetwork:
             rows = [
                 torch.cat(part).double().cpu().numpy() for part in zip(*self._rows, strict=True)
             ]
+            predicted = torch.cat(self._predicted).cpu().numpy() if self._predicted else None
             self._samples = 0
             self._rows.clear()
+            self._predicted.clear()
             self._evaluated.zero_()
         if not math.isfinite(loss):
             raise NonFiniteLossError(
                 "the validation loss is not finite; a lower training.learning_rate may help"
             )
-        return evaluated(self._measure, loss, samples, rows or added)
+        return evaluated(self._measure, loss, samples, rows or added, predicted)
 
     def outputs(self, inputs: Mapping[str, NDArray[Any]]) -> NDArray[np.float32]:
         with _named_errors(), torch.no_grad():

@@ -77,7 +77,8 @@ def _read(path: Path) -> str:
 def _parse(text: str, where: str) -> dict[str, Any]:
     try:
         values = yaml.safe_load(text)
-    except (yaml.YAMLError, ValueError) as error:  # ValueError: a date that does not exist
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        # ValueError: a date that does not exist.
         detail = " ".join(str(error).split())
         raise ConfigError(f"{where} is not YAML: {detail}") from None
     if values is None:

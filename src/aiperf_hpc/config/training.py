@@ -46,6 +46,9 @@ class TrainingConfig(Section):
     patience: int = Field(
         10, ge=1, le=100_000, description="epochs without a lower validation loss before stopping"
     )
+    keep_predictions: bool = Field(
+        False, description="keep each trial's class of every validation sample; classifiers only"
+    )
     checkpoint_seconds: float = Field(
         120.0, ge=0.0, le=86_400.0, description="between checkpoints of a trial under way"
     )

@@ -58,7 +58,8 @@ class RunManifest(Value):
             first = error.errors(include_url=False)[0]
             key = ".".join(str(part) for part in first["loc"]) or "the file"
             raise RunDirectoryError(f"{paths.manifest}: {key}: {first['msg']}") from None
-        except (ValueError, yaml.YAMLError) as error:  # ValueError: no UTF-8, or no date
+        except (ValueError, yaml.YAMLError, RecursionError) as error:
+            # ValueError: no UTF-8, or no date.
             detail = " ".join(str(error).split())
             raise RunDirectoryError(f"cannot read {paths.manifest}: {detail}") from None
 

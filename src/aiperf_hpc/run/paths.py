@@ -12,6 +12,9 @@ from threading import get_ident
 
 from aiperf_hpc.run.storage import Sync, to_stable_storage
 
+PEAKS = "peaks.json"
+"""The name of a machine's peaks, in a run directory and elsewhere."""
+
 
 @dataclass(frozen=True, slots=True, order=True)
 class Incarnation:
@@ -72,6 +75,16 @@ class RunPaths:
         return self.root / "primary" / "digest.jsonl"
 
     @property
+    def peaks(self) -> Path:
+        """The machine's peaks, where they were measured for this run."""
+        return self.root / PEAKS
+
+    @property
+    def peaks_after(self) -> Path:
+        """The machine's peaks once more, behind the run."""
+        return self.root / "peaks-after.json"
+
+    @property
     def batch_script(self) -> Path:
         """What was submitted to the scheduler, where there is one."""
         return self.root / "primary" / "batch.sh"
@@ -123,6 +136,10 @@ class RunPaths:
     def trained(self, replica: str, trial: str) -> Path:
         """The checkpoint of a trial's trained weights."""
         return self.replica(replica) / "trained" / f"{trial}.safetensors"
+
+    def predictions(self, replica: str, trial: str) -> Path:
+        """The class that a trial's network gave each validation sample, where that is kept."""
+        return self.replica(replica) / "predictions" / f"{trial}.safetensors"
 
     @property
     def candidates(self) -> Path:

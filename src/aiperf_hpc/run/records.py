@@ -322,6 +322,17 @@ class TrialEnded(Event):
     """Whether the trained weights were kept and children may grow from them."""
 
 
+class PredictionsKept(Event):
+    """What a trial's network predicted in its last complete evaluation is in a file."""
+
+    type: Literal["predictions_kept"] = "predictions_kept"
+    trial: str
+    epoch: Annotated[int, Field(ge=1)]
+    samples: Annotated[int, Field(ge=1)]
+    sha256: str
+    """Of the file, in hexadecimal."""
+
+
 class CheckpointDropped(Event):
     """A trial's trained weights were deleted; it can no longer be a parent."""
 
@@ -483,6 +494,7 @@ AnyEvent = Annotated[
     | Progress
     | Evaluated
     | TrialEnded
+    | PredictionsKept
     | CheckpointDropped
     | TimeSpent
     | StepTimes

@@ -10,11 +10,13 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import yaml
 from benchmarks import synthetic_run
 from tests.support.clock import Clock
 
+from aiperf_hpc.predictions import Predictions, save_predictions
 from aiperf_hpc.primary.monitor.run_view import RunView
 from aiperf_hpc.primary.report.writer import write_report
 from aiperf_hpc.primary.verify.audit import Finding, verify
@@ -109,6 +111,55 @@ def test_a_journal_begun_after_the_end_is_no_change_and_one_before_it_is(
     said = f"{late.relative_to(run.root)} was not there when the report was made"
     assert (failures(run) == {}) == passes
     assert (said in failures(run).get("files", ())) != passes
+
+
+def _kept(run: RunPaths, **changed: object) -> tuple[Path, Trial]:
+    """Keep predictions of r0's first trial, and record what is true but for ``changed``."""
+    history = RunHistory(run)
+    history.refresh()
+    trial = history.trials[history.replicas["r0"].trials[0]]
+    last = trial.evaluations[-1]
+    path = run.predictions("r0", trial.id)
+    classes = np.arange(last.samples) % 3
+    digest = save_predictions(path, Predictions(trial.id, last.epoch, classes))
+    said = {"epoch": last.epoch, "samples": last.samples, "sha256": digest, **changed}
+    kept = records.PredictionsKept.model_validate({"trial": trial.id, **said})
+    utc = max(replica.last_utc for replica in history.replicas.values())
+    append(run.replica_journal("r0"), utc, kept)
+    return path, trial
+
+
+def test_kept_predictions_are_checked(run: RunPaths) -> None:
+    path, _ = _kept(run)
+    write_report(RunView(run))
+    assert failures(run) == {}
+    path.write_bytes(path.read_bytes()[:-1])
+    (said,) = failures(run)["predictions"]
+    assert "is not the file that was recorded" in said
+    path.unlink()
+    (said,) = failures(run)["predictions"]
+    assert "its predictions cannot be read: No such file" in said
+
+
+@pytest.mark.parametrize("changed", [{"epoch": 99}, {"samples": 7}])
+def test_predictions_of_no_evaluation_are_found(run: RunPaths, changed: dict[str, int]) -> None:
+    _kept(run, **changed)
+    first, second = failures(run)["predictions"]
+    assert "no such evaluation" in first
+    assert "holds predictions of" in second
+
+
+def test_a_class_that_there_is_not_is_found(run: RunPaths) -> None:
+    path, trial = _kept(run)
+    last = trial.evaluations[-1]
+    classes = np.full(last.samples, 4_000)
+    digest = save_predictions(path, Predictions(trial.id, last.epoch, classes))
+    journal = run.replica_journal("r0")
+    text = journal.read_text("utf-8")
+    recorded = re.findall(r'"sha256":"([0-9a-f]{64})"', text)[-1]
+    journal.write_text(text.replace(recorded, digest), "utf-8")
+    (said,) = failures(run)["predictions"]
+    assert "predicts class 4000 of" in said
 
 
 def test_samples_that_were_credited_twice_are_found(run: RunPaths) -> None:

@@ -53,8 +53,9 @@ from aiperf_hpc.morphism.operators.skip import Skip
 from aiperf_hpc.morphism.operators.wider import Wider
 from aiperf_hpc.morphism.weights.channels import channel_groups
 from aiperf_hpc.morphism.weights.checkpoint import Weights, initial_weights
-from aiperf_hpc.objective import ACCURACY
+from aiperf_hpc.objective import ACCURACY, CLASSIFICATION
 from aiperf_hpc.replica.data.base import Batch, labelled_images
+from aiperf_hpc.replica.engines import load_engine
 from aiperf_hpc.replica.engines.base import Network, RankEngine, RankNetwork
 from aiperf_hpc.replica.parallel.collectives.memory import aligned
 
@@ -449,6 +450,35 @@ def test_evaluation_counts_every_sample_once_whatever_the_batches(engine: RankEn
         assert sums.loss == pytest.approx(losses.sum(), rel=1e-5)
     assert network.drain_evaluation().samples == 0
     network.close()
+
+
+def test_evaluation_tells_each_samples_class_only_when_asked(engine: RankEngine) -> None:
+    graph = two_stems()
+    weights = trained_weights(graph, np.random.default_rng(3))
+    whole = labelled(graph, 21)
+    asked = load_engine(
+        engine.name, 2, objective=CLASSIFICATION.model_copy(update={"predictions": True})
+    )
+    for each, wanted in ((asked, True), (engine, False)):
+        network = each.build(graph, weights, hyperparameters())
+        network.warm(8)
+        classes = network.outputs(whole.inputs).argmax(axis=1)
+        assert len(set(classes.tolist())) > 1  # Else any order would do.
+        for start in range(0, 21, 8):
+            place = slice(start, start + 8)
+            network.evaluate_step(
+                labelled_images(whole.inputs["image"][place], whole.targets["label"][place])
+            )
+        sums = network.drain_evaluation()
+        if wanted:
+            assert sums.predictions is not None
+            np.testing.assert_array_equal(sums.predictions, classes)
+            right = int((sums.predictions == whole.targets["label"]).sum())
+            assert sums.sums(ACCURACY)["correct"] == right
+        else:
+            assert sums.predictions is None
+        assert network.drain_evaluation().predictions is None
+        network.close()
 
 
 def test_training_learns_and_bf16_does_too(engine: RankEngine) -> None:

@@ -16,7 +16,7 @@ from aiperf_hpc.graph import Conv2D, Dense, GlobalAveragePool2D, Graph, Input, N
 from aiperf_hpc.morphism.operators.deeper import Deeper
 from aiperf_hpc.morphism.operators.grow import grow_with_weights
 from aiperf_hpc.morphism.weights.checkpoint import Weights, initial_weights
-from aiperf_hpc.objective import ACCURACY
+from aiperf_hpc.objective import ACCURACY, CLASSIFICATION
 from aiperf_hpc.replica.data import Dataset, load_dataset
 from aiperf_hpc.replica.engines import load_engine
 from aiperf_hpc.replica.engines.base import Engine
@@ -50,7 +50,7 @@ OTHERS = ("lamb", "asgd")
 """Optimizers besides SGD."""
 
 
-def train(engine: Engine, dataset: Dataset) -> tuple[Weights, list[float]]:
+def train(engine: Engine, dataset: Dataset) -> tuple[Weights, list[float], list[int]]:
     """Train one epoch and evaluate; the last batches are smaller than the others."""
     network = engine.build(GRAPH, initial_weights(GRAPH, np.random.default_rng(0)), USED)
     said = []
@@ -63,7 +63,8 @@ def train(engine: Engine, dataset: Dataset) -> tuple[Weights, list[float]]:
     said += [sums.mean_loss, sums.sums(ACCURACY)["correct"], float(sums.samples)]
     weights = network.weights()
     network.close()
-    return weights, said
+    assert sums.predictions is not None
+    return weights, said, sums.predictions.tolist()
 
 
 def trained_in_two_lives(engine: Engine, dataset: Dataset, optimizer: str) -> Weights:
@@ -106,7 +107,8 @@ def error(found: NDArray[np.float32], wanted: NDArray[np.float32]) -> float:
 def main() -> None:
     _, collective, name = sys.argv
     ranks = Ranks(join(collective))
-    engine = load_engine(name, 1)
+    objective = CLASSIFICATION.model_copy(update={"predictions": True})
+    engine = load_engine(name, 1, objective=objective)
     dataset = load_dataset(DatasetConfig(name="digits"), 1)
     ranks.handshake(facts_of(engine.versions, dataset.info, 0))
     if ranks.collective.rank:
@@ -116,13 +118,14 @@ def main() -> None:
             LeadingEngine(engine, ranks.collective),
             LeadingDataset(dataset, ranks.collective),
         )
-        together, said = train(*leading)
+        together, said, predicted = train(*leading)
         names = calibrated(*leading)
         others = {name: trained_in_two_lives(*leading, name) for name in OTHERS}
         Announce(ranks.collective)(Command.END)
-        alone, expected = train(engine, dataset)
+        alone, expected, predicted_alone = train(engine, dataset)
         worst = max(error(together[name], alone[name]) for name in alone)
         told = {"error": worst, "together": said, "alone": expected, "calibrated": names}
+        told["predictions"] = [predicted, predicted_alone]
         for optimizer, found in others.items():
             wanted = trained_in_two_lives(engine, dataset, optimizer)
             told[optimizer] = max(error(found[name], wanted[name]) for name in wanted)

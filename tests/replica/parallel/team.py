@@ -116,7 +116,8 @@ class Quadratic:
     def evaluate_step(self, batch: Batch) -> None:
         if self.idle:
             return
-        part = evaluated(ACCURACY, batch.size, batch.size, (1,))
+        labels = batch.targets["label"].astype(np.int64)
+        part = evaluated(ACCURACY, batch.size, batch.size, (1,), labels)
         self._sums = self._sums.merged(part, ACCURACY)
 
     def drain_evaluation(self) -> EvaluationSums:

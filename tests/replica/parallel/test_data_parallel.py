@@ -22,7 +22,7 @@ from tests.support.waiting import PATIENCE_SECONDS
 
 from aiperf_hpc.errors import EngineError, NonFiniteLossError, OutOfMemoryError
 from aiperf_hpc.morphism.weights.checkpoint import initial_weights
-from aiperf_hpc.objective import ACCURACY
+from aiperf_hpc.objective import ACCURACY, CLASSIFICATION
 from aiperf_hpc.primary.launchers.base import rank_starter
 from aiperf_hpc.replica.data.base import Part
 from aiperf_hpc.replica.parallel import data_parallel
@@ -115,6 +115,25 @@ def test_an_evaluation_is_the_sum_of_all_ranks() -> None:
     steps = [engine.networks[0].steps for engine in team.engines]
     for engine in team.engines:
         np.testing.assert_allclose(engine.networks[0].set_to, np.mean(steps))
+
+
+@pytest.mark.parametrize("size", [2, 3, 5])
+def test_predictions_of_all_ranks_are_in_the_order_of_the_samples(size: int) -> None:
+    with Team(size) as team:
+        for engine in team.engines:
+            engine.objective = CLASSIFICATION.model_copy(update={"predictions": True})
+        network = build(team)
+        numbers = []
+        # 20 samples by 8: the last batch has four, so that of five ranks one has none of it.
+        for place, batch in enumerate(team.dataset.validation(8)):
+            network.evaluate_step(batch)
+            if place != 1:  # Two batches at once, and then one.
+                found = network.drain_evaluation().predictions
+                assert found is not None
+                numbers += found.tolist()
+        assert network.drain_evaluation().predictions is None
+    # A sample's label is its number modulo 7, and its prediction.
+    assert numbers == [number % 7 for number in range(20)]
 
 
 @pytest.mark.parametrize("early", [True, False])
@@ -243,4 +262,6 @@ def test_ranks_train_as_one_process_does(collective: str, engine: str, ranks: in
     assert found["calibrated"] == ["one_relu_deep1_norm"]
     assert found["together"][2:] == found["alone"][2:]
     assert found["together"][3] == 360
+    # But for samples of which two classes are as probable, to rounding.
+    assert sum(map(int.__eq__, *found["predictions"])) >= 358
     assert found["together"][:2] == pytest.approx(found["alone"][:2], rel=1e-5)

@@ -163,6 +163,28 @@ def test_patience_stops_early_and_keeps_the_weights(tmp_path: Path) -> None:
     assert result.weights is not None
 
 
+def test_predictions_are_those_of_the_last_complete_evaluation(tmp_path: Path) -> None:
+    def stop_in_the_third_epoch(step: int) -> None:
+        if step == 9:
+            bench.stop.ask("enough")
+
+    bench = Bench(tmp_path, Script(on_step=stop_in_the_third_epoch, predicts=True))
+    found = bench.run(epochs=9).predictions
+    assert found is not None
+    assert (found.trial, found.epoch) == ("r0-t1", 2)
+    assert found.classes.tolist() == [1] * 20  # The fake's class is the epoch's number from 0.
+
+
+def test_a_trial_that_failed_or_predicts_nothing_has_no_predictions(tmp_path: Path) -> None:
+    assert Bench(tmp_path / "a").run().predictions is None
+    failing = Script(step_errors={5: EngineError("broken")}, predicts=True)
+    bench = Bench(tmp_path / "b", failing, Script(predicts=True))
+    assert bench.run().predictions is None
+    unevaluated = Script(on_step=lambda _: last.stop.ask("enough"), predicts=True)
+    last = Bench(tmp_path / "c", unevaluated)
+    assert last.run().predictions is None
+
+
 def test_a_stop_ends_after_the_current_step_and_credits_exactly_it(tmp_path: Path) -> None:
     def stop_at_step_5(step: int) -> None:
         if step == 5:

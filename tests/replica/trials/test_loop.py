@@ -39,6 +39,7 @@ from aiperf_hpc.morphism.weights.checkpoint import (
     load_checkpoint,
     save_checkpoint,
 )
+from aiperf_hpc.predictions import file_digest, load_predictions
 from aiperf_hpc.replica.context import ReplicaContext
 from aiperf_hpc.replica.identity import Identity
 from aiperf_hpc.replica.runtime.background import Immediate, background_thread
@@ -291,6 +292,31 @@ def test_weights_that_cannot_be_stored_make_no_parent_and_the_record_says_why(
         assert ended.state is TrialState.COMPLETED
         assert not ended.checkpoint
         assert "its weights are not kept: cannot write" in ended.reason
+
+
+def test_predictions_of_each_trial_are_kept_and_recorded(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, Script(predicts=True))
+    bench.run(2)
+    kept = bench.events(records.PredictionsKept)
+    assert [(k.trial, k.epoch, k.samples) for k in kept] == [("r0-t1", 1, 20), ("r0-t2", 5, 20)]
+    for each in kept:
+        path = bench.paths.predictions("r0", each.trial)
+        assert file_digest(path) == each.sha256
+        found = load_predictions(path)
+        assert (found.trial, found.epoch) == (each.trial, each.epoch)
+        assert found.classes.tolist() == [each.epoch - 1] * 20
+    bench.history.refresh()
+    assert bench.history.trials["r0-t2"].predictions == kept[1]
+
+
+def test_predictions_that_cannot_be_stored_are_said_to_be_missing(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, Script(predicts=True))
+    (bench.paths.replica("r0") / "predictions").write_text("a file in the folder's place")
+    bench.run(1)
+    (ended,) = bench.events(records.TrialEnded)
+    assert "its predictions are not kept: cannot write" in ended.reason
+    assert ended.checkpoint
+    assert not bench.events(records.PredictionsKept)
 
 
 def test_warm_up_records_the_predicted_accuracy(tmp_path: Path) -> None:

@@ -89,9 +89,13 @@ class Trial:
     train_samples: int = 0
     validation_samples: int = 0
     has_checkpoint: bool = False
+    predictions: records.PredictionsKept | None = None
+    """What is said of the file of its predictions, where they are kept."""
     incarnation: Incarnation = FIRST
     interrupted: str = ""
     """Why it will never end: its replica died."""
+    seconds: dict[TimePhase, float] = field(default_factory=dict)
+    """Where its trainer's time went; empty until it is over."""
 
     @property
     def id(self) -> str:
@@ -120,8 +124,13 @@ class ReplicaHistory:
     started: records.ReplicaStarted | None = None
     started_utc: float | None = None
     dataset: DatasetInfo | None = None
+    loads: list[tuple[float, float]] = field(default_factory=list)
+    """When each of its lives had read the dataset, UTC seconds, and how many seconds of that the
+    copy to the node took."""
     memory_limit: int | None = None
     """Bytes that a training may take on each of its ranks, as last recorded."""
+    staged_bytes: int = 0
+    """Bytes of the dataset that were brought to the node before training; 0 where none were."""
     last_utc: float = 0.0
     phase: TimePhase = TimePhase.START
     heartbeat: records.Heartbeat | None = None
@@ -408,13 +417,20 @@ class HistoryState:
         by.replica.started_utc = utc
         by.replica.ended = None
 
-    def _dataset_loaded(self, _: float, event: records.DatasetLoaded, by: _Writer) -> None:
+    def _dataset_loaded(self, utc: float, event: records.DatasetLoaded, by: _Writer) -> None:
         by.replica.dataset = event.dataset
+        by.replica.loads.append((utc, event.staged_seconds))
         by.replica.memory_limit = event.memory_limit_bytes
+        by.replica.staged_bytes = event.staged_bytes
 
     def _time_spent(self, _: float, event: records.TimeSpent, by: _Writer) -> None:
-        for phase, value in event.seconds.items():
-            by.replica.seconds[phase] = by.replica.seconds.get(phase, 0.0) + value
+        accounts = [by.replica.seconds]
+        trial = self.trials.get(event.trial) if event.trial is not None else None
+        if trial is not None and trial.replica == by.replica.id:
+            accounts.append(trial.seconds)
+        for account in accounts:
+            for phase, value in event.seconds.items():
+                account[phase] = account.get(phase, 0.0) + value
 
     def _step_times(self, _: float, event: records.StepTimes, by: _Writer) -> None:
         by.replica.step_times.append(event)
@@ -473,6 +489,10 @@ class HistoryState:
         trial.has_checkpoint = event.checkpoint and trial.id not in self._lost
         self._open.pop(trial.id, None)
 
+    def _predictions_kept(self, _: float, event: records.PredictionsKept, by: _Writer) -> None:
+        if (trial := self._trial(event.trial, by)) is not None:
+            trial.predictions = event
+
     def _checkpoint_dropped(self, _: float, event: records.CheckpointDropped, by: _Writer) -> None:
         if (trial := self._trial(event.trial, by)) is not None:
             trial.has_checkpoint = False
@@ -485,6 +505,7 @@ _CHANGES: Final[dict[type, Callable[[HistoryState, float, Any, _Writer], None]]]
     records.Progress: HistoryState._progress,
     records.Evaluated: HistoryState._evaluated,
     records.TrialEnded: HistoryState._trial_ended,
+    records.PredictionsKept: HistoryState._predictions_kept,
     records.CheckpointDropped: HistoryState._checkpoint_dropped,
     records.Proposed: HistoryState._proposed,
     records.ProposalRejected: HistoryState._proposal_rejected,
