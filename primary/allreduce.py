@@ -16,6 +16,7 @@ from aiperf_hpc.errors import UsageError
 from aiperf_hpc.extras import COLLECTIVES, pip_install
 from aiperf_hpc.primary.formatting import si, size
 from aiperf_hpc.primary.launchers.base import WORKER_BYTES, rank_starter
+from aiperf_hpc.primary.launchers.process_session import run_in_session
 from aiperf_hpc.run.paths import write_whole
 from aiperf_hpc.trial import Value
 
@@ -80,6 +81,7 @@ class Plan(NamedTuple):
     ranks: int
     repetitions: int
     largest: float
+    only_largest: bool = False
 
 
 def plan(
@@ -132,11 +134,17 @@ def plan(
     return Plan(tuple(chosen), ranks, repetitions, largest)
 
 
-def measure(name: str, plan: Plan, folder: Path) -> Result:
+def measure(name: str, plan: Plan, folder: Path, seconds: float | None = None) -> Result:
     """Measure one back end on ranks of this machine.
 
+    Args:
+        name: the back end's.
+        plan: what to measure.
+        folder: for its result.
+        seconds: that it may take.
+
     Raises:
-        UsageError: it is not installed, or its ranks failed.
+        UsageError: it is not installed, or its ranks failed or took longer.
     """
     path = folder / f"{name}.json"
     command = [
@@ -147,9 +155,14 @@ def measure(name: str, plan: Plan, folder: Path) -> Result:
     ]
     command += ["--collective", name, "--repetitions", str(plan.repetitions)]
     command += ["--largest", str(plan.largest), "--result", str(path)]
-    done = subprocess.run(
-        command, capture_output=True, encoding="locale", errors="backslashreplace", check=False
-    )
+    if plan.only_largest:
+        command.append("--only-largest")
+    try:
+        done = run_in_session(command, seconds)
+    except subprocess.TimeoutExpired:
+        raise UsageError(
+            f"the ranks of collective '{name}' did not end within {seconds:g} s"
+        ) from None
     if done.returncode:
         lines = done.stderr.strip().splitlines() or ["no reason given"]
         raise UsageError(f"the ranks of collective '{name}' failed: {lines[-1]}")

@@ -16,7 +16,12 @@ import psutil
 from aiperf_hpc.errors import RunDirectoryError, SchedulerError
 from aiperf_hpc.extras import COLLECTIVES, ENGINES, NNI, PYSLURM, SIMULATION, pip_install
 from aiperf_hpc.machine import available_bytes
-from aiperf_hpc.primary.file_system import free_bytes, nearest_existing, require_writable
+from aiperf_hpc.primary.file_system import (
+    file_system_of,
+    free_bytes,
+    nearest_existing,
+    require_writable,
+)
 from aiperf_hpc.primary.formatting import size
 from aiperf_hpc.primary.launchers.base import find_mpirun
 from aiperf_hpc.primary.launchers.slurm.client import SlurmCommands
@@ -175,7 +180,7 @@ def _controller() -> Check:
 def examine_storage(folder: Path) -> Iterator[Check]:
     """Look at ``folder`` as a place for runs."""
     place = nearest_existing(folder)
-    kind, mount = _file_system(Path(os.path.realpath(place)))
+    kind, mount = file_system_of(place)
     shared = kind.startswith(NETWORK_FILE_SYSTEMS)
     try:
         require_writable(folder)
@@ -199,17 +204,6 @@ def examine_storage(folder: Path) -> Iterator[Check]:
         detail=f"{kind} is {'a' if shared else 'no'} network file system",
         remedy="" if shared else "needed for several nodes only: a folder on NFS or the like",
     )
-
-
-def _file_system(folder: Path) -> tuple[str, str]:
-    """Return the type and mount point of the file system that holds ``folder``."""
-    best = ("unknown", "/")
-    depth = -1
-    for partition in psutil.disk_partitions(all=True):
-        mount = Path(partition.mountpoint)
-        if (mount == folder or mount in folder.parents) and len(mount.parts) > depth:
-            best, depth = (partition.fstype, partition.mountpoint), len(mount.parts)
-    return best
 
 
 def _version(module: str) -> str:

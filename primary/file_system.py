@@ -7,6 +7,8 @@ import shutil
 import tempfile
 from pathlib import Path
 
+import psutil
+
 from aiperf_hpc.errors import RunDirectoryError
 
 
@@ -58,3 +60,15 @@ def require_writable(
 def free_bytes(folder: Path) -> int:
     """Return the bytes that may still be written at ``folder`` or its nearest parent."""
     return shutil.disk_usage(nearest_existing(folder)).free
+
+
+def file_system_of(folder: Path) -> tuple[str, str]:
+    """Return the type and mount point of the file system that holds an existing folder."""
+    folder = Path(os.path.realpath(folder))
+    best = ("unknown", "/")
+    depth = -1
+    for partition in psutil.disk_partitions(all=True):
+        mount = Path(partition.mountpoint)
+        if (mount == folder or mount in folder.parents) and len(mount.parts) > depth:
+            best, depth = (partition.fstype, partition.mountpoint), len(mount.parts)
+    return best

@@ -20,7 +20,7 @@ import psutil
 from optuna.storages import BaseStorage
 
 from aiperf_hpc.clock import SYSTEM, Clock
-from aiperf_hpc.machine import available_bytes
+from aiperf_hpc.machine import available_bytes, cpu_model
 from aiperf_hpc.morphism.weights.checked_file import Tell
 from aiperf_hpc.replica.engines.base import Engine
 from aiperf_hpc.replica.identity import Identity
@@ -183,7 +183,7 @@ class ProcessHost:
     def machine(self, engine: Engine) -> Machine:
         return Machine(
             host=socket.gethostname(),
-            cpu=_cpu_model(),
+            cpu=cpu_model(),
             cores=self.cores,
             memory_bytes=psutil.virtual_memory().total,
             accelerators=engine.accelerators,
@@ -254,12 +254,6 @@ def package_versions() -> dict[str, str]:
     packages = ("aiperf-hpc", "numpy", "optuna")
     versions = {name: metadata.version(name) for name in packages}
     return versions | {"python": platform.python_version()}
-
-
-def _cpu_model() -> str:
-    lines = Path("/proc/cpuinfo").read_text("utf-8").splitlines()
-    models = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return next(models, platform.machine())
 
 
 class _SearchProcesses:

@@ -1,4 +1,4 @@
-"""What a machine has and how fast it is: ``aiperf doctor`` and ``aiperf allreduce``."""
+"""What a machine has and how fast it is: ``aiperf doctor``, ``allreduce`` and ``peaks``."""
 
 from __future__ import annotations
 
@@ -23,6 +23,19 @@ def add_allreduce(commands: Commands) -> None:
     allreduce.add_argument("--out", type=Path, default=Path("allreduce"), metavar="DIR")
     allreduce.add_argument("--json", action="store_true", help="print JSON")
     allreduce.set_defaults(command=_allreduce)
+
+
+def add_peaks(commands: Commands) -> None:
+    """Add ``peaks``."""
+    help_text = "measure this machine's peaks: products, memory, all-reduce and storage"
+    peaks = commands.add_parser("peaks", help=help_text, description=help_text)
+    peaks.add_argument("--engine", metavar="NAME", help="torch or tensorflow; all")
+    peaks.add_argument("--data", type=Path, metavar="DIR", help="read files there; else in --out")
+    peaks.add_argument("--ranks", type=int, metavar="N", help="of the all-reduce")
+    peaks.add_argument("--quick", action="store_true", help="one engine and back end, 10 s")
+    peaks.add_argument("--out", type=Path, default=Path("peaks"), metavar="DIR")
+    peaks.add_argument("--json", action="store_true", help="print JSON")
+    peaks.set_defaults(command=_peaks)
 
 
 def add_doctor(commands: Commands) -> None:
@@ -58,6 +71,24 @@ def _allreduce(options: argparse.Namespace) -> int:
     else:
         say(allreduce.table(results, remedies))
         say(f"written to {data} and {plot}")
+    return 0
+
+
+def _peaks(options: argparse.Namespace) -> int:
+    from aiperf_hpc.primary.peaks.measure import measure, plan
+    from aiperf_hpc.primary.peaks.text import lines
+    from aiperf_hpc.run.paths import PEAKS, write_whole
+
+    asked = plan(options.engine, quick=options.quick, data=options.data, ranks=options.ranks)
+    require_writable(options.out, "the folder", "--out")
+    options.out.mkdir(parents=True, exist_ok=True)
+    found, path = measure(asked, options.out), options.out / PEAKS
+    write_whole(path, found.model_dump_json(indent=1))
+    if options.json:
+        say_document(found.model_dump_json(indent=1))
+    else:
+        say("\n".join(lines(found)))
+        say(f"written to {path}")
     return 0
 
 

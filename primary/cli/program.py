@@ -36,6 +36,7 @@ COMMANDS = (
     data.add,
     simulate.add,
     machine.add_allreduce,
+    machine.add_peaks,
     config.add,
     machine.add_doctor,
     start.add_conduct,

@@ -1,15 +1,40 @@
-"""The processes of a local replica: the launcher starts each replica in a session of its own."""
+"""Processes in a session of their own: those of a local replica, and of a measurement."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import subprocess
 import time
+from collections.abc import Sequence
 
 import psutil
 
 PATIENCE_SECONDS = 10.0
 """How long to wait for killed processes: one that waits for storage may end much later."""
+
+
+def run_in_session(
+    command: Sequence[str], seconds: float | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run a command with all that it starts; nothing of it is left when this returns or raises.
+
+    Raises:
+        subprocess.TimeoutExpired: it took longer than ``seconds``.
+    """
+    with subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        encoding="locale",
+        errors="backslashreplace",
+        start_new_session=True,
+    ) as process:
+        try:
+            out, err = process.communicate(timeout=seconds)
+        finally:
+            end_session(process.pid)
+        return subprocess.CompletedProcess(list(command), process.returncode, out, err)
 
 
 def end_session(session: int) -> None:

@@ -52,6 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--collective", choices=CLASSES, required=True)
     parser.add_argument("--repetitions", type=int, default=100)
     parser.add_argument("--largest", type=float, default=1e8, help="elements")
+    parser.add_argument("--only-largest", action="store_true", help="no smaller sizes")
     parser.add_argument("--result", type=Path, required=True, help="a file for the JSON")
     options = parser.parse_args(arguments)
     try:
@@ -67,7 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 skipped.append({"memory": memory.name, "dtype": dtype, "reason": NO_HALF})
                 continue
             most = _most_elements(collective, dtype)
-            for elements in sizes(options.largest):
+            for elements in sizes(options.largest)[-1 if options.only_largest else 0 :]:
                 if elements > most:
                     reason = f"more than {most} elements do not fit in memory"
                     skipped.append({"memory": memory.name, "dtype": dtype, "reason": reason})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 from pathlib import Path
 
 import psutil
@@ -16,6 +17,22 @@ def available_bytes(share: int = 1) -> int:
     available = psutil.virtual_memory().available
     limit = _cgroup_limit()
     return min(available, limit if limit is not None else available) // share
+
+
+def cpu_model() -> str:
+    """Return the name of this machine's processor, or of its architecture where it says no more."""
+    lines = Path("/proc/cpuinfo").read_text("utf-8").splitlines()
+    models = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(models, platform.machine())
+
+
+def last_level_cache_bytes() -> int | None:
+    """Return the size of the largest cache of the first core; None where the kernel hides it."""
+    sizes = [
+        int(path.read_text("ascii").strip().removesuffix("K")) * 2**10
+        for path in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size")
+    ]
+    return max(sizes, default=None)
 
 
 def _cgroup_limit() -> int | None:

@@ -1,0 +1,293 @@
+"""Memory traffic of training: the bytes that a graph's layers read and write, by formula.
+
+The model: a tensor that does not fit in a cache with the next one is read from memory once for
+each use and written once; nothing of it is left in a cache when the next layer begins. What
+frameworks make of a network lies between two bounds:
+
+- **separate**: each layer is a kernel of its own, which reads all that it needs and writes what it
+  makes. So are the passes of a normalisation: its moments, and what they are used for.
+- **fused**: what works element by element is done as a convolution, a dense layer or a pooling
+  reads or writes, and moves nothing of its own. No compiler is better without keeping
+  activations in a cache.
+
+Activations and their gradients move with each sample; weights, their gradients, running statistics
+and the optimizer's state move once a step, whatever the batch. Operations over bytes are the
+operational intensity of the roofline model (Williams, Waterman and Patterson 2009).
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+from aiperf_hpc.errors import CountError
+from aiperf_hpc.graph import (
+    Add,
+    BatchNorm,
+    Conv2D,
+    Conv3D,
+    Dense,
+    Dropout,
+    Embedding,
+    Flatten,
+    GlobalAveragePool2D,
+    Graph,
+    Input,
+    IntegerInput,
+    Layer,
+    LeakyReLU,
+    MaxPool2D,
+    MaxPool3D,
+    ReLU,
+    Shape,
+    Softmax,
+    Tanh,
+)
+from aiperf_hpc.ops_counter.layers import LayerContext
+
+PRECISION_BYTES = {"fp32": 4, "bf16": 2, "fp16": 2}
+"""Bytes of an activation and of a weight that a layer computes with."""
+FULL = 4
+"""Bytes of what is kept in fp32 whatever the precision: weights, optimizer state, statistics."""
+UPDATE = {"sgd": 5, "adam": 7, "adamw": 7, "lamb": 12, "asgd": 5}
+"""Numbers of each parameter that an update reads or writes: gradient and weight read, weight
+written, and each number of the state read and written. LAMB's update waits for two norms: it is
+written, read for its own, and read again with the weight, which is read for its norm too."""
+
+
+class Moved(NamedTuple):
+    """Elements of activations and their gradients that one sample moves."""
+
+    forward: int
+    backward: int = 0
+
+
+Formula = Callable[[LayerContext, bool], Moved]
+"""From a layer where it stands, and whether what can be fused is."""
+
+TABLE: dict[type[Layer], Formula] = {}
+"""Formulas by their layers' classes."""
+
+
+def moves(*layers: type[Layer]) -> Callable[[Formula], Formula]:
+    """Register a function as the traffic of layers of exactly these classes."""
+
+    def register(formula: Formula) -> Formula:
+        TABLE.update(dict.fromkeys(layers, formula))
+        return formula
+
+    return register
+
+
+def _read(context: LayerContext) -> int:
+    return sum(math.prod(shape) for shape in context.inputs)
+
+
+def _pointwise(context: LayerContext, fused: bool, forward: int, backward: int) -> Moved:
+    """Return so many times the elements, in the backward pass where there is one; none fused."""
+    if fused:
+        return Moved(0)
+    return Moved(
+        forward * context.elements, backward * context.elements * int(context.input_gradient)
+    )
+
+
+@moves(Input, IntegerInput, Flatten)
+def nothing(context: LayerContext, fused: bool) -> Moved:
+    """Return zero: samples are read by the layers behind, and a view moves nothing."""
+    del context, fused
+    return Moved(0)
+
+
+@moves(Conv2D, Conv3D, Dense)
+def product(context: LayerContext, fused: bool) -> Moved:
+    """Return input and output forward and for the gradient by the weights; again by the inputs.
+
+    The gradient by the weights reads the input and the output's gradient; that by the inputs reads
+    the output's gradient and writes its own. No unfolded copy of the input is counted.
+    """
+    del fused
+    both = _read(context) + context.elements
+    return Moved(both, both * (1 + int(context.input_gradient)))
+
+
+@moves(BatchNorm)
+def batch_norm(context: LayerContext, fused: bool) -> Moved:
+    """Return 3 an element forward: read for the moments, read again, written.
+
+    Backward 2 for the gradients of scale and shift, which read input and gradient, and 3 more for
+    the input's gradient, which needs their sums first.
+    """
+    if fused:
+        return Moved(0)
+    return Moved(3 * context.elements, (2 + 3 * int(context.input_gradient)) * context.elements)
+
+
+@moves(ReLU, LeakyReLU, Tanh, Softmax)
+def activation(context: LayerContext, fused: bool) -> Moved:
+    """Return 2 an element forward, and 3 backward: the output too says what the slope is."""
+    return _pointwise(context, fused, 2, 3)
+
+
+@moves(Dropout)
+def dropout(context: LayerContext, fused: bool) -> Moved:
+    """Return 3 an element forward and 3 backward, the mask of what is kept among them."""
+    return _pointwise(context, fused, 3, 3)
+
+
+@moves(Add)
+def add(context: LayerContext, fused: bool) -> Moved:
+    """Return each input and the output; fused, each input but the one that is being made.
+
+    The gradient by each input is the output's, the same tensor: nothing moves.
+    """
+    return Moved(_read(context) - context.elements if fused else _read(context) + context.elements)
+
+
+@moves(MaxPool2D, MaxPool3D)
+def max_pool(context: LayerContext, fused: bool) -> Moved:
+    """Return input and output forward; backward the input read again and its gradient written."""
+    del fused
+    read, made = _read(context), context.elements
+    return Moved(read + made, (2 * read + made) * int(context.input_gradient))
+
+
+@moves(GlobalAveragePool2D)
+def global_average_pool2d(context: LayerContext, fused: bool) -> Moved:
+    """Return input and output, forward and backward."""
+    del fused
+    both = _read(context) + context.elements
+    return Moved(both, both * int(context.input_gradient))
+
+
+@moves(Embedding)
+def embedding(context: LayerContext, fused: bool) -> Moved:
+    """Return indices read, rows read and written forward; backward gradients read and added."""
+    del fused
+    return Moved(_read(context) + 2 * context.elements, _read(context) + 3 * context.elements)
+
+
+@dataclass(frozen=True, slots=True)
+class LayerTraffic:
+    """The bytes that one layer moves in training."""
+
+    kind: str
+    forward: int
+    """Bytes a sample: activations."""
+    backward: int
+    """Bytes a sample: gradients of activations, and activations read again."""
+    weights: int
+    """Bytes a step: weights read, their gradients written, running statistics."""
+    update: int
+    """Bytes a step: gradients read, weights and the optimizer's state read and written."""
+
+
+@dataclass(frozen=True)
+class GraphTraffic:
+    """The bytes that a graph moves in training."""
+
+    layers: Mapping[str, LayerTraffic]
+    """The traffic of each layer by the name of its node, in topological order."""
+
+    @cached_property
+    def sample(self) -> int:
+        """Bytes of each sample: activations and their gradients."""
+        return sum(layer.forward + layer.backward for layer in self.layers.values())
+
+    @cached_property
+    def step(self) -> int:
+        """Bytes of each step whatever its batch: weights, their gradients, optimizer state."""
+        return sum(layer.weights + layer.update for layer in self.layers.values())
+
+    def training(self, samples: float, steps: float) -> float:
+        """Return the bytes of so many samples in so many steps."""
+        return samples * self.sample + steps * self.step
+
+    def by_kind(self) -> dict[str, int]:
+        """Return the bytes a sample of each kind of layer, in order of first appearance."""
+        found: Counter[str] = Counter()
+        for layer in self.layers.values():
+            found[layer.kind] += layer.forward + layer.backward
+        return dict(found)
+
+
+def traffic(
+    graph: Graph, precision: str = "fp32", optimizer: str = "sgd", *, fused: bool = False
+) -> GraphTraffic:
+    """Return the bytes that training ``graph`` moves.
+
+    Below fp32 the weights are copied to the lower precision after each update, and gradients back
+    to fp32 before it.
+
+    Args:
+        graph: what is trained.
+        precision: fp32, bf16 or fp16.
+        optimizer: whose state it has.
+        fused: the bound for what a compiler may fuse, instead of that for separate layers.
+
+    Raises:
+        CountError: a layer has no formula, or the precision or optimizer is unknown.
+    """
+    if precision not in PRECISION_BYTES or optimizer not in UPDATE:
+        raise CountError(f"no memory traffic is known of {optimizer} in {precision}")
+    size, uses = PRECISION_BYTES[precision], _uses(graph)
+    update = FULL * UPDATE[optimizer] + (2 * (FULL + size) if size < FULL else 0)
+    layers: dict[str, LayerTraffic] = {}
+    for name, context in _contexts(graph):
+        moved = _moved(name, context, fused=fused)
+        again = max(0, uses[name] - 1) * context.elements if _needs_gradient(context) else 0
+        parameters = sum(math.prod(shape) for shape in context.parameters.values())
+        layers[name] = LayerTraffic(
+            kind=context.layer.kind,
+            forward=size * moved.forward,
+            # The gradients of all uses are added up: two are read and one is written.
+            backward=size * (moved.backward + again * (1 if fused else 3)),
+            weights=_weights(context, parameters, size),
+            update=update * parameters,
+        )
+    return GraphTraffic(layers)
+
+
+def _uses(graph: Graph) -> Counter[str]:
+    return Counter(source for node in graph.nodes for source in node.inputs)
+
+
+def _contexts(graph: Graph) -> Iterator[tuple[str, LayerContext]]:
+    """Yield each layer where it stands."""
+    trained: set[str] = set()
+    for node in graph.nodes:
+        inputs: tuple[Shape, ...] = graph.input_shapes(node.name)
+        below = not trained.isdisjoint(node.inputs)
+        context = LayerContext(node.layer, inputs, graph.shapes[node.name], below)
+        if _needs_gradient(context):
+            trained.add(node.name)
+        yield node.name, context
+
+
+def _needs_gradient(context: LayerContext) -> bool:
+    """Return whether its output depends on something that is trained."""
+    return context.input_gradient or bool(context.parameters)
+
+
+def _moved(name: str, context: LayerContext, *, fused: bool) -> Moved:
+    formula = TABLE.get(type(context.layer))
+    if formula is None:
+        raise CountError(
+            f"node '{name}': no memory traffic for a layer of kind '{context.layer.kind}'; add its "
+            "formula to ops_counter/traffic.py"
+        )
+    return formula(context, fused)
+
+
+def _weights(context: LayerContext, parameters: int, size: int) -> int:
+    """Return the bytes a step of weights, each read for each use, of gradients and statistics.
+
+    A table's rows are read with the samples that look them up.
+    """
+    reads = 0 if isinstance(context.layer, Embedding) else 1 + int(context.input_gradient)
+    kept = context.layer.statistics(*context.inputs).values()
+    return size * (reads + 1) * parameters + 2 * FULL * sum(math.prod(shape) for shape in kept)

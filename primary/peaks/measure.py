@@ -1,0 +1,266 @@
+"""Measuring one machine: its devices by engines, then the all-reduce, then storage.
+
+One after the other, so that none slows the next. A part that cannot be measured is named with its
+reason, and the others are measured all the same.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import NamedTuple
+
+import psutil
+from pydantic import BaseModel
+
+from aiperf_hpc import __version__
+from aiperf_hpc.config import EngineConfig
+from aiperf_hpc.errors import AIPerfError, UsageError, reason_of
+from aiperf_hpc.extras import COLLECTIVES, ENGINES
+from aiperf_hpc.machine import available_bytes, cpu_model
+from aiperf_hpc.primary import allreduce
+from aiperf_hpc.primary.launchers.process_session import run_in_session
+from aiperf_hpc.primary.peaks.model import (
+    PRODUCTS,
+    AllReduce,
+    Device,
+    NotMeasured,
+    Peaks,
+    Reading,
+    Storage,
+    Sweep,
+)
+from aiperf_hpc.primary.peaks.storage import QUICK, WHOLE, measure_storage
+
+KERNEL_SECONDS, QUICK_KERNEL_SECONDS = 24.0, 4.0
+"""For all kernels of all engines together, besides the starts of their frameworks."""
+PATIENCE = 60.0
+"""Seconds that a process may take beyond what it was given."""
+MOST_RANKS = 8
+"""Ranks of a machine without accelerators: more of them share what one process can already use."""
+
+
+class Plan(NamedTuple):
+    """What is to be measured."""
+
+    engines: tuple[str, ...]
+    quick: bool
+    data: Path | None
+    """The folder whose files are read; None: one is written."""
+    ranks: int | None
+    """Of the all-reduce; None: one for each accelerator, or for each core."""
+
+
+class _DeviceFacts(BaseModel):
+    name: str
+    model: str
+    threads: int | None
+
+
+class _SweepFacts(BaseModel):
+    device: str
+    kernel: str
+    precision: str
+    readings: tuple[Reading, ...]
+    left_out: int
+
+
+class _MissingFacts(BaseModel):
+    device: str
+    kernel: str
+    precision: str
+    reason: str
+
+
+class _Engine(BaseModel):
+    """What ``peak_timing`` writes."""
+
+    engine: str
+    versions: dict[str, str]
+    devices: tuple[_DeviceFacts, ...]
+    sweeps: tuple[_SweepFacts, ...]
+    missing: tuple[_MissingFacts, ...]
+
+
+def plan(engine: str | None, *, quick: bool, data: Path | None, ranks: int | None) -> Plan:
+    """Return what was asked for: without an engine all that are installed, or the first if quick.
+
+    Raises:
+        UsageError: there is no such engine or folder, or it is not installed.
+    """
+    if engine is not None:
+        _require(engine)
+    if data is not None and not data.is_dir():
+        raise UsageError(f"--data {data}: no such folder")
+    if ranks is not None and ranks < 2:
+        raise UsageError(f"--ranks {ranks}: at least two have something to reduce")
+    there = [name for name, package in ENGINES.items() if package.installed]
+    # A run's own engine first.
+    there.sort(key=lambda name: name != EngineConfig().name)
+    chosen = there[:1] if quick else there
+    return Plan((engine,) if engine else tuple(chosen), quick, data, ranks)
+
+
+def _require(engine: str) -> None:
+    if engine not in ENGINES:
+        raise UsageError(f"--engine {engine}: known are {', '.join(ENGINES)}")
+    package = ENGINES[engine]
+    if not package.installed:
+        raise UsageError(
+            f"--engine {engine}: needs the package '{package.package}': {package.remedy}"
+        )
+
+
+def measure(plan: Plan, out: Path) -> Peaks:
+    """Measure this machine; files for a while are made in ``out``, which exists."""
+    begun, utc, load = time.monotonic(), time.time(), os.getloadavg()[0]
+    missing: list[NotMeasured] = []
+    with TemporaryDirectory(prefix=".aiperf-peaks-", dir=out) as folder:
+        engines = list(_engines(plan, Path(folder), missing))
+        devices = tuple(
+            Device(engine=e.engine, **d.model_dump()) for e in engines for d in e.devices
+        )
+        reductions = tuple(_reductions(plan, devices, Path(folder), missing))
+        storage = _storage(plan, out, missing)
+    sweeps = tuple(Sweep(engine=e.engine, **s.model_dump()) for e in engines for s in e.sweeps)
+    versions = {"aiperf-hpc": __version__, "python": platform.python_version()}
+    for engine in engines:
+        versions |= engine.versions
+    return Peaks(
+        utc=utc,
+        seconds=time.monotonic() - begun,
+        quick=plan.quick,
+        host=socket.gethostname(),
+        cpu=cpu_model(),
+        cores=len(os.sched_getaffinity(0)),
+        memory_bytes=psutil.virtual_memory().total,
+        load=load,
+        rates={
+            f"{s.engine} {s.device} {s.kernel} {s.precision}": s.peak.median
+            for s in sweeps
+            if s.kernel in PRODUCTS
+        },
+        versions=versions,
+        devices=devices,
+        sweeps=sweeps,
+        allreduce=reductions,
+        storage=storage,
+        not_measured=tuple(missing),
+    )
+
+
+def _engines(plan: Plan, folder: Path, missing: list[NotMeasured]) -> Iterator[_Engine]:
+    """Yield what each engine's framework measured."""
+    seconds = QUICK_KERNEL_SECONDS if plan.quick else KERNEL_SECONDS
+    for name in plan.engines:
+        try:
+            found = _engine(name, seconds / len(plan.engines), folder / f"{name}.json")
+        except AIPerfError as error:
+            missing.append(NotMeasured(what=f"engine {name}", reason=str(error)))
+            continue
+        missing += [
+            NotMeasured(what=f"{name} {m.device} {m.kernel} {m.precision}", reason=m.reason)
+            for m in found.missing
+        ]
+        yield found
+    for name, package in ENGINES.items():
+        if not package.installed:
+            missing.append(_not_installed(f"engine {name}", package.remedy))
+        elif name not in plan.engines:
+            missing.append(NotMeasured(what=f"engine {name}", reason="another one was asked for"))
+
+
+def _engine(name: str, seconds: float, path: Path) -> _Engine:
+    command = [sys.executable, "-m", "aiperf_hpc.replica.engines.peak_timing"]
+    command += ["--engine", name, "--seconds", str(seconds), "--result", str(path)]
+    try:
+        done = run_in_session(command, seconds + PATIENCE)
+    except subprocess.TimeoutExpired:
+        raise AIPerfError(f"it did not end within {seconds + PATIENCE:g} s") from None
+    if done.returncode:
+        lines = done.stderr.strip().splitlines() or [f"it ended with status {done.returncode}"]
+        raise AIPerfError(f"its process failed: {lines[-1]}")
+    return _Engine.model_validate_json(path.read_bytes())
+
+
+def _not_installed(what: str, remedy: str) -> NotMeasured:
+    return NotMeasured(what=what, reason=f"not installed; {remedy}")
+
+
+def _reductions(
+    plan: Plan, devices: tuple[Device, ...], folder: Path, missing: list[NotMeasured]
+) -> Iterator[AllReduce]:
+    """Yield the largest size of each back end; if quick, of the first one that works."""
+    done = ""
+    for name, package in COLLECTIVES.items():
+        what = f"all-reduce by {name}"
+        if not package.installed:
+            missing.append(_not_installed(what, package.remedy))
+        elif done and plan.quick:
+            reason = f"a quick measurement has one back end, {done}"
+            missing.append(NotMeasured(what=what, reason=reason))
+        else:
+            try:
+                yield from _reduced(name, plan, devices, folder, missing)
+                done = name
+            except AIPerfError as error:
+                missing.append(NotMeasured(what=what, reason=str(error)))
+
+
+def _reduced(
+    name: str, plan: Plan, devices: tuple[Device, ...], folder: Path, missing: list[NotMeasured]
+) -> Iterator[AllReduce]:
+    each = allreduce.plan(
+        name,
+        ranks=plan.ranks or _local_ranks(devices),
+        repetitions=10 if plan.quick else 20,
+        largest=1e6 if plan.quick else 1e7,
+        quick=plan.quick,
+        available=available_bytes(),
+    )
+    result = allreduce.measure(name, each._replace(only_largest=True), folder, PATIENCE)
+    for skipped in result.skipped:
+        what = f"all-reduce by {name}, {skipped.dtype}, {skipped.memory}"
+        missing.append(NotMeasured(what=what, reason=skipped.reason))
+    for m in result.measurements:
+        yield AllReduce(
+            collective=name,
+            ranks=result.ranks,
+            memory=m.memory,
+            dtype=m.dtype,
+            reading=Reading(
+                size=f"{m.bytes / 1e6:g} MB",
+                amount=m.bytes,
+                median=m.bytes / m.seconds,
+                best=m.bytes / m.fastest_seconds,
+                worst=m.bytes / m.slowest_seconds,
+                repetitions=result.repetitions,
+            ),
+        )
+
+
+def _local_ranks(devices: tuple[Device, ...]) -> int:
+    """Return one for each accelerator or, where there are not two, for each core; two at least."""
+    accelerators: dict[str, int] = {}
+    for device in devices:
+        accelerators[device.engine] = accelerators.get(device.engine, 0) + (device.threads is None)
+    most = max(accelerators.values(), default=0)
+    return most if most > 1 else min(MOST_RANKS, max(2, len(os.sched_getaffinity(0))))
+
+
+def _storage(plan: Plan, scratch: Path, missing: list[NotMeasured]) -> Storage | None:
+    try:
+        return measure_storage(plan.data, scratch, QUICK if plan.quick else WHOLE)
+    except OSError as error:
+        reason = reason_of(error)
+    except UsageError as error:
+        reason = str(error)
+    missing.append(NotMeasured(what="storage", reason=reason))
+    return None
