@@ -12,6 +12,7 @@ import pytest
 from aiperf_hpc.primary.allreduce import Curve, Measurement
 from aiperf_hpc.primary.monitor.run_view import ScoreStatus
 from aiperf_hpc.primary.report.plots.allreduce import write_allreduce_plot
+from aiperf_hpc.primary.report.plots.communication import Bar, breakdown_plot, write_bars
 from aiperf_hpc.primary.report.plots.scaling import scaling_plots
 from aiperf_hpc.primary.report.plots.score import score_plots
 from aiperf_hpc.primary.report.plots.search import prediction_plot
@@ -209,3 +210,21 @@ def test_all_reduces_have_numbers_on_their_axes(points: list[Measurement], tmp_p
     svg = path.read_text("utf-8")
     assert len(ticks(svg, "y")) == 2
     require_numbers(svg)
+
+
+def test_bars_say_their_shares_and_what_a_step_takes() -> None:
+    """6 of 8 ms are computation; 0.2 of 8 is too little to write into its part."""
+    bars = [Bar("two ranks", {"compute": 6e-3, "negotiate": 1.8e-3, "queue": 0.2e-3})]
+    plot = breakdown_plot("Communication", bars, "communication")
+    words = re.findall(r">([^<>]+)</text>", plot.svg)
+    assert {"two ranks", "75 %", "22 %", "8 ms", "compute", "negotiate", "queue"} <= set(words)
+    assert "2 %" not in words
+    assert plot.description == "two ranks: compute 75.0 %, negotiate 22.5 %, queue 2.5 %"
+
+
+def test_a_drawing_of_no_bar_or_of_no_time_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="no bar"):
+        write_bars([], tmp_path / "bars.svg")
+    with pytest.raises(ValueError, match="'idle' has no time"):
+        write_bars([Bar("idle", {"compute": 0.0})], tmp_path / "bars.svg")
+    assert not (tmp_path / "bars.svg").exists()

@@ -1,0 +1,261 @@
+"""``aiperf profile``: a kernel breakdown by the framework's own profiler.
+
+``replica/profiling`` trains and profiles, in a process of its own: no framework is imported here.
+"""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from aiperf_hpc.config import RunConfig, load_config
+from aiperf_hpc.config.loading import validate
+from aiperf_hpc.config.replica import ReplicaConfig
+from aiperf_hpc.errors import GraphError, UsageError
+from aiperf_hpc.extras import missing
+from aiperf_hpc.graph import Graph
+from aiperf_hpc.kernels import KernelCategory, Profile, ProfileRequest
+from aiperf_hpc.primary.formatting import percent
+from aiperf_hpc.primary.monitor.run_view import RunView
+from aiperf_hpc.run.history import Trial
+from aiperf_hpc.run.paths import RunPaths
+from aiperf_hpc.trial import DatasetInfo
+from aiperf_hpc.workloads.registry import initial_graph, workload_of
+
+INITIAL = "initial"
+STEPS, MOST_STEPS = 10, 10_000
+TOP = 12
+"""How many kernels the table has."""
+
+
+class Choice(NamedTuple):
+    """What a user chose besides the network's source."""
+
+    steps: int = STEPS
+    batch_size: int | None = None
+    engine: str | None = None
+    data: Literal["synthetic", "real"] = "synthetic"
+
+
+def of_run(run: Path, wanted: str | None, choice: Choice) -> ProfileRequest:
+    """Return what to profile of a run.
+
+    Args:
+        run: its directory.
+        wanted: the hash of a graph that it trained, or the beginning of one; ``initial``; that of
+            its best evaluation when not given.
+        choice: what else was chosen.
+
+    Raises:
+        UsageError: there is no such run, graph or engine.
+    """
+    view = RunView(RunPaths(run))
+    view.refresh()
+    dataset = _dataset(view)
+    config = with_engine(view.manifest.config, choice.engine)
+    graph, trial = _of_run(view, wanted, dataset)
+    request = ProfileRequest(
+        source=str(run),
+        config=config,
+        graph=graph.to_json(),
+        trial=None if trial is None else trial.id,
+        hyperparameters=None if trial is None else trial.started.hyperparameters,
+        dataset=dataset,
+        data=choice.data,
+        batch_size=choice.batch_size,
+        steps=_steps(choice),
+    )
+    return _possible(request)
+
+
+def of_config(
+    source: str, assignments: Sequence[str], wanted: str | None, choice: Choice
+) -> ProfileRequest:
+    """Return what to profile of a configuration: its initial network.
+
+    Args:
+        source: a preset or a file.
+        assignments: over it, each ``section.key=value``.
+        wanted: ``initial``, or not given.
+        choice: what else was chosen.
+
+    Raises:
+        UsageError: there is no such configuration or engine.
+    """
+    if wanted not in (None, INITIAL):
+        raise UsageError(
+            f"--graph {wanted}: a configuration has its initial network only; name a run instead"
+        )
+    config = with_engine(load_config(source, assignments), choice.engine)
+    request = ProfileRequest(
+        source=source,
+        config=config,
+        data=choice.data,
+        batch_size=choice.batch_size,
+        steps=_steps(choice),
+    )
+    return _possible(request)
+
+
+def with_engine(config: RunConfig, engine: str | None) -> RunConfig:
+    """Return a configuration with another engine, if one is given; its settings are the defaults.
+
+    Raises:
+        ConfigError: the engine cannot do what the configuration asks for.
+    """
+    if engine is None or engine == config.engine.name:
+        return config
+    values: dict[str, Any] = config.model_dump(mode="json")
+    values["engine"] = {"name": engine, "memory_gib": config.engine.memory_gib}
+    values["replica"]["collective"] = "mpi"  # One rank reduces nothing; not all fit all engines.
+    return validate(values, f"--engine {engine}")
+
+
+def _steps(choice: Choice) -> int:
+    if not 1 <= choice.steps <= MOST_STEPS:
+        raise UsageError(f"--steps {choice.steps}: from 1 to {MOST_STEPS}")
+    if choice.batch_size is not None and choice.batch_size < 1:
+        raise UsageError(f"--batch-size {choice.batch_size}: at least 1")
+    return choice.steps
+
+
+def _possible(request: ProfileRequest) -> ProfileRequest:
+    workload_of(request.config)
+    if request.config.engine.name == "simulated":
+        raise UsageError(
+            "engine 'simulated' computes nothing that could be profiled; "
+            "use --engine torch or --engine tensorflow"
+        )
+    one_rank = request.config.model_copy(update={"replica": ReplicaConfig()})
+    if lacking := missing(one_rank):
+        raise UsageError(lacking[0])
+    return request
+
+
+def _dataset(view: RunView) -> DatasetInfo:
+    replicas = view.history.replicas.values()
+    found = (r.dataset for r in replicas if r.dataset is not None)
+    dataset = next(found, view.manifest.dataset)
+    if dataset is None:
+        raise UsageError(f"{view.paths.root}: it does not say what its dataset is; use --config")
+    return dataset
+
+
+def _of_run(view: RunView, wanted: str | None, dataset: DatasetInfo) -> tuple[Graph, Trial | None]:
+    """Return a graph of a run with the best of the trials that trained it."""
+    if wanted == INITIAL:
+        graph = initial_graph(view.manifest.config, dataset)
+        return graph, _best_trial(view, graph.hash)
+    if wanted is None:
+        best = view.best(view.until)
+        if best is None:
+            raise UsageError(
+                f"{view.paths.root}: nothing was evaluated, so it has no best graph; "
+                "use --graph initial, or --graph HASH"
+            )
+        trial = view.history.trials[best.trial]
+        return _load(view, trial.started.graph), trial
+    name = _hash(view, wanted)
+    return _load(view, name), _best_trial(view, name)
+
+
+def _hash(view: RunView, wanted: str) -> str:
+    found = sorted(g for g in view.history.graphs if wanted and g.startswith(wanted))
+    if len(found) != 1:
+        what = f"{len(found)} graphs of that beginning" if found else "no such graph"
+        raise UsageError(
+            f"--graph {wanted}: {view.paths.root} has {what}; its report names them all"
+        )
+    return found[0]
+
+
+def _load(view: RunView, name: str) -> Graph:
+    try:
+        return view.run_graphs.load(name)
+    except GraphError as error:
+        raise UsageError(str(error)) from None
+
+
+def _best_trial(view: RunView, graph: str) -> Trial | None:
+    """Return the best trial of a graph, or the first where none was evaluated."""
+    own = [trial for trial in view.ordered_trials() if trial.started.graph == graph]
+    evaluated = [trial for trial in own if trial.best is not None]
+    if not evaluated:
+        return next(iter(own), None)
+    return max(evaluated, key=lambda t: t.best.objective_value if t.best else 0.0)
+
+
+def measure(request: ProfileRequest, folder: Path) -> Profile:
+    """Profile in a process of the replica's side, which makes ``folder`` and writes into it.
+
+    Raises:
+        UsageError: it cannot be profiled here.
+    """
+    done = subprocess.run(
+        [sys.executable, "-m", "aiperf_hpc.replica.profiling", "--out", str(folder)],
+        input=request.model_dump_json(),
+        capture_output=True,
+        encoding="utf-8",
+        errors="backslashreplace",
+        check=False,
+    )
+    if done.returncode:
+        raise UsageError(_why(done))
+    return Profile.model_validate_json((folder / "profile.json").read_text("utf-8"))
+
+
+def _why(done: subprocess.CompletedProcess[str]) -> str:
+    if done.returncode < 0:
+        name = signal.Signals(-done.returncode).name
+        return (
+            f"the profiled training was ended by {name}; a smaller --batch-size needs less memory"
+        )
+    lines = done.stderr.strip().splitlines() or ["no reason given"]
+    said = [line for line in lines if line.startswith("aiperf: ")] or lines
+    return said[-1].removeprefix("aiperf: ")
+
+
+def table(profile: Profile) -> Iterator[str]:
+    """Yield the lines of a profile: what it is of, its categories, its longest kernels."""
+    yield (
+        f"{profile.source}, graph {profile.graph[:12]}: {profile.steps} steps of "
+        f"{profile.batch_size} samples ({profile.data} data in the shapes of "
+        f"'{profile.dataset}'), {profile.precision}, {profile.optimizer}"
+    )
+    versions = ", ".join(f"{name} {version}" for name, version in profile.versions.items())
+    yield f"{profile.engine} ({versions}) on {profile.device}, {profile.cores} cores"
+    change = profile.profiled_steps_per_second / profile.steps_per_second - 1.0
+    yield (
+        f"{profile.steps_per_second:.3g} steps/s, with the profiler "
+        f"{profile.profiled_steps_per_second:.3g} ({100.0 * change:+.1f} %)"
+    )
+    yield ""
+    yield f"{'category':<24}{'ms/step':>10}{'share':>9}"
+    for each in profile.categories:
+        yield f"{each.category:<24}{_per_step(profile, each.seconds)}{percent(each.share, 1):>9}"
+    if all(c.category is not KernelCategory.UNCATEGORISED for c in profile.categories):
+        yield f"{KernelCategory.UNCATEGORISED:<24}{_per_step(profile, 0.0)}{percent(0.0, 1):>9}"
+    yield f"{'total of the profiler':<24}{_per_step(profile, profile.total_seconds)}"
+    yield ""
+    what = "operator" if profile.timed == "operators" else "kernel"
+    yield f"{what:<52}{'category':<22}{'calls':>8}{'ms/step':>10}{'share':>9}"
+    for kernel in profile.kernels[:TOP]:
+        share = percent(kernel.seconds / profile.total_seconds, 1)
+        yield (
+            f"{_short(kernel.name, 50):<52}{kernel.category:<22}{kernel.calls:>8}"
+            f"{_per_step(profile, kernel.seconds)}{share:>9}"
+        )
+    if (more := len(profile.kernels) - TOP) > 0:
+        yield f"and {more} more"
+
+
+def _per_step(profile: Profile, seconds: float) -> str:
+    return f"{1e3 * seconds / profile.steps:>10.3f}"
+
+
+def _short(name: str, length: int) -> str:
+    return name if len(name) <= length else f"{name[: length - 3]}..."

@@ -1,0 +1,158 @@
+"""PyTorch's profiler: the own time of operators on CPUs, and of kernels on CUDA and ROCm."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch.profiler import ProfilerActivity, profile
+
+from aiperf_hpc.kernels import KernelCategory, KernelTime
+from aiperf_hpc.replica.engines.kernel_categories import DEVICE_RULES, Rules, categorise
+from aiperf_hpc.replica.engines.profiling import Recording, longest_first
+
+OPERATOR_RULES: Rules = (
+    (
+        KernelCategory.FRAMEWORK,
+        r"^autograd::|^torch::autograd::|Backward\d*$|^Optimizer\.|^detach|^ProfilerStep|"
+        r"^aten::(empty|new_empty|as_strided|view|_?reshape|_unsafe_view|expand|permute|movedim|"
+        r"transpose_?$|t$|detach|resize|squeeze|unsqueeze|slice$|select$|split|alias|narrow|"
+        r"lift_fresh|scalar_tensor|item|_local_scalar_dense|is_nonzero|result_type|_nnpack_available|"
+        r"set_|unbind|unflatten|flatten|to$|stride|conj|resolve)|^torch_|^Torch-Compiled|"
+        r"^CompiledF",
+    ),
+    (KernelCategory.COMMUNICATION, r"^(c10d|nccl|gloo|record_param_comms)"),
+    (KernelCategory.CONVOLUTION, r"^(aten|mkldnn)::.*conv(?!ert)|^mkldnn::_convolution"),
+    (
+        KernelCategory.GEMM,
+        r"^aten::(mm|bmm|addmm|baddbmm|matmul|linear|mv|addmv|dot|einsum|_addmm_activation|"
+        r"mkl_linear|mkldnn_linear|_scaled_mm)|^mkldnn::_linear|attention",
+    ),
+    (KernelCategory.NORMALISATION, r"^aten::.*(batch|layer|group|instance)_norm"),
+    (KernelCategory.RELU, r"^aten::(leaky_|p)?relu|^aten::threshold|^aten::clamp_min"),
+    (KernelCategory.POOLING, r"^aten::.*pool"),
+    (
+        KernelCategory.REDUCTION,
+        r"^aten::(sum|mean|prod|cumsum|norm|linalg_vector_norm|_foreach_norm|max$|min$|amax|amin|"
+        r"argmax|argmin|all$|any$|var|std|topk|sort|eq_all)|softmax|loss|cross_entropy",
+    ),
+    (
+        KernelCategory.DATA_ARRANGEMENT,
+        r"^aten::(cat|_cat|stack|_pad|pad|constant_pad|index|gather|scatter|slice_|select_|"
+        r"im2col|col2im|roll|flip|repeat|tile|tril|triu|embedding|upsample|masked_|where|take|"
+        r"one_hot|unfold|fold|_to_dense|_reorder)|mkldnn_reorder",
+    ),
+    (
+        KernelCategory.MEMORY_COPY,
+        r"^aten::(copy|_to_copy|_foreach_copy|clone|contiguous|fill|zero|ones|zeros|new_zeros|"
+        r"full|pin_memory|_pin_memory|is_pinned)",
+    ),
+    (
+        KernelCategory.ELEMENT_WISE,
+        r"^aten::(__(and|or|xor)__|_fused_|_foreach_|_amp_|add|sub|rsub|mul|div|neg|abs|sqrt|rsqrt|square|pow|"
+        r"exp|log|sigmoid|tanh|silu|gelu|elu|hardtanh|softplus|clamp|lerp|maximum|minimum|sign|"
+        r"reciprocal|dropout|native_dropout|bernoulli|normal|uniform|random|rand|arange|eq|ne|lt|"
+        r"le|gt|ge|logical|bitwise|isfinite|isnan|floor|ceil|round|sin|cos|erf|cast)",
+    ),
+)
+"""PyTorch's operators, and the annotations of autograd and of optimizers."""
+
+
+class Launched(NamedTuple):
+    """Some runs of a kernel on an accelerator."""
+
+    kernel: str
+    operator: str
+    """What launched it; empty where the profiler does not say."""
+    calls: int
+    seconds: float
+
+
+def record(work: Callable[[], None], folder: Path) -> Recording:
+    """Do ``work``, which waits for its end, under the profiler."""
+    on_device = torch.cuda.is_available()
+    activities = [ProfilerActivity.CPU]
+    if on_device:
+        activities.append(ProfilerActivity.CUDA)
+    with profile(activities=activities) as profiler:
+        work()
+    trace = folder / "trace.json.gz"
+    profiler.export_chrome_trace(str(trace))
+    events: Any = profiler.events()
+    if on_device and (launched := _launched(events)):
+        return Recording(kernel_times(launched), _device_seconds(events), "kernels", trace)
+    averages: Any = profiler.key_averages()
+    kernels = longest_first(
+        KernelTime(
+            name=row.key,
+            category=categorise(row.key, OPERATOR_RULES),
+            calls=row.count,
+            seconds=row.self_cpu_time_total / 1e6,
+        )
+        for row in averages
+    )
+    return Recording(kernels, averages.self_cpu_time_total / 1e6, "operators", trace)
+
+
+def _device_events(events: Iterable[Any]) -> list[Any]:
+    on_device = (event for event in events if event.device_type.name != "CPU")
+    return [event for event in on_device if not event.is_user_annotation]
+
+
+def _device_seconds(events: Iterable[Any]) -> float:
+    return float(sum(e.time_range.elapsed_us() for e in _device_events(events))) / 1e6
+
+
+def _launched(events: Iterable[Any]) -> list[Launched]:
+    """Return the runs of kernels by what launched them, then those of which that is not known."""
+    seconds: Counter[tuple[str, str]] = Counter()
+    calls: Counter[tuple[str, str]] = Counter()
+    for event in events:
+        for kernel in event.kernels:
+            seconds[kernel.name, event.name] += kernel.duration / 1e6
+            calls[kernel.name, event.name] += 1
+    known, known_calls = _by_kernel(seconds), _by_kernel(calls)
+    every, every_calls = Counter[str](), Counter[str]()
+    for event in _device_events(events):
+        every[event.name] += event.time_range.elapsed_us() / 1e6
+        every_calls[event.name] += 1
+    for name, count in every_calls.items():
+        if (left := count - known_calls[name]) > 0:
+            seconds[name, ""] = every[name] - known[name]
+            calls[name, ""] = left
+    return [Launched(*names, calls[names], seconds[names]) for names in calls]
+
+
+def _by_kernel(counts: Counter[tuple[str, str]]) -> Counter[str]:
+    totals: Counter[str] = Counter()
+    for (kernel, _), count in counts.items():
+        totals[kernel] += count
+    return totals
+
+
+def kernel_times(launched: Iterable[Launched]) -> tuple[KernelTime, ...]:
+    """Return the time of kernels, whose category is that of what launched them.
+
+    What an operator calls tells more than a kernel's name: a matrix product may be one of a
+    convolution. Kernels that no known operator launched are known by their names.
+    """
+    return longest_first(
+        KernelTime(
+            name=f"{each.operator} > {each.kernel}" if each.operator else each.kernel,
+            category=_category(each),
+            calls=each.calls,
+            seconds=each.seconds,
+        )
+        for each in launched
+    )
+
+
+def _category(launched: Launched) -> KernelCategory:
+    """A view or a node of autograd launches nothing of its own: there the kernel's name decides."""
+    by_operator = categorise(launched.operator, OPERATOR_RULES)
+    if by_operator in (KernelCategory.FRAMEWORK, KernelCategory.UNCATEGORISED):
+        return categorise(launched.kernel, DEVICE_RULES)
+    return by_operator

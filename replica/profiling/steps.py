@@ -1,0 +1,203 @@
+"""Some training steps of one network, timed without the profiler and then with it."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import os
+import socket
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aiperf_hpc.config import RunConfig
+from aiperf_hpc.errors import EngineError, UsageError
+from aiperf_hpc.graph import Graph
+from aiperf_hpc.kernels import Profile, ProfileRequest, by_category
+from aiperf_hpc.machine import available_bytes
+from aiperf_hpc.morphism.weights.checkpoint import initial_weights
+from aiperf_hpc.replica.data import load_dataset
+from aiperf_hpc.replica.data.base import Batch
+from aiperf_hpc.replica.engines import engine_for
+from aiperf_hpc.replica.engines.base import Engine, Network
+from aiperf_hpc.replica.engines.profiling import Recording, load_profiler
+from aiperf_hpc.replica.training.memory_estimate import training_bytes
+from aiperf_hpc.replica.training.trial import configured_hyperparameters
+from aiperf_hpc.trial import DatasetInfo, Hyperparameters, TensorSpec
+from aiperf_hpc.workloads.registry import initial_graph
+
+WARM_UP = 2
+"""Steps before anything is timed: the first ones choose kernels and take memory."""
+BATCHES = 4
+"""Batches that are read or made beforehand, and trained on again and again."""
+_MEBI = 2**20
+
+
+class Subject(NamedTuple):
+    """What is trained, and by what."""
+
+    engine: Engine
+    dataset: DatasetInfo
+    graph: Graph
+    used: Hyperparameters
+    cores: int
+
+
+class Timings(NamedTuple):
+    """What some steps took, in seconds."""
+
+    alone: float
+    """Without the profiler, as the mean of those before and those after it."""
+    profiled: float
+
+
+def profile_steps(request: ProfileRequest, folder: Path) -> Profile:
+    """Build the network and profile its training.
+
+    Weights are initial ones and the learning rate is 0, so that nothing diverges: what a step
+    takes does not depend on them. Batches are in memory already, and one rank trains alone: of
+    reading, and of the all-reduce of several ranks, there is nothing in a profile.
+
+    Raises:
+        EngineError: the network cannot be built, trained or profiled here.
+        DatasetError: the dataset cannot be read.
+        GraphError: there is no such network.
+        UsageError: the dataset has no such batch.
+    """
+    record = load_profiler(request.config.engine.name)
+    subject = _subject(request)
+    _require_memory(subject, request.config)
+    batches = _batches(request, subject)
+    weights = initial_weights(subject.graph, np.random.default_rng(request.config.seed))
+    network = subject.engine.build(subject.graph, weights, subject.used)
+    network.warm(subject.used.batch_size)
+    _train(network, batches, WARM_UP)
+
+    def steps() -> float:
+        return _seconds(lambda: _train(network, batches, request.steps))
+
+    folder.mkdir(parents=True, exist_ok=True)
+    before, taken = steps(), list[float]()
+    recording = record(lambda: taken.append(steps()), folder)
+    after = steps()
+    if not recording.total_seconds:
+        raise EngineError(
+            f"the profiler of {subject.engine.name} recorded nothing of {request.steps} steps"
+        )
+    if subject.engine.accelerators and recording.timed != "kernels":
+        raise EngineError(
+            f"the profiler of {subject.engine.name} saw no kernel on "
+            f"{subject.engine.accelerators[0]}: its times would be of the host alone"
+        )
+    return _profile(request, subject, Timings((before + after) / 2, taken[0]), recording)
+
+
+def _subject(request: ProfileRequest) -> Subject:
+    config, cores = request.config, len(os.sched_getaffinity(0))
+    engine = engine_for(config, cores)
+    dataset = request.dataset or load_dataset(config.dataset, cores, engine.name).info
+    if request.graph is None:
+        graph = initial_graph(config, dataset)
+    else:
+        graph = Graph.from_json(request.graph)
+    used = request.hyperparameters or configured_hyperparameters(config.training)
+    part = -(-used.batch_size // config.replica.ranks)
+    used = used.model_copy(update={"batch_size": request.batch_size or part})
+    return Subject(engine, dataset, graph, used, cores)
+
+
+def _profile(
+    request: ProfileRequest, subject: Subject, seconds: Timings, recording: Recording
+) -> Profile:
+    return Profile(
+        source=request.source,
+        graph=subject.graph.hash,
+        trial=request.trial,
+        engine=subject.engine.name,
+        versions=subject.engine.versions,
+        host=socket.gethostname(),
+        device=", ".join(subject.engine.accelerators) or "cpu",
+        cores=subject.cores,
+        dataset=subject.dataset.name,
+        data=request.data,
+        batch_size=subject.used.batch_size,
+        precision=subject.used.precision,
+        optimizer=subject.used.optimizer,
+        steps=request.steps,
+        steps_per_second=request.steps / seconds.alone,
+        profiled_steps_per_second=request.steps / seconds.profiled,
+        timed=recording.timed,
+        total_seconds=recording.total_seconds,
+        categories=by_category(recording.kernels, recording.total_seconds),
+        kernels=recording.kernels,
+        trace=str(recording.trace),
+    )
+
+
+def _require_memory(subject: Subject, config: RunConfig) -> None:
+    """Refuse a batch that is estimated not to fit, as a run does."""
+    used, batch_size = subject.used, subject.used.batch_size
+    needed = training_bytes(subject.graph, batch_size, used.precision, used.optimizer)
+    limit = config.engine.memory_gib
+    there = subject.engine.memory_bytes or available_bytes()
+    if limit is not None:
+        there = min(there, int(limit * 2**30))
+    if needed > there:
+        raise EngineError(
+            f"a batch of {batch_size} samples needs an estimated {needed // _MEBI} MiB, "
+            f"{there // _MEBI} MiB are there; lower --batch-size"
+        )
+
+
+def _train(network: Network, batches: list[Batch], steps: int) -> None:
+    for batch in itertools.islice(itertools.cycle(batches), steps):
+        network.train_step(batch, 0.0)
+    network.drain_training()
+
+
+def _seconds(work: Callable[[], None]) -> float:
+    begun = time.perf_counter()
+    work()
+    return time.perf_counter() - begun
+
+
+def _batches(request: ProfileRequest, subject: Subject) -> list[Batch]:
+    if request.data == "real":
+        return _real_batches(request.config, subject.used.batch_size, subject.cores)
+    made_up = partial(_made_up, subject.dataset, subject.used.batch_size)
+    return [made_up(number) for number in range(BATCHES)]
+
+
+def _real_batches(config: RunConfig, batch_size: int, cores: int) -> list[Batch]:
+    dataset = load_dataset(config.dataset, cores, config.engine.name)
+    samples = dataset.info.train_samples
+    if samples < batch_size:
+        raise UsageError(
+            f"dataset '{dataset.info.name}' has {samples} training samples, not a batch of "
+            f"{batch_size}; lower --batch-size, or use --data synthetic"
+        )
+    epoch = dataset.train(1, batch_size, config.seed)
+    return list(itertools.islice(epoch, min(BATCHES, samples // batch_size)))
+
+
+def _made_up(dataset: DatasetInfo, batch_size: int, number: int) -> Batch:
+    """Return random numbers in the shapes of a dataset; classes are spread evenly."""
+    rng = np.random.default_rng(number)
+
+    def array(spec: TensorSpec, below: int) -> NDArray[np.generic]:
+        shape = (batch_size, *(size or 1 for size in spec.shape))
+        if spec.dtype == "float32":
+            return rng.standard_normal(shape, np.float32)
+        if spec.dtype == "bool":
+            return np.ones(shape, np.bool_)
+        values = np.arange(math.prod(shape), dtype=np.int32) % below
+        return values.reshape(shape)
+
+    inputs = {name: array(spec, 1) for name, spec in dataset.inputs.items()}
+    targets = {name: array(spec, dataset.classes or 1) for name, spec in dataset.targets.items()}
+    return Batch(inputs, targets)

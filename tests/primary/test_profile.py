@@ -1,0 +1,183 @@
+"""`aiperf profile`: real steps of both engines, and what cannot be profiled in one line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from tests.end_to_end.conftest import aiperf
+from tests.support.run_factory import Plan, write_run
+
+from aiperf_hpc import extras
+from aiperf_hpc.errors import UsageError
+from aiperf_hpc.kernels import CategoryTime, KernelCategory, KernelTime, Profile, by_category
+from aiperf_hpc.primary import profile
+from aiperf_hpc.primary.cli import main
+from aiperf_hpc.primary.monitor.run_view import RunView
+from aiperf_hpc.run.paths import RunPaths
+
+TINY = ["--set", "model.base_width=2", "--set", "model.blocks=[1,1,1,1]"]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_run(tmp_path_factory.mktemp("runs") / "run", Plan(trials=3, hpo_trials=1)).root
+
+
+@pytest.mark.parametrize("engine", ["tensorflow", "torch"])
+def test_steps_of_a_run_are_profiled(engine: str, run: Path, tmp_path: Path) -> None:
+    done = aiperf("profile", run, "--engine", engine, "--steps", 2, "--batch-size", 3,
+                  "--out", tmp_path, "--json")  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    found = Profile.model_validate_json(done.stdout)
+    assert found == Profile.model_validate_json((tmp_path / "profile.json").read_text("utf-8"))
+    view = RunView(RunPaths(run))
+    view.refresh()
+    best = view.best(view.until)
+    assert best is not None
+    assert (found.trial, found.engine) == (best.trial, engine)
+    assert found.graph == view.history.trials[best.trial].started.graph
+    assert (found.steps, found.batch_size, found.data) == (2, 3, "synthetic")
+    shares = {each.category: each.share for each in found.categories}
+    assert sum(shares.values()) == pytest.approx(1.0, abs=1e-6)
+    assert {KernelCategory.CONVOLUTION, KernelCategory.GEMM, KernelCategory.NORMALISATION,
+            KernelCategory.RELU, KernelCategory.ELEMENT_WISE} <= shares.keys()  # fmt: skip
+    assert found.steps_per_second > 0.0
+    assert found.profiled_steps_per_second > 0.0
+    assert Path(found.trace).stat().st_size > 0
+    assert "convolution" in (tmp_path / "profile.svg").read_text("utf-8")
+
+
+def test_the_initial_network_of_a_configuration_on_its_own_samples(tmp_path: Path) -> None:
+    done = aiperf("profile", "--config", "quickstart", *TINY, "--engine", "torch", "--steps", 1,
+                  "--batch-size", 2, "--data", "real", "--out", tmp_path)  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "1 steps of 2 samples (real data in the shapes of 'digits'), fp32, sgd" in done.stdout
+    assert "total of the profiler" in done.stdout
+    assert "uncategorised" in done.stdout
+
+
+def time(name: str, category: KernelCategory, seconds: float) -> KernelTime:
+    return KernelTime(name=name, category=category, calls=4, seconds=seconds)
+
+
+KERNELS = (
+    time("conv", KernelCategory.CONVOLUTION, 3.0),
+    time("odd", KernelCategory.UNCATEGORISED, 2.0),
+    time("conv_backward", KernelCategory.CONVOLUTION, 1.0),
+)
+
+
+def test_categories_are_sums_and_shares_of_the_profilers_total() -> None:
+    """3 + 1 and 2 of 8 seconds: 2 are nobody's, and shares say so."""
+    assert by_category(KERNELS, 8.0) == (
+        CategoryTime(category=KernelCategory.CONVOLUTION, seconds=4.0, share=0.5),
+        CategoryTime(category=KernelCategory.UNCATEGORISED, seconds=2.0, share=0.25),
+    )
+
+
+def test_the_table_has_the_uncategorised_share() -> None:
+    found = Profile(
+        source="run", graph="a" * 64, trial=None, engine="torch", versions={"torch": "2"},
+        host="h", device="cpu", cores=2, dataset="digits", data="synthetic", batch_size=8,
+        precision="fp32", optimizer="sgd", steps=4, steps_per_second=2.0,
+        profiled_steps_per_second=1.5, timed="operators", total_seconds=6.0,
+        categories=by_category(KERNELS, 6.0), kernels=KERNELS, trace="trace",
+    )  # fmt: skip
+    lines = [" ".join(line.split()) for line in profile.table(found)]
+    assert "2 steps/s, with the profiler 1.5 (-25.0 %)" in lines
+    assert "convolution 1000.000 66.7%" in lines
+    assert "uncategorised 500.000 33.3%" in lines
+    assert "odd uncategorised 4 500.000 33.3%" in lines
+    known = found.model_copy(update={"categories": by_category(KERNELS[:1], 3.0)})
+    lines = [" ".join(line.split()) for line in profile.table(known)]
+    assert "uncategorised 0.000 0.0%" in lines
+
+
+def refused(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
+    """Return the one line by which a command is refused."""
+    assert main(["profile", *map(str, arguments)]) == 2
+    output = capsys.readouterr()
+    assert output.out == ""
+    (line,) = output.err.splitlines()
+    return line.removeprefix("aiperf: ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([], "name a run directory, or --config FILE|PRESET, and not both"),
+        (["RUN", "--config", "quickstart"], "name a run directory, or --config"),
+        (["RUN", "--set", "seed=1"], "--set changes a configuration"),
+        (["RUN", "--steps", 0], "--steps 0: from 1 to 10000"),
+        (["RUN", "--steps", 10**6], "--steps 1000000: from 1"),
+        (["RUN", "--batch-size", 0], "--batch-size 0: at least 1"),
+        (["RUN", "--graph", "zz"], "--graph zz: {run} has no such graph"),
+        (["RUN", "--graph", ""], "--graph : {run} has no such graph"),
+        (["--config", "quickstart", "--graph", "ab"], "--graph ab: a configuration has its"),
+        (["--config", "quickstrat"], "no preset and no file 'quickstrat'; did you mean"),
+        (["--config", "simulated"], "engine 'simulated' computes nothing"),
+        (["--config", "imagenet"], "dataset 'imagenet': there is no folder"),
+        (["no-run-here"], "no-run-here is not a run directory"),
+        (["RUN", "--engine", "jax"], "argument --engine: invalid choice: 'jax'"),
+    ],
+)
+def test_what_cannot_be_profiled_is_one_line(
+    arguments: list[object],
+    words: str,
+    run: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    given = [run if argument == "RUN" else argument for argument in arguments]
+    out = tmp_path / "out"
+    assert words.format(run=run) in refused(capsys, *given, "--out", out)
+    assert not out.exists()
+
+
+def test_a_run_without_an_evaluation_has_no_best_graph(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    empty = write_run(tmp_path / "run", Plan(trials=1, hpo_trials=0, failed=0, evaluated=False))
+    assert "nothing was evaluated, so it has no best graph" in refused(capsys, empty.root)
+
+
+def test_an_engine_that_is_not_installed_is_named_with_its_remedy(
+    run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(extras.ENGINES, "torch", extras.Package("no_such_package", "pip it"))
+    line = refused(capsys, run, "--engine", "torch")
+    assert line == "engine 'torch' needs the package 'no_such_package': pip it"
+
+
+def test_a_batch_that_does_not_fit_says_what_it_needs(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = refused(capsys, run, "--engine", "torch", "--batch-size", 10**9, "--out", tmp_path)
+    assert line.startswith("a batch of 1000000000 samples needs an estimated ")
+    assert line.endswith("MiB are there; lower --batch-size")
+
+
+def test_a_beginning_of_a_hash_and_the_initial_graph_are_found(run: Path) -> None:
+    view = RunView(RunPaths(run))
+    view.refresh()
+    trials = view.ordered_trials()
+    wanted = trials[-1].started.graph
+    request = profile.of_run(run, wanted[:10], profile.Choice())
+    assert request.graph is not None
+    assert request.trial in {t.id for t in trials if t.started.graph == wanted}
+    initial = profile.of_run(run, "initial", profile.Choice())
+    assert initial.trial in {t.id for t in trials if t.started.parent is None}
+    assert json.loads(initial.graph or "") != json.loads(request.graph)
+
+
+def test_another_engine_is_asked_whether_it_can(run: Path) -> None:
+    config = RunView(RunPaths(run)).manifest.config
+    torch = profile.with_engine(config, "torch")
+    assert (torch.engine.name, config.engine.name) == ("torch", "tensorflow")
+    half = torch.model_copy(
+        update={"training": torch.training.model_copy(update={"precision": "fp16"})}
+    )
+    with pytest.raises(UsageError, match="--engine tensorflow: .*scaled loss"):
+        profile.with_engine(half, "tensorflow")
