@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from aiperf_hpc import __version__
 from aiperf_hpc.errors import AIPerfError, reason_of
 from aiperf_hpc.primary.cli import (
+    analyze,
     config,
     count,
     data,
@@ -32,6 +33,8 @@ COMMANDS = (
     resume.add,
     report.add,
     report.add_search,
+    analyze.add_analyze,
+    analyze.add_card,
     status.add_serve,
     count.add,
     data.add,

@@ -9,7 +9,7 @@ import sys
 import time
 from pathlib import Path
 
-from aiperf_hpc.config import load_config, preset_names
+from aiperf_hpc.config import RunConfig, load_config, preset_names
 from aiperf_hpc.errors import AIPerfError, EndedEarlyError, UsageError
 from aiperf_hpc.machine import available_bytes
 from aiperf_hpc.primary.cli.conduct import (
@@ -22,6 +22,7 @@ from aiperf_hpc.primary.cli.conduct import (
 )
 from aiperf_hpc.primary.cli.output import say
 from aiperf_hpc.primary.cli.parser import Commands
+from aiperf_hpc.primary.cli.repeat import add_repeat, check_repeat, repeat, seeds_line
 from aiperf_hpc.primary.control.prepare import (
     check_engine,
     describe_dataset,
@@ -67,6 +68,7 @@ def add(commands: Commands) -> None:
     start.add_argument("--detach", action="store_true", help="run in the background and return")
     start.add_argument("--yes", action="store_true", help="do not ask before starting")
     start.add_argument("--json", action="store_true", help="print the final status as JSON")
+    add_repeat(start)
     start.set_defaults(command=_start)
 
 
@@ -79,16 +81,33 @@ def add_conduct(commands: Commands) -> None:
 
 
 def _start(options: argparse.Namespace) -> int:
+    check_repeat(options)
     config = load_config(options.config, options.assignments)
-    manifest = make_manifest(
-        config, options.nodes, options.hours, options.launcher, dry=options.dry_run
-    )
+    manifest = _manifest(options, config)
     if manifest.launcher == "local":
         _warn_of_a_crowd(manifest)
     folder = options.run_dir or Path("runs") / manifest.run_id
     if options.dry_run:
         say(dry_run(manifest, RunPaths(folder.resolve())).rstrip())
+        if options.repeat is not None:
+            say("\n".join(seeds_line(options)))
         return 0
+    if options.repeat is not None:
+        return repeat(options, manifest.launcher, folder, _start_one)
+    return _start_manifest(options, manifest, folder)
+
+
+def _manifest(options: argparse.Namespace, config: RunConfig) -> RunManifest:
+    return make_manifest(
+        config, options.nodes, options.hours, options.launcher, dry=options.dry_run
+    )
+
+
+def _start_one(options: argparse.Namespace, config: RunConfig, folder: Path) -> int:
+    return _start_manifest(options, _manifest(options, config), folder)
+
+
+def _start_manifest(options: argparse.Namespace, manifest: RunManifest, folder: Path) -> int:
     try:
         with interruptible():  # Until the controller listens itself.
             return _prepare_and_conduct(options, manifest, folder)

@@ -7,6 +7,7 @@ import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
+from typing import TextIO
 
 Handler = Callable[[int, FrameType | None], None]
 
@@ -63,16 +64,22 @@ def interruptible() -> Iterator[None]:
         yield
 
 
-def run_to_its_end(command: Sequence[str]) -> int:
+def run_to_its_end(command: Sequence[str], output: TextIO | None = None) -> int:
     """Run a command whose process is ``interruptible``; return its status, as a shell does.
 
     Signals that this process gets are passed on to it. (A terminal's Ctrl-C it gets by itself
     too, and ignores the second one.) It gets none before it can end in order.
+
+    Args:
+        command: the program with its arguments.
+        output: where what it prints goes; where this process prints when not given.
     """
     numbers = ending_signals()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
     try:
-        process = subprocess.Popen(command)  # What is held back here is held back there.
+        process = subprocess.Popen(
+            command, stdout=output
+        )  # What is held back here is held back there.
     except BaseException:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
         raise

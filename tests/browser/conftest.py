@@ -14,8 +14,14 @@ import pytest
 from tests.browser.chromium import Chromium, chromium
 from tests.fetch_cifar10 import NotAvailableError, pack
 from tests.support.clock import Clock
+from tests.support.result_logs import unpacked
 from tests.support.run_factory import Plan, write_manifest, write_run
 
+from aiperf_hpc.primary.analyze.analysis import analyze
+from aiperf_hpc.primary.analyze.card import make_card
+from aiperf_hpc.primary.analyze.options import Options
+from aiperf_hpc.primary.analyze.page.render import write_card, write_page
+from aiperf_hpc.primary.analyze.readers.sources import read_sources
 from aiperf_hpc.primary.monitor.run_view import RunView
 from aiperf_hpc.primary.report.writer import write_report
 from aiperf_hpc.run import records
@@ -93,9 +99,21 @@ def _empty(folder: Path) -> Path:
     return write_report(RunView(paths))
 
 
+def _analysed(folder: Path) -> tuple[Path, Path]:
+    """Write the page of an analysis of public logs and runs, and the card of the runs' machine."""
+    for name in ("corigpu_n64_tf1.15.0", "abci_512xV100_tensorflow_closed"):
+        unpacked(folder / "logs", "0.7", name)
+    for seed in (1, 2):
+        plan = Plan(replicas=1, trials=3, hpo_trials=0, run_id=f"run-{seed}", seed=seed)
+        write_run(folder / "runs" / str(seed), plan)
+    analysis = analyze(read_sources([folder]), Options())
+    return write_page(analysis, folder), write_card(make_card(analysis), folder)
+
+
 @pytest.fixture(scope="session")
 def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Pages by what they show."""
     folder = tmp_path_factory.mktemp("reports")
+    analysis, card = _analysed(folder / "analysis")
     return {"long": _long(folder), "damaged": _damaged(folder / "damaged"),
-            "empty": _empty(folder / "empty")}  # fmt: skip
+            "empty": _empty(folder / "empty"), "analysis": analysis, "card": card}  # fmt: skip

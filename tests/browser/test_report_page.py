@@ -1,4 +1,4 @@
-"""The report's page as a browser draws it: on a phone and on a desk, light and dark."""
+"""All pages as a browser draws them: on a phone and on a desk, light and dark."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ from tests.browser.conftest import TRIALS
 pytestmark = pytest.mark.browser
 
 PHONE, DESK = 390, 1280
+PAGES = ("long", "damaged", "empty", "analysis", "card")
 LEAST_TYPE = 9.0
 """Pixels: the smallest type that is legible."""
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [PHONE, DESK])
-@pytest.mark.parametrize("report", ["long", "damaged", "empty"])
+@pytest.mark.parametrize("report", PAGES)
 def test_axe_finds_nothing(
     browser: Chromium, axe: str, reports: dict[str, Path], report: str, width: int, scheme: str
 ) -> None:
@@ -37,7 +38,7 @@ def test_axe_finds_nothing(
 
 
 @pytest.mark.parametrize("width", [PHONE, DESK])
-@pytest.mark.parametrize("report", ["long", "damaged", "empty"])
+@pytest.mark.parametrize("report", PAGES)
 def test_nothing_sticks_out_of_the_window(
     browser: Chromium, reports: dict[str, Path], report: str, width: int
 ) -> None:

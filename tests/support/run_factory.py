@@ -27,6 +27,7 @@ from aiperf_hpc.morphism.networks.resnet import resnet50
 from aiperf_hpc.morphism.operators.base import Morphism
 from aiperf_hpc.morphism.operators.grow import grow, resize_inserted
 from aiperf_hpc.ops_counter.count import count
+from aiperf_hpc.primary.control.controller import TIME_OVER
 from aiperf_hpc.primary.monitor.run_view import RunView
 from aiperf_hpc.run import records
 from aiperf_hpc.run.graph_store import GraphStore
@@ -70,6 +71,8 @@ class Plan:
     """Epochs of each trial."""
     evaluated: bool = True
     """Whether any evaluation is completed."""
+    end_reason: str = TIME_OVER
+    """Why the run ended."""
     ended: bool = True
     """Whether the run has ended; otherwise each last trial is still training."""
     epoch_seconds: float = 30.0
@@ -166,7 +169,7 @@ class Primary(_Writer):
         for number in range(plan.replicas):
             self.write(records.ReplicaLaunched(replica=f"r{number}", job=f"{200 + number}"))
 
-    def end(self, reason: str = "the time is over") -> None:
+    def end(self, reason: str = TIME_OVER) -> None:
         self.write(records.StopRequested(reason=reason))
         for number in range(self.plan.replicas):
             self.write(records.ReplicaExited(replica=f"r{number}", status=0))
@@ -338,7 +341,7 @@ def write_run(root: Path, plan: Plan | None = None) -> RunPaths:
                 until = max(until, worker.clock.now)
         primary.clock.now = until + 2.0
         if plan.ended:
-            primary.end()
+            primary.end(plan.end_reason)
         else:
             primary.write(records.PrimaryHeartbeat())
     return paths

@@ -17,7 +17,14 @@ _VARIABLES = {
     LIMIT: "--bad",
     PAPER: "--surface",
 }
-_ALONE = {"--ink": "#1a1f25", "--muted": "#56616c", "--line": "#dde2e7", "--curve": "#0b5c99"}
+_ALONE = {
+    "--ink": "#1a1f25",
+    "--muted": "#56616c",
+    "--line": "#dde2e7",
+    "--curve": "#0b5c99",
+    "--bad": "#b3261e",
+    "--surface": "#ffffff",
+}
 
 
 def of_the_page(svg: str) -> str:

@@ -32,6 +32,7 @@ from tests.support.run_factory import (
 
 from aiperf_hpc.errors import AIPerfError, GraphError, RunDirectoryError
 from aiperf_hpc.objective import ACCURACY
+from aiperf_hpc.primary.control.controller import TIME_OVER
 from aiperf_hpc.primary.monitor.run_view import RunView
 from aiperf_hpc.primary.report import html
 from aiperf_hpc.primary.report.model import Report, make_report, split_time
@@ -294,7 +295,7 @@ def test_the_document_says_what_the_run_was(tmp_path: Path) -> None:
     assert document["schema_version"] == 1
     assert document["run_id"] == manifest.run_id
     assert document["final"] is True
-    assert document["end_reason"] == "the time is over"
+    assert document["end_reason"] == TIME_OVER
     assert document["started"] == "2025-06-15T15:06:40.000Z"
     assert document["versions"] == manifest.versions
     assert document["commit"] == manifest.commit

@@ -1,0 +1,1 @@
+"""An analysis as a page of HTML that needs no other file, no network and no script."""

@@ -1,0 +1,1 @@
+"""What reads training logs: a module for each format, which knows no measure."""

@@ -1,0 +1,182 @@
+"""The trials of a run without a search: each is one training of the same network."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+
+from aiperf_hpc.primary.analyze.readers.kept_predictions import predicted_by
+from aiperf_hpc.primary.analyze.readers.run_spans import Span, Spans, spans_of
+from aiperf_hpc.primary.analyze.training_log import (
+    Epoch,
+    Evaluation,
+    Interval,
+    Quality,
+    TrainingLog,
+)
+from aiperf_hpc.primary.monitor.run_view import RunView
+from aiperf_hpc.run.history import ReplicaHistory, RunHistory, Trial
+from aiperf_hpc.trial import TrialState
+
+PATIENCE = "no lower validation loss"
+"""How the reason of a trial begins that patience ended, and not the end of its run."""
+
+
+def trainings(view: RunView, base: TrainingLog) -> tuple[tuple[TrainingLog, ...], list[str]]:
+    """Return the trainings of a run, and a line on those that its end cut.
+
+    A training that was interrupted and gone on with is one. What the run's end cut says nothing
+    of the time to a target; it is left out, unless there is nothing else.
+    """
+    chains, spans = list(_chains(view.history)), spans_of(view.history, view.until)
+    whole = [chain for chain in chains if not _cut(chain[-1])]
+    cut = len(chains) - len(whole)
+    logs = tuple(_training(view, chain, spans, base) for chain in whole or chains)
+    said = "left out" if whole else "all that there are"
+    return logs, [f"{cut} trainings were cut by the run's end: {said}"] if cut else []
+
+
+def _chains(history: RunHistory) -> Iterator[tuple[Trial, ...]]:
+    """Yield trials in order of their start, each behind the interrupted ones that it goes on
+    with."""
+    followed = {trial.started.resumes for trial in history.trials.values()}
+    for trial in sorted(history.trials.values(), key=lambda each: each.started_utc):
+        if trial.id in followed:
+            continue
+        chain = [trial]
+        while (before := history.trials.get(chain[0].started.resumes or "")) is not None:
+            chain.insert(0, before)
+        yield tuple(chain)
+
+
+def _cut(trial: Trial) -> bool:
+    """Return whether the run's end, and nothing of its own, ended a trial."""
+    if trial.state is TrialState.STOPPED:
+        return not trial.reason.startswith(PATIENCE)
+    return not trial.state.ended
+
+
+def _training(
+    view: RunView, chain: Sequence[Trial], spans: Spans, base: TrainingLog
+) -> TrainingLog:
+    first, last = chain[0], chain[-1]
+    used = last.started.hyperparameters
+    replica = view.history.replicas[last.replica]
+    epochs, evaluations = _epochs(chain, spans)
+    config = view.manifest.config
+    settings = {"trial": last.id, "seed": first.started.seed, **used.model_dump(mode="json")}
+    executed = [span for trial in chain for span in spans.get(trial.id, ())]
+    predicted, unread = predicted_by(last, view.paths)
+    return base.model_copy(
+        update={
+            "source": f"{base.source}:{last.id}",
+            "run": _run(chain, evaluations, view.history.end_utc),
+            "succeeded": _succeeded(last, evaluations, base.quality),
+            "init": init_of(view.history, [replica]),
+            "staging": tuple(staging_of([replica])),
+            "epochs": epochs,
+            "evaluations": evaluations,
+            "global_batch_size": used.batch_size,
+            "nodes": config.replica.nodes,
+            "accelerators": config.replica.ranks,
+            "operations": _operations(last, executed),
+            "settings": {**base.settings, **settings},
+            "predicted": predicted,
+            "problems": (*_problems(chain), *([unread] if unread else [])),
+        }
+    )
+
+
+def _run(
+    chain: Sequence[Trial], evaluations: Sequence[Evaluation], end: float | None
+) -> Interval | None:
+    """Return a training's time: from its first step to its last evaluation.
+
+    Weights are stored behind it, and the next training has begun meanwhile.
+    """
+    first, last = chain[0], chain[-1]
+    if first.training_utc is None:
+        return None
+    if _cut(last):
+        return Interval(started=first.training_utc, ended=end)
+    ended = evaluations[-1].ended if evaluations else last.ended_utc
+    return Interval(started=first.training_utc, ended=ended)
+
+
+def _succeeded(
+    last: Trial, evaluations: Sequence[Evaluation], quality: Quality | None
+) -> bool | None:
+    """Return whether the target was reached; without one, whether the training came to its end."""
+    if _cut(last):
+        return None
+    if quality is None or quality.target is None:
+        return last.state is not TrialState.FAILED
+    values = [e.quality for e in evaluations if e.quality is not None]
+    return any(quality.reaches(value) for value in values)
+
+
+def init_of(history: RunHistory, replicas: Sequence[ReplicaHistory]) -> Interval | None:
+    """Return the time from the run's start until the last of some replicas had its data."""
+    loaded = [replica.loads[0][0] for replica in replicas if replica.loads]
+    start = history.start_utc
+    return None if start is None or not loaded else Interval(started=start, ended=max(loaded))
+
+
+def staging_of(replicas: Sequence[ReplicaHistory]) -> Iterator[Interval]:
+    """Yield when replicas copied the dataset to their nodes."""
+    for replica in replicas:
+        for utc, seconds in replica.loads:
+            if seconds > 0.0:
+                yield Interval(started=utc - seconds, ended=utc)
+
+
+def _operations(last: Trial, executed: Sequence[Span]) -> int:
+    train = sum(span.train_samples for span in executed)
+    validation = sum(span.validation_samples for span in executed)
+    started = last.started
+    return train * started.train_operations + validation * started.validation_operations
+
+
+def _epochs(
+    chain: Sequence[Trial], spans: Spans
+) -> tuple[tuple[Epoch, ...], tuple[Evaluation, ...]]:
+    """Return the complete epochs and their evaluations, without those that were done again."""
+    epochs: dict[int, Epoch] = {}
+    evaluations: dict[int, Evaluation] = {}
+    for trial in chain:
+        mark = trial.training_utc or trial.started_utc
+        for again in [number for number in epochs if number >= trial.started.first_epoch]:
+            del epochs[again], evaluations[again]
+        starts = _evaluation_starts(spans.get(trial.id, ()))
+        for each in trial.evaluations:
+            place = bisect_left(starts, each.utc) - 1
+            known = place >= 0 and starts[place] >= mark
+            epochs[each.epoch] = Epoch(started=mark, ended=each.utc, number=each.epoch)
+            evaluations[each.epoch] = Evaluation(
+                epoch=each.epoch,
+                started=starts[place] if known else None,
+                ended=each.utc,
+                quality=each.quality,
+            )
+            mark = each.utc
+    return tuple(epochs.values()), tuple(evaluations.values())
+
+
+def _evaluation_starts(spans: Sequence[Span]) -> list[float]:
+    """Return when evaluations began: training samples are recorded at the end of an epoch."""
+    return [
+        after.started
+        for before, after in pairwise(spans)
+        if after.validation_samples and before.train_samples
+    ]
+
+
+def _problems(chain: Sequence[Trial]) -> Iterator[str]:
+    for trial in chain[:-1]:
+        yield f"{trial.id} was interrupted: {trial.reason or 'no reason is recorded'}"
+    last = chain[-1]
+    if _cut(last):
+        yield f"{last.id} was cut by the run's end"
+    elif last.state is TrialState.FAILED:
+        yield f"{last.id} failed: {last.reason}"

@@ -1,0 +1,109 @@
+"""Latency and cost of inference, of networks that are as good as the benchmark asks.
+
+Source: DAWNBench, entries' README, inference tasks: mean latency of one sample at a time, and its
+cost, of a network at or over the target.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+from aiperf_hpc.primary.analyze.layout import reasons
+from aiperf_hpc.primary.analyze.measured import NotMeasuredError
+from aiperf_hpc.primary.analyze.options import Options
+from aiperf_hpc.primary.analyze.sections.ranking import ranks
+from aiperf_hpc.primary.analyze.training_log import Entry, Inference
+from aiperf_hpc.trial import Value
+
+
+class Served(Value):
+    """One network in use."""
+
+    entry: str
+    quality: float
+    latency: float | None
+    """Seconds a sample."""
+    cost: float | None
+    """Of one sample, US dollars."""
+    latency_rank: int | None
+    cost_rank: int | None
+
+
+class Serving(Value):
+    """The networks of one benchmark, the fastest first."""
+
+    benchmark: str
+    served: tuple[Served, ...]
+    excluded: dict[str, str]
+    """Why other entries are not ranked."""
+
+
+class Servings(Value):
+    """Inference of each benchmark."""
+
+    benchmarks: tuple[Serving, ...]
+
+
+def inference(entries: Sequence[Entry], _options: Options) -> Servings:
+    """Return latency and cost of inference, ranked. O(n log n).
+
+    Raises:
+        NotMeasuredError: no entry is of inference.
+    """
+    groups: dict[str, dict[str, Inference]] = {}
+    for entry in entries:
+        if entry.inference:
+            groups.setdefault(entry.benchmark, {})[entry.name] = entry.inference
+    if not groups:
+        raise NotMeasuredError("no entry is of inference")
+    return Servings(benchmarks=tuple(_serving(name, found) for name, found in groups.items()))
+
+
+def _serving(benchmark: str, found: dict[str, Inference]) -> Serving:
+    good, excluded = {}, {}
+    for name, measured in found.items():
+        reason = _shortfall(measured)
+        if reason:
+            excluded[name] = reason
+        else:
+            good[name] = measured
+    by_latency = ranks({name: measured.latency for name, measured in good.items()})
+    by_cost = ranks({name: measured.cost for name, measured in good.items()})
+    served = [
+        Served(
+            entry=name,
+            quality=measured.value or 0.0,
+            latency=measured.latency,
+            cost=measured.cost,
+            latency_rank=by_latency.get(name),
+            cost_rank=by_cost.get(name),
+        )
+        for name, measured in good.items()
+    ]
+    served.sort(key=lambda one: (one.latency_rank or math.inf, one.cost_rank or math.inf))
+    return Serving(benchmark=benchmark, served=tuple(served), excluded=excluded)
+
+
+def _shortfall(measured: Inference) -> str | None:
+    """Return why a network is not good enough to be ranked; None where it is."""
+    quality, value = measured.quality, measured.value
+    if quality is None or value is None:
+        return "its quality is not known"
+    if quality.target is None:
+        return f"there is no target for {quality.name}"
+    if not quality.reaches(value):
+        return f"{quality.name} is {value:g}, the target {quality.target:g}"
+    return None
+
+
+def lines(value: Servings) -> Iterator[str]:
+    """Yield inference as text: a table for each benchmark, then who is not in it and why."""
+    for benchmark in value.benchmarks:
+        yield f"  {benchmark.benchmark}"
+        yield f"    {'ms':>10}{'USD':>12}{'quality':>10}"
+        for one in benchmark.served:
+            latency = "–" if one.latency is None else f"{1000.0 * one.latency:.6g}"
+            cost = "–" if one.cost is None else f"{one.cost:.3g}"
+            yield f"    {latency:>10}{cost:>12}{one.quality:>10.5g}  {one.entry}"
+        yield from (f"    not ranked: {said}" for said in reasons(benchmark.excluded))
