@@ -21,6 +21,7 @@ from aiperf_hpc.primary.cli import (
     start,
     status,
     stop,
+    study,
 )
 from aiperf_hpc.primary.cli.parser import Command, Parser
 from aiperf_hpc.streams import print_in_any_locale, without_controls
@@ -35,6 +36,7 @@ COMMANDS = (
     report.add_search,
     analyze.add_analyze,
     analyze.add_card,
+    study.add_study,
     status.add_serve,
     count.add,
     data.add,
