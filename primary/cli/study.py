@@ -25,6 +25,7 @@ def add_study(commands: Commands) -> None:
 
 
 def _study(options: argparse.Namespace) -> int:
+    from aiperf_hpc.primary.analyze.document import as_json
     from aiperf_hpc.primary.study.conduct import StudyFolder, conduct
     from aiperf_hpc.primary.study.plan import check, in_turn, read_study
     from aiperf_hpc.primary.study.result import lines
@@ -42,7 +43,7 @@ def _study(options: argparse.Namespace) -> int:
     result = conduct(study, folder, _say_beside)
     folder.keep(result)
     if options.json:
-        say_document(result.model_dump_json(indent=1))
+        say_document(as_json(result.model_dump(mode="json")))
     else:
         say("\n".join(lines(result)))
         say(f"written to {folder.result} and {folder.plot}")

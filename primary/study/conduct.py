@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from aiperf_hpc.errors import AIPerfError, UsageError
+from aiperf_hpc.primary.analyze.document import as_json
 from aiperf_hpc.primary.analyze.measured import NotMeasuredError
 from aiperf_hpc.primary.control.controller import INTERRUPTED, TIME_OVER
 from aiperf_hpc.primary.control.prepare import remove_run_directory
@@ -71,7 +72,7 @@ class StudyFolder:
         from aiperf_hpc.primary.report.plots.colours import of_its_own
         from aiperf_hpc.primary.report.plots.factors import Contribution, factors_plot
 
-        write_whole(self.result, result.model_dump_json(indent=1))
+        write_whole(self.result, as_json(result.model_dump(mode="json")))
         drawn = [
             Contribution(effect.factor, pair(effect.alone), pair(effect.within))
             for effect in result.effects

@@ -28,7 +28,9 @@ class Contender:
 
     entry: Entry
     progress: tuple[Progress, ...]
-    """Of each of its trainings."""
+    """Of each training whose log has any."""
+    lost: int
+    """Its other trainings: to the rules they failed."""
     price: Price | None
 
     @property
@@ -46,18 +48,18 @@ class Contender:
         times = [progress.time_to(threshold) for progress in self.progress]
         if self.entry.scenario == "weak":
             return time_at_once([progress.started for progress in self.progress], times)
-        times += [None] * self.entry.lost
+        times += [None] * self.lost
         # MLPerf's rules leave out the fastest and the slowest; no other format has such.
         drop = left_out(self.entry.benchmark) if self.entry.format == "mllog" else 0
         return time_one_by_one(times, drop)
 
     def shortfall(self, threshold: float) -> str:
         """Return in words why it never reached a threshold."""
-        trainings = len(self.progress) + self.entry.lost
+        trainings = len(self.progress) + self.lost
         if trainings == 1:
             return f"never reached: the best is {self.best:.6g}"
         fell = sum(progress.time_to(threshold) is None for progress in self.progress)
-        return f"never reached by {fell + self.entry.lost} of {trainings} trainings"
+        return f"never reached by {fell + self.lost} of {trainings} trainings"
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,11 +134,9 @@ def _contest(
     contenders, unmeasured = [], {}
     for entry in members:
         try:
-            progress = tuple(progress_of(log) for log in entry.logs)
+            contenders.append(_contender(entry, options))
         except NotMeasuredError as error:
             unmeasured[entry.name] = str(error)
-            continue
-        contenders.append(Contender(entry, progress, price_of(entry, options)))
     return Contest(
         benchmark=benchmark,
         quality=Quality(name=name, higher_is_better=higher, target=target),
@@ -145,6 +145,26 @@ def _contest(
         unmeasured=unmeasured,
         notes=(*notes, *_differences(members)),
     )
+
+
+def _contender(entry: Entry, options: Options) -> Contender:
+    """Return an entry with its progress.
+
+    A training of several that broke off before its first evaluation failed, and the rules say how
+    many may.
+
+    Raises:
+        NotMeasuredError: no log has any progress, or one does not that is not of several.
+    """
+    progress, faults = [], []
+    for log in entry.logs:
+        try:
+            progress.append(progress_of(log))
+        except NotMeasuredError as error:
+            faults.append(error)
+    if faults and (not progress or entry.format != "mllog" or entry.scenario == "weak"):
+        raise faults[0]
+    return Contender(entry, tuple(progress), entry.lost + len(faults), price_of(entry, options))
 
 
 def _target(

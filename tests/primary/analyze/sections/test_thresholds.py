@@ -152,6 +152,17 @@ def test_lost_logs_and_the_benchmarks_own_rule_count(
     assert standing.reason == (None if seconds else "never reached by 2 of 7 trainings")
 
 
+def test_a_training_that_broke_off_before_its_first_evaluation_failed() -> None:
+    trained = [training([(second, 0.9)]) for second in (1, 2, 3, 4, 10)]
+    broken = training([])
+    (standing,) = of(entry("e", *trained, broken), thresholds="0.9").thresholds[0].standings
+    assert standing.seconds == (2 + 3 + 4 + 10) / 4
+    (standing,) = of(entry("e", *trained, broken, broken), thresholds="0.9").thresholds[0].standings
+    assert (standing.seconds, standing.reason) == (None, "never reached by 2 of 7 trainings")
+    with pytest.raises(NotMeasuredError):
+        of(entry("e", broken, broken), thresholds="0.9")
+
+
 def test_times_that_go_backwards_make_later_thresholds_unknown() -> None:
     odd = entry("odd", training([(10, 0.5), (5, 0.95)]))
     found = of(odd, STAYER, thresholds="0.5,0.9")
