@@ -272,7 +272,11 @@ def _price_index(found: CostToAccuracy) -> Figure | None:
 def lines(card: Card) -> Iterator[str]:
     """Yield the sheet as lines of text."""
     yield card.machine
-    facts = (card.accelerator or "", *card.framework, f"{len(card.runs)} runs")
+    facts = (
+        card.accelerator or "",
+        *card.framework,
+        f"{len(card.runs)} run{'s' * (len(card.runs) != 1)}",
+    )
     yield from wrapped(", ".join(fact for fact in facts if fact))
     for benchmark in card.benchmarks:
         yield ""

@@ -64,6 +64,8 @@ def run_seconds(log: TrainingLog) -> float:
 
 def time_to_solution(log: TrainingLog) -> float:
     """Return the minutes that a training took to its target. [MLPerf HPC, equation 1]"""
+    if log.course is not None:
+        raise NotMeasuredError("a run that searches ends by its time: see the time to accuracy")
     seconds = run_seconds(log)
     if not reached_target(log):
         raise NotMeasuredError("the training did not reach its target")

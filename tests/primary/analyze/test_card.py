@@ -68,6 +68,15 @@ def test_what_was_not_measured_says_why(runs: Path) -> None:
     assert any(line.startswith("No official result of AIPerf: ") for line in text)
 
 
+def test_a_search_has_a_time_to_accuracy_and_no_time_to_solution(runs: Path) -> None:
+    """Its run lasts as long as it was asked to, whatever it reaches meanwhile."""
+    card = card_of(runs)
+    solution = figure(card, "MLPerf HPC", "time to solution")
+    assert solution.value == ""
+    assert "ends by its time" in solution.detail
+    assert figure(card, "DAWNBench", "time to accuracy").value
+
+
 def test_a_card_is_of_runs_and_of_one_machine(runs: Path, tmp_path: Path) -> None:
     assert main(["card", str(unpacked(tmp_path, "0.7", "corigpu_n64_tf1.15.0"))]) == 2
     assert main(["card", str(tmp_path / "nothing")]) == 2
