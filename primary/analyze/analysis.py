@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -34,6 +34,7 @@ from aiperf_hpc.primary.analyze.sections import (
 from aiperf_hpc.primary.analyze.sections.contest import chosen
 from aiperf_hpc.primary.analyze.sections.repeatability import repeatability
 from aiperf_hpc.primary.analyze.training_log import Entry
+from aiperf_hpc.primary.formatting import few
 from aiperf_hpc.trial import Value
 
 
@@ -202,3 +203,17 @@ def _values(measure: Measure, entry: Entry) -> tuple[list[float | None], list[st
             values.append(None)
             reasons.append(str(error))
     return values, reasons
+
+
+def notes_on(entry: Entry, of: EntryMeasures) -> list[str]:
+    """Return what is wrong with an entry: by the rules, by itself, and in its logs."""
+    return [*of.problems, *entry.problems, *_log_problems(entry)]
+
+
+def _log_problems(entry: Entry) -> Iterator[str]:
+    """Yield what is wrong with logs, the files that share a problem together."""
+    files: dict[str, list[str]] = {}
+    for log in entry.logs:
+        for problem in log.problems:
+            files.setdefault(problem, []).append(log.source.rpartition("/")[2])
+    yield from (f"{few(names)}: {problem}" for problem, names in files.items())

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from aiperf_hpc.primary.analyze.analysis import MEASURES, SECTIONS, Analysis, EntryMeasures
+from aiperf_hpc.primary.analyze.analysis import (
+    MEASURES,
+    SECTIONS,
+    Analysis,
+    EntryMeasures,
+    notes_on,
+)
 from aiperf_hpc.primary.analyze.entry_rules import staging_place
 from aiperf_hpc.primary.analyze.layout import fitted, wrapped
 from aiperf_hpc.primary.analyze.measured import Aggregate, Measure
@@ -40,7 +46,7 @@ def _entry(entry: Entry, measures: EntryMeasures) -> Iterator[str]:
         if measure.name in measures.measures:
             yield _measured(measure, measures.measures[measure.name])
     yield from _missing(measures)
-    notes = [*measures.problems, *entry.problems, *_log_problems(entry)]
+    notes = notes_on(entry, measures)
     for note in notes[:MAX_NOTES]:
         yield from wrapped(f"! {note}")
     if len(notes) > MAX_NOTES:
@@ -85,14 +91,3 @@ def _missing(measures: EntryMeasures) -> Iterator[str]:
             reasons.setdefault(reason, []).append(titles[name])
     for reason, named in reasons.items():
         yield from wrapped(f"- no {', '.join(named)}: {reason}")
-
-
-def _log_problems(entry: Entry) -> Iterator[str]:
-    """Yield what is wrong with logs, those with one problem together."""
-    problems: dict[str, list[str]] = {}
-    for log in entry.logs:
-        for problem in log.problems:
-            problems.setdefault(problem, []).append(log.source.rpartition("/")[2])
-    for problem, files in problems.items():
-        more = f" and {len(files) - 3} more" if len(files) > 3 else ""
-        yield f"{', '.join(files[:3])}{more}: {problem}"

@@ -6,11 +6,9 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from importlib import resources
 
 import yaml
-from jinja2 import Environment, StrictUndefined
-from markupsafe import Markup
+from jinja2 import Environment
 
 from aiperf_hpc.objective import MEASURES, Measure
 from aiperf_hpc.primary import formatting
@@ -22,6 +20,7 @@ from aiperf_hpc.primary.report.plots.scaling import scaling_plots
 from aiperf_hpc.primary.report.plots.score import score_plots
 from aiperf_hpc.primary.report.plots.search import prediction_plot
 from aiperf_hpc.primary.report.search_replay import CandidateOutcome
+from aiperf_hpc.primary.report.templates import page_templates
 from aiperf_hpc.trial import Machine, TimePhase, TrialState
 
 MOST_REPLICAS = 48
@@ -57,11 +56,10 @@ def render(document: Report, fine: Sequence[ScoreStatus]) -> str:
     names = {replica.id for replica in shown}
     return (
         _environment(measure)
-        .from_string(_resource("report.html"))
+        .get_template("report.html")
         .render(
             document=document,
             measure=measure,
-            css=Markup(_resource("report.css")),  # noqa: S704 -- a file of this package
             plots=score_plots(fine, document.series),
             scaling_plots=scaling_plots(document.scaling.points) if document.scaling else [],
             prediction=prediction_plot(document.search.candidates),
@@ -312,18 +310,9 @@ def _plain_yaml(document: Report) -> str:
     return yaml.safe_dump(document.config.model_dump(mode="json"), sort_keys=False, width=88)
 
 
-def _resource(name: str) -> str:
-    return (resources.files("aiperf_hpc.primary.report") / name).read_text("utf-8")
-
-
 def _environment(measure: Measure) -> Environment:
-    """Return the template settings: everything is escaped, and nothing undefined is ignored."""
-    environment = Environment(
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    """Return the templates with the filters of this page."""
+    environment = page_templates()
     environment.filters |= {
         "si": formatting.si,
         "exact": formatting.exact,

@@ -5,11 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
-
-from jinja2 import Environment, StrictUndefined
-from markupsafe import Markup
 
 from aiperf_hpc.errors import RunDirectoryError
 from aiperf_hpc.primary.analyze.analysis import (
@@ -18,6 +14,7 @@ from aiperf_hpc.primary.analyze.analysis import (
     Analysis,
     EntryMeasures,
     document,
+    notes_on,
 )
 from aiperf_hpc.primary.analyze.card import Card
 from aiperf_hpc.primary.analyze.document import as_json
@@ -28,9 +25,11 @@ from aiperf_hpc.primary.analyze.page.tables import TABLES
 from aiperf_hpc.primary.analyze.training_log import Entry
 from aiperf_hpc.primary.file_system import require_writable
 from aiperf_hpc.primary.report.plots.figure import Plot
+from aiperf_hpc.primary.report.templates import page_templates
 from aiperf_hpc.run.paths import write_whole
 from aiperf_hpc.streams import without_controls, without_stand_ins
 
+PACKAGE = "aiperf_hpc.primary.analyze.page"
 FEW_NOTES, MOST_NOTES = 6, 200
 """Under one table: how many are shown at once, and how many at all; the JSON document has all."""
 
@@ -43,8 +42,6 @@ class Part:
     title: str
     plots: tuple[Plot, ...]
     tables: tuple[Table, ...]
-    missing: str = ""
-    """Why there is nothing in it; empty where there is something."""
 
 
 def write_page(analysis: Analysis, folder: Path) -> Path:
@@ -70,17 +67,15 @@ def _write(folder: Path, name: str, page: str, content: str) -> Path:
 
 def render(analysis: Analysis) -> str:
     """Return the page: one file that needs no other, and no script."""
-    parts = [part for part in _parts(analysis) if not part.missing]
     return (
-        environment()
-        .from_string(_resource("aiperf_hpc.primary.analyze.page", "analysis.html"))
+        page_templates(PACKAGE)
+        .get_template("analysis.html")
         .render(
             analysis=analysis,
-            css=style_sheet(),
             entries=_entries(analysis),
             measures=measures_table(analysis),
             overview=tuple(_overview(analysis)),
-            parts=parts,
+            parts=tuple(_parts(analysis)),
             definitions=[(m.title, m.unit, m.source, _definition(m)) for m in MEASURES],
             absent=[(s.title, analysis.missing[s.name]) for s in SECTIONS if s.name in
                     analysis.missing],
@@ -96,28 +91,8 @@ def write_card(card: Card, folder: Path) -> Path:
     Raises:
         RunDirectoryError: the folder cannot be written.
     """
-    page = (
-        environment()
-        .from_string(_resource("aiperf_hpc.primary.analyze.page", "card.html"))
-        .render(card=card, css=style_sheet())
-    )
+    page = page_templates(PACKAGE).get_template("card.html").render(card=card)
     return _write(folder, "card", page, as_json(card.model_dump(mode="json")))
-
-
-def style_sheet() -> Markup:
-    """Return the style sheet of all pages of this package."""
-    return Markup(_resource("aiperf_hpc.primary.report", "report.css"))  # noqa: S704 -- our own file
-
-
-def environment() -> Environment:
-    """Return the template settings: everything is escaped, and nothing undefined is ignored."""
-    return Environment(
-        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-
-
-def _resource(package: str, name: str) -> str:
-    return (resources.files(package) / name).read_text("utf-8")
 
 
 def _overview(analysis: Analysis) -> Iterator[Plot]:
@@ -126,15 +101,13 @@ def _overview(analysis: Analysis) -> Iterator[Plot]:
 
 
 def _parts(analysis: Analysis) -> Iterator[Part]:
+    """Yield the sections that have something in them."""
     for section in SECTIONS:
-        name, title = section.name, section.title
-        if name in analysis.missing:
-            yield Part(name, title, (), (), analysis.missing[name])
-            continue
-        value = analysis.sections[name]
-        draw = drawings.DRAWINGS.get(name)
-        plots = tuple(draw(value)) if draw is not None else ()
-        yield Part(name, title, plots, tuple(TABLES[name](value)))
+        value = analysis.sections.get(section.name)
+        if value is not None:
+            draw = drawings.DRAWINGS.get(section.name)
+            plots = () if draw is None else tuple(draw(value))
+            yield Part(section.name, section.title, plots, tuple(TABLES[section.name](value)))
 
 
 def _entries(analysis: Analysis) -> Table:
@@ -146,9 +119,9 @@ def _entries(analysis: Analysis) -> Table:
         _entry_row(entry, of) for entry, of in zip(analysis.entries, analysis.measures, strict=True)
     )
     notes = tuple(
-        f"{entry.name}: {problem}"
+        f"{entry.name}: {note}"
         for entry, of in zip(analysis.entries, analysis.measures, strict=True)
-        for problem in (*of.problems, *entry.problems, *_log_problems(entry))
+        for note in notes_on(entry, of)
     )
     return Table(columns, rows, notes=notes)
 
@@ -156,7 +129,7 @@ def _entries(analysis: Analysis) -> Table:
 def _entry_row(entry: Entry, of: EntryMeasures) -> tuple[str, ...]:
     system = entry.system
     counting = max((len(a.kept) for a in of.measures.values()), default=0)
-    problems = len(of.problems) + len(entry.problems) + len(tuple(_log_problems(entry)))
+    notes = len(notes_on(entry, of))
     return (
         entry.name,
         entry.benchmark,
@@ -166,18 +139,8 @@ def _entry_row(entry: Entry, of: EntryMeasures) -> tuple[str, ...]:
         str(counting) if of.valid else "too many failed",
         "" if system.accelerators is None else f"{system.accelerators:,}",
         system.accelerator or "",
-        str(problems) if problems else "",
+        str(notes) if notes else "",
     )
-
-
-def _log_problems(entry: Entry) -> Iterator[str]:
-    """Yield what is wrong with logs, those with one problem together."""
-    counts: dict[str, int] = {}
-    for log in entry.logs:
-        for problem in log.problems:
-            counts[problem] = counts.get(problem, 0) + 1
-    for problem, count in counts.items():
-        yield problem if len(entry.logs) == 1 else f"{count} of {len(entry.logs)} logs: {problem}"
 
 
 def measures_table(analysis: Analysis) -> Table:
