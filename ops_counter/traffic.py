@@ -207,13 +207,6 @@ class GraphTraffic:
         """Return the bytes of so many samples in so many steps."""
         return samples * self.sample + steps * self.step
 
-    def by_kind(self) -> dict[str, int]:
-        """Return the bytes a sample of each kind of layer, in order of first appearance."""
-        found: Counter[str] = Counter()
-        for layer in self.layers.values():
-            found[layer.kind] += layer.forward + layer.backward
-        return dict(found)
-
 
 def traffic(
     graph: Graph, precision: str = "fp32", optimizer: str = "sgd", *, fused: bool = False

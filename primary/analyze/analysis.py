@@ -33,7 +33,7 @@ from aiperf_hpc.primary.analyze.sections import (
 )
 from aiperf_hpc.primary.analyze.sections.contest import chosen
 from aiperf_hpc.primary.analyze.sections.repeatability import repeatability
-from aiperf_hpc.primary.analyze.training_log import Entry
+from aiperf_hpc.primary.analyze.training_log import Entry, TrainingLog
 from aiperf_hpc.primary.formatting import few
 from aiperf_hpc.trial import Value
 
@@ -141,15 +141,15 @@ def _aimed(entry: Entry, options: Options) -> Entry:
     wanted = chosen(options.targets, entry.benchmark)
     if not wanted:
         return entry
-    logs = tuple(
-        log
-        if log.quality is None
-        else log.model_copy(
-            update={"quality": log.quality.model_copy(update={"target": wanted[-1]})}
-        )
-        for log in entry.logs
-    )
+    logs = tuple(_aimed_log(log, wanted[-1]) for log in entry.logs)
     return entry.model_copy(update={"logs": logs})
+
+
+def _aimed_log(log: TrainingLog, target: float) -> TrainingLog:
+    if log.quality is None:
+        return log
+    named = {"target": target, "replaced": log.quality.target}
+    return log.model_copy(update={"quality": log.quality.model_copy(update=named)})
 
 
 def document(analysis: Analysis) -> str:

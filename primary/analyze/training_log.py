@@ -63,6 +63,13 @@ class Quality(Value):
     higher_is_better: bool
     target: float | None
     """The quality at which the benchmark counts a training as done."""
+    replaced: float | None = None
+    """The target that the log states, where the user has named another."""
+
+    @property
+    def stated(self) -> float | None:
+        """The target that the log itself states."""
+        return self.target if self.replaced is None else self.replaced
 
     def reaches(self, value: float, target: float | None = None) -> bool:
         """Return whether a value is as good as the target, or as another one."""

@@ -76,9 +76,8 @@ def _time_to_quality(view: RunView, study: Study) -> float:
     aim, start = study.quality, view.history.start_utc
     assert aim is not None  # noqa: S101 -- the study's file was checked
     assert start is not None  # noqa: S101 -- the run has ended
-    least = view.measure.goal == "minimize"
     for evaluation in view.history.evaluations:
-        if (evaluation.quality <= aim) if least else (evaluation.quality >= aim):
+        if view.measure.reaches(evaluation.quality, aim):
             return evaluation.utc - start
     raise NotMeasuredError(f"no evaluation reached {aim:g}")
 

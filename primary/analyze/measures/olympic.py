@@ -47,7 +47,7 @@ def kept_runs(times: Sequence[float | None], drop: int = 1, lost: int = 0) -> Ke
 
     A run that failed, whose time is None, or that was lost is slower than all others; of those
     there may be ``drop``. With more, and with too few runs to leave any out, all that succeeded
-    are kept, and the result is not valid or not the rules'.
+    are kept: the result is not valid where one failed, and else not by the rules.
     """
     order = sorted(
         (place for place, time in enumerate(times) if time is not None),
@@ -62,7 +62,7 @@ def kept_runs(times: Sequence[float | None], drop: int = 1, lost: int = 0) -> Ke
     if kept:
         return Kept(tuple(kept), True, ())
     few = f"too few runs, {runs}, to leave out the fastest and the slowest: all count"
-    return Kept(tuple(order), True, (few,))
+    return Kept(tuple(order), failed == 0, (few,))
 
 
 def count_problem(benchmark: str, round_: str | None, runs: int) -> str | None:

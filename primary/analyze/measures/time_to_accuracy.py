@@ -7,7 +7,6 @@ to whatever log has evaluations with their times, and to every threshold.
 from __future__ import annotations
 
 import math
-import statistics
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -116,18 +115,6 @@ def time_to_target(log: TrainingLog) -> float:
     if log.quality is None or log.quality.target is None:
         raise NotMeasuredError("the benchmark has no target: name one with --target")
     return time_to_quality(log, log.quality.target)
-
-
-def time_one_by_one(times: Sequence[float | None], drop: int = 0) -> float | None:
-    """Return one time for trainings that ran one after another; None where too many failed.
-
-    The mean without the ``drop`` fastest and the ``drop`` slowest, as MLPerf's rules have it; of
-    so few that nothing would be left, the mean of all. A training that did not get there is slower
-    than all that did.
-    """
-    ranked = sorted(math.inf if time is None else time for time in times)
-    kept = ranked[drop : len(ranked) - drop] or ranked
-    return None if not kept or math.isinf(kept[-1]) else statistics.fmean(kept)
 
 
 def time_at_once(starts: Sequence[float], times: Sequence[float | None]) -> float | None:

@@ -17,7 +17,7 @@ from aiperf_hpc.primary.analyze.training_log import Course
 from aiperf_hpc.primary.report.plots.communication import Bar, breakdown_plot
 from aiperf_hpc.primary.report.plots.figure import Plot
 from aiperf_hpc.primary.report.plots.ops_over_time import OpsCurve, ops_over_time_plot
-from aiperf_hpc.primary.report.plots.time_breakdown import TimeBar, time_breakdown_plot
+from aiperf_hpc.primary.report.plots.time_breakdown import PARTS, TimeBar, time_breakdown_plot
 
 MOST_CURVES = 12
 """Entries that a drawing tells apart."""
@@ -26,15 +26,12 @@ MOST_CURVES = 12
 def time_breakdown(analysis: Analysis) -> Iterator[Plot]:
     """Yield the parts of the time to solution of all entries that have them, a bar each."""
     bars = [
-        TimeBar(each.entry, tuple(each.measures[part].mean for part in _PARTS))
+        TimeBar(each.entry, tuple(each.measures[part].mean for part in PARTS))
         for each in analysis.measures
-        if all(part in each.measures for part in _PARTS)
+        if all(part in each.measures for part in PARTS)
     ]
     if bars:
         yield time_breakdown_plot(bars)
-
-
-_PARTS = ("staging", "compute", "extra")
 
 
 def ops_over_time(analysis: Analysis) -> Iterator[Plot]:

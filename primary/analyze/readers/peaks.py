@@ -20,7 +20,11 @@ from aiperf_hpc.errors import RunDirectoryError, UsageError
 from aiperf_hpc.primary.analyze.training_log import Rates
 from aiperf_hpc.primary.user_files import text_of
 
-PRECISIONS: tuple[str, ...] = get_args(TrainingConfig.model_fields["precision"].annotation)
+PRECISIONS: tuple[str, ...] = (
+    *get_args(TrainingConfig.model_fields["precision"].annotation),
+    "tf32",
+)
+"""Those that runs have, and the one that only peaks do."""
 Rate = Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
 
 

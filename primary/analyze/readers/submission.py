@@ -25,6 +25,7 @@ from aiperf_hpc.primary.analyze.readers.system_description import (
     system_of,
 )
 from aiperf_hpc.primary.analyze.training_log import Entry, System, TrainingLog
+from aiperf_hpc.primary.formatting import few
 
 PRUNED = "pruned_results"
 """The folder, beside its logs, of the trainings that a weak entry leaves out."""
@@ -208,9 +209,8 @@ def _mismatches(layout: Layout | None, benchmark: str, around: _Around) -> Itera
     if layout is not None and layout.benchmark != benchmark:
         yield f"its folder is called {layout.benchmark}, its logs state {benchmark}"
     if around.lost:
-        files = ", ".join(Path(one.path).name for one in around.lost[:3])
-        more = f" and {len(around.lost) - 3} more" if len(around.lost) > 3 else ""
-        yield f"{len(around.lost)} logs could not be read and count as failed: {files}{more}"
+        files = few([Path(one.path).name for one in around.lost])
+        yield f"{len(around.lost)} logs could not be read and count as failed: {files}"
 
 
 def _sizes(logs: Sequence[TrainingLog], scenario: str) -> dict[str, int | None]:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from aiperf_hpc.errors import UsageError
 from aiperf_hpc.primary.analyze.measured import NotMeasuredError
-from aiperf_hpc.primary.analyze.measures.olympic import left_out
+from aiperf_hpc.primary.analyze.measures.olympic import kept_runs, left_out
 from aiperf_hpc.primary.analyze.measures.time_to_accuracy import (
     Progress,
     progress_of,
     time_at_once,
-    time_one_by_one,
 )
 from aiperf_hpc.primary.analyze.options import Options, Qualities
 from aiperf_hpc.primary.analyze.prices import Price
@@ -48,10 +48,11 @@ class Contender:
         times = [progress.time_to(threshold) for progress in self.progress]
         if self.entry.scenario == "weak":
             return time_at_once([progress.started for progress in self.progress], times)
-        times += [None] * self.lost
         # MLPerf's rules leave out the fastest and the slowest; no other format has such.
         drop = left_out(self.entry.benchmark) if self.entry.format == "mllog" else 0
-        return time_one_by_one(times, drop)
+        kept = kept_runs(times, drop, self.lost)
+        counting = [time for place in kept.places if (time := times[place]) is not None]
+        return statistics.fmean(counting) if kept.valid and counting else None
 
     def shortfall(self, threshold: float) -> str:
         """Return in words why it never reached a threshold."""

@@ -211,7 +211,7 @@ def _contradicted(entry: Entry) -> Iterator[str]:
     if entry.benchmark not in PROBLEMS:
         return
     target, sizes = PROBLEMS[entry.benchmark]
-    targets = {log.quality.target for log in entry.logs if log.quality}
+    targets = {log.quality.stated for log in entry.logs if log.quality}
     for other in sorted(one for one in targets if one not in (None, target)):
         yield f"problem_domain: the target is {other:g}; {entry.benchmark}'s is {target:g}"
     for size in sorted({log.train_samples for log in entry.logs if log.train_samples}):

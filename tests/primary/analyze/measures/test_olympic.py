@@ -51,6 +51,13 @@ def test_too_few_runs_all_count(times: list[float | None]) -> None:
     assert "too few runs" in kept.problems[0]
 
 
+def test_of_two_runs_one_may_not_fail() -> None:
+    """Leaving both ends out leaves nothing, and where all count a failure does."""
+    assert kept_runs([4.0, 5.0]).valid
+    assert not kept_runs([4.0, None]).valid
+    assert not kept_runs([4.0], lost=1).valid
+
+
 def test_no_run_succeeded() -> None:
     assert kept_runs([None]).places == ()
     assert not kept_runs([None, None]).valid

@@ -12,7 +12,6 @@ from aiperf_hpc.primary.analyze.measured import NotMeasuredError
 from aiperf_hpc.primary.analyze.measures.time_to_accuracy import (
     progress_of,
     time_at_once,
-    time_one_by_one,
     time_to_quality,
     time_to_target,
 )
@@ -85,21 +84,6 @@ def test_logs_that_tell_nothing() -> None:
         progress_of(training([(10, None)]))
     with pytest.raises(NotMeasuredError, match="no target"):
         time_to_target(training([(10, 0.5)], ACCURACY.model_copy(update={"target": None})))
-
-
-def test_the_fastest_and_the_slowest_are_left_out() -> None:
-    assert time_one_by_one([4.0], drop=1) == 4.0
-    assert time_one_by_one([1.0, 3.0], drop=1) == 2.0
-    assert time_one_by_one([100.0, 1.0, 3.0, 2.0, 4.0], drop=1) == 3.0
-    assert time_one_by_one([1.0, 2.0, 3.0, 10.0]) == 4.0
-
-
-def test_as_many_trainings_may_fail_as_are_left_out() -> None:
-    assert time_one_by_one([1.0, 3.0, 2.0, 4.0, None], drop=1) == 3.0
-    assert time_one_by_one([1.0, 3.0, None, 4.0, None], drop=1) is None
-    assert time_one_by_one([1.0, None], drop=1) is None
-    assert time_one_by_one([1.0, 2.0, 3.0, None]) is None
-    assert time_one_by_one([]) is None
 
 
 def test_trainings_at_once_take_until_the_last_is_there() -> None:
