@@ -136,7 +136,8 @@ def _best_of(analysis: Analysis, name: str, best: Callable[[Iterable[float]], fl
     run = next(entry for entry, each in found.items() if each == value)
     unit = f" {measure.unit}" if measure.unit and not measure.si else ""
     said = percent(value) if name == "error" else f"{measure.said(value)}{unit}"
-    return Figure(name=measure.title, value=said, detail=run)
+    benchmark = next(entry.benchmark for entry in analysis.entries if entry.name == run)
+    return Figure(name=measure.title, value=said, detail=f"{run}, {benchmark}")
 
 
 def _from(

@@ -113,7 +113,7 @@ def repeat(options: argparse.Namespace, launcher: str, folder: Path, start_one: 
         AIPerfError: somebody stopped a run, or too many failed.
     """
     configs = configurations(options)
-    _make(folder)
+    made = _make(folder)
     repetition = _Repetition(options, launcher == "local", folder, start_one)
     # With --json, standard output is for the document alone.
     output = contextlib.redirect_stdout(sys.stderr) if options.json else contextlib.nullcontext()
@@ -129,20 +129,22 @@ def repeat(options: argparse.Namespace, launcher: str, folder: Path, start_one: 
     finally:
         if repetition.outcomes:
             repetition.summarize()
-        else:
-            with contextlib.suppress(OSError):
-                folder.rmdir()
+        elif made and not any(folder.iterdir()):
+            folder.rmdir()
     return 0 if all(each.exit_status == 0 for each in repetition.outcomes) else 1
 
 
-def _make(folder: Path) -> None:
+def _make(folder: Path) -> bool:
+    """Make the folder of the runs; return whether it was not there before."""
     require_writable(folder)
+    made = not folder.exists()
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if any(folder.iterdir()):
             raise RunDirectoryError(f"the folder {folder} is not empty; name a new one")
     except OSError as error:
         raise RunDirectoryError(f"cannot make the folder {folder}: {reason_of(error)}") from None
+    return made
 
 
 class _Repetition:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from aiperf_hpc.errors import AIPerfError, UsageError
@@ -94,6 +94,7 @@ def conduct(study: Study, folder: StudyFolder, say: Callable[[str], None]) -> St
     Raises:
         AIPerfError: a run was interrupted; the study goes on when it is called again.
     """
+    refused: dict[str, list[str]] = defaultdict(list)
     for variation, repeat in in_turn(study):
         path = _next_attempt(folder, variation, repeat)
         if path is None:
@@ -102,13 +103,25 @@ def conduct(study: Study, folder: StudyFolder, say: Callable[[str], None]) -> St
         status = run_to_its_end(_command(study, variation, path), sys.stderr)
         if status >= 128 or _interrupted(path):
             raise AIPerfError(f"interrupted; the same `aiperf study` goes on in {folder.root}")
-    return read_result(study, folder)
+        if status and not path.exists():
+            refused[variation.name].append(f"{path}: not started, with exit status {status}")
+    return read_result(study, folder, refused)
 
 
-def read_result(study: Study, folder: StudyFolder) -> StudyResult:
-    """Compare the runs that a study has made so far."""
+def read_result(
+    study: Study, folder: StudyFolder, refused: Mapping[str, Sequence[str]] | None = None
+) -> StudyResult:
+    """Compare the runs that a study has made so far.
+
+    Args:
+        study: what was asked for.
+        folder: where its runs are.
+        refused: by the name of the variation, which runs could not be started just now.
+    """
     values: dict[str, list[float]] = defaultdict(list)
     missing: dict[str, list[str]] = defaultdict(list)
+    for name, reasons in (refused or {}).items():
+        missing[name] += reasons
     for variation, repeat in in_turn(study):
         reasons = []
         for path in folder.attempts(variation, repeat):

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from enum import StrEnum
 
 from aiperf_hpc.primary.analyze.measured import NotMeasuredError
-from aiperf_hpc.primary.analyze.measures.time_to_solution import length
-from aiperf_hpc.primary.analyze.training_log import TrainingLog
 from aiperf_hpc.trial import StepPart
 
 
@@ -101,35 +98,3 @@ def communication_share(compute: float, communication: float) -> float:
     if compute + communication <= 0.0:
         raise NotMeasuredError("the recorded steps took no time")
     return communication / (compute + communication)
-
-
-def epoch_rate(log: TrainingLog) -> float:
-    """Return complete epochs a second of training, without evaluations. O(n log n).
-
-    Source: MLPerf HPC (Farrell et al. 2021), section on throughput: samples over the time of
-    epochs. Epochs instead of samples, since logs of one benchmark have one dataset.
-
-    Raises:
-        NotMeasuredError: the log has no complete epoch, its epochs took no time, or what it calls
-            epochs are no passes over the dataset, as OpenFold's, which count samples.
-    """
-    whole = [(each.started, each.ended) for each in log.epochs if each.ended is not None]
-    numbers = [each.number for each in log.epochs if each.ended is not None]
-    if any(after - number != 1 for number, after in itertools.pairwise(numbers)):
-        raise NotMeasuredError(f"{log.source}: its epochs are not numbered one by one")
-    tests = [(each.started, each.ended) for each in log.evaluations if each.started is not None]
-    seconds = length([*whole, *tests]) - length(tests)
-    if not whole or seconds <= 0.0:
-        raise NotMeasuredError(f"{log.source}: it has no complete epoch that took any time")
-    return len(whole) / seconds
-
-
-def mean_rate(rates: Sequence[float]) -> float:
-    """Return the rate of several trainings of equal work, one after another: their harmonic mean.
-
-    Raises:
-        NotMeasuredError: there is none.
-    """
-    if not rates:
-        raise NotMeasuredError("no training has a throughput")
-    return len(rates) / sum(1.0 / rate for rate in rates)

@@ -329,20 +329,24 @@ def _ms(seconds: float) -> str:
 
 def _speed_up(found: SpeedUp) -> Table:
     columns = (
-        "ranks", "batch", found.unit, "speed-up", "efficiency", "… without communication",
+        "ranks", "batch", "rate", "speed-up", "efficiency", "… without communication",
         "efficiency",
     )  # fmt: skip
     rows = tuple(
         (
-            f"{p.ranks:,}", optional("{:,.0f}".format, p.batch_size), f"{p.rate:,.5g}",
+            f"{p.ranks:,}", optional("{:,.0f}".format, p.batch_size), si(p.rate, "OP/s"),
             f"{p.speed_up:.3g}", percent(p.efficiency, 1),
             optional("{:.3g}".format, p.compute_speed_up),
             "" if p.compute_efficiency is None else percent(p.compute_efficiency, 1),
         )
         for p in found.points
     )  # fmt: skip
-    kind = f", {found.scaling} scaling" if found.scaling else ""
-    return Table(columns, rows, f"{found.subject}{kind}", (found.missing,) * bool(found.missing))
+    return Table(
+        columns,
+        rows,
+        f"{found.subject}, {found.scaling} scaling",
+        (found.missing,) * bool(found.missing),
+    )
 
 
 def rooflines(found: Rooflines) -> Iterator[Table]:

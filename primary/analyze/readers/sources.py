@@ -203,15 +203,22 @@ def _is_log(path: Path) -> bool:
     """Return whether a file is a result log: by its name in a submission, else by a line of it."""
     if re.fullmatch(r"result_\d+\.txt", path.name):
         return True
-    return path.suffix.lower() not in _OTHER_SUFFIXES and _has_token(path)
+    return path.suffix.lower() not in _OTHER_SUFFIXES and _may_have_token(path)
 
 
-def _has_token(path: Path) -> bool:
+def _may_have_token(path: Path) -> bool:
+    """Return whether a log's line is at the beginning of a file, or only reading it all can tell.
+
+    The latter of files that are called logs, empty or with more before them than is looked at, and
+    of those that cannot be opened: the reader says what is wrong with them.
+    """
     try:
         with open_regular(path) as file:
-            return TOKEN in file.read(PROBED)
+            head = file.read(PROBED + 1)
     except OSError:
-        return False
+        return True
+    undecided = not head or len(head) > PROBED
+    return TOKEN in head or (undecided and path.suffix.lower() in (".log", ".out"))
 
 
 def _without_digits(path: Path) -> str:

@@ -17,8 +17,6 @@ from aiperf_hpc.primary.analyze.measures.communication import (
     communication_seconds,
     communication_share,
     compute_communication_ratio,
-    epoch_rate,
-    mean_rate,
 )
 from aiperf_hpc.primary.analyze.measures.scaling import efficiency, speedup
 from aiperf_hpc.primary.analyze.options import Options
@@ -28,7 +26,6 @@ from aiperf_hpc.primary.monitor.run_view import RunView
 from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.trial import StepPart, TimePhase, Value
 
-OPERATIONS, EPOCHS = "OP/s", "epochs/s"
 NOT_OF_THE_STEP = ("replica", "seed", "journal", "slurm", "score", "preset")
 """Sections of a configuration that do not change what a step computes."""
 NOT_COMPUTED = {
@@ -64,6 +61,7 @@ class ScalePoint(Value):
     batch_size: int | None
     """Of all ranks together."""
     rate: float
+    """Operations a second."""
     compute_rate: float | None
     """As if communication took no time; None where the source does not tell it apart."""
     speed_up: float
@@ -76,11 +74,8 @@ class SpeedUp(Value):
     """Trainings that differ in the number of their ranks alone, smallest first."""
 
     subject: str
-    scaling: Literal["strong", "weak"] | None
-    """Whether the batch is the same (strong) or that of each rank is (weak); None for public logs,
-    whose entries choose their batches as they like."""
-    unit: str
-    """What rates are in."""
+    scaling: Literal["strong", "weak"]
+    """Whether the batch is the same (strong) or that of each rank is (weak)."""
     points: tuple[ScalePoint, ...]
     missing: str = ""
     """Why there is no speed-up of computation alone; empty where there is one."""
@@ -141,11 +136,11 @@ def communication(entries: Sequence[Entry], options: Options) -> Communication:
     del options
     runs = [run_steps(entry) for entry in entries if entry.format == "aiperf"]
     breakdowns = tuple(breakdown(run) for run in runs if run.parts)
-    speed_ups = (*speed_ups_of_runs(runs), *speed_ups_of_logs(entries))
+    speed_ups = tuple(speed_ups_of_runs(runs))
     if not (breakdowns or speed_ups):
         raise NotMeasuredError(
-            "no run has the step times of several ranks, and no two entries of one benchmark and "
-            "system, or runs of one configuration, differ in their number of ranks"
+            "no run has the step times of several ranks, and no two runs of one configuration "
+            "differ in their number of ranks; of public logs the scaling study tells the speed-up"
         )
     return Communication(
         breakdowns=breakdowns, speed_ups=speed_ups, missing=tuple(_missing(entries, runs))
@@ -237,14 +232,12 @@ def _of_group(group: Sequence[RunSteps], scaling: Literal["strong", "weak"]) -> 
     return SpeedUp(
         subject=f"{group[0].configuration['workload']} on {_dataset(group[0])}",
         scaling=scaling,
-        unit=OPERATIONS,
         points=_points(ordered),
         missing=without,
     )
 
 
 NO_PARTS = "not all of these runs recorded the parts of their steps"
-NO_PARTS_IN_LOGS = "speed-up without communication: public logs do not carry its time"
 
 
 def _dataset(run: RunSteps) -> str:
@@ -298,55 +291,6 @@ def _point(scale: _Scale, base: _Scale) -> ScalePoint:
     )
 
 
-def speed_ups_of_logs(entries: Iterable[Entry]) -> Iterator[SpeedUp]:
-    """Yield the speed-up of each submitter's entries with different numbers of accelerators.
-
-    Of two entries with as many accelerators the faster one counts.
-
-    Of MLPerf's results alone: DAWNBench's entries of one author differ in network and code, and
-    weak scaling trains many models at once.
-    """
-    alike: defaultdict[tuple[str | None, ...], list[_Scale]] = defaultdict(list)
-    for entry in entries:
-        if (scale := _scale_of(entry)) is not None:
-            system = entry.system
-            key: tuple[str | None, ...] = (
-                entry.benchmark, entry.division, entry.round, entry.organization,
-                system.accelerator, system.framework,
-            )  # fmt: skip
-            alike[key].append(scale)
-    for key, scales in alike.items():
-        by_ranks = {scale.ranks: scale for scale in sorted(scales, key=lambda s: s.rate)}
-        if len(by_ranks) > 1:
-            yield SpeedUp(
-                subject=", ".join(part for part in key if part),
-                scaling=None,
-                unit=EPOCHS,
-                points=_points([by_ranks[ranks] for ranks in sorted(by_ranks)]),
-                missing=NO_PARTS_IN_LOGS,
-            )
-
-
-def _scale_of(entry: Entry) -> _Scale | None:
-    """Return the throughput of an entry; None where it does not carry one."""
-    ranks = entry.system.accelerators or next(
-        (log.accelerators for log in entry.logs if log.accelerators), None
-    )
-    if entry.format != "mllog" or entry.scenario != "strong" or not ranks:
-        return None
-    rates = []
-    for log in entry.logs:
-        try:
-            rates.append(epoch_rate(log))
-        except NotMeasuredError:
-            continue  # A training that broke off in its first epoch; the others have a rate.
-    if not rates:
-        return None
-    batches = {log.global_batch_size for log in entry.logs}
-    batch = batches.pop() if len(batches) == 1 else None
-    return _Scale(ranks, (entry.name,), batch, mean_rate(rates), None)
-
-
 def lines(found: Communication) -> Iterator[str]:
     """Yield the section as text."""
     if found.breakdowns:
@@ -373,14 +317,13 @@ def _milliseconds(seconds: float | None) -> str:
 
 
 def _speed_up_lines(found: SpeedUp) -> Iterator[str]:
-    how = f", {found.scaling} scaling" if found.scaling else ""
-    yield f"  {found.subject}{how}"
+    yield f"  {found.subject}, {found.scaling} scaling"
     yield (
         f"  {'ranks':>8}{'batch':>8}{'rate':>14}{'speed-up':>10}{'efficiency':>12}"
         f"{'compute alone':>15}{'efficiency':>12}"
     )
     for p in found.points:
-        rate = f"{p.rate:.4g} {EPOCHS}" if found.unit == EPOCHS else si(p.rate, found.unit)
+        rate = si(p.rate, "OP/s")
         alone = "–" if p.compute_speed_up is None else f"{p.compute_speed_up:.3g}"
         yield (
             f"  {p.ranks:>8}{p.batch_size or '–':>8}{rate:>14}{p.speed_up:>10.3g}"

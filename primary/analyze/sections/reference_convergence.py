@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from aiperf_hpc.primary.analyze.layout import number, reasons, wrapped
 from aiperf_hpc.primary.analyze.measured import NotMeasuredError
 from aiperf_hpc.primary.analyze.measures.convergence_points import Verdict, compare
-from aiperf_hpc.primary.analyze.measures.time_to_solution import convergence_point
+from aiperf_hpc.primary.analyze.measures.time_to_solution import convergence_point, time_to_solution
 from aiperf_hpc.primary.analyze.options import Options
 from aiperf_hpc.primary.analyze.training_log import Entry
 from aiperf_hpc.trial import Value
@@ -89,13 +89,19 @@ def _check(entry: Entry, batches: set[int | None]) -> None:
 
 
 def _converged(entry: Entry) -> list[float]:
-    """Return the epochs to converge, infinite for one failed run: the rules admit one."""
+    """Return the epochs to converge, infinite for one failed run: the rules admit one.
+
+    Raises:
+        NotMeasuredError: more failed, or a log of one that did not has no convergence point.
+    """
     epochs = []
     for log in entry.logs:
         try:
-            epochs.append(convergence_point(log))
-        except NotMeasuredError:
+            time_to_solution(log)
+        except NotMeasuredError:  # It failed, as for the olympic mean.
             epochs.append(float("inf"))
+        else:
+            epochs.append(convergence_point(log))
     epochs += [float("inf")] * entry.lost
     if epochs.count(float("inf")) > 1:
         raise NotMeasuredError("more than one of its runs failed")

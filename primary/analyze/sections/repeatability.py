@@ -19,6 +19,7 @@ from aiperf_hpc.primary.analyze.measures.repeatability import (
     share_limits,
 )
 from aiperf_hpc.primary.analyze.measures.score import ERROR, OPS, REGULATED
+from aiperf_hpc.primary.analyze.measures.time_to_solution import reached_target
 from aiperf_hpc.primary.analyze.options import Options
 from aiperf_hpc.primary.analyze.sections.noise import Noise, RunLength, noise_of, run_length
 from aiperf_hpc.primary.analyze.sections.repeated_runs import Repeated, repetitions
@@ -233,7 +234,7 @@ def _target(logs: Sequence[TrainingLog], lost: int) -> TargetReached | None:
 
     Runs whose logs are lost did not.
     """
-    said = [log.succeeded for log in logs if log.succeeded is not None]
+    said = [success for log in logs if (success := _reached(log)) is not None]
     if not said:
         return None
     reached, runs = sum(said), len(said) + lost
@@ -244,6 +245,14 @@ def _target(logs: Sequence[TrainingLog], lost: int) -> TargetReached | None:
         share=reached / runs,
         interval=Interval(low=limits.low, high=limits.high, method=limits.method),
     )
+
+
+def _reached(log: TrainingLog) -> bool | None:
+    """Return whether a run reached its target; None where neither it nor its qualities say so."""
+    try:
+        return reached_target(log)
+    except NotMeasuredError:
+        return None
 
 
 def _verdicts(variations: Sequence[Variation]) -> Iterator[Verdict]:

@@ -74,8 +74,9 @@ def _target(of: TargetReached) -> str:
 
 def _verdict(of: Verdict) -> str:
     more = f"; about {of.runs_to_decide} would decide" if of.runs_to_decide else ""
+    interval = f"{_interval(of.interval)}, each end at 95 %"
     return (
-        f"    {of.verdict}: {of.measure}, CoV {percent(of.variation)} [{_interval(of.interval)}], "
+        f"    {of.verdict}: {of.measure}, CoV {percent(of.variation)} [{interval}], "
         f"limit {percent(of.limit, 1)}{more}"
     )
 

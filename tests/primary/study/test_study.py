@@ -108,6 +108,16 @@ def test_what_was_made_is_kept_and_what_failed_is_made_again(
     assert len(commands) == 3
 
 
+def test_a_run_that_could_not_be_started_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = STUDY.model_copy(update={"factors": {"a": {"seed": 1}}})
+    monkeypatch.setattr("aiperf_hpc.primary.study.conduct.run_to_its_end", lambda *_: 2)
+    result = conduct(one, StudyFolder(tmp_path), lambda _: None)
+    assert not result.complete
+    assert "not started, with exit status 2" in "\n".join(lines(result))
+
+
 def test_a_run_that_was_cut_off_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     one = STUDY.model_copy(update={"factors": {"a": {"seed": 1}}})
     write_run(tmp_path / "runs/none-1", Plan(ended=False))

@@ -22,7 +22,9 @@ def torch_cpu() -> TorchDevice:
 
 
 def tensorflow_cpu() -> PeakDevice:
-    kernels = pytest.importorskip("aiperf_hpc.replica.engines.tensorflow.peak_kernels")
+    pytest.importorskip("tensorflow")
+    from aiperf_hpc.replica.engines.tensorflow import peak_kernels as kernels
+
     device: PeakDevice = kernels.TensorFlowDevice("cpu:0", "model", 1)
     return device
 

@@ -46,13 +46,6 @@ def recording(engine: RankEngine, tmp_path_factory: pytest.TempPathFactory) -> R
     return load_profiler(engine.name)(steps, tmp_path_factory.mktemp("profile"))
 
 
-def calls(recording: Recording) -> dict[KernelCategory, int]:
-    found: dict[KernelCategory, int] = defaultdict(int)
-    for kernel in recording.kernels:
-        found[kernel.category] += kernel.calls
-    return found
-
-
 COUNTED = {
     "torch": {
         "aten::convolution_backward": KernelCategory.CONVOLUTION,
@@ -217,7 +210,9 @@ def test_what_is_within_an_operator_is_not_its_own_time() -> None:
 
 def test_kernels_on_streams_of_an_accelerator_are_read_with_their_operators() -> None:
     """A plane as CUPTI's collector writes it; other lines repeat what the streams say."""
-    xplane_pb2 = pytest.importorskip("tensorflow.tsl.profiler.protobuf.xplane_pb2")
+    pytest.importorskip("tensorflow")
+    from tensorflow.tsl.profiler.protobuf import xplane_pb2
+
     plane = xplane_pb2.XPlane(name="/device:GPU:0")
     plane.stat_metadata[1].name = "tf_op"
     for number, name in ((1, "sgemm_128x64"), (2, "MEMCPYH2D")):

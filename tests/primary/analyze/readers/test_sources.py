@@ -118,6 +118,19 @@ def test_several_processes_read_what_one_reads(
     assert read_logs(paths) == alone
 
 
+def test_a_log_behind_much_other_output_is_read_and_an_empty_one_is_named(tmp_path: Path) -> None:
+    path = write_log(tmp_path / "slurm-7.out", heading(), training())
+    path.write_bytes(b"launching\n" * (module.PROBED // 10 + 1) + path.read_bytes())
+    (tmp_path / "empty.log").touch()
+    (tmp_path / "other.log").write_text("of another program\n", "utf-8")
+    reading = read_sources([tmp_path])
+    (entry,) = reading.entries
+    assert [Path(log.source).name for log in entry.logs] == ["slurm-7.out"]
+    assert [(Path(one.path).name, one.reason) for one in reading.unreadable] == [
+        ("empty.log", "empty file")
+    ]
+
+
 def test_a_file_belongs_to_the_first_format_that_takes_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

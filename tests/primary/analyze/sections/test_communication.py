@@ -20,7 +20,7 @@ from aiperf_hpc.primary.analyze.measured import NotMeasuredError
 from aiperf_hpc.primary.analyze.measures.communication import CommunicationPart
 from aiperf_hpc.primary.analyze.options import Options
 from aiperf_hpc.primary.analyze.sections.communication import communication, lines
-from aiperf_hpc.primary.analyze.training_log import Entry, Epoch, System, TrainingLog
+from aiperf_hpc.primary.analyze.training_log import Entry, System
 from aiperf_hpc.run import records
 from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.trial import RoundPhase, StepPart, TimePhase, TrialState
@@ -155,55 +155,9 @@ def test_what_runs_do_not_carry_is_said(tmp_path: Path) -> None:
 
 def test_another_network_or_one_scale_is_no_speed_up(tmp_path: Path) -> None:
     alone = write(tmp_path / "a", 1, 80.0)
-    with pytest.raises(NotMeasuredError, match="no two entries"):
+    with pytest.raises(NotMeasuredError, match="no two runs"):
         communication([alone], Options())
-    with pytest.raises(NotMeasuredError, match="no two entries"):
+    with pytest.raises(NotMeasuredError, match="no two runs"):
         communication([alone, write(tmp_path / "b", 1, 50.0)], Options())
     with pytest.raises(NotMeasuredError):
         communication([], Options())
-
-
-def public(name: str, accelerators: int, epoch_seconds: float, **changes: object) -> Entry:
-    epochs = tuple(
-        Epoch(started=n * epoch_seconds, ended=(n + 1) * epoch_seconds, number=n) for n in range(3)
-    )
-    log = TrainingLog(
-        source=name, run=None, succeeded=True, epochs=epochs, global_batch_size=2 * accelerators
-    )
-    values: dict[str, object] = {
-        "name": name, "format": "mllog", "benchmark": "cosmoflow", "organization": "Lab",
-        "system": System(name=name, accelerators=accelerators, accelerator="X100"),
-        "path": name, "logs": (log, log),
-    }  # fmt: skip
-    return Entry.model_validate(values | changes)
-
-
-def test_public_logs_have_a_speed_up_in_all_and_say_what_they_lack() -> None:
-    """Epochs of 30 s on 64 and of 10 s on 256: 3 times as fast, three quarters of 4."""
-    entries = [public("large", 256, 10.0), public("small", 64, 30.0)]
-    found = communication(entries, Options())
-    (each,) = found.speed_ups
-    assert (each.scaling, each.unit) == (None, "epochs/s")
-    assert [(p.ranks, p.batch_size) for p in each.points] == [(64, 128), (256, 512)]
-    assert each.points[0].rate == pytest.approx(1 / 30)
-    assert each.points[1].speed_up == pytest.approx(3.0)
-    assert each.points[1].efficiency == pytest.approx(0.75)
-    assert each.points[1].compute_speed_up is None
-    assert "public logs do not carry" in "\n".join(lines(found))
-    assert found.missing == ("mllog: these logs do not tell communication from computation",)
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"organization": "Other"},
-        {"benchmark": "deepcam"},
-        {"scenario": "weak"},
-        {"format": "dawnbench"},
-        {"logs": ()},
-    ],
-)
-def test_public_logs_of_other_things_are_not_compared(changes: dict[str, object]) -> None:
-    entries = [public("large", 256, 10.0, **changes), public("small", 64, 30.0)]
-    with pytest.raises(NotMeasuredError):
-        communication(entries, Options())

@@ -5,10 +5,16 @@ from __future__ import annotations
 import pytest
 
 from aiperf_hpc.errors import UsageError
+from aiperf_hpc.primary.analyze.analysis import analyze
 from aiperf_hpc.primary.analyze.declaration import LAYERS, Declaration
 from aiperf_hpc.primary.analyze.measured import NotMeasuredError
-from aiperf_hpc.primary.analyze.options import Options
-from aiperf_hpc.primary.analyze.sections.valid_flops import lines, valid_flops_table
+from aiperf_hpc.primary.analyze.options import Options, Qualities
+from aiperf_hpc.primary.analyze.readers.base import Reading
+from aiperf_hpc.primary.analyze.sections.valid_flops import (
+    ValidFlopsTable,
+    lines,
+    valid_flops_table,
+)
 from aiperf_hpc.primary.analyze.training_log import (
     Entry,
     Evaluation,
@@ -159,6 +165,16 @@ def test_declarations_of_none_or_twice_of_one_are_refused(
 ) -> None:
     with pytest.raises(UsageError, match=said):
         valid_flops_table([entry("a", training(0.1))], Options(declarations=declared))
+
+
+def test_a_target_that_the_user_names_contradicts_no_declaration() -> None:
+    named = Qualities(benchmark=None, values=(0.2,))
+    options = Options(declarations=(declaration(),), targets=(named,))
+    public = entry("a", training(0.1)).model_copy(update={"format": "mllog"})
+    table = analyze(Reading((public,)), options).sections["valid_flops"]
+    assert isinstance(table, ValidFlopsTable)
+    assert table.rows[0].target == 0.2
+    assert table.declared[0].contradicted == ()
 
 
 def test_logs_of_another_problem_contradict_every_declaration() -> None:
