@@ -16,7 +16,7 @@ from aiperf_hpc.errors import UsageError
 from aiperf_hpc.extras import COLLECTIVES, pip_install
 from aiperf_hpc.primary.formatting import si, size
 from aiperf_hpc.primary.launchers.base import WORKER_BYTES, rank_starter
-from aiperf_hpc.primary.launchers.process_session import run_in_session
+from aiperf_hpc.primary.launchers.process_session import failure_reason, run_in_session
 from aiperf_hpc.run.paths import write_whole
 from aiperf_hpc.trial import Value
 
@@ -164,8 +164,7 @@ def measure(name: str, plan: Plan, folder: Path, seconds: float | None = None) -
             f"the ranks of collective '{name}' did not end within {seconds:g} s"
         ) from None
     if done.returncode:
-        lines = done.stderr.strip().splitlines() or ["no reason given"]
-        raise UsageError(f"the ranks of collective '{name}' failed: {lines[-1]}")
+        raise UsageError(f"the ranks of collective '{name}' failed: {failure_reason(done)}")
     return Result.model_validate_json(path.read_text("utf-8"))
 
 

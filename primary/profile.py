@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -20,6 +19,7 @@ from aiperf_hpc.extras import missing
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.kernels import KernelCategory, Profile, ProfileRequest
 from aiperf_hpc.primary.formatting import percent
+from aiperf_hpc.primary.launchers.process_session import failure_reason
 from aiperf_hpc.primary.monitor.run_view import RunView
 from aiperf_hpc.run.history import Trial
 from aiperf_hpc.run.paths import RunPaths
@@ -204,19 +204,8 @@ def measure(request: ProfileRequest, folder: Path) -> Profile:
         check=False,
     )
     if done.returncode:
-        raise UsageError(_why(done))
+        raise UsageError(failure_reason(done, "the profiled training"))
     return Profile.model_validate_json((folder / "profile.json").read_text("utf-8"))
-
-
-def _why(done: subprocess.CompletedProcess[str]) -> str:
-    if done.returncode < 0:
-        name = signal.Signals(-done.returncode).name
-        return (
-            f"the profiled training was ended by {name}; a smaller --batch-size needs less memory"
-        )
-    lines = done.stderr.strip().splitlines() or ["no reason given"]
-    said = [line for line in lines if line.startswith("aiperf: ")] or lines
-    return said[-1].removeprefix("aiperf: ")
 
 
 def table(profile: Profile) -> Iterator[str]:

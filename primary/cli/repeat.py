@@ -28,7 +28,7 @@ from aiperf_hpc.errors import (
 from aiperf_hpc.primary.cli.output import say, say_document
 from aiperf_hpc.primary.control.controller import TIME_OVER
 from aiperf_hpc.primary.file_system import require_writable
-from aiperf_hpc.primary.launchers.process_session import run_in_session
+from aiperf_hpc.primary.launchers.process_session import failure_reason, run_in_session
 from aiperf_hpc.run.history import RunHistory
 from aiperf_hpc.run.paths import RunPaths, write_whole
 from aiperf_hpc.signals import Interruption, interruptible
@@ -276,7 +276,7 @@ def _said(command: list[str]) -> tuple[str | None, str]:
     except subprocess.TimeoutExpired:
         return None, f"it took more than {PEAKS_SECONDS:g} s"
     if done.returncode:
-        return None, next(reversed(done.stderr.strip().splitlines()), "it gave no reason")
+        return None, failure_reason(done)
     return done.stdout, ""
 
 

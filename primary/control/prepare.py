@@ -22,6 +22,7 @@ from aiperf_hpc.errors import DatasetError, RunDirectoryError, UsageError, reaso
 from aiperf_hpc.extras import missing
 from aiperf_hpc.primary.file_system import free_bytes, require_writable
 from aiperf_hpc.primary.launchers.base import divide_cores
+from aiperf_hpc.primary.launchers.process_session import failure_reason
 from aiperf_hpc.primary.launchers.registry import choose_launcher
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import RunPaths
@@ -130,8 +131,7 @@ def _ask(module: list[str], config: BaseModel, refusal: type[UsageError]) -> str
         check=False,
     )
     if done.returncode != 0:
-        lines = done.stderr.strip().splitlines() or ["it gave no reason"]
-        raise refusal(lines[-1].removeprefix("aiperf: "))
+        raise refusal(failure_reason(done))
     return done.stdout
 
 

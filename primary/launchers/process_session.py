@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import subprocess
 import time
 from collections.abc import Sequence
@@ -12,6 +13,8 @@ import psutil
 
 PATIENCE_SECONDS = 10.0
 """How long to wait for killed processes: one that waits for storage may end much later."""
+SPEAKER = "aiperf: "
+"""How a line begins that our programs write for people; what libraries write does not."""
 
 
 def run_in_session(
@@ -35,6 +38,17 @@ def run_in_session(
         finally:
             end_session(process.pid)
         return subprocess.CompletedProcess(list(command), process.returncode, out, err)
+
+
+def failure_reason(done: subprocess.CompletedProcess[str], what: str = "it") -> str:
+    """Return why a program of this package failed: what it said last, else how ``what`` ended."""
+    if done.returncode < 0:
+        ended_by = signal.Signals(-done.returncode)
+        hint = "; the kernel does so where memory ends" if ended_by is signal.SIGKILL else ""
+        return f"{what} was ended by {ended_by.name}{hint}"
+    lines = done.stderr.strip().splitlines()
+    said = [line for line in lines if line.startswith(SPEAKER)] or lines
+    return said[-1].removeprefix(SPEAKER) if said else f"{what} ended with status {done.returncode}"
 
 
 def end_session(session: int) -> None:

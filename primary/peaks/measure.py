@@ -26,7 +26,7 @@ from aiperf_hpc.errors import AIPerfError, UsageError, reason_of
 from aiperf_hpc.extras import COLLECTIVES, ENGINES
 from aiperf_hpc.machine import available_bytes, cpu_model
 from aiperf_hpc.primary import allreduce
-from aiperf_hpc.primary.launchers.process_session import run_in_session
+from aiperf_hpc.primary.launchers.process_session import failure_reason, run_in_session
 from aiperf_hpc.primary.peaks.model import (
     PRODUCTS,
     AllReduce,
@@ -185,8 +185,7 @@ def _engine(name: str, seconds: float, path: Path) -> _Engine:
     except subprocess.TimeoutExpired:
         raise AIPerfError(f"it did not end within {seconds + PATIENCE:g} s") from None
     if done.returncode:
-        lines = done.stderr.strip().splitlines() or [f"it ended with status {done.returncode}"]
-        raise AIPerfError(f"its process failed: {lines[-1]}")
+        raise AIPerfError(f"its process failed: {failure_reason(done)}")
     return _Engine.model_validate_json(path.read_bytes())
 
 

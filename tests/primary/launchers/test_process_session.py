@@ -9,9 +9,10 @@ import subprocess
 import sys
 import time
 
+import pytest
 from tests.support.processes import alive
 
-from aiperf_hpc.primary.launchers.process_session import end_session
+from aiperf_hpc.primary.launchers.process_session import end_session, failure_reason, run_in_session
 
 FAMILY = """
 import os, subprocess, sys, time
@@ -50,3 +51,19 @@ def test_a_session_that_is_gone_is_nothing_to_end() -> None:
     begun = time.monotonic()
     end_session(process.pid)
     assert time.monotonic() - begun < 5.0
+
+
+@pytest.mark.parametrize(
+    ("program", "reason"),
+    [
+        ("import sys; sys.exit('aiperf: no such folder\\nlibrary: bye')", "no such folder"),
+        ("raise ValueError('seven')", "ValueError: seven"),
+        ("raise SystemExit(3)", "it ended with status 3"),
+        (
+            "import os, signal; os.kill(os.getpid(), signal.SIGKILL)",
+            "it was ended by SIGKILL; the kernel does so where memory ends",
+        ),
+    ],
+)
+def test_why_a_program_failed(program: str, reason: str) -> None:
+    assert failure_reason(run_in_session([sys.executable, "-c", program])).startswith(reason)
