@@ -7,13 +7,14 @@ import os
 import platform
 import shutil
 import subprocess
+import sysconfig
 from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
 
 import psutil
 
-from aiperf_hpc.errors import RunDirectoryError, SchedulerError
+from aiperf_hpc.errors import RunDirectoryError, SchedulerError, reason_of
 from aiperf_hpc.extras import COLLECTIVES, ENGINES, NNI, PYSLURM, SIMULATION, pip_install
 from aiperf_hpc.machine import available_bytes
 from aiperf_hpc.primary.file_system import (
@@ -28,6 +29,10 @@ from aiperf_hpc.primary.launchers.slurm.client import SlurmCommands
 from aiperf_hpc.trial import Value
 
 NETWORK_FILE_SYSTEMS = ("nfs", "nfs4", "lustre", "beegfs", "gpfs", "ceph", "cifs", "9p", "fuse.")
+
+
+OWN, SCRIPT_BYTES = b"aiperf_hpc", 65_536
+"""What a program that starts this package has in it, and how far into it that is looked for."""
 
 
 class Check(Value):
@@ -64,6 +69,7 @@ def examine(folder: Path) -> list[Check]:
     """Look at this machine, and at ``folder`` as a place for runs."""
     return [
         *_machine(),
+        _command(),
         *_accelerators(),
         *_packages(),
         *_slurm(),
@@ -88,6 +94,23 @@ def _machine() -> Iterator[Check]:
         remedy="" if fits else "install Python 3.11 or 3.12",
         required=True,
     )
+
+
+def _command() -> Check:
+    """Look at the ``aiperf`` that a shell would start: another package has one of that name."""
+    where = shutil.which("aiperf")
+    if where is None:
+        remedy = f"put {sysconfig.get_path('scripts')} on the PATH"
+        return Check(
+            area="command", name="aiperf", found=False, detail="not on the PATH", remedy=remedy
+        )
+    try:
+        ours = OWN in Path(where).read_bytes()[:SCRIPT_BYTES]
+        detail = where if ours else f"{where} is another program of that name"
+    except OSError as error:
+        ours, detail = False, f"{where} cannot be read: {reason_of(error)}"
+    remedy = "" if ours else "write aiperf-hpc in place of aiperf: the same commands"
+    return Check(area="command", name="aiperf", found=ours, detail=detail, remedy=remedy)
 
 
 def _accelerators() -> Iterator[Check]:

@@ -2,29 +2,35 @@
 
 from __future__ import annotations
 
-import argparse
+from typing import Annotated
 
 import yaml
+from typer import Argument, Option
 
 from aiperf_hpc.config import load_config, preset_names, preset_text
 from aiperf_hpc.primary.cli.output import say
-from aiperf_hpc.primary.cli.parser import Commands, Parser
 
 
-def add(commands: Commands) -> None:
-    """Add ``config``."""
-    config = commands.add_parser("config", help="show configurations")
-    actions = config.add_subparsers(metavar="ACTION", required=True, parser_class=Parser)
-    show = actions.add_parser("show", help="print a preset, or all that it resolves to")
-    show.add_argument("preset", metavar="FILE|PRESET")
-    show.add_argument("--resolved", action="store_true", help="with every default filled in")
-    show.set_defaults(command=_config_show)
+def show(
+    preset: Annotated[
+        str, Argument(metavar="FILE|PRESET", help="A YAML file, or the name of a preset.")
+    ],
+    resolved: Annotated[
+        bool, Option("--resolved", help="All that it resolves to, every default filled in.")
+    ] = False,
+) -> int:
+    """Print a preset, or all that it resolves to.
 
-
-def _config_show(options: argparse.Namespace) -> int:
-    if options.resolved or options.preset not in preset_names():
-        config = load_config(options.preset)
+    Examples:
+      $ aiperf config show quickstart
+      $ aiperf config show imagenet --resolved
+    """
+    if resolved or preset not in preset_names():
+        config = load_config(preset)
         say(yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False).rstrip())
     else:
-        say(preset_text(options.preset).rstrip())
+        say(preset_text(preset).rstrip())
     return 0
+
+
+CONFIG = {"show": show}

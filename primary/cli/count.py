@@ -2,54 +2,77 @@
 
 from __future__ import annotations
 
-import argparse
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated, Literal
+
+from typer import Argument, Option
 
 from aiperf_hpc.errors import GraphError, UsageError, reason_of
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.morphism.networks.resnet import resnet50
 from aiperf_hpc.ops_counter.count import GraphCount, count
 from aiperf_hpc.primary.cli.output import say, say_json
-from aiperf_hpc.primary.cli.parser import Commands
+from aiperf_hpc.primary.cli.parameters import Json
 from aiperf_hpc.primary.formatting import si
 
 
-def add(commands: Commands) -> None:
-    """Add ``count``."""
-    counting = commands.add_parser("count", help="count a network's operations for one sample")
-    counting.add_argument("network", metavar="resnet50|GRAPH.json")
-    counting.add_argument("--input", default="224x224x3", metavar="HxWxC", help="for resnet50")
-    counting.add_argument("--classes", type=int, default=1000, help="for resnet50")
-    counting.add_argument("--stem", choices=("imagenet", "cifar"), default="imagenet")
-    counting.add_argument("--per-layer", action="store_true", help="a row for each layer")
-    counting.add_argument("--json", action="store_true", help="print JSON")
-    counting.set_defaults(command=_count)
+@dataclass(frozen=True)
+class Counted:
+    """Which network is counted."""
+
+    network: Annotated[
+        str, Argument(metavar="resnet50|GRAPH.json", help="resnet50, or a graph in JSON.")
+    ]
+    input: Annotated[
+        str, Option("--input", metavar="HxWxC", help="For resnet50: an image's shape.")
+    ] = "224x224x3"
+    classes: Annotated[int, Option("--classes", metavar="N", help="For resnet50.")] = 1000
+    stem: Annotated[
+        Literal["imagenet", "cifar"], Option("--stem", help="For resnet50: its first layers.")
+    ] = "imagenet"
 
 
-def _count(options: argparse.Namespace) -> int:
-    graph = _network(options)
-    counted = count(graph)
-    if options.json:
-        say_json(_count_document(graph, counted, options.per_layer))
-        return 0
-    if options.per_layer:
+def count_operations(
+    counted: Counted,
+    per_layer: Annotated[bool, Option("--per-layer", help="A row for each layer.")] = False,
+    json: Json = False,
+) -> int:
+    """Count a network's operations for one sample.
+
+    Examples:
+      $ aiperf count resnet50
+      $ aiperf count resnet50 --input 32x32x3 --classes 10 --stem cifar --per-layer
+    """
+    graph = _network(counted)
+    done = count(graph)
+    if json:
+        say_json(_count_document(graph, done, per_layer))
+    else:
+        say("\n".join(_lines(graph, done, per_layer)))
+    return 0
+
+
+def _lines(graph: Graph, counted: GraphCount, per_layer: bool) -> Iterator[str]:
+    if per_layer:
         for name, layer in counted.layers.items():
             shape = "x".join(str(n) for n in layer.output)
             done = layer.operations
-            say(f"{name:<28} {layer.kind:<22} {shape:<14} {done.forward:>16,} "
-                 f"{done.backward:>16,}")  # fmt: skip
-        say("")
-    say(f"{'kind of layer':<24} {'forward':>18} {'backward':>18}")
+            yield (
+                f"{name:<28} {layer.kind:<22} {shape:<14} {done.forward:>16,} {done.backward:>16,}"
+            )
+        yield ""
+    yield (f"{'kind of layer':<24} {'forward':>18} {'backward':>18}")
     for kind, done in counted.by_kind().items():
-        say(f"{kind:<24} {done.forward:>18,} {done.backward:>18,}")
-    say(f"{'total':<24} {counted.forward:>18,} {counted.backward:>18,}")
-    say(
+        yield (f"{kind:<24} {done.forward:>18,} {done.backward:>18,}")
+    yield (f"{'total':<24} {counted.forward:>18,} {counted.backward:>18,}")
+    yield (
         f"\n{si(counted.training, 'OP')} for one training sample ({counted.training:,}), "
         f"{si(counted.forward, 'OP')} for one validation sample; "
         f"backward/forward {counted.backward / max(counted.forward, 1):.4f}; "
         f"{graph.parameter_count:,} parameters, depth {graph.depth}, hash {graph.hash}"
     )
-    return 0
 
 
 def _count_document(graph: Graph, counted: GraphCount, per_layer: bool) -> dict[str, object]:
@@ -80,20 +103,20 @@ def _count_document(graph: Graph, counted: GraphCount, per_layer: bool) -> dict[
     return document
 
 
-def _network(options: argparse.Namespace) -> Graph:
-    if options.network == "resnet50":
+def _network(counted: Counted) -> Graph:
+    if counted.network == "resnet50":
         try:
-            shape = tuple(int(n) for n in options.input.split("x"))
+            shape = tuple(int(n) for n in counted.input.split("x"))
         except ValueError:
             shape = ()
         if len(shape) != 3 or min(shape) < 1:
             raise UsageError(
-                f"--input {options.input}: write HEIGHTxWIDTHxCHANNELS, e.g. 224x224x3"
+                f"--input {counted.input}: write HEIGHTxWIDTHxCHANNELS, e.g. 224x224x3"
             )
-        if options.classes < 2:
-            raise UsageError(f"--classes {options.classes}: a network needs at least 2 classes")
-        return resnet50(shape, options.classes, stem=options.stem)
-    path = Path(options.network)
+        if counted.classes < 2:
+            raise UsageError(f"--classes {counted.classes}: a network needs at least 2 classes")
+        return resnet50(shape, counted.classes, stem=counted.stem)
+    path = Path(counted.network)
     try:
         return Graph.from_json(path.read_text("utf-8"))
     except (OSError, UnicodeDecodeError) as error:

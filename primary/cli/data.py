@@ -2,33 +2,37 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
+from typing import Annotated
 
-from aiperf_hpc.primary.cli.parser import Commands, Parser
+from typer import Argument, Option
+
 from aiperf_hpc.signals import run_to_its_end
 
 KILLED = 137
 
 
-def add(commands: Commands) -> None:
-    """Add ``data``."""
-    data = commands.add_parser("data", help="prepare a dataset")
-    actions = data.add_subparsers(metavar="ACTION", required=True, parser_class=Parser)
-    prepare = actions.add_parser("prepare", help="make a dataset's folder from its source")
-    prepare.add_argument("name", metavar="NAME", help="cifar10 or imagenet")
-    prepare.add_argument("--from", dest="source", required=True, metavar="ARCHIVE_OR_DIR")
-    prepare.add_argument("--to", dest="target", metavar="FOLDER", help="default: data/NAME")
-    prepare.add_argument("--shards", metavar="N", help="training shards (imagenet)")
-    prepare.set_defaults(command=_data_prepare)
+def prepare(
+    name: Annotated[str, Argument(metavar="NAME", help="cifar10 or imagenet.")],
+    source: Annotated[str, Option("--from", metavar="ARCHIVE_OR_DIR", help="What was downloaded.")],
+    target: Annotated[
+        str | None, Option("--to", metavar="FOLDER", help="Default: data/NAME.")
+    ] = None,
+    shards: Annotated[
+        str | None, Option("--shards", metavar="N", help="Training shards (imagenet).")
+    ] = None,
+) -> int:
+    """Make a dataset's folder from its source.
 
-
-def _data_prepare(options: argparse.Namespace) -> int:
-    target = options.target or f"data/{options.name}"
-    command = [sys.executable, "-m", "aiperf_hpc.replica.data", "prepare", options.name]
-    command += ["--from", options.source, "--to", target]
-    if options.shards:
-        command += ["--shards", options.shards]
+    Examples:
+      $ aiperf data prepare cifar10 --from cifar-10-binary.tar.gz
+      $ aiperf data prepare imagenet --from /archives/imagenet --to /data/imagenet
+    """
+    target = target or f"data/{name}"
+    command = [sys.executable, "-m", "aiperf_hpc.replica.data", "prepare", name]
+    command += ["--from", source, "--to", target]
+    if shards:
+        command += ["--shards", shards]
     status = run_to_its_end(command)
     if status == KILLED:
         sys.stderr.write(
@@ -36,3 +40,6 @@ def _data_prepare(options: argparse.Namespace) -> int:
             f"what is left beside {target}\n"
         )
     return status
+
+
+DATA = {"prepare": prepare}

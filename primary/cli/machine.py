@@ -2,89 +2,113 @@
 
 from __future__ import annotations
 
-import argparse
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
+
+from typer import Option
 
 from aiperf_hpc.machine import available_bytes
 from aiperf_hpc.primary.cli.output import say, say_document, say_json
-from aiperf_hpc.primary.cli.parser import Commands
+from aiperf_hpc.primary.cli.parameters import Json
 from aiperf_hpc.primary.file_system import require_writable
 
 
-def add_allreduce(commands: Commands) -> None:
-    """Add ``allreduce``."""
-    help_text = "measure the all-reduce of every installed collective on this machine"
-    allreduce = commands.add_parser("allreduce", help=help_text, description=help_text)
-    allreduce.add_argument("--ranks", type=int, default=2, metavar="N")
-    allreduce.add_argument("--backends", metavar="A,B", help="default: all that are installed")
-    allreduce.add_argument("--repetitions", type=int, metavar="N", help="of each size; 100")
-    allreduce.add_argument("--largest", type=float, metavar="N", help="elements; 1e8")
-    allreduce.add_argument("--quick", action="store_true", help="10 of each, up to 1e6 elements")
-    allreduce.add_argument("--out", type=Path, default=Path("allreduce"), metavar="DIR")
-    allreduce.add_argument("--json", action="store_true", help="print JSON")
-    allreduce.set_defaults(command=_allreduce)
+@dataclass(frozen=True)
+class Measured:
+    """What of the all-reduce is measured."""
+
+    ranks: Annotated[int, Option("--ranks", metavar="N", help="How many there are.")] = 2
+    backends: Annotated[
+        str | None, Option("--backends", metavar="A,B", help="Default: all that are installed.")
+    ] = None
+    repetitions: Annotated[
+        int | None, Option("--repetitions", metavar="N", help="Of each size; 100.")
+    ] = None
+    largest: Annotated[float | None, Option("--largest", metavar="N", help="Elements; 1e8.")] = None
+    quick: Annotated[bool, Option("--quick", help="10 of each size, up to 1e6 elements.")] = False
 
 
-def add_peaks(commands: Commands) -> None:
-    """Add ``peaks``."""
-    help_text = "measure this machine's peaks: products, memory, all-reduce and storage"
-    peaks = commands.add_parser("peaks", help=help_text, description=help_text)
-    peaks.add_argument("--engine", metavar="NAME", help="torch or tensorflow; all")
-    peaks.add_argument("--data", type=Path, metavar="DIR", help="read files there; else in --out")
-    peaks.add_argument("--ranks", type=int, metavar="N", help="of the all-reduce")
-    peaks.add_argument("--quick", action="store_true", help="one engine and back end, 10 s")
-    peaks.add_argument("--out", type=Path, default=Path("peaks"), metavar="DIR")
-    peaks.add_argument("--json", action="store_true", help="print JSON")
-    peaks.set_defaults(command=_peaks)
+@dataclass(frozen=True)
+class Peaks:
+    """Which of this machine's peaks are measured."""
+
+    engine: Annotated[
+        str | None, Option("--engine", metavar="NAME", help="torch or tensorflow; all.")
+    ] = None
+    data: Annotated[
+        Path | None,
+        Option("--data", metavar="DIR", parser=Path, help="Read files there; else in --out."),
+    ] = None
+    ranks: Annotated[int | None, Option("--ranks", metavar="N", help="Of the all-reduce.")] = None
+    quick: Annotated[bool, Option("--quick", help="One engine and back end, 10 s.")] = False
 
 
-def add_doctor(commands: Commands) -> None:
-    """Add ``doctor``."""
-    doctor = commands.add_parser("doctor", help="say what this machine has and what is missing")
-    doctor.add_argument("--run-dir", type=Path, default=Path("runs"), metavar="DIR")
-    doctor.add_argument("--json", action="store_true", help="print JSON")
-    doctor.set_defaults(command=_doctor)
+def allreduce(
+    measured: Measured,
+    out: Annotated[
+        Path, Option("--out", metavar="DIR", parser=Path, help="A folder for the result.")
+    ] = Path("allreduce"),
+    json: Json = False,
+) -> int:
+    """Measure the all-reduce of every installed collective.
 
+    Examples:
+      $ aiperf allreduce --quick
+      $ aiperf allreduce --ranks 4 --backends mpi,torch --out runs/allreduce
+    """
+    from aiperf_hpc.primary import allreduce as measurement
 
-def _allreduce(options: argparse.Namespace) -> int:
-    from aiperf_hpc.primary import allreduce
-
-    plan = allreduce.plan(
-        options.backends,
-        ranks=options.ranks,
-        repetitions=options.repetitions,
-        largest=options.largest,
-        quick=options.quick,
+    plan = measurement.plan(
+        measured.backends,
+        ranks=measured.ranks,
+        repetitions=measured.repetitions,
+        largest=measured.largest,
+        quick=measured.quick,
         available=available_bytes(),
     )
-    require_writable(options.out, "the folder", "--out")
-    results = [allreduce.measure(name, plan, options.out) for name in plan.names]
-    remedies = allreduce.installed()[1]
-    data, plot = options.out / "allreduce.json", options.out / "allreduce.svg"
-    allreduce.write(results, remedies, data)
+    require_writable(out, "the folder", "--out")
+    results = [measurement.measure(name, plan, out) for name in plan.names]
+    remedies = measurement.installed()[1]
+    data, plot = out / "allreduce.json", out / "allreduce.svg"
+    measurement.write(results, remedies, data)
     # Matplotlib comes after what was measured: a refusal does not wait for it.
     from aiperf_hpc.primary.report.plots.allreduce import write_allreduce_plot
 
-    write_allreduce_plot(list(allreduce.curves(results)), plot)
-    if options.json:
+    write_allreduce_plot(list(measurement.curves(results)), plot)
+    if json:
         say_document(data.read_text("utf-8"))
     else:
-        say(allreduce.table(results, remedies))
+        say(measurement.table(results, remedies))
         say(f"written to {data} and {plot}")
     return 0
 
 
-def _peaks(options: argparse.Namespace) -> int:
+def peaks(
+    asked: Peaks,
+    out: Annotated[
+        Path, Option("--out", metavar="DIR", parser=Path, help="A folder for the result.")
+    ] = Path("peaks"),
+    json: Json = False,
+) -> int:
+    """Measure products, memory, all-reduce and storage at best.
+
+    In a run's folder, `aiperf analyze` finds them and draws the run's roofline.
+
+    Examples:
+      $ aiperf peaks --quick
+      $ aiperf peaks --engine torch --data /data/imagenet --out runs/mine
+    """
     from aiperf_hpc.primary.peaks.measure import measure, plan
     from aiperf_hpc.primary.peaks.text import lines
     from aiperf_hpc.run.paths import PEAKS, write_whole
 
-    asked = plan(options.engine, quick=options.quick, data=options.data, ranks=options.ranks)
-    require_writable(options.out, "the folder", "--out")
-    options.out.mkdir(parents=True, exist_ok=True)
-    found, path = measure(asked, options.out), options.out / PEAKS
+    planned = plan(asked.engine, quick=asked.quick, data=asked.data, ranks=asked.ranks)
+    require_writable(out, "the folder", "--out")
+    out.mkdir(parents=True, exist_ok=True)
+    found, path = measure(planned, out), out / PEAKS
     write_whole(path, found.model_dump_json(indent=1))
-    if options.json:
+    if json:
         say_document(found.model_dump_json(indent=1))
     else:
         say("\n".join(lines(found)))
@@ -92,12 +116,25 @@ def _peaks(options: argparse.Namespace) -> int:
     return 0
 
 
-def _doctor(options: argparse.Namespace) -> int:
+def doctor(
+    run_dir: Annotated[
+        Path, Option("--run-dir", metavar="DIR", parser=Path, help="A place for runs.")
+    ] = Path("runs"),
+    json: Json = False,
+) -> int:
+    """Say what this machine has and what is missing.
+
+    The exit status is 1 if no run is possible here.
+
+    Examples:
+      $ aiperf doctor
+      $ aiperf doctor --run-dir /shared/runs --json
+    """
     from aiperf_hpc.primary.doctor import examine
 
-    checks = examine(options.run_dir)
+    checks = examine(run_dir)
     missing = [check for check in checks if check.required and not check.found]
-    if options.json:
+    if json:
         say_json([check.model_dump() for check in checks])
         return 1 if missing else 0
     for check in checks:

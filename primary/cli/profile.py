@@ -2,63 +2,108 @@
 
 from __future__ import annotations
 
-import argparse
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated, Literal
+
+from typer import Argument, Option
 
 from aiperf_hpc.config import preset_names
 from aiperf_hpc.errors import UsageError
+from aiperf_hpc.kernels import ProfileRequest
 from aiperf_hpc.primary.cli.output import say, say_document
-from aiperf_hpc.primary.cli.parser import Commands
+from aiperf_hpc.primary.cli.parameters import Json
 from aiperf_hpc.primary.file_system import require_writable
 
 
-def add(commands: Commands) -> None:
-    """Add ``profile``."""
-    help_text = "break training steps of a network down by kernels, with the framework's profiler"
-    profile = commands.add_parser("profile", help=help_text, description=help_text)
-    profile.add_argument("run", nargs="?", type=Path, metavar="RUN", help="a run directory")
-    profile.add_argument(
-        "--config",
-        metavar="FILE|PRESET",
-        help="instead of a run: the initial network of a YAML file or of a preset: "
-        + ", ".join(preset_names()),
+@dataclass(frozen=True)
+class Trained:
+    """Which network is trained, and by what."""
+
+    run: Annotated[Path | None, Argument(metavar="RUN", parser=Path, help="A run directory.")] = (
+        None
     )
-    profile.add_argument(
-        "--set", dest="assignments", action="append", default=[], metavar="KEY=VALUE",
-        help="over --config, e.g. model.base_width=8; may be repeated",
-    )  # fmt: skip
-    profile.add_argument("--steps", type=int, default=10, metavar="N", help="default: 10")
-    profile.add_argument("--graph", metavar="HASH|initial", help="of the run; default: its best")
-    profile.add_argument("--batch-size", type=int, metavar="B", help="default: a rank's own")
-    profile.add_argument("--engine", choices=("tensorflow", "torch"), help="default: its own")
-    profile.add_argument("--data", choices=("synthetic", "real"), default="synthetic")
-    profile.add_argument("--out", type=Path, default=Path("profile"), metavar="DIR")
-    profile.add_argument("--json", action="store_true", help="print JSON")
-    profile.set_defaults(command=_profile)
+    config: Annotated[
+        str | None,
+        Option(
+            "--config",
+            metavar="FILE|PRESET",
+            help="Instead of a run: the initial network of a YAML file or of a preset: "
+            f"{', '.join(preset_names())}.",
+            autocompletion=preset_names,
+        ),
+    ] = None
+    assignments: Annotated[
+        list[str] | None,
+        Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="Over --config, e.g. model.base_width=8; may be repeated.",
+        ),
+    ] = None
+    graph: Annotated[
+        str | None,
+        Option("--graph", metavar="HASH|initial", help="Of the run. Default: its best."),
+    ] = None
 
 
-def _profile(options: argparse.Namespace) -> int:
-    from aiperf_hpc.primary import profile
+@dataclass(frozen=True)
+class Steps:
+    """How it is trained."""
 
-    choice = profile.Choice(options.steps, options.batch_size, options.engine, options.data)
-    if (options.run is None) == (options.config is None):
-        raise UsageError("name a run directory, or --config FILE|PRESET, and not both")
-    if options.run is not None:
-        if options.assignments:
-            raise UsageError("--set changes a configuration; name one with --config")
-        request = profile.of_run(options.run, options.graph, choice)
-    else:
-        request = profile.of_config(options.config, options.assignments, options.graph, choice)
-    require_writable(options.out, "the folder", "--out")
-    found = profile.measure(request, options.out)
+    steps: Annotated[int, Option("--steps", metavar="N", help="How many are profiled.")] = 10
+    batch_size: Annotated[
+        int | None, Option("--batch-size", metavar="B", help="Default: a rank's own.")
+    ] = None
+    engine: Annotated[
+        Literal["tensorflow", "torch"] | None, Option("--engine", help="Default: its own.")
+    ] = None
+    data: Annotated[
+        Literal["synthetic", "real"], Option("--data", help="What the batches hold.")
+    ] = "synthetic"
+
+
+def profile(
+    trained: Trained,
+    steps: Steps,
+    out: Annotated[
+        Path, Option("--out", metavar="DIR", parser=Path, help="A folder for the result.")
+    ] = Path("profile"),
+    json: Json = False,
+) -> int:
+    """Break training steps of a network down by kernels, with the framework's profiler.
+
+    Examples:
+      $ aiperf profile runs/20261121-101500
+      $ aiperf profile --config cifar10 --set dataset.path=data/cifar10 --engine torch
+    """
+    from aiperf_hpc.primary import profile as profiling
+
+    request = _request(trained, steps)
+    require_writable(out, "the folder", "--out")
+    found = profiling.measure(request, out)
     # Matplotlib comes after what was measured: a refusal does not wait for it.
     from aiperf_hpc.primary.report.plots.communication import profile_bar, write_bars
 
-    plot = options.out / "profile.svg"
+    plot = out / "profile.svg"
     write_bars([profile_bar(found)], plot)
-    if options.json:
+    if json:
         say_document(found.model_dump_json(indent=1))
     else:
-        say("\n".join(profile.table(found)))
-        say(f"written to {options.out / 'profile.json'}, {plot} and {found.trace}")
+        say("\n".join(profiling.table(found)))
+        say(f"written to {out / 'profile.json'}, {plot} and {found.trace}")
     return 0
+
+
+def _request(trained: Trained, steps: Steps) -> ProfileRequest:
+    from aiperf_hpc.primary import profile as profiling
+
+    choice = profiling.Choice(steps.steps, steps.batch_size, steps.engine, steps.data)
+    if trained.run is not None and trained.config is None:
+        if trained.assignments:
+            raise UsageError("--set changes a configuration; name one with --config")
+        return profiling.of_run(trained.run, trained.graph, choice)
+    if trained.run is None and trained.config is not None:
+        assignments = trained.assignments or []
+        return profiling.of_config(trained.config, assignments, trained.graph, choice)
+    raise UsageError("name a run directory, or --config FILE|PRESET, and not both")

@@ -3,50 +3,79 @@
 from __future__ import annotations
 
 import codecs
+import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from typer.completion import shell_complete
+from typer.core import TyperGroup
+from typer.main import get_install_completion_arguments
 
 from aiperf_hpc import __version__
-from aiperf_hpc.errors import AIPerfError, reason_of
-from aiperf_hpc.primary.cli import (
-    analyze,
-    config,
-    count,
-    data,
-    machine,
-    profile,
-    report,
-    resume,
-    simulate,
-    start,
-    status,
-    stop,
-    study,
-)
-from aiperf_hpc.primary.cli.parser import Command, Parser
+from aiperf_hpc.errors import AIPerfError, UsageError, reason_of
+from aiperf_hpc.primary.cli.command import Deferred, Row, refusal, root, without_types
+from aiperf_hpc.primary.cli.output import say
 from aiperf_hpc.streams import print_in_any_locale, without_controls
 
 INTERRUPTED = 130
+NAMES = ("aiperf", "aiperf-hpc")
+"""What the program is called; the second is for where another program has the first."""
+RUN, WATCH, RESULTS = "Run the benchmark", "Watch a run", "Results"
+ANALYSIS, MACHINE, DATA = "Analysis", "This machine", "Data and configuration"
 COMMANDS = (
-    start.add,
-    status.add,
-    stop.add,
-    resume.add,
-    report.add,
-    report.add_search,
-    analyze.add_analyze,
-    analyze.add_card,
-    study.add_study,
-    status.add_serve,
-    count.add,
-    data.add,
-    simulate.add,
-    machine.add_allreduce,
-    machine.add_peaks,
-    profile.add,
-    config.add,
-    machine.add_doctor,
-    start.add_conduct,
+    Row("start", RUN, "start:start", "Run the benchmark."),
+    Row("stop", RUN, "stop:stop", "Stop a run in order, and score it."),
+    Row("resume", RUN, "resume:resume", "Go on with a run whose primary died."),
+    Row("simulate", RUN, "simulate:simulate", "Run the benchmark on a simulated machine."),
+    Row("status", WATCH, "status:status", "Show what a run is doing."),
+    Row("serve", WATCH, "status:serve", "Serve a run's status over REST."),
+    Row("report", RESULTS, "report:report", "Write a run's report, also while it lasts."),
+    Row("verify", RESULTS, "report:verify", "Recount a run from its own records."),
+    Row("search", RESULTS, "report:SEARCH", "Look at how a run searched."),
+    Row(
+        "analyze",
+        ANALYSIS,
+        "analyze:analyze",
+        "Measure runs and public logs as MLPerf HPC, HPC AI500, DAWNBench and MLBench do.",
+    ),
+    Row(
+        "card",
+        ANALYSIS,
+        "analyze:card",
+        "One machine's runs on one sheet, by the figures of five benchmarks.",
+    ),
+    Row(
+        "study",
+        ANALYSIS,
+        "study:study",
+        "Measure what each of several factors contributes, alone and within the whole.",
+    ),
+    Row("doctor", MACHINE, "machine:doctor", "Say what this machine has and what is missing."),
+    Row(
+        "peaks",
+        MACHINE,
+        "machine:peaks",
+        "Measure products, memory, all-reduce and storage at best.",
+    ),
+    Row(
+        "allreduce",
+        MACHINE,
+        "machine:allreduce",
+        "Measure the all-reduce of every installed collective.",
+    ),
+    Row(
+        "profile",
+        MACHINE,
+        "profile:profile",
+        "Break training steps of a network down by kernels, with the framework's profiler.",
+    ),
+    Row("data", DATA, "data:DATA", "Prepare a dataset."),
+    Row("config", DATA, "config:CONFIG", "Show configurations."),
+    Row("count", DATA, "count:count_operations", "Count a network's operations for one sample."),
+    Row("conduct", "", "start:conduct", "What `start --detach` starts; not for people."),
 )
 
 
@@ -54,9 +83,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Carry out one command and return its exit status."""
     print_in_any_locale()
     try:
-        options = parser().parse_args(arguments)
-        command: Command = options.command
-        return command(options)
+        return _carry_out(list(sys.argv[1:] if arguments is None else arguments))
     except AIPerfError as error:
         sys.stderr.write(f"aiperf: {without_controls(str(error))}\n")
         return error.exit_status
@@ -78,11 +105,48 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
 
 
-def parser() -> Parser:
-    """Return the parser of all commands."""
-    whole = Parser(prog="aiperf", description="Benchmark an AI-HPC machine by AutoML.")
-    whole.add_argument("--version", action="version", version=f"aiperf-hpc {__version__}")
-    commands = whole.add_subparsers(metavar="COMMAND", required=True, parser_class=Parser)
-    for add in COMMANDS:
-        add(commands)
+def program() -> TyperGroup:
+    """Return the group of all commands."""
+    whole = root("Benchmark an AI-HPC machine of any size by automated machine learning.", _options)
+    whole.params += get_install_completion_arguments()
+    without_types(whole.params)
+    for row in COMMANDS:
+        whole.add_command(Deferred(row))
     return whole
+
+
+def _say_version(asked: bool) -> None:
+    if asked:
+        say(f"aiperf-hpc {__version__}")
+        raise typer.Exit
+
+
+def _options(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_say_version, is_eager=True, help="Show the version and exit."
+        ),
+    ] = False,
+) -> None:
+    """Take what precedes a command."""
+
+
+def _carry_out(arguments: list[str]) -> int:
+    name = Path(sys.argv[0]).name
+    name = name if name in NAMES else NAMES[0]
+    whole = program()
+    variable = f"_{name.replace('-', '_').upper()}_COMPLETE"
+    if instruction := os.environ.get(variable):
+        return shell_complete(whole, {}, name, variable, instruction)
+    if not arguments:
+        with whole.make_context(name, [], resilient_parsing=True) as context:
+            whole.get_help(context)
+        raise UsageError(f"name a command; see `{name} --help`")
+    try:
+        with whole.make_context(name, arguments) as context:
+            return int(whole.invoke(context))
+    except typer.TyperException as error:
+        raise refusal(error, name) from None
+    except typer.Exit as exit_:
+        raise SystemExit(exit_.exit_code) from None

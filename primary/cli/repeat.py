@@ -9,13 +9,16 @@ somebody stops is the last one.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Annotated, Protocol
+
+from typer import Option
 
 from aiperf_hpc.config import RunConfig, load_config
 from aiperf_hpc.errors import (
@@ -39,8 +42,13 @@ MOST_FAILURES = 2
 PEAKS_SECONDS = 300.0
 """The longest time that measuring the machine may take."""
 
-StartOne = Callable[[argparse.Namespace, RunConfig, Path], int]
-"""Starts a run of a configuration in a folder, and returns its exit status once it has ended."""
+
+class StartOne(Protocol):
+    """Starts a run of a configuration in a folder, and returns its status once it has ended."""
+
+    def __call__(self, config: RunConfig, folder: Path, *, asks: bool) -> int:
+        """Start it; ``asks`` is whether people may be asked before."""
+        ...
 
 
 class Outcome(Value):
@@ -64,74 +72,96 @@ class Outcomes(Value):
     runs: tuple[Outcome, ...]
 
 
-def add_repeat(start: argparse.ArgumentParser) -> None:
-    """Add what repeats a run to ``aiperf start``."""
-    start.add_argument(
-        "--repeat", type=int, metavar="N", help="N runs one after another, and how well they agree"
+@dataclass(frozen=True)
+class Repetition:
+    """What repeats a run."""
+
+    repeat: Annotated[
+        int | None,
+        Option(
+            "--repeat",
+            metavar="N",
+            help="N runs one after another, and how well they agree.",
+        ),
+    ] = None
+    same_seed: Annotated[bool, Option("--same-seed", help="With --repeat: one seed for all.")] = (
+        False
     )
-    start.add_argument("--same-seed", action="store_true", help="with --repeat: one seed for all")
+
+    def check(self, *, detach: bool) -> None:
+        """Raise UsageError for what does not go together with ``--repeat``."""
+        if self.repeat is None:
+            if self.same_seed:
+                raise UsageError("--same-seed is about repeated runs; give --repeat N too")
+            return
+        if self.repeat < 2:
+            raise UsageError(f"--repeat {self.repeat}: there is nothing to compare below 2 runs")
+        if detach:
+            raise UsageError(
+                "--repeat waits for each run to end, and --detach for none; leave --detach out and "
+                "start it with nohup or in a terminal multiplexer"
+            )
+
+    def configurations(self, source: str, assignments: Sequence[str]) -> list[RunConfig]:
+        """Return the configuration of each run. Raises ConfigError."""
+        first = load_config(source, assignments)
+        step = 0 if self.same_seed else 1
+        later = [
+            load_config(source, [*assignments, f"seed={first.seed + step * number}"])
+            for number in range(1, self.repeat or 1)
+        ]
+        return [first, *later]
+
+    def seeds_line(self, configs: Sequence[RunConfig]) -> str:
+        """Return, behind what a dry run shows of the first run, what the others are."""
+        seeds = [config.seed for config in configs]
+        said = f"seed {seeds[0]}" if self.same_seed else f"seeds {seeds[0]} to {seeds[-1]}"
+        return f"{self.repeat} such runs one after another, {said}"
 
 
-def check_repeat(options: argparse.Namespace) -> None:
-    """Raise UsageError for what does not go together with ``--repeat``."""
-    if options.repeat is None:
-        if options.same_seed:
-            raise UsageError("--same-seed is about repeated runs; give --repeat N too")
-        return
-    if options.repeat < 2:
-        raise UsageError(f"--repeat {options.repeat}: there is nothing to compare below 2 runs")
-    if options.detach:
-        raise UsageError(
-            "--repeat waits for each run to end, and --detach for none; leave --detach out and "
-            "start it with nohup or in a terminal multiplexer"
-        )
+@dataclass(frozen=True)
+class Repeated:
+    """The runs that are to be made."""
+
+    folder: Path
+    """A new one."""
+    configs: list[RunConfig]
+    same_seed: bool
 
 
-def configurations(options: argparse.Namespace) -> list[RunConfig]:
-    """Return the configuration of each run. Raises ConfigError."""
-    first = load_config(options.config, options.assignments)
-    step = 0 if options.same_seed else 1
-    later = [
-        load_config(options.config, [*options.assignments, f"seed={first.seed + step * number}"])
-        for number in range(1, options.repeat)
-    ]
-    return [first, *later]
-
-
-def repeat(options: argparse.Namespace, launcher: str, folder: Path, start_one: StartOne) -> int:
+def repeat(runs: Repeated, start_one: StartOne, *, here: bool, as_json: bool) -> int:
     """Make all runs, then say how well they agree; return 0 if every one ended in order.
 
     Args:
-        options: of ``aiperf start``.
-        launcher: the name of what starts the replicas.
-        folder: a new one, for the runs.
+        runs: which.
         start_one: makes one run.
+        here: whether they are on this machine.
+        as_json: whether standard output is for JSON alone.
 
     Raises:
         UsageError: no run can be started as asked.
         EndedEarlyError: a signal ended it between two runs.
         AIPerfError: somebody stopped a run, or too many failed.
     """
-    configs = configurations(options)
+    folder = runs.folder
     made = _make(folder)
-    repetition = _Repetition(options, launcher == "local", folder, start_one)
-    # With --json, standard output is for the document alone.
-    output = contextlib.redirect_stdout(sys.stderr) if options.json else contextlib.nullcontext()
+    series = _Series(runs, start_one, here)
+    output = contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext()
     try:
         with output, interruptible():
-            repetition.run(configs)
+            series.run()
     except Interruption as interruption:
         raise EndedEarlyError(
-            f"interrupted after {len(repetition.outcomes)} of {len(configs)} runs; "
+            f"interrupted after {len(series.outcomes)} of {len(runs.configs)} runs; "
             f"`aiperf analyze {folder}` compares them",
             interruption.exit_status,
         ) from None
     finally:
-        if repetition.outcomes:
-            repetition.summarize()
+        if series.outcomes:
+            series.summarize(alone=as_json)
         elif made and not any(folder.iterdir()):
             folder.rmdir()
-    return 0 if all(each.exit_status == 0 for each in repetition.outcomes) else 1
+    return 0 if all(each.exit_status == 0 for each in series.outcomes) else 1
 
 
 def _make(folder: Path) -> bool:
@@ -147,25 +177,24 @@ def _make(folder: Path) -> bool:
     return made
 
 
-class _Repetition:
+class _Series:
     """The runs of one command."""
 
-    def __init__(
-        self, options: argparse.Namespace, here: bool, folder: Path, start_one: StartOne
-    ) -> None:
-        self._options = options
-        self._folder = folder
+    def __init__(self, runs: Repeated, start_one: StartOne, here: bool) -> None:
+        self._runs = runs
+        self._folder = runs.folder
         self._start_one = start_one
         self._measures_peaks = here
         self.outcomes: list[Outcome] = []
 
-    def run(self, configs: list[RunConfig]) -> None:
+    def run(self) -> None:
         """Make the runs, with the machine's peaks measured before and after each."""
+        configs = self._runs.configs
         before = self._peaks(configs[0])
         for number, config in enumerate(configs, 1):
             say(f"run {number} of {len(configs)}, seed {config.seed}")
             paths = RunPaths(self._folder / str(number))
-            self._one(paths, config)
+            self._one(paths, config, asks=number == 1)
             self._check_stopped(number, len(configs))
             after = self._peaks(config)
             for path, measured in ((paths.peaks, before), (paths.peaks_after, after)):
@@ -173,16 +202,15 @@ class _Repetition:
                     write_whole(path, measured)
             before = after
             self._check_failures(number, len(configs))
-            self._options.yes = True  # Asked once.
 
-    def _one(self, paths: RunPaths, config: RunConfig) -> None:
+    def _one(self, paths: RunPaths, config: RunConfig, *, asks: bool) -> None:
         """Make one run, and record how it went if it had started.
 
         A failure is its outcome; what cannot be started, and a signal's end, is raised.
         """
         status, said, ends_all = 0, "", False
         try:
-            status = self._start_one(self._options, config, paths.root)
+            status = self._start_one(config, paths.root, asks=asks)
         except AIPerfError as error:
             status, said = error.exit_status, str(error)
             ends_all = isinstance(error, UsageError | EndedEarlyError)
@@ -203,8 +231,8 @@ class _Repetition:
         )
         self.outcomes.append(outcome)
         done = Outcomes(
-            wanted=self._options.repeat,
-            same_seed=self._options.same_seed,
+            wanted=len(self._runs.configs),
+            same_seed=self._runs.same_seed,
             runs=tuple(self.outcomes),
         )
         write_whole(self._folder / "repeat.json", f"{done.model_dump_json(indent=1)}\n")
@@ -235,8 +263,8 @@ class _Repetition:
             sys.stderr.write(f"aiperf: the machine's peaks are not measured: {why}\n")
         return measured
 
-    def summarize(self) -> None:
-        """Say how well the runs agree that were made so far."""
+    def summarize(self, *, alone: bool) -> None:
+        """Say how well the runs agree that were made so far; ``alone``, in JSON alone."""
         from aiperf_hpc.primary.analyze.document import as_json
         from aiperf_hpc.primary.analyze.measured import NotMeasuredError
         from aiperf_hpc.primary.analyze.options import Options
@@ -253,7 +281,7 @@ class _Repetition:
         except NotMeasuredError as error:
             sys.stderr.write(f"aiperf: how well they agree is not measured: {error}\n")
             return
-        if self._options.json:
+        if alone:
             say_document(as_json(found.model_dump(mode="json")))
         else:
             say("\n".join(["", "Repeatability", *lines(found)]))
@@ -278,10 +306,3 @@ def _said(command: list[str]) -> tuple[str | None, str]:
     if done.returncode:
         return None, failure_reason(done)
     return done.stdout, ""
-
-
-def seeds_line(options: argparse.Namespace) -> Iterator[str]:
-    """Yield, behind what a dry run shows of the first run, what the others are."""
-    seeds = [config.seed for config in configurations(options)]
-    said = f"seed {seeds[0]}" if options.same_seed else f"seeds {seeds[0]} to {seeds[-1]}"
-    yield f"{options.repeat} such runs one after another, {said}"

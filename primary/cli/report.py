@@ -2,56 +2,62 @@
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
+from typing import Annotated
+
+from typer import Option
 
 from aiperf_hpc.primary.cli.output import say, say_document, say_json
-from aiperf_hpc.primary.cli.parser import Commands, Parser, add_for_run
+from aiperf_hpc.primary.cli.parameters import Json, Run
 from aiperf_hpc.primary.monitor.run_view import RunView
 from aiperf_hpc.run.paths import RunPaths
 
 
-def add(commands: Commands) -> None:
-    """Add ``report`` and ``verify``."""
-    report = add_for_run(commands, "report", _report, "write a run's report, also while it lasts")
-    report.add_argument(
-        "--scaling", nargs="+", type=Path, default=[], metavar="RUN",
-        help="runs of other sizes, for a section on weak scaling",
-    )  # fmt: skip
-    add_for_run(commands, "verify", _verify, "recount a run from its own records")
+def report(
+    run: Run,
+    scaling: Annotated[
+        list[Path] | None,
+        Option(
+            "--scaling",
+            metavar="RUN ...",
+            parser=Path,
+            help="Runs of other sizes, for a section on weak scaling.",
+        ),
+    ] = None,
+    json: Json = False,
+) -> int:
+    """Write a run's report, also while it lasts.
 
-
-def add_search(commands: Commands) -> None:
-    """Add ``search``."""
-    search = commands.add_parser("search", help="look at how a run searched")
-    actions = search.add_subparsers(metavar="ACTION", required=True, parser_class=Parser)
-    replay = actions.add_parser("replay", help="what the search expected, and what came of it")
-    replay.add_argument("run", type=Path, metavar="RUN", help="the run directory")
-    replay.add_argument("--plot", type=Path, metavar="FILE.svg", help="draw it into a file")
-    replay.add_argument("--json", action="store_true", help="print JSON")
-    replay.set_defaults(command=_search_replay)
-
-
-def _report(options: argparse.Namespace) -> int:
+    Examples:
+      $ aiperf report runs/20261121-101500
+      $ aiperf report runs/16nodes --scaling runs/1node runs/4nodes
+    """  # fmt: skip
     from aiperf_hpc.primary.report.writer import write_report
 
-    view = RunView(RunPaths(options.run))
-    page = write_report(view, [RunPaths(folder) for folder in options.scaling])
-    if options.json:
+    view = RunView(RunPaths(run))
+    page = write_report(view, [RunPaths(folder) for folder in scaling or []])
+    if json:
         say_document(view.paths.report_json.read_text("utf-8").rstrip())
     else:
         say(str(page))
     return 0
 
 
-def _verify(options: argparse.Namespace) -> int:
-    from aiperf_hpc.primary.verify.audit import verify
+def verify(run: Run, json: Json = False) -> int:
+    """Recount a run from its own records.
 
-    view = RunView(RunPaths(options.run))
-    findings = verify(view)
+    The exit status is 0 if the score equals the recount and every rule is kept, else 1.
+
+    Examples:
+      $ aiperf verify runs/20261121-101500
+    """
+    from aiperf_hpc.primary.verify import audit
+
+    view = RunView(RunPaths(run))
+    findings = audit.verify(view)
     ended = view.history.end_utc is not None
     passed = all(finding.passed for finding in findings)
-    if options.json:
+    if json:
         rules = [
             {"rule": f.rule, "passed": f.passed, "checked": f.checked, "failures": f.failures}
             for f in findings
@@ -75,18 +81,34 @@ def _verify(options: argparse.Namespace) -> int:
     return 0 if passed else 1
 
 
-def _search_replay(options: argparse.Namespace) -> int:
+def replay(
+    run: Run,
+    plot: Annotated[
+        Path | None,
+        Option("--plot", metavar="FILE.svg", parser=Path, help="Draw it into a file."),
+    ] = None,
+    json: Json = False,
+) -> int:
+    """What the search expected, and what came of it.
+
+    Examples:
+      $ aiperf search replay runs/20261121-101500
+      $ aiperf search replay runs/20261121-101500 --plot search.svg
+    """
     from aiperf_hpc.primary.report.search_replay import replay_search, table
 
-    view = RunView(RunPaths(options.run))
+    view = RunView(RunPaths(run))
     view.refresh()
-    replay = replay_search(view)
-    if options.plot is not None:
+    found = replay_search(view)
+    if plot is not None:
         from aiperf_hpc.primary.report.plots.search import write_prediction_plot
 
-        write_prediction_plot(replay.candidates, options.plot)
-    if options.json:
-        say_document(replay.model_dump_json(indent=1))
+        write_prediction_plot(found.candidates, plot)
+    if json:
+        say_document(found.model_dump_json(indent=1))
     else:
-        say("\n".join(table(replay)))
+        say("\n".join(table(found)))
     return 0
+
+
+SEARCH = {"replay": replay}

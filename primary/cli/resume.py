@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
-from pathlib import Path
+from dataclasses import dataclass
+from typing import Annotated
+
+from typer import Option
 
 from aiperf_hpc.errors import UsageError
 from aiperf_hpc.primary.cli.conduct import Address, conduct_run, free_address, take_run
-from aiperf_hpc.primary.cli.parser import Commands
+from aiperf_hpc.primary.cli.parameters import FinalJson, Run
 from aiperf_hpc.primary.control.prepare import (
     require_packages,
 )
@@ -20,44 +22,59 @@ from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.run.service import Service
 
 
-def add(commands: Commands) -> None:
-    """Add ``resume``."""
-    resume = commands.add_parser("resume", help="go on with a run whose primary died")
-    resume.add_argument("run", type=Path, metavar="RUN", help="the run directory")
-    served = resume.add_mutually_exclusive_group()
-    served.add_argument(
-        "--serve", nargs="?", const="", metavar="HOST:PORT",
-        help="REST status; default: where it was served before",
-    )  # fmt: skip
-    served.add_argument("--no-serve", action="store_true", help="even if it was served before")
-    resume.add_argument("--json", action="store_true", help="print the final status as JSON")
-    resume.set_defaults(command=_resume)
+@dataclass(frozen=True)
+class Served:
+    """Where a run that goes on is served."""
+
+    serve: Annotated[
+        str | None,
+        Option(
+            "--serve",
+            metavar="[HOST:PORT]",
+            help="Serve its status over REST. Default: where it was served before.",
+        ),
+    ] = None
+    no_serve: Annotated[
+        bool, Option("--no-serve", help="Not even if it was served before.")
+    ] = False  # fmt: skip
 
 
-def _resume(options: argparse.Namespace) -> int:
-    manifest, history = check_resumable(options.run)
+def resume(
+    run: Run,
+    served: Served,
+    json: FinalJson = False,
+) -> int:
+    """Go on with a run whose primary died.
+
+    Its clock has gone on: the run ends when it would have. Replicas that live go on, the others
+    are started again.
+
+    Examples:
+      $ aiperf resume runs/20261121-101500
+    """
+    if served.serve is not None and served.no_serve:
+        raise UsageError("--serve and --no-serve do not go together; leave one out")
+    manifest, history = check_resumable(run)
     require_packages(manifest.config, manifest.launcher)
     with take_run(history, manifest, "resume") as claim:
         if history.run_ended is not None:  # By who had it since it was looked at.
-            raise UsageError(f"{options.run}: this run has ended; see `aiperf report`")
-        address = _address_again(options, history.paths)
+            raise UsageError(f"{run}: this run has ended; see `aiperf report`")
+        address = _address_again(served, history.paths)
         end_leftovers(history)
         launch = max(len(history.run_starts), claim.number - 1)
-        return conduct_run(
-            manifest, history.paths, address, claim, as_json=options.json, launch=launch
-        )
+        return conduct_run(manifest, history.paths, address, claim, as_json=json, launch=launch)
 
 
-def _address_again(options: argparse.Namespace, paths: RunPaths) -> Address | None:
+def _address_again(served: Served, paths: RunPaths) -> Address | None:
     """Return where a run that goes on is served: as asked for, else where it was before.
 
     Nobody asked for the latter just now, so that the run goes on without it if it is not known, or
     cannot be had.
     """
-    if options.no_serve:
+    if served.no_serve:
         return None
-    if options.serve is not None:
-        return free_address(options.serve)
+    if served.serve is not None:
+        return free_address(served.serve)
     try:
         before = Service.load(paths)
         if before is None:

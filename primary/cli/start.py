@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import subprocess
 import sys
 import time
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Annotated, Literal
 
-from aiperf_hpc.config import RunConfig, load_config, preset_names
+from typer import Argument, Option
+
+from aiperf_hpc.config import RunConfig, load_config
 from aiperf_hpc.errors import AIPerfError, EndedEarlyError, UsageError
 from aiperf_hpc.machine import available_bytes
 from aiperf_hpc.primary.cli.conduct import (
@@ -21,8 +24,8 @@ from aiperf_hpc.primary.cli.conduct import (
     where_served,
 )
 from aiperf_hpc.primary.cli.output import say
-from aiperf_hpc.primary.cli.parser import Commands
-from aiperf_hpc.primary.cli.repeat import add_repeat, check_repeat, repeat, seeds_line
+from aiperf_hpc.primary.cli.parameters import Assignments, Config, FinalJson
+from aiperf_hpc.primary.cli.repeat import Repeated, Repetition, repeat
 from aiperf_hpc.primary.control.prepare import (
     check_engine,
     describe_dataset,
@@ -40,99 +43,106 @@ from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.signals import Interruption, interruptible
 
 
-def add(commands: Commands) -> None:
-    """Add ``start``."""
-    start = commands.add_parser("start", help="run the benchmark")
-    start.add_argument("--nodes", type=int, required=True, metavar="N", help="replicas")
-    start.add_argument("--hours", type=float, required=True, metavar="H", help="length, e.g. 0.05")
-    start.add_argument(
-        "--config",
-        default="quickstart",
-        metavar="FILE|PRESET",
-        help="a YAML file or a preset: " + ", ".join(preset_names()),
-    )
-    start.add_argument(
-        "--set",
-        dest="assignments",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="e.g. training.batch_size=64; may be repeated",
-    )
-    start.add_argument("--launcher", choices=("auto", "slurm", "local"), default="auto")
-    start.add_argument("--run-dir", type=Path, metavar="DIR", help="default: runs/ID")
-    start.add_argument("--serve", nargs="?", const="", metavar="HOST:PORT", help="REST status")
-    start.add_argument(
-        "--dry-run", action="store_true", help="print what would be submitted or started"
-    )
-    start.add_argument("--detach", action="store_true", help="run in the background and return")
-    start.add_argument("--yes", action="store_true", help="do not ask before starting")
-    start.add_argument("--json", action="store_true", help="print the final status as JSON")
-    add_repeat(start)
-    start.set_defaults(command=_start)
+@dataclass(frozen=True)
+class Asked:
+    """What is run, and where."""
+
+    nodes: Annotated[int, Option("--nodes", metavar="N", help="Replicas, one on each node.")]
+    hours: Annotated[float, Option("--hours", metavar="H", help="Length, e.g. 0.05.")]
+    config: Config = "quickstart"
+    assignments: Assignments = None
+    launcher: Annotated[
+        Literal["auto", "slurm", "local"],
+        Option("--launcher", help="What starts the replicas; auto: SLURM where it is."),
+    ] = "auto"
+    run_dir: Annotated[
+        Path | None,
+        Option("--run-dir", metavar="DIR", parser=Path, help="A new folder. Default: runs/ID."),
+    ] = None
 
 
-def add_conduct(commands: Commands) -> None:
-    """What `start --detach` starts; not for people."""
-    conduct = commands.add_parser("conduct")
-    conduct.add_argument("run", type=Path)
-    conduct.add_argument("--serve")
-    conduct.set_defaults(command=_conduct_detached)
+@dataclass(frozen=True)
+class Manner:
+    """How a run is started, watched and ended."""
+
+    serve: Annotated[
+        str | None,
+        Option("--serve", metavar="[HOST:PORT]", help="Serve the run's status over REST."),
+    ] = None
+    dry_run: Annotated[
+        bool, Option("--dry-run", help="Print what would be submitted or started.")
+    ] = False
+    detach: Annotated[bool, Option("--detach", help="Run in the background and return.")] = False
+    yes: Annotated[bool, Option("--yes", help="Do not ask before starting.")] = False
+    json: FinalJson = False
 
 
-def _start(options: argparse.Namespace) -> int:
-    check_repeat(options)
-    config = load_config(options.config, options.assignments)
-    manifest = _manifest(options, config)
+def start(asked: Asked, manner: Manner, repetition: Repetition) -> int:
+    """Run the benchmark.
+
+    Each node has a replica that searches for networks and trains them for the whole time. The
+    score is operations per second, recounted from the records by `aiperf verify`. Without --detach
+    the run is shown while it lasts; the first Ctrl-C stops it in order, the second at once.
+
+    Examples:
+      $ aiperf start --nodes 2 --hours 0.05
+      $ aiperf start --nodes 4 --hours 1 --config imagenet --set dataset.path=/data/imagenet
+      $ aiperf start --nodes 16 --hours 1 --set slurm.partition=gpu --dry-run
+      $ aiperf start --nodes 2 --hours 1 --repeat 5
+    """
+    repetition.check(detach=manner.detach)
+    config = load_config(asked.config, asked.assignments or ())
+    manifest = _manifest(asked, config, dry=manner.dry_run)
     if manifest.launcher == "local":
         _warn_of_a_crowd(manifest)
-    folder = options.run_dir or Path("runs") / manifest.run_id
-    if options.dry_run:
+    folder = asked.run_dir or Path("runs") / manifest.run_id
+    configs = repetition.configurations(asked.config, asked.assignments or ())
+    if manner.dry_run:
         say(dry_run(manifest, RunPaths(folder.resolve())).rstrip())
-        if options.repeat is not None:
-            say("\n".join(seeds_line(options)))
+        if repetition.repeat is not None:
+            say(repetition.seeds_line(configs))
         return 0
-    if options.repeat is not None:
-        return repeat(options, manifest.launcher, folder, _start_one)
-    return _start_manifest(options, manifest, folder)
+    if repetition.repeat is None:
+        return _start_manifest(manner, manifest, folder)
+
+    def start_one(config: RunConfig, folder: Path, *, asks: bool) -> int:
+        each = replace(manner, yes=manner.yes or not asks)
+        return _start_manifest(each, _manifest(asked, config), folder)
+
+    runs = Repeated(folder, configs, repetition.same_seed)
+    return repeat(runs, start_one, here=manifest.launcher == "local", as_json=manner.json)
 
 
-def _manifest(options: argparse.Namespace, config: RunConfig) -> RunManifest:
-    return make_manifest(
-        config, options.nodes, options.hours, options.launcher, dry=options.dry_run
-    )
+def _manifest(asked: Asked, config: RunConfig, *, dry: bool = False) -> RunManifest:
+    return make_manifest(config, asked.nodes, asked.hours, asked.launcher, dry=dry)
 
 
-def _start_one(options: argparse.Namespace, config: RunConfig, folder: Path) -> int:
-    return _start_manifest(options, _manifest(options, config), folder)
-
-
-def _start_manifest(options: argparse.Namespace, manifest: RunManifest, folder: Path) -> int:
+def _start_manifest(manner: Manner, manifest: RunManifest, folder: Path) -> int:
     try:
         with interruptible():  # Until the controller listens itself.
-            return _prepare_and_conduct(options, manifest, folder)
+            return _prepare_and_conduct(manner, manifest, folder)
     except Interruption as interruption:
         message = "interrupted before the run started; nothing is left behind"
         raise EndedEarlyError(message, interruption.exit_status) from None
 
 
-def _prepare_and_conduct(options: argparse.Namespace, manifest: RunManifest, folder: Path) -> int:
+def _prepare_and_conduct(manner: Manner, manifest: RunManifest, folder: Path) -> int:
     if manifest.launcher == "local":
         check_engine(manifest.config)
     dataset = describe_dataset(manifest.config.dataset)
-    if not options.yes and sys.stdin.isatty() and not options.json:
+    if not manner.yes and sys.stdin.isatty() and not manner.json:
         say(plan_line(manifest, folder))
         if input("Start? [Y/n] ").strip().lower() not in ("", "y", "yes"):
             raise UsageError("not started")
-    address = None if options.serve is None else free_address(options.serve)
+    address = None if manner.serve is None else free_address(manner.serve)
     paths = make_run_directory(manifest, folder, dataset)
     try:
         if manifest.launcher == "slurm":
             RATE_LIMIT.wait()  # Before the run's clock starts, which would charge it.
-        if options.detach:
-            return _detach(paths, options.serve)
+        if manner.detach:
+            return _detach(paths, manner.serve)
         with take_run(RunHistory(paths), manifest, "start") as claim:
-            return conduct_run(manifest, paths, address, claim, as_json=options.json)
+            return conduct_run(manifest, paths, address, claim, as_json=manner.json)
     except (Interruption, UsageError) as error:
         journal = paths.primary_journal
         if not journal.exists() or journal.stat().st_size == 0:  # Without the clock's start.
@@ -179,9 +189,13 @@ def _detach(paths: RunPaths, serve: str | None) -> int:
     return 0
 
 
-def _conduct_detached(options: argparse.Namespace) -> int:
-    paths = RunPaths(options.run)
-    address = None if options.serve is None else address_of(options.serve)
+def conduct(
+    run: Annotated[Path, Argument(parser=Path)],
+    serve: Annotated[str | None, Option("--serve")] = None,
+) -> int:
+    """What `start --detach` starts; not for people."""
+    paths = RunPaths(run)
+    address = None if serve is None else address_of(serve)
     manifest, history = RunManifest.load(paths), RunHistory(paths)
     with take_run(history, manifest, "conduct") as claim:
         if history.run_started is not None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import socket
 import sys
@@ -14,7 +13,7 @@ from typing import TextIO
 
 from aiperf_hpc.errors import AIPerfError, UsageError
 from aiperf_hpc.primary.cli.conduct import finish, take_run
-from aiperf_hpc.primary.cli.parser import Commands, add_for_run
+from aiperf_hpc.primary.cli.parameters import Json, Run
 from aiperf_hpc.primary.control.claim import ClaimedError
 from aiperf_hpc.primary.control.resume import (
     all_have_ended,
@@ -31,22 +30,25 @@ STOP_WAIT_SECONDS = 90.0
 STOP_TELL_SECONDS = 5.0
 
 
-def add(commands: Commands) -> None:
-    """Add ``stop``."""
-    add_for_run(commands, "stop", _stop, "stop a run in order, and score it")
+def stop(run: Run, json: Json = False) -> int:
+    """Stop a run in order, and score it.
 
+    The current steps end, the score is computed and the report is written. A run whose primary
+    has died is given its end.
 
-def _stop(options: argparse.Namespace) -> int:
-    view = RunView(RunPaths(options.run))
+    Examples:
+      $ aiperf stop runs/20261121-101500
+    """
+    view = RunView(RunPaths(run))
     view.refresh()
     if view.status().state is RunState.ENDED:
-        raise UsageError(f"{options.run}: the run has ended already; see `aiperf report`")
+        raise UsageError(f"{run}: the run has ended already; see `aiperf report`")
     if view.history.run_started is None:
-        raise UsageError(f"{options.run}: this run never started; there is nothing to stop")
+        raise UsageError(f"{run}: this run never started; there is nothing to stop")
     write_whole(view.paths.stop_request, "stopped by `aiperf stop`\n")
     with _telling_who_goes_on(sys.stderr) as tell:  # The result alone goes to the output.
-        _wait_for_end(view, options.run, tell)
-    return finish(view, options.json)
+        _wait_for_end(view, run, tell)
+    return finish(view, json)
 
 
 def _wait_for_end(view: RunView, run: Path, tell: Callable[[RunStatus], None]) -> None:

@@ -26,8 +26,8 @@ START = ["start", "--nodes", 1, "--hours", 0.01, "--yes", "--launcher", "local"]
         (["start", "--nodes", 0, "--hours", 1, "--yes"], "--nodes 0: a run needs at least 1 node"),
         (["start", "--nodes", 1, "--hours", -1, "--yes"], "--hours -1: a run lasts more than 0"),
         (["start", "--nodes", 1, "--hours", "nan", "--yes"], "--hours nan"),
-        (["start", "--nodes", "two", "--hours", 1], "argument --nodes: invalid int value: 'two'"),
-        (["start", "--nodes", 1], "--hours; see `aiperf start --help`"),
+        (["start", "--nodes", "two", "--hours", 1], "--nodes two: should be a valid integer"),
+        (["start", "--nodes", 1], "missing option '--hours'; see `aiperf start --help`"),
         ([*START, "--config", "quickstrat"], "did you mean 'quickstart'?"),
         ([*START, "--config", "missing.yaml"], "cannot read the configuration missing.yaml"),
         ([*START, "--set", "training.batchsize=3"], "did you mean 'batch_size'?"),
@@ -47,7 +47,7 @@ START = ["start", "--nodes", 1, "--hours", 0.01, "--yes", "--launcher", "local"]
         (["count", "resnet50", "--classes", "1"], "at least 2 classes"),
         (["config", "show", "nothing"], "no preset and no file 'nothing'"),
         (["data", "prepare", "cifar10", "--from", "nowhere", "--to", "x"], "nowhere"),
-        (["dance"], "invalid choice: 'dance'"),
+        (["dance"], "no such command 'dance'"),
         (
             ["start", "--nodes", 3, "--hours", 1, "--set", "replica.nodes=2"],
             "--nodes 3: a replica spans 2 nodes (replica.nodes); give a multiple of it",
@@ -158,12 +158,3 @@ def test_a_loss_that_is_not_finite_fails_its_trial_and_the_run_goes_on(tmp_path:
         run.wait_until(lambda h: sum("not finite" in t.reason for t in h.trials.values()) > 1)
     finally:
         run.close()
-
-
-@pytest.mark.parametrize(
-    "command", ["start", "status", "stop", "report", "verify", "count", "data", "doctor"]
-)
-def test_help_is_there_for_every_command(command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit, match="0"):
-        main([command, "--help"])
-    assert capsys.readouterr().out.startswith("usage: ")

@@ -15,8 +15,7 @@ from aiperf_hpc.config import load_config
 from aiperf_hpc.errors import UsageError
 from aiperf_hpc.primary.cli import main, start
 from aiperf_hpc.primary.cli.conduct import Address
-from aiperf_hpc.primary.cli.program import parser
-from aiperf_hpc.primary.cli.resume import _address_again
+from aiperf_hpc.primary.cli.resume import Served, _address_again
 from aiperf_hpc.primary.control.prepare import require_packages
 from aiperf_hpc.primary.monitor.run_view import RunView
 from aiperf_hpc.run.manifest import RunManifest
@@ -104,16 +103,16 @@ def served(tmp_path: Path) -> RunPaths:
     return paths
 
 
-def again(paths: RunPaths, *options: str) -> Address | None:
-    return _address_again(parser().parse_args(["resume", str(paths.root), *options]), paths)
+def again(paths: RunPaths, serve: str | None = None, *, no_serve: bool = False) -> Address | None:
+    return _address_again(Served(serve, no_serve), paths)
 
 
 def test_a_run_that_goes_on_is_served_where_it_was(served: RunPaths) -> None:
     before = Service.load(served)
     assert before is not None
     assert again(served) == ("127.0.0.1", before.port)
-    assert again(served, "--no-serve") is None
-    assert again(served, "--serve", "localhost:0") == ("localhost", 0)
+    assert again(served, no_serve=True) is None
+    assert again(served, "localhost:0") == ("localhost", 0)
     served.service.unlink()
     assert again(served) is None
 
@@ -127,7 +126,7 @@ def test_a_run_goes_on_unserved_where_its_port_was_taken_and_says_so(
         assert again(served) is None
         line = capsys.readouterr().err
         with pytest.raises(UsageError, match="the port is in use"):  # Asked for by name.
-            again(served, "--serve", str(before.port))
+            again(served, str(before.port))
     assert "the port is in use" in line
     assert line.endswith(f"not served: `aiperf serve {served.root}` does that\n")
     assert len(line.splitlines()) == 1

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import tomllib
 from importlib import metadata, util
 from pathlib import Path
 
@@ -10,6 +12,10 @@ import pytest
 from aiperf_hpc.errors import SchedulerSilentError
 from aiperf_hpc.primary.doctor import PACKAGES, Check, examine
 from aiperf_hpc.primary.launchers.slurm.client import Nodes, SlurmCommands
+
+ROOT = Path(__file__).parents[2]
+WRAPPER = "import sys\nfrom {}.cli import main\nsys.exit(main())\n"
+"""A console script as pip writes it."""
 
 
 def found(name: str) -> Check:
@@ -84,3 +90,34 @@ def test_the_mpirun_of_this_environment_is_found_without_the_path(
     monkeypatch.setattr("sys.executable", str(tmp_path / "python"))
     monkeypatch.setenv("PATH", "")
     assert found("MPI library").detail == str(tmp_path / "mpirun")
+
+
+def command(folder: Path, text: str) -> Path:
+    """Make a program of our name in a folder."""
+    folder.mkdir()
+    program = folder / "aiperf"
+    program.write_text(text)
+    program.chmod(0o755)
+    return program
+
+
+def test_a_program_of_our_name_that_is_not_ours_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours = command(tmp_path / "ours", f"#!{sys.executable}\n{WRAPPER.format('aiperf_hpc.primary')}")
+    theirs = command(tmp_path / "theirs", f"#!{sys.executable}\n{WRAPPER.format('aiperf')}")
+    monkeypatch.setenv("PATH", f"{theirs.parent}:{ours.parent}")
+    check = found("aiperf")
+    assert (check.found, check.required) == (False, False)
+    assert check.detail == f"{theirs} is another program of that name"
+    assert check.remedy.startswith("write aiperf-hpc in place of aiperf")
+    monkeypatch.setenv("PATH", f"{ours.parent}:{theirs.parent}")
+    assert (found("aiperf").found, found("aiperf").detail) == (True, str(ours))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert found("aiperf").remedy == f"put {Path(sys.executable).parent} on the PATH"
+    assert not found("aiperf").found
+
+
+def test_both_names_are_installed_as_one_command() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    assert project["scripts"]["aiperf-hpc"] == project["scripts"]["aiperf"]

@@ -120,7 +120,7 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
         (["--config", "simulated"], "engine 'simulated' computes nothing"),
         (["--config", "imagenet"], "dataset 'imagenet': there is no folder"),
         (["no-run-here"], "no-run-here is not a run directory"),
-        (["RUN", "--engine", "jax"], "argument --engine: invalid choice: 'jax'"),
+        (["RUN", "--engine", "jax"], "--engine jax: should be one of 'tensorflow', 'torch'"),
     ],
 )
 def test_what_cannot_be_profiled_is_one_line(
