@@ -100,10 +100,10 @@ def ranges(numbers: Sequence[int]) -> str:
     return ", ".join("-".join(str(n) for n in part) for part in parts)
 
 
-def few(names: Sequence[str]) -> str:
+def few(names: Sequence[str], most: int = NAMED) -> str:
     """Return the first names, and how many more there are: ``r0, r1, r2 and 5 more``."""
-    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
-    return ", ".join(names[:NAMED]) + more
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
 
 
 def in_words(morphisms: Sequence[MorphismData]) -> str:

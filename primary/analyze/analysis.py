@@ -23,16 +23,16 @@ from aiperf_hpc.primary.analyze.sections import (
     cost,
     inference,
     reference_convergence,
-    repeatability_text,
+    repeatability,
     roofline,
     scaling_study,
-    scaling_text,
+    scaling_tables,
     thresholds,
     valid_flops,
     weak_scaling,
 )
 from aiperf_hpc.primary.analyze.sections.contest import chosen
-from aiperf_hpc.primary.analyze.sections.repeatability import repeatability
+from aiperf_hpc.primary.analyze.table import Table
 from aiperf_hpc.primary.analyze.training_log import Entry, TrainingLog
 from aiperf_hpc.primary.formatting import few
 from aiperf_hpc.trial import Value
@@ -47,8 +47,8 @@ class Section:
     title: str
     of: Callable[[Sequence[Entry], Options], Value]
     """Raises NotMeasuredError where no entry carries what it needs."""
-    lines: Callable[[Any], Iterable[str]]
-    """Its value as lines of text."""
+    tables: Callable[[Any], Iterable[Table]]
+    """Its value as people read it."""
 
 
 class EntryMeasures(Value):
@@ -84,36 +84,36 @@ MEASURES: tuple[Measure, ...] = (
     ERROR,
 )
 SECTIONS: tuple[Section, ...] = (
-    Section("weak_scaling", "Weak scaling", weak_scaling.weak_scaling, weak_scaling.lines),
+    Section("weak_scaling", "Weak scaling", weak_scaling.weak_scaling, weak_scaling.tables),
     Section(
         "reference_convergence",
         "Convergence beside the reference",
         reference_convergence.reference_convergence,
-        reference_convergence.lines,
+        reference_convergence.tables,
     ),
-    Section("scaling_study", "Scaling", scaling_study.scaling_studies, scaling_text.lines),
-    Section("valid_flops", "Valid FLOPS", valid_flops.valid_flops_table, valid_flops.lines),
+    Section("scaling_study", "Scaling", scaling_study.scaling_studies, scaling_tables.tables),
+    Section("valid_flops", "Valid FLOPS", valid_flops.valid_flops_table, valid_flops.tables),
     Section(
         "threshold_sensitivity",
         "Time to accuracy over thresholds",
         thresholds.threshold_sensitivity,
-        thresholds.lines,
+        thresholds.tables,
     ),
-    Section("cost_to_accuracy", "Cost to accuracy", cost.cost_to_accuracy, cost.lines),
-    Section("inference", "Inference", inference.inference, inference.lines),
+    Section("cost_to_accuracy", "Cost to accuracy", cost.cost_to_accuracy, cost.tables),
+    Section("inference", "Inference", inference.inference, inference.tables),
     Section(
         "repeatability",
         "Repeatability",
-        partial(repeatability, MEASURES),
-        repeatability_text.lines,
+        partial(repeatability.repeatability, MEASURES),
+        repeatability.tables,
     ),
     Section(
         "communication",
         "Speed-up and communication",
         communication.communication,
-        communication.lines,
+        communication.tables,
     ),
-    Section("roofline", "Rooflines", roofline.rooflines, roofline.lines),
+    Section("roofline", "Rooflines", roofline.rooflines, roofline.tables),
 )
 
 

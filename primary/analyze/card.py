@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
 from aiperf_hpc.errors import UsageError
 from aiperf_hpc.primary.analyze.analysis import MEASURES, Analysis
-from aiperf_hpc.primary.analyze.layout import number, wrapped
+from aiperf_hpc.primary.analyze.layout import WIDTH, tables_as_lines, wrapped
 from aiperf_hpc.primary.analyze.sections.communication import Communication, SpeedUp
 from aiperf_hpc.primary.analyze.sections.cost import CostToAccuracy
 from aiperf_hpc.primary.analyze.sections.repeatability import Repeatability
 from aiperf_hpc.primary.analyze.sections.roofline import Rooflines
 from aiperf_hpc.primary.analyze.sections.valid_flops import ValidFlopsTable
 from aiperf_hpc.primary.analyze.sections.weak_scaling import WeakScalings
+from aiperf_hpc.primary.analyze.table import Table, number, reasons
 from aiperf_hpc.primary.analyze.training_log import Entry
 from aiperf_hpc.primary.formatting import duration, few, percent, si
 from aiperf_hpc.trial import Value
@@ -270,27 +271,23 @@ def _price_index(found: CostToAccuracy) -> Figure | None:
     return _figure(number(statistics.median(known)), f"median of {len(known)} runs")
 
 
-def lines(card: Card) -> Iterator[str]:
+def lines(card: Card, columns: int = WIDTH) -> Iterator[str]:
     """Yield the sheet as lines of text."""
     yield card.machine
-    facts = (
-        card.accelerator or "",
-        *card.framework,
-        f"{len(card.runs)} run{'s' * (len(card.runs) != 1)}",
-    )
-    yield from wrapped(", ".join(fact for fact in facts if fact))
+    runs = f"{len(card.runs)} run{'s' * (len(card.runs) != 1)}"
+    facts = (card.accelerator or "", *card.framework, runs)
+    yield from wrapped(", ".join(fact for fact in facts if fact), columns)
     for benchmark in card.benchmarks:
         yield ""
         yield benchmark.benchmark
-        yield from _figure_lines(benchmark.figures)
+        yield from tables_as_lines([_table(benchmark)], columns)
     if card.invalid:
         yield ""
-        yield from wrapped(f"No official result of AIPerf: {'; '.join(card.invalid)}", indent=0)
+        official = f"No official result of AIPerf: {'; '.join(card.invalid)}"
+        yield from wrapped(official, columns, indent=0)
 
 
-def _figure_lines(figures: Sequence[Figure]) -> Iterator[str]:
-    for figure in figures:
-        if figure.value:
-            yield f"  {figure.name:<30} {figure.value:<18} {figure.detail}".rstrip()
-        else:
-            yield from wrapped(f"{figure.name:<30} not measured: {figure.detail}")
+def _table(benchmark: BenchmarkFigures) -> Table:
+    rows = tuple((f.name, f.value, f.detail) for f in benchmark.figures if f.value)
+    missing = {f.name: f.detail for f in benchmark.figures if not f.value}
+    return Table(("", "", ""), rows, missing=tuple(reasons(missing)), words=(1, 2))

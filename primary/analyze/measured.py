@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from aiperf_hpc.errors import AIPerfError
-from aiperf_hpc.primary.analyze.layout import number
+from aiperf_hpc.primary.analyze.table import number
 from aiperf_hpc.primary.analyze.training_log import TrainingLog
 from aiperf_hpc.primary.formatting import si
 from aiperf_hpc.trial import Value

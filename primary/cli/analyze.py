@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, BadParameter, Option
 
-from aiperf_hpc.primary.cli.output import say, say_document
+from aiperf_hpc.primary.cli.output import say, say_document, window_columns
 from aiperf_hpc.primary.cli.parameters import Json
 
 if TYPE_CHECKING:
@@ -174,7 +174,7 @@ def analyze(
     if json:
         say_document(analysis.document(found))
     else:
-        say("\n".join(lines(found)))
+        say("\n".join(lines(found, window_columns())))
         if page is not None:
             say(f"Page             {page}")
     return 0 if found.entries else 1
@@ -204,7 +204,7 @@ def card(
     if json:
         say_document(as_json(made.model_dump(mode="json")))
     else:
-        say("\n".join(lines(made)))
+        say("\n".join(lines(made, window_columns())))
         if page is not None:
             say(f"Page             {page}")
     return 0

@@ -4,9 +4,18 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 
 from aiperf_hpc.streams import ascii_json, without_controls
+
+WIDTH = 100
+"""Columns of what is printed where there is no window, as into a file."""
+
+
+def window_columns() -> int:
+    """Return the columns of the terminal's window, or of the variable COLUMNS."""
+    return shutil.get_terminal_size((WIDTH, 0)).columns
 
 
 def say(text: str) -> None:

@@ -28,7 +28,7 @@ from aiperf_hpc.errors import (
     UsageError,
     reason_of,
 )
-from aiperf_hpc.primary.cli.output import say, say_document
+from aiperf_hpc.primary.cli.output import say, say_document, window_columns
 from aiperf_hpc.primary.control.controller import TIME_OVER
 from aiperf_hpc.primary.file_system import require_writable
 from aiperf_hpc.primary.launchers.process_session import failure_reason, run_in_session
@@ -266,11 +266,11 @@ class _Series:
     def summarize(self, *, alone: bool) -> None:
         """Say how well the runs agree that were made so far; ``alone``, in JSON alone."""
         from aiperf_hpc.primary.analyze.document import as_json
+        from aiperf_hpc.primary.analyze.layout import tables_as_lines
         from aiperf_hpc.primary.analyze.measured import NotMeasuredError
         from aiperf_hpc.primary.analyze.options import Options
         from aiperf_hpc.primary.analyze.readers.run_directory import read_run
-        from aiperf_hpc.primary.analyze.sections.repeatability import repeatability
-        from aiperf_hpc.primary.analyze.sections.repeatability_text import lines
+        from aiperf_hpc.primary.analyze.sections.repeatability import repeatability, tables
 
         readings = [read_run(self._folder / each.run) for each in self.outcomes]
         entries = [entry for reading in readings for entry in reading.entries]
@@ -284,7 +284,8 @@ class _Series:
         if alone:
             say_document(as_json(found.model_dump(mode="json")))
         else:
-            say("\n".join(["", "Repeatability", *lines(found)]))
+            said = tables_as_lines(tables(found), window_columns())
+            say("\n".join(["", "Repeatability", *said]))
 
 
 def _stopped(paths: RunPaths) -> str:

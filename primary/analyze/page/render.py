@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,17 +12,14 @@ from aiperf_hpc.primary.analyze.analysis import (
     MEASURES,
     SECTIONS,
     Analysis,
-    EntryMeasures,
     document,
-    notes_on,
 )
 from aiperf_hpc.primary.analyze.card import Card
 from aiperf_hpc.primary.analyze.document import as_json
-from aiperf_hpc.primary.analyze.measured import Aggregate, Measure
+from aiperf_hpc.primary.analyze.measured import Measure
+from aiperf_hpc.primary.analyze.overview import entries_table, measures_table
 from aiperf_hpc.primary.analyze.page import drawings
-from aiperf_hpc.primary.analyze.page.table import Table
-from aiperf_hpc.primary.analyze.page.tables import TABLES
-from aiperf_hpc.primary.analyze.training_log import Entry
+from aiperf_hpc.primary.analyze.table import Table
 from aiperf_hpc.primary.file_system import require_writable
 from aiperf_hpc.primary.report.plots.figure import Plot
 from aiperf_hpc.primary.report.templates import page_templates
@@ -72,7 +69,7 @@ def render(analysis: Analysis) -> str:
         .get_template("analysis.html")
         .render(
             analysis=analysis,
-            entries=_entries(analysis),
+            entries=entries_table(analysis),
             measures=measures_table(analysis),
             overview=tuple(_overview(analysis)),
             parts=tuple(_parts(analysis)),
@@ -107,61 +104,7 @@ def _parts(analysis: Analysis) -> Iterator[Part]:
         if value is not None:
             draw = drawings.DRAWINGS.get(section.name)
             plots = () if draw is None else tuple(draw(value))
-            yield Part(section.name, section.title, plots, tuple(TABLES[section.name](value)))
-
-
-def _entries(analysis: Analysis) -> Table:
-    columns = (
-        "entry", "benchmark", "round", "division", "trainings", "that count", "accelerators",
-        "model", "notes",
-    )  # fmt: skip
-    rows = tuple(
-        _entry_row(entry, of) for entry, of in zip(analysis.entries, analysis.measures, strict=True)
-    )
-    notes = tuple(
-        f"{entry.name}: {note}"
-        for entry, of in zip(analysis.entries, analysis.measures, strict=True)
-        for note in notes_on(entry, of)
-    )
-    return Table(columns, rows, notes=notes)
-
-
-def _entry_row(entry: Entry, of: EntryMeasures) -> tuple[str, ...]:
-    system = entry.system
-    counting = max((len(a.kept) for a in of.measures.values()), default=0)
-    notes = len(notes_on(entry, of))
-    return (
-        entry.name,
-        entry.benchmark,
-        entry.round or "",
-        entry.division or "",
-        str(len(entry.logs)),
-        str(counting) if of.valid else "too many failed",
-        "" if system.accelerators is None else f"{system.accelerators:,}",
-        system.accelerator or "",
-        str(notes) if notes else "",
-    )
-
-
-def measures_table(analysis: Analysis) -> Table:
-    """Return all measures that any entry has, side by side: a row an entry."""
-    shown = [m for m in MEASURES if any(m.name in of.measures for of in analysis.measures)]
-    columns = (
-        "entry", *(f"{m.title}, {m.unit}" if m.unit and not m.si else m.title for m in shown)
-    )  # fmt: skip
-    rows = tuple(
-        (of.entry, *(_figure(of.measures, measure) for measure in shown))
-        for of in analysis.measures
-    )
-    return Table(columns, rows)
-
-
-def _figure(measures: Mapping[str, Aggregate], measure: Measure) -> str:
-    aggregate = measures.get(measure.name)
-    if aggregate is None:
-        return "–"
-    mean = measure.said(aggregate.mean)
-    return mean if aggregate.deviation is None else f"{mean} ± {measure.said(aggregate.deviation)}"
+            yield Part(section.name, section.title, plots, tuple(section.tables(value)))
 
 
 def _definition(measure: Measure) -> str:

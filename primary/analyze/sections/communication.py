@@ -20,6 +20,7 @@ from aiperf_hpc.primary.analyze.measures.communication import (
 )
 from aiperf_hpc.primary.analyze.measures.scaling import efficiency, speedup
 from aiperf_hpc.primary.analyze.options import Options
+from aiperf_hpc.primary.analyze.table import Table, optional
 from aiperf_hpc.primary.analyze.training_log import Entry
 from aiperf_hpc.primary.formatting import percent, si
 from aiperf_hpc.primary.monitor.run_view import RunView
@@ -291,43 +292,44 @@ def _point(scale: _Scale, base: _Scale) -> ScalePoint:
     )
 
 
-def lines(found: Communication) -> Iterator[str]:
-    """Yield the section as text."""
-    if found.breakdowns:
-        yield from _breakdown_lines(found.breakdowns)
-    for each in found.speed_ups:
-        yield from _speed_up_lines(each)
-    yield from (f"  not measured: {line}" for line in found.missing)
+def tables(found: Communication) -> Iterator[Table]:
+    """Yield what communication takes, and what more ranks bring."""
+    yield _breakdowns(found.breakdowns)
+    yield from map(_speed_up, found.speed_ups)
+    yield Table(missing=found.missing)
 
 
-def _breakdown_lines(breakdowns: Sequence[Breakdown]) -> Iterator[str]:
-    names = list(CommunicationPart)
-    heads = "".join(f"{name:>15}" for name in ("step", "compute", *names))
-    yield f"  {'ms of a step':<32}{'ranks':>6}{heads}{'share':>8}{'ratio':>8}"
-    for each in breakdowns:
-        seconds = (each.step, each.compute, *(each.parts[name] for name in names))
-        ratio = "–" if each.ratio is None else f"{each.ratio:.3g}"
-        label = f"{each.entry} ({each.collective})"
-        columns = "".join(f"{_milliseconds(s):>15}" for s in seconds)
-        yield f"  {label:<32}{each.ranks:>6}{columns}{percent(each.share, 1):>8}{ratio:>8}"
-
-
-def _milliseconds(seconds: float | None) -> str:
-    return "–" if seconds is None else f"{1e3 * seconds:.4g}"
-
-
-def _speed_up_lines(found: SpeedUp) -> Iterator[str]:
-    yield f"  {found.subject}, {found.scaling} scaling"
-    yield (
-        f"  {'ranks':>8}{'batch':>8}{'rate':>14}{'speed-up':>10}{'efficiency':>12}"
-        f"{'compute alone':>15}{'efficiency':>12}"
-    )
-    for p in found.points:
-        rate = si(p.rate, "OP/s")
-        alone = "–" if p.compute_speed_up is None else f"{p.compute_speed_up:.3g}"
-        yield (
-            f"  {p.ranks:>8}{p.batch_size or '–':>8}{rate:>14}{p.speed_up:>10.3g}"
-            f"{percent(p.efficiency, 1):>12}{alone:>15}{percent(p.compute_efficiency, 1):>12}"
+def _breakdowns(breakdowns: Sequence[Breakdown]) -> Table:
+    columns = ("run", "collective", "ranks", "step", "compute", "communication", "share", "ratio")
+    rows = tuple(
+        (
+            b.entry, b.collective, f"{b.ranks:,}", _milliseconds(b.step), _milliseconds(b.compute),
+            _milliseconds(b.communication), percent(b.share, 1),
+            optional("{:.3g}".format, b.ratio),
+            *(optional(_milliseconds, b.parts[part]) for part in CommunicationPart),
         )
-    if found.missing:
-        yield f"  not measured: {found.missing}"
+        for b in breakdowns
+    )  # fmt: skip
+    title = "Milliseconds of a training step; share of communication, compute / communication"
+    parts = tuple(str(part) for part in CommunicationPart)
+    return Table((*columns, *parts), rows, title if rows else "")
+
+
+def _milliseconds(seconds: float) -> str:
+    return f"{1e3 * seconds:.4g}"
+
+
+def _speed_up(found: SpeedUp) -> Table:
+    columns = (
+        "ranks", "batch", "rate", "speed-up", "efficiency", "… of compute alone", "efficiency",
+    )  # fmt: skip
+    rows = tuple(
+        (
+            f"{p.ranks:,}", optional("{:,}".format, p.batch_size), si(p.rate, "OP/s"),
+            f"{p.speed_up:.3g}", percent(p.efficiency, 1),
+            optional("{:.3g}".format, p.compute_speed_up), percent(p.compute_efficiency, 1),
+        )
+        for p in found.points
+    )  # fmt: skip
+    title = f"{found.subject}, {found.scaling} scaling"
+    return Table(columns, rows, title, missing=(found.missing,) * bool(found.missing))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from datetime import date
 
-from aiperf_hpc.primary.analyze.layout import reasons
 from aiperf_hpc.primary.analyze.measured import NotMeasuredError
 from aiperf_hpc.primary.analyze.measures.cost import cost_of, pareto_front, price_index
 from aiperf_hpc.primary.analyze.options import Options
@@ -16,6 +15,7 @@ from aiperf_hpc.primary.analyze.sections.contest import (
     currency,
     money,
 )
+from aiperf_hpc.primary.analyze.table import Table, optional, reasons
 from aiperf_hpc.primary.analyze.training_log import Entry
 from aiperf_hpc.trial import Value
 
@@ -143,29 +143,34 @@ def _index(paid: Priced, base: Priced | None) -> float | None:
     return price_index(paid.cost, paid.seconds, base.cost, base.seconds) if base else None
 
 
-# --- As text ------------------------------------------------------------------------------------
+def tables(found: CostToAccuracy) -> Iterator[Table]:
+    """Yield cost to accuracy of each contest, and who has none and why."""
+    for contest in found.contests:
+        yield _table(contest, found)
 
 
-def lines(value: CostToAccuracy) -> Iterator[str]:
-    """Yield cost to accuracy as text: a table for each contest, and who is missing and why."""
-    if value.prices_date:
-        yield f"  prices of {value.prices_date}: {value.prices_source}"
-    for contest in value.contests:
-        yield f"  {contest.title} (+ on the front of time and cost)"
-        if contest.priced:
-            yield f"    {'min':>10}{contest.currency:>10}{'per hour':>10}{'index':>10}"
-        for paid in contest.priced:
-            mark = "+" if paid.on_front else " "
-            yield (
-                f"    {paid.seconds / 60.0:>10.2f}{money(paid.cost):>10}"
-                f"{paid.price_per_hour:>10.5g}{_ratio(paid.price_index):>10} {mark} {paid.entry}"
-            )
-        if contest.base and len(contest.priced) > 1:
-            yield f"    index: price increase / performance increase, against {contest.base}"
-        yield from (f"    no cost of {said}" for said in reasons(contest.missing))
-        for note in contest.notes:
-            yield f"    note: {note}"
+def _table(contest: Costs, found: CostToAccuracy) -> Table:
+    money_of = contest.currency
+    columns = ("entry", "min", money_of, f"{money_of} per hour", "price index", "on the front")
+    rows = tuple(
+        (
+            paid.entry, f"{paid.seconds / 60.0:,.2f}", money(paid.cost),
+            f"{paid.price_per_hour:,.5g}", optional("{:.3g}".format, paid.price_index),
+            "yes" if paid.on_front else "",
+        )
+        for paid in contest.priced
+    )  # fmt: skip
+    return Table(
+        columns,
+        rows,
+        title=contest.title,
+        notes=(*_price_notes(contest, found), *contest.notes),
+        missing=tuple(reasons(contest.missing)),
+    )
 
 
-def _ratio(ratio: float | None) -> str:
-    return "–" if ratio is None else f"{ratio:.3g}"
+def _price_notes(contest: Costs, found: CostToAccuracy) -> Iterator[str]:
+    if contest.priced and found.prices_date:
+        yield f"prices of {found.prices_date}: {found.prices_source}"
+    if contest.base and len(contest.priced) > 1:
+        yield f"price index: price increase / performance increase, against {contest.base}"

@@ -9,10 +9,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from aiperf_hpc.primary.analyze.layout import reasons
 from aiperf_hpc.primary.analyze.measured import NotMeasuredError
 from aiperf_hpc.primary.analyze.options import Options
 from aiperf_hpc.primary.analyze.sections.ranking import ranks
+from aiperf_hpc.primary.analyze.table import Table, optional, reasons
 from aiperf_hpc.primary.analyze.training_log import Entry, Inference
 from aiperf_hpc.trial import Value
 
@@ -97,13 +97,19 @@ def _shortfall(measured: Inference) -> str | None:
     return None
 
 
-def lines(value: Servings) -> Iterator[str]:
-    """Yield inference as text: a table for each benchmark, then who is not in it and why."""
-    for benchmark in value.benchmarks:
-        yield f"  {benchmark.benchmark}"
-        yield f"    {'ms':>10}{'USD':>12}{'quality':>10}"
-        for one in benchmark.served:
-            latency = "–" if one.latency is None else f"{1000.0 * one.latency:.6g}"
-            cost = "–" if one.cost is None else f"{one.cost:.3g}"
-            yield f"    {latency:>10}{cost:>12}{one.quality:>10.5g}  {one.entry}"
-        yield from (f"    not ranked: {said}" for said in reasons(benchmark.excluded))
+def tables(found: Servings) -> Iterator[Table]:
+    """Yield latency and cost of each benchmark's networks, and which are not ranked and why."""
+    for serving in found.benchmarks:
+        rows = tuple(
+            (
+                one.entry, optional(lambda s: f"{1e3 * s:.6g}", one.latency),
+                optional("{:.3g}".format, one.cost), f"{one.quality:.6g}",
+            )
+            for one in serving.served
+        )  # fmt: skip
+        yield Table(
+            ("entry", "ms", "USD", "quality"),
+            rows,
+            title=serving.benchmark,
+            notes=tuple(f"not ranked: {said}" for said in reasons(serving.excluded)),
+        )

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from aiperf_hpc.primary.analyze.layout import number, reasons, wrapped
 from aiperf_hpc.primary.analyze.measured import NotMeasuredError
 from aiperf_hpc.primary.analyze.measures.convergence_points import Verdict, compare
 from aiperf_hpc.primary.analyze.measures.time_to_solution import convergence_point, time_to_solution
 from aiperf_hpc.primary.analyze.options import Options
+from aiperf_hpc.primary.analyze.table import NONE, Table, number, reasons
 from aiperf_hpc.primary.analyze.training_log import Entry
+from aiperf_hpc.primary.formatting import few
 from aiperf_hpc.trial import Value
 
 
@@ -108,24 +109,32 @@ def _converged(entry: Entry) -> list[float]:
     return epochs
 
 
-def lines(value: ReferenceConvergence) -> Iterator[str]:
-    """Yield a paragraph for each entry, and why others have none."""
-    for row in value.rows:
-        between = ", interpolated between batches" if row.interpolated else ""
-        yield f"  {row.entry}"
-        yield from wrapped(
-            f"batch {row.batch_size:,}: {number(row.mean)} to converge;"
-            f" the reference of v3.0 {number(row.reference)}{between},"
-            f" and by chance {number(row.least)} at least",
-            indent=4,
+def tables(found: ReferenceConvergence) -> Iterator[Table]:
+    """Yield how fast entries converge beside the reference, and why others are not compared."""
+    columns = (
+        "entry", "batch", "to converge", "reference of v3.0", "least by chance", "time ×",
+        "scaling.json", "verdict",
+    )  # fmt: skip
+    rows = tuple(
+        (
+            row.entry, f"{row.batch_size:,}", number(row.mean), number(row.reference),
+            number(row.least), f"{row.factor:.4f}", _submitted(row), str(row.verdict),
         )
-        yield f"    {row.verdict}: time × {row.factor:.4f}{_submitted(row)}"
-    for said in reasons(value.missing):
-        yield from wrapped(f"not compared: {said}")
+        for row in found.rows
+    )  # fmt: skip
+    between = [row.entry for row in found.rows if row.interpolated]
+    notes = (f"{few(between)}: the reference is interpolated between batch sizes",)
+    yield Table(
+        columns,
+        rows,
+        notes=notes * bool(between),
+        missing=tuple(reasons(found.missing)),
+        words=(7,),
+    )
 
 
 def _submitted(row: ConvergenceRow) -> str:
     if row.submitted is None:
-        return ""
+        return NONE
     same = math.isclose(row.submitted, row.factor, rel_tol=1e-9)
-    return f"; scaling.json says {row.submitted:.4f}" + (", the same" if same else "")
+    return f"{row.submitted:.4f}" + (", the same" if same else "")

@@ -24,7 +24,9 @@ from aiperf_hpc.primary.analyze.options import Options
 from aiperf_hpc.primary.analyze.sections.noise import Noise, RunLength, noise_of, run_length
 from aiperf_hpc.primary.analyze.sections.repeated_runs import Repeated, repetitions
 from aiperf_hpc.primary.analyze.sections.similarity import Similarity, similarity_of
+from aiperf_hpc.primary.analyze.table import NONE, Table, optional, reasons
 from aiperf_hpc.primary.analyze.training_log import Entry, TrainingLog
+from aiperf_hpc.primary.formatting import duration, few, percent
 from aiperf_hpc.trial import Value
 
 T = TypeVar("T")
@@ -290,3 +292,117 @@ def _verdict(variation: float, runs: int) -> Literal["PASS", "FAIL", "too few ru
 def _runs_to_decide(variation: float, runs: int) -> int | None:
     more = range(runs + 1, MOST_RUNS_TO_DECIDE + 1)
     return next((n for n in more if _verdict(variation, n) != "too few runs"), None)
+
+
+def tables(found: Repeatability) -> Iterator[Table]:
+    """Yield how much measures vary over repeated runs, the verdicts, and whose noise it is."""
+    for of in found.repetitions:
+        yield _variations(of, found.precision)
+        if of.verdicts:
+            yield _verdicts_table(of)
+        if of.noise is not None:
+            yield _noise_table(of.name, of.noise)
+    if found.single:
+        yield Table(notes=(f"one run only, nothing to compare it with: {few(found.single)}",))
+
+
+def _variations(of: Repetition, precision: float) -> Table:
+    columns = (
+        "measure", "mean", "deviation", "CoV", f"CoV, {CONFIDENCE:.0%} interval",
+        f"runs for ±{percent(precision, 1)}",
+    )  # fmt: skip
+    runs = f"{len(of.runs)} run{'s' * (len(of.runs) != 1)}"
+    title = f"{of.name}: {runs} of {of.benchmark}"
+    table = Table(
+        columns, tuple(map(_cells, of.variations)), title, tuple(_notes(of)), tuple(_missing(of))
+    )
+    known = [f"{len(each.values)} of {len(of.runs)}" for each in of.variations]
+    if all(len(each.values) == len(of.runs) for each in of.variations):
+        return table
+    rows = (row + (said,) for row, said in zip(table.rows, known, strict=True))
+    return table._replace(columns=(*columns, "of runs"), rows=tuple(rows))
+
+
+def _cells(of: Variation) -> tuple[str, ...]:
+    return (
+        f"{of.title}, {of.unit}" if of.unit else of.title,
+        f"{of.mean:.6g}",
+        f"{of.deviation:.3g}",
+        percent(of.variation),
+        NONE if of.interval is None else _limits(of.interval),
+        "over a million" if of.runs_needed is None else f"{of.runs_needed:,}",
+    )
+
+
+def _limits(of: Interval) -> str:
+    return f"{percent(of.low)} to {'unbounded' if of.high is None else percent(of.high)}"
+
+
+def _notes(of: Repetition) -> Iterator[str]:
+    yield from of.notes
+    yield from (f"left out: {left}" for left in of.left_out)
+    methods = dict.fromkeys(v.interval.method for v in of.variations if v.interval)
+    yield from (f"intervals: {method}" for method in methods)
+    if any(v.few and v.interval for v in of.variations):
+        yield f"of fewer than {FEW} runs, bootstrapped intervals are too narrow"
+    yield from reasons({v.title: v.no_interval for v in of.variations if v.no_interval})
+    if of.target is not None:
+        reached, share = of.target, of.target.interval
+        yield (
+            f"target reached: {reached.reached} of {reached.runs}, {percent(reached.share, 1)} "
+            f"[{_limits(share)}, {share.method}]"
+        )
+    if of.similarity is not None:
+        alike = of.similarity
+        yield (
+            f"Jaccard similarity of predictions: {alike.mean:.4f} ({alike.least:.4f} to "
+            f"{alike.most:.4f}), {alike.pairs} pairs of {len(alike.runs)} networks"
+        )
+    yield from _length(of.length)
+
+
+def _length(of: RunLength | None) -> Iterator[str]:
+    if of is None:
+        return
+    said = f"for a standard error of {percent(of.precision, 1)} of OPS a run must last"
+    if of.within_seconds is not None:
+        least = "" if of.steady else " at least"
+        yield f"{said}{least} {duration(of.within_seconds)} by how the rate varied within runs"
+    else:
+        yield f"{said}: not known from within runs: {of.no_within}"
+    if of.between_seconds is not None:
+        yield f"{said} {duration(of.between_seconds)} by how much the runs differ"
+
+
+def _missing(of: Repetition) -> Iterator[str]:
+    for what, why in (
+        ("similarity of predictions", of.no_similarity),
+        ("noise of machine and search", of.no_noise),
+        ("length of a run", of.no_length),
+    ):
+        if why:
+            yield f"{what}: {why}"
+
+
+def _verdicts_table(of: Repetition) -> Table:
+    columns = (
+        "score", "verdict", "CoV", "interval, each end at 95 %", "limit", "runs that would decide",
+    )  # fmt: skip
+    rows = tuple(
+        (
+            v.measure, v.verdict, percent(v.variation), _limits(v.interval), percent(v.limit, 1),
+            optional("{:,}".format, v.runs_to_decide),
+        )
+        for v in of.verdicts
+    )  # fmt: skip
+    methods = dict.fromkeys(v.interval.method for v in of.verdicts)
+    return Table(
+        columns, rows, f"{of.name}: whether scores are repeatable",
+        notes=tuple(f"intervals: {method}" for method in methods),
+    )  # fmt: skip
+
+
+def _noise_table(name: str, noise: Noise) -> Table:
+    rows = tuple((f.name, percent(f.share, 1), percent(f.deviation)) for f in noise.factors)
+    title = f"{name}: what the variance of ln(OPS) is due to, the machine by {noise.machine_by}"
+    return Table(("factor", "share", "deviation alone"), rows, title)

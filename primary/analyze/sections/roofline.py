@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from aiperf_hpc.errors import AIPerfError, UsageError
 from aiperf_hpc.ops_counter.traffic import FULL, GraphTraffic, traffic
-from aiperf_hpc.primary.analyze.layout import reasons
 from aiperf_hpc.primary.analyze.measured import NotMeasuredError
 from aiperf_hpc.primary.analyze.measures.roofline import (
     MEMORY,
@@ -22,6 +21,7 @@ from aiperf_hpc.primary.analyze.measures.roofline import (
 )
 from aiperf_hpc.primary.analyze.options import Options
 from aiperf_hpc.primary.analyze.readers.run_work import OpenRun, RunWork, TrialWork, open_run
+from aiperf_hpc.primary.analyze.table import NONE, Table, optional, reasons
 from aiperf_hpc.primary.analyze.training_log import Entry
 from aiperf_hpc.primary.formatting import percent, si
 from aiperf_hpc.primary.peaks.model import Peaks
@@ -30,8 +30,8 @@ from aiperf_hpc.trial import Value
 
 MOST_ARCHITECTURES = 200
 """Architectures of a run that are characterised, those that computed most."""
-SHOWN = 8
-"""Of these, how many have a line."""
+BRIEF = 8
+"""Of these, how many will do on a terminal."""
 
 
 class Ceilings(Value):
@@ -399,53 +399,69 @@ def _characterisation(work: RunWork, moved: Sequence[_Moved]) -> Characterisatio
     )
 
 
-def lines(found: Rooflines) -> Iterable[str]:
-    """Yield each run: its machine's ceilings, its architectures, and its worker's bandwidths."""
-    for run in found.runs:
-        yield from _run_lines(run)
-    yield from (f"  not measured: {said}" for said in reasons(found.missing))
+def tables(found: Rooflines) -> Iterator[Table]:
+    """Yield every network beside what its machine could attain, and what each worker moves."""
+    yield from map(_table, found.runs)
+    yield _characterisations(found.runs)
+    yield Table(missing=tuple(reasons(found.missing)))
 
 
-def _run_lines(run: RunRoofline) -> Iterator[str]:
+def _table(run: RunRoofline) -> Table:
+    columns = (
+        "network", "precision", "achieved", "of peak", "operations/B", "attainable",
+        "of attainable", "bound by",
+    )  # fmt: skip
     device = run.accelerator or f"{run.cores} core{'s' * (run.cores > 1)}"
-    yield f"  {run.entry}: {run.workers} worker{'s' * (run.workers > 1)} of {device}, {run.engine}"
-    if run.ceilings is not None:
-        yield f"    ceilings of a worker: {_ceilings_text(run.ceilings)}"
-    yield (
-        f"    {'network':<10}{'precision':>10}{'OPS':>12}{'of peak':>9}{'operations/B':>15}"
-        f"{'attainable':>24}{'of attainable':>17}  bound"
+    ceilings = () if run.ceilings is None else (_ceilings_note(run.ceilings),)
+    more = (f"and {run.omitted:,} more networks",) * bool(run.omitted)
+    return Table(
+        columns,
+        tuple(map(_cells, run.architectures)),
+        title=f"{run.entry}: {run.workers} worker{'s' * (run.workers > 1)} of {device}, "
+        f"{run.engine}; from separate to fused layers",
+        notes=(*more, *ceilings, *run.notes),
+        brief=BRIEF,
     )
-    yield from map(_architecture_line, run.architectures[:SHOWN])
-    if (more := len(run.architectures) + run.omitted - SHOWN) > 0:
-        yield f"    and {more} more"
-    yield f"    a worker moves {_worker_text(run.worker)}"
-    yield from (f"    note: {note}" for note in run.notes)
 
 
-def _ceilings_text(ceilings: Ceilings) -> str:
+def _cells(one: Architecture) -> tuple[str, ...]:
+    """Return a row; the two ends of a range are those of separate and of fused layers."""
+    low, high = one.separate, one.fused
+    roofs, shares, bounds = NONE, NONE, NONE
+    if low.attainable is not None and high.attainable is not None:
+        roofs = _range(si(low.attainable, "OPS"), si(high.attainable, "OPS"))
+        shares = _range(percent(high.efficiency, 1), percent(low.efficiency, 1))
+        bounds = _range(str(low.bound), str(high.bound))
+    intensities = _range(f"{low.intensity:.3g}", f"{high.intensity:.3g}")
+    return (
+        one.graph[:8], one.precision, si(one.achieved, "OPS"), percent(one.of_peak, 1), intensities,
+        roofs, shares, bounds,
+    )  # fmt: skip
+
+
+def _range(low: str, high: str) -> str:
+    return low if low == high else f"{low} to {high}"
+
+
+def _ceilings_note(ceilings: Ceilings) -> str:
     parts = [f"{name} {si(rate, 'OPS')}" for name, rate in ceilings.compute.items()]
     others = (MEMORY, ceilings.memory), (NETWORK, ceilings.network), (STORAGE, ceilings.storage)
     parts += [f"{name} {si(rate, 'B/s')}" for name, rate in others if rate is not None]
-    return ", ".join(parts)
+    return f"ceilings of a worker: {', '.join(parts)}"
 
 
-def _architecture_line(one: Architecture) -> str:
-    """Return one line; the two ends of a range are those of separate and of fused layers."""
-    low, high = one.separate, one.fused
-    intensities = f"{low.intensity:.3g} to {high.intensity:.3g}"
-    roofs, shares, bounds = "–", "–", "–"
-    if low.attainable is not None and high.attainable is not None:
-        roofs = f"{si(low.attainable, 'OPS')} to {si(high.attainable, 'OPS')}"
-        shares = f"{percent(high.efficiency, 0)} to {percent(low.efficiency, 0)}"
-        bounds = " to ".join(dict.fromkeys((str(low.bound), str(high.bound))))
-    return (
-        f"    {one.graph[:8]:<10}{one.precision:>10}{si(one.achieved, 'OPS'):>12}"
-        f"{percent(one.of_peak, 0):>9}{intensities:>15}{roofs:>24}{shares:>17}  {bounds}"
-    )
+def _characterisations(runs: Sequence[RunRoofline]) -> Table:
+    columns = ("run", "memory", "… if fused", "network", "input", "of")
+    rows = tuple(
+        (
+            run.entry, _bandwidth(run.worker.memory), _bandwidth(run.worker.memory_fused),
+            optional(_bandwidth, run.worker.network), optional(_bandwidth, run.worker.io),
+            run.worker.io_of or "",
+        )
+        for run in runs
+    )  # fmt: skip
+    return Table(columns, rows, "What one worker moves, as MLPerf HPC characterises benchmarks")
 
 
-def _worker_text(worker: Characterisation) -> str:
-    memory = f"memory {si(worker.memory_fused, 'B/s')} to {si(worker.memory, 'B/s')}"
-    network = "none" if worker.network is None else si(worker.network, "B/s")
-    io = "not known" if worker.io is None else f"{si(worker.io, 'B/s')} ({worker.io_of})"
-    return f"{memory}, network {network}, I/O {io}"
+def _bandwidth(rate: float) -> str:
+    return si(rate, "B/s")

@@ -13,7 +13,6 @@ from statistics import fmean, stdev
 from typing import NamedTuple, TypeVar
 
 from aiperf_hpc.primary.analyze.entry_rules import kept_of
-from aiperf_hpc.primary.analyze.layout import reasons
 from aiperf_hpc.primary.analyze.measured import NotMeasuredError
 from aiperf_hpc.primary.analyze.measures.scaling import (
     Estimate,
@@ -31,6 +30,7 @@ from aiperf_hpc.primary.analyze.measures.time_to_solution import (
     time_to_solution,
 )
 from aiperf_hpc.primary.analyze.options import Options
+from aiperf_hpc.primary.analyze.table import reasons
 from aiperf_hpc.primary.analyze.training_log import Entry, TrainingLog
 from aiperf_hpc.trial import Value
 

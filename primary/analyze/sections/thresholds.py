@@ -10,7 +10,6 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Literal
 
-from aiperf_hpc.primary.analyze.layout import reasons
 from aiperf_hpc.primary.analyze.measured import NotMeasuredError
 from aiperf_hpc.primary.analyze.measures.cost import cost_of
 from aiperf_hpc.primary.analyze.options import Options
@@ -23,6 +22,7 @@ from aiperf_hpc.primary.analyze.sections.contest import (
     money,
 )
 from aiperf_hpc.primary.analyze.sections.ranking import changes, ranks
+from aiperf_hpc.primary.analyze.table import NONE, Table, reasons
 from aiperf_hpc.primary.analyze.training_log import Entry
 from aiperf_hpc.trial import Value
 
@@ -30,8 +30,8 @@ SHORT_OF_TARGET = 0.05
 """How far below its target, as a share of it, a range begins that nobody chose."""
 STEPS = 12
 """About how many steps such a range has."""
-COLUMNS = 8
-"""Thresholds side by side in text."""
+COLUMNS = 12
+"""Thresholds that stand side by side."""
 
 
 class Standing(Value):
@@ -198,48 +198,44 @@ def _ranks_of(row: AtThreshold | None, name: Literal["rank", "cost_rank"]) -> di
     return {entry: rank for entry, rank in known if rank is not None}
 
 
-# --- As text ------------------------------------------------------------------------------------
-
-
-def lines(value: Sensitivities) -> Iterator[str]:
-    """Yield threshold sensitivity as text: tables for each contest, then what changed."""
-    for contest in value.contests:
-        yield f"  {contest.title}"
+def tables(found: Sensitivities) -> Iterator[Table]:
+    """Yield time and, where there are prices, cost of each contest, then what changed."""
+    for contest in found.contests:
         names = by_rank(contest)
-        yield from _table(contest, "seconds to a threshold", names, _seconds)
-        priced = {s.entry for row in contest.thresholds for s in row.standings if s.cost}
-        if priced:
-            paid = [name for name in names if name in priced]
-            yield from _table(contest, f"{contest.currency} to a threshold", paid, _amount)
-        yield from _faults(contest)
-        for row in contest.thresholds:
-            yield from _changed(row)
-        yield from (f"    not measured: {said}" for said in reasons(contest.unmeasured))
-        for note in contest.notes:
-            yield f"    note: {note}"
+        costs = {s.entry for row in contest.thresholds for s in row.standings if s.cost}
+        paid = [name for name in names if name in costs]
+        if paid:
+            yield _table(contest, "seconds", names, _seconds)
+        last = (contest.currency, paid, _amount) if paid else ("seconds", names, _seconds)
+        yield _table(contest, *last)._replace(
+            notes=tuple(_notes(contest)), missing=tuple(reasons(contest.unmeasured))
+        )
 
 
 def _table(
     contest: Sensitivity, what: str, names: Sequence[str], cell: Callable[[Standing], str]
-) -> Iterator[str]:
-    yield f"    {what} (–: never reached, or unknown; *: the ranking is another than before)"
-    shown = _columns(contest)
-    yield "    " + "".join(f"{_head(row):>10}" for row in shown)
-    found = [{s.entry: s for s in row.standings} for row in shown]
-    for name in names:
-        yield "    " + "".join(f"{cell(row[name]):>10}" for row in found) + f"  {name}"
+) -> Table:
+    shown = _shown(contest)
+    found = [{standing.entry: standing for standing in row.standings} for row in shown]
+    return Table(
+        ("entry", *(f"{row.threshold:g}{'*' if row.changes else ''}" for row in shown)),
+        tuple((name, *(cell(row[name]) for row in found)) for name in names),
+        title=f"{contest.title}: {what} to each threshold, and rank",
+    )
 
 
-def _head(row: AtThreshold) -> str:
-    return f"{row.threshold:g}{'*' if row.changes else ''}"
-
-
-def _columns(contest: Sensitivity) -> Sequence[AtThreshold]:
-    """Return the thresholds that have room: all, or those around the target."""
+def _shown(contest: Sensitivity) -> Sequence[AtThreshold]:
+    """Return the thresholds that have room: all, or some of the whole range and the target."""
     rows = contest.thresholds
-    at = next((i for i, row in enumerate(rows) if row.threshold == contest.target), 0)
-    first = max(0, min(at - COLUMNS // 2, len(rows) - COLUMNS))
-    return rows[first : first + COLUMNS]
+    if len(rows) <= COLUMNS:
+        return rows
+    step = (len(rows) - 1) / (COLUMNS - 1)
+    places = [round(number * step) for number in range(COLUMNS)]
+    at = next((i for i, row in enumerate(rows) if row.threshold == contest.target), places[0])
+    nearest = min(range(1, COLUMNS - 1), key=lambda place: abs(places[place] - at))
+    if at not in places:
+        places[nearest] = at
+    return [rows[place] for place in places]
 
 
 def by_rank(contest: Sensitivity) -> list[str]:
@@ -252,12 +248,24 @@ def by_rank(contest: Sensitivity) -> list[str]:
 
 def _seconds(standing: Standing) -> str:
     if standing.seconds is None:
-        return "–"
-    return f"{standing.seconds:.2f}" if standing.seconds < 10_000.0 else f"{standing.seconds:.0f}"
+        return NONE
+    digits = 2 if standing.seconds < 10_000.0 else 0
+    return f"{standing.seconds:.{digits}f} ({standing.rank})"
 
 
 def _amount(standing: Standing) -> str:
-    return "–" if standing.cost is None else money(standing.cost)
+    return NONE if standing.cost is None else f"{money(standing.cost)} ({standing.cost_rank})"
+
+
+def _notes(contest: Sensitivity) -> Iterator[str]:
+    """Yield how to read the tables, and what they do not show."""
+    yield "in brackets the rank; –: never reached, or unknown; *: another ranking than before"
+    if len(contest.thresholds) > COLUMNS:
+        yield f"{COLUMNS} of {len(contest.thresholds)} thresholds; the JSON document has all"
+    yield from contest.notes
+    yield from _faults(contest)
+    for row in contest.thresholds:
+        yield from _changed(row)
 
 
 def _faults(contest: Sensitivity) -> Iterator[str]:
@@ -267,12 +275,12 @@ def _faults(contest: Sensitivity) -> Iterator[str]:
         for standing in row.standings:
             if standing.unknown and standing.entry not in told:
                 told.add(standing.entry)
-                yield f"    {standing.entry}: unknown from {row.threshold:g} on: {standing.reason}"
+                yield f"{standing.entry}: unknown from {row.threshold:g} on: {standing.reason}"
 
 
 def _changed(row: AtThreshold) -> Iterator[str]:
     for change in row.changes:
         what = "faster" if change.by == "time" else "cheaper"
-        yield f"    at {row.threshold:g}: {change.ahead} is now {what} than {change.behind}"
+        yield f"at {row.threshold:g}: {change.ahead} is now {what} than {change.behind}"
     if row.turned_pairs > 1:
-        yield f"    at {row.threshold:g}: {row.turned_pairs} pairs turned round by time"
+        yield f"at {row.threshold:g}: {row.turned_pairs} pairs turned round by time"

@@ -8,8 +8,7 @@ from statistics import fmean, stdev
 from typing import NamedTuple
 
 from aiperf_hpc.errors import UsageError
-from aiperf_hpc.primary.analyze.declaration import LAYERS, Declaration
-from aiperf_hpc.primary.analyze.layout import reasons, wrapped
+from aiperf_hpc.primary.analyze.declaration import LAYERS, Declaration, Layer
 from aiperf_hpc.primary.analyze.measured import NotMeasuredError
 from aiperf_hpc.primary.analyze.measures.scaling import throughput_of_all
 from aiperf_hpc.primary.analyze.measures.score import operations_per_second
@@ -23,8 +22,9 @@ from aiperf_hpc.primary.analyze.measures.valid_flops import (
     valid_flops,
 )
 from aiperf_hpc.primary.analyze.options import Options
+from aiperf_hpc.primary.analyze.table import Table, by_reason, optional, reasons
 from aiperf_hpc.primary.analyze.training_log import Entry, TrainingLog
-from aiperf_hpc.primary.formatting import duration, si
+from aiperf_hpc.primary.formatting import duration, few, si
 from aiperf_hpc.trial import Value
 
 PROBLEMS: dict[str, tuple[float, tuple[int, ...]]] = {
@@ -107,16 +107,6 @@ def valid_flops_table(entries: Sequence[Entry], options: Options) -> ValidFlopsT
         raise NotMeasuredError("; ".join(reasons(missing)) or "there is no entry")
     rows.sort(key=lambda row: (row.benchmark, -row.vflops, row.entry))
     return ValidFlopsTable(rows=tuple(rows), declared=declared, missing=missing)
-
-
-def lines(table: ValidFlopsTable) -> Iterator[str]:
-    """Yield the table as lines of text."""
-    for row in table.rows:
-        yield from _row_lines(row)
-    for said in reasons(table.missing):
-        yield from wrapped(f"not measured: {said}")
-    for declaration, group in groupby(table.declared, key=lambda one: one.declaration):
-        yield from _declared_lines(declaration, list(group))
 
 
 def _row(entry: Entry, chosen: int | None) -> ValidFlops:
@@ -220,31 +210,59 @@ def _contradicted(entry: Entry) -> Iterator[str]:
             yield f"problem_domain: {size:,} training samples; {entry.benchmark} has {known}"
 
 
-def _row_lines(row: ValidFlops) -> Iterator[str]:
-    deviation = "" if row.deviation is None else f" ± {si(row.deviation, 'VFLOPS')}"
-    better = "at least" if row.higher_is_better else "at most"
-    yield f"  {row.entry} ({row.benchmark}): {si(row.vflops, 'VFLOPS')}{deviation}"
-    yield from wrapped(f"{si(row.flops, 'FLOPS')}: {row.flops_source}", 4)
-    yield from wrapped(
-        f"quality {row.quality:.4g}, target {better} {row.target:g}; "
-        f"n = {row.exponent} ({row.exponent_source})",
-        4,
+def tables(found: ValidFlopsTable) -> Iterator[Table]:
+    """Yield Valid FLOPS of each entry, and what entries declare to have changed."""
+    columns = (
+        "entry", "benchmark", "FLOPS", "quality", "target", "n", "Valid FLOPS",
+        "reached the target", "time to it, mean",
+    )  # fmt: skip
+    rows = tuple(
+        (
+            row.entry, row.benchmark, si(row.flops, "FLOPS"), f"{row.quality:.4g}",
+            f"{'≥' if row.higher_is_better else '≤'} {row.target:g}", str(row.exponent),
+            _vflops(row), f"{row.reached} of {row.trainings}",
+            optional(duration, row.seconds_to_quality),
+        )
+        for row in found.rows
+    )  # fmt: skip
+    yield Table(
+        columns, rows, notes=tuple(_notes(found.rows)), missing=tuple(reasons(found.missing))
     )
-    for source, reason in row.unmeasured.items():
-        yield from wrapped(f"without {source}: {reason}", 4)
-    reached = f"{row.reached} of {row.trainings} trainings reached it"
-    mean = row.seconds_to_quality
-    yield f"    {reached}" + (f", after {duration(mean)} on average" if mean is not None else "")
+    for declaration, group in groupby(found.declared, key=lambda one: one.declaration):
+        yield _declaration(declaration, list(group))
 
 
-def _declared_lines(declaration: Declaration, group: Sequence[Declared]) -> Iterator[str]:
-    names = ", ".join(one.entry for one in group)
-    yield from wrapped(f"{declaration.level} level, declared of {names}")
-    for number, name in enumerate(LAYERS, 1):
-        layer = declaration.layers[name]
-        parts = f" ({', '.join(layer.parts)})" if layer.parts else ""
-        said = f"changed{parts}: {layer.what}" if layer.changed else "as the benchmark has it"
-        yield from wrapped(f"{number} {name.replace('_', ' ')}: {said}", 4)
-    for one in group:
-        for line in one.contradicted:
-            yield from wrapped(f"contradicted by logs of {one.entry}: {line}", 4)
+def _vflops(row: ValidFlops) -> str:
+    deviation = "" if row.deviation is None else f" ± {si(row.deviation, 'VFLOPS')}"
+    return f"{si(row.vflops, 'VFLOPS')}{deviation}"
+
+
+def _notes(rows: Sequence[ValidFlops]) -> Iterator[str]:
+    """Yield by what FLOPS and n are known, and which trainings lack something."""
+    for source, names in by_reason({row.entry: row.flops_source for row in rows}).items():
+        yield f"FLOPS of {few(names)}: {source}"
+    exponents = {row.entry: f"n = {row.exponent} ({row.exponent_source})" for row in rows}
+    for exponent, names in by_reason(exponents).items():
+        yield f"{few(names)}: {exponent}"
+    for row in rows:
+        for said in reasons(row.unmeasured):
+            yield f"{row.entry}: without {said}"
+
+
+def _declaration(declaration: Declaration, group: Sequence[Declared]) -> Table:
+    contradicted = (
+        f"contradicted by logs of {one.entry}: {line}" for one in group for line in one.contradicted
+    )
+    return Table(
+        ("layer", "declared", "what"),
+        tuple(_layer(n, name, declaration.layers[name]) for n, name in enumerate(LAYERS, 1)),
+        title=f"{declaration.level} level, declared of {few([one.entry for one in group])}",
+        notes=tuple(contradicted),
+        words=(1, 2),
+    )
+
+
+def _layer(number: int, name: str, layer: Layer) -> tuple[str, str, str]:
+    parts = f" ({', '.join(layer.parts)})" if layer.parts else ""
+    declared = f"changed{parts}" if layer.changed else "as the benchmark has it"
+    return f"{number} {name.replace('_', ' ')}", declared, layer.what or ""

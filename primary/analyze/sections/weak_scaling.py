@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from aiperf_hpc.primary.analyze.layout import shortened, wrapped
 from aiperf_hpc.primary.analyze.measured import NotMeasuredError
 from aiperf_hpc.primary.analyze.measures import weak_scaling as measures
 from aiperf_hpc.primary.analyze.measures.olympic import required_runs
 from aiperf_hpc.primary.analyze.options import Options
+from aiperf_hpc.primary.analyze.table import Table, number, optional, reasons
 from aiperf_hpc.primary.analyze.training_log import Entry
 from aiperf_hpc.trial import Value
-
-NAME = 48
-"""Columns of an entry's name."""
 
 
 class WeakScaling(Value):
@@ -81,16 +78,22 @@ def _problems(entry: Entry, trained: int) -> Iterator[str]:
         yield f"{trained} models reached their target, and the rules want {wanted}"
 
 
-def lines(value: WeakScalings) -> Iterator[str]:
-    """Yield the entries as a table, and under it what is wrong with them."""
-    width = min(NAME, max(len(one.entry) for one in value.entries))
-    counted = "".join(f" {word:>7}" for word in ("models", "failed", "pruned"))
-    yield f"  {'':<{width}}{counted} {'min':>10} {'models/min':>10}"
-    for one in value.entries:
-        counts = f"{one.instances:>7} {one.failed:>7} {one.pruned:>7}"
-        minutes = "-" if one.minutes is None else f"{one.minutes:,.2f}"
-        rate = "-" if one.models_per_minute is None else f"{one.models_per_minute:,.4f}"
-        yield f"  {shortened(one.entry, width):<{width}} {counts} {minutes:>10} {rate:>10}"
-    for one in value.entries:
-        for problem in (*one.problems, *((one.missing,) if one.missing else ())):
-            yield from wrapped(f"! {one.entry}: {problem}")
+def tables(found: WeakScalings) -> Iterator[Table]:
+    """Yield models per minute, and what is wrong with the entries."""
+    columns = (
+        "entry", "models", "failed", "pruned", "accelerators each", "minutes", "models/min",
+    )  # fmt: skip
+    rows = tuple(
+        (
+            e.entry, str(e.instances), str(e.failed), str(e.pruned),
+            optional("{:,}".format, e.accelerators_per_instance), optional(number, e.minutes),
+            optional("{:,.4f}".format, e.models_per_minute),
+        )
+        for e in found.entries
+    )  # fmt: skip
+    yield Table(
+        columns,
+        rows,
+        notes=tuple(f"{e.entry}: {problem}" for e in found.entries for problem in e.problems),
+        missing=tuple(reasons({e.entry: e.missing for e in found.entries if e.missing})),
+    )

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from tests.support.run_factory import Plan, write_run
 
+from aiperf_hpc.primary.analyze.layout import tables_as_lines
 from aiperf_hpc.primary.analyze.measured import Measure, NotMeasuredError
 from aiperf_hpc.primary.analyze.measures.score import ERROR, OPS, REGULATED
 from aiperf_hpc.primary.analyze.options import Options
@@ -18,9 +19,9 @@ from aiperf_hpc.primary.analyze.sections.repeatability import (
     LIMIT,
     Repeatability,
     repeatability,
+    tables,
     verdict_on,
 )
-from aiperf_hpc.primary.analyze.sections.repeatability_text import lines
 from aiperf_hpc.primary.analyze.training_log import (
     Course,
     Entry,
@@ -132,6 +133,10 @@ def test_what_one_training_lacks_is_measured_of_the_others() -> None:
     (found,) = _of(_entry("a", [_log(1.0), _log(None), _log(2.0)])).repetitions
     assert found.variations[0].values == (1.0, 2.0)
     assert "at least 3" in found.variations[0].no_interval
+    (table,) = tables(_of(_entry("a", [_log(1.0), _log(None), _log(2.0)])))
+    assert (table.columns[-1], table.rows[0][-1]) == ("of runs", "2 of 3")
+    (table,) = tables(_of(_entry("a", [_log(1.0), _log(2.0)])))
+    assert "of runs" not in table.columns
     (none,) = _of(_entry("a", [_log(None), _log(None)])).repetitions
     assert none.missing == {"minutes": "no end"}
 
@@ -218,7 +223,7 @@ def test_measured_peaks_come_before_trainings() -> None:
     runs = (_search(1000, seed=1, peaks=(90.0, 110.0)), _search(2000, seed=2, peaks=(200.0,)))
     found = _of(*runs)
     assert _shares(found) == pytest.approx((1.0, 0.0, 0.0))
-    assert "peaks.json" in "\n".join(lines(found))
+    assert any("peaks.json" in table.title for table in tables(found))
 
 
 def test_without_equal_work_nobody_knows_the_machine() -> None:
@@ -266,7 +271,7 @@ def test_predictions_of_all_pairs_of_runs_are_compared() -> None:
     assert (found.pairs, len(found.runs)) == (3, 3)
     assert found.mean == pytest.approx((3 / 5 + 1 / 7 + 1 / 7) / 3)
     assert [found.least, found.most] == pytest.approx([1 / 7, 3 / 5])
-    assert any("Jaccard similarity" in line for line in lines(_of(*runs)))
+    assert any("Jaccard similarity" in note for table in tables(_of(*runs)) for note in table.notes)
 
 
 def test_predictions_of_one_run_or_of_other_samples_are_not_compared() -> None:
@@ -297,7 +302,8 @@ def test_real_run_directories_are_compared(tmp_path: Path) -> None:
     assert [each.measure for each in runs.verdicts] == ["ops", "regulated", "error"]
     assert runs.noise is not None
     assert sum(factor.share for factor in runs.noise.factors) == pytest.approx(1.0)
-    text = list(lines(found))
-    assert any("limit 5.0%" in line for line in text)
+    text = list(tables_as_lines(tables(found)))
+    verdicts = next(table for table in tables(found) if "limit" in table.columns)
+    assert {row[verdicts.columns.index("limit")] for row in verdicts.rows} == {"5.0%"}
     assert sum("intervals are too narrow" in line for line in text) == 1
     assert not any("inf" in line or "nan" in line for line in text)

@@ -19,7 +19,7 @@ from aiperf_hpc.ops_counter.count import count
 from aiperf_hpc.primary.analyze.measured import NotMeasuredError
 from aiperf_hpc.primary.analyze.measures.communication import CommunicationPart
 from aiperf_hpc.primary.analyze.options import Options
-from aiperf_hpc.primary.analyze.sections.communication import communication, lines
+from aiperf_hpc.primary.analyze.sections.communication import communication, tables
 from aiperf_hpc.primary.analyze.training_log import Entry, System
 from aiperf_hpc.run import records
 from aiperf_hpc.run.paths import RunPaths
@@ -61,9 +61,12 @@ def test_the_steps_of_a_recorded_run_of_two_ranks(tmp_path: Path) -> None:
     assert each.ratio == pytest.approx(compute / (wait + queue + copy + reduce))
     assert each.share == pytest.approx(1 / (1 + (each.ratio or 0.0)))
     assert found.speed_ups == ()
-    text = "\n".join(lines(found))
-    assert "several-ranks (mpi)" in text
-    assert "not measured: wait for data" in text
+    steps, missing = tables(found)
+    (cells,) = (dict(zip(steps.columns, row, strict=True)) for row in steps.rows)
+    assert (cells["run"], cells["collective"]) == ("several-ranks", "mpi")
+    assert cells["step"] == f"{1e3 * each.step:.4g}"
+    assert cells["wait for data"] == "–"
+    assert missing.missing[0].startswith("wait for data is not recorded")
 
 
 def write(root: Path, ranks: int, seconds: float, *, batch: int = 64, share: float = 0.2) -> Entry:
@@ -150,7 +153,8 @@ def test_what_runs_do_not_carry_is_said(tmp_path: Path) -> None:
     assert speed_up.points[1].compute_speed_up is None
     assert speed_up.missing == "not all of these runs recorded the parts of their steps"
     assert "b: no trial of its 2 ranks recorded its step times" in found.missing
-    assert "–" in "\n".join(lines(found))
+    table = next(table for table in tables(found) if table.rows)
+    assert table.rows[1][-2:] == ("–", "–")
 
 
 def test_another_network_or_one_scale_is_no_speed_up(tmp_path: Path) -> None:

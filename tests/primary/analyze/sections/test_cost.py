@@ -11,7 +11,7 @@ from tests.support.training_logs import ACCURACY, cifar10_entries, entry, traini
 from aiperf_hpc.primary.analyze.measured import NotMeasuredError
 from aiperf_hpc.primary.analyze.options import Options, target
 from aiperf_hpc.primary.analyze.prices import PriceTable
-from aiperf_hpc.primary.analyze.sections.cost import Costs, cost_to_accuracy, lines
+from aiperf_hpc.primary.analyze.sections.cost import Costs, cost_to_accuracy, tables
 from aiperf_hpc.primary.analyze.training_log import Entry, System
 
 
@@ -47,7 +47,8 @@ def test_published_costs_of_cifar10(tmp_path: Path) -> None:
 
 def test_the_text_has_the_published_digits(tmp_path: Path) -> None:
     found = cost_to_accuracy(cifar10_entries(tmp_path), Options())
-    rows = {line.split()[-1]: line.split() for line in lines(found)}
+    (table,) = tables(found)
+    rows = {name: cells for name, *cells in table.rows}
     assert rows["CIFAR10/fastai_pytorch"][:3] == ["2.90", "1.18", "24.48"]
     assert rows["CIFAR10/fastai_pytorch_single_volta"][:3] == ["6.73", "0.26", "2.3"]
     assert rows["CIFAR10/davidcpage_resnet9_1v100-ec2_pytorch"][1] == "0.063"

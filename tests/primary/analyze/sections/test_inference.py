@@ -7,7 +7,7 @@ from tests.support.training_logs import entry
 
 from aiperf_hpc.primary.analyze.measured import NotMeasuredError
 from aiperf_hpc.primary.analyze.options import Options
-from aiperf_hpc.primary.analyze.sections.inference import inference, lines
+from aiperf_hpc.primary.analyze.sections.inference import inference, tables
 from aiperf_hpc.primary.analyze.training_log import Entry, Inference, Quality
 
 TOP1 = Quality(name="top1Accuracy", higher_is_better=True, target=94.0)
@@ -37,8 +37,9 @@ def test_networks_that_are_good_enough_are_ranked() -> None:
         "unknown": "its quality is not known",
         "other": "there is no target for top1Accuracy",
     }
-    text = "\n".join(lines(found))
-    assert "10       2e-07        94  fast" in text
+    (table,) = tables(found)
+    assert table.rows[0] == ("fast", "10", "2e-07", "94")
+    assert "not ranked: bad: top1Accuracy is 93.99, the target 94" in table.notes
 
 
 def test_trainings_are_not_of_inference() -> None:

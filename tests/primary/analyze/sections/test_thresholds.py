@@ -13,7 +13,7 @@ from aiperf_hpc.primary.analyze.options import Options, qualities, target
 from aiperf_hpc.primary.analyze.sections.thresholds import (
     AtThreshold,
     Sensitivity,
-    lines,
+    tables,
     threshold_sensitivity,
 )
 from aiperf_hpc.primary.analyze.training_log import Entry, System
@@ -54,11 +54,13 @@ def test_time_and_rank_over_thresholds_by_hand() -> None:
 
 def test_the_text_marks_where_the_ranking_changes() -> None:
     options = Options(thresholds=(qualities("--thresholds", "0.85,0.9,0.93"),))
-    text = "\n".join(lines(threshold_sensitivity([SPRINTER, STAYER], options)))
-    assert "0.85      0.9*      0.93" in text
-    assert "at 0.9: stayer is now faster than sprinter" in text
-    assert "–  sprinter" in text
-    assert "inf" not in text
+    (table,) = tables(threshold_sensitivity([SPRINTER, STAYER], options))
+    assert table.columns == ("entry", "0.85", "0.9*", "0.93")
+    rows = {name: cells for name, *cells in table.rows}
+    assert rows["sprinter"][2] == "–"
+    assert rows["stayer"][2].endswith(" (1)")
+    assert "at 0.9: stayer is now faster than sprinter" in table.notes
+    assert "inf" not in str(table)
 
 
 def test_costs_have_a_ranking_of_their_own() -> None:
@@ -170,8 +172,9 @@ def test_times_that_go_backwards_make_later_thresholds_unknown() -> None:
     standing = found.thresholds[1].standings[0]
     assert standing.unknown
     options = Options(thresholds=(qualities("--thresholds", "0.5,0.9"),))
-    text = "\n".join(lines(threshold_sensitivity([odd, STAYER], options)))
-    assert "odd: unknown from 0.9 on: a log: time goes backwards at evaluation 2" in text
+    (table,) = tables(threshold_sensitivity([odd, STAYER], options))
+    said = "odd: unknown from 0.9 on: a log: time goes backwards at evaluation 2"
+    assert any(note.startswith(said) for note in table.notes)
 
 
 def test_entries_that_tell_nothing_are_named() -> None:

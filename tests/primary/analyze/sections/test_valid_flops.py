@@ -12,7 +12,7 @@ from aiperf_hpc.primary.analyze.options import Options, Qualities
 from aiperf_hpc.primary.analyze.readers.base import Reading
 from aiperf_hpc.primary.analyze.sections.valid_flops import (
     ValidFlopsTable,
-    lines,
+    tables,
     valid_flops_table,
 )
 from aiperf_hpc.primary.analyze.training_log import (
@@ -88,9 +88,8 @@ def test_a_training_that_lacks_something_is_named_and_left_out() -> None:
     (row,) = valid_flops_table([one], Options()).rows
     assert row.trainings == 1
     assert row.unmeasured == {"x": "the benchmark has no target: name one with --target"}
-    assert "without x: the benchmark has no target" in "\n".join(
-        lines(valid_flops_table([one], Options()))
-    )
+    (table,) = tables(valid_flops_table([one], Options()))
+    assert any(note.startswith("a: without x: the benchmark has no target") for note in table.notes)
 
 
 def test_models_that_train_at_once_add_up() -> None:
@@ -104,9 +103,11 @@ def test_models_that_train_at_once_add_up() -> None:
 def test_a_target_that_nobody_reached_has_no_time() -> None:
     (row,) = valid_flops_table([entry("a", training(0.3))], Options()).rows
     assert (row.reached, row.seconds_to_quality) == (0, None)
-    text = "\n".join(lines(valid_flops_table([entry("a", training(0.3))], Options())))
-    assert "0 of 1 trainings reached it" in text
-    assert "inf" not in text
+    (table,) = tables(valid_flops_table([entry("a", training(0.3))], Options()))
+    (cells,) = (dict(zip(table.columns, row, strict=True)) for row in table.rows)
+    assert cells["reached the target"] == "0 of 1"
+    assert cells["time to it, mean"] == "–"
+    assert "inf" not in str(table)
 
 
 def test_the_highest_comes_first_and_what_is_missing_is_named() -> None:
@@ -137,10 +138,10 @@ def test_a_declaration_of_all_entries_stands_with_each() -> None:
     both = [entry("a", training(0.1)), entry("b", training(0.1))]
     table = valid_flops_table(both, Options(declarations=(declaration(),)))
     assert [one.entry for one in table.declared] == ["a", "b"]
-    text = "\n".join(lines(table))
-    assert "free level, declared of a, b" in text
-    assert "5 framework: changed: JAX 0.4" in text
-    assert "9 problem domain: as the benchmark has it" in text
+    _, declared = tables(table)
+    assert declared.title == "free level, declared of a, b"
+    assert declared.rows[4] == ("5 framework", "changed", "JAX 0.4")
+    assert declared.rows[8] == ("9 problem domain", "as the benchmark has it", "")
 
 
 def test_each_entry_has_its_own_declaration() -> None:
@@ -185,6 +186,7 @@ def test_logs_of_another_problem_contradict_every_declaration() -> None:
         "problem_domain: the target is 0.25; cosmoflow's is 0.124",
         "problem_domain: 1,280 training samples; cosmoflow has 262,144 or 524,288",
     )
-    assert "contradicted by logs of a: problem_domain: the target is 0.25" in "\n".join(
-        lines(table)
+    _, declared = tables(table)
+    assert declared.notes[0] == (
+        "contradicted by logs of a: problem_domain: the target is 0.25; cosmoflow's is 0.124"
     )
