@@ -121,7 +121,7 @@ def analyze(reading: Reading, options: Options) -> Analysis:
     """Apply every measure and every section to what was read."""
     sections: dict[str, Value] = {}
     missing: dict[str, str] = {}
-    entries = tuple(_aimed(entry, options) for entry in reading.entries)
+    entries = tuple(aimed(entry, options) for entry in reading.entries)
     for section in SECTIONS:
         try:
             sections[section.name] = section.of(entries, options)
@@ -136,8 +136,11 @@ def analyze(reading: Reading, options: Options) -> Analysis:
     )
 
 
-def _aimed(entry: Entry, options: Options) -> Entry:
-    """Return an entry with the target that the user has named in place of the benchmark's own."""
+def aimed(entry: Entry, options: Options) -> Entry:
+    """Return an entry with the target that the user has named in place of the benchmark's own.
+
+    It is the one place where that is done: all measures and sections read what logs have then.
+    """
     wanted = chosen(options.targets, entry.benchmark)
     if not wanted:
         return entry

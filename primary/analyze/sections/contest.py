@@ -131,7 +131,7 @@ def _contest(
     key: tuple[str, str, bool, str], members: Sequence[Entry], options: Options
 ) -> Contest:
     benchmark, name, higher, scenario = key
-    target, notes = _target(members, higher, chosen(options.targets, benchmark))
+    target, notes = _target(members, higher)
     contenders, unmeasured = [], {}
     for entry in members:
         try:
@@ -168,11 +168,8 @@ def _contender(entry: Entry, options: Options) -> Contender:
     return Contender(entry, tuple(progress), entry.lost + len(faults), price_of(entry, options))
 
 
-def _target(
-    members: Sequence[Entry], higher: bool, wanted: Sequence[float]
-) -> tuple[float | None, list[str]]:
-    if wanted:
-        return wanted[-1], []
+def _target(members: Sequence[Entry], higher: bool) -> tuple[float | None, list[str]]:
+    """Return the target of all, and what is to be said of it. What a user names, all logs have."""
     stated = {log.quality.target for e in members for log in e.logs if log.quality} - {None}
     targets = sorted(target for target in stated if target is not None)
     if len(targets) < 2:

@@ -14,6 +14,7 @@ from typing import NamedTuple, TypeVar
 
 from aiperf_hpc.primary.analyze.entry_rules import kept_of
 from aiperf_hpc.primary.analyze.measured import NotMeasuredError
+from aiperf_hpc.primary.analyze.measures.olympic import Kept
 from aiperf_hpc.primary.analyze.measures.scaling import (
     Estimate,
     PowerLaw,
@@ -147,6 +148,8 @@ class _Sample(NamedTuple):
     """What one entry brings."""
 
     entry: Entry
+    kept: Kept
+    """Which of its trainings count."""
     accelerators: int
     batch: int | None
     train_samples: int | None
@@ -210,7 +213,9 @@ def _subject(entry: Entry) -> str:
 
 
 def _sample(entry: Entry) -> _Sample:
-    logs = _counting(entry)
+    kept = kept_of(entry)
+    # Where none reached the target all count, since their throughput is as good as any.
+    logs = [entry.logs[place] for place in kept.places] or list(entry.logs)
     if not logs:
         raise NotMeasuredError("the entry has no trainings")
     accelerators = _common(log.accelerators for log in logs)
@@ -218,6 +223,7 @@ def _sample(entry: Entry) -> _Sample:
         raise NotMeasuredError("nothing says how many accelerators all its trainings had")
     return _Sample(
         entry=entry,
+        kept=kept,
         accelerators=accelerators,
         batch=_common(log.global_batch_size for log in logs),
         train_samples=_common(log.train_samples for log in logs),
@@ -227,20 +233,11 @@ def _sample(entry: Entry) -> _Sample:
     )
 
 
-def _counting(entry: Entry) -> list[TrainingLog]:
-    """Return the trainings that count.
-
-    Where none reached the target all do, since their throughput is as good as any.
-    """
-    return [entry.logs[place] for place in kept_of(entry).places] or list(entry.logs)
-
-
 def _invalid(samples: Iterable[_Sample]) -> Iterator[str]:
     """Yield which entries have too many failed runs for a result by MLPerf's rules."""
-    for entry in (sample.entry for sample in samples):
-        kept = kept_of(entry)
-        if not kept.valid:
-            yield f"{entry.name}: {', '.join(kept.problems)}"
+    for sample in samples:
+        if not sample.kept.valid:
+            yield f"{sample.entry.name}: {', '.join(sample.kept.problems)}"
 
 
 def _common(values: Iterable[int | None]) -> int | None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from tests.support.training_logs import ACCURACY, cifar10_entries, entry, training
 
+from aiperf_hpc.primary.analyze.analysis import aimed
 from aiperf_hpc.primary.analyze.measured import NotMeasuredError
 from aiperf_hpc.primary.analyze.options import Options, target
 from aiperf_hpc.primary.analyze.prices import PriceTable
@@ -110,5 +111,6 @@ def test_nothing_to_tell_is_said_once() -> None:
     lost = entry("lost", training([(1, 0.8)], aimless), system=System(name="m", cost_per_hour=1.0))
     with pytest.raises(NotMeasuredError, match="name one with --target"):
         cost_to_accuracy([lost], Options())
-    found = cost_to_accuracy([lost], Options(targets=(target("0.8"),)))
+    named = Options(targets=(target("0.8"),))
+    found = cost_to_accuracy([aimed(lost, named)], named)
     assert [paid.seconds for paid in found.contests[0].priced] == [1.0]

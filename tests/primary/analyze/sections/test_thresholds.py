@@ -8,6 +8,7 @@ import pytest
 from tests.support.training_logs import ACCURACY, ERROR, cifar10_entries, entry, training
 
 from aiperf_hpc.errors import UsageError
+from aiperf_hpc.primary.analyze.analysis import aimed
 from aiperf_hpc.primary.analyze.measured import NotMeasuredError
 from aiperf_hpc.primary.analyze.options import Options, qualities, target
 from aiperf_hpc.primary.analyze.sections.thresholds import (
@@ -27,7 +28,8 @@ def of(*entries: Entry, thresholds: str = "", targets: str = "") -> Sensitivity:
         thresholds=(qualities("--thresholds", thresholds),) if thresholds else (),
         targets=(target(targets),) if targets else (),
     )
-    (found,) = threshold_sensitivity(entries, options).contests
+    aims = [aimed(one, options) for one in entries]
+    (found,) = threshold_sensitivity(aims, options).contests
     return found
 
 
