@@ -6,7 +6,7 @@ import codecs
 import os
 import stat
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Literal
 
 import yaml
 
@@ -34,8 +34,10 @@ def open_regular(path: Path) -> BinaryIO:
     return open(descriptor, "rb")
 
 
-def text_of(path: Path, most: int = MOST_BYTES) -> str:
-    """Return a file's text without its byte order mark.
+def text_of(
+    path: Path, most: int = MOST_BYTES, errors: Literal["strict", "replace"] = "strict"
+) -> str:
+    """Return a file's text without its byte order mark; ``errors``: what is done of other bytes.
 
     Raises:
         UsageError: it is no regular file, larger than ``most`` bytes, or no text; the message is
@@ -46,7 +48,7 @@ def text_of(path: Path, most: int = MOST_BYTES) -> str:
             content = file.read(most + 1)
         if len(content) > most:
             raise UsageError(f"larger than {most:,} bytes")
-        return content.decode(_encoding(content))
+        return content.decode(_encoding(content), errors)
     except (OSError, UnicodeError) as error:
         raise UsageError(reason_of(error)) from None
 

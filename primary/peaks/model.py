@@ -186,10 +186,11 @@ class Peaks(Value):
         return max(found, key=lambda peaks: max(peaks.rates.values(), default=0.0))
 
 
-def _listed(content: object) -> object:
+def listed(content: object) -> object:
+    """Return one document as a list of documents."""
     return [content] if isinstance(content, dict) else content
 
 
 _FILE: TypeAdapter[list[Peaks]] = TypeAdapter(
-    Annotated[list[Peaks], BeforeValidator(_listed), Field(min_length=1)]
+    Annotated[list[Peaks], BeforeValidator(listed), Field(min_length=1)]
 )

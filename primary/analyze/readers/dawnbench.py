@@ -9,7 +9,6 @@ Source: https://github.com/stanford-futuredata/dawn-bench-entries, README.
 
 from __future__ import annotations
 
-import json as json_format
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,7 +19,7 @@ from typing import Any, NamedTuple
 
 from aiperf_hpc.errors import AIPerfError, UsageError
 from aiperf_hpc.primary.analyze.readers.base import Reading, Unreadable
-from aiperf_hpc.primary.analyze.readers.nesting import nested_too_deep
+from aiperf_hpc.primary.analyze.readers.descriptions import one_line, read_object
 from aiperf_hpc.primary.analyze.readers.numbers import finite_number
 from aiperf_hpc.primary.analyze.training_log import (
     Entry,
@@ -35,8 +34,6 @@ from aiperf_hpc.primary.analyze.training_log import (
 from aiperf_hpc.primary.user_files import text_of
 
 HOUR = 3600.0
-MOST_JSON = 4 * 1024 * 1024
-"""Bytes of a description."""
 
 
 class Task(NamedTuple):
@@ -83,7 +80,7 @@ _PRICE = re.compile(r"\$? ?(?P<number>[0-9.eE+-]+) ?(?:\$|USD)?(?: ?/ ?(?:h|hr|h
 def read_entry(json: Path, tsv: Path) -> Reading:
     """Read one training, of its description and its progress."""
     try:
-        described = _description(json)
+        described = read_object(json)
     except AIPerfError as error:
         return _unreadable(json, error)
     try:
@@ -97,7 +94,7 @@ def read_entry(json: Path, tsv: Path) -> Reading:
 def read_inference(json: Path) -> Reading:
     """Read one measurement of inference, which is a description alone."""
     try:
-        entry = _inference(json, _description(json))
+        entry = _inference(json, read_object(json))
     except AIPerfError as error:
         return _unreadable(json, error)
     return Reading(entries=(entry,))
@@ -105,19 +102,6 @@ def read_inference(json: Path) -> Reading:
 
 def _unreadable(path: Path, error: AIPerfError) -> Reading:
     return Reading(unreadable=(Unreadable(path=str(path), reason=str(error)),))
-
-
-def _description(path: Path) -> dict[str, Any]:
-    try:
-        # Some have tabs within their strings.
-        described = json_format.loads(text_of(path, MOST_JSON), strict=False)
-    except (ValueError, RecursionError) as error:
-        raise UsageError(f"not JSON: {' '.join(str(error).split())}") from None
-    if not isinstance(described, dict):
-        raise UsageError(f"not a JSON object but a {type(described).__name__}")
-    if nested_too_deep(described):
-        raise UsageError("its JSON is nested too deep")
-    return described
 
 
 # --- The progress of a training -----------------------------------------------------------------
@@ -199,8 +183,8 @@ def _training(json: Path, tsv: Path, described: Mapping[str, Any], table: _Table
         name=f"{task.name if task else json.parent.name}/{json.stem}",
         format="dawnbench",
         benchmark=task.name if task else "unknown",
-        round=_text(described.get("version")),
-        organization=_text(described.get("author")),
+        round=one_line(described.get("version")),
+        organization=one_line(described.get("author")),
         system=system,
         path=str(json),
         logs=(_log(tsv, described, quality, rows, system.accelerators),),
@@ -345,7 +329,7 @@ def _epochs(rows: Sequence[_Row]) -> tuple[Epoch, ...]:
 
 
 def _system(described: Mapping[str, Any]) -> tuple[System, list[str]]:
-    hardware = _text(described.get("hardware")) or "not described"
+    hardware = one_line(described.get("hardware")) or "not described"
     count, model = _accelerators(hardware)
     cost, problems = _cost(described, "costPerHour")
     stated = _NODES.search(hardware)
@@ -356,7 +340,7 @@ def _system(described: Mapping[str, Any]) -> tuple[System, list[str]]:
         # Whether a number beside that of nodes is of one or of all is not said.
         accelerators=count if nodes in (None, 1) else None,
         accelerator=model,
-        framework=_text(described.get("framework")),
+        framework=one_line(described.get("framework")),
         cost_per_hour=cost,
     )
     return system, problems
@@ -398,8 +382,8 @@ def _inference(json: Path, described: Mapping[str, Any]) -> Entry:
         name=f"{task.name if task else json.parent.name}/inference/{json.stem}",
         format="dawnbench",
         benchmark=f"{task.name if task else 'unknown'} inference",
-        round=_text(described.get("version")),
-        organization=_text(described.get("author")),
+        round=one_line(described.get("version")),
+        organization=one_line(described.get("author")),
         system=system,
         path=str(json),
         logs=(),
@@ -420,11 +404,6 @@ def _inferred(
     if value is None:
         noticed = [f"{quality.name} is {text[:40]!r}, which is no number"]
     return quality, value, [*named, *noticed]
-
-
-def _text(value: object) -> str | None:
-    """Return a text in one line, or None for what is none."""
-    return " ".join(value.split()) or None if isinstance(value, str) else None
 
 
 def _scaled(cell: str, power: int) -> float | None:

@@ -18,6 +18,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter,
 from aiperf_hpc.config import TrainingConfig
 from aiperf_hpc.errors import RunDirectoryError, UsageError
 from aiperf_hpc.primary.analyze.training_log import Rates
+from aiperf_hpc.primary.peaks.model import Rate, listed
 from aiperf_hpc.primary.user_files import text_of
 
 PRECISIONS: tuple[str, ...] = (
@@ -25,7 +26,6 @@ PRECISIONS: tuple[str, ...] = (
     "tf32",
 )
 """Those that runs have, and the one that only peaks do."""
-Rate = Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
 
 
 class _Measured(BaseModel):
@@ -34,12 +34,8 @@ class _Measured(BaseModel):
     rates: Annotated[dict[str, Rate], Field(min_length=1)]
 
 
-def _listed(content: object) -> object:
-    return [content] if isinstance(content, dict) else content
-
-
 _FILE: TypeAdapter[list[_Measured]] = TypeAdapter(
-    Annotated[list[_Measured], BeforeValidator(_listed)]
+    Annotated[list[_Measured], BeforeValidator(listed)]
 )
 
 

@@ -15,15 +15,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+from aiperf_hpc.errors import UsageError
 from aiperf_hpc.primary.analyze.readers.base import Reading, Unreadable
+from aiperf_hpc.primary.analyze.readers.descriptions import read_object
 from aiperf_hpc.primary.analyze.readers.log_pool import read_logs
 from aiperf_hpc.primary.analyze.readers.mllog import ReadLog, Stated, Unread, benchmark_name
 from aiperf_hpc.primary.analyze.readers.numbers import finite_number
-from aiperf_hpc.primary.analyze.readers.system_description import (
-    DescriptionError,
-    read_object,
-    system_of,
-)
+from aiperf_hpc.primary.analyze.readers.system_description import system_of
 from aiperf_hpc.primary.analyze.training_log import Entry, System, TrainingLog
 from aiperf_hpc.primary.formatting import few
 
@@ -179,7 +177,7 @@ def _system(group: _Group, layout: Layout | None, problems: list[str]) -> tuple[
         return System(name=layout.system), None
     try:
         document = read_object(layout.description)
-    except DescriptionError as error:
+    except UsageError as error:
         problems.append(f"its system description, {layout.description}: {error}")
         return System(name=layout.system), None
     division = document.get("division")
@@ -270,7 +268,7 @@ def _convergence_scale(folder: Path, problems: list[str]) -> float | None:
         return None
     try:
         factor = read_object(path).get("scaling_factor")
-    except DescriptionError as error:
+    except UsageError as error:
         problems.append(f"scaling.json: {error}")
         return None
     if isinstance(factor, str) or (number := finite_number(factor)) is None:

@@ -259,8 +259,17 @@ def test_only_regular_files_of_bounded_size_are_opened(
     assert reason(read_entry(place / "x.json", place / "pipe")) == "not a regular file"
     assert reason(read_entry(place / "x.json", place)) == "not a regular file"
     assert "No such file" in reason(read_entry(place / "x.json", place / "none"))
-    monkeypatch.setattr("aiperf_hpc.primary.analyze.readers.dawnbench.MOST_JSON", 10)
+    monkeypatch.setattr("aiperf_hpc.primary.analyze.readers.descriptions.MOST_BYTES", 10)
     assert reason(read_entry(place / "x.json", place / "x.tsv")) == "larger than 10 bytes"
+
+
+def test_a_description_with_bytes_that_are_no_text_is_read_all_the_same(tmp_path: Path) -> None:
+    place = tmp_path / "CIFAR10"
+    place.mkdir()
+    (place / "x.json").write_bytes(b'{"author": "Universit\xe9", "hardware": "1\tV100"}')
+    (place / "x.tsv").write_text("epoch\thours\ttop1Accuracy\n1\t1\t94\n")
+    entry = only(read_entry(place / "x.json", place / "x.tsv"))
+    assert (entry.organization, entry.system.accelerators) == ("Universit\ufffd", 1)
 
 
 def infer(folder: Path, task: str = "CIFAR10", **described: object) -> Reading:
