@@ -135,6 +135,8 @@ class Course(Value):
     replicas: int
     throughputs: tuple[Throughput, ...]
     """Of the initial network, which every run of a configuration trains."""
+    on_accelerators: bool = Field(False, exclude=True)
+    """Whether replicas trained on accelerators, so that the rates of these are the machine's."""
     peaks: tuple[Rates, ...] = ()
 
 

@@ -199,6 +199,7 @@ class _Training:
         yield from self.clock.problems()
         yield from self.epochs.problems()
         yield from self.evaluations.problems(name)
+        yield from _taken_for_accelerators(self.settings)
 
 
 def _contradicted(
@@ -244,15 +245,25 @@ def _target(settings: Mapping[str, Any]) -> float | None:
 
 
 def _accelerators(settings: Mapping[str, Any]) -> int | None:
-    """Return the accelerators of a training; a node without any counts as one.
+    """Return the accelerators of a training: as it states them, else as many as it has ranks."""
+    stated = _stated_accelerators(settings)
+    return _count(settings, "number_of_ranks") if stated is None else stated
+
+
+def _stated_accelerators(settings: Mapping[str, Any]) -> int | None:
+    """Return the accelerators that a log states; a node without any counts as one.
 
     [mlcommons/logging, result_summarizer: number_of_nodes × max(accelerators_per_node, 1)]
     """
     nodes = _count(settings, "number_of_nodes")
     each = stated_number(settings.get("accelerators_per_node"))
-    if nodes is not None and each is not None:
-        return nodes * max(int(each), 1)
-    return _count(settings, "number_of_ranks")
+    return None if nodes is None or each is None else nodes * max(int(each), 1)
+
+
+def _taken_for_accelerators(settings: Mapping[str, Any]) -> Iterator[str]:
+    ranks = _count(settings, "number_of_ranks")
+    if ranks is not None and _stated_accelerators(settings) is None:
+        yield f"{ranks:,} accelerators by its number_of_ranks: it does not state how many there are"
 
 
 def _count(settings: Mapping[str, Any], *keys: str) -> int | None:

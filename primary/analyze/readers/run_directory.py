@@ -245,6 +245,11 @@ def _course(view: RunView, peaks: tuple[Rates, ...]) -> Course:
         busy_seconds=sum(each.seconds for _, each in executed),
         replicas=manifest.replicas,
         throughputs=tuple(_throughputs(executed)),
+        on_accelerators=any(
+            replica.started.machine.accelerators
+            for replica in view.history.replicas.values()
+            if replica.started is not None
+        ),
         peaks=peaks,
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 
@@ -20,6 +21,8 @@ from aiperf_hpc.trial import Value
 WINDOWS_FOR_TAU = 50
 """Autocorrelation times that a series must last for its own to be trusted (Sokal 1997)."""
 PEAKS = "the rates measured beside each run (peaks.json)"
+_CPU, _ACCELERATOR = re.compile(r"\bcpu\b"), re.compile(r"\b(cuda|gpu|npu)\b")
+"""What names the device in a kind of work, as in ``torch cuda:0 matrix product bf16``."""
 INITIAL = "the training of the initial network, in the same batches, in each run"
 
 
@@ -122,8 +125,13 @@ def _common(
 
 
 def _peak_rates(course: Course) -> dict[str, float]:
-    """Return the mean of each rate, before and after the run."""
-    kinds = {kind for peak in course.peaks for kind in peak.rates}
+    """Return the mean of each rate, before and after the run, of the device that trained.
+
+    A host's processors may be busy with other work while its accelerators are not, so that the
+    rates of the two say nothing of each other.
+    """
+    other = _CPU if course.on_accelerators else _ACCELERATOR
+    kinds = {kind for peak in course.peaks for kind in peak.rates if not other.search(kind)}
     return {
         kind: statistics.fmean(p.rates[kind] for p in course.peaks if kind in p.rates)
         for kind in kinds

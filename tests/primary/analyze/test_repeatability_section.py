@@ -226,6 +226,23 @@ def test_measured_peaks_come_before_trainings() -> None:
     assert any("peaks.json" in table.title for table in tables(found))
 
 
+@pytest.mark.parametrize(("trained", "machine"), [("cuda:0", 1.0), ("cpu", 0.0)])
+def test_only_the_peaks_of_the_device_that_trained_are_the_machines(
+    trained: str, machine: float
+) -> None:
+    """The accelerators of the second run were twice as fast, as the run was; the CPUs alike."""
+    runs = []
+    for seed, peak in ((1, 100.0), (2, 200.0)):
+        entry = _search(1000 * seed, seed=seed)
+        rates = {"torch cpu matrix product fp32": 7.0, "torch cuda:0 matrix product fp32": peak}
+        log = entry.logs[0]
+        assert log.course is not None
+        update = {"peaks": (Rates(utc=0.0, rates=rates),), "on_accelerators": trained != "cpu"}
+        log = log.model_copy(update={"course": log.course.model_copy(update=update)})
+        runs.append(entry.model_copy(update={"logs": (log,)}))
+    assert _shares(_of(*runs))[0] == pytest.approx(machine)
+
+
 def test_without_equal_work_nobody_knows_the_machine() -> None:
     (found,) = _of(_search(1, rate=None, seed=1), _search(2, rate=None, seed=2)).repetitions
     assert found.noise is None

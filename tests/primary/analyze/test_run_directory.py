@@ -39,7 +39,7 @@ from aiperf_hpc.run import records
 from aiperf_hpc.run.history import RunHistory, Trial
 from aiperf_hpc.run.journal import JournalWriter
 from aiperf_hpc.run.paths import RunPaths
-from aiperf_hpc.trial import RoundPhase, TrialState
+from aiperf_hpc.trial import Machine, RoundPhase, TrialState
 
 ARCHIVES = sorted((Path(__file__).parents[2] / "data" / "runs").glob("*.tar.gz"))
 
@@ -334,3 +334,16 @@ def test_peaks_beside_a_run_are_read(tmp_path: Path) -> None:
         (1.0, {"matrix fp32": 1e11 + 1.0}),
         (2.0, {"matrix fp32": 1e11 + 2.0}),
     ]
+
+
+@pytest.mark.parametrize("accelerators", [(), ("Example GPU",)])
+def test_a_run_says_whether_it_trained_on_accelerators(
+    accelerators: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def machine(**values: object) -> Machine:
+        return Machine.model_validate({**values, "accelerators": accelerators})
+
+    monkeypatch.setattr("tests.support.run_factory.Machine", machine)
+    (log,) = _read(write_run(tmp_path / "run", SHORT).root).logs
+    assert log.course is not None
+    assert log.course.on_accelerators == bool(accelerators)

@@ -255,6 +255,15 @@ def test_a_fifo_is_not_waited_for(tmp_path: Path) -> None:
     assert read_log(tmp_path / "result_1.txt") == Unread("not a regular file")
 
 
+def test_ranks_that_are_taken_for_accelerators_are_said(tmp_path: Path) -> None:
+    log = log_of(tmp_path, heading(accelerators_per_node=None, number_of_ranks=512))
+    assert log.accelerators == 512
+    assert any(said.startswith("512 accelerators by its number_of_ranks") for said in log.problems)
+    stated = log_of(tmp_path, heading(number_of_ranks=512))
+    assert stated.accelerators == 8
+    assert not any("number_of_ranks" in said for said in stated.problems)
+
+
 def test_nodes_without_accelerators_count_as_one_each(tmp_path: Path) -> None:
     """Fugaku's logs state accelerators_per_node 0; the rounds' summary takes it as 1."""
     log = log_of(tmp_path, heading(accelerators_per_node=0, number_of_nodes=128))
