@@ -6,11 +6,9 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-import torch
 from tests.support.networks import SMALL, THIN, cosmoflow, flat_images, random_chain, volumes
-from tests.support.torch_network import logits, meta_tensors, run
-from torch import Tensor
-from torch.nn import functional
+from tests.support.torch_counts import counted, executed, meta_images
+from tests.support.torch_network import meta_tensors, run
 from torch.utils.flop_counter import FlopCounterMode
 
 from aiperf_hpc.graph import Conv2D, Graph
@@ -18,32 +16,6 @@ from aiperf_hpc.morphism.networks.resnet import resnet50
 from aiperf_hpc.morphism.operators.grow import grow
 from aiperf_hpc.morphism.operators.registry import MORPHISMS
 from aiperf_hpc.ops_counter.count import count
-
-
-def executed(graph: Graph, samples: int = 1) -> int:
-    """Multiplications and additions of matrix products in one training step."""
-    images = meta_images(graph, samples)
-    labels = torch.zeros(samples, dtype=torch.long, device="meta")
-    tensors = meta_tensors(graph)
-    with FlopCounterMode(display=False) as counter:
-        loss = functional.cross_entropy(logits(graph, tensors, images), labels)
-        loss.backward()  # type: ignore[no-untyped-call]
-    return int(counter.get_total_flops())
-
-
-def counted(graph: Graph) -> int:
-    """The same by formula: convolutions and dense layers, without the update."""
-    kinds = count(graph).by_kind()
-    return sum(
-        kinds[kind].forward + kinds[kind].backward - kinds[kind].update
-        for kind in ("conv2d", "conv3d", "dense")
-        if kind in kinds
-    )
-
-
-def meta_images(graph: Graph, samples: int = 1) -> Tensor:
-    *places, channels = graph.nodes[0].layer.output_shape()
-    return torch.empty((samples, channels, *places), device="meta")
 
 
 def test_resnet50_at_224() -> None:

@@ -13,8 +13,9 @@ from aiperf_hpc.primary.analyze.measured import NotMeasuredError
 from aiperf_hpc.primary.analyze.training_log import Quality, TrainingLog
 
 EXPONENTS = {"resnet": 5, "imagenet": 5, "cifar10": 5, "digits": 5, "deepcam": 10}
-"""n by what a benchmark's name has in it, as HPC AI500 sets it: 5 for image classification, 10 for
-extreme weather analytics."""
+"""n by what a benchmark's name has in it: 5 for image classification, 10 for extreme weather
+analytics [HPC AI500 V2.0, Valid FLOPS]. That CIFAR-10 and digits are the one and DeepCAM the other
+is our reading: HPC AI500's own networks are ResNet-50 and Faster R-CNN."""
 DEFAULT_EXPONENT = 5
 """n of the benchmarks for which HPC AI500 has none: the lighter weight."""
 

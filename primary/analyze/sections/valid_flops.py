@@ -31,11 +31,20 @@ PROBLEMS: dict[str, tuple[float, tuple[int, ...]]] = {
     "cosmoflow": (0.124, (262_144, 524_288)),
     "deepcam": (0.82, (121_266,)),
 }
-"""Layer 9 as the benchmarks have it: target quality, and samples of the training data."""
+"""Layer 9 as the benchmarks have it: target quality, and samples of the training data.
+
+Targets: [training_policies, hpc_training_rules.adoc, Benchmarks]. Samples of DeepCAM:
+[mlcommons/logging, compliance_checker, hpc_1.0.0/closed_deepcam.yaml, train_samples]; of CosmoFlow
+in v0.7: [mlcommons/hpc, cosmoflow/README.md, Datasets], and as the rounds' logs state them later.
+"""
 
 
 class ValidFlops(Value):
     """One entry's figures, over all its trainings that carry them.
+
+    The fastest and the slowest are not left out: that is MLPerf's rule. HPC AI500 V2.0 wants at
+    least four repetitions, states their coefficient of variation, and has no rule that drops any;
+    that their mean is what counts is our reading (docs/decisions/valid_flops.md).
 
     Of trainings one after another (strong scaling) the means; of models trained at once (weak
     scaling) FLOPS and VFLOPS are sums, since they share the machine.
