@@ -116,6 +116,14 @@ def compute(log: TrainingLog) -> float:
     return _compute_seconds(log) / MINUTE
 
 
+def evaluation(log: TrainingLog) -> float:
+    """Return the minutes of the run in evaluations, which its compute contains.
+
+    [MLPerf HPC, table of compute, which leaves them out of the time that training took]
+    """
+    return length(_known_evaluations(log)) / MINUTE
+
+
 def extra(log: TrainingLog) -> float:
     """Return the minutes of the run that are neither staging nor compute. [equation 1, T_extra]"""
     return (run_seconds(log) - staging_inside_seconds(log) - _compute_seconds(log)) / MINUTE
@@ -208,9 +216,7 @@ def eval_throughput(log: TrainingLog) -> float:
     """Return the evaluated samples a second and accelerator, over all evaluations. [the same]"""
     if log.eval_samples is None:
         raise NotMeasuredError("the log does not say how many samples an evaluation has")
-    spans = _evaluation_spans(log)
-    if not spans:
-        raise NotMeasuredError("the log does not say when an evaluation started")
+    spans = _known_evaluations(log)
     seconds = sum(ended - started for started, ended in spans)
     return _rate(log.eval_samples * len(spans), seconds) / _accelerators(log)
 
@@ -264,6 +270,13 @@ def _evaluation_spans(log: TrainingLog) -> list[Span]:
     return _clipped(spans, _run_span(log))
 
 
+def _known_evaluations(log: TrainingLog) -> list[Span]:
+    spans = _evaluation_spans(log)
+    if not spans:
+        raise NotMeasuredError("the log does not say when an evaluation started")
+    return spans
+
+
 def _run_span(log: TrainingLog) -> Span:
     seconds = run_seconds(log)
     if log.run is None:
@@ -314,6 +327,9 @@ MEASURES: tuple[Measure, ...] = (
         staging_outside,
     ),
     Measure("compute", "compute", "min", f"{HPC_PAPER}, eq. 1 and 2", compute),
+    Measure(
+        "evaluation", "… of it in evaluations", "min", f"{HPC_PAPER}, table of compute", evaluation
+    ),
     Measure("extra", "extra", "min", f"{HPC_PAPER}, eq. 1", extra),
     Measure("epoch_time", "time of an epoch", "s", f"{HPC_PAPER}, eq. 2", epoch_time),
     Measure(

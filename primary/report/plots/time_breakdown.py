@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from aiperf_hpc.primary.formatting import few
 from aiperf_hpc.primary.report.plots.colours import INK, MUTED
 from aiperf_hpc.primary.report.plots.figure import (
     Plot,
@@ -14,8 +15,8 @@ from aiperf_hpc.primary.report.plots.figure import (
     settings,
 )
 
-PARTS = ("staging", "compute", "extra")
-COLOURS = ("#d98324", "#0b5c99", "#8b9299")
+PARTS = ("staging", "compute", "evaluation", "extra")
+COLOURS = ("#d98324", "#0b5c99", "#4b7f1f", "#8b9299")
 ROW, FOOT = 0.32, 0.95
 """Inches of height that a bar takes, and those of axis and legend below."""
 LETTERS = 40
@@ -23,10 +24,19 @@ LETTERS = 40
 
 
 class TimeBar(NamedTuple):
-    """One entry: minutes of each part, in the order of ``PARTS``."""
+    """One entry: minutes of each part; None of one that its logs do not tell."""
 
     name: str
-    minutes: tuple[float, ...]
+    staging: float | None
+    compute: float
+    """Without evaluation, where that is told."""
+    evaluation: float | None
+    extra: float
+
+    @property
+    def minutes(self) -> tuple[float, ...]:
+        """All parts, in the order of ``PARTS``."""
+        return (self.staging or 0.0, self.compute, self.evaluation or 0.0, self.extra)
 
 
 def time_breakdown_plot(bars: Sequence[TimeBar]) -> Plot:
@@ -61,13 +71,27 @@ def time_breakdown_plot(bars: Sequence[TimeBar]) -> Plot:
             frameon=False, labelcolor=MUTED,
         )  # fmt: skip
         svg = save(figure, "breakdown")
-    words = "; ".join(
-        f"{bar.name}: "
-        + ", ".join(f"{part} {m:.2f} min" for part, m in zip(PARTS, bar.minutes, strict=True))
-        for bar in bars
-    )
-    caption = "Extra: of the run, neither staging nor epochs. Means over the trainings that count."
-    return Plot("What the time to solution is made of", caption, f"A bar chart. {words}.", svg)
+    words = "; ".join(f"{bar.name}: {_in_words(bar)}" for bar in bars)
+    title = "What the time to solution is made of"
+    return Plot(title, _caption(bars), f"A bar chart. {words}.", svg)
+
+
+def _in_words(bar: TimeBar) -> str:
+    known = (bar.staging, bar.compute, bar.evaluation, bar.extra)
+    pairs = zip(PARTS, known, strict=True)
+    return ", ".join(f"{part} {m:.2f} min" for part, m in pairs if m is not None)
+
+
+def _caption(bars: Sequence[TimeBar]) -> str:
+    said = ["Means over the trainings that count, of the run alone."]
+    said.append("Compute: epochs, without evaluations; extra: neither of these nor staging.")
+    for what, names in (
+        ("No staging is in the logs of", [bar.name for bar in bars if bar.staging is None]),
+        ("Compute contains the evaluations of", [b.name for b in bars if b.evaluation is None]),
+    ):
+        if names:
+            said.append(f"{what} {few(names)}.")
+    return " ".join(said)
 
 
 def _short(name: str) -> str:

@@ -17,6 +17,7 @@ from aiperf_hpc.primary.analyze.measures.time_to_solution import (
     epochs_run,
     epochs_to_converge,
     eval_throughput,
+    evaluation,
     extra,
     init_time,
     length,
@@ -66,6 +67,7 @@ def test_parts() -> None:
     assert time_to_solution(log()) == 10
     assert staging(log()) == 1
     assert compute(log()) == pytest.approx(500 / 60)
+    assert evaluation(log()) == pytest.approx(50 / 60)
     assert extra(log()) == pytest.approx(40 / 60)
     assert epochs_to_converge(log()) == 5
     assert epoch_time(log()) == 108
@@ -160,6 +162,7 @@ def test_the_target_is_judged_by_evaluations_where_the_log_does_not_say() -> Non
         (train_throughput, {"epochs": (Epoch(1600, 1600, 1),)}, "no time passed"),
         (eval_throughput, {"eval_samples": None}, "how many samples an evaluation has"),
         (eval_throughput, {"evaluations": ()}, "when an evaluation started"),
+        (evaluation, {"evaluations": ()}, "when an evaluation started"),
         (compute_budget, {"accelerators": None}, "how many accelerators"),
         (init_time, {"init": None}, "no whole initialisation"),
     ],
