@@ -12,6 +12,7 @@ from tests.support.run_factory import Plan, write_run
 from aiperf_hpc.primary.analyze.analysis import analyze
 from aiperf_hpc.primary.analyze.card import Card, Figure, lines, make_card
 from aiperf_hpc.primary.analyze.options import Options
+from aiperf_hpc.primary.analyze.readers.base import Reading
 from aiperf_hpc.primary.analyze.readers.sources import read_sources
 from aiperf_hpc.primary.cli import main
 from aiperf_hpc.primary.formatting import percent, si
@@ -47,7 +48,7 @@ def test_the_best_run_stands_for_the_machine(runs: Path) -> None:
     best = max(range(2), key=lambda place: finals[place].ops)
     ops = figure(card, "AIPerf", "operations per second")
     assert ops.value == si(finals[best].ops, "OPS")
-    assert ops.detail == f"run-{best + 1}, automl on digits"
+    assert (ops.detail, ops.workload) == (f"run-{best + 1}", "automl on digits")
     errors = [final.error for final in finals if final.error is not None]
     assert figure(card, "AIPerf", "error").value == percent(min(errors))
     assert card.runs == ("run-1", "run-2")
@@ -75,6 +76,32 @@ def test_a_search_has_a_time_to_accuracy_and_no_time_to_solution(runs: Path) -> 
     assert solution.value == ""
     assert "ends by its time" in solution.detail
     assert figure(card, "DAWNBench", "time to accuracy").value
+
+
+def test_runs_of_other_workloads_have_figures_of_their_own(runs: Path) -> None:
+    """One run taken for another workload's, of more operations than the other and less quality."""
+    analysis = analyze(read_sources([runs]), Options())
+    (log,) = analysis.entries[1].logs
+    more = {"operations": 10 * (log.operations or 0)}
+    other = analysis.entries[1].model_copy(
+        update={"benchmark": "volumes", "logs": (log.model_copy(update=more),)}
+    )
+    card = make_card(analyze(Reading((analysis.entries[0], other)), Options()))
+    assert set(of_workloads(card, "AIPerf", "operations per second")) == {
+        ("automl on digits", "run-1"), ("volumes", "run-2"),
+    }  # fmt: skip
+    assert [workload for workload, _ in of_workloads(card, "HPC AI500", "Valid FLOPS")] == [
+        "automl on digits", "volumes",
+    ]  # fmt: skip
+    one = of_workloads(card, "MLPerf HPC", "time to solution")
+    assert one == [("", "a run that searches ends by its time: see the time to accuracy")]
+    text = " ".join(" ".join(lines(card)).split())
+    assert "volumes run-2" in text
+
+
+def of_workloads(card: Card, benchmark: str, name: str) -> list[tuple[str, str]]:
+    (found,) = (each for each in card.benchmarks if each.benchmark == benchmark)
+    return [(one.workload, one.detail.split(",")[0]) for one in found.figures if one.name == name]
 
 
 def test_a_card_is_of_runs_and_of_one_machine(runs: Path, tmp_path: Path) -> None:
