@@ -250,7 +250,7 @@ def _seconds(standing: Standing) -> str:
     if standing.seconds is None:
         return NONE
     digits = 2 if standing.seconds < 10_000.0 else 0
-    return f"{standing.seconds:.{digits}f} ({standing.rank})"
+    return f"{standing.seconds:,.{digits}f} ({standing.rank})"
 
 
 def _amount(standing: Standing) -> str:
