@@ -235,7 +235,11 @@ def tables(found: ValidFlopsTable) -> Iterator[Table]:
         for row in found.rows
     )  # fmt: skip
     yield Table(
-        columns, rows, notes=tuple(_notes(found.rows)), missing=tuple(reasons(found.missing))
+        columns,
+        rows,
+        notes=tuple(_notes(found.rows)),
+        missing=tuple(reasons(found.missing)),
+        words=(1,),
     )
     for declaration, group in groupby(found.declared, key=lambda one: one.declaration):
         yield _declaration(declaration, list(group))
@@ -250,9 +254,9 @@ def _notes(rows: Sequence[ValidFlops]) -> Iterator[str]:
     """Yield by what FLOPS and n are known, and which trainings lack something."""
     for source, names in by_reason({row.entry: row.flops_source for row in rows}).items():
         yield f"FLOPS of {few(names)}: {source}"
-    exponents = {row.entry: f"n = {row.exponent} ({row.exponent_source})" for row in rows}
-    for exponent, names in by_reason(exponents).items():
-        yield f"{few(names)}: {exponent}"
+    exponents = {row.benchmark: f"n = {row.exponent} ({row.exponent_source})" for row in rows}
+    for exponent, benchmarks in by_reason(exponents).items():
+        yield f"{exponent}: {', '.join(benchmarks)}"
     for row in rows:
         for said in reasons(row.unmeasured):
             yield f"{row.entry}: without {said}"
