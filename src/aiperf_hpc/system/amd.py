@@ -1,0 +1,171 @@
+"""AMD's accelerators, by its management library (amdsmi) or, without it, by ``rocm-smi``."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, redirect_stdout
+from typing import Any
+
+from aiperf_hpc.system.description import Accelerator
+from aiperf_hpc.system.tools import AbsentError, Handle, Library, Question, output_of
+
+VENDOR = "AMD"
+_CARD = re.compile(r"card(\d+)")
+_NOT_TOLD = ("", "N/A", "None")
+"""What AMD's tools say of a value that they do not know."""
+
+
+@contextmanager
+def amd_smi() -> Iterator[Library]:
+    """Give the module ``amdsmi``, initialised, for as long as the block runs.
+
+    Raises:
+        AbsentError: it or its library is not installed, or there is no driver.
+    """
+    try:
+        with redirect_stdout(io.StringIO()):  # It prints where its library is missing.
+            import amdsmi
+    except ImportError:
+        raise AbsentError("the package amdsmi is not installed") from None
+    except (KeyError, OSError, AttributeError) as error:  # Each of them by some version of it.
+        raise AbsentError(f"amdsmi finds no library of AMD's: {error}") from None
+    try:
+        amdsmi.amdsmi_init()
+    except amdsmi.AmdSmiException as error:
+        raise AbsentError(f"amdsmi: {_words(error)}") from None
+    try:
+        yield amdsmi
+    finally:
+        amdsmi.amdsmi_shut_down()
+
+
+def accelerators() -> tuple[Accelerator, ...]:
+    """Return all of this node, by AMD's numbers. Raises AbsentError where there are none."""
+    try:
+        found = _by_library()
+    except AbsentError as missing:
+        try:
+            found = parse_rocm_smi(output_of("rocm-smi", *_ROCM_SMI))
+        except AbsentError as error:
+            raise AbsentError(f"{missing}; {error}") from None
+    if not found:
+        raise AbsentError("AMD's tools count no accelerator")
+    return found
+
+
+def _by_library() -> tuple[Accelerator, ...]:
+    with amd_smi() as library:
+        try:
+            handles = library.amdsmi_get_processor_handles()
+            return tuple(_describe(library, handle, index) for index, handle in enumerate(handles))
+        except library.AmdSmiException as error:
+            raise AbsentError(f"amdsmi: {_words(error)}") from None
+
+
+def _describe(library: Library, handle: Handle, index: int) -> Accelerator:
+    question = Question(library.AmdSmiException)
+    ask, kinds = question.ask, library.AmdSmiClkType
+    caps: Mapping[str, Any] = ask("caps", lambda: library.amdsmi_get_power_cap_info(handle)) or {}
+    if why := question.absent.pop("caps", None):
+        question.absent |= dict.fromkeys(_CAPS, why)
+    return Accelerator(
+        vendor=VENDOR,
+        model=_told(library.amdsmi_get_gpu_asic_info(handle), "market_name"),
+        index=index,
+        uuid=ask("uuid", lambda: str(library.amdsmi_get_gpu_device_uuid(handle))),
+        pci_address=ask("pci_address", lambda: str(library.amdsmi_get_gpu_device_bdf(handle))),
+        driver=ask(
+            "driver",
+            lambda: _told(library.amdsmi_get_gpu_driver_info(handle), "driver_version"),
+        ),
+        memory_bytes=ask(
+            "memory_bytes",
+            lambda: int(_told(library.amdsmi_get_gpu_vram_info(handle), "vram_size")) * 2**20,
+        ),
+        max_clock_mhz=ask("max_clock_mhz", lambda: _clock(library, handle, kinds.GFX)),
+        max_memory_clock_mhz=ask(
+            "max_memory_clock_mhz", lambda: _clock(library, handle, kinds.MEM)
+        ),
+        **{name: caps[key] / 1e6 if key in caps else None for name, key in _CAPS.items()},
+        absent=_UNASKED | question.absent,
+    )
+
+
+_UNASKED = dict.fromkeys(("pcie", "links", "partitioned"), "AMD's tools are not asked for it")
+_CAPS = {
+    "power_limit_watts": "power_cap",
+    "default_power_limit_watts": "default_power_cap",
+    "max_power_limit_watts": "max_power_cap",
+}
+"""Power caps, which amdsmi tells in microwatts."""
+
+
+def _clock(library: Library, handle: Handle, kind: object) -> float:
+    return float(_told(library.amdsmi_get_clock_info(handle, kind), "max_clk"))
+
+
+def _told(values: Mapping[str, Any], key: str) -> str:
+    """Return a value as text. Raises AbsentError where it says that it is not known."""
+    value = str(values.get(key, ""))
+    if value in _NOT_TOLD:
+        raise AbsentError(f"AMD's tools do not tell '{key}'")
+    return value
+
+
+def _words(error: Exception) -> str:
+    return " ".join(str(error).split())
+
+
+_ROCM_SMI = (
+    "--showproductname",
+    "--showmeminfo",
+    "vram",
+    "--showdriverversion",
+    "--showuniqueid",
+    "--showbus",
+    "--showmaxpower",
+    "--json",
+)
+
+
+def parse_rocm_smi(text: str) -> tuple[Accelerator, ...]:
+    """Return the accelerators in what ``rocm-smi --json`` prints.
+
+    Raises:
+        AbsentError: it is no JSON object.
+    """
+    try:
+        document = json.loads(text)
+        cards = {key: card for key, card in document.items() if _CARD.fullmatch(key)}
+    except (ValueError, AttributeError):
+        raise AbsentError("rocm-smi did not print JSON") from None
+    driver = document.get("system", {}).get("Driver version")
+    return tuple(_of_card(key, card, driver) for key, card in cards.items())
+
+
+def _of_card(key: str, card: Mapping[str, str], driver: str | None) -> Accelerator:
+    # Releases differ in the case of the names.
+    values = {name.lower(): value for name, value in card.items()}
+    question = Question(ValueError)
+    ask = question.ask
+    question.absent |= dict.fromkeys(
+        ("max_clock_mhz", "max_memory_clock_mhz", "power_limit_watts", "default_power_limit_watts"),
+        "rocm-smi is not asked for it; the package amdsmi tells it",
+    )
+    return Accelerator(
+        vendor=VENDOR,
+        model=values.get("card series") or values.get("device name") or "unknown",
+        index=int(key.removeprefix("card")),
+        driver=driver or ask("driver", lambda: _told({}, "driver version")),
+        uuid=ask("uuid", lambda: _told(values, "unique id")),
+        pci_address=ask("pci_address", lambda: _told(values, "pci bus")),
+        memory_bytes=ask("memory_bytes", lambda: int(_told(values, "vram total memory (b)"))),
+        max_power_limit_watts=ask(
+            "max_power_limit_watts",
+            lambda: float(_told(values, "max graphics package power (w)")),
+        ),
+        absent=_UNASKED | question.absent,
+    )

@@ -1,0 +1,163 @@
+"""Huawei's Ascend accelerators, by what ``npu-smi`` prints."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from aiperf_hpc.system.description import Accelerator
+from aiperf_hpc.system.tools import AbsentError, Question, output_of
+
+VENDOR = "Huawei"
+_VERSION = re.compile(r"npu-smi\s+\S+\s+Version:\s*(\S+)")
+_CARD = re.compile(r"\|\s*(\d+)\s+(\S+)\s*\|\s*(\S+)\s*\|\s*(\S+)\s+(\S+)\s")
+"""A chip's first row: card, name, health, power and temperature."""
+_CHIP = re.compile(r"\|\s*(\d+)(?:\s+(\d+))?\s*\|\s*([0-9A-Fa-f:.x]+)\s*\|\s*(\S+)\s+(.*?)\s*\|")
+"""Its second row: chip, physical number, address, load, and pairs of used and total memory."""
+_USED_OF_TOTAL = re.compile(r"(\d+)\s*/\s*(\d+)")
+
+
+class ChipRow(NamedTuple):
+    """One chip in the table that ``npu-smi info`` prints; None where it prints no number."""
+
+    card: int
+    chip: int
+    model: str
+    health: str
+    power_watts: float | None
+    temperature_celsius: float | None
+    pci_address: str
+    load_percent: float | None
+    """How busy its AI cores are."""
+    memory_used_bytes: int | None
+    """Of its own memory: HBM or, where it has none, DDR."""
+    memory_bytes: int | None
+
+
+def table() -> str:
+    """Return the table of all chips. Raises AbsentError."""
+    return output_of("npu-smi", "info")
+
+
+def parse_table(text: str) -> list[ChipRow]:
+    """Return the chips in a table that ``npu-smi info`` printed."""
+    found = []
+    first: re.Match[str] | None = None
+    # The table of processes, which follows, has no addresses.
+    for line in text.splitlines():
+        second = _CHIP.match(line)
+        if first is not None and second is not None:
+            found.append(_row(first, second))
+            first = None
+        else:
+            first = _CARD.match(line)
+    return found
+
+
+def driver_version(text: str) -> str | None:
+    """Return the version at the head of such a table: npu-smi is a part of the driver."""
+    said = _VERSION.search(text)
+    return said[1] if said else None
+
+
+def fields(text: str) -> dict[str, str]:
+    """Return the ``name : value`` lines that ``npu-smi info -t`` prints for its first chip.
+
+    From the first name that stands twice on, they are another chip's or the board controller's.
+    """
+    found: dict[str, str] = {}
+    for name, value in _pairs(text):
+        if name in found:
+            break
+        found[name] = value
+    return found
+
+
+def accelerators() -> tuple[Accelerator, ...]:
+    """Return all of this node. Raises AbsentError where there are none."""
+    text = table()
+    rows = parse_table(text)
+    if not rows:
+        raise AbsentError("npu-smi lists no accelerator")
+    driver = driver_version(text)
+    return tuple(_describe(row, index, driver) for index, row in enumerate(rows))
+
+
+def _describe(row: ChipRow, index: int, driver: str | None) -> Accelerator:
+    question = Question()
+    where = ("-i", str(row.card), "-c", str(row.chip))
+    question.absent |= dict.fromkeys(_NOT_TOLD, "npu-smi does not tell it")
+    if driver is None:
+        question.absent["driver"] = "npu-smi did not print its version"
+    if row.memory_bytes is None:
+        question.absent["memory_bytes"] = "npu-smi printed no size"
+    return Accelerator(
+        vendor=VENDOR,
+        model=row.model if row.model.startswith("Ascend") else f"Ascend {row.model}",
+        index=index,
+        driver=driver,
+        pci_address=row.pci_address,
+        memory_bytes=row.memory_bytes,
+        uuid=question.ask("uuid", lambda: _field("board", "VDie ID", where)),
+        max_clock_mhz=question.ask(
+            "max_clock_mhz", lambda: _number(_field("common", "Aicore Freq(MHZ)", where[:2]))
+        ),
+        absent=question.absent,
+    )
+
+
+_NOT_TOLD = (
+    "max_memory_clock_mhz",
+    "power_limit_watts",
+    "default_power_limit_watts",
+    "max_power_limit_watts",
+    "pcie",
+    "links",
+    "partitioned",
+)
+
+
+def _field(kind: str, name: str, where: tuple[str, ...]) -> str:
+    said = fields(output_of("npu-smi", "info", "-t", kind, *where))
+    if said.get(name, "NA") == "NA":
+        raise AbsentError(f"npu-smi does not tell '{name}'")
+    return said[name]
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise AbsentError(f"npu-smi says '{text}'") from None
+
+
+def _pairs(text: str) -> Iterator[tuple[str, str]]:
+    for line in text.splitlines():
+        name, colon, value = line.partition(" : ")
+        if colon:
+            yield name.strip(), value.strip()
+
+
+def _row(first: re.Match[str], second: re.Match[str]) -> ChipRow:
+    card, model, health, power, temperature = first.groups()
+    chip, _, address, load, memory = second.groups()
+    sizes = [(int(used), int(total)) for used, total in _USED_OF_TOTAL.findall(memory)]
+    used, total = next(((u, t) for u, t in reversed(sizes) if t), (None, None))
+    return ChipRow(
+        card=int(card),
+        chip=int(chip),
+        model=model,
+        health=health,
+        power_watts=_measured(power),
+        temperature_celsius=_measured(temperature),
+        pci_address=address,
+        load_percent=_measured(load),
+        memory_used_bytes=None if used is None else used * 2**20,
+        memory_bytes=None if total is None else total * 2**20,
+    )
+
+
+def _measured(text: str) -> float | None:
+    """Return a number; None for what is printed in its place, as ``NA`` and ``-``."""
+    return float(text) if re.fullmatch(r"\d+(\.\d+)?", text) else None

@@ -1,0 +1,124 @@
+"""NVIDIA's accelerators, by its management library (nvidia-ml-py)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from aiperf_hpc.system.description import Accelerator
+from aiperf_hpc.system.tools import AbsentError, Handle, Library, Question
+
+VENDOR = "NVIDIA"
+
+
+@contextmanager
+def nvml() -> Iterator[Library]:
+    """Give the module ``pynvml``, initialised, for as long as the block runs.
+
+    Raises:
+        AbsentError: it is not installed, or there is no driver.
+    """
+    try:
+        import pynvml
+    except ImportError:
+        raise AbsentError("the package nvidia-ml-py is not installed") from None
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError as error:
+        raise AbsentError(f"NVML: {error}") from None
+    try:
+        yield pynvml
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def accelerators() -> tuple[Accelerator, ...]:
+    """Return all of this node, by NVML's numbers. Raises AbsentError where there are none."""
+    with nvml() as library:
+        try:
+            driver = library.nvmlSystemGetDriverVersion()
+            handles = [
+                library.nvmlDeviceGetHandleByIndex(index)
+                for index in range(library.nvmlDeviceGetCount())
+            ]
+            found = tuple(
+                _describe(library, handle, index, driver) for index, handle in enumerate(handles)
+            )
+        except library.NVMLError as error:
+            raise AbsentError(f"NVML: {error}") from None
+    if not found:
+        raise AbsentError("NVML counts no accelerator")
+    return found
+
+
+def cuda_version() -> str:
+    """Return the newest CUDA that the driver supports, e.g. 12.4. Raises AbsentError."""
+    with nvml() as library:
+        try:
+            version = library.nvmlSystemGetCudaDriverVersion_v2()
+        except library.NVMLError as error:
+            raise AbsentError(f"NVML: {error}") from None
+    return f"{version // 1000}.{version % 1000 // 10}"
+
+
+def _describe(library: Library, handle: Handle, index: int, driver: str) -> Accelerator:
+    question = Question(library.NVMLError)
+    ask = question.ask
+    return Accelerator(
+        vendor=VENDOR,
+        model=library.nvmlDeviceGetName(handle),
+        index=index,
+        driver=driver,
+        uuid=ask("uuid", lambda: str(library.nvmlDeviceGetUUID(handle))),
+        pci_address=ask("pci_address", lambda: str(library.nvmlDeviceGetPciInfo(handle).busId)),
+        memory_bytes=ask(
+            "memory_bytes", lambda: int(library.nvmlDeviceGetMemoryInfo(handle).total)
+        ),
+        max_clock_mhz=ask("max_clock_mhz", lambda: _clock(library, handle, library.NVML_CLOCK_SM)),
+        max_memory_clock_mhz=ask(
+            "max_memory_clock_mhz", lambda: _clock(library, handle, library.NVML_CLOCK_MEM)
+        ),
+        power_limit_watts=ask(
+            "power_limit_watts", lambda: library.nvmlDeviceGetPowerManagementLimit(handle) / 1000
+        ),
+        default_power_limit_watts=ask(
+            "default_power_limit_watts",
+            lambda: library.nvmlDeviceGetPowerManagementDefaultLimit(handle) / 1000,
+        ),
+        max_power_limit_watts=ask(
+            "max_power_limit_watts",
+            lambda: library.nvmlDeviceGetPowerManagementLimitConstraints(handle)[1] / 1000,
+        ),
+        pcie=ask("pcie", lambda: _pcie(library, handle)),
+        links=ask("links", lambda: _links(library, handle)),
+        partitioned=ask("partitioned", lambda: _partitioned(library, handle)),
+        absent=question.absent,
+    )
+
+
+def _clock(library: Library, handle: Handle, kind: int) -> float:
+    return float(library.nvmlDeviceGetMaxClockInfo(handle, kind))
+
+
+def _pcie(library: Library, handle: Handle) -> str:
+    generation = library.nvmlDeviceGetMaxPcieLinkGeneration(handle)
+    return f"PCIe {generation}.0 x{library.nvmlDeviceGetMaxPcieLinkWidth(handle)}"
+
+
+def _partitioned(library: Library, handle: Handle) -> bool:
+    """Return whether MIG is on; what does not know MIG has it off."""
+    try:
+        return bool(library.nvmlDeviceGetMigMode(handle)[0] == library.NVML_DEVICE_MIG_ENABLE)
+    except library.NVMLError_NotSupported:
+        return False
+
+
+def _links(library: Library, handle: Handle) -> int:
+    """Return the NVLinks that are up; what has none of them has none up."""
+    up = 0
+    for link in range(library.NVML_NVLINK_MAX_LINKS):
+        try:
+            up += library.nvmlDeviceGetNvLinkState(handle, link)
+        except (library.NVMLError_NotSupported, library.NVMLError_InvalidArgument):
+            break
+    return up

@@ -1,0 +1,68 @@
+"""Asking what a node may not have: programs and libraries of vendors."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from typing import Any, TypeAlias, TypeVar
+
+from aiperf_hpc.errors import AIPerfError
+
+TOOL_SECONDS = 10.0
+"""How long a vendor's program may take; one that hangs has a driver that does."""
+
+Library: TypeAlias = Any
+"""A vendor's Python module; none of them has types."""
+Handle: TypeAlias = Any
+"""What such a module calls an accelerator."""
+
+Told = TypeVar("Told")
+
+
+class AbsentError(AIPerfError):
+    """Something cannot be had here; the message is the reason."""
+
+
+def output_of(*command: str) -> str:
+    """Return what a program prints.
+
+    Raises:
+        AbsentError: it is not there, fails or does not end.
+    """
+    name = command[0]
+    try:
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            timeout=TOOL_SECONDS,
+            check=False,
+        )
+    except FileNotFoundError:
+        raise AbsentError(f"{name} is not installed") from None
+    except OSError as error:
+        raise AbsentError(f"{name} cannot be started: {error.strerror}") from None
+    except subprocess.TimeoutExpired:
+        raise AbsentError(f"{name} did not answer in {TOOL_SECONDS:.0f} s") from None
+    if done.returncode:
+        said = (done.stderr.strip() or done.stdout.strip() or "no reason given").splitlines()[-1]
+        raise AbsentError(f"{name} failed with status {done.returncode}: {said[:200]}")
+    return done.stdout
+
+
+class Question:
+    """Asks for one value after the other, and keeps why one is not told."""
+
+    def __init__(self, *refusals: type[Exception]) -> None:
+        """Take the errors by which whoever is asked refuses, besides AbsentError."""
+        self._refusals: tuple[type[Exception], ...] = (*refusals, AbsentError)
+        self.absent: dict[str, str] = {}
+
+    def ask(self, name: str, read: Callable[[], Told]) -> Told | None:
+        """Return what ``read`` returns; None, and the reason under ``name``, where it refuses."""
+        try:
+            return read()
+        except self._refusals as error:
+            self.absent[name] = " ".join(str(error).split()) or type(error).__name__
+            return None

@@ -1,0 +1,253 @@
+"""Accelerators by vendors' tools: NVIDIA's own package, and what the others' tools printed."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from tests.support.nvml_library import DRIVER_NOT_LOADED, H100, NvmlLibrary
+
+from aiperf_hpc.system import amd, ascend, nvidia
+from aiperf_hpc.system.accelerators import find_accelerators
+from aiperf_hpc.system.description import Accelerator
+from aiperf_hpc.system.tools import AbsentError
+
+RECORDED = Path(__file__).parents[1] / "data" / "accelerators"
+
+
+def test_this_machine_says_why_it_has_none_of_a_vendor() -> None:
+    found = find_accelerators()
+    vendors = {each.vendor for each in found.accelerators}
+    assert vendors | found.absent.keys() == {"NVIDIA", "AMD", "Huawei"}
+    assert all(found.absent.values())
+
+
+def test_what_is_not_told_has_a_reason(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    NvmlLibrary([{"nvmlDeviceGetName": b"NVIDIA T4"}]).install(monkeypatch)
+    _program(tmp_path, "npu-smi", RECORDED / "npu-smi-310p.txt")
+    _program(tmp_path, "rocm-smi", RECORDED / "rocm-smi-rx7900.json")
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    found = find_accelerators()
+    assert [each.model for each in found.accelerators] == [
+        "NVIDIA T4", "Radeon RX 7900 XT", "Ascend 310P3", "Ascend 310P3",
+    ]  # fmt: skip
+    for each in found.accelerators:
+        untold = {name for name in Accelerator.model_fields if getattr(each, name) is None}
+        assert untold == each.absent.keys()
+        assert all(each.absent.values())
+
+
+def test_nvidia_by_its_own_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    library = NvmlLibrary([H100, {**H100, "nvmlDeviceGetMigMode": (1, 1)}])
+    library.install(monkeypatch)
+    first, second = nvidia.accelerators()
+    assert first == Accelerator(
+        vendor="NVIDIA",
+        model="NVIDIA H100 80GB HBM3",
+        index=0,
+        uuid="GPU-5d4f7a9c-0b5e-4c5c-9a63-000000000000",
+        pci_address="00000000:18:00.0",
+        memory_bytes=85_520_809_984,
+        driver="550.54.15",
+        max_clock_mhz=1980.0,
+        max_memory_clock_mhz=2619.0,
+        power_limit_watts=650.0,
+        default_power_limit_watts=700.0,
+        max_power_limit_watts=700.0,
+        pcie="PCIe 5.0 x16",
+        links=18,
+        partitioned=False,
+    )
+    assert second.index == 1
+    assert second.partitioned is True
+    assert nvidia.cuda_version() == "12.4"
+    assert library.open == 0, "what is initialised is shut down"
+
+
+def test_nvidia_without_a_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+    NvmlLibrary([], status=DRIVER_NOT_LOADED).install(monkeypatch)
+    with pytest.raises(AbsentError, match="NVML: Driver Not Loaded"):
+        nvidia.accelerators()
+
+
+def test_nvidia_without_accelerators(monkeypatch: pytest.MonkeyPatch) -> None:
+    NvmlLibrary([]).install(monkeypatch)
+    with pytest.raises(AbsentError, match="counts no accelerator"):
+        nvidia.accelerators()
+
+
+def test_the_package_may_be_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    with pytest.raises(AbsentError, match="nvidia-ml-py is not installed"):
+        nvidia.accelerators()
+
+
+def test_a_table_of_ascend_chips() -> None:
+    text = (RECORDED / "npu-smi-910b1.txt").read_text("utf-8")
+    rows = ascend.parse_table(text)
+    assert [row.card for row in rows] == [0, 1, 7]
+    assert rows[2] == ascend.ChipRow(
+        7, 0, "910B1", "OK", 92.7, 48.0, "0000:42:00.0", 0.0, 4174 * 2**20, 65536 * 2**20
+    )
+    assert ascend.driver_version(text) == "23.0.rc2"
+
+
+def test_cards_of_two_chips_share_their_power() -> None:
+    rows = ascend.parse_table((RECORDED / "npu-smi-910c.txt").read_text("utf-8"))
+    assert [(row.card, row.chip) for row in rows] == [(0, 0), (0, 1), (1, 0)]
+    assert [row.power_watts for row in rows] == [178.5, None, 186.3]
+
+
+def test_chips_without_hbm() -> None:
+    rows = ascend.parse_table((RECORDED / "npu-smi-310p.txt").read_text("utf-8"))
+    assert [row.memory_bytes for row in rows] == [44280 * 2**20, 43693 * 2**20]
+    assert [row.memory_used_bytes for row in rows] == [1397 * 2**20, 1520 * 2**20]
+    assert rows[0].power_watts is None
+
+
+def test_ascend_by_its_program(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    program = tmp_path / "npu-smi"
+    program.write_text(
+        '#!/bin/sh\ncase "$3" in\n'
+        f"  common) exec /bin/cat {RECORDED}/npu-smi-910b1-common.txt ;;\n"
+        f"  board) exec /bin/cat {RECORDED}/npu-smi-board.txt ;;\n"
+        f"  *) exec /bin/cat {RECORDED}/npu-smi-910b1.txt ;;\nesac\n"
+    )
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    found = ascend.accelerators()
+    assert [each.index for each in found] == [0, 1, 2]
+    assert found[0].model == "Ascend 910B1"
+    assert found[0].driver == "23.0.rc2"
+    assert found[0].uuid == "42C711D4 20B03704 4A10C8D4 14CC040A D2102003"
+    assert found[0].max_clock_mhz == 1800.0
+    assert found[0].memory_bytes == 64 * 2**30
+
+
+def test_a_program_that_fails_is_quoted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    program = tmp_path / "npu-smi"
+    program.write_text("#!/bin/sh\necho 'dcmi module initialize failed. ret is -8005'\nexit 1\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    with pytest.raises(AbsentError, match=r"status 1: dcmi module .* ret is -8005"):
+        ascend.accelerators()
+
+
+def test_a_program_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    program = tmp_path / "npu-smi"
+    program.write_text("#!/bin/sh\nexec sleep 60\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    monkeypatch.setattr("aiperf_hpc.system.tools.TOOL_SECONDS", 0.2)
+    with pytest.raises(AbsentError, match="did not answer"):
+        ascend.accelerators()
+
+
+def test_amd_by_rocm_smi() -> None:
+    first, second = amd.parse_rocm_smi((RECORDED / "rocm-smi-mi250.json").read_text("utf-8"))
+    assert first.model == "AMD INSTINCT MI250 (MCM) OAM AC MBA"
+    assert first.driver == "6.2.4"
+    assert first.uuid == "0x719d230578348e8c"
+    assert first.pci_address == "0000:2F:00.0"
+    assert first.max_power_limit_watts == 560.0
+    assert first.memory_bytes is None
+    assert second.index == 1
+    (third,) = amd.parse_rocm_smi((RECORDED / "rocm-smi-rx7900.json").read_text("utf-8"))
+    assert third.model == "Radeon RX 7900 XT"
+    assert third.memory_bytes == 21_458_059_264
+    assert third.driver is None
+
+
+@pytest.mark.parametrize("text", ["", "not JSON", "[]", "3"])
+def test_no_json_of_rocm_smi(text: str) -> None:
+    with pytest.raises(AbsentError, match="rocm-smi did not print JSON"):
+        amd.parse_rocm_smi(text)
+
+
+def test_amd_by_its_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    library = _amdsmi()
+    monkeypatch.setitem(sys.modules, "amdsmi", library)
+    (found,) = amd.accelerators()
+    assert found.model == "AMD Instinct MI300X"
+    assert found.memory_bytes == 196_592 * 2**20
+    assert found.driver == "6.7.0"
+    assert found.max_clock_mhz == 2100.0
+    assert found.max_memory_clock_mhz is None
+    assert found.absent["max_memory_clock_mhz"] == "AMD's tools do not tell 'max_clk'"
+    assert found.power_limit_watts == 750.0
+    assert library.open == 0
+
+
+def test_amd_library_without_its_shared_object(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # As its release 7.0.2 ends where the object is not there.
+    package = "print('Unable to find libamd_smi.so library')\n{}['libamd_smi.so']\n"
+    (tmp_path / "amdsmi.py").write_text(package)
+    monkeypatch.delitem(sys.modules, "amdsmi", raising=False)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(AbsentError, match=r"no library of AMD's: 'libamd_smi.so'; rocm-smi is not"):
+        amd.accelerators()
+    assert capsys.readouterr().out == ""
+
+
+class _AmdSmiError(Exception):
+    pass
+
+
+class _AmdSmi(ModuleType):
+    """The package's functions, with what they return on a machine of one accelerator."""
+
+    AmdSmiException = _AmdSmiError
+    open = 0
+
+    class AmdSmiClkType:
+        GFX, MEM = "GFX", "MEM"
+
+    def amdsmi_init(self) -> None:
+        self.open += 1
+
+    def amdsmi_shut_down(self) -> None:
+        self.open -= 1
+
+    def amdsmi_get_processor_handles(self) -> list[int]:
+        return [7]
+
+    def amdsmi_get_gpu_asic_info(self, _: int) -> dict[str, str]:
+        return {"market_name": "AMD Instinct MI300X", "vendor_name": "N/A"}
+
+    def amdsmi_get_gpu_driver_info(self, _: int) -> dict[str, str]:
+        return {"driver_name": "amdgpu", "driver_version": "6.7.0"}
+
+    def amdsmi_get_gpu_vram_info(self, _: int) -> dict[str, int]:
+        return {"vram_size": 196_592}
+
+    def amdsmi_get_gpu_device_uuid(self, _: int) -> str:
+        return "f1ff74a1-0000-1000-8049-c6094fb3fd25"
+
+    def amdsmi_get_gpu_device_bdf(self, _: int) -> str:
+        return "0000:05:00.0"
+
+    def amdsmi_get_power_cap_info(self, _: int) -> dict[str, int]:
+        cap = 750_000_000
+        return {"power_cap": cap, "default_power_cap": cap, "max_power_cap": cap}
+
+    def amdsmi_get_clock_info(self, _: int, kind: str) -> dict[str, object]:
+        return {"max_clk": 2100 if kind == "GFX" else "N/A"}
+
+
+def _amdsmi() -> _AmdSmi:
+    return _AmdSmi("amdsmi")
+
+
+def _program(folder: Path, name: str, output: Path) -> None:
+    """Make a program that prints a file, whatever it is asked; else it says that it cannot."""
+    if name == "rocm-smi":
+        json.loads(output.read_text("utf-8"))
+    program = folder / name
+    answer = f'[ "$2" = -t ] && exit 1\nexec /bin/cat {output}\n'
+    program.write_text(f"#!/bin/sh\n{answer}")
+    program.chmod(0o755)
