@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Final, NamedTuple
 
 from aiperf_hpc.system import amd, ascend, nvidia
 from aiperf_hpc.system.description import Absent, Accelerator
+from aiperf_hpc.system.kernel_files import ROOT, entries, text_of
 from aiperf_hpc.system.tools import AbsentError
 
 FINDERS: Final[Mapping[str, Callable[[], tuple[Accelerator, ...]]]] = {
@@ -15,6 +17,11 @@ FINDERS: Final[Mapping[str, Callable[[], tuple[Accelerator, ...]]]] = {
     ascend.VENDOR: ascend.accelerators,
 }
 """What lists a vendor's accelerators, or raises AbsentError with the reason why it cannot."""
+
+
+_PCI_VENDORS: Final = {"0x10de": nvidia.VENDOR, "0x1002": amd.VENDOR, "0x19e5": ascend.VENDOR}
+_PCI_CLASSES: Final = ("0x0300", "0x0302", "0x0380", "0x1200")
+"""VGA, 3D and display controllers, and processing accelerators."""
 
 
 class Found(NamedTuple):
@@ -35,3 +42,20 @@ def find_accelerators() -> Found:
         except AbsentError as error:
             absent[vendor] = str(error)
     return Found(tuple(found), absent)
+
+
+def pci_accelerators(root: Path = ROOT) -> dict[str, int]:
+    """Return how many devices on the PCI bus are accelerators, by vendor.
+
+    Raises:
+        OSError, AbsentError: the kernel does not tell what is on the bus.
+    """
+    bus = root / "sys/bus/pci/devices"
+    if not bus.is_dir():
+        raise AbsentError("the kernel shows no PCI bus")
+    counts: dict[str, int] = {}
+    for device in entries(bus):
+        vendor = _PCI_VENDORS.get(text_of(device / "vendor"))
+        if vendor is not None and text_of(device / "class").startswith(_PCI_CLASSES):
+            counts[vendor] = counts.get(vendor, 0) + 1
+    return counts

@@ -64,5 +64,11 @@ class Question:
         try:
             return read()
         except self._refusals as error:
-            self.absent[name] = " ".join(str(error).split()) or type(error).__name__
+            self.absent[name] = _reason(error)
             return None
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    return " ".join(str(error).split()) or type(error).__name__

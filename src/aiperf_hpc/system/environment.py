@@ -1,0 +1,47 @@
+"""The variables of a process that change how it computes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+PREFIXES: Final[tuple[str, ...]] = (
+    "AIPERF_",
+    # Threads and mathematics on the host.
+    "OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS_", "BLIS_", "ONEDNN_", "DNNL_", "MALLOC_",
+    # Accelerators.
+    "CUDA_", "NVIDIA_", "CUBLAS_", "CUDNN_", "HIP_", "ROCR_", "ROCM_", "HSA_", "MIOPEN_",
+    "ASCEND_", "NPU_", "GPU_",
+    # Frameworks.
+    "TF_", "XLA_", "PYTORCH_", "TORCH_", "TORCHINDUCTOR_",
+    # Communication.
+    "NCCL_", "RCCL_", "HCCL_", "HOROVOD_", "GLOO_", "UCX_", "FI_", "PSM2_", "PSM3_",
+    "OMPI_MCA_", "MPICH_", "MV2_", "I_MPI_",
+    # The scheduler.
+    "SLURM_",
+)  # fmt: skip
+"""What the names of the recorded variables begin with. No others are recorded."""
+NAMES: Final[frozenset[str]] = frozenset({"LD_PRELOAD", "PYTHONHASHSEED"})
+"""Recorded ones besides."""
+FOREIGN: Final[tuple[str, ...]] = ("TF_VAR_", "TF_CLI_")
+"""What the names of Terraform's variables begin with, which are not TensorFlow's."""
+SECRET: Final[re.Pattern[str]] = re.compile(
+    "TOKEN|KEY|SECRET|PASSW|PASSPHRASE|JWT|CREDENTIAL|COOKIE|://[^/\\s]*@", re.IGNORECASE
+)
+"""What no recorded name or value contains: words of secrets, and addresses with a user in them."""
+MOST = 1000
+"""The longest value that is recorded whole."""
+
+
+def recorded_variables(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that are recorded, by name; long values are cut."""
+    return {
+        name: value if len(value) <= MOST else f"{value[:MOST]}…"
+        for name, value in sorted(environment.items())
+        if _matters(name) and not SECRET.search(f"{name}={value}")
+    }
+
+
+def _matters(name: str) -> bool:
+    return name in NAMES or (name.startswith(PREFIXES) and not name.startswith(FOREIGN))

@@ -1,0 +1,96 @@
+"""The network ports of a node: interfaces, and adapters of InfiniBand and its kin."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from aiperf_hpc.system.description import NetworkPort
+from aiperf_hpc.system.kernel_files import ROOT, entries, number_of, text_of, text_or_none
+from aiperf_hpc.system.tools import AbsentError, Question
+
+_LINK_LAYERS = {1: "Ethernet", 32: "InfiniBand"}
+"""The kernel's numbers of them (linux/if_arp.h). The loopback has another."""
+_RATE = re.compile(r"([\d.]+)\s*Gb/sec")
+
+
+def network_ports(root: Path = ROOT) -> tuple[NetworkPort, ...]:
+    """Return the adapters' ports, then the interfaces.
+
+    Of virtual interfaces, as a container's or a bridge's, only those that are up, and only where
+    there is no other: their names and number are not the machine's.
+    """
+    interfaces = tuple(_interfaces(root))
+    hardware = tuple(port for port in interfaces if not port.virtual)
+    return (*_adapters(root), *(hardware or interfaces))
+
+
+def _adapters(root: Path) -> Iterator[NetworkPort]:
+    for adapter in entries(root / "sys/class/infiniband"):
+        for port in entries(adapter / "ports"):
+            yield _adapter_port(adapter, port)
+
+
+def _adapter_port(adapter: Path, port: Path) -> NetworkPort:
+    question = Question(OSError)
+    rate = question.ask("rate", lambda: text_of(port / "rate"))
+    number = _RATE.match(rate or "")
+    if number is None:
+        question.absent["gigabits"] = question.absent.get("rate", f"the kernel says '{rate}'")
+    state = text_or_none(port / "state") or "unknown"
+    return NetworkPort(
+        name=f"{adapter.name}/{port.name}",
+        kind="InfiniBand",
+        link_layer=text_or_none(port / "link_layer") or "InfiniBand",
+        gigabits=None if number is None else float(number[1]),
+        rate=rate,
+        state=state.partition(": ")[2] or state,
+        adapter=question.ask("adapter", lambda: _adapter_model(adapter)),
+        firmware=question.ask("firmware", lambda: text_of(adapter / "fw_ver")),
+        absent=question.absent,
+    )
+
+
+def _adapter_model(adapter: Path) -> str:
+    return f"{text_of(adapter / 'hca_type')} {text_or_none(adapter / 'board_id') or ''}".strip()
+
+
+def _interfaces(root: Path) -> Iterator[NetworkPort]:
+    for interface in entries(root / "sys/class/net"):
+        if not (interface / "type").exists():  # E.g. the file of all bonds.
+            continue
+        layer = _LINK_LAYERS.get(number_of(interface / "type"))
+        state = text_or_none(interface / "operstate") or "unknown"
+        virtual = not (interface / "device").exists()
+        if layer is not None and not (virtual and state == "down"):
+            yield _interface(interface, layer, state, virtual)
+
+
+def _interface(interface: Path, layer: str, state: str, virtual: bool) -> NetworkPort:
+    question = Question(OSError, ValueError)
+    question.absent |= dict.fromkeys(("rate", "firmware"), "adapters tell it, not interfaces")
+    return NetworkPort(
+        name=interface.name,
+        kind="Ethernet",
+        link_layer=layer,
+        gigabits=question.ask("gigabits", lambda: _gigabits(interface)),
+        state=state,
+        adapter=question.ask("adapter", lambda: _driver(interface)),
+        virtual=virtual,
+        absent=question.absent,
+    )
+
+
+def _gigabits(interface: Path) -> float:
+    megabits = number_of(interface / "speed")
+    if megabits <= 0:
+        raise AbsentError("its driver tells no speed")
+    return megabits / 1000
+
+
+def _driver(interface: Path) -> str:
+    driver = interface / "device/driver"
+    if not driver.exists():
+        raise AbsentError("no driver is behind it")
+    return driver.resolve().name

@@ -1,0 +1,94 @@
+"""Describing this node and this process."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Mapping
+from pathlib import Path
+
+from aiperf_hpc.system.accelerators import find_accelerators, pci_accelerators
+from aiperf_hpc.system.description import (
+    Job,
+    NodeDescription,
+    ProcessDescription,
+    RankDescription,
+)
+from aiperf_hpc.system.environment import recorded_variables
+from aiperf_hpc.system.kernel_files import ROOT
+from aiperf_hpc.system.memory import memory
+from aiperf_hpc.system.network import network_ports
+from aiperf_hpc.system.operating_system import operating_system
+from aiperf_hpc.system.processors import processors
+from aiperf_hpc.system.software import installed, loaded
+from aiperf_hpc.system.storage import disks, file_systems
+from aiperf_hpc.system.tools import Question
+
+
+def describe_rank(folders: Mapping[str, Path], *, with_node: bool = True) -> RankDescription:
+    """Return what this process is to tell of itself.
+
+    Args:
+        folders: the run's, by use.
+        with_node: whether it is to tell of the node too.
+    """
+    return RankDescription(
+        host=socket.gethostname(),
+        process=describe_process(),
+        node=describe_node(folders) if with_node else None,
+    )
+
+
+def describe_node(folders: Mapping[str, Path], root: Path = ROOT) -> NodeDescription:
+    """Return what this node is. What the kernel does not tell as expected is absent.
+
+    Args:
+        folders: whose file systems are told, by use.
+        root: above ``/proc`` and ``/sys``.
+    """
+    question = Question(OSError, ValueError, LookupError)
+    ask = question.ask
+    found = find_accelerators()
+    versions, missing = installed(root)
+    return NodeDescription(
+        processors=ask("processors", lambda: processors(root)),
+        memory=ask("memory", lambda: memory(root)),
+        operating_system=ask("operating_system", lambda: operating_system(root)),
+        accelerators=found.accelerators,
+        pci_accelerators=ask("pci_accelerators", lambda: pci_accelerators(root)),
+        network=ask("network", lambda: network_ports(root)) or (),
+        file_systems=ask("file_systems", lambda: file_systems(folders, root)) or (),
+        disks=ask("disks", lambda: tuple(disks(root))) or (),
+        software=versions,
+        absent=question.absent | found.absent | missing,
+    )
+
+
+def describe_process(environment: Mapping[str, str] = os.environ) -> ProcessDescription:
+    """Return what this process may use and has loaded."""
+    question = Question(OSError, ValueError, AttributeError, RuntimeError, TypeError)
+    libraries = question.ask("libraries", loaded)
+    return ProcessDescription(
+        cores=tuple(sorted(os.sched_getaffinity(0))),
+        libraries=libraries or {},
+        job=slurm_job(environment),
+        environment=recorded_variables(environment),
+        absent=question.absent,
+    )
+
+
+def slurm_job(environment: Mapping[str, str]) -> Job | None:
+    """Return the job that SLURM's variables tell of; None outside of one."""
+    job = environment.get("SLURM_JOB_ID")
+    if not job:
+        return None
+    count = environment.get("SLURM_JOB_NUM_NODES", "")
+    return Job(
+        id=job,
+        partition=environment.get("SLURM_JOB_PARTITION"),
+        nodes=environment.get("SLURM_JOB_NODELIST"),
+        node_count=int(count) if count.isdecimal() else None,
+        cpus_on_node=environment.get("SLURM_CPUS_ON_NODE"),
+        gpus=environment.get("SLURM_JOB_GPUS") or environment.get("SLURM_GPUS_ON_NODE"),
+        cluster=environment.get("SLURM_CLUSTER_NAME"),
+    )

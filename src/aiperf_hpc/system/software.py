@@ -1,0 +1,130 @@
+"""Versions of what accelerators need: as installed on a node, and as loaded by a process."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import ModuleType
+
+from aiperf_hpc.system import nvidia
+from aiperf_hpc.system.kernel_files import ROOT, text_of
+from aiperf_hpc.system.tools import AbsentError, Question
+
+_CANN = re.compile(r"^version=(.+)$", re.MULTILINE)
+
+
+def installed(
+    root: Path = ROOT, environment: Mapping[str, str] = os.environ
+) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the versions that a node has by name, and why it has no others."""
+    question = Question(OSError, ValueError, LookupError)
+    told = {
+        "CUDA driver": question.ask("CUDA driver", nvidia.cuda_version),
+        "CUDA": question.ask("CUDA", lambda: _cuda(root, environment)),
+        "ROCm": question.ask("ROCm", lambda: _rocm(root, environment)),
+        "CANN": question.ask("CANN", lambda: _cann(root, environment)),
+    }
+    return {name: version for name, version in told.items() if version}, question.absent
+
+
+def _cuda(root: Path, environment: Mapping[str, str]) -> str:
+    home = _home(root, environment, ("CUDA_HOME", "CUDA_PATH"), "usr/local/cuda")
+    return str(json.loads(text_of(home / "version.json"))["cuda"]["version"])
+
+
+def _rocm(root: Path, environment: Mapping[str, str]) -> str:
+    return text_of(_home(root, environment, ("ROCM_PATH",), "opt/rocm") / ".info/version")
+
+
+def _cann(root: Path, environment: Mapping[str, str]) -> str:
+    names = ("ASCEND_HOME_PATH", "ASCEND_TOOLKIT_HOME")
+    home = _home(root, environment, names, "usr/local/Ascend/ascend-toolkit/latest")
+    for file in sorted(home.glob("*/ascend_toolkit_install.info")):
+        if said := _CANN.search(text_of(file)):
+            return said[1].strip()
+    raise AbsentError(f"{home} does not tell its version")
+
+
+def _home(root: Path, environment: Mapping[str, str], names: tuple[str, ...], usual: str) -> Path:
+    """Return where something is installed, by variables or in the usual place."""
+    named = (environment[name] for name in names if environment.get(name))
+    home = Path(next(named, str(root / usual)))
+    if not home.is_dir():
+        raise AbsentError(f"nothing is installed in {home}")
+    return home
+
+
+def loaded(modules: Mapping[str, ModuleType] = sys.modules) -> dict[str, str]:
+    """Return the versions that frameworks and MPI report of their libraries.
+
+    Only of what this process has imported: nothing is imported to ask it.
+    """
+    found: dict[str, str] = {}
+    for name, report in _REPORTS.items():
+        if (module := modules.get(name)) is not None:
+            found |= {key: said for key, said in report(module).items() if said}
+    return found
+
+
+def _torch(torch: ModuleType) -> dict[str, str]:
+    said = {
+        "PyTorch": torch.__version__,
+        "CUDA runtime": torch.version.cuda,
+        "HIP": torch.version.hip,
+        "oneDNN": _one_dnn(torch.__config__.show()),
+    }
+    if torch.version.cuda:
+        said["cuDNN"] = _cudnn(torch.backends.cudnn.version())
+        said["NCCL"] = ".".join(map(str, torch.cuda.nccl.version()))
+    elif torch.version.hip:
+        said["MIOpen"] = _cudnn(torch.backends.cudnn.version())
+        said["RCCL"] = ".".join(map(str, torch.cuda.nccl.version()))
+    return {name: str(version) for name, version in said.items() if version}
+
+
+def _one_dnn(configuration: str) -> str | None:
+    found = re.search(r"(?:MKL-DNN|oneDNN) v([\d.]+)", configuration)
+    return found[1] if found else None
+
+
+def _cudnn(number: int | None) -> str | None:
+    """Return a version such as 9.1.0, which is told as 90100; before 9 it was 8902."""
+    if number is None:
+        return None
+    if number < 10_000:
+        return f"{number // 1000}.{number % 1000 // 100}.{number % 100}"
+    return f"{number // 10_000}.{number % 10_000 // 100}.{number % 100}"
+
+
+def _tensorflow(tensorflow: ModuleType) -> dict[str, str]:
+    build = tensorflow.sysconfig.get_build_info()
+    return {
+        "TensorFlow": str(tensorflow.__version__),
+        "CUDA runtime": str(build.get("cuda_version", "")),
+        "cuDNN": str(build.get("cudnn_version", "")),
+    }
+
+
+def _mpi(package: ModuleType) -> dict[str, str]:
+    return {"MPI": str(package.Get_library_version()).split(",")[0].strip().strip("\0")}
+
+
+def _torch_npu(package: ModuleType) -> dict[str, str]:
+    return {"torch_npu": str(package.__version__)}
+
+
+def _horovod(package: ModuleType) -> dict[str, str]:
+    return {"Horovod": str(package.__version__)}
+
+
+_REPORTS: dict[str, Callable[[ModuleType], dict[str, str]]] = {
+    "torch": _torch,
+    "tensorflow": _tensorflow,
+    "torch_npu": _torch_npu,
+    "horovod": _horovod,
+    "mpi4py.MPI": _mpi,
+}

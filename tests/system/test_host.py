@@ -1,0 +1,210 @@
+"""Processors, memory and operating system: against lscpu, psutil and free of this machine, and
+against lscpu on machines that are made up."""
+
+from __future__ import annotations
+
+import json
+import platform
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from tests.system.trees import processor_tree, write
+
+from aiperf_hpc.system.control_groups import memory_limit, quota_cores
+from aiperf_hpc.system.description import Accelerator
+from aiperf_hpc.system.kernel_files import cpus_of
+from aiperf_hpc.system.memory import memory
+from aiperf_hpc.system.operating_system import operating_system
+from aiperf_hpc.system.processors import processors
+
+
+def lscpu(*options: str) -> dict[str, str]:
+    said = subprocess.run(["lscpu", "--json", "--bytes", *options], capture_output=True, check=True)
+    found: dict[str, str] = {}
+
+    def collect(fields: list[dict[str, Any]]) -> None:
+        for each in fields:
+            found[each["field"].rstrip(":")] = each["data"]
+            collect(each.get("children", []))
+
+    collect(json.loads(said.stdout)["lscpu"])
+    return found
+
+
+def number(text: str) -> int:
+    found = re.match(r"\d+", text)
+    assert found is not None
+    return int(found[0])
+
+
+def test_processors_are_those_that_lscpu_counts() -> None:
+    ours, theirs = processors(), lscpu()
+    assert ours.model == theirs["Model name"]
+    assert ours.architecture == theirs["Architecture"]
+    assert ours.threads == len(cpus_of(theirs["On-line CPU(s) list"]))
+    assert ours.sockets == int(theirs["Socket(s)"])
+    assert ours.cores == int(theirs["Core(s) per socket"]) * int(theirs["Socket(s)"])
+    assert ours.virtual == ("Hypervisor vendor" in theirs)
+    assert ours.cache_bytes
+    for name, size in ours.cache_bytes.items():
+        assert size == number(theirs[f"{name} cache"])
+
+
+@pytest.mark.parametrize(("sockets", "cores", "threads"), [(2, 4, 2), (1, 3, 1), (4, 2, 1)])
+def test_processors_of_other_machines(
+    tmp_path: Path, sockets: int, cores: int, threads: int
+) -> None:
+    processor_tree(tmp_path, sockets=sockets, cores=cores, threads=threads)
+    ours, theirs = processors(tmp_path), lscpu("--sysroot", str(tmp_path))
+    assert ours.sockets == int(theirs["Socket(s)"]) == sockets
+    assert ours.cores == int(theirs["Core(s) per socket"]) * sockets == sockets * cores
+    assert ours.threads == int(theirs["CPU(s)"]) == sockets * cores * threads
+    assert ours.max_mhz == float(theirs["CPU max MHz"]) == 3800.0
+    assert ours.model == theirs["Model name"]
+    assert ours.base_mhz == 2000.0
+    assert ours.cache_bytes is not None
+    assert ours.cache_bytes["L3"] == number(theirs["L3 cache"]) == sockets * 107520 * 2**10
+    assert ours.cache_bytes["L1d"] == number(theirs["L1d cache"])
+
+
+def test_clocks_that_nobody_tells_are_absent(tmp_path: Path) -> None:
+    processor_tree(tmp_path, sockets=1, cores=2, threads=1)
+    for path in tmp_path.glob("sys/devices/system/cpu/cpu*/cpufreq/*"):
+        path.unlink()
+    found = processors(tmp_path)
+    assert found.max_mhz is None
+    assert "virtual machine" in found.absent["max_mhz"]
+    assert "base_mhz" in found.absent
+
+
+def test_a_base_clock_in_the_processors_name(tmp_path: Path) -> None:
+    processor_tree(tmp_path, sockets=1, cores=2, threads=1)
+    (tmp_path / "sys/devices/system/cpu/cpu0/cpufreq/base_frequency").unlink()
+    write(tmp_path, {"proc/cpuinfo": "model name : Intel(R) Xeon(R) Gold 6148 CPU @ 2.40GHz"})
+    assert processors(tmp_path).base_mhz == 2400.0
+
+
+def test_memory_is_what_free_shows() -> None:
+    lines = subprocess.run(["free", "--bytes"], capture_output=True, check=True, text=True)
+    total = {row.split()[0]: int(row.split()[1]) for row in lines.stdout.splitlines()[1:]}
+    found = memory()
+    assert found.total_bytes == total["Mem:"] == psutil.virtual_memory().total
+    assert found.swap_bytes == total["Swap:"]
+    theirs = lscpu()
+    assert len(found.numa) == int(theirs["NUMA node(s)"])
+    for node in found.numa:
+        said = theirs[f"NUMA node{node.number} CPU(s)"]
+        assert cpus_of(node.cpus) == cpus_of(said)
+
+
+def test_numa_nodes_with_and_without_memory(tmp_path: Path) -> None:
+    write(tmp_path, {
+        "proc/meminfo": "MemTotal:       2097152 kB\nMemFree:  1 kB",
+        "proc/self/cgroup": "0::/",
+        "sys/devices/system/node/node0/cpulist": "0-3",
+        "sys/devices/system/node/node0/meminfo": "Node 0 MemTotal:       1048576 kB",
+        "sys/devices/system/node/node10/cpulist": "",
+        "sys/devices/system/node/node10/meminfo": "Node 10 MemTotal:      1048576 kB",
+        "sys/devices/system/node/node2/cpulist": "4-7",
+        "sys/devices/system/node/node2/meminfo": "Node 2 MemTotal:             0 kB",
+        "sys/devices/system/node/possible": "0,2,10",
+    })  # fmt: skip
+    found = memory(tmp_path)
+    assert [(n.number, n.cpus, n.memory_bytes) for n in found.numa] == [
+        (0, "0-3", 2**30), (2, "4-7", None), (10, "", 2**30),
+    ]  # fmt: skip
+    assert found.swap_bytes == 0
+    assert found.limit_bytes is None
+
+
+def test_the_least_limit_of_the_control_groups_above(tmp_path: Path) -> None:
+    job = "system.slice/slurmstepd.scope/job_7"
+    write(tmp_path, {
+        "proc/self/cgroup": f"0::/{job}/step_0",
+        "sys/fs/cgroup/system.slice/memory.max": "max",
+        f"sys/fs/cgroup/{job}/memory.max": str(64 * 2**30),
+        f"sys/fs/cgroup/{job}/step_0/memory.max": "max",
+        f"sys/fs/cgroup/{job}/step_0/cpu.max": "1600000 100000",
+    })  # fmt: skip
+    assert memory_limit(tmp_path) == 64 * 2**30
+    assert quota_cores(tmp_path) == 16.0
+
+
+def test_limits_of_the_older_control_groups(tmp_path: Path) -> None:
+    write(tmp_path, {
+        "proc/self/cgroup": "9:memory:/docker/ab\n4:cpuacct,cpu:/docker/ab\n0::/",
+        # In a container its own group is mounted as the top.
+        "sys/fs/cgroup/memory/memory.limit_in_bytes": str(8 * 2**30),
+        "sys/fs/cgroup/cpu/cpu.cfs_quota_us": "250000",
+        "sys/fs/cgroup/cpu/cpu.cfs_period_us": "100000",
+    })  # fmt: skip
+    assert memory_limit(tmp_path) == 8 * 2**30
+    assert quota_cores(tmp_path) == 2.5
+
+
+def test_no_limits(tmp_path: Path) -> None:
+    write(tmp_path, {
+        "proc/self/cgroup": "9:memory:/\n0::/",
+        "sys/fs/cgroup/memory/memory.limit_in_bytes": "9223372036854771712",
+        "sys/fs/cgroup/cpu.max": "max 100000",
+    })  # fmt: skip
+    assert memory_limit(tmp_path) is None
+    assert quota_cores(tmp_path) is None
+
+
+def test_the_operating_system_is_what_python_reads_of_it() -> None:
+    found = operating_system()
+    assert found.name == platform.freedesktop_os_release()["PRETTY_NAME"]
+    assert found.kernel == platform.release()
+
+
+MOUNTS = "1 0 8:1 {folder} / rw - {type} {source} rw"
+
+
+@pytest.mark.parametrize(
+    ("files", "variables", "container", "image"),
+    [
+        ({".dockerenv": ""}, {}, "docker", None),
+        ({"run/.containerenv": "", ".dockerenv": ""}, {}, "podman", None),
+        ({".singularity.d/runscript": ""}, {}, "apptainer", None),
+        ({}, {"APPTAINER_CONTAINER": "/images/torch.sif"}, "apptainer", "/images/torch.sif"),
+        ({"proc/self/mountinfo": MOUNTS.format(
+            folder="/u/me/.local/share/enroot/pyt", type="ext4", source="/dev/sda1")},
+         {}, "enroot", None),
+        ({}, {"KUBERNETES_SERVICE_HOST": "10.0.0.1"}, "kubernetes", None),
+        ({}, {}, None, None),
+    ],
+)  # fmt: skip
+def test_marks_of_containers(
+    tmp_path: Path,
+    files: dict[str, str],
+    variables: dict[str, str],
+    container: str | None,
+    image: str | None,
+) -> None:
+    usual = MOUNTS.format(folder="/", type="ext4", source="/dev/sda1")
+    write(tmp_path, {"proc/self/mountinfo": usual, "etc/os-release": 'PRETTY_NAME="X 1"', **files})
+    found = operating_system(tmp_path, variables)
+    assert found.name == "X 1"
+    assert found.container == container
+    assert found.container_image == image
+    assert ("container" in found.absent) == (container is None)
+
+
+def test_the_maker_of_the_machine(tmp_path: Path) -> None:
+    write(tmp_path, {
+        "sys/class/dmi/id/sys_vendor": "NVIDIA",
+        "sys/class/dmi/id/product_name": "DGXA100 920-23687-2530-000",
+        "proc/self/mountinfo": MOUNTS.format(folder="/", type="ext4", source="x"),
+    })  # fmt: skip
+    assert operating_system(tmp_path, {}).hardware == "NVIDIA DGXA100 920-23687-2530-000"
+
+
+def test_values_cannot_be_changed() -> None:
+    accelerator = Accelerator(vendor="NVIDIA", model="H100", index=0)
+    with pytest.raises(ValueError, match="frozen"):
+        accelerator.index = 1  # type: ignore[misc]

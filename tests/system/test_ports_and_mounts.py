@@ -1,0 +1,154 @@
+"""Network ports, file systems and disks: against psutil, findmnt, df and lsblk of this machine,
+and on made-up trees of adapters."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+import psutil
+import pytest
+from tests.system.trees import write
+
+from aiperf_hpc.system.mounts import Mount, mount_of, mounts
+from aiperf_hpc.system.network import network_ports
+from aiperf_hpc.system.storage import disks, file_systems
+
+
+def adapter(name: str, port: int, **files: str) -> dict[str, str]:
+    """Return an adapter's files as the driver mlx5 writes them."""
+    folder = f"sys/class/infiniband/{name}"
+    usual = {"rate": "400 Gb/sec (4X NDR)", "state": "4: ACTIVE", "link_layer": "InfiniBand"}
+    return {
+        f"{folder}/hca_type": "MT4129",
+        f"{folder}/board_id": "MT_0000000970",
+        f"{folder}/fw_ver": "28.39.2048",
+        **{f"{folder}/ports/{port}/{n}": text for n, text in (usual | files).items()},
+    }
+
+
+def test_interfaces_have_the_speed_that_psutil_reads() -> None:
+    theirs = psutil.net_if_stats()
+    found = network_ports()
+    assert found
+    for port in found:
+        if port.kind == "Ethernet":
+            assert port.state != "down" or not port.virtual
+            assert (port.gigabits or 0.0) * 1000 == theirs[port.name].speed
+            assert (port.gigabits is None) == ("gigabits" in port.absent)
+
+
+def test_ports_of_infiniband_and_of_ethernet_by_verbs(tmp_path: Path) -> None:
+    write(tmp_path, adapter("mlx5_0", 1))
+    write(tmp_path, adapter("mlx5_1", 1, rate="100 Gb/sec (4X EDR)", link_layer="Ethernet"))
+    write(tmp_path, adapter("mlx5_2", 1, rate="10 Gb/sec (4X SDR)", state="1: DOWN"))
+    first, second, third = network_ports(tmp_path)
+    assert first.name == "mlx5_0/1"
+    assert first.link_layer == "InfiniBand"
+    assert first.gigabits == 400.0
+    assert first.rate == "400 Gb/sec (4X NDR)"
+    assert first.state == "ACTIVE"
+    assert first.adapter == "MT4129 MT_0000000970"
+    assert first.firmware == "28.39.2048"
+    assert second.link_layer == "Ethernet"
+    assert second.kind == "InfiniBand"
+    assert third.state == "DOWN"
+
+
+def test_an_adapter_that_tells_nothing(tmp_path: Path) -> None:
+    (tmp_path / "sys/class/infiniband/hfi1_0/ports/1").mkdir(parents=True)
+    (port,) = network_ports(tmp_path)
+    assert port.state == "unknown"
+    assert port.gigabits is None
+    assert port.absent.keys() == {"rate", "gigabits", "adapter", "firmware"}
+    assert "No such file" in port.absent["gigabits"]
+
+
+def test_what_is_no_hardware_is_left_out_where_there_is_some(tmp_path: Path) -> None:
+    for name, state in (("eth0", "up"), ("docker0", "down"), ("veth1", "up"), ("lo", "unknown")):
+        folder = f"sys/class/net/{name}"
+        kind = "772" if name == "lo" else "1"
+        write(tmp_path, {f"{folder}/type": kind, f"{folder}/operstate": state})
+        write(tmp_path, {f"{folder}/speed": "25000" if name == "eth0" else "10000"})
+    write(tmp_path, {"sys/class/net/bonding_masters": "bond0"})
+    assert [port.name for port in network_ports(tmp_path)] == ["eth0", "veth1"]
+    driver = tmp_path / "sys/bus/drivers/mlx5_core"
+    driver.mkdir(parents=True)
+    device = tmp_path / "sys/class/net/eth0/device"
+    device.mkdir()
+    (device / "driver").symlink_to(driver)
+    (port,) = network_ports(tmp_path)
+    assert (port.name, port.gigabits, port.adapter) == ("eth0", 25.0, "mlx5_core")
+
+
+def test_mounts_are_those_that_findmnt_lists() -> None:
+    fields = "TARGET,FSTYPE,SOURCE,FSROOT"
+    command = ["findmnt", "--kernel", "--list", "--json", "--output", fields]
+    said = subprocess.run(command, capture_output=True, check=True)
+    theirs = [(m["target"], m["fstype"]) for m in json.loads(said.stdout)["filesystems"]]
+    assert sorted((m.point, m.type) for m in mounts()) == sorted(theirs)
+
+
+@pytest.mark.parametrize("folder", ["/", "/proc", "/dev/shm", "."])
+def test_a_folder_is_on_what_findmnt_and_df_say(folder: str) -> None:
+    path = Path(folder).resolve()
+    command = ["findmnt", "--json", "--target", str(path)]
+    said = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
+    theirs = said["filesystems"][-1]  # Of those at one point the last hides the others.
+    (ours,) = file_systems({"run": Path(folder)})
+    assert ours.mount_point == theirs["target"]
+    assert ours.type == theirs["fstype"]
+    assert ours.path == str(path)
+    assert set(ours.options) <= set(theirs["options"].split(",")) | {"rw"}
+    assert ours.total_bytes == shutil.disk_usage(path).total
+
+
+def test_a_folder_that_is_not_there_yet(tmp_path: Path) -> None:
+    (found,) = file_systems({"run": tmp_path / "runs" / "later"})
+    assert found.path.endswith("/runs/later")
+    assert found.total_bytes == shutil.disk_usage(tmp_path).total
+
+
+def test_the_deepest_and_latest_mount_holds_a_folder(tmp_path: Path) -> None:
+    lines = [
+        r"1 0 8:1 / / rw,relatime - ext4 /dev/sda1 rw",
+        r"2 1 0:40 / /scratch rw - lustre 10.0.0.1@o2ib:/old rw,flock",
+        r"3 1 0:41 / /scratch rw shared:5 master:1 - lustre 10.0.0.1@o2ib:/new rw,flock",
+        r"4 3 0:42 /a /scratch/my\040runs rw,nosuid - nfs4 server:/x rw,vers=4.2,hard",
+    ]
+    write(tmp_path, {"proc/self/mountinfo": "\n".join(lines)})
+    assert mount_of(Path("/scratch/x"), tmp_path).source == "10.0.0.1@o2ib:/new"
+    assert mount_of(Path("/scratchy"), tmp_path).point == "/"
+    assert mount_of(Path("/scratch/my runs/r1"), tmp_path) == Mount(
+        "/a", "/scratch/my runs", ("rw", "nosuid", "vers=4.2", "hard"), "nfs4", "server:/x"
+    )
+
+
+def test_options_that_may_be_secrets_are_not_told(tmp_path: Path) -> None:
+    options = "rw,password=hunter2,lowerdir=/a:/b:/c,vers=3.0"
+    line = f"1 0 0:40 / / rw - cifs //nas/share {options}"
+    write(tmp_path, {"proc/self/mountinfo": line})
+    (found,) = file_systems({"data": Path("/")}, tmp_path)
+    assert found.options == ("rw", "vers=3.0")
+
+
+def test_disks_are_those_that_lsblk_lists(tmp_path: Path) -> None:
+    command = ["lsblk", "--json", "--bytes", "--nodeps", "--output", "NAME,SIZE,ROTA,TYPE"]
+    said = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
+    theirs = {
+        (d["name"], d["size"], d["rota"])
+        for d in said["blockdevices"]
+        if d["type"] == "disk" and d["size"] and not d["name"].startswith(("zram", "ram", "nbd"))
+    }
+    assert {(d.name, d.total_bytes, d.rotational) for d in disks()} == theirs
+    write(tmp_path, {
+        "sys/block/nvme0n1/size": "3750748848",
+        "sys/block/nvme0n1/device/model": "SAMSUNG MZ7L31T9HBLT-00A07   ",
+        "sys/block/nvme0n1/queue/rotational": "0",
+        "sys/block/loop0/size": "8",
+    })  # fmt: skip
+    (found,) = disks(tmp_path)
+    assert found.model == "SAMSUNG MZ7L31T9HBLT-00A07"
+    assert found.total_bytes == 3750748848 * 512

@@ -1,0 +1,150 @@
+"""What a process tells of itself: variables without secrets, its job, its libraries."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+
+import pytest
+import torch
+from tests.system.trees import write
+
+from aiperf_hpc.system.environment import MOST, recorded_variables
+from aiperf_hpc.system.node import describe_node, describe_process, describe_rank, slurm_job
+from aiperf_hpc.system.software import installed, loaded
+
+
+def test_variables_that_matter_and_no_others() -> None:
+    given = {
+        "OMP_NUM_THREADS": "8",
+        "OMP_WAIT_POLICY": "PASSIVE",
+        "NCCL_DEBUG": "INFO",
+        "CUDA_VISIBLE_DEVICES": "0,1",
+        "SLURM_JOB_ID": "7",
+        "LD_PRELOAD": "libjemalloc.so",
+        "HOME": "/home/me",
+        "PATH": "/bin",
+        "MY_NCCL_DEBUG": "x",
+    }
+    expected = dict(list(given.items())[:6])
+    assert recorded_variables(given) == dict(sorted(expected.items()))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("SLURM_JWT", "eyJhbGciOi"),
+        ("NCCL_TOKEN", "x"),
+        ("HOROVOD_SECRET_KEY", "x"),
+        ("OMPI_MCA_password", "x"),
+        ("TF_VAR_admin", "x"),
+        ("AIPERF_PROXY", "http://me:hunter2@proxy:3128"),
+        ("CUDA_CACHE_PATH", "/tmp/secret-things"),
+    ],
+)
+def test_secrets_are_never_recorded(name: str, value: str) -> None:
+    assert recorded_variables({name: value, "OMP_NUM_THREADS": "1"}) == {"OMP_NUM_THREADS": "1"}
+
+
+def test_long_values_are_cut() -> None:
+    (value,) = recorded_variables({"SLURM_NODELIST": "n" * 5000}).values()
+    assert len(value) == MOST + 1
+    assert value.endswith("…")
+
+
+def test_a_job_of_slurm() -> None:
+    job = slurm_job({
+        "SLURM_JOB_ID": "4711", "SLURM_JOB_PARTITION": "booster", "SLURM_JOB_NUM_NODES": "16",
+        "SLURM_JOB_NODELIST": "jwb[0001-0016]", "SLURM_GPUS_ON_NODE": "4",
+        "SLURM_CLUSTER_NAME": "juwels",
+    })  # fmt: skip
+    assert job is not None
+    assert (job.id, job.partition, job.nodes) == ("4711", "booster", "jwb[0001-0016]")
+    assert (job.node_count, job.gpus, job.cluster) == (16, "4", "juwels")
+    assert slurm_job({"SLURM_CONF": "/etc/slurm.conf"}) is None
+
+
+def test_this_process_may_use_its_cores() -> None:
+    assert set(describe_process().cores) == os.sched_getaffinity(0)
+
+
+def test_what_is_not_loaded_is_not_asked() -> None:
+    assert loaded({}) == {}
+
+
+def test_what_pytorch_reports_of_itself() -> None:
+    assert sys.modules["torch"] is torch
+    found = loaded({"torch": torch})
+    assert found["PyTorch"] == torch.__version__
+    assert found["oneDNN"] in torch.__config__.show()
+    assert ("CUDA runtime" in found) == torch.cuda.is_available()
+
+
+def test_what_pytorch_reports_of_cuda() -> None:
+    module = ModuleType("torch")
+    module.__dict__.update(
+        __version__="2.5.1+cu124",
+        version=SimpleNamespace(cuda="12.4", hip=None),
+        __config__=SimpleNamespace(show=lambda: "  - Intel(R) MKL-DNN v3.5.3 (Git Hash 66f0cb9)"),
+        backends=SimpleNamespace(cudnn=SimpleNamespace(version=lambda: 90100)),
+        cuda=SimpleNamespace(nccl=SimpleNamespace(version=lambda: (2, 21, 5))),
+    )
+    assert loaded({"torch": module}) == {
+        "PyTorch": "2.5.1+cu124",
+        "CUDA runtime": "12.4",
+        "oneDNN": "3.5.3",
+        "cuDNN": "9.1.0",
+        "NCCL": "2.21.5",
+    }
+
+
+def test_what_tensorflow_reports_of_cuda() -> None:
+    module = ModuleType("tensorflow")
+    build = {"cuda_version": "12.5.1", "cudnn_version": "9", "is_cuda_build": True}
+    module.__dict__.update(
+        __version__="2.18.1", sysconfig=SimpleNamespace(get_build_info=lambda: build)
+    )
+    found = loaded({"tensorflow": module})
+    assert found == {"TensorFlow": "2.18.1", "CUDA runtime": "12.5.1", "cuDNN": "9"}
+
+
+def test_a_framework_that_answers_otherwise_is_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", ModuleType("torch"))
+    found = describe_process({})
+    assert found.libraries == {}
+    assert "__version__" in found.absent["libraries"]
+
+
+def test_what_is_installed(tmp_path: Path) -> None:
+    write(tmp_path, {
+        "usr/local/cuda/version.json": '{"cuda": {"name": "CUDA SDK", "version": "12.4.1"}}',
+        "opt/rocm/.info/version": "6.2.0-66",
+        "usr/local/Ascend/ascend-toolkit/latest/aarch64-linux/ascend_toolkit_install.info":
+            "package_name=Ascend-cann-toolkit\nversion=8.0.RC2\ninnerversion=V100R001C18SPC001B251",
+    })  # fmt: skip
+    versions, absent = installed(tmp_path, {})
+    assert versions == {"CUDA": "12.4.1", "ROCm": "6.2.0-66", "CANN": "8.0.RC2"}
+    assert absent.keys() == {"CUDA driver"}
+    write(tmp_path, {"modules/cuda/version.json": "damaged"})
+    named = {"CUDA_HOME": str(tmp_path / "modules/cuda")}
+    assert "Expecting value" in installed(tmp_path, named)[1]["CUDA"]
+
+
+def test_an_empty_machine_is_described_without_failure(tmp_path: Path) -> None:
+    found = describe_node({"run": tmp_path}, tmp_path)
+    assert found.processors is None
+    assert found.memory is None
+    assert found.operating_system is not None
+    parts = {"processors", "memory", "network", "file_systems", "pci_accelerators"}
+    assert parts - {"network"} <= found.absent.keys()
+    assert all(found.absent.values())
+
+
+def test_the_description_survives_its_record(tmp_path: Path) -> None:
+    found = describe_rank({"run": tmp_path})
+    assert type(found).model_validate_json(found.model_dump_json()) == found
+    assert found.node is not None
+    assert found.node.processors is not None
+    assert describe_rank({}, with_node=False).node is None
