@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Executor
 from contextlib import AbstractContextManager, contextmanager
 from importlib import metadata
@@ -37,6 +37,8 @@ from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.run.storage import BackoffRetry, Retry, to_stable_storage
 from aiperf_hpc.slurm import job_id
+from aiperf_hpc.system.description import RankDescription
+from aiperf_hpc.system.node import describe_rank
 from aiperf_hpc.trial import Machine
 
 
@@ -98,6 +100,13 @@ class Host(Protocol):
         ...
 
     def machine(self, engine: Engine) -> Machine: ...
+
+    def describe(self, folders: Mapping[str, Path]) -> RankDescription | None:
+        """Return what this process and its node are; None where both are made up.
+
+        May take seconds, where a vendor's tools do.
+        """
+        ...
 
     def check(self, manifest: RunManifest) -> None:
         """Require the versions and the dataset of the run. Raises PreflightError."""
@@ -189,6 +198,9 @@ class ProcessHost:
             accelerators=engine.accelerators,
             versions=package_versions() | engine.versions,
         )
+
+    def describe(self, folders: Mapping[str, Path]) -> RankDescription:
+        return describe_rank(folders)
 
     def check(self, manifest: RunManifest) -> None:
         check_node(manifest)

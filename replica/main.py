@@ -28,11 +28,13 @@ from aiperf_hpc.replica.parallel.follower import follow
 from aiperf_hpc.replica.parallel.handshake import Facts, Ranks, facts_of, share_cores
 from aiperf_hpc.replica.parallel.protocol import Announce, Command
 from aiperf_hpc.replica.replica import Replica
+from aiperf_hpc.replica.runtime.background import background_thread
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import Incarnation, RunPaths
 from aiperf_hpc.run.storage import BackoffRetry, Retry
 from aiperf_hpc.slurm import UNSEEN_RUN_STATUS, node_name, restart_count
 from aiperf_hpc.streams import print_in_any_locale
+from aiperf_hpc.system.node import describe_rank
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -85,20 +87,24 @@ def _follow(options: argparse.Namespace, manifest: RunManifest, ranks: Ranks) ->
     for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT):
         signal.signal(number, signal.SIG_IGN)  # Rank 0 is asked too, and decides.
     cores = len(os.sched_getaffinity(0))
+    local_rank, folders = ranks.collective.local_rank, manifest.folders(RunPaths(options.run_dir))
     facts: Facts = {}
     failure: AIPerfError | None = None
-    try:
-        check_node(manifest)
-        engine = checked_engine(manifest, cores, SYSTEM, ranks.collective.local_rank)
-        dataset = checked_dataset(manifest, cores).dataset
-        facts = facts_of(package_versions() | engine.versions, dataset.info, config.seed)
-    except AIPerfError as error:
-        failure = error
+    with background_thread() as background:
+        try:
+            check_node(manifest)
+            engine = checked_engine(manifest, cores, SYSTEM, local_rank)
+            described = background.submit(describe_rank, folders, with_node=local_rank == 0)
+            dataset = checked_dataset(manifest, cores).dataset
+            facts = facts_of(package_versions() | engine.versions, dataset.info, config.seed)
+        except AIPerfError as error:
+            failure = error
     try:
         ranks.handshake(facts, failure=failure)
     except AIPerfError as error:
         sys.stderr.write(f"aiperf: rank {ranks.collective.rank}: {error}\n")
         return 0
+    ranks.exchange(described.result().model_dump_json())
     life = Incarnation.parse(ranks.life)
     folder = RunPaths(options.run_dir).incarnation(options.replica, life)
     collective = ranks.watched(folder, config.replica.rank_timeout_seconds)

@@ -34,9 +34,11 @@ from aiperf_hpc.run.records import (
     ReplicaStarted,
     RunStarted,
     StorageWaited,
+    SystemDescribed,
     TimeSpent,
 )
 from aiperf_hpc.run.storage import Retry
+from aiperf_hpc.system.description import RankDescription
 from aiperf_hpc.trial import Machine, TimePhase
 from aiperf_hpc.workloads.registry import initial_graph
 
@@ -124,10 +126,14 @@ class Replica:
             host.every(beat, lambda: self._beat(journal, workers), self._stop.ask),
             host.background() as background,
         ):
+            # Beside the dataset: a vendor's tools may take seconds.
+            described = background.submit(self._describe, journal)
             loaded = host.dataset(self._manifest)
             dataset = loaded.dataset
             facts = facts_of(machine.versions, dataset.info, config.seed)
             ranks.handshake(facts, str(self._who.incarnation))
+            self._describe_others(journal)
+            described.result()
             memory_limit = self._memory_limit(engine)
             journal.append(
                 DatasetLoaded(
@@ -169,6 +175,19 @@ class Replica:
                 clock=self._patience(lambda: host.file_clock(own), f"a file in {own}"),
             )
         )
+
+    def _describe(self, journal: JournalWriter) -> None:
+        """Record what this process and its node are."""
+        description = self._host.describe(self._manifest.folders(self._paths))
+        if description is not None:
+            journal.append(SystemDescribed(rank=0, description=description))
+
+    def _describe_others(self, journal: JournalWriter) -> None:
+        """Record what the other ranks tell of themselves."""
+        if self._ranks.several:
+            told = enumerate(self._ranks.exchange(""))
+            described = [(rank, RankDescription.model_validate_json(t)) for rank, t in told if rank]
+            journal.append_all([SystemDescribed(rank=r, description=d) for r, d in described])
 
     def _memory_limit(self, engine: Engine) -> int:
         """Return the bytes that a training may take on a rank: those configured, or all there."""

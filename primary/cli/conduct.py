@@ -25,6 +25,7 @@ from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.run.service import Service
 from aiperf_hpc.run.storage import BackoffRetry, Retry
 from aiperf_hpc.signals import Interrupts
+from aiperf_hpc.system.node import describe_rank
 from aiperf_hpc.trial import JobPhase
 
 Address = tuple[str, int]
@@ -77,7 +78,12 @@ def conduct_run(
     ):
         writer = DigestWriter(view.history, digest)
         context = PrimaryContext(
-            manifest=manifest, journal=journal, history=view.history, digest=writer, retry=retry
+            manifest=manifest,
+            journal=journal,
+            history=view.history,
+            digest=writer,
+            description=describe_rank(manifest.folders(paths)),  # Before the clock starts.
+            retry=retry,
         )
         controller = Controller(context, launcher, interrupts=interrupts, say=progress.say)
         controller.run(progress.tick)

@@ -11,6 +11,7 @@ from aiperf_hpc.run.history import RunHistory
 from aiperf_hpc.run.journal import JournalWriter
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.storage import BackoffRetry
+from aiperf_hpc.system.description import RankDescription
 
 
 def _at_once() -> BackoffRetry:
@@ -32,6 +33,8 @@ class PrimaryContext:
     """The clock that the run is timed by; the journals are stamped by the same."""
     file_clock: FileClock = read_clock
     """The way to compare that clock with the file server's."""
+    description: RankDescription | None = None
+    """What the primary tells of its node; None where that is made up."""
     retry: BackoffRetry = field(default_factory=_at_once)
     """The way to read and write the run's files; its waits are recorded."""
 

@@ -30,6 +30,7 @@ from aiperf_hpc.run.records import (
     SchedulerState,
     StopRequested,
     StorageWaited,
+    SystemDescribed,
 )
 from aiperf_hpc.signals import Interrupts, ending_signals, handled
 from aiperf_hpc.trial import JobPhase
@@ -67,6 +68,7 @@ class Controller:
         self._retry = context.retry
         self._clock = context.clock
         self._file_clock = context.file_clock
+        self._description = context.description
         self._timing = timing or Timing()
         self._deadline = self._closing_utc = 0.0
         self._asked: str | None = None
@@ -124,6 +126,8 @@ class Controller:
             # The replicas of a run that is resumed may be at work: it is stopped as any other.
             self._journal.append(RunEnded(reason=INTERRUPTED))
             return INTERRUPTED
+        if self._description is not None:
+            self._journal.append(SystemDescribed(rank=None, description=self._description))
         jobs = self._launch(first)
         launched = [ReplicaLaunched(replica=r, job=j) for r, j in jobs.items()]
         try:

@@ -22,7 +22,7 @@ from aiperf_hpc.replica.parallel.rank_failure import RankFailureReporter
 from aiperf_hpc.run.journal import JournalWriter
 from aiperf_hpc.trial import DatasetInfo
 
-_HOST_BYTES, _TOLD_BYTES = 64, 4096
+_HOST_BYTES, _TOLD_BYTES, _LENGTH_BYTES = 64, 4096, 16
 _DRAWN = 4096
 """The most samples whose order is compared."""
 
@@ -85,6 +85,16 @@ class Ranks:
             raise EngineError(differing[0])
         self.life = rows[0]["life"]
         self.ready = True
+
+    def exchange(self, text: str) -> tuple[str, ...]:
+        """Return what each rank gives, in order. All ranks call it together, after the handshake.
+
+        The texts may be of any length.
+        """
+        lengths = self.collective.gather(_row(str(len(text.encode())), _LENGTH_BYTES))
+        longest = max(int(_text(row)) for row in lengths)
+        rows = self.collective.gather(_row(text, max(1, longest)))
+        return tuple(_text(row) for row in rows)
 
     def watched(
         self, folder: Path, seconds: float, journal: JournalWriter | None = None

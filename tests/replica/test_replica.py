@@ -1,14 +1,18 @@
-"""What a replica records of the time in which it waited for storage."""
+"""What a replica records of where it runs and of the time in which it waited for storage."""
 
 from __future__ import annotations
 
 import errno
 import os
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
+from tests.replica.parallel.threads import Table, Threads
 from tests.support.clock import START, Clock
+from tests.support.nodes import node, rank
 from tests.support.run_factory import Plan, Primary, write_manifest
+from tests.support.waiting import PATIENCE_SECONDS
 
 from aiperf_hpc.errors import PREFLIGHT_STATUS, PreflightError
 from aiperf_hpc.replica.host import ProcessHost
@@ -104,6 +108,36 @@ def test_a_replica_that_ends_before_its_next_pulse_says_it_too(tmp_path: Path) -
     ((who, wait),) = history.storage_waits
     assert (who, wait.began_utc, wait.seconds, wait.why) == ("r0", START, 1.75, WHY)
     assert history.replicas["r0"].storage_wait_seconds == 1.75
+
+
+def test_a_replica_tells_what_it_and_its_other_ranks_run_on(tmp_path: Path) -> None:
+    host = Host()
+    _, paths = life_on(host, tmp_path)
+    manifest = RunManifest.load(paths)
+    table = Table(3)
+    others = [rank("n0", None), rank("n1", node())]
+
+    def other(number: int) -> None:
+        Ranks(Threads(table, number, 3)).exchange(others[number - 1].model_dump_json())
+
+    ranks = Ranks(Threads(table, 0, 3))
+    threads = [threading.Thread(target=other, args=(number,)) for number in (1, 2)]
+    for thread in threads:
+        thread.start()
+    life = Replica(paths, manifest, Identity("r0", FIRST), host, ranks)
+    with JournalWriter(paths.replica_journal("r0"), clock=host.clock) as journal:
+        life._describe(journal)
+        life._describe_others(journal)
+    for thread in threads:
+        thread.join(PATIENCE_SECONDS)
+    history = RunHistory(paths)
+    history.refresh()
+    told = history.replicas["r0"].described
+    assert [told[1], told[2]] == others
+    assert told[0].node is not None
+    (held,) = told[0].node.file_systems
+    assert (held.use, held.path) == ("run", str(tmp_path.resolve()))
+    assert told[0].process.cores == host.cores
 
 
 def test_a_run_that_recorded_the_sum_alone_still_has_it(tmp_path: Path) -> None:

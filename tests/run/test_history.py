@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.support.nodes import node, rank
 from tests.support.run_writer import (
     MACHINE,
     START,
@@ -78,6 +79,20 @@ def test_a_trial_is_in_the_state_of_its_last_record(
     trial = run.history().trials["t1"]
     assert trial.state is state
     assert trial.state.ended == (trial.ended is not None)
+
+
+def test_what_ranks_tell_of_their_nodes_is_that_of_the_latest_life(run: RunWriter) -> None:
+    first, second = rank("n1", node()), rank("n1", None)
+    started = replica_started()
+    run.primary(0, run_started(), records.SystemDescribed(rank=None, description=second))
+    run.replica(1, started, records.SystemDescribed(rank=0, description=first))
+    run.replica(2, records.SystemDescribed(rank=1, description=second))
+    history = run.history()
+    assert history.primary_described == second
+    assert history.replicas["r0"].described == {0: first, 1: second}
+    run.replica(3, started, records.SystemDescribed(rank=0, description=second))
+    history.refresh()
+    assert history.replicas["r0"].described == {0: second}
 
 
 def test_a_trial_has_what_its_records_say(run: RunWriter) -> None:

@@ -9,6 +9,7 @@ from typing import Any, get_args
 
 import pytest
 from pydantic import ValidationError
+from tests.support.nodes import node, rank
 from tests.support.run_writer import DEEPER, evaluated, proposed, trial_ended, trial_started
 
 from aiperf_hpc.run import records
@@ -63,6 +64,7 @@ EVENTS: tuple[AnyEvent, ...] = (
     records.StopRequested(reason='"quoted"\nand é'),
     records.RunEnded(reason=""),
     records.StorageWaited(began_utc=1.5, seconds=33.0, why="No space left on device"),
+    records.SystemDescribed(rank=None, description=rank("n1", node())),
     records.ReplicaStarted(replica="r0", pid=1, engine="tensorflow", machine=MACHINE),
     records.DatasetLoaded(dataset=DATASET),
     trial_started(phase=RoundPhase.HPO, proposal="p1", morphisms=(DEEPER, DEEPER)),

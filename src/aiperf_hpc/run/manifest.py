@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Literal
 
 import yaml
@@ -11,6 +12,7 @@ from aiperf_hpc.config import RunConfig
 from aiperf_hpc.errors import RunDirectoryError, StorageError
 from aiperf_hpc.run.paths import RunPaths, write_whole
 from aiperf_hpc.run.storage import Retry, no_retry
+from aiperf_hpc.system.site import SiteDescription
 from aiperf_hpc.trial import DatasetInfo, Value
 
 
@@ -29,6 +31,8 @@ class RunManifest(Value):
     dataset: DatasetInfo | None = None
     """What the dataset is where the run is started; every node must have the same."""
     config: RunConfig
+    site: SiteDescription | None = None
+    """What people said of the system; in the file only where they said something."""
 
     @property
     def replicas(self) -> int:
@@ -40,9 +44,17 @@ class RunManifest(Value):
         """Whether its records tell the time of a simulation."""
         return self.launcher == "simulated"
 
+    def folders(self, paths: RunPaths) -> dict[str, Path]:
+        """Return the folders whose file systems the run depends on, by what they are for."""
+        dataset = self.config.dataset
+        found = {"run": paths.root, "data": dataset.path, "cache": dataset.cache_path}
+        return {use: folder for use, folder in found.items() if folder is not None}
+
     def save(self, paths: RunPaths) -> None:
         """Write the manifest into the run directory."""
-        text = yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False, width=100)
+        unsaid = {"site"} if self.site is None else None
+        values = self.model_dump(mode="json", exclude=unsaid)
+        text = yaml.safe_dump(values, sort_keys=False, width=100)
         write_whole(paths.manifest, text)
 
     @classmethod

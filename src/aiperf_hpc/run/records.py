@@ -13,6 +13,7 @@ from pydantic import Field, TypeAdapter, model_validator
 from aiperf_hpc.objective import ACCURACY, MEASURES, unknown_measure
 from aiperf_hpc.run.file_clock import ClockReading, Time
 from aiperf_hpc.run.storage import Wait
+from aiperf_hpc.system.description import RankDescription
 from aiperf_hpc.trial import (
     DatasetInfo,
     Hyperparameters,
@@ -165,6 +166,18 @@ class StorageWaited(Event):
     @classmethod
     def of(cls, wait: Wait) -> StorageWaited:
         return cls(began_utc=wait.began_utc, seconds=wait.seconds, why=wait.why)
+
+
+class SystemDescribed(Event):
+    """What a rank is and runs on, or the primary; the first rank of each host tells of the node.
+
+    A replica's first rank writes it for all of them.
+    """
+
+    type: Literal["system_described"] = "system_described"
+    rank: Count | None
+    """The number of the rank; None for the primary."""
+    description: RankDescription
 
 
 # A replica's trainer's.
@@ -485,6 +498,7 @@ AnyEvent = Annotated[
     | StopRequested
     | RunEnded
     | StorageWaited
+    | SystemDescribed
     | ReplicaStarted
     | DatasetLoaded
     | TrialStarted

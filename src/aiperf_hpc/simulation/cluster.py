@@ -136,6 +136,9 @@ class SimulatedHost:
             versions=self._cluster.versions | engine.versions,
         )
 
+    def describe(self, folders: Mapping[str, Path]) -> None:
+        """Say nothing: what there is of it, the machine has said."""
+
     def check(self, manifest: RunManifest) -> None:
         """Find nothing: there is one environment."""
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from tests.support.clock import Clock
+from tests.support.nodes import node, rank
 from tests.support.run_factory import configuration
 from tests.support.run_writer import trial_started
 
@@ -26,6 +27,7 @@ from aiperf_hpc.run.journal import JournalReader, JournalWriter
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import RunPaths, write_whole
 from aiperf_hpc.run.records import AnyEvent
+from aiperf_hpc.system.description import RankDescription
 from aiperf_hpc.trial import JobPhase, Machine
 
 RUNNING = ReplicaState(JobPhase.RUNNING, "n1")
@@ -72,6 +74,7 @@ def run(
     watch: Callable[[], None] = lambda: None,
     file_clock: FileClock = read_clock,
     history: RunHistory | None = None,
+    description: RankDescription | None = None,
 ) -> tuple[str, list[AnyEvent]]:
     """Conduct a run; return its reason and what the primary recorded."""
     paths = RunPaths(folder)
@@ -91,7 +94,7 @@ def run(
         writer = DigestWriter(history, digest)
         context = PrimaryContext(
             manifest=manifest, journal=journal, history=history, digest=writer,
-            file_clock=file_clock,
+            file_clock=file_clock, description=description,
         )  # fmt: skip
         reason = Controller(context, launcher, timing=QUICK).run(watch)
     return reason, recorded(paths)
@@ -125,6 +128,13 @@ def test_changes_are_recorded_once(tmp_path: Path) -> None:
     assert phases(events) == ["pending", "running", "requeued", "running", "done"]
     assert reason == "the run's time is over"
     assert [e.type for e in events[:2]] == ["run_started", "replica_launched"]
+
+
+def test_the_primarys_node_is_recorded_before_anything_is_launched(tmp_path: Path) -> None:
+    own = rank("login", node())
+    _, events = run(tmp_path, Told({"r0": DONE}), description=own)
+    assert [e.type for e in events[:3]] == ["run_started", "system_described", "replica_launched"]
+    assert events[1] == records.SystemDescribed(rank=None, description=own)
 
 
 def test_the_reason_is_that_of_the_replicas(tmp_path: Path) -> None:

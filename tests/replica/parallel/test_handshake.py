@@ -127,6 +127,23 @@ def test_rank_0_excuses_itself_before_it_has_loaded_anything() -> None:
     assert said[0].startswith("rank 0 on ")
 
 
+def test_ranks_tell_each_other_texts_of_any_length() -> None:
+    texts = ["", "é" * 10_000, "short"]
+    table = Table(3)
+    told: dict[int, tuple[str, ...]] = {}
+
+    def one(rank: int) -> None:
+        told[rank] = Ranks(Threads(table, rank, 3)).exchange(texts[rank])
+
+    threads = [threading.Thread(target=one, args=(rank,)) for rank in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(PATIENCE_SECONDS)
+    assert told == dict.fromkeys(range(3), tuple(texts))
+    assert Ranks(ALONE).exchange("") == ("",)
+
+
 def test_one_rank_is_like_itself() -> None:
     ranks = Ranks(ALONE)
     ranks.handshake(facts_of(VERSIONS, DATASET, 0), "2.1")

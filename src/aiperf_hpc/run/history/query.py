@@ -16,6 +16,7 @@ from aiperf_hpc.run.journal import Problem
 from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.run.records import Record
 from aiperf_hpc.run.storage import Retry, no_retry
+from aiperf_hpc.system.description import RankDescription
 
 
 class RunHistory:
@@ -118,6 +119,10 @@ class RunHistory:
     @property
     def scheduler_problem(self) -> str | None:
         return self._state.scheduler_problem
+
+    @property
+    def primary_described(self) -> RankDescription | None:
+        return self._state.primary_described
 
     @property
     def primary_utc(self) -> float | None:

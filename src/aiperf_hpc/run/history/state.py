@@ -17,6 +17,7 @@ from aiperf_hpc.run.history.tail import JournalSource, Starts, fence
 from aiperf_hpc.run.journal import Problem
 from aiperf_hpc.run.paths import FIRST, Incarnation
 from aiperf_hpc.run.records import Record
+from aiperf_hpc.system.description import RankDescription
 from aiperf_hpc.trial import DatasetInfo, JobPhase, Machine, TimePhase, TrialState
 
 PRIMARY = "primary"
@@ -123,6 +124,8 @@ class ReplicaHistory:
     id: str
     started: records.ReplicaStarted | None = None
     started_utc: float | None = None
+    described: dict[int, RankDescription] = field(default_factory=dict)
+    """What the ranks of its latest life told of themselves, by their numbers."""
     dataset: DatasetInfo | None = None
     loads: list[tuple[float, float]] = field(default_factory=list)
     """When each of its lives had read the dataset, UTC seconds, and how many seconds of that the
@@ -227,6 +230,8 @@ class HistoryState:
     """Who waited for storage, a replica's name or ``primary``, in the order of reading."""
     scheduler_problem: str | None = None
     """What the scheduler's client says while the scheduler does not answer."""
+    primary_described: RankDescription | None = None
+    """What the latest primary told of itself."""
     primary_utc: float | None = None
     last_utc: float = 0.0
     replicas: dict[str, ReplicaHistory] = field(default_factory=dict)
@@ -376,6 +381,8 @@ class HistoryState:
                 self._replica(name).exit_status = status
             case records.FileProblem():
                 self._file_problem("primary", event)
+            case records.SystemDescribed():
+                self.primary_described = event.description
             case _:
                 pass  # Heartbeats count by their time alone.
 
@@ -416,6 +423,11 @@ class HistoryState:
         by.replica.started = event
         by.replica.started_utc = utc
         by.replica.ended = None
+        by.replica.described.clear()
+
+    def _system_described(self, _: float, event: records.SystemDescribed, by: _Writer) -> None:
+        if event.rank is not None:
+            by.replica.described[event.rank] = event.description
 
     def _dataset_loaded(self, utc: float, event: records.DatasetLoaded, by: _Writer) -> None:
         by.replica.dataset = event.dataset
@@ -513,6 +525,7 @@ _CHANGES: Final[dict[type, Callable[[HistoryState, float, Any, _Writer], None]]]
     records.SearchFailed: HistoryState._search_failed,
     records.SearchEnded: HistoryState._search_ended,
     records.ReplicaStarted: HistoryState._replica_started,
+    records.SystemDescribed: HistoryState._system_described,
     records.DatasetLoaded: HistoryState._dataset_loaded,
     records.TimeSpent: HistoryState._time_spent,
     records.StepTimes: HistoryState._step_times,
