@@ -54,6 +54,7 @@ COMMANDS = (
         "Measure what each of several factors contributes, alone and within the whole.",
     ),
     Row("doctor", MACHINE, "machine:doctor", "Say what this machine has and what is missing."),
+    Row("system", MACHINE, "system:system", "Describe this machine, or the one that a run had."),
     Row(
         "peaks",
         MACHINE,

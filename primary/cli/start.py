@@ -37,6 +37,7 @@ from aiperf_hpc.primary.launchers.base import crowding
 from aiperf_hpc.primary.launchers.registry import dry_run
 from aiperf_hpc.primary.launchers.slurm.rate_limit import RATE_LIMIT
 from aiperf_hpc.primary.monitor.run_view import RunView
+from aiperf_hpc.primary.site_file import read_site
 from aiperf_hpc.run.history import RunHistory
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import RunPaths
@@ -58,6 +59,12 @@ class Asked:
     run_dir: Annotated[
         Path | None,
         Option("--run-dir", metavar="DIR", parser=Path, help="A new folder. Default: runs/ID."),
+    ] = None
+    system: Annotated[
+        Path | None,
+        Option(
+            "--system", metavar="FILE", parser=Path, help="What `aiperf system --template` prints."
+        ),
     ] = None
 
 
@@ -114,7 +121,9 @@ def start(asked: Asked, manner: Manner, repetition: Repetition) -> int:
 
 
 def _manifest(asked: Asked, config: RunConfig, *, dry: bool = False) -> RunManifest:
-    return make_manifest(config, asked.nodes, asked.hours, asked.launcher, dry=dry)
+    site = None if asked.system is None else read_site(asked.system)
+    manifest = make_manifest(config, asked.nodes, asked.hours, asked.launcher, dry=dry)
+    return manifest.model_copy(update={"site": site})
 
 
 def _start_manifest(manner: Manner, manifest: RunManifest, folder: Path) -> int:

@@ -47,6 +47,8 @@ def _lines(status: RunStatus) -> Iterator[str]:
     yield status_line(status)
     if status.served_at is not None:
         yield f"  {where_served(status.served_at)}"
+    if status.machine:
+        yield f"  {status.machine}"
     for replica in status.replicas:
         yield f"  {_replica_line(status, replica)}"
     for rule, reason in status.invalid:

@@ -31,6 +31,7 @@ from aiperf_hpc.ops_counter.validity import Violation, violations
 from aiperf_hpc.primary.formatting import age
 from aiperf_hpc.primary.monitor.consistency import clock_problems, disagreements, rejections
 from aiperf_hpc.primary.monitor.run_graphs import RunGraphs
+from aiperf_hpc.primary.monitor.run_machine import RunMachine
 from aiperf_hpc.processes import runs_aiperf
 from aiperf_hpc.run.graph_store import GraphStore
 from aiperf_hpc.run.history import PRIMARY, Evaluation, ReplicaHistory, RunHistory, Trial
@@ -38,6 +39,7 @@ from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.run.records import StorageWaited
 from aiperf_hpc.run.service import Service
+from aiperf_hpc.system.words import machine_line
 from aiperf_hpc.trial import JobPhase, MorphismData, Value
 from aiperf_hpc.workloads.registry import workload_of
 
@@ -197,6 +199,8 @@ class RunStatus(Value):
     problems: tuple[str, ...]
     storage: tuple[StorageStatus, ...] = ()
     """The primary and the replicas that have waited for storage."""
+    machine: str = ""
+    """The nodes in a line, by what their processes told: accelerators, processors, memory."""
 
 
 def _by_number(name: str) -> list[tuple[str, int]]:
@@ -223,6 +227,7 @@ class RunView:
         self.graphs = GraphStore(paths)
         self.run_graphs = RunGraphs(self.history, self.manifest, self.graphs)
         self.counts = Counts(self.run_graphs)
+        self.machine = RunMachine(self.history, self.manifest.site)
 
     def refresh(self) -> None:
         """Read what was added since the last time.
@@ -325,6 +330,7 @@ class RunView:
                 *damage,
             ),
             storage=tuple(self._storage()),
+            machine=machine_line(self.machine.summary()),
         )
 
     def trials(self, now: float | None = None) -> list[TrialStatus]:

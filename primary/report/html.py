@@ -20,6 +20,7 @@ from aiperf_hpc.primary.report.plots.scaling import scaling_plots
 from aiperf_hpc.primary.report.plots.score import score_plots
 from aiperf_hpc.primary.report.plots.search import prediction_plot
 from aiperf_hpc.primary.report.search_replay import CandidateOutcome
+from aiperf_hpc.primary.report.system import SystemBox
 from aiperf_hpc.primary.report.templates import page_templates
 from aiperf_hpc.trial import Machine, TimePhase, TrialState
 
@@ -74,6 +75,7 @@ def render(document: Report, fine: Sequence[ScoreStatus]) -> str:
             tree=ancestry.rows(trials, best),
             scale=scale,
             machines=_machines(document),
+            system=None if document.system is None else SystemBox.of(document.system),
             configuration=_plain_yaml(document),
         )
     )

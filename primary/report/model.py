@@ -31,6 +31,7 @@ from aiperf_hpc.primary.report.search_replay import SearchReplay, replay_search
 from aiperf_hpc.run.history import ReplicaHistory, Trial
 from aiperf_hpc.run.paths import Incarnation
 from aiperf_hpc.run.records import StepTimes
+from aiperf_hpc.system.summary import MachineSummary
 from aiperf_hpc.trial import DatasetInfo, Hyperparameters, Machine, StepPart, TimePhase, Value
 
 UNRECORDED = "unrecorded"
@@ -228,6 +229,8 @@ class Report(Value):
     versions: dict[str, str]
     commit: str | None
     config: RunConfig
+    system: MachineSummary | None = None
+    """The machine, by what its processes told; None in runs of versions that did not ask them."""
     problems: Problems
     scaling: Scaling | None = None
     """The run among others of other sizes, where they were named; not from its records."""
@@ -323,8 +326,14 @@ def make_report(view: RunView) -> Report:
         versions=manifest.versions,
         commit=manifest.commit,
         config=manifest.config,
+        system=_system(view),
         problems=_problems(view, end, final.elapsed),
     )
+
+
+def _system(view: RunView) -> MachineSummary | None:
+    machine = view.machine.summary()
+    return machine if machine.nodes or machine.primary else None
 
 
 def split_time(seconds: Mapping[TimePhase, float], elapsed: float) -> TimeSplit:

@@ -1,0 +1,41 @@
+"""The machine that a run had, by what its processes told."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from operator import is_
+
+from aiperf_hpc.run.history import RunHistory
+from aiperf_hpc.system.description import RankDescription
+from aiperf_hpc.system.site import SiteDescription
+from aiperf_hpc.system.summary import MachineSummary, summarize
+
+
+class RunMachine:
+    """Sums up what the processes of a run told, again only when more of them did."""
+
+    def __init__(self, history: RunHistory, site: SiteDescription | None) -> None:
+        """Take the run's history, and what people said of the system."""
+        self._history = history
+        self._site = site
+        self._of: list[RankDescription | None] | None = None
+        self._summary = MachineSummary()
+
+    def summary(self) -> MachineSummary:
+        """Return the machine as it is known now."""
+        primary = self._history.primary_described
+        ranks = [
+            description
+            for replica in self._history.replicas.values()
+            for _, description in sorted(replica.described.items())
+        ]
+        told = [primary, *ranks]
+        if self._of is None or not _the_same(told, self._of):
+            self._summary = summarize(ranks, primary, self._site)
+            self._of = told
+        return self._summary
+
+
+def _the_same(one: Sequence[object], other: Sequence[object]) -> bool:
+    """Return whether both hold the same objects: descriptions never change."""
+    return len(one) == len(other) and all(map(is_, one, other))
