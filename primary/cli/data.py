@@ -7,7 +7,7 @@ from typing import Annotated
 
 from typer import Argument, Option
 
-from aiperf_hpc.signals import run_to_its_end
+from aiperf_hpc.primary.preparation import run_shown
 
 KILLED = 137
 
@@ -21,25 +21,42 @@ def prepare(
     shards: Annotated[
         str | None, Option("--shards", metavar="N", help="Training shards (imagenet).")
     ] = None,
+    restart: Annotated[
+        bool, Option("--restart", help="Keep nothing of an interrupted preparation.")
+    ] = False,
 ) -> int:
     """Make a dataset's folder from its source.
+
+    ImageNet may lie in folders of classes, as Kaggle gives it, or in Hugging Face's parquet files.
+    An interrupted preparation is gone on with by the same command.
 
     Examples:
       $ aiperf data prepare cifar10 --from cifar-10-binary.tar.gz
       $ aiperf data prepare imagenet --from /archives/imagenet --to /data/imagenet
     """
     target = target or f"data/{name}"
-    command = [sys.executable, "-m", "aiperf_hpc.replica.data", "prepare", name]
-    command += ["--from", source, "--to", target]
-    if shards:
-        command += ["--shards", shards]
-    status = run_to_its_end(command)
+    arguments = ["prepare", name, "--from", source, "--to", target]
+    arguments += ["--shards", shards] if shards else []
+    status = run_shown([*arguments, "--restart"] if restart else arguments)
     if status == KILLED:
         sys.stderr.write(
-            "aiperf: the preparation was ended by SIGKILL; when it is started again, it removes "
-            f"what is left beside {target}\n"
+            "aiperf: the preparation was ended by SIGKILL; the same command goes on with what is "
+            f"finished in {target}.partial, or begins anew\n"
         )
     return status
 
 
-DATA = {"prepare": prepare}
+def verify(
+    folder: Annotated[str, Argument(metavar="DIR", help="Of `aiperf data prepare`.")],
+    decode: Annotated[bool, Option("--decode", help="Decode every image too (imagenet).")] = False,
+) -> int:
+    """Check every byte of a prepared folder; the exit status is 1 if a file is broken.
+
+    Examples:
+      $ aiperf data verify /data/imagenet
+      $ aiperf data verify /data/imagenet --decode
+    """
+    return run_shown(["verify", folder, *(["--decode"] if decode else [])])
+
+
+DATA = {"prepare": prepare, "verify": verify}

@@ -1,17 +1,20 @@
-"""``python -m aiperf_hpc.replica.data``: prepare a dataset's folder, or say what it holds."""
+"""``python -m aiperf_hpc.replica.data``: prepare a dataset's folder, verify or describe it."""
 
 from __future__ import annotations
 
 import argparse
 import os
 import sys
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Literal, NoReturn, cast
 
 from aiperf_hpc.config import DatasetConfig
+from aiperf_hpc.dataset_manifest import dataset_name
 from aiperf_hpc.errors import AIPerfError, DatasetError, UsageError
 from aiperf_hpc.replica.data import cifar10, dataset_names, imagenet, load_dataset
+from aiperf_hpc.replica.data.reporting import Reporter, reporter
 from aiperf_hpc.replica.data.staging import Options
 from aiperf_hpc.signals import Interruption, interruptible
 from aiperf_hpc.streams import ascii_json, print_in_any_locale
@@ -25,21 +28,30 @@ _VERIFIERS: dict[str, Callable[[Path, int], None]] = {"imagenet": imagenet.verif
 """What verifies a folder, for datasets that are not checked to the last byte whenever they are
 loaded."""
 
+BROKEN = 1
+"""Exit status where a verification found something broken."""
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit status."""
     print_in_any_locale()
+    told = reporter(events=False)
     try:
         with interruptible():
             parsed = _parser().parse_args(arguments)
-            parsed.run(parsed)
+            told = reporter(events=parsed.events)
+            status: int = parsed.run(parsed, told)
+            return status
     except AIPerfError as error:
-        sys.stderr.write(f"aiperf: {error}\n")
+        told.complain("; ".join([str(error), *_notes(error)]))
         return error.exit_status
     except Interruption as interruption:
-        sys.stderr.write("aiperf: interrupted; nothing is left behind\n")
+        told.complain("; ".join(["interrupted", *_notes(interruption)]))
         return interruption.exit_status
-    return 0
+
+
+def _notes(error: BaseException) -> list[str]:
+    return list(getattr(error, "__notes__", ()))
 
 
 class _Parser(argparse.ArgumentParser):
@@ -51,13 +63,21 @@ class _Parser(argparse.ArgumentParser):
 
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="aiperf data", description=__doc__)
+    parser.add_argument("--events", action="store_true", help="print everything as JSON lines")
     commands = parser.add_subparsers(required=True, parser_class=_Parser)
     prepare = commands.add_parser("prepare", help="make a dataset's folder from its source")
     prepare.add_argument("name", metavar="NAME", choices=dataset_names())
     prepare.add_argument("--from", dest="source", type=Path, required=True, metavar="SOURCE")
     prepare.add_argument("--to", dest="target", type=Path, required=True, metavar="FOLDER")
     prepare.add_argument("--shards", type=int, metavar="N", help="training shards (imagenet)")
+    prepare.add_argument(
+        "--restart", action="store_true", help="keep nothing of an interrupted one"
+    )
     prepare.set_defaults(run=_prepare)
+    verify = commands.add_parser("verify", help="check every byte of a prepared folder")
+    verify.add_argument("folder", type=Path, metavar="FOLDER")
+    verify.add_argument("--decode", action="store_true", help="decode every image too (imagenet)")
+    verify.set_defaults(run=_verify)
     describe = commands.add_parser("describe", help="check a dataset and print what it is as JSON")
     describe.add_argument(
         "name",
@@ -71,43 +91,82 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _prepare(arguments: argparse.Namespace) -> None:
+def _prepare(arguments: argparse.Namespace, told: Reporter) -> int:
     if arguments.name not in _PREPARERS:
         raise UsageError(f"dataset '{arguments.name}' needs no preparation")
-    options = Options(arguments.shards, _cores(), _say, _complain)
-    info = _PREPARERS[arguments.name](arguments.source, arguments.target, options)
-    _say(
-        f"{info.name}: {info.train_samples} training and {info.validation_samples} validation "
-        f"images of {info.classes} classes in {arguments.target}, SHA-256 {info.sha256}"
+    began = time.monotonic()
+    options = Options(
+        shards=arguments.shards,
+        cores=_cores(),
+        restart=arguments.restart,
+        report=told.say,
+        complain=told.complain,
+        progress=told.progress,
     )
+    info = _PREPARERS[arguments.name](arguments.source, arguments.target, options)
+    told.say(
+        f"{info.name}: {info.train_samples} training and {info.validation_samples} validation "
+        f"images of {info.classes} classes in {arguments.target}, SHA-256 {info.sha256}, "
+        f"made in {time.monotonic() - began:.1f} s"
+    )
+    return 0
 
 
-def _describe(arguments: argparse.Namespace) -> None:
+def _verify(arguments: argparse.Namespace, told: Reporter) -> int:
+    folder: Path = arguments.folder
+    name = dataset_name(folder)
+    if name not in _PREPARERS:
+        raise DatasetError(f"{folder} holds dataset '{name}', which needs no preparation")
+    began = time.monotonic()
+    if name != "imagenet":
+        if arguments.decode:
+            raise UsageError(f"--decode: the images of dataset '{name}' are stored decoded")
+        config = DatasetConfig.model_validate({"name": name, "path": folder})
+        try:
+            info = load_dataset(config, _cores()).info  # It is read to its last byte.
+        except DatasetError as error:
+            told.complain(str(error))
+            return BROKEN
+        samples = info.train_samples + info.validation_samples
+        told.say(f"{name}: {folder} is as it was prepared, {samples} samples")
+        return 0
+    found = imagenet.verify_folder(
+        folder, _cores(), decode=arguments.decode, progress=told.progress
+    )
+    for problem in found.broken:
+        told.complain(problem)
+    took = f"{time.monotonic() - began:.1f} s"
+    if found.broken:
+        told.complain(
+            f"{folder}: {len(found.broken)} of {found.files} files are broken: those above ({took})"
+        )
+        return BROKEN
+    decoded = ", decoded" if arguments.decode else ""
+    told.say(
+        f"imagenet: {folder} is as it was prepared: {found.files} files, {found.images} images"
+        f"{decoded} ({took})"
+    )
+    return 0
+
+
+def _describe(arguments: argparse.Namespace, told: Reporter) -> int:
     if arguments.name == "-":
         # The primary's way: a whole dataset section as JSON on standard input.
         config = DatasetConfig.model_validate_json(sys.stdin.buffer.read())
-        _say(ascii_json(load_dataset(config, _cores()).info.model_dump_json()))
-        return
+        told.say(ascii_json(load_dataset(config, _cores()).info.model_dump_json()))
+        return 0
     name = cast('Literal["cifar10", "digits", "imagenet", "synthetic"]', arguments.name)
     if arguments.path is None and name in _PREPARERS:
         raise DatasetError(f"dataset '{name}': give its folder with --path FOLDER")
     dataset = load_dataset(DatasetConfig(name=name, path=arguments.path), _cores())
     if arguments.verify and name in _VERIFIERS:
         _VERIFIERS[name](arguments.path, _cores())
-    _say(ascii_json(dataset.info.model_dump_json(indent=1)))
+    told.say(ascii_json(dataset.info.model_dump_json(indent=1)))
+    return 0
 
 
 def _cores() -> int:
     return len(os.sched_getaffinity(0))
-
-
-def _say(line: str) -> None:
-    sys.stdout.write(f"{line}\n")
-    sys.stdout.flush()
-
-
-def _complain(line: str) -> None:
-    sys.stderr.write(f"aiperf: {line}\n")
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from aiperf_hpc.errors import DatasetError, reason_of
 from aiperf_hpc.processes import ProcessId, this_process
+from aiperf_hpc.replica.data.progress import Show, not_shown
 
 HEAD = 65_536
 """Bytes at the start of a file that are checked whenever its dataset is opened."""
@@ -26,14 +27,17 @@ class Options:
     """How a dataset is prepared.
 
     ``shards`` is the number of training shards where a dataset has shards, chosen by the dataset
-    when not given; ``cores`` bounds the threads; ``report`` takes lines of progress for people,
-    ``complain`` a line for each thing that is wrong where there may be many.
+    when not given; ``cores`` bounds the threads; ``restart`` is to begin anew where an interrupted
+    preparation has left something; ``report`` takes lines for people, ``complain`` a line for each
+    thing that is wrong where there may be many, ``progress`` is told how far it is.
     """
 
     shards: int | None = None
     cores: int = 1
+    restart: bool = False
     report: Callable[[str], None] = _silent
     complain: Callable[[str], None] = _silent
+    progress: Show = not_shown
 
 
 @contextmanager
@@ -54,13 +58,16 @@ def staged(target: Path, report: Callable[[str], None] = _silent) -> Iterator[Pa
     target = target.resolve()
     partial = _partial(target)
     try:
-        _refuse_filled(target)
+        refuse_filled(target)
         target.parent.mkdir(parents=True, exist_ok=True)
         _clear(target, report)
         try:
             partial.mkdir()
             yield partial
             partial.rename(target)
+        except KeyboardInterrupt as interruption:
+            interruption.add_note("nothing is left behind")
+            raise
         finally:
             shutil.rmtree(partial, ignore_errors=True)
             if partial.exists():
@@ -102,7 +109,8 @@ def _clear(target: Path, report: Callable[[str], None]) -> None:
             report(f"{partial} is of another host's preparation; remove it if that is over")
 
 
-def _refuse_filled(target: Path) -> None:
+def refuse_filled(target: Path) -> None:
+    """Require that a dataset can be put there. Raises DatasetError and OSError."""
     if target.exists() and not target.is_dir():
         raise DatasetError(f"cannot write the dataset to {target}: it is a file, not a folder")
     for above in target.parents:

@@ -18,6 +18,16 @@ def save_dataset_manifest(folder: Path, info: DatasetInfo) -> None:
     write_whole(folder / MANIFEST, info.model_dump_json(indent=1) + "\n")
 
 
+def dataset_name(folder: Path) -> str:
+    """Return which dataset was prepared in a folder.
+
+    Raises:
+        DatasetError: none was, or its manifest cannot be read.
+    """
+    prepare = f"make it with `aiperf data prepare NAME --from SOURCE --to {folder}`"
+    return _read_manifest(folder, "", prepare).name
+
+
 def load_dataset_manifest(folder: Path, name: str) -> DatasetInfo:
     """Read the manifest of dataset ``name``.
 
@@ -25,21 +35,23 @@ def load_dataset_manifest(folder: Path, name: str) -> DatasetInfo:
         DatasetError: the folder is missing, unreadable, not prepared, or of another dataset.
     """
     prepare = f"make it with `aiperf data prepare {name} --from SOURCE --to {folder}`"
-    if not folder.is_dir():
-        raise DatasetError(f"dataset '{name}': there is no folder {folder}; {prepare}")
-    try:
-        info = DatasetInfo.model_validate_json((folder / MANIFEST).read_bytes())
-    except FileNotFoundError:
-        raise DatasetError(f"dataset '{name}': {folder} has no {MANIFEST}; {prepare}") from None
-    except OSError as error:
-        raise DatasetError(
-            f"dataset '{name}': cannot read {error.filename}: {error.strerror}"
-        ) from None
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        raise DatasetError(
-            f"dataset '{name}': {folder / MANIFEST} is damaged: {first['msg']}; {prepare}"
-        ) from None
+    info = _read_manifest(folder, f"dataset '{name}': ", prepare)
     if info.name != name:
         raise DatasetError(f"dataset '{name}': {folder} holds '{info.name}'; {prepare}")
     return info
+
+
+def _read_manifest(folder: Path, which: str, prepare: str) -> DatasetInfo:
+    if not folder.is_dir():
+        raise DatasetError(f"{which}there is no folder {folder}; {prepare}")
+    try:
+        return DatasetInfo.model_validate_json((folder / MANIFEST).read_bytes())
+    except FileNotFoundError:
+        raise DatasetError(f"{which}{folder} has no {MANIFEST}; {prepare}") from None
+    except OSError as error:
+        raise DatasetError(f"{which}cannot read {error.filename}: {error.strerror}") from None
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        raise DatasetError(
+            f"{which}{folder / MANIFEST} is damaged: {first['msg']}; {prepare}"
+        ) from None

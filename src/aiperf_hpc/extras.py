@@ -57,6 +57,7 @@ COLLECTIVES = {
 }
 NPU = Package("torch_npu", "install Huawei's build for this version of PyTorch")
 SIMULATION = Package("greenlet", pip_install("simulate"))
+PARQUET = Package("pyarrow", pip_install("parquet"))
 NNI = Package("nni", pip_install("nni"))
 PYSLURM = Package("pyslurm", pip_install("pyslurm"))
 

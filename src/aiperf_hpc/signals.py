@@ -90,6 +90,16 @@ def run_to_its_end(command: Sequence[str], output: TextIO | None = None) -> int:
 
 
 @contextmanager
+def withheld() -> Iterator[None]:
+    """Hold the signals back that ask to end; what is started in the block inherits that."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ending_signals())
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextmanager
 def handled(numbers: Sequence[signal.Signals], handler: Handler) -> Iterator[None]:
     """Let a handler have these signals while the block runs."""
     before = [signal.signal(number, handler) for number in numbers]

@@ -97,6 +97,8 @@ def prepare(source: Path, target: Path, options: Options | None = None) -> Datas
     options = options or Options()
     if options.shards is not None:
         raise DatasetError("dataset 'cifar10' has no shards; leave out --shards")
+    if options.restart:
+        raise DatasetError("dataset 'cifar10' always begins anew; leave out --restart")
     with staged(target, options.report) as folder:
         training, test = read_source(source)
         _check_content(training, test, str(source))

@@ -28,7 +28,7 @@ def load(config: DatasetConfig, cores: int, engine: str) -> ImageNetDataset:
     """
     if config.path is None:
         raise DatasetError("dataset 'imagenet': no folder is given; pass --set dataset.path=FOLDER")
-    info, index = _open(config.path)
+    info, index = open_index(config.path)
     verify_shards(config.path, (*index.train, *index.validation), max(1, cores), whole=False)
     size = (config.image_size, config.image_size, 3)
     return ImageNetDataset(
@@ -48,7 +48,7 @@ def verify(folder: Path, cores: int) -> None:
     Raises:
         DatasetError: naming the first shard that is not the one that was prepared.
     """
-    _, index = _open(folder)
+    _, index = open_index(folder)
     verify_shards(folder, (*index.train, *index.validation), max(1, cores), whole=True)
 
 
@@ -64,7 +64,12 @@ def _pillow() -> Reader:
     return pillow_reader
 
 
-def _open(folder: Path) -> tuple[DatasetInfo, ShardIndex]:
+def open_index(folder: Path) -> tuple[DatasetInfo, ShardIndex]:
+    """Read what describes a prepared folder.
+
+    Raises:
+        DatasetError: it was not prepared, or its descriptions are of two preparations.
+    """
     info = load_dataset_manifest(folder, "imagenet")
     index = load_index(folder)
     counts = [sum(s.samples for s in part) for part in (index.train, index.validation)]

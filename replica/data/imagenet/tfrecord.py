@@ -63,7 +63,12 @@ def read_record(file: int, offset: int, size: int) -> bytes:
 
 
 def scan(file: int) -> Iterator[int]:
-    """Yield the size of each record of an open file, all of them checked.
+    """Return the size of each record of an open file, all checked. Raises as ``contents``."""
+    return (len(content) + OVERHEAD for content in contents(file))
+
+
+def contents(file: int) -> Iterator[bytes]:
+    """Yield the content of each record of an open file, all of them checked.
 
     Raises:
         ValueError: a record is cut or damaged.
@@ -76,8 +81,7 @@ def scan(file: int) -> Iterator[int]:
         if length + _masked(length) != header:
             raise ValueError(f"the record at byte {offset} is damaged: its checksum is another")
         size = _LENGTH.unpack(length)[0] + OVERHEAD
-        read_record(file, offset, size)
-        yield size
+        yield read_record(file, offset, size)
         offset += size
 
 

@@ -78,13 +78,19 @@ def make_source(photo: Photo) -> Callable[[Path], Path]:
 def _write_source(folder: Path, photo: Photo) -> Path:
     odd, number = _odd_images(photo), 0
     for part, each in (("train", TRAIN_EACH), ("val", VALIDATION_EACH)):
-        for wnid in WNIDS:
+        for label, wnid in enumerate(WNIDS):
             (folder / part / wnid).mkdir(parents=True)
             for place in range(each):
                 content = odd.pop() if odd and place % 4 == 1 else jpeg(photo(number))
                 number += 1
-                (folder / part / wnid / f"{part}_{number:08d}.JPEG").write_bytes(content)
+                # Named as the official images are; those of validation go through all classes.
+                name = f"{wnid}_{number}" if part == "train" else _official(place, label)
+                (folder / part / wnid / f"{name}.JPEG").write_bytes(content)
     return folder
+
+
+def _official(place: int, label: int) -> str:
+    return f"ILSVRC2012_val_{1 + place * len(WNIDS) + label:08d}"
 
 
 @pytest.fixture(scope="session")

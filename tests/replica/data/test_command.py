@@ -71,7 +71,10 @@ def test_prepare_prints_what_it_made(imagenet_source: Path, tmp_path: Path) -> N
     )
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
-    assert lines[0].startswith("train-00000-of-00002: 13 images, ")
+    assert lines[0] == (
+        f"{imagenet_source}: train/ and val/ with a folder for each class; 27 + 12 images of 3 "
+        "classes, for 2 + 1 shards"
+    )
     assert lines[-2] == "converted to RGB JPEG: 1 CMYK JPEG, 1 PNG"
     assert lines[-1].startswith("imagenet: 27 training and 12 validation images of 3 classes in ")
     assert sorted(path.name for path in target.iterdir()) == [
@@ -160,9 +163,12 @@ def _with_little_space(arguments: list[object]) -> subprocess.CompletedProcess[s
 def test_shards_that_cannot_be_written(imagenet_source: Path, tmp_path: Path) -> None:
     done = _with_little_space([*_prepare(imagenet_source, tmp_path / "x"), "--shards", "1"])
     assert done.returncode == 2
-    assert done.stderr.startswith("aiperf: cannot write ")
+    assert done.stderr.startswith("aiperf: cannot write the dataset to ")
+    assert done.stderr.endswith(
+        f": File too large; 1 of 2 shards are kept in {tmp_path / 'x.partial'}, and the same "
+        "command goes on with them\n"
+    )
     assert done.stderr.count("\n") == 1
-    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.cifar10
@@ -214,7 +220,7 @@ def _begun(source: Path, folder: Path) -> Iterator[subprocess.Popen[str]]:
     folder.mkdir()
 
     def writes() -> bool:
-        return any(shard.stat().st_size for shard in folder.glob(".x.partial-*/train-*"))
+        return any(shard.stat().st_size for shard in folder.glob("x.partial/dataset/train-*"))
 
     with in_a_group(*DATA, *_prepare(source, folder / "x")) as process:
         until(writes, of=process)
@@ -253,25 +259,65 @@ def test_an_ended_preparation_of_cifar10_leaves_nothing_behind(tmp_path: Path) -
     assert [path.name for path in tmp_path.iterdir()] == ["archive"]
 
 
-def test_what_a_killed_preparation_left_is_removed_by_the_next(
-    slow_source: Path, imagenet_source: Path, tmp_path: Path
+def _kept(folder: Path) -> int:
+    return len(list((folder / "x.partial" / "finished").glob("*.json")))
+
+
+def test_an_interrupted_preparation_keeps_its_shards(slow_source: Path, tmp_path: Path) -> None:
+    arguments = [*_prepare(slow_source, tmp_path / "x"), "--shards", "1000"]
+    kept = 0
+
+    def goes_on() -> bool:
+        return _kept(tmp_path) > kept
+
+    for again in (False, True):
+        with in_a_group(*DATA, *arguments) as process:
+            until(goes_on, of=process)
+            os.killpg(process.pid, signal.SIGINT)
+            output, errors = process.communicate(timeout=PATIENCE_SECONDS)
+        assert process.returncode == 130
+        kept = _kept(tmp_path)
+        assert errors == (
+            f"aiperf: interrupted; {kept} of 1001 shards are kept in {tmp_path / 'x.partial'}, and "
+            "the same command goes on with them\n"
+        )
+        assert ("going on in" in output) == again
+        shards = {path.name for path in (tmp_path / "x.partial" / "dataset").iterdir()}
+        assert len(shards) == kept
+    assert [path.name for path in tmp_path.iterdir()] == ["x.partial"]
+
+
+def test_a_killed_preparation_is_gone_on_with(
+    make_source: Callable[[Path], Path], imagenet_folder: Path, tmp_path: Path
 ) -> None:
-    folder = tmp_path / "data"
-    again = [*COMMAND, *(str(argument) for argument in _prepare(imagenet_source, folder / "x"))]
-    with _begun(slow_source, folder) as process:
-        (left,) = folder.iterdir()
-        beside = subprocess.run(again, check=False, capture_output=True, text=True)
+    source, target = make_source(tmp_path / "source"), tmp_path / "x"
+    arguments = [*_prepare(source, target), "--shards", "4"]
+    last = sorted(source.glob("val/*/*.JPEG"))[-1]
+    content = last.read_bytes()
+    last.unlink()
+    os.mkfifo(last)  # It is waited for what is in it, in the last shard.
+    with in_a_group(*DATA, *arguments) as process:
+        until(lambda: _kept(tmp_path) == 5, of=process)
+        beside = subprocess.run(
+            [*DATA, *map(str, arguments)], check=False, capture_output=True, text=True
+        )
         assert beside.returncode == 2
-        assert f"is preparing {folder / 'x'}; wait for its end" in beside.stderr
+        assert f"is preparing {target}; wait for its end" in beside.stderr
         os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
-    assert left.exists()
-    elsewhere = left.rename(left.with_name(left.name.rpartition("-")[0] + "-another"))
-    (folder / left.name).mkdir()
-    done = subprocess.run(again, check=True, capture_output=True, text=True)
-    assert f"removed {left}, which a preparation that was killed had left" in done.stdout
-    assert f"{elsewhere} is of another host's preparation" in done.stdout
-    assert sorted(path.name for path in folder.iterdir()) == sorted(["x", elsewhere.name])
+    kept = {path: path.stat().st_ino for path in (tmp_path / "x.partial" / "dataset").iterdir()}
+    last.unlink()
+    last.write_bytes(content)
+    done = subprocess.run([*DATA, *map(str, arguments)], capture_output=True, text=True, check=True)
+    assert f"going on in {tmp_path / 'x.partial'}: 5 of 6 shards are kept\n" in done.stdout
+    same = [
+        path.name for path, number in kept.items() if (target / path.name).stat().st_ino == number
+    ]
+    assert {f"train-{number:05d}-of-00004" for number in range(4)} <= set(same)
+    assert {p.name: p.read_bytes() for p in target.iterdir()} == {
+        p.name: p.read_bytes() for p in imagenet_folder.iterdir()
+    }
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["source", "x"]
 
 
 def test_a_killed_preparation_says_how_it_ended(slow_source: Path, tmp_path: Path) -> None:
@@ -299,7 +345,8 @@ def test_each_corrupt_image_is_named(
     *named, last = capsys.readouterr().err.splitlines()
     assert last == (
         "aiperf: 4 of 39 images are corrupt or cannot be read: those above; replace them or take "
-        "them away"
+        f"them away; 3 of 7 shards are kept in {tmp_path / 'x.partial'}, and the same command goes "
+        "on with them"
     )
     assert sorted(named) == sorted(
         [
@@ -307,4 +354,4 @@ def test_each_corrupt_image_is_named(
             *(f"aiperf: {image} is corrupt: it is no image" for image in corrupt[1:]),
         ]
     )
-    assert [path.name for path in tmp_path.iterdir()] == ["source"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["source", "x.partial"]

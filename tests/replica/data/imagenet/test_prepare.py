@@ -16,7 +16,7 @@ from tests.replica.data.conftest import Photo, jpeg
 from aiperf_hpc.dataset_manifest import load_dataset_manifest
 from aiperf_hpc.errors import DatasetError
 from aiperf_hpc.replica.data import imagenet
-from aiperf_hpc.replica.data.imagenet.prepare import as_jpeg
+from aiperf_hpc.replica.data.imagenet.jpeg import as_jpeg
 from aiperf_hpc.replica.data.imagenet.shards import load_index
 from aiperf_hpc.replica.data.staging import Options
 from aiperf_hpc.replica.tensorflow_import import tf
@@ -210,7 +210,7 @@ def _refused(source: Path, message: str, options: Options | None = None) -> None
     with pytest.raises(DatasetError, match=message) as error:
         imagenet.prepare(source, target, options)
     assert "\n" not in str(error.value)
-    assert [path.name for path in source.parent.iterdir()] in ([], ["source"])
+    assert {path.name for path in source.parent.iterdir()} <= {"source", "target.partial"}
 
 
 def _an_image(source: Path, part: str = "train") -> Path:
@@ -222,16 +222,16 @@ def test_missing_folders(source: Path, tmp_path: Path) -> None:
     (tmp_path / "elsewhere").rename(source / "elsewhere")
     _refused(source, "cannot read .*/val: No such file or directory")
     shutil.rmtree(source / "train")
-    _refused(source, "cannot read .*/train: No such file or directory")
+    _refused(source, "holds no ImageNet: expected train/<wnid>/")
     shutil.rmtree(source)
-    _refused(source, "cannot read .*/train: No such file or directory")
+    _refused(source, "cannot read .*/source: No such file or directory")
 
 
 def test_training_images_without_class_folders(source: Path) -> None:
     for folder in list((source / "train").iterdir()):
         shutil.rmtree(folder)
     (source / "train" / "n01440764.tar").touch()
-    _refused(source, "has 0 class folders; expected the official layout")
+    _refused(source, "has 0 class folders; expected train/<wnid>/")
 
 
 def test_a_class_without_images(source: Path) -> None:
@@ -254,7 +254,7 @@ def test_files_of_other_kinds(source: Path) -> None:
 
 def test_a_flat_folder_without_labels(source: Path) -> None:
     _flatten(source).unlink()
-    _refused(source, "there is no val_labels.txt")
+    _refused(source, "there are no labels of its images: expected .* val_labels.txt")
 
 
 @pytest.mark.parametrize(
@@ -262,7 +262,7 @@ def test_a_flat_folder_without_labels(source: Path) -> None:
     [
         ("one two three", "line 14: expected '<file> <wnid>'"),
         ("alone", "line 14: expected '<file> <wnid>'"),
-        ("x.JPEG n09999999", "line 14: n09999999 is a class that train/ lacks"),
+        ("x.JPEG n09999999", "line 14: n09999999 is a class that the training images lack"),
         ("x.JPEG n01440764", "names x.JPEG, which is not in .*/val"),
     ],
 )
@@ -276,11 +276,11 @@ def test_labels_twice_or_missing_or_no_text(source: Path) -> None:
     labels = _flatten(source)
     lines = labels.read_text().splitlines()
     labels.write_text("\n".join([*lines, lines[0]]))
-    _refused(source, f"line 14: {lines[0].split()[0]} has a line already")
+    _refused(source, f"line 14: {lines[0].split()[0]} has a label already")
     labels.write_text("\n".join(lines[1:]))
-    _refused(source, f"has no line for {lines[0].split()[0]}$")
+    _refused(source, f"has no label of {lines[0].split()[0]}$")
     labels.write_text("\n".join([*lines[3:], f"x.JPEG {lines[0].split()[1]}"]))
-    _refused(source, r"has no line for \S+ \(and 2 more\)$")
+    _refused(source, r"has no label of \S+ \(and 2 more\)$")
     labels.write_text("\n".join([*lines, *(f"{n}.JPEG {lines[0].split()[1]}" for n in "ab")]))
     _refused(source, r"names a.JPEG, which is not in \S+ \(and 1 more\)$")
     labels.write_bytes(b"\xff\xfe\x00")

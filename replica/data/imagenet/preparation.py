@@ -1,0 +1,210 @@
+"""From ImageNet, in whichever layout it lies, to TFRecord shards.
+
+Labels number the sorted names of the training classes from 0, in every layout. The shards, and
+all that describes them, depend on the images, their names and the number of shards alone.
+
+The dataset's SHA-256 says which images it is made of, whatever the number of shards. It is taken
+over one line an image, the training images first, each part sorted by name:
+``<part> <wnid>/<file> <label> <SHA-256 of the source file>`` with tabs between and a newline at
+the end; part is train or validation.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from aiperf_hpc.dataset_manifest import save_dataset_manifest
+from aiperf_hpc.errors import DatasetError
+from aiperf_hpc.replica.data import rng
+from aiperf_hpc.replica.data.imagenet.shard_writer import (
+    Job,
+    Refusals,
+    ShardWriter,
+    Written,
+    finished,
+    sha256_of,
+)
+from aiperf_hpc.replica.data.imagenet.shards import ShardIndex, save_index, save_sizes
+from aiperf_hpc.replica.data.imagenet.sources import Image, Listing, Source, open_source
+from aiperf_hpc.replica.data.progress import Meter
+from aiperf_hpc.replica.data.rng import Purpose
+from aiperf_hpc.replica.data.staging import Options, check_space
+from aiperf_hpc.replica.data.unfinished import Plan, Unfinished, check_target, resumed
+from aiperf_hpc.trial import DatasetInfo
+
+SHARD_SAMPLES = 1252
+"""Images in a shard when the number of shards is not given: 1,024 shards for ILSVRC 2012."""
+
+SAMPLE_SHAPE = (224, 224, 3)
+"""The shape that dataset.json records; a run's own image size replaces it."""
+
+
+def prepare(source: Path, target: Path, options: Options | None = None) -> DatasetInfo:
+    """Make the folder ``target`` of TFRecord shards out of ImageNet.
+
+    Every image is decoded once, by a decoder that takes and refuses what those of a run do. Grey
+    and RGB JPEG files are stored as they are; others (CMYK, PNG under a JPEG name) are converted
+    to RGB JPEG. Shards that are finished are kept when the preparation is interrupted; the next
+    one of the same ``target`` goes on with them.
+
+    Args:
+        source: the folder of a layout (``sources``).
+        target: where the dataset is to be.
+        options: ``shards`` is the number of training shards; the validation images get as many
+            as makes their shards as large.
+
+    Raises:
+        DatasetError: ``source`` is in no layout, images are corrupt or cannot be read (each is
+            named, through ``complain`` if there are several), ``target`` is not empty or cannot
+            be written, there is not enough space, or what an interrupted preparation has left
+            is of something else.
+    """
+    options = options or Options()
+    _refuse_around(source, target)
+    check_target(target)
+    found = open_source(source, options.cores, options.progress)
+    listing = found.listing
+    _refuse_inside(listing, target)
+    shards = _shard_counts(len(listing.training), len(listing.validation), options.shards)
+    jobs = _jobs(listing, shards)
+    plan = Plan(
+        dataset="imagenet", source=str(source), names_sha256=_names_sha256(jobs), shards=shards
+    )
+    with resumed(target, plan, options) as work:
+        options.report(
+            f"{source}: {listing.layout}; {len(listing.training)} + {len(listing.validation)} "
+            f"images of {len(listing.wnids)} classes, for {shards[0]} + {shards[1]} shards"
+        )
+        written = _write(work, found, jobs, options)
+        info = _describe(work.dataset, listing, jobs, written)
+    options.report(_conversions(written.values()))
+    return info
+
+
+def _write(
+    work: Unfinished, source: Source, jobs: Sequence[Job], options: Options
+) -> dict[str, Written]:
+    """Write all shards that are not kept from before; return all of them by their files."""
+    written = _kept(work, jobs, options)
+    left = [job for job in jobs if job.file not in written]
+    images = sum(len(job.images) for job in jobs)
+    todo = sum(image.size for job in left for image in job.images)
+    check_space(work.root, todo + (_to_unpack(work, source) if left else 0))
+    refusals = Refusals(options.complain)
+    with source.opened(work.unpacked, options.cores, options.progress) as read:
+        kept = images - sum(len(job.images) for job in left)
+        meter = Meter(options.progress, "preparing", images, "images", kept=kept)
+        writer = ShardWriter(work, read, meter)
+        for job, shard in writer.write(left, options.cores, refusals):
+            written[job.file] = shard
+    refusals.check(images)
+    return written
+
+
+def _kept(work: Unfinished, jobs: Sequence[Job], options: Options) -> dict[str, Written]:
+    noted = len(work.finished())
+    if not noted:
+        return {}
+    meter = Meter(options.progress, "checking", noted, "finished shards")
+    kept = finished(work, jobs, options.cores, meter)
+    line = f"going on in {work.root}: {len(kept)} of {len(jobs)} shards are kept"
+    if len(kept) < noted:
+        line += f"; {noted - len(kept)} with changed images or damage made anew"
+    options.report(line)
+    return kept
+
+
+def _to_unpack(work: Unfinished, source: Source) -> int:
+    there = sum(path.stat().st_size for path in work.unpacked.iterdir())
+    return max(0, source.unpacked_size - there)
+
+
+def _describe(
+    folder: Path, listing: Listing, jobs: Sequence[Job], written: Mapping[str, Written]
+) -> DatasetInfo:
+    """Write what says what the shards in a folder hold."""
+    in_order = [(job, written[job.file]) for job in jobs]
+    info = DatasetInfo.of_labelled_images(
+        name="imagenet",
+        sha256=sha256_of((part, _digests(part, in_order)) for part in ("train", "validation")),
+        classes=len(listing.wnids),
+        shape=SAMPLE_SHAPE,
+        train_samples=len(listing.training),
+        validation_samples=len(listing.validation),
+    )
+    training, held_out = (
+        tuple(each.shard for job, each in in_order if job.part == part)
+        for part in ("train", "validation")
+    )
+    save_sizes(folder, [size for _, each in in_order for size in each.sizes])
+    save_index(folder, ShardIndex(dataset_sha256=info.sha256, train=training, validation=held_out))
+    save_dataset_manifest(folder, info)
+    return info
+
+
+def _digests(part: str, written: Sequence[tuple[Job, Written]]) -> Iterator[tuple[str, int, str]]:
+    for job, shard in written:
+        if job.part == part:
+            for image, sha256 in zip(job.images, shard.sources, strict=True):
+                yield image.name, image.label, sha256
+
+
+def _refuse_around(source: Path, target: Path) -> None:
+    inner, outer = source.resolve(), target.resolve()
+    if inner == outer or outer in inner.parents:
+        raise DatasetError(
+            f"cannot write the dataset to {target}: its source {source} lies there; "
+            "name a new folder"
+        )
+
+
+def _refuse_inside(listing: Listing, target: Path) -> None:
+    for folder in listing.folders:
+        if folder.resolve() in target.resolve().parents:
+            raise DatasetError(
+                f"cannot write the dataset to {target}: the source's images lie in {folder}; "
+                "name a folder beside it"
+            )
+
+
+def _shard_counts(training: int, held_out: int, wanted: int | None) -> tuple[int, int]:
+    shards = wanted if wanted is not None else -(-training // SHARD_SAMPLES)
+    if not 1 <= shards <= training:
+        raise DatasetError(f"--shards {shards}: for {training} training images, 1 to {training}")
+    return shards, min(held_out, max(1, round(held_out * shards / training)))
+
+
+def _jobs(listing: Listing, shards: tuple[int, int]) -> list[Job]:
+    # Images are listed class by class; unmixed, 16 open shards would hold some 16 classes.
+    order = rng.permutation(len(listing.training), Purpose.SPLIT).tolist()
+    mixed = [listing.training[place] for place in order]
+    return [*_cut("train", mixed, shards[0]), *_cut("validation", listing.validation, shards[1])]
+
+
+def _cut(part: str, images: Sequence[Image], shards: int) -> Iterator[Job]:
+    """Cut the images into shards whose sizes differ by one at most."""
+    for shard in range(shards):
+        start, end = (len(images) * edge // shards for edge in (shard, shard + 1))
+        yield Job(part, f"{part}-{shard:05d}-of-{shards:05d}", images[start:end])
+
+
+def _names_sha256(jobs: Sequence[Job]) -> str:
+    digest = hashlib.sha256()
+    for job in jobs:
+        for image in job.images:
+            line = f"{job.part}\t{image.name}\t{image.label}\n"
+            digest.update(line.encode("utf-8", "surrogateescape"))
+    return digest.hexdigest()
+
+
+def _conversions(written: Iterable[Written]) -> str:
+    converted: Counter[str] = Counter()
+    for shard in written:
+        converted.update(shard.converted)
+    if not converted:
+        return "all images are stored as they are"
+    kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(converted.items()))
+    return f"converted to RGB JPEG: {kinds}"

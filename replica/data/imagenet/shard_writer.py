@@ -1,0 +1,198 @@
+"""Writing shards by threads, each finished for itself: the next preparation can go on with it."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from pydantic import ValidationError
+
+from aiperf_hpc.errors import DatasetError, reason_of
+from aiperf_hpc.replica.data.imagenet import tfrecord
+from aiperf_hpc.replica.data.imagenet.jpeg import as_jpeg
+from aiperf_hpc.replica.data.imagenet.shards import Shard, describe_shard, verify_shards
+from aiperf_hpc.replica.data.imagenet.sources import Image, ReadImage
+from aiperf_hpc.replica.data.jobs import in_threads
+from aiperf_hpc.replica.data.progress import Meter
+from aiperf_hpc.replica.data.unfinished import Unfinished
+from aiperf_hpc.run.paths import write_whole
+from aiperf_hpc.trial import Value
+
+
+class Job(NamedTuple):
+    """A shard that is to be written."""
+
+    part: str
+    file: str
+    images: Sequence[Image]
+
+    def stamp(self) -> str:
+        """Return what changes when one of the images does: names, labels, sizes, times."""
+        digest = hashlib.sha256()
+        for image in self.images:
+            line = f"{image.name}\t{image.label}\t{image.size}\t{image.modified}\n"
+            digest.update(line.encode("utf-8", "surrogateescape"))
+        return digest.hexdigest()
+
+
+class Written(Value):
+    """A finished shard, and what became of its images, in their order."""
+
+    shard: Shard
+    stamp: str
+    """Of the job that wrote it."""
+    sizes: tuple[int, ...]
+    """The bytes of each record."""
+    sources: tuple[str, ...]
+    """The SHA-256 of each source file."""
+    converted: dict[str, int]
+    """How many images were no grey or RGB JPEG files, by what they were."""
+
+
+@dataclass(slots=True)
+class Refusals:
+    """Images that cannot be stored, and who is told of each."""
+
+    complain: Callable[[str], None]
+    lines: list[str] = field(default_factory=list)
+
+    def add(self, what: str) -> None:
+        """Note what is wrong with an image."""
+        self.lines.append(what)
+        # A single one is said at the end: it is the error itself.
+        if len(self.lines) == 2:
+            self.complain(self.lines[0])
+        if len(self.lines) >= 2:
+            self.complain(what)
+
+    def check(self, images: int) -> None:
+        """Require that none was refused. Raises DatasetError."""
+        if len(self.lines) == 1:
+            raise DatasetError(self.lines[0])
+        if self.lines:
+            raise DatasetError(
+                f"{len(self.lines)} of {images} images are corrupt or cannot be read: those "
+                "above; replace them or take them away"
+            )
+
+
+def _not_waiting(file: int) -> None:
+    """Let the system write when it will: what a power cut has torn, its checksum tells."""
+
+
+def finished(
+    work: Unfinished, jobs: Sequence[Job], threads: int, meter: Meter
+) -> dict[str, Written]:
+    """Return the shards of an interrupted preparation that can be kept, each read to its end.
+
+    A shard whose images have changed, or that is damaged, is not: its note is removed.
+
+    Raises:
+        OSError: a note cannot be read or removed.
+    """
+
+    def kept(job: Job, _: object) -> Written | None:
+        written = _noted(work, job)
+        meter.add()
+        return written
+
+    noted = set(work.finished())
+    with_note = [job for job in jobs if job.file in noted]
+    found = zip(with_note, in_threads(kept, with_note, threads), strict=True)
+    shards = {job.file: written for job, written in found if written is not None}
+    for file in noted - set(shards):
+        work.note(file).unlink()
+    return shards
+
+
+def _noted(work: Unfinished, job: Job) -> Written | None:
+    try:
+        written = Written.model_validate_json(work.note(job.file).read_bytes())
+        if written.stamp != job.stamp():
+            return None
+        verify_shards(work.dataset, [written.shard], 1, whole=True)
+    except (ValidationError, DatasetError):
+        return None
+    return written
+
+
+class ShardWriter:
+    """Writes shards, and looks at every image even where some cannot be stored."""
+
+    def __init__(self, work: Unfinished, read: ReadImage, meter: Meter) -> None:
+        self._work = work
+        self._read = read
+        self._meter = meter
+
+    def write(
+        self, jobs: Sequence[Job], threads: int, refusals: Refusals
+    ) -> Iterator[tuple[Job, Written]]:
+        """Yield the shards that could be written, in their order. Raises OSError."""
+        for job, (written, refused) in zip(
+            jobs, in_threads(self._shard, jobs, threads), strict=True
+        ):
+            for what in refused:
+                refusals.add(what)
+            if written is not None:
+                yield job, written
+
+    def _shard(self, job: Job, stopped: threading.Event) -> tuple[Written | None, list[str]]:
+        """Write one shard; return it, or what is wrong with its images."""
+        sizes: list[int] = []
+        sources: list[str] = []
+        converted: Counter[str] = Counter()
+        refused: list[str] = []
+        path = self._work.dataset / job.file
+        with path.open("wb") as file:
+            for image in job.images:
+                if stopped.is_set():
+                    return None, refused  # Nobody asks for it any more.
+                self._meter.add()
+                try:
+                    source, encoded, kind = self._image(image)
+                except DatasetError as error:
+                    refused.append(str(error))
+                if refused:
+                    continue
+                content = tfrecord.pack(tfrecord.LabelledImage(encoded, image.label, image.name))
+                tfrecord.write_record(file, content)
+                sizes.append(len(content) + tfrecord.OVERHEAD)
+                sources.append(hashlib.sha256(source).hexdigest())
+                converted.update([kind] if kind else [])
+        if refused:
+            path.unlink()
+            return None, refused
+        written = Written(
+            shard=describe_shard(path, len(sizes)),
+            stamp=job.stamp(),
+            sizes=tuple(sizes),
+            sources=tuple(sources),
+            converted=converted,
+        )
+        write_whole(self._work.note(job.file), written.model_dump_json() + "\n", _not_waiting)
+        return written, refused
+
+    def _image(self, image: Image) -> tuple[bytes, bytes, str | None]:
+        """Return an image's file, what is stored of it, and what it was. Raises DatasetError."""
+        try:
+            source = self._read(image)
+        except OSError as error:
+            raise DatasetError(f"cannot read {image.place}: {reason_of(error)}") from None
+        try:
+            return source, *as_jpeg(source)
+        except ValueError as error:
+            raise DatasetError(f"{image.place} is corrupt: {error}") from None
+
+
+def sha256_of(parts: Iterable[tuple[str, Iterable[tuple[str, int, str]]]]) -> str:
+    """Return the SHA-256 of a dataset: of the name, label and digest of each image of its parts."""
+    digest = hashlib.sha256()
+    for part, images in parts:
+        for name, label, sha256 in sorted(images):
+            line = f"{part}\t{name}\t{label}\t{sha256}\n"
+            digest.update(line.encode("utf-8", "surrogateescape"))
+    return digest.hexdigest()

@@ -1,0 +1,60 @@
+"""The layouts that ImageNet comes in."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from aiperf_hpc.errors import DatasetError, reason_of
+from aiperf_hpc.replica.data.imagenet.sources.base import Image, Listing, ReadImage, Source, entries
+from aiperf_hpc.replica.data.imagenet.sources.folders import open_folders
+from aiperf_hpc.replica.data.imagenet.sources.kaggle import IMAGES, open_kaggle
+from aiperf_hpc.replica.data.imagenet.sources.labels import beside
+from aiperf_hpc.replica.data.imagenet.sources.parquet import open_parquet, parquet_folder
+from aiperf_hpc.replica.data.progress import Show
+
+__all__ = ["Image", "Listing", "ReadImage", "Source", "open_source"]
+
+
+def open_source(source: Path, threads: int, progress: Show) -> Source:
+    """Find out in which layout a source lies, and list its images.
+
+    Raises:
+        DatasetError: it is in none, in two, or not complete.
+    """
+    try:
+        return _open_source(source, threads, progress)
+    except OSError as error:
+        raise DatasetError(f"cannot read {error.filename or source}: {reason_of(error)}") from None
+
+
+def _open_source(source: Path, threads: int, progress: Show) -> Source:
+    entries(source)  # Says what is wrong where it cannot be read at all.
+    kaggle = next((r for r in (source, source.parent) if _is_kaggle(r, source)), None)
+    parquet = parquet_folder(source)
+    found = {
+        "train/": (source / "train").is_dir(),
+        f"{IMAGES}/": kaggle is not None,
+        "train-*.parquet": parquet is not None,
+    }
+    layouts = [name for name, there in found.items() if there]
+    if len(layouts) > 1:
+        raise DatasetError(
+            f"{source} is a mixture of layouts: it has {' and '.join(layouts)}; move all but one "
+            "of them away"
+        )
+    if kaggle is not None:
+        return open_kaggle(kaggle, threads, progress)
+    if parquet is not None:
+        return open_parquet(parquet, threads, progress)
+    if layouts:
+        val = source / "val"
+        return open_folders(source / "train", val, beside(source, val), threads, progress)
+    raise DatasetError(
+        f"{source} holds no ImageNet: expected train/<wnid>/*.JPEG and val/, Kaggle's {IMAGES}/, "
+        "or Hugging Face's data/train-*.parquet"
+    )
+
+
+def _is_kaggle(root: Path, source: Path) -> bool:
+    """Return whether ``source`` is Kaggle's folder ``root``, or the ILSVRC/ in it."""
+    return (root / IMAGES / "train").is_dir() and source in (root, root / "ILSVRC")

@@ -1,0 +1,351 @@
+"""ImageNet in Hugging Face's parquet files: ``data/train-*.parquet`` and ``validation-*.parquet``.
+
+Each row has an image's file as bytes, its path ``<file>_<wnid>.JPEG``, and its label. A parquet
+file is read from its beginning to its end, a shard has images of all files: so the files are
+unpacked first, each to one file of images without anything between them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from itertools import accumulate
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from pydantic import ValidationError
+
+from aiperf_hpc.errors import DatasetError, reason_of
+from aiperf_hpc.extras import PARQUET
+from aiperf_hpc.replica.data.imagenet.sources.base import (
+    Image,
+    Listing,
+    ReadImage,
+    and_more,
+    check,
+    entries,
+)
+from aiperf_hpc.replica.data.jobs import in_threads
+from aiperf_hpc.replica.data.progress import Meter, Show
+from aiperf_hpc.run.paths import write_whole
+from aiperf_hpc.trial import Value
+
+if TYPE_CHECKING:
+    from pyarrow.parquet import ParquetFile
+
+BATCH = 64
+"""Rows that are unpacked at once."""
+_PART = re.compile(r"(?P<part>train|validation)-(?P<number>\d+)-of-(?P<files>\d+)(-\w+)?\.parquet")
+_SUFFIXED = re.compile(r"(?P<file>.+)_(?P<wnid>n\d{8})(?P<ending>\.\w+)")
+_EXPECTED = "image: struct<bytes: binary, path: string> and label: int64, as in imagenet-1k"
+
+
+class _Unpacked(Value):
+    """A parquet file whose images are unpacked: which file it was, and where each one ends."""
+
+    size: int
+    modified: int
+    ends: tuple[int, ...]
+
+
+class _Row(NamedTuple):
+    label: int
+    wnid: str | None
+    file: str
+    """The image's name, without the wnid that a path may have behind it."""
+    path: str
+    row: int
+    size: int
+    modified: int
+
+    @property
+    def place(self) -> str:
+        return f"{self.path}, row {self.row}"
+
+
+def parquet_folder(source: Path) -> Path | None:
+    """Return the folder below ``source`` that has the training images, if one has."""
+    for folder in (source / "data", source):
+        if folder.is_dir() and any(folder.glob("train-*.parquet")):
+            return folder
+    return None
+
+
+def open_parquet(folder: Path, threads: int, progress: Show) -> ParquetSource:
+    """List the images of a folder's parquet files.
+
+    Raises:
+        DatasetError: a package is missing, or something is not as it should be.
+    """
+    if not PARQUET.installed:
+        raise DatasetError(f"reading parquet needs the package 'pyarrow': {PARQUET.remedy}")
+    files = _files(folder)
+    meter = Meter(progress, "listing parquet files", sum(map(len, files.values())), "files")
+
+    def rows(path: Path, _: object) -> list[_Row]:
+        listed = list(_rows(path))
+        meter.add()
+        return listed
+
+    parts = {
+        part: [row for some in in_threads(rows, paths, threads) for row in some]
+        for part, paths in files.items()
+    }
+    wnids = _wnids(parts["train"], _named_classes(files["train"][0]))
+    training, held_out = (sorted(_images(parts[part], wnids)) for part in files)
+    listing = Listing("Hugging Face's parquet", wnids, training, held_out, (folder,))
+    check(listing, {part: f"{folder}/{part}-*.parquet" for part in files})
+    return ParquetSource(listing)
+
+
+@dataclass(frozen=True, slots=True)
+class ParquetSource:
+    """A source whose images are rows of parquet files."""
+
+    listing: Listing
+
+    @property
+    def unpacked_size(self) -> int:
+        """Bytes of what is unpacked: all images, once more."""
+        return self.listing.size
+
+    @contextmanager
+    def opened(self, unpacked: Path, threads: int, progress: Show) -> Iterator[ReadImage]:
+        """Unpack the files that are not unpacked yet, and return what reads the images."""
+        paths = sorted({i.path for i in (*self.listing.training, *self.listing.validation)})
+        meter = Meter(progress, "unpacking", len(paths), "parquet files")
+
+        def unpack(path: str, stopped: threading.Event) -> list[int]:
+            ends = _unpack(Path(path), unpacked, stopped)
+            meter.add()
+            return ends
+
+        starts = {
+            path: [0, *ends]
+            for path, ends in zip(paths, in_threads(unpack, paths, threads), strict=True)
+        }
+        with ExitStack() as stack:
+            opened = {
+                path: stack.enter_context(_images_file(Path(path), unpacked).open("rb")).fileno()
+                for path in paths
+            }
+
+            def read(image: Image) -> bytes:
+                assert image.row is not None  # noqa: S101 -- it is one of ours
+                start, end = starts[image.path][image.row : image.row + 2]
+                return os.pread(opened[image.path], end - start, start)
+
+            yield read
+
+
+def _files(folder: Path) -> dict[str, list[Path]]:
+    """Return the files of both parts. Raises DatasetError where one is missing."""
+    found = [
+        (match, folder / entry.name)
+        for entry in entries(folder)
+        if (match := _PART.fullmatch(entry.name))
+    ]
+    files: dict[str, list[Path]] = {}
+    for part in ("train", "validation"):
+        own = [(match, path) for match, path in found if match["part"] == part]
+        if not own:
+            raise DatasetError(f"{folder} has no {part}-00000-of-N.parquet")
+        _check_numbers(folder, part, [(match["number"], match["files"]) for match, _ in own])
+        files[part] = [path for _, path in own]
+    return files
+
+
+def _check_numbers(folder: Path, part: str, names: Sequence[tuple[str, str]]) -> None:
+    """Check the files' own count: ``train-00003-of-00294.parquet`` is one of 294."""
+    totals = sorted({total for _, total in names})
+    if len(totals) > 1:
+        raise DatasetError(
+            f"{folder} has {part} files of two sets, of {totals[0]} and of {totals[1]}; "
+            "move one of them away"
+        )
+    found = {int(number) for number, _ in names}
+    absent = [number for number in range(int(totals[0])) if number not in found]
+    if absent:
+        what = f"{folder} lacks {part}-{absent[0]:05d}-of-{totals[0]}.parquet"
+        raise DatasetError(and_more(what, absent))
+
+
+@contextmanager
+def _parquet_errors(path: Path) -> Iterator[None]:
+    """Say in a DatasetError what is wrong with a parquet file."""
+    from pyarrow import ArrowException
+
+    try:
+        yield
+    except (ArrowException, OSError) as error:
+        # pyarrow says in an OSError without a number what is wrong with the content.
+        said = reason_of(error) if isinstance(error, OSError) else " ".join(str(error).split())
+        raise DatasetError(f"cannot read {path}, or it is truncated: {said}") from None
+
+
+def _open(path: Path) -> ParquetFile:
+    from pyarrow.parquet import ParquetFile
+
+    return ParquetFile(path)
+
+
+def _rows(path: Path) -> Iterator[_Row]:
+    """Return a file's rows without the images."""
+    status = _status(path)
+    with _parquet_errors(path), _open(path) as file:
+        _check_columns(path, file)
+        table = file.read(columns=["image.path", "label"])
+        images = table.column("image").to_pylist()
+        labels = table.column("label").to_pylist()
+    each = status.st_size // max(1, len(labels))
+    for row, (image, label) in enumerate(zip(images, labels, strict=True)):
+        name = image["path"] if image else None
+        if not name or label is None or label < 0:
+            what = "label" if name else "path"
+            raise DatasetError(f"{path}, row {row}, has no {what}")
+        yield _Row(label, *_parsed(name), str(path), row, each, status.st_mtime_ns)
+
+
+def _status(path: Path) -> os.stat_result:
+    try:
+        return path.stat()
+    except OSError as error:
+        raise DatasetError(f"cannot read {path}: {reason_of(error)}") from None
+
+
+def _check_columns(path: Path, file: ParquetFile) -> None:
+    from pyarrow import types
+
+    schema = file.schema_arrow
+    found = {field.name: field.type for field in schema}
+    image, label = found.get("image"), found.get("label")
+    fields = image.fields if image is not None and types.is_struct(image) else ()
+    inner = {field.name: field.type for field in fields}
+    binary, text = inner.get("bytes"), inner.get("path")
+    if None in (binary, text, label) or not (
+        (types.is_binary(binary) or types.is_large_binary(binary))
+        and (types.is_string(text) or types.is_large_string(text))
+        and types.is_integer(label)
+    ):
+        columns = ", ".join(f"{name}: {kind}" for name, kind in found.items())
+        raise DatasetError(f"{path} has the columns {columns}; expected {_EXPECTED}")
+
+
+def _parsed(path: str) -> tuple[str | None, str]:
+    """Return the wnid that a path names, and the image's file without it."""
+    folders, _, file = path.rpartition("/")
+    if suffixed := _SUFFIXED.fullmatch(file):
+        return suffixed["wnid"], suffixed["file"] + suffixed["ending"]
+    for text in (folders.rpartition("/")[2], file.partition("_")[0]):
+        if re.fullmatch(r"n\d{8}", text):
+            return text, file
+    return None, file
+
+
+def _named_classes(path: Path) -> list[str] | None:
+    """Return the names of the labels that a file carries, if it does."""
+    with _parquet_errors(path), _open(path) as file:
+        metadata = (file.schema_arrow.metadata or {}).get(b"huggingface")
+    try:
+        names = json.loads(metadata or b"{}")["info"]["features"]["label"]["names"]
+    except (ValueError, KeyError, TypeError):
+        return None
+    return [str(name) for name in names] if isinstance(names, list) else None
+
+
+def _wnids(training: Sequence[_Row], named: Sequence[str] | None) -> list[str]:
+    """Return the classes, once it is certain that their labels are those of every layout."""
+    wnids = sorted({row.wnid for row in training if row.wnid})
+    labels = {wnid: label for label, wnid in enumerate(wnids)}
+    for row in training:
+        if row.wnid is None:
+            raise DatasetError(f"{row.place}: its path has no wnid, as in {_example(row.file)}")
+    if named is not None and len(named) != len(wnids):
+        raise DatasetError(
+            f"{Path(training[0].path).parent} has training images of {len(wnids)} classes, and "
+            f"names of {len(named)}"
+        )
+    for row in training:
+        if row.wnid is not None and row.label != labels[row.wnid]:
+            raise DatasetError(
+                f"{row.place} has the label {row.label}, but {row.wnid} is number "
+                f"{labels[row.wnid]} of the sorted classes"
+            )
+    if len(wnids) < 2:
+        raise DatasetError(f"{Path(training[0].path).parent} has training images of one class")
+    return wnids
+
+
+def _example(file: str) -> str:
+    stem, ending = os.path.splitext(file)
+    return f"{stem}_n01440764{ending or '.JPEG'}"
+
+
+def _images(rows: Sequence[_Row], wnids: Sequence[str]) -> Iterator[Image]:
+    for row in rows:
+        if row.label >= len(wnids) or row.wnid not in (None, wnids[row.label]):
+            raise DatasetError(
+                f"{row.place} has the label {row.label} and the class {row.wnid or 'unknown'}, "
+                "which the training images do not have"
+            )
+        name = f"{wnids[row.label]}/{row.file}"
+        yield Image(row.label, name, row.path, row.row, row.size, row.modified)
+
+
+def _images_file(path: Path, unpacked: Path) -> Path:
+    return unpacked / f"{path.stem}.images"
+
+
+def _unpack(path: Path, folder: Path, stopped: threading.Event) -> list[int]:
+    """Write a parquet file's images one after the other; return where each one ends."""
+    status, target = _status(path), _images_file(path, folder)
+    note = target.with_suffix(".json")
+    done = _finished(note, target)
+    if done is not None and (done.size, done.modified) == (status.st_size, status.st_mtime_ns):
+        return list(done.ends)
+    note.unlink(missing_ok=True)
+    sizes = []
+    with target.open("wb") as file:
+        for row, image in enumerate(_contents(path)):
+            if stopped.is_set():
+                return []  # Nobody asks for it any more.
+            if not image:
+                raise DatasetError(f"{path}, row {row}, has no bytes")
+            file.write(image)
+            sizes.append(len(image))
+        file.flush()
+        os.fsync(file.fileno())
+    ends = tuple(accumulate(sizes))
+    unpacked = _Unpacked(size=status.st_size, modified=status.st_mtime_ns, ends=ends)
+    write_whole(note, unpacked.model_dump_json() + "\n")
+    return list(ends)
+
+
+def _finished(note: Path, target: Path) -> _Unpacked | None:
+    """Return what was unpacked before, if all of it is there."""
+    try:
+        done = _Unpacked.model_validate_json(note.read_bytes())
+        whole = target.stat().st_size == (done.ends[-1] if done.ends else 0)
+    except (FileNotFoundError, ValidationError):
+        return None
+    return done if whole else None
+
+
+def _contents(path: Path) -> Iterator[bytes | None]:
+    """Yield the files in a parquet file's rows."""
+    with _parquet_errors(path):
+        file = _open(path)
+    with file:
+        batches = file.iter_batches(BATCH, columns=["image.bytes"])
+        while True:
+            with _parquet_errors(path):
+                batch = next(batches, None)
+            if batch is None:
+                return
+            for image in batch.column("image"):
+                yield image["bytes"].as_py() if image.is_valid else None

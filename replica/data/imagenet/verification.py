@@ -1,0 +1,168 @@
+"""Verifying a prepared ImageNet folder: every file of it, to the last byte."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from aiperf_hpc.errors import DatasetError, reason_of
+from aiperf_hpc.replica.data.imagenet import tfrecord
+from aiperf_hpc.replica.data.imagenet.jpeg import as_jpeg
+from aiperf_hpc.replica.data.imagenet.loading import open_index
+from aiperf_hpc.replica.data.imagenet.shards import Shard, load_sizes, verify_shards
+from aiperf_hpc.replica.data.imagenet.sources.base import and_more
+from aiperf_hpc.replica.data.jobs import in_threads
+from aiperf_hpc.replica.data.progress import Meter, Show, not_shown
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """What a look at a prepared folder found."""
+
+    files: int
+    """Files that were looked at."""
+    images: int
+    """Images in them that are as they should be, as far as was looked."""
+    broken: tuple[str, ...]
+    """What is wrong, a line for each broken file."""
+
+
+class _Found(NamedTuple):
+    """What a shard holds: the class of each label, the number of images, what is wrong."""
+
+    classes: dict[int, str]
+    images: int
+    problem: str | None
+
+
+def verify_folder(
+    folder: Path, threads: int, *, decode: bool = False, progress: Show = not_shown
+) -> Verification:
+    """Check every file of a prepared folder.
+
+    Of each shard: its size, SHA-256 and number of records, the records' own checksums, that each
+    label is one of the dataset's and each name's class is that of its label.
+
+    Args:
+        folder: of ``aiperf data prepare``.
+        threads: how many shards are looked at at once.
+        decode: whether each image is decoded too.
+        progress: is told how far it is.
+
+    Raises:
+        DatasetError: dataset.json or shards.json cannot be read, or they are of two preparations.
+    """
+    info, index = open_index(folder)
+    shards = (*index.train, *index.validation)
+    meter = Meter(progress, "verifying", len(shards), "shards")
+    broken = list(_problems(lambda: load_sizes(folder, index)))
+
+    def verified(shard: Shard, stopped: threading.Event) -> _Found:
+        found = _shard(folder / shard.file, shard, info.classes or 0, decode, stopped)
+        meter.add()
+        return found
+
+    known: dict[int, str] = {}
+    images = 0
+    for shard, found in zip(shards, in_threads(verified, shards, threads), strict=True):
+        problem = found.problem or _contradiction(folder / shard.file, known, found.classes)
+        if problem is None:
+            known.update(found.classes)
+        broken += [problem] if problem else []
+        images += found.images
+    return Verification(len(shards) + 3, images, tuple(broken))
+
+
+def _problems(look: Callable[[], object]) -> Iterator[str]:
+    try:
+        look()
+    except DatasetError as error:
+        yield str(error)
+
+
+def _shard(
+    path: Path, shard: Shard, classes: int, decode: bool, stopped: threading.Event
+) -> _Found:
+    found: dict[int, str] = {}
+    problems = list(_problems(lambda: verify_shards(path.parent, [shard], 1, whole=True)))
+    if problems:
+        detail = _first_damage(path)
+        return _Found({}, 0, problems[0] + (f" ({detail})" if detail else ""))
+    images = 0
+    wrong: list[str] = []
+    for image in _images(path, stopped):
+        problem = _image(image, classes, found, decode)
+        images += problem is None
+        wrong += [problem] if problem else []
+    if wrong:
+        return _Found({}, images, and_more(f"{path}: {wrong[0]}", wrong))
+    if images != shard.samples and not stopped.is_set():
+        return _Found({}, images, f"{path} has {images} images, not {shard.samples}")
+    return _Found(found, images, None)
+
+
+def _images(path: Path, stopped: threading.Event) -> Iterator[tfrecord.LabelledImage | str]:
+    """Yield the images of a shard, and at last what is wrong with its records, if anything is."""
+    try:
+        with path.open("rb") as file:
+            for content in tfrecord.contents(file.fileno()):
+                if stopped.is_set():
+                    return
+                yield tfrecord.unpack(content)
+    except ValueError as error:
+        yield str(error)
+    except OSError as error:
+        yield f"it cannot be read: {reason_of(error)}"
+
+
+def _image(
+    image: tfrecord.LabelledImage | str, classes: int, found: dict[int, str], decode: bool
+) -> str | None:
+    """Return what is wrong with an image, if anything is, and note its class."""
+    if isinstance(image, str):
+        return image
+    if not 0 <= image.label < classes:
+        return f"{image.name} has the label {image.label}, of {classes} classes"
+    wnid = image.name.partition("/")[0]
+    if found.setdefault(image.label, wnid) != wnid:
+        return f"{image.name} has the label {image.label}, which is that of {found[image.label]}"
+    if decode:
+        try:
+            _, kind = as_jpeg(image.encoded)
+        except ValueError as error:
+            return f"{image.name} does not decode: {error}"
+        if kind is not None:
+            return f"{image.name} is a {kind}, no grey or RGB JPEG"
+    return None
+
+
+def _contradiction(path: Path, known: dict[int, str], found: dict[int, str]) -> str | None:
+    """Return where a shard's labels are not those of the others, or not in the classes' order."""
+    together = {**found, **known}
+    for label, wnid in found.items():
+        if known.get(label, wnid) != wnid:
+            return f"{path}: the label {label} is {wnid} here, and {known[label]} in other shards"
+    in_order = [together[label] for label in sorted(together)]
+    odd = _out_of_order(in_order)
+    return f"{path}: its labels do not follow the sorted classes: {odd}" if odd else None
+
+
+def _out_of_order(wnids: Sequence[str]) -> str | None:
+    pairs = zip(wnids, wnids[1:], strict=False)
+    return next((f"{later} before {first}" for later, first in pairs if later >= first), None)
+
+
+def _first_damage(path: Path) -> str | None:
+    """Return where a shard's records are damaged, if they are."""
+    try:
+        with path.open("rb") as file:
+            for _ in tfrecord.scan(file.fileno()):
+                pass
+    except OSError:
+        return None  # That it cannot be read was said.
+    except ValueError as error:
+        return str(error)
+    return None

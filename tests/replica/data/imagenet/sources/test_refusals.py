@@ -1,0 +1,368 @@
+"""What is wrong with a source is said in one line, before anything is written."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import shutil
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.support import imagenet_layouts as layouts
+
+from aiperf_hpc import extras
+from aiperf_hpc.errors import DatasetError
+from aiperf_hpc.replica.data import imagenet
+from aiperf_hpc.replica.data.imagenet.sources import open_source, parquet
+from aiperf_hpc.replica.data.imagenet.sources.base import Listing
+from aiperf_hpc.replica.data.progress import not_shown
+from aiperf_hpc.replica.data.staging import Options
+
+Damage = Callable[[Path], object]
+IMAGES = "ILSVRC/Data/CLS-LOC"
+FIRST, SECOND, THIRD = "n01440764", "n02084071", "n03000134"
+
+
+@pytest.fixture
+def source(make_source: Callable[[Path], Path], tmp_path: Path) -> Path:
+    return make_source(tmp_path / "source")
+
+
+def _open(source: Path) -> Listing:
+    return open_source(source, 2, not_shown).listing
+
+
+def _refused(source: Path, message: str) -> None:
+    with pytest.raises(DatasetError, match=message) as error:
+        _open(source)
+    assert "\n" not in str(error.value)
+    assert error.value.exit_status == 2
+
+
+# Folders
+
+
+def _move(source: Path, image: str, to: str) -> None:
+    (source / image).rename(source / to)
+
+
+def _with_parquet(source: Path) -> None:
+    (source / "data").mkdir()
+    (source / "data" / "train-00000-of-00001.parquet").touch()
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (_with_parquet, r"is a mixture of layouts: it has train/ and train-\*.parquet"),
+        (
+            lambda source: (source / IMAGES / "train").mkdir(parents=True),
+            "is a mixture of layouts: it has train/ and ILSVRC/Data/CLS-LOC/",
+        ),
+        (
+            lambda source: (source / "val" / "loose.JPEG").touch(),
+            "val has class folders and images beside them, like loose.JPEG",
+        ),
+        (
+            lambda source: (source / "train" / "loose.JPEG").touch(),
+            "train has class folders and images beside them, like loose.JPEG",
+        ),
+        (
+            lambda source: shutil.rmtree(source / "val" / SECOND),
+            f"val has no image of the class {SECOND}$",
+        ),
+        (
+            lambda source: shutil.rmtree(source / "train" / SECOND),
+            f"val/{SECOND} is a class that train/ does not have",
+        ),
+        (
+            lambda source: shutil.copy(
+                source / "val" / FIRST / "ILSVRC2012_val_00000001.JPEG", source / "val" / SECOND
+            ),
+            f"val/{FIRST}/ILSVRC2012_val_00000001.JPEG and .*{SECOND}/ILSVRC2012_val_00000001.JPEG "
+            "have one name",
+        ),
+    ],
+)
+def test_folders(damage: Damage, message: str, source: Path) -> None:
+    damage(source)
+    _refused(source, message)
+
+
+def test_a_folder_without_images_says_what_is_expected(tmp_path: Path) -> None:
+    expected = "holds no ImageNet: expected train/<wnid>/.*ILSVRC/Data/CLS-LOC/.*train-.*parquet"
+    _refused(tmp_path, expected)
+    (tmp_path / "file").touch()
+    _refused(tmp_path / "file", "cannot read .*file: Not a directory")
+
+
+def test_a_folder_that_may_not_be_read(unprivileged: Path) -> None:
+    (unprivileged / "closed").mkdir(mode=0)
+    _refused(unprivileged / "closed", "cannot read .*closed: Permission denied")
+
+
+# Labels of a flat val/
+
+
+def _edit(path: Path, old: str, new: str) -> None:
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new, 1))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("ImageId", "Image", r"csv, line 1: expected 'ImageId,PredictionString'"),
+        (f",{THIRD} 1 2", f",{THIRD} 1", "line 2: expected an image and boxes of one class"),
+        (f",{THIRD} 1 2 30 40 \n", "\n", "line \\d: expected an image and boxes"),
+        (f"{THIRD} 1 2", "n09999999 1 2", "expected an image and boxes of one class"),
+        (
+            f",{THIRD} 1 2 30 40 \n",
+            ",n09999999 1 2 3 4\n",
+            "n09999999 is a class that the training",
+        ),
+        ("00000001,", "00000002,", "ILSVRC2012_val_00000002 has a label already"),
+        ("00000001,", "00000099,", "csv has no label of ILSVRC2012_val_00000001.JPEG$"),
+        (
+            "\nILSVRC2012_val_00000001",
+            f"\nILSVRC2012_val_00000099,{FIRST} 1 2 3 4\nILSVRC2012_val_00000001",
+            "names ILSVRC2012_val_00000099, which is not in .*val$",
+        ),
+    ],
+)
+def test_kaggles_solution(old: str, new: str, message: str, source: Path) -> None:
+    layouts.kaggle(source)
+    _edit(source / "LOC_val_solution.csv", old, new)
+    _refused(source, message)
+
+
+def test_two_images_of_one_label(source: Path) -> None:
+    layouts.solution(source)
+    image = source / "val" / "ILSVRC2012_val_00000001.JPEG"
+    shutil.copy(image, image.with_suffix(".jpg"))
+    _refused(source, "val_00000001.JPEG and ILSVRC2012_val_00000001.jpg have one label in .*csv")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "val has no label of ILSVRC2012_val_00000001.JPEG"),
+        ("<annotation>", "00000001.xml is no XML: no element found"),
+        ("<annotation/>", "00000001.xml: expected objects of one class, it has 0"),
+        (
+            "<a><object><name>n01440764</name></object><object><name>n2</name></object></a>",
+            "00000001.xml: expected objects of one class, it has 2",
+        ),
+    ],
+)
+def test_kaggles_annotations(content: str | None, message: str, source: Path) -> None:
+    layouts.kaggle_annotated(source)
+    path = source / "ILSVRC/Annotations/CLS-LOC/val/ILSVRC2012_val_00000001.xml"
+    path.unlink() if content is None else path.write_text(content)
+    _refused(source, message)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        (f"{SECOND} dog", "n09999999 dog", f"train/{SECOND} is a class that .*mapping.txt does"),
+        (f"{SECOND} dog", f"{SECOND} dog\nn09 x", "mapping.txt: expected a wnid and its words"),
+        (f"{SECOND} dog", f"{FIRST} dog", "mapping.txt: expected a wnid .* each wnid once"),
+        (
+            f"{SECOND} dog",
+            f"{SECOND} dog\nn09999999 cat",
+            "train lacks the class n09999999, which .*mapping.txt names$",
+        ),
+    ],
+)
+def test_kaggles_classes(old: str, new: str, message: str, source: Path) -> None:
+    layouts.kaggle(source)
+    _edit(source / "LOC_synset_mapping.txt", old, new)
+    _refused(source, message)
+
+
+def _truth(source: Path) -> Path:
+    return source / "ILSVRC2012_devkit_t12/data/ILSVRC2012_validation_ground_truth.txt"
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda s: _truth(s).unlink(), "cannot read .*ground_truth.txt: No such file"),
+        (lambda s: _truth(s).write_text("1\n9\n"), "ground_truth.txt, line 2: 9 is no class"),
+        (lambda s: _truth(s).write_text("1\n2\n"), r"no label of \S+00000003.JPEG \(and 9 more\)"),
+        (lambda s: _truth(s).with_name("meta.mat").write_bytes(b"x" * 200), "meta.mat is damaged"),
+    ],
+)
+def test_the_devkit(damage: Damage, message: str, source: Path) -> None:
+    layouts.devkit(source)
+    damage(source)
+    _refused(source, message)
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"no archive", gzip.compress(bytes(10_240)), gzip.compress(b"x" * 999)[:50]]
+)
+def test_the_devkits_archive(content: bytes, source: Path) -> None:
+    layouts.flatten(source)
+    (source / "ILSVRC2012_devkit_t12.tar.gz").write_bytes(content)
+    _refused(source, "cannot read .*ILSVRC2012_devkit_t12.tar.gz: ")
+
+
+class _Harmful:
+    def __reduce__(self) -> tuple[object, ...]:
+        return os.mkdir, ("harm",)
+
+
+@pytest.mark.parametrize("what", [b"no archive", {"a": 1}, ({}, [1, 2]), ({}, [_Harmful()])])
+def test_meta_bin(
+    what: object, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import pickle
+
+    monkeypatch.chdir(tmp_path)
+    layouts.flatten(source)
+    path = source / "meta.bin"
+    if isinstance(what, bytes):
+        path.write_bytes(what)
+    else:
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("archive/data.pkl", pickle.dumps(what))
+    _refused(source, "cannot read .*meta.bin: it is not what torchvision writes")
+    assert not (tmp_path / "harm").exists()
+
+
+# Parquet
+
+
+def _train(source: Path) -> Path:
+    return source / "data" / "train-00000-of-00002.parquet"
+
+
+def _rewrite(path: Path, change: Callable[[list[dict[str, object]]], object]) -> None:
+    from pyarrow.parquet import read_table
+
+    change(rows := read_table(path).to_pylist())
+    layouts.write_parquet(path, rows)
+
+
+def _image(rows: list[dict[str, object]], row: int, **changed: object) -> None:
+    image = rows[row]["image"]
+    assert isinstance(image, dict)
+    image.update(changed)
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda s: _train(s).unlink(), "data lacks train-00000-of-00002.parquet$"),
+        (
+            lambda s: _train(s).rename(_train(s).with_name("train-00000-of-00003.parquet")),
+            "has train files of two sets, of 00002 and of 00003",
+        ),
+        (
+            lambda s: [p.unlink() for p in s.glob("data/validation-*")],
+            "data has no validation-00000-of-N.parquet",
+        ),
+        (lambda s: os.truncate(_train(s), 3000), "cannot read .*00000-of-00002.parquet, or it is"),
+        (lambda s: _train(s).write_bytes(b""), "cannot read .*00000-of-00002.parquet, or it is"),
+        (
+            lambda s: _rewrite(_train(s), lambda rows: _image(rows, 3, path=None)),
+            "00000-of-00002.parquet, row 3, has no path",
+        ),
+        (
+            lambda s: _rewrite(_train(s), lambda rows: _image(rows, 3, path="x.JPEG")),
+            "row 3: its path has no wnid, as in x_n01440764.JPEG",
+        ),
+        (
+            lambda s: _rewrite(_train(s), lambda rows: rows[2].update(label=None)),
+            "00000-of-00002.parquet, row 2, has no label",
+        ),
+        (
+            lambda s: _rewrite(_train(s), lambda rows: rows[2].update(label=7)),
+            r"row 2 has the label 7, but n\d+ is number \d of the sorted classes",
+        ),
+        (
+            lambda s: _rewrite(_train(s), lambda rows: rows.append(rows[0])),
+            r"00002.parquet, row 0 and .*00002.parquet, row 14 have one name",
+        ),
+        (
+            lambda s: _rewrite(
+                next(s.glob("data/validation-00000*")), lambda rows: rows[2].update(label=3)
+            ),
+            r"validation-\S+, row 2 has the label 3 and the class n\d+, which the training",
+        ),
+    ],
+)
+def test_parquet(damage: Damage, message: str, source: Path) -> None:
+    layouts.parquet(source)
+    damage(source)
+    _refused(source, message)
+
+
+def test_parquet_of_other_columns(source: Path) -> None:
+    import pyarrow as pa
+    from pyarrow.parquet import write_table
+
+    layouts.parquet(source)
+    write_table(pa.table({"jpg": [b"x"], "cls": ["dog"]}), _train(source))
+    _refused(source, "has the columns jpg: binary, cls: string; expected image: struct<bytes:")
+    write_table(pa.table({"image": [b"x"], "label": [1]}), _train(source))
+    _refused(source, "has the columns image: binary, label: int64; expected image: struct<bytes:")
+
+
+def test_parquet_that_names_more_classes(source: Path) -> None:
+    labels = {wnid: label for label, wnid in enumerate(layouts.wnids(source))}
+    found = [layouts.row_of(path, labels) for path in layouts.images(source, "train")]
+    layouts.parquet(source, files=1)
+    path = source / "data" / "train-00000-of-00001.parquet"
+    layouts.write_parquet(path, found, (*layouts.WORDS, "axolotl"))
+    _refused(source, "has training images of 3 classes, and names of 4")
+
+
+def test_parquet_without_its_package(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    layouts.parquet(source)
+    missing = extras.Package("package_that_nobody_has", "pip install it")
+    monkeypatch.setattr(parquet, "PARQUET", missing)
+    _refused(source, "reading parquet needs the package 'pyarrow': pip install it")
+    assert "[parquet]" in extras.PARQUET.remedy
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [(None, "row 5, has no bytes$"), (b"", "row 5, has no bytes$"), (b"x", "row 5, is corrupt: ")],
+)
+def test_an_image_in_parquet(content: bytes | None, message: str, source: Path) -> None:
+    layouts.parquet(source)
+    _rewrite(_train(source), lambda rows: _image(rows, 5, bytes=content))
+    with pytest.raises(DatasetError, match=rf"train-00000-of-00002.parquet, {message}"):
+        imagenet.prepare(source, source.parent / "x", Options(cores=1))
+
+
+def test_parquet_damaged_behind_its_columns(source: Path) -> None:
+    """The bytes of the images are read last: what lists them has not seen them."""
+    layouts.parquet(source)
+    content = bytearray(_train(source).read_bytes())
+    content[4:200] = bytes(196)
+    _train(source).write_bytes(content)
+    assert _open(source).training
+    with pytest.raises(DatasetError, match=r"cannot read .*00000-of-00002.parquet, or it is"):
+        imagenet.prepare(source, source.parent / "x", Options(cores=1))
+
+
+# Targets that are a source
+
+
+@pytest.mark.parametrize("layout", ["folders", "kaggle", "parquet"])
+def test_a_target_where_the_source_is(layout: str, source: Path) -> None:
+    layouts.LAYOUTS[layout](source)
+    for target in (source, source.parent):
+        with pytest.raises(DatasetError, match=r"its source \S+ lies there; name a new folder"):
+            imagenet.prepare(source, target)
+    for folder in _open(source).folders:
+        with pytest.raises(DatasetError, match=r"the source's images lie in \S+; name a folder"):
+            imagenet.prepare(source, folder / "x")
+    imagenet.prepare(source, source / "prepared")

@@ -1,0 +1,267 @@
+"""Preparations that do not come to their end, and those that go on with them."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.support import imagenet_layouts as layouts
+
+from aiperf_hpc.errors import DatasetError
+from aiperf_hpc.processes import ProcessId, this_process
+from aiperf_hpc.replica.data import imagenet, unfinished
+from aiperf_hpc.replica.data.staging import Options
+
+SHARDS = 4
+
+
+@pytest.fixture
+def source(make_source: Callable[[Path], Path], tmp_path: Path) -> Path:
+    return make_source(tmp_path / "source")
+
+
+@pytest.fixture
+def begun(source: Path, tmp_path: Path) -> Path:
+    """What a preparation leaves that met a corrupt image in the last of its shards."""
+    last = layouts.images(source, "val")[-1]
+    content = last.read_bytes()
+    last.write_bytes(b"")
+    with pytest.raises(DatasetError, match="is corrupt") as error:
+        imagenet.prepare(source, tmp_path / "x", Options(shards=SHARDS, cores=2))
+    partial = tmp_path / "x.partial"
+    assert error.value.__notes__ == [
+        f"5 of 6 shards are kept in {partial}, and the same command goes on with them"
+    ]
+    last.write_bytes(content)
+    assert sorted(path.name for path in partial.iterdir()) == [
+        "dataset", "finished", "preparation.json", "unpacked",
+    ]  # fmt: skip
+    return partial
+
+
+def _prepare(source: Path, *, shards: int = SHARDS, restart: bool = False) -> list[str]:
+    lines: list[str] = []
+    options = Options(shards=shards, cores=2, restart=restart, report=lines.append)
+    imagenet.prepare(source, source.parent / "x", options)
+    return [line for line in lines if "going on" in line or "anew" in line]
+
+
+def _same(prepared: Path, folder: Path) -> bool:
+    mine, theirs = ({p.name: p.read_bytes() for p in f.iterdir()} for f in (prepared, folder))
+    return mine == theirs
+
+
+def _numbers(folder: Path) -> dict[str, int]:
+    return {path.name: path.stat().st_ino for path in folder.glob("*-of-*")}
+
+
+def test_what_is_finished_is_gone_on_with(
+    source: Path, begun: Path, imagenet_folder: Path, tmp_path: Path
+) -> None:
+    before = _numbers(begun / "dataset")
+    assert _prepare(source) == [f"going on in {begun}: 5 of 6 shards are kept"]
+    assert _same(tmp_path / "x", imagenet_folder)
+    assert before.items() <= _numbers(tmp_path / "x").items()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["source", "x"]
+
+
+def test_an_image_that_changed_has_its_shard_made_anew(
+    source: Path, begun: Path, tmp_path: Path
+) -> None:
+    first, second = layouts.images(source, "train")[:2]
+    second.write_bytes(first.read_bytes())
+    assert _prepare(source) == [
+        f"going on in {begun}: 4 of 6 shards are kept; 1 with changed images or damage made anew"
+    ]
+    imagenet.prepare(source, tmp_path / "y", Options(shards=SHARDS))
+    assert _same(tmp_path / "x", tmp_path / "y")
+
+
+@pytest.mark.parametrize("what", ["shard", "missing", "note"])
+def test_a_finished_shard_that_is_damaged_is_made_anew(
+    what: str, source: Path, begun: Path, imagenet_folder: Path, tmp_path: Path
+) -> None:
+    shard = begun / "dataset" / "train-00002-of-00004"
+    if what == "shard":
+        content = bytearray(shard.read_bytes())
+        content[-1] ^= 1
+        shard.write_bytes(content)
+    elif what == "missing":
+        shard.unlink()
+    else:
+        os.truncate(begun / "finished" / f"{shard.name}.json", 100)
+    assert "4 of 6 shards are kept; 1 with" in _prepare(source)[0]
+    assert _same(tmp_path / "x", imagenet_folder)
+
+
+def test_another_copy_of_the_source_goes_on(
+    source: Path, begun: Path, imagenet_folder: Path, tmp_path: Path
+) -> None:
+    """It may be another disk's; what has another time is made anew, and the dataset is the same."""
+    for image in source.glob("*/*/*.JPEG"):
+        os.utime(image, (1, 1))
+    assert "0 of 6 shards are kept; 5 with changed images" in _prepare(source)[0]
+    assert _same(tmp_path / "x", imagenet_folder)
+
+
+def test_other_samples_are_refused(source: Path, begun: Path, tmp_path: Path) -> None:
+    layouts.images(source, "train")[3].unlink()
+    said = rf"{begun} is an interrupted preparation of other samples than {source} has now; begin"
+    with pytest.raises(DatasetError, match=said):
+        _prepare(source)
+    assert len(list((begun / "finished").iterdir())) == 5
+    assert _prepare(source, restart=True) == [
+        f"begun anew: what was finished in {begun} is removed"
+    ]
+    imagenet.prepare(source, tmp_path / "y", Options(shards=SHARDS))
+    assert _same(tmp_path / "x", tmp_path / "y")
+
+
+def test_another_number_of_shards_is_refused(source: Path, begun: Path) -> None:
+    said = f"{begun} is an interrupted preparation with 4 training shards, not 3; begin anew"
+    with pytest.raises(DatasetError, match=said):
+        _prepare(source, shards=3)
+
+
+def test_a_damaged_plan_is_refused(source: Path, begun: Path) -> None:
+    (begun / "preparation.json").write_text("{")
+    with pytest.raises(DatasetError, match=r"preparation\.json is damaged; begin anew with"):
+        _prepare(source)
+    assert len(_prepare(source, restart=True)) == 1
+
+
+def test_a_folder_of_somebody_elses_is_left_alone(source: Path, tmp_path: Path) -> None:
+    (mine := tmp_path / "x.partial" / "mine").mkdir(parents=True)
+    for restart in (False, True):
+        with pytest.raises(DatasetError, match=r"x\.partial is in the way: it is not what"):
+            _prepare(source, restart=restart)
+    mine.rmdir()
+    _prepare(source)
+
+
+def test_restart_without_anything_to_restart(source: Path, imagenet_folder: Path) -> None:
+    assert _prepare(source, restart=True) == []
+    assert _same(source.parent / "x", imagenet_folder)
+
+
+def _own(partial: Path, process: ProcessId, age: float = 0.0) -> None:
+    partial.mkdir(exist_ok=True)
+    owner = {"process": process.model_dump(), "host": "node7"}
+    (partial / "owner.json").write_text(json.dumps(owner))
+    written = (partial / "owner.json").stat().st_mtime - age
+    os.utime(partial / "owner.json", (written, written))
+
+
+def test_who_prepares_the_same_is_named(source: Path, tmp_path: Path) -> None:
+    me, partial = this_process(), tmp_path / "x.partial"
+    _own(partial, me, age=1e6)
+    with pytest.raises(DatasetError, match=rf"process {me.pid} of node7 is preparing \S+/x; wait"):
+        _prepare(source)
+    _own(partial, me.model_copy(update={"machine": "another"}), age=20)
+    with pytest.raises(DatasetError, match=r"it gave a sign of life 2\d s ago; wait for its end"):
+        _prepare(source)
+    (partial / "owner.json").write_text("{")  # It is just being written.
+    with pytest.raises(DatasetError, match="another process is preparing"):
+        _prepare(source)
+
+
+@pytest.mark.parametrize(
+    ("changed", "age"), [({"machine": "another"}, 61.0), ({"started": 1}, 0.0)]
+)
+def test_who_was_killed_is_in_nobodys_way(
+    changed: dict[str, object], age: float, source: Path, begun: Path
+) -> None:
+    _own(begun, this_process().model_copy(update=changed), age)
+    assert "5 of 6 shards are kept" in _prepare(source)[0]
+
+
+def test_an_owner_gives_signs_of_life(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(unfinished, "SIGN_SECONDS", 0.001)
+    owner, seen = tmp_path / "x.partial" / "owner.json", set()
+
+    def look(_: str) -> None:
+        begun = owner.stat().st_mtime_ns
+        while owner.stat().st_mtime_ns == begun:
+            pass
+        seen.add(begun)
+
+    imagenet.prepare(source, tmp_path / "x", Options(report=_first(look)))
+    assert seen
+
+
+def _first(look: Callable[[str], None]) -> Callable[[str], None]:
+    """Look once, while the preparation is under way."""
+    left = [look]
+    return lambda line: left.pop()(line) if left else None
+
+
+def test_unpacked_parquet_is_not_unpacked_again(
+    source: Path, imagenet_folder: Path, tmp_path: Path
+) -> None:
+    last = layouts.images(source, "val")[-1]
+    content = last.read_bytes()
+    last.write_bytes(b"none")
+    layouts.parquet(source)
+    with pytest.raises(DatasetError, match="is corrupt"):
+        imagenet.prepare(source, tmp_path / "x", Options(shards=SHARDS))
+    unpacked = tmp_path / "x.partial" / "unpacked"
+    before = {path.name: path.stat().st_mtime_ns for path in unpacked.glob("*.images")}
+    assert len(before) == 4
+    changed = [p for p in source.glob("data/val*") if b"none" in p.read_bytes()]
+    _replace(changed[0], b"none", content)
+    lines: list[str] = []
+
+    def look(line: str) -> None:
+        lines.append(line)
+        after = {path.name: path.stat().st_mtime_ns for path in unpacked.glob("*.images")}
+        assert after == before
+
+    os.truncate(unpacked / "train-00001-of-00002.images", 5)
+    before["train-00001-of-00002.images"] = (
+        (unpacked / "train-00001-of-00002.images").stat().st_mtime_ns
+    )
+    imagenet.prepare(source, tmp_path / "x", Options(shards=SHARDS, report=_first(look)))
+    assert lines
+    assert _same(tmp_path / "x", imagenet_folder)
+
+
+def _replace(path: Path, old: bytes, new: bytes) -> None:
+    from pyarrow.parquet import read_table
+
+    rows = read_table(path).to_pylist()
+    for row in rows:
+        if row["image"]["bytes"] == old:
+            row["image"]["bytes"] = new
+    layouts.write_parquet(path, rows)
+
+
+def test_no_room_for_what_is_left(
+    source: Path, begun: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = sum(path.stat().st_size for path in layouts.images(source, "val")[6:])
+    for free, refused in ((left - 1, True), (left, False)):
+        usage = shutil._ntuple_diskusage(10**9, 10**9 - free, free)
+        monkeypatch.setattr(shutil, "disk_usage", lambda _, usage=usage: usage)
+        if refused:
+            with pytest.raises(DatasetError, match="no space for the dataset in") as error:
+                _prepare(source)
+            assert "5 of 6 shards are kept" in error.value.__notes__[0]
+    assert _prepare(source)
+
+
+def test_parquet_needs_room_twice(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    layouts.parquet(source)
+    size = sum(path.stat().st_size for path in source.glob("data/[tv][ra]*"))
+    usage = shutil._ntuple_diskusage(10**9, 0, int(1.5 * size))
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
+    with pytest.raises(DatasetError, match="no space for the dataset in"):
+        _prepare(source)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["source"]

@@ -1,0 +1,185 @@
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.replica.data.conftest import Photo, jpeg, png
+
+from aiperf_hpc.errors import DatasetError
+from aiperf_hpc.replica.data import imagenet
+from aiperf_hpc.replica.data.__main__ import main
+from aiperf_hpc.replica.data.imagenet import tfrecord
+from aiperf_hpc.replica.data.imagenet.shards import (
+    describe_shard,
+    load_index,
+    save_index,
+    save_sizes,
+)
+from aiperf_hpc.replica.data.imagenet.tfrecord import LabelledImage
+
+SECOND = "train-00001-of-00004"
+
+
+@pytest.fixture
+def folder(imagenet_folder: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(imagenet_folder, tmp_path / "prepared"))
+
+
+def _broken(folder: Path, *, decode: bool = False) -> tuple[str, ...]:
+    found = imagenet.verify_folder(folder, 2, decode=decode)
+    assert all("\n" not in line for line in found.broken)
+    return found.broken
+
+
+def _content(path: Path) -> list[LabelledImage]:
+    with path.open("rb") as file:
+        return [tfrecord.unpack(content) for content in tfrecord.contents(file.fileno())]
+
+
+def _forge(folder: Path, name: str, images: Sequence[LabelledImage]) -> None:
+    """Make a shard of other images, with an index that agrees."""
+    path = folder / name
+    with path.open("wb") as file:
+        for image in images:
+            tfrecord.write_record(file, tfrecord.pack(image))
+    index = load_index(folder)
+    shards = [*index.train, *index.validation]
+    train = tuple(s if s.file != name else describe_shard(path, s.samples) for s in index.train)
+    forged = index.model_copy(update={"train": train})
+    save_index(folder, forged)
+    sizes = []
+    for shard in shards:
+        with (folder / shard.file).open("rb") as file:
+            sizes += list(tfrecord.scan(file.fileno()))
+    save_sizes(folder, sizes)
+
+
+@pytest.mark.parametrize("decode", [False, True])
+def test_a_whole_folder(decode: bool, imagenet_folder: Path) -> None:
+    found = imagenet.verify_folder(imagenet_folder, 2, decode=decode)
+    assert (found.files, found.images, found.broken) == (9, 39, ())
+
+
+def test_each_broken_file_is_named(folder: Path) -> None:
+    shards = sorted(folder.glob("train-*"))
+    os.truncate(shards[0], 1000)
+    content = bytearray(shards[1].read_bytes())
+    content[len(content) // 2] ^= 1
+    shards[1].write_bytes(content)
+    shards[2].unlink()
+    (folder / "sizes.npy").write_bytes(b"")
+    sizes, first, second, third = _broken(folder)
+    assert f"{folder / 'sizes.npy'} is damaged" in sizes
+    assert f"{shards[0]} is truncated: it has 1000 bytes" in first
+    assert "(it ends within the record at byte" in first
+    assert f"{shards[1]} is not the shard that was prepared" in second
+    assert "is damaged: its checksum is another)" in second
+    assert f"cannot read {shards[2]}: No such file or directory" in third
+
+
+def test_labels_out_of_range(folder: Path) -> None:
+    images = _content(folder / SECOND)
+    _forge(folder, SECOND, [images[0]._replace(label=3), *images[1:]])
+    (line,) = _broken(folder)
+    assert line == f"{folder / SECOND}: {images[0].name} has the label 3, of 3 classes"
+
+
+def test_labels_of_another_class(folder: Path) -> None:
+    images = _content(folder / SECOND)
+    label = (images[0].label + 1) % 3
+    changed = [image._replace(label=label) if n == 0 else image for n, image in enumerate(images)]
+    _forge(folder, SECOND, changed)
+    (line,) = _broken(folder)
+    assert f"{folder / SECOND}: " in line
+    assert "which is that of n0" in line
+
+
+def test_labels_that_differ_between_shards(folder: Path) -> None:
+    swapped = {0: 1, 1: 0, 2: 2}
+    images = [i._replace(label=swapped[i.label]) for i in _content(folder / SECOND)]
+    _forge(folder, SECOND, images)
+    (line,) = _broken(folder)
+    assert f"{folder / SECOND}: the label " in line
+    assert " in other shards" in line
+
+
+def test_labels_that_do_not_follow_the_classes(folder: Path) -> None:
+    for shard in load_index(folder).train:
+        images = _content(folder / shard.file)
+        _forge(folder, shard.file, [image._replace(label=2 - image.label) for image in images])
+    lines = _broken(folder)
+    assert "its labels do not follow the sorted classes: n0" in lines[0]
+
+
+def test_samples_that_are_missing(folder: Path) -> None:
+    _forge(folder, SECOND, _content(folder / SECOND)[1:])
+    sizes, shard = _broken(folder)
+    assert "sizes.npy is not of the shards" in sizes
+    assert shard == f"{folder / SECOND} has 6 images, not 7"
+
+
+@pytest.mark.parametrize("kind", ["truncated", "PNG"])
+def test_images_that_do_not_decode(kind: str, photo: Photo, folder: Path) -> None:
+    images = _content(folder / SECOND)
+    encoded = jpeg(photo(1))[:-300] if kind == "truncated" else png(photo(1))
+    _forge(folder, SECOND, [*images[:-1], images[-1]._replace(encoded=encoded)])
+    assert not _broken(folder)
+    (line,) = _broken(folder, decode=True)
+    assert line.startswith(f"{folder / SECOND}: {images[-1].name} ")
+
+
+def test_the_command(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["verify", str(folder), "--decode"]) == 0
+    said = capsys.readouterr().out
+    assert said.startswith(
+        f"imagenet: {folder} is as it was prepared: 9 files, 39 images, decoded ("
+    )
+    (folder / SECOND).unlink()
+    assert main(["verify", str(folder)]) == 1
+    named, summary = capsys.readouterr().err.splitlines()
+    assert f"cannot read {folder / SECOND}" in named
+    assert summary.startswith(f"aiperf: {folder}: 1 of 9 files are broken: those above (")
+
+
+def test_folders_that_were_not_prepared(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "shards.json").write_text("{}")
+    with pytest.raises(DatasetError, match=r"shards\.json is damaged"):
+        imagenet.verify_folder(folder, 1)
+    (tmp_path / "empty").mkdir()
+    other = tmp_path / "other"
+    shutil.copytree(folder, other)
+    manifest = (other / "dataset.json").read_text()
+    (other / "dataset.json").write_text(manifest.replace('"imagenet"', '"digits"'))
+    for place, message in (
+        (tmp_path / "none", "there is no folder"),
+        (tmp_path / "empty", "has no dataset.json"),
+        (other, "holds dataset 'digits', which needs no preparation"),
+        (folder, "shards.json is damaged"),
+    ):
+        assert main(["verify", str(place)]) == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        assert message in line
+
+
+@pytest.mark.cifar10
+def test_cifar10_is_verified_as_it_is_read(
+    cifar10_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["verify", str(cifar10_folder)]) == 0
+    assert capsys.readouterr().out == (
+        f"cifar10: {cifar10_folder} is as it was prepared, 60000 samples\n"
+    )
+    assert main(["verify", str(cifar10_folder), "--decode"]) == 2
+    shutil.copytree(cifar10_folder, damaged := tmp_path / "damaged")
+    labels = np.load(damaged / "test_labels.npy")
+    labels[0] += 1
+    np.save(damaged / "test_labels.npy", labels)
+    capsys.readouterr()
+    assert main(["verify", str(damaged)]) == 1
+    assert "is not CIFAR-10" in capsys.readouterr().err
