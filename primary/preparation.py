@@ -16,8 +16,9 @@ from aiperf_hpc.streams import width, without_controls
 
 LOG_SECONDS = 15.0
 """How often the progress is said where no line can change."""
-_LEAST_BAR, _LARGEST_BAR = 10, 30
-"""Columns of a bar; in a window with room for less there is none."""
+_BARS = (30, 20, 10)
+"""Columns of a bar; in a window with room for less there is none. Few, so that it keeps its
+place while figures change."""
 
 
 def run_shown(arguments: Sequence[str]) -> int:
@@ -91,17 +92,18 @@ class DataDisplay:
 
 
 def fitted(progress: dict[str, Any], columns: int) -> str:
-    """Return the progress with a bar that fills what is left of so many columns.
+    """Return the progress with a bar, for so many columns.
 
     Where that is too little the speed is left out, and the bar.
     """
     what, *rest = _parts(progress)
     for said in (rest, rest[:-1]):
         text = "  ".join(said)
-        room = min(_LARGEST_BAR, columns - width(f"{what}  []  {text}"))
-        if room >= _LEAST_BAR:
-            filled = int(room * _share(progress))
-            return f"{what}  [{'#' * filled}{'-' * (room - filled)}]  {text}"
+        left = columns - width(f"{what}  []  {text}")
+        bar = next((bar for bar in _BARS if bar <= left), 0)
+        if bar:
+            filled = int(bar * _share(progress))
+            return f"{what}  [{'#' * filled}{'-' * (bar - filled)}]  {text}"
     return progress_line(progress)
 
 
@@ -117,7 +119,7 @@ def _share(progress: dict[str, Any]) -> float:
 def _parts(progress: dict[str, Any]) -> list[str]:
     """Return what is done, and how far it is: what matters most first, since the end is cut off."""
     done, total, speed = progress["done"], progress["total"], progress["per_second"]
-    parts = [str(progress["what"]), f"{int(100 * _share(progress))} %"]
+    parts = [str(progress["what"]), f"{int(100 * _share(progress)):3d} %"]
     if speed:
         parts.append(f"{_roughly((total - done) / speed)} left")
     parts.append(f"{done:,} of {total:,} {progress['unit']}")

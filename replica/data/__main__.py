@@ -106,9 +106,10 @@ def _prepare(arguments: argparse.Namespace, told: Reporter) -> int:
     info = _PREPARERS[arguments.name](arguments.source, arguments.target, options)
     told.say(
         f"{info.name}: {info.train_samples} training and {info.validation_samples} validation "
-        f"images of {info.classes} classes in {arguments.target}, SHA-256 {info.sha256}, "
-        f"made in {time.monotonic() - began:.1f} s"
+        f"images of {info.classes} classes in {arguments.target} "
+        f"({time.monotonic() - began:.1f} s)"
     )
+    told.say(f"SHA-256 {info.sha256}")
     return 0
 
 

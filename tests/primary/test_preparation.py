@@ -25,17 +25,17 @@ PROGRESS: dict[str, object] = {
 
 def test_a_line_says_what_is_done_and_how_long_it_takes() -> None:
     assert progress_line(PROGRESS) == (
-        "preparing  30 %  19 min left  412,000 of 1,331,167 images  812/s"
+        "preparing   30 %  19 min left  412,000 of 1,331,167 images  812/s"
     )
     assert progress_line({**PROGRESS, "per_second": None, "done": 0}) == (
-        "preparing  0 %  0 of 1,331,167 images"
+        "preparing    0 %  0 of 1,331,167 images"
     )
     assert "  42 s left  " in progress_line({**PROGRESS, "per_second": 919_167 / 42.2})
     assert "  2 h 05 min left  " in progress_line({**PROGRESS, "per_second": 919_167 / 7_510})
 
 
 @pytest.mark.parametrize("columns", [10, 40, 65, 72, 79, 100, 200])
-def test_a_bar_takes_what_is_left_of_the_window(columns: int) -> None:
+def test_a_bar_where_the_window_has_room(columns: int) -> None:
     shown = fitted(PROGRESS, columns)
     assert ("[" in shown) == (columns > 70)
     assert width(shown) <= columns or shown == progress_line(PROGRESS)
@@ -101,7 +101,7 @@ DataDisplay(sys.stdout, sys.stderr).follow(json.dumps(e) + "\\n" for e in (
     os.close(primary)
     pieces = [piece for piece in shown.replace("\r\n", "\r\033[K").split("\r\033[K") if piece]
     assert all(width(piece) < columns for piece in pieces)
-    assert pieces[0].startswith("preparing  30 %" if columns == 30 else "preparing  [###")
+    assert pieces[0].startswith("preparing   30 %" if columns == 30 else "preparing  [###")
     assert "between" in pieces
     assert "aiperf: wrong" in pieces
     assert shown.endswith("\r\033[K")

@@ -19,6 +19,7 @@ from tests.replica.data.conftest import jpeg
 from tests.support.processes import in_a_group
 from tests.support.waiting import PATIENCE_SECONDS, until
 
+from aiperf_hpc.dataset_manifest import load_dataset_manifest
 from aiperf_hpc.replica.data.__main__ import main
 
 COMMAND = (sys.executable, "-m", "aiperf_hpc.replica.data")
@@ -75,8 +76,9 @@ def test_prepare_prints_what_it_made(imagenet_source: Path, tmp_path: Path) -> N
         f"{imagenet_source}: train/ and val/ with a folder for each class; 27 + 12 images of 3 "
         "classes, for 2 + 1 shards"
     )
-    assert lines[-2] == "converted to RGB JPEG: 1 CMYK JPEG, 1 PNG"
-    assert lines[-1].startswith("imagenet: 27 training and 12 validation images of 3 classes in ")
+    assert lines[-3] == "converted to RGB JPEG: 1 CMYK JPEG, 1 PNG"
+    assert lines[-2].startswith("imagenet: 27 training and 12 validation images of 3 classes in ")
+    assert lines[-1] == f"SHA-256 {load_dataset_manifest(target, 'imagenet').sha256}"
     assert sorted(path.name for path in target.iterdir()) == [
         "dataset.json",
         "shards.json",
