@@ -116,37 +116,35 @@ def _prepare(arguments: argparse.Namespace, told: Reporter) -> int:
 def _verify(arguments: argparse.Namespace, told: Reporter) -> int:
     folder: Path = arguments.folder
     name = dataset_name(folder)
+    if name == "imagenet":
+        return _verify_imagenet(folder, told, decode=arguments.decode)
     if name not in _PREPARERS:
         raise DatasetError(f"{folder} holds dataset '{name}', which needs no preparation")
+    if arguments.decode:
+        raise UsageError(f"--decode: the images of dataset '{name}' are stored decoded")
+    config = DatasetConfig.model_validate({"name": name, "path": folder})
+    try:
+        info = load_dataset(config, _cores()).info  # It is read to its last byte.
+    except DatasetError as error:
+        told.complain(str(error))
+        return BROKEN
+    samples = info.train_samples + info.validation_samples
+    told.say(f"{name}: {folder} is as it was prepared, {samples} samples")
+    return 0
+
+
+def _verify_imagenet(folder: Path, told: Reporter, *, decode: bool) -> int:
     began = time.monotonic()
-    if name != "imagenet":
-        if arguments.decode:
-            raise UsageError(f"--decode: the images of dataset '{name}' are stored decoded")
-        config = DatasetConfig.model_validate({"name": name, "path": folder})
-        try:
-            info = load_dataset(config, _cores()).info  # It is read to its last byte.
-        except DatasetError as error:
-            told.complain(str(error))
-            return BROKEN
-        samples = info.train_samples + info.validation_samples
-        told.say(f"{name}: {folder} is as it was prepared, {samples} samples")
-        return 0
-    found = imagenet.verify_folder(
-        folder, _cores(), decode=arguments.decode, progress=told.progress
-    )
+    found = imagenet.verify_folder(folder, _cores(), decode=decode, progress=told.progress)
+    took = f"({time.monotonic() - began:.1f} s)"
     for problem in found.broken:
         told.complain(problem)
-    took = f"{time.monotonic() - began:.1f} s"
     if found.broken:
-        told.complain(
-            f"{folder}: {len(found.broken)} of {found.files} files are broken: those above ({took})"
-        )
+        broken = f"{len(found.broken)} of {found.files} files are broken: those above"
+        told.complain(f"{folder}: {broken} {took}")
         return BROKEN
-    decoded = ", decoded" if arguments.decode else ""
-    told.say(
-        f"imagenet: {folder} is as it was prepared: {found.files} files, {found.images} images"
-        f"{decoded} ({took})"
-    )
+    images = f"{found.images} images{', decoded' if decode else ''}"
+    told.say(f"imagenet: {folder} is as it was prepared: {found.files} files, {images} {took}")
     return 0
 
 

@@ -7,7 +7,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
 from pydantic import ValidationError
 
@@ -51,6 +51,14 @@ class Written(Value):
     """The SHA-256 of each source file."""
     converted: dict[str, int]
     """How many images were no grey or RGB JPEG files, by what they were."""
+
+
+class _Stored(NamedTuple):
+    """The bytes of an image's record, its source's digest, and what it was if it was no JPEG."""
+
+    size: int
+    source_sha256: str
+    converted: str | None
 
 
 @dataclass(slots=True)
@@ -142,39 +150,42 @@ class ShardWriter:
 
     def _shard(self, job: Job, stopped: threading.Event) -> tuple[Written | None, list[str]]:
         """Write one shard; return it, or what is wrong with its images."""
-        sizes: list[int] = []
-        sources: list[str] = []
-        converted: Counter[str] = Counter()
         refused: list[str] = []
         path = self._work.dataset / job.file
         with path.open("wb") as file:
-            for image in job.images:
-                if stopped.is_set():
-                    return None, refused  # Nobody asks for it any more.
-                self._meter.add()
-                try:
-                    source, encoded, kind = self._image(image)
-                except DatasetError as error:
-                    refused.append(str(error))
-                if refused:
-                    continue
-                content = tfrecord.pack(tfrecord.LabelledImage(encoded, image.label, image.name))
-                tfrecord.write_record(file, content)
-                sizes.append(len(content) + tfrecord.OVERHEAD)
-                sources.append(hashlib.sha256(source).hexdigest())
-                converted.update([kind] if kind else [])
+            stored = list(self._stored(job, file, stopped, refused))
+        if stopped.is_set():
+            return None, refused  # Nobody asks for it any more.
         if refused:
             path.unlink()
             return None, refused
         written = Written(
-            shard=describe_shard(path, len(sizes)),
+            shard=describe_shard(path, len(stored)),
             stamp=job.stamp(),
-            sizes=tuple(sizes),
-            sources=tuple(sources),
-            converted=converted,
+            sizes=tuple(each.size for each in stored),
+            sources=tuple(each.source_sha256 for each in stored),
+            converted=Counter(each.converted for each in stored if each.converted),
         )
         write_whole(self._work.note(job.file), written.model_dump_json() + "\n", _not_waiting)
         return written, refused
+
+    def _stored(
+        self, job: Job, file: BinaryIO, stopped: threading.Event, refused: list[str]
+    ) -> Iterator[_Stored]:
+        """Write a shard's images until one is refused; look at the others all the same."""
+        for image in job.images:
+            if stopped.is_set():
+                return
+            self._meter.add()
+            try:
+                source, encoded, kind = self._image(image)
+            except DatasetError as error:
+                refused.append(str(error))
+            if not refused:
+                content = tfrecord.pack(tfrecord.LabelledImage(encoded, image.label, image.name))
+                tfrecord.write_record(file, content)
+                size = len(content) + tfrecord.OVERHEAD
+                yield _Stored(size, hashlib.sha256(source).hexdigest(), kind)
 
     def _image(self, image: Image) -> tuple[bytes, bytes, str | None]:
         """Return an image's file, what is stored of it, and what it was. Raises DatasetError."""

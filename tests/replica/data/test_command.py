@@ -199,6 +199,26 @@ def _binary_folder(prepared: Path, folder: Path) -> Path:
     return folder
 
 
+def test_the_commands_of_aiperf_show_what_this_one_says(
+    imagenet_source: Path, tmp_path: Path
+) -> None:
+    arguments = [*_prepare(imagenet_source, tmp_path / "x"), "--shards", "2", "--restart"]
+    command = [*DATA, *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stderr == ""
+    beginnings = (f"{imagenet_source}: ", "converted to RGB JPEG: ", "imagenet: ", "SHA-256 ")
+    for line, beginning in zip(done.stdout.splitlines(), beginnings, strict=True):
+        assert line.startswith(beginning)
+    os.truncate(tmp_path / "x" / "train-00001-of-00002", 10)
+    command = [*DATA, "verify", str(tmp_path / "x"), "--decode"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (1, "")
+    named, summary = done.stderr.splitlines()
+    assert named.startswith("aiperf: dataset 'imagenet': ")
+    assert "train-00001-of-00002 is truncated: it has 10 bytes" in named
+    assert "1 of 6 files are broken" in summary
+
+
 # Preparations that are ended.
 
 
