@@ -204,7 +204,14 @@ def test_the_devkit(damage: Damage, message: str, source: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"no archive", gzip.compress(bytes(10_240)), gzip.compress(b"x" * 999)[:50]]
+    "content",
+    [
+        b"",
+        b"no archive",
+        gzip.compress(bytes(10_240), mtime=0),
+        gzip.compress(b"x" * 999, mtime=0)[:50],
+    ],
+    ids=["empty", "no archive", "an empty archive", "a truncated archive"],
 )
 def test_the_devkits_archive(content: bytes, source: Path) -> None:
     layouts.flatten(source)
