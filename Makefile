@@ -20,7 +20,7 @@ HOROVOD := MAKEFLAGS=-j$(shell nproc) HOROVOD_WITH_GLOO=1 HOROVOD_WITHOUT_MPI=1 
 	HOROVOD_WITHOUT_MXNET=1
 
 .PHONY: start test suite check quick horovod faults chaos slurm nfs nfs-packages benchmarks benchmarks-search \
-	benchmarks-training browser browser-packages scaling clean
+	benchmarks-training browser browser-packages scaling docs clean
 
 start: $(VENV)/.installed
 	$(BIN)/aiperf start --nodes $(NODES) --hours $(HOURS) --config quickstart --launcher local --yes
@@ -38,7 +38,7 @@ check: $(VENV)/.installed-test
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
-	$(BIN)/mypy tests examples
+	$(BIN)/mypy tests examples docs
 	$(BIN)/lint-imports --no-logo
 
 # The collective `horovod`, which has no wheels: two minutes. With MPI or NCCL: docs/collectives.md.
@@ -59,6 +59,10 @@ faults: $(VENV)/.installed-test slurm
 # N random faults on runs of such a cluster, and whether every record and score adds up.
 chaos: $(VENV)/.installed-test slurm
 	$(BIN)/python -m tests.chaos --faults $(N) --seed $(SEED)
+
+# The documentation as a site: build/site/index.html, which needs no server.
+docs: $(VENV)/.installed-docs
+	$(BIN)/python -m mkdocs build
 
 # Weak scaling in simulation, 1 to 4,096 nodes: a report in runs/scaling/n4096/report.
 scaling: $(VENV)/.installed-test
@@ -148,6 +152,10 @@ $(VENV)/.installed: pyproject.toml $(CONSTRAINTS) | $(VENV)/bin/python
 $(VENV)/.installed-test: pyproject.toml $(CONSTRAINTS) | $(VENV)/bin/python
 	$(PIP) install --quiet --constraint $(CONSTRAINTS) --editable '.[cpu,test]'
 	touch $@ $(VENV)/.installed
+
+$(VENV)/.installed-docs: pyproject.toml $(CONSTRAINTS) | $(VENV)/bin/python
+	$(PIP) install --quiet --constraint $(CONSTRAINTS) --editable '.[docs]'
+	touch $@
 
 clean:
 	rm -rf $(VENV) build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache
