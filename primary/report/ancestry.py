@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from aiperf_hpc.objective import Measure
-from aiperf_hpc.primary.report.model import TrialReport
+from aiperf_hpc.primary.report.rows import TrialReport
 
 
 @dataclass(slots=True)

@@ -14,14 +14,16 @@ from aiperf_hpc.objective import MEASURES, Measure
 from aiperf_hpc.primary import formatting
 from aiperf_hpc.primary.monitor.run_view import ScoreStatus
 from aiperf_hpc.primary.report import ancestry
-from aiperf_hpc.primary.report.model import PHASES, Report, TrialReport
+from aiperf_hpc.primary.report.model import Report
 from aiperf_hpc.primary.report.plots.colours import quality_colour
 from aiperf_hpc.primary.report.plots.scaling import scaling_plots
 from aiperf_hpc.primary.report.plots.score import score_plots
 from aiperf_hpc.primary.report.plots.search import prediction_plot
+from aiperf_hpc.primary.report.rows import TrialReport
 from aiperf_hpc.primary.report.search_replay import CandidateOutcome
 from aiperf_hpc.primary.report.system import SystemBox
 from aiperf_hpc.primary.report.templates import page_templates
+from aiperf_hpc.primary.report.time_split import PHASES
 from aiperf_hpc.trial import Machine, TimePhase, TrialState
 
 MOST_REPLICAS = 48

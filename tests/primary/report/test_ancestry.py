@@ -6,7 +6,7 @@ import math
 import random
 
 from aiperf_hpc.primary.report.ancestry import Line, Row, lineage, rows
-from aiperf_hpc.primary.report.model import TrialReport
+from aiperf_hpc.primary.report.rows import TrialReport
 from aiperf_hpc.trial import Hyperparameters
 
 

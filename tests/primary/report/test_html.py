@@ -14,7 +14,8 @@ from tests.support.run_factory import Plan, write_run
 from aiperf_hpc.primary.monitor.run_view import RunView
 from aiperf_hpc.primary.report import html
 from aiperf_hpc.primary.report.html import LEAST_BAR, MOST_REPLICAS, render
-from aiperf_hpc.primary.report.model import Report, TrialReport, make_report
+from aiperf_hpc.primary.report.model import Report, make_report
+from aiperf_hpc.primary.report.rows import TrialReport
 
 CSS = (resources.files("aiperf_hpc.primary.report") / "report.css").read_text("utf-8")
 PHONE = 320

@@ -35,10 +35,11 @@ from aiperf_hpc.objective import ACCURACY
 from aiperf_hpc.primary.control.controller import TIME_OVER
 from aiperf_hpc.primary.monitor.run_view import RunView
 from aiperf_hpc.primary.report import html
-from aiperf_hpc.primary.report.model import Report, make_report, split_time
+from aiperf_hpc.primary.report.model import Report, make_report
 from aiperf_hpc.primary.report.plots.colours import quality_colour
 from aiperf_hpc.primary.report.plots.score import score_plots
 from aiperf_hpc.primary.report.provenance import ReportManifest, changed_files
+from aiperf_hpc.primary.report.time_split import split_time
 from aiperf_hpc.primary.report.writer import summary_lines, write_report
 from aiperf_hpc.primary.verify.audit import verify
 from aiperf_hpc.run import records
