@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 from typer import Argument, BadParameter, Option
 
 from aiperf_hpc.primary.cli.output import say, say_document, window_columns
-from aiperf_hpc.primary.cli.parameters import Json
+from aiperf_hpc.primary.cli.parameters import Json, SomeRuns, run_named
 
 if TYPE_CHECKING:
     from aiperf_hpc.primary.analyze.analysis import Analysis
@@ -148,7 +148,7 @@ def analyze(
         list[Path],
         Argument(
             metavar="SOURCE",
-            parser=Path,
+            parser=run_named,
             help="A run directory, a folder of mllog results, a submission, DAWNBench entries.",
         ),
     ],
@@ -181,7 +181,7 @@ def analyze(
 
 
 def card(
-    runs: Annotated[list[Path], Argument(metavar="RUN", parser=Path, help="A run directory.")],
+    runs: SomeRuns,
     accuracy: Accuracy,
     scale: Scale,
     machine: Machine,

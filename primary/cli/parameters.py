@@ -9,7 +9,25 @@ from typer import Argument, Option
 
 from aiperf_hpc.config import preset_names
 
-Run = Annotated[Path, Argument(metavar="RUN", parser=Path, help="A run directory.")]
+
+def run_named(text: str) -> Path:
+    """Return the run that a user names: a folder, ``last`` in ``runs``, or ``DIR/last``.
+
+    Raises:
+        RunDirectoryError: the latest run is asked for, and there is none.
+    """
+    path = Path(text)
+    if path.name != "last" or path.exists():
+        return path
+    from aiperf_hpc.primary.monitor.run_catalog import RUNS, latest_run
+
+    return latest_run(RUNS if text == "last" else path.parent)
+
+
+RUN_HELP = "A run directory; last: the latest in runs."
+Run = Annotated[Path, Argument(metavar="RUN", parser=run_named, help=RUN_HELP)]
+SomeRuns = Annotated[list[Path], Argument(metavar="RUN", parser=run_named, help=RUN_HELP)]
+PerhapsRun = Annotated[Path | None, Argument(metavar="RUN", parser=run_named, help=RUN_HELP)]
 Json = Annotated[bool, Option("--json", help="Print JSON.")]
 FinalJson = Annotated[bool, Option("--json", help="Print the final status as JSON.")]
 Config = Annotated[

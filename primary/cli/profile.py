@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
-from typer import Argument, Option
+from typer import Option
 
 from aiperf_hpc.config import preset_names
 from aiperf_hpc.errors import UsageError
 from aiperf_hpc.kernels import ProfileRequest
 from aiperf_hpc.primary.cli.output import say, say_document
-from aiperf_hpc.primary.cli.parameters import Json
+from aiperf_hpc.primary.cli.parameters import Json, PerhapsRun
 from aiperf_hpc.primary.file_system import require_writable
 
 
@@ -20,9 +20,7 @@ from aiperf_hpc.primary.file_system import require_writable
 class Trained:
     """Which network is trained, and by what."""
 
-    run: Annotated[Path | None, Argument(metavar="RUN", parser=Path, help="A run directory.")] = (
-        None
-    )
+    run: PerhapsRun = None
     config: Annotated[
         str | None,
         Option(

@@ -30,6 +30,7 @@ COMMANDS = (
     Row("stop", RUN, "stop:stop", "Stop a run in order, and score it."),
     Row("resume", RUN, "resume:resume", "Go on with a run whose primary died."),
     Row("simulate", RUN, "simulate:simulate", "Run the benchmark on a simulated machine."),
+    Row("list", WATCH, "runs:list_runs", "List the runs in a folder, the latest first."),
     Row("status", WATCH, "status:status", "Show what a run is doing."),
     Row("serve", WATCH, "status:serve", "Serve a run's status over REST."),
     Row("report", RESULTS, "report:report", "Write a run's report, also while it lasts."),

@@ -8,7 +8,7 @@ from typing import Annotated
 from typer import Option
 
 from aiperf_hpc.primary.cli.output import say, say_document, say_json
-from aiperf_hpc.primary.cli.parameters import Json, Run
+from aiperf_hpc.primary.cli.parameters import Json, Run, run_named
 from aiperf_hpc.primary.monitor.run_view import RunView
 from aiperf_hpc.run.paths import RunPaths
 
@@ -20,7 +20,7 @@ def report(
         Option(
             "--scaling",
             metavar="RUN ...",
-            parser=Path,
+            parser=run_named,
             help="Runs of other sizes, for a section on weak scaling.",
         ),
     ] = None,

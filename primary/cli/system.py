@@ -6,16 +6,14 @@ import sys
 from pathlib import Path
 from typing import Annotated
 
-from typer import Argument, Option
+from typer import Option
 
 from aiperf_hpc.primary.cli.output import say, say_document
-from aiperf_hpc.primary.cli.parameters import Json
+from aiperf_hpc.primary.cli.parameters import Json, PerhapsRun
 
 
 def system(
-    run: Annotated[
-        Path | None, Argument(metavar="RUN", parser=Path, help="A run directory.")
-    ] = None,
+    run: PerhapsRun = None,
     site: Annotated[
         Path | None,
         Option("--system", metavar="FILE", parser=Path, help="What it cannot tell itself."),

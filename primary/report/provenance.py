@@ -78,9 +78,9 @@ def changed_inputs(view: RunView) -> list[str]:
     Raises:
         RunDirectoryError: its manifest, which names them, is damaged or gone.
     """
-    manifest, *report = (_name(view, path) for path in _always(view.paths))
-    inputs = [entry for entry in _load(view).files if entry.path not in report]
-    return _changed(view, inputs, {manifest})
+    report = view.paths.report.name
+    inputs = [entry for entry in _load(view).files if Path(entry.path).parts[0] != report]
+    return _changed(view, inputs, {_name(view, view.paths.manifest)})
 
 
 def has_grown(view: RunView) -> bool:

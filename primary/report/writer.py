@@ -11,6 +11,7 @@ from pathlib import Path
 from aiperf_hpc.errors import RunDirectoryError, UsageError
 from aiperf_hpc.objective import MEASURES
 from aiperf_hpc.primary.formatting import duration, exact, few, percent, quality, si
+from aiperf_hpc.primary.monitor.run_catalog import RunRow
 from aiperf_hpc.primary.monitor.run_view import RunStatus, RunView, ScoreStatus
 from aiperf_hpc.primary.report.html import render
 from aiperf_hpc.primary.report.model import Report, make_report
@@ -24,6 +25,8 @@ FINE_POINTS = 720
 
 def write_report(view: RunView, others: Sequence[RunPaths] = ()) -> Path:
     """Write ``report.json``, ``report.html`` and their manifest; return the page's path.
+
+    Once the run has ended, ``summary.json`` too, which lists of runs read.
 
     Args:
         view: the run.
@@ -46,6 +49,8 @@ def write_report(view: RunView, others: Sequence[RunPaths] = ()) -> Path:
         paths.report_json: f"{document.model_dump_json(indent=1)}\n".encode(),
         paths.report_html: render(document, _fine(view, document)).encode(),
     }
+    if document.final:
+        files[paths.report_summary] = f"{RunRow.of(view).model_dump_json(indent=1)}\n".encode()
     try:
         manifest = provenance_of(view, files, final=document.final)
         # First: it says by which records an interrupted report may be written again.

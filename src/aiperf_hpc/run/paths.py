@@ -165,6 +165,11 @@ class RunPaths:
         return self.report / "report.json"
 
     @property
+    def report_summary(self) -> Path:
+        """What a list of runs shows of one that has ended (``primary/monitor/run_catalog.py``)."""
+        return self.report / "summary.json"
+
+    @property
     def report_manifest(self) -> Path:
         """The SHA-256 of every journal and graph that the report was made from."""
         return self.report / "manifest.json"

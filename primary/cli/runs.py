@@ -1,0 +1,94 @@
+"""Several runs: ``aiperf list``."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+
+from typer import Argument
+
+from aiperf_hpc.primary.analyze.layout import tables_as_lines
+from aiperf_hpc.primary.analyze.table import NONE, Table
+from aiperf_hpc.primary.cli.output import say, say_document, window_columns
+from aiperf_hpc.primary.cli.parameters import Json
+from aiperf_hpc.primary.formatting import few, percent, quality, si, utc_text
+from aiperf_hpc.primary.monitor.run_catalog import RUNS, RunCatalog, RunList, RunRow
+from aiperf_hpc.primary.monitor.run_view import RunState
+
+COLUMNS = ("run", "state", "started", "hours", "nodes", "score", "error", "valid")
+INDENT = 2
+"""What tables are set in by, elsewhere."""
+WIDE = 100
+"""Columns from which on the time of day has room."""
+
+
+def list_runs(
+    folder: Annotated[
+        Path, Argument(metavar="[DIR]", parser=Path, help="A folder of runs.", show_default=False)
+    ] = RUNS,
+    json: Json = False,
+) -> int:
+    """List the runs in a folder, the latest first.
+
+    Without DIR, those in `runs`. Times are UTC, and a run is valid that keeps the benchmark's
+    rules. `last` is a name for the latest run in `runs`, and DIR/last for
+    that in DIR, wherever a run is to be named.
+
+    Examples:
+      $ aiperf list
+      $ aiperf list /shared/runs
+      $ aiperf status last
+    """
+    found = RunCatalog(folder).list()
+    if json:
+        say_document(found.model_dump_json(indent=1))
+        return 0
+    if not found.runs:
+        say(f"no run in {folder}")
+    for line in tables_as_lines([_table(found, window_columns())], window_columns() + INDENT):
+        say(line[INDENT:])
+    for line in _left_out(found):
+        sys.stderr.write(f"aiperf: {line}\n")
+    return 0
+
+
+def _table(found: RunList, columns: int) -> Table:
+    digits = len("2026-11-21 10:15" if columns >= WIDE else "2026-11-21")
+    return Table(COLUMNS, tuple(_cells(row, digits) for row in found.runs))
+
+
+def _cells(row: RunRow, digits: int) -> tuple[str, ...]:
+    started = utc_text(row.started_utc)
+    return (
+        row.name,
+        f"{row.state}{', simulated' * row.simulated}",
+        NONE if started is None else started[:digits].replace("T", " "),
+        _hours(row),
+        str(row.nodes),
+        si(row.score.ops, "OPS") if row.score.operations else NONE,
+        _error(row),
+        "yes" if row.valid else "no",
+    )
+
+
+def _hours(row: RunRow) -> str:
+    """Return the hours that a run took; of how many, where it has not ended."""
+    elapsed = f"{row.score.elapsed_seconds / 3600.0:.3g}"
+    return elapsed if row.state is RunState.ENDED else f"{elapsed}/{row.hours:g}"
+
+
+def _error(row: RunRow) -> str:
+    """Return the error or, of a workload without one, the best quality with its measure."""
+    if row.score.error is not None or row.best_quality is None:
+        return percent(row.score.error)
+    return f"{quality(row.best_quality, row.measure)} {row.measure}"
+
+
+def _left_out(found: RunList) -> Iterator[str]:
+    for each in found.unreadable:
+        yield f"not listed: {each.name}: {each.reason}"
+    if number := len(found.foreign):
+        are = "folders are no runs" if number > 1 else "folder is no run"
+        yield f"{number} {are}: {few(found.foreign)}"
