@@ -14,6 +14,10 @@ WORKERS ?= $(shell echo $$(($$(nproc) + 1)))
 N ?= 200
 SEED ?= 1
 
+# Each of the suite's hundreds of processes would compile again what it imports, and each of its
+# workers would rewrite all tests.
+unexport PYTHONDONTWRITEBYTECODE
+
 # With the flags of this make its build would keep to one core.
 HOROVOD := MAKEFLAGS=-j$(shell nproc) HOROVOD_WITH_GLOO=1 HOROVOD_WITHOUT_MPI=1 \
 	HOROVOD_CPU_OPERATIONS=GLOO HOROVOD_WITH_TENSORFLOW=1 HOROVOD_WITHOUT_PYTORCH=1 \

@@ -268,6 +268,12 @@ def package_versions() -> dict[str, str]:
     return versions | {"python": platform.python_version()}
 
 
+SEARCH_THREADS = dict.fromkeys(("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS"), "1")
+"""The environment variables that keep a search worker's linear algebra to one thread. Threads that
+have to wait for each other spin, and at low priority they wait long: for the training, whose cores
+they take."""
+
+
 class _SearchProcesses:
     """Search workers as processes, in a context: started with it, ended with it."""
 
@@ -279,13 +285,17 @@ class _SearchProcesses:
         self._workers: list[subprocess.Popen[bytes]] = []
 
     def __enter__(self) -> Workers:
-        self._workers = [subprocess.Popen(command) for command in self._commands]
+        self._workers = [self._start(command) for command in self._commands]
         return self
 
     def revive(self) -> None:
         for number, worker in enumerate(self._workers):
             if worker.poll() is not None:
-                self._workers[number] = subprocess.Popen(self._commands[number])
+                self._workers[number] = self._start(self._commands[number])
+
+    @staticmethod
+    def _start(command: list[str]) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(command, env={**os.environ, **SEARCH_THREADS})
 
     def __exit__(self, *_: object) -> None:
         for worker in self._workers:

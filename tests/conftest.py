@@ -23,6 +23,10 @@ ROOT = Path(__file__).parent
 FETCH = ROOT / "fetch_cifar10.py"
 NOT_AVAILABLE = 75
 
+os.environ["OPENBLAS_NUM_THREADS"] = "1"
+"""Of more threads on busy cores each spins until the others are done: what takes numpy a tenth of a
+second by one thread took it five seconds of processor time by two. All processes inherit it."""
+assert "numpy" not in sys.modules, "it would not read this any more"
 
 TOGETHER = {
     "tests/slurm": "SLURM", "tests/chaos": "SLURM", "tests/nfs": "NFS",
