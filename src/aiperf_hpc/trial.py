@@ -98,9 +98,10 @@ class ScheduleSettings(Value):
 
     model_config = ConfigDict(allow_inf_nan=False)
 
-    name: Literal["constant", "linear", "polynomial", "multi_step", "cosine", "plateau"] = "linear"
-    """The schedule's name; all but constant, multi_step and plateau are made for the trial's epoch
-    limit."""
+    name: Literal["constant", "linear", "polynomial", "multi_step", "cosine", "plateau"] = Field(
+        "linear",
+        description="linear, polynomial and cosine are made for the trial's epoch limit",
+    )
     interval: Literal["step", "epoch"] = Field("step", description="how often the rate changes")
     base_batch: int | None = Field(
         None, ge=1, description="batch size of learning_rate; the peak is linear in it (Goyal 2017)"
@@ -115,7 +116,9 @@ class ScheduleSettings(Value):
     milestones: tuple[Annotated[int, Field(ge=1)], ...] = Field(
         (), description="multi_step: complete epochs after which the rate changes"
     )
-    milestone_unit: Literal["epoch", "step"] = "epoch"
+    milestone_unit: Literal["epoch", "step"] = Field(
+        "epoch", description="multi_step: what milestones count"
+    )
     factors: tuple[Annotated[float, Field(ge=0.0, le=1.0)], ...] = Field(
         (), description="multi_step: share of the peak after each milestone; else powers of factor"
     )
@@ -124,7 +127,9 @@ class ScheduleSettings(Value):
         10, ge=0, description="plateau: epochs without a lower validation loss that are passed over"
     )
     threshold: float = Field(1e-4, ge=0.0, lt=1.0, description="plateau: by which it is lower")
-    threshold_mode: Literal["relative", "absolute"] = "relative"
+    threshold_mode: Literal["relative", "absolute"] = Field(
+        "relative", description="plateau: whether threshold is a share of the loss or a loss"
+    )
 
     @model_validator(mode="after")
     def _makes_sense(self) -> ScheduleSettings:

@@ -13,7 +13,9 @@ from aiperf_hpc.config.section import Section
 class DatasetConfig(Section):
     """Which samples are trained on, and how they are prepared."""
 
-    name: Literal["digits", "cifar10", "imagenet", "simulated", "synthetic", "volumes"] = "imagenet"
+    name: Literal["digits", "cifar10", "imagenet", "simulated", "synthetic", "volumes"] = Field(
+        "imagenet", description="the dataset; only imagenet's runs can be VALID"
+    )
     path: Path | None = Field(None, description="folder made by `aiperf data prepare`")
     augment: bool = Field(True, description="the dataset's standard augmentation in training")
     parallel_transforms: int = Field(48, ge=1, le=1024, description="bounded by the cores")

@@ -41,7 +41,9 @@ class SimulationConfig(Section):
 class EngineConfig(Section):
     """What trains a network."""
 
-    name: Literal["tensorflow", "torch", "simulated"] = "tensorflow"
+    name: Literal["tensorflow", "torch", "simulated"] = Field(
+        "tensorflow", description="simulated: trains nothing, for trying things out"
+    )
     device: Literal["auto", "cpu", "cuda", "npu"] = Field(
         "auto", description="torch only; auto: an accelerator if there is one; cuda: ROCm too"
     )

@@ -12,7 +12,7 @@ from aiperf_hpc.config.section import Positive, Section
 class ModelConfig(Section):
     """The initial network."""
 
-    initial: Literal["resnet50"] = "resnet50"
+    initial: Literal["resnet50"] = Field("resnet50", description="what the search begins with")
     stem: Literal["imagenet", "cifar"] = Field(
         "imagenet", description="imagenet: 7x7 stride 2 and max-pool; cifar: 3x3 stride 1"
     )

@@ -17,22 +17,30 @@ from aiperf_hpc.config.training import TrainingConfig
 class ScoreConfig(Section):
     """How often the score is stated."""
 
-    interval_hours: float = Field(0.1, ge=0.0005, le=24.0)
+    interval_hours: float = Field(
+        0.1, ge=0.0005, le=24.0, description="between two points of the score over time"
+    )
 
 
 class JournalConfig(Section):
     """How often records are written."""
 
-    progress_seconds: float = Field(5.0, ge=0.1, le=600.0)
-    heartbeat_seconds: float = Field(10.0, ge=0.5, le=600.0)
+    progress_seconds: float = Field(
+        5.0, ge=0.1, le=600.0, description="between records of executed samples"
+    )
+    heartbeat_seconds: float = Field(
+        10.0, ge=0.5, le=600.0, description="between signs of life of a process"
+    )
 
 
 class RunConfig(Section):
     """Everything that decides what a run does, but for its size and length."""
 
-    preset: str = "custom"
+    preset: str = Field("custom", description="the name of what it began with, for people")
     workload: str = Field("automl", description="what is trained: a name in workloads/")
-    seed: int = Field(0, ge=0, lt=2**32)
+    seed: int = Field(
+        0, ge=0, lt=2**32, description="of initial weights, order of samples, search, TPE"
+    )
     dataset: DatasetConfig = DatasetConfig()
     model: ModelConfig = ModelConfig()
     training: TrainingConfig = TrainingConfig()

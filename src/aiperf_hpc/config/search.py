@@ -15,10 +15,12 @@ KERNELS = (1, 3, 5, 7)
 class Integers(Section):
     """A dimension of integers: ``choices`` without an order, or ``low`` to ``high`` by ``step``."""
 
-    choices: Annotated[tuple[Positive, ...], Field(min_length=1)] | None = None
-    low: Positive | None = None
-    high: Positive | None = None
-    step: Positive = 1
+    choices: Annotated[tuple[Positive, ...], Field(min_length=1)] | None = Field(
+        None, description="the values, without an order; in place of low and high"
+    )
+    low: Positive | None = Field(None, description="the least value")
+    high: Positive | None = Field(None, description="the largest value: low and some steps")
+    step: Positive = Field(1, description="between values")
 
     @model_validator(mode="after")
     def _one_of_both(self) -> Integers:
@@ -45,9 +47,9 @@ class Integers(Section):
 class Reals(Section):
     """A dimension of real numbers, by default searched by their logarithm."""
 
-    low: float = Field(ge=0.0, le=100.0)
-    high: float = Field(gt=0.0, le=100.0)
-    log: bool = True
+    low: float = Field(ge=0.0, le=100.0, description="the least value; above 0 with log")
+    high: float = Field(gt=0.0, le=100.0, description="the largest value")
+    log: bool = Field(True, description="whether it is searched by its logarithm")
 
     @model_validator(mode="after")
     def _ascending(self) -> Reals:
@@ -61,11 +63,13 @@ class Reals(Section):
 class SpaceConfig(Section):
     """What is searched, the first two as in Ren et al. 2021; what is not given is not searched."""
 
-    batch_size: Integers = Integers(low=256, high=448, step=64)
+    batch_size: Integers = Field(
+        Integers(low=256, high=448, step=64), description="of a replica, over all its ranks"
+    )
     kernel_size: Integers = Field(
         Integers(low=3, high=7, step=2), description="of inserted convolutions; odd, at most 7"
     )
-    learning_rate: Reals | None = None
+    learning_rate: Reals | None = Field(None, description="the peak of the schedule")
     momentum: Reals | None = Field(None, description="below 1")
     weight_decay: Reals | None = Field(None, description="at most 1")
 
@@ -83,7 +87,9 @@ class SpaceConfig(Section):
 class HpoConfig(Section):
     """Hyperparameter optimisation by TPE within a round."""
 
-    trials_per_round: int = Field(3, ge=1, le=10_000)
+    trials_per_round: int = Field(
+        3, ge=1, le=10_000, description="trials of a candidate in each round after warm-up"
+    )
     startup_trials: int = Field(4, ge=1, le=10_000, description="random before TPE models")
     space: SpaceConfig = SpaceConfig()
 

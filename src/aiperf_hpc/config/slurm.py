@@ -20,16 +20,16 @@ class SlurmConfig(Section):
     client: Literal["commands", "pyslurm"] = Field(
         "commands", description="how SLURM is looked at; pyslurm is a site's own build"
     )
-    partition: Word | None = None
-    account: Word | None = None
-    qos: Word | None = None
+    partition: Word | None = Field(None, description="as sbatch takes it")
+    account: Word | None = Field(None, description="as sbatch takes it")
+    qos: Word | None = Field(None, description="quality of service, as sbatch takes it")
     gres: Word | None = Field(None, description="a node's accelerators, e.g. gpu:8 or gpu:h100:8")
     cpus_per_task: int | None = Field(None, ge=1, le=65_536, description="CPUs a rank")
     memory: Annotated[str, Field(pattern=r"^\d+[KMGT]?$")] | None = Field(
         None, description="memory a node, e.g. 64G; 0 is all of it"
     )
     constraint: Word | None = Field(None, description="features of the nodes, e.g. icelake")
-    reservation: Word | None = None
+    reservation: Word | None = Field(None, description="as sbatch takes it")
     exclusive: bool = Field(True, description="whether a replica has its node to itself")
     time_margin_minutes: int = Field(
         10, ge=2, le=1440, description="time limit beyond the run's hours, for start and end"

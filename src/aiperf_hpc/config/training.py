@@ -13,7 +13,9 @@ from aiperf_hpc.trial import ScheduleSettings
 class TrainingConfig(Section):
     """How one trial is trained."""
 
-    batch_size: int = Field(448, ge=1, le=1_048_576)
+    batch_size: int = Field(
+        448, ge=1, le=1_048_576, description="of a replica, over all its ranks, where HPO has none"
+    )
     optimizer: Literal["sgd", "adam", "adamw", "lamb", "asgd"] = Field(
         "sgd", description="asgd: without momentum, evaluated by the average over the steps"
     )
@@ -33,7 +35,9 @@ class TrainingConfig(Section):
         le=1.0,
         description="of kernels; in the gradient (L2) with adam, else beside it",
     )
-    label_smoothing: float = Field(0.0, ge=0.0, lt=1.0)
+    label_smoothing: float = Field(
+        0.0, ge=0.0, lt=1.0, description="share of a target that is spread over all classes"
+    )
     precision: Literal["fp32", "bf16", "fp16"] = Field(
         "bf16", description="fp16: by the engine torch, on an accelerator"
     )

@@ -1,0 +1,142 @@
+"""MkDocs hook: the reference of the configuration, made of the fields' own descriptions."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import yaml
+from mkdocs.structure.pages import Page
+
+from aiperf_hpc.config import RunConfig, preset_names, preset_text
+
+PAGE, MARK = "reference/configuration.md", "<!-- every setting -->"
+HEAD = ("| key | value | default | what it is |", "|---|---|---|---|")
+
+Schema = Mapping[str, Any]
+
+
+def on_page_markdown(markdown: str, page: Page, **_: object) -> str:
+    """Return the reference's page with all settings in the place of its mark."""
+    if page.file.src_uri != PAGE:
+        return markdown
+    before, after = markdown.split(MARK)
+    return "\n".join([before, *_reference(RunConfig.model_json_schema()), after])
+
+
+def _reference(whole: Schema) -> Iterator[str]:
+    shared = [name for name, times in Counter(_references(whole)).items() if times > 1]
+    yield from _section(whole, whole, "", shared)
+    yield "## Values of several keys"
+    for name in shared:
+        yield from _table(whole, whole["$defs"][name], "", shared, f"### {name}")
+    yield "## Presets"
+    for name in preset_names():
+        yield f"\n### {name}\n\n```yaml\n{preset_text(name).strip()}\n```\n"
+
+
+def _section(whole: Schema, section: Schema, path: str, shared: list[str]) -> Iterator[str]:
+    """Yield a section's table, then those of the sections in it."""
+    yield from _table(whole, section, path, shared, f"## {path[:-1] or 'The whole'}")
+    for key, field in section["properties"].items():
+        if (name := _section_of(field, shared)) is not None:
+            yield from _section(whole, whole["$defs"][name], f"{path}{key}.", shared)
+
+
+def _table(
+    whole: Schema, section: Schema, path: str, shared: list[str], heading: str
+) -> Iterator[str]:
+    yield f"\n{heading}\n\n{_unwrapped(section['description'])}\n"
+    yield from HEAD
+    for key, field in section["properties"].items():
+        if (name := _section_of(field, shared)) is not None:
+            kind, default = f"[a section](#{_anchor(path + key)})", ""
+            said = whole["$defs"][name]["description"]
+        else:
+            kind, default, said = _kind(field), _default(field), field["description"]
+        yield f"| `{path}{key}` | {kind} | {default} | {_unwrapped(said)} |"
+    yield ""
+
+
+def _references(schema: object) -> Iterator[str]:
+    if isinstance(schema, Mapping):
+        if "$ref" in schema:
+            yield _name(schema)
+        for each in schema.values():
+            yield from _references(each)
+    elif isinstance(schema, list):
+        for each in schema:
+            yield from _references(each)
+
+
+def _name(schema: Schema) -> str:
+    return str(schema["$ref"]).rpartition("/")[2]
+
+
+def _section_of(field: Schema, shared: list[str]) -> str | None:
+    if "$ref" not in field or _name(field) in shared:
+        return None
+    return _name(field)
+
+
+def _kind(schema: Schema) -> str:
+    """Return what a value may be, in words."""
+    if "$ref" in schema:
+        return f"[{_name(schema)}](#{_name(schema).lower()})"
+    if "anyOf" in schema:
+        return " or ".join(map(_kind, schema["anyOf"]))
+    if "enum" in schema:
+        return ", ".join(f"`{each}`" for each in schema["enum"])
+    if "const" in schema:
+        return f"`{schema['const']}`"
+    return _PLAIN[schema["type"]](schema)
+
+
+def _number(schema: Schema) -> str:
+    signs = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
+    limits = [f"{sign} {_round(schema[name]):,}" for name, sign in signs.items() if name in schema]
+    return " ".join([schema["type"], ", ".join(limits)]).strip()
+
+
+def _round(limit: float) -> float:
+    return int(limit) if limit == int(limit) else limit
+
+
+def _text(schema: Schema) -> str:
+    return "path" if schema.get("format") == "path" else "text"
+
+
+def _list(schema: Schema) -> str:
+    if "prefixItems" in schema:
+        return f"{len(schema['prefixItems'])} of: {_kind(schema['prefixItems'][0])}"
+    return f"list of: {_kind(schema['items'])}"
+
+
+_PLAIN = {
+    "array": _list,
+    "boolean": lambda _: "`true`, `false`",
+    "integer": _number,
+    "null": lambda _: "none",
+    "number": _number,
+    "string": _text,
+}
+
+
+def _default(field: Schema) -> str:
+    if "default" not in field:
+        return "none: to be given"
+    value = field["default"]
+    if value is None:
+        return "none"
+    if isinstance(value, dict):
+        value = {key: each for key, each in value.items() if each is not None}
+    return f"`{yaml.safe_dump(value, default_flow_style=True, width=1000).splitlines()[0]}`"
+
+
+def _anchor(path: str) -> str:
+    return path.replace(".", "")
+
+
+def _unwrapped(text: str) -> str:
+    return " ".join(text.replace("``", "`").split())

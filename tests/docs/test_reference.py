@@ -1,0 +1,58 @@
+"""The references that the site's hooks make are whole: each setting, each command, each option."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from html import unescape
+from pathlib import Path
+
+import pytest
+
+from aiperf_hpc.config import load_config, preset_names
+from aiperf_hpc.primary.cli.command import Deferred, Group
+from aiperf_hpc.primary.cli.program import COMMANDS, main
+
+ROW = re.compile(r"<tr>\s*<td><code>([^<]+)</code></td>(.*?)</tr>", re.DOTALL)
+CELL = re.compile(r"<td>(.*?)</td>", re.DOTALL)
+
+
+def keys(values: dict[str, object], prefix: str = "") -> Iterator[str]:
+    for key, value in values.items():
+        yield f"{prefix}{key}"
+        if isinstance(value, dict):
+            yield from keys(value, f"{prefix}{key}.")
+
+
+def test_every_setting_is_described(site: Path) -> None:
+    page = (site / "reference" / "configuration.html").read_text("utf-8")
+    rows = {key: CELL.findall(cells) for key, cells in ROW.findall(page)}
+    written = load_config("quickstart").model_dump(mode="json", exclude_none=True)
+    # What a dimension of the search consists of stands in a table of its own.
+    whole = {re.sub(r"^hpo[.]space[.][a-z_]+[.]", "", key) for key in keys(written)}
+    assert whole - rows.keys() == set()
+    assert [key for key, (kind, _, words) in rows.items() if not kind or not words] == []
+    assert rows["training.batch_size"][:2] == ["integer ≥ 1, ≤ 1,048,576", "<code>448</code>"]
+    assert all(f'id="{name}"' in page for name in preset_names())
+
+
+@pytest.mark.parametrize("name", [row.name for row in COMMANDS if row.panel])
+def test_every_option_of_a_command_is_there(
+    name: str, site: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "300")  # An option begins its line of help then.
+    page = unescape((site / "reference" / "commands.html").read_text("utf-8"))
+    sections = page.split("<h3 ")
+    for words in in_group(name):
+        with pytest.raises(SystemExit):
+            main([*words, "--help"])
+        helped = set(re.findall(r"^\W+(--[a-z-]+)", capsys.readouterr().out, re.MULTILINE))
+        heading = f'id="aiperf-{"-".join(words)}"'
+        (section,) = (part for part in sections if part.startswith(heading))
+        assert helped - set(re.findall(r"<code>(--[a-z-]+)", section)) == {"--help"}
+
+
+def in_group(name: str) -> list[tuple[str, ...]]:
+    row = next(row for row in COMMANDS if row.name == name)
+    loaded = Deferred(row).loaded()
+    return [(name, each) for each in loaded.commands] if isinstance(loaded, Group) else [(name,)]
