@@ -27,7 +27,7 @@ from aiperf_hpc.ops_counter.score import (
     score_series,
     score_times,
 )
-from aiperf_hpc.ops_counter.validity import Violation, violations
+from aiperf_hpc.ops_counter.validity import RuleCheck, Violation, check_rules, violations
 from aiperf_hpc.primary.formatting import age
 from aiperf_hpc.primary.monitor.consistency import clock_problems, disagreements, rejections
 from aiperf_hpc.primary.monitor.run_graphs import RunGraphs
@@ -276,6 +276,10 @@ class RunView:
     def violations(self) -> list[Violation]:
         """Return the rules that the run does not keep so far."""
         return violations(self.history, self.manifest.config, self.final())
+
+    def rule_checks(self) -> list[RuleCheck]:
+        """Return what came of every rule so far."""
+        return check_rules(self.history, self.manifest.config, self.final())
 
     def best(self, until: float) -> Evaluation | None:
         """Return the best complete evaluation up to ``until``, UTC seconds, as the score does."""

@@ -31,18 +31,12 @@ from aiperf_hpc.primary.report.operations import (
     split_operations,
 )
 from aiperf_hpc.primary.report.rows import ReplicaReport, TrialReport, replica_rows, trial_rows
+from aiperf_hpc.primary.report.rules import Broken, RuleReport
 from aiperf_hpc.primary.report.scaling import Scaling
 from aiperf_hpc.primary.report.search_replay import SearchReplay, replay_search
 from aiperf_hpc.primary.report.time_split import StepSplit, TimeSplit, split_steps, total_time
 from aiperf_hpc.system.summary import MachineSummary
 from aiperf_hpc.trial import DatasetInfo, Value
-
-
-class Broken(Value):
-    """A rule that the run does not keep, and how."""
-
-    rule: str
-    reason: str
 
 
 class Report(Value):
@@ -54,6 +48,8 @@ class Report(Value):
     """Whether the run has ended; while it lasts, the numbers are those at its last record."""
     valid: bool
     invalid: tuple[Broken, ...]
+    rules: tuple[RuleReport, ...] = ()
+    """Every rule, kept or not; none in reports of versions that stated only what is not kept."""
     started: str | None
     until: str | None
     """The end of the run or, while it lasts, its last record."""
@@ -149,7 +145,8 @@ def make_report(view: RunView) -> Report:
             f"the trials of {view.paths.root} recorded {final.operations:,} operations, their "
             f"graphs count {split.total:,}; `aiperf verify {view.paths.root}` names the trials"
         )
-    invalid = tuple(Broken(rule=v.rule, reason=v.reason) for v in view.violations())
+    rules = tuple(map(RuleReport.of, view.rule_checks()))
+    invalid = tuple(Broken(rule=each.rule, reason=why) for each in rules for why in each.reasons)
     status = view.status(end)
     datasets = {r.dataset: None for r in history.replicas.values() if r.dataset is not None}
     return Report(
@@ -157,6 +154,7 @@ def make_report(view: RunView) -> Report:
         final=history.end_utc is not None,
         valid=not invalid,
         invalid=invalid,
+        rules=rules,
         started=utc_text(history.start_utc),
         until=utc_text(None if history.start_utc is None else end),
         end_reason=status.reason if history.end_utc is not None else "",

@@ -16,6 +16,7 @@ from aiperf_hpc.primary.monitor.run_view import RunStatus, RunView, ScoreStatus
 from aiperf_hpc.primary.report.html import render
 from aiperf_hpc.primary.report.model import Report, make_report
 from aiperf_hpc.primary.report.provenance import changed_inputs, is_final, provenance_of
+from aiperf_hpc.primary.report.result_text import result_text
 from aiperf_hpc.primary.report.scaling import Scaling, Stated, make_scaling
 from aiperf_hpc.run.paths import RunPaths, write_whole
 
@@ -24,7 +25,7 @@ FINE_POINTS = 720
 
 
 def write_report(view: RunView, others: Sequence[RunPaths] = ()) -> Path:
-    """Write ``report.json``, ``report.html`` and their manifest; return the page's path.
+    """Write a report's files: a page, a document, a text, their manifest. Return the page's path.
 
     Once the run has ended, ``summary.json`` too, which lists of runs read.
 
@@ -48,6 +49,7 @@ def write_report(view: RunView, others: Sequence[RunPaths] = ()) -> Path:
     files = {
         paths.report_json: f"{document.model_dump_json(indent=1)}\n".encode(),
         paths.report_html: render(document, _fine(view, document)).encode(),
+        paths.result_text: result_text(document).encode(),
     }
     if document.final:
         files[paths.report_summary] = f"{RunRow.of(view).model_dump_json(indent=1)}\n".encode()

@@ -96,6 +96,8 @@ RULES: tuple[Rule, ...] = (
          result.predictions, lambda run: sum(t.predictions is not None for t in run.trials)),
     Rule("report", "the final report is what the records give",
          result.report, lambda run: int(run.reported)),
+    Rule("result", "result.txt states the score, verdict and rules of the report",
+         result.result_text, lambda run: int(run.view.paths.result_text.exists())),
     Rule("files", "journals and graphs are those that the report was made from",
          result.files, lambda run: len(run.journals) + len(run.history.graphs) + 1),
 )  # fmt: skip

@@ -5,6 +5,7 @@ it gives one), a preset or YAML file, ``--set key=value``.
 """
 
 from aiperf_hpc.config.dataset import DatasetConfig
+from aiperf_hpc.config.differences import Difference, differences, preset_of
 from aiperf_hpc.config.engine import EngineConfig, SimulationConfig
 from aiperf_hpc.config.loading import load_config, preset_names, preset_text, validate
 from aiperf_hpc.config.model import ModelConfig
@@ -25,6 +26,7 @@ from aiperf_hpc.config.training import TrainingConfig
 
 __all__ = [
     "DatasetConfig",
+    "Difference",
     "EngineConfig",
     "Fraction",
     "HpoConfig",
@@ -44,8 +46,10 @@ __all__ = [
     "SlurmConfig",
     "SpaceConfig",
     "TrainingConfig",
+    "differences",
     "load_config",
     "preset_names",
+    "preset_of",
     "preset_text",
     "validate",
 ]

@@ -170,6 +170,11 @@ class RunPaths:
         return self.report / "summary.json"
 
     @property
+    def result_text(self) -> Path:
+        """The result in a page of plain text (``primary/report/result_text.py``)."""
+        return self.report / "result.txt"
+
+    @property
     def report_manifest(self) -> Path:
         """The SHA-256 of every journal and graph that the report was made from."""
         return self.report / "manifest.json"
