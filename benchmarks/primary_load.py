@@ -43,7 +43,8 @@ from aiperf_hpc.primary.launchers.base import ReplicaState
 from aiperf_hpc.primary.monitor.cached_view import CachedView
 from aiperf_hpc.primary.monitor.progress import ProgressDisplay
 from aiperf_hpc.primary.monitor.run_view import RunView
-from aiperf_hpc.primary.service.rest import ServerThread
+from aiperf_hpc.primary.service.runs import OneRun
+from aiperf_hpc.primary.service.server import ServerThread
 from aiperf_hpc.run.digest import DigestWriter
 from aiperf_hpc.run.journal import JournalWriter
 from aiperf_hpc.run.manifest import RunManifest
@@ -100,7 +101,7 @@ def be_primary(root: Path) -> None:
     with (
         JournalWriter(paths.primary_journal) as journal,
         JournalWriter(paths.digest) as digest,
-        ServerThread(live) as server,
+        ServerThread(OneRun("run", live)) as server,
     ):
         print(server.port, flush=True)
         writer = DigestWriter(view.history, digest)

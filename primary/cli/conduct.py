@@ -101,9 +101,10 @@ def _server(
     if address is None:
         yield
         return
-    from aiperf_hpc.primary.service.rest import ServerThread
+    from aiperf_hpc.primary.service.runs import OneRun
+    from aiperf_hpc.primary.service.server import ServerThread
 
-    with ServerThread(live, *address) as server:
+    with ServerThread(OneRun(paths.root.name, live), *address) as server:
         Service.here(server.host, server.port, server.url).save(paths, retry)
         output.write(f"{where_served(server.url)}\n")
         output.flush()
@@ -171,14 +172,14 @@ def where_served(url: str) -> str:
 
 def address_of(text: str) -> Address:
     """Return the host and port that a text names. Raises UsageError."""
-    from aiperf_hpc.primary.service.rest import parse_address
+    from aiperf_hpc.primary.service.address import parse_address
 
     return parse_address(text)
 
 
 def free_address(text: str) -> Address:
     """Return an address that can be listened on: checked before anything is made or started."""
-    from aiperf_hpc.primary.service.rest import check_free
+    from aiperf_hpc.primary.service.server import check_free
 
     address = address_of(text)
     check_free(*address)

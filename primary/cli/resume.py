@@ -79,7 +79,7 @@ def _address_again(served: Served, paths: RunPaths) -> Address | None:
         before = Service.load(paths)
         if before is None:
             return None
-        from aiperf_hpc.primary.service.rest import check_free
+        from aiperf_hpc.primary.service.server import check_free
 
         check_free(before.host, before.port)
     except UsageError as error:

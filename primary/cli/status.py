@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Annotated
 
-from typer import Option
+from typer import Argument, Option
 
 from aiperf_hpc.primary.cli.conduct import address_of, where_served
 from aiperf_hpc.primary.cli.output import say, say_document
@@ -86,18 +87,23 @@ def _storage_line(storage: StorageStatus) -> str:
 
 
 def serve(
-    run: Run,
+    folder: Annotated[
+        Path, Argument(metavar="DIR", parser=Path, help="A folder of runs, or one run.")
+    ],
     address: Annotated[
         str, Option("--address", metavar="HOST:PORT", help="Default: a port of loopback.")
     ] = "",
 ) -> int:
-    """Serve a run's status over REST.
+    """Serve all runs in a folder, or one run, over HTTP.
+
+    Runs that are started in the folder later are served too.
 
     Examples:
-      $ aiperf serve runs/20261121-101500
+      $ aiperf serve runs
       $ aiperf serve runs/20261121-101500 --address 127.0.0.1:8000
     """
-    from aiperf_hpc.primary.service import rest
+    from aiperf_hpc.primary.service.runs import runs_in
+    from aiperf_hpc.primary.service.server import serve
 
-    rest.serve(RunPaths(run), *address_of(address), announce=say)
+    serve(runs_in(folder), *address_of(address), announce=say)
     return 0

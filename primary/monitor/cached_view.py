@@ -7,7 +7,6 @@ given again until twenty times as long has passed as it took to make it.
 from __future__ import annotations
 
 import contextlib
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -27,7 +26,6 @@ most."""
 AHEAD = 0.75
 """The part of that time after which answers that are in demand are made anew, so that nobody
 has to wait for them."""
-SWITCH_SECONDS = 0.001
 
 T = TypeVar("T")
 Question = Callable[[RunView], Any]
@@ -128,16 +126,12 @@ class CachedView:
     @contextlib.contextmanager
     def renewed(self) -> Iterator[None]:
         """Make answers that are in demand anew before they are too old, while the block runs."""
-        over, before = threading.Event(), sys.getswitchinterval()
+        over = threading.Event()
         thread = threading.Thread(target=self._renew_until, args=(over,), name="look", daemon=True)
         thread.start()
-        # The thread that gives answers wakes often and briefly; each time it waits so long for
-        # the one that makes them.
-        sys.setswitchinterval(SWITCH_SECONDS)
         try:
             yield
         finally:
-            sys.setswitchinterval(before)
             over.set()
             thread.join()
 

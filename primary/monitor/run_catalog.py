@@ -130,7 +130,7 @@ class RunCatalog:
     def list(self) -> RunList:
         """Return the runs as they are now."""
         with self._lock:
-            found, foreign = _look(self.folder)
+            found, foreign = find_runs(self.folder)
             names = {name: paths for name, paths in found.items() if paths.manifest.exists()}
             known, rows, unreadable = self._known, list[RunRow](), list[Unreadable]()
             self._known = {}
@@ -143,14 +143,12 @@ class RunCatalog:
                     unreadable.append(Unreadable(name=name, reason=str(error)))
                 except OSError as error:
                     unreadable.append(Unreadable(name=name, reason=reason_of(error)))
-        rows.sort(
-            key=lambda row: (row.started_utc is None, row.started_utc, row.name), reverse=True
-        )
+        rows.sort(key=age_order, reverse=True)
         return RunList(runs=tuple(rows), unreadable=tuple(unreadable), foreign=foreign)
 
     def paths(self, name: str) -> RunPaths:
         """Return the run of that name. Raises RunDirectoryError when there is none."""
-        found, _ = _look(self.folder)
+        found, _ = find_runs(self.folder)
         if name not in found:
             raise RunDirectoryError(f"{self.folder} has no run {name}")
         return found[name]
@@ -158,7 +156,7 @@ class RunCatalog:
 
 def latest_run(folder: Path) -> Path:
     """Return the run in a folder that was started last. Raises RunDirectoryError for none."""
-    found, _ = _look(folder)
+    found, _ = find_runs(folder)
     if not found:
         raise RunDirectoryError(
             f"there is no run in {folder}; name a run, or its folder as DIR/last"
@@ -166,12 +164,15 @@ def latest_run(folder: Path) -> Path:
     return max(found.values(), key=lambda paths: (_started(paths), paths.root)).root
 
 
-def _age_order(row: RunRow) -> tuple[bool, float, str]:
+def age_order(row: RunRow) -> tuple[bool, float, str]:
+    """Return what orders runs by their start; those that have not started are the last."""
     return row.started_utc is None, row.started_utc or 0.0, row.name
 
 
-def _look(folder: Path) -> tuple[dict[str, RunPaths], tuple[str, ...]]:
+def find_runs(folder: Path) -> tuple[dict[str, RunPaths], tuple[str, ...]]:
     """Return the runs in a folder by their names, and the names of folders that are none.
+
+    Among the latter are folders in it that cannot be read.
 
     Raises:
         RunDirectoryError: it cannot be read.
@@ -180,9 +181,12 @@ def _look(folder: Path) -> tuple[dict[str, RunPaths], tuple[str, ...]]:
         return {folder.resolve().name: RunPaths(folder)}, ()
     found, foreign = dict[str, RunPaths](), list[str]()
     for entry in _entries(folder):
-        if inside := dict(_runs_at(Path(entry.path), entry.name)):
-            found |= inside
-        else:
+        try:
+            inside = dict(_runs_at(Path(entry.path), entry.name))
+        except (OSError, RunDirectoryError):
+            inside = {}  # Nobody else's folder is in the way of the others.
+        found |= inside
+        if not inside:
             foreign.append(entry.name)
     return found, tuple(foreign)
 
@@ -210,7 +214,7 @@ def _entries(folder: Path) -> list[os.DirEntry[str]]:
 
 def _row(known: _Known, paths: RunPaths, name: str) -> RunRow:
     """Return a run's row, and keep what the next one needs. Raises AIPerfError, OSError."""
-    if known.row is None and (ended := _summary(paths)) is not None:
+    if known.row is None and (ended := read_summary(paths)) is not None:
         known.row = ended.model_copy(update={"name": name})
     if known.row is not None and known.row.state is RunState.ENDED:
         return known.row
@@ -223,7 +227,7 @@ def _row(known: _Known, paths: RunPaths, name: str) -> RunRow:
     return known.row
 
 
-def _summary(paths: RunPaths) -> RunRow | None:
+def read_summary(paths: RunPaths) -> RunRow | None:
     """Return what the final report says; None where there is none, or it cannot be read."""
     try:
         return RunRow.model_validate_json(paths.report_summary.read_bytes())

@@ -1,1 +1,1 @@
-"""The status of a run over REST."""
+"""Runs over HTTP: read while they last and afterwards, and by whom."""

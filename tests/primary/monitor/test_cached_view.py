@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -197,3 +198,64 @@ def test_progress_of_a_run_that_cannot_be_read_says_so_and_goes_on(
     damaged.rmdir()
     progress.tick()
     assert "trials" in output.getvalue().splitlines()[-1]
+
+
+class _Counting(RunView):
+    """A view that counts how often the journals are read."""
+
+    reads = 0
+
+    def refresh(self) -> None:
+        self.reads += 1
+        super().refresh()
+
+
+def test_many_clients_read_the_journals_once_a_second(tmp_path: Path) -> None:
+    now = 100.0
+    view = _Counting(write_run(tmp_path, Plan(replicas=1)))
+    live = CachedView(view, clock=lambda: now)
+    with ThreadPoolExecutor(16) as clients:
+        answers = list(clients.map(lambda _: live.ask(RunView.status), range(64)))
+    assert view.reads == 1
+    assert all(answer is answers[0] for answer in answers)
+    now = 100.9
+    live.ask(RunView.trials)
+    assert view.reads == 1
+    now = 101.1
+    assert live.ask(RunView.status) is not answers[0]
+    assert view.reads == 2
+
+
+def test_what_was_added_is_seen_when_the_answer_is_old(tmp_path: Path) -> None:
+    now = 0.0
+    paths = write_run(tmp_path, Plan(replicas=1, ended=False))
+    live = CachedView(lambda: RunView(paths), clock=lambda: now)
+    assert live.ask(RunView.status).replicas[0].state != "ended"
+    with Worker(paths, "r0", RunView(paths).manifest.config) as worker:
+        worker.write(ReplicaEnded(reason="asked to stop"))
+    assert live.ask(RunView.status).replicas[0].state != "ended"
+    now = 1.5
+    assert live.ask(RunView.status).replicas[0].state == "ended"
+
+
+def test_a_failure_is_kept_as_long_as_an_answer_and_no_longer(tmp_path: Path) -> None:
+    now, made = 0.0, 0
+
+    def make() -> RunView:
+        nonlocal made
+        made += 1
+        if made == 1:
+            raise JournalError("not yet")
+        return RunView(written)
+
+    written = write_run(tmp_path, Plan(replicas=1, trials=1, hpo_trials=0))
+    live = CachedView(make, clock=lambda: now)
+    for _ in range(3):
+        with pytest.raises(JournalError, match="not yet"):
+            live.ask(RunView.status)
+    assert made == 1
+    now = 1.5
+    assert live.ask(RunView.status).run_id
+    now = 3.0
+    live.ask(RunView.status)
+    assert made == 2, "the view is kept"

@@ -1,0 +1,149 @@
+"""The application: every route, and one body for every refusal."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import APIRouter, FastAPI, Request, Response
+from fastapi.concurrency import run_in_threadpool
+from fastapi.exceptions import RequestValidationError
+from pydantic import Field
+from starlette.exceptions import HTTPException
+
+from aiperf_hpc import __version__
+from aiperf_hpc.errors import AIPerfError
+from aiperf_hpc.primary.service.answers.base import Answer
+from aiperf_hpc.primary.service.problem import (
+    MEDIA_TYPE,
+    Fault,
+    Problem,
+    ProblemError,
+    problem_response,
+)
+from aiperf_hpc.primary.service.reading import only_run_routes, run_routes
+from aiperf_hpc.primary.service.runs import RunList, Runs
+
+API = "/api/v1"
+DESCRIPTION = """\
+Runs of AIPerf-HPC, while they last and afterwards.
+
+Every answer is JSON. Sizes are in bytes, times in seconds, moments in UTC seconds since 1970, where
+a name does not say otherwise. `Age` says how old an answer is, in seconds. Where there is none, the
+body is a `Problem` (RFC 9457). A run whose records are being read for the first time answers 202
+with a `Loading`, until it can answer.
+"""
+TAGS = [
+    {"name": "runs", "description": "The runs that are served."},
+    {"name": "run", "description": "One run: what it does and did."},
+    {"name": "one run alone", "description": "The same, where the service serves one run alone."},
+    {"name": "service", "description": "The service itself."},
+]
+
+
+class Health(Answer):
+    """The service answers."""
+
+    status: str = Field("ok", examples=["ok"])
+    """Always `ok`."""
+
+
+class About(Answer):
+    """What serves."""
+
+    version: str = Field(__version__, examples=["0.1.0"])
+    """The version of AIPerf-HPC."""
+    run: str | None
+    """The run, where one alone is served."""
+
+
+def create_app(runs: Runs) -> FastAPI:
+    """Return the application over some runs."""
+    # The usual pages of documentation load scripts from elsewhere, which a cluster cannot.
+    app = FastAPI(
+        title="AIPerf-HPC",
+        summary="Runs of the benchmark, while they last and afterwards",
+        description=DESCRIPTION,
+        version=__version__,
+        openapi_tags=TAGS,
+        docs_url=None,
+        redoc_url=None,
+    )
+    app.add_exception_handler(AIPerfError, _refused)
+    app.add_exception_handler(HTTPException, _no_route)
+    app.add_exception_handler(RequestValidationError, _invalid)
+    app.include_router(_service_routes(runs))
+    app.include_router(_runs_routes(runs), prefix=API)
+    app.include_router(run_routes(runs), prefix=f"{API}/runs/{{run}}", tags=["run"])
+    if runs.only is not None:
+        app.include_router(only_run_routes(runs.only), prefix=API, tags=["one run alone"])
+    return app
+
+
+PROBLEM: dict[int | str, dict[str, Any]] = {
+    503: {
+        "model": Problem,
+        "description": "The runs cannot be read",
+        "content": {MEDIA_TYPE: {}},
+    }
+}
+
+
+def _service_routes(runs: Runs) -> APIRouter:
+    router = APIRouter(tags=["service"])
+
+    @router.get("/healthz")
+    async def healthz() -> Health:
+        """Say that the service is there."""
+        return Health()
+
+    @router.get("/readyz", responses=PROBLEM)
+    async def readyz() -> Health:
+        """Say that the service can read its runs."""
+        await run_in_threadpool(runs.check)
+        return Health()
+
+    @router.get(API)
+    async def about() -> About:
+        """Return what serves."""
+        return About(run=None if runs.only is None else runs.only.name)
+
+    return router
+
+
+def _runs_routes(runs: Runs) -> APIRouter:
+    router = APIRouter(tags=["runs"])
+
+    @router.get("/runs", response_model=RunList, responses=PROBLEM)
+    async def list_runs() -> Response:
+        """Return all runs, the latest first."""
+        listed = await run_in_threadpool(runs.list)
+        return Response(listed.model_dump_json(), media_type="application/json")
+
+    return router
+
+
+def _refused(_: Request, error: Exception) -> Response:
+    assert isinstance(error, AIPerfError)  # noqa: S101 -- for the type checker
+    return problem_response(error)
+
+
+def _no_route(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)  # noqa: S101 -- for the type checker
+    status = HTTPStatus(error.status_code)
+    kind = status.phrase.lower().replace(" ", "-")
+    detail = {
+        HTTPStatus.NOT_FOUND: "there is nothing at this address; /openapi.json says what there is",
+        HTTPStatus.METHOD_NOT_ALLOWED: f"{request.method} is not possible at this address",
+    }.get(status, str(error.detail))
+    return problem_response(ProblemError(status, kind, detail), error.headers)
+
+
+def _invalid(_: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)  # noqa: S101 -- for the type checker
+    faults = tuple(
+        Fault(where=".".join(map(str, each["loc"])), message=each["msg"]) for each in error.errors()
+    )
+    detail = "; ".join(f"{fault.where}: {fault.message}" for fault in faults[:3])
+    status = HTTPStatus.UNPROCESSABLE_ENTITY
+    return problem_response(ProblemError(status, "invalid", detail, faults))

@@ -1,0 +1,168 @@
+"""The server: it listens, and answers until it is told to stop."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Self
+
+import uvicorn
+from fastapi import FastAPI
+
+from aiperf_hpc.errors import AIPerfError, UsageError
+from aiperf_hpc.primary.service.address import LOOPBACK
+from aiperf_hpc.primary.service.app import create_app
+from aiperf_hpc.primary.service.runs import Runs
+
+SWITCH_SECONDS = 0.001
+START_SECONDS = 10.0
+STOP_SECONDS = 5.0
+
+
+def serve(
+    runs: Runs, host: str, port: int, announce: Callable[[str], None] = lambda _: None
+) -> None:
+    """Serve runs until the process is told to stop.
+
+    Args:
+        runs: the runs.
+        host: the name or address to listen at.
+        port: 0 for any free one.
+        announce: called with the URL once there is someone to answer.
+
+    Raises:
+        UsageError: the address cannot be had.
+    """
+    listener = _listen(host, port)
+    announce(_url(listener))
+    # The server re-raises the signal that ended it: an interrupt is the way to end this.
+    with contextlib.suppress(KeyboardInterrupt), runs.served(), _prompt_threads():
+        _server(create_app(runs)).run(sockets=[listener])
+
+
+@contextlib.contextmanager
+def _prompt_threads() -> Iterator[None]:
+    """Let threads take turns more often, while the block runs.
+
+    The thread that gives answers wakes often and briefly; each time it waits so long for one that
+    reads.
+    """
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(SWITCH_SECONDS)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(before)
+
+
+class ServerThread:
+    """The service in a thread of its own, beside whatever else the process does."""
+
+    def __init__(self, runs: Runs, host: str = LOOPBACK, port: int = 0) -> None:
+        """Take what to serve."""
+        self.host = host
+        self.port = port
+        """The port that was asked for; after the start, the one that is listened at."""
+        self._runs = runs
+        self._server = _server(create_app(runs))
+        self._served = contextlib.ExitStack()
+        self._thread: threading.Thread | None = None
+        self.url = ""
+
+    def start(self) -> None:
+        """Listen, and answer from now on.
+
+        Raises:
+            UsageError: the address cannot be had.
+            AIPerfError: the server does not come up.
+        """
+        listener = _listen(self.host, self.port)
+        self.port = listener.getsockname()[1]
+        self.url = _url(listener)
+        self._served.enter_context(self._runs.served())
+        self._served.enter_context(_prompt_threads())
+        self._thread = threading.Thread(
+            target=self._server.run, args=([listener],), name="rest", daemon=True
+        )
+        self._thread.start()
+        end = time.monotonic() + START_SECONDS
+        while not self._server.started:
+            if not self._thread.is_alive() or time.monotonic() > end:
+                self.stop()
+                listener.close()
+                raise AIPerfError(f"the service at {self.url} did not come up")
+            time.sleep(0.01)
+
+    def stop(self) -> None:
+        """Answer what was asked, then stop listening."""
+        self._server.should_exit = True
+        if self._thread is not None:
+            self._thread.join(STOP_SECONDS)
+            self._thread = None
+            self._served.close()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.stop()
+
+
+def _server(app: FastAPI) -> uvicorn.Server:
+    """Return a server that leaves the process's logging and output alone."""
+    return uvicorn.Server(
+        uvicorn.Config(
+            app,
+            loop="asyncio",
+            http="h11",
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            timeout_graceful_shutdown=2,
+        )
+    )
+
+
+def check_free(host: str, port: int) -> None:
+    """Raise UsageError unless someone may listen there now."""
+    _listen(host, port).close()
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    """Return a socket that listens, so that a bad address is known before anything starts."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        listener = socket.socket(family, kind, protocol)
+    except OSError as error:
+        raise UsageError(f"cannot serve at {host}: {error.strerror}") from None
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen(128)
+    except OSError as error:
+        listener.close()
+        raise UsageError(_refused(host, port, error)) from None
+    return listener
+
+
+def _refused(host: str, port: int, error: OSError) -> str:
+    reasons = {
+        errno.EADDRINUSE: "the port is in use; choose another, or 0 for any free one",
+        errno.EACCES: "not permitted; choose a port from 1024 on",
+        errno.EADDRNOTAVAIL: "this machine does not have that address",
+    }
+    return f"cannot serve at {host}, port {port}: {reasons.get(error.errno or 0, error.strerror)}"
+
+
+def _url(listener: socket.socket) -> str:
+    host, port = listener.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

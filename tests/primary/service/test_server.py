@@ -1,0 +1,125 @@
+"""The server on a real loopback socket."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import urllib.error
+import urllib.request
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.support.run_factory import Plan, write_run
+from tests.support.waiting import PATIENCE_SECONDS
+
+from aiperf_hpc.errors import AIPerfError, UsageError
+from aiperf_hpc.primary.monitor.cached_view import CachedView
+from aiperf_hpc.primary.monitor.run_view import RunView
+from aiperf_hpc.primary.service.runs import FolderOfRuns, OneRun, runs_in
+from aiperf_hpc.primary.service.server import ServerThread, serve
+
+
+def _get(url: str) -> dict[str, Any]:
+    with urllib.request.urlopen(url, timeout=PATIENCE_SECONDS) as answer:  # noqa: S310 -- a loopback URL
+        loaded = json.loads(answer.read())
+    assert isinstance(loaded, dict)
+    return loaded
+
+
+def test_a_real_server_on_a_free_port(tmp_path: Path) -> None:
+    paths = write_run(tmp_path, Plan(replicas=1))
+    with ServerThread(OneRun("run", CachedView(RunView(paths)))) as server:
+        assert server.port > 0
+        assert server.url == f"http://127.0.0.1:{server.port}"
+        assert _get(f"{server.url}/healthz")["status"] == "ok"
+        with ThreadPoolExecutor(8) as clients:
+            paths_asked = ["status", "score", "trials"] * 8
+            answers = list(clients.map(lambda p: _get(f"{server.url}/api/v1/{p}"), paths_asked))
+        assert answers[0]["run_id"] == answers[1]["run_id"]
+        assert len(answers[2]["trials"]) == 7
+    with pytest.raises(urllib.error.URLError):
+        _get(f"{server.url}/healthz")
+    assert not any(thread.name == "rest" for thread in threading.enumerate())
+
+
+def test_a_server_may_be_stopped_twice_and_before_its_start(tmp_path: Path) -> None:
+    server = ServerThread(FolderOfRuns(tmp_path))
+    server.stop()
+    with ServerThread(FolderOfRuns(tmp_path)) as running:
+        running.stop()
+
+
+def test_a_port_in_use_is_one_clear_line(tmp_path: Path) -> None:
+    write_run(tmp_path, Plan(trials=0, hpo_trials=0))
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        message = f"cannot serve at 127.0.0.1, port {port}: the port is in use"
+        with pytest.raises(UsageError, match=message):
+            ServerThread(runs_in(tmp_path), "127.0.0.1", port).start()
+        with pytest.raises(UsageError, match=message):
+            serve(runs_in(tmp_path), "127.0.0.1", port)
+
+
+def test_a_port_that_is_not_permitted_is_one_clear_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(self: socket.socket, _: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(socket.socket, "bind", refuse)
+    with pytest.raises(UsageError, match=r"port 80: not permitted; choose a port from 1024 on"):
+        ServerThread(FolderOfRuns(tmp_path), "127.0.0.1", 80).start()
+
+
+def test_an_address_of_another_machine_is_one_clear_line(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="this machine does not have that address"):
+        ServerThread(FolderOfRuns(tmp_path), "192.0.2.1", 0).start()
+    with pytest.raises(UsageError, match=r"cannot serve at no-such-host\.invalid"):
+        ServerThread(FolderOfRuns(tmp_path), "no-such-host.invalid", 0).start()
+
+
+def test_a_server_that_does_not_come_up_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = ServerThread(FolderOfRuns(tmp_path))
+    monkeypatch.setattr(server._server, "run", lambda _: None)
+    with pytest.raises(AIPerfError, match="did not come up"):
+        server.start()
+
+
+def test_serving_no_folder_is_refused_before_anything_starts(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="cannot list the runs in"):
+        runs_in(tmp_path / "none")
+
+
+def test_serving_in_a_process_until_an_interrupt(tmp_path: Path) -> None:
+    write_run(tmp_path, Plan(replicas=1, trials=1, hpo_trials=0))
+    code = (
+        "import sys; from pathlib import Path; from aiperf_hpc.primary.service.runs import runs_in;"
+        "from aiperf_hpc.primary.service.server import serve;"
+        "serve(runs_in(Path(sys.argv[1])), '127.0.0.1', 0, lambda u: print(u, flush=True))"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-W", "error", "-c", code, str(tmp_path)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stdout is not None
+        url = process.stdout.readline().strip()
+        assert _get(f"{url}/api/v1/status")["state"] == "ended"
+        process.send_signal(signal.SIGINT)
+        output, errors = process.communicate(timeout=PATIENCE_SECONDS)
+    finally:
+        process.kill()
+        process.wait()
+    assert (process.returncode, output, errors) == (0, "", "")
