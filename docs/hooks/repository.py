@@ -14,6 +14,8 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
+from aiperf_hpc.primary.report.schema import schema_text
+
 ELSEWHERE = {
     "administrators.md": "deploy/README.md",
     "contributing.md": "CONTRIBUTING.md",
@@ -21,16 +23,20 @@ ELSEWHERE = {
     "changelog.md": "CHANGELOG.md",
 }
 """Pages of the site by their file in the repository."""
-PAGES = {file: page for page, file in ELSEWHERE.items()}
+SCHEMA = "report.schema.json"
+"""The schema of reports, as it is in the site."""
+PAGES = {file: page for page, file in ELSEWHERE.items()} | {"primary/report/schema.py": SCHEMA}
+"""Files of the site by the file in the repository that is them, or makes them."""
 LINK = re.compile(r"\[([^\]]*)\]\((?![a-z]+:|#)([^)#\s]+)(#[^)\s]*)?\)")
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the pages that lie elsewhere."""
+    """Add the pages that lie elsewhere, and the schema of reports."""
     root = Path(config.config_file_path).parent
     for page, file in ELSEWHERE.items():
         text = (root / file).read_text("utf-8")
         files.append(File.generated(config, page, content=text))
+    files.append(File.generated(config, SCHEMA, content=schema_text()))
     return files
 
 

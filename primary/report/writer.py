@@ -18,6 +18,7 @@ from aiperf_hpc.primary.report.model import Report, make_report
 from aiperf_hpc.primary.report.provenance import changed_inputs, is_final, provenance_of
 from aiperf_hpc.primary.report.result_text import result_text
 from aiperf_hpc.primary.report.scaling import Scaling, Stated, make_scaling
+from aiperf_hpc.primary.report.schema import schema_text
 from aiperf_hpc.run.paths import RunPaths, write_whole
 
 FINE_POINTS = 720
@@ -50,6 +51,7 @@ def write_report(view: RunView, others: Sequence[RunPaths] = ()) -> Path:
         paths.report_json: f"{document.model_dump_json(indent=1)}\n".encode(),
         paths.report_html: render(document, _fine(view, document)).encode(),
         paths.result_text: result_text(document).encode(),
+        paths.report_schema: schema_text().encode(),
     }
     if document.final:
         files[paths.report_summary] = f"{RunRow.of(view).model_dump_json(indent=1)}\n".encode()

@@ -13,6 +13,8 @@ import pytest
 import yaml
 from markdown_it import MarkdownIt
 
+from aiperf_hpc.primary.report.schema import schema_text
+
 ROOT = Path(__file__).parents[2]
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
 BLOCKS = ("h2", "h3", "li", "ol", "pre", "table", "tr", "ul")
@@ -39,6 +41,11 @@ def test_every_page_is_built_and_loads_nothing_from_elsewhere(site: Path) -> Non
         addresses = Loaded(page.read_text("utf-8")).addresses
         assert addresses
         assert [each for each in addresses if urlsplit(each).netloc] == [], page.name
+
+
+def test_the_schema_of_reports_is_in_the_site(site: Path) -> None:
+    assert 'href="report.schema.json"' in (site / "report.html").read_text("utf-8")
+    assert (site / "report.schema.json").read_text("utf-8") == schema_text()
 
 
 def test_links_out_of_the_site_are_paths_in_the_repository(site: Path) -> None:

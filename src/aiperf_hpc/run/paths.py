@@ -170,6 +170,11 @@ class RunPaths:
         return self.report / "summary.json"
 
     @property
+    def report_schema(self) -> Path:
+        """The JSON Schema of ``report_json`` (``primary/report/schema.py``)."""
+        return self.report / "report.schema.json"
+
+    @property
     def result_text(self) -> Path:
         """The result in a page of plain text (``primary/report/result_text.py``)."""
         return self.report / "result.txt"
