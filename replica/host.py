@@ -28,6 +28,7 @@ from aiperf_hpc.replica.node_check import Loaded, check_node, checked_dataset
 from aiperf_hpc.replica.runtime.background import background_thread
 from aiperf_hpc.replica.runtime.process_tree import replica_tree
 from aiperf_hpc.replica.runtime.stopping import StopFlag
+from aiperf_hpc.replica.runtime.telemetry import node_telemetry
 from aiperf_hpc.replica.search.run_knowledge import RunKnowledge
 from aiperf_hpc.replica.trials.hpo import journal_storage
 from aiperf_hpc.run.digest import Digest
@@ -35,6 +36,7 @@ from aiperf_hpc.run.file_clock import ClockReading, read_clock
 from aiperf_hpc.run.history import RunHistory
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import RunPaths
+from aiperf_hpc.run.records import AnyEvent
 from aiperf_hpc.run.storage import BackoffRetry, Retry, to_stable_storage
 from aiperf_hpc.slurm import job_id
 from aiperf_hpc.system.description import RankDescription
@@ -130,6 +132,12 @@ class Host(Protocol):
         self, seconds: float, action: Callable[[], None], failed: Callable[[str], None]
     ) -> AbstractContextManager[None]:
         """Do ``action`` every so often while the block runs; tell ``failed`` if it cannot."""
+        ...
+
+    def telemetry(
+        self, paths: RunPaths, seconds: float, append: Callable[[AnyEvent], object]
+    ) -> AbstractContextManager[None]:
+        """Append the node's telemetry every so often while the block runs, if none else does."""
         ...
 
     def background(self) -> AbstractContextManager[Executor]:
@@ -246,6 +254,11 @@ class ProcessHost:
         finally:
             over.set()
             thread.join()
+
+    def telemetry(
+        self, paths: RunPaths, seconds: float, append: Callable[[AnyEvent], object]
+    ) -> AbstractContextManager[None]:
+        return node_telemetry(paths, seconds=seconds, clock=self.clock, append=append)
 
     def background(self) -> AbstractContextManager[Executor]:
         return background_thread()

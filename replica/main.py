@@ -29,6 +29,7 @@ from aiperf_hpc.replica.parallel.handshake import Facts, Ranks, facts_of, share_
 from aiperf_hpc.replica.parallel.protocol import Announce, Command
 from aiperf_hpc.replica.replica import Replica
 from aiperf_hpc.replica.runtime.background import background_thread
+from aiperf_hpc.replica.runtime.telemetry import journaled_telemetry
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import Incarnation, RunPaths
 from aiperf_hpc.run.storage import BackoffRetry, Retry
@@ -106,10 +107,15 @@ def _follow(options: argparse.Namespace, manifest: RunManifest, ranks: Ranks) ->
         return 0
     ranks.exchange(described.result().model_dump_json())
     life = Incarnation.parse(ranks.life)
-    folder = RunPaths(options.run_dir).incarnation(options.replica, life)
+    paths = RunPaths(options.run_dir)
+    folder = paths.incarnation(options.replica, life)
     collective = ranks.watched(folder, config.replica.rank_timeout_seconds)
+    own = paths.telemetry_journal(options.replica, ranks.collective.rank, life)
+    # Rank 0 tells of its own node; of each other one its first rank does.
+    seconds = config.telemetry.seconds if local_rank == 0 else 0.0
     try:
-        follow(engine, dataset, collective)
+        with journaled_telemetry(paths, own, seconds=seconds, clock=SYSTEM):
+            follow(engine, dataset, collective)
     except RankLostError as error:
         ranks.lost(error)
     return 0

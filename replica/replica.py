@@ -124,6 +124,7 @@ class Replica:
         with (
             host.search(self._paths, self._who, config.search.processes) as workers,
             host.every(beat, lambda: self._beat(journal, workers), self._stop.ask),
+            host.telemetry(self._paths, config.telemetry.seconds, journal.append),
             host.background() as background,
         ):
             # Beside the dataset: a vendor's tools may take seconds.

@@ -42,6 +42,22 @@ class ProcessTree:
             yield from self._root.children(recursive=True)
 
 
+def node_tree() -> ProcessTree:
+    """Return the run's processes on this host, as far as they hang together.
+
+    Those are all under whoever started this one: the primary, ``mpirun``, ``start_ranks`` or
+    SLURM's daemon of the step. Where that is gone or not to be seen, they are this process and what
+    it started.
+    """
+    own = psutil.Process()
+    with suppress(psutil.Error):
+        starter = own.parent()
+        if starter is not None and starter.pid != 1:
+            starter.cpu_times()
+            return ProcessTree(starter)
+    return ProcessTree(own)
+
+
 def replica_tree(several_ranks: bool) -> ProcessTree:
     """Return the processes of the replica that this process belongs to, on this host.
 

@@ -11,6 +11,7 @@ import pytest
 from pydantic import ValidationError
 from tests.support.nodes import node, rank
 from tests.support.run_writer import DEEPER, evaluated, proposed, trial_ended, trial_started
+from tests.support.telemetry import equipment, sample
 
 from aiperf_hpc.run import records
 from aiperf_hpc.run.file_clock import ClockReading
@@ -82,6 +83,8 @@ EVENTS: tuple[AnyEvent, ...] = (
     ),
     records.RanksLost(ranks=(1,), reason="rank 1 on n2 died or hangs"),
     records.Heartbeat(phase=TimePhase.TRAIN, cpu_percent=99.5, memory_bytes=1),
+    records.TelemetryStarted(equipment=equipment()),
+    records.TelemetrySampled(sample=sample()),
     records.ReplicaEnded(reason="stop"),
     records.SearchStarted(replica="r0", worker=0, pid=1, searcher="greedy"),
     proposed("p1").model_copy(update={"belief": {"mean": 0.5}}),
@@ -187,7 +190,7 @@ def test_an_event_whose_time_is_not_finite_makes_no_record(
 def test_the_times_of_all_types_are_looked_at() -> None:
     assert {event.type for event, _ in TIMES} == {
         "run_started", "node_checked", "storage_waited", "dataset_loaded", "time_spent",
-        "step_times", "heartbeat", "proposed",
+        "step_times", "heartbeat", "telemetry_started", "telemetry", "proposed",
     }  # fmt: skip
 
 

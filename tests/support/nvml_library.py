@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any, TypeAlias
 
 import pynvml
@@ -33,6 +34,11 @@ H100: dict[str, Any] = {
     "nvmlDeviceGetMaxPcieLinkWidth": 16,
     "nvmlDeviceGetMigMode": (0, 0),
     "nvmlDeviceGetNvLinkState": [1] * 18,
+    "nvmlDeviceGetUtilizationRates": SimpleNamespace(gpu=100, memory=40),
+    "nvmlDeviceGetPowerUsage": 500_000,
+    "nvmlDeviceGetTemperature": {pynvml.NVML_TEMPERATURE_GPU: 61},
+    "nvmlDeviceGetClockInfo": {pynvml.NVML_CLOCK_SM: 1755, pynvml.NVML_CLOCK_MEM: 2619},
+    "nvmlDeviceGetTotalEnergyConsumption": 7_000_000,
 }
 """An accelerator: what each function of the library answers; none for what it does not support."""
 
@@ -88,12 +94,16 @@ class NvmlLibrary:
 
 def _give(answer: object, rest: tuple[Reference, ...]) -> int:
     match answer:
+        case SimpleNamespace():
+            for name, value in vars(answer).items():
+                setattr(rest[0]._obj, name, value)
         case bytes() if len(rest) == 2:  # A buffer and its size.
             rest[0].value = answer
         case bytes():
             rest[0]._obj.busId = answer
         case dict():
-            return _fill(rest[1], answer[rest[0].value])
+            kind = rest[0] if isinstance(rest[0], int) else rest[0].value
+            return _fill(rest[1], answer[kind])
         case list():
             if rest[0] >= len(answer):
                 return INVALID_ARGUMENT

@@ -33,6 +33,23 @@ class JournalConfig(Section):
     )
 
 
+class TelemetryConfig(Section):
+    """How often each node's utilisation, power and energy are recorded."""
+
+    seconds: float = Field(
+        30.0,
+        ge=0.0,
+        le=600.0,
+        description="between samples of each node; 30 as AIPerf's rules have it, 0 for none",
+    )
+
+    @model_validator(mode="after")
+    def _not_too_often(self) -> TelemetryConfig:
+        if 0.0 < self.seconds < 0.5:
+            raise ValueError(f"seconds {self.seconds:g} is too often: 0.5 at least, or 0 for none")
+        return self
+
+
 class RunConfig(Section):
     """Everything that decides what a run does, but for its size and length."""
 
@@ -51,6 +68,7 @@ class RunConfig(Section):
     replica: ReplicaConfig = ReplicaConfig()
     score: ScoreConfig = ScoreConfig()
     journal: JournalConfig = JournalConfig()
+    telemetry: TelemetryConfig = TelemetryConfig()
     slurm: SlurmConfig = SlurmConfig()
 
     @model_validator(mode="after")

@@ -125,6 +125,10 @@ class RunPaths:
     def search_journal(self, replica: str, worker: int, incarnation: Incarnation = FIRST) -> Path:
         return self.incarnation(replica, incarnation) / f"search-{worker}.jsonl"
 
+    def telemetry_journal(self, replica: str, rank: int, incarnation: Incarnation = FIRST) -> Path:
+        """The telemetry of a node of a replica that has several, by its first rank there."""
+        return self.incarnation(replica, incarnation) / f"telemetry-{rank}.jsonl"
+
     def study(self, replica: str, incarnation: Incarnation = FIRST) -> Path:
         """Optuna's journal storage."""
         return self.incarnation(replica, incarnation) / "study.log"

@@ -14,6 +14,7 @@ from aiperf_hpc.objective import ACCURACY, MEASURES, unknown_measure
 from aiperf_hpc.run.file_clock import ClockReading, Time
 from aiperf_hpc.run.storage import Wait
 from aiperf_hpc.system.description import RankDescription
+from aiperf_hpc.telemetry.values import Equipment, Sample
 from aiperf_hpc.trial import (
     DatasetInfo,
     Hyperparameters,
@@ -399,6 +400,24 @@ class Heartbeat(Event):
     """What it waits for now; empty when it does not."""
 
 
+class TelemetryStarted(Event):
+    """A process began to sample its node, the only one of the run that does.
+
+    A replica's trainer writes it, for its own node; the first rank of each other node of a replica
+    writes a journal of its own with it and its samples.
+    """
+
+    type: Literal["telemetry_started"] = "telemetry_started"
+    equipment: Equipment
+
+
+class TelemetrySampled(Event):
+    """What a node did and drew since the record before of the same journal."""
+
+    type: Literal["telemetry"] = "telemetry"
+    sample: Sample
+
+
 class ReplicaEnded(Event):
     """The replica stopped in order."""
 
@@ -514,6 +533,8 @@ AnyEvent = Annotated[
     | StepTimes
     | RanksLost
     | Heartbeat
+    | TelemetryStarted
+    | TelemetrySampled
     | ReplicaEnded
     | SearchStarted
     | Proposed

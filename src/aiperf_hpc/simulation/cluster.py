@@ -6,7 +6,7 @@ import math
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Executor, Future
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
@@ -34,6 +34,7 @@ from aiperf_hpc.run.history import RunHistory
 from aiperf_hpc.run.journal import JournalWriter
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import Incarnation, RunPaths
+from aiperf_hpc.run.records import AnyEvent
 from aiperf_hpc.run.storage import BackoffRetry, Retry
 from aiperf_hpc.simulation.timeline import LocalClock, Task, Timeline
 from aiperf_hpc.trial import JobPhase, Machine
@@ -173,6 +174,13 @@ class SimulatedHost:
             yield
         finally:
             self._timeline.cancel(task)
+
+    def telemetry(
+        self, paths: RunPaths, seconds: float, append: Callable[[AnyEvent], object]
+    ) -> AbstractContextManager[None]:
+        """Record none: the node is not there, and this machine's is another."""
+        del paths, seconds, append
+        return nullcontext()
 
     @contextmanager
     def background(self) -> Iterator[Executor]:

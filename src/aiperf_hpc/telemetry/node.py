@@ -1,0 +1,119 @@
+"""What a node does: processors, memory, disks, networks, and the run's processes on it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final, Protocol
+
+import psutil
+
+from aiperf_hpc.system.kernel_files import ROOT, entries, number_of
+from aiperf_hpc.system.tools import AbsentError
+from aiperf_hpc.telemetry.reading import Asker
+from aiperf_hpc.telemetry.values import NodeUse
+
+LOOPBACK: Final = "lo"
+_WORD_BYTES: Final = 4
+"""A port's counters of data are in words of 4 bytes, as InfiniBand defines them."""
+
+
+class Processes(Protocol):
+    """The processes of a run on this node."""
+
+    def cpu_seconds(self) -> float:
+        """Return the CPU time that they have used so far."""
+        ...
+
+    def memory_bytes(self) -> int:
+        """Return the sum of their resident sets."""
+        ...
+
+
+class NodeMeter:
+    """Tells what the node did since the last time."""
+
+    def __init__(self, processes: Processes, root: Path = ROOT) -> None:
+        """Take the first readings, of what is counted from some moment on."""
+        self._processes = processes
+        self._root = root
+        self.asker = Asker((OSError, ValueError, RuntimeError, psutil.Error))
+        self._counters: Mapping[str, Callable[[], Mapping[str, float]]] = {
+            "cpu": _cpu_times,
+            "processes_cpu": lambda: {"processes_cpu": processes.cpu_seconds()},
+            "disk": _disk,
+            "network": _network,
+            "fabric": self._fabric,
+        }
+        self._before = self._read()
+
+    def take(self, seconds: float) -> NodeUse:
+        """Return what it did in the ``seconds`` since the last time."""
+        ask = self.asker.ask
+        now, before = self._read(), self._before
+        self._before = now
+        # Less than before, where a process or a device has gone.
+        passed = {k: max(0.0, v - before[k]) for k, v in now.items() if k in before}
+        busy, idle = passed.pop("busy", 0.0), passed.pop("idle", 0.0)
+        processes = passed.pop("processes_cpu", None)
+        known = processes is not None and seconds > 0.0
+        return NodeUse(
+            cpu=round(100.0 * busy / (busy + idle), 2) if busy + idle > 0.0 else None,
+            processes_cpu=round(100.0 * (processes or 0.0) / seconds, 2) if known else None,
+            processes_memory=ask("processes_memory", self._processes.memory_bytes),
+            memory=ask("memory", _memory),
+            **passed,
+        )
+
+    def _read(self) -> dict[str, float]:
+        found: dict[str, float] = {}
+        for name, read in self._counters.items():
+            found |= self.asker.ask(name, read) or {}
+        return found
+
+    def _fabric(self) -> dict[str, float]:
+        ports = [
+            port / "counters"
+            for adapter in entries(self._root / "sys/class/infiniband")
+            for port in entries(adapter / "ports")
+        ]
+        if not ports:
+            raise AbsentError("the node has no port of InfiniBand, RoCE or Omni-Path")
+        received = sum(number_of(port / "port_rcv_data") for port in ports)
+        sent = sum(number_of(port / "port_xmit_data") for port in ports)
+        return {
+            "fabric_received": float(received * _WORD_BYTES),
+            "fabric_sent": float(sent * _WORD_BYTES),
+        }
+
+
+def _cpu_times() -> dict[str, float]:
+    """Return the busy and idle seconds of all logical CPUs; waiting for a disk is idle."""
+    times = psutil.cpu_times()
+    idle = times.idle + getattr(times, "iowait", 0.0)
+    # A guest's time is in its user's already.
+    guests = getattr(times, "guest", 0.0) + getattr(times, "guest_nice", 0.0)
+    return {"busy": sum(times) - guests - idle, "idle": idle}
+
+
+def _memory() -> float:
+    memory = psutil.virtual_memory()
+    return float(memory.total - memory.available)
+
+
+def _disk() -> dict[str, float]:
+    counted = psutil.disk_io_counters()
+    if counted is None:
+        raise AbsentError("the kernel shows no block device")
+    return {"disk_read": float(counted.read_bytes), "disk_written": float(counted.write_bytes)}
+
+
+def _network() -> dict[str, float]:
+    counted = psutil.net_io_counters(pernic=True)
+    others = [each for name, each in counted.items() if name != LOOPBACK]
+    if not others:
+        raise AbsentError("the node has no network interface but the loopback")
+    return {
+        "network_received": float(sum(each.bytes_recv for each in others)),
+        "network_sent": float(sum(each.bytes_sent for each in others)),
+    }

@@ -1,0 +1,114 @@
+"""Sampling a node beside whatever else a process does, once on each host."""
+
+from __future__ import annotations
+
+import errno
+import socket
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Final
+
+from aiperf_hpc.clock import Clock
+from aiperf_hpc.errors import AIPerfError
+from aiperf_hpc.telemetry.node import Processes
+from aiperf_hpc.telemetry.sampler import READ_SECONDS, Sampler, sampler
+from aiperf_hpc.telemetry.values import Equipment, NodeUse, Sample
+
+END_SECONDS: Final = 15.0
+"""How long the end of a process waits for the last sample: a vendor's program may take 10 s, and
+one that hangs must not keep the process."""
+
+Record = Callable[[Equipment | Sample], None]
+"""What stores what there is to tell. Raises AIPerfError where it cannot."""
+
+
+@contextmanager
+def sampled(
+    name: str, processes: Processes, *, seconds: float, clock: Clock, record: Record
+) -> Iterator[None]:
+    """Sample this node from a thread of its own while the block runs, unless another process does.
+
+    When that one has ended, this one goes on. What goes wrong is told on standard error and in a
+    last sample, and never ends the block.
+
+    Args:
+        name: what is the same for all processes of a run, and for no other's.
+        processes: the run's, on this node.
+        seconds: between two samples.
+        clock: by which energy is integrated.
+        record: called from the thread.
+    """
+    over = threading.Event()
+
+    def work() -> None:
+        try:
+            _sample_when_alone(name, processes, seconds, clock, record, over)
+        except AIPerfError as error:
+            sys.stderr.write(f"aiperf: no more telemetry: {error}\n")
+        except Exception as error:  # noqa: BLE001 -- told; the benchmark goes on without it
+            traceback.print_exc()
+            why = f"unexpected {type(error).__name__}: {error}"
+            with suppress(AIPerfError):  # It has been told already.
+                record(Sample(seconds=0.0, node=NodeUse(), absent={"telemetry": why}))
+
+    thread = threading.Thread(target=work, name="telemetry", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join(END_SECONDS)
+
+
+def _sample_when_alone(
+    name: str,
+    processes: Processes,
+    seconds: float,
+    clock: Clock,
+    record: Record,
+    over: threading.Event,
+) -> None:
+    while (claim := claim_host(name)) is None:
+        if over.wait(seconds):
+            return
+    with claim, sampler(processes, seconds=seconds, clock=clock) as own:
+        record(own.equipment)
+        sample_until(own, over, seconds=seconds, clock=clock, record=record)
+
+
+def sample_until(
+    own: Sampler, over: threading.Event, *, seconds: float, clock: Clock, record: Record
+) -> None:
+    """Read and record in time until it is over; then record what is left."""
+    due = read = clock.monotonic()
+    due += seconds
+    while True:
+        read = min(read + READ_SECONDS, due) if own.quick else due
+        if over.wait(max(0.0, read - clock.monotonic())):
+            break
+        if read < due:
+            own.read()
+        else:
+            record(own.take())
+            due = max(due + seconds, clock.monotonic())
+    record(own.take())
+
+
+def claim_host(name: str) -> socket.socket | None:
+    """Return what no other process of this host has under this name until it is closed, or ends.
+
+    It is an address of Linux's abstract namespace, which no file is left of. Containers may have a
+    namespace each.
+    """
+    claim = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    try:
+        claim.bind(f"\0aiperf-telemetry-{name}")
+    except OSError as error:
+        claim.close()
+        if error.errno == errno.EADDRINUSE:
+            return None
+        raise
+    return claim

@@ -1,0 +1,209 @@
+"""One node's telemetry: read once a second, told every so often."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from pathlib import Path
+from typing import Final
+
+from aiperf_hpc.clock import Clock
+from aiperf_hpc.system import amd, ascend, nvidia
+from aiperf_hpc.system.kernel_files import ROOT
+from aiperf_hpc.system.tools import AbsentError
+from aiperf_hpc.telemetry.amd import amd_source
+from aiperf_hpc.telemetry.ascend import ascend_source
+from aiperf_hpc.telemetry.energy import AcceleratorMeter, ZoneMeter, accelerator_meters
+from aiperf_hpc.telemetry.integration import Mean
+from aiperf_hpc.telemetry.node import NodeMeter, Processes
+from aiperf_hpc.telemetry.nvidia import nvidia_source
+from aiperf_hpc.telemetry.rapl import Zone, rapl_zones
+from aiperf_hpc.telemetry.reading import AcceleratorSource, Asker, Reading
+from aiperf_hpc.telemetry.values import AcceleratorUse, Equipment, Sample
+
+READ_SECONDS: Final = 1.0
+"""Seconds between two readings of what is cheap to read; no more, for an energy by power."""
+
+SOURCES: Final[Mapping[str, Callable[[], AbstractContextManager[AcceleratorSource]]]] = {
+    nvidia.VENDOR: nvidia_source,
+    amd.VENDOR: amd_source,
+    ascend.VENDOR: ascend_source,
+}
+"""What tells of a vendor's accelerators, or raises AbsentError with the reason why it cannot."""
+
+
+class _Accelerators:
+    """The accelerators of one source: what was read of them since the last sample."""
+
+    def __init__(self, source: AcceleratorSource, seconds: float, now: float) -> None:
+        self.source = source
+        self.every = READ_SECONDS if source.cheap else seconds
+        first = source.read()
+        numbers, self.meters = accelerator_meters(source, first, self.every)
+        self._meter_of = dict(zip(numbers, self.meters, strict=True))
+        self._last = [Reading()] * len(source.names)
+        self._hottest: list[float | None] = [None] * len(source.names)
+        self._means = {
+            column: [Mean() for _ in source.names]
+            for column in ("utilisation", "watts", "mhz", "memory_mhz")
+        }
+        self._take_in(now, first)
+
+    def read(self, now: float) -> None:
+        """Read all of them, or note that they tell nothing."""
+        told = self.source.asker.ask(self.source.tool, self.source.read)
+        self._take_in(now, told or [Reading()] * len(self.source.names))
+
+    def _take_in(self, now: float, readings: Sequence[Reading]) -> None:
+        for number, reading in enumerate(readings):
+            if (meter := self._meter_of.get(number)) is not None:
+                meter.read(now, reading)
+            for column, means in self._means.items():
+                means[number].read(getattr(reading, column))
+            known = [c for c in (self._hottest[number], reading.celsius) if c is not None]
+            self._hottest[number] = max(known, default=None)
+        self._last = list(readings)
+
+    def take(self) -> dict[str, list[float | None]]:
+        """Return the columns of a sample."""
+        columns: dict[str, list[float | None]] = {
+            column: [_rounded(mean.take()) for mean in means]
+            for column, means in self._means.items()
+        }
+        columns["memory"] = [reading.memory for reading in self._last]
+        columns["celsius"] = self._hottest
+        self._hottest = [None] * len(self.source.names)
+        self.source.asker.again()
+        return columns
+
+
+class Sampler:
+    """Reads what is cheap once a second, and all of it for each sample."""
+
+    def __init__(
+        self,
+        processes: Processes,
+        sources: Sequence[AcceleratorSource],
+        *,
+        seconds: float,
+        clock: Clock,
+        absent: Mapping[str, str],
+        root: Path = ROOT,
+    ) -> None:
+        """Take the first readings.
+
+        Args:
+            processes: the run's, on this node.
+            sources: of its accelerators.
+            seconds: between two samples.
+            clock: by which energy is integrated.
+            absent: why there is no source of a vendor's.
+            root: above ``/sys``.
+        """
+        self._clock = clock
+        self._begun = now = clock.monotonic()
+        self._absent = dict(absent)
+        self._node = NodeMeter(processes, root)
+        self._rapl = Asker((OSError, ValueError))
+        zones = self._rapl.ask("RAPL", lambda: rapl_zones(root)) or list[Zone]()
+        self._zones = [ZoneMeter(zone) for zone in zones]
+        self._accelerators = list(self._opened(sources, seconds, now))
+        for meter in self._zones:
+            meter.read(now, self._rapl)
+        self._cpu_seconds = time.thread_time()
+        self._told = self._reasons()
+        self.equipment = Equipment(
+            host=socket.gethostname(),
+            seconds=seconds,
+            accelerators=tuple(n for a in self._accelerators for n in a.source.names),
+            meters=tuple(meter.meter for meter in self._meters),
+            absent=self._told,
+        )
+
+    def _opened(
+        self, sources: Sequence[AcceleratorSource], seconds: float, now: float
+    ) -> Iterator[_Accelerators]:
+        for source in sources:
+            try:
+                yield _Accelerators(source, seconds, now)
+            except AbsentError as error:
+                self._absent[source.tool] = str(error)
+
+    @property
+    def _meters(self) -> list[ZoneMeter | AcceleratorMeter]:
+        return [*(m for a in self._accelerators for m in a.meters), *self._zones]
+
+    @property
+    def quick(self) -> bool:
+        """Whether there is anything that is read between two samples."""
+        return bool(self._zones) or any(a.source.cheap for a in self._accelerators)
+
+    def read(self) -> None:
+        """Read what is cheap."""
+        self._read([each for each in self._accelerators if each.source.cheap])
+
+    def take(self) -> Sample:
+        """Read everything; return what there is to tell since the last time."""
+        self._read(self._accelerators)
+        now = self._clock.monotonic()
+        seconds, self._begun = now - self._begun, now
+        node = self._node.take(seconds)
+        columns = [each.take() for each in self._accelerators]
+        energy = [meter.take() for meter in self._meters]
+        self._node.asker.again()
+        self._rapl.again()
+        before, self._told = self._told, self._reasons()
+        spent, self._cpu_seconds = self._cpu_seconds, time.thread_time()
+        return Sample(
+            seconds=seconds,
+            node=node,
+            accelerators=_joined(columns),
+            joules=tuple(round(joules, 3) for joules, _ in energy),
+            covered=tuple(round(covered, 3) for _, covered in energy),
+            cpu_seconds=max(0.0, round(self._cpu_seconds - spent, 6)),
+            absent=_changes(before, self._told),
+        )
+
+    def _read(self, accelerators: Sequence[_Accelerators]) -> None:
+        for each in accelerators:
+            each.read(self._clock.monotonic())
+        for zone in self._zones:
+            zone.read(self._clock.monotonic(), self._rapl)
+
+    def _reasons(self) -> dict[str, str]:
+        askers = [self._node.asker, self._rapl, *(a.source.asker for a in self._accelerators)]
+        return self._absent | {k: v for asker in askers for k, v in asker.absent.items()}
+
+
+@contextmanager
+def sampler(
+    processes: Processes, *, seconds: float, clock: Clock, root: Path = ROOT
+) -> Iterator[Sampler]:
+    """Give a sampler of this node, with the tools of all vendors open while the block runs."""
+    absent: dict[str, str] = {}
+    with ExitStack() as stack:
+        sources = []
+        for vendor, source in SOURCES.items():
+            try:
+                sources.append(stack.enter_context(source()))
+            except AbsentError as error:
+                absent[vendor] = str(error)
+        yield Sampler(processes, sources, seconds=seconds, clock=clock, absent=absent, root=root)
+
+
+def _joined(columns: Sequence[Mapping[str, Sequence[float | None]]]) -> AcceleratorUse:
+    """Return the columns of all sources, one behind the other."""
+    names = AcceleratorUse.model_fields
+    return AcceleratorUse(**{name: tuple(v for c in columns for v in c[name]) for name in names})
+
+
+def _changes(before: Mapping[str, str], now: Mapping[str, str]) -> dict[str, str]:
+    """Return the reasons that are new, and an empty one for each that is no more."""
+    new = {name: why for name, why in now.items() if before.get(name) != why}
+    return new | {name: "" for name in before if name not in now}
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 2)

@@ -1,0 +1,116 @@
+"""The values of telemetry that are recorded. What is None has its reason under its name."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from aiperf_hpc.trial import Value
+
+Amount = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
+Signed = Annotated[float, Field(allow_inf_nan=False)]
+
+
+class Part(StrEnum):
+    """The parts of a node whose energy is told apart."""
+
+    ACCELERATORS = "accelerators"
+    PROCESSORS = "processors"
+    MEMORY = "memory"
+
+
+Label = Literal["measured", "estimated", "absent"]
+"""Measured: by a counter of energy, or from power that was read at least once a second.
+Estimated: from power that was read less often, or of a part of what there is. Absent: not at all.
+"""
+
+
+class Meter(Value):
+    """What tells the energy of one thing."""
+
+    part: Part
+    name: str
+    """Such as ``NVIDIA 0`` or ``package-1``."""
+    source: str
+    """Where the energy is from, e.g. ``RAPL``."""
+    label: Literal["measured", "estimated"]
+
+
+class AcceleratorName(Value):
+    """One accelerator, as the node's description names it."""
+
+    vendor: str
+    index: int
+
+    def __str__(self) -> str:
+        return f"{self.vendor} {self.index}"
+
+
+class AcceleratorUse(Value):
+    """What the accelerators of a node did, each a column: a value an accelerator, in order."""
+
+    utilisation: tuple[Amount | None, ...] = ()
+    """Percent of the time in which something ran; the mean of the readings."""
+    memory: tuple[Amount | None, ...] = ()
+    """Bytes in use, as read last."""
+    watts: tuple[Amount | None, ...] = ()
+    """The mean power."""
+    celsius: tuple[Signed | None, ...] = ()
+    """The highest temperature that was read."""
+    mhz: tuple[Amount | None, ...] = ()
+    """The mean clock of what computes."""
+    memory_mhz: tuple[Amount | None, ...] = ()
+    """The mean clock of the memory."""
+
+
+class NodeUse(Value):
+    """What a node did; bytes are those of the interval."""
+
+    cpu: Amount | None = None
+    """Percent of all its logical CPUs' time in which they were busy."""
+    processes_cpu: Amount | None = None
+    """Percent of one core that the run's processes took: 200 for two that were busy."""
+    processes_memory: Amount | None = None
+    """The sum of their resident sets in bytes; what they share counts for each of them."""
+    memory: Amount | None = None
+    """Bytes of memory that are not available, whoever has them."""
+    disk_read: Amount | None = None
+    """Bytes that all its block devices read."""
+    disk_written: Amount | None = None
+    network_received: Amount | None = None
+    """Bytes that its network interfaces received, but for the loopback."""
+    network_sent: Amount | None = None
+    fabric_received: Amount | None = None
+    """Bytes that its ports of InfiniBand, RoCE or Omni-Path received by verbs."""
+    fabric_sent: Amount | None = None
+
+
+class Equipment(Value):
+    """What a sampler has to tell of its node."""
+
+    host: str
+    seconds: Amount
+    """Between two samples."""
+    accelerators: tuple[AcceleratorName, ...] = ()
+    meters: tuple[Meter, ...] = ()
+    absent: dict[str, str] = {}
+    """Why something is not told, by its name."""
+
+
+class Sample(Value):
+    """What a node did and drew since the sample before."""
+
+    seconds: Amount
+    """How long that was; it ends where the sample was taken."""
+    node: NodeUse
+    accelerators: AcceleratorUse = AcceleratorUse()
+    joules: tuple[Amount, ...] = ()
+    """By each of the equipment's meters, in order."""
+    covered: tuple[Amount, ...] = ()
+    """The seconds that the joules of each meter cover."""
+    cpu_seconds: Amount = 0.0
+    """The processor time that the sampler's own thread took; not that of programs it started."""
+    absent: dict[str, str] = {}
+    """What is no longer told, and why; empty text for what is told again."""

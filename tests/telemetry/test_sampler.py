@@ -1,0 +1,277 @@
+"""Samplers of made-up nodes: tools of vendors, trees of files, and a clock that is told."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pynvml
+import pytest
+from tests.support.clock import Clock
+from tests.support.nvml_library import H100, NvmlLibrary
+from tests.support.powercap import GREATEST, count, powercap
+
+from aiperf_hpc.telemetry.sampler import Sampler, sampler
+from aiperf_hpc.telemetry.values import AcceleratorUse, Meter, Part
+
+RECORDED = Path(__file__).parents[1] / "data" / "accelerators"
+GPU: dict[str, Any] = H100 | {"nvmlDeviceGetMemoryInfo": SimpleNamespace(total=2**36, used=2**33)}
+
+
+class Processes:
+    """Two busy processors' worth of processes."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+
+    def cpu_seconds(self) -> float:
+        return 2.0 * self._clock.monotonic()
+
+    def memory_bytes(self) -> int:
+        return 2**30
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def nvml(monkeypatch: pytest.MonkeyPatch) -> NvmlLibrary:
+    library = NvmlLibrary([dict(GPU), dict(GPU)])
+    library.install(monkeypatch)
+    return library
+
+
+@pytest.fixture
+def own(nvml: NvmlLibrary, clock: Clock, tmp_path: Path) -> Iterator[Sampler]:
+    powercap(tmp_path)
+    with sampler(Processes(clock), seconds=30.0, clock=clock, root=tmp_path) as each:
+        yield each
+
+
+def test_what_there_is_to_tell(own: Sampler) -> None:
+    told = own.equipment
+    assert [str(name) for name in told.accelerators] == ["NVIDIA 0", "NVIDIA 1"]
+    assert told.meters[0] == Meter(
+        part=Part.ACCELERATORS,
+        name="NVIDIA 0",
+        source="NVML: energy counter",
+        label="measured",
+    )
+    assert [meter.name for meter in told.meters[2:]] == [
+        "package-0", "package-0 dram", "package-1", "package-1 dram",
+    ]  # fmt: skip
+    assert told.absent["AMD"] == ("the package amdsmi is not installed; rocm-smi is not installed")
+    assert own.quick
+
+
+def test_energies_of_counters_also_where_one_begins_anew(
+    own: Sampler, nvml: NvmlLibrary, clock: Clock, tmp_path: Path
+) -> None:
+    count(tmp_path, "intel-rapl:0", GREATEST)
+    clock.advance(1.0)
+    own.read()
+    nvml.accelerators[0]["nvmlDeviceGetTotalEnergyConsumption"] += 1_400_000
+    count(tmp_path, "intel-rapl:0", 49_999_999)
+    count(tmp_path, "intel-rapl:1/intel-rapl:1:1", 21_000_000)
+    clock.advance(1.0)
+    sample = own.take()
+    first = (GREATEST - 1_000_000) / 1e6  # From where it stood to its greatest value.
+    assert sample.joules == pytest.approx((1400.0, 0.0, first + 50.0, 0.0, 0.0, 20.0))
+    assert sample.covered == (2.0,) * 6
+    assert sample.seconds == 2.0
+    assert sum(own.take().joules) == 0.0
+
+
+def test_a_sample_has_means_and_the_highest_temperature(
+    own: Sampler, nvml: NvmlLibrary, clock: Clock
+) -> None:
+    own.take()
+    for percent, celsius in ((100, 70), (50, 60)):
+        nvml.accelerators[0] |= {
+            "nvmlDeviceGetUtilizationRates": SimpleNamespace(gpu=percent, memory=1),
+            "nvmlDeviceGetTemperature": {pynvml.NVML_TEMPERATURE_GPU: celsius},
+        }
+        clock.advance(1.0)
+        own.read()
+    sample = own.take()
+    assert sample.accelerators == AcceleratorUse(
+        utilisation=(66.67, 100.0),  # Of 100, 50 and, by the sample itself, 50.
+        memory=(2.0**33, 2.0**33),
+        watts=(500.0, 500.0),
+        celsius=(70.0, 61.0),
+        mhz=(1755.0, 1755.0),
+        memory_mhz=(2619.0, 2619.0),
+    )
+    assert sample.node.processes_cpu == 200.0
+    assert sample.node.processes_memory == 2**30
+
+
+def test_without_a_counter_power_is_integrated(nvml: NvmlLibrary, clock: Clock) -> None:
+    del nvml.accelerators[1]["nvmlDeviceGetTotalEnergyConsumption"]
+    with sampler(Processes(clock), seconds=30.0, clock=clock) as own:
+        second = own.equipment.meters[1]
+        assert (second.source, second.label) == ("NVML: power", "measured")
+        nvml.accelerators[1]["nvmlDeviceGetPowerUsage"] = 300_000
+        clock.advance(1.0)
+        own.read()
+        clock.advance(1.0)
+        # (500 + 300) / 2 W for a second, then 300 W for one.
+        assert own.take().joules[1] == 700.0
+
+
+def test_what_is_refused_on_the_way_is_told_once_and_so_is_its_return(
+    own: Sampler, nvml: NvmlLibrary, clock: Clock
+) -> None:
+    counter = nvml.accelerators[0].pop("nvmlDeviceGetTotalEnergyConsumption")
+    clock.advance(10.0)
+    refused = own.take()
+    assert refused.absent == {"NVIDIA 0: energy counter": "Not Supported"}
+    assert refused.covered[:2] == (0.0, 10.0)
+    clock.advance(10.0)
+    assert own.take().absent == {}
+    nvml.accelerators[0]["nvmlDeviceGetTotalEnergyConsumption"] = counter + 15_000_000
+    clock.advance(10.0)
+    back = own.take()
+    assert back.absent == {"NVIDIA 0: energy counter": ""}
+    # It counted on while it could not be read: nothing is lost.
+    assert (back.joules[0], back.covered[0]) == (15_000.0, 30.0)
+
+
+def test_a_tool_that_breaks_is_a_label(
+    own: Sampler, nvml: NvmlLibrary, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(_: object) -> int:
+        raise ZeroDivisionError("what nobody thought of")
+
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetPowerUsage", broken)
+    clock.advance(1.0)
+    sample = own.take()
+    why = "unexpected ZeroDivisionError: what nobody thought of"
+    assert sample.absent == {"NVIDIA 0: power": why, "NVIDIA 1: power": why}
+    assert sample.accelerators.watts == (500.0, 500.0), "the reading at the start"
+
+
+def test_without_any_tool_there_is_the_node(
+    clock: Clock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    with sampler(Processes(clock), seconds=30.0, clock=clock, root=tmp_path) as own:
+        assert not own.quick
+        told = own.equipment
+        clock.advance(30.0)
+        sample = own.take()
+    assert told.meters == ()
+    assert told.absent["NVIDIA"] == "the package nvidia-ml-py is not installed"
+    assert told.absent["RAPL"] == "the kernel shows no counters of RAPL"
+    assert told.absent["fabric"].startswith("the node has no port of InfiniBand")
+    assert (sample.joules, sample.covered) == ((), ())
+    assert sample.node.cpu is None or 0.0 <= sample.node.cpu <= 100.0
+
+
+def test_data_by_verbs_counts_in_words(clock: Clock, tmp_path: Path) -> None:
+    counters = tmp_path / "sys/class/infiniband/mlx5_0/ports/1/counters"
+    counters.mkdir(parents=True)
+    (counters / "port_rcv_data").write_text("1000\n")
+    (counters / "port_xmit_data").write_text("2000\n")
+    with sampler(Processes(clock), seconds=30.0, clock=clock, root=tmp_path) as own:
+        (counters / "port_rcv_data").write_text("1500\n")
+        node = own.take().node
+    assert (node.fabric_received, node.fabric_sent) == (2000.0, 0.0)
+
+
+def test_amd_by_its_library(monkeypatch: pytest.MonkeyPatch, clock: Clock) -> None:
+    monkeypatch.setitem(sys.modules, "amdsmi", _AmdSmi("amdsmi"))
+    with sampler(Processes(clock), seconds=30.0, clock=clock) as own:
+        assert own.quick
+        assert (own.equipment.meters[0].source, own.equipment.meters[0].label) == (
+            "amdsmi: power", "measured",
+        )  # fmt: skip
+        clock.advance(2.0)
+        sample = own.take()
+    assert sample.accelerators == AcceleratorUse(
+        utilisation=(97.0,),
+        memory=(3.0 * 2**20,),
+        watts=(600.0,),
+        celsius=(55.0,),
+        mhz=(2100.0,),
+        memory_mhz=(None,),
+    )
+    assert sample.joules == (1200.0,)
+    assert own.equipment.absent["AMD 0: memory clock"] == "AMD's tools do not tell 'clk'"
+
+
+def test_amd_by_rocm_smi_is_an_estimate(
+    monkeypatch: pytest.MonkeyPatch, clock: Clock, tmp_path: Path
+) -> None:
+    _program(monkeypatch, tmp_path, "rocm-smi", RECORDED / "rocm-smi-mi250.json")
+    with sampler(Processes(clock), seconds=30.0, clock=clock) as own:
+        assert not own.quick
+        meter = own.equipment.meters[0]
+        assert (meter.source, meter.label) == ("rocm-smi: power, read every 30 s", "estimated")
+        clock.advance(30.0)
+        sample = own.take()
+    assert sample.accelerators.utilisation == (10.0, 20.0)
+    assert sample.joules == (89.0 * 30.0,) * 2
+
+
+def test_ascend_by_its_program_is_an_estimate(
+    monkeypatch: pytest.MonkeyPatch, clock: Clock, tmp_path: Path
+) -> None:
+    _program(monkeypatch, tmp_path, "npu-smi", RECORDED / "npu-smi-910b1.txt")
+    with sampler(Processes(clock), seconds=30.0, clock=clock) as own:
+        clock.advance(30.0)
+        sample = own.take()
+        (tmp_path / "npu-smi").write_text("#!/bin/sh\necho no driver >&2; exit 1\n")
+        clock.advance(30.0)
+        without = own.take()
+    assert sample.accelerators.celsius[0] == 46.0
+    assert sample.joules[0] == pytest.approx(88.4 * 30.0)
+    assert without.absent == {"npu-smi": "npu-smi failed with status 1: no driver"}
+    assert set(without.covered) == {0.0}
+    assert set(without.accelerators.watts) == {None}
+
+
+class _AmdSmi(ModuleType):
+    """The package's functions, with what they return on a machine of one accelerator."""
+
+    class AmdSmiException(Exception): ...  # noqa: N818 -- the package's name
+
+    AmdSmiClkType = SimpleNamespace(GFX="GFX", MEM="MEM")
+    AmdSmiTemperatureType = SimpleNamespace(HOTSPOT="HOTSPOT")
+    AmdSmiTemperatureMetric = SimpleNamespace(CURRENT="CURRENT")
+
+    def amdsmi_init(self) -> None: ...
+
+    def amdsmi_shut_down(self) -> None: ...
+
+    def amdsmi_get_processor_handles(self) -> list[int]:
+        return [7]
+
+    def amdsmi_get_gpu_activity(self, _: int) -> dict[str, object]:
+        return {"gfx_activity": 97, "umc_activity": "N/A", "mm_activity": "N/A"}
+
+    def amdsmi_get_gpu_vram_usage(self, _: int) -> dict[str, int]:
+        return {"vram_total": 196_592, "vram_used": 3}
+
+    def amdsmi_get_power_info(self, _: int) -> dict[str, object]:
+        return {"current_socket_power": 600, "average_socket_power": "N/A"}
+
+    def amdsmi_get_temp_metric(self, _: int, kind: str, metric: str) -> int:
+        assert (kind, metric) == ("HOTSPOT", "CURRENT")
+        return 55
+
+    def amdsmi_get_clock_info(self, _: int, kind: str) -> dict[str, object]:
+        return {"clk": 2100 if kind == "GFX" else "N/A"}
+
+
+def _program(monkeypatch: pytest.MonkeyPatch, folder: Path, name: str, output: Path) -> None:
+    """Make a program that prints a file, whatever it is asked."""
+    program = folder / name
+    program.write_text(f"#!/bin/sh\nexec /bin/cat {output}\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
