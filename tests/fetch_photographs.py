@@ -15,7 +15,8 @@ import tarfile
 import tempfile
 from pathlib import Path, PurePosixPath
 
-PACKAGE = "foolbox==2.4.0"
+NAME = "foolbox"
+PACKAGE = f"{NAME}==2.4.0"
 SHA256 = "052437e6bb2fd0eaa6b39cd295abd288f2e6db89e3609784f04f425fdc64903c"
 PHOTOGRAPHS = "*/foolbox/data/imagenet_*.jpg"
 NUMBER = 20
@@ -41,8 +42,9 @@ def download(folder: Path) -> Path:
         NotAvailableError: pip failed, or it took too long.
         WrongContentError: the archive is another one than the pinned.
     """
-    options = ["--no-deps", "--no-binary", ":all:", "--quiet", "--dest", str(folder)]
-    command = [sys.executable, "-m", "pip", "download", *options, PACKAGE]
+    # In isolation pip would make, and with ":all:" from their sources too, what builds the package.
+    options = ["--no-deps", "--no-binary", NAME, "--no-build-isolation", "--quiet"]
+    command = [sys.executable, "-m", "pip", "download", *options, "--dest", str(folder), PACKAGE]
     try:
         done = subprocess.run(
             command, timeout=PATIENCE, check=False, capture_output=True, text=True

@@ -33,6 +33,10 @@ FEATURES = {
     "image/encoded": tf.io.FixedLenFeature([], tf.string),
     "image/class/label": tf.io.FixedLenFeature([], tf.int64),
 }
+as_written = tf.autograph.experimental.do_not_convert
+"""What functions given to tf.data are wrapped in: their control flow does not depend on tensors.
+TensorFlow would write each anew into a file of the temporary folder, which a killed process leaves
+there, and that takes longer than to trace it."""
 Cut = Callable[[Tensor, Tensor], Tensor]
 """What makes pixels, (size, size, 3), of a JPEG file and its crop."""
 
@@ -58,7 +62,7 @@ def validation(dataset: ImageNetDataset, batch_size: int, part: Part = WHOLE) ->
     """Yield the validation samples, in the order in which the shards are read."""
     shards = dataset.index.validation
     together = sample_order.grouped(list(range(len(shards))))
-    records = _records(dataset, shards, together).map(lambda record: (record, 0.0))
+    records = _records(dataset, shards, together).map(as_written(lambda record: (record, 0.0)))
     records = _part(records, dataset.info.validation_samples, batch_size, part)
     cut = _centre(dataset.info.input_shape("image")[0])
     return _batches(dataset, _Reading(shards, together), records, cut, batch_size, part)
@@ -71,6 +75,7 @@ def _part(records: Tensor, samples: int, batch_size: int, part: Part) -> Tensor:
     last_batch = samples // batch_size
     full, rest = part.bounds(batch_size), part.bounds(samples % batch_size)
 
+    @as_written
     def is_own(place: Tensor, _: tuple[Tensor, Tensor]) -> Tensor:
         first, last = (
             tf.where(place // batch_size < last_batch, in_full, in_rest)
@@ -79,7 +84,7 @@ def _part(records: Tensor, samples: int, batch_size: int, part: Part) -> Tensor:
         within = tf.cast(place % batch_size, tf.int32)
         return tf.logical_and(within >= first, within < last)
 
-    return records.enumerate().filter(is_own).map(lambda _, sample: sample)
+    return records.enumerate().filter(is_own).map(as_written(lambda _, sample: sample))
 
 
 def _part_size(batch_size: int, part: Part) -> int:
@@ -95,15 +100,18 @@ def _records(
     groups = tf.ragged.constant(
         [[str(dataset.folder / shards[shard].file) for shard in group] for group in together]
     )
-    return tf.data.Dataset.from_tensor_slices(groups).flat_map(
-        lambda files: tf.data.Dataset.from_tensor_slices(files).interleave(
+
+    @as_written
+    def in_turn(files: Tensor) -> Tensor:
+        return tf.data.Dataset.from_tensor_slices(files).interleave(
             tf.data.TFRecordDataset,
             cycle_length=OPEN_SHARDS,
             block_length=1,
             num_parallel_calls=min(dataset.parallel, OPEN_SHARDS),
             deterministic=True,
         )
-    )
+
+    return tf.data.Dataset.from_tensor_slices(groups).flat_map(in_turn)
 
 
 def _shuffled(records: Tensor, dataset: ImageNetDataset, seed: int, epoch: int) -> Tensor:
@@ -118,6 +126,7 @@ def _shuffled(records: Tensor, dataset: ImageNetDataset, seed: int, epoch: int) 
         ),
     )
 
+    @as_written
     def shuffle(window: Tensor, draws: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
         order, crops = draws
         return tf.gather(window, order), crops
@@ -134,6 +143,7 @@ def _batches(
     batch_size: int,
     part: Part,
 ) -> Iterator[Batch]:
+    @as_written
     def prepared(record: Tensor, crop: Tensor) -> tuple[Tensor, Tensor]:
         features = tf.io.parse_single_example(record, FEATURES)
         pixels = cut(features["image/encoded"], crop)

@@ -81,6 +81,20 @@ def test_decoding_is_bounded(
     assert dataset.parallel == parallel
 
 
+def test_tensorflow_writes_no_python(imagenet_folder: Path) -> None:
+    """What it writes of functions in the temporary folder stays there where a process is killed."""
+    dataset = _load(imagenet_folder, engine="tensorflow")
+    before = _written_by_tensorflow()
+    part = Part(0, 2)
+    assert sum(batch.size for batch in dataset.train(0, 6, 0, part)) == 14
+    assert sum(batch.size for batch in dataset.validation(6, part)) == 6
+    assert _written_by_tensorflow() == before
+
+
+def _written_by_tensorflow() -> set[str]:
+    return {name for name in sys.modules if name.startswith("__autograph_generated_file")}
+
+
 def test_samples_do_not_depend_on_the_parallel_calls(load: Load, imagenet_folder: Path) -> None:
     one = _epoch(load(imagenet_folder, parallel_transforms=1))
     assert np.array_equal(one, _epoch(load(imagenet_folder, cores=8)))
