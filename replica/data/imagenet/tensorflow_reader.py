@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from aiperf_hpc.errors import DatasetError
 from aiperf_hpc.replica.data.base import WHOLE, Batch, Part, labelled_images
@@ -22,6 +22,7 @@ from aiperf_hpc.replica.tensorflow_import import tf
 
 Tensor = Any
 OpError = Any
+F = TypeVar("F", bound=Callable[..., Any])
 
 SCALE = tuple(1 / deviation for deviation in STD)
 SHIFT = tuple(-mean / deviation for mean, deviation in zip(MEAN, STD, strict=True))
@@ -33,12 +34,18 @@ FEATURES = {
     "image/encoded": tf.io.FixedLenFeature([], tf.string),
     "image/class/label": tf.io.FixedLenFeature([], tf.int64),
 }
-as_written = tf.autograph.experimental.do_not_convert
-"""What functions given to tf.data are wrapped in: their control flow does not depend on tensors.
-TensorFlow would write each anew into a file of the temporary folder, which a killed process leaves
-there, and that takes longer than to trace it."""
 Cut = Callable[[Tensor, Tensor], Tensor]
 """What makes pixels, (size, size, 3), of a JPEG file and its crop."""
+
+
+def as_written(function: F) -> F:
+    """Have TensorFlow trace a function as it stands: its control flow does not depend on tensors.
+
+    It would write the function anew into a file of the temporary folder, which a killed process
+    leaves there.
+    """
+    traced: F = tf.autograph.experimental.do_not_convert(function)
+    return traced
 
 
 def train(
