@@ -111,6 +111,6 @@ def test_what_nobody_thought_of_is_told_and_ends_nothing(
     with sampling(name, told):
         assert told.any.wait(60.0)
     (last,) = told.all
-    assert isinstance(last, Sample)
+    assert isinstance(last, Equipment)
     assert last.absent == {"telemetry": "unexpected ZeroDivisionError: nobody"}
     assert "Traceback" in capsys.readouterr().err

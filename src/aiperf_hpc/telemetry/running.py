@@ -15,7 +15,7 @@ from aiperf_hpc.clock import Clock
 from aiperf_hpc.errors import AIPerfError
 from aiperf_hpc.telemetry.node import Processes
 from aiperf_hpc.telemetry.sampler import READ_SECONDS, Sampler, sampler
-from aiperf_hpc.telemetry.values import Equipment, NodeUse, Sample
+from aiperf_hpc.telemetry.values import Equipment, Sample
 
 END_SECONDS: Final = 15.0
 """How long the end of a process waits for the last sample: a vendor's program may take 10 s, and
@@ -32,7 +32,7 @@ def sampled(
     """Sample this node from a thread of its own while the block runs, unless another process does.
 
     When that one has ended, this one goes on. What goes wrong is told on standard error and in a
-    last sample, and never ends the block.
+    last record, and never ends the block.
 
     Args:
         name: what is the same for all processes of a run, and for no other's.
@@ -52,7 +52,8 @@ def sampled(
             traceback.print_exc()
             why = f"unexpected {type(error).__name__}: {error}"
             with suppress(AIPerfError):  # It has been told already.
-                record(Sample(seconds=0.0, node=NodeUse(), absent={"telemetry": why}))
+                host = socket.gethostname()
+                record(Equipment(host=host, seconds=seconds, absent={"telemetry": why}))
 
     thread = threading.Thread(target=work, name="telemetry", daemon=True)
     thread.start()

@@ -7,13 +7,18 @@ read a ``RunHistory``.
 from aiperf_hpc.run.history.query import RunHistory
 from aiperf_hpc.run.history.state import PRIMARY, Evaluation, Proposal, ReplicaHistory, Trial
 from aiperf_hpc.run.history.tail import no_collections
+from aiperf_hpc.run.history.telemetry import PartEnergy, Point, SamplerHistory, counted
 
 __all__ = [
     "PRIMARY",
     "Evaluation",
+    "PartEnergy",
+    "Point",
     "Proposal",
     "ReplicaHistory",
     "RunHistory",
+    "SamplerHistory",
     "Trial",
+    "counted",
     "no_collections",
 ]

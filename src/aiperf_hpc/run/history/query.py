@@ -12,6 +12,7 @@ from aiperf_hpc.run import records
 from aiperf_hpc.run.executions import Executions
 from aiperf_hpc.run.history.state import Evaluation, HistoryState, Proposal, ReplicaHistory, Trial
 from aiperf_hpc.run.history.tail import Tail, no_collections
+from aiperf_hpc.run.history.telemetry import SamplerHistory
 from aiperf_hpc.run.journal import Problem
 from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.run.records import Record
@@ -175,6 +176,10 @@ class RunHistory:
     @property
     def best(self) -> Evaluation | None:
         return self._state.best
+
+    @property
+    def telemetry(self) -> dict[str, list[SamplerHistory]]:
+        return self._state.telemetry
 
     # What follows from that.
 

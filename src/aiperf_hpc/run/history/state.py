@@ -8,12 +8,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from aiperf_hpc.objective import MEASURES, Measure, Sums
 from aiperf_hpc.run import records
 from aiperf_hpc.run.executions import Executions
 from aiperf_hpc.run.history.tail import JournalSource, Starts, fence
+from aiperf_hpc.run.history.telemetry import SamplerHistory
 from aiperf_hpc.run.journal import Problem
 from aiperf_hpc.run.paths import FIRST, Incarnation
 from aiperf_hpc.run.records import Record
@@ -257,6 +259,8 @@ class HistoryState:
     """The evaluation with the best quality, the earliest of equals."""
     evaluated_utc: float = -math.inf
     """The latest time of an evaluation, UTC seconds."""
+    telemetry: dict[str, list[SamplerHistory]] = field(default_factory=dict)
+    """What each host's samplers told, one after the other, by its name."""
     waiting: dict[str, dict[str, Proposal]] = field(default_factory=dict)
     """The proposals of each replica that no trial has taken."""
     _taken: set[str] = field(default_factory=set)
@@ -264,6 +268,8 @@ class HistoryState:
     """Trials whose trained weights were found gone or damaged."""
     _open: dict[str, Trial] = field(default_factory=dict)
     """Trials without an end."""
+    _samplers: dict[Path, SamplerHistory] = field(default_factory=dict)
+    """The latest sampler of each journal."""
 
     def apply(self, source: JournalSource, added: Iterable[Record]) -> None:
         """Apply what was added to a journal, but for what a replaced replica wrote."""
@@ -454,6 +460,20 @@ class HistoryState:
         by.replica.heartbeat = event
         by.replica.phase = event.phase
 
+    def _telemetry_started(self, utc: float, event: records.TelemetryStarted, by: _Writer) -> None:
+        sampler = SamplerHistory(utc, by.replica.id, event.equipment)
+        self._samplers[by.source.reader.path] = sampler
+        self.telemetry.setdefault(sampler.host, []).append(sampler)
+
+    def _sampled(self, utc: float, event: records.TelemetrySampled, by: _Writer) -> None:
+        sampler = self._samplers.get(by.source.reader.path)
+        if sampler is None:
+            self._orphan(by, "a sample of a node, and no record of this journal began to sample")
+        elif not sampler.fits(event.sample):
+            self._orphan(by, "a sample of a node whose energies are not of its meters")
+        else:
+            sampler.add(utc, event.sample)
+
     def _storage_waited(self, _: float, event: records.StorageWaited, by: _Writer) -> None:
         by.replica.storage_waits.append(event)
         self.storage_waits.append((by.replica.id, event))
@@ -531,6 +551,8 @@ _CHANGES: Final[dict[type, Callable[[HistoryState, float, Any, _Writer], None]]]
     records.StepTimes: HistoryState._step_times,
     records.RanksLost: HistoryState._ranks_lost,
     records.Heartbeat: HistoryState._heartbeat,
+    records.TelemetryStarted: HistoryState._telemetry_started,
+    records.TelemetrySampled: HistoryState._sampled,
     records.StorageWaited: HistoryState._storage_waited,
     records.ReplicaEnded: HistoryState._replica_ended,
     records.FileProblem: HistoryState._replica_file_problem,

@@ -1,0 +1,271 @@
+"""A node's telemetry as the journals tell it: its energy exactly, its course at some resolution.
+
+A run of 512 nodes takes 1.5 million samples a day. Of each the energy is kept; what the node did is
+kept as at most ``MOST_POINTS`` stretches of time, which become longer as there are more.
+"""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import compress
+from typing import Final, NamedTuple
+
+from aiperf_hpc.telemetry.values import Equipment, NodeUse, Part, Sample
+
+MOST_POINTS: Final = 240
+"""When there are as many points, two become one."""
+
+MEANS: Final = (
+    "cpu",
+    "processes_cpu",
+    "processes_memory",
+    "memory",
+    "utilisation",
+    "accelerator_memory",
+    "celsius",
+    "watts",
+)
+"""What a point has the mean of; the last four are of all accelerators: mean, sum, highest, sum."""
+SUMS: Final = tuple(name for name in NodeUse.model_fields if name not in MEANS)
+"""What a point has the sum of, in bytes."""
+
+
+class Point(NamedTuple):
+    """A stretch of time of one node."""
+
+    begin: float
+    """UTC seconds."""
+    end: float
+    seconds: float
+    """How much of it was sampled."""
+    values: array[float]
+    """``MEANS`` and ``SUMS``, in order; nan for what was not told."""
+    utilisation: array[float]
+    """Of each accelerator, percent; nan where it was not told."""
+    watts: array[float]
+    """Of each accelerator, its mean power."""
+
+    def get(self, name: str) -> float | None:
+        """Return one of ``MEANS`` or ``SUMS``; None where it was not told."""
+        value = self.values[_PLACES[name]]
+        return None if math.isnan(value) else value
+
+    def rate(self, name: str) -> float | None:
+        """Return one of ``SUMS`` by the second."""
+        amount = self.get(name)
+        return None if amount is None or self.seconds <= 0.0 else amount / self.seconds
+
+    @classmethod
+    def of(cls, utc: float, sample: Sample) -> Point:
+        """Return what one sample, taken at ``utc``, says."""
+        node, own = sample.node, sample.accelerators
+        told = {
+            **node.model_dump(),
+            "utilisation": _mean(own.utilisation),
+            "accelerator_memory": _sum(own.memory),
+            "celsius": max((c for c in own.celsius if c is not None), default=None),
+            "watts": _sum(own.watts),
+        }
+        return cls(
+            begin=utc - sample.seconds,
+            end=utc,
+            seconds=sample.seconds,
+            values=_numbers(told[name] for name in (*MEANS, *SUMS)),
+            utilisation=_numbers(own.utilisation),
+            watts=_numbers(own.watts),
+        )
+
+    def with_next(self, other: Point) -> Point:
+        """Return this point and the next one as one."""
+        one, two, means = self.seconds, other.seconds, len(MEANS)
+        return Point(
+            begin=self.begin,
+            end=other.end,
+            seconds=one + two,
+            values=_weighted(self.values[:means], one, other.values[:means], two)
+            + _added(self.values[means:], other.values[means:]),
+            utilisation=_weighted(self.utilisation, one, other.utilisation, two),
+            watts=_weighted(self.watts, one, other.watts, two),
+        )
+
+
+_PLACES: Final = {name: place for place, name in enumerate((*MEANS, *SUMS))}
+
+
+class PartEnergy(NamedTuple):
+    """The energy of one part of a node, as far as it is known."""
+
+    joules: float
+    seconds: float
+    """The seconds that it covers: the mean over the meters of the part."""
+
+    @property
+    def watts(self) -> float | None:
+        """The mean power while it was metered."""
+        return self.joules / self.seconds if self.seconds > 0.0 else None
+
+
+def thousandths(value: float) -> int:
+    """Return joules in millijoules, or seconds in milliseconds, as which they are recorded.
+
+    Sums of them are exact, in whatever order.
+    """
+    return round(1000.0 * value)
+
+
+class _Energies:
+    """The energies of one part of a node, sample by sample, and their sums."""
+
+    def __init__(self) -> None:
+        self._ends = array("d")
+        self._millijoules = array("q")
+        self._milliseconds = array("q")
+        self._sum = self._covered = 0
+        self._last = -math.inf
+
+    def add(self, utc: float, millijoules: int, milliseconds: int) -> None:
+        self._ends.append(utc)
+        self._millijoules.append(millijoules)
+        self._milliseconds.append(milliseconds)
+        self._sum += millijoules
+        self._covered += milliseconds
+        self._last = max(self._last, utc)
+
+    def until(self, utc: float) -> PartEnergy:
+        """Return the energy of what was sampled by then, UTC seconds."""
+        if self._last <= utc:
+            return PartEnergy(self._sum / 1000.0, self._covered / 1000.0)
+        counted = [end <= utc for end in self._ends]
+        return PartEnergy(
+            sum(compress(self._millijoules, counted)) / 1000.0,
+            sum(compress(self._milliseconds, counted)) / 1000.0,
+        )
+
+
+class SamplerHistory:
+    """What one process told of its node."""
+
+    def __init__(self, utc: float, replica: str, equipment: Equipment) -> None:
+        self.began_utc = utc
+        self.replica = replica
+        """Whose journal it is."""
+        self.equipment = equipment
+        self.absent = dict(equipment.absent)
+        """Why something is not told, as last said."""
+        self.latest: tuple[float, Sample] | None = None
+        """The last sample, and when it was taken, UTC seconds."""
+        self.points: list[Point] = []
+        self.cpu_seconds = 0.0
+        """The processor time of the sampler's thread."""
+        self.meters = Counter(meter.part for meter in equipment.meters)
+        """How many meters each part has."""
+        self._energies = {part: _Energies() for part in self.meters}
+        self._pieces = 1
+        self._pending = 0
+
+    @property
+    def host(self) -> str:
+        return self.equipment.host
+
+    @property
+    def end_utc(self) -> float:
+        """When its last sample was taken, UTC seconds."""
+        return self.began_utc if self.latest is None else self.latest[0]
+
+    def fits(self, sample: Sample) -> bool:
+        """Return whether a sample has a value for each meter, and no other."""
+        count = len(self.equipment.meters)
+        return len(sample.joules) == count == len(sample.covered)
+
+    def add(self, utc: float, sample: Sample) -> None:
+        """Take a sample that fits."""
+        self.latest = utc, sample
+        self.cpu_seconds += sample.cpu_seconds
+        for name, why in sample.absent.items():
+            if why:
+                self.absent[name] = why
+            else:
+                self.absent.pop(name, None)
+        meters = self.equipment.meters
+        for part, count in self.meters.items():
+            own = [i for i, meter in enumerate(meters) if meter.part is part]
+            self._energies[part].add(
+                utc,
+                sum(thousandths(sample.joules[i]) for i in own),
+                sum(thousandths(sample.covered[i]) for i in own) // count,
+            )
+        if sample.seconds > 0.0:
+            self._add_point(Point.of(utc, sample))
+
+    def energy(self, until: float) -> dict[Part, PartEnergy]:
+        """Return the energy of the samples up to ``until``, UTC seconds, by part."""
+        return {part: energies.until(until) for part, energies in self._energies.items()}
+
+    def _add_point(self, point: Point) -> None:
+        """Add to the last point until it has as many samples as the others."""
+        if self._pending:
+            point = self.points.pop().with_next(point)
+        self.points.append(point)
+        self._pending = (self._pending + 1) % self._pieces
+        if len(self.points) == MOST_POINTS and not self._pending:
+            pairs = zip(self.points[::2], self.points[1::2], strict=True)
+            self.points = [one.with_next(two) for one, two in pairs]
+            self._pieces *= 2
+
+
+def counted(samplers: Iterable[SamplerHistory]) -> list[SamplerHistory]:
+    """Return those of one host that count, by time; where several sampled at once, the longest.
+
+    That happens where processes of one host cannot see each other, as in containers.
+    """
+    found: list[SamplerHistory] = []
+    longest = sorted(samplers, key=lambda s: (s.began_utc - s.end_utc, s.began_utc, s.replica))
+    for sampler in longest:
+        if not any(_overlap(sampler, other) for other in found):
+            found.append(sampler)
+    return sorted(found, key=lambda s: s.began_utc)
+
+
+def _overlap(one: SamplerHistory, other: SamplerHistory) -> bool:
+    """Return whether both sampled at once, for longer than between two samples."""
+    both = min(one.end_utc, other.end_utc) - max(one.began_utc, other.began_utc)
+    return both > one.equipment.seconds
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return math.fsum(known) / len(known) if known else None
+
+
+def _sum(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return math.fsum(known) if known else None
+
+
+def _numbers(values: Iterable[float | None]) -> array[float]:
+    return array("d", (math.nan if value is None else value for value in values))
+
+
+def _weighted(
+    one: Sequence[float], weight: float, two: Sequence[float], other: float
+) -> array[float]:
+    """Return means by weight; of what only one of both tells, that."""
+    return array("d", _means(one, weight, two, other))
+
+
+def _means(
+    one: Sequence[float], weight: float, two: Sequence[float], other: float
+) -> Iterator[float]:
+    for a, b in zip(one, two, strict=True):
+        if math.isnan(a) or math.isnan(b):
+            yield b if math.isnan(a) else a
+        else:
+            yield (a * weight + b * other) / (weight + other)
+
+
+def _added(one: Sequence[float], two: Sequence[float]) -> array[float]:
+    pairs = zip(one, two, strict=True)
+    return array("d", ((b if math.isnan(a) else a if math.isnan(b) else a + b) for a, b in pairs))
