@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import runpy
+import shutil
 from pathlib import Path
 
 from setuptools import setup
@@ -31,10 +32,14 @@ class BuildPy(build_py):
 
 
 class Sdist(sdist):
-    """Makes the source distribution."""
+    """Makes the source distribution, with the links of the repository and not copies instead."""
 
     def make_release_tree(self, base_dir: str, files: list[str]) -> None:
         super().make_release_tree(base_dir, files)
+        for link in filter(Path.is_symlink, PACKAGE.iterdir()):
+            copy = Path(base_dir, link)
+            shutil.rmtree(copy)
+            copy.symlink_to(link.readlink())
         stamp(Path(base_dir, PACKAGE))
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import sys
 from collections.abc import Iterator
-from importlib import util
+from importlib import metadata, util
 from pathlib import Path
 from typing import NamedTuple
+from urllib.parse import unquote, urlsplit
 
 from aiperf_hpc import __version__
 from aiperf_hpc.config import RunConfig
@@ -16,13 +18,31 @@ from aiperf_hpc.config import RunConfig
 def pip_install(*extras: str) -> str:
     """Return the command that adds extras to this installation, and where to give it.
 
-    The package is on no index: it is installed from its checkout or from a wheel.
+    The package is on no index: it is installed from its checkout or from a wheel. Where that is now
+    is not known if it has been moved; then it is a wheel's name.
     """
-    checkout = Path(__file__).resolve().parents[2]
-    from_source = (checkout / "pyproject.toml").exists()
-    what = "." if from_source else f"aiperf_hpc-{__version__}-py3-none-any.whl"
-    place = f" in {checkout}" if from_source else ""
+    source = _source()
+    from_checkout = source is not None and source.is_dir()
+    what = "." if from_checkout else source or f"aiperf_hpc-{__version__}-py3-none-any.whl"
+    place = f" in {source}" if from_checkout else ""
     return f"{_pip()} install '{what}[{','.join(extras)}]'{place}"
+
+
+def _source() -> Path | None:
+    """Return the checkout or the wheel that this is installed from, if it is still there."""
+    checkout = Path(__file__).resolve().parents[2]
+    if (checkout / "pyproject.toml").exists():
+        return checkout
+    recorded = _recorded_source()
+    return recorded if recorded is not None and recorded.exists() else None
+
+
+def _recorded_source() -> Path | None:
+    """Return where pip had this package from, by its own record (PEP 610)."""
+    found = next(iter(metadata.distributions(name="aiperf-hpc")), None)
+    record = None if found is None else found.read_text("direct_url.json")
+    address = urlsplit(json.loads(record)["url"] if record else "")
+    return Path(unquote(address.path)) if address.scheme == "file" else None
 
 
 def _pip() -> str:

@@ -153,7 +153,7 @@ def tree(tmp_path: Path) -> Path:
     """A copy of this tree, without what it is not made of."""
     top = tmp_path / "tree"
     top.mkdir()
-    for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE", ".gitignore"):
+    for name in ("setup.py", "pyproject.toml", "MANIFEST.in", "README.md", "LICENSE", ".gitignore"):
         shutil.copy(ROOT / name, top)
     unwanted = shutil.ignore_patterns("__pycache__", "*.egg-info", STAMP)
     for folder in (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -73,11 +74,29 @@ def test_extras_are_installed_from_the_checkout_or_from_a_wheel(
     monkeypatch.setenv("PATH", "")
     checkout = Path(__file__).parents[2]
     assert pip_install("cpu", "nni") == f"{PIP} install '.[cpu,nni]' in {checkout}"
-    installed = tmp_path / "lib" / "site-packages" / "aiperf_hpc"
-    monkeypatch.setattr(extras, "__file__", str(installed / "extras.py"))
+    folder = tmp_path / "site packages"
+    monkeypatch.setattr(extras, "__file__", str(folder / "aiperf_hpc" / "extras.py"))
     monkeypatch.setattr(extras, "__version__", "1.2.3")
-    wheel = "aiperf_hpc-1.2.3-py3-none-any.whl"
+    monkeypatch.setattr(sys, "path", [str(folder)])
+    name = "aiperf_hpc-1.2.3-py3-none-any.whl"
+    assert pip_install("torch") == f"{PIP} install '{name}[torch]'"
+    wheel, source = tmp_path / "my wheels" / name, tmp_path / "source"
+    recorded_by_pip(folder, wheel)
+    assert pip_install("torch") == f"{PIP} install '{name}[torch]'"  # The wheel is gone.
+    wheel.parent.mkdir()
+    wheel.touch()
     assert pip_install("torch") == f"{PIP} install '{wheel}[torch]'"
+    source.mkdir()
+    recorded_by_pip(folder, source)
+    assert pip_install("torch") == f"{PIP} install '.[torch]' in {source}"
+
+
+def recorded_by_pip(folder: Path, source: Path) -> None:
+    """What pip leaves beside a package that it installed from a file or a folder."""
+    information = folder / "aiperf_hpc-1.2.3.dist-info"
+    information.mkdir(parents=True, exist_ok=True)
+    (information / "METADATA").write_text("Name: aiperf-hpc\nVersion: 1.2.3\n", "utf-8")
+    (information / "direct_url.json").write_text(json.dumps({"url": source.as_uri()}), "utf-8")
 
 
 def test_pip_is_called_by_name_where_the_shell_finds_this_pythons(

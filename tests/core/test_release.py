@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
+import sys
+import tarfile
 import tomllib
 from pathlib import Path
 
+import pytest
 import yaml
 
 from aiperf_hpc import __version__
@@ -21,3 +26,26 @@ def test_the_citation_is_of_this_version_under_the_license_of_the_package() -> N
     text = (ROOT / "LICENSE").read_text("utf-8")
     assert "Apache License" in text.splitlines()[1]
     assert text.rstrip().endswith("limitations under the License.")
+
+
+def test_the_source_distribution_is_the_repository(tmp_path: Path) -> None:
+    if not (ROOT / ".git").exists():
+        pytest.skip("which files are the repository's is told by git")
+    listed = subprocess.run(
+        ["git", "-C", str(ROOT), "ls-files", "-z"], capture_output=True, text=True, check=True
+    )
+    tracked = {name for name in listed.stdout.split("\0") if name and not name.startswith(".")}
+    tree = tmp_path / "tree"
+    for name in tracked:
+        (tree / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, tree / name, follow_symlinks=False)
+    command = [sys.executable, "setup.py", "-q", "sdist", "--dist-dir", str(tmp_path)]
+    subprocess.run(command, check=True, cwd=tree, capture_output=True)
+    (archive,) = tmp_path.glob("*.tar.gz")
+    with tarfile.open(archive) as opened:
+        files = {member.name.partition("/")[2]: member for member in opened if not member.isdir()}
+    assert tracked - files.keys() == set()
+    made = {"PKG-INFO", "setup.cfg"}
+    more = {name for name in files.keys() - tracked - made if ".egg-info/" not in name}
+    assert more == set()
+    assert files["src/aiperf_hpc/primary"].linkname == "../../primary"

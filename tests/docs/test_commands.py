@@ -70,7 +70,8 @@ def printed(text: str) -> Iterator[str]:
 
 
 def words_of(line: str) -> list[str]:
-    return shlex.split(line)[1:]
+    """A command's words; the latest run, which is looked for at once, is any run here."""
+    return ["RUN" if word == "last" else word for word in shlex.split(line)[1:]]
 
 
 def command_of(words: list[str]) -> tuple[Command | Group, list[str]]:
