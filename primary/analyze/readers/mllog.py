@@ -20,7 +20,7 @@ from aiperf_hpc.primary.analyze.readers.mllog_course import (
     Spans,
     stated_number,
 )
-from aiperf_hpc.primary.analyze.readers.mllog_lines import Event, LineReader
+from aiperf_hpc.primary.analyze.readers.mllog_lines import Event, LineReader, Metadata
 from aiperf_hpc.primary.analyze.readers.numbers import whole_number
 from aiperf_hpc.primary.analyze.training_log import Evaluation, Quality, TrainingLog
 from aiperf_hpc.primary.user_files import open_regular
@@ -102,7 +102,7 @@ def _stated(settings: Mapping[str, Any], reader: LineReader) -> Stated:
     )
 
 
-_Handler = Callable[[float, Any, dict[str, Any]], None]
+_Handler = Callable[[float, Any, Metadata], None]
 """Takes the time, the value and the metadata of a line."""
 
 
@@ -156,7 +156,7 @@ class _Training:
                 self.clock.went_back(time, key)
             handle(time, value, metadata)
 
-    def _run_start(self, time: float, value: object, metadata: dict[str, Any]) -> None:
+    def _run_start(self, time: float, value: object, metadata: Metadata) -> None:
         before = self.run.started
         if self.run.start(time) and before is not None:
             self._forget_training()

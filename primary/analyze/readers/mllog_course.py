@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from operator import itemgetter
-from typing import Any
 
+from aiperf_hpc.primary.analyze.readers.mllog_lines import Metadata
 from aiperf_hpc.primary.analyze.readers.numbers import finite_number
 from aiperf_hpc.primary.analyze.training_log import Epoch, Evaluation, Interval
 
@@ -57,7 +57,7 @@ class Run:
         self.started = time
         return again
 
-    def stop(self, time: float, value: object, metadata: dict[str, Any]) -> None:
+    def stop(self, time: float, value: object, metadata: Metadata) -> None:
         """End; what is logged of another end is not read."""
         if self.stopped is not None:
             return
@@ -94,9 +94,9 @@ class Run:
             yield "run_stop has no status"
 
 
-def _status(value: object, metadata: dict[str, Any]) -> tuple[bool | None, str | None]:
+def _status(value: object, metadata: Metadata) -> tuple[bool | None, str | None]:
     """Return whether a run_stop says that the run succeeded, and its word for it."""
-    status = metadata.get("status")
+    status = metadata.status
     if status is None and isinstance(value, dict):
         status = value.get("success", value.get("status"))
     if status is None:
@@ -110,12 +110,12 @@ class Spans:
     def __init__(self) -> None:
         self._spans: list[tuple[float, float | None]] = []
 
-    def start(self, time: float, value: object, metadata: dict[str, Any]) -> None:
+    def start(self, time: float, value: object, metadata: Metadata) -> None:
         """Begin one, unless one is open."""
         if len(self._spans) < MAX_SPANS and not (self._spans and self._spans[-1][1] is None):
             self._spans.append((time, None))
 
-    def stop(self, time: float, value: object, metadata: dict[str, Any]) -> None:
+    def stop(self, time: float, value: object, metadata: Metadata) -> None:
         """End the open one."""
         if self._spans and self._spans[-1][1] is None:
             self._spans[-1] = (self._spans[-1][0], time)
@@ -140,22 +140,20 @@ class Epochs:
         self._endless = False
         self._again = 0
 
-    def start(self, time: float, value: object, metadata: dict[str, Any]) -> None:
+    def start(self, time: float, value: object, metadata: Metadata) -> None:
         """Begin an epoch, or a block of several."""
-        self._begin(
-            time, _epoch_number(metadata), finite_number(metadata.get("epoch_count")) or 1.0
-        )
+        self._begin(time, metadata.epoch, metadata.passes)
 
-    def next(self, time: float, value: object, metadata: dict[str, Any]) -> None:
+    def next(self, time: float, value: object, metadata: Metadata) -> None:
         """Begin an epoch of v0.5, where nothing but the next one ends it."""
         self._endless = True
         for number in list(self._open):
             self._end(number, time)
         self._begin(time, stated_number(value), 1.0)
 
-    def stop(self, time: float, value: object, metadata: dict[str, Any]) -> None:
+    def stop(self, time: float, value: object, metadata: Metadata) -> None:
         """End an epoch or a block; by another number than it began with if none is known by it."""
-        number = _epoch_number(metadata)
+        number = metadata.epoch
         if number not in self._open and len(self._open) == 1 and number not in self._all:
             number = next(iter(self._open))
         if number in self._open:
@@ -210,14 +208,14 @@ class Evaluations:
         self._open: dict[float | None, _Evaluated] = {}
         self._last: dict[float | None, _Evaluated] = {}
 
-    def start(self, time: float, value: object, metadata: dict[str, Any]) -> None:
+    def start(self, time: float, value: object, metadata: Metadata) -> None:
         """Begin an evaluation, unless it is a line that was read before."""
         epoch = _evaluated_epoch(value, metadata)
         last = self._last.get(epoch)
         if epoch not in self._open and (last is None or last.started != time):
             self._open[epoch] = self._add(_Evaluated(epoch, time, None))
 
-    def stop(self, time: float, value: object, metadata: dict[str, Any]) -> None:
+    def stop(self, time: float, value: object, metadata: Metadata) -> None:
         """End an evaluation; by another epoch than it began with if it is the only one."""
         epoch = _evaluated_epoch(value, metadata)
         if epoch not in self._open and len(self._open) == 1:
@@ -225,15 +223,15 @@ class Evaluations:
         if epoch in self._open:
             self._open.pop(epoch).ended = time
 
-    def accuracy(self, time: float, value: object, metadata: dict[str, Any]) -> None:
+    def accuracy(self, time: float, value: object, metadata: Metadata) -> None:
         """Note the accuracy that an evaluation, begun or ended before, has found."""
         self._quality("accuracy", time, value, metadata)
 
-    def error(self, time: float, value: object, metadata: dict[str, Any]) -> None:
+    def error(self, time: float, value: object, metadata: Metadata) -> None:
         """Note the error that an evaluation, begun or ended before, has found."""
         self._quality("error", time, value, metadata)
 
-    def _quality(self, name: str, time: float, value: object, metadata: dict[str, Any]) -> None:
+    def _quality(self, name: str, time: float, value: object, metadata: Metadata) -> None:
         self.named.add(name)
         epoch = _evaluated_epoch(value if isinstance(value, dict) else None, metadata)
         quality = stated_number(value)
@@ -299,18 +297,12 @@ class Clock:
             )
 
 
-def _evaluated_epoch(value: object, metadata: dict[str, Any]) -> float | None:
+def _evaluated_epoch(value: object, metadata: Metadata) -> float | None:
     """Return the epoch that an evaluation's line names; v0.5 does in its value."""
-    number = _epoch_number(metadata)
+    number = metadata.epoch
     if number is not None or value is None:
         return number
     return finite_number(value.get("epoch") if isinstance(value, dict) else value)
-
-
-def _epoch_number(metadata: dict[str, Any]) -> float | None:
-    """Return the number of an epoch, or of the first of a block."""
-    number = metadata.get("epoch_num")
-    return finite_number(metadata.get("first_epoch_num") if number is None else number)
 
 
 def stated_number(value: object) -> float | None:

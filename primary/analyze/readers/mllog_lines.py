@@ -19,11 +19,15 @@ from typing import Any, BinaryIO, NamedTuple, TypeAlias
 from pydantic_core import from_json
 
 from aiperf_hpc.primary.analyze.readers.nesting import nested_too_deep
+from aiperf_hpc.primary.analyze.readers.numbers import finite_number
+from aiperf_hpc.primary.analyze.readers.plain_lines import find_lines
 
 TOKEN = b":::ML"
 """What the tokens of all dialects begin with."""
 MAX_LINE = 1 << 20
 """Bytes of the longest line that is read; no log line comes near it."""
+TEXT = 256 << 10
+"""Bytes of a log that are looked at at once."""
 MAX_SETTING = 4096
 """Bytes of the longest line whose value is kept as a setting."""
 MAX_SETTINGS = 1000
@@ -37,6 +41,7 @@ TIMED_KEYS = frozenset(
 ) | {"eval_accuracy", "eval_error", "train_epoch"}
 """Keys of which each line counts. Of every other key the first value does, as a setting."""
 
+_NAMES = {key.encode(): key for key in TIMED_KEYS}
 _UNSETTLED_KEYS = frozenset(
     {"train_loss", "train_accuracy", "learning_rate", "throughput", "tracked_stats", "eval_loss"}
     | {"samples_per_second", "step_time", "eval_iteration_accuracy"}
@@ -44,7 +49,18 @@ _UNSETTLED_KEYS = frozenset(
 """Keys whose value changes in the course of a training, and which no measure needs."""
 
 
-Event: TypeAlias = tuple[float, str, Any, dict[str, Any]]
+class Metadata(NamedTuple):
+    """What a line says beside its value, as far as a measure needs it."""
+
+    epoch: float | None = None
+    """The number of the epoch that it is of, or of the first of a block of epochs."""
+    passes: float = 1.0
+    """The epochs of a block."""
+    status: object = None
+    """How a run ended, in the log's own word."""
+
+
+Event: TypeAlias = tuple[float, str, Any, Metadata]
 """One line of a log: UTC in seconds, 0 where it was made without a clock; key, value, metadata."""
 
 
@@ -70,15 +86,33 @@ class LineReader:
 
     def events(self) -> Iterator[Event]:
         """Yield the events that count, in the order of the file."""
-        for line in iter(partial(self._file.readline, MAX_LINE), b""):
-            self._line += 1
-            at = line.find(TOKEN)
-            if len(line) == MAX_LINE and not line.endswith(b"\n"):
+        of_epoch, metadata = b"", Metadata()
+        for text in self._texts():
+            for time, key, value, epoch, other in find_lines(text):
+                self._line += 1
+                if not other:
+                    if self._latest is not _V07:
+                        self._latest = _V07
+                        self.dialects.add(_V07.version)
+                    if epoch != of_epoch:
+                        of_epoch, metadata = epoch, Metadata(float(epoch) if epoch else None)
+                    yield int(time) / 1000, _NAMES[key], float(value) if value else None, metadata
+                elif (at := other.find(TOKEN)) >= 0:
+                    event = self._event(other, at)
+                    if event is not None:
+                        yield event
+
+    def _texts(self) -> Iterator[bytes]:
+        """Yield the file in texts of whole lines, without those that are too long."""
+        for text in iter(partial(self._file.read, TEXT), b""):
+            cut = len(text) - text.rfind(b"\n") - 1
+            rest = self._file.readline(MAX_LINE - cut) if cut else b""
+            if cut + len(rest) < MAX_LINE or rest.endswith(b"\n"):
+                yield text + rest
+            else:
+                yield text[:-cut]
+                self._line += 1
                 self._pass_long_line()
-            elif at >= 0:
-                event = self._event(line, at)
-                if event is not None:
-                    yield event
 
     def problems(self) -> Iterator[str]:
         """Yield a line for each kind of line that could not be read."""
@@ -104,7 +138,7 @@ class LineReader:
             self._broken.add(self._line)
             return None
         key = found["key"]
-        if key not in _TIMED and not self._wanted(key, len(line)):
+        if key not in _NAMES and not self._wanted(key, len(line)):
             return None
         try:
             return dialect.parse(found, line, at)
@@ -142,27 +176,34 @@ def _parse_v07(found: re.Match[bytes], line: bytes, at: int) -> Event:
         document = from_json(text)
     except ValueError:
         document = _first_object(text)
-    time, key, metadata = document["time_ms"] / 1000, document["key"], document.get("metadata")
+    time, key = document["time_ms"] / 1000, document["key"]
     if type(key) is not str or not -LATEST < time < LATEST:
         raise ValueError("no key or no time")
-    return time, key, document.get("value"), metadata if type(metadata) is dict else {}
+    return time, key, document.get("value"), _metadata(document)
 
 
 def _parse_v06(found: re.Match[bytes], line: bytes, at: int) -> Event:
     document = _first_object(found["rest"])
-    metadata = document.get("metadata")
-    return (
-        _old_time(found["time"]),
-        found["key"].decode(),
-        document.get("value"),
-        metadata if type(metadata) is dict else {},
-    )
+    time, key = _old_time(found["time"]), found["key"].decode()
+    return time, key, document.get("value"), _metadata(document)
 
 
 def _parse_v05(found: re.Match[bytes], line: bytes, at: int) -> Event:
     rest = found["rest"]
     value = None if rest is None or not rest.strip() else _lenient_json(rest)
-    return _old_time(found["time"]), found["key"].decode(), value, {}
+    return _old_time(found["time"]), found["key"].decode(), value, Metadata()
+
+
+def _metadata(document: dict[str, Any]) -> Metadata:
+    stated = document.get("metadata")
+    if type(stated) is not dict:
+        return Metadata()
+    number = stated.get("epoch_num")
+    return Metadata(
+        finite_number(stated.get("first_epoch_num") if number is None else number),
+        finite_number(stated.get("epoch_count")) or 1.0,
+        stated.get("status"),
+    )
 
 
 def _old_time(text: bytes) -> float:
@@ -184,7 +225,6 @@ _V06 = _Dialect(
     "0.6", re.compile(rb":::MLL +(?P<time>[\d.]+) +(?P<key>\w+) *:(?P<rest>.*)"), _parse_v06
 )
 _V07 = _Dialect("0.7", re.compile(rb'"key" *: *"(?P<key>[^"]+)"'), _parse_v07)
-_TIMED = frozenset(key.encode() for key in TIMED_KEYS)
 
 
 def _old_dialect(line: bytes, at: int) -> _Dialect | None:
