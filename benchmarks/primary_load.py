@@ -103,7 +103,7 @@ def be_primary(root: Path) -> None:
         JournalWriter(paths.digest) as digest,
         ServerThread(OneRun("run", live)) as server,
     ):
-        print(server.port, flush=True)
+        print(server.endpoint.port, flush=True)
         writer = DigestWriter(view.history, digest)
         launcher = AllRun(manifest.nodes)
         context = PrimaryContext(

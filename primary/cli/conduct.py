@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from aiperf_hpc.errors import AIPerfError, UsageError
 from aiperf_hpc.primary.cli.output import say, say_document
@@ -28,7 +28,9 @@ from aiperf_hpc.signals import Interrupts
 from aiperf_hpc.system.node import describe_rank
 from aiperf_hpc.trial import JobPhase
 
-Address = tuple[str, int]
+if TYPE_CHECKING:
+    from aiperf_hpc.primary.service.endpoint import Endpoint
+    from aiperf_hpc.primary.service.server import ServerThread
 
 
 def take_run(history: RunHistory, manifest: RunManifest, command: str) -> Claim:
@@ -53,7 +55,7 @@ def plan_line(manifest: RunManifest, folder: Path) -> str:
 def conduct_run(
     manifest: RunManifest,
     paths: RunPaths,
-    address: Address | None,
+    endpoint: Endpoint | None,
     claim: Claim,
     *,
     as_json: bool,
@@ -73,7 +75,7 @@ def conduct_run(
     with (
         JournalWriter(paths.primary_journal, retry=claimed, recorded=claim.recorded) as journal,
         JournalWriter(paths.digest, retry=claimed) as digest,
-        _server(live, address, output, paths, retry),
+        _server(live, endpoint, output, paths, retry, progress.say),
         progress.alert(interrupts, retry),
     ):
         writer = DigestWriter(view.history, digest)
@@ -95,20 +97,38 @@ def conduct_run(
 
 @contextmanager
 def _server(
-    live: CachedView, address: Address | None, output: TextIO, paths: RunPaths, retry: Retry
+    live: CachedView,
+    endpoint: Endpoint | None,
+    output: TextIO,
+    paths: RunPaths,
+    retry: Retry,
+    log: Callable[[str], None],
 ) -> Iterator[None]:
     """Serve the run's status over REST while the block runs, if an address was given."""
-    if address is None:
+    if endpoint is None:
         yield
         return
     from aiperf_hpc.primary.service.runs import OneRun
     from aiperf_hpc.primary.service.server import ServerThread
 
-    with ServerThread(OneRun(paths.root.name, live), *address) as server:
-        Service.here(server.host, server.port, server.url).save(paths, retry)
+    with ServerThread(OneRun(paths.root.name, live), endpoint, log) as server:
+        _service_of(server).save(paths, retry)
         output.write(f"{where_served(server.url)}\n")
         output.flush()
         yield
+
+
+def _service_of(server: ServerThread) -> Service:
+    """Return what is remembered of where a run is served."""
+    endpoint = server.endpoint
+    return Service.here(
+        endpoint.host,
+        endpoint.port,
+        server.url,
+        token_file=endpoint.token_file,
+        certificate=endpoint.certificate,
+        key=endpoint.key,
+    )
 
 
 def finish(view: RunView, as_json: bool) -> int:
@@ -168,19 +188,3 @@ def _what_happened(replica: ReplicaHistory, paths: RunPaths) -> str:
 def where_served(url: str) -> str:
     """Return where a run's status is served, for people."""
     return f"status at {url}/api/v1/status"
-
-
-def address_of(text: str) -> Address:
-    """Return the host and port that a text names. Raises UsageError."""
-    from aiperf_hpc.primary.service.address import parse_address
-
-    return parse_address(text)
-
-
-def free_address(text: str) -> Address:
-    """Return an address that can be listened on: checked before anything is made or started."""
-    from aiperf_hpc.primary.service.server import check_free
-
-    address = address_of(text)
-    check_free(*address)
-    return address

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from typer import Option
 
 from aiperf_hpc.errors import UsageError
-from aiperf_hpc.primary.cli.conduct import Address, conduct_run, free_address, take_run
+from aiperf_hpc.primary.cli.conduct import conduct_run, take_run
 from aiperf_hpc.primary.cli.parameters import FinalJson, Run
+from aiperf_hpc.primary.cli.serving import Protection, free_endpoint
 from aiperf_hpc.primary.control.prepare import (
     require_packages,
 )
@@ -20,6 +21,9 @@ from aiperf_hpc.primary.control.resume import (
 )
 from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.run.service import Service
+
+if TYPE_CHECKING:
+    from aiperf_hpc.primary.service.endpoint import Endpoint
 
 
 @dataclass(frozen=True)
@@ -42,6 +46,7 @@ class Served:
 def resume(
     run: Run,
     served: Served,
+    protection: Protection,
     json: FinalJson = False,
 ) -> int:
     """Go on with a run whose primary died.
@@ -59,13 +64,13 @@ def resume(
     with take_run(history, manifest, "resume") as claim:
         if history.run_ended is not None:  # By who had it since it was looked at.
             raise UsageError(f"{run}: this run has ended; see `aiperf report`")
-        address = _address_again(served, history.paths)
+        endpoint = _endpoint_again(served, protection, history.paths)
         end_leftovers(history)
         launch = max(len(history.run_starts), claim.number - 1)
-        return conduct_run(manifest, history.paths, address, claim, as_json=json, launch=launch)
+        return conduct_run(manifest, history.paths, endpoint, claim, as_json=json, launch=launch)
 
 
-def _address_again(served: Served, paths: RunPaths) -> Address | None:
+def _endpoint_again(served: Served, protection: Protection, paths: RunPaths) -> Endpoint | None:
     """Return where a run that goes on is served: as asked for, else where it was before.
 
     Nobody asked for the latter just now, so that the run goes on without it if it is not known, or
@@ -74,15 +79,23 @@ def _address_again(served: Served, paths: RunPaths) -> Address | None:
     if served.no_serve:
         return None
     if served.serve is not None:
-        return free_address(served.serve)
+        return free_endpoint(served.serve, protection)
     try:
         before = Service.load(paths)
         if before is None:
             return None
+        from aiperf_hpc.primary.service.endpoint import Endpoint
         from aiperf_hpc.primary.service.server import check_free
 
-        check_free(before.host, before.port)
+        endpoint = Endpoint(
+            before.host,
+            before.port,
+            protection.token_file or before.token_file,
+            protection.tls_certificate or before.certificate,
+            protection.tls_key or before.key,
+        )
+        check_free(endpoint)
     except UsageError as error:
         sys.stderr.write(f"aiperf: {error}; not served: `aiperf serve {paths.root}` does that\n")
         return None
-    return before.host, before.port
+    return endpoint

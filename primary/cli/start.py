@@ -16,9 +16,7 @@ from aiperf_hpc.config import RunConfig, load_config
 from aiperf_hpc.errors import AIPerfError, EndedEarlyError, UsageError
 from aiperf_hpc.machine import available_bytes
 from aiperf_hpc.primary.cli.conduct import (
-    address_of,
     conduct_run,
-    free_address,
     plan_line,
     take_run,
     where_served,
@@ -26,6 +24,7 @@ from aiperf_hpc.primary.cli.conduct import (
 from aiperf_hpc.primary.cli.output import say
 from aiperf_hpc.primary.cli.parameters import Assignments, Config, FinalJson
 from aiperf_hpc.primary.cli.repeat import Repeated, Repetition, repeat
+from aiperf_hpc.primary.cli.serving import Protection, endpoint_of, free_endpoint, words_of
 from aiperf_hpc.primary.control.prepare import (
     check_engine,
     describe_dataset,
@@ -84,7 +83,7 @@ class Manner:
     json: FinalJson = False
 
 
-def start(asked: Asked, manner: Manner, repetition: Repetition) -> int:
+def start(asked: Asked, manner: Manner, protection: Protection, repetition: Repetition) -> int:
     """Run the benchmark.
 
     Each node has a replica that searches for networks and trains them for the whole time. The
@@ -110,11 +109,11 @@ def start(asked: Asked, manner: Manner, repetition: Repetition) -> int:
             say(repetition.seeds_line(configs))
         return 0
     if repetition.repeat is None:
-        return _start_manifest(manner, manifest, folder)
+        return _start_manifest(manner, protection, manifest, folder)
 
     def start_one(config: RunConfig, folder: Path, *, asks: bool) -> int:
         each = replace(manner, yes=manner.yes or not asks)
-        return _start_manifest(each, _manifest(asked, config), folder)
+        return _start_manifest(each, protection, _manifest(asked, config), folder)
 
     runs = Repeated(folder, configs, repetition.same_seed)
     return repeat(runs, start_one, here=manifest.launcher == "local", as_json=manner.json)
@@ -126,16 +125,20 @@ def _manifest(asked: Asked, config: RunConfig, *, dry: bool = False) -> RunManif
     return manifest.model_copy(update={"site": site})
 
 
-def _start_manifest(manner: Manner, manifest: RunManifest, folder: Path) -> int:
+def _start_manifest(
+    manner: Manner, protection: Protection, manifest: RunManifest, folder: Path
+) -> int:
     try:
         with interruptible():  # Until the controller listens itself.
-            return _prepare_and_conduct(manner, manifest, folder)
+            return _prepare_and_conduct(manner, protection, manifest, folder)
     except Interruption as interruption:
         message = "interrupted before the run started; nothing is left behind"
         raise EndedEarlyError(message, interruption.exit_status) from None
 
 
-def _prepare_and_conduct(manner: Manner, manifest: RunManifest, folder: Path) -> int:
+def _prepare_and_conduct(
+    manner: Manner, protection: Protection, manifest: RunManifest, folder: Path
+) -> int:
     if manifest.launcher == "local":
         check_engine(manifest.config)
     dataset = describe_dataset(manifest.config.dataset)
@@ -143,15 +146,15 @@ def _prepare_and_conduct(manner: Manner, manifest: RunManifest, folder: Path) ->
         say(plan_line(manifest, folder))
         if input("Start? [Y/n] ").strip().lower() not in ("", "y", "yes"):
             raise UsageError("not started")
-    address = None if manner.serve is None else free_address(manner.serve)
+    endpoint = None if manner.serve is None else free_endpoint(manner.serve, protection)
     paths = make_run_directory(manifest, folder, dataset)
     try:
         if manifest.launcher == "slurm":
             RATE_LIMIT.wait()  # Before the run's clock starts, which would charge it.
         if manner.detach:
-            return _detach(paths, manner.serve)
+            return _detach(paths, manner.serve, protection)
         with take_run(RunHistory(paths), manifest, "start") as claim:
-            return conduct_run(manifest, paths, address, claim, as_json=manner.json)
+            return conduct_run(manifest, paths, endpoint, claim, as_json=manner.json)
     except (Interruption, UsageError) as error:
         journal = paths.primary_journal
         if not journal.exists() or journal.stat().st_size == 0:  # Without the clock's start.
@@ -168,10 +171,10 @@ def _warn_of_a_crowd(manifest: RunManifest) -> None:
         sys.stderr.write(f"aiperf: {said}\n")
 
 
-def _detach(paths: RunPaths, serve: str | None) -> int:
+def _detach(paths: RunPaths, serve: str | None, protection: Protection) -> int:
     """Let a primary of its own conduct the run, and return once its clock has started."""
     command = [sys.executable, "-m", "aiperf_hpc.primary.cli", "conduct", str(paths.root)]
-    command += [] if serve is None else [f"--serve={serve}"]
+    command += [] if serve is None else [f"--serve={serve}", *words_of(protection)]
     paths.primary_log.parent.mkdir(parents=True, exist_ok=True)
     view = RunView(paths)
     with paths.primary_log.open("ab") as log:
@@ -200,13 +203,14 @@ def _detach(paths: RunPaths, serve: str | None) -> int:
 
 def conduct(
     run: Annotated[Path, Argument(parser=Path)],
+    protection: Protection,
     serve: Annotated[str | None, Option("--serve")] = None,
 ) -> int:
     """What `start --detach` starts; not for people."""
     paths = RunPaths(run)
-    address = None if serve is None else address_of(serve)
+    endpoint = None if serve is None else endpoint_of(serve, protection)
     manifest, history = RunManifest.load(paths), RunHistory(paths)
     with take_run(history, manifest, "conduct") as claim:
         if history.run_started is not None:
             raise UsageError(f"{paths.root}: this run has been started; see `aiperf resume`")
-        return conduct_run(manifest, paths, address, claim, as_json=False)
+        return conduct_run(manifest, paths, endpoint, claim, as_json=False)

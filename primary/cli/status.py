@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
 from typer import Argument, Option
 
-from aiperf_hpc.primary.cli.conduct import address_of, where_served
+from aiperf_hpc.primary.cli.conduct import where_served
 from aiperf_hpc.primary.cli.output import say, say_document
 from aiperf_hpc.primary.cli.parameters import Json, Run
+from aiperf_hpc.primary.cli.serving import Protection, endpoint_of
 from aiperf_hpc.primary.formatting import age, duration
 from aiperf_hpc.primary.monitor.progress import status_line
 from aiperf_hpc.primary.monitor.run_view import (
@@ -90,20 +92,32 @@ def serve(
     folder: Annotated[
         Path, Argument(metavar="DIR", parser=Path, help="A folder of runs, or one run.")
     ],
+    protection: Protection,
     address: Annotated[
         str, Option("--address", metavar="HOST:PORT", help="Default: a port of loopback.")
     ] = "",
 ) -> int:
     """Serve all runs in a folder, or one run, over HTTP.
 
-    Runs that are started in the folder later are served too.
+    Runs that are started in the folder later are served too. Whoever is on this machine may read;
+    whoever else, and whoever is to change something, shows a token.
 
     Examples:
       $ aiperf serve runs
       $ aiperf serve runs/20261121-101500 --address 127.0.0.1:8000
+      $ aiperf serve runs --address 0.0.0.0:8765 --token-file tokens
     """
     from aiperf_hpc.primary.service.runs import runs_in
     from aiperf_hpc.primary.service.server import serve
 
-    serve(runs_in(folder), *address_of(address), announce=say)
+    endpoint = endpoint_of(address, protection)
+    if endpoint.unencrypted:
+        _say_aside("tokens travel unencrypted; --tls-certificate and --tls-key change that")
+    serve(runs_in(folder), endpoint, announce=say, log=_say_aside)
     return 0
+
+
+def _say_aside(text: str) -> None:
+    """Print a line that is no answer; the log of a service, e.g."""
+    sys.stderr.write(f"aiperf: {text}\n")
+    sys.stderr.flush()

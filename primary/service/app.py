@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any
 
@@ -13,6 +14,7 @@ from starlette.exceptions import HTTPException
 
 from aiperf_hpc import __version__
 from aiperf_hpc.errors import AIPerfError
+from aiperf_hpc.primary.service.access import Guard, Policy
 from aiperf_hpc.primary.service.answers.base import Answer
 from aiperf_hpc.primary.service.problem import (
     MEDIA_TYPE,
@@ -57,8 +59,16 @@ class About(Answer):
     """The run, where one alone is served."""
 
 
-def create_app(runs: Runs) -> FastAPI:
-    """Return the application over some runs."""
+def create_app(
+    runs: Runs, policy: Policy | None = None, log: Callable[[str], None] = lambda _: None
+) -> FastAPI:
+    """Return the application over some runs.
+
+    Args:
+        runs: the runs.
+        policy: who may do what; reading is open, and nothing else, when not given.
+        log: what is done with a line about an attempt.
+    """
     # The usual pages of documentation load scripts from elsewhere, which a cluster cannot.
     app = FastAPI(
         title="AIPerf-HPC",
@@ -69,7 +79,9 @@ def create_app(runs: Runs) -> FastAPI:
         docs_url=None,
         redoc_url=None,
     )
+    app.add_middleware(Guard, policy=policy or Policy(), log=log)
     app.add_exception_handler(AIPerfError, _refused)
+    app.add_exception_handler(Exception, _failed)
     app.add_exception_handler(HTTPException, _no_route)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.include_router(_service_routes(runs))
@@ -126,6 +138,13 @@ def _runs_routes(runs: Runs) -> APIRouter:
 def _refused(_: Request, error: Exception) -> Response:
     assert isinstance(error, AIPerfError)  # noqa: S101 -- for the type checker
     return problem_response(error)
+
+
+def _failed(_: Request, error: Exception) -> Response:
+    """Say no more than that; the server prints what it was."""
+    status = HTTPStatus.INTERNAL_SERVER_ERROR
+    detail = "an unexpected error; the service's own output has it"
+    return problem_response(ProblemError(status, "unexpected", detail))
 
 
 def _no_route(request: Request, error: Exception) -> Response:

@@ -201,6 +201,7 @@ def _add_events(router: APIRouter, found: Find, runs: Runs) -> None:
 
     @router.get(
         "/events/stream",
+        status_code=200,
         response_class=EventStream,
         responses={
             200: {"description": "Server-sent events", "content": {"text/event-stream": {}}}
@@ -238,6 +239,7 @@ def _add_files(router: APIRouter, found: Find, runs: Runs) -> None:
 
     @router.get(
         "/files/{file}",
+        status_code=200,
         response_class=FileResponse,
         responses={200: {"description": "The file", "content": {"*/*": {}}}},
     )

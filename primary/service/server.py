@@ -4,45 +4,56 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import logging
 import socket
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Self
 
 import uvicorn
-from fastapi import FastAPI
 
 from aiperf_hpc.errors import AIPerfError, UsageError
-from aiperf_hpc.primary.service.address import LOOPBACK
+from aiperf_hpc.primary.service.access import Policy
 from aiperf_hpc.primary.service.app import create_app
+from aiperf_hpc.primary.service.endpoint import Endpoint
 from aiperf_hpc.primary.service.runs import Runs
 
 SWITCH_SECONDS = 0.001
 START_SECONDS = 10.0
 STOP_SECONDS = 5.0
+UNREAD_MILLISECONDS = 60_000
+
+
+def _quiet(_: str) -> None:
+    pass
 
 
 def serve(
-    runs: Runs, host: str, port: int, announce: Callable[[str], None] = lambda _: None
+    runs: Runs,
+    endpoint: Endpoint,
+    announce: Callable[[str], None] = _quiet,
+    log: Callable[[str], None] = _quiet,
 ) -> None:
     """Serve runs until the process is told to stop.
 
     Args:
         runs: the runs.
-        host: the name or address to listen at.
-        port: 0 for any free one.
+        endpoint: where to listen, and what protects it.
         announce: called with the URL once there is someone to answer.
+        log: called with a line for each attempt that is refused, and for each change.
 
     Raises:
-        UsageError: the address cannot be had.
+        UsageError: the address cannot be had, or its tokens or TLS cannot be used.
     """
-    listener = _listen(host, port)
-    announce(_url(listener))
+    server = _server(runs, endpoint, log)
+    listener = _listen(endpoint)
+    announce(_url(listener, endpoint))
     # The server re-raises the signal that ended it: an interrupt is the way to end this.
     with contextlib.suppress(KeyboardInterrupt), runs.served(), _prompt_threads():
-        _server(create_app(runs)).run(sockets=[listener])
+        server.run(sockets=[listener])
 
 
 @contextlib.contextmanager
@@ -63,13 +74,17 @@ def _prompt_threads() -> Iterator[None]:
 class ServerThread:
     """The service in a thread of its own, beside whatever else the process does."""
 
-    def __init__(self, runs: Runs, host: str = LOOPBACK, port: int = 0) -> None:
-        """Take what to serve."""
-        self.host = host
-        self.port = port
-        """The port that was asked for; after the start, the one that is listened at."""
+    def __init__(
+        self,
+        runs: Runs,
+        endpoint: Endpoint = Endpoint(),  # noqa: B008 -- it is frozen
+        log: Callable[[str], None] = _quiet,
+    ) -> None:
+        """Take what to serve, and where. Raises UsageError: its tokens or TLS cannot be used."""
+        self.endpoint = endpoint
+        """Where it was asked for; after the start, the port is the one that is listened at."""
         self._runs = runs
-        self._server = _server(create_app(runs))
+        self._server = _server(runs, endpoint, log)
         self._served = contextlib.ExitStack()
         self._thread: threading.Thread | None = None
         self.url = ""
@@ -81,9 +96,9 @@ class ServerThread:
             UsageError: the address cannot be had.
             AIPerfError: the server does not come up.
         """
-        listener = _listen(self.host, self.port)
-        self.port = listener.getsockname()[1]
-        self.url = _url(listener)
+        listener = _listen(self.endpoint)
+        self.endpoint = replace(self.endpoint, port=listener.getsockname()[1])
+        self.url = _url(listener, self.endpoint)
         self._served.enter_context(self._runs.served())
         self._served.enter_context(_prompt_threads())
         self._thread = threading.Thread(
@@ -114,8 +129,12 @@ class ServerThread:
         self.stop()
 
 
-def _server(app: FastAPI) -> uvicorn.Server:
+def _server(runs: Runs, endpoint: Endpoint, log: Callable[[str], None]) -> uvicorn.Server:
     """Return a server that leaves the process's logging and output alone."""
+    policy = Policy(endpoint.tokens(), endpoint.open_reading, endpoint.host)
+    endpoint.check_tls()
+    app = create_app(runs, policy, log)
+    logging.getLogger("uvicorn.error").addFilter(_worth_saying)
     return uvicorn.Server(
         uvicorn.Config(
             app,
@@ -125,18 +144,29 @@ def _server(app: FastAPI) -> uvicorn.Server:
             lifespan="off",
             log_config=None,
             access_log=False,
+            server_header=False,
+            ssl_certfile=endpoint.certificate,
+            ssl_keyfile=endpoint.key,
             timeout_graceful_shutdown=2,
         )
     )
 
 
-def check_free(host: str, port: int) -> None:
-    """Raise UsageError unless someone may listen there now."""
-    _listen(host, port).close()
+def _worth_saying(record: logging.LogRecord) -> bool:
+    """Return False for what is said of a client that was left because it did not read."""
+    return "without completing response" not in record.getMessage()
 
 
-def _listen(host: str, port: int) -> socket.socket:
+def check_free(endpoint: Endpoint) -> None:
+    """Raise UsageError unless someone may listen there now, with its tokens and TLS."""
+    endpoint.tokens()
+    endpoint.check_tls()
+    _listen(endpoint).close()
+
+
+def _listen(endpoint: Endpoint) -> socket.socket:
     """Return a socket that listens, so that a bad address is known before anything starts."""
+    host, port = endpoint.host, endpoint.port
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -146,6 +176,8 @@ def _listen(host: str, port: int) -> socket.socket:
         raise UsageError(f"cannot serve at {host}: {error.strerror}") from None
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        # What a client does not take in that time is dropped with its connection.
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNREAD_MILLISECONDS)
         listener.bind(address)
         listener.listen(128)
     except OSError as error:
@@ -163,6 +195,7 @@ def _refused(host: str, port: int, error: OSError) -> str:
     return f"cannot serve at {host}, port {port}: {reasons.get(error.errno or 0, error.strerror)}"
 
 
-def _url(listener: socket.socket) -> str:
+def _url(listener: socket.socket, endpoint: Endpoint) -> str:
     host, port = listener.getsockname()[:2]
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    name = f"[{host}]" if ":" in host else host
+    return f"{endpoint.scheme}://{name}:{port}"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from typing import NamedTuple
 
 from starlette.responses import Response
@@ -79,7 +79,9 @@ def message(event: str, data: str | bytes, number: int | None = None) -> bytes:
     return b"%sevent: %s\ndata: %s\n\n" % (known, event.encode(), body)
 
 
-async def run_stream(run: ServedRun, after: int | None, seconds: float) -> AsyncIterator[bytes]:
+async def run_stream(
+    run: ServedRun, after: int | None, seconds: float
+) -> AsyncGenerator[bytes, None]:
     """Yield what a run does.
 
     Args:

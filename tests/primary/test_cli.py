@@ -14,10 +14,11 @@ from tests.support.run_factory import Plan, write_run
 from aiperf_hpc.config import load_config
 from aiperf_hpc.errors import UsageError
 from aiperf_hpc.primary.cli import main, start
-from aiperf_hpc.primary.cli.conduct import Address
-from aiperf_hpc.primary.cli.resume import Served, _address_again
+from aiperf_hpc.primary.cli.resume import Served, _endpoint_again
+from aiperf_hpc.primary.cli.serving import Protection
 from aiperf_hpc.primary.control.prepare import require_packages
 from aiperf_hpc.primary.monitor.run_view import RunView
+from aiperf_hpc.primary.service.endpoint import Endpoint
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.run.service import Service
@@ -103,16 +104,16 @@ def served(tmp_path: Path) -> RunPaths:
     return paths
 
 
-def again(paths: RunPaths, serve: str | None = None, *, no_serve: bool = False) -> Address | None:
-    return _address_again(Served(serve, no_serve), paths)
+def again(paths: RunPaths, serve: str | None = None, *, no_serve: bool = False) -> Endpoint | None:
+    return _endpoint_again(Served(serve, no_serve), Protection(), paths)
 
 
 def test_a_run_that_goes_on_is_served_where_it_was(served: RunPaths) -> None:
     before = Service.load(served)
     assert before is not None
-    assert again(served) == ("127.0.0.1", before.port)
+    assert again(served) == Endpoint("127.0.0.1", before.port)
     assert again(served, no_serve=True) is None
-    assert again(served, "localhost:0") == ("localhost", 0)
+    assert again(served, "localhost:0") == Endpoint("localhost", 0)
     served.service.unlink()
     assert again(served) is None
 

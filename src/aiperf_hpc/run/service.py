@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 from functools import partial
+from pathlib import Path
 
 from pydantic import ValidationError
 
@@ -24,14 +25,30 @@ class Service(Value):
     url: str
     primary_host: str
     primary_pid: int
+    token_file: Path | None = None
+    """The file of the tokens, where there is one; not what is in it."""
+    certificate: Path | None = None
+    key: Path | None = None
 
     @classmethod
-    def here(cls, host: str, port: int, url: str) -> Service:
+    def here(
+        cls,
+        host: str,
+        port: int,
+        url: str,
+        *,
+        token_file: Path | None = None,
+        certificate: Path | None = None,
+        key: Path | None = None,
+    ) -> Service:
         """Return that of this process."""
         return cls(
             host=host,
             port=port,
             url=url,
+            token_file=token_file,
+            certificate=certificate,
+            key=key,
             primary_host=socket.gethostname(),
             primary_pid=os.getpid(),
         )

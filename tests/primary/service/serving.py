@@ -14,5 +14,5 @@ from aiperf_hpc.primary.service.runs import Runs
 @contextmanager
 def serving(runs: Runs) -> Iterator[TestClient]:
     """Serve runs in this process while the block runs."""
-    with runs.served(), TestClient(create_app(runs)) as client:
+    with runs.served(), TestClient(create_app(runs), base_url="http://127.0.0.1") as client:
         yield client

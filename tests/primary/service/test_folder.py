@@ -50,6 +50,7 @@ def test_runs_are_listed_and_served_by_their_names(tmp_path: Path) -> None:
             assert status.json()["state"] == "ended"
         assert client.get("/api/v1/status").status_code == 404, "which of them?"
         assert client.get("/api/v1").json()["run"] is None
+        assert "/api/v1/runs/{run}/trials/{trial}" in client.get("/openapi.json").json()["paths"]
 
 
 def test_a_run_that_ended_with_a_report_is_listed_without_its_records(tmp_path: Path) -> None:

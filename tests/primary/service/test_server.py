@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import threading
@@ -15,14 +16,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.primary.service.conftest import TOKEN
 from tests.support.run_factory import Plan, write_run
 from tests.support.waiting import PATIENCE_SECONDS
 
 from aiperf_hpc.errors import AIPerfError, UsageError
 from aiperf_hpc.primary.monitor.cached_view import CachedView
 from aiperf_hpc.primary.monitor.run_view import RunView
+from aiperf_hpc.primary.service.endpoint import Endpoint
 from aiperf_hpc.primary.service.runs import FolderOfRuns, OneRun, runs_in
-from aiperf_hpc.primary.service.server import ServerThread, serve
+from aiperf_hpc.primary.service.server import ServerThread, check_free, serve
 
 
 def _get(url: str) -> dict[str, Any]:
@@ -35,8 +38,8 @@ def _get(url: str) -> dict[str, Any]:
 def test_a_real_server_on_a_free_port(tmp_path: Path) -> None:
     paths = write_run(tmp_path, Plan(replicas=1))
     with ServerThread(OneRun("run", CachedView(RunView(paths)))) as server:
-        assert server.port > 0
-        assert server.url == f"http://127.0.0.1:{server.port}"
+        assert server.endpoint.port > 0
+        assert server.url == f"http://127.0.0.1:{server.endpoint.port}"
         assert _get(f"{server.url}/healthz")["status"] == "ok"
         with ThreadPoolExecutor(8) as clients:
             paths_asked = ["status", "score", "trials"] * 8
@@ -63,9 +66,9 @@ def test_a_port_in_use_is_one_clear_line(tmp_path: Path) -> None:
         port = other.getsockname()[1]
         message = f"cannot serve at 127.0.0.1, port {port}: the port is in use"
         with pytest.raises(UsageError, match=message):
-            ServerThread(runs_in(tmp_path), "127.0.0.1", port).start()
+            ServerThread(runs_in(tmp_path), Endpoint("127.0.0.1", port)).start()
         with pytest.raises(UsageError, match=message):
-            serve(runs_in(tmp_path), "127.0.0.1", port)
+            serve(runs_in(tmp_path), Endpoint("127.0.0.1", port))
 
 
 def test_a_port_that_is_not_permitted_is_one_clear_line(
@@ -76,14 +79,15 @@ def test_a_port_that_is_not_permitted_is_one_clear_line(
 
     monkeypatch.setattr(socket.socket, "bind", refuse)
     with pytest.raises(UsageError, match=r"port 80: not permitted; choose a port from 1024 on"):
-        ServerThread(FolderOfRuns(tmp_path), "127.0.0.1", 80).start()
+        ServerThread(FolderOfRuns(tmp_path), Endpoint("127.0.0.1", 80)).start()
 
 
-def test_an_address_of_another_machine_is_one_clear_line(tmp_path: Path) -> None:
+def test_an_address_of_another_machine_is_one_clear_line(tmp_path: Path, token_file: Path) -> None:
     with pytest.raises(UsageError, match="this machine does not have that address"):
-        ServerThread(FolderOfRuns(tmp_path), "192.0.2.1", 0).start()
+        ServerThread(FolderOfRuns(tmp_path), Endpoint("192.0.2.1", 0, token_file)).start()
+    elsewhere = Endpoint("no-such-host.invalid", 0, token_file)
     with pytest.raises(UsageError, match=r"cannot serve at no-such-host\.invalid"):
-        ServerThread(FolderOfRuns(tmp_path), "no-such-host.invalid", 0).start()
+        ServerThread(FolderOfRuns(tmp_path), elsewhere).start()
 
 
 def test_a_server_that_does_not_come_up_is_said(
@@ -103,9 +107,11 @@ def test_serving_no_folder_is_refused_before_anything_starts(tmp_path: Path) -> 
 def test_serving_in_a_process_until_an_interrupt(tmp_path: Path) -> None:
     write_run(tmp_path, Plan(replicas=1, trials=1, hpo_trials=0))
     code = (
-        "import sys; from pathlib import Path; from aiperf_hpc.primary.service.runs import runs_in;"
+        "import sys; from pathlib import Path;"
+        "from aiperf_hpc.primary.service.runs import runs_in;"
+        "from aiperf_hpc.primary.service.endpoint import Endpoint;"
         "from aiperf_hpc.primary.service.server import serve;"
-        "serve(runs_in(Path(sys.argv[1])), '127.0.0.1', 0, lambda u: print(u, flush=True))"
+        "serve(runs_in(Path(sys.argv[1])), Endpoint(), lambda u: print(u, flush=True))"
     )
     process = subprocess.Popen(
         [sys.executable, "-W", "error", "-c", code, str(tmp_path)],
@@ -123,3 +129,30 @@ def test_serving_in_a_process_until_an_interrupt(tmp_path: Path) -> None:
         process.kill()
         process.wait()
     assert (process.returncode, output, errors) == (0, "", "")
+
+
+def test_https_with_a_token_and_a_line_for_each_attempt(
+    tmp_path: Path, token_file: Path, certificate: tuple[Path, Path]
+) -> None:
+    log: list[str] = []
+    endpoint = Endpoint("127.0.0.1", 0, token_file, *certificate)
+    trusting = ssl.create_default_context(cafile=certificate[0])
+    with ServerThread(FolderOfRuns(tmp_path), endpoint, log.append) as server:
+        assert server.url.startswith("https://127.0.0.1:")
+        url = f"{server.url}/api/v1/runs"
+        for headers, status in (({}, 401), ({"Authorization": f"Bearer {TOKEN}"}, 405)):
+            request = urllib.request.Request(url, b"{}", headers, method="PUT")  # noqa: S310
+            with pytest.raises(urllib.error.HTTPError) as refused:
+                urllib.request.urlopen(request, timeout=PATIENCE_SECONDS, context=trusting)  # noqa: S310
+            assert refused.value.code == status
+            refused.value.close()
+        with pytest.raises(urllib.error.URLError, match="CERTIFICATE_VERIFY_FAILED"):
+            urllib.request.urlopen(url, timeout=PATIENCE_SECONDS)  # noqa: S310
+    assert [line.split(": ")[-1] for line in log] == ["Bearer TOKEN", "405"]
+
+
+def test_what_protects_a_service_is_checked_before_it_listens(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="--token-file"):
+        ServerThread(FolderOfRuns(tmp_path), Endpoint("0.0.0.0"))  # noqa: S104 -- it is refused
+    with pytest.raises(UsageError, match="name both"):
+        check_free(Endpoint(key=tmp_path / "key"))
