@@ -23,6 +23,9 @@ from aiperf_hpc.primary.analyze.options import Options
 from aiperf_hpc.primary.analyze.page.render import write_card, write_page
 from aiperf_hpc.primary.analyze.readers.sources import read_sources
 from aiperf_hpc.primary.monitor.run_view import RunView
+from aiperf_hpc.primary.rank.entry import RankEntry
+from aiperf_hpc.primary.rank.page import write_page as write_ranking
+from aiperf_hpc.primary.rank.ranking import LeftOut, Ranking
 from aiperf_hpc.primary.report.writer import write_report
 from aiperf_hpc.run import records
 from aiperf_hpc.run.journal import JournalWriter
@@ -110,10 +113,30 @@ def _analysed(folder: Path) -> tuple[Path, Path]:
     return write_page(analysis, folder), write_card(make_card(analysis), folder)
 
 
+def _ranking(folder: Path) -> Path:
+    """Write the page of a ranking with runs that are valid, that are not, and that are left out."""
+    paths = write_run(folder / "run", Plan(replicas=1, trials=3, hpo_trials=0))
+    view = RunView(paths)
+    view.refresh()
+    invalid = RankEntry.of(view, "run")
+    named = {"system": "Example-1", "submitter": "A centre", "accelerators": {"Example A": 2048}}
+    valid = tuple(
+        invalid.model_copy(update={**named, "broken": (), "run_id": f"run-{number}"})
+        for number in range(3)
+    )
+    left_out = (LeftOut(name="lasts", reasons=("it has not ended",)),)
+    page = folder / "ranking.html"
+    write_ranking(
+        Ranking(valid=valid, invalid=(invalid,), left_out=left_out, foreign=("notes",)), page
+    )
+    return page
+
+
 @pytest.fixture(scope="session")
 def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Pages by what they show."""
     folder = tmp_path_factory.mktemp("reports")
     analysis, card = _analysed(folder / "analysis")
     return {"long": _long(folder), "damaged": _damaged(folder / "damaged"),
-            "empty": _empty(folder / "empty"), "analysis": analysis, "card": card}  # fmt: skip
+            "empty": _empty(folder / "empty"), "analysis": analysis, "card": card,
+            "ranking": _ranking(folder / "ranking")}  # fmt: skip

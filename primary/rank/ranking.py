@@ -1,0 +1,97 @@
+"""Which runs are ranked, in which order, and why others are not.
+
+Every run is verified again here, in this process: a run is ranked by what its records give, not by
+what its report says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from aiperf_hpc.errors import AIPerfError, reason_of
+from aiperf_hpc.primary.monitor.run_catalog import find_runs
+from aiperf_hpc.primary.monitor.run_view import RunView
+from aiperf_hpc.primary.rank.entry import RankEntry
+from aiperf_hpc.primary.verify.audit import verify
+from aiperf_hpc.run.paths import RunPaths
+from aiperf_hpc.trial import Value
+
+Announce = Callable[[str], None]
+"""Told the name of each run before it is verified."""
+
+
+class LeftOut(Value):
+    """A run without a place, and why."""
+
+    name: str
+    reasons: tuple[str, ...]
+
+
+class Ranking(Value):
+    """The runs in a folder."""
+
+    valid: tuple[RankEntry, ...]
+    """Verified runs that keep every rule of the benchmark, the highest score first."""
+    invalid: tuple[RankEntry, ...]
+    """Verified runs that do not, likewise."""
+    left_out: tuple[LeftOut, ...]
+    """Runs whose score is not final, not verified, or that of another folder's run."""
+    foreign: tuple[str, ...]
+    """Folders that are no runs."""
+
+
+class _NotRankedError(Exception):
+    """A run has no place; the arguments are the reasons."""
+
+
+def rank_runs(folder: Path, announce: Announce = lambda name: None) -> Ranking:
+    """Verify the runs in a folder, and rank those that pass.
+
+    Raises:
+        RunDirectoryError: it cannot be read.
+    """
+    found, foreign = find_runs(folder)
+    entries: dict[str, RankEntry] = {}
+    left_out: list[LeftOut] = []
+    for name, paths in sorted(found.items()):
+        announce(name)
+        try:
+            entry = _entry(name, paths)
+            if (same := entries.get(entry.run_id)) is not None:
+                raise _NotRankedError(f"it is the run of {same.name} again, {entry.run_id}")
+            entries[entry.run_id] = entry
+        except _NotRankedError as why:
+            left_out.append(LeftOut(name=name, reasons=why.args))
+    ordered = sorted(entries.values(), key=lambda entry: (-entry.ops, entry.run_id))
+    return Ranking(
+        valid=tuple(entry for entry in ordered if not entry.broken),
+        invalid=tuple(entry for entry in ordered if entry.broken),
+        left_out=tuple(left_out),
+        foreign=foreign,
+    )
+
+
+def _entry(name: str, paths: RunPaths) -> RankEntry:
+    """Return a run that passes verification. Raises _NotRankedError for any other."""
+    try:
+        view = RunView(paths)
+        view.refresh()
+        if view.history.end_utc is None:
+            raise _NotRankedError("it has not ended")
+        failures = tuple(_failures(view))
+        if failures:
+            raise _NotRankedError(*failures)
+        return RankEntry.of(view, name)
+    except AIPerfError as error:
+        raise _NotRankedError(str(error)) from None
+    except OSError as error:
+        raise _NotRankedError(reason_of(error)) from None
+
+
+def _failures(view: RunView) -> Iterator[str]:
+    for finding in verify(view):
+        if not finding.passed:
+            first, more = finding.failures[0], len(finding.failures) - 1
+            others = f" and {more} more" if more else ""
+            yield f"not verified, {finding.rule}: {first}{others}"

@@ -1,0 +1,62 @@
+"""A ranking as tables: a terminal and a page show the same ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from aiperf_hpc.primary.analyze.table import NONE, Table, optional
+from aiperf_hpc.primary.formatting import percent, si
+from aiperf_hpc.primary.rank.entry import RankEntry
+from aiperf_hpc.primary.rank.ranking import Ranking
+from aiperf_hpc.system.words import times
+
+COLUMNS = ("rank", "system", "score", "regulated", "error", "nodes", "accelerators", "cores",
+           "hours", "run")  # fmt: skip
+APART = COLUMNS[1:]
+WITHOUT_A_NAME = "no name given"
+
+
+def tables_of(ranking: Ranking) -> list[Table]:
+    """Return the ranked runs, those that are not valid, and those that are left out."""
+    ranked = Table(
+        COLUMNS,
+        tuple((f"{place}", *_cells(each)) for place, each in enumerate(ranking.valid, 1)),
+        title="Verified, and valid by the benchmark's rules",
+        words=(1, 6),
+        notes=() if ranking.valid else ("No run.",),
+    )
+    return [ranked, *_invalid(ranking.invalid), *_left_out(ranking)]
+
+
+def _invalid(entries: Iterable[RankEntry]) -> Iterable[Table]:
+    rows = tuple((*_cells(each), "; ".join(each.broken)) for each in entries)
+    if rows:
+        title = "Verified, and not valid by the benchmark's rules: without a rank"
+        yield Table((*APART, "rules not kept"), rows, title=title, words=(5, 9))
+
+
+def _left_out(ranking: Ranking) -> Iterable[Table]:
+    rows = tuple((each.name, "; ".join(each.reasons)) for each in ranking.left_out)
+    if rows:
+        yield Table(("run", "reason"), rows, title="Not verified: without a score", words=(1,))
+
+
+def _cells(entry: RankEntry) -> tuple[str, ...]:
+    models = ", ".join(times(count, model) for model, count in entry.accelerators.items())
+    return (
+        system_of(entry),
+        si(entry.ops, "OPS"),
+        optional(lambda value: si(value, "OPS"), entry.regulated),
+        percent(entry.error),
+        f"{entry.nodes:,}",
+        models or "none",
+        NONE if entry.cores is None else f"{entry.cores:,}",
+        f"{entry.hours:.3g}",
+        entry.name,
+    )
+
+
+def system_of(entry: RankEntry) -> str:
+    """Return a system's name and submitter; its processors' where nobody named it."""
+    named = ", ".join(filter(None, [entry.system, entry.submitter]))
+    return named or ", ".join(entry.processors) or WITHOUT_A_NAME
