@@ -21,6 +21,7 @@ from aiperf_hpc.primary.monitor.run_view import (
     RunView,
     StorageStatus,
 )
+from aiperf_hpc.primary.monitor.telemetry import telemetry_lines
 from aiperf_hpc.run.paths import RunPaths
 
 
@@ -54,6 +55,8 @@ def _lines(status: RunStatus) -> Iterator[str]:
         yield f"  {status.machine}"
     for replica in status.replicas:
         yield f"  {_replica_line(status, replica)}"
+    for line in telemetry_lines(status.telemetry) if status.telemetry is not None else ():
+        yield f"  {line}"
     for rule, reason in status.invalid:
         if rule == "engine":
             yield f"  INVALID: {reason}"

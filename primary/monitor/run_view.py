@@ -32,6 +32,7 @@ from aiperf_hpc.primary.formatting import age
 from aiperf_hpc.primary.monitor.consistency import clock_problems, disagreements, rejections
 from aiperf_hpc.primary.monitor.run_graphs import RunGraphs
 from aiperf_hpc.primary.monitor.run_machine import RunMachine
+from aiperf_hpc.primary.monitor.telemetry import TelemetryStatus, telemetry_status
 from aiperf_hpc.processes import runs_aiperf
 from aiperf_hpc.run.graph_store import GraphStore
 from aiperf_hpc.run.history import PRIMARY, Evaluation, ReplicaHistory, RunHistory, Trial
@@ -199,6 +200,8 @@ class RunStatus(Value):
     problems: tuple[str, ...]
     storage: tuple[StorageStatus, ...] = ()
     """The primary and the replicas that have waited for storage."""
+    telemetry: TelemetryStatus | None = None
+    """What its nodes do and draw; None in documents of versions that did not say it."""
     machine: str = ""
     """The nodes in a line, by what their processes told: accelerators, processors, memory."""
 
@@ -334,8 +337,16 @@ class RunView:
                 *damage,
             ),
             storage=tuple(self._storage()),
+            telemetry=telemetry_status(history, self.manifest, until, final.ops),
             machine=machine_line(self.machine.summary()),
         )
+
+    def telemetry(self) -> TelemetryStatus:
+        """Return what the nodes do now, each accelerator too."""
+        end = self.history.end_utc
+        until = self._now() if end is None else end
+        ops = score_at(self.history, recorded, until).ops
+        return telemetry_status(self.history, self.manifest, until, ops, briefly=False)
 
     def trials(self, now: float | None = None) -> list[TrialStatus]:
         """Return all trials in order of their start."""

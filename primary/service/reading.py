@@ -13,6 +13,7 @@ from pydantic import BaseModel
 
 from aiperf_hpc.errors import RunDirectoryError
 from aiperf_hpc.primary.monitor.run_view import RunStatus, RunView
+from aiperf_hpc.primary.monitor.telemetry import Telemetry
 from aiperf_hpc.primary.service.answers.base import Loading
 from aiperf_hpc.primary.service.answers.candidates import (
     Candidates,
@@ -33,6 +34,7 @@ from aiperf_hpc.primary.service.answers.machines import (
     replicas,
 )
 from aiperf_hpc.primary.service.answers.score import Score, score
+from aiperf_hpc.primary.service.answers.telemetry import TelemetryQuestion
 from aiperf_hpc.primary.service.answers.trials import (
     TrialDetail,
     TrialOrder,
@@ -173,6 +175,19 @@ def _add_details(router: APIRouter, found: Find, runs: Runs) -> None:
     async def machine_(run: Annotated[ServedRun, Depends(found)]) -> Response:
         """Return the machine that the run has: equal nodes together."""
         return await _answer(run, machine, runs)
+
+    @router.get("/telemetry", response_model=Telemetry)
+    async def telemetry(
+        run: Annotated[ServedRun, Depends(found)],
+        host: Annotated[
+            str | None, Query(description="The node whose course is given too.", examples=["n01"])
+        ] = None,
+        points: Annotated[
+            int, Query(ge=1, le=MOST, description="How many points of it, at most: the latest.")
+        ] = 240,
+    ) -> Response:
+        """Return what the nodes do and draw: utilisation, memory, power, energy."""
+        return await _answer(run, TelemetryQuestion(host, points), runs)
 
     @router.get("/configuration", response_model=Configuration)
     async def configuration_(run: Annotated[ServedRun, Depends(found)]) -> Response:
