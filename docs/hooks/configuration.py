@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 import yaml
 from mkdocs.structure.pages import Page
 
 from aiperf_hpc.config import RunConfig, preset_names, preset_text
+from schema_words import Schema, in_words, type_name, unwrapped
 
 PAGE, MARK = "reference/configuration.md", "<!-- every setting -->"
 HEAD = ("| key | value | default | what it is |", "|---|---|---|---|")
-
-Schema = Mapping[str, Any]
 
 
 def on_page_markdown(markdown: str, page: Page, **_: object) -> str:
@@ -47,22 +45,22 @@ def _section(whole: Schema, section: Schema, path: str, shared: list[str]) -> It
 def _table(
     whole: Schema, section: Schema, path: str, shared: list[str], heading: str
 ) -> Iterator[str]:
-    yield f"\n{heading}\n\n{_unwrapped(section['description'])}\n"
+    yield f"\n{heading}\n\n{unwrapped(section['description'])}\n"
     yield from HEAD
     for key, field in section["properties"].items():
         if (name := _section_of(field, shared)) is not None:
             kind, default = f"[a section](#{_anchor(path + key)})", ""
             said = whole["$defs"][name]["description"]
         else:
-            kind, default, said = _kind(field), _default(field), field["description"]
-        yield f"| `{path}{key}` | {kind} | {default} | {_unwrapped(said)} |"
+            kind, default, said = in_words(field), _default(field), field["description"]
+        yield f"| `{path}{key}` | {kind} | {default} | {unwrapped(said)} |"
     yield ""
 
 
 def _references(schema: object) -> Iterator[str]:
     if isinstance(schema, Mapping):
         if "$ref" in schema:
-            yield _name(schema)
+            yield type_name(schema)
         for each in schema.values():
             yield from _references(each)
     elif isinstance(schema, list):
@@ -70,57 +68,10 @@ def _references(schema: object) -> Iterator[str]:
             yield from _references(each)
 
 
-def _name(schema: Schema) -> str:
-    return str(schema["$ref"]).rpartition("/")[2]
-
-
 def _section_of(field: Schema, shared: list[str]) -> str | None:
-    if "$ref" not in field or _name(field) in shared:
+    if "$ref" not in field or type_name(field) in shared:
         return None
-    return _name(field)
-
-
-def _kind(schema: Schema) -> str:
-    """Return what a value may be, in words."""
-    if "$ref" in schema:
-        return f"[{_name(schema)}](#{_name(schema).lower()})"
-    if "anyOf" in schema:
-        return " or ".join(map(_kind, schema["anyOf"]))
-    if "enum" in schema:
-        return ", ".join(f"`{each}`" for each in schema["enum"])
-    if "const" in schema:
-        return f"`{schema['const']}`"
-    return _PLAIN[schema["type"]](schema)
-
-
-def _number(schema: Schema) -> str:
-    signs = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
-    limits = [f"{sign} {_round(schema[name]):,}" for name, sign in signs.items() if name in schema]
-    return " ".join([schema["type"], ", ".join(limits)]).strip()
-
-
-def _round(limit: float) -> float:
-    return int(limit) if limit == int(limit) else limit
-
-
-def _text(schema: Schema) -> str:
-    return "path" if schema.get("format") == "path" else "text"
-
-
-def _list(schema: Schema) -> str:
-    if "prefixItems" in schema:
-        return f"{len(schema['prefixItems'])} of: {_kind(schema['prefixItems'][0])}"
-    return f"list of: {_kind(schema['items'])}"
-
-
-_PLAIN = {
-    "array": _list,
-    "boolean": lambda _: "`true`, `false`",
-    "integer": _number,
-    "null": lambda _: "none",
-    "number": _number,
-    "string": _text,
-}
+    return type_name(field)
 
 
 def _default(field: Schema) -> str:
@@ -136,7 +87,3 @@ def _default(field: Schema) -> str:
 
 def _anchor(path: str) -> str:
     return path.replace(".", "")
-
-
-def _unwrapped(text: str) -> str:
-    return " ".join(text.replace("``", "`").split())

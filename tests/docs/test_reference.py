@@ -12,6 +12,8 @@ import pytest
 from aiperf_hpc.config import load_config, preset_names
 from aiperf_hpc.primary.cli.command import Deferred, Group
 from aiperf_hpc.primary.cli.program import COMMANDS, main
+from aiperf_hpc.primary.service.app import create_app
+from aiperf_hpc.primary.service.runs import FolderOfRuns
 
 ROW = re.compile(r"<tr>\s*<td><code>([^<]+)</code></td>(.*?)</tr>", re.DOTALL)
 CELL = re.compile(r"<td>(.*?)</td>", re.DOTALL)
@@ -56,3 +58,13 @@ def in_group(name: str) -> list[tuple[str, ...]]:
     row = next(row for row in COMMANDS if row.name == name)
     loaded = Deferred(row).loaded()
     return [(name, each) for each in loaded.commands] if isinstance(loaded, Group) else [(name,)]
+
+
+def test_every_route_of_the_service_is_there(site: Path, tmp_path: Path) -> None:
+    page = unescape((site / "reference" / "rest.html").read_text("utf-8"))
+    headings = set(re.findall(r"<h3 [^>]*>([A-Z]+ /[^<]*)<", page))
+    described = create_app(FolderOfRuns(tmp_path)).openapi()["paths"]
+    routes = {f"{method.upper()} {path}" for path in described for method in described[path]}
+    assert headings == routes
+    linked = set(re.findall(r'href="#([a-z]+)"', page))
+    assert linked <= set(re.findall(r' id="([^"]+)"', page))
