@@ -29,6 +29,8 @@ LONG = [
     for argument in ("--set", setting)
 ]  # fmt: skip
 """Long trials with a checkpoint after every epoch, so that deaths find something to go on with."""
+TORCH = ["--set", "engine.name=torch"]
+"""For runs with many networks whose engine does not matter: TensorFlow traces each of them."""
 AIPERF = [sys.executable, "-m", "aiperf_hpc.primary.cli"]
 
 
@@ -117,7 +119,7 @@ def finished(
 ) -> tuple[RunPaths, subprocess.CompletedProcess[str]]:
     """One short run of ResNet-50's topology, with all that a run has, from nothing to its score."""
     resnet50 = ["--set", "model.blocks=[3,4,6,3]"]
-    run = CachedView(tmp_path_factory.mktemp("finished") / "run", *resnet50)
+    run = CachedView(tmp_path_factory.mktemp("finished") / "run", *resnet50, *TORCH)
     try:
         run.wait_until(tuned)
         return run.paths, run.interrupt()

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import psutil
 import pytest
-from tests.end_to_end.conftest import FAST, LONG, TINY, CachedView, aiperf
+from tests.end_to_end.conftest import FAST, LONG, TINY, TORCH, CachedView, aiperf
 from tests.support.processes import alive
 
 from aiperf_hpc.run.history import RunHistory, Trial
@@ -25,7 +25,7 @@ def completed(history: RunHistory) -> list[Trial]:
 
 
 def test_a_replica_of_two_ranks_to_its_verified_score(live_run: Callable[..., CachedView]) -> None:
-    run = live_run(*TWO, "--nodes", 1)
+    run = live_run(*TWO, "--nodes", 1, *TORCH)
     run.wait_until(lambda h: len(completed(h)) >= 2)
     done = run.interrupt()
     assert done.returncode == 0, done.stderr
