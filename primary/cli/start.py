@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import time
 from dataclasses import dataclass, replace
@@ -25,6 +24,7 @@ from aiperf_hpc.primary.cli.output import say
 from aiperf_hpc.primary.cli.parameters import Assignments, Config, FinalJson
 from aiperf_hpc.primary.cli.repeat import Repeated, Repetition, repeat
 from aiperf_hpc.primary.cli.serving import Protection, endpoint_of, free_endpoint, words_of
+from aiperf_hpc.primary.control.background import in_background
 from aiperf_hpc.primary.control.prepare import (
     check_engine,
     describe_dataset,
@@ -173,14 +173,9 @@ def _warn_of_a_crowd(manifest: RunManifest) -> None:
 
 def _detach(paths: RunPaths, serve: str | None, protection: Protection) -> int:
     """Let a primary of its own conduct the run, and return once its clock has started."""
-    command = [sys.executable, "-m", "aiperf_hpc.primary.cli", "conduct", str(paths.root)]
-    command += [] if serve is None else [f"--serve={serve}", *words_of(protection)]
-    paths.primary_log.parent.mkdir(parents=True, exist_ok=True)
+    options = [] if serve is None else [f"--serve={serve}", *words_of(protection)]
     view = RunView(paths)
-    with paths.primary_log.open("ab") as log:
-        process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
-        )
+    process = in_background("conduct", paths, options)
     try:
         while view.history.run_started is None:
             if process.poll() is not None:

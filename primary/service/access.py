@@ -18,6 +18,8 @@ READING = ("GET", "HEAD")
 PUBLIC = ("/", "/healthz", "/docs", "/openapi.json")
 """What is the same for every service, and says nothing of its runs."""
 PUBLIC_FOLDER = "/assets/"
+MOST_BYTES = 1_000_000
+"""Bytes of the longest body."""
 LONGEST = 200
 """Characters of an address that are logged."""
 
@@ -106,6 +108,40 @@ class Guard:
             await send(message)
 
         return logged
+
+
+class BodyLimit:
+    """Refuses a request whose body is too long, before it is read to its end."""
+
+    def __init__(self, app: ASGIApp, most: int = MOST_BYTES) -> None:
+        self._app = app
+        self._most = most
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["method"] in READING:
+            await self._app(scope, receive, send)
+            return
+        messages, size = list[Message](), 0
+        while True:
+            message = await receive()
+            messages.append(message)
+            size += len(message.get("body", b""))
+            if size > self._most:
+                await _refuse(_too_long(self._most))(scope, receive, send)
+                return
+            if not message.get("more_body", False):
+                break
+        left = iter(messages)
+
+        async def again() -> Message:
+            return next(left, None) or await receive()
+
+        await self._app(scope, again, send)
+
+
+def _too_long(most: int) -> ProblemError:
+    status = HTTPStatus.REQUEST_ENTITY_TOO_LARGE
+    return ProblemError(status, "too-long", f"a body has {most} bytes at most")
 
 
 def _refuse(refusal: ProblemError) -> ASGIApp:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from typing import Any
 
@@ -14,7 +14,7 @@ from starlette.exceptions import HTTPException
 
 from aiperf_hpc import __version__
 from aiperf_hpc.errors import AIPerfError
-from aiperf_hpc.primary.service.access import Guard, Policy
+from aiperf_hpc.primary.service.access import BodyLimit, Guard, Policy
 from aiperf_hpc.primary.service.answers.base import Answer
 from aiperf_hpc.primary.service.problem import (
     MEDIA_TYPE,
@@ -25,6 +25,7 @@ from aiperf_hpc.primary.service.problem import (
 )
 from aiperf_hpc.primary.service.reading import only_run_routes, run_routes
 from aiperf_hpc.primary.service.runs import RunList, Runs
+from aiperf_hpc.streams import without_stand_ins
 
 API = "/api/v1"
 DESCRIPTION = """\
@@ -39,6 +40,7 @@ TAGS = [
     {"name": "runs", "description": "The runs that are served."},
     {"name": "run", "description": "One run: what it does and did."},
     {"name": "one run alone", "description": "The same, where the service serves one run alone."},
+    {"name": "changes", "description": "What needs a token: submit, cancel, stop, resume."},
     {"name": "service", "description": "The service itself."},
 ]
 
@@ -60,7 +62,10 @@ class About(Answer):
 
 
 def create_app(
-    runs: Runs, policy: Policy | None = None, log: Callable[[str], None] = lambda _: None
+    runs: Runs,
+    policy: Policy | None = None,
+    log: Callable[[str], None] = lambda _: None,
+    changes: APIRouter | None = None,
 ) -> FastAPI:
     """Return the application over some runs.
 
@@ -68,6 +73,7 @@ def create_app(
         runs: the runs.
         policy: who may do what; reading is open, and nothing else, when not given.
         log: what is done with a line about an attempt.
+        changes: the routes that change something, where there are any.
     """
     # The usual pages of documentation load scripts from elsewhere, which a cluster cannot.
     app = FastAPI(
@@ -79,6 +85,7 @@ def create_app(
         docs_url=None,
         redoc_url=None,
     )
+    app.add_middleware(BodyLimit)
     app.add_middleware(Guard, policy=policy or Policy(), log=log)
     app.add_exception_handler(AIPerfError, _refused)
     app.add_exception_handler(Exception, _failed)
@@ -87,6 +94,8 @@ def create_app(
     app.include_router(_service_routes(runs))
     app.include_router(_runs_routes(runs), prefix=API)
     app.include_router(run_routes(runs), prefix=f"{API}/runs/{{run}}", tags=["run"])
+    if changes is not None:
+        app.include_router(changes, prefix=API)
     if runs.only is not None:
         app.include_router(only_run_routes(runs.only), prefix=API, tags=["one run alone"])
     return app
@@ -160,9 +169,12 @@ def _no_route(request: Request, error: Exception) -> Response:
 
 def _invalid(_: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)  # noqa: S101 -- for the type checker
-    faults = tuple(
-        Fault(where=".".join(map(str, each["loc"])), message=each["msg"]) for each in error.errors()
-    )
+    faults = tuple(_fault(each) for each in error.errors())
     detail = "; ".join(f"{fault.where}: {fault.message}" for fault in faults[:3])
     status = HTTPStatus.UNPROCESSABLE_ENTITY
     return problem_response(ProblemError(status, "invalid", detail, faults))
+
+
+def _fault(said: Mapping[str, Any]) -> Fault:
+    where = ".".join(map(str, said["loc"]))
+    return Fault(where=without_stand_ins(where), message=without_stand_ins(said["msg"]))

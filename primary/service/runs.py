@@ -155,6 +155,14 @@ class FolderOfRuns:
                 raise not_found(f"there is no run {name!r} in the folder")
             return self._serve(name, paths)
 
+    def paths(self, name: str) -> RunPaths:
+        """Return where a run lies. Raises ProblemError when there is none."""
+        with self._lock:
+            found = self._look()[0].get(name)
+        if found is None:
+            raise not_found(f"there is no run {name!r} in the folder")
+        return found
+
     def lost(self, run: ServedRun) -> None:
         with self._lock:
             if run.name in self._look()[0] and self._served.get(run.name) is run:

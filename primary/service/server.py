@@ -14,12 +14,15 @@ from dataclasses import replace
 from typing import Self
 
 import uvicorn
+from fastapi import APIRouter
 
 from aiperf_hpc.errors import AIPerfError, UsageError
 from aiperf_hpc.primary.service.access import Policy
 from aiperf_hpc.primary.service.app import create_app
+from aiperf_hpc.primary.service.changes import change_routes
+from aiperf_hpc.primary.service.conductor import Conductor
 from aiperf_hpc.primary.service.endpoint import Endpoint
-from aiperf_hpc.primary.service.runs import Runs
+from aiperf_hpc.primary.service.runs import FolderOfRuns, Runs
 
 SWITCH_SECONDS = 0.001
 START_SECONDS = 10.0
@@ -48,11 +51,20 @@ def serve(
     Raises:
         UsageError: the address cannot be had, or its tokens or TLS cannot be used.
     """
-    server = _server(runs, endpoint, log)
+    conductor = changes = None
+    if isinstance(runs, FolderOfRuns) and endpoint.token_file is not None:
+        conductor = Conductor(runs.folder, log=log)
+        changes = change_routes(runs, conductor)
+    server = _server(runs, endpoint, log, changes)
     listener = _listen(endpoint)
-    announce(_url(listener, endpoint))
     # The server re-raises the signal that ended it: an interrupt is the way to end this.
-    with contextlib.suppress(KeyboardInterrupt), runs.served(), _prompt_threads():
+    with (
+        contextlib.suppress(KeyboardInterrupt),
+        contextlib.nullcontext() if conductor is None else conductor.working(),
+        runs.served(),
+        _prompt_threads(),
+    ):
+        announce(_url(listener, endpoint))
         server.run(sockets=[listener])
 
 
@@ -129,11 +141,16 @@ class ServerThread:
         self.stop()
 
 
-def _server(runs: Runs, endpoint: Endpoint, log: Callable[[str], None]) -> uvicorn.Server:
+def _server(
+    runs: Runs,
+    endpoint: Endpoint,
+    log: Callable[[str], None],
+    changes: APIRouter | None = None,
+) -> uvicorn.Server:
     """Return a server that leaves the process's logging and output alone."""
     policy = Policy(endpoint.tokens(), endpoint.open_reading, endpoint.host)
     endpoint.check_tls()
-    app = create_app(runs, policy, log)
+    app = create_app(runs, policy, log, changes)
     logging.getLogger("uvicorn.error").addFilter(_worth_saying)
     return uvicorn.Server(
         uvicorn.Config(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -91,9 +90,7 @@ def test_interrupted_while_the_primary_starts_in_the_background(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     background = SimpleNamespace(pid=4711, poll=interrupt)
-    monkeypatch.setattr(start, "subprocess", SimpleNamespace(
-        Popen=lambda *_, **__: background, DEVNULL=subprocess.DEVNULL,
-    ))  # fmt: skip
+    monkeypatch.setattr(start, "in_background", lambda *_: background)
     assert started("--detach") == 130
     run = tmp_path / "run"
     assert capsys.readouterr().err == (
