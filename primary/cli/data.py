@@ -27,7 +27,8 @@ def prepare(
 ) -> int:
     """Make a dataset's folder from its source.
 
-    ImageNet may lie in folders of classes, as Kaggle gives it, or in Hugging Face's parquet files.
+    ImageNet may lie in folders of classes, as Kaggle gives it, or in Hugging Face's parquet files,
+    which need the extra `parquet`.
     An interrupted preparation is gone on with by the same command.
 
     Examples:

@@ -53,6 +53,8 @@ def allreduce(
 ) -> int:
     """Measure the all-reduce of every installed collective.
 
+    One at least is needed: the extra `mpi` or `torch`, or Horovod.
+
     Examples:
       $ aiperf allreduce --quick
       $ aiperf allreduce --ranks 4 --backends mpi,torch --out runs/allreduce

@@ -21,7 +21,8 @@ def simulate(
 ) -> NoReturn:
     """Run the benchmark on a simulated machine.
 
-    The code of both sides is the real one, the clock and the training are not.
+    The code of both sides is the real one, the clock and the training are not. Needs the extra
+    `simulate`.
 
     Examples:
       $ aiperf simulate runs/big --nodes 4096 --hours 1

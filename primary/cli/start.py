@@ -89,6 +89,7 @@ def start(asked: Asked, manner: Manner, protection: Protection, repetition: Repe
     Each node has a replica that searches for networks and trains them for the whole time. The
     score is operations per second, recounted from the records by `aiperf verify`. Without --detach
     the run is shown while it lasts; the first Ctrl-C stops it in order, the second at once.
+    Needs an engine: the extra `cpu`, `cuda` or `torch`; of several ranks a collective, e.g. `mpi`.
 
     Examples:
       $ aiperf start --nodes 2 --hours 0.05
