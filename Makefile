@@ -125,8 +125,8 @@ nfs-packages:
 	else echo "make: no NFS in a guest, and no root or apt-get to install it: apt-get install $(NFS)"; \
 	fi
 
-# The report's page as Chromium draws it, on a phone and on a desk, and what axe finds in it: a
-# minute. axe comes by npm into ~/.cache/aiperf-hpc-tests.
+# The pages as Chromium draws them, on a phone and on a desk, the live one while its run lasts, and
+# what axe finds in them: three minutes. axe comes by npm into ~/.cache/aiperf-hpc-tests.
 browser: $(VENV)/.installed-test browser-packages
 	$(BIN)/python -m pytest tests/browser -m ''
 

@@ -16,6 +16,7 @@ from aiperf_hpc import __version__
 from aiperf_hpc.errors import AIPerfError
 from aiperf_hpc.primary.service.access import BodyLimit, Guard, Policy
 from aiperf_hpc.primary.service.answers.base import Answer
+from aiperf_hpc.primary.service.page_routes import page_routes
 from aiperf_hpc.primary.service.problem import (
     MEDIA_TYPE,
     Fault,
@@ -91,6 +92,7 @@ def create_app(
     app.add_exception_handler(Exception, _failed)
     app.add_exception_handler(HTTPException, _no_route)
     app.add_exception_handler(RequestValidationError, _invalid)
+    app.include_router(page_routes())
     app.include_router(_service_routes(runs))
     app.include_router(_runs_routes(runs), prefix=API)
     app.include_router(run_routes(runs), prefix=f"{API}/runs/{{run}}", tags=["run"])

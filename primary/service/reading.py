@@ -24,6 +24,7 @@ from aiperf_hpc.primary.service.answers.candidates import (
 )
 from aiperf_hpc.primary.service.answers.events import EventKind, Events, EventsQuestion
 from aiperf_hpc.primary.service.answers.files import FileQuestion, Files, files
+from aiperf_hpc.primary.service.answers.in_flight import InFlight, InFlightQuestion
 from aiperf_hpc.primary.service.answers.machines import (
     Configuration,
     ReplicaDetail,
@@ -136,6 +137,13 @@ def _add_details(router: APIRouter, found: Find, runs: Runs) -> None:
     ) -> Response:
         """Return one trial with its learning curve and its layers."""
         return await _answer(run, TrialQuestion(trial), runs)
+
+    @router.get("/in-flight", response_model=InFlight)
+    async def in_flight(
+        run: Annotated[ServedRun, Depends(found)], limit: Limit = 100, offset: Offset = 0
+    ) -> Response:
+        """Return some of the trials that are under way: how far each is, and its time left."""
+        return await _answer(run, InFlightQuestion(limit, offset), runs)
 
     @router.get("/candidates", response_model=Candidates)
     async def candidates(

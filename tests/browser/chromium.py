@@ -45,6 +45,8 @@ class Chromium:
         self._to, self._from, self._log = commands, answers, log
         self._number = 0
         self._session: str | None = None
+        self.complaints: list[str] = []
+        """What pages have complained of since the last ``open``: errors and warnings."""
         (page,) = (
             target
             for target in self.call("Target.getTargets")["targetInfos"]
@@ -52,8 +54,8 @@ class Chromium:
         )
         attached = self.call("Target.attachToTarget", targetId=page["targetId"], flatten=True)
         self._session = attached["sessionId"]
-        self.call("Page.enable")
-        self.call("Page.setBypassCSP", enabled=True)  # For axe; the page itself has no script.
+        for domain in ("Page", "Runtime", "Log"):
+            self.call(f"{domain}.enable")
 
     def call(self, method: str, **parameters: object) -> dict[str, Any]:
         """Have a command done and return its result. Raises ChromiumError."""
@@ -72,13 +74,31 @@ class Chromium:
         result: dict[str, Any] = answer["result"]
         return result
 
-    def open(self, page: Path, *, width: int, scheme: str, height: int = 844) -> None:
-        """Show a file in a window of this width, in the colour scheme ``light`` or ``dark``."""
+    def open(
+        self,
+        page: Path | str,
+        *,
+        width: int,
+        scheme: str,
+        height: int = 844,
+        policy: bool = False,
+    ) -> None:
+        """Show a file or an address in a window of this width.
+
+        Args:
+            page: the file, or the address.
+            width: of the window in pixels; below 600 it is a phone's.
+            scheme: of colours: ``light`` or ``dark``.
+            height: of the window in pixels.
+            policy: whether the page's Content-Security-Policy holds; axe works without it alone.
+        """
+        self.call("Page.setBypassCSP", enabled=not policy)
         self.call("Emulation.setDeviceMetricsOverride", width=width, height=height,
                   deviceScaleFactor=1, mobile=width < 600)  # fmt: skip
         feature = {"name": "prefers-color-scheme", "value": scheme}
         self.call("Emulation.setEmulatedMedia", features=[feature])
-        self.call("Page.navigate", url=page.as_uri())
+        self.complaints.clear()
+        self.call("Page.navigate", url=page if isinstance(page, str) else page.as_uri())
         while self._receive().get("method") != "Page.loadEventFired":
             pass
 
@@ -105,7 +125,18 @@ class Chromium:
                 raise ChromiumError(f"Chromium has ended: {said}")
             parts += byte
         message: dict[str, Any] = json.loads(parts)
+        self._hear(message)
         return message
+
+    def _hear(self, message: dict[str, Any]) -> None:
+        said = message.get("params", {})
+        match message.get("method"):
+            case "Runtime.consoleAPICalled" if said["type"] in ("error", "warning", "assert"):
+                self.complaints.append(json.dumps(said["args"]))
+            case "Runtime.exceptionThrown":
+                self.complaints.append(json.dumps(said["exceptionDetails"]))
+            case "Log.entryAdded" if said["entry"]["level"] in ("error", "warning"):
+                self.complaints.append(json.dumps(said["entry"]))
 
 
 @contextmanager

@@ -1,0 +1,70 @@
+/** All runs, the latest first. */
+
+import { text } from "./api.js";
+import { bar, h, show, table } from "./dom.js";
+import { clock, measureLabel, moment, number, percent, quality, si } from "./words.js";
+
+const EVERY_MILLISECONDS = 1000;
+const COLUMNS = [["Run", "names"], ["State"], ["Score", "number"], ["Regulated", "number"], ["Error", "number"],
+  ["Time", "number"], ["Progress"], ["Nodes", "number"], ["Workload"], ["Started", "short"], ["Rules"]];
+
+/** Return the view of the list. */
+export function listView(main, frame) {
+  main.replaceChildren(document.getElementById("list-view").content.cloneNode(true));
+  frame.title("Runs");
+  const part = main.querySelector("[data-part=list]");
+  let over = null;
+  async function look(signal) {
+    try {
+      const answer = JSON.parse(await text("runs", signal));
+      if (signal.aborted) return;
+      frame.connection();
+      frame.title("Runs", `${number(answer.runs.length, "run")} in the folder`);
+      show(part, list(answer));
+    } catch (error) {
+      if (!signal.aborted) frame.connection(error.message);
+    }
+    if (!signal.aborted) setTimeout(look, EVERY_MILLISECONDS, signal);
+  }
+  return {
+    name: null,
+    open() {
+      over ??= new AbortController();
+      look(over.signal);
+    },
+    close() {
+      over?.abort();
+      over = null;
+    },
+  };
+}
+
+function list({ runs, loading, unreadable, foreign }) {
+  return [
+    runs.length ? table("All runs", COLUMNS, runs.map(row), "runs stack")
+      : h("p", { class: "none" }, loading.length ? "The runs are being read." : "There is no run in the folder yet."),
+    loading.length ? h("p", { class: "lead", id: "loading" }, `Being read: ${loading.join(", ")}.`) : null,
+    unreadable.length ? h("ul", { class: "notes", id: "unreadable" },
+      unreadable.map(({ name, reason }) => h("li", {}, `${name} cannot be read: ${reason}`))) : null,
+    foreign ? h("p", { class: "lead" }, `${number(foreign, "folder")} beside them ${foreign === 1 ? "is no run" : "are no runs"}.`) : null,
+  ];
+}
+
+function row(run) {
+  const { elapsed_seconds: elapsed, ops, regulated, error } = run.score;
+  const reached = error === null ? `${quality(run.best_quality, run.measure)} ${measureLabel(run.measure)}` : percent(error);
+  return [
+    h("a", { href: `#/runs/${encodeURIComponent(run.name)}` }, run.name),
+    [state(run.state), run.simulated ? " simulated" : null],
+    si(ops, "OPS"), si(regulated, "OPS"), run.best_quality === null ? "–" : reached,
+    `${clock(elapsed)} of ${clock(run.hours * 3600)}`,
+    bar(elapsed / (run.hours * 3600), `Time of ${run.name}`),
+    run.nodes, run.workload, moment(run.started_utc),
+    run.broken.length ? h("span", { class: "reason" }, `breaks ${run.broken.join(", ")}`) : "keeps all",
+  ];
+}
+
+/** Return a run's state as a word with a mark. */
+export function state(word) {
+  return h("span", { class: `chip ${word.replaceAll(" ", "-")}` }, word);
+}

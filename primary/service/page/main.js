@@ -1,0 +1,60 @@
+/** The page: which view its address names, and what they share. */
+
+import { show } from "./dom.js";
+import { listView } from "./list.js";
+import { runView } from "./run.js";
+
+const main = document.getElementById("main");
+const connection = document.getElementById("connection");
+const live = document.getElementById("live");
+let view = null;
+
+/** What a view may change outside itself. */
+const frame = {
+  title(text, subtitle = "") {
+    document.title = `${text} – AIPerf-HPC`;
+    show(document.getElementById("title"), text);
+    show(document.getElementById("subtitle"), subtitle);
+  },
+  /** Say that the service cannot be heard, and why; or, without a reason, that it can. */
+  connection(reason = null) {
+    connection.hidden = reason === null;
+    live.className = reason === null ? "live" : "lost";
+    show(live, reason === null ? "live" : "not live");
+    if (reason !== null) show(connection, `Connection lost, trying again: ${reason}`);
+  },
+};
+
+/** Return the parts of the address behind `#/`. */
+function place() {
+  return location.hash.slice(2).split("/").filter(Boolean).map(decoded);
+}
+
+function decoded(part) {
+  try {
+    return decodeURIComponent(part);
+  } catch {
+    return part;
+  }
+}
+
+function route() {
+  if (location.hash && !location.hash.startsWith("#/")) return;
+  const [kind, run, , trial] = place();
+  const name = kind === "runs" && run ? run : null;
+  if (view === null || view.name !== name) {
+    view?.close();
+    view = name === null ? listView(main, frame) : runView(main, frame, name);
+    if (!document.hidden) view.open();
+  }
+  view.select?.(trial ?? null);
+}
+
+// A tab that nobody sees holds no connection: browsers allow six to a service in all tabs.
+document.addEventListener("visibilitychange", () => (document.hidden ? view.close() : view.open()));
+document.querySelector(".skip").addEventListener("click", (event) => {
+  event.preventDefault();
+  main.focus();
+});
+addEventListener("hashchange", route);
+route();

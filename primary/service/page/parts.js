@@ -1,0 +1,101 @@
+/** The parts of a run's view: pure functions of what the service says to nodes. */
+
+import { bar, h, table } from "./dom.js";
+import { state } from "./list.js";
+import { clock, duration, measureLabel, number, percent, quality, si, whole } from "./words.js";
+
+const SHOWN_PROBLEMS = 20;
+
+/** Return the line below the run's name. */
+export function subtitle(status) {
+  const facts = [number(status.nodes, "node"), `${+(status.hours).toFixed(4)} h asked for`,
+    status.simulated ? "simulated" : null, status.machine || null];
+  return [state(status.state), facts.filter(Boolean).map((fact) => h("span", {}, fact))];
+}
+
+/** Return what somebody should see to: problems, waits, an end that was not planned. */
+export function alerts(status) {
+  const waiting = status.storage.filter((each) => each.waiting);
+  const problems = [
+    ["gone", "silent"].includes(status.state) ? status.reason : null,
+    ...waiting.map((each) => `${each.who} waits for storage: ${each.last_reason}`),
+    status.scheduler_problem ? `The scheduler does not answer: ${status.scheduler_problem}` : null,
+    ...status.problems.slice(0, SHOWN_PROBLEMS),
+    status.problems.length > SHOWN_PROBLEMS ? `and ${number(status.problems.length - SHOWN_PROBLEMS, "more problem")}` : null,
+  ].filter(Boolean);
+  return problems.length
+    ? h("div", { class: "note", role: "note", id: "problems" }, h("strong", {}, number(problems.length, "problem")),
+      h("ul", {}, problems.map((problem) => h("li", {}, problem))))
+    : null;
+}
+
+/** Return score, error and time. */
+export function headline(status) {
+  const { score, measure } = status;
+  const asked = status.hours * 3600;
+  const none = (words) => [h("span", { class: "none" }, "none"), h("span", { class: "exact" }, words)];
+  const best = status.best_trial === null ? null
+    : h("span", { class: "exact" }, `best ${measureLabel(measure)} ${quality(status.best_quality, measure)}, ${status.best_trial}`);
+  return [
+    h("dl", { class: "figures" },
+      figure("Score", "score", large(score.ops), h("span", { class: "exact" }, `${whole(score.operations)} operations`), "first"),
+      figure("Regulated score", "regulated", score.regulated === null ? none("no error yet") : large(score.regulated)),
+      figure("Error", "error", score.error === null ? none("no evaluation yet") : percent(score.error), best),
+      figure(status.state === "ended" ? "Time" : "Time left", "left",
+        clock(status.state === "ended" ? status.elapsed_seconds : status.remaining_seconds),
+        h("span", { class: "exact" }, `${clock(status.elapsed_seconds)} of ${clock(asked)}`))),
+    h("div", { class: "whole" }, bar(status.elapsed_seconds / asked, "Time of the run")),
+    rules(status),
+  ];
+}
+
+function figure(term, id, value, more = null, kind = null) {
+  return h("div", { class: kind }, h("dt", {}, term), h("dd", {}, h("span", { id }, value), more));
+}
+
+function large(value) {
+  const [digits, unit] = si(value, "OPS").split(" ");
+  return [digits, h("span", { class: "unit" }, ` ${unit}`)];
+}
+
+function rules({ invalid }) {
+  if (!invalid.length) return h("p", { class: "verdict good" }, h("strong", {}, "VALID so far"), " The run keeps every rule.");
+  return h("details", { class: "verdict bad" },
+    h("summary", {}, h("strong", {}, "INVALID so far"), ` ${number(invalid.length, "rule")} not kept`),
+    h("dl", {}, invalid.map(([rule, why]) => [h("dt", {}, rule), h("dd", {}, why)])));
+}
+
+const FLIGHT = [["Trial", "short"], ["Replica"], ["Round", "number"], ["State"], ["Epoch", "epochs"], ["Best", "number"],
+  ["Time", "number"], ["Left, at most", "number"]];
+
+/** Return the trials that are under way. */
+export function inFlight({ trials, total }, { run, status }) {
+  if (!total) return h("p", { class: "none" }, "No trial is under way.");
+  return [
+    table("Trials in flight", FLIGHT, trials.map((each) => flight(each, run, status.measure)), "flight stack"),
+    total > trials.length ? h("p", { class: "lead" }, `The first ${trials.length} of ${whole(total)}.`) : null,
+  ];
+}
+
+function flight({ trial, epoch, epoch_share: share, left_seconds: left }, run, measure) {
+  const done = (epoch - 1 + share) / trial.epoch_limit;
+  return [
+    trialLink(run, trial.id), trial.replica, `${trial.round} ${trial.phase}`, trial.state,
+    [bar(done, `Epochs of ${trial.id}`), h("span", {}, `${epoch} of ${trial.epoch_limit}, ${percent(share, 0)} of it`)],
+    quality(trial.best_quality, measure), duration(trial.seconds), left === null ? "–" : duration(left),
+  ];
+}
+
+/** Return a link to a trial of a run. */
+export function trialLink(run, id) {
+  return h("a", { href: `#/runs/${encodeURIComponent(run)}/trials/${encodeURIComponent(id)}` }, id);
+}
+
+/** Return the latest events, the latest first. */
+export function events(latest) {
+  if (!latest.length) return h("p", { class: "none" }, "Nothing has happened yet.");
+  return h("ol", { class: "events", role: "list", tabindex: 0, "aria-label": "Events, the latest first" }, [...latest].reverse().map((event) =>
+    h("li", { "data-number": event.number, class: event.kind },
+      h("span", { class: "when" }, event.elapsed_seconds === null ? "" : clock(event.elapsed_seconds)),
+      h("span", { class: "who" }, event.who), h("span", {}, event.text))));
+}

@@ -1,0 +1,188 @@
+"""The live page as a browser draws it, of a run that lasts."""
+
+from __future__ import annotations
+
+import json
+import urllib.parse
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.browser.chromium import Chromium
+from tests.browser.live_run import LiveRun
+from tests.support.run_factory import Grown, Plan, initial_graph, write_run
+from tests.support.waiting import until
+
+from aiperf_hpc.primary.formatting import duration, exact, percent, si
+from aiperf_hpc.primary.service.runs import FolderOfRuns
+from aiperf_hpc.primary.service.server import ServerThread
+
+pytestmark = pytest.mark.browser
+
+PHONE, DESK = 390, 1280
+NAME = "a run <img src=x onerror=alert(1)> of ours"
+"""A name that is data, whatever it looks like."""
+
+
+class Page:
+    """The page of a service, in a browser."""
+
+    def __init__(self, browser: Chromium, url: str) -> None:
+        self.browser, self.url = browser, url
+
+    def open(self, fragment: str = "", **how: Any) -> None:  # noqa: ANN401
+        how = {"width": DESK, "scheme": "light", "policy": True, **how}
+        self.browser.open("about:blank", **how)  # The address may differ by its fragment alone.
+        self.browser.open(f"{self.url}/{fragment}", **how)
+
+    def text(self, selector: str) -> str | None:
+        """Return the text of the first such element, with single spaces; None without one."""
+        found = self.browser.evaluate(
+            f"document.querySelector({json.dumps(selector)})?.textContent"
+        )
+        return None if found is None else " ".join(str(found).split())
+
+    def shows(self, selector: str, text: str) -> None:
+        """Wait until an element has a text in it."""
+        until(
+            lambda: text in (self.text(selector) or ""),
+            lambda: (selector, text, self.text(selector), self.browser.complaints),
+        )
+
+    def api(self, path: str) -> Any:  # noqa: ANN401
+        with urllib.request.urlopen(f"{self.url}/api/v1/{path}") as answer:  # noqa: S310 -- loopback
+            return json.loads(answer.read())
+
+    def agrees(self, said: Callable[[], dict[str, str]]) -> None:
+        """Wait until elements have the texts that the interface says, which change each second."""
+
+        def difference() -> dict[str, tuple[str, str | None]]:
+            return {k: (v, self.text(k)) for k, v in said().items() if self.text(k) != v}
+
+        until(lambda: not difference(), difference)
+
+
+@pytest.fixture
+def live(tmp_path: Path) -> Iterator[LiveRun]:
+    with LiveRun(tmp_path / "runs" / NAME.replace("/", "")) as run:
+        yield run
+
+
+@pytest.fixture
+def page(browser: Chromium, live: LiveRun) -> Iterator[Page]:
+    with ServerThread(FolderOfRuns(live.paths.root.parent)) as server:
+        yield Page(browser, server.url)
+
+
+ADDRESS = urllib.parse.quote(NAME, safe="")
+RUN = f"#/runs/{ADDRESS}"
+
+
+def test_runs_are_listed_and_lead_to_one(page: Page, live: LiveRun) -> None:
+    write_run(live.paths.root.parent / "over", Plan(replicas=1, trials=1, hpo_trials=0))
+    (live.paths.root.parent / "bad").mkdir()
+    (live.paths.root.parent / "bad" / "run.yaml").write_text("{")
+    page.open()
+    page.shows("table.runs", "over")
+    page.shows("#unreadable", "bad cannot be read")
+    assert page.browser.evaluate("document.querySelectorAll('table.runs img').length") == 0
+    page.browser.evaluate("[...document.querySelectorAll('table.runs a')]"
+                          f".find(a => a.textContent === {json.dumps(NAME)}).click()")  # fmt: skip
+    page.shows("h1", NAME)
+    page.shows("#subtitle", "running")
+    assert page.browser.complaints == []
+
+
+def test_it_shows_what_happens_by_itself(page: Page, live: LiveRun) -> None:
+    """Each record is seen before the next is written; every figure is that of the interface."""
+    page.open(RUN)
+    page.shows("[data-part=in-flight]", "No trial is under way")
+    first = Grown(initial_graph(live.workers[0].config))
+    trial = live.begin(0, first)
+    page.shows("[data-part=in-flight]", trial)
+    page.shows("ol.events li", f"{trial}started, round 1 of r0")
+    live.epoch(trial, 1, correct=90)
+    page.shows("#error", percent(0.75))
+    live.half_epoch(trial, 2)
+    page.shows(".epochs span", "2 of 60, 50% of it")
+    page.agrees(lambda: _figures(page))
+    live.finish(trial)
+    page.shows("ol.events li", "completed: the epoch limit")
+    page.shows("[data-part=in-flight]", "No trial is under way")
+    live.primary.end()
+    page.shows("#subtitle", "ended")
+    page.agrees(lambda: _headline(page))
+    assert page.browser.complaints == []
+
+
+def _headline(page: Page) -> dict[str, str]:
+    score = page.api(f"runs/{ADDRESS}/status")["score"]
+    return {
+        "#score": si(score["ops"], "OPS"),
+        "#score + .exact": f"{exact(float(score['operations'])).removesuffix('.0')} operations",
+        "#regulated": si(score["regulated"], "OPS"),
+        "#error": percent(score["error"]),
+    }
+
+
+def _figures(page: Page) -> dict[str, str]:
+    (flight,) = page.api(f"runs/{ADDRESS}/in-flight")["trials"]
+    trial = flight["trial"]
+    return {
+        **_headline(page),
+        "table.flight tbody th": trial["id"],
+        "table.flight td:nth-child(6)": percent(trial["best_quality"]),
+        "table.flight td:nth-child(7)": duration(trial["seconds"]),
+        "table.flight td:nth-child(8)": duration(flight["left_seconds"]),
+    }
+
+
+def test_a_connection_that_is_lost_is_said_and_made_again(browser: Chromium, live: LiveRun) -> None:
+    folder = live.paths.root.parent
+    with ServerThread(FolderOfRuns(folder)) as server:
+        page = Page(browser, server.url)
+        page.open(RUN)
+        page.shows("#live", "live")
+        page.shows("#subtitle", "running")
+        endpoint = server.endpoint
+    page.shows("#connection", "Connection lost, trying again")
+    page.shows("#live", "not live")
+    trial = live.begin()
+    with ServerThread(FolderOfRuns(folder), endpoint):
+        page.shows("[data-part=in-flight]", trial)
+        until(lambda: browser.evaluate("document.getElementById('connection').hidden"), str)
+
+
+def test_what_is_wrong_with_a_run_is_said(page: Page, live: LiveRun) -> None:
+    page.open(RUN)
+    page.shows("#subtitle", "running")
+    with live.paths.replica_journal("r0").open("ab") as journal:
+        journal.write(b"garbage\n")
+    page.shows("#problems", "not a record")
+    page.open("#/runs/none")
+    page.shows("[data-part=alerts]", "there is no run 'none'")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [PHONE, DESK])
+def test_axe_finds_nothing_and_nothing_sticks_out(
+    page: Page, live: LiveRun, axe: str, width: int, scheme: str
+) -> None:
+    with live.paths.replica_journal("r1").open("ab") as journal:
+        journal.write(b"garbage\n")
+    live.epoch(live.begin(), 1, correct=90)
+    for fragment, ready in (("", "table.runs"), (RUN, "table.flight")):
+        page.open(fragment, width=width, scheme=scheme, policy=False)
+        page.shows(ready, "r0" if fragment else NAME)
+        page.browser.evaluate("document.querySelectorAll('details').forEach(e => e.open = true)")
+        page.browser.evaluate(f"{axe}; 0")
+        found = page.browser.evaluate(
+            "axe.run(document).then(result => ({passes: result.passes.map(rule => rule.id),"
+            " violations: result.violations.map(rule =>"
+            " [rule.id, rule.impact, rule.nodes.map(node => node.target.join(' '))])}))"
+        )
+        assert found["violations"] == [], json.dumps(found["violations"], indent=1)
+        assert {"color-contrast", "document-title", "region"} <= set(found["passes"])
+        assert page.browser.evaluate("document.documentElement.scrollWidth") == width
