@@ -65,6 +65,14 @@ def duration(seconds: float) -> str:
     return f"{hours} h {minutes:02d} min {rest:02d} s" if hours else f"{minutes} min {rest:02d} s"
 
 
+def roughly(seconds: float) -> str:
+    """Return a time that is left without the digits that nobody knows: ``2 h 05 min``."""
+    if seconds < 59.5:
+        return f"{seconds:.0f} s"
+    hours, minutes = divmod(round(seconds / 60), 60)
+    return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min"
+
+
 def age(seconds: float) -> str:
     """Return how long ago something was, roughly: ``65 s``, ``5 min``, ``3 h`` or ``12 days``."""
     for unit, length, below in (("s", 1, 120), ("min", 60, 7_200), ("h", 3_600, 172_800)):

@@ -10,15 +10,16 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TextIO
 
-from aiperf_hpc.primary.monitor.screen import Screen
+from rich.console import RenderableType
+from rich.text import Text
+
+from aiperf_hpc.primary.formatting import roughly
+from aiperf_hpc.primary.monitor.screen import BARS, Screen, bar_line, one_line
 from aiperf_hpc.signals import run_to_its_end, withheld
 from aiperf_hpc.streams import width, without_controls
 
 LOG_SECONDS = 15.0
 """How often the progress is said where no line can change."""
-_BARS = (30, 20, 10)
-"""Columns of a bar; in a window with room for less there is none. Few, so that it keeps its
-place while figures change."""
 
 
 def run_shown(arguments: Sequence[str]) -> int:
@@ -85,26 +86,27 @@ class DataDisplay:
 
     def _progress(self, progress: dict[str, Any]) -> None:
         if self._screen.is_terminal:
-            self._shown(lambda: self._screen.change(lambda columns: fitted(progress, columns)))
+            self._shown(lambda: self._screen.change(lambda columns, _: fitted(progress, columns)))
         elif (now := self._clock()) >= self._next:
             self._next = now + LOG_SECONDS
             self._shown(lambda: self._screen.line(progress_line(progress)))
 
 
-def fitted(progress: dict[str, Any], columns: int) -> str:
+def fitted(progress: dict[str, Any], columns: int) -> RenderableType:
     """Return the progress with a bar, for so many columns.
 
     Where that is too little the speed is left out, and the bar.
     """
     what, *rest = _parts(progress)
-    for said in (rest, rest[:-1]):
-        text = "  ".join(said)
-        left = columns - width(f"{what}  []  {text}")
-        bar = next((bar for bar in _BARS if bar <= left), 0)
-        if bar:
-            filled = int(bar * _share(progress))
-            return f"{what}  [{'#' * filled}{'-' * (bar - filled)}]  {text}"
-    return progress_line(progress)
+    said = rest if _fits([what, *rest], columns) else rest[:-1]
+    if not _fits([what, *said], columns):
+        return one_line(progress_line(progress))
+    return bar_line(Text(what), _share(progress), Text("  ".join(said)), columns)
+
+
+def _fits(parts: Sequence[str], columns: int) -> bool:
+    """Return whether a bar has room beside them."""
+    return width("  ".join(parts)) + 2 + BARS[-1] <= columns
 
 
 def progress_line(progress: dict[str, Any]) -> str:
@@ -121,14 +123,6 @@ def _parts(progress: dict[str, Any]) -> list[str]:
     done, total, speed = progress["done"], progress["total"], progress["per_second"]
     parts = [str(progress["what"]), f"{int(100 * _share(progress)):3d} %"]
     if speed:
-        parts.append(f"{_roughly((total - done) / speed)} left")
+        parts.append(f"{roughly((total - done) / speed)} left")
     parts.append(f"{done:,} of {total:,} {progress['unit']}")
     return [*parts, f"{speed:,.0f}/s"] if speed and speed >= 1 else parts
-
-
-def _roughly(seconds: float) -> str:
-    """Return a time without the digits that nobody knows."""
-    if seconds < 59.5:
-        return f"{seconds:.0f} s"
-    hours, minutes = divmod(round(seconds / 60), 60)
-    return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min"

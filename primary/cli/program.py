@@ -32,6 +32,7 @@ COMMANDS = (
     Row("simulate", RUN, "simulate:simulate", "Run the benchmark on a simulated machine."),
     Row("list", WATCH, "runs:list_runs", "List the runs in a folder, the latest first."),
     Row("status", WATCH, "status:status", "Show what a run is doing."),
+    Row("watch", WATCH, "watch:watch", "Watch a run while it lasts."),
     Row("serve", WATCH, "status:serve", "Serve all runs in a folder, or one run, over HTTP."),
     Row("report", RESULTS, "report:report", "Write a run's report, also while it lasts."),
     Row("verify", RESULTS, "report:verify", "Recount a run from its own records."),

@@ -14,13 +14,13 @@ from aiperf_hpc.primary.cli.output import say, say_document
 from aiperf_hpc.primary.cli.parameters import Json, Run
 from aiperf_hpc.primary.cli.serving import Protection, endpoint_of
 from aiperf_hpc.primary.formatting import age, duration
-from aiperf_hpc.primary.monitor.progress import status_line
 from aiperf_hpc.primary.monitor.run_view import (
     ReplicaStatus,
     RunStatus,
     RunView,
     StorageStatus,
 )
+from aiperf_hpc.primary.monitor.status_line import status_line
 from aiperf_hpc.primary.monitor.telemetry import telemetry_lines
 from aiperf_hpc.run.paths import RunPaths
 

@@ -19,9 +19,9 @@ from aiperf_hpc.primary.control.resume import (
     all_have_ended,
 )
 from aiperf_hpc.primary.formatting import few
-from aiperf_hpc.primary.monitor.progress import going_on
 from aiperf_hpc.primary.monitor.run_view import RunState, RunStatus, RunView
-from aiperf_hpc.primary.monitor.screen import Screen
+from aiperf_hpc.primary.monitor.screen import Screen, one_line
+from aiperf_hpc.primary.monitor.status_line import going_on
 from aiperf_hpc.run.journal import JournalWriter
 from aiperf_hpc.run.paths import RunPaths, write_whole
 from aiperf_hpc.run.records import RunEnded, TakenOver
@@ -78,7 +78,7 @@ def _telling_who_goes_on(output: TextIO) -> Iterator[Callable[[RunStatus], None]
         replicas = going_on(status)
         text = f"waiting for {few(replicas)}" if replicas else "waiting for the primary"
         if screen.is_terminal:
-            screen.change(lambda columns: text)
+            screen.change(lambda columns, lines: one_line(text))
         elif text != told and time.monotonic() >= due:
             screen.line(text)
             told, due = text, time.monotonic() + STOP_TELL_SECONDS

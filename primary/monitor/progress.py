@@ -1,4 +1,4 @@
-"""Showing a run while it lasts: one line that changes, and a line for every trial that ends."""
+"""Showing a run while it lasts: lines that change, and a line for every trial that ends."""
 
 from __future__ import annotations
 
@@ -7,33 +7,34 @@ import sys
 import threading
 import time
 import traceback
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TextIO
 
 from aiperf_hpc.errors import AIPerfError
-from aiperf_hpc.objective import MEASURES
-from aiperf_hpc.primary.formatting import duration, few, in_words, quality, si
+from aiperf_hpc.primary.formatting import duration
 from aiperf_hpc.primary.monitor.cached_view import CachedView
 from aiperf_hpc.primary.monitor.consistency import clock_problems, disagreements, rejections
-from aiperf_hpc.primary.monitor.run_view import RunState, RunStatus, RunView
-from aiperf_hpc.primary.monitor.screen import Screen
-from aiperf_hpc.run.history import PRIMARY, Trial
-from aiperf_hpc.run.records import StorageWaited
+from aiperf_hpc.primary.monitor.live_block import block, shown
+from aiperf_hpc.primary.monitor.run_view import RunView
+from aiperf_hpc.primary.monitor.screen import Fitted, Screen, one_line
+from aiperf_hpc.primary.monitor.status_line import status_line, trial_line, wait_line
+from aiperf_hpc.run.history import PRIMARY
 from aiperf_hpc.run.storage import BackoffRetry, Wait
 from aiperf_hpc.signals import Interrupts
-from aiperf_hpc.streams import width
 
-TERMINAL_SECONDS = 1.0
+LINE_SECONDS = 1.0
+"""The time between two lines, or two looks of a terminal, at least."""
 LOG_SECONDS = 15.0
+"""How often the state is said where no line can change."""
 ALERT_SECONDS = 0.1
 """The time between two looks at whether the user has asked for the end, or storage is waited
 for."""
-NAMED = 4
-"""Replicas that are named in one line."""
-OVER = ("ended", "done", "failed")
-"""How the state of a replica begins that will do no more."""
+MOST_QUEUED = 60
+"""Lines that wait to be said; of more, the oldest are left out."""
+LAST_LINES = 10
+"""Lines that are said at once at the end."""
 
 
 class ProgressDisplay:
@@ -45,8 +46,14 @@ class ProgressDisplay:
     def __init__(self, live: CachedView, output: TextIO) -> None:
         self._live = live
         self._screen = Screen(output)
-        self._every = TERMINAL_SECONDS if self._screen.is_terminal else LOG_SECONDS
-        self._next = time.monotonic() + self._every
+        self._next = time.monotonic() + LINE_SECONDS
+        self._status_due = time.monotonic()
+        self._urgent = deque[str]()
+        self._ended = deque[str]()
+        """Lines that are new and were not said yet: at most one a second is."""
+        self._status_last = False
+        """Whether the last line was the state."""
+        self._left_out = 0
         self._shown: set[str] = set()
         self._complained: set[str] = set()
         self._waiting: set[str] = set()
@@ -57,8 +64,14 @@ class ProgressDisplay:
         """Show what is new, if it is time to."""
         if time.monotonic() < self._next:
             return
-        self._next = time.monotonic() + self._every
+        self._next = time.monotonic() + LINE_SECONDS
         self._try(self._show)
+
+    def skip_news(self) -> None:
+        """Take what has happened so far for known."""
+        self._live.uncached(self._read_news)
+        self._urgent.clear()
+        self._ended.clear()
 
     def say(self, text: str) -> None:
         """Print a line of its own."""
@@ -85,6 +98,7 @@ class ProgressDisplay:
     def end(self) -> None:
         """Show what is new, the last time, and leave the terminal as it was found."""
         self._try(self._show)
+        self._try(self._say_the_rest)
         self._try(self._screen.clear)
 
     def _try(self, show: Callable[[], None]) -> None:
@@ -110,24 +124,58 @@ class ProgressDisplay:
 
     def _show(self) -> None:
         try:
-            status = self._live.ask(RunView.status)
+            said = self._live.ask(shown)
         except AIPerfError as error:
             # Said once, and tried again.
             line = f"progress cannot be shown: {error}"
-            self._show_line(line, lambda columns: line)
+            self._say(line, lambda columns, lines: one_line(line))
         else:
-            self._show_line(status_line(status), lambda columns: status_line(status, columns))
+            whole = status_line(said.status)
+            self._say(whole, lambda columns, lines: block(said, columns, lines))
 
-    def _show_line(self, whole: str, fitted: Callable[[int], str]) -> None:
-        for text in self._live.uncached(self._news):
-            self._screen.line(text)
+    def _say(self, whole: str, fitted: Fitted) -> None:
+        self._live.uncached(self._read_news)
+        while len(self._ended) > MOST_QUEUED:
+            self._ended.popleft()
+            self._left_out += 1
+        now = time.monotonic()
         if self._screen.is_terminal:
+            self._say_news()
             self._screen.change(fitted)
-        else:
+        elif now >= self._status_due and not (self._status_last and self._has_news):
+            self._status_due = now + LOG_SECONDS
+            self._status_last = True
             self._screen.line(whole)
+        else:
+            self._status_last = False
+            self._say_news()
 
-    def _news(self, view: RunView) -> list[str]:
-        """Return a line for what is new: trials that ended, failed searches, problems."""
+    @property
+    def _has_news(self) -> bool:
+        return bool(self._urgent or self._ended or self._left_out)
+
+    def _say_news(self) -> None:
+        """Say one line of what is new."""
+        if self._urgent:
+            self._screen.line(self._urgent.popleft())
+        elif self._left_out:
+            self._screen.line(f"  {self._left_out:,} lines are left out, for one a second is shown")
+            self._left_out = 0
+        elif self._ended:
+            self._screen.line(self._ended.popleft())
+
+    def _say_the_rest(self) -> None:
+        last = list(self._ended)[-LAST_LINES:]
+        if left := self._left_out + len(self._ended) - len(last):
+            self._screen.line(f"  {left:,} lines are left out")
+        for text in (*last, *self._urgent):
+            self._screen.line(text)
+        self._urgent.clear()
+        self._ended.clear()
+        self._left_out = 0
+
+    def _read_news(self, view: RunView) -> None:
+        """Make a line of what is new: trials that ended, failed searches, problems."""
         history = view.history
         if history.rebuilt != self._rebuilt:
             self._rebuilt = history.rebuilt
@@ -151,8 +199,8 @@ class ProgressDisplay:
             if text not in self._complained
         ]
         self._complained.update(new, problems)
-        return [
-            *map(trial_line, ended),
+        self._ended.extend(map(trial_line, ended))
+        self._urgent += [
             *(f"  search of {failure}" for failure in new),
             *(f"  problem: {problem}" for problem in problems),
             *self._new_waiting(view),
@@ -208,121 +256,10 @@ class _Alerts:
             self._screen.line(f"waiting for storage: {wait.why}")
         elif time.monotonic() < self._next:
             return
-        every = TERMINAL_SECONDS if self._screen.is_terminal else LOG_SECONDS
+        every = LINE_SECONDS if self._screen.is_terminal else LOG_SECONDS
         self._next = time.monotonic() + every
         text = f"waiting for storage for {duration(wait.seconds)}"
         if self._screen.is_terminal:
-            self._screen.change(lambda columns: text)
+            self._screen.change(lambda columns, lines: one_line(text))
         elif not new:
             self._screen.line(f"{text}: {wait.why}")
-
-
-def status_line(status: RunStatus, columns: int | None = None) -> str:
-    """Return a run's state in one line.
-
-    Args:
-        status: what it says.
-        columns: that it should take at most. What matters least is said shorter, or not at all;
-            time and score are kept however few there are.
-    """
-    parts = _parts(status)
-    chosen = dict.fromkeys(parts, 0)
-    line = _joined(parts, chosen)
-    for name, form in _SHORTER:
-        if columns is None or width(line) <= columns:
-            break
-        chosen[name] = min(form, len(parts[name]) - 1)
-        line = _joined(parts, chosen)
-    return line
-
-
-_SHORTER = (
-    ("best", 1),
-    ("regulated", 1),
-    *(("replicas", form) for form in range(1, NAMED + 1)),
-    ("trials", 1),
-    ("note", 1),
-    ("time", 1),
-    ("regulated", 2),
-    ("replicas", NAMED + 1),
-    ("best", 2),
-    ("note", 2),
-)
-"""The parts of the line, in the order in which they are said shorter."""
-
-
-def _joined(parts: dict[str, Sequence[str]], chosen: dict[str, int]) -> str:
-    return "  ".join(text for name, forms in parts.items() if (text := forms[chosen[name]]))
-
-
-def _parts(status: RunStatus) -> dict[str, Sequence[str]]:
-    """Return the parts of the line in order, each from its long form to its shortest."""
-    score = status.score
-    now, end = _clock(status.elapsed_seconds), _clock(status.hours * 3600)
-    regulated = "–" if score.regulated is None else si(score.regulated, "OPS")
-    label = MEASURES[status.measure].label
-    best = quality(status.best_quality, status.measure)
-    ended = sum(n for s, n in status.trials_by_state.items() if s in ("completed", "stopped early"))
-    return {
-        "note": _note(status),
-        "time": (f"{now} of {end}", now),
-        "score": (si(score.ops, "OPS"),),
-        "regulated": (f"regulated {regulated}", f"reg. {regulated}", ""),
-        "best": (f"best {label} {best}", f"best {best}", ""),
-        "trials": (f"trials {ended}", ""),
-        "replicas": (*(_named(status, most) for most in range(NAMED, 0, -1)), _counted(status), ""),
-    }
-
-
-def _note(status: RunStatus) -> Sequence[str]:
-    """Return what comes first, because something is waited for."""
-    if status.state is RunState.STOPPING:
-        waiting = going_on(status)
-        if not waiting:
-            return "stopping", "stopping", "stopping"
-        return f"stopping, waiting for {few(waiting)}", f"stopping, {len(waiting)} left", "stopping"
-    waiting = [r.id for r in status.replicas if r.storage_waiting]
-    if waiting:
-        return f"{few(waiting)}: waiting for storage", "waiting for storage", "storage!"
-    return "", "", ""
-
-
-def going_on(status: RunStatus) -> list[str]:
-    """Return the replicas that have not ended."""
-    return [r.id for r in status.replicas if not r.state.startswith(OVER)]
-
-
-def _named(status: RunStatus, most: int) -> str:
-    replicas = " ".join(f"{r.id} {r.state}" for r in status.replicas[:most])
-    more = f" +{len(status.replicas) - most}" if len(status.replicas) > most else ""
-    return replicas + more
-
-
-def _counted(status: RunStatus) -> str:
-    states = Counter(replica.state for replica in status.replicas)
-    return ", ".join(f"{number} {state}" for state, number in states.most_common())
-
-
-def wait_line(who: str, wait: StorageWaited) -> str:
-    """Return a wait for storage that is over in one line."""
-    return f"{who} waited {duration(wait.seconds)} for storage: {wait.why}"
-
-
-def trial_line(trial: Trial) -> str:
-    """Return an ended trial in one line."""
-    started, best = trial.started, trial.best
-    what = in_words(started.morphisms) or "initial network"
-    reached = "–" if best is None else quality(best.quality, best.measure.name)
-    reason = f" ({trial.reason})" if trial.reason else ""
-    parent = f"{started.parent} + " if started.parent else ""
-    batch = f"batch {started.hyperparameters.batch_size}"
-    return (
-        f"  {trial.id}  round {started.round} {started.phase}  {trial.state}{reason}  "
-        f"{reached} after {len(trial.evaluations)} epochs, {batch}  {parent}{what}"
-    )
-
-
-def _clock(seconds: float) -> str:
-    minutes, rest = divmod(int(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d}:{rest:02d}"

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import io
 import os
 import re
 import signal
-import struct
-import termios
 import threading
 import unicodedata
 from collections.abc import Callable, Iterator
@@ -28,6 +25,7 @@ from tests.support.run_factory import (
     write_manifest,
     write_run,
 )
+from tests.support.terminal import Terminal
 from tests.support.waiting import until
 
 from aiperf_hpc.primary.cli import main, stop
@@ -37,8 +35,9 @@ from aiperf_hpc.primary.control.controller import Controller
 from aiperf_hpc.primary.launchers.base import ReplicaState
 from aiperf_hpc.primary.monitor import progress as progress_module
 from aiperf_hpc.primary.monitor.cached_view import CachedView
-from aiperf_hpc.primary.monitor.progress import ProgressDisplay, status_line
+from aiperf_hpc.primary.monitor.progress import ProgressDisplay
 from aiperf_hpc.primary.monitor.run_view import RunState, RunView, StorageStatus
+from aiperf_hpc.primary.monitor.status_line import status_line
 from aiperf_hpc.run import records, storage
 from aiperf_hpc.run.digest import DigestWriter
 from aiperf_hpc.run.journal import JournalWriter
@@ -51,54 +50,6 @@ from aiperf_hpc.trial import JobPhase, TimePhase
 KILLED = ReplicaState(JobPhase.FAILED, "n1", "CANCELLED")
 
 
-class Terminal:
-    """A pseudo-terminal: what is written to ``output`` is on its screen."""
-
-    def __init__(self, columns: int) -> None:
-        self._master, slave = os.openpty()
-        self._slave = slave
-        self.output = os.fdopen(slave, "w", encoding="utf-8")
-        self.resize(columns)
-        self._seen = b""
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
-        self._marks = 0
-
-    def resize(self, columns: int) -> None:
-        size = struct.pack("HHHH", 24, columns, 0, 0)
-        fcntl.ioctl(self._slave, termios.TIOCSWINSZ, size)
-
-    def _read(self) -> None:
-        try:
-            while data := os.read(self._master, 4096):
-                self._seen += data
-        except OSError:  # The other end was closed.
-            return
-
-    @property
-    def text(self) -> str:
-        return self._seen.decode("utf-8", "replace")
-
-    def settled(self) -> str:
-        """Return all that was written so far, which ends with the line that changes."""
-        self._marks += 1
-        mark = f"\0{self._marks}\0"
-        self.output.write(mark)
-        self.output.flush()
-        until(lambda: mark in self.text)
-        return re.sub("\0[0-9]+\0", "", self.text)
-
-    def rows(self) -> tuple[list[str], str]:
-        """Return the lines that stay, and the one that changes, as they are shown."""
-        rows = [row.split("\033[K")[-1] for row in self.settled().split("\r\n")]
-        return rows[:-1], rows[-1]
-
-    def close(self) -> None:
-        self.output.close()
-        self._reader.join()
-        os.close(self._master)
-
-
 @pytest.fixture
 def terminal() -> Iterator[Terminal]:
     terminal = Terminal(80)
@@ -108,7 +59,7 @@ def terminal() -> Iterator[Terminal]:
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress_module, "TERMINAL_SECONDS", 0.0)
+    monkeypatch.setattr(progress_module, "LINE_SECONDS", 0.0)
     monkeypatch.setattr(progress_module, "LOG_SECONDS", 0.0)
     monkeypatch.setattr(progress_module, "ALERT_SECONDS", 0.01)
 
@@ -136,19 +87,82 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> RunPaths:
 
 
 @pytest.mark.usefixtures("at_its_end")
-def test_the_changing_line_fits_the_window_at_every_width(
-    large: RunPaths, terminal: Terminal
-) -> None:
+def test_nothing_is_wider_than_the_window_at_any_width(large: RunPaths, terminal: Terminal) -> None:
     progress = shown(RunView(large), terminal)
     for columns in (*range(200, 0, -1), 80):
         terminal.resize(columns)
         progress.tick()
-        ended, line = terminal.rows()
-        assert columns_of(line) < columns
-    assert len(ended) > 20
-    assert max(map(columns_of, ended)) > 80  # Lines of trials that ended are not cut.
+        assert max(map(columns_of, terminal.new()), default=0) < columns
+    rows = terminal.rows()
+    assert [row for row in rows if "under way" in row or " left" in row][-1] in rows[-9:]
     progress.end()
-    assert terminal.rows()[1] == ""
+    assert not any(" left" in row for row in terminal.rows()[-9:])
+
+
+@pytest.mark.usefixtures("at_its_end")
+def test_what_changes_takes_the_place_of_what_was_there_and_what_ended_stays_above(
+    large: RunPaths, terminal: Terminal
+) -> None:
+    view = RunView(large)
+    progress = shown(view, terminal)
+    for _ in range(40):
+        progress.tick()
+    rows = terminal.rows()
+    times = [number for number, row in enumerate(rows) if " min left" in row]
+    assert times == [len(rows) - 9]  # One, of the block at the end: two lines and seven trials.
+    names = [row.split()[0] for row in rows[times[0] + 2 :]]
+    assert names == [trial.id for trial in view.history.under_way]
+    assert all(re.search(r"━ +epoch 4 of 60  +[0-9.]+%  batch 64", row) for row in rows[-7:])
+    above = [row.split()[0] for row in rows[: times[0]] if row.startswith("  r")]
+    assert above == [trial.id for trial in view.history.ended]
+
+
+@pytest.mark.usefixtures("at_its_end")
+def test_an_ascii_terminal_without_colours_gets_neither(
+    large: RunPaths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    terminal = Terminal(100, encoding="ascii")
+    progress = shown(RunView(large), terminal)
+    progress.tick()
+    assert terminal.rows()[-1].split()[1].strip("-") == ""
+    assert not re.search(r"\x1b\[[0-9;]*[34][0-9]", terminal.raw)
+    progress.end()
+    terminal.close()
+
+
+@pytest.mark.usefixtures("at_its_end")
+def test_a_dumb_terminal_is_written_to_like_a_file(
+    large: RunPaths, terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TERM", "dumb")
+    progress = shown(RunView(large), terminal)
+    for _ in range(3):
+        progress.tick()
+    assert "\x1b[" not in terminal.raw
+    assert "trials" in terminal.text
+
+
+@pytest.mark.usefixtures("at_its_end")
+def test_no_more_than_one_line_is_said_at_a_time_and_the_rest_is_counted(
+    large: RunPaths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress_module, "MOST_QUEUED", 12)
+    monkeypatch.setattr(progress_module, "LAST_LINES", 5)
+    monkeypatch.setattr(progress_module, "LOG_SECONDS", 3600.0)
+    output, view = io.StringIO(), RunView(large)
+    progress = ProgressDisplay(CachedView(view, fresh=0.0), output)
+    for said in range(1, 5):
+        progress.tick()
+        assert output.getvalue().count("\n") == said
+    left_out = len(view.history.ended) - 12
+    lines = output.getvalue().splitlines()
+    assert "trials" in lines[0]
+    assert lines[1] == f"  {left_out} lines are left out, for one a second is shown"
+    progress.end()
+    lines = output.getvalue().splitlines()[5:]
+    assert lines[0] == "  4 lines are left out"
+    assert [line.split()[0] for line in lines[1:]] == [t.id for t in view.history.ended[-5:]]
 
 
 @pytest.mark.usefixtures("at_its_end")
@@ -157,16 +171,16 @@ def test_what_matters_most_is_kept(large: RunPaths, terminal: Terminal, columns:
     terminal.resize(columns)
     view = RunView(large)
     shown(view, terminal).tick()
-    line = terminal.rows()[1]
+    time, score = terminal.rows()[-9:-7]
     whole = status_line(view.status())
     now, ops = whole.split(" of ")[0], re.findall(r"[0-9.]+ [kMGTPE]?OPS", whole)[0]
     accuracy = re.findall(r"best accuracy ([0-9.]+%)", whole)[0]
-    assert line.startswith(now[: columns - 1])
-    assert (ops in line) == (columns >= 20)
-    assert (accuracy in line) == (columns >= 40)
-    assert ("4 silent, 3 train" in line) == (columns == 80)
-    assert ("r0 train r1 train r2 silent r3 silent +3" in line) == (columns == 200)
-    assert (whole == line) == (columns == 200)
+    assert time.startswith(now[: columns - 1])
+    assert ("━" in time) == (columns >= 80)
+    assert score.startswith(ops[: columns - 1])
+    assert (accuracy in score) == (columns >= 40)
+    assert ("r0 train" in score) == (columns >= 80)
+    assert ("r0 train r1 train r2 silent r3 silent +3" in score) == (columns == 200)
 
 
 def test_a_message_of_wide_characters_is_cut_too(tmp_path: Path, terminal: Terminal) -> None:
@@ -176,9 +190,7 @@ def test_a_message_of_wide_characters_is_cut_too(tmp_path: Path, terminal: Termi
     for columns in range(250, 0, -7):
         terminal.resize(columns)
         progress.tick()
-        line = terminal.rows()[1]
-        assert columns_of(line) < columns
-    assert all(row.startswith("  r0-") for row in terminal.rows()[0])
+        assert max(map(columns_of, terminal.new()), default=0) < columns
 
 
 @pytest.mark.usefixtures("at_its_end")
@@ -187,8 +199,7 @@ def test_a_terminal_that_does_not_know_its_size_is_taken_for_one_of_80(
 ) -> None:
     terminal.resize(0)
     shown(RunView(large), terminal).tick()
-    line = terminal.rows()[1]
-    assert 60 < columns_of(line) < 80
+    assert 60 < max(map(columns_of, terminal.new())) < 80
 
 
 def test_an_unforeseen_error_of_the_display_is_said_once_and_the_display_goes_on(
@@ -315,6 +326,7 @@ class Full:
 def test_a_primary_that_waits_for_storage_says_so_meanwhile_and_records_it_afterwards(
     tmp_path: Path, terminal: Terminal, tty: bool
 ) -> None:
+    terminal.resize(1_000)  # So that nothing is folded.
     paths, plain = run_of(tmp_path, 1), io.StringIO()
     why = f"cannot write the journal {paths.primary_journal}: No space left on device"
 

@@ -146,6 +146,11 @@ class RunHistory:
         return self._state.ended
 
     @property
+    def under_way(self) -> list[Trial]:
+        """The trials without an end, in the order of their start."""
+        return self._state.under_way
+
+    @property
     def executions(self) -> Executions:
         return self._state.executions
 

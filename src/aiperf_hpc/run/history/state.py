@@ -298,6 +298,10 @@ class HistoryState:
             if change is not None:  # A search worker's start counts by its time alone.
                 change(self, utc, event, by)
 
+    @property
+    def under_way(self) -> list[Trial]:
+        return sorted(self._open.values(), key=lambda trial: (trial.started_utc, trial.id))
+
     def interrupt(self) -> None:
         """Give the trials of replicas that were started again their end."""
         for trial in list(self._open.values()):
