@@ -12,7 +12,7 @@ from mkdocs.structure.pages import Page
 
 from aiperf_hpc.primary.service.app import create_app
 from aiperf_hpc.primary.service.runs import FolderOfRuns
-from schema_words import Schema, in_words, unwrapped
+from schema_words import Schema, in_words, type_table, unwrapped
 
 PAGE, MARK = "reference/rest.md", "<!-- every route -->"
 
@@ -35,7 +35,7 @@ def _reference(described: Schema) -> Iterator[str]:
             yield from routes
     yield "\n## Answers\n"
     for name, schema in sorted(described["components"]["schemas"].items()):
-        yield from _type(name, schema)
+        yield from type_table(name, schema)
 
 
 def _routes(described: Schema, tag: str) -> Iterator[str]:
@@ -83,14 +83,3 @@ def _content(answer: Schema) -> str:
     content = answer.get("content", {})
     types = [in_words(each["schema"]) for each in content.values() if each.get("schema")]
     return types[0] if types else ", ".join(f"`{media}`" for media in content)
-
-
-def _type(name: str, schema: Schema) -> Iterator[str]:
-    yield f"\n### {name}\n\n{unwrapped(schema.get('description', ''))}\n"
-    if "properties" not in schema:
-        yield f"{in_words(schema)}\n"
-        return
-    yield "| field | value | what it is |\n|---|---|---|"
-    for key, field in schema["properties"].items():
-        yield f"| `{key}` | {in_words(field)} | {unwrapped(field.get('description', ''))} |"
-    yield ""

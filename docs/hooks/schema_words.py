@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 Schema = Mapping[str, Any]
@@ -20,6 +20,18 @@ def in_words(schema: Schema) -> str:
     if "const" in schema:
         return f"`{schema['const']}`"
     return _PLAIN[schema["type"]](schema) if "type" in schema else "anything"
+
+
+def type_table(title: str, schema: Schema) -> Iterator[str]:
+    """Yield a type under a heading of the third level: a row for each of its fields."""
+    yield f"\n### {title}\n\n{unwrapped(schema.get('description', ''))}\n"
+    if "properties" not in schema:
+        yield f"{in_words(schema)}\n"
+        return
+    yield "| field | value | what it is |\n|---|---|---|"
+    for key, field in schema["properties"].items():
+        yield f"| `{key}` | {in_words(field)} | {unwrapped(field.get('description', ''))} |"
+    yield ""
 
 
 def type_name(schema: Schema) -> str:

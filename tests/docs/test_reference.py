@@ -6,12 +6,15 @@ import re
 from collections.abc import Iterator
 from html import unescape
 from pathlib import Path
+from typing import get_args
 
 import pytest
+from pydantic import BaseModel
 
 from aiperf_hpc.config import load_config, preset_names
 from aiperf_hpc.primary.cli.command import Deferred, Group
 from aiperf_hpc.primary.cli.program import COMMANDS, main
+from aiperf_hpc.primary.report.model import Report
 from aiperf_hpc.primary.service.app import create_app
 from aiperf_hpc.primary.service.runs import FolderOfRuns
 
@@ -68,3 +71,22 @@ def test_every_route_of_the_service_is_there(site: Path, tmp_path: Path) -> None
     assert headings == routes
     linked = set(re.findall(r'href="#([a-z]+)"', page))
     assert linked <= set(re.findall(r' id="([^"]+)"', page))
+
+
+def test_every_key_of_a_report_is_there(site: Path) -> None:
+    page = (site / "reference" / "report.html").read_text("utf-8")
+    rows = {key for key, _ in ROW.findall(page)}
+    keys_of_parts = {key for part in parts(Report) for key in part.model_fields}
+    assert keys_of_parts <= rows
+    linked = set(re.findall(r'href="#([a-z]+)"', page))
+    assert linked <= set(re.findall(r' id="([^"]+)"', page))
+
+
+def parts(model: type[BaseModel]) -> Iterator[type[BaseModel]]:
+    """A model and those of its fields."""
+    yield model
+    for field in model.model_fields.values():
+        found = (field.annotation, *get_args(field.annotation))
+        for each in found:
+            if isinstance(each, type) and issubclass(each, BaseModel):
+                yield from parts(each)
