@@ -13,6 +13,7 @@ from aiperf_hpc.primary.monitor.energy import (
     host_energies,
 )
 from aiperf_hpc.run.history import Point, RunHistory, SamplerHistory, counted
+from aiperf_hpc.run.history.telemetry import power_of
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.telemetry.values import Sample
 from aiperf_hpc.trial import Value
@@ -111,6 +112,8 @@ class TelemetryPoint(Value):
     """The power of its accelerators together."""
     celsius: float | None
     """The temperature of its hottest accelerator."""
+    power_watts: float | None
+    """The power of all that is metered there."""
     utilisation_percent: tuple[float | None, ...]
     """Of each accelerator."""
     watts: tuple[float | None, ...]
@@ -256,7 +259,7 @@ def _node(host: HostEnergy, start: float, *, briefly: bool) -> NodeStatus | None
         network_sent_rate=_rate(node.network_sent, seconds),
         fabric_received_rate=_rate(node.fabric_received, seconds),
         fabric_sent_rate=_rate(node.fabric_sent, seconds),
-        watts=_power(sample),
+        watts=power_of(sample),
         accelerator_count=len(latest[-1].equipment.accelerators),
         accelerator_percent=math.fsum(known) / len(known) if known else None,
         accelerators=() if briefly else tuple(_accelerators(latest[-1], sample)),
@@ -273,13 +276,6 @@ def _accelerators(sampler: SamplerHistory, sample: Sample) -> Iterator[Accelerat
 
 def _rate(amount: float | None, seconds: float) -> float | None:
     return None if amount is None or seconds <= 0.0 else amount / seconds
-
-
-def _power(sample: Sample) -> float | None:
-    """Return the power of all that is metered: of each meter while it was."""
-    meters = zip(sample.joules, sample.covered, strict=True)
-    known = [joules / covered for joules, covered in meters if covered > 0.0]
-    return math.fsum(known) if known else None
 
 
 def _series(host: str, samplers: Sequence[SamplerHistory], start: float, limit: int) -> NodeSeries:
@@ -311,6 +307,7 @@ def _point(point: Point, start: float) -> TelemetryPoint:
         accelerator_memory_bytes=point.get("accelerator_memory"),
         accelerator_watts=point.get("watts"),
         celsius=point.get("celsius"),
+        power_watts=point.get("power"),
         utilisation_percent=_told(point.utilisation),
         watts=_told(point.watts),
     )

@@ -19,6 +19,7 @@ from aiperf_hpc.primary.report.plots.colours import quality_colour
 from aiperf_hpc.primary.report.plots.scaling import scaling_plots
 from aiperf_hpc.primary.report.plots.score import score_plots
 from aiperf_hpc.primary.report.plots.search import prediction_plot
+from aiperf_hpc.primary.report.plots.telemetry import telemetry_plots
 from aiperf_hpc.primary.report.rows import TrialReport
 from aiperf_hpc.primary.report.search_replay import CandidateOutcome
 from aiperf_hpc.primary.report.system import SystemBox
@@ -64,6 +65,7 @@ def render(document: Report, fine: Sequence[ScoreStatus]) -> str:
             document=document,
             measure=measure,
             plots=score_plots(fine, document.series),
+            telemetry_plots=telemetry_plots(document.telemetry),
             scaling_plots=scaling_plots(document.scaling.points) if document.scaling else [],
             prediction=prediction_plot(document.search.candidates),
             candidates=_latest(document.search.candidates),

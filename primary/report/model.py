@@ -34,6 +34,7 @@ from aiperf_hpc.primary.report.rows import ReplicaReport, TrialReport, replica_r
 from aiperf_hpc.primary.report.rules import Broken, RuleReport
 from aiperf_hpc.primary.report.scaling import Scaling
 from aiperf_hpc.primary.report.search_replay import SearchReplay, replay_search
+from aiperf_hpc.primary.report.telemetry import TelemetryReport, telemetry_report
 from aiperf_hpc.primary.report.time_split import StepSplit, TimeSplit, split_steps, total_time
 from aiperf_hpc.system.summary import MachineSummary
 from aiperf_hpc.trial import DatasetInfo, Value
@@ -79,6 +80,8 @@ class Report(Value):
     """What the search expected of its candidates, and what became of them."""
     restarts: tuple[Restart, ...]
     """The restarts in order of time; the clock never stopped."""
+    telemetry: TelemetryReport | None = None
+    """What its nodes did and drew; None in reports of versions that did not record it."""
     storage: tuple[StorageReport, ...] = ()
     """The primary and the replicas that waited for storage."""
     datasets: tuple[DatasetInfo, ...]
@@ -175,6 +178,7 @@ def make_report(view: RunView) -> Report:
         trials_by_state=status.trials_by_state,
         search=replay_search(view),
         restarts=restarts_of(view),
+        telemetry=telemetry_report(view, end, final),
         storage=tuple(storage_report(view, each) for each in status.storage),
         datasets=tuple(datasets),
         versions=manifest.versions,

@@ -13,6 +13,7 @@ from aiperf_hpc.objective import MEASURES
 from aiperf_hpc.primary.formatting import duration, exact, few, percent, quality, si
 from aiperf_hpc.primary.monitor.run_catalog import RunRow
 from aiperf_hpc.primary.monitor.run_view import RunStatus, RunView, ScoreStatus
+from aiperf_hpc.primary.monitor.telemetry import energy_line
 from aiperf_hpc.primary.report.html import render
 from aiperf_hpc.primary.report.model import Report, make_report
 from aiperf_hpc.primary.report.provenance import changed_inputs, is_final, provenance_of
@@ -117,10 +118,18 @@ def summary_lines(view: RunView) -> list[str]:
         f"Time             {duration(score.elapsed_seconds)}",
         f"Operations       {si(score.operations, '')}  ({score.operations:,})",
         f"Trials           {', '.join(counted) or 'none'}",
+        *_energy_lines(status),
         *_storage_lines(status),
         f"Result           {'INVALID' if broken else 'VALID'}",
         *(f"                 {v.rule}: {v.reason}" for v in broken),
     ]
+
+
+def _energy_lines(status: RunStatus) -> list[str]:
+    """Return the energy of the run, if any of it is known."""
+    if status.telemetry is None or status.telemetry.energy.joules is None:
+        return []
+    return [f"Energy           {energy_line(status.telemetry.energy).removeprefix('energy ')}"]
 
 
 def _storage_lines(status: RunStatus) -> list[str]:

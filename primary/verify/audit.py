@@ -19,7 +19,7 @@ from typing import NamedTuple
 from aiperf_hpc.errors import AIPerfError
 from aiperf_hpc.primary.monitor.run_view import RunView
 from aiperf_hpc.primary.verify.evidence import Evidence, Failures
-from aiperf_hpc.primary.verify.rules import course, records, result, work
+from aiperf_hpc.primary.verify.rules import course, records, result, telemetry, work
 
 
 class Rule(NamedTuple):
@@ -92,6 +92,9 @@ RULES: tuple[Rule, ...] = (
     Rule("time", "no replica spent more time than there was", course.time, _replicas),
     Rule("score", "operations, OPS and regulated score equal the recount",
          result.score, _progress),
+    Rule("energy", "the stated energy is the sum of the samples of each node",
+         telemetry.energy,
+         lambda run: sum(len(each.samples) for each in run.samplers())),
     Rule("predictions", "kept predictions are whole, and of the trials' last evaluations",
          result.predictions, lambda run: sum(t.predictions is not None for t in run.trials)),
     Rule("report", "the final report is what the records give",

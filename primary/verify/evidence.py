@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
@@ -15,7 +16,7 @@ from aiperf_hpc.morphism.lineage import Lineage
 from aiperf_hpc.ops_counter.count import count
 from aiperf_hpc.primary.monitor.run_view import RunView
 from aiperf_hpc.primary.report.provenance import is_final
-from aiperf_hpc.primary.verify.journal import Executed, read_journal
+from aiperf_hpc.primary.verify.journal import Executed, Sampler, read_journal
 from aiperf_hpc.run.history import Evaluation, Trial, no_collections
 from aiperf_hpc.run.paths import Incarnation
 from aiperf_hpc.trial import DatasetInfo
@@ -144,6 +145,15 @@ class Evidence:
             for executed in journal.executed:
                 if executed.utc < fence:
                     yield executed
+
+    def samplers(self) -> Iterator[Sampler]:
+        """Yield who told of the energy of nodes, with the samples that count."""
+        for path, journal in self.journals.items():
+            fence = self._fence(path)
+            for sampler in journal.samplers:
+                if sampler.begin < fence:
+                    until = [each for each in sampler.samples if each[0] < fence]
+                    yield replace(sampler, samples=until, replica=path.parent.parent.name)
 
     def _fence(self, journal: Path) -> float:
         """Return from when on a journal's records do not count, UTC seconds."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from array import array
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
@@ -30,6 +31,28 @@ class Executed(NamedTuple):
     validation_samples: int
 
 
+@dataclass(slots=True)
+class Sampler:
+    """What one process recorded of its node's energy."""
+
+    host: str
+    every: float
+    """Seconds between two samples."""
+    parts: tuple[str, ...]
+    """Of which part of the node each meter is."""
+    begin: float
+    """UTC seconds."""
+    samples: list[tuple[float, tuple[int, ...]]] = field(default_factory=list)
+    """When each sample was taken, UTC seconds, and the millijoules of each meter."""
+    replica: str = ""
+    """Whose journal it is."""
+
+    @property
+    def end(self) -> float:
+        """When the last sample was taken, UTC seconds."""
+        return self.samples[-1][0] if self.samples else self.begin
+
+
 class Journal:
     """What is kept of one journal."""
 
@@ -39,6 +62,8 @@ class Journal:
         self.begins_a_life: float | None = None
         """When a life of a replica began, UTC seconds; None unless the first record says so."""
         self.executed: list[Executed] = []
+        self.samplers: list[Sampler] = []
+        """The processes that told of their nodes, one after the other."""
         self.drifts: list[str] = []
         """Where the UTC clock did not run as the monotonic one did."""
         self.reopened: list[str] = []
@@ -63,6 +88,15 @@ class Journal:
                     event.validation_samples,
                 )
             )
+        elif isinstance(event, records.TelemetryStarted):
+            own = event.equipment
+            parts = tuple(str(meter.part) for meter in own.meters)
+            self.samplers.append(Sampler(own.host, own.seconds, parts, record.utc))
+        elif isinstance(event, records.TelemetrySampled):
+            millijoules = tuple(round(1000.0 * joules) for joules in event.sample.joules)
+            # Where they do not fit, the rule ``journals`` reports it.
+            if self.samplers and len(millijoules) == len(self.samplers[-1].parts):
+                self.samplers[-1].samples.append((record.utc, millijoules))
         elif isinstance(event, BOUNDS):
             if self._over:
                 self.reopened.append(f"record {record.seq}: {event.type} after the run had ended")

@@ -54,7 +54,7 @@ def score_plots(fine: Sequence[ScoreStatus], official: Sequence[ScoreStatus]) ->
         ("regulated", "Regulated score", "OPS"),
         ("error", "Validation error of the best trial", "%"),
     ]
-    factor, unit = _time_unit(official[-1].elapsed_seconds)
+    factor, unit = time_unit(official[-1].elapsed_seconds)
     times = [p.elapsed_seconds / factor for p in fine]
     marks = [p.elapsed_seconds / factor for p in official]
     return [
@@ -73,7 +73,8 @@ def _all(points: Sequence[ScoreStatus], name: str) -> list[float | None]:
     return [getattr(point, name) for point in points]
 
 
-def _time_unit(seconds: float) -> tuple[float, str]:
+def time_unit(seconds: float) -> tuple[float, str]:
+    """Return the unit in which so much time reads best: its seconds, and its name."""
     if seconds >= 2 * 3600:
         return 3600.0, "hours"
     return (60.0, "minutes") if seconds >= 180 else (1.0, "seconds")

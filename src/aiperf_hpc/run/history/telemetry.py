@@ -27,8 +27,10 @@ MEANS: Final = (
     "accelerator_memory",
     "celsius",
     "watts",
+    "power",
 )
-"""What a point has the mean of; the last four are of all accelerators: mean, sum, highest, sum."""
+"""What a point has the mean of. Of all accelerators it is the mean utilisation, the sum of memory
+and watts, and the highest temperature. The power is that of all meters, each while it metered."""
 SUMS: Final = tuple(name for name in NodeUse.model_fields if name not in MEANS)
 """What a point has the sum of, in bytes."""
 
@@ -68,6 +70,7 @@ class Point(NamedTuple):
             "accelerator_memory": _sum(own.memory),
             "celsius": max((c for c in own.celsius if c is not None), default=None),
             "watts": _sum(own.watts),
+            "power": power_of(sample),
         }
         return cls(
             begin=utc - sample.seconds,
@@ -114,6 +117,12 @@ def thousandths(value: float) -> int:
     Sums of them are exact, in whatever order.
     """
     return round(1000.0 * value)
+
+
+def power_of(sample: Sample) -> float | None:
+    """Return the power of all meters, each while it metered; None where none did."""
+    meters = zip(sample.joules, sample.covered, strict=True)
+    return _sum([joules / covered for joules, covered in meters if covered > 0.0])
 
 
 class _Energies:
