@@ -110,7 +110,7 @@ def play(config: RunConfig, graphs: GraphStore, number: int) -> Pattern:
     """Return the records of one replica that plays all its rounds, storing its graphs."""
     rng = np.random.default_rng(number)
     pattern = Pattern([], [])
-    player = _Player(config, graphs, pattern)
+    player = Player(config, graphs, pattern)
     player.start()
     graph = resnet50(DATASET.input_shape("image"), 10, stem="cifar", base_width=4)
     parent: str | None = None
@@ -127,7 +127,7 @@ def play(config: RunConfig, graphs: GraphStore, number: int) -> Pattern:
     return pattern
 
 
-class _Player:
+class Player:
     """Writes down what one replica would record, and when."""
 
     def __init__(self, config: RunConfig, graphs: GraphStore, pattern: Pattern) -> None:
@@ -178,9 +178,7 @@ class _Player:
         level = float(rng.uniform(0.7, 0.95))
         for epoch in range(1, limit + 1):
             correct = round(DATASET.validation_samples * level * (1.0 - 2.0**-epoch))
-            for event in epoch_events(name, epoch, correct):
-                self.say(event, EPOCH_SECONDS / 4)
-            self.say(heartbeat())
+            self.epoch(name, epoch, correct)
         self.say(
             records.TrialEnded(
                 trial=name,
@@ -194,6 +192,12 @@ class _Player:
         spent = {TimePhase.BUILD: 2.0, TimePhase.TRAIN: limit * EPOCH_SECONDS, TimePhase.STORE: 1.0}
         self.say(records.TimeSpent(trial=name, seconds=spent))
         return name
+
+    def epoch(self, name: str, epoch: int, correct: int) -> None:
+        """Record one epoch of a trial."""
+        for event in epoch_events(name, epoch, correct):
+            self.say(event, EPOCH_SECONDS / 4)
+        self.say(heartbeat())
 
     def _started(
         self,

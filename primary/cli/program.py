@@ -17,6 +17,7 @@ from typer.main import get_install_completion_arguments
 from aiperf_hpc import __version__
 from aiperf_hpc.errors import AIPerfError, UsageError, reason_of
 from aiperf_hpc.primary.cli.command import Deferred, Row, refusal, root, without_types
+from aiperf_hpc.primary.cli.invocation import remember
 from aiperf_hpc.primary.cli.output import say
 from aiperf_hpc.streams import print_in_any_locale, without_controls
 
@@ -87,7 +88,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Carry out one command and return its exit status."""
     print_in_any_locale()
     try:
-        return _carry_out(list(sys.argv[1:] if arguments is None else arguments))
+        given = list(sys.argv[1:] if arguments is None else arguments)
+        remember(given)
+        return _carry_out(given)
     except AIPerfError as error:
         sys.stderr.write(f"aiperf: {without_controls(str(error))}\n")
         return error.exit_status

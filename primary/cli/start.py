@@ -20,6 +20,7 @@ from aiperf_hpc.primary.cli.conduct import (
     take_run,
     where_served,
 )
+from aiperf_hpc.primary.cli.invocation import command_line
 from aiperf_hpc.primary.cli.output import say
 from aiperf_hpc.primary.cli.parameters import Assignments, Config, FinalJson
 from aiperf_hpc.primary.cli.repeat import Repeated, Repetition, repeat
@@ -123,7 +124,7 @@ def start(asked: Asked, manner: Manner, protection: Protection, repetition: Repe
 def _manifest(asked: Asked, config: RunConfig, *, dry: bool = False) -> RunManifest:
     site = None if asked.system is None else read_site(asked.system)
     manifest = make_manifest(config, asked.nodes, asked.hours, asked.launcher, dry=dry)
-    return manifest.model_copy(update={"site": site})
+    return manifest.model_copy(update={"site": site, "command": command_line()})
 
 
 def _start_manifest(

@@ -10,14 +10,17 @@ from dataclasses import dataclass
 import yaml
 from jinja2 import Environment
 
+from aiperf_hpc.config import differences, preset_of
 from aiperf_hpc.objective import MEASURES, Measure
 from aiperf_hpc.primary import formatting
 from aiperf_hpc.primary.monitor.run_view import ScoreStatus
 from aiperf_hpc.primary.report import ancestry
 from aiperf_hpc.primary.report.model import Report
 from aiperf_hpc.primary.report.plots.colours import quality_colour
+from aiperf_hpc.primary.report.plots.hyperparameters import hyperparameters_plot
+from aiperf_hpc.primary.report.plots.learning import learning_plot
 from aiperf_hpc.primary.report.plots.scaling import scaling_plots
-from aiperf_hpc.primary.report.plots.score import score_plots
+from aiperf_hpc.primary.report.plots.score import interval_ops, score_plots
 from aiperf_hpc.primary.report.plots.search import prediction_plot
 from aiperf_hpc.primary.report.plots.telemetry import telemetry_plots
 from aiperf_hpc.primary.report.rows import TrialReport
@@ -31,7 +34,9 @@ MOST_REPLICAS = 48
 MOST_ROWS = 1000
 MOST_POINTS = 60
 MOST_CANDIDATES = 200
-"""How many replicas, rows, points and candidates the page shows; ``report.json`` has all."""
+MOST_JOURNALS = 100
+"""How many replicas, rows, points, candidates and links to journals the page shows; ``report.json``
+has all but the last."""
 
 LEAST_BAR = 0.5
 """Percent of the elapsed time below which neighbouring trials are drawn as one: three pixels, where
@@ -45,12 +50,13 @@ TIME_ORDER = (
 """The phases in the page's order: what the machine is there for comes first."""
 
 
-def render(document: Report, fine: Sequence[ScoreStatus]) -> str:
+def render(document: Report, fine: Sequence[ScoreStatus], journals: Sequence[str] = ()) -> str:
     """Return the page: one file that needs no other, and no script.
 
     Args:
         document: what to show.
         fine: the score at times close together, for the curves.
+        journals: the paths of the run's journals below its folder.
     """
     best = document.best.graph if document.best else None
     measure = MEASURES[document.measure]
@@ -67,9 +73,17 @@ def render(document: Report, fine: Sequence[ScoreStatus]) -> str:
             plots=score_plots(fine, document.series),
             telemetry_plots=telemetry_plots(document.telemetry),
             scaling_plots=scaling_plots(document.scaling.points) if document.scaling else [],
+            learning=learning_plot(
+                document.trials, document.best.trial if document.best else None, measure
+            ),
+            effects=hyperparameters_plot(document.trials, measure),
+            journals=journals[:MOST_JOURNALS],
+            more_journals=max(0, len(journals) - MOST_JOURNALS),
+            preset=preset_of(document.config),
+            differences=differences(document.config),
             prediction=prediction_plot(document.search.candidates),
             candidates=_latest(document.search.candidates),
-            points=_thinned(document.series, MOST_POINTS),
+            points=_thinned(_with_intervals(document.series), MOST_POINTS),
             time_order=TIME_ORDER,
             replicas=[replica for replica in document.replicas if replica.id in names],
             lanes=[_lane(r.id, document) for r in document.replicas if r.id in names],
@@ -278,7 +292,14 @@ def _kept(trials: Sequence[TrialReport], measure: Measure) -> list[TrialReport]:
     return [trial for trial in trials if trial.id in kept]
 
 
-def _thinned(points: Sequence[ScoreStatus], most: int) -> list[ScoreStatus]:
+def _with_intervals(series: Sequence[ScoreStatus]) -> list[tuple[ScoreStatus, float]]:
+    """Return each point of the score with the operations a second of its interval alone."""
+    return list(zip(series, interval_ops(series), strict=True))
+
+
+def _thinned(
+    points: Sequence[tuple[ScoreStatus, float]], most: int
+) -> list[tuple[ScoreStatus, float]]:
     """Return evenly chosen points, the last one among them."""
     step = max(1, -(-len(points) // most))
     return [p for i, p in enumerate(points) if (len(points) - 1 - i) % step == 0]

@@ -59,6 +59,8 @@ class Report(Value):
     hours: float
     """The hours that were asked for; ``score.elapsed_seconds`` is what it took."""
     launcher: str
+    command: str = ""
+    """The command that started it, as it was typed; empty where that was not recorded."""
     measure: str = ACCURACY.name
     """The name of the run's measure of quality."""
     score: ScoreStatus
@@ -164,6 +166,7 @@ def make_report(view: RunView) -> Report:
         nodes=manifest.nodes,
         hours=manifest.hours,
         launcher=manifest.launcher,
+        command=manifest.command,
         measure=view.measure.name,
         score=ScoreStatus.of(final),
         without_error=view.without_error(end),

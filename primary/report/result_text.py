@@ -80,6 +80,8 @@ def _size(document: Report) -> Iterator[tuple[str, str]]:
     yield "Workload", config.workload
     yield "Dataset", ", ".join(each.name for each in document.datasets) or NONE
     yield "Engine", f"{config.engine.name}, {config.training.precision}"
+    if document.command:
+        yield "Command", document.command
     yield "Commit", document.commit or "unknown"
 
 

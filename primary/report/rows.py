@@ -23,6 +23,11 @@ class TrialReport(TrialStatus):
     grown_by: str
     """The morphisms in words; empty for the initial graph."""
     hyperparameters: Hyperparameters
+    first_epoch: int = 1
+    """Its first epoch: a later one where it goes on with an interrupted trial."""
+    qualities: tuple[float, ...] = ()
+    """The quality of each complete evaluation, one an epoch; none in reports of earlier
+    versions."""
     notes: tuple[str, ...]
 
 
@@ -71,12 +76,14 @@ def trial_rows(view: RunView, end: float) -> tuple[TrialReport, ...]:
             operations[execution.trial] += credited(execution, view.counts[graph])
     start = history.start_utc
     return tuple(
-        _trial(status, history.trials[status.id], operations[status.id], start)
+        _trial(status, history.trials[status.id], operations[status.id], start, end)
         for status in view.trials(end)
     )
 
 
-def _trial(status: TrialStatus, trial: Trial, operations: int, start: float | None) -> TrialReport:
+def _trial(
+    status: TrialStatus, trial: Trial, operations: int, start: float | None, end: float
+) -> TrialReport:
     training = trial.training_utc
     return TrialReport(
         **status.model_dump(),
@@ -86,5 +93,7 @@ def _trial(status: TrialStatus, trial: Trial, operations: int, start: float | No
         ),
         grown_by=in_words(status.morphisms),
         hyperparameters=trial.started.hyperparameters,
+        first_epoch=trial.started.first_epoch,
+        qualities=tuple(each.quality for each in trial.evaluations if each.utc <= end),
         notes=trial.started.notes,
     )

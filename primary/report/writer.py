@@ -50,7 +50,7 @@ def write_report(view: RunView, others: Sequence[RunPaths] = ()) -> Path:
     paths = view.paths
     files = {
         paths.report_json: f"{document.model_dump_json(indent=1)}\n".encode(),
-        paths.report_html: render(document, _fine(view, document)).encode(),
+        paths.report_html: render(document, _fine(view, document), _journals(view)).encode(),
         paths.result_text: result_text(document).encode(),
         paths.report_schema: schema_text().encode(),
     }
@@ -152,6 +152,10 @@ def _regulated_line(score: ScoreStatus, why: str) -> str:
     if score.regulated is None:
         return f"Regulated score  none: {why}"
     return f"Regulated score  {si(score.regulated, 'OPS')}  ({exact(score.regulated)})"
+
+
+def _journals(view: RunView) -> list[str]:
+    return [str(path.relative_to(view.paths.root)) for path in view.history.bytes_read]
 
 
 def _fine(view: RunView, document: Report) -> list[ScoreStatus]:

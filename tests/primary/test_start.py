@@ -111,3 +111,24 @@ def test_a_run_directory_that_cannot_be_finished_is_not_begun(
     with pytest.raises(RunDirectoryError, match="No space left on device"):
         make_run_directory(manifest, tmp_path / "run", DATASET)
     assert not list(tmp_path.iterdir())
+
+
+def test_a_run_knows_the_command_that_started_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manifests: list[RunManifest] = []
+
+    def kept(manner: object, protection: object, manifest: RunManifest, folder: Path) -> int:
+        manifests.append(manifest)
+        return 0
+
+    monkeypatch.setattr(start, "_start_manifest", kept)
+    options = ["--config", "quickstart", "--set", "seed=7", "--run-dir", str(tmp_path / "a run")]
+    assert main([*START, *options]) == 0
+    (manifest,) = manifests
+    begun = "aiperf start --nodes 1 --hours 1 --launcher local --yes --config quickstart"
+    assert manifest.command == f"{begun} --set seed=7 --run-dir '{tmp_path}/a run'"
+    manifest.save(paths := RunPaths(tmp_path))
+    assert RunManifest.load(paths) == manifest
+    manifest.model_copy(update={"command": ""}).save(paths)
+    assert "\ncommand:" not in paths.manifest.read_text("utf-8")

@@ -141,6 +141,13 @@ def scaled(values: Sequence[float | None], factor: float) -> list[float]:
     return [math.nan if value is None else value / factor for value in values]
 
 
+def evenly(count: int, most: int) -> list[int]:
+    """Return at most ``most`` of the first ``count`` numbers, the first and the last included."""
+    if count <= most:
+        return list(range(count))
+    return [round(i * (count - 1) / (most - 1)) for i in range(most)]
+
+
 def save(figure: Figure, name: str) -> Markup:
     """Return the figure as an SVG element that can stand inside a page, beside others."""
     figure.patch.set_visible(False)

@@ -25,6 +25,8 @@ from aiperf_hpc.primary.report.plots.figure import (
 
 MOST_MARKS = 120
 """The number of official points above which a part is marked: marks would hide the curve."""
+MOST_STEPS = 300
+"""The number of intervals above which several are drawn as one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +38,11 @@ class _Measure:
     """The measure at each point of the curve; None before there was any."""
     official: list[float | None]
     last: float
+    steps: tuple[list[float], list[float]] | None = None
+    """Seconds at which official intervals end, and the measure in each alone, where that is
+    something else."""
+    together: int = 1
+    """How many official intervals are one of these."""
 
 
 def score_plots(fine: Sequence[ScoreStatus], official: Sequence[ScoreStatus]) -> list[Plot]:
@@ -59,7 +66,15 @@ def score_plots(fine: Sequence[ScoreStatus], official: Sequence[ScoreStatus]) ->
     marks = [p.elapsed_seconds / factor for p in official]
     return [
         _plot(
-            _Measure(name, title, of, _all(fine, name), _all(official, name), last),
+            _Measure(
+                name,
+                title,
+                of,
+                _all(fine, name),
+                _all(official, name),
+                last,
+                *(_steps(official) if name == "ops" else ()),
+            ),
             times,
             marks,
             unit,
@@ -67,6 +82,23 @@ def score_plots(fine: Sequence[ScoreStatus], official: Sequence[ScoreStatus]) ->
         for name, title, of in wanted
         if (last := getattr(official[-1], name)) is not None
     ]
+
+
+def interval_ops(official: Sequence[ScoreStatus]) -> list[float]:
+    """Return the operations a second of each interval between official points alone."""
+    before, rates = (0.0, 0), []
+    for point in official:
+        seconds, operations = point.elapsed_seconds - before[0], point.operations - before[1]
+        rates.append(operations / seconds if seconds > 0.0 else 0.0)
+        before = point.elapsed_seconds, point.operations
+    return rates
+
+
+def _steps(official: Sequence[ScoreStatus]) -> tuple[tuple[list[float], list[float]], int]:
+    """Return the ends and rates of intervals, and how many official ones each of them is."""
+    together = math.ceil(len(official) / MOST_STEPS)
+    ends = [p for i, p in enumerate(official) if (len(official) - 1 - i) % together == 0]
+    return ([point.elapsed_seconds for point in ends], interval_ops(ends)), together
 
 
 def _all(points: Sequence[ScoreStatus], name: str) -> list[float | None]:
@@ -81,12 +113,17 @@ def time_unit(seconds: float) -> tuple[float, str]:
 
 
 def _plot(measure: _Measure, times: list[float], marks: list[float], unit: str) -> Plot:
-    known = [v for v in (*measure.values, *measure.official) if v is not None]
+    ends, alone = measure.steps or ([], [])
+    known = [v for v in (*measure.values, *measure.official, *alone) if v is not None]
     factor, prefix = (0.01, "") if measure.unit == "%" else scale_of(max(known))
     step = math.ceil(len(marks) / MOST_MARKS)
     shown = [i for i in range(len(marks)) if (len(marks) - 1 - i) % step == 0]
     with settings(measure.name):
         figure, axes = new_axes()
+        if alone:
+            scale = marks[-1] / ends[-1]
+            edges = [0.0, *(end * scale for end in ends)]
+            axes.stairs(scaled(alone, factor), edges, color=MUTED, linewidth=1.0, gid="intervals")
         _curve(axes, times, scaled(measure.values, factor), steps=measure.unit == "%")
         official = scaled(measure.official, factor)
         mark_points(axes, [marks[i] for i in shown], [official[i] for i in shown])
@@ -95,7 +132,7 @@ def _plot(measure: _Measure, times: list[float], marks: list[float], unit: str) 
         if measure.unit == "%":
             _limit(axes)
         svg = save(figure, measure.name)
-    return Plot(measure.title, _caption(step), _describe(measure, times, unit), svg)
+    return Plot(measure.title, _caption(measure, step), _describe(measure, times, unit), svg)
 
 
 def _curve(axes: Axes, times: list[float], values: list[float], *, steps: bool) -> None:
@@ -131,8 +168,17 @@ def _say(measure: _Measure, value: float) -> str:
     return percent(value) if measure.unit == "%" else si(value, measure.unit)
 
 
-def _caption(step: int) -> str:
-    return "" if step == 1 else f"One official point in {step} is marked."
+def _caption(measure: _Measure, step: int) -> str:
+    said = []
+    if measure.steps:
+        which = "each interval" if measure.together == 1 else f"{measure.together} intervals"
+        said.append(
+            "Strong line: all operations since the start, over all time since then. Thin steps: "
+            f"those of {which} alone."
+        )
+    if step > 1:
+        said.append(f"One official point in {step} is marked.")
+    return " ".join(said)
 
 
 def _describe(measure: _Measure, times: list[float], unit: str) -> str:

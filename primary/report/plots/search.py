@@ -15,6 +15,7 @@ from aiperf_hpc.primary.report.plots.figure import (
     HEIGHT,
     Plot,
     dress,
+    evenly,
     new_figure,
     save,
     scaled,
@@ -31,7 +32,7 @@ def prediction_plot(candidates: Sequence[CandidateOutcome]) -> Plot | None:
     judged = [c for c in candidates if c.mean is not None and c.objective is not None]
     if not judged:
         return None
-    shown = [judged[i] for i in _evenly(len(judged), MOST_CANDIDATES)]
+    shown = [judged[i] for i in evenly(len(judged), MOST_CANDIDATES)]
     expected = [100.0 * (c.mean or 0.0) for c in shown]
     spread = [100.0 * (c.deviation or 0.0) for c in shown]
     reached = [100.0 * (c.reached or 0.0) for c in shown]
@@ -87,13 +88,6 @@ def write_prediction_plot(candidates: Sequence[CandidateOutcome], path: Path) ->
     if plot is None:
         raise UsageError("no candidate has both an expected and a known objective yet: no plot")
     path.write_text(of_its_own(str(plot.svg)), "utf-8")
-
-
-def _evenly(count: int, most: int) -> list[int]:
-    """Return at most ``most`` of the first ``count`` numbers, the first and the last included."""
-    if count <= most:
-        return list(range(count))
-    return [round(i * (count - 1) / (most - 1)) for i in range(most)]
 
 
 def _highest_so_far(values: Sequence[float]) -> list[float]:

@@ -33,6 +33,8 @@ class RunManifest(Value):
     config: RunConfig
     site: SiteDescription | None = None
     """What people said of the system; in the file only where they said something."""
+    command: str = ""
+    """The command that started it, as it was typed; in the file only where it is known."""
 
     @property
     def replicas(self) -> int:
@@ -52,7 +54,7 @@ class RunManifest(Value):
 
     def save(self, paths: RunPaths) -> None:
         """Write the manifest into the run directory."""
-        unsaid = {"site"} if self.site is None else None
+        unsaid = {name for name in ("site", "command") if not getattr(self, name)}
         values = self.model_dump(mode="json", exclude=unsaid)
         text = yaml.safe_dump(values, sort_keys=False, width=100)
         write_whole(paths.manifest, text)

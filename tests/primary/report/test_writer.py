@@ -48,6 +48,8 @@ from aiperf_hpc.run.paths import RunPaths, write_whole
 from aiperf_hpc.trial import RoundPhase, StepPart, TimePhase
 
 SMALL = Plan(replicas=1, trials=1, hpo_trials=0, failed=0)
+OF_THE_RUN = re.compile(r"(\.\./)?[\w%][\w./%-]*$")
+"""A link to a file in the report's folder, or below the run's."""
 HOSTILE = "<script>alert('1')</script>\"><img src=x onerror=alert(2)>&amp;"
 
 
@@ -473,12 +475,13 @@ def _check_page(text: str) -> _Page:
             assert not name.startswith("on"), (tag, name)
             if name in ("href", "xlink:href", "src", "action", "data"):
                 assert value is not None
-                assert value.startswith("#"), (tag, value)
+                assert value.startswith("#") or (tag == "a" and OF_THE_RUN.match(value)), value
     assert "@import" not in text
     assert all(target.startswith("#") for target in re.findall(r"url\(([^)]*)\)", text))
     ids = [a["id"] for _, a in parsed.elements if a.get("id")]
     assert len(ids) == len(set(ids))
-    links = {str(a.get("href", "#"))[1:] for a in parsed.named("a")}
+    targets = {str(a.get("href", "#")) for a in parsed.named("a")}
+    links = {target[1:] for target in targets if target.startswith("#")}
     labels = {str(a["aria-labelledby"]) for _, a in parsed.elements if "aria-labelledby" in a}
     assert links | labels <= set(ids)
     referred = set(re.findall(r"url\(#([^)]*)\)", text))
@@ -521,7 +524,8 @@ def test_the_page_shows_the_exact_numbers(tmp_path: Path) -> None:
 def test_three_plots_with_the_official_points_marked(tmp_path: Path) -> None:
     document, text, _ = _reported(tmp_path)
     parsed = _check_page(text)
-    assert len(parsed.named("figure")) == 4  # Score, regulated score, error; what was expected.
+    # Score, regulated score, error; what was expected; learning curves, hyperparameters.
+    assert len(parsed.named("figure")) == 6
     uses = [str(a["xlink:href"]) for a in parsed.named("use")]
     for name in ("ops", "regulated", "error"):
         # One mark a point and one more on the last; ticks are drawn with marks, too.
@@ -768,7 +772,7 @@ def test_a_large_run_stays_small_and_quick(tmp_path: Path) -> None:
     assert len(text) < 5_000_000
     assert seconds < 20.0
     parsed = _check_page(text)
-    assert len(parsed.named("use")) < 1_000
+    assert len(parsed.named("use")) < 1_200
     assert "report.json has all" in text
 
 
@@ -849,3 +853,28 @@ def test_recorded_operations_that_the_graphs_do_not_count_make_no_report(tmp_pat
     with pytest.raises(AIPerfError, match=r"their graphs count .*aiperf verify"):
         write_report(RunView(paths))
     assert not paths.report_json.exists()
+
+
+def test_the_page_has_command_differences_rules_and_links_to_what_it_was_made_from(
+    tmp_path: Path,
+) -> None:
+    paths = write_run(tmp_path, SMALL)
+    command = "aiperf start --nodes 1 --set 'a=<b>'"
+    manifest = RunView(paths).manifest.model_copy(update={"command": command})
+    manifest.save(paths)
+    text = write_report(RunView(paths)).read_text("utf-8")
+    assert "aiperf start --nodes 1 --set &#39;a=&lt;b&gt;&#39;</pre>" in text
+    assert f"Command  : {command}\n" in paths.result_text.read_text("utf-8")
+    assert "<code>model.base_width</code></th><td>4</td><td>64</td>" in text
+    assert "</td><td>&gt;= 1 h</td><td>no</td>" in text
+    links = re.findall(r'<a href="\.\./([^"#]+)"', text)
+    assert set(links) == {"run.yaml", *(str(p.relative_to(paths.root)) for p in paths.journals())}
+    assert all((paths.report / ".." / link).exists() for link in links)
+
+
+def test_a_row_has_the_quality_of_each_of_its_evaluations(tmp_path: Path) -> None:
+    document, _, paths = _reported(tmp_path, SMALL)
+    (row,) = document["trials"]
+    evaluated = [r["event"] for r in _records(paths) if r["event"]["type"] == "evaluated"]
+    assert row["qualities"] == [e["sums"]["correct"] / e["samples"] for e in evaluated]
+    assert row["first_epoch"] == 1
