@@ -15,6 +15,7 @@ from aiperf_hpc.primary.monitor.run_catalog import RunRow
 from aiperf_hpc.primary.monitor.run_view import RunStatus, RunView, ScoreStatus
 from aiperf_hpc.primary.monitor.telemetry import energy_line
 from aiperf_hpc.primary.report.html import render
+from aiperf_hpc.primary.report.mllog import mllog_text
 from aiperf_hpc.primary.report.model import Report, make_report
 from aiperf_hpc.primary.report.provenance import changed_inputs, is_final, provenance_of
 from aiperf_hpc.primary.report.result_text import result_text
@@ -52,6 +53,7 @@ def write_report(view: RunView, others: Sequence[RunPaths] = ()) -> Path:
         paths.report_json: f"{document.model_dump_json(indent=1)}\n".encode(),
         paths.report_html: render(document, _fine(view, document), _journals(view)).encode(),
         paths.result_text: result_text(document).encode(),
+        paths.result_log: mllog_text(view, document).encode(),
         paths.report_schema: schema_text().encode(),
     }
     if document.final:

@@ -174,6 +174,11 @@ class RunPaths:
         return self.report / "summary.json"
 
     @property
+    def result_log(self) -> Path:
+        """The result as a log of MLPerf (``primary/report/mllog.py``)."""
+        return self.report / "result_0.txt"
+
+    @property
     def report_schema(self) -> Path:
         """The JSON Schema of ``report_json`` (``primary/report/schema.py``)."""
         return self.report / "report.schema.json"

@@ -341,7 +341,7 @@ def test_the_manifest_has_the_hash_of_every_source(tmp_path: Path) -> None:
     expected = [paths.manifest, *paths.journals()]
     expected += [paths.graph(trial["graph"]) for trial in document["trials"]]
     expected += [paths.report_json, paths.report_html, paths.result_text, paths.report_summary]
-    expected.append(paths.report_schema)
+    expected += [paths.report_schema, paths.result_log]
     assert set(listed) == {str(path.relative_to(paths.root)) for path in expected}
     for path in expected:
         content = path.read_bytes()
