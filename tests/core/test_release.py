@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
@@ -49,3 +50,14 @@ def test_the_source_distribution_is_the_repository(tmp_path: Path) -> None:
     more = {name for name in files.keys() - tracked - made if ".egg-info/" not in name}
     assert more == set()
     assert files["src/aiperf_hpc/primary"].linkname == "../../primary"
+
+
+def test_extras_that_pages_install_are_the_packages() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), ROOT / "deploy" / "README.md"]
+    text = "\n".join(page.read_text("utf-8") for page in pages)
+    asked = re.findall(r"'(?:[.]|(aiperf_hpc-[^']*[.]whl))\[([a-z,]+)\]'", text)
+    assert {extra for _, extras in asked for extra in extras.split(",")} >= {"cpu", "torch", "mpi"}
+    for wheel, extras in asked:
+        assert set(extras.split(",")) <= project["optional-dependencies"].keys()
+        assert wheel in ("", f"aiperf_hpc-{__version__}-py3-none-any.whl")

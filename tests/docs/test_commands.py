@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ import yaml
 
 from aiperf_hpc.config import load_config, preset_names, validate
 from aiperf_hpc.primary.cli.command import Command, Deferred, Group
-from aiperf_hpc.primary.cli.program import NAMES, program
+from aiperf_hpc.primary.cli.program import COMMANDS, NAMES, program
 
 ROOT = Path(__file__).parents[2]
 PAGES = [
@@ -22,6 +23,12 @@ PAGES = [
     )
     if page.name != "CHANGELOG.md"  # What it tells of may be gone since.
 ]
+FOR_USERS = [
+    page
+    for page in PAGES
+    if page.parent.name not in ("decisions", "deploy") and page.stem != "performance"
+]
+"""Pages that speak of this program's options alone, not of SLURM's or a benchmark's."""
 FENCED = re.compile(r"^( *)```[^\n]*\n(.*?)^\1```", re.MULTILINE | re.DOTALL)
 INLINE = re.compile(r"(?<!`)`([^`]+)`(?!`)")
 BEFORE = re.compile(r"^(\$ |[A-Z_]+=\S+ |srun |nohup |(?:\S*/)?bin/|\S*/)*")
@@ -46,6 +53,24 @@ def test_a_command_in_a_sentence_has_its_name_and_options(page: Path) -> None:
         code = " ".join(found.split())
         if code.split(" ")[0] in NAMES and code not in NAMES:
             check_names(words_of(code))
+
+
+@pytest.mark.parametrize("page", FOR_USERS, ids=lambda page: str(page.relative_to(ROOT)))
+def test_an_option_in_a_sentence_is_one_of_some_command(page: Path) -> None:
+    text = FENCED.sub("", page.read_text("utf-8"))
+    named = {found for code in INLINE.findall(text) for found in re.findall(r"^--[a-z-]+", code)}
+    assert named - all_options() == set()
+
+
+@cache
+def all_options() -> set[str]:
+    whole = program()
+    names = [row.name for row in COMMANDS]
+    groups = [command for name in names if isinstance(command := loaded(name), Group)]
+    commands = [loaded(name) for name in names] + [c for g in groups for c in g.commands.values()]
+    return {"--help"} | {
+        name for command in (whole, *commands) for each in command.params for name in each.opts
+    }
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
@@ -74,11 +99,15 @@ def words_of(line: str) -> list[str]:
     return ["RUN" if word == "last" else word for word in shlex.split(line)[1:]]
 
 
+def loaded(name: str) -> Command | Group:
+    found = program().commands[name]
+    assert isinstance(found, Deferred)
+    return found.loaded()
+
+
 def command_of(words: list[str]) -> tuple[Command | Group, list[str]]:
     """The command that words call, and the words that follow its name."""
-    found = program().commands[words[0]]
-    assert isinstance(found, Deferred)
-    command, rest = found.loaded(), words[1:]
+    command, rest = loaded(words[0]), words[1:]
     if isinstance(command, Group) and rest and not rest[0].startswith("-"):
         each = command.commands[rest[0]]
         assert isinstance(each, Command)
