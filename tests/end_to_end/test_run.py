@@ -13,8 +13,9 @@ from tests.end_to_end.conftest import aiperf
 from aiperf_hpc.morphism.operators.registry import MORPHISMS
 from aiperf_hpc.primary.monitor.run_view import RunView
 from aiperf_hpc.primary.verify.audit import RULES, verify
-from aiperf_hpc.run.history import RunHistory
+from aiperf_hpc.run.history import RunHistory, counted
 from aiperf_hpc.run.paths import RunPaths
+from aiperf_hpc.telemetry.values import Part
 from aiperf_hpc.trial import RoundPhase
 
 Finished = tuple[RunPaths, subprocess.CompletedProcess[str]]
@@ -86,6 +87,23 @@ def test_status_and_report_work_on_a_finished_run(finished: Finished) -> None:
     stopped = aiperf("stop", paths.root)
     assert stopped.returncode == 2
     assert "has ended already" in stopped.stderr
+
+
+def test_the_node_was_sampled_and_what_it_does_not_tell_has_a_reason(finished: Finished) -> None:
+    paths, _ = finished
+    history = history_of(paths)
+    ((host, samplers),) = history.telemetry.items()
+    own = counted(samplers)
+    assert own == sorted(samplers, key=lambda s: s.began_utc), "one sampled the host at a time"
+    assert history.end_utc is not None
+    assert history.start_utc is not None
+    points = [point for sampler in own for point in sampler.points]
+    sampled = sum(point.seconds for point in points)
+    assert 0.0 < sampled <= history.end_utc - history.start_utc
+    assert all((point.get("processes_memory") or 0.0) > 0.0 for point in points)
+    for sampler in own:
+        assert Part.PROCESSORS in sampler.meters or "RAPL" in sampler.absent
+    assert f"  {host}  CPU " in aiperf("status", paths.root).stdout
 
 
 # Tampering: verification must fail, by the rule that was broken.

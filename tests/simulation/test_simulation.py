@@ -60,8 +60,8 @@ def view(tmp_path_factory: pytest.TempPathFactory) -> RunView:
 def test_sixteen_replicas_pass_verification(view: RunView) -> None:
     findings = verify(RunView(view.paths))
     assert [f.rule for f in findings if not f.passed] == []
-    # A simulated network predicts nothing that could be kept.
-    assert [f.rule for f in findings if not f.checked] == ["predictions"]
+    # A simulated network predicts nothing that could be kept, and its node draws nothing.
+    assert [f.rule for f in findings if not f.checked] == ["energy", "predictions"]
 
 
 def test_the_run_has_all_that_a_real_one_has(view: RunView) -> None:
@@ -90,6 +90,13 @@ def test_its_status_goes_by_its_own_clock_and_says_that_it_is_simulated(
     said = capsys.readouterr().out
     assert said.startswith("simulated: ended (the run's time is over), simulated\n")
     assert " ago" not in said
+
+
+def test_its_nodes_are_not_there_and_have_no_telemetry(view: RunView) -> None:
+    telemetry = view.status().telemetry
+    assert telemetry is not None
+    assert telemetry.why_none == "the run is simulated: its nodes are not there"
+    assert (telemetry.nodes, telemetry.energy.label) == ((), "absent")
 
 
 def test_while_it_lasts_it_is_as_old_as_its_last_record(view: RunView, tmp_path: Path) -> None:

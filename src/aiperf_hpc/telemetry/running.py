@@ -9,10 +9,12 @@ import threading
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Final
 
 from aiperf_hpc.clock import Clock
 from aiperf_hpc.errors import AIPerfError
+from aiperf_hpc.system.kernel_files import ROOT
 from aiperf_hpc.telemetry.node import Processes
 from aiperf_hpc.telemetry.sampler import READ_SECONDS, Sampler, sampler
 from aiperf_hpc.telemetry.values import Equipment, Sample
@@ -27,7 +29,13 @@ Record = Callable[[Equipment | Sample], None]
 
 @contextmanager
 def sampled(
-    name: str, processes: Processes, *, seconds: float, clock: Clock, record: Record
+    name: str,
+    processes: Processes,
+    *,
+    seconds: float,
+    clock: Clock,
+    record: Record,
+    root: Path = ROOT,
 ) -> Iterator[None]:
     """Sample this node from a thread of its own while the block runs, unless another process does.
 
@@ -40,12 +48,17 @@ def sampled(
         seconds: between two samples.
         clock: by which energy is integrated.
         record: called from the thread.
+        root: above ``/sys``.
     """
     over = threading.Event()
 
     def work() -> None:
         try:
-            _sample_when_alone(name, processes, seconds, clock, record, over)
+            with claimed_host(name, over, every=seconds) as ours:
+                if ours:
+                    with sampler(processes, seconds=seconds, clock=clock, root=root) as own:
+                        record(own.equipment)
+                        sample_until(own, over, seconds=seconds, clock=clock, record=record)
         except AIPerfError as error:
             sys.stderr.write(f"aiperf: no more telemetry: {error}\n")
         except Exception as error:  # noqa: BLE001 -- told; the benchmark goes on without it
@@ -64,20 +77,15 @@ def sampled(
         thread.join(END_SECONDS)
 
 
-def _sample_when_alone(
-    name: str,
-    processes: Processes,
-    seconds: float,
-    clock: Clock,
-    record: Record,
-    over: threading.Event,
-) -> None:
+@contextmanager
+def claimed_host(name: str, over: threading.Event, *, every: float) -> Iterator[bool]:
+    """Wait until no other process has the host, or it is over; give whether it is ours."""
     while (claim := claim_host(name)) is None:
-        if over.wait(seconds):
+        if over.wait(every):
+            yield False
             return
-    with claim, sampler(processes, seconds=seconds, clock=clock) as own:
-        record(own.equipment)
-        sample_until(own, over, seconds=seconds, clock=clock, record=record)
+    with claim:
+        yield True
 
 
 def sample_until(
