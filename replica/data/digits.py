@@ -7,12 +7,14 @@ Kaynak, 1998): 8x8 grey images whose pixels count 0 to 16.
 from __future__ import annotations
 
 import hashlib
+from importlib.util import find_spec
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from aiperf_hpc.config import DatasetConfig
-from aiperf_hpc.errors import DatasetError
+from aiperf_hpc.errors import DatasetError, reason_of
 from aiperf_hpc.replica.data import rng
 from aiperf_hpc.replica.data.arrays import ArrayDataset, Augmentation, Normalisation, Samples
 from aiperf_hpc.replica.data.rng import Purpose
@@ -68,10 +70,19 @@ def content_sha256(training: Samples, held_out: Samples) -> str:
 
 
 def _all_digits() -> Samples:
-    from sklearn.datasets import load_digits  # slow to import, and needed for this dataset only
-
-    digits = load_digits()
-    return Samples(digits.images.astype(np.uint8)[..., None], digits.target.astype(np.uint8))
+    """Read them from scikit-learn's file: to import scikit-learn takes longer than all else."""
+    package = find_spec("sklearn")
+    if package is None or package.origin is None:
+        raise DatasetError("dataset 'digits': there is no scikit-learn; pip install scikit-learn")
+    path = Path(package.origin).with_name("datasets") / "data" / "digits.csv.gz"
+    try:
+        rows = np.loadtxt(path, np.uint8, delimiter=",", converters=float)
+    except OSError as error:
+        raise DatasetError(
+            f"dataset 'digits': cannot read {path}: {reason_of(error)}; "
+            "install scikit-learn again, or another version of it"
+        ) from None
+    return Samples(rows[:, :-1].reshape(-1, 8, 8, 1), rows[:, -1])
 
 
 def _split(samples: Samples) -> tuple[Samples, Samples]:

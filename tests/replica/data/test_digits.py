@@ -1,5 +1,10 @@
 from __future__ import annotations
 
+import subprocess
+import sys
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+
 import numpy as np
 import pytest
 import sklearn.datasets
@@ -61,3 +66,24 @@ def test_other_digits_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(digits, "SHA256", "0" * 64)
     with pytest.raises(DatasetError, match="carries other digits"):
         digits.load(DatasetConfig(name="digits"), 1)
+
+
+def test_a_scikit_learn_without_them_is_said_to_be_so(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    other = ModuleSpec("sklearn", None, origin=str(tmp_path / "__init__.py"))
+    monkeypatch.setattr(digits, "find_spec", lambda _: other)
+    with pytest.raises(DatasetError, match=r"cannot read .*digits\.csv\.gz: .*another version"):
+        digits.load(DatasetConfig(name="digits"), 1)
+    monkeypatch.setattr(digits, "find_spec", lambda _: None)
+    with pytest.raises(DatasetError, match="pip install scikit-learn"):
+        digits.load(DatasetConfig(name="digits"), 1)
+
+
+def test_they_come_without_the_import_of_scikit_learn() -> None:
+    script = (
+        "import sys; from aiperf_hpc.config import DatasetConfig;"
+        "from aiperf_hpc.replica.data import digits; digits.load(DatasetConfig(name='digits'), 1);"
+        "assert 'sklearn' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True)

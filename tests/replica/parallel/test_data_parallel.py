@@ -240,7 +240,7 @@ def test_where_the_time_of_steps_went_is_the_mean_over_ranks() -> None:
         ("mpi", "tensorflow", 2),
         ("mpi", "torch", 3),
         ("torch", "torch", 3),
-        ("torch", "tensorflow", 3),
+        ("torch", "tensorflow", 2),
         ("horovod", "tensorflow", 3),
     ],
 )
