@@ -76,7 +76,7 @@ def _all_digits() -> Samples:
         raise DatasetError("dataset 'digits': there is no scikit-learn; pip install scikit-learn")
     path = Path(package.origin).with_name("datasets") / "data" / "digits.csv.gz"
     try:
-        rows = np.loadtxt(path, np.uint8, delimiter=",", converters=float)
+        rows = np.loadtxt(path, delimiter=",").astype(np.uint8)
     except OSError as error:
         raise DatasetError(
             f"dataset 'digits': cannot read {path}: {reason_of(error)}; "
