@@ -76,6 +76,7 @@ scaling: $(VENV)/.installed-test
 benchmarks: $(VENV)/.installed-test
 	$(BIN)/python benchmarks/replay.py
 	$(BIN)/python benchmarks/primary_load.py
+	$(BIN)/python benchmarks/long_run.py runs/long
 
 # Whether the search learns, by which kernel, and how long it takes; ten minutes or so. Real
 # trainings take half an hour more: benchmarks/search_digits.py.

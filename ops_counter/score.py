@@ -17,7 +17,6 @@ from typing import Protocol
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.ops_counter.count import count
 from aiperf_hpc.ops_counter.layers import Operations
-from aiperf_hpc.run.executions import Execution
 from aiperf_hpc.run.history import Evaluation, RunHistory
 from aiperf_hpc.run.records import TrialStarted
 
@@ -101,11 +100,6 @@ def recorded(started: TrialStarted) -> tuple[int, int]:
     return started.train_operations, started.validation_operations
 
 
-def credited(execution: Execution, graph: Totals) -> int:
-    """Return the operations of the samples that one progress record says were executed."""
-    return execution.train_samples * graph.training + execution.validation_samples * graph.forward
-
-
 def end_of(history: RunHistory) -> float:
     """Return until when the run is scored, UTC seconds: its end, or its last record so far."""
     return history.last_utc if history.end_utc is None else history.end_utc
@@ -139,14 +133,18 @@ def score_series(history: RunHistory, counts: OperationsOf, times: list[float]) 
 
 def _credits(history: RunHistory, counts: OperationsOf, times: list[float]) -> list[int]:
     """Return the operations credited after each time's predecessor and until it."""
-    found = [0] * len(times)
-    last = times[-1] if times else -math.inf
+    found = [0] * (len(times) + 1)
+    edges = [-math.inf, *times, math.inf]
     samples = [counts(history.trials[name].started) for name in history.executions.trials]
+    # What a journal has follows in time, so that most are in the interval of the one before.
+    at, after, until = 0, math.inf, -math.inf
     for utc, place, train, validation in history.executions.rows():
-        if utc <= last:
-            sample = samples[place]
-            found[bisect_left(times, utc)] += train * sample[0] + validation * sample[1]
-    return found
+        if not after < utc <= until:
+            at = bisect_left(times, utc)
+            after, until = edges[at], edges[at + 1]
+        sample = samples[place]
+        found[at] += train * sample[0] + validation * sample[1]
+    return found[:-1]
 
 
 def _bests(history: RunHistory, times: list[float]) -> list[Evaluation | None]:

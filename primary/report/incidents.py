@@ -112,7 +112,7 @@ def problems_of(view: RunView, end: float, elapsed: float) -> Problems:
 def _clock_problems(view: RunView, end: float, elapsed: float) -> list[str]:
     history = view.history
     found = clock_problems(history)
-    late = sum(execution.utc > end for execution in history.executions)
+    late = history.executions.count_after(end)
     if late:
         found.append(f"{late} records of executed samples are later than the end: no credit")
     for replica in history.replicas.values():

@@ -52,11 +52,13 @@ def split_operations(view: RunView, end: float) -> OperationSplit:
     history = view.history
     train: Counter[str] = Counter()
     validation: Counter[str] = Counter()
-    for execution in history.executions:
-        if execution.utc <= end:
-            graph = history.trials[execution.trial].started.graph
-            train[graph] += execution.train_samples
-            validation[graph] += execution.validation_samples
+    late = history.executions.after(end)
+    for name in history.executions.trials:
+        trial, after = history.trials[name], late.get(name, (0, 0))
+        own = trial.train_samples - after[0], trial.validation_samples - after[1]
+        if any(own):  # Of no other one need the graph be there.
+            train[trial.started.graph] += own[0]
+            validation[trial.started.graph] += own[1]
     training_forward = sum(n * view.counts[graph].forward for graph, n in train.items())
     validation_forward = sum(n * view.counts[graph].forward for graph, n in validation.items())
     backward = sum(n * view.counts[graph].backward for graph, n in train.items())

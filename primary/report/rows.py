@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
-from aiperf_hpc.ops_counter.score import credited
 from aiperf_hpc.primary.formatting import in_words
 from aiperf_hpc.primary.monitor.run_view import ReplicaStatus, RunStatus, RunView, TrialStatus
 from aiperf_hpc.primary.report.time_split import TimeSplit, split_time
@@ -68,17 +65,20 @@ def _replica_row(
 
 def trial_rows(view: RunView, end: float) -> tuple[TrialReport, ...]:
     """Return every trial in order of its start, with what it was credited until ``end``."""
-    history = view.history
-    operations: Counter[str] = Counter()
-    for execution in history.executions:
-        if execution.utc <= end:
-            graph = history.trials[execution.trial].started.graph
-            operations[execution.trial] += credited(execution, view.counts[graph])
-    start = history.start_utc
+    trials, start = view.history.trials, view.history.start_utc
     return tuple(
-        _trial(status, history.trials[status.id], operations[status.id], start, end)
+        _trial(status, trials[status.id], _operations(view, status), start, end)
         for status in view.trials(end)
     )
+
+
+def _operations(view: RunView, status: TrialStatus) -> int:
+    """Return what a trial is credited; a graph without a sample need not be there."""
+    train, validation = status.train_samples, status.validation_samples
+    if not train and not validation:
+        return 0
+    graph = view.counts[status.graph]
+    return train * graph.training + validation * graph.forward
 
 
 def _trial(

@@ -73,6 +73,10 @@ class Executions(Sequence[Execution]):
                 found[self.trials[place]] = before[0] + train, before[1] + validation
         return found
 
+    def count_after(self, utc: float) -> int:
+        """Return how many executions were recorded later than ``utc``, UTC seconds."""
+        return sum(when > utc for when in self._utc) if self.last_utc > utc else 0
+
     def __len__(self) -> int:
         return len(self._utc)
 
