@@ -36,6 +36,7 @@ from aiperf_hpc.primary.service.answers.machines import (
 )
 from aiperf_hpc.primary.service.answers.score import Score, score
 from aiperf_hpc.primary.service.answers.telemetry import TelemetryQuestion
+from aiperf_hpc.primary.service.answers.time import Time, time
 from aiperf_hpc.primary.service.answers.trials import (
     TrialDetail,
     TrialOrder,
@@ -183,6 +184,11 @@ def _add_details(router: APIRouter, found: Find, runs: Runs) -> None:
     async def machine_(run: Annotated[ServedRun, Depends(found)]) -> Response:
         """Return the machine that the run has: equal nodes together."""
         return await _answer(run, machine, runs)
+
+    @router.get("/time", response_model=Time)
+    async def time_(run: Annotated[ServedRun, Depends(found)]) -> Response:
+        """Return where the time of all replicas went, so far."""
+        return await _answer(run, time, runs)
 
     @router.get("/telemetry", response_model=Telemetry)
     async def telemetry(

@@ -11,7 +11,6 @@ from typing import Any, Self
 import numpy as np
 from tests.support.clock import Clock
 from tests.support.run_factory import (
-    DATASET,
     Grown,
     Plan,
     Primary,
@@ -19,6 +18,7 @@ from tests.support.run_factory import (
     initial_graph,
     write_manifest,
 )
+from tests.support.telemetry import equipment, sample
 
 from aiperf_hpc.run import records
 from aiperf_hpc.run.paths import RunPaths
@@ -86,7 +86,8 @@ class LiveRun:
         worker.end(trial, TrialState.COMPLETED, "the epoch limit")
         worker.spend(trial, seconds or {TimePhase.BUILD: 2.0, TimePhase.TRAIN: 60.0})
 
-    @property
-    def train_samples(self) -> int:
-        """Training samples of an epoch."""
-        return DATASET.train_samples
+    def sample(self, number: int = 0) -> None:
+        """Let the node of a replica tell its telemetry, of half a minute."""
+        worker = self.workers[number]
+        worker.write(records.TelemetryStarted(equipment=equipment(f"node{number:03d}")))
+        worker.write(records.TelemetrySampled(sample=sample()), after=30.0)

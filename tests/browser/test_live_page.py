@@ -6,6 +6,7 @@ import json
 import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,10 @@ from tests.support.run_factory import Grown, Plan, initial_graph, write_run
 from tests.support.waiting import until
 
 from aiperf_hpc.primary.formatting import duration, exact, percent, si
+from aiperf_hpc.primary.service.endpoint import Endpoint
 from aiperf_hpc.primary.service.runs import FolderOfRuns
 from aiperf_hpc.primary.service.server import ServerThread
+from aiperf_hpc.trial import TimePhase
 
 pytestmark = pytest.mark.browser
 
@@ -43,6 +46,16 @@ class Page:
             f"document.querySelector({json.dumps(selector)})?.textContent"
         )
         return None if found is None else " ".join(str(found).split())
+
+    def count(self, selector: str) -> int:
+        script = f"document.querySelectorAll({json.dumps(selector)}).length"
+        return int(self.browser.evaluate(script))
+
+    def press(self, key: str) -> None:
+        """Press a key, as a hand does."""
+        more = {"text": "\r", "windowsVirtualKeyCode": 13} if key == "Enter" else {}
+        for kind in ("keyDown", "keyUp"):
+            self.browser.call("Input.dispatchKeyEvent", type=kind, key=key, code=key, **more)
 
     def shows(self, selector: str, text: str) -> None:
         """Wait until an element has a text in it."""
@@ -139,6 +152,105 @@ def _figures(page: Page) -> dict[str, str]:
     }
 
 
+@dataclass(frozen=True)
+class Family:
+    """A trial, one grown from it, and one grown from that, which is under way."""
+
+    parent: str
+    child: str
+    grandchild: str
+
+
+def _family(live: LiveRun) -> Family:
+    grown, trials = Grown(initial_graph(live.workers[0].config)), list[str]()
+    for number in range(3):
+        trials.append(live.begin(0, grown))
+        live.epoch(trials[-1], 1, correct=180 + 30 * number)
+        if number < 2:
+            live.finish(trials[-1])
+            grown = live.grow(0, grown, trials[-1])
+    return Family(*trials)
+
+
+def test_the_tree_grows_and_leads_to_layers_and_curves_by_keyboard(
+    page: Page, live: LiveRun
+) -> None:
+    family = _family(live)
+    page.open(RUN)
+    page.shows("[data-part=tree]", family.grandchild)
+    page.browser.evaluate(f"document.querySelector('a[data-trial={family.parent}]').focus()")
+    page.press("ArrowRight")
+    page.press("Enter")
+    page.shows("#trial h2", f"Trial {family.child}")
+    page.shows("#trial dl", f"Parent{family.parent}")
+    detail = page.api(f"runs/{ADDRESS}/trials/{family.child}")
+    page.shows("#trial dl", f"Children{detail['children'][0]}")
+    page.shows("#trial dl", f"{detail['trial']['train_operations']:,} in training")
+    assert page.count("table.layers tbody tr") == len(detail["layers"])
+    assert page.count("table.layers .inserted") == sum(x["inserted"] for x in detail["layers"])
+    label = page.browser.evaluate("document.querySelector('#trial svg.chart').ariaLabel")
+    assert label == f"accuracy by epoch: {percent(detail['curve'][-1]['quality'])} after epoch 1"
+    live.finish(family.grandchild)
+    trial = live.begin(1)
+    page.shows("[data-part=tree]", trial)
+    assert page.text("#trial h2") == f"Trial {family.child}"
+    page.browser.evaluate("document.querySelector('#trial .close').focus()")
+    page.press("Enter")
+    until(lambda: page.browser.evaluate("document.getElementById('trial').hidden"), str)
+    focused = page.browser.evaluate("document.activeElement.dataset.trial")
+    assert focused == family.child, "where one was before"
+    assert page.browser.complaints == []
+
+
+def test_machines_time_and_the_course_of_the_score_are_the_interface_s(
+    page: Page, live: LiveRun
+) -> None:
+    page.open(RUN)
+    page.shows("#energy", "no replica has recorded any")
+    live.finish(live.begin(), seconds={TimePhase.BUILD: 30.0, TimePhase.TRAIN: 270.0})
+    page.shows("table.machines", "188% of a core")
+    live.sample()
+    page.shows("table.machines", "25%")
+    page.shows("table.machines", "2 × 90%")
+    page.shows("table.machines", "1.10 kW")
+    page.shows("#energy", "Energy so far")
+    live.primary.end()
+    page.shows("#subtitle", "ended")
+
+    def said() -> dict[str, str]:
+        time = page.api(f"runs/{ADDRESS}/time")
+        return {
+            f"[data-phase='{phase['name']}'] dd": f"{percent(phase['share'], 1)}"
+            f"{duration(phase['seconds'])}"
+            for phase in time["phases"]
+            if phase["share"] > 0.0
+        }
+
+    page.agrees(said)
+    assert {"build", "train", "unrecorded"} <= {key.split("'")[1] for key in said()}
+    score = page.api(f"runs/{ADDRESS}/score")
+    label = page.browser.evaluate("document.querySelector('[data-part=score] svg').ariaLabel")
+    assert label.startswith(f"Score over time: {si(score['score']['ops'], 'OPS')} after")
+    assert page.browser.complaints == []
+
+
+def test_what_needs_a_token_asks_for_it(browser: Chromium, live: LiveRun, tmp_path: Path) -> None:
+    tokens = tmp_path / "tokens"
+    tokens.write_text(f"{'a' * 64}\n")
+    tokens.chmod(0o600)
+    endpoint = Endpoint(host="0.0.0.0", token_file=tokens)  # noqa: S104 -- as a centre would
+    with ServerThread(FolderOfRuns(live.paths.root.parent), endpoint) as server:
+        page = Page(browser, server.url.replace("0.0.0.0", "127.0.0.1"))  # noqa: S104
+        page.open(RUN)
+        page.shows("#connection", "a token is needed")
+        until(lambda: not browser.evaluate("document.getElementById('token').hidden"), str)
+        browser.evaluate("document.getElementById('token-text').focus()")
+        browser.call("Input.insertText", text="a" * 64)
+        page.press("Enter")
+        page.shows("#subtitle", "running")
+        assert browser.evaluate("document.getElementById('token').hidden")
+
+
 def test_a_connection_that_is_lost_is_said_and_made_again(browser: Chromium, live: LiveRun) -> None:
     folder = live.paths.root.parent
     with ServerThread(FolderOfRuns(folder)) as server:
@@ -172,10 +284,15 @@ def test_axe_finds_nothing_and_nothing_sticks_out(
 ) -> None:
     with live.paths.replica_journal("r1").open("ab") as journal:
         journal.write(b"garbage\n")
-    live.epoch(live.begin(), 1, correct=90)
-    for fragment, ready in (("", "table.runs"), (RUN, "table.flight")):
+    family = _family(live)
+    live.sample()
+    trial = f"{RUN}/trials/{family.child}"
+    for fragment, part, ready in (("", "list", NAME), (trial, "trial", "Layers")):
         page.open(fragment, width=width, scheme=scheme, policy=False)
-        page.shows(ready, "r0" if fragment else NAME)
+        page.shows(f"[data-part={part}]", ready)
+        if fragment:
+            page.shows("[data-part=tree]", family.grandchild)
+            page.shows("[data-part=time]", "train")
         page.browser.evaluate("document.querySelectorAll('details').forEach(e => e.open = true)")
         page.browser.evaluate(f"{axe}; 0")
         found = page.browser.evaluate(

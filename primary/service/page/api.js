@@ -4,6 +4,18 @@ const API = "api/v1"; // Relative: the service may be behind a proxy's path.
 const AGAIN_MILLISECONDS = 1000;
 const SILENT_MILLISECONDS = 40_000; // The service says every 15 seconds that it is there.
 
+let token = sessionStorage.getItem("token"); // Kept until the tab is closed.
+
+/** Show a token with all that is asked for from now on. */
+export function useToken(words) {
+  token = words.trim();
+  sessionStorage.setItem("token", token);
+}
+
+function shown() {
+  return token === null ? {} : { Authorization: `Bearer ${token}` };
+}
+
 /** A refusal, with what the service says of it. */
 export class Refused extends Error {
   constructor(status, detail) {
@@ -19,7 +31,7 @@ export function ofRun(run, ...rest) {
 
 /** Return an answer's text; null while the service reads the run. Throws Refused or TypeError. */
 export async function text(path, signal) {
-  const response = await fetch(`${API}/${path}`, { signal });
+  const response = await fetch(`${API}/${path}`, { headers: shown(), signal });
   if (!response.ok) throw await refusal(response);
   const body = await response.text();
   return response.status === 202 ? null : body;
@@ -75,7 +87,7 @@ function rest(milliseconds) {
 async function* messages(path, last, once) {
   let watchdog = setTimeout(() => once.abort(), SILENT_MILLISECONDS);
   try {
-    const headers = last === null ? {} : { "Last-Event-ID": String(last) };
+    const headers = last === null ? shown() : { ...shown(), "Last-Event-ID": String(last) };
     const response = await fetch(`${API}/${path}`, { headers, signal: once.signal, cache: "no-store" });
     if (!response.ok) throw await refusal(response);
     const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();

@@ -22,19 +22,23 @@ export function listView(main, frame) {
       frame.title("Runs", `${number(answer.runs.length, "run")} in the folder`);
       show(part, list(answer));
     } catch (error) {
-      if (!signal.aborted) frame.connection(error.message);
+      if (!signal.aborted) frame.connection(error);
     }
     if (!signal.aborted) setTimeout(look, EVERY_MILLISECONDS, signal);
   }
   return {
     name: null,
     open() {
-      over ??= new AbortController();
+      if (over !== null) return;
+      over = new AbortController();
       look(over.signal);
     },
     close() {
       over?.abort();
       over = null;
+    },
+    end() {
+      this.close();
     },
   };
 }

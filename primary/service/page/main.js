@@ -1,5 +1,6 @@
 /** The page: which view its address names, and what they share. */
 
+import { Refused, useToken } from "./api.js";
 import { show } from "./dom.js";
 import { listView } from "./list.js";
 import { runView } from "./run.js";
@@ -7,6 +8,7 @@ import { runView } from "./run.js";
 const main = document.getElementById("main");
 const connection = document.getElementById("connection");
 const live = document.getElementById("live");
+const token = document.getElementById("token");
 let view = null;
 
 /** What a view may change outside itself. */
@@ -16,12 +18,14 @@ const frame = {
     show(document.getElementById("title"), text);
     show(document.getElementById("subtitle"), subtitle);
   },
-  /** Say that the service cannot be heard, and why; or, without a reason, that it can. */
-  connection(reason = null) {
-    connection.hidden = reason === null;
-    live.className = reason === null ? "live" : "lost";
-    show(live, reason === null ? "live" : "not live");
-    if (reason !== null) show(connection, `Connection lost, trying again: ${reason}`);
+  /** Say that the service cannot be heard, and why; or, without an error, that it can. */
+  connection(error = null) {
+    const refused = error instanceof Refused;
+    token.hidden = !(refused && error.status === 401);
+    connection.hidden = error === null;
+    live.className = error === null ? "live" : "lost";
+    show(live, error === null ? "live" : "not live");
+    if (error !== null) show(connection, refused ? error.message : `Connection lost, trying again: ${error.message}`);
   },
 };
 
@@ -43,7 +47,7 @@ function route() {
   const [kind, run, , trial] = place();
   const name = kind === "runs" && run ? run : null;
   if (view === null || view.name !== name) {
-    view?.close();
+    view?.end();
     view = name === null ? listView(main, frame) : runView(main, frame, name);
     if (!document.hidden) view.open();
   }
@@ -55,6 +59,10 @@ document.addEventListener("visibilitychange", () => (document.hidden ? view.clos
 document.querySelector(".skip").addEventListener("click", (event) => {
   event.preventDefault();
   main.focus();
+});
+token.addEventListener("submit", (event) => {
+  event.preventDefault();
+  useToken(token.elements["token-text"].value);
 });
 addEventListener("hashchange", route);
 route();

@@ -1,5 +1,6 @@
 /** The parts of a run's view: pure functions of what the service says to nodes. */
 
+import { chart, end } from "./chart.js";
 import { bar, h, table } from "./dom.js";
 import { state } from "./list.js";
 import { clock, duration, measureLabel, number, percent, quality, si, whole } from "./words.js";
@@ -98,4 +99,29 @@ export function events(latest) {
     h("li", { "data-number": event.number, class: event.kind },
       h("span", { class: "when" }, event.elapsed_seconds === null ? "" : clock(event.elapsed_seconds)),
       h("span", { class: "who" }, event.who), h("span", {}, event.text))));
+}
+
+const STEPS = [60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 21600, 43200, 86400];
+
+/** Return the score over the time of the run, as a drawing of some width. */
+export function score({ points, score: now }, { status }, width) {
+  const said = [...points.filter((point) => point.elapsed_seconds < now.elapsed_seconds), now].filter((point) => point.elapsed_seconds > 0);
+  if (!said.length) return h("p", { class: "none" }, "There is nothing to draw yet.");
+  const reached = Math.max(now.elapsed_seconds, status.elapsed_seconds);
+  const line = (name) => said.map((point) => [point.elapsed_seconds, point[name]]);
+  return chart({
+    label: `Score over time: ${si(now.ops, "OPS")} after ${duration(now.elapsed_seconds)}; regulated ${si(now.regulated, "OPS")}`,
+    series: [{ label: "score", kind: "first", points: line("ops") }, { label: "regulated score", kind: "second", points: line("regulated") }],
+    x: { end: Math.max(reached, 1), text: clock, steps: STEPS },
+    y: { end: end(said.flatMap((point) => [point.ops, point.regulated])), text: (value) => si(value, "OPS") },
+    width,
+  });
+}
+
+/** Return links to the report's files. */
+export function files({ files: found }, { run }) {
+  const shown = found.filter(({ name }) => ["report.html", "report.json", "result.txt", "run.yaml"].includes(name));
+  if (!shown.length) return null;
+  const address = (name) => `api/v1/runs/${encodeURIComponent(run)}/files/${encodeURIComponent(name)}`;
+  return h("p", { class: "lead files" }, "Files: ", shown.flatMap(({ name }, place) => [place ? ", " : null, h("a", { href: address(name) }, name)]));
 }

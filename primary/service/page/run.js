@@ -2,12 +2,20 @@
 
 import { Refused, listen, ofRun, text } from "./api.js";
 import { h, show } from "./dom.js";
-import { alerts, events, headline, inFlight, subtitle } from "./parts.js";
+import { machines } from "./machines.js";
+import { alerts, events, files, headline, inFlight, score, subtitle } from "./parts.js";
+import { timeSplit } from "./time.js";
+import { tree, walk } from "./tree.js";
+import { trialDetail } from "./trial.js";
 
 const EVENTS = 100;
-/** What is asked for while the run changes, and after how many seconds again. */
+/** What is asked for when the run has changed, no sooner than after some seconds. */
 const PARTS = [
-  { part: "in-flight", path: ["in-flight"], query: "?limit=64", seconds: 0.9, draw: inFlight },
+  { part: "in-flight", path: ["in-flight"], query: "?limit=64", seconds: 0.5, draw: inFlight },
+  { part: "score", path: ["score"], query: "", seconds: 4, draw: score },
+  { part: "time", path: ["time"], query: "", seconds: 4, draw: timeSplit },
+  { part: "tree", path: ["tree"], query: "?limit=200", seconds: 2, draw: tree },
+  { part: "files", path: ["files"], query: "", seconds: 10, draw: files },
 ];
 
 /** Return the view of a run. */
@@ -15,8 +23,10 @@ export function runView(main, frame, name) {
   main.replaceChildren(document.getElementById("run-view").content.cloneNode(true));
   frame.title(name);
   const part = (which) => main.querySelector(`[data-part=${which}]`);
-  const parts = PARTS.map((each) => ({ ...each, asked: -Infinity, under_way: false, text: null }));
-  const context = { run: name, status: null };
+  const panel = main.querySelector("#trial");
+  const context = { run: name, status: null, trial: null };
+  const parts = PARTS.map((each) => ({ ...each, asked: -Infinity, busy: false, said: null }));
+  const chosen = { part: "trial", path: null, query: "", seconds: 2, draw: trialDetail, asked: -Infinity, busy: false, said: null };
   let latest = [];
   let last = null;
   let over = null;
@@ -29,9 +39,11 @@ export function runView(main, frame, name) {
       frame.title(name, subtitle(data));
       show(part("alerts"), alerts(data));
       show(part("headline"), headline(data));
-      parts.forEach(refresh);
+      show(part("machines"), machines(data));
+      refreshAll();
     } else if (event === "happened") {
       keep([data]);
+      refreshAll();
     } else {
       show(part("alerts"), note(event === "loading" ? "The run's records are being read." : data.detail));
     }
@@ -40,30 +52,43 @@ export function runView(main, frame, name) {
   function keep(added) {
     latest = [...latest, ...added].slice(-EVENTS);
     last = latest.at(-1)?.number ?? last;
-    show(part("events"), events(latest, context));
+    show(part("events"), events(latest));
   }
 
   function lost(error) {
     if (error instanceof Refused && error.status === 404) show(part("alerts"), note(error.message));
-    frame.connection(error.message);
+    frame.connection(error);
+  }
+
+  function refreshAll() {
+    parts.forEach(refresh);
+    if (chosen.path !== null) refresh(chosen);
   }
 
   async function refresh(each) {
+    if (over === null || context.status === null || each.busy || performance.now() - each.asked < each.seconds * 1000) return;
     const { signal } = over;
-    if (each.under_way || performance.now() - each.asked < each.seconds * 1000) return;
-    each.under_way = true;
+    const path = each.path;
+    each.busy = true;
     each.asked = performance.now();
     try {
-      const said = await text(ofRun(name, ...each.path) + each.query, signal);
-      if (said !== null && said !== each.text && !signal.aborted) {
-        each.text = said;
-        show(part(each.part), each.draw(JSON.parse(said), context));
+      const said = await text(ofRun(name, ...path) + each.query, signal);
+      if (said !== null && said !== each.said && !signal.aborted && path === each.path) {
+        each.said = said;
+        draw(each);
       }
     } catch (error) {
-      if (!signal.aborted) show(part(each.part), h("p", { class: "none" }, error.message));
+      if (!signal.aborted && path === each.path) show(part(each.part), h("p", { class: "none" }, error.message));
     } finally {
-      each.under_way = false;
+      each.busy = false;
+      if (path !== each.path) refresh(each);
     }
+  }
+
+  function draw(each) {
+    if (each.said === null || each.path === null) return;
+    const place = part(each.part);
+    show(place, each.draw(JSON.parse(each.said), context, Math.max(260, Math.floor(place.clientWidth))));
   }
 
   /** Read the latest events, then hear what comes behind them. */
@@ -84,6 +109,13 @@ export function runView(main, frame, name) {
     }
   }
 
+  function redraw() {
+    [...parts, chosen].forEach(draw);
+  }
+
+  part("tree").addEventListener("keydown", walk);
+  addEventListener("resize", redraw);
+
   return {
     name,
     open() {
@@ -95,6 +127,28 @@ export function runView(main, frame, name) {
       over?.abort();
       silence?.();
       over = silence = null;
+    },
+    /** Show a trial, or none. */
+    select(trial) {
+      if (trial === context.trial) return;
+      const before = context.trial;
+      context.trial = trial;
+      Object.assign(chosen, { path: trial === null ? null : ["trials", trial], asked: -Infinity, said: null });
+      panel.hidden = trial === null;
+      draw(parts.find((each) => each.part === "tree"));
+      if (trial === null) {
+        main.querySelector(`a[data-trial="${CSS.escape(before)}"]`)?.focus();
+        return;
+      }
+      show(panel.querySelector("h2"), `Trial ${trial}`);
+      show(part("trial"), h("p", { class: "none" }, "It is being read."));
+      panel.querySelector("h2").focus();
+      refresh(chosen);
+    },
+    /** Leave nothing behind. */
+    end() {
+      this.close();
+      removeEventListener("resize", redraw);
     },
   };
 }

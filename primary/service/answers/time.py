@@ -1,0 +1,41 @@
+"""Where the time of a run's replicas went, so far."""
+
+from __future__ import annotations
+
+from aiperf_hpc.primary.monitor.run_view import RunView
+from aiperf_hpc.primary.report.time_split import total_time
+from aiperf_hpc.primary.service.answers.base import Answer
+
+
+class Phase(Answer):
+    """What time was spent on."""
+
+    name: str
+    """Such as `train`; `unrecorded` is what no record accounts for yet, trials in flight among
+    it."""
+    seconds: float
+    """Seconds of all replicas together."""
+    share: float
+    """Of their elapsed time, from 0 to 1."""
+
+
+class Time(Answer):
+    """Where the time of all replicas went, so far."""
+
+    elapsed_seconds: float
+    """The elapsed time of all replicas together."""
+    phases: tuple[Phase, ...]
+    """Every phase; together they are the elapsed time."""
+
+
+def time(view: RunView) -> Time:
+    """Return where the time of all replicas went, until the run's end or its last record."""
+    start = view.history.start_utc
+    split = total_time(view, 0.0 if start is None else max(0.0, view.until - start))
+    return Time(
+        elapsed_seconds=split.elapsed_seconds,
+        phases=tuple(
+            Phase(name=name, seconds=phase.seconds, share=phase.share)
+            for name, phase in split.phases.items()
+        ),
+    )

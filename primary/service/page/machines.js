@@ -1,0 +1,62 @@
+/** The nodes of a run: what its replicas do there, and what telemetry says of their load. */
+
+import { bar, h, table } from "./dom.js";
+import { number, percent, si, size, whole } from "./words.js";
+
+const MOST = 64;
+const COLUMNS = [["Node", "short"], ["Replicas"], ["Processors", "load"], ["Memory", "number"], ["Accelerators", "load"],
+  ["Power", "number"], ["Last record", "number"]];
+
+/** Return a row for each node: those that telemetry tells, and those that replicas run on. */
+export function machines({ replicas, telemetry }) {
+  const nodes = new Map((telemetry?.nodes ?? []).map((node) => [node.host, { node, replicas: [] }]));
+  for (const replica of replicas) {
+    const host = replica.host ?? replica.node ?? "not placed yet";
+    if (!nodes.has(host)) nodes.set(host, { node: null, replicas: [] });
+    nodes.get(host).replicas.push(replica);
+  }
+  if (!nodes.size) return h("p", { class: "none" }, "No replica has been launched yet.");
+  const shown = [...nodes].slice(0, MOST);
+  return [
+    table("Machines", COLUMNS, shown.map(([host, each]) => row(host, each)), "machines stack"),
+    h("p", { class: "lead", id: "energy" }, summary(telemetry, nodes.size)),
+  ];
+}
+
+function row(host, { node, replicas }) {
+  const percentages = replicas.map((replica) => replica.cpu_percent).filter((value) => value !== null);
+  const bytes = replicas.map((replica) => replica.memory_bytes).filter((value) => value !== null);
+  const quiet = replicas.map((replica) => replica.last_record_seconds).filter((value) => value !== null);
+  return [
+    host,
+    h("span", {}, replicas.map((replica) => `${replica.id} ${replica.state}, ${number(replica.trials, "trial")}, ${whole(replica.stock)} in stock`).join("; ") || "–"),
+    node === null || node.cpu_percent === null
+      ? h("span", {}, percentages.length ? `${whole(sum(percentages))}% of a core` : "–")
+      : load(node.cpu_percent, `Processors of ${host}`),
+    h("span", {}, node === null || node.memory_bytes === null ? (bytes.length ? size(sum(bytes)) : "–") : size(node.memory_bytes)),
+    node === null || !node.accelerator_count
+      ? h("span", {}, node === null ? "–" : "none")
+      : load(node.accelerator_percent, `Accelerators of ${host}`, `${node.accelerator_count} × `),
+    h("span", {}, node === null || node.watts === null ? "–" : si(node.watts, "W")),
+    h("span", {}, quiet.length ? `${Math.round(Math.min(...quiet))} s ago` : "–"),
+  ];
+}
+
+function load(value, label, before = "") {
+  if (value === null) return h("span", {}, `${before}not told`);
+  return [bar(value / 100, label), h("span", {}, `${before}${whole(value)}%`)];
+}
+
+function sum(values) {
+  return values.reduce((total, value) => total + value, 0);
+}
+
+function summary(telemetry, total) {
+  const energy = telemetry?.energy;
+  return [
+    total > MOST ? `The first ${MOST} of ${whole(total)} nodes. ` : null,
+    telemetry?.why_none ? `No telemetry: ${telemetry.why_none}. What replicas say of their own processes is shown. ` : null,
+    energy && energy.joules !== null ? `Energy so far ${si(energy.joules, "J")}, ${energy.label}. ` : null,
+    telemetry && telemetry.overhead !== null ? `Sampling takes ${percent(telemetry.overhead)} of a core.` : null,
+  ];
+}

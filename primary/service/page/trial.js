@@ -1,0 +1,72 @@
+/** One trial: what it was trained with, its curve, its parent and children, its layers. */
+
+import { chart, end } from "./chart.js";
+import { h, table } from "./dom.js";
+import { duration, measureLabel, percent, quality, si, whole } from "./words.js";
+
+const LAYERS = [["Layer", "short"], ["Kind"], ["Reads"], ["Output"], ["Parameters", "number"], ["Forward", "number"], ["Backward", "number"]];
+const PHRASES = {
+  deeper: ({ kernel, after }) => `${kernel}×${kernel} convolution behind ${after}`,
+  wider: ({ producer, channels }) => `${producer} widened to ${channels} channels`,
+  skip: ({ source, target }) => `skip from ${source} to ${target}`,
+  kernel: ({ conv, kernel }) => `kernel of ${conv} grown to ${kernel}×${kernel}`,
+};
+
+/** Return what there is to say of a trial. */
+export function trialDetail(detail, { run, status }, width) {
+  const { trial, hyperparameters: used, curve, layers, children } = detail;
+  const measure = status?.measure ?? "accuracy";
+  return [
+    h("p", {}, h("a", { href: `#/runs/${encodeURIComponent(run)}`, class: "close" }, "Close")),
+    h("dl", { class: "pairs" },
+      pair("State", [trial.state, trial.reason ? `: ${trial.reason}` : null]),
+      pair("Trained by", `${trial.replica}, round ${trial.round} ${trial.phase}, for ${duration(trial.seconds)}`),
+      pair("Parent", trial.parent === null ? "none: it is the initial network" : link(run, trial.parent)),
+      pair("Changes", trial.morphisms.map(phrase).join("; ") || "none"),
+      pair("Children", children.length ? h("span", {}, children.slice(0, 40).flatMap((child, place) => [place ? ", " : null, link(run, child)]),
+        children.length > 40 ? ` and ${children.length - 40} more` : null) : "none so far"),
+      pair(`Best ${measureLabel(measure)}`, quality(trial.best_quality, measure)),
+      trial.predicted_accuracy === null ? null : pair("Predicted accuracy", percent(trial.predicted_accuracy)),
+      pair("Epochs", `${trial.epochs} of at most ${trial.epoch_limit}`),
+      pair("Hyperparameters", `batch ${used.batch_size}, kernel ${used.kernel_size ?? "as grown"}, ${used.optimizer}, learning rate ${used.learning_rate}, ${used.precision}`),
+      pair("Network", `${whole(trial.parameters)} parameters, depth ${trial.depth}, ${whole(layers.length)} layers`),
+      pair("Operations a sample", `${whole(trial.train_operations)} in training, ${whole(trial.validation_operations)} in validation`),
+      detail.notes.length ? pair("Notes", detail.notes.join("; ")) : null),
+    h("h3", {}, `Curve of ${measureLabel(measure)}`),
+    curve.length ? drawn(curve, measure, width) : h("p", { class: "none" }, "No evaluation has been completed yet."),
+    h("h3", {}, "Layers"),
+    h("p", { class: "lead" }, "Operations are those of one sample. What a morphism put in is marked."),
+    table("Layers", LAYERS, layers.map(layer), "layers"),
+  ];
+}
+
+function pair(term, value) {
+  return [h("dt", {}, term), h("dd", {}, value)];
+}
+
+function link(run, id) {
+  return h("a", { href: `#/runs/${encodeURIComponent(run)}/trials/${encodeURIComponent(id)}` }, id);
+}
+
+function phrase(morphism) {
+  return PHRASES[morphism.kind]?.(morphism) ?? Object.entries(morphism).map(([key, value]) => `${key} ${value}`).join(", ");
+}
+
+function drawn(curve, measure, width) {
+  const latest = curve.at(-1);
+  const values = curve.map((point) => point.quality);
+  return chart({
+    label: `${measureLabel(measure)} by epoch: ${quality(latest.quality, measure)} after epoch ${latest.epoch}`,
+    series: [{ label: measureLabel(measure), kind: "first", points: curve.map((point) => [point.epoch, point.quality]) }],
+    x: { end: Math.max(2, latest.epoch), text: (value) => `epoch ${value}`, steps: [1, 2, 5, 10, 20, 50, 100] },
+    y: { end: measure === "accuracy" ? 1 : end(values), text: (value) => (measure === "accuracy" ? percent(value, 0) : quality(value, measure)) },
+    width, height: 200,
+  });
+}
+
+function layer(each) {
+  return [
+    [each.name, each.inserted ? h("strong", { class: "inserted" }, " new") : null], each.kind, each.inputs.join(", ") || "–",
+    each.output.join("×"), whole(each.parameters), si(each.forward_operations, ""), si(each.backward_operations, ""),
+  ];
+}
