@@ -70,7 +70,9 @@ def seconds(source: Path, package: Path, digests: set[str]) -> tuple[float, floa
     environment = {**os.environ, "PYTHONPATH": str(package)}
     command = [sys.executable, "-c", SCRIPT, str(source), str(target), str(SHARDS)]
     began, busy = time.perf_counter(), processor_seconds()
-    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=environment)
+    done = subprocess.run(
+        command, check=True, stdout=subprocess.PIPE, encoding="utf-8", env=environment
+    )
     took = time.perf_counter() - began, processor_seconds() - busy
     digests.add(done.stdout.splitlines()[-1])
     shutil.rmtree(target)

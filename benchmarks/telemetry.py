@@ -54,9 +54,9 @@ def _make_counters(root: Path, count: int) -> None:
     for number in range(count):
         zone = root / f"sys/class/powercap/intel-rapl:{number}"
         zone.mkdir(parents=True)
-        (zone / "name").write_text(f"package-{number}\n")
-        (zone / "energy_uj").write_text("1000000\n")
-        (zone / "max_energy_range_uj").write_text("262143328850\n")
+        (zone / "name").write_text(f"package-{number}\n", "utf-8")
+        (zone / "energy_uj").write_text("1000000\n", "utf-8")
+        (zone / "max_energy_range_uj").write_text("262143328850\n", "utf-8")
 
 
 def _measure(root: Path, options: argparse.Namespace) -> float:

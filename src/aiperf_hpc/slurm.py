@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import socket
+from collections.abc import Mapping
 from typing import NamedTuple
 
 UNSEEN_RUN_STATUS, UNSEEN_PYTHON_STATUS = 79, 80
@@ -35,6 +36,25 @@ class SlurmTask(NamedTuple):
 def job_id() -> str | None:
     """Return the number of the job that this process is in, if it is in one."""
     return os.environ.get("SLURM_JOB_ID")
+
+
+def job_variables(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return what SLURM's variables tell of a job, as the description of a process calls it."""
+    named = {
+        "id": "SLURM_JOB_ID",
+        "partition": "SLURM_JOB_PARTITION",
+        "nodes": "SLURM_JOB_NODELIST",
+        "node_count": "SLURM_JOB_NUM_NODES",
+        "cpus_on_node": "SLURM_CPUS_ON_NODE",
+        "gpus": "SLURM_JOB_GPUS",
+        "cluster": "SLURM_CLUSTER_NAME",
+    }
+    told = {
+        name: environment[variable] for name, variable in named.items() if variable in environment
+    }
+    if not told.get("gpus") and "SLURM_GPUS_ON_NODE" in environment:
+        told["gpus"] = environment["SLURM_GPUS_ON_NODE"]
+    return told
 
 
 def restart_count() -> int:

@@ -7,6 +7,7 @@ import socket
 from collections.abc import Mapping
 from pathlib import Path
 
+from aiperf_hpc.slurm import job_variables
 from aiperf_hpc.system.accelerators import find_accelerators, pci_accelerators
 from aiperf_hpc.system.description import (
     Job,
@@ -79,16 +80,8 @@ def describe_process(environment: Mapping[str, str] = os.environ) -> ProcessDesc
 
 def slurm_job(environment: Mapping[str, str]) -> Job | None:
     """Return the job that SLURM's variables tell of; None outside of one."""
-    job = environment.get("SLURM_JOB_ID")
-    if not job:
+    told = job_variables(environment)
+    if not told.get("id"):
         return None
-    count = environment.get("SLURM_JOB_NUM_NODES", "")
-    return Job(
-        id=job,
-        partition=environment.get("SLURM_JOB_PARTITION"),
-        nodes=environment.get("SLURM_JOB_NODELIST"),
-        node_count=int(count) if count.isdecimal() else None,
-        cpus_on_node=environment.get("SLURM_CPUS_ON_NODE"),
-        gpus=environment.get("SLURM_JOB_GPUS") or environment.get("SLURM_GPUS_ON_NODE"),
-        cluster=environment.get("SLURM_CLUSTER_NAME"),
-    )
+    count = told.pop("node_count", "")
+    return Job.model_validate({**told, "node_count": count if count.isdecimal() else None})
