@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import SerializeAsAny
 
-from aiperf_hpc.primary.analyze.document import as_json
+from aiperf_hpc.primary.analyze.document import json_parts
 from aiperf_hpc.primary.analyze.entry_rules import kept_of, rule_problems
 from aiperf_hpc.primary.analyze.measured import Aggregate, Measure, NotMeasuredError
 from aiperf_hpc.primary.analyze.measures import time_to_solution
@@ -155,10 +155,25 @@ def _aimed_log(log: TrainingLog, target: float) -> TrainingLog:
     return log.model_copy(update={"quality": log.quality.model_copy(update=named)})
 
 
-def document(analysis: Analysis) -> str:
-    """Return an analysis as JSON, without the courses of all trainings: the sources have them."""
-    courses = {"logs": {"__all__": {"epochs", "evaluations"}}}
-    return as_json(analysis.model_dump(mode="json", exclude={"entries": {"__all__": courses}}))
+def document(analysis: Analysis) -> Iterator[str]:
+    """Yield the parts of an analysis as JSON, without the courses of all trainings.
+
+    The sources have these.
+    """
+    listed = {
+        "entries": map(_entry_document, analysis.entries),
+        "measures": (of.model_dump(mode="json") for of in analysis.measures),
+    }
+    return json_parts(listed | analysis.model_dump(mode="json", exclude=set(listed)))
+
+
+def _entry_document(entry: Entry) -> dict[str, Any]:
+    logs = (log.model_dump(mode="json", exclude=_COURSE) for log in entry.logs)
+    dumped = entry.model_dump(mode="json", exclude={"logs"}) | {"logs": logs}
+    return {name: dumped[name] for name in Entry.model_fields if name in dumped}
+
+
+_COURSE = {"epochs", "evaluations"}
 
 
 def measures_of(entry: Entry) -> EntryMeasures:

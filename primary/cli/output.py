@@ -6,6 +6,8 @@ import json
 import os
 import shutil
 import sys
+from collections.abc import Iterable
+from itertools import chain
 
 from aiperf_hpc.streams import ascii_json, without_controls
 
@@ -20,12 +22,7 @@ def window_columns() -> int:
 
 def say(text: str) -> None:
     """Print a line; what a log or a file name has of a terminal's commands is shown, not sent."""
-    try:
-        sys.stdout.write(f"{without_controls(text)}\n")
-        sys.stdout.flush()
-    except BrokenPipeError:
-        # The reader went away, as `| head` does: the rest, e.g. the report, is done all the same.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    _print((text, "\n"))
 
 
 def say_json(value: object) -> None:
@@ -33,6 +30,16 @@ def say_json(value: object) -> None:
     say_document(json.dumps(value, indent=1))
 
 
-def say_document(text: str) -> None:
-    """Print JSON: no locale changes it."""
-    say(ascii_json(text))
+def say_document(text: str | Iterable[str]) -> None:
+    """Print JSON, as a whole or part by part: no locale changes it."""
+    _print(chain(map(ascii_json, (text,) if isinstance(text, str) else text), "\n"))
+
+
+def _print(parts: Iterable[str]) -> None:
+    try:
+        for part in parts:
+            sys.stdout.write(without_controls(part))
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # The reader went away, as `| head` does: the rest, e.g. the report, is done all the same.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, BinaryIO, NamedTuple, TypeAlias
 
 from pydantic_core import from_json
@@ -42,6 +42,8 @@ TIMED_KEYS = frozenset(
 """Keys of which each line counts. Of every other key the first value does, as a setting."""
 
 _NAMES = {key.encode(): key for key in TIMED_KEYS}
+_COURSE = {key: name for key, name in _NAMES.items() if name.startswith(("epoch_", "eval_"))}
+"""Keys of which large logs consist."""
 _UNSETTLED_KEYS = frozenset(
     {"train_loss", "train_accuracy", "learning_rate", "throughput", "tracked_stats", "eval_loss"}
     | {"samples_per_second", "step_time", "eval_iteration_accuracy"}
@@ -86,19 +88,17 @@ class LineReader:
 
     def events(self) -> Iterator[Event]:
         """Yield the events that count, in the order of the file."""
-        of_epoch, metadata = b"", Metadata()
         for text in self._texts():
-            for time, key, value, epoch, other in find_lines(text):
+            for line, time, key, value, epoch in find_lines(text):
                 self._line += 1
-                if not other:
+                name = _COURSE.get(key)
+                if name is not None:
                     if self._latest is not _V07:
-                        self._latest = _V07
-                        self.dialects.add(_V07.version)
-                    if epoch != of_epoch:
-                        of_epoch, metadata = epoch, Metadata(float(epoch) if epoch else None)
-                    yield int(time) / 1000, _NAMES[key], float(value) if value else None, metadata
-                elif (at := other.find(TOKEN)) >= 0:
-                    event = self._event(other, at)
+                        self._meet_v07()
+                    known = None if value == b"null" else from_json(value)
+                    yield int(time) / 1000, name, known, _of_epoch(epoch)
+                elif (at := line.find(TOKEN)) >= 0:
+                    event = self._setting(line, time, key, value) if key else self._event(line, at)
                     if event is not None:
                         yield event
 
@@ -127,6 +127,16 @@ class LineReader:
             if part.endswith(b"\n"):
                 break
 
+    def _setting(self, line: bytes, time: bytes, key: bytes, value: bytes) -> Event | None:
+        """Return the event of a plain line that is of no epoch."""
+        if self._latest is not _V07:
+            self._meet_v07()
+        if key in _NAMES:
+            return self._event(line, line.find(TOKEN))
+        if not self._wanted(key, len(line)):
+            return None
+        return int(time) / 1000, _name(key), _scalar(value), _NOTHING
+
     def _event(self, line: bytes, at: int) -> Event | None:
         dialect = _V07 if line.startswith(b":::MLLOG", at) else _old_dialect(line, at)
         if dialect is None:
@@ -153,6 +163,10 @@ class LineReader:
             self._latest = dialect
             if dialect is _V05:
                 self.benchmark = found["benchmark"].decode("utf-8", "replace")
+
+    def _meet_v07(self) -> None:
+        self.dialects.add(_V07.version)
+        self._latest = _V07
 
     def _wanted(self, key: bytes, length: int) -> bool:
         """Return whether this is the first line with a setting's key."""
@@ -191,13 +205,32 @@ def _parse_v06(found: re.Match[bytes], line: bytes, at: int) -> Event:
 def _parse_v05(found: re.Match[bytes], line: bytes, at: int) -> Event:
     rest = found["rest"]
     value = None if rest is None or not rest.strip() else _lenient_json(rest)
-    return _old_time(found["time"]), found["key"].decode(), value, Metadata()
+    return _old_time(found["time"]), found["key"].decode(), value, _NOTHING
+
+
+_NOTHING = Metadata()
+
+
+@lru_cache(maxsize=16)
+def _of_epoch(number: bytes) -> Metadata:
+    return Metadata(float(number)) if number else _NOTHING
+
+
+@lru_cache(maxsize=1024)
+def _name(key: bytes) -> str:
+    return key.decode()
+
+
+@lru_cache(maxsize=1024)
+def _scalar(value: bytes) -> object:
+    """Return a number or a text, of many logs that state the same only one."""
+    return from_json(value)
 
 
 def _metadata(document: dict[str, Any]) -> Metadata:
     stated = document.get("metadata")
     if type(stated) is not dict:
-        return Metadata()
+        return _NOTHING
     number = stated.get("epoch_num")
     return Metadata(
         finite_number(stated.get("first_epoch_num") if number is None else number),
