@@ -84,7 +84,7 @@ def test_samples_that_nothing_announced_are_problems(run: RunWriter) -> None:
     run.replica(1.0, began(), sampled(sample((1.0,))))
     assert [problem.what for problem in run.history().problems] == [
         "a sample of a node, and no record of this journal began to sample",
-        "a sample of a node whose energies are not of its meters",
+        "a sample of a node that is not of its meters and accelerators",
     ]
 
 

@@ -474,7 +474,7 @@ class HistoryState:
         if sampler is None:
             self._orphan(by, "a sample of a node, and no record of this journal began to sample")
         elif not sampler.fits(event.sample):
-            self._orphan(by, "a sample of a node whose energies are not of its meters")
+            self._orphan(by, "a sample of a node that is not of its meters and accelerators")
         else:
             sampler.add(utc, event.sample)
 
