@@ -42,7 +42,7 @@ def _command(name: str, command: Command | Group) -> Iterator[str]:
     text, _, examples = (command.help or "").partition("\n\nExamples:\n")
     yield f"\n### aiperf {name}\n\n{text}\n"
     yield f"```\n{_usage(name, command)}\n```\n"
-    yield "| | |\n|---|---|"
+    yield "| argument | what it is |\n|---|---|"
     for parameter in command.params:
         if isinstance(parameter, TyperArgument | TyperOption) and not parameter.hidden:
             yield f"| `{_spelled(parameter)}` | {parameter.help}{_default(parameter)} |"
