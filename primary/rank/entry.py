@@ -6,6 +6,7 @@ from collections import Counter
 
 from aiperf_hpc.primary.formatting import utc_text
 from aiperf_hpc.primary.monitor.run_view import RunView
+from aiperf_hpc.primary.monitor.telemetry import telemetry_status
 from aiperf_hpc.run.history import ReplicaHistory
 from aiperf_hpc.system.summary import MachineSummary
 from aiperf_hpc.trial import Value
@@ -38,6 +39,11 @@ class RankEntry(Value):
     """The score."""
     error: float | None
     regulated: float | None
+    watts: float | None
+    """The mean power of what was metered; None where nothing was."""
+    ops_per_watt: float | None
+    energy_label: str
+    """measured, estimated or absent: as a run's report says of its energy."""
     broken: tuple[str, ...]
     """The rules of the benchmark that it does not keep, each with the reason."""
 
@@ -47,6 +53,8 @@ class RankEntry(Value):
         machine, final, config = view.machine.summary(), view.final(), view.manifest.config
         replicas = list(view.history.replicas.values())
         site = machine.site
+        telemetry = telemetry_status(view.history, view.manifest, view.until, final.ops)
+        energy = telemetry.energy
         return cls(
             name=name,
             run_id=view.manifest.run_id,
@@ -63,6 +71,9 @@ class RankEntry(Value):
             ops=final.ops,
             error=final.error,
             regulated=final.regulated,
+            watts=energy.watts,
+            ops_per_watt=energy.ops_per_watt,
+            energy_label=str(energy.label),
             broken=tuple(f"{v.rule}: {v.reason}" for v in view.violations()),
         )
 

@@ -8,7 +8,7 @@ from aiperf_hpc import __version__
 from aiperf_hpc.errors import RunDirectoryError, reason_of
 from aiperf_hpc.primary import formatting
 from aiperf_hpc.primary.rank.ranking import Ranking
-from aiperf_hpc.primary.rank.tables import system_of
+from aiperf_hpc.primary.rank.tables import power_of, system_of
 from aiperf_hpc.primary.report.templates import page_templates
 from aiperf_hpc.run.paths import write_whole
 from aiperf_hpc.streams import without_controls, without_stand_ins
@@ -33,6 +33,7 @@ def render(ranking: Ranking) -> str:
         "exact": formatting.exact,
         "percent": formatting.percent,
         "system": system_of,
+        "power": power_of,
         "times": lambda model, count: times(count, model),
     }
     return templates.get_template("rank.html").render(ranking=ranking, version=__version__)

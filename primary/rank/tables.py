@@ -11,7 +11,7 @@ from aiperf_hpc.primary.rank.ranking import Ranking
 from aiperf_hpc.system.words import times
 
 COLUMNS = ("rank", "system", "score", "regulated", "error", "nodes", "accelerators", "cores",
-           "hours", "run")  # fmt: skip
+           "power", "OPS per watt", "hours", "run")  # fmt: skip
 APART = COLUMNS[1:]
 WITHOUT_A_NAME = "no name given"
 
@@ -32,7 +32,7 @@ def _invalid(entries: Iterable[RankEntry]) -> Iterable[Table]:
     rows = tuple((*_cells(each), "; ".join(each.broken)) for each in entries)
     if rows:
         title = "Verified, and not valid by the benchmark's rules: without a rank"
-        yield Table((*APART, "rules not kept"), rows, title=title, words=(5, 9))
+        yield Table((*APART, "rules not kept"), rows, title=title, words=(5, 11))
 
 
 def _left_out(ranking: Ranking) -> Iterable[Table]:
@@ -51,9 +51,18 @@ def _cells(entry: RankEntry) -> tuple[str, ...]:
         f"{entry.nodes:,}",
         models or "none",
         NONE if entry.cores is None else f"{entry.cores:,}",
+        power_of(entry),
+        optional(lambda value: si(value, "OPS"), entry.ops_per_watt),
         f"{entry.hours:.3g}",
         entry.name,
     )
+
+
+def power_of(entry: RankEntry) -> str:
+    """Return the mean power, and whether it is an estimate or without some of the machine."""
+    if entry.watts is None:
+        return NONE
+    return si(entry.watts, "W") + ("" if entry.energy_label == "measured" else ", estimated")
 
 
 def system_of(entry: RankEntry) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from aiperf_hpc.config import Difference, differences, preset_of
 from aiperf_hpc.primary.formatting import duration
+from aiperf_hpc.primary.monitor.telemetry import energy_line
 from aiperf_hpc.primary.report.model import Report
 from aiperf_hpc.primary.report.rules import RuleReport
 from aiperf_hpc.primary.report.system import title_of
@@ -111,6 +112,9 @@ def _result_line(document: Report) -> Iterator[str]:
         NONE if score.regulated is None else f"{score.regulated:.6e}",
     )
     yield SINGLE
+    if document.telemetry is not None and (energy := energy_line(document.telemetry.energy)):
+        yield energy[0].upper() + energy[1:]
+        yield SINGLE
 
 
 def _rules(document: Report) -> Iterator[str]:

@@ -20,6 +20,7 @@ from aiperf_hpc.primary.rank.page import render
 from aiperf_hpc.primary.rank.ranking import Ranking, rank_runs
 from aiperf_hpc.primary.report.writer import write_report
 
+POWER = {"watts": 12_340.0, "ops_per_watt": 4.2e9, "energy_label": "estimated"}
 HOSTILE = "<script>alert(1)</script>"
 
 
@@ -101,12 +102,21 @@ def test_a_run_that_breaks_a_rule_of_the_benchmark_has_no_rank(invalid: Path) ->
 
 
 def test_the_page_shows_all_of_them_and_needs_nothing_else(ranking: Ranking) -> None:
-    named = ranking.valid[0].model_copy(update={"system": "Example-1", "submitter": HOSTILE})
+    named = ranking.valid[0].model_copy(
+        update={**POWER, "system": "Example-1", "submitter": HOSTILE}
+    )
     invalid = ranking.valid[1].model_copy(update={"broken": ("duration: 0.4 h",)})
     page = render(ranking.model_copy(update={"valid": (named,), "invalid": (invalid,)}))
     assert "Example-1, &lt;script&gt;" in page
     assert HOSTILE not in page
-    for said in ("16 × Example A", "duration: 0.4 h", "it has not ended", "1 folder beside"):
+    for said in (
+        "16 × Example A",
+        "12.3 kW, estimated",
+        "4.20 GOPS",
+        "duration: 0.4 h",
+        "it has not ended",
+        "1 folder beside",
+    ):
         assert said in page
     assert "http" not in page.replace("http-equiv", "")
     assert render(ranking) == render(ranking)
