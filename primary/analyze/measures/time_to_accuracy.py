@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from aiperf_hpc.primary.analyze.measured import Measure, NotMeasuredError
-from aiperf_hpc.primary.analyze.training_log import Quality, TrainingLog
+from aiperf_hpc.primary.analyze.training_log import Quality, TrainingLog, once
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +49,7 @@ class Progress:
         return None
 
 
+@once
 def progress_of(log: TrainingLog) -> Progress:
     """Return how the best quality of a training grew with time. O(n) in its evaluations.
 

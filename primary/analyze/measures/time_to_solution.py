@@ -15,9 +15,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import chain, islice
 from operator import itemgetter
+from typing import NamedTuple
 
 from aiperf_hpc.primary.analyze.measured import Measure, NotMeasuredError
-from aiperf_hpc.primary.analyze.training_log import Evaluation, Interval, TrainingLog
+from aiperf_hpc.primary.analyze.training_log import Evaluation, Interval, TrainingLog, once
 
 MINUTE = 60.0
 HOUR = 3600.0
@@ -38,6 +39,7 @@ def reached_target(log: TrainingLog) -> bool:
     return reaching_evaluation(log) is not None
 
 
+@once
 def reaching_evaluation(log: TrainingLog) -> Evaluation | None:
     """Return the first evaluation that is as good as the target, None if none is."""
     quality = log.quality
@@ -121,7 +123,7 @@ def evaluation(log: TrainingLog) -> float:
 
     [MLPerf HPC, table of compute, which leaves them out of the time that training took]
     """
-    return length(_known_evaluations(log)) / MINUTE
+    return _known_evaluations(log).covered / MINUTE
 
 
 def extra(log: TrainingLog) -> float:
@@ -148,6 +150,7 @@ def staging_in_epochs(log: TrainingLog) -> float:
     return staging(log) * MINUTE / each
 
 
+@once
 def counts_samples(log: TrainingLog) -> bool:
     """Return whether the log numbers its epochs by the samples that were trained, as OpenFold does.
 
@@ -161,11 +164,13 @@ def counts_samples(log: TrainingLog) -> bool:
     )
 
 
+@once
 def epochs_run(log: TrainingLog) -> float:
     """Return the passes over the training data, the last of which may be a part."""
     return _epochs(log, None)
 
 
+@once
 def epochs_to_converge(log: TrainingLog) -> float:
     """Return the passes over the training data until the target was reached. [equation 2]"""
     if not reached_target(log):
@@ -201,6 +206,7 @@ def _epochs(log: TrainingLog, last: Evaluation | None) -> float:
     return max(epoch.number for epoch in epochs) / log.train_samples
 
 
+@once
 def train_throughput(log: TrainingLog) -> float:
     """Return the training samples a second and accelerator, evaluations left out.
 
@@ -208,7 +214,7 @@ def train_throughput(log: TrainingLog) -> float:
     """
     if log.train_samples is None:
         raise NotMeasuredError("the log does not say how many samples an epoch has")
-    seconds = _compute_seconds(log) - length(_evaluation_spans(log))
+    seconds = _compute_seconds(log) - _evaluations(log).covered
     return _rate(log.train_samples * epochs_run(log), seconds) / _accelerators(log)
 
 
@@ -216,9 +222,8 @@ def eval_throughput(log: TrainingLog) -> float:
     """Return the evaluated samples a second and accelerator, over all evaluations. [the same]"""
     if log.eval_samples is None:
         raise NotMeasuredError("the log does not say how many samples an evaluation has")
-    spans = _known_evaluations(log)
-    seconds = sum(ended - started for started, ended in spans)
-    return _rate(log.eval_samples * len(spans), seconds) / _accelerators(log)
+    known = _known_evaluations(log)
+    return _rate(log.eval_samples * known.number, known.seconds) / _accelerators(log)
 
 
 def compute_budget(log: TrainingLog) -> float:
@@ -246,6 +251,7 @@ def length(spans: Iterable[Span]) -> float:
     return total
 
 
+@once
 def _compute_seconds(log: TrainingLog) -> float:
     if not log.epochs:
         raise NotMeasuredError("the log has no epochs")
@@ -270,11 +276,28 @@ def _evaluation_spans(log: TrainingLog) -> list[Span]:
     return _clipped(spans, _run_span(log))
 
 
-def _known_evaluations(log: TrainingLog) -> list[Span]:
+class _Evaluations(NamedTuple):
+    """The evaluations of a run whose start is known."""
+
+    number: int
+    seconds: float
+    """Of each, added up."""
+    covered: float
+    """Of the run, in any of them."""
+
+
+@once
+def _evaluations(log: TrainingLog) -> _Evaluations:
     spans = _evaluation_spans(log)
-    if not spans:
+    seconds = sum(ended - started for started, ended in spans)
+    return _Evaluations(len(spans), seconds, length(spans))
+
+
+def _known_evaluations(log: TrainingLog) -> _Evaluations:
+    known = _evaluations(log)
+    if not known.number:
         raise NotMeasuredError("the log does not say when an evaluation started")
-    return spans
+    return known
 
 
 def _run_span(log: TrainingLog) -> Span:
