@@ -112,10 +112,12 @@ def test_a_program_of_our_name_that_is_not_ours_is_told(
     assert check.detail == f"{theirs} is another program of that name"
     assert check.remedy.startswith("write aiperf-hpc in place of aiperf")
     monkeypatch.setenv("PATH", f"{ours.parent}:{theirs.parent}")
-    assert (found("aiperf").found, found("aiperf").detail) == (True, str(ours))
+    check = found("aiperf")
+    assert (check.found, check.detail) == (True, str(ours))
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert found("aiperf").remedy == f"put {Path(sys.executable).parent} on the PATH"
-    assert not found("aiperf").found
+    check = found("aiperf")
+    assert check.remedy == f"put {Path(sys.executable).parent} on the PATH"
+    assert not check.found
 
 
 def test_both_names_are_installed_as_one_command() -> None:

@@ -90,7 +90,7 @@ def test_the_network_of_volumes_is_counted_and_fits_its_dataset() -> None:
 
 
 def test_a_volume_that_is_too_small_or_no_cube_is_refused() -> None:
-    chosen = config(**VOLUMES)
+    chosen = config(**VOLUMES | {"dataset": {"name": "volumes", "train_samples": 4}})
     dataset = load_dataset(chosen.dataset, 1).info
     flat = dataset.model_copy(
         update={
