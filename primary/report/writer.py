@@ -57,7 +57,9 @@ def write_report(view: RunView, others: Sequence[RunPaths] = ()) -> Path:
         paths.report_schema: schema_text().encode(),
     }
     if document.final:
-        files[paths.report_summary] = f"{RunRow.of(view).model_dump_json(indent=1)}\n".encode()
+        files[paths.report_summary] = (
+            f"{RunRow.of(view, document.run_id).model_dump_json(indent=1)}\n".encode()
+        )
     try:
         manifest = provenance_of(view, files, final=document.final)
         # First: it says by which records an interrupted report may be written again.
