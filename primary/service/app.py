@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from typing import Any
@@ -87,6 +88,7 @@ def create_app(
         redoc_url=None,
     )
     app.add_middleware(BodyLimit)
+    app.state.ending = asyncio.Event()  # Set once the server is told to stop: streams end.
     app.add_middleware(Guard, policy=policy or Policy(), log=log)
     app.add_exception_handler(AIPerfError, _refused)
     app.add_exception_handler(Exception, _failed)

@@ -257,7 +257,7 @@ def _add_events(router: APIRouter, found: Find, runs: Runs) -> None:
         """
         last = request.headers.get("Last-Event-ID", "")
         known = int(last) if last.isascii() and last.isdecimal() and len(last) < 19 else after
-        return EventStream(run_stream(run, known, seconds))
+        return EventStream(run_stream(run, known, seconds), request.app.state.ending)
 
 
 def _add_files(router: APIRouter, found: Find, runs: Runs) -> None:

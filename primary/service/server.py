@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import errno
 import logging
@@ -152,7 +153,7 @@ def _server(
     endpoint.check_tls()
     app = create_app(runs, policy, log, changes)
     logging.getLogger("uvicorn.error").addFilter(_worth_saying)
-    return uvicorn.Server(
+    return _Server(
         uvicorn.Config(
             app,
             loop="asyncio",
@@ -165,8 +166,21 @@ def _server(
             ssl_certfile=endpoint.certificate,
             ssl_keyfile=endpoint.key,
             timeout_graceful_shutdown=2,
-        )
+        ),
+        app.state.ending,
     )
+
+
+class _Server(uvicorn.Server):
+    """A server that ends its streams of events when it is to stop: nothing waits for them."""
+
+    def __init__(self, config: uvicorn.Config, ending: asyncio.Event) -> None:
+        super().__init__(config)
+        self._ending = ending
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._ending.set()
+        await super().shutdown(sockets)
 
 
 def _worth_saying(record: logging.LogRecord) -> bool:

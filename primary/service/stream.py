@@ -7,12 +7,13 @@ nothing is made before the last message was taken.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import AsyncGenerator, AsyncIterator
 from typing import NamedTuple
 
 from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from aiperf_hpc.errors import AIPerfError
 from aiperf_hpc.primary.monitor.run_view import RunView
@@ -26,6 +27,9 @@ SEND_SECONDS = 30.0
 """How long a client may take to read what was sent, before it is left."""
 AT_ONCE = 500
 """How many events are sent before the next look."""
+LAST: Message = {"type": "http.response.body", "body": b"", "more_body": False}
+LAST_SECONDS = 1.0
+"""How long a client may take to read that the stream has ended, when the service does."""
 
 
 class EventStream(Response):
@@ -33,21 +37,33 @@ class EventStream(Response):
 
     media_type = "text/event-stream"
 
-    def __init__(self, messages: AsyncIterator[bytes], send_seconds: float = SEND_SECONDS) -> None:
+    def __init__(
+        self,
+        messages: AsyncIterator[bytes],
+        ending: asyncio.Event | None = None,
+        send_seconds: float = SEND_SECONDS,
+    ) -> None:
+        """Take the messages, and what says that the service is about to end."""
         super().__init__(headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"})
         del self.headers["content-length"]
         self._messages = messages
+        self._ending = ending or asyncio.Event()
         self._send_seconds = send_seconds
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         sending = asyncio.ensure_future(self._send(send))
         gone = asyncio.ensure_future(_disconnected(receive))
+        ending = asyncio.ensure_future(self._ending.wait())
+        tasks = (sending, gone, ending)
         try:
-            await asyncio.wait({sending, gone}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            for task in (sending, gone):
+            for task in tasks:
                 task.cancel()
-            await asyncio.gather(sending, gone, return_exceptions=True)
+            await asyncio.gather(*tasks, return_exceptions=True)
+        if self._ending.is_set():
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(send(LAST), LAST_SECONDS)
         error = None if sending.cancelled() else sending.exception()
         if error is not None and not isinstance(error, TimeoutError):
             raise error  # After a TimeoutError, the client does not read: it is left.
@@ -57,7 +73,7 @@ class EventStream(Response):
         async for message in self._messages:
             body = {"type": "http.response.body", "body": message, "more_body": True}
             await asyncio.wait_for(send(body), self._send_seconds)
-        await send({"type": "http.response.body", "body": b"", "more_body": False})
+        await send(LAST)
 
 
 async def _disconnected(receive: Receive) -> None:

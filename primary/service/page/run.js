@@ -11,7 +11,7 @@ import { trialDetail } from "./trial.js";
 const EVENTS = 100;
 /** What is asked for when the run has changed, no sooner than after some seconds. */
 const PARTS = [
-  { part: "in-flight", path: ["in-flight"], query: "?limit=64", seconds: 0.5, draw: inFlight },
+  { part: "in-flight", path: ["in-flight"], query: "?limit=64", seconds: 0.4, draw: inFlight },
   { part: "score", path: ["score"], query: "", seconds: 4, draw: score },
   { part: "time", path: ["time"], query: "", seconds: 4, draw: timeSplit },
   { part: "tree", path: ["tree"], query: "?limit=200", seconds: 2, draw: tree },
@@ -101,7 +101,7 @@ export function runView(main, frame, name) {
         keep(answer.events);
         last ??= answer.last;
       }
-      silence = listen(`${ofRun(name, "events", "stream")}?seconds=0.9`, last, { hear, lost });
+      silence = listen(`${ofRun(name, "events", "stream")}?seconds=0.5`, last, { hear, lost });
     } catch (error) {
       if (signal.aborted) return;
       lost(error);

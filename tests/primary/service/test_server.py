@@ -51,6 +51,20 @@ def test_a_real_server_on_a_free_port(tmp_path: Path) -> None:
     assert not any(thread.name == "rest" for thread in threading.enumerate())
 
 
+def test_a_stream_of_events_ends_in_order_when_the_service_does(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    write_run(tmp_path, Plan(trials=0, hpo_trials=0))
+    with ServerThread(runs_in(tmp_path)) as server:
+        name = _get(f"{server.url}/api/v1")["run"]
+        address = f"{server.url}/api/v1/runs/{name}/events/stream"
+        stream = urllib.request.urlopen(address, timeout=PATIENCE_SECONDS)  # noqa: S310 -- loopback
+        assert stream.readline() == b"event: status\n"
+    with stream:
+        assert stream.read().endswith(b"\n\n"), "all that was sent, and then the end"
+    assert caplog.records == []
+
+
 def test_a_server_may_be_stopped_twice_and_before_its_start(tmp_path: Path) -> None:
     server = ServerThread(FolderOfRuns(tmp_path))
     server.stop()
