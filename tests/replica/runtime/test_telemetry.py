@@ -1,0 +1,50 @@
+"""Telemetry in journals: the trainer's own, and that of the first rank of another node."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import psutil
+import pytest
+from tests.support.waiting import until
+
+from aiperf_hpc.clock import SYSTEM
+from aiperf_hpc.replica.runtime.process_tree import node_tree
+from aiperf_hpc.replica.runtime.telemetry import journaled_telemetry, node_telemetry
+from aiperf_hpc.run.journal import JournalReader
+from aiperf_hpc.run.paths import RunPaths
+from aiperf_hpc.run.records import AnyEvent
+
+
+def test_a_rank_of_another_node_has_a_journal_if_it_is_the_one_that_samples(
+    tmp_path: Path,
+) -> None:
+    paths, told = RunPaths(tmp_path), list[AnyEvent]()
+    first, second = paths.telemetry_journal("r0", 4), paths.telemetry_journal("r0", 5)
+    with journaled_telemetry(paths, first, seconds=600.0, clock=SYSTEM):
+        until(first.exists)
+        with journaled_telemetry(paths, second, seconds=600.0, clock=SYSTEM):
+            pass
+        with node_telemetry(paths, seconds=600.0, clock=SYSTEM, append=told.append):
+            pass
+    events = [record.event for record in JournalReader(first).read()]
+    assert [event.type for event in events] == ["telemetry_started", "telemetry"]
+    assert (second.exists(), told) == (False, [])
+    assert list(paths.journals("r0")) == [first]
+
+
+def test_no_seconds_are_no_telemetry(tmp_path: Path) -> None:
+    told: list[AnyEvent] = []
+    with node_telemetry(RunPaths(tmp_path), seconds=0.0, clock=SYSTEM, append=told.append):
+        pass
+    assert told == []
+
+
+def test_the_processes_of_a_node_are_all_under_whoever_started_this_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    together = node_tree().memory_bytes()
+    monkeypatch.setattr(psutil.Process, "parent", lambda _: None)
+    alone = node_tree()
+    assert 0 < alone.memory_bytes() < together
+    assert alone.cpu_seconds() > 0.0
