@@ -19,15 +19,18 @@ from aiperf_hpc.extras import missing
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.kernels import KernelCategory, Profile, ProfileRequest
 from aiperf_hpc.primary.formatting import percent
-from aiperf_hpc.primary.launchers.process_session import failure_reason
+from aiperf_hpc.primary.launchers.process_session import failure_reason, run_in_session
 from aiperf_hpc.primary.monitor.run_view import RunView
 from aiperf_hpc.run.history import Trial
 from aiperf_hpc.run.paths import RunPaths
+from aiperf_hpc.signals import interruptible
 from aiperf_hpc.trial import DatasetInfo
 from aiperf_hpc.workloads.registry import initial_graph, workload_of
 
 INITIAL = "initial"
 STEPS, MOST_STEPS = 10, 10_000
+TIME_LIMIT = 3600.0
+"""Seconds, from the start of the process to its end."""
 TOP = 12
 """How many kernels the table has."""
 
@@ -189,20 +192,23 @@ def _best_trial(view: RunView, graph: str) -> Trial | None:
     return max(evaluated, key=lambda t: t.best.objective_value if t.best else 0.0)
 
 
-def measure(request: ProfileRequest, folder: Path) -> Profile:
+def measure(request: ProfileRequest, folder: Path, seconds: float = TIME_LIMIT) -> Profile:
     """Profile in a process of the replica's side, which makes ``folder`` and writes into it.
 
+    The process has ended, with all that it started, when this returns, raises or is interrupted.
+
     Raises:
-        UsageError: it cannot be profiled here.
+        UsageError: it cannot be profiled here, or not in so many seconds.
     """
-    done = subprocess.run(
-        [sys.executable, "-m", "aiperf_hpc.replica.profiling", "--out", str(folder)],
-        input=request.model_dump_json(),
-        capture_output=True,
-        encoding="utf-8",
-        errors="backslashreplace",
-        check=False,
-    )
+    command = [sys.executable, "-m", "aiperf_hpc.replica.profiling", "--out", str(folder)]
+    try:
+        with interruptible():
+            done = run_in_session(command, seconds, request.model_dump_json())
+    except subprocess.TimeoutExpired:
+        raise UsageError(
+            f"{request.steps} steps were not profiled within {seconds:g} s; give fewer --steps, "
+            "a smaller --batch-size or a longer --time-limit"
+        ) from None
     if done.returncode:
         raise UsageError(failure_reason(done, "the profiled training"))
     return Profile.model_validate_json((folder / "profile.json").read_text("utf-8"))

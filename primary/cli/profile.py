@@ -59,6 +59,10 @@ class Steps:
     data: Annotated[
         Literal["synthetic", "real"], Option("--data", help="What the batches hold.")
     ] = "synthetic"
+    time_limit: Annotated[
+        float,
+        Option("--time-limit", metavar="SECONDS", min=1.0, help="The most that it may take."),
+    ] = 3600.0
 
 
 def profile(
@@ -79,7 +83,7 @@ def profile(
 
     request = _request(trained, steps)
     require_writable(out, "the folder", "--out")
-    found = profiling.measure(request, out)
+    found = profiling.measure(request, out, steps.time_limit)
     # Matplotlib comes after what was measured: a refusal does not wait for it.
     from aiperf_hpc.primary.report.plots.communication import profile_bar, write_bars
 

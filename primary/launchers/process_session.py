@@ -18,15 +18,21 @@ SPEAKER = "aiperf: "
 
 
 def run_in_session(
-    command: Sequence[str], seconds: float | None = None
+    command: Sequence[str], seconds: float | None = None, given: str | None = None
 ) -> subprocess.CompletedProcess[str]:
     """Run a command with all that it starts; nothing of it is left when this returns or raises.
+
+    Args:
+        command: the program with its arguments.
+        seconds: the most that it may take.
+        given: what it reads from standard input; this process's own when not given.
 
     Raises:
         subprocess.TimeoutExpired: it took longer than ``seconds``.
     """
     with subprocess.Popen(
         command,
+        stdin=None if given is None else subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         encoding="locale",
@@ -34,7 +40,7 @@ def run_in_session(
         start_new_session=True,
     ) as process:
         try:
-            out, err = process.communicate(timeout=seconds)
+            out, err = process.communicate(given, timeout=seconds)
         finally:
             end_session(process.pid)
         return subprocess.CompletedProcess(list(command), process.returncode, out, err)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 from tests.end_to_end.conftest import aiperf
@@ -11,7 +13,14 @@ from tests.support.run_factory import Plan, write_run
 
 from aiperf_hpc import extras
 from aiperf_hpc.errors import UsageError
-from aiperf_hpc.kernels import CategoryTime, KernelCategory, KernelTime, Profile, by_category
+from aiperf_hpc.kernels import (
+    CategoryTime,
+    KernelCategory,
+    KernelTime,
+    Profile,
+    ProfileRequest,
+    by_category,
+)
 from aiperf_hpc.primary import profile
 from aiperf_hpc.primary.cli import main
 from aiperf_hpc.primary.monitor.run_view import RunView
@@ -120,6 +129,8 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
         (["--config", "simulated"], "engine 'simulated' computes nothing"),
         (["--config", "imagenet"], "dataset 'imagenet': there is no folder"),
         (["no-run-here"], "no-run-here is not a run directory"),
+        (["RUN", "--time-limit", 0], "--time-limit 0"),
+        (["RUN", "--time-limit", "nan"], "--time-limit nan"),
         (["RUN", "--engine", "jax"], "--engine jax: should be one of 'tensorflow', 'torch'"),
     ],
 )
@@ -181,3 +192,18 @@ def test_another_engine_is_asked_whether_it_can(run: Path) -> None:
     )
     with pytest.raises(UsageError, match="--engine tensorflow: .*scaled loss"):
         profile.with_engine(half, "tensorflow")
+
+
+def test_a_profile_that_takes_too_long_is_one_line(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def too_long(command: list[str], seconds: float, given: str) -> NoReturn:
+        assert ProfileRequest.model_validate_json(given).steps == 7
+        raise subprocess.TimeoutExpired(command, seconds)
+
+    monkeypatch.setattr(profile, "run_in_session", too_long)
+    line = refused(capsys, run, "--steps", 7, "--time-limit", 90, "--out", tmp_path)
+    assert line == (
+        "7 steps were not profiled within 90 s; give fewer --steps, "
+        "a smaller --batch-size or a longer --time-limit"
+    )

@@ -67,3 +67,8 @@ def test_a_session_that_is_gone_is_nothing_to_end() -> None:
 )
 def test_why_a_program_failed(program: str, reason: str) -> None:
     assert failure_reason(run_in_session([sys.executable, "-c", program])).startswith(reason)
+
+
+def test_a_program_reads_what_it_is_given() -> None:
+    done = run_in_session([sys.executable, "-c", "print(input())"], given="steps\n")
+    assert (done.returncode, done.stdout) == (0, "steps\n")
