@@ -19,6 +19,7 @@ from tests.support.waiting import until
 from aiperf_hpc.primary.formatting import duration, exact, percent, si
 from aiperf_hpc.primary.service.endpoint import Endpoint
 from aiperf_hpc.primary.service.runs import FolderOfRuns
+from aiperf_hpc.primary.service.served_run import Readers
 from aiperf_hpc.primary.service.server import ServerThread
 from aiperf_hpc.trial import TimePhase
 
@@ -232,6 +233,27 @@ def test_machines_time_and_the_course_of_the_score_are_the_interface_s(
     label = page.browser.evaluate("document.querySelector('[data-part=score] svg').ariaLabel")
     assert label.startswith(f"Score over time: {si(score['score']['ops'], 'OPS')} after")
     assert page.browser.complaints == []
+
+
+def test_a_run_that_takes_long_to_read_is_shown_once_it_is(
+    browser: Chromium, tmp_path: Path
+) -> None:
+    """Every first answer is that the run is being read; a run that has ended says nothing more."""
+    write_run(tmp_path / "run", Plan(replicas=1, trials=2, hpo_trials=0))
+    with ServerThread(FolderOfRuns(tmp_path, Readers(patience=0.0))) as server:
+        page = Page(browser, server.url)
+        page.open("#/runs/run")
+        for part, text in {
+            "events": "the run ended",
+            "headline": "0:0",
+            "score": "regulated score",
+            "machines": "node000",
+            "time": "train",
+            "tree": "r0-t001",
+            "files": "run.yaml",
+        }.items():
+            page.shows(f"[data-part={part}]", text)
+    assert browser.complaints == []
 
 
 def test_what_needs_a_token_asks_for_it(browser: Chromium, live: LiveRun, tmp_path: Path) -> None:

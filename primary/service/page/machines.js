@@ -16,11 +16,24 @@ export function machines({ replicas, telemetry }) {
     nodes.get(host).replicas.push(replica);
   }
   if (!nodes.size) return h("p", { class: "none" }, "No replica has been launched yet.");
-  const shown = [...nodes].slice(0, MOST);
+  const urgency = ([, each]) => (each.replicas.some(troubled) ? 0 : 1);
+  const shown = [...nodes].sort((a, b) => urgency(a) - urgency(b)).slice(0, MOST);
   return [
     table("Machines", COLUMNS, shown.map(([host, each]) => row(host, each)), "machines stack"),
-    h("p", { class: "lead", id: "energy" }, summary(telemetry, nodes.size)),
+    h("p", { class: "lead", id: "energy" }, states(replicas), summary(telemetry, nodes.size)),
   ];
+}
+
+function troubled({ state, storage_waiting: waiting }) {
+  return waiting !== "" || /^(silent|failed|lost|unknown|requeued)/.test(state);
+}
+
+/** Return how many replicas are in each state, the most first. */
+function states(replicas) {
+  const counts = new Map();
+  for (const { state } of replicas) counts.set(state, (counts.get(state) ?? 0) + 1);
+  const said = [...counts].sort((a, b) => b[1] - a[1]).map(([state, count]) => `${whole(count)} ${state}`);
+  return `${number(replicas.length, "replica")}: ${said.join(", ")}. `;
 }
 
 function row(host, { node, replicas }) {
@@ -54,7 +67,7 @@ function sum(values) {
 function summary(telemetry, total) {
   const energy = telemetry?.energy;
   return [
-    total > MOST ? `The first ${MOST} of ${whole(total)} nodes. ` : null,
+    total > MOST ? `Of ${whole(total)} nodes ${MOST} are shown, those in trouble first. ` : null,
     telemetry?.why_none ? `No telemetry: ${telemetry.why_none}. What replicas say of their own processes is shown. ` : null,
     energy && energy.joules !== null ? `Energy so far ${si(energy.joules, "J")}, ${energy.label}. ` : null,
     telemetry && telemetry.overhead !== null ? `Sampling takes ${percent(telemetry.overhead)} of a core.` : null,

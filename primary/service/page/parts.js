@@ -59,10 +59,11 @@ function large(value) {
   return [digits, h("span", { class: "unit" }, ` ${unit}`)];
 }
 
-function rules({ invalid }) {
-  if (!invalid.length) return h("p", { class: "verdict good" }, h("strong", {}, "VALID so far"), " The run keeps every rule.");
+function rules({ invalid, state: now }) {
+  const sofar = now === "ended" ? "" : " so far";
+  if (!invalid.length) return h("p", { class: "verdict good" }, h("strong", {}, `VALID${sofar}`), " The run keeps every rule.");
   return h("details", { class: "verdict bad" },
-    h("summary", {}, h("strong", {}, "INVALID so far"), ` ${number(invalid.length, "rule")} not kept`),
+    h("summary", {}, h("strong", {}, `INVALID${sofar}`), ` ${number(invalid.length, "rule")} not kept`),
     h("dl", {}, invalid.map(([rule, why]) => [h("dt", {}, rule), h("dd", {}, why)])));
 }
 

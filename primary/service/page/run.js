@@ -9,6 +9,9 @@ import { tree, walk } from "./tree.js";
 import { trialDetail } from "./trial.js";
 
 const EVENTS = 100;
+const LOADING = "The run's records are being read.";
+const AGAIN_MILLISECONDS = 500;
+const ANYWAY_MILLISECONDS = 5000; // A run that has ended says nothing more, but may get its report.
 /** What is asked for when the run has changed, no sooner than after some seconds. */
 const PARTS = [
   { part: "in-flight", path: ["in-flight"], query: "?limit=64", seconds: 0.4, draw: inFlight },
@@ -31,6 +34,7 @@ export function runView(main, frame, name) {
   let last = null;
   let over = null;
   let silence = null;
+  let timer = null;
 
   function hear(event, data) {
     frame.connection();
@@ -45,7 +49,7 @@ export function runView(main, frame, name) {
       keep([data]);
       refreshAll();
     } else {
-      show(part("alerts"), note(event === "loading" ? "The run's records are being read." : data.detail));
+      show(part("alerts"), note(event === "loading" ? LOADING : data.detail));
     }
   }
 
@@ -73,7 +77,10 @@ export function runView(main, frame, name) {
     each.asked = performance.now();
     try {
       const said = await text(ofRun(name, ...path) + each.query, signal);
-      if (said !== null && said !== each.said && !signal.aborted && path === each.path) {
+      if (said === null) {
+        each.asked = -Infinity;
+        later(() => refresh(each), AGAIN_MILLISECONDS, signal);
+      } else if (said !== each.said && !signal.aborted && path === each.path) {
         each.said = said;
         draw(each);
       }
@@ -96,6 +103,11 @@ export function runView(main, frame, name) {
     try {
       const said = last === null ? await text(`${ofRun(name, "events")}?limit=${EVENTS}`, signal) : null;
       if (signal.aborted) return;
+      if (said === null && last === null) {
+        show(part("alerts"), note(LOADING));
+        later(() => begin(signal), AGAIN_MILLISECONDS, signal);
+        return;
+      }
       if (said !== null) {
         const answer = JSON.parse(said);
         keep(answer.events);
@@ -105,8 +117,12 @@ export function runView(main, frame, name) {
     } catch (error) {
       if (signal.aborted) return;
       lost(error);
-      setTimeout(() => signal.aborted || begin(signal), 1000);
+      later(() => begin(signal), 2 * AGAIN_MILLISECONDS, signal);
     }
+  }
+
+  function later(work, milliseconds, signal) {
+    setTimeout(() => signal.aborted || work(), milliseconds);
   }
 
   function redraw() {
@@ -122,8 +138,10 @@ export function runView(main, frame, name) {
       if (over !== null) return;
       over = new AbortController();
       begin(over.signal);
+      timer = setInterval(refreshAll, ANYWAY_MILLISECONDS);
     },
     close() {
+      clearInterval(timer);
       over?.abort();
       silence?.();
       over = silence = null;
