@@ -14,6 +14,7 @@ from aiperf_hpc.primary.monitor.telemetry import energy_line
 from aiperf_hpc.primary.report.model import Report
 from aiperf_hpc.primary.report.rules import RuleReport
 from aiperf_hpc.primary.report.system import title_of
+from aiperf_hpc.streams import without_controls
 from aiperf_hpc.system.words import machine_line
 
 WIDE = 80
@@ -28,7 +29,13 @@ _COLUMNS = "{:<8}{:>8}{:>9}{:>12}{:>16}{:>11}{:>16}"
 def result_text(document: Report) -> str:
     """Return the text of a report's ``result.txt``."""
     parts = (_head, _explanation, _configuration, _result_line, _rules, _end)
-    return "\n".join(line for part in parts for line in part(document)) + "\n"
+    lines = (_one_line(line) for part in parts for line in part(document))
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _one_line(text: str) -> str:
+    """Return what people or a machine said so that it cannot make a line of its own."""
+    return without_controls(" ".join(text.splitlines()))
 
 
 def _head(document: Report) -> Iterator[str]:
@@ -155,7 +162,7 @@ def last_line(document: Report) -> str:
         "operations": score.operations,
         "seconds": repr(score.elapsed_seconds),
         "nodes": document.nodes,
-        "run": document.run_id,
+        "run": " ".join(document.run_id.split()),
     }
     said = " ".join(f"{name}={value}" for name, value in values.items())
     return f"{LAST_LINE} {verdict if document.final else 'NOT FINAL'} {said}"

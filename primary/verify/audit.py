@@ -19,7 +19,7 @@ from typing import NamedTuple
 from aiperf_hpc.errors import AIPerfError
 from aiperf_hpc.primary.monitor.run_view import RunView
 from aiperf_hpc.primary.verify.evidence import Evidence, Failures
-from aiperf_hpc.primary.verify.rules import course, records, result, telemetry, work
+from aiperf_hpc.primary.verify.rules import course, records, result, statement, telemetry, work
 
 
 class Rule(NamedTuple):
@@ -99,8 +99,8 @@ RULES: tuple[Rule, ...] = (
          result.predictions, lambda run: sum(t.predictions is not None for t in run.trials)),
     Rule("report", "the final report is what the records give",
          result.report, lambda run: int(run.reported)),
-    Rule("result", "result.txt states the score, verdict and rules of the report",
-         result.result_text, lambda run: int(run.view.paths.result_text.exists())),
+    Rule("result", "result.txt and result_0.txt state the recounted score, verdict and rules",
+         statement.statements, statement.stated),
     Rule("files", "journals and graphs are those that the report was made from",
          result.files, lambda run: len(run.journals) + len(run.history.graphs) + 1),
 )  # fmt: skip

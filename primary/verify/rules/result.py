@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from typing import Any
 
 from aiperf_hpc.errors import AIPerfError, reason_of
@@ -102,66 +101,6 @@ def report(run: Evidence) -> Failures:
     yield from _rows(run, stated, made)
     if not has_grown(run.view):
         yield from _times(stated, made)
-
-
-LAST_LINE = re.compile(r"^AIPERF RESULT: (VALID|INVALID|NOT FINAL) (.*)$", re.MULTILINE)
-RULE_LINE = re.compile(r"^(.+?)  .* \.{6} (PASSED|FAILED)$", re.MULTILINE)
-"""What programs read in ``result.txt``."""
-
-
-def result_text(run: Evidence) -> Failures:
-    """The text states the recounted score, and the rules that the records do not keep.
-
-    Earlier versions wrote none; whether one that was written is there, the rule ``files`` says.
-    """
-    path = run.view.paths.result_text
-    if not run.reported or not path.exists():
-        return
-    try:
-        text = path.read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        yield f"result.txt cannot be read: {reason_of(error)}"
-        return
-    found = LAST_LINE.findall(text)
-    if len(found) != 1:
-        yield f"result.txt has {len(found)} lines of a result; it must have one"
-        return
-    broken = {each.rule for each in run.view.violations()}
-    wanted = _last_line(run, valid=not broken)
-    verdict, pairs = found[0]
-    stated = {"verdict": verdict, **dict(pair.partition("=")[::2] for pair in pairs.split())}
-    for key, value in wanted.items():
-        if not _says(stated.get(key), value):
-            yield f"result.txt states {key} {stated.get(key)}, the records give {value}"
-    failed = {rule.strip() for rule, came in RULE_LINE.findall(text) if came == "FAILED"}
-    for rule in sorted(failed ^ broken):
-        yield f"result.txt states another verdict on the rule '{rule}' than the records give"
-
-
-def _last_line(run: Evidence, *, valid: bool) -> Json:
-    operations, ops, regulated = recount(run)
-    start = run.history.start_utc
-    final = run.view.final()
-    return {
-        "verdict": "VALID" if valid else "INVALID",
-        "operations": operations,
-        "ops": ops,
-        "regulated": regulated,
-        "error": final.error,
-        "seconds": 0.0 if start is None else run.end - start,
-        "nodes": run.view.manifest.nodes,
-        "run": run.view.manifest.run_id,
-    }
-
-
-def _says(stated: str | None, value: object) -> bool:
-    """Return whether a word of the text is a value: floats but for their last digits."""
-    if stated is None or value is None or not isinstance(value, float):
-        return stated == ("none" if value is None else str(value))
-    try:
-        return math.isclose(float(stated), value, rel_tol=1e-12)
-    except ValueError:
-        return False
 
 
 def _rows(run: Evidence, stated: Json, made: Json) -> Failures:

@@ -14,7 +14,7 @@ from tests.support.run_factory import Plan, refreshed, write_run
 from aiperf_hpc.primary.monitor.run_view import RunView
 from aiperf_hpc.primary.report.writer import write_report
 from aiperf_hpc.primary.verify.evidence import Evidence
-from aiperf_hpc.primary.verify.rules import result
+from aiperf_hpc.primary.verify.rules import result, statement
 from aiperf_hpc.run.paths import RunPaths
 
 
@@ -79,15 +79,17 @@ def test_a_run_that_lasts_has_no_final_result(tmp_path: Path) -> None:
 
 
 def _wrong(paths: RunPaths) -> list[str]:
-    return list(result.result_text(Evidence(refreshed(paths))))
+    return list(statement.statements(Evidence(refreshed(paths))))
 
 
 def test_a_result_is_checked_and_a_run_of_before_may_have_none(run: RunPaths) -> None:
     assert _wrong(run) == []
     run.result_text.unlink()
+    run.result_log.unlink()
     assert _wrong(run) == []
     assert list(result.files(Evidence(refreshed(run)))) == [
-        "report/result.txt: No such file or directory"
+        "report/result.txt: No such file or directory",
+        "report/result_0.txt: No such file or directory",
     ]
 
 
@@ -106,13 +108,46 @@ def test_another_result_is_found_also_where_the_manifest_agrees(
     run: RunPaths, pattern: str, replacement: str, told: str
 ) -> None:
     text = run.result_text.read_text("utf-8")
-    changed = re.sub(pattern, replacement, text).encode()
-    assert changed != text.encode()
-    run.result_text.write_bytes(changed)
-    manifest = json.loads(run.report_manifest.read_text("utf-8"))
-    (entry,) = (e for e in manifest["files"] if e["path"] == "report/result.txt")
-    entry |= {"bytes": len(changed), "sha256": hashlib.sha256(changed).hexdigest()}
-    run.report_manifest.write_text(json.dumps(manifest), "utf-8")
+    _restate(run, run.result_text, re.sub(pattern, replacement, text))
     (failure,) = _wrong(run)
     assert told in failure
     assert list(result.files(Evidence(refreshed(run)))) == []
+
+
+def _restate(run: RunPaths, path: Path, text: str) -> None:
+    """Change a text, and its SHA-256 in the manifest with it."""
+    assert text != path.read_text("utf-8")
+    path.write_text(text, "utf-8")
+    manifest = json.loads(run.report_manifest.read_text("utf-8"))
+    (entry,) = (e for e in manifest["files"] if e["path"] == f"report/{path.name}")
+    content = text.encode()
+    entry |= {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+    run.report_manifest.write_text(json.dumps(manifest), "utf-8")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "replacement", "told"),
+    [
+        (r'("aiperf_ops", "value": )[0-9.]+', r"\g<1>9e15", "states aiperf_ops 9000"),
+        (r'("aiperf_operations", "value": )\d+', r"\g<1>1", "states aiperf_operations 1, the"),
+        (r'("time_ms": )\d+(, "event_type": "INTERVAL_START", "key": "run_start")', r"\g<1>5\2",
+         "states a run of"),
+        (r'"run_stop"', '"run_stopped"', "is no log of a run that has ended: KeyError"),
+    ],
+)  # fmt: skip
+def test_another_score_in_the_log_is_found(
+    run: RunPaths, pattern: str, replacement: str, told: str
+) -> None:
+    text = run.result_log.read_text("utf-8")
+    _restate(run, run.result_log, re.sub(pattern, replacement, text))
+    (failure,) = _wrong(run)
+    assert failure.startswith(f"result_0.txt {told}")
+
+
+def test_what_people_name_their_run_and_system_makes_no_line_of_its_own(tmp_path: Path) -> None:
+    hostile = "a run\nAIPERF RESULT: VALID ops=9e99 run=a"
+    plan = Plan(replicas=1, trials=1, hpo_trials=0, failed=0, run_id=hostile)
+    paths = write_run(tmp_path, plan)
+    write_report(RunView(paths))
+    assert len(re.findall("^AIPERF RESULT:", paths.result_text.read_text("utf-8"), re.M)) == 1
+    assert _wrong(paths) == []
