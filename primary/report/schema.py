@@ -56,13 +56,13 @@ class _Described(GenerateJsonSchema):
     def model_schema(self, schema: core_schema.ModelSchema) -> JsonSchemaValue:
         made = super().model_schema(schema)
         properties = made.get("properties", {})
-        for name, said in _attribute_docstrings(schema["cls"]).items():
+        for name, said in attribute_docstrings(schema["cls"]).items():
             if name in properties:
                 properties[name].setdefault("description", said)
         return made
 
 
-def _attribute_docstrings(model: type[BaseModel]) -> dict[str, str]:
+def attribute_docstrings(model: type[BaseModel]) -> dict[str, str]:
     """Return the docstrings beneath the fields of a model and of those that it extends."""
     own = [each for each in reversed(model.__mro__) if each.__module__.startswith("aiperf_hpc")]
     found: dict[str, str] = {}

@@ -10,13 +10,23 @@ from typing import Any
 from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from fastapi.exceptions import RequestValidationError
+from fastapi.responses import HTMLResponse, PlainTextResponse
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4 as CONTENT_TYPE_LATEST
 from pydantic import Field
 from starlette.exceptions import HTTPException
 
 from aiperf_hpc import __version__
 from aiperf_hpc.errors import AIPerfError
+from aiperf_hpc.primary.monitor.run_catalog import LASTING
+from aiperf_hpc.primary.monitor.run_view import RunStatus, RunView
 from aiperf_hpc.primary.service.access import BodyLimit, Guard, Policy
 from aiperf_hpc.primary.service.answers.base import Answer
+from aiperf_hpc.primary.service.changes import change_routes
+from aiperf_hpc.primary.service.conductor import Conductor
+from aiperf_hpc.primary.service.documentation import POLICY, page
+from aiperf_hpc.primary.service.interface import describe
+from aiperf_hpc.primary.service.metrics import Measured, exposition, new_registry
 from aiperf_hpc.primary.service.page_routes import page_routes
 from aiperf_hpc.primary.service.problem import (
     MEDIA_TYPE,
@@ -26,7 +36,7 @@ from aiperf_hpc.primary.service.problem import (
     problem_response,
 )
 from aiperf_hpc.primary.service.reading import only_run_routes, run_routes
-from aiperf_hpc.primary.service.runs import RunList, Runs
+from aiperf_hpc.primary.service.runs import FolderOfRuns, RunList, Runs
 from aiperf_hpc.streams import without_stand_ins
 
 API = "/api/v1"
@@ -67,7 +77,7 @@ def create_app(
     runs: Runs,
     policy: Policy | None = None,
     log: Callable[[str], None] = lambda _: None,
-    changes: APIRouter | None = None,
+    conductor: Conductor | None = None,
 ) -> FastAPI:
     """Return the application over some runs.
 
@@ -75,7 +85,7 @@ def create_app(
         runs: the runs.
         policy: who may do what; reading is open, and nothing else, when not given.
         log: what is done with a line about an attempt.
-        changes: the routes that change something, where there are any.
+        conductor: what starts, stops and resumes runs, where that is possible.
     """
     # The usual pages of documentation load scripts from elsewhere, which a cluster cannot.
     app = FastAPI(
@@ -90,19 +100,58 @@ def create_app(
     app.add_middleware(BodyLimit)
     app.state.ending = asyncio.Event()  # Set once the server is told to stop: streams end.
     app.add_middleware(Guard, policy=policy or Policy(), log=log)
+    registry = new_registry()
+    app.add_middleware(Measured, registry=registry)
     app.add_exception_handler(AIPerfError, _refused)
     app.add_exception_handler(Exception, _failed)
     app.add_exception_handler(HTTPException, _no_route)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.include_router(page_routes())
     app.include_router(_service_routes(runs))
+    _add_metrics(app, runs, registry, conductor)
+    _add_documentation(app)
     app.include_router(_runs_routes(runs), prefix=API)
     app.include_router(run_routes(runs), prefix=f"{API}/runs/{{run}}", tags=["run"])
-    if changes is not None:
-        app.include_router(changes, prefix=API)
+    if conductor is not None and isinstance(runs, FolderOfRuns):
+        app.include_router(change_routes(runs, conductor), prefix=API)
     if runs.only is not None:
         app.include_router(only_run_routes(runs.only), prefix=API, tags=["one run alone"])
+    describe(app)
     return app
+
+
+def _add_metrics(
+    app: FastAPI, runs: Runs, registry: CollectorRegistry, conductor: Conductor | None
+) -> None:
+    @app.get(
+        "/metrics",
+        tags=["service"],
+        response_class=PlainTextResponse,
+        responses={200: {"description": "Metrics in Prometheus' text format"}, **PROBLEM},
+    )
+    async def metrics() -> Response:
+        """Return the runs' and the service's metrics for Prometheus."""
+        listed = await run_in_threadpool(runs.list)
+        queue = None if conductor is None else conductor.queue()
+        text = exposition(registry, listed, await _statuses(runs, listed), queue)
+        return Response(text, media_type=CONTENT_TYPE_LATEST)
+
+
+async def _statuses(runs: Runs, listed: RunList) -> dict[str, RunStatus]:
+    """Return the statuses of the runs that go on, as far as they are there soon."""
+    found = {}
+    for row in listed.runs:
+        run = runs.known(row.name) if row.state in LASTING else None
+        if run is not None and (status := await run.ask(RunView.status)) is not None:
+            found[row.name] = status
+    return found
+
+
+def _add_documentation(app: FastAPI) -> None:
+    @app.get("/docs", response_class=HTMLResponse, tags=["service"])
+    async def docs() -> Response:
+        """Return a page that describes all of this."""
+        return HTMLResponse(page(app.openapi()), headers={"Content-Security-Policy": POLICY})
 
 
 PROBLEM: dict[int | str, dict[str, Any]] = {

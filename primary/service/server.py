@@ -15,12 +15,10 @@ from dataclasses import replace
 from typing import Self
 
 import uvicorn
-from fastapi import APIRouter
 
 from aiperf_hpc.errors import AIPerfError, UsageError
 from aiperf_hpc.primary.service.access import Policy
 from aiperf_hpc.primary.service.app import create_app
-from aiperf_hpc.primary.service.changes import change_routes
 from aiperf_hpc.primary.service.conductor import Conductor
 from aiperf_hpc.primary.service.endpoint import Endpoint
 from aiperf_hpc.primary.service.runs import FolderOfRuns, Runs
@@ -52,11 +50,10 @@ def serve(
     Raises:
         UsageError: the address cannot be had, or its tokens or TLS cannot be used.
     """
-    conductor = changes = None
+    conductor = None
     if isinstance(runs, FolderOfRuns) and endpoint.token_file is not None:
         conductor = Conductor(runs.folder, log=log)
-        changes = change_routes(runs, conductor)
-    server = _server(runs, endpoint, log, changes)
+    server = _server(runs, endpoint, log, conductor)
     listener = _listen(endpoint)
     # The server re-raises the signal that ended it: an interrupt is the way to end this.
     with (
@@ -146,12 +143,12 @@ def _server(
     runs: Runs,
     endpoint: Endpoint,
     log: Callable[[str], None],
-    changes: APIRouter | None = None,
+    conductor: Conductor | None = None,
 ) -> uvicorn.Server:
     """Return a server that leaves the process's logging and output alone."""
     policy = Policy(endpoint.tokens(), endpoint.open_reading, endpoint.host)
     endpoint.check_tls()
-    app = create_app(runs, policy, log, changes)
+    app = create_app(runs, policy, log, conductor)
     logging.getLogger("uvicorn.error").addFilter(_worth_saying)
     return _Server(
         uvicorn.Config(

@@ -18,7 +18,6 @@ from aiperf_hpc.errors import DatasetError, RunDirectoryError, UsageError
 from aiperf_hpc.primary.control.prepare import make_run_directory
 from aiperf_hpc.primary.service.access import Policy
 from aiperf_hpc.primary.service.app import create_app
-from aiperf_hpc.primary.service.changes import change_routes
 from aiperf_hpc.primary.service.conductor import Conductor
 from aiperf_hpc.primary.service.owner import owned
 from aiperf_hpc.primary.service.primaries import Primaries, Process
@@ -78,7 +77,7 @@ class FakePrimaries(Primaries):
 @contextmanager
 def _served(folder: Path, primaries: FakePrimaries, log: list[str]) -> Iterator[TestClient]:
     runs, conductor = FolderOfRuns(folder), Conductor(folder, primaries, log.append)
-    app = create_app(runs, Policy(Tokens([TOKEN])), log.append, change_routes(runs, conductor))
+    app = create_app(runs, Policy(Tokens([TOKEN])), log.append, conductor)
     client = TestClient(app, base_url="http://127.0.0.1", headers=SHOWN)
     with conductor.working(), runs.served(), client:
         yield client

@@ -114,7 +114,6 @@ def test_nothing_can_be_changed(tmp_path: Path) -> None:
     with _client(write_run(tmp_path, Plan(trials=0, hpo_trials=0))) as client:
         for method in ("POST", "PUT", "DELETE", "PATCH"):
             assert client.request(method, "/api/v1/status").status_code == 403
-        assert client.get("/docs").status_code == 404, "its scripts come from elsewhere"
 
 
 # What goes wrong.
