@@ -26,10 +26,16 @@ from aiperf_hpc.primary.file_system import (
 from aiperf_hpc.primary.formatting import size
 from aiperf_hpc.primary.launchers.base import find_mpirun
 from aiperf_hpc.primary.launchers.slurm.client import SlurmCommands
+from aiperf_hpc.system.tools import AbsentError
+from aiperf_hpc.telemetry.rapl import rapl_zones
+from aiperf_hpc.telemetry.reading import Asker
+from aiperf_hpc.telemetry.sampler import SOURCES
 from aiperf_hpc.trial import Value
 
 NETWORK_FILE_SYSTEMS = ("nfs", "nfs4", "lustre", "beegfs", "gpfs", "ceph", "cifs", "9p", "fuse.")
 
+
+OPEN_RAPL = "as root: chmod a+r /sys/class/powercap/intel-rapl:*/energy_uj, and those below them"
 
 OWN, SCRIPT_BYTES = b"aiperf_hpc", 65_536
 """What a program that starts this package has in it, and how far into it that is looked for."""
@@ -71,6 +77,7 @@ def examine(folder: Path) -> list[Check]:
         *_machine(),
         _command(),
         *_accelerators(),
+        *energy_checks(),
         *_packages(),
         *_slurm(),
         *examine_storage(folder),
@@ -126,6 +133,28 @@ def _accelerators() -> Iterator[Check]:
         else:
             devices = "; ".join(line.strip() for line in output.splitlines() if line.strip())
             yield Check(area="accelerator", name=maker, found=bool(devices), detail=devices)
+
+
+def energy_checks() -> Iterator[Check]:
+    """Look at what tells the energy of this node: a run records it, and says what is missing."""
+    asker = Asker((OSError, ValueError))
+    zones = asker.ask("RAPL", rapl_zones)
+    yield Check(
+        area="energy",
+        name="processors",
+        found=zones is not None,
+        detail=asker.absent.get("RAPL", "") or f"RAPL: {', '.join(z.name for z in zones or ())}",
+        remedy=OPEN_RAPL if "Permission denied" in asker.absent.get("RAPL", "") else "",
+    )
+    for vendor, source in SOURCES.items():
+        try:
+            with source() as tool:
+                told = [r for r in tool.read() if r.watts is not None or r.millijoules is not None]
+                detail = f"{tool.tool}: {len(told)} of {len(tool.names)}"
+                whole = len(told) == len(tool.names)
+        except AbsentError:
+            continue  # There are none of this vendor, or its tool is named among accelerators.
+        yield Check(area="energy", name=f"{vendor} accelerators", found=whole, detail=detail)
 
 
 def _packages() -> Iterator[Check]:

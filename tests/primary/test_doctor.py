@@ -6,12 +6,18 @@ import sys
 import tomllib
 from importlib import metadata, util
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
+from tests.support.nvml_library import H100, NvmlLibrary
+from tests.support.powercap import powercap
 
 from aiperf_hpc.errors import SchedulerSilentError
-from aiperf_hpc.primary.doctor import PACKAGES, Check, examine
+from aiperf_hpc.primary import doctor
+from aiperf_hpc.primary.doctor import PACKAGES, Check, energy_checks, examine
 from aiperf_hpc.primary.launchers.slurm.client import Nodes, SlurmCommands
+from aiperf_hpc.system.tools import AbsentError
+from aiperf_hpc.telemetry.rapl import rapl_zones
 
 ROOT = Path(__file__).parents[2]
 WRAPPER = "import sys\nfrom {}.cli import main\nsys.exit(main())\n"
@@ -123,3 +129,28 @@ def test_a_program_of_our_name_that_is_not_ours_is_told(
 def test_both_names_are_installed_as_one_command() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     assert project["scripts"]["aiperf-hpc"] == project["scripts"]["aiperf"]
+
+
+def test_counters_of_energy_that_only_root_may_read_have_a_remedy(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    NvmlLibrary([dict(H100), {}]).install(monkeypatch)
+
+    def refused() -> NoReturn:
+        raise AbsentError("energy_uj: Permission denied; root may let others read it")
+
+    monkeypatch.setattr(doctor, "rapl_zones", refused)
+    processors, accelerators = energy_checks()
+    assert not processors.found
+    assert processors.detail.startswith("energy_uj: Permission denied")
+    assert processors.remedy.startswith("as root: chmod a+r /sys/class/powercap/")
+    assert (accelerators.name, accelerators.found) == ("NVIDIA accelerators", False)
+    assert accelerators.detail == "NVML: 1 of 2"
+
+
+def test_counters_of_energy_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    powercap(tmp_path)
+    monkeypatch.setattr(doctor, "rapl_zones", lambda: rapl_zones(tmp_path))
+    (processors,) = energy_checks()
+    assert processors.found
+    assert processors.detail == "RAPL: package-0, package-0 dram, package-1, package-1 dram"
