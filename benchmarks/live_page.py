@@ -4,7 +4,7 @@ python -m benchmarks.live_page                    # 10 minutes; from the checkou
 python -m benchmarks.live_page --minutes 60
 
 A run of several replicas is written while a browser shows it, faster than on a machine: about two
-epochs a second, and every other second a trial that ends and another that starts. Garbage is
+epochs a second, and each second a trial that ends and another that starts. Garbage is
 collected before the browser's memory is read, so that what is told is what the page keeps.
 """
 
@@ -27,7 +27,7 @@ from aiperf_hpc.primary.service.runs import FolderOfRuns
 from aiperf_hpc.primary.service.server import ServerThread
 
 REPLICAS = 4
-EPOCH_SECONDS, EPOCHS = 0.5, 4
+EPOCH_SECONDS, EPOCHS = 0.5, 2
 PAINTED = """
 new Promise(resolve => {
   const look = () => document.querySelector(SELECTOR)
@@ -51,13 +51,14 @@ def write(run: LiveRun) -> Iterator[None]:
     """Write the next epoch of a trial each time."""
     initial = Grown(initial_graph(run.workers[0].config))
     trials = {number: run.begin(number, initial) for number in range(REPLICAS)}
+    first = dict(trials)
     for turn in itertools.count():
         number, round_ = turn % REPLICAS, turn // REPLICAS
         epoch = round_ % EPOCHS + 1
         run.epoch(trials[number], epoch, 100 + (37 * turn) % 200, number)
         if epoch == EPOCHS:
             run.finish(trials[number], number)
-            grown = run.grow(number, initial, trials[number], seed=turn)
+            grown = run.grow(number, initial, first[number], seed=turn)
             trials[number] = run.begin(number, grown)
             run.sample(number)
         run.beat()

@@ -16,7 +16,7 @@ from tests.browser.live_run import LiveRun
 from tests.support.run_factory import Grown, Plan, initial_graph, write_run
 from tests.support.waiting import until
 
-from aiperf_hpc.primary.formatting import duration, exact, percent, si
+from aiperf_hpc.primary.formatting import duration, exact, percent, si, size
 from aiperf_hpc.primary.service.endpoint import Endpoint
 from aiperf_hpc.primary.service.runs import FolderOfRuns
 from aiperf_hpc.primary.service.served_run import Readers
@@ -254,6 +254,27 @@ def test_a_run_that_takes_long_to_read_is_shown_once_it_is(
         }.items():
             page.shows(f"[data-part={part}]", text)
     assert browser.complaints == []
+
+
+NUMBERS = (0.0, 0.05, 1.5, 59.94, 59.96, 61.5, 999.4, 3_599.6, 12_345.678, 86_400.0, 3.21e15)
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        ("si(number, 'OPS')", lambda number: si(number, "OPS")),
+        ("duration(number)", duration),
+        ("percent(number)", percent),
+        ("size(number)", lambda number: size(round(number))),
+    ],
+)
+def test_numbers_are_written_as_on_a_terminal(
+    page: Page, call: str, words: Callable[[float], str]
+) -> None:
+    page.open()
+    script = "import('/assets/words.js').then(({si, duration, percent, size}) => NUMBERS)"
+    asked = script.replace("NUMBERS", f"{json.dumps(NUMBERS)}.map(number => {call})")
+    assert page.browser.evaluate(asked) == [words(number) for number in NUMBERS]
 
 
 def test_what_needs_a_token_asks_for_it(browser: Chromium, live: LiveRun, tmp_path: Path) -> None:

@@ -12,6 +12,11 @@ export function useToken(words) {
   sessionStorage.setItem("token", token);
 }
 
+/** Return whether a token is shown: then a link, which shows none, would be refused. */
+export function hasToken() {
+  return token !== null;
+}
+
 function shown() {
   return token === null ? {} : { Authorization: `Bearer ${token}` };
 }

@@ -51,7 +51,7 @@ function row(host, { node, replicas }) {
       ? h("span", {}, node === null ? "–" : "none")
       : load(node.accelerator_percent, `Accelerators of ${host}`, `${node.accelerator_count} × `),
     h("span", {}, node === null || node.watts === null ? "–" : si(node.watts, "W")),
-    h("span", {}, quiet.length ? `${Math.round(Math.min(...quiet))} s ago` : "–"),
+    h("span", {}, quiet.length ? `${Math.max(0, Math.round(Math.min(...quiet)))} s ago` : "–"),
   ];
 }
 

@@ -1,5 +1,6 @@
 /** The parts of a run's view: pure functions of what the service says to nodes. */
 
+import { hasToken } from "./api.js";
 import { chart, end } from "./chart.js";
 import { bar, h, table } from "./dom.js";
 import { state } from "./list.js";
@@ -124,5 +125,6 @@ export function files({ files: found }, { run }) {
   const shown = found.filter(({ name }) => ["report.html", "report.json", "result.txt", "run.yaml"].includes(name));
   if (!shown.length) return null;
   const address = (name) => `api/v1/runs/${encodeURIComponent(run)}/files/${encodeURIComponent(name)}`;
-  return h("p", { class: "lead files" }, "Files: ", shown.flatMap(({ name }, place) => [place ? ", " : null, h("a", { href: address(name) }, name)]));
+  return h("p", { class: "lead files" }, "Files: ", shown.flatMap(({ name }, place) =>
+    [place ? ", " : null, hasToken() ? name : h("a", { href: address(name) }, name)]));
 }

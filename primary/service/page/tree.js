@@ -3,6 +3,7 @@
 import { h, s } from "./dom.js";
 import { measureLabel, percent, quality, whole } from "./words.js";
 
+const MOST = 400; // Networks that are drawn: of a long line of descent, the latest.
 const STEP = 152; // Pixels from a network to those that were grown from it.
 const ROW = 26;
 const EDGE = 16;
@@ -10,7 +11,8 @@ const EDGE = 16;
 const COLOURS = [[0, 34, 78], [53, 69, 108], [102, 105, 112], [148, 142, 119], [200, 184, 102], [254, 232, 56]];
 
 /** Return the drawing of the tree. */
-export function tree({ nodes, total, measure }, { run, trial }) {
+export function tree({ nodes: known, total, measure }, { run, trial }) {
+  const nodes = known.slice(-MOST);
   if (!nodes.length) return h("p", { class: "none" }, "No trial has started yet.");
   const placed = places(nodes);
   const colour = colours(nodes, measure);
@@ -18,7 +20,7 @@ export function tree({ nodes, total, measure }, { run, trial }) {
   const height = 2 * EDGE + ROW * (nodes.length ? Math.max(...placed.values().map(({ row }) => row)) : 0);
   const reachable = placed.has(trial) ? trial : nodes[0].id;
   return [
-    h("p", { class: "lead" }, total > nodes.length ? `The latest, and all that they grew from: ${whole(nodes.length)} of ${whole(total)} trials. ` : `${whole(total)} trials. `,
+    h("p", { class: "lead" }, total > nodes.length ? `The latest and what they grew from: ${whole(nodes.length)} of ${whole(total)} trials. ` : `${whole(total)} trials. `,
       `Colour is ${measureLabel(measure)}: the lighter, the better. A choice shows layers, operations and curve; arrow keys go from one to the next.`),
     h("div", { class: "scroll tree-scroll", role: "region", "aria-label": "Drawing: tree of networks", tabindex: 0 },
       s("svg", { class: "networks", width, height, viewBox: `0 0 ${width} ${height}`, role: "group", "aria-label": "Tree of networks" },
