@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import NoReturn
 
 import pytest
+from tests.support.clock import Clock
+from tests.support.telemetry import sample
 
 from aiperf_hpc.clock import SYSTEM
 from aiperf_hpc.errors import JournalError
 from aiperf_hpc.telemetry import running
-from aiperf_hpc.telemetry.running import Record, claim_host, sampled
+from aiperf_hpc.telemetry.running import Record, claim_host, sample_until, sampled
 from aiperf_hpc.telemetry.values import Equipment, Sample
 
 
@@ -84,6 +86,62 @@ def test_samples_come_in_time(name: str) -> None:
     with sampling(name, record, seconds=0.01):
         assert several.wait(60.0)
     assert all(isinstance(told, Sample) for told in seen[1:])
+
+
+class Scripted:
+    """A sampler and an end that go by a clock, and note when they are asked."""
+
+    quick = True
+
+    def __init__(self, seconds: float) -> None:
+        self.clock = Clock()
+        self.begun = self.clock.monotonic()
+        self.end = seconds
+        self.asked: list[tuple[str, float]] = []
+
+    @property
+    def now(self) -> float:
+        return self.clock.monotonic() - self.begun
+
+    def read(self) -> None:
+        self.asked.append(("read", self.now))
+
+    def take(self) -> Sample:
+        self.asked.append(("take", self.now))
+        return sample()
+
+    def wait(self, timeout: float) -> bool:
+        self.clock.advance(min(timeout, self.end - self.now))
+        return self.now >= self.end
+
+
+def test_energy_is_read_once_a_second_between_samples() -> None:
+    own = Scripted(6.5)
+    sample_until(own, own, seconds=3.0, clock=own.clock, record=lambda _: None)
+    assert own.asked == [
+        ("read", 1.0), ("read", 2.0), ("take", 3.0), ("read", 4.0), ("read", 5.0), ("take", 6.0),
+        ("take", 6.5),
+    ]  # fmt: skip
+
+
+def test_what_was_late_is_not_made_up_for() -> None:
+    own, slow = Scripted(13.0), [7.5]
+
+    def record(_: Equipment | Sample) -> None:
+        own.clock.advance(slow.pop() if slow else 0.0)
+
+    sample_until(own, own, seconds=3.0, clock=own.clock, record=record)
+    assert own.asked == [
+        ("read", 1.0), ("read", 2.0), ("take", 3.0),
+        ("read", 10.5), ("read", 11.5), ("take", 12.0), ("take", 13.0),
+    ]  # fmt: skip
+
+
+def test_what_has_nothing_to_read_waits_for_the_sample() -> None:
+    own = Scripted(7.0)
+    own.quick = False
+    sample_until(own, own, seconds=3.0, clock=own.clock, record=lambda _: None)
+    assert own.asked == [("take", 3.0), ("take", 6.0), ("take", 7.0)]
 
 
 def test_a_journal_that_refuses_ends_the_telemetry_and_nothing_else(

@@ -10,18 +10,36 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 from aiperf_hpc.clock import Clock
 from aiperf_hpc.errors import AIPerfError
 from aiperf_hpc.system.kernel_files import ROOT
 from aiperf_hpc.telemetry.node import Processes
-from aiperf_hpc.telemetry.sampler import READ_SECONDS, Sampler, sampler
+from aiperf_hpc.telemetry.sampler import READ_SECONDS, sampler
 from aiperf_hpc.telemetry.values import Equipment, Sample
 
 END_SECONDS: Final = 15.0
 """How long the end of a process waits for the last sample: a vendor's program may take 10 s, and
 one that hangs must not keep the process."""
+
+
+class Reader(Protocol):
+    """What reads, and tells of it: a Sampler."""
+
+    @property
+    def quick(self) -> bool: ...
+
+    def read(self) -> None: ...
+
+    def take(self) -> Sample: ...
+
+
+class Ending(Protocol):
+    """What tells that it is over: an Event of threads."""
+
+    def wait(self, timeout: float) -> bool: ...
+
 
 Record = Callable[[Equipment | Sample], None]
 """What stores what there is to tell. Raises AIPerfError where it cannot."""
@@ -89,20 +107,24 @@ def claimed_host(name: str, over: threading.Event, *, every: float) -> Iterator[
 
 
 def sample_until(
-    own: Sampler, over: threading.Event, *, seconds: float, clock: Clock, record: Record
+    own: Reader, over: Ending, *, seconds: float, clock: Clock, record: Record
 ) -> None:
-    """Read and record in time until it is over; then record what is left."""
-    due = read = clock.monotonic()
-    due += seconds
+    """Read and record in time until it is over; then record what is left.
+
+    What could not be done in time, as where storage was waited for, is not made up for.
+    """
+    read = clock.monotonic()
+    due = read + seconds
     while True:
-        read = min(read + READ_SECONDS, due) if own.quick else due
-        if over.wait(max(0.0, read - clock.monotonic())):
+        now = clock.monotonic()
+        read = min(max(read + READ_SECONDS, now), due) if own.quick else due
+        if over.wait(max(0.0, read - now)):
             break
         if read < due:
             own.read()
         else:
             record(own.take())
-            due = max(due + seconds, clock.monotonic())
+            due += seconds * (1 + max(0.0, clock.monotonic() - due) // seconds)
     record(own.take())
 
 
