@@ -51,6 +51,7 @@ class Terminal:
     @property
     def raw(self) -> str:
         """All that was written so far, the terminal's commands too."""
+        self.settle()
         return self._seen.decode(self._encoding, "replace")
 
     @property
@@ -64,11 +65,10 @@ class Terminal:
         mark = _MARK.format(self._marks)
         self.output.write(mark)
         self.output.flush()
-        until(lambda: mark in self.raw)
+        until(lambda: mark.encode(self._encoding) in self._seen)
 
     def new(self) -> list[str]:
         """Return the lines written since the last call, also those that were replaced."""
-        self.settle()
         text = self.text
         new, self._told = text[self._told :], len(text)
         return [line for line in re.split("[\r\n]+", new) if line]

@@ -241,7 +241,7 @@ def test_where_the_time_of_steps_went_is_the_mean_over_ranks() -> None:
         ("mpi", "torch", 3),
         ("torch", "torch", 3),
         ("torch", "tensorflow", 2),
-        ("horovod", "tensorflow", 3),
+        ("horovod", "tensorflow", 2),
     ],
 )
 def test_ranks_train_as_one_process_does(collective: str, engine: str, ranks: int) -> None:
