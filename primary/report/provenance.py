@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Literal
 
@@ -15,6 +16,9 @@ from aiperf_hpc.primary.monitor.run_view import RunView
 from aiperf_hpc.run.journal import JournalReader
 from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.trial import Value
+
+HASHING = 4
+"""Files that are read and hashed at once: gigabytes of journals, on a file system of many disks."""
 
 
 class HashedFile(Value):
@@ -49,10 +53,12 @@ def provenance_of(view: RunView, report: Mapping[Path, bytes], *, final: bool) -
     paths = view.paths
     graphs = sorted(p for p in map(paths.graph, view.history.graphs) if p.exists())
     # A running replica may have appended since: the hash covers what the report knows.
+    read: dict[Path, int | None] = {paths.manifest: None, **view.history.bytes_read}
+    read |= dict.fromkeys(graphs)
+    with ThreadPoolExecutor(HASHING) as pool:  # Neither reading nor hashing holds the interpreter.
+        hashed = list(pool.map(lambda each: _hashed(paths.root, *each), read.items()))
     files = [
-        _hashed(paths.root, paths.manifest, None),
-        *(_hashed(paths.root, path, size) for path, size in view.history.bytes_read.items()),
-        *(_hashed(paths.root, path, None) for path in graphs),
+        *hashed,
         *(_entry(paths.root, path, content) for path, content in report.items()),
     ]
     return ReportManifest(run_id=view.manifest.run_id, final=final, files=tuple(files))
