@@ -178,7 +178,7 @@ class ProcessHost:
         self.pid = os.getpid()
         self.job = job_id()
         self._tree = replica_tree(several_ranks)
-        self._cpu_seconds = self._tree.cpu_seconds()
+        self._cpu_seconds = self._tree.totals().cpu_seconds
         self._looked = self.clock.monotonic()
 
     def seconds_alive(self) -> float:
@@ -224,12 +224,12 @@ class ProcessHost:
 
     def usage(self) -> Usage:
         """Return that of the whole process tree since the last time, or since the start."""
-        seconds, now = self._tree.cpu_seconds(), self.clock.monotonic()
+        (seconds, memory), now = self._tree.totals(), self.clock.monotonic()
         # Less than before, where a process has left the tree.
         used, passed = max(0.0, seconds - self._cpu_seconds), now - self._looked
         self._cpu_seconds = seconds
         self._looked = now
-        return Usage(100.0 * used / passed if passed > 0.0 else 0.0, self._tree.memory_bytes())
+        return Usage(100.0 * used / passed if passed > 0.0 else 0.0, memory)
 
     @contextmanager
     def every(

@@ -4,8 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
+from typing import NamedTuple
 
 import psutil
+
+
+class Totals(NamedTuple):
+    """What all processes of a tree have used, and have."""
+
+    cpu_seconds: float
+    """User and system so far. Of those that ended it is kept by whoever waited for them. What a
+    process left behind that outlived its parent, or was never waited for, leaves the tree, and its
+    time with it."""
+    memory_bytes: int
+    """The sum of the resident sets; what processes share counts for each of them."""
 
 
 class ProcessTree:
@@ -14,27 +26,16 @@ class ProcessTree:
     def __init__(self, root: psutil.Process) -> None:
         self._root = root
 
-    def cpu_seconds(self) -> float:
-        """Return the CPU time, user and system, that its processes have used so far.
-
-        Of those that ended it is kept by whoever waited for them. What a process left behind that
-        outlived its parent, or was never waited for, leaves the tree, and its time with it.
-        """
-        seconds = 0.0
+    def totals(self) -> Totals:
+        """Return CPU time and memory by one look: finding the members takes longest."""
+        seconds, memory = 0.0, 0
         for member in self._members():
             with suppress(psutil.NoSuchProcess):  # It ended between being listed and being asked.
                 times = member.cpu_times()
                 seconds += times.user + times.system
                 seconds += times.children_user + times.children_system
-        return seconds
-
-    def memory_bytes(self) -> int:
-        """Return the sum of its resident sets; what processes share counts for each of them."""
-        memory = 0
-        for member in self._members():
-            with suppress(psutil.NoSuchProcess):
                 memory += member.memory_info().rss
-        return memory
+        return Totals(seconds, memory)
 
     def _members(self) -> Iterator[psutil.Process]:
         yield self._root

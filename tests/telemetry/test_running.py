@@ -22,11 +22,8 @@ from aiperf_hpc.telemetry.values import Equipment, Sample
 class Idle:
     """Processes that use nothing."""
 
-    def cpu_seconds(self) -> float:
-        return 0.0
-
-    def memory_bytes(self) -> int:
-        return 0
+    def totals(self) -> tuple[float, int]:
+        return 0.0, 0
 
 
 class Told:

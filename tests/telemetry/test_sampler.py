@@ -27,11 +27,8 @@ class Processes:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
 
-    def cpu_seconds(self) -> float:
-        return 2.0 * self._clock.monotonic()
-
-    def memory_bytes(self) -> int:
-        return 2**30
+    def totals(self) -> tuple[float, int]:
+        return 2.0 * self._clock.monotonic(), 2**30
 
 
 @pytest.fixture

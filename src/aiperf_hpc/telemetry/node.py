@@ -21,12 +21,8 @@ _WORD_BYTES: Final = 4
 class Processes(Protocol):
     """The processes of a run on this node."""
 
-    def cpu_seconds(self) -> float:
-        """Return the CPU time that they have used so far."""
-        ...
-
-    def memory_bytes(self) -> int:
-        """Return the sum of their resident sets."""
+    def totals(self) -> tuple[float, int]:
+        """Return the CPU seconds that they have used so far, and the sum of their resident sets."""
         ...
 
 
@@ -40,7 +36,7 @@ class NodeMeter:
         self.asker = Asker((OSError, ValueError, RuntimeError, psutil.Error))
         self._counters: Mapping[str, Callable[[], Mapping[str, float]]] = {
             "cpu": _cpu_times,
-            "processes_cpu": lambda: {"processes_cpu": processes.cpu_seconds()},
+            "processes": self._totals,
             "disk": _disk,
             "network": _network,
             "fabric": self._fabric,
@@ -56,11 +52,12 @@ class NodeMeter:
         passed = {k: max(0.0, v - before[k]) for k, v in now.items() if k in before}
         busy, idle = passed.pop("busy", 0.0), passed.pop("idle", 0.0)
         processes = passed.pop("processes_cpu", None)
+        passed.pop("processes_memory", None)
         known = processes is not None and seconds > 0.0
         return NodeUse(
             cpu=round(100.0 * busy / (busy + idle), 2) if busy + idle > 0.0 else None,
             processes_cpu=round(100.0 * (processes or 0.0) / seconds, 2) if known else None,
-            processes_memory=ask("processes_memory", self._processes.memory_bytes),
+            processes_memory=now.get("processes_memory"),
             memory=ask("memory", _memory),
             **passed,
         )
@@ -70,6 +67,10 @@ class NodeMeter:
         for name, read in self._counters.items():
             found |= self.asker.ask(name, read) or {}
         return found
+
+    def _totals(self) -> dict[str, float]:
+        seconds, memory = self._processes.totals()
+        return {"processes_cpu": seconds, "processes_memory": float(memory)}
 
     def _fabric(self) -> dict[str, float]:
         ports = [

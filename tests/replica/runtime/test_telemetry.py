@@ -43,8 +43,8 @@ def test_no_seconds_are_no_telemetry(tmp_path: Path) -> None:
 def test_the_processes_of_a_node_are_all_under_whoever_started_this_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    together = node_tree().memory_bytes()
+    together = node_tree().totals()
     monkeypatch.setattr(psutil.Process, "parent", lambda _: None)
-    alone = node_tree()
-    assert 0 < alone.memory_bytes() < together
-    assert alone.cpu_seconds() > 0.0
+    alone = node_tree().totals()
+    assert 0 < alone.memory_bytes < together.memory_bytes
+    assert alone.cpu_seconds > 0.0
