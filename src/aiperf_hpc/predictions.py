@@ -51,3 +51,15 @@ def load_predictions(path: Path) -> Predictions:
     if found is None or found.ndim != 1 or not np.issubdtype(found.dtype, np.unsignedinteger):
         raise CheckpointError(f"{path} holds no classes of samples")
     return Predictions(texts["trial"], int(texts["epoch"]), found.astype(np.int64))
+
+
+def load_recorded(path: Path, sha256: str) -> Predictions:
+    """Read the file of a recorded SHA-256.
+
+    Raises:
+        OSError: it cannot be read.
+        CheckpointError: it is another file, or damaged.
+    """
+    if file_digest(path) != sha256:
+        raise CheckpointError(f"{path} is not the file that was recorded")
+    return load_predictions(path)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from aiperf_hpc.errors import CheckpointError, reason_of
-from aiperf_hpc.predictions import file_digest, load_predictions
+from aiperf_hpc.predictions import load_recorded
 from aiperf_hpc.primary.analyze.training_log import Predicted
 from aiperf_hpc.run.history import Trial
 from aiperf_hpc.run.paths import RunPaths
@@ -24,13 +24,11 @@ def predicted_by(trial: Trial | None, paths: RunPaths) -> tuple[Predicted | None
         return None, ""
     path = paths.predictions(trial.replica, trial.id)
     try:
-        if file_digest(path) != kept.sha256:
-            return None, f"{path} is not the file of predictions that was recorded"
-        classes = load_predictions(path).classes
+        classes = load_recorded(path, kept.sha256).classes
     except OSError as error:
         return None, f"{path}: {reason_of(error)}"
     except CheckpointError as error:
-        return None, str(error)
+        return None, f"its predictions: {error}"
     return Predicted(
         trial=trial.id,
         samples=len(classes),

@@ -7,7 +7,7 @@ import math
 from typing import Any
 
 from aiperf_hpc.errors import AIPerfError, reason_of
-from aiperf_hpc.predictions import file_digest, load_predictions
+from aiperf_hpc.predictions import load_recorded
 from aiperf_hpc.primary.report.model import as_of_now, make_report
 from aiperf_hpc.primary.report.provenance import changed_files, has_grown
 from aiperf_hpc.primary.verify.evidence import Evidence, Failures, quality
@@ -181,10 +181,7 @@ def _wrong_predictions(run: Evidence, trial: Trial, kept: PredictionsKept) -> Fa
     if last is None or (last.epoch, last.samples) != (kept.epoch, kept.samples):
         yield f"predictions of {kept.samples} samples after epoch {kept.epoch}: no such evaluation"
     try:
-        if file_digest(path) != kept.sha256:
-            yield f"{path} is not the file that was recorded"
-            return
-        found = load_predictions(path)
+        found = load_recorded(path, kept.sha256)
     except (OSError, AIPerfError) as error:
         said = reason_of(error) if isinstance(error, OSError) else str(error)
         yield f"its predictions cannot be read: {said}"

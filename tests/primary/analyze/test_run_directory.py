@@ -300,7 +300,7 @@ def test_each_training_of_a_fixed_network_has_its_own_predictions(tmp_path: Path
 
 
 @pytest.mark.parametrize(
-    ("damage", "said"), [(gone, "No such file"), (cut, "is not the file of predictions")]
+    ("damage", "said"), [(gone, "No such file"), (cut, "is not the file that was recorded")]
 )
 def test_lost_predictions_are_a_problem(
     damage: Callable[[Path], None], said: str, tmp_path: Path
