@@ -37,6 +37,12 @@ COMMANDS = (
     Row("serve", WATCH, "status:serve", "Serve all runs in a folder, or one run, over HTTP."),
     Row("report", RESULTS, "report:report", "Write a run's report, also while it lasts."),
     Row("verify", RESULTS, "report:verify", "Recount a run from its own records."),
+    Row(
+        "compare",
+        RESULTS,
+        "runs:compare",
+        "Compare runs: their configuration, machines, scores, time and energy.",
+    ),
     Row("rank", RESULTS, "rank:rank", "Rank verified runs by their score."),
     Row("search", RESULTS, "report:SEARCH", "Look at how a run searched."),
     Row(

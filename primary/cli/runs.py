@@ -1,4 +1,4 @@
-"""Several runs: ``aiperf list``."""
+"""Several runs: ``aiperf list`` and ``aiperf compare``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typer import Argument
 from aiperf_hpc.primary.analyze.layout import tables_as_lines
 from aiperf_hpc.primary.analyze.table import NONE, Table
 from aiperf_hpc.primary.cli.output import say, say_document, window_columns
-from aiperf_hpc.primary.cli.parameters import Json
+from aiperf_hpc.primary.cli.parameters import Json, SomeRuns
 from aiperf_hpc.primary.formatting import few, percent, quality, si, utc_text
 from aiperf_hpc.primary.monitor.run_catalog import RUNS, RunCatalog, RunList, RunRow
 from aiperf_hpc.primary.monitor.run_view import RunState
@@ -52,6 +52,29 @@ def list_runs(
     for line in _left_out(found):
         sys.stderr.write(f"aiperf: {line}\n")
     return 0
+
+
+def compare(runs: SomeRuns, json: Json = False) -> int:
+    """Compare runs: their configuration, machines, scores, time and energy.
+
+    A folder of repeated runs is compared by their means, with their coefficient of variation. The
+    exit status is 0 if the scores may be held against each other, else 1.
+
+    Examples:
+      $ aiperf compare runs/a runs/b
+      $ aiperf compare runs/before last
+      $ aiperf compare runs/before-repeated runs/after-repeated --json
+    """
+    from aiperf_hpc.primary.compare.comparison import compare as side_by_side
+    from aiperf_hpc.primary.compare.reading import read_groups
+    from aiperf_hpc.primary.compare.tables import tables
+
+    found = side_by_side(read_groups(runs))
+    if json:
+        say_document(found.model_dump_json(indent=1))
+    else:
+        say("\n".join(tables_as_lines(tables(found), window_columns())))
+    return 0 if found.comparable else 1
 
 
 def _table(found: RunList, columns: int) -> Table:
