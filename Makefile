@@ -22,6 +22,8 @@ unexport PYTHONDONTWRITEBYTECODE
 HOROVOD := MAKEFLAGS=-j$(shell nproc) HOROVOD_WITH_GLOO=1 HOROVOD_WITHOUT_MPI=1 \
 	HOROVOD_CPU_OPERATIONS=GLOO HOROVOD_WITH_TENSORFLOW=1 HOROVOD_WITHOUT_PYTORCH=1 \
 	HOROVOD_WITHOUT_MXNET=1
+# pip would compile by one core. Some packages have files that no Python can compile.
+COMPILE := $(BIN)/python -m compileall -qq -j 0 $(VENV)/lib || true
 # What is built for the tests is not optimised, which takes a third less. pip would keep it.
 ifdef UNOPTIMISED
 HOROVOD += HOROVOD_DEBUG=1
@@ -163,11 +165,13 @@ $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.installed: pyproject.toml $(CONSTRAINTS) | $(VENV)/bin/python
-	$(PIP) install --quiet --constraint $(CONSTRAINTS) --editable '.[cpu]'
+	$(PIP) install --quiet --no-compile --constraint $(CONSTRAINTS) --editable '.[cpu]'
+	$(COMPILE)
 	touch $@
 
 $(VENV)/.installed-test: pyproject.toml $(CONSTRAINTS) | $(VENV)/bin/python
-	$(PIP) install --quiet --constraint $(CONSTRAINTS) --editable '.[cpu,test]'
+	$(PIP) install --quiet --no-compile --constraint $(CONSTRAINTS) --editable '.[cpu,test]'
+	$(COMPILE)
 	touch $@ $(VENV)/.installed
 
 $(VENV)/.installed-docs: pyproject.toml $(CONSTRAINTS) | $(VENV)/bin/python
