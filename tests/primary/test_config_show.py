@@ -1,0 +1,42 @@
+"""``aiperf config show``: what it prints can be loaded again, and says what settings are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from aiperf_hpc.config import load_config, preset_names
+from aiperf_hpc.primary.cli import main
+
+
+def printed(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    assert main(["config", "show", *words]) == 0
+    return capsys.readouterr().out
+
+
+@pytest.mark.parametrize("how", ["--resolved", "--changed"])
+@pytest.mark.parametrize("preset", preset_names())
+def test_what_is_shown_is_the_same_configuration(
+    preset: str, how: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    file = tmp_path / "shown.yaml"
+    file.write_text(printed(capsys, preset, how))
+    assert load_config(file) == load_config(preset)
+
+
+def test_what_differs_from_the_defaults_is_shown_alone_and_described(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text("dataset: {name: digits}\nseed: 7\ntraining: {batch_size: 448}\n")
+    text = printed(capsys, str(file), "--changed")
+    assert yaml.safe_load(text) == {"seed": 7, "dataset": {"name": "digits"}}
+    assert "seed: 7  # of initial weights, order of samples, search, TPE\n" in text
+    assert "  name: digits  # the dataset; only imagenet's runs can be VALID\n" in text
+
+
+def test_less_and_all_do_not_go_together(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["config", "show", "quickstart", "--changed", "--resolved"]) == 2
+    assert "leave one of them out" in capsys.readouterr().err
