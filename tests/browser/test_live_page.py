@@ -310,6 +310,28 @@ def test_a_connection_that_is_lost_is_said_and_made_again(browser: Chromium, liv
         until(lambda: browser.evaluate("document.getElementById('connection').hidden"), str)
 
 
+def test_a_tab_that_is_seen_again_goes_on_where_it_was(page: Page, live: LiveRun) -> None:
+    page.open(RUN)
+    page.shows("ol.events", "the run started")
+    _see(page, hidden=True)
+    trial = live.begin()
+    _see(page, hidden=False)
+    page.shows("[data-part=in-flight]", trial)
+    page.shows("ol.events li", f"{trial}started, round 1 of r0")
+    numbers = page.browser.evaluate(
+        "[...document.querySelectorAll('ol.events li')].map(each => +each.dataset.number)"
+    )
+    assert numbers == list(range(len(numbers), 0, -1)), "each event once, none left out"
+    assert page.browser.complaints == []
+
+
+def _see(page: Page, *, hidden: bool) -> None:
+    page.browser.evaluate(
+        f"Object.defineProperty(document, 'hidden', {{value: {json.dumps(hidden)},"
+        " configurable: true}); document.dispatchEvent(new Event('visibilitychange'))"
+    )
+
+
 def test_what_is_wrong_with_a_run_is_said(page: Page, live: LiveRun) -> None:
     page.open(RUN)
     page.shows("#subtitle", "running")

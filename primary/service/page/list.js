@@ -19,7 +19,7 @@ export function listView(main, frame) {
       const answer = JSON.parse(await text("runs", signal));
       if (signal.aborted) return;
       frame.connection();
-      frame.title("Runs", `${number(answer.runs.length, "run")} in the folder`);
+      frame.title("Runs", number(answer.runs.length, "run"));
       show(part, list(answer));
     } catch (error) {
       if (!signal.aborted) frame.connection(error);
