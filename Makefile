@@ -31,7 +31,7 @@ else
 ANEW := --force-reinstall --no-cache-dir
 endif
 
-.PHONY: start test suite check quick horovod faults chaos slurm nfs nfs-packages benchmarks benchmarks-search \
+.PHONY: start test suite check quick horovod faults fuzz chaos slurm nfs nfs-packages benchmarks benchmarks-search \
 	benchmarks-training packages browser browser-packages scaling docs clean
 
 start: $(VENV)/.installed
@@ -63,11 +63,15 @@ horovod: $(VENV)/.installed
 
 # All tests but the real runs, SLURM and the real CIFAR-10: for while you work.
 quick: $(VENV)/.installed-test
-	$(BIN)/python -m pytest --numprocesses $(WORKERS) --ignore tests/end_to_end --ignore tests/slurm -m 'not cifar10 and not chaos and not nfs and not browser'
+	$(BIN)/python -m pytest --numprocesses $(WORKERS) --ignore tests/end_to_end --ignore tests/slurm -m 'not cifar10 and not chaos and not nfs and not browser and not fuzz'
 
 # All tests on a real SLURM cluster, those of nodes that are not what a run needs included; as root.
 faults: $(VENV)/.installed-test slurm
 	$(BIN)/python -m pytest tests/slurm -m ''
+
+# Ten thousand requests of the service, made of its own description: a few minutes.
+fuzz: $(VENV)/.installed-test
+	$(BIN)/python -m pytest tests/primary/service -m fuzz -s
 
 # N random faults on runs of such a cluster, and whether every record and score adds up.
 chaos: $(VENV)/.installed-test slurm
@@ -85,6 +89,7 @@ scaling: $(VENV)/.installed-test
 benchmarks: $(VENV)/.installed-test
 	$(BIN)/python benchmarks/replay.py
 	$(BIN)/python benchmarks/primary_load.py
+	$(BIN)/python benchmarks/service.py
 	$(BIN)/python benchmarks/long_run.py runs/long
 
 # Whether the search learns, by which kernel, and how long it takes; ten minutes or so. Real

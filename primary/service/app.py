@@ -35,7 +35,7 @@ from aiperf_hpc.primary.service.problem import (
     ProblemError,
     problem_response,
 )
-from aiperf_hpc.primary.service.reading import only_run_routes, run_routes
+from aiperf_hpc.primary.service.reading import compare_routes, only_run_routes, run_routes
 from aiperf_hpc.primary.service.runs import FolderOfRuns, RunList, Runs
 from aiperf_hpc.streams import without_stand_ins
 
@@ -111,6 +111,7 @@ def create_app(
     _add_metrics(app, runs, registry, conductor)
     _add_documentation(app)
     app.include_router(_runs_routes(runs), prefix=API)
+    app.include_router(compare_routes(runs), prefix=API)
     app.include_router(run_routes(runs), prefix=f"{API}/runs/{{run}}", tags=["run"])
     if conductor is not None and isinstance(runs, FolderOfRuns):
         app.include_router(change_routes(runs, conductor), prefix=API)

@@ -4,7 +4,7 @@
 
 from collections.abc import Callable
 from http import HTTPStatus
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
@@ -22,6 +22,7 @@ from aiperf_hpc.primary.service.answers.candidates import (
     Tree,
     TreeQuestion,
 )
+from aiperf_hpc.primary.service.answers.comparison import Comparison, compare, facts
 from aiperf_hpc.primary.service.answers.events import EventKind, Events, EventsQuestion
 from aiperf_hpc.primary.service.answers.files import FileQuestion, Files, files
 from aiperf_hpc.primary.service.answers.in_flight import InFlight, InFlightQuestion
@@ -68,6 +69,7 @@ Limit = Annotated[int, Query(ge=1, le=MOST, description="How many are given at m
 Offset = Annotated[int, Query(ge=0, description="How many are passed over.")]
 Replica = Annotated[str | None, Query(description="Those of one replica alone.", examples=["r0"])]
 Find = Callable[..., Any]
+T = TypeVar("T")
 
 
 def run_routes(runs: Runs) -> APIRouter:
@@ -299,7 +301,37 @@ async def _answer(
     return Response(said.body, media_type="application/json", headers={"Age": str(round(said.age))})
 
 
-async def _asked(run: ServedRun, question: FileQuestion, runs: Runs) -> Any:  # noqa: ANN401
+def compare_routes(runs: Runs) -> APIRouter:
+    """Return the route that sets several runs beside each other."""
+    router = APIRouter(responses=RESPONSES, tags=["runs"])
+
+    @router.get("/compare", response_model=Comparison)
+    async def compare_(
+        run: Annotated[
+            list[str],
+            Query(
+                min_length=2,
+                max_length=20,
+                description="The runs' names; the first is what others are compared with.",
+            ),
+        ],
+    ) -> Response:
+        """Return what several runs reached, in what they differ, and whether they compare."""
+        found = []
+        for name in run:
+            served = runs.known(name)
+            if served is None:
+                served = await run_in_threadpool(runs.find, name)
+            if (told := await _asked(served, facts, runs)) is None:
+                return _loading(served)
+            named = told.row.model_copy(update={"name": name})
+            found.append(told.model_copy(update={"row": named}))
+        return Response(compare(found).model_dump_json(), media_type="application/json")
+
+    return router
+
+
+async def _asked(run: ServedRun, question: Callable[[RunView], T], runs: Runs) -> T | None:
     try:
         return await run.ask(question)
     except RunDirectoryError:

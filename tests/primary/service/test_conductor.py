@@ -10,17 +10,17 @@ from pathlib import Path
 import pytest
 from fastapi.testclient import TestClient
 from tests.primary.service.conftest import TOKEN
+from tests.primary.service.fake_primaries import FakePrimaries, Played
 from tests.support.run_factory import DATASET, Plan, write_manifest, write_run
 from tests.support.waiting import until
 
 from aiperf_hpc.config import load_config
-from aiperf_hpc.errors import DatasetError, RunDirectoryError, UsageError
-from aiperf_hpc.primary.control.prepare import make_run_directory
+from aiperf_hpc.errors import RunDirectoryError, UsageError
 from aiperf_hpc.primary.service.access import Policy
 from aiperf_hpc.primary.service.app import create_app
 from aiperf_hpc.primary.service.conductor import Conductor
 from aiperf_hpc.primary.service.owner import owned
-from aiperf_hpc.primary.service.primaries import Primaries, Process
+from aiperf_hpc.primary.service.primaries import Primaries
 from aiperf_hpc.primary.service.problem import Problem
 from aiperf_hpc.primary.service.runs import FolderOfRuns
 from aiperf_hpc.primary.service.submission import Submission
@@ -31,47 +31,6 @@ from aiperf_hpc.run.paths import RunPaths
 SMALL = Plan(replicas=1, trials=1, hpo_trials=0)
 RUN = {"nodes": 1, "hours": 0.05}
 SHOWN = {"Authorization": f"Bearer {TOKEN}"}
-
-
-class Played:
-    """A primary that runs until it is told that it has ended."""
-
-    def __init__(self) -> None:
-        self.status: int | None = None
-
-    def poll(self) -> int | None:
-        return self.status
-
-
-class FakePrimaries(Primaries):
-    """Primaries that are started as far as the run directory."""
-
-    def __init__(self) -> None:
-        self.started: dict[str, Played] = {}
-        self.commands: list[tuple[str, str]] = []
-        self.other: str | None = None
-
-    def plan(self, submission: Submission) -> RunManifest:
-        config = submission.config()
-        if config.preset == "cifar10":
-            raise DatasetError("no CIFAR-10 at /data")
-        launcher = submission.launcher.replace("auto", "local")
-        number = len(self.started)
-        return RunManifest(
-            run_id=f"run-{number}", nodes=submission.nodes, hours=submission.hours,
-            launcher=launcher, versions={}, commit=None, dataset=DATASET, config=config,
-        )  # fmt: skip
-
-    def start(self, manifest: RunManifest, folder: Path) -> Process:
-        make_run_directory(manifest, folder, DATASET)
-        return self.started.setdefault(folder.name, Played())
-
-    def resume(self, paths: RunPaths) -> Process:
-        self.commands.append(("resume", paths.root.name))
-        return Played()
-
-    def busy(self) -> str | None:
-        return self.other
 
 
 @contextmanager

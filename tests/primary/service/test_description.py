@@ -30,7 +30,10 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
     folder = tmp_path_factory.mktemp("runs")
     write_run(folder / "live", Plan(replicas=2, trials=2, hpo_trials=0, ended=False))
     write_run(folder / "over", Plan(replicas=1, trials=1, hpo_trials=0))
-    runs, conductor = FolderOfRuns(folder, Readers(PATIENCE_SECONDS)), Conductor(folder)
+    runs, conductor = (
+        FolderOfRuns(folder, Readers(PATIENCE_SECONDS, PATIENCE_SECONDS)),
+        Conductor(folder),
+    )
     app = create_app(runs, Policy(Tokens([TOKEN])), conductor=conductor)
     client = TestClient(app, base_url="http://127.0.0.1")
     with conductor.working(), runs.served(), client:

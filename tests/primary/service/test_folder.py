@@ -22,7 +22,7 @@ SMALL = Plan(replicas=1, trials=1, hpo_trials=0)
 
 @contextmanager
 def _client(folder: Path) -> Iterator[TestClient]:
-    with serving(FolderOfRuns(folder, Readers(PATIENCE_SECONDS))) as client:
+    with serving(FolderOfRuns(folder, Readers(PATIENCE_SECONDS, PATIENCE_SECONDS))) as client:
         yield client
 
 
@@ -119,7 +119,7 @@ def test_another_run_in_the_place_of_one_is_served_in_its_place(
     monkeypatch.setattr("aiperf_hpc.primary.service.runs.LOOK_SECONDS", 0.0)
     monkeypatch.setattr("aiperf_hpc.primary.monitor.cached_view.FRESH_SECONDS", 0.0)
     write_run(tmp_path / "a", SMALL)
-    runs = FolderOfRuns(tmp_path, Readers(PATIENCE_SECONDS))
+    runs = FolderOfRuns(tmp_path, Readers(PATIENCE_SECONDS, PATIENCE_SECONDS))
     with serving(runs) as client:
         assert len(client.get("/api/v1/runs/a/replicas").json()["replicas"]) == 1
         first = runs.find("a")

@@ -30,7 +30,7 @@ def _client(paths: RunPaths, fresh: float = 1.0) -> Iterator[TestClient]:
 
 @contextmanager
 def _client_of(live: CachedView) -> Iterator[TestClient]:
-    with serving(OneRun("run", live, Readers(PATIENCE_SECONDS))) as client:
+    with serving(OneRun("run", live, Readers(PATIENCE_SECONDS, PATIENCE_SECONDS))) as client:
         yield client
 
 

@@ -33,7 +33,7 @@ def view(tmp_path_factory: pytest.TempPathFactory) -> RunView:
 @pytest.fixture(scope="module")
 def client(view: RunView) -> Iterator[TestClient]:
     folder = view.paths.root.parent
-    with serving(FolderOfRuns(folder, Readers(PATIENCE_SECONDS))) as client:
+    with serving(FolderOfRuns(folder, Readers(PATIENCE_SECONDS, PATIENCE_SECONDS))) as client:
         yield client
 
 

@@ -32,7 +32,7 @@ def _parsed(message: bytes) -> tuple[str, int | None, Any]:
 
 def _served(paths: RunPaths) -> OneRun:
     live = CachedView(lambda: RunView(paths), fresh=0.0)
-    return OneRun("run", live, Readers(PATIENCE_SECONDS))
+    return OneRun("run", live, Readers(PATIENCE_SECONDS, PATIENCE_SECONDS))
 
 
 def test_a_client_is_told_what_happens_and_goes_on_from_what_it_knows(tmp_path: Path) -> None:
