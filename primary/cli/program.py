@@ -34,6 +34,7 @@ COMMANDS = (
     Row("list", WATCH, "runs:list_runs", "List the runs in a folder, the latest first."),
     Row("status", WATCH, "status:status", "Show what a run is doing."),
     Row("watch", WATCH, "watch:watch", "Watch a run while it lasts."),
+    Row("logs", WATCH, "logs:logs", "Show what happened in a run, and what its processes printed."),
     Row("serve", WATCH, "status:serve", "Serve all runs in a folder, or one run, over HTTP."),
     Row("report", RESULTS, "report:report", "Write a run's report, also while it lasts."),
     Row("verify", RESULTS, "report:verify", "Recount a run from its own records."),
