@@ -6,6 +6,8 @@ import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from pydantic import ConfigDict
+
 from aiperf_hpc.trial import Value
 
 LENGTHS = 0.05
@@ -49,29 +51,41 @@ class RunFacts(Value):
     """Whether its energy was measured, estimated or absent."""
 
 
-class Spread(Value):
+class _Told(Value):
+    """Base of what is told. What stands below a field describes it over HTTP too."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
+
+class Spread(_Told):
     """A figure over repeated runs."""
 
     mean: float
+    """The arithmetic mean."""
     variation: float | None
     """The sample standard deviation over the mean; None for one run."""
     runs: int
+    """How many runs it is of."""
 
 
-class Side(Value):
+class Side(_Told):
     """One of those that are compared: a run, or runs that repeat each other."""
 
     name: str
+    """What it is called."""
     runs: tuple[str, ...]
+    """Its runs."""
     figures: dict[str, Spread | None]
-    """None where a run has no such figure."""
+    """By `ops`, `regulated`, `error`, `seconds`, `joules`; None where a run has no such figure."""
     time_shares: dict[str, float]
+    """The share of its trainers' time by phase, the mean over its runs."""
     energy_labels: tuple[str, ...]
+    """Whether its runs' energy was measured, estimated or absent."""
     within: tuple[str, ...]
     """The settings in which its own runs differ."""
 
 
-class Comparison(Value):
+class Comparison(_Told):
     """What there is to say of runs side by side."""
 
     comparable: bool
@@ -79,11 +93,15 @@ class Comparison(Value):
     reasons: tuple[str, ...]
     """Why they may not."""
     notes: tuple[str, ...]
+    """What else is to be known: how much they differ, and what is not known of them."""
     sides: tuple[Side, ...]
+    """Those that are compared, in the order that was asked for."""
     configuration: dict[str, tuple[Any, ...]]
-    """The settings that differ, and each side's value."""
-    hardware: dict[str, tuple[str, ...]]
-    versions: dict[str, tuple[str, ...]]
+    """The settings that differ by dotted keys, and each side's value; None where it has none."""
+    hardware: dict[str, tuple[str | None, ...]]
+    """What differs of the nodes, and each side's."""
+    versions: dict[str, tuple[str | None, ...]]
+    """What they ran with in different versions, and each side's."""
 
 
 FIGURES: dict[str, Callable[[RunFacts], float | None]] = {

@@ -32,19 +32,27 @@ def read_groups(folders: Sequence[Path]) -> dict[str, list[RunFacts]]:
         found = list(find_runs(folder)[0].values())
         if not found:
             raise RunDirectoryError(f"{folder} is no run, and has none in it")
-        groups[str(folder)] = [facts_of(paths) for paths in found]
+        groups[str(folder)] = [_read(paths) for paths in found]
     return groups
 
 
-def facts_of(paths: RunPaths) -> RunFacts:
-    """Return what is compared of a run. Raises RunDirectoryError, JournalError, GraphError."""
+def _read(paths: RunPaths) -> RunFacts:
     view = RunView(paths)
     view.refresh()
+    return facts_of(view)
+
+
+def facts_of(view: RunView) -> RunFacts:
+    """Return what is compared of a run as it was read.
+
+    Raises:
+        GraphError: a network that a trial trained is not known.
+    """
     status, manifest, final = view.status(view.until), view.manifest, view.final()
     broken = tuple(dict.fromkeys(each.rule for each in view.violations()))
     energy = None if status.telemetry is None else status.telemetry.energy
     return RunFacts(
-        name=str(paths.root),
+        name=str(view.paths.root),
         ended=view.history.end_utc is not None,
         broken=broken,
         simulated="engine" in broken,

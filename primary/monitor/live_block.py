@@ -9,6 +9,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from aiperf_hpc.primary.formatting import quality, roughly
+from aiperf_hpc.primary.monitor.epochs_trained import epochs_trained
 from aiperf_hpc.primary.monitor.run_view import RunState, RunStatus, RunView
 from aiperf_hpc.primary.monitor.screen import bar_line, one_line
 from aiperf_hpc.primary.monitor.status_line import fitted, status_line
@@ -54,13 +55,10 @@ def shown(view: RunView) -> Shown:
 
 
 def _under_way(view: RunView, trial: Trial) -> TrialUnderWay:
-    dataset = view.history.replicas[trial.replica].dataset
-    samples = dataset.train_samples if dataset is not None else 0
-    before = trial.started.first_epoch - 1
     return TrialUnderWay(
         id=trial.id,
         building=trial.state is TrialState.COMPILING,
-        epochs=before + (trial.train_samples / samples if samples else 0.0),
+        epochs=epochs_trained(trial, view.history.replicas[trial.replica].dataset).total,
         epoch_limit=trial.started.epoch_limit,
         best="" if trial.best is None else quality(trial.best.quality, view.measure.name),
         batch_size=trial.started.hyperparameters.batch_size,

@@ -12,6 +12,8 @@ from fastapi.responses import FileResponse
 from pydantic import BaseModel
 
 from aiperf_hpc.errors import RunDirectoryError
+from aiperf_hpc.primary.compare.comparison import Comparison, RunFacts, compare
+from aiperf_hpc.primary.compare.reading import facts_of
 from aiperf_hpc.primary.monitor.run_view import RunStatus, RunView
 from aiperf_hpc.primary.monitor.telemetry import Telemetry
 from aiperf_hpc.primary.service.answers.base import Loading
@@ -22,7 +24,6 @@ from aiperf_hpc.primary.service.answers.candidates import (
     Tree,
     TreeQuestion,
 )
-from aiperf_hpc.primary.service.answers.comparison import Comparison, compare, facts
 from aiperf_hpc.primary.service.answers.events import EventKind, Events, EventsQuestion
 from aiperf_hpc.primary.service.answers.files import FileQuestion, Files, files
 from aiperf_hpc.primary.service.answers.in_flight import InFlight, InFlightQuestion
@@ -45,7 +46,7 @@ from aiperf_hpc.primary.service.answers.trials import (
     Trials,
     TrialsQuestion,
 )
-from aiperf_hpc.primary.service.problem import MEDIA_TYPE, Problem
+from aiperf_hpc.primary.service.problem import MEDIA_TYPE, Problem, ProblemError
 from aiperf_hpc.primary.service.runs import Runs
 from aiperf_hpc.primary.service.served_run import ServedRun
 from aiperf_hpc.primary.service.stream import EventStream, run_stream
@@ -317,15 +318,16 @@ def compare_routes(runs: Runs) -> APIRouter:
         ],
     ) -> Response:
         """Return what several runs reached, in what they differ, and whether they compare."""
-        found = []
+        if len(set(run)) < len(run):
+            raise ProblemError(HTTPStatus.UNPROCESSABLE_ENTITY, "invalid", "a run is named twice")
+        found: dict[str, list[RunFacts]] = {}
         for name in run:
             served = runs.known(name)
             if served is None:
                 served = await run_in_threadpool(runs.find, name)
-            if (told := await _asked(served, facts, runs)) is None:
+            if (told := await _asked(served, facts_of, runs)) is None:
                 return _loading(served)
-            named = told.row.model_copy(update={"name": name})
-            found.append(told.model_copy(update={"row": named}))
+            found[name] = [told.model_copy(update={"name": name})]
         return Response(compare(found).model_dump_json(), media_type="application/json")
 
     return router

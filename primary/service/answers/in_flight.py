@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from aiperf_hpc.primary.monitor.epochs_trained import epochs_trained
 from aiperf_hpc.primary.monitor.run_view import RunView, TrialStatus
 from aiperf_hpc.primary.service.answers.base import Answer, Page
 from aiperf_hpc.run.history import Trial
@@ -56,23 +57,16 @@ class InFlightQuestion:
 
 
 def _progress(view: RunView, trial: Trial, status: TrialStatus) -> TrialProgress:
-    first = trial.started.first_epoch
-    done = trial.evaluations[-1].epoch if trial.evaluations else first - 1
-    share = _share(view, trial)
-    passed = done + share - (first - 1)
-    began = trial.training_utc
+    trained = epochs_trained(trial, view.history.replicas[trial.replica].dataset)
+    passed = trained.total - (trial.started.first_epoch - 1)
+    limit, began = trial.started.epoch_limit, trial.training_utc
     left = None
     if passed > 0.0 and began is not None:
         spent = trial.started_utc + status.seconds - began
-        left = max(0.0, spent) / passed * max(0.0, trial.started.epoch_limit - done - share)
-    epoch = min(done + 1, trial.started.epoch_limit)
-    return TrialProgress(trial=status, epoch=epoch, epoch_share=share, left_seconds=left)
-
-
-def _share(view: RunView, trial: Trial) -> float:
-    """Return the share of the current epoch, by the samples of whole ones."""
-    dataset = view.history.replicas[trial.replica].dataset
-    if dataset is None or not dataset.train_samples:
-        return 0.0
-    whole = len(trial.evaluations) * dataset.train_samples
-    return min(1.0, max(0.0, (trial.train_samples - whole) / dataset.train_samples))
+        left = max(0.0, spent) / passed * max(0.0, limit - trained.total)
+    return TrialProgress(
+        trial=status,
+        epoch=min(trained.evaluated + 1, limit),
+        epoch_share=trained.share,
+        left_seconds=left,
+    )

@@ -11,8 +11,7 @@ from tests.support.run_factory import Plan, write_run
 
 from aiperf_hpc.primary.cli import main
 from aiperf_hpc.primary.compare.comparison import Comparison, compare, differences, flat
-from aiperf_hpc.primary.compare.reading import facts_of, read_groups
-from aiperf_hpc.run.paths import RunPaths
+from aiperf_hpc.primary.compare.reading import read_groups
 from aiperf_hpc.streams import width
 
 PLAN = Plan(replicas=1, trials=2, hpo_trials=0, failed=0, epochs=1)
@@ -68,7 +67,7 @@ def test_repeated_runs_are_one_side_with_a_spread(runs: Path) -> None:
 def test_what_scores_are_not_comparable_by(
     runs: Path, change: dict[str, object], reason: str
 ) -> None:
-    facts = facts_of(RunPaths(runs / "a"))
+    facts = read_groups([runs / "a", runs / "b"])[str(runs / "a")][0]
     other = facts.model_copy(update=change)
     found = compare({"a": [facts], "b": [other]})
     assert not found.comparable
