@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter as Tally
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
@@ -13,6 +13,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from aiperf_hpc.primary.monitor.run_catalog import RunRow
 from aiperf_hpc.primary.monitor.run_view import RunStatus
+from aiperf_hpc.primary.monitor.telemetry import NodeStatus
 from aiperf_hpc.primary.service.runs import RunList
 from aiperf_hpc.primary.service.submission import Queue
 
@@ -113,6 +114,7 @@ def _families(
     )
     yield from _of_rows(listed.runs)
     yield from _of_statuses(statuses)
+    yield from _of_telemetry(statuses)
     if queue is not None:
         tally = Tally(str(each.state) for each in queue.queue)
         by_state = {(state,): number for state, number in tally.items()}
@@ -174,6 +176,40 @@ def _of_statuses(statuses: Mapping[str, RunStatus]) -> Iterator[Metric]:
     for run, status in statuses.items():
         waited.add_metric([run], sum(each.seconds for each in status.storage))
     yield waited
+
+
+NODE_METRICS: tuple[tuple[str, str, Callable[[NodeStatus], float | None]], ...] = (
+    ("cpu_ratio", "Use of all logical CPUs, 0 to 1.", lambda n: _ratio(n.cpu_percent)),
+    ("accelerator_ratio", "Mean use of accelerators.", lambda n: _ratio(n.accelerator_percent)),
+    ("memory_bytes", "Memory in use, by whoever.", lambda n: n.memory_bytes),
+    ("power_watts", "Power of all that is metered.", lambda n: n.watts),
+    ("disk_read_bytes_per_second", "Read from disks.", lambda n: n.disk_read_rate),
+    ("disk_written_bytes_per_second", "Written to disks.", lambda n: n.disk_written_rate),
+    ("network_received_bytes_per_second", "Received.", lambda n: n.network_received_rate),
+    ("network_sent_bytes_per_second", "Sent.", lambda n: n.network_sent_rate),
+)
+"""What is told of a node's last sample: the name, what it is, where it is found."""
+
+
+def _of_telemetry(statuses: Mapping[str, RunStatus]) -> Iterator[Metric]:
+    telemetry = {run: each.telemetry for run, each in statuses.items() if each.telemetry}
+    for name, text, value in NODE_METRICS:
+        told = {
+            (run, node.host): value(node) for run, each in telemetry.items() for node in each.nodes
+        }
+        known = {key: number for key, number in told.items() if number is not None}
+        yield _gauge(f"aiperf_node_{name}", text, known, ["run", "host"])
+    energy = CounterMetricFamily(
+        "aiperf_run_energy_joules", "Energy of what is metered.", labels=["run", "label"]
+    )
+    for run, each in telemetry.items():
+        if each.energy.joules is not None:
+            energy.add_metric([run, str(each.energy.label)], each.energy.joules)
+    yield energy
+
+
+def _ratio(percent: float | None) -> float | None:
+    return None if percent is None else percent / 100.0
 
 
 def _gauge(name: str, text: str, values: Mapping[K, float], labels: list[str]) -> GaugeMetricFamily:

@@ -5,11 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from prometheus_client import CollectorRegistry
+from prometheus_client.parser import text_string_to_metric_families
 from tests.support.telemetry_run import manifest, write_telemetry
 
 from aiperf_hpc.primary.monitor.run_view import RunView
 from aiperf_hpc.primary.service.answers.telemetry import TelemetryQuestion
+from aiperf_hpc.primary.service.metrics import exposition
 from aiperf_hpc.primary.service.problem import ProblemError
+from aiperf_hpc.primary.service.runs import RunList
+
+NO_RUNS = RunList(runs=(), loading=(), unreadable=(), foreign=0)
 
 
 @pytest.fixture
@@ -41,3 +47,19 @@ def test_a_runs_status_has_its_nodes_without_each_accelerator(view: RunView) -> 
     assert telemetry is not None
     assert [node.watts for node in telemetry.nodes] == [1100.0, 1100.0]
     assert telemetry.nodes[0].accelerators == ()
+
+
+def test_nodes_and_energy_are_metrics(view: RunView) -> None:
+    text = exposition(CollectorRegistry(), NO_RUNS, {"a": view.status()}, None).decode()
+    told = {
+        (family.name, sample.labels.get("host")): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+    assert told["aiperf_node_power_watts", "n"] == told["aiperf_node_power_watts", "m"] == 1100.0
+    status = view.status().telemetry
+    assert status is not None
+    percent = status.nodes[0].accelerator_percent
+    assert percent is not None
+    assert told["aiperf_node_accelerator_ratio", "n"] == percent / 100.0
+    assert told["aiperf_run_energy_joules", None] == 660_000.0
