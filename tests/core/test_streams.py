@@ -188,14 +188,14 @@ def unspecified(tree: ast.AST) -> Iterator[int]:
             yield call.lineno
 
 
-RUNS = ("self", "self.only", "served")
-"""What opens a run that is served, which is no file."""
+NO_FILES = ("self", "self.only", "served", "browser")
+"""What opens a run that is served, or a page."""
 
 
 def opens_bytes(call: ast.Call, texts: list[str]) -> bool:
     """Return whether a call of some ``open`` is for bytes, or of no file."""
     owner = ast.unparse(call.func).rpartition(".")[0]
-    return owner in ("os", "tarfile", "Image", *RUNS) or any("b" in mode for mode in texts)
+    return owner in ("os", "tarfile", "Image", *NO_FILES) or any("b" in mode for mode in texts)
 
 
 def test_the_search_for_calls_by_the_locales_encoding_finds_them() -> None:

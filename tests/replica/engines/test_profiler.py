@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import math
+import re
 from collections import defaultdict
 
 import numpy as np
@@ -81,10 +82,14 @@ BACKWARD = {
 }
 
 
+ONEDNN = re.compile("^_Mkl(Native)?")
+"""How TensorFlow calls an operator that oneDNN computes: of small networks, on some processors."""
+
+
 def test_operators_that_really_occur_land_in_their_category(
     engine: RankEngine, recording: Recording
 ) -> None:
-    found = {kernel.name: kernel.category for kernel in recording.kernels}
+    found = {ONEDNN.sub("", kernel.name): kernel.category for kernel in recording.kernels}
     expected = COUNTED[engine.name]
     assert {name: found.get(name) for name in expected} == expected
 
@@ -93,7 +98,7 @@ def test_each_convolution_and_normalisation_is_there_once_a_step(
     engine: RankEngine, recording: Recording
 ) -> None:
     kinds = [type(node.layer).__name__ for node in residual().nodes]
-    found = {kernel.name: kernel.calls for kernel in recording.kernels}
+    found = {ONEDNN.sub("", kernel.name): kernel.calls for kernel in recording.kernels}
     convolution, normalisation = BACKWARD[engine.name]
     assert found[convolution] == STEPS * kinds.count("Conv2D")
     assert found[normalisation] == STEPS * kinds.count("BatchNorm")
