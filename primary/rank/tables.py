@@ -29,10 +29,16 @@ def tables_of(ranking: Ranking) -> list[Table]:
 
 
 def _invalid(entries: Iterable[RankEntry]) -> Iterable[Table]:
-    rows = tuple((*_cells(each), "; ".join(each.broken)) for each in entries)
+    rows = tuple((*_cells(each), _rules(each)) for each in entries)
     if rows:
         title = "Verified, and not valid by the benchmark's rules: without a rank"
-        yield Table((*APART, "rules not kept"), rows, title=title, words=(5, 11))
+        notes = ("How a run did not keep a rule: its result.txt, or --json.",)
+        yield Table((*APART, "rules not kept"), rows, title=title, words=(5, 11), notes=notes)
+
+
+def _rules(entry: RankEntry) -> str:
+    """Return the rules that a run did not keep, by their names."""
+    return ", ".join(dict.fromkeys(reason.partition(":")[0] for reason in entry.broken))
 
 
 def _left_out(ranking: Ranking) -> Iterable[Table]:
