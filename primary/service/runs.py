@@ -216,8 +216,11 @@ class FolderOfRuns:
     def _row(self, name: str, paths: RunPaths) -> RunRow | None:
         """Return a run's row; None while the run is read for the first time."""
         served = self._served.get(name)
-        if served is None:
-            return self._remembered(name, paths)
+        if served is None or not served.goes_on:
+            # No reading for each list of all runs that anybody looked at lately.
+            row = self._remembered(name, paths)
+            if served is None or row is not None:
+                return row
         try:
             row = served.row()
         except RunDirectoryError:

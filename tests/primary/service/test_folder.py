@@ -63,6 +63,18 @@ def test_a_run_that_ended_with_a_report_is_listed_without_its_records(tmp_path: 
     assert runs.known("a") is None, "nothing was read for it"
 
 
+def test_a_list_reads_no_ended_run_that_somebody_looks_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_report(refreshed(write_run(tmp_path / "a", SMALL)))
+    runs = FolderOfRuns(tmp_path, Readers(PATIENCE_SECONDS, PATIENCE_SECONDS))
+    with serving(runs) as client:
+        assert client.get("/api/v1/runs/a/status").status_code == 200
+        monkeypatch.setattr(runs.find("a"), "row", lambda: pytest.fail("it was asked"))
+        (row,) = client.get("/api/v1/runs").json()["runs"]
+    assert row["state"] == "ended"
+
+
 def test_a_run_that_begins_later_is_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("aiperf_hpc.primary.service.runs.LOOK_SECONDS", 0.0)
     with _client(tmp_path) as client:
