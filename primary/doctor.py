@@ -14,9 +14,13 @@ from pathlib import Path
 
 import psutil
 
+from aiperf_hpc import __version__
+from aiperf_hpc.commit import source_commit, source_release
 from aiperf_hpc.errors import RunDirectoryError, SchedulerError, reason_of
 from aiperf_hpc.extras import COLLECTIVES, ENGINES, NNI, PYSLURM, SIMULATION, pip_install
 from aiperf_hpc.machine import available_bytes
+from aiperf_hpc.ops_counter.divisions.arithmetic import environment_rule
+from aiperf_hpc.ops_counter.divisions.release import release_rule
 from aiperf_hpc.primary.file_system import (
     file_system_of,
     free_bytes,
@@ -26,6 +30,7 @@ from aiperf_hpc.primary.file_system import (
 from aiperf_hpc.primary.formatting import size
 from aiperf_hpc.primary.launchers.base import find_mpirun
 from aiperf_hpc.primary.launchers.slurm.client import SlurmCommands
+from aiperf_hpc.system.environment import recorded_variables
 from aiperf_hpc.system.tools import AbsentError
 from aiperf_hpc.telemetry.rapl import rapl_zones
 from aiperf_hpc.telemetry.reading import Asker
@@ -79,6 +84,7 @@ def examine(folder: Path) -> list[Check]:
         *_accelerators(),
         *energy_checks(),
         *_packages(),
+        *_official(),
         *_slurm(),
         *examine_storage(folder),
     ]
@@ -190,6 +196,22 @@ def _engines() -> Check:
         remedy="" if found else f"{ENGINES['tensorflow'].remedy} or [torch]",
         required=True,
     )
+
+
+def _official() -> Iterator[Check]:
+    """Look at the code and the variables: official results need a release, and what it states."""
+    versions = {"aiperf-hpc": __version__}
+    for check in (
+        release_rule(versions, source_commit(), source_release()),
+        environment_rule([recorded_variables(os.environ)], "fp32"),
+    ):
+        yield Check(
+            area="official results",
+            name=check.rule,
+            found=check.passed,
+            detail=check.value,
+            remedy="; ".join(check.reasons),
+        )
 
 
 def _slurm() -> Iterator[Check]:

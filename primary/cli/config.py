@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Annotated
+from typing import Annotated, Literal
 
 import yaml
 from pydantic import BaseModel
@@ -12,7 +12,10 @@ from typer import Argument, Option
 
 from aiperf_hpc.config import load_config, preset_names, preset_text
 from aiperf_hpc.errors import UsageError
+from aiperf_hpc.ops_counter.divisions import Division, violations_of
+from aiperf_hpc.ops_counter.divisions.plan import check_settings, division_of
 from aiperf_hpc.primary.cli.output import say
+from aiperf_hpc.primary.cli.parameters import Assignments
 
 
 def show(
@@ -73,4 +76,38 @@ def _as_yaml(section: BaseModel, name: str) -> str:
     return text.removesuffix("...\n").rstrip()
 
 
-CONFIG = {"show": show}
+def check(
+    source: Annotated[
+        str, Argument(metavar="FILE|PRESET", help="A YAML file, or the name of a preset.")
+    ],
+    assignments: Assignments = None,
+    division: Annotated[
+        Literal["closed", "open"] | None,
+        Option("--division", help="The exit status is 1 unless it keeps the rules of this one."),
+    ] = None,
+) -> int:
+    """Check a configuration, and say in which division its runs may be official.
+
+    Only what a configuration decides is looked at here: `aiperf start --division` looks at the
+    dataset, the code and the environment too. The exit status is 1 if runs can be official in
+    neither division, or not in the one that is asked for.
+
+    Examples:
+      $ aiperf config check imagenet
+      $ aiperf config check mine.yaml --division open
+    """
+    config = load_config(source, assignments or ())
+    asked = Division.CLOSED if division is None else Division(division)
+    checks = check_settings(config, asked)
+    width = max(len(each.rule) for each in checks)
+    for each in checks:
+        say(f"{each.rule:<{width}}  {'PASSED' if each.passed else 'FAILED'}  {each.value}")
+        for reason in each.reasons:
+            say(f"  {reason}")
+    found = division_of(config)
+    say(f"Division: {'none' if found is None else found}")
+    broken = violations_of(checks)
+    return int(found is None if division is None else bool(broken))
+
+
+CONFIG = {"show": show, "check": check}

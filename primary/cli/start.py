@@ -26,6 +26,7 @@ from aiperf_hpc.primary.cli.parameters import Assignments, Config, FinalJson
 from aiperf_hpc.primary.cli.repeat import Repeated, Repetition, repeat
 from aiperf_hpc.primary.cli.serving import Protection, endpoint_of, free_endpoint, words_of
 from aiperf_hpc.primary.control.background import in_background
+from aiperf_hpc.primary.control.eligibility import require_eligible
 from aiperf_hpc.primary.control.prepare import (
     check_engine,
     describe_dataset,
@@ -59,6 +60,10 @@ class Asked:
     run_dir: Annotated[
         Path | None,
         Option("--run-dir", metavar="DIR", parser=Path, help="A new folder. Default: runs/ID."),
+    ] = None
+    division: Annotated[
+        Literal["closed", "open"] | None,
+        Option("--division", help="Refuse what cannot become official in it."),
     ] = None
     system: Annotated[
         Path | None,
@@ -97,6 +102,7 @@ def start(asked: Asked, manner: Manner, protection: Protection, repetition: Repe
       $ aiperf start --nodes 4 --hours 1 --config imagenet --set dataset.path=/data/imagenet
       $ aiperf start --nodes 16 --hours 1 --set slurm.partition=gpu --dry-run
       $ aiperf start --nodes 2 --hours 1 --repeat 5
+      $ aiperf start --nodes 4 --hours 1 --config imagenet --division closed
     """
     repetition.check(detach=manner.detach)
     config = load_config(asked.config, asked.assignments or ())
@@ -124,7 +130,10 @@ def start(asked: Asked, manner: Manner, protection: Protection, repetition: Repe
 def _manifest(asked: Asked, config: RunConfig, *, dry: bool = False) -> RunManifest:
     site = None if asked.system is None else read_site(asked.system)
     manifest = make_manifest(config, asked.nodes, asked.hours, asked.launcher, dry=dry)
-    return manifest.model_copy(update={"site": site, "command": command_line()})
+    said = {"site": site, "command": command_line(), "division": asked.division}
+    manifest = manifest.model_copy(update=said)
+    require_eligible(manifest)
+    return manifest
 
 
 def _start_manifest(
@@ -144,6 +153,7 @@ def _prepare_and_conduct(
     if manifest.launcher == "local":
         check_engine(manifest.config)
     dataset = describe_dataset(manifest.config.dataset)
+    require_eligible(manifest, dataset)
     if not manner.yes and sys.stdin.isatty() and not manner.json:
         say(plan_line(manifest, folder))
         if input("Start? [Y/n] ").strip().lower() not in ("", "y", "yes"):

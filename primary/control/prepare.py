@@ -16,7 +16,7 @@ from pathlib import Path
 from pydantic import BaseModel
 
 from aiperf_hpc import __version__
-from aiperf_hpc.commit import source_commit
+from aiperf_hpc.commit import source_commit, source_release
 from aiperf_hpc.config import DatasetConfig, RunConfig
 from aiperf_hpc.errors import DatasetError, RunDirectoryError, UsageError, reason_of
 from aiperf_hpc.extras import missing
@@ -75,6 +75,7 @@ def make_manifest(
             **{name: metadata.version(name) for name in ("numpy", "optuna", "pydantic")},
         },
         commit=source_commit(),
+        release=source_release(),
         config=config,
     )
 

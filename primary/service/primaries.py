@@ -9,6 +9,7 @@ import psutil
 
 from aiperf_hpc.errors import UsageError
 from aiperf_hpc.primary.control.background import in_background
+from aiperf_hpc.primary.control.eligibility import require_eligible
 from aiperf_hpc.primary.control.prepare import (
     check_engine,
     describe_dataset,
@@ -41,9 +42,12 @@ class Primaries:
         """
         config = submission.config()
         manifest = make_manifest(config, submission.nodes, submission.hours, submission.launcher)
+        manifest = manifest.model_copy(update={"division": submission.division})
+        require_eligible(manifest)
         if manifest.launcher == "local":
             check_engine(config)
         dataset = describe_dataset(config.dataset)
+        require_eligible(manifest, dataset)
         return manifest.model_copy(update={"dataset": dataset})
 
     def start(self, manifest: RunManifest, folder: Path) -> Process:

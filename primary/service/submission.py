@@ -30,6 +30,8 @@ class Submission(Answer):
     """Sections and keys of the configuration that replace the preset's."""
     launcher: Literal["auto", "slurm", "local"] = "auto"
     """What starts the replicas; `auto` is SLURM where it is."""
+    division: Literal["closed", "open"] | None = None
+    """The division in which its result is to be official; what cannot be is refused."""
     name: str | None = Field(None, pattern=NAME, examples=["nightly-1"])
     """The run's folder; by default its own name, of the time and the preset."""
 

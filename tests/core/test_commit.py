@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from aiperf_hpc import commit
-from aiperf_hpc.commit import HERE, STAMP, commit_of
+from aiperf_hpc.commit import HERE, STAMP, commit_of, release_of
 
 ROOT = Path(__file__).parents[2]
 Git = Callable[..., str]
@@ -225,3 +225,24 @@ def test_what_is_built_outside_of_git_has_no_stamp(tree: Path, tmp_path: Path) -
     made(tmp_path / "around")
     inner = shutil.move(tree, tmp_path / "around" / "inner")
     assert built(Path(inner), tmp_path / "built") is None
+
+
+def test_a_release_is_a_commit_with_a_versions_tag(tmp_path: Path) -> None:
+    git, _ = made(tmp_path)
+    git("tag", "-am", "no version", "latest")
+    assert release_of(tmp_path / HERE) == ""
+    git("tag", "-am", "a version", "v1.2.3")
+    assert release_of(tmp_path / HERE) == "v1.2.3"
+    assert release_of(tmp_path / "elsewhere" / HERE) == ""
+    git("commit", "-qm", "later", "--allow-empty")
+    assert release_of(tmp_path / HERE) == ""
+
+
+def test_a_package_knows_the_release_that_it_was_built_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(commit, "__file__", str(tmp_path / "commit.py"))
+    (tmp_path / STAMP).write_text("abc v1.2.3\n")
+    assert (commit.source_commit(), commit.source_release()) == ("abc", "v1.2.3")
+    (tmp_path / STAMP).write_text("abc\n")
+    assert (commit.source_commit(), commit.source_release()) == ("abc", "")

@@ -1,4 +1,4 @@
-"""``aiperf config show``: what it prints can be loaded again, and says what settings are."""
+"""``aiperf config``: what it prints can be loaded again, and in which division it is official."""
 
 from __future__ import annotations
 
@@ -40,3 +40,21 @@ def test_what_differs_from_the_defaults_is_shown_alone_and_described(
 def test_less_and_all_do_not_go_together(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["config", "show", "quickstart", "--changed", "--resolved"]) == 2
     assert "leave one of them out" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "told"),
+    [
+        ((), 0, "Division: closed"),
+        (("--set", "training.batch_size=64"), 0, "  training.batch_size is 64; 448 is required"),
+        (("--set", "training.batch_size=64"), 0, "Division: open"),
+        (("--set", "training.batch_size=64", "--division", "closed"), 1, "Division: open"),
+        (("--set", "training.batch_size=64", "--division", "open"), 0, "Division: open"),
+        (("--set", "training.target=0.7"), 1, "Division: none"),
+    ],
+)
+def test_a_configuration_is_checked_against_the_divisions(
+    words: tuple[str, ...], status: int, told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["config", "check", "imagenet", *words]) == status
+    assert told in capsys.readouterr().out.splitlines()

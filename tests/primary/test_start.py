@@ -15,8 +15,12 @@ from tests.support.processes import alive, in_a_group
 from tests.support.run_factory import DATASET, configuration
 from tests.support.waiting import PATIENCE_SECONDS
 
-from aiperf_hpc.errors import RunDirectoryError
+from aiperf_hpc import __version__
+from aiperf_hpc.config import load_config
+from aiperf_hpc.errors import RunDirectoryError, UsageError
 from aiperf_hpc.primary.cli import main, start
+from aiperf_hpc.primary.control import prepare
+from aiperf_hpc.primary.control.eligibility import require_eligible
 from aiperf_hpc.primary.control.prepare import make_manifest, make_run_directory
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import RunPaths
@@ -132,3 +136,50 @@ def test_a_run_knows_the_command_that_started_it(
     assert RunManifest.load(paths) == manifest
     manifest.model_copy(update={"command": ""}).save(paths)
     assert "\ncommand:" not in paths.manifest.read_text("utf-8")
+
+
+OFFICIAL = ("--config", "imagenet", "--set", "dataset.path=/data")
+
+
+@pytest.fixture
+def released(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., int]:
+    """Start a run of a release, of a dataset that needs no looking at."""
+    monkeypatch.setattr(start, "describe_dataset", lambda config: DATASET)
+    monkeypatch.setattr(prepare, "source_commit", lambda: "a" * 40)
+    monkeypatch.setattr(prepare, "source_release", lambda: f"v{__version__}")
+    command = [*START, *OFFICIAL, "--run-dir", str(tmp_path / "run"), "--dry-run"]
+    return lambda *options: main([*command, *options])
+
+
+def test_what_can_become_official_is_let_through(released: Callable[..., int]) -> None:
+    assert released("--division", "closed") == 0
+    assert released("--division", "open", "--set", "training.batch_size=64") == 0
+
+
+def test_what_cannot_become_official_is_refused_with_a_line_for_each_reason(
+    released: Callable[..., int],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("ONEDNN_DEFAULT_FPMATH_MODE", "ANY")
+    changes = ("--set", "training.batch_size=64", "--set", "dataset.augment=false")
+    assert released("--division", "closed", *changes, "--hours", "0.5") == 2
+    assert capsys.readouterr().err.splitlines()[-5:] == [
+        "aiperf: not started: it could not become official in the closed division:",
+        "  settings: dataset.augment is False; True is required",
+        "  closed settings: training.batch_size is 64; 448 is required",
+        "  hours: 0.5 h; at least 1 h is required",
+        "  environment: ONEDNN_DEFAULT_FPMATH_MODE=ANY computes in any, and bf16 is stated; "
+        "unset it",
+    ]
+
+
+def test_the_dataset_is_looked_at_too(
+    released: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan = make_manifest(load_config("imagenet"), 1, 1.0, "local")
+    with pytest.raises(
+        UsageError, match="dataset: digits; ImageNet is required\n  content: no SHA"
+    ):
+        require_eligible(plan.model_copy(update={"division": "open"}), DATASET)
+    require_eligible(plan, DATASET)  # Nobody asked for a division.

@@ -15,6 +15,9 @@ from aiperf_hpc.run.storage import Retry, no_retry
 from aiperf_hpc.system.site import SiteDescription
 from aiperf_hpc.trial import DatasetInfo, Value
 
+_UNSAID = ("site", "command", "release", "division")
+"""What is in the file only where there is something to say."""
+
 
 class RunManifest(Value):
     """Written once, before anything is started."""
@@ -28,6 +31,10 @@ class RunManifest(Value):
     """The logical CPUs of each local replica; empty where a scheduler gives them."""
     versions: dict[str, str]
     commit: str | None
+    release: str = ""
+    """The tag of the release that the commit is; in the file only where it is one."""
+    division: Literal["closed", "open"] | None = None
+    """The division that it is to be official in; in the file only where one was asked for."""
     dataset: DatasetInfo | None = None
     """What the dataset is where the run is started; every node must have the same."""
     config: RunConfig
@@ -54,7 +61,7 @@ class RunManifest(Value):
 
     def save(self, paths: RunPaths) -> None:
         """Write the manifest into the run directory."""
-        unsaid = {name for name in ("site", "command") if not getattr(self, name)}
+        unsaid = {name for name in _UNSAID if not getattr(self, name)}
         values = self.model_dump(mode="json", exclude=unsaid)
         text = yaml.safe_dump(values, sort_keys=False, width=100)
         write_whole(paths.manifest, text)

@@ -12,12 +12,14 @@ PREFIXES: Final[tuple[str, ...]] = (
     "OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS_", "BLIS_", "ONEDNN_", "DNNL_", "MALLOC_",
     # Accelerators.
     "CUDA_", "NVIDIA_", "CUBLAS_", "CUDNN_", "HIP_", "ROCR_", "ROCM_", "HSA_", "MIOPEN_",
-    "ASCEND_", "NPU_", "GPU_",
+    "ASCEND_", "NPU_", "GPU_", "ROCBLAS_", "HIPBLAS", "ACL_",
     # Frameworks.
-    "TF_", "XLA_", "PYTORCH_", "TORCH_", "TORCHINDUCTOR_",
+    "TF_", "XLA_", "PYTORCH_", "TORCH_", "TORCHINDUCTOR_", "IPEX_", "ITEX_", "NVTE_",
     # Communication.
     "NCCL_", "RCCL_", "HCCL_", "HOROVOD_", "GLOO_", "UCX_", "FI_", "PSM2_", "PSM3_",
     "OMPI_MCA_", "MPICH_", "MV2_", "I_MPI_",
+    # Clocks that are made up.
+    "FAKETIME", "FAKE_MONOTONIC", "DONT_FAKE_MONOTONIC",
     # The scheduler.
     "SLURM_",
 )  # fmt: skip

@@ -1,0 +1,106 @@
+"""In how many bits a run computed: what was asked for, and what overrides that.
+
+Sources: oneDNN's developer guide (primitive attributes, fpmath mode), cuBLAS and PyTorch's notes on
+TF32, TensorFlow's and Intel's extensions' variables, MIOpen's and rocBLAS's notes on FP16's
+alternative.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
+
+from aiperf_hpc.ops_counter.divisions.rule import RuleCheck
+
+BITS: Final[Mapping[str, int]] = {
+    "fp32": 32,
+    "tf32": 19,
+    "bf16": 16,
+    "fp16": 16,
+    "fp8": 8,
+    "any": 0,
+}
+"""Bits of the numbers that are multiplied."""
+PRECISIONS: Final = ("fp32", "bf16", "fp16")
+"""The precisions that records state and that are official: at least 16 bits."""
+
+_ONEDNN: Final = {"bf16": "bf16", "f16": "fp16", "tf32": "tf32", "any": "any"}
+_ON: Final = {"1": "fp16", "true": "fp16"}
+_OVERRIDES: Final[Mapping[str, Mapping[str, str]]] = {
+    "ONEDNN_DEFAULT_FPMATH_MODE": _ONEDNN,
+    "DNNL_DEFAULT_FPMATH_MODE": _ONEDNN,
+    "TF_SET_ONEDNN_FPMATH_MODE": _ONEDNN,
+    "NVIDIA_TF32_OVERRIDE": {"1": "tf32"},
+    "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE": {"1": "tf32"},
+    "TF_ENABLE_CUBLAS_TENSOR_OP_MATH_FP32": _ON,
+    "TF_ENABLE_CUDNN_TENSOR_OP_MATH_FP32": _ON,
+    "TF_ENABLE_AUTO_MIXED_PRECISION": _ON,
+    "TF_ENABLE_AUTO_MIXED_PRECISION_GRAPH_REWRITE": _ON,
+    "IPEX_FP32_MATH_MODE": {"tf32": "tf32", "bf32": "bf16"},
+    "ITEX_FP32_MATH_MODE": {"tf32": "tf32", "bf32": "bf16"},
+    "ITEX_AUTO_MIXED_PRECISION": {"1": "bf16", "true": "bf16"},
+    "MIOPEN_DEBUG_CONVOLUTION_ATTRIB_FP16_ALT_IMPL": {"1": "bf16"},
+    "ROCBLAS_INTERNAL_FP16_ALT_IMPL": {"1": "bf16"},
+}
+"""Variables by which a library computes in other numbers than it is asked to: their values in small
+letters, and the numbers."""
+_FEW_BITS: Final = re.compile(r"fp?8|f8e|int[48]", re.IGNORECASE)
+_CLOCKS: Final = ("FAKETIME", "FAKE_MONOTONIC", "DONT_FAKE_MONOTONIC")
+"""How variables begin that make a process's clock another one."""
+
+
+def override_of(name: str, value: str) -> str | None:
+    """Return the numbers that a variable has a library compute in; None where it has no say."""
+    if name == "XLA_FLAGS" or name.startswith("NVTE_FP8"):
+        eight = bool(_FEW_BITS.search(value if name == "XLA_FLAGS" else name))
+        return "fp8" if eight and value not in ("", "0") else None
+    return _OVERRIDES.get(name, {}).get(value.strip().lower())
+
+
+def environment(variables: Mapping[str, str], precision: str) -> Iterator[str]:
+    """Yield which variables have a process compute in fewer bits, or by another clock.
+
+    Args:
+        variables: those of a process.
+        precision: what the records state.
+    """
+    for name, value in sorted(variables.items()):
+        lower = override_of(name, value)
+        if lower is not None and BITS[lower] < BITS.get(precision, 0):
+            yield f"{name}={value} computes in {lower}, and {precision} is stated; unset it"
+        if name.startswith(_CLOCKS):
+            yield f"{name} is of a clock that is made up; unset it"
+
+
+def environment_rule(
+    told: Iterable[Mapping[str, str]], precision: str, absent: Iterable[str] = ()
+) -> RuleCheck:
+    """Return whether any process's variables lower its precision.
+
+    Args:
+        told: the variables of each process.
+        precision: what the records state.
+        absent: why some are not known.
+    """
+    distinct = {tuple(sorted(each.items())) for each in told}
+    wrong = dict.fromkeys(
+        line for each in sorted(distinct) for line in environment(dict(each), precision)
+    )
+    said = sorted({f"{n}={v}" for each in distinct for n, v in each if override_of(n, v)})
+    value = ", ".join(said) or "no override"
+    return RuleCheck.of("environment", value, f"nothing below {precision}", [*absent, *wrong])
+
+
+def precision_rule(used: Iterable[str], flags: Mapping[str, str] | None = None) -> RuleCheck:
+    """Return whether all was computed in 16 bits and more.
+
+    Args:
+        used: the precisions that trials recorded.
+        flags: what the frameworks say of their products, by name.
+    """
+    stated = sorted(set(used))
+    engine = sorted({f"{n} {v}" for n, v in (flags or {}).items()})
+    wrong = [f"{each}; at least FP16 is required" for each in stated if each not in PRECISIONS]
+    value = "; ".join([", ".join(stated) or "none", *engine])
+    return RuleCheck.of("precision", value, ">= 16 bits", wrong)

@@ -1,0 +1,112 @@
+"""The rules that are asked before a start, each with what it lets through and what not."""
+
+from __future__ import annotations
+
+import pytest
+
+from aiperf_hpc.ops_counter.divisions.arithmetic import environment_rule, precision_rule
+from aiperf_hpc.ops_counter.divisions.dataset import content_rule, dataset_rule
+from aiperf_hpc.ops_counter.divisions.plan import asked_hours
+from aiperf_hpc.ops_counter.divisions.release import release_rule, versions_rule
+from aiperf_hpc.trial import DatasetInfo, TensorSpec
+
+IMAGENET = DatasetInfo.of_labelled_images(
+    name="imagenet",
+    sha256="ab" * 32,
+    classes=1000,
+    shape=(224, 224, 3),
+    train_samples=1_281_167,
+    validation_samples=50_000,
+)
+VERSIONS = {"aiperf-hpc": "1.0.0"}
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+
+
+@pytest.mark.parametrize(
+    ("commit", "tag", "reasons"),
+    [
+        (COMMIT, "v1.0.0", []),
+        (COMMIT, "", ["commit 0123456789ab has no release's tag; check out v1.0.0"]),
+        (COMMIT, "v0.9", ["its tag is v0.9 and its version 1.0.0; check out v1.0.0"]),
+        (f"{COMMIT}+", "v1.0.0",
+         ["files differ from commit 0123456789ab; undo or commit the changes"]),
+        (None, "", ["nobody knows its commit; install a release, or run from its repository"]),
+    ],
+)  # fmt: skip
+def test_a_release_is_unchanged(commit: str | None, tag: str, reasons: list[str]) -> None:
+    assert list(release_rule(VERSIONS, commit, tag).reasons) == reasons
+
+
+def test_versions_are_the_same_on_all_replicas() -> None:
+    usual = {"numpy": "2.0", "torch": "2.5"}
+    assert versions_rule([("r0", usual), ("r1", usual)]).passed
+    other = versions_rule([("r0", usual), ("r1", usual), ("r2", {"numpy": "2.1"})])
+    assert other.reasons == ("r2 has numpy 2.1, torch none; most replicas have another",)
+    assert not versions_rule([]).passed
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "precision", "kept"),
+    [
+        ("ONEDNN_DEFAULT_FPMATH_MODE", "STRICT", "fp32", True),
+        ("ONEDNN_DEFAULT_FPMATH_MODE", "bf16", "fp32", False),
+        ("ONEDNN_DEFAULT_FPMATH_MODE", "BF16", "bf16", True),
+        ("DNNL_DEFAULT_FPMATH_MODE", "ANY", "bf16", False),
+        ("NVIDIA_TF32_OVERRIDE", "1", "fp32", False),
+        ("NVIDIA_TF32_OVERRIDE", "0", "fp32", True),
+        ("NVIDIA_TF32_OVERRIDE", "1", "bf16", True),
+        ("TF_ENABLE_ONEDNN_OPTS", "1", "fp32", True),
+        ("XLA_FLAGS", "--xla_gpu_enable_fp8_gemm=true", "bf16", False),
+        ("XLA_FLAGS", "--xla_gpu_autotune_level=4", "fp32", True),
+        ("FAKETIME", "-1d x0.5", "bf16", False),
+    ],
+)
+def test_no_variable_lowers_what_is_stated(
+    name: str, value: str, precision: str, kept: bool
+) -> None:
+    check = environment_rule([{}, {name: value}], precision)
+    assert check.passed is kept
+    assert all(reason.startswith(name) for reason in check.reasons)
+
+
+def test_what_nobody_told_is_no_environment() -> None:
+    assert not environment_rule([], "bf16", ["r0 did not tell its variables"]).passed
+
+
+def test_fewer_than_sixteen_bits_are_refused() -> None:
+    assert precision_rule(["fp32", "bf16", "fp16"]).passed
+    check = precision_rule(["bf16", "fp8"], {"cuBLAS": "tf32"})
+    assert (check.value, check.reasons) == (
+        "bf16, fp8; cuBLAS tf32",
+        ("fp8; at least FP16 is required",),
+    )
+
+
+def test_an_hour_is_to_be_asked_for() -> None:
+    assert asked_hours(1.0).passed
+    assert asked_hours(0.999).reasons == ("0.999 h; at least 1 h is required",)
+
+
+def test_the_dataset_is_known_by_its_content() -> None:
+    assert dataset_rule([IMAGENET]).passed
+    assert content_rule([IMAGENET], {"imagenet": {IMAGENET.sha256}}).passed
+    assert content_rule([IMAGENET], {"imagenet": {"0" * 64}}).reasons == (
+        "SHA-256 abababababab is not that of imagenet; prepare it again",
+    )
+    assert content_rule([IMAGENET], {}).reasons == (
+        "no SHA-256 of imagenet is published yet that its content could have",
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"inputs": {"image": TensorSpec(shape=(64, 64, 3))}}, "images of (64, 64, 3); "),
+        ({"inputs": {"voxels": TensorSpec(shape=(64, 64))}}, "images of None; "),
+        ({"classes": None}, "None classes; ImageNet has 1,000"),
+        ({"train_samples": 120}, "120 train samples; ImageNet has 1,281,167"),
+    ],
+)
+def test_numbers_of_another_dataset_are_no_imagenet(change: dict[str, object], reason: str) -> None:
+    (said,) = dataset_rule([IMAGENET.model_copy(update=change)]).reasons
+    assert said.startswith(reason)
