@@ -31,6 +31,7 @@ from aiperf_hpc.replica.runtime.stopping import StopFlag
 from aiperf_hpc.replica.runtime.telemetry import node_telemetry
 from aiperf_hpc.replica.search.run_knowledge import RunKnowledge
 from aiperf_hpc.replica.trials.hpo import journal_storage
+from aiperf_hpc.run.clocks import Clocks, read_clocks
 from aiperf_hpc.run.digest import Digest
 from aiperf_hpc.run.file_clock import ClockReading, read_clock
 from aiperf_hpc.run.history import RunHistory
@@ -120,6 +121,10 @@ class Host(Protocol):
 
     def file_clock(self, folder: Path) -> ClockReading | None:
         """Compare the clock with that of the file server, where that says something."""
+        ...
+
+    def clocks(self, folder: Path) -> Clocks | None:
+        """Read all clocks, with a folder of the run to write in; None where time is made up."""
         ...
 
     def available_bytes(self, ranks: int) -> int:
@@ -218,6 +223,9 @@ class ProcessHost:
 
     def file_clock(self, folder: Path) -> ClockReading | None:
         return read_clock(folder, self.clock.utc)
+
+    def clocks(self, folder: Path) -> Clocks | None:
+        return read_clocks(folder)
 
     def available_bytes(self, ranks: int) -> int:
         return available_bytes(self._sharing * ranks)

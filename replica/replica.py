@@ -38,6 +38,7 @@ from aiperf_hpc.run.records import (
     TimeSpent,
 )
 from aiperf_hpc.run.storage import Retry
+from aiperf_hpc.run.timekeeping import Timekeeping
 from aiperf_hpc.system.description import RankDescription
 from aiperf_hpc.trial import Machine, TimePhase
 from aiperf_hpc.workloads.registry import initial_graph
@@ -77,6 +78,10 @@ class Replica:
         )
         host.connect(self._stop)
         self._patience = host.patience(lambda: self._stop.overdue(STORAGE_GRACE_SECONDS))
+        own = paths.incarnation(who.replica, who.incarnation)
+        self._timekeeping = Timekeeping(
+            lambda: self._patience(lambda: host.clocks(own), f"a file in {own}"), host.clock
+        )
         self._stop.deadline = _deadline(paths, manifest, self._patience)
 
     def run(self) -> int:
@@ -108,7 +113,8 @@ class Replica:
             finally:
                 if reason:
                     journal.append(TimeSpent(trial=None, seconds=self._watch.take()))
-                    journal.append_all([*self._waits(), ReplicaEnded(reason=reason)])
+                    clocks = self._timekeeping.at_end()
+                    journal.append_all([*self._waits(), *clocks, ReplicaEnded(reason=reason)])
         return status
 
     def _work(self, context: ReplicaContext) -> str:
@@ -165,17 +171,16 @@ class Replica:
     def _record_start(self, journal: JournalWriter, engine: str, machine: Machine) -> None:
         host, ranks = self._host, self._ranks
         own = self._paths.incarnation(self._who.replica, self._who.incarnation)
-        journal.append(
-            ReplicaStarted(
-                replica=self._who.replica,
-                pid=host.pid,
-                engine=engine,
-                machine=machine,
-                job=host.job,
-                hosts=ranks.hosts if ranks.several else (),
-                clock=self._patience(lambda: host.file_clock(own), f"a file in {own}"),
-            )
+        started = ReplicaStarted(
+            replica=self._who.replica,
+            pid=host.pid,
+            engine=engine,
+            machine=machine,
+            job=host.job,
+            hosts=ranks.hosts if ranks.several else (),
+            clock=self._patience(lambda: host.file_clock(own), f"a file in {own}"),
         )
+        journal.append_all([started, *self._timekeeping.at_start()])
 
     def _describe(self, journal: JournalWriter) -> None:
         """Record what this process and its node are."""
@@ -240,7 +245,7 @@ class Replica:
             storage_wait_seconds=self._patience.waited,
             storage_waiting=waiting.why if waiting is not None else "",
         )
-        journal.append_all([*self._waits(), beat])
+        journal.append_all([*self._waits(), *self._timekeeping.if_due(), beat])
 
     def _waits(self) -> list[StorageWaited]:
         """Return what is to be recorded of the times in which storage was waited for."""

@@ -17,6 +17,7 @@ from aiperf_hpc.primary.launchers.registry import LAUNCHERS
 from aiperf_hpc.primary.monitor.cached_view import CachedView
 from aiperf_hpc.primary.monitor.progress import ProgressDisplay
 from aiperf_hpc.primary.monitor.run_view import RunView
+from aiperf_hpc.run.clocks import read_clocks
 from aiperf_hpc.run.digest import DigestWriter
 from aiperf_hpc.run.history import ReplicaHistory, RunHistory
 from aiperf_hpc.run.journal import JournalWriter
@@ -84,6 +85,7 @@ def conduct_run(
             journal=journal,
             history=view.history,
             digest=writer,
+            clocks=read_clocks,
             description=describe_rank(manifest.folders(paths)),  # Before the clock starts.
             retry=retry,
         )

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from aiperf_hpc.clock import SYSTEM, Clock
+from aiperf_hpc.run.clocks import Clocks
 from aiperf_hpc.run.digest import DigestWriter
 from aiperf_hpc.run.file_clock import FileClock, read_clock
 from aiperf_hpc.run.history import RunHistory
@@ -16,6 +19,10 @@ from aiperf_hpc.system.description import RankDescription
 
 def _at_once() -> BackoffRetry:
     return BackoffRetry(lambda: True)
+
+
+def _no_clocks(folder: Path) -> None:
+    del folder
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +40,9 @@ class PrimaryContext:
     """The clock that the run is timed by; the journals are stamped by the same."""
     file_clock: FileClock = read_clock
     """The way to compare that clock with the file server's."""
+    clocks: Callable[[Path], Clocks | None] = _no_clocks
+    """The way to read all clocks of the host, with a folder of the run to write in; None where time
+    is made up."""
     description: RankDescription | None = None
     """What the primary tells of its node; None where that is made up."""
     retry: BackoffRetry = field(default_factory=_at_once)

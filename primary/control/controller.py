@@ -16,6 +16,7 @@ from aiperf_hpc.primary.control.preflight import Preflight
 from aiperf_hpc.primary.formatting import few
 from aiperf_hpc.primary.launchers.base import Launcher, ReplicaState
 from aiperf_hpc.primary.monitor.cached_view import rest_after
+from aiperf_hpc.run.clocks import Clocks
 from aiperf_hpc.run.paths import requested_stop, write_whole
 from aiperf_hpc.run.records import (
     AnyEvent,
@@ -32,6 +33,7 @@ from aiperf_hpc.run.records import (
     StorageWaited,
     SystemDescribed,
 )
+from aiperf_hpc.run.timekeeping import Timekeeping
 from aiperf_hpc.signals import Interrupts, ending_signals, handled
 from aiperf_hpc.trial import JobPhase
 
@@ -69,6 +71,7 @@ class Controller:
         self._clock = context.clock
         self._file_clock = context.file_clock
         self._description = context.description
+        self._timekeeping = Timekeeping(lambda: self._clocks(context.clocks), context.clock)
         self._timing = timing or Timing()
         self._deadline = self._closing_utc = 0.0
         self._asked: str | None = None
@@ -126,8 +129,11 @@ class Controller:
             # The replicas of a run that is resumed may be at work: it is stopped as any other.
             self._journal.append(RunEnded(reason=INTERRUPTED))
             return INTERRUPTED
+        about: list[AnyEvent] = [*self._timekeeping.at_start()]
         if self._description is not None:
-            self._journal.append(SystemDescribed(rank=None, description=self._description))
+            about.append(SystemDescribed(rank=None, description=self._description))
+        if about:
+            self._journal.append_all(about)
         jobs = self._launch(first)
         launched = [ReplicaLaunched(replica=r, job=j) for r, j in jobs.items()]
         try:
@@ -137,8 +143,16 @@ class Controller:
             self._fail(error)
             raise
         reason = self._reason(states)
-        self._journal.append_all([*self._waited(), RunEnded(reason=reason)])
+        self._end(reason)
         return reason
+
+    def _clocks(self, read: Callable[[Path], Clocks | None]) -> Clocks | None:
+        folder = self._history.paths.primary_journal.parent
+        return self._retry(lambda: read(folder), f"a file in {folder}")
+
+    def _end(self, reason: str) -> None:
+        clocks = self._timekeeping.at_end()
+        self._journal.append_all([*self._waited(), *clocks, RunEnded(reason=reason)])
 
     def _fail(self, error: BaseException) -> None:
         """Leave no replica running, and a record of why this primary cannot go on."""
@@ -180,7 +194,7 @@ class Controller:
             # A run that was only not gone on with can be resumed again: its replicas may be at
             # work, and its clock goes on.
             if first:
-                self._journal.append(RunEnded(reason=f"not started: {error}"))
+                self._end(f"not started: {error}")
             raise
         except BaseException as error:
             self._fail(error)  # Some replicas may have been started.
@@ -203,7 +217,7 @@ class Controller:
                 self._journal.append_all(waited)
             if self._clock.monotonic() - beat >= self._manifest.config.journal.heartbeat_seconds:
                 beat = self._clock.monotonic()
-                self._journal.append(PrimaryHeartbeat())
+                self._journal.append_all([*self._timekeeping.if_due(), PrimaryHeartbeat()])
             watch()
             self._clock.sleep(self._timing.poll)
 

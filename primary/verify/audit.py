@@ -19,7 +19,15 @@ from typing import NamedTuple
 from aiperf_hpc.errors import AIPerfError
 from aiperf_hpc.primary.monitor.run_view import RunView
 from aiperf_hpc.primary.verify.evidence import Evidence, Failures
-from aiperf_hpc.primary.verify.rules import course, records, result, statement, telemetry, work
+from aiperf_hpc.primary.verify.rules import (
+    course,
+    records,
+    result,
+    statement,
+    telemetry,
+    timekeeping,
+    work,
+)
 
 
 class Rule(NamedTuple):
@@ -71,6 +79,8 @@ def _evaluations(run: Evidence) -> int:
 RULES: tuple[Rule, ...] = (
     Rule("journals", "every line is a record in its place", records.journals, _records),
     Rule("clocks", "UTC and monotonic times agree", records.clocks, _records),
+    Rule("timekeeping", "all clocks of each host, the kernel's and the file server's ran alike",
+         timekeeping.timekeeping, timekeeping.readings),
     Rule("replicas", "replicas that started or ended in order left records",
          records.replicas, _replicas),
     Rule("config", "run.yaml is what every primary had",

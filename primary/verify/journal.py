@@ -11,12 +11,17 @@ from typing import NamedTuple
 from pydantic import ValidationError
 
 from aiperf_hpc.run import records
+from aiperf_hpc.run.clocks import Clocks
 from aiperf_hpc.run.records import RECORD, Record
 
 CLOCK_TOLERANCE = 1.0
 """Seconds by which two clocks, or a sum of durations and its whole, may differ."""
+MOST_SILENCE = 600.0
+"""Seconds between two signs of life of a process that is at work; it is stopped in a longer one."""
 STARTS = records.RunStarted | records.TakenOver | records.ReplicaStarted | records.SearchStarted
 """What a process writes first."""
+ENDS = records.RunEnded | records.ReplicaEnded
+"""What a process that recorded its clocks writes last, right behind them."""
 BOUNDS = records.RunStarted | records.RunEnded
 """What may not follow the end of a run."""
 
@@ -29,6 +34,45 @@ class Executed(NamedTuple):
     epoch: int
     train_samples: int
     validation_samples: int
+
+
+class Reading(NamedTuple):
+    """A record of its writer's clocks."""
+
+    seq: int
+    utc: float
+    """Of the record, as ``mono`` is: seconds."""
+    mono: float
+    clocks: Clocks
+
+
+@dataclass(slots=True)
+class Process:
+    """What one process that wrote a journal recorded of its clocks."""
+
+    start: Record
+    records: int = 0
+    ended_utc: float | None = None
+    """When it ended in order."""
+    readings: list[Reading] = field(default_factory=list)
+    longest_unread: float = 0.0
+    """The longest that it was at work without a reading, seconds."""
+    _last_utc: float | None = None
+    _unread: float = 0.0
+
+    def add(self, record: Record) -> None:
+        """Take the next record of its journal."""
+        event, before = record.event, self._last_utc
+        self.records += 1
+        self._last_utc = record.utc
+        if before is not None:
+            self._unread += min(record.utc - before, MOST_SILENCE)
+            self.longest_unread = max(self.longest_unread, self._unread)
+        if isinstance(event, records.ClocksRead):
+            self.readings.append(Reading(record.seq, record.utc, record.mono, event.clocks))
+            self._unread = 0.0
+        elif isinstance(event, ENDS):
+            self.ended_utc = record.utc
 
 
 @dataclass(slots=True)
@@ -64,6 +108,8 @@ class Journal:
         self.executed: list[Executed] = []
         self.samplers: list[Sampler] = []
         """The processes that told of their nodes, one after the other."""
+        self.processes: list[Process] = []
+        """The primaries, or the process of a replica, one after the other."""
         self.drifts: list[str] = []
         """Where the UTC clock did not run as the monotonic one did."""
         self.reopened: list[str] = []
@@ -102,12 +148,16 @@ class Journal:
                 self.reopened.append(f"record {record.seq}: {event.type} after the run had ended")
             self._over |= isinstance(event, records.RunEnded)
         self._compare_clocks(record)
+        if self.processes:
+            self.processes[-1].add(record)
 
     def _compare_clocks(self, record: Record) -> None:
         first, before = self._first, self._before
         self._before = record
         if first is None or before is None or isinstance(record.event, STARTS):
             self._first = record  # Another process, perhaps on another host.
+            if isinstance(record.event, STARTS):
+                self.processes.append(Process(record))
             return
         drift = (record.utc - first.utc) - (record.mono - first.mono)
         if record.mono < before.mono or abs(drift) > CLOCK_TOLERANCE:

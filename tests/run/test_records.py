@@ -9,6 +9,7 @@ from typing import Any, get_args
 
 import pytest
 from pydantic import ValidationError
+from tests.support.host_clocks import clocks
 from tests.support.nodes import node, rank
 from tests.support.run_writer import DEEPER, evaluated, proposed, trial_ended, trial_started
 from tests.support.telemetry import equipment, sample
@@ -54,6 +55,7 @@ EVENTS: tuple[AnyEvent, ...] = (
         pid=1,
         clock=ClockReading(ahead_seconds=-0.5, precision_seconds=0.001),
     ),
+    clocks(1e9, 17.25),
     records.ReplicaLaunched(replica="r0", job="17_0"),
     records.ReplicaExited(replica="r0", status=-9),
     records.JobState(replica="r0", phase=JobPhase.RUNNING, node="n1", detail=""),
@@ -189,8 +191,8 @@ def test_an_event_whose_time_is_not_finite_makes_no_record(
 
 def test_the_times_of_all_types_are_looked_at() -> None:
     assert {event.type for event, _ in TIMES} == {
-        "run_started", "node_checked", "storage_waited", "dataset_loaded", "time_spent",
-        "step_times", "heartbeat", "telemetry_started", "telemetry", "proposed",
+        "run_started", "clocks_read", "node_checked", "storage_waited", "dataset_loaded",
+        "time_spent", "step_times", "heartbeat", "telemetry_started", "telemetry", "proposed",
     }  # fmt: skip
 
 

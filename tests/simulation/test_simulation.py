@@ -60,8 +60,9 @@ def view(tmp_path_factory: pytest.TempPathFactory) -> RunView:
 def test_sixteen_replicas_pass_verification(view: RunView) -> None:
     findings = verify(RunView(view.paths))
     assert [f.rule for f in findings if not f.passed] == []
-    # A simulated network predicts nothing that could be kept, and its node draws nothing.
-    assert [f.rule for f in findings if not f.checked] == ["energy", "predictions"]
+    # A simulated network predicts nothing that could be kept, and its node has no clocks and draws
+    # nothing.
+    assert [f.rule for f in findings if not f.checked] == ["timekeeping", "energy", "predictions"]
 
 
 def test_the_run_has_all_that_a_real_one_has(view: RunView) -> None:

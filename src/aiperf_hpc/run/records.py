@@ -11,6 +11,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, TypeAdapter, model_validator
 
 from aiperf_hpc.objective import ACCURACY, MEASURES, unknown_measure
+from aiperf_hpc.run.clocks import Clocks
 from aiperf_hpc.run.file_clock import ClockReading, Time
 from aiperf_hpc.run.storage import Wait
 from aiperf_hpc.system.description import RankDescription
@@ -179,6 +180,13 @@ class SystemDescribed(Event):
     rank: Count | None
     """The number of the rank; None for the primary."""
     description: RankDescription
+
+
+class ClocksRead(Event):
+    """The clocks of its writer's host: at the process's start, every hour, and at its end."""
+
+    type: Literal["clocks_read"] = "clocks_read"
+    clocks: Clocks
 
 
 # A replica's trainer's.
@@ -518,6 +526,7 @@ AnyEvent = Annotated[
     | RunEnded
     | StorageWaited
     | SystemDescribed
+    | ClocksRead
     | ReplicaStarted
     | DatasetLoaded
     | TrialStarted

@@ -149,6 +149,9 @@ class SimulatedHost:
     def file_clock(self, folder: Path) -> None:
         """Say nothing: files are stamped in real time."""
 
+    def clocks(self, folder: Path) -> None:
+        """Say nothing: the machine's clocks are not the simulation's."""
+
     def available_bytes(self, ranks: int) -> int:
         del ranks
         return int((self._cluster.manifest.config.engine.memory_gib or DEFAULT_GIB) * 2**30)
