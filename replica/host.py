@@ -34,6 +34,7 @@ from aiperf_hpc.replica.trials.hpo import journal_storage
 from aiperf_hpc.run.clocks import Clocks, read_clocks
 from aiperf_hpc.run.digest import Digest
 from aiperf_hpc.run.file_clock import ClockReading, read_clock
+from aiperf_hpc.run.heads import Head, published
 from aiperf_hpc.run.history import RunHistory
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import RunPaths
@@ -125,6 +126,10 @@ class Host(Protocol):
 
     def clocks(self, folder: Path) -> Clocks | None:
         """Read all clocks, with a folder of the run to write in; None where time is made up."""
+        ...
+
+    def primary_head(self, paths: RunPaths) -> Head | None:
+        """Return what the primary told last of its journal, where that can be had."""
         ...
 
     def available_bytes(self, ranks: int) -> int:
@@ -226,6 +231,9 @@ class ProcessHost:
 
     def clocks(self, folder: Path) -> Clocks | None:
         return read_clocks(folder)
+
+    def primary_head(self, paths: RunPaths) -> Head | None:
+        return published(paths)
 
     def available_bytes(self, ranks: int) -> int:
         return available_bytes(self._sharing * ranks)

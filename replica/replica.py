@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+from collections.abc import Iterator
 from concurrent.futures import Executor
 
 from optuna.storages import BaseStorage
@@ -23,13 +24,16 @@ from aiperf_hpc.replica.runtime.stopwatch import Stopwatch
 from aiperf_hpc.replica.training.trainer import Trainer
 from aiperf_hpc.replica.trials.building import OneRankBuilder, SeveralRanksBuilder, TrialBuilder
 from aiperf_hpc.replica.trials.loop import ReplicaFailedError, TrialLoop
+from aiperf_hpc.run.heads import Head
 from aiperf_hpc.run.journal import JournalReader, JournalWriter
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.run.records import (
+    AnyEvent,
     DatasetLoaded,
     FileProblem,
     Heartbeat,
+    PrimaryHeadSeen,
     ReplicaEnded,
     ReplicaStarted,
     RunStarted,
@@ -71,6 +75,8 @@ class Replica:
         self._who = who
         self._host = host
         self._ranks = ranks
+        self._head: Head | None = None
+        self._next_head = 0.0
         self._watch = Stopwatch(host.clock)
         self._watch.add(TimePhase.START, host.seconds_alive())
         self._stop = StopFlag(
@@ -245,7 +251,18 @@ class Replica:
             storage_wait_seconds=self._patience.waited,
             storage_waiting=waiting.why if waiting is not None else "",
         )
-        journal.append_all([*self._waits(), *self._timekeeping.if_due(), beat])
+        said: list[AnyEvent] = [*self._waits(), *self._timekeeping.if_due(), *self._seen_heads()]
+        journal.append_all([*said, beat])
+
+    def _seen_heads(self) -> Iterator[PrimaryHeadSeen]:
+        """Yield what the primary told anew of its journal, if it is time to look."""
+        now = self._host.clock.monotonic()
+        if now >= self._next_head:
+            self._next_head = now + self._manifest.config.journal.heads_seconds
+            head = self._host.primary_head(self._paths)
+            if head is not None and head != self._head:
+                self._head = head
+                yield PrimaryHeadSeen(head=head)
 
     def _waits(self) -> list[StorageWaited]:
         """Return what is to be recorded of the times in which storage was waited for."""

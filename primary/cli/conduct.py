@@ -13,6 +13,7 @@ from aiperf_hpc.primary.cli.output import say, say_document
 from aiperf_hpc.primary.control.claim import Claim, Claimed, take
 from aiperf_hpc.primary.control.context import PrimaryContext
 from aiperf_hpc.primary.control.controller import Controller
+from aiperf_hpc.primary.control.heads import HeadsTaker
 from aiperf_hpc.primary.launchers.registry import LAUNCHERS
 from aiperf_hpc.primary.monitor.cached_view import CachedView
 from aiperf_hpc.primary.monitor.progress import ProgressDisplay
@@ -76,6 +77,7 @@ def conduct_run(
     with (
         JournalWriter(paths.primary_journal, retry=claimed, recorded=claim.recorded) as journal,
         JournalWriter(paths.digest, retry=claimed) as digest,
+        JournalWriter(paths.heads, retry=claimed) as heads,
         _server(live, endpoint, output, paths, retry, progress.say),
         progress.alert(interrupts, retry),
     ):
@@ -86,6 +88,9 @@ def conduct_run(
             history=view.history,
             digest=writer,
             clocks=read_clocks,
+            heads=HeadsTaker(
+                view.history, journal, heads, seconds=manifest.config.journal.heads_seconds
+            ),
             description=describe_rank(manifest.folders(paths)),  # Before the clock starts.
             retry=retry,
         )

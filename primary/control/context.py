@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from aiperf_hpc.clock import SYSTEM, Clock
+from aiperf_hpc.primary.control.heads import HeadsTaker
 from aiperf_hpc.run.clocks import Clocks
 from aiperf_hpc.run.digest import DigestWriter
 from aiperf_hpc.run.file_clock import FileClock, read_clock
@@ -36,6 +37,8 @@ class PrimaryContext:
     """The run's records, which the controller refreshes."""
     digest: DigestWriter
     """The digest of the records, for the search workers."""
+    heads: HeadsTaker | None = None
+    """The one that takes the heads of all journals; None where none are taken."""
     clock: Clock = SYSTEM
     """The clock that the run is timed by; the journals are stamped by the same."""
     file_clock: FileClock = read_clock

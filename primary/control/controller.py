@@ -67,6 +67,7 @@ class Controller:
         self._journal = context.journal
         self._history = context.history
         self._digest = context.digest
+        self._heads = context.heads
         self._retry = context.retry
         self._clock = context.clock
         self._file_clock = context.file_clock
@@ -151,8 +152,8 @@ class Controller:
         return self._retry(lambda: read(folder), f"a file in {folder}")
 
     def _end(self, reason: str) -> None:
-        clocks = self._timekeeping.at_end()
-        self._journal.append_all([*self._waited(), *clocks, RunEnded(reason=reason)])
+        last = [*self._timekeeping.at_end(), *self._last_heads()]
+        self._journal.append_all([*self._waited(), *last, RunEnded(reason=reason)])
 
     def _fail(self, error: BaseException) -> None:
         """Leave no replica running, and a record of why this primary cannot go on."""
@@ -260,6 +261,7 @@ class Controller:
         else:
             self._tell()
             self._restore_manifest()
+            self._take_heads()
         now = self._clock.monotonic()
         self._next_look = now + rest_after(now - began, self._timing.look)
 
@@ -270,6 +272,31 @@ class Controller:
         except JournalError as error:
             self._digest.remake()
             self._complain(self._digest.path, str(error), "it was made again from the journals")
+
+    def _take_heads(self) -> None:
+        """Record the heads of all journals, if it is time to, and tell the replicas."""
+        if self._heads is not None and self._heads.is_due(self._clock.monotonic()):
+            self._journal.append_all(self._new_heads())
+            if self._heads is not None:
+                self._heads.publish(self._retry)
+
+    def _last_heads(self) -> list[AnyEvent]:
+        """Return what is recorded with the end: the heads of all that was written until then."""
+        with suppress(JournalError):  # What was read by then is covered, and verify says it.
+            self._history.refresh()
+        return self._new_heads()
+
+    def _new_heads(self) -> list[AnyEvent]:
+        """Return what the journal is to say of heads taken now; a run goes on without them."""
+        if self._heads is None:
+            return []
+        try:
+            return [self._heads.take(self._clock.monotonic())]
+        except JournalError as error:
+            self._heads = None
+            file = str(self._history.paths.heads.relative_to(self._history.paths.root))
+            remedy = "no more heads are taken"
+            return [FileProblem(file=file, problem=str(error), remedy=remedy)]
 
     def _restore_manifest(self) -> None:
         """Write the manifest again if it is gone: replicas that start again would find no run."""

@@ -21,6 +21,7 @@ from aiperf_hpc.primary.monitor.run_view import RunView
 from aiperf_hpc.primary.verify.evidence import Evidence, Failures
 from aiperf_hpc.primary.verify.rules import (
     course,
+    heads,
     records,
     result,
     statement,
@@ -81,6 +82,8 @@ RULES: tuple[Rule, ...] = (
     Rule("clocks", "UTC and monotonic times agree", records.clocks, _records),
     Rule("timekeeping", "all clocks of each host, the kernel's and the file server's ran alike",
          timekeeping.timekeeping, timekeeping.readings),
+    Rule("heads", "journals are what the primary and the replicas saw of them while they grew",
+         heads.heads, heads.checked),
     Rule("replicas", "replicas that started or ended in order left records",
          records.replicas, _replicas),
     Rule("config", "run.yaml is what every primary had",

@@ -12,6 +12,7 @@ from pydantic import ValidationError
 
 from aiperf_hpc.run import records
 from aiperf_hpc.run.clocks import Clocks
+from aiperf_hpc.run.heads import Head
 from aiperf_hpc.run.records import RECORD, Record
 
 CLOCK_TOLERANCE = 1.0
@@ -112,11 +113,18 @@ class Journal:
         """The primaries, or the process of a replica, one after the other."""
         self.drifts: list[str] = []
         """Where the UTC clock did not run as the monotonic one did."""
+        self.heads: list[tuple[float, Head]] = []
+        """The heads of ``heads.jsonl`` that the primary recorded, and when, UTC seconds."""
+        self.seen: list[tuple[float, Head]] = []
+        """The heads of the primary's journal that its replica saw, and when, UTC seconds."""
+        self.ends_without_heads = False
+        """Whether a primary that took heads ended the run without those of its end."""
         self.reopened: list[str] = []
         """What starts or ends the run although it had ended."""
         self._first: Record | None = None
         self._before: Record | None = None
         self._over = False
+        self._takes_heads = False
 
     def add(self, record: Record) -> None:
         """Take the next record."""
@@ -143,7 +151,17 @@ class Journal:
             # Where they do not fit, the rule ``journals`` reports it.
             if self.samplers and len(millijoules) == len(self.samplers[-1].parts):
                 self.samplers[-1].samples.append((record.utc, millijoules))
+        elif isinstance(event, records.PrimaryHeadSeen):
+            self.seen.append((record.utc, event.head))
+        elif isinstance(event, records.HeadsTaken):
+            self.heads.append((record.utc, event.heads))
+            self._takes_heads = True
+        elif isinstance(event, records.TakenOver):
+            self._takes_heads = False
         elif isinstance(event, BOUNDS):
+            if self._takes_heads and isinstance(event, records.RunEnded):
+                self.ends_without_heads |= self.heads[-1][0] != record.utc
+            self._takes_heads = False
             if self._over:
                 self.reopened.append(f"record {record.seq}: {event.type} after the run had ended")
             self._over |= isinstance(event, records.RunEnded)

@@ -16,6 +16,7 @@ from tests.support.telemetry import equipment, sample
 
 from aiperf_hpc.run import records
 from aiperf_hpc.run.file_clock import ClockReading
+from aiperf_hpc.run.heads import Head
 from aiperf_hpc.run.journal import JournalReader, JournalWriter
 from aiperf_hpc.run.records import RECORD, AnyEvent, Evaluated, Event, Record
 from aiperf_hpc.trial import (
@@ -44,6 +45,7 @@ DATASET = DatasetInfo.of_labelled_images(
     train_samples=1,
     validation_samples=1,
 )
+HEAD = Head(bytes=7, sha256="0" * 64)
 EVENTS: tuple[AnyEvent, ...] = (
     records.FileProblem(file="a", problem="a is gone", remedy="it was made again"),
     records.RunStarted(
@@ -62,6 +64,7 @@ EVENTS: tuple[AnyEvent, ...] = (
     records.NodeChecked(replica="r0", host="n1", clock_ahead_seconds=-1.5, problems=("late",)),
     records.SchedulerState(answers=False, detail="connect failure"),
     records.PrimaryHeartbeat(),
+    records.HeadsTaken(heads=HEAD),
     records.PrimaryFailed(reason="unexpected ValueError: no"),
     records.TakenOver(command="stop", host="h", pid=1),
     records.StopRequested(reason='"quoted"\nand é'),
@@ -92,6 +95,8 @@ EVENTS: tuple[AnyEvent, ...] = (
     proposed("p1").model_copy(update={"belief": {"mean": 0.5}}),
     records.SearchFailed(reason="no"),
     records.SearchEnded(reason="stop"),
+    records.PrimaryHeadSeen(head=HEAD),
+    records.JournalHeads(anew=True, names=("a",), grown=(7,), marks="0123", sha256="0" * 64),
     records.TrialSummary(
         trial="t1",
         replica="r0",

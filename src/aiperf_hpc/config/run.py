@@ -31,6 +31,9 @@ class JournalConfig(Section):
     heartbeat_seconds: float = Field(
         10.0, ge=0.5, le=600.0, description="between signs of life of a process"
     )
+    heads_seconds: float = Field(
+        30.0, ge=1.0, le=600.0, description="between records of what all journals were by then"
+    )
 
 
 class TelemetryConfig(Section):

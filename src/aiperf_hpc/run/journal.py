@@ -20,6 +20,7 @@ from pydantic import ValidationError
 
 from aiperf_hpc.clock import SYSTEM, Clock
 from aiperf_hpc.errors import AIPerfError, JournalError, StorageError
+from aiperf_hpc.run.heads import Hash, Head, new_hash
 from aiperf_hpc.run.paths import write_whole
 from aiperf_hpc.run.records import RECORD, AnyEvent, Record
 from aiperf_hpc.run.storage import GrowingFile, Retry, Sync, no_retry, to_stable_storage
@@ -67,7 +68,9 @@ class JournalWriter:
         self._lock = threading.Lock()
         self._open = False
         try:
-            self._seq, self._file = retry(lambda: _prepare(path, sync), f"the journal {path}")
+            self._seq, self._file, self._hash = retry(
+                lambda: _prepare(path, sync), f"the journal {path}"
+            )
         except StorageError as error:
             raise JournalError(str(error)) from None
         self._open = True
@@ -105,8 +108,15 @@ class JournalWriter:
                     self._retry(self._file.cut, f"the journal {self.path}")
                 raise JournalError(str(error)) from None
             self._seq += len(written)
+            self._hash.update(lines)
             self._recorded(utc, mono)
         return written
+
+    @property
+    def head(self) -> Head:
+        """All that was written so far, by earlier writers too."""
+        with self._lock:
+            return Head(bytes=self._file.size, sha256=self._hash.hexdigest())
 
     def begin_anew(self) -> None:
         """Put an empty journal in the place of what is there.
@@ -121,7 +131,9 @@ class JournalWriter:
             what = f"the journal {self.path}"
             try:
                 self._retry(lambda: write_whole(self.path, b"", self._sync), what)
-                self._seq, self._file = self._retry(lambda: _prepare(self.path, self._sync), what)
+                self._seq, self._file, self._hash = self._retry(
+                    lambda: _prepare(self.path, self._sync), what
+                )
             except StorageError as error:
                 raise JournalError(str(error)) from None
             before.close()  # Last, so that the new file has another number.
@@ -140,11 +152,12 @@ class JournalWriter:
         self.close()
 
 
-def _prepare(path: Path, sync: Callable[[int], None]) -> tuple[int, GrowingFile]:
-    """Open a journal, a torn last line set aside; return the next record's number too."""
+def _prepare(path: Path, sync: Callable[[int], None]) -> tuple[int, GrowingFile, Hash]:
+    """Open a journal, a torn last line set aside; return the next record's number too, and the
+    hash of what is there."""
     path.parent.mkdir(parents=True, exist_ok=True)
     if not path.exists():
-        return 0, GrowingFile(path, sync)
+        return 0, GrowingFile(path, sync), new_hash()
     content = path.read_bytes()
     whole = content.rfind(b"\n") + 1
     if whole < len(content):
@@ -153,7 +166,7 @@ def _prepare(path: Path, sync: Callable[[int], None]) -> tuple[int, GrowingFile]
     reader = JournalReader(path)
     for _ in reader.read():
         pass
-    return reader.next_seq, GrowingFile(path, sync)
+    return reader.next_seq, GrowingFile(path, sync), reader.hash
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,6 +205,8 @@ class JournalReader:
     """How to read; a BackoffRetry waits while the storage is away."""
     lost: str = ""
     """Why what was read before is no longer there, at the last look; empty while it is."""
+    hash: Hash = field(default_factory=new_hash)
+    """The SHA-256 of what was read so far, once all that ``read`` yields was taken."""
     replaced: bool = False
     """Whether another file has come in the place of the one that was read until then."""
     _inode: int | None = None
@@ -209,6 +224,7 @@ class JournalReader:
             raise JournalError(str(error)) from None
         whole = content.rfind(b"\n") + 1
         self.torn = whole < len(content)
+        self.hash.update(memoryview(content)[:whole])
         for line in content[:whole].split(b"\n")[:-1]:
             self.offset += len(line) + 1
             self.line += 1

@@ -75,6 +75,16 @@ class RunPaths:
         return self.root / "primary" / "digest.jsonl"
 
     @property
+    def heads(self) -> Path:
+        """The heads of all journals, as the primary took them (``run/heads.py``)."""
+        return self.root / "primary" / "heads.jsonl"
+
+    @property
+    def primary_head(self) -> Path:
+        """The latest head of the primary's journal, for the replicas to record; no evidence."""
+        return self.root / "primary" / "head.json"
+
+    @property
     def peaks(self) -> Path:
         """The machine's peaks, where they were measured for this run."""
         return self.root / PEAKS

@@ -13,6 +13,7 @@ from pydantic import Field, TypeAdapter, model_validator
 from aiperf_hpc.objective import ACCURACY, MEASURES, unknown_measure
 from aiperf_hpc.run.clocks import Clocks
 from aiperf_hpc.run.file_clock import ClockReading, Time
+from aiperf_hpc.run.heads import Head
 from aiperf_hpc.run.storage import Wait
 from aiperf_hpc.system.description import RankDescription
 from aiperf_hpc.telemetry.values import Equipment, Sample
@@ -137,6 +138,14 @@ class PrimaryHeartbeat(Event):
     """The primary is alive."""
 
     type: Literal["primary_heartbeat"] = "primary_heartbeat"
+
+
+class HeadsTaken(Event):
+    """The heads of all journals, as far as the primary had read them, are in ``heads.jsonl``."""
+
+    type: Literal["heads_taken"] = "heads_taken"
+    heads: Head
+    """The head of ``heads.jsonl`` itself, with the record of these heads as its last."""
 
 
 class StopRequested(Event):
@@ -408,6 +417,13 @@ class Heartbeat(Event):
     """What it waits for now; empty when it does not."""
 
 
+class PrimaryHeadSeen(Event):
+    """What the primary had written by then of its journal, as it told the replicas."""
+
+    type: Literal["primary_head_seen"] = "primary_head_seen"
+    head: Head
+
+
 class TelemetryStarted(Event):
     """A process began to sample its node, the only one of the run that does.
 
@@ -478,6 +494,30 @@ class SearchEnded(Event):
     reason: str
 
 
+# In heads.jsonl, which the primary writes.
+
+
+class JournalHeads(Event):
+    """How far each journal had been read, and the SHA-256 of that.
+
+    Journals are told by their numbers, in the order in which they were first named. The primary's
+    own is not among them: the record of these heads is in it.
+    """
+
+    type: Literal["journal_heads"] = "journal_heads"
+    anew: bool
+    """Whether a primary begins here: numbers and bytes count from zero."""
+    names: tuple[str, ...]
+    """The journals that are named first here, below the run directory."""
+    grown: tuple[int, ...]
+    """By how many bytes each journal has grown since the record before."""
+    marks: str
+    """The first ``MARK`` digits of the head of each journal that has grown, one after the other:
+    they tell which journal is not what it was."""
+    sha256: str
+    """SHA-256 over the heads of the journals that have grown (``run/heads.py``)."""
+
+
 # The digest's, which the primary writes for search workers.
 
 
@@ -522,6 +562,7 @@ AnyEvent = Annotated[
     | PrimaryFailed
     | TakenOver
     | PrimaryHeartbeat
+    | HeadsTaken
     | StopRequested
     | RunEnded
     | StorageWaited
@@ -542,6 +583,7 @@ AnyEvent = Annotated[
     | StepTimes
     | RanksLost
     | Heartbeat
+    | PrimaryHeadSeen
     | TelemetryStarted
     | TelemetrySampled
     | ReplicaEnded
@@ -549,6 +591,7 @@ AnyEvent = Annotated[
     | Proposed
     | SearchFailed
     | SearchEnded
+    | JournalHeads
     | TrialSummary
     | ProposalSummary,
     Field(discriminator="type"),

@@ -152,6 +152,9 @@ class SimulatedHost:
     def clocks(self, folder: Path) -> None:
         """Say nothing: the machine's clocks are not the simulation's."""
 
+    def primary_head(self, paths: RunPaths) -> None:
+        """Return nothing: no heads are taken of what did not take place."""
+
     def available_bytes(self, ranks: int) -> int:
         del ranks
         return int((self._cluster.manifest.config.engine.memory_gib or DEFAULT_GIB) * 2**30)

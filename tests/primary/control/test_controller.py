@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import math
 import os
 import signal
 from collections.abc import Callable
@@ -17,11 +19,13 @@ from aiperf_hpc.clock import SYSTEM
 from aiperf_hpc.errors import UsageError
 from aiperf_hpc.primary.control.context import PrimaryContext, Timing
 from aiperf_hpc.primary.control.controller import Controller
+from aiperf_hpc.primary.control.heads import HeadsTaker
 from aiperf_hpc.primary.launchers.base import ReplicaState
 from aiperf_hpc.primary.monitor.run_view import RunState, RunView
 from aiperf_hpc.run import records
 from aiperf_hpc.run.digest import Digest, DigestWriter
 from aiperf_hpc.run.file_clock import FileClock, read_clock
+from aiperf_hpc.run.heads import published
 from aiperf_hpc.run.history import RunHistory
 from aiperf_hpc.run.journal import JournalReader, JournalWriter
 from aiperf_hpc.run.manifest import RunManifest
@@ -75,6 +79,7 @@ def run(
     file_clock: FileClock = read_clock,
     history: RunHistory | None = None,
     description: RankDescription | None = None,
+    heads_seconds: float | None = None,
 ) -> tuple[str, list[AnyEvent]]:
     """Conduct a run; return its reason and what the primary recorded."""
     paths = RunPaths(folder)
@@ -90,10 +95,16 @@ def run(
     manifest.save(paths)
     history = history or RunHistory(paths)
     history.refresh()
-    with JournalWriter(paths.primary_journal) as journal, JournalWriter(paths.digest) as digest:
+    with (
+        JournalWriter(paths.primary_journal) as journal,
+        JournalWriter(paths.digest) as digest,
+        JournalWriter(paths.heads) as own,
+    ):
         writer = DigestWriter(history, digest)
+        heads = HeadsTaker(history, journal, own, seconds=heads_seconds or math.inf)
         context = PrimaryContext(
             manifest=manifest, journal=journal, history=history, digest=writer,
+            heads=heads if heads_seconds is not None else None,
             file_clock=file_clock, description=description,
         )  # fmt: skip
         reason = Controller(context, launcher, timing=QUICK).run(watch)
@@ -447,3 +458,38 @@ def test_files_that_vanish_are_written_again_and_said(tmp_path: Path) -> None:
     view = RunView(paths)
     view.refresh()
     assert len([p for p in view.status().problems if p.startswith("primary: ")]) == 2
+
+
+def test_heads_are_taken_at_the_start_now_and_then_and_with_the_end(tmp_path: Path) -> None:
+    replica_says(tmp_path, "SIGTERM")
+    told = Told(*[{"r0": RUNNING}] * 5, {"r0": DONE})
+    _, events = run(tmp_path, told, heads_seconds=0.01)
+    assert [e.type for e in events[-2:]] == ["heads_taken", "run_ended"]
+    taken = [e for e in events if isinstance(e, records.HeadsTaken)]
+    paths = RunPaths(tmp_path)
+    read = [record.event for record in JournalReader(paths.heads).read()]
+    assert len(read) == len(taken) > 2
+    first = read[0]
+    assert isinstance(first, records.JournalHeads)
+    assert (first.anew, first.names) == (True, ("replicas/r0/0.0/journal.jsonl",))
+    assert first.grown == (paths.replica_journal("r0").stat().st_size,)
+    content = paths.heads.read_bytes()
+    for each in taken:
+        assert hashlib.sha256(content[: each.heads.bytes]).hexdigest() == each.heads.sha256
+    head = published(paths)
+    assert head is not None
+    whole = paths.primary_journal.read_bytes()
+    assert hashlib.sha256(whole[: head.bytes]).hexdigest() == head.sha256
+
+
+def test_a_run_goes_on_without_heads_that_cannot_be_written(tmp_path: Path) -> None:
+    told, paths = Told(*[{"r0": RUNNING}] * 5, {"r0": DONE}), RunPaths(tmp_path)
+    reason, events = run(
+        tmp_path, told, heads_seconds=0.01, watch=lambda: paths.heads.unlink(missing_ok=True)
+    )
+    assert reason == "the run's time is over"
+    said = [e for e in events if isinstance(e, records.FileProblem)]
+    assert [(e.file, e.remedy) for e in said] == [
+        ("primary/heads.jsonl", "no more heads are taken")
+    ]
+    assert isinstance(events[-1], records.RunEnded)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from aiperf_hpc.run import records
 from aiperf_hpc.run.executions import Executions
+from aiperf_hpc.run.heads import Hash
 from aiperf_hpc.run.history.state import Evaluation, HistoryState, Proposal, ReplicaHistory, Trial
 from aiperf_hpc.run.history.tail import Tail, no_collections
 from aiperf_hpc.run.history.telemetry import SamplerHistory
@@ -85,6 +86,12 @@ class RunHistory:
     def bytes_read(self) -> dict[Path, int]:
         """How much of each journal was read so far: whole lines, in bytes."""
         return {path: source.reader.offset for path, source in self._tail.sources.items()}
+
+    @property
+    def hashes(self) -> dict[Path, tuple[int, Hash]]:
+        """How much of each journal was read so far, in bytes, and the SHA-256 of that."""
+        sources = self._tail.sources.items()
+        return {path: (source.reader.offset, source.reader.hash) for path, source in sources}
 
     @property
     def record_count(self) -> int:

@@ -1,0 +1,73 @@
+"""The heads of journals: how long each was at a moment, and the SHA-256 of that much of it.
+
+A journal is a hash chain as it stands: the SHA-256 of its first n bytes depends on each of them,
+and that of its first m > n bytes on those too. So its records need no field for a chain, and who
+reads or writes a journal anyway has its head for the price of hashing what is new.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from typing import Annotated, Final, Protocol
+
+from pydantic import Field, ValidationError
+
+from aiperf_hpc.run.paths import RunPaths, write_whole
+from aiperf_hpc.run.storage import Sync, to_stable_storage
+from aiperf_hpc.trial import Value
+
+MARK: Final = 4
+"""How many hexadecimal digits of a journal's head tell it from another."""
+LONGEST: Final = 1_000
+"""Bytes of the longest file that a head is read from."""
+
+Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+
+
+class Head(Value):
+    """The first bytes of a journal."""
+
+    bytes: Annotated[int, Field(ge=0)]
+    sha256: Sha256
+    """SHA-256 of the first ``bytes`` bytes, in hexadecimal."""
+
+
+class Hash(Protocol):
+    """A running SHA-256, as ``hashlib`` has it."""
+
+    def update(self, data: bytes | memoryview, /) -> None: ...
+
+    def hexdigest(self) -> str: ...
+
+
+def line_of(name: str, size: int, sha256: str) -> bytes:
+    """Return what a journal's head adds to the SHA-256 over several."""
+    return f"{name} {size} {sha256}\n".encode()
+
+
+def over(heads: Iterable[tuple[str, int, str]]) -> str:
+    """Return the SHA-256 over the heads of several journals: a line each, by their names."""
+    return hashlib.sha256(b"".join(line_of(*head) for head in sorted(heads))).hexdigest()
+
+
+def new_hash() -> Hash:
+    """Return a SHA-256 of nothing yet."""
+    return hashlib.sha256()
+
+
+def publish(paths: RunPaths, head: Head, sync: Sync = to_stable_storage) -> None:
+    """Tell the replicas the head of the primary's journal. Raises OSError."""
+    write_whole(paths.primary_head, head.model_dump_json(), sync)
+
+
+def published(paths: RunPaths) -> Head | None:
+    """Return what the primary told last; None where that cannot be had now.
+
+    Whoever asks goes on without it: what it did not record is seen in the records.
+    """
+    try:
+        with paths.primary_head.open("rb") as file:
+            return Head.model_validate_json(file.read(LONGEST))
+    except (OSError, ValidationError):
+        return None

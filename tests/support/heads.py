@@ -1,0 +1,79 @@
+"""A short run whose heads are taken while it is written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.support.clock import START, Clock
+from tests.support.run_factory import Plan, write_manifest
+from tests.support.run_writer import progress, replica_started, run_ended, run_started
+
+from aiperf_hpc.primary.control.heads import HeadsTaker
+from aiperf_hpc.run import records
+from aiperf_hpc.run.heads import publish, published
+from aiperf_hpc.run.history import RunHistory
+from aiperf_hpc.run.journal import JournalWriter
+from aiperf_hpc.run.paths import RunPaths
+from aiperf_hpc.run.storage import no_retry
+
+SECONDS = 30.0
+"""Between two heads."""
+
+
+class HeadedRun:
+    """A primary and two replicas that write in turn, on one clock."""
+
+    def __init__(self, root: Path) -> None:
+        self.paths = RunPaths(root)
+        write_manifest(self.paths, Plan())
+        self.clock = Clock()
+        self.primary = self.journal(self.paths.primary_journal)
+        self.replicas = {n: self.journal(self.paths.replica_journal(n)) for n in ("r0", "r1")}
+        self.history = RunHistory(self.paths)
+        self.primary.append(run_started())
+        for name, journal in self.replicas.items():
+            journal.append(replica_started(name))
+        self.take_in_hand()
+
+    def journal(self, path: Path) -> JournalWriter:
+        return JournalWriter(path, clock=self.clock)
+
+    def take_in_hand(self) -> None:
+        """Let another primary take the heads from now on."""
+        own = self.journal(self.paths.heads)
+        self.taker = HeadsTaker(self.history, self.primary, own, seconds=SECONDS)
+
+    def heads(self) -> records.HeadsTaken:
+        self.history.refresh()
+        return self.taker.take(self.clock.monotonic())
+
+    def turn(self, seconds: float = SECONDS) -> None:
+        """Let time pass, in which each replica trains and sees the primary's head."""
+        self.clock.advance(seconds)
+        for journal in self.replicas.values():
+            journal.append(progress("t1", train=10))
+        self.primary.append(self.heads())
+        self.taker.publish(no_retry)
+        head = published(self.paths)
+        assert head is not None
+        for journal in self.replicas.values():
+            journal.append(records.PrimaryHeadSeen(head=head))
+
+    def end(self) -> None:
+        self.clock.advance(1.0)
+        for journal in self.replicas.values():
+            journal.append(records.ReplicaEnded(reason="asked to stop"))
+        self.clock.advance(1.0)
+        self.primary.append_all([self.heads(), run_ended()])
+
+
+def headed_run(root: Path, turns: int = 4) -> RunPaths:
+    """Write a run that has ended, and return where it is."""
+    run = HeadedRun(root)
+    for _ in range(turns):
+        run.turn()
+    run.end()
+    return run.paths
+
+
+__all__ = ["SECONDS", "START", "HeadedRun", "headed_run", "publish"]
