@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from enum import StrEnum
 from typing import Annotated, Any, Literal
 
@@ -240,6 +241,9 @@ class DatasetInfo(Value):
     """The number of classes, where samples have one."""
     train_samples: Annotated[int, Field(ge=1)]
     validation_samples: Annotated[int, Field(ge=1)]
+    archives: Annotated[dict[str, str], Field(exclude_if=operator.not_)] = {}
+    """The MD5 of the official archives that it was prepared from, by their files; in records only
+    where it was."""
 
     def __hash__(self) -> int:
         """Hash by the content, since mappings have no hash."""

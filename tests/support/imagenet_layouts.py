@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 import tarfile
@@ -9,6 +10,8 @@ from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
 import numpy as np
+
+from aiperf_hpc.official_datasets import DEVKIT, TRAINING, VALIDATION
 
 WORDS = ("tench, Tinca tinca", "dog, domestic dog", "crane, machine")
 """Of the classes, as far as they have any."""
@@ -77,6 +80,28 @@ def devkit_archive(source: Path) -> None:
     with tarfile.open(source / f"{folder.name}.tar.gz", "w:gz") as archive:
         archive.add(folder, folder.name)
     shutil.rmtree(folder)
+
+
+def archives(source: Path) -> dict[str, str]:
+    """The official archives, with a tar file for each class inside; return the MD5 of each."""
+    devkit_archive(source)
+    with tarfile.open(source / TRAINING, "w") as outer:
+        for wnid in reversed(wnids(source)):
+            with tarfile.open(source / f"{wnid}.tar", "w") as inner:
+                for path in sorted((source / "train" / wnid).iterdir(), reverse=True):
+                    inner.add(path, path.name)
+            outer.add(source / f"{wnid}.tar", f"{wnid}.tar")
+            (source / f"{wnid}.tar").unlink()
+    with tarfile.open(source / VALIDATION, "w") as archive:
+        for path in sorted((source / "val").iterdir()):
+            archive.add(path, path.name)
+    for part in ("train", "val"):
+        shutil.rmtree(source / part)
+    return {name: md5(source / name) for name in (TRAINING, VALIDATION, DEVKIT)}
+
+
+def md5(path: Path) -> str:
+    return hashlib.md5(path.read_bytes(), usedforsecurity=False).hexdigest()
 
 
 def meta_bin(source: Path) -> None:

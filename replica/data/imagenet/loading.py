@@ -10,6 +10,7 @@ from aiperf_hpc.errors import DatasetError
 from aiperf_hpc.replica.data.imagenet.dataset import ImageNetDataset, Reader
 from aiperf_hpc.replica.data.imagenet.shards import (
     ShardIndex,
+    load_archives,
     load_index,
     load_sizes,
     verify_shards,
@@ -31,8 +32,12 @@ def load(config: DatasetConfig, cores: int, engine: str) -> ImageNetDataset:
     info, index = open_index(config.path)
     verify_shards(config.path, (*index.train, *index.validation), max(1, cores), whole=False)
     size = (config.image_size, config.image_size, 3)
+    used = {
+        "inputs": {"image": TensorSpec(shape=size)},
+        "archives": load_archives(config.path),
+    }
     return ImageNetDataset(
-        info.model_copy(update={"inputs": {"image": TensorSpec(shape=size)}}),
+        info.model_copy(update=used),
         config.path,
         index,
         load_sizes(config.path, index),

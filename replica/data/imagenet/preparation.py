@@ -27,7 +27,12 @@ from aiperf_hpc.replica.data.imagenet.shard_writer import (
     finished,
     sha256_of,
 )
-from aiperf_hpc.replica.data.imagenet.shards import ShardIndex, save_index, save_sizes
+from aiperf_hpc.replica.data.imagenet.shards import (
+    ShardIndex,
+    save_archives,
+    save_index,
+    save_sizes,
+)
 from aiperf_hpc.replica.data.imagenet.sources import Image, Listing, Source, open_source
 from aiperf_hpc.replica.data.progress import Meter
 from aiperf_hpc.replica.data.rng import Purpose
@@ -79,7 +84,7 @@ def prepare(source: Path, target: Path, options: Options | None = None) -> Datas
             f"images of {len(listing.wnids)} classes, for {shards[0]} + {shards[1]} shards"
         )
         written = _write(work, found, jobs, options)
-        info = _describe(work.dataset, listing, jobs, written)
+        info = _describe(work.dataset, found, jobs, written)
     options.report(_conversions(written.values()))
     return info
 
@@ -123,9 +128,10 @@ def _to_unpack(work: Unfinished, source: Source) -> int:
 
 
 def _describe(
-    folder: Path, listing: Listing, jobs: Sequence[Job], written: Mapping[str, Written]
+    folder: Path, source: Source, jobs: Sequence[Job], written: Mapping[str, Written]
 ) -> DatasetInfo:
-    """Write what says what the shards in a folder hold."""
+    """Write what says what the shards in a folder hold, and what they were made from."""
+    listing = source.listing
     in_order = [(job, written[job.file]) for job in jobs]
     info = DatasetInfo.of_labelled_images(
         name="imagenet",
@@ -141,6 +147,8 @@ def _describe(
     )
     save_sizes(folder, [size for _, each in in_order for size in each.sizes])
     save_index(folder, ShardIndex(dataset_sha256=info.sha256, train=training, validation=held_out))
+    if source.archives:
+        save_archives(folder, source.archives)
     save_dataset_manifest(folder, info)
     return info
 

@@ -160,7 +160,7 @@ class ShardWriter:
             path.unlink()
             return None, refused
         written = Written(
-            shard=describe_shard(path, len(stored)),
+            shard=describe_shard(path, len(stored), _converted(stored)),
             stamp=job.stamp(),
             sizes=tuple(each.size for each in stored),
             sources=tuple(each.source_sha256 for each in stored),
@@ -197,6 +197,11 @@ class ShardWriter:
             return source, *as_jpeg(source)
         except ValueError as error:
             raise DatasetError(f"{image.place} is corrupt: {error}") from None
+
+
+def _converted(stored: Sequence[_Stored]) -> dict[int, str]:
+    """Return the digests of source files that are not stored as they were, by their places."""
+    return {place: each.source_sha256 for place, each in enumerate(stored) if each.converted}
 
 
 def sha256_of(parts: Iterable[tuple[str, Iterable[tuple[str, int, str]]]]) -> str:

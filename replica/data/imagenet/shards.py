@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import io
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Annotated, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
 
 from aiperf_hpc.errors import DatasetError, reason_of
 from aiperf_hpc.replica.data.staging import HEAD
@@ -21,6 +21,9 @@ from aiperf_hpc.trial import Value
 INDEX = "shards.json"
 SIZES = "sizes.npy"
 """The bytes of every record, in the shards' order, training first: where each one is."""
+
+ARCHIVES = "archives.json"
+"""The MD5 of the official archives that a folder was prepared from; only there if it was."""
 
 Sizes = NDArray[np.int64]
 
@@ -34,6 +37,9 @@ class Shard(Value):
     head_sha256: str
     """SHA-256 of the first 65,536 bytes, or of all of them when there are fewer."""
     sha256: str
+    converted: dict[int, str] = {}
+    """SHA-256 of the source files that were no grey or RGB JPEG, by their images' places. All
+    others are stored as they were."""
 
 
 class ShardIndex(Value):
@@ -46,8 +52,17 @@ class ShardIndex(Value):
     validation: tuple[Shard, ...]
 
 
-def describe_shard(path: Path, samples: int) -> Shard:
-    """Read a finished shard and return its entry in the index. Raises OSError."""
+def describe_shard(path: Path, samples: int, converted: Mapping[int, str] | None = None) -> Shard:
+    """Read a finished shard and return its entry in the index.
+
+    Args:
+        path: the shard.
+        samples: how many are in it.
+        converted: the SHA-256 of source files that are not stored as they were, by places.
+
+    Raises:
+        OSError: it cannot be read.
+    """
     with path.open("rb") as file:
         return Shard(
             file=path.name,
@@ -55,6 +70,7 @@ def describe_shard(path: Path, samples: int) -> Shard:
             bytes=path.stat().st_size,
             head_sha256=_head_sha256(file),
             sha256=_sha256(file),
+            converted=dict(converted or {}),
         )
 
 
@@ -75,6 +91,31 @@ def load_index(folder: Path) -> ShardIndex:
         raise DatasetError(
             f"dataset 'imagenet': {path} is damaged: {first['msg']}; prepare it again"
         ) from None
+
+
+_ARCHIVES = TypeAdapter(dict[str, str])
+
+
+def save_archives(folder: Path, archives: Mapping[str, str]) -> None:
+    """Write the MD5 of the archives that a folder was prepared from. Raises OSError."""
+    write_whole(folder / ARCHIVES, _ARCHIVES.dump_json(dict(archives), indent=1) + b"\n")
+
+
+def load_archives(folder: Path) -> dict[str, str]:
+    """Return the MD5 of the archives that a folder was prepared from; none if it was not.
+
+    Raises:
+        DatasetError: the file cannot be read.
+    """
+    path = folder / ARCHIVES
+    try:
+        return _ARCHIVES.validate_json(path.read_bytes())
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        raise DatasetError(f"dataset 'imagenet': cannot read {path}: {reason_of(error)}") from None
+    except ValidationError:
+        raise DatasetError(f"dataset 'imagenet': {path} is damaged; prepare it again") from None
 
 
 def save_sizes(folder: Path, sizes: Sequence[int]) -> None:

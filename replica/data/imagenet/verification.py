@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+import hashlib
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from aiperf_hpc.dataset_manifest import MANIFEST
 from aiperf_hpc.errors import DatasetError, reason_of
 from aiperf_hpc.replica.data.imagenet import tfrecord
 from aiperf_hpc.replica.data.imagenet.jpeg import as_jpeg
 from aiperf_hpc.replica.data.imagenet.loading import open_index
-from aiperf_hpc.replica.data.imagenet.shards import Shard, load_sizes, verify_shards
+from aiperf_hpc.replica.data.imagenet.shard_writer import sha256_of
+from aiperf_hpc.replica.data.imagenet.shards import (
+    ARCHIVES,
+    Shard,
+    load_archives,
+    load_sizes,
+    verify_shards,
+)
 from aiperf_hpc.replica.data.imagenet.sources.base import and_more
 from aiperf_hpc.replica.data.jobs import in_threads
 from aiperf_hpc.replica.data.progress import Meter, Show, not_shown
+from aiperf_hpc.trial import DatasetInfo
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,11 +40,15 @@ class Verification:
     """What is wrong, a line for each broken file."""
 
 
+Digested = tuple[str, int, str]
+"""An image's name, label and the SHA-256 of its source file."""
+
+
 class _Found(NamedTuple):
-    """What a shard holds: the class of each label, the number of images, what is wrong."""
+    """What a shard holds: the class of each label, its images, what is wrong."""
 
     classes: dict[int, str]
-    images: int
+    images: list[Digested]
     problem: str | None
 
 
@@ -44,7 +58,8 @@ def verify_folder(
     """Check every file of a prepared folder.
 
     Of each shard: its size, SHA-256 and number of records, the records' own checksums, that each
-    label is one of the dataset's and each name's class is that of its label.
+    label is one of the dataset's and each name's class is that of its label. Where no file is
+    broken, the dataset's SHA-256 is taken again from all images.
 
     Args:
         folder: of ``aiperf data prepare``.
@@ -66,14 +81,29 @@ def verify_folder(
         return found
 
     known: dict[int, str] = {}
-    images = 0
+    images = list[Digested]()
     for shard, found in zip(shards, in_threads(verified, shards, threads), strict=True):
         problem = found.problem or _contradiction(folder / shard.file, known, found.classes)
         if problem is None:
             known.update(found.classes)
         broken += [problem] if problem else []
         images += found.images
-    return Verification(len(shards) + 3, images, tuple(broken))
+    broken += _problems(lambda: load_archives(folder))
+    if not broken:
+        broken += _another_digest(folder, info, images)
+    files = len(shards) + 3 + (folder / ARCHIVES).exists()
+    return Verification(files, len(images), tuple(broken))
+
+
+def _another_digest(folder: Path, info: DatasetInfo, images: list[Digested]) -> Iterator[str]:
+    """Yield what is wrong where dataset.json states another SHA-256 than the images have."""
+    parts = {"train": images[: info.train_samples], "validation": images[info.train_samples :]}
+    found = sha256_of(parts.items())
+    if found != info.sha256:
+        yield (
+            f"{folder / MANIFEST} states the SHA-256 {info.sha256[:12]}, that of the images is "
+            f"{found[:12]}; prepare the dataset again"
+        )
 
 
 def _problems(look: Callable[[], object]) -> Iterator[str]:
@@ -90,17 +120,20 @@ def _shard(
     problems = list(_problems(lambda: verify_shards(path.parent, [shard], 1, whole=True)))
     if problems:
         detail = _first_damage(path)
-        return _Found({}, 0, problems[0] + (f" ({detail})" if detail else ""))
-    images = 0
+        return _Found({}, [], problems[0] + (f" ({detail})" if detail else ""))
+    images: list[Digested] = []
     wrong: list[str] = []
-    for image in _images(path, stopped):
+    for place, image in enumerate(_images(path, stopped)):
         problem = _image(image, classes, found, decode)
-        images += problem is None
-        wrong += [problem] if problem else []
+        if problem is not None or isinstance(image, str):
+            wrong.append(problem or str(image))
+            continue
+        stored = shard.converted.get(place) or hashlib.sha256(image.encoded).hexdigest()
+        images.append((image.name, image.label, stored))
     if wrong:
         return _Found({}, images, and_more(f"{path}: {wrong[0]}", wrong))
-    if images != shard.samples and not stopped.is_set():
-        return _Found({}, images, f"{path} has {images} images, not {shard.samples}")
+    if len(images) != shard.samples and not stopped.is_set():
+        return _Found({}, images, f"{path} has {len(images)} images, not {shard.samples}")
     return _Found(found, images, None)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from aiperf_hpc.errors import DatasetError, reason_of
+from aiperf_hpc.replica.data.imagenet.sources.archives import has_archives, open_archives
 from aiperf_hpc.replica.data.imagenet.sources.base import Image, Listing, ReadImage, Source, entries
 from aiperf_hpc.replica.data.imagenet.sources.folders import open_folders
 from aiperf_hpc.replica.data.imagenet.sources.kaggle import IMAGES, open_kaggle
@@ -29,6 +30,9 @@ def open_source(source: Path, threads: int, progress: Show) -> Source:
 
 def _open_source(source: Path, threads: int, progress: Show) -> Source:
     entries(source)  # Says what is wrong where it cannot be read at all.
+    if has_archives(source):
+        # Also where torchvision has unpacked them beside: it is these that have a checksum.
+        return open_archives(source, threads, progress)
     kaggle = next((r for r in (source, source.parent) if _is_kaggle(r, source)), None)
     parquet = parquet_folder(source)
     found = {
@@ -50,8 +54,8 @@ def _open_source(source: Path, threads: int, progress: Show) -> Source:
         val = source / "val"
         return open_folders(source / "train", val, beside(source, val), threads, progress)
     raise DatasetError(
-        f"{source} holds no ImageNet: expected train/<wnid>/*.JPEG and val/, Kaggle's {IMAGES}/, "
-        "or Hugging Face's data/train-*.parquet"
+        f"{source} holds no ImageNet: expected the official archives, train/<wnid>/*.JPEG and "
+        f"val/, Kaggle's {IMAGES}/, or Hugging Face's data/train-*.parquet"
     )
 
 

@@ -22,7 +22,7 @@ class Image(NamedTuple):
     path: str
     """The file that holds it."""
     row: int | None
-    """Its row in that file, where it is one of many."""
+    """Its place in that file, where it is one of many."""
     size: int
     """Bytes that it takes, roughly where it is one of many."""
     modified: int
@@ -56,7 +56,7 @@ class Listing:
 
 
 ReadImage = Callable[[Image], bytes]
-"""Returns an image's file. Raises OSError."""
+"""Returns an image's file. Raises OSError, or DatasetError where it is no longer what it was."""
 
 
 class Source(Protocol):
@@ -64,6 +64,11 @@ class Source(Protocol):
 
     @property
     def listing(self) -> Listing: ...
+
+    @property
+    def archives(self) -> Mapping[str, str]:
+        """The MD5 of the official archives that it is, by their files; empty where it is not."""
+        ...
 
     @property
     def unpacked_size(self) -> int:

@@ -6,9 +6,9 @@ So torchvision's ``ImageNet`` and ``ImageFolder`` want them, and so they lie in 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from aiperf_hpc.errors import DatasetError
@@ -33,6 +33,7 @@ class FolderSource:
 
     listing: Listing
     unpacked_size: int = 0
+    archives: Mapping[str, str] = field(default_factory=dict)
 
     @contextmanager
     def opened(self, unpacked: Path, threads: int, progress: Show) -> Iterator[ReadImage]:

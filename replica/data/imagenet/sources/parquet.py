@@ -11,9 +11,9 @@ import json
 import os
 import re
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -108,6 +108,7 @@ class ParquetSource:
     """A source whose images are rows of parquet files."""
 
     listing: Listing
+    archives: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def unpacked_size(self) -> int:

@@ -122,12 +122,20 @@ def test_samples_that_are_missing(folder: Path) -> None:
     assert shard == f"{folder / SECOND} has 6 images, not 7"
 
 
+def test_other_images_of_the_same_names_and_labels(folder: Path) -> None:
+    first, *others = _content(folder / SECOND)
+    _forge(folder, SECOND, [first, *(other._replace(encoded=first.encoded) for other in others)])
+    (line,) = _broken(folder, decode=True)
+    assert f"{folder / 'dataset.json'} states the SHA-256" in line
+
+
 @pytest.mark.parametrize("kind", ["truncated", "PNG"])
 def test_images_that_do_not_decode(kind: str, photo: Photo, folder: Path) -> None:
     images = _content(folder / SECOND)
     encoded = jpeg(photo(1))[:-300] if kind == "truncated" else png(photo(1))
     _forge(folder, SECOND, [*images[:-1], images[-1]._replace(encoded=encoded)])
-    assert not _broken(folder)
+    (digest,) = _broken(folder)
+    assert f"{folder / 'dataset.json'} states the SHA-256" in digest
     (line,) = _broken(folder, decode=True)
     assert line.startswith(f"{folder / SECOND}: {images[-1].name} ")
 

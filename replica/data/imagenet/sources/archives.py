@@ -1,0 +1,341 @@
+"""The official archives of ILSVRC 2012, read as they are: nothing is extracted.
+
+``ILSVRC2012_img_train.tar`` has a tar file for each class, ``ILSVRC2012_img_val.tar`` the images of
+validation, ``ILSVRC2012_devkit_t12.tar.gz`` their labels. A member of a tar file is a run of its
+bytes, so that an image can be read from where it lies, in any order. Before that each archive is
+read once from its beginning to its end: its MD5 must be the published one, and the SHA-256 of each
+image is noted, which the image must still have when it is read for a shard.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import tarfile
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, NamedTuple
+
+from pydantic import ValidationError
+
+from aiperf_hpc.errors import DatasetError, reason_of
+from aiperf_hpc.official_datasets import ARCHIVES, DEVKIT, TRAINING, VALIDATION
+from aiperf_hpc.replica.data.imagenet.sources.base import (
+    Image,
+    Listing,
+    ReadImage,
+    check,
+)
+from aiperf_hpc.replica.data.imagenet.sources.labels import LabelFile, labels_of, read_devkit
+from aiperf_hpc.replica.data.jobs import in_threads
+from aiperf_hpc.replica.data.progress import Meter, Show
+from aiperf_hpc.run.paths import write_whole
+from aiperf_hpc.trial import Value
+
+PIECE = 1 << 20
+"""Bytes that are read at once of what is no image."""
+DIGEST = hashlib.sha256().digest_size
+
+
+class Member(NamedTuple):
+    """A file in an archive: its name, where its bytes begin, and how many they are."""
+
+    name: str
+    start: int
+    size: int
+
+
+class Checked(Value):
+    """An archive that was read to its end: which file it was, its MD5, its number of images."""
+
+    size: int
+    modified: int
+    md5: str
+    images: int
+
+
+def has_archives(source: Path) -> bool:
+    """Return whether a folder has the archives of both parts."""
+    return (source / TRAINING).is_file() and (source / VALIDATION).is_file()
+
+
+def open_archives(source: Path, threads: int, progress: Show) -> ArchiveSource:
+    """List the images in a folder's archives.
+
+    Args:
+        source: the folder that has the three archives.
+        threads: how many read the lists of classes at once.
+        progress: is told how far that is.
+
+    Raises:
+        DatasetError: an archive is missing or damaged, or the kit is not the official one.
+    """
+    devkit = source / DEVKIT
+    if not devkit.is_file():
+        raise DatasetError(f"{source} has no {DEVKIT}, which has the labels of {VALIDATION}")
+    checked = _require_official(devkit, _md5(devkit))
+    training, validation = source / TRAINING, source / VALIDATION
+    classes = _members(training)
+    wnids = sorted(member.name.removesuffix(".tar") for member in classes)
+    labels = {wnid: label for label, wnid in enumerate(wnids)}
+    if len(wnids) < 2:
+        raise DatasetError(f"{training} has {len(wnids)} classes; two at least are needed")
+    meter = Meter(progress, f"listing {TRAINING}", len(wnids), "classes")
+
+    def images(member: Member, _: object) -> list[Member]:
+        wnid = member.name.removesuffix(".tar")
+        found = _members(training, member)
+        meter.add()
+        return [each._replace(name=f"{wnid}/{each.name}") for each in found]
+
+    in_classes = in_threads(images, classes, threads)
+    trained = sorted((each for some in in_classes for each in some), key=lambda m: m.start)
+    held_out = _labelled(validation, devkit, labels, threads)
+    members = {str(training): trained, str(validation): held_out}
+    in_train, in_val = (sorted(_images(Path(path), each, labels)) for path, each in members.items())
+    listing = Listing("the official archives", wnids, in_train, in_val, folders=())
+    check(listing, {"train": str(training), "val": str(validation)})
+    return ArchiveSource(listing, members, {DEVKIT: checked})
+
+
+@dataclass(slots=True)
+class ArchiveSource:
+    """A source whose images are members of archives."""
+
+    listing: Listing
+    members: Mapping[str, Sequence[Member]]
+    """The images of each archive, by its path, in the order in which they lie there."""
+    archives: dict[str, str]
+    """The MD5 of those that were checked, by their files: all of them once it was opened."""
+
+    @property
+    def unpacked_size(self) -> int:
+        """Bytes of what is noted of the images."""
+        return DIGEST * sum(len(members) for members in self.members.values())
+
+    @contextmanager
+    def opened(self, unpacked: Path, threads: int, progress: Show) -> Iterator[ReadImage]:
+        """Read the archives through, unless that was done, and return what reads the images.
+
+        Raises:
+            DatasetError: an archive is not the official one, or cannot be read.
+        """
+        size = sum(Path(path).stat().st_size for path in self.members)
+        meter = Meter(progress, "checking the archives", size // PIECE, "MiB")
+
+        def read_through(path: str, stopped: threading.Event) -> Digests | None:
+            return _read_through(Path(path), self.members[path], unpacked, meter, stopped)
+
+        found = zip(self.members, in_threads(read_through, self.members, threads), strict=True)
+        digests = {path: each for path, each in found if each is not None}
+        for path, each in digests.items():
+            self.archives[Path(path).name] = each.md5
+        with ExitStack() as stack:
+            files = {p: stack.enter_context(Path(p).open("rb")).fileno() for p in self.members}
+
+            def read(image: Image) -> bytes:
+                assert image.row is not None  # noqa: S101 -- it is one of ours
+                member = self.members[image.path][image.row]
+                content = os.pread(files[image.path], member.size, member.start)
+                if hashlib.sha256(content).digest() != digests[image.path].of(image.row):
+                    raise DatasetError(
+                        f"{image.name} in {image.path} is another than when the archive was "
+                        "checked; run the same command again"
+                    )
+                return content
+
+            yield read
+
+
+class Digests(NamedTuple):
+    """An archive's MD5, and the SHA-256 of its images one after the other."""
+
+    md5: str
+    sha256: bytes
+
+    def of(self, row: int) -> bytes:
+        """Return the SHA-256 of an image."""
+        return self.sha256[DIGEST * row : DIGEST * (row + 1)]
+
+
+def _require_official(path: Path, md5: str) -> str:
+    """Return an archive's MD5. Raises DatasetError unless it is the published one."""
+    published = ARCHIVES["imagenet"][path.name]
+    if md5 != published:
+        raise DatasetError(
+            f"{path} is not the official archive: its MD5 is {md5}, published is {published}; get "
+            "it anew, or unpack it and name the folder with train/ and val/"
+        )
+    return md5
+
+
+def _md5(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, _new_md5).hexdigest()
+    except OSError as error:
+        raise DatasetError(f"cannot read {path}: {reason_of(error)}") from None
+
+
+def _new_md5() -> hashlib._Hash:
+    """Begin an MD5: the only checksum that is published."""
+    return hashlib.md5(usedforsecurity=False)
+
+
+def _members(path: Path, inside: Member | None = None) -> list[Member]:
+    """Return the files in an archive, or in a tar file that is a member of it.
+
+    Raises:
+        DatasetError: it is damaged, or cannot be read.
+    """
+    where = f"{path}" if inside is None else f"{inside.name} in {path}"
+    try:
+        with path.open("rb") as file:
+            whole = Member("", 0, os.fstat(file.fileno()).st_size)
+            part = inside or whole
+            with tarfile.open(fileobj=_Part(file, part.start, part.size), mode="r:") as archive:
+                found = [
+                    Member(each.name.rpartition("/")[2], part.start + each.offset_data, each.size)
+                    for each in archive
+                    if each.isfile()
+                ]
+    except OSError as error:
+        raise DatasetError(f"cannot read {path}: {reason_of(error)}") from None
+    except (tarfile.TarError, EOFError, ValueError) as error:
+        raise DatasetError(f"{where} is damaged: {' '.join(str(error).split())}") from None
+    if not found:
+        raise DatasetError(f"{where} has no files")
+    beyond = [each for each in found if each.start + each.size > part.start + part.size]
+    if beyond:
+        raise DatasetError(f"{where} is truncated: it ends within {beyond[0].name}")
+    return found
+
+
+class _Part(io.RawIOBase):
+    """A run of a file's bytes, as a file of its own."""
+
+    def __init__(self, file: IO[bytes], start: int, size: int) -> None:
+        self._file = file
+        self._start = start
+        self._size = size
+        self._at = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
+        self._at = max(0, base + offset)
+        return self._at
+
+    def tell(self) -> int:
+        return self._at
+
+    def read(self, size: int = -1) -> bytes:
+        left = max(0, self._size - self._at)
+        content = os.pread(
+            self._file.fileno(), left if size < 0 else min(size, left), self._start + self._at
+        )
+        self._at += len(content)
+        return content
+
+
+def _labelled(
+    validation: Path, devkit: Path, labels: Mapping[str, int], threads: int
+) -> list[Member]:
+    """Return the images of validation, named by their classes, in the order of their bytes."""
+    found = sorted(_members(validation), key=lambda member: member.start)
+    wnids = labels_of(
+        validation,
+        [member.name for member in found],
+        [LabelFile(devkit, read_devkit)],
+        labels,
+        threads,
+    )
+    return [each._replace(name=f"{wnids[each.name]}/{each.name}") for each in found]
+
+
+def _images(path: Path, members: Sequence[Member], labels: Mapping[str, int]) -> Iterator[Image]:
+    modified = path.stat().st_mtime_ns
+    for row, member in enumerate(members):
+        label = labels[member.name.partition("/")[0]]
+        yield Image(label, member.name, str(path), row, member.size, modified)
+
+
+def _read_through(
+    path: Path, members: Sequence[Member], folder: Path, meter: Meter, stopped: threading.Event
+) -> Digests | None:
+    """Read an archive to its end; return None when nobody asks for it any more."""
+    note, digests = folder / f"{path.name}.json", folder / f"{path.name}.sha256"
+    status = path.stat()
+    known = _known(note, digests, status, len(members))
+    if known is not None:
+        _require_official(path, known.md5)
+        return known
+    note.unlink(missing_ok=True)
+    found = _hashed(path, members, meter.add, stopped)
+    if found is None:
+        return None
+    _require_official(path, found.md5)
+    write_whole(digests, found.sha256)
+    checked = Checked(
+        size=status.st_size,
+        modified=status.st_mtime_ns,
+        md5=found.md5,
+        images=len(members),
+    )
+    write_whole(note, checked.model_dump_json() + "\n")
+    return found
+
+
+def _known(note: Path, digests: Path, status: os.stat_result, images: int) -> Digests | None:
+    """Return what an earlier preparation noted of the same file, if it did."""
+    try:
+        checked = Checked.model_validate_json(note.read_bytes())
+        sha256 = digests.read_bytes()
+    except (FileNotFoundError, ValidationError):
+        return None
+    same = (checked.size, checked.modified) == (status.st_size, status.st_mtime_ns)
+    if not same or checked.images != images or len(sha256) != DIGEST * images:
+        return None
+    return Digests(checked.md5, sha256)
+
+
+def _hashed(
+    path: Path, members: Sequence[Member], add: Callable[[int], None], stopped: threading.Event
+) -> Digests | None:
+    md5, sha256 = _new_md5(), bytearray()
+    done = 0
+    with path.open("rb", buffering=PIECE) as file:
+        for content, is_image in _pieces(file, members):
+            if stopped.is_set():
+                return None
+            md5.update(content)
+            if is_image:
+                sha256 += hashlib.sha256(content).digest()
+            before, done = done, done + len(content)
+            add(done // PIECE - before // PIECE)
+    return Digests(md5.hexdigest(), bytes(sha256))
+
+
+def _pieces(file: IO[bytes], members: Sequence[Member]) -> Iterator[tuple[bytes, bool]]:
+    """Yield all bytes of an archive in order, and whether they are a whole image."""
+    at = 0
+    for member in members:
+        while at < member.start:
+            between = file.read(min(PIECE, member.start - at))
+            if not between:
+                break  # It was cut meanwhile: its MD5 is another.
+            at += len(between)
+            yield between, False
+        yield file.read(member.size), True
+        at += member.size
+    while rest := file.read(PIECE):
+        yield rest, False

@@ -1,0 +1,127 @@
+"""The official archives are read as they are, and their published checksums checked meanwhile."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from types import MappingProxyType
+
+import pytest
+from tests.support import imagenet_layouts as layouts
+
+from aiperf_hpc import official_datasets
+from aiperf_hpc.config import DatasetConfig
+from aiperf_hpc.errors import DatasetError
+from aiperf_hpc.official_datasets import DEVKIT, TRAINING, VALIDATION, why_unofficial
+from aiperf_hpc.replica.data import imagenet
+from aiperf_hpc.replica.data.imagenet.sources import archives, open_source
+from aiperf_hpc.replica.data.progress import not_shown
+from aiperf_hpc.replica.data.staging import Options
+
+OPTIONS = Options(shards=4, cores=2)
+
+
+@pytest.fixture
+def source(
+    make_source: Callable[[Path], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Path:
+    """Little archives that are taken for the official ones."""
+    source = make_source(tmp_path / "source")
+    _publish(layouts.archives(source), monkeypatch)
+    return source
+
+
+def _publish(md5: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    published = MappingProxyType({"imagenet": md5})
+    monkeypatch.setattr(official_datasets, "ARCHIVES", published)
+    monkeypatch.setattr(archives, "ARCHIVES", published)
+
+
+def _content(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def test_they_make_the_same_dataset_and_their_checksums_are_on_record(
+    source: Path, imagenet_folder: Path, tmp_path: Path
+) -> None:
+    prepared = tmp_path / "prepared"
+    imagenet.prepare(source, prepared, OPTIONS)
+    made = _content(prepared)
+    made.pop("archives.json")
+    assert made == _content(imagenet_folder)
+    assert sorted(path.name for path in source.iterdir()) == sorted([DEVKIT, TRAINING, VALIDATION])
+    assert imagenet.verify_folder(prepared, 1).broken == ()
+    infos = [
+        imagenet.load(DatasetConfig(name="imagenet", path=folder), 1, "torch").info
+        for folder in (prepared, imagenet_folder)
+    ]
+    assert infos[0].archives == official_datasets.ARCHIVES["imagenet"]
+    assert why_unofficial(infos[0]) is None
+    assert "not prepared from the official archives" in (why_unofficial(infos[1]) or "")
+    assert "archives" not in infos[1].model_dump_json()
+
+
+@pytest.mark.parametrize("name", [TRAINING, VALIDATION, DEVKIT])
+def test_an_archive_with_another_byte_is_refused(name: str, source: Path, tmp_path: Path) -> None:
+    content = bytearray((source / name).read_bytes())
+    content[9] ^= 1  # In gzip's header, or in the name of the first member: images stay whole.
+    (source / name).write_bytes(content)
+    with pytest.raises(DatasetError, match=r"is (not the official archive: its MD5 is|damaged)"):
+        imagenet.prepare(source, tmp_path / "prepared", OPTIONS)
+    assert not (tmp_path / "prepared").exists()
+
+
+def test_bytes_that_belong_to_no_image_count_too(source: Path, tmp_path: Path) -> None:
+    with (source / VALIDATION).open("ab") as file:
+        file.write(bytes(512))
+    with pytest.raises(DatasetError, match=f"{VALIDATION} is not the official archive: its MD5"):
+        imagenet.prepare(source, tmp_path / "prepared", OPTIONS)
+
+
+def test_an_image_that_is_exchanged_after_the_check_is_refused(
+    source: Path, tmp_path: Path
+) -> None:
+    found = open_source(source, 1, not_shown)
+    (tmp_path / "unpacked").mkdir()
+    image = found.listing.training[3]
+    with found.opened(tmp_path / "unpacked", 1, not_shown) as read:
+        content = read(image)
+        at = (source / TRAINING).read_bytes().index(content)
+        with (source / TRAINING).open("r+b") as file:
+            file.seek(at)
+            file.write(bytes(len(content)))
+        with pytest.raises(DatasetError, match="is another than when the archive was checked"):
+            read(image)
+
+
+def test_what_was_checked_is_not_read_through_again(source: Path, tmp_path: Path) -> None:
+    (unpacked := tmp_path / "unpacked").mkdir()
+    told: list[str] = []
+    for _ in range(2):
+        found = open_source(source, 1, not_shown)
+        with found.opened(unpacked, 1, lambda progress: told.append(progress.what)) as read:
+            assert read(found.listing.validation[0])
+    noted = (unpacked / f"{TRAINING}.json").stat().st_mtime_ns
+    os.utime(source / TRAINING, ns=(1, 1))
+    found = open_source(source, 1, not_shown)
+    with found.opened(unpacked, 1, not_shown):
+        assert (unpacked / f"{TRAINING}.json").stat().st_mtime_ns != noted
+
+
+def test_the_kit_is_needed(source: Path) -> None:
+    (source / DEVKIT).unlink()
+    with pytest.raises(DatasetError, match=f"has no {DEVKIT}, which has the labels"):
+        open_source(source, 1, not_shown)
+
+
+@pytest.mark.parametrize("name", [TRAINING, VALIDATION])
+def test_what_is_cut_is_damaged(name: str, source: Path) -> None:
+    os.truncate(source / name, (source / name).stat().st_size // 3)
+    with pytest.raises(DatasetError, match=f"{name} is (damaged|truncated)|lacks|no images"):
+        open_source(source, 1, not_shown)
+
+
+def test_what_torchvision_unpacked_beside_them_is_not_read(source: Path, tmp_path: Path) -> None:
+    (source / "train" / "n00000001").mkdir(parents=True)
+    assert open_source(source, 1, not_shown).listing.layout == "the official archives"
