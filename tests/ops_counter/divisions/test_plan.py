@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from aiperf_hpc.official_datasets import ARCHIVES
 from aiperf_hpc.ops_counter.divisions.arithmetic import environment_rule, precision_rule
 from aiperf_hpc.ops_counter.divisions.dataset import content_rule, dataset_rule
 from aiperf_hpc.ops_counter.divisions.plan import asked_hours
@@ -89,12 +90,15 @@ def test_an_hour_is_to_be_asked_for() -> None:
 
 def test_the_dataset_is_known_by_its_content() -> None:
     assert dataset_rule([IMAGENET]).passed
-    assert content_rule([IMAGENET], {"imagenet": {IMAGENET.sha256}}).passed
-    assert content_rule([IMAGENET], {"imagenet": {"0" * 64}}).reasons == (
-        "SHA-256 abababababab is not that of imagenet; prepare it again",
+    assert content_rule([IMAGENET]).reasons == (
+        "it was not prepared from the official archives, nor is SHA-256 abababababab known as "
+        "theirs; prepare it from the folder that has them",
     )
-    assert content_rule([IMAGENET], {}).reasons == (
-        "no SHA-256 of imagenet is published yet that its content could have",
+    archives = dict(ARCHIVES["imagenet"])
+    assert content_rule([IMAGENET.model_copy(update={"archives": archives})]).passed
+    others = dict.fromkeys(archives, "0" * 32)
+    assert content_rule([IMAGENET.model_copy(update={"archives": others})]).reasons == (
+        "it was prepared from archives of another MD5 than the published ones",
     )
 
 
