@@ -7,8 +7,8 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from aiperf_hpc.errors import UsageError
-from aiperf_hpc.primary.user_files import yaml_of
 from aiperf_hpc.system.site import SiteDescription
+from aiperf_hpc.untrusted import yaml_of
 
 MOST_BYTES = 1 << 20
 """The largest such file."""

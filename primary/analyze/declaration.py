@@ -14,8 +14,8 @@ from typing import Any, Literal, get_args
 from pydantic import Field, ValidationError, field_validator, model_validator
 
 from aiperf_hpc.errors import UsageError
-from aiperf_hpc.primary.user_files import yaml_of
 from aiperf_hpc.trial import Value
+from aiperf_hpc.untrusted import yaml_of
 
 Level = Literal["hardware", "system", "free"]
 LayerName = Literal[

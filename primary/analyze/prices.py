@@ -12,8 +12,8 @@ from typing import Annotated, NamedTuple
 from pydantic import Field, ValidationError, field_validator
 
 from aiperf_hpc.errors import UsageError
-from aiperf_hpc.primary.user_files import yaml_of
 from aiperf_hpc.trial import Value
+from aiperf_hpc.untrusted import yaml_of
 
 MOST_BYTES = 256 * 1024
 PricePerHour = Annotated[float, Field(gt=0.0, allow_inf_nan=False, strict=True)]

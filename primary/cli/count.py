@@ -9,13 +9,15 @@ from typing import Annotated, Literal
 
 from typer import Argument, Option
 
-from aiperf_hpc.errors import GraphError, UsageError, reason_of
+from aiperf_hpc.errors import GraphError, UsageError
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.morphism.networks.resnet import resnet50
 from aiperf_hpc.ops_counter.count import GraphCount, count
 from aiperf_hpc.primary.cli.output import say, say_json
 from aiperf_hpc.primary.cli.parameters import Json
 from aiperf_hpc.primary.formatting import si
+from aiperf_hpc.run.graph_store import MOST_GRAPH_BYTES
+from aiperf_hpc.untrusted import text_of
 
 
 @dataclass(frozen=True)
@@ -118,8 +120,8 @@ def _network(counted: Counted) -> Graph:
         return resnet50(shape, counted.classes, stem=counted.stem)
     path = Path(counted.network)
     try:
-        return Graph.from_json(path.read_text("utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"cannot read the graph {path}: {reason_of(error)}") from None
+        return Graph.from_json(text_of(path, MOST_GRAPH_BYTES))
+    except UsageError as error:
+        raise UsageError(f"cannot read the graph {path}: {error}") from None
     except GraphError as error:
         raise UsageError(f"{path}: {error}") from None

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import os
 import time
-from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
@@ -19,10 +19,13 @@ from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.run.records import Record, RunEnded
 from aiperf_hpc.signals import Interruption, interruptible
+from aiperf_hpc.untrusted import open_inside
 
 LOOK_SECONDS = 1.0
 PERIODIC = ("progress", "heartbeat", "primary_heartbeat", "time_spent", "step_times")
 """The records that come every few seconds and tell of no event."""
+MOST_OUTPUT_BYTES = 4 * 2**20
+"""How much of the end of a file of output is looked at: 1,000 lines, and progress bars."""
 LONGEST = 120
 """Characters of a value; longer ones, as descriptions of nodes, are left out."""
 Replica = Annotated[
@@ -50,7 +53,7 @@ def logs(run: Run, replica: Replica = None, lines: Lines = 20, follow: Follow = 
     if only is not None and not paths.replica(only).is_dir():
         raise UsageError(f"{run} has no replica {only}")
     for file in _outputs(paths, only):
-        last = _last_lines(file, lines)
+        last = _last_lines(paths.root, file, lines)
         if last:
             say("\n".join([f"==> {file} <==", *last, ""]))
     readers: dict[Path, JournalReader] = {}
@@ -112,9 +115,12 @@ def _outputs(paths: RunPaths, only: str | None) -> Iterator[Path]:
             yield paths.replica_log(folder.name)
 
 
-def _last_lines(file: Path, number: int) -> list[str]:
+def _last_lines(root: Path, file: Path, number: int) -> list[str]:
     try:
-        with file.open(errors="backslashreplace") as text:
-            return [line.rstrip("\n") for line in deque(text, number)]
+        with open_inside(root, file) as output:
+            size = os.fstat(output.fileno()).st_size
+            output.seek(max(0, size - MOST_OUTPUT_BYTES))
+            text = output.read(MOST_OUTPUT_BYTES).decode(errors="backslashreplace")
+            return text.splitlines()[-number:]
     except FileNotFoundError:
         return []  # Nothing was printed yet.

@@ -16,9 +16,11 @@ from pydantic import ValidationError
 
 from aiperf_hpc.errors import AIPerfError, RunDirectoryError, reason_of
 from aiperf_hpc.primary.monitor.run_view import RunState, RunView, ScoreStatus
+from aiperf_hpc.run.journal import MOST_LINE_BYTES
 from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.run.records import RECORD
 from aiperf_hpc.trial import Value
+from aiperf_hpc.untrusted import bytes_inside, open_inside
 
 RUNS = Path("runs")
 """Where runs are unless told otherwise."""
@@ -230,7 +232,7 @@ def _row(known: _Known, paths: RunPaths, name: str) -> RunRow:
 def read_summary(paths: RunPaths) -> RunRow | None:
     """Return what the final report says; None where there is none, or it cannot be read."""
     try:
-        return RunRow.model_validate_json(paths.report_summary.read_bytes())
+        return RunRow.model_validate_json(bytes_inside(paths.root, paths.report_summary))
     except (OSError, ValidationError):
         return None  # The journals say the same.
 
@@ -242,7 +244,7 @@ def _bytes_written(paths: RunPaths) -> int:
 def _started(paths: RunPaths) -> float:
     """Return when a run started, UTC seconds; when its folder was made, where it has not yet."""
     try:
-        with paths.primary_journal.open("rb") as journal:
-            return RECORD.validate_json(journal.readline()).utc
+        with open_inside(paths.root, paths.primary_journal) as journal:
+            return RECORD.validate_json(journal.readline(MOST_LINE_BYTES)).utc
     except (OSError, ValidationError):
         return paths.manifest.stat().st_mtime

@@ -42,6 +42,7 @@ from aiperf_hpc.run.records import StorageWaited
 from aiperf_hpc.run.service import Service
 from aiperf_hpc.system.words import machine_line
 from aiperf_hpc.trial import JobPhase, MorphismData, Value
+from aiperf_hpc.untrusted import bytes_inside
 from aiperf_hpc.workloads.registry import workload_of
 
 SILENT_AFTER, SILENT_BEATS = 60.0, 3.0
@@ -225,7 +226,7 @@ class RunView:
         """Open a run. Raises RunDirectoryError when ``paths`` is no run directory."""
         self.paths = paths
         self.manifest = RunManifest.load(paths)
-        self._written = paths.manifest.read_bytes()
+        self._written = bytes_inside(paths.root, paths.manifest)
         self.history = RunHistory(paths)
         self.graphs = GraphStore(paths)
         self.run_graphs = RunGraphs(self.history, self.manifest, self.graphs)
@@ -247,7 +248,7 @@ class RunView:
 
     def _require_the_same_run(self) -> None:
         try:
-            written = self.paths.manifest.read_bytes()
+            written = bytes_inside(self.paths.root, self.paths.manifest)
         except FileNotFoundError:
             raise RunDirectoryError(
                 f"the run directory {self.paths.root} is gone, or its run.yaml; put it back"

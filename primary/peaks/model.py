@@ -9,8 +9,8 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field, TypeAdapter, ValidationError
 
 from aiperf_hpc.errors import UsageError
-from aiperf_hpc.primary.user_files import text_of
 from aiperf_hpc.trial import Value
+from aiperf_hpc.untrusted import text_of
 
 Rate = Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
 """Operations or bytes a second."""

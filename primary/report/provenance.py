@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import hashlib
-import json
+import sys
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, BinaryIO, Literal
 
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
 from aiperf_hpc.errors import RunDirectoryError, reason_of
 from aiperf_hpc.primary.monitor.run_view import RunView
+from aiperf_hpc.primary.report.stated import MOST_REPORT_BYTES
 from aiperf_hpc.run.journal import JournalReader
 from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.trial import Value
+from aiperf_hpc.untrusted import bytes_inside, open_inside, parsed_json, path_inside
 
 HASHING = 4
 """Files that are read and hashed at once: gigabytes of journals, on a file system of many disks."""
+
+PIECE = 2**20
+"""Bytes that are hashed at once: however large a file is, or says that it is."""
 
 
 class HashedFile(Value):
@@ -26,7 +31,7 @@ class HashedFile(Value):
 
     path: str
     """The file's path below the run directory."""
-    bytes: int
+    bytes: Annotated[int, Field(ge=0)]
     sha256: str
     """SHA-256 of the first ``bytes`` bytes, in hexadecimal."""
 
@@ -66,7 +71,8 @@ def provenance_of(view: RunView, report: Mapping[Path, bytes], *, final: bool) -
 
 def is_final(view: RunView) -> bool:
     """Return whether a final report was made, as it says itself or its manifest."""
-    return any(map(_says_final, (view.paths.report_manifest, view.paths.report_json)))
+    paths = view.paths
+    return any(_says_final(paths, path) for path in (paths.report_manifest, paths.report_json))
 
 
 def changed_files(view: RunView) -> list[str]:
@@ -113,11 +119,11 @@ def _changed(view: RunView, entries: Sequence[HashedFile], required: set[str]) -
     known = {entry.path for entry in entries}
     found = [f"manifest.json does not name {path}" for path in sorted(required - known)]
     for entry in entries:
-        path = view.paths.root / entry.path
         try:
+            path = path_inside(view.paths.root, entry.path)
             same = _hashed(view.paths.root, path, entry.bytes) == entry
         except OSError as error:
-            found.append(f"{entry.path}: {reason_of(error)}")
+            found.append(f"{entry.path[:100]}: {reason_of(error)}")
             continue
         if not same:
             found.append(f"{entry.path} is not what the report was made from")
@@ -140,10 +146,10 @@ def _is_after_the_end(view: RunView, path: str) -> bool:
     return first is not None and end is not None and first.utc > end
 
 
-def _says_final(path: Path) -> bool:
+def _says_final(paths: RunPaths, path: Path) -> bool:
     """Return what a file of the report says; one that is damaged or gone says nothing."""
     try:
-        content = json.loads(path.read_bytes())
+        content = parsed_json(bytes_inside(paths.root, path, MOST_REPORT_BYTES))
     except (OSError, ValueError):
         return False
     return isinstance(content, dict) and content.get("final") is True
@@ -152,7 +158,8 @@ def _says_final(path: Path) -> bool:
 def _load(view: RunView) -> ReportManifest:
     """Read a report's manifest. Raises RunDirectoryError when it is damaged or gone."""
     try:
-        return ReportManifest.model_validate_json(view.paths.report_manifest.read_bytes())
+        content = bytes_inside(view.paths.root, view.paths.report_manifest)
+        return ReportManifest.model_validate_json(content)
     except OSError as error:
         raise RunDirectoryError(f"manifest.json cannot be read: {reason_of(error)}") from None
     except ValidationError as error:
@@ -160,8 +167,18 @@ def _load(view: RunView) -> ReportManifest:
 
 
 def _hashed(root: Path, path: Path, length: int | None) -> HashedFile:
-    with path.open("rb") as file:
-        return _entry(root, path, file.read() if length is None else file.read(length))
+    with open_inside(root, path) as file:
+        digest, size = _digest(file, sys.maxsize if length is None else length)
+    return HashedFile(path=str(path.relative_to(root)), bytes=size, sha256=digest)
+
+
+def _digest(file: BinaryIO, length: int) -> tuple[str, int]:
+    """Return the SHA-256 of the first ``length`` bytes of a file, and how many there are."""
+    digest, size = hashlib.sha256(), 0
+    while size < length and (piece := file.read(min(PIECE, length - size))):
+        digest.update(piece)
+        size += len(piece)
+    return digest.hexdigest(), size
 
 
 def _entry(root: Path, path: Path, content: bytes) -> HashedFile:

@@ -11,9 +11,11 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from aiperf_hpc.errors import UsageError
+from aiperf_hpc.errors import UsageError, reason_of
+from aiperf_hpc.primary.report.stated import report_bytes
 from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.trial import Value
+from aiperf_hpc.untrusted import NotRegularError
 
 
 class ScalingPoint(Value):
@@ -68,7 +70,9 @@ class Stated(BaseModel):
     def read(cls, paths: RunPaths) -> Stated:
         """Read a run's final report. Raises UsageError when there is none."""
         try:
-            stated = cls.model_validate_json(paths.report_json.read_bytes())
+            stated = cls.model_validate_json(report_bytes(paths))
+        except NotRegularError as error:
+            raise UsageError(f"{paths.report_json}: {reason_of(error)}") from None
         except OSError:
             raise UsageError(
                 f"{paths.root} has no report; `aiperf report {paths.root}` writes it"

@@ -22,6 +22,7 @@ from aiperf_hpc.primary.report.result_text import result_text
 from aiperf_hpc.primary.report.scaling import Scaling, Stated, make_scaling
 from aiperf_hpc.primary.report.schema import schema_text
 from aiperf_hpc.run.paths import RunPaths, write_whole
+from aiperf_hpc.untrusted import require_no_link
 
 FINE_POINTS = 720
 """Points of a plotted curve."""
@@ -61,6 +62,7 @@ def write_report(view: RunView, others: Sequence[RunPaths] = ()) -> Path:
             f"{RunRow.of(view, document.run_id).model_dump_json(indent=1)}\n".encode()
         )
     try:
+        require_no_link(paths.report)  # Nothing of a run is written elsewhere.
         manifest = provenance_of(view, files, final=document.final)
         # First: it says by which records an interrupted report may be written again.
         write_whole(paths.report_manifest, manifest.model_dump_json(indent=1) + "\n")

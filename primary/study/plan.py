@@ -13,8 +13,8 @@ from pydantic import ConfigDict, Field, ValidationError, field_validator
 from aiperf_hpc.config import RunConfig, load_config
 from aiperf_hpc.errors import ConfigError, UsageError
 from aiperf_hpc.primary.control.prepare import make_manifest
-from aiperf_hpc.primary.user_files import yaml_of
 from aiperf_hpc.trial import Value
+from aiperf_hpc.untrusted import yaml_of
 
 MOST_BYTES = 1_000_000
 MOST_FACTORS = 50

@@ -14,6 +14,7 @@ from aiperf_hpc.run import records
 from aiperf_hpc.run.clocks import Clocks
 from aiperf_hpc.run.heads import Head
 from aiperf_hpc.run.records import RECORD, Record
+from aiperf_hpc.untrusted import open_regular
 
 CLOCK_TOLERANCE = 1.0
 """Seconds by which two clocks, or a sum of durations and its whole, may differ."""
@@ -185,8 +186,9 @@ class Journal:
 def read_journal(path: Path, size: int) -> Journal:
     """Return what is in the first ``size`` bytes of a journal."""
     journal = Journal()
-    with path.open("rb") as file:
-        for line in file.read(size).splitlines():
+    with open_regular(path, follow=False) as file:
+        while size > 0 and (line := file.readline(size)):
+            size -= len(line)
             try:
                 journal.add(RECORD.validate_json(line))
             except ValidationError:

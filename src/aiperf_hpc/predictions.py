@@ -16,8 +16,11 @@ from numpy.typing import NDArray
 from aiperf_hpc.errors import CheckpointError
 from aiperf_hpc.morphism.weights.checked_file import load_checked, save_checked
 from aiperf_hpc.run.storage import Sync, to_stable_storage
+from aiperf_hpc.untrusted import bytes_of
 
 _ARRAY, _TEXTS = "class", ("trial", "epoch")
+MOST_PREDICTIONS_BYTES = 256 * 2**20
+"""The largest file of predictions: ImageNet's 50,000 take 100 kB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +44,7 @@ def save_predictions(path: Path, predictions: Predictions, sync: Sync = to_stabl
 
 def file_digest(path: Path) -> str:
     """Return the SHA-256 of a file, in hexadecimal. Raises OSError."""
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+    return hashlib.sha256(bytes_of(path, MOST_PREDICTIONS_BYTES)).hexdigest()
 
 
 def load_predictions(path: Path) -> Predictions:

@@ -357,3 +357,44 @@ def test_zeros_of_a_cache_are_read_past_and_zeros_of_a_file_are_reported(
         reader = JournalReader(path)
         assert list(reader.read()) == []
         assert "not a record" in reader.problems[0].what
+
+
+def test_a_line_without_an_end_is_refused_and_memory_is_bounded(path: Path) -> None:
+    write(path, "one")
+    with path.open("ab") as file:
+        file.truncate(10**12)  # Of zeros that take no room.
+    with pytest.raises(JournalError, match=r"is no journal: line 2 has more than 16,777,216 bytes"):
+        read(path)
+
+
+def test_a_journal_is_read_in_pieces_whose_lines_are_whole(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reasons = [f"{number:03d}" + number * "x" for number in range(200)]
+    write(path, *reasons)
+    longest = max(map(len, path.read_bytes().splitlines(keepends=True)))
+    for most in (longest, longest + 1, 3 * longest, path.stat().st_size):
+        monkeypatch.setattr("aiperf_hpc.run.journal.MOST_LINE_BYTES", most)
+        assert read(path) == (reasons, [])
+
+
+def test_a_file_of_lines_that_are_no_records_is_no_journal(path: Path) -> None:
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"\n" * 10_001)
+    with pytest.raises(JournalError, match="10,000 lines are no records in their place"):
+        read(path)
+
+
+@pytest.mark.parametrize("what", ["fifo", "device", "folder"])
+def test_what_is_no_file_is_no_journal(path: Path, what: str) -> None:
+    path.parent.mkdir(parents=True)
+    if what == "fifo":
+        os.mkfifo(path)
+    elif what == "device":
+        path.symlink_to("/dev/zero")
+    else:
+        path.mkdir()
+    with pytest.raises(
+        JournalError, match=r"cannot read the journal .*: (not a regular file|a link)"
+    ):
+        read(path)

@@ -31,7 +31,7 @@ from aiperf_hpc.primary.analyze.training_log import (
     System,
     TrainingLog,
 )
-from aiperf_hpc.primary.user_files import text_of
+from aiperf_hpc.untrusted import text_of
 
 HOUR = 3600.0
 

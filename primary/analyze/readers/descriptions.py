@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from aiperf_hpc.errors import UsageError
-from aiperf_hpc.primary.analyze.readers.nesting import nested_too_deep
-from aiperf_hpc.primary.user_files import text_of
+from aiperf_hpc.untrusted import nested_too_deep, text_of
 
 MOST_BYTES = 4 * 1024 * 1024
 """Of the longest description that is read."""

@@ -23,7 +23,7 @@ from aiperf_hpc.primary.analyze.readers.mllog_course import (
 from aiperf_hpc.primary.analyze.readers.mllog_lines import Event, LineReader, Metadata
 from aiperf_hpc.primary.analyze.readers.numbers import whole_number
 from aiperf_hpc.primary.analyze.training_log import Evaluation, Quality, TrainingLog
-from aiperf_hpc.primary.user_files import open_regular
+from aiperf_hpc.untrusted import open_regular
 
 
 class Unread(NamedTuple):

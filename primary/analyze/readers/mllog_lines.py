@@ -18,9 +18,9 @@ from typing import Any, BinaryIO, NamedTuple, TypeAlias
 
 from pydantic_core import from_json
 
-from aiperf_hpc.primary.analyze.readers.nesting import nested_too_deep
 from aiperf_hpc.primary.analyze.readers.numbers import finite_number
 from aiperf_hpc.primary.analyze.readers.plain_lines import find_lines
+from aiperf_hpc.untrusted import nested_too_deep
 
 TOKEN = b":::ML"
 """What the tokens of all dialects begin with."""

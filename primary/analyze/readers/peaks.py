@@ -19,7 +19,7 @@ from aiperf_hpc.config import TrainingConfig
 from aiperf_hpc.errors import RunDirectoryError, UsageError
 from aiperf_hpc.primary.analyze.training_log import Rates
 from aiperf_hpc.primary.peaks.model import Rate, listed
-from aiperf_hpc.primary.user_files import text_of
+from aiperf_hpc.untrusted import text_of
 
 PRECISIONS: tuple[str, ...] = (
     *get_args(TrainingConfig.model_fields["precision"].annotation),

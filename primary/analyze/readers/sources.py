@@ -18,7 +18,7 @@ from aiperf_hpc.primary.analyze.readers.naming import named_apart
 from aiperf_hpc.primary.analyze.readers.run_directory import read_run
 from aiperf_hpc.primary.analyze.readers.submission import read_results
 from aiperf_hpc.primary.analyze.training_log import Entry
-from aiperf_hpc.primary.user_files import open_regular
+from aiperf_hpc.untrusted import open_regular
 
 RUN_FILE = "run.yaml"
 """The file whose folder is a run directory."""

@@ -12,11 +12,13 @@ from typing import Final, NamedTuple
 
 from pydantic import ValidationError
 
+from aiperf_hpc.errors import reason_of
 from aiperf_hpc.primary.formatting import utc_text
 from aiperf_hpc.primary.verify.evidence import Evidence, Failures
 from aiperf_hpc.primary.verify.journal import Journal
 from aiperf_hpc.run.heads import MARK, Hash, line_of, new_hash
 from aiperf_hpc.run.records import RECORD, JournalHeads
+from aiperf_hpc.untrusted import open_inside
 
 APART: Final = 5.0
 """Seconds by which the times of two hosts' records may be out of order, beyond what is known of
@@ -120,10 +122,10 @@ def _read(run: Evidence, own: Journal, found: _Heads) -> Failures:
     """Read ``heads.jsonl`` as far as the primary's journal vouches for it."""
     path = run.view.paths.heads
     try:
-        with path.open("rb") as file:
+        with open_inside(run.view.paths.root, path) as file:
             content = file.read(own.heads[-1][1].bytes)
     except OSError as error:
-        yield f"heads.jsonl cannot be read: {error.strerror}"
+        yield f"heads.jsonl cannot be read: {reason_of(error)}"
         return
     stated = [head for _, head in own.heads]
     made = list(prefixes(content, (head.bytes for head in stated)))

@@ -10,6 +10,7 @@ from aiperf_hpc.errors import AIPerfError, reason_of
 from aiperf_hpc.predictions import load_recorded
 from aiperf_hpc.primary.report.model import as_of_now, make_report
 from aiperf_hpc.primary.report.provenance import changed_files, has_grown
+from aiperf_hpc.primary.report.stated import stated_report
 from aiperf_hpc.primary.verify.evidence import Evidence, Failures, quality
 from aiperf_hpc.run.history import Trial
 from aiperf_hpc.run.records import PredictionsKept
@@ -72,14 +73,13 @@ def _same(stated: float | None, recounted: float | None) -> bool:
 
 def report(run: Evidence) -> Failures:
     """The final report is what these records give, in every number."""
-    paths = run.view.paths
     if not run.reported:
         return
     try:
-        stated = json.loads(paths.report_json.read_bytes())
+        stated = stated_report(run.view.paths)
         made = json.loads(make_report(run.view).model_dump_json())
     except OSError as error:
-        yield f"report.json cannot be read: {error.strerror}"
+        yield f"report.json cannot be read: {reason_of(error)}"
         return
     except AIPerfError as error:
         yield str(error)

@@ -12,6 +12,7 @@ from typing import Any
 from aiperf_hpc.errors import reason_of
 from aiperf_hpc.primary.verify.evidence import Evidence, Failures
 from aiperf_hpc.primary.verify.rules.result import recount
+from aiperf_hpc.untrusted import bytes_inside, parsed_json
 
 LAST_LINE = re.compile(r"^AIPERF RESULT: (VALID|INVALID|NOT FINAL) (.*?) run=(.*)$", re.MULTILINE)
 RULE_LINE = re.compile(r"^(\S.*?)  .* \.{6} (PASSED|FAILED)$", re.MULTILINE)
@@ -42,7 +43,7 @@ def _read(run: Evidence, path: Path, check: Callable[[Evidence, str], Failures])
     if not path.exists():
         return
     try:
-        text = path.read_text("utf-8")
+        text = bytes_inside(run.view.paths.root, path).decode()
     except (OSError, UnicodeDecodeError) as error:
         yield f"{path.name} cannot be read: {reason_of(error)}"
         return
@@ -76,7 +77,7 @@ def _result_text(run: Evidence, text: str) -> Failures:
 
 def _result_log(run: Evidence, text: str) -> Failures:
     try:
-        lines = [json.loads(line) for line in LOG_LINE.findall(text)]
+        lines = [parsed_json(line) for line in LOG_LINE.findall(text)]
         said = {line["key"]: line["value"] for line in lines}
         times = {line["key"]: line["time_ms"] / 1000.0 for line in lines}
         seconds = times["run_stop"] - times["run_start"]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections import defaultdict
 
+from aiperf_hpc.primary.report.stated import stated_report
 from aiperf_hpc.primary.verify.evidence import Evidence, Failures
 from aiperf_hpc.primary.verify.journal import Sampler
 
@@ -19,7 +19,7 @@ def energy(run: Evidence) -> Failures:
     if not run.reported:
         return
     try:
-        document = json.loads(run.view.paths.report_json.read_bytes())
+        document = stated_report(run.view.paths)
         stated = document["telemetry"]["energy"]
     except (OSError, ValueError, KeyError, TypeError):
         return

@@ -11,13 +11,13 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, cast, get_args
 
-import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from aiperf_hpc.config.run import RunConfig
-from aiperf_hpc.errors import ConfigError, reason_of
+from aiperf_hpc.errors import ConfigError, UsageError
+from aiperf_hpc.untrusted import MOST_YAML_BYTES, parsed_yaml, text_of
 
 
 def preset_names() -> list[str]:
@@ -69,18 +69,16 @@ def validate(values: Mapping[str, Any], where: str) -> RunConfig:
 
 def _read(path: Path) -> str:
     try:
-        return path.read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"cannot read the configuration {path}: {reason_of(error)}") from None
+        return text_of(path, MOST_YAML_BYTES)
+    except UsageError as error:
+        raise ConfigError(f"cannot read the configuration {path}: {error}") from None
 
 
 def _parse(text: str, where: str) -> dict[str, Any]:
     try:
-        values = yaml.safe_load(text)
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        # ValueError: a date that does not exist.
-        detail = " ".join(str(error).split())
-        raise ConfigError(f"{where} is not YAML: {detail}") from None
+        values = parsed_yaml(text)
+    except UsageError as error:
+        raise ConfigError(f"{where} is {error}") from None
     if values is None:
         return {}
     if not isinstance(values, dict):

@@ -6,6 +6,10 @@ from aiperf_hpc.errors import GraphError, reason_of
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.run.paths import RunPaths, write_whole
 from aiperf_hpc.run.storage import Sync, to_stable_storage
+from aiperf_hpc.untrusted import bytes_inside
+
+MOST_GRAPH_BYTES = 8 * 2**20
+"""The largest graph: a node takes 150 bytes, and a graph has 20,000 at most."""
 
 
 class GraphStore:
@@ -33,7 +37,8 @@ class GraphStore:
         """
         path = self._paths.graph(graph_hash)
         try:
-            graph = Graph.from_json(path.read_text("utf-8"))
+            content = bytes_inside(self._paths.root, path, MOST_GRAPH_BYTES)
+            graph = Graph.from_json(content.decode())
         except (OSError, UnicodeDecodeError) as error:
             raise GraphError(f"cannot read the graph {path}: {reason_of(error)}") from None
         except GraphError as error:

@@ -16,6 +16,7 @@ from pydantic import Field, ValidationError
 from aiperf_hpc.run.paths import RunPaths, write_whole
 from aiperf_hpc.run.storage import Sync, to_stable_storage
 from aiperf_hpc.trial import Value
+from aiperf_hpc.untrusted import bytes_inside
 
 MARK: Final = 4
 """How many hexadecimal digits of a journal's head tell it from another."""
@@ -67,7 +68,6 @@ def published(paths: RunPaths) -> Head | None:
     Whoever asks goes on without it: what it did not record is seen in the records.
     """
     try:
-        with paths.primary_head.open("rb") as file:
-            return Head.model_validate_json(file.read(LONGEST))
+        return Head.model_validate_json(bytes_inside(paths.root, paths.primary_head, LONGEST))
     except (OSError, ValidationError):
         return None

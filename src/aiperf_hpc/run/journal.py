@@ -24,12 +24,19 @@ from aiperf_hpc.run.heads import Hash, Head, new_hash
 from aiperf_hpc.run.paths import write_whole
 from aiperf_hpc.run.records import RECORD, AnyEvent, Record
 from aiperf_hpc.run.storage import GrowingFile, Retry, Sync, no_retry, to_stable_storage
+from aiperf_hpc.untrusted import regular_descriptor
 
 _parsed: Callable[[bytes], Record] = RECORD.validator.validate_json
 """The parser of a line, without the options that a TypeAdapter passes on: a large run has
 millions."""
 CACHE_TRIES = 5
 """How often a journal is read, each time past this machine's cache, until no zero is in it."""
+MOST_LINE_BYTES = 16 * 2**20
+"""The longest line of a journal, and what is read of it at once. The longest that is written is the
+start of a replica, with a host's name for each rank: 16 MiB are 800,000 of them."""
+MOST_PROBLEMS = 10_000
+"""Lines of a journal that may be no records, or out of place. Damage is of a few; a file with more
+is no journal, and each is kept with what is wrong."""
 
 
 class JournalWriter:
@@ -186,7 +193,8 @@ class JournalReader:
     """Reads a journal as it grows, from where it stopped the last time.
 
     A last line without its end is waited for. A line that is no record, or a number that does
-    not follow, is a Problem; the lines around it still count.
+    not follow, is a Problem; the lines around it still count. Memory is that of one line's bound,
+    however large the file is.
     """
 
     path: Path
@@ -218,14 +226,22 @@ class JournalReader:
 
     def read(self) -> Iterator[Record]:
         """Yield the records added since the last call. Raises JournalError if unreadable."""
-        try:
-            content = self.retry(self._content, f"the journal {self.path}", "read")
-        except StorageError as error:
-            raise JournalError(str(error)) from None
-        whole = content.rfind(b"\n") + 1
-        self.torn = whole < len(content)
-        self.hash.update(memoryview(content)[:whole])
-        for line in content[:whole].split(b"\n")[:-1]:
+        full = True
+        while full:
+            try:
+                content = self.retry(self._content, f"the journal {self.path}", "read")
+            except StorageError as error:
+                raise JournalError(str(error)) from None
+            full = len(content) == MOST_LINE_BYTES
+            whole = content.rfind(b"\n") + 1
+            if full and not whole:
+                raise self._no_journal(f"line {self.line + 1} has more than {len(content):,} bytes")
+            self.torn = whole < len(content)
+            self.hash.update(memoryview(content)[:whole])
+            yield from self._records(content[:whole])
+
+    def _records(self, lines: bytes) -> Iterator[Record]:
+        for line in lines.split(b"\n")[:-1]:
             self.offset += len(line) + 1
             self.line += 1
             try:
@@ -244,7 +260,7 @@ class JournalReader:
         """Return what follows the last whole line that was read."""
         try:
             # Opened each time: that is when an NFS client asks whether the file has changed.
-            with open(self.path, "rb", buffering=0) as file:
+            with open(regular_descriptor(self.path, follow=False), "rb", buffering=0) as file:
                 now = os.fstat(file.fileno())
                 self.replaced |= self._inode not in (None, now.st_ino) or now.st_size < self.offset
                 self._inode = now.st_ino
@@ -262,21 +278,36 @@ class JournalReader:
             return b""  # Not there yet, or not yet visible to this NFS client.
 
     def _fetched(self, file: FileIO) -> bytes:
-        """Return the rest of the file, without the zeros that a cache makes up.
+        """Return what follows in the file, without the zeros that a cache makes up.
 
         While a file grows, an NFS client whose processes read it gives zeros for what it has not
         fetched yet. Zeros that stay are in the file, and will be reported.
         """
         for _ in range(CACHE_TRIES):
             file.seek(self.offset)
-            content = file.readall()
+            content = _read(file, os.fstat(file.fileno()).st_size - self.offset)
             if b"\0" not in content:
                 break
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
         return content
 
     def _problem(self, what: str) -> None:
+        if len(self.problems) == MOST_PROBLEMS:
+            raise self._no_journal(f"{MOST_PROBLEMS:,} lines are no records in their place")
         self.problems.append(Problem(self.path, self.line, what))
+
+    def _no_journal(self, why: str) -> JournalError:
+        return JournalError(f"{self.path} is no journal: {why}")
+
+
+def _read(file: FileIO, expected: int) -> bytes:
+    """Return what is left of a file, about ``expected`` bytes; at most ``MOST_LINE_BYTES``."""
+    at_once = max(expected, 0) + 1
+    pieces, left = [], MOST_LINE_BYTES
+    while left and (piece := file.read(min(at_once, left))):
+        pieces.append(piece)
+        left -= len(piece)
+    return b"".join(pieces)
 
 
 def _why(error: ValidationError) -> str:

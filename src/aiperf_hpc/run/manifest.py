@@ -9,11 +9,12 @@ import yaml
 from pydantic import Field, ValidationError
 
 from aiperf_hpc.config import RunConfig
-from aiperf_hpc.errors import RunDirectoryError, StorageError
+from aiperf_hpc.errors import RunDirectoryError, StorageError, UsageError
 from aiperf_hpc.run.paths import RunPaths, write_whole
 from aiperf_hpc.run.storage import Retry, no_retry
 from aiperf_hpc.system.site import SiteDescription
 from aiperf_hpc.trial import DatasetInfo, Value
+from aiperf_hpc.untrusted import MOST_YAML_BYTES, bytes_inside, parsed_yaml
 
 _UNSAID = ("site", "command", "release", "division")
 """What is in the file only where there is something to say."""
@@ -71,23 +72,20 @@ class RunManifest(Value):
         """Read a run's manifest. Raises RunDirectoryError when this is no run directory."""
         try:
             text = retry(lambda: _text(paths), str(paths.manifest), "read")
-            values = yaml.safe_load(text)
-            return cls.model_validate(values)
+            return cls.model_validate(parsed_yaml(text))
         except StorageError as error:
             raise RunDirectoryError(str(error)) from None
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
             key = ".".join(str(part) for part in first["loc"]) or "the file"
             raise RunDirectoryError(f"{paths.manifest}: {key}: {first['msg']}") from None
-        except (ValueError, yaml.YAMLError, RecursionError) as error:
-            # ValueError: no UTF-8, or no date.
-            detail = " ".join(str(error).split())
-            raise RunDirectoryError(f"cannot read {paths.manifest}: {detail}") from None
+        except (UsageError, UnicodeDecodeError) as error:
+            raise RunDirectoryError(f"cannot read {paths.manifest}: {error}") from None
 
 
 def _text(paths: RunPaths) -> str:
     try:
-        return paths.manifest.read_text("utf-8")
+        return bytes_inside(paths.root, paths.manifest, MOST_YAML_BYTES).decode()
     except FileNotFoundError:
         raise RunDirectoryError(
             f"{paths.root} is not a run directory: it has no run.yaml; "

@@ -11,6 +11,7 @@ from pathlib import Path
 from threading import get_ident
 
 from aiperf_hpc.run.storage import Sync, to_stable_storage
+from aiperf_hpc.untrusted import NotRegularError, bytes_inside, require_no_link
 
 PEAKS = "peaks.json"
 """The name of a machine's peaks, in a run directory and elsewhere."""
@@ -58,7 +59,7 @@ class RunPaths:
 
     def manifest_digest(self) -> str:
         """Return the SHA-256 of the manifest as it is now."""
-        return hashlib.sha256(self.manifest.read_bytes()).hexdigest()
+        return hashlib.sha256(bytes_inside(self.root, self.manifest)).hexdigest()
 
     @property
     def primary_journal(self) -> Path:
@@ -213,10 +214,12 @@ class RunPaths:
         Among them are those that lie in a replica's folder but in no life's.
 
         Raises:
-            OSError: a folder cannot be read.
+            OSError: a folder cannot be read, or is a link.
         """
+        require_no_link(self.replicas)
         if replica is None:
-            if self.primary_journal.exists():
+            require_no_link(self.primary_journal.parent)
+            if os.path.lexists(self.primary_journal):
                 yield str(self.primary_journal)
             replicas = [entry.path for entry in _entries(str(self.replicas)) if entry.is_dir()]
         else:
@@ -239,12 +242,18 @@ def journal_order(journal: Path) -> tuple[str, Incarnation, str]:
 
 
 def _entries(folder: str) -> list[os.DirEntry[str]]:
-    """Return what is in a folder; nothing, if it does not exist."""
+    """Return what is in a folder, in which is no link; nothing, if it does not exist."""
     try:
         with os.scandir(folder) as entries:
-            return list(entries)
+            found = list(entries)
     except FileNotFoundError:
         return []
+    for entry in found:
+        if entry.is_symlink():
+            raise NotRegularError(
+                "a link, where a run has files and folders of its own", entry.path
+            )
+    return found
 
 
 def _is_journal(name: str) -> bool:

@@ -14,6 +14,7 @@ from aiperf_hpc.run.paths import RunPaths, write_whole
 from aiperf_hpc.run.records import RunStarted
 from aiperf_hpc.run.storage import Retry
 from aiperf_hpc.trial import Value
+from aiperf_hpc.untrusted import NotRegularError, bytes_inside
 
 
 class Service(Value):
@@ -66,10 +67,10 @@ class Service(Value):
     def load(cls, paths: RunPaths) -> Service | None:
         """Read it; None for a run that never was served. Raises RunDirectoryError if damaged."""
         try:
-            return cls.model_validate_json(paths.service.read_text("utf-8"))
+            return cls.model_validate_json(bytes_inside(paths.root, paths.service))
         except FileNotFoundError:
             return None
-        except (ValidationError, UnicodeDecodeError):
+        except (ValidationError, NotRegularError):
             raise RunDirectoryError(
                 f"{paths.service} is damaged; remove it, which only forgets where the run is served"
             ) from None

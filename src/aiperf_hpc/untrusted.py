@@ -1,0 +1,267 @@
+"""Files that anyone may have written, a run from a stranger among them: opened and read in bounds.
+
+Only regular files are opened, of a run only those that lie in it and are no links; what is read
+whole is of bounded size, and YAML and JSON of bounded depth. docs/decisions/hostile_input.md says
+where each bound is from.
+"""
+
+from __future__ import annotations
+
+import codecs
+import errno
+import json
+import os
+import stat
+from pathlib import Path
+from typing import Any, BinaryIO, Literal
+
+import yaml
+
+from aiperf_hpc.errors import UsageError, reason_of
+
+MOST_BYTES = 64 * 1024 * 1024
+"""The largest file that is read whole."""
+MOST_LEVELS = 100
+"""How deep YAML and JSON may be nested: a record has 6 levels, and what is deeper than a few
+hundred could not be written again."""
+MOST_YAML_BYTES = 1024 * 1024
+"""The largest YAML file; the run.yaml of a node of 1,024 cores has 30 kB."""
+MOST_YAML_VALUES = 10_000
+"""The most values in a YAML file, an alias counting for all that it stands for; they take a second
+to read, and a run.yaml has 300 and one a core."""
+MOST_DIGITS = 40
+"""Characters of a number in YAML. A float has 25 at most; Python refuses to print an integer of
+more than 4,300 digits, which YAML may write in hexadecimal."""
+
+
+class NotRegularError(OSError):
+    """The name stands for a folder, a link, a FIFO, a socket or a device, or lies elsewhere."""
+
+    def __init__(self, what: str, path: Path | str | None = None) -> None:
+        super().__init__(errno.EINVAL, what, None if path is None else str(path))
+
+
+def open_regular(path: Path, *, follow: bool = True) -> BinaryIO:
+    """Open a regular file for reading bytes; a FIFO in its place is refused, not waited for.
+
+    Args:
+        path: the file.
+        follow: whether the name may be that of a link to it.
+
+    Raises:
+        NotRegularError: it is something else.
+        OSError: it cannot be opened.
+    """
+    return open(regular_descriptor(path, follow=follow), "rb")
+
+
+def regular_descriptor(path: Path | str, *, follow: bool) -> int:
+    """Return the number of an open file, to be closed; as ``open_regular``."""
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
+    try:
+        descriptor = os.open(path, flags if follow else flags | os.O_NOFOLLOW)
+    except ValueError:  # A NUL, or half of a surrogate pair.
+        raise NotRegularError("no name that a file can have") from None
+    except OSError as error:
+        if error.errno == errno.ELOOP and not follow:
+            raise NotRegularError("a link, where a file of its own belongs", path) from None
+        if error.errno == errno.ENXIO:
+            raise NotRegularError("not a regular file", path) from None  # A socket.
+        raise
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise NotRegularError("not a regular file", path)
+    return descriptor
+
+
+def path_inside(root: Path, name: str) -> Path:
+    """Return the path of a file that a file of a run names, relative to the run's directory.
+
+    Raises:
+        NotRegularError: the name is absolute or empty, leads out or round, or is none.
+    """
+    parts = name.split("/")
+    try:
+        os.fsencode(name)
+    except UnicodeEncodeError:
+        parts = []
+    if not parts or "\0" in name or not {"", ".", ".."}.isdisjoint(parts):
+        raise NotRegularError(f"{name[:100]!r} is no name of a file in the run")
+    return root / name
+
+
+def open_inside(root: Path, path: Path) -> BinaryIO:
+    """Open a file of a run: a regular one, below its directory, with no link on the way.
+
+    Args:
+        root: the run's directory, which may itself be named by a link.
+        path: the file, as ``RunPaths`` or ``path_inside`` name it.
+
+    Raises:
+        NotRegularError: it is something else, or lies elsewhere.
+        OSError: it cannot be opened.
+    """
+    inside = path_inside(root, str(path.relative_to(root)))
+    for folder in list(inside.relative_to(root).parents)[:-1]:
+        require_no_link(root / folder)
+    return open_regular(inside, follow=False)
+
+
+def require_no_link(folder: Path) -> None:
+    """Raise NotRegularError where a folder below a run's directory is a link to another."""
+    if folder.is_symlink():
+        raise NotRegularError("a link, where a folder of its own belongs", folder)
+
+
+def bytes_inside(root: Path, path: Path, most: int = MOST_BYTES) -> bytes:
+    """Return all of a file of a run. Raises NotRegularError for more than ``most`` bytes, too."""
+    with open_inside(root, path) as file:
+        return _whole(file, path, most)
+
+
+def bytes_of(path: Path, most: int = MOST_BYTES) -> bytes:
+    """Return all of a file that may be a link. Raises as ``bytes_inside``."""
+    with open_regular(path) as file:
+        return _whole(file, path, most)
+
+
+def _whole(file: BinaryIO, path: Path, most: int) -> bytes:
+    content = file.read(most + 1)
+    if len(content) > most:
+        raise NotRegularError(f"larger than {most:,} bytes", path)
+    return content
+
+
+def text_of(
+    path: Path, most: int = MOST_BYTES, errors: Literal["strict", "replace"] = "strict"
+) -> str:
+    """Return a file's text without its byte order mark; ``errors``: what is done of other bytes.
+
+    Raises:
+        UsageError: it is no regular file, larger than ``most`` bytes, or no text; the message is
+            the reason, without the name.
+    """
+    try:
+        content = bytes_of(path, most)
+        return content.decode(_encoding(content), errors)
+    except (OSError, UnicodeError) as error:
+        raise UsageError(reason_of(error)) from None
+
+
+def _encoding(content: bytes) -> str:
+    # What spreadsheets save as "Unicode text" is UTF-16.
+    wide = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    return "utf-16" if wide else "utf-8-sig"
+
+
+def parsed_json(content: bytes | str) -> Any:  # noqa: ANN401 -- whatever was written
+    """Return what JSON says. Raises ValueError for what is none, or nested too deep."""
+    try:
+        value = json.loads(content)
+    except RecursionError:
+        raise ValueError("nested too deep") from None
+    if nested_too_deep(value):
+        raise ValueError("nested too deep")
+    return value
+
+
+def nested_too_deep(value: object) -> bool:
+    """Return whether lists and objects lie within each other on more than ``MOST_LEVELS``."""
+    level = [value]
+    for _ in range(MOST_LEVELS):
+        level = [part for each in level for part in _parts(each)]
+        if not level:
+            return False
+    return True
+
+
+def _parts(value: object) -> list[object]:
+    if isinstance(value, dict):
+        return list(value.values())
+    return value if isinstance(value, list) else []
+
+
+def yaml_of(path: Path, most: int = MOST_YAML_BYTES) -> dict[Any, Any]:
+    """Return the mapping that a YAML file is, in which no key stands twice.
+
+    Raises:
+        UsageError: it is none, or as ``text_of``; the message is the reason, without the name.
+    """
+    values = parsed_yaml(text_of(path, most))
+    if not isinstance(values, dict):
+        raise UsageError("not a mapping of keys to values")
+    return values
+
+
+def parsed_yaml(text: str) -> Any:  # noqa: ANN401 -- whatever was written
+    """Return what YAML says, in which no key stands twice.
+
+    Raises:
+        UsageError: it is none, or too large; the message is the reason.
+    """
+    try:
+        return yaml.load(text, _Loader)  # noqa: S506 -- a SafeLoader that is stricter
+    except (yaml.YAMLError, ValueError) as error:  # ValueError: a date that does not exist
+        raise UsageError(f"not YAML: {' '.join(str(error).split())[:200]}") from None
+    except (RecursionError, OverflowError, TypeError, AttributeError, LookupError) as error:
+        # A tag on what it is not for, such as !!int on text that has no digit.
+        raise UsageError(f"not YAML: {type(error).__name__}") from None
+
+
+class _Loader(yaml.SafeLoader):
+    """Refuses what would take long or for ever, and a key that stands twice.
+
+    YAML's own reader takes the last of such in silence. An alias costs it nothing; but what reads
+    its values next goes through all that it stands for, which may be 10^9 of 9 lines.
+    """
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self._composed = 0
+        self._open = 0
+        self._sizes: dict[int, tuple[int, int]] = {}
+        """Of each node that is complete, how many values it stands for and how deep they lie."""
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:  # noqa: ANN401
+        self._composed += 1
+        _require(self._composed <= MOST_YAML_VALUES, "too many values")
+        _require(self._open < MOST_LEVELS, "nested too deep")
+        if self.check_event(yaml.AliasEvent):
+            alias = self.peek_event()  # type: ignore[no-untyped-call]
+            known = self.anchors.get(alias.anchor)
+            _require(known is None or id(known) in self._sizes, "a value that has itself in it")
+            return super().compose_node(parent, index)
+        self._open += 1
+        node = super().compose_node(parent, index)
+        self._open -= 1
+        if node is not None:
+            self._sizes[id(node)] = self._size(node)
+        return node
+
+    def _size(self, node: yaml.Node) -> tuple[int, int]:
+        if isinstance(node, yaml.ScalarNode):
+            number = node.tag.endswith((":int", ":float"))
+            _require(not number or len(node.value) <= MOST_DIGITS, "a number of too many digits")
+            return 1, 0
+        parts = node.value
+        if isinstance(node, yaml.MappingNode):
+            parts = [part for pair in node.value for part in pair]
+        sizes = [self._sizes[id(part)] for part in parts]
+        values = 1 + sum(size for size, _ in sizes)
+        levels = 1 + max((levels for _, levels in sizes), default=0)
+        _require(values <= MOST_YAML_VALUES, "too many values, by its aliases")
+        _require(levels <= MOST_LEVELS, "nested too deep, by its aliases")
+        return values, levels
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        met = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode) and key.value in met:
+                raise yaml.YAMLError(f"the key '{key.value[:60]}' stands twice")
+            met.add(key.value if isinstance(key, yaml.ScalarNode) else None)
+        return super().construct_mapping(node, deep)
+
+
+def _require(condition: bool, what: str) -> None:
+    if not condition:
+        raise yaml.YAMLError(what)
