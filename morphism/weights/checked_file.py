@@ -47,10 +47,15 @@ def save_checked(
     sync: Sync = to_stable_storage,
 ) -> None:
     """Write a file, whole or not at all. Raises OSError."""
+    write_whole(path, serialized(arrays, texts), sync)
+
+
+def serialized(arrays: Mapping[str, Array], texts: Mapping[str, str]) -> bytes:
+    """Return what a file of these arrays and texts holds."""
     # Not ascontiguousarray, which gives an array of shape () another one.
     tensors = {name: np.asarray(array, order="C") for name, array in arrays.items()}
     header = {"texts": texts, "checksums": _checksums(Contents(texts, tensors))}
-    write_whole(path, save_tensors(tensors, {_CONTENTS: json.dumps(header, sort_keys=True)}), sync)
+    return save_tensors(tensors, {_CONTENTS: json.dumps(header, sort_keys=True)})
 
 
 def load_checked(

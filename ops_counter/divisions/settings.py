@@ -62,6 +62,8 @@ FREE: Final[Mapping[str, Limit]] = {
     "replica.rank_timeout_seconds": ANY,
     "search.workers": ANY,
     "slurm": ANY,
+    # What is kept to execute trials again: of all, and more than by default, never less.
+    "keep.gib": Limit("at least 8", lambda value: value >= 8.0),
     # How often something is written: more often than by default, never less.
     "training.checkpoint_seconds": _at_most(120.0),
     "journal.progress_seconds": _at_most(5.0),

@@ -22,6 +22,7 @@ from aiperf_hpc.primary.verify.evidence import Evidence, Failures
 from aiperf_hpc.primary.verify.rules import (
     course,
     heads,
+    kept,
     records,
     result,
     statement,
@@ -110,6 +111,8 @@ RULES: tuple[Rule, ...] = (
          lambda run: sum(len(each.samples) for each in run.samplers())),
     Rule("predictions", "kept predictions are whole, and of the trials' last evaluations",
          result.predictions, lambda run: sum(t.predictions is not None for t in run.trials)),
+    Rule("best epochs", "checkpoints of best epochs are there, and of the best evaluations",
+         kept.best_epochs, lambda run: sum(t.best_epoch is not None for t in run.trials)),
     Rule("report", "the final report is what the records give",
          result.report, lambda run: int(run.reported)),
     Rule("result", "result.txt and result_0.txt state the recounted score, verdict and rules",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -15,12 +16,14 @@ from aiperf_hpc.morphism.weights.checked_file import (
     damaged,
     ignore,
     load_checked,
-    save_checked,
+    serialized,
 )
 from aiperf_hpc.morphism.weights.checkpoint import Weights, expected_shapes, stored_graph
 from aiperf_hpc.replica.context import ReplicaContext
 from aiperf_hpc.replica.engines.base import Network, OptimizerState
+from aiperf_hpc.replica.runtime.stopwatch import Stopwatch
 from aiperf_hpc.replica.training.trial import PlannedTrial, TrialProgress
+from aiperf_hpc.run.paths import write_whole
 from aiperf_hpc.run.storage import Retry, no_retry
 from aiperf_hpc.trial import TimePhase
 
@@ -45,12 +48,19 @@ def save_training(
     weights: Weights,
     optimizer_state: OptimizerState,
 ) -> None:
-    """Write a checkpoint, whole or not at all.
+    """Write a checkpoint, whole or not at all."""
+    write_whole(path, serialized_training(course, graph, weights, optimizer_state))
+
+
+def serialized_training(
+    course: TrialProgress, graph: Graph, weights: Weights, optimizer_state: OptimizerState
+) -> bytes:
+    """Return what the file of a checkpoint holds.
 
     Weights and optimizer state are beside each other: no key of a state is a weight's name.
     """
     tensors = {**weights, **optimizer_state}
-    save_checked(path, tensors, {"graph": graph.to_json(), "course": course.model_dump_json()})
+    return serialized(tensors, {"graph": graph.to_json(), "course": course.model_dump_json()})
 
 
 def load_training(path: Path, retry: Retry = no_retry, tell: Tell = ignore) -> Interrupted:
@@ -80,6 +90,27 @@ def load_training(path: Path, retry: Retry = no_retry, tell: Tell = ignore) -> I
     return Interrupted(course=course, graph=graph, weights=weights, optimizer_state=state)
 
 
+class EpochEnd:
+    """What a network has learnt by the end of an epoch, copied when it is asked for first.
+
+    Nothing may be trained between the end of the epoch and that.
+    """
+
+    def __init__(self, network: Network, watch: Stopwatch) -> None:
+        self._network = network
+        self._watch = watch
+
+    @cached_property
+    def weights(self) -> Weights:
+        with self._watch.during(TimePhase.STORE):
+            return self._network.weights()
+
+    @cached_property
+    def optimizer_state(self) -> OptimizerState:
+        with self._watch.during(TimePhase.STORE):
+            return self._network.optimizer_state()
+
+
 class TrialCheckpoints:
     """The checkpoints of one trial under way: in a file now and then, and in memory between.
 
@@ -102,25 +133,21 @@ class TrialCheckpoints:
             weights, state = trial.candidate.weights, trial.optimizer_state
             self._held = self._snapshot(trial.course, weights, state)
 
-    def after_epoch(self, course: TrialProgress, network: Network) -> None:
+    def after_epoch(self, course: TrialProgress, end: EpochEnd) -> None:
         """Write the file if that is due, or else take a snapshot if that is."""
         now = self._clock.monotonic()
         if now - self._saved >= self._every:
-            self._taken(course, network)()
+            self._snapshot(course, end.weights, end.optimizer_state)()
             self._held = None
             self._saved = self._clock.monotonic()
         elif now - max(self._saved, self._held_at) >= HOLD_SECONDS:
-            self._held = self._taken(course, network)
+            self._held = self._snapshot(course, end.weights, end.optimizer_state)
             self._held_at = now
 
     def store_held(self) -> None:
         """Write the snapshot in memory, if it is newer than the file."""
         if self._held is not None:
             self._held()
-
-    def _taken(self, course: TrialProgress, network: Network) -> Callable[[], None]:
-        with self._watch.during(TimePhase.STORE):
-            return self._snapshot(course, network.weights(), network.optimizer_state())
 
     def _snapshot(
         self, course: TrialProgress, weights: Weights, state: OptimizerState

@@ -9,16 +9,25 @@ from functools import partial
 
 from aiperf_hpc.errors import AIPerfError, EngineError, JournalError
 from aiperf_hpc.graph import Graph
+from aiperf_hpc.morphism.weights.checkpoint import Weights
 from aiperf_hpc.ops_counter.count import count
 from aiperf_hpc.predictions import Predictions
 from aiperf_hpc.replica.context import ReplicaContext
 from aiperf_hpc.replica.data.base import Batch, Dataset
 from aiperf_hpc.replica.engines.base import Engine, Network
-from aiperf_hpc.replica.training.checkpoint import TrialCheckpoints
+from aiperf_hpc.replica.training.best_epoch import BestEpochSoFar, keeps_best_epochs
+from aiperf_hpc.replica.training.checkpoint import EpochEnd, TrialCheckpoints
 from aiperf_hpc.replica.training.credit import EvaluationCredit, TrainingCredit, TrialStopped
 from aiperf_hpc.replica.training.memory_estimate import MemoryLimit
 from aiperf_hpc.replica.training.schedule import Schedule
-from aiperf_hpc.replica.training.trial import BuiltTrial, PlannedTrial, TrialProgress, TrialResult
+from aiperf_hpc.replica.training.trial import (
+    BestEpoch,
+    BuiltTrial,
+    Learnt,
+    PlannedTrial,
+    TrialProgress,
+    TrialResult,
+)
 from aiperf_hpc.run.records import Calibrated, TrainingStarted, TrialStarted
 from aiperf_hpc.trial import Hyperparameters, TimePhase, TrialState
 
@@ -55,6 +64,8 @@ class Trainer:
         """What has happened in the trial under way."""
         self._predictions: Predictions | None = None
         """Those of its last complete evaluation."""
+        self._best_epoch: BestEpochSoFar | None = None
+        """That of its best evaluation, where it is to be kept."""
 
     @property
     def perfect(self) -> float:
@@ -125,6 +136,7 @@ class Trainer:
         """
         trial, network = built.trial, built.network
         self._course, self._predictions = trial.course, None
+        self._best_epoch = self._followed(trial)
         started = self._started(built)
         if network is None or built.failure is not None:
             self._journal.append(started)
@@ -137,7 +149,18 @@ class Trainer:
         except JournalError:
             raise  # What cannot be recorded must not go on.
         except (AIPerfError, MemoryError) as error:
-            return TrialResult.failed(error, self._course, built.used)
+            return TrialResult.failed(error, self._course, built.used, self._best)
+
+    def _followed(self, trial: PlannedTrial) -> BestEpochSoFar | None:
+        """Return what follows a trial, if its best epoch is to be kept."""
+        if not keeps_best_epochs(self._context.config):
+            return None
+        state = trial.optimizer_state or {}
+        return BestEpochSoFar(Learnt(trial.course, trial.candidate.weights, state))
+
+    @property
+    def _best(self) -> BestEpoch | None:
+        return None if self._best_epoch is None else self._best_epoch.best
 
     def _run(
         self, built: BuiltTrial, network: Network, meanwhile: Callable[[], None]
@@ -145,7 +168,7 @@ class Trainer:
         """Train a trial, and take its weights unless the end of the run cuts it."""
         checkpoints = TrialCheckpoints(self._context, built.trial)
         try:
-            state, reason = self._train(built, network, checkpoints, meanwhile)
+            state, reason, weights = self._train(built, network, checkpoints, meanwhile)
         except TrialStopped:
             # What a scheduler cut, another life goes on with; what the run's end cut, nobody does.
             if interrupted := self._stop.interrupted:
@@ -158,9 +181,8 @@ class Trainer:
                 built.used,
                 interrupted=interrupted,
                 predictions=self._predictions,
+                best_epoch=self._best,
             )
-        with self._watch.during(TimePhase.STORE):
-            weights = network.weights()
         return TrialResult(
             state,
             reason,
@@ -168,6 +190,7 @@ class Trainer:
             built.used,
             weights,
             predictions=self._predictions,
+            best_epoch=self._best,
         )
 
     def _train(
@@ -176,8 +199,11 @@ class Trainer:
         network: Network,
         checkpoints: TrialCheckpoints,
         meanwhile: Callable[[], None],
-    ) -> tuple[TrialState, str]:
-        """Train by epochs until the limit, the target or patience; return how it ended, and why.
+    ) -> tuple[TrialState, str, Weights]:
+        """Train by epochs until the limit, the target or patience.
+
+        Returns:
+            How it ended, why, and the weights at its end.
 
         Raises:
             TrialStopped: the run ends.
@@ -186,6 +212,7 @@ class Trainer:
         steps = math.ceil(self._dataset.info.train_samples / used.batch_size)
         schedule, rate = Schedule(used, steps, trial.epoch_limit), used.learning_rate
         batches = built.batches
+        end = EpochEnd(network, self._watch)
         for epoch in range(trial.course.epochs + 1, trial.epoch_limit + 1):
             self._stop_if_asked()
             began = self._clock.monotonic()
@@ -216,17 +243,20 @@ class Trainer:
             self._epoch_seconds = self._clock.monotonic() - began
             self._journal.append(evaluated)
             self._predictions = evaluation.predictions
+            end = EpochEnd(network, self._watch)
+            if self._best_epoch is not None:
+                self._best_epoch.after(Learnt(self._course, end.weights, end.optimizer_state))
 
             if epoch == trial.epoch_limit:
                 break  # Nothing is left to go on with: no checkpoint.
             target = training.target
             if target is not None and self._measure.reaches(evaluated.quality, target):
-                return TrialState.COMPLETED, f"the target, {target:g}, is reached"
+                return TrialState.COMPLETED, f"the target, {target:g}, is reached", end.weights
             if self._course.since_lowest >= training.patience:
                 reason = f"no lower validation loss in {training.patience} epochs"
-                return TrialState.STOPPED, reason
-            checkpoints.after_epoch(self._course, network)
-        return TrialState.COMPLETED, ""
+                return TrialState.STOPPED, reason, end.weights
+            checkpoints.after_epoch(self._course, end)
+        return TrialState.COMPLETED, "", end.weights
 
     def _near_its_end(self, trial: PlannedTrial, epoch: int) -> bool:
         """Return whether a trial that begins this epoch may end before long.

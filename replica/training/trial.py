@@ -72,6 +72,38 @@ class TrialProgress(Value):
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Learnt:
+    """What was learnt in a trial until the end of an epoch, or is begun with before the first."""
+
+    course: TrialProgress
+    weights: Weights
+    optimizer_state: OptimizerState
+
+    @property
+    def bytes(self) -> int:
+        arrays = (*self.weights.values(), *self.optimizer_state.values())
+        return sum(array.nbytes for array in arrays)
+
+
+@dataclass(frozen=True, slots=True)
+class BestEpoch:
+    """What the epoch of a trial's best evaluation began and ended with."""
+
+    began: Learnt
+    evaluated: Learnt
+    """Without the optimizer's state, which an evaluation does not need."""
+
+    @property
+    def value(self) -> float:
+        """The objective value of the evaluation."""
+        return self.evaluated.course.values[-1]
+
+    @property
+    def bytes(self) -> int:
+        return self.began.bytes + self.evaluated.bytes
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedTrial:
     """A trial to be trained, before the machine's limits are applied."""
@@ -136,13 +168,26 @@ class TrialResult:
     """Whether it failed because it did not fit on the accelerator."""
     predictions: Predictions | None = None
     """Those of its last complete evaluation, where they are asked for and it did not fail."""
+    best_epoch: BestEpoch | None = None
+    """That of its best evaluation, where it is to be kept."""
 
     @classmethod
-    def failed(cls, error: Exception, course: TrialProgress, used: Hyperparameters) -> TrialResult:
+    def failed(
+        cls,
+        error: Exception,
+        course: TrialProgress,
+        used: Hyperparameters,
+        best_epoch: BestEpoch | None = None,
+    ) -> TrialResult:
         """Return the result of a trial that an error ended."""
-        reason = str(error) or "the host has no memory left"
-        lacked = isinstance(error, MemoryError | OutOfMemoryError)
-        return cls(TrialState.FAILED, reason, course.values, used, out_of_memory=lacked)
+        return cls(
+            TrialState.FAILED,
+            str(error) or "the host has no memory left",
+            course.values,
+            used,
+            out_of_memory=isinstance(error, MemoryError | OutOfMemoryError),
+            best_epoch=best_epoch,
+        )
 
     @property
     def cut(self) -> bool:

@@ -14,6 +14,7 @@ from aiperf_hpc.predictions import save_predictions
 from aiperf_hpc.replica.context import ReplicaContext
 from aiperf_hpc.replica.identity import seed_of
 from aiperf_hpc.replica.search.run_knowledge import RunKnowledge
+from aiperf_hpc.replica.training.best_epoch import BestEpochStore
 from aiperf_hpc.replica.training.trainer import Trainer
 from aiperf_hpc.replica.training.trial import (
     BuiltTrial,
@@ -102,6 +103,7 @@ class TrialLoop:
         self._failures = 0
         self._kept: dict[str, float] = {}
         """The objective values of the trials of this replica whose weights are kept."""
+        self._best_epochs = BestEpochStore(context)
 
     def run(self) -> str:
         """Work until the run ends; return why it ended.
@@ -126,8 +128,10 @@ class TrialLoop:
         """Learn which checkpoints earlier lives of this replica have left."""
         self._history.refresh(self._replica)
         for trial in self._history.trials.values():
-            ours = trial.replica == self._replica and trial.has_checkpoint
-            if ours and trial.objective_value is not None:
+            if trial.replica != self._replica:
+                continue
+            self._best_epochs.recall(trial)
+            if trial.has_checkpoint and trial.objective_value is not None:
                 self._kept[trial.id] = trial.objective_value
 
     def _plan(self) -> PlannedTrial | None:
@@ -190,12 +194,12 @@ class TrialLoop:
             at = max(self._config.rounds.predict_at_epoch, trial.epoch_limit)
             predicted = predicted_value(result.values, at, self._trainer.perfect)
         kept, trouble = self._keep(trial, result, predicted)
-        unkept = self._keep_predictions(result)
+        unkept = (self._keep_predictions(result), self._keep_best_epoch(trial, result))
         self._journal.append(
             TrialEnded(
                 trial=trial.name,
                 state=result.state,
-                reason="; ".join(filter(None, (result.reason, trouble, unkept))),
+                reason="; ".join(filter(None, (result.reason, trouble, *unkept))),
                 predicted_accuracy=predicted,
                 checkpoint=kept,
             )
@@ -233,6 +237,12 @@ class TrialLoop:
             )
         )
         return ""
+
+    def _keep_best_epoch(self, trial: PlannedTrial, result: TrialResult) -> str:
+        """Store a trial's best epoch, where it is to be kept; return why it is not."""
+        if result.best_epoch is None:
+            return ""
+        return self._best_epochs.keep(trial.name, trial.candidate.graph, result.best_epoch)
 
     def _drop_worst(self) -> None:
         while len(self._kept) > self._config.search.keep_checkpoints:

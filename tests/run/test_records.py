@@ -81,6 +81,13 @@ EVENTS: tuple[AnyEvent, ...] = (
     evaluated(correct=1),
     trial_ended(state=TrialState.STOPPED, predicted=0.75),
     records.PredictionsKept(trial="t", epoch=3, samples=50_000, sha256="0" * 64),
+    records.BestEpochKept(
+        trial="t1",
+        epoch=3,
+        began=records.KeptFile(bytes=2, sha256="0" * 64),
+        evaluated=records.KeptFile(bytes=1, sha256="f" * 64),
+    ),
+    records.BestEpochDropped(trial="t1"),
     records.CheckpointDropped(trial="t1"),
     records.TimeSpent(trial=None, seconds={TimePhase.SEARCH_WAIT: 0.5, TimePhase.TRAIN: 1.0}),
     records.StepTimes(

@@ -60,10 +60,10 @@ def view(tmp_path_factory: pytest.TempPathFactory) -> RunView:
 def test_sixteen_replicas_pass_verification(view: RunView) -> None:
     findings = verify(RunView(view.paths))
     assert [f.rule for f in findings if not f.passed] == []
-    # A simulated network predicts nothing that could be kept, its node has no clocks and draws
-    # nothing, and heads are taken of what took place alone.
-    none = ["timekeeping", "heads", "energy", "predictions"]
-    assert [f.rule for f in findings if not f.checked] == none
+    # A simulated network has nothing that could be kept; its node has no clocks and draws nothing,
+    # and heads are taken of what took place alone.
+    unseen = {f.rule for f in findings if not f.checked}
+    assert unseen == {"timekeeping", "heads", "energy", "predictions", "best epochs"}
 
 
 def test_the_run_has_all_that_a_real_one_has(view: RunView) -> None:

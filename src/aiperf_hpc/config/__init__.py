@@ -10,7 +10,7 @@ from aiperf_hpc.config.engine import EngineConfig, SimulationConfig
 from aiperf_hpc.config.loading import load_config, preset_names, preset_text, validate
 from aiperf_hpc.config.model import ModelConfig
 from aiperf_hpc.config.replica import ReplicaConfig
-from aiperf_hpc.config.run import JournalConfig, RunConfig, ScoreConfig
+from aiperf_hpc.config.run import JournalConfig, KeepConfig, RunConfig, ScoreConfig
 from aiperf_hpc.config.search import (
     KERNELS,
     HpoConfig,
@@ -33,6 +33,7 @@ __all__ = [
     "Integers",
     "JournalConfig",
     "KERNELS",
+    "KeepConfig",
     "ModelConfig",
     "Positive",
     "Reals",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from pydantic import Field, model_validator
 
 from aiperf_hpc.config.dataset import DatasetConfig
@@ -33,6 +35,17 @@ class JournalConfig(Section):
     )
     heads_seconds: float = Field(
         30.0, ge=1.0, le=600.0, description="between records of what all journals were by then"
+    )
+
+
+class KeepConfig(Section):
+    """What is kept so that `aiperf verify --execute` can execute trials again."""
+
+    trials: Literal["none", "best", "all"] = Field(
+        "all", description="whose best epoch's checkpoints are kept; best: a replica's best trial's"
+    )
+    gib: float = Field(
+        8.0, ge=0.0, description="most that a replica keeps so; its best trial's are kept anyway"
     )
 
 
@@ -72,6 +85,7 @@ class RunConfig(Section):
     score: ScoreConfig = ScoreConfig()
     journal: JournalConfig = JournalConfig()
     telemetry: TelemetryConfig = TelemetryConfig()
+    keep: KeepConfig = KeepConfig()
     slurm: SlurmConfig = SlurmConfig()
 
     @model_validator(mode="after")

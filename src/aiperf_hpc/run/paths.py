@@ -156,6 +156,14 @@ class RunPaths:
         """The class that a trial's network gave each validation sample, where that is kept."""
         return self.replica(replica) / "predictions" / f"{trial}.safetensors"
 
+    def epoch_began(self, replica: str, trial: str) -> Path:
+        """The checkpoint with which the epoch of a trial's best evaluation began."""
+        return self.replica(replica) / "kept" / f"{trial}-began.safetensors"
+
+    def epoch_evaluated(self, replica: str, trial: str) -> Path:
+        """The checkpoint of the weights of a trial's best evaluation."""
+        return self.replica(replica) / "kept" / f"{trial}-evaluated.safetensors"
+
     @property
     def candidates(self) -> Path:
         return self.root / "candidates"

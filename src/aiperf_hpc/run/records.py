@@ -364,6 +364,35 @@ class PredictionsKept(Event):
     """Of the file, in hexadecimal."""
 
 
+class KeptFile(Value):
+    """A file, as it was when it was stored."""
+
+    bytes: Count
+    sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+
+
+class BestEpochKept(Event):
+    """The epoch of a trial's best evaluation can be executed again from two checkpoints.
+
+    Another best evaluation of the same trial there is not: it is over.
+    """
+
+    type: Literal["best_epoch_kept"] = "best_epoch_kept"
+    trial: str
+    epoch: Annotated[int, Field(ge=1)]
+    began: KeptFile
+    """With what the epoch began: weights and the optimizer's state."""
+    evaluated: KeptFile
+    """The weights that were evaluated at its end."""
+
+
+class BestEpochDropped(Event):
+    """The two checkpoints of a trial's best epoch were deleted, for room."""
+
+    type: Literal["best_epoch_dropped"] = "best_epoch_dropped"
+    trial: str
+
+
 class CheckpointDropped(Event):
     """A trial's trained weights were deleted; it can no longer be a parent."""
 
@@ -578,6 +607,8 @@ AnyEvent = Annotated[
     | Evaluated
     | TrialEnded
     | PredictionsKept
+    | BestEpochKept
+    | BestEpochDropped
     | CheckpointDropped
     | TimeSpent
     | StepTimes

@@ -16,7 +16,7 @@ import yaml
 from benchmarks import synthetic_run
 from tests.support.clock import Clock
 
-from aiperf_hpc.predictions import Predictions, save_predictions
+from aiperf_hpc.predictions import Predictions, file_digest, save_predictions
 from aiperf_hpc.primary.monitor.run_view import RunView
 from aiperf_hpc.primary.report.writer import write_report
 from aiperf_hpc.primary.verify.audit import Finding, verify
@@ -139,6 +139,52 @@ def test_kept_predictions_are_checked(run: RunPaths) -> None:
     path.unlink()
     (said,) = failures(run)["predictions"]
     assert "its predictions cannot be read: No such file" in said
+
+
+def _best_epoch(run: RunPaths, epoch: int | None = None) -> tuple[Path, Path]:
+    """Keep a best epoch of the best trial, in files of no sense; return them."""
+    history = RunHistory(run)
+    history.refresh()
+    assert history.best is not None
+    trial = history.trials[history.best.trial]
+    files = run.epoch_began(trial.replica, trial.id), run.epoch_evaluated(trial.replica, trial.id)
+    files[0].parent.mkdir()
+    for path in files:
+        path.write_bytes(path.name.encode())
+    began, evaluated = (
+        records.KeptFile(bytes=path.stat().st_size, sha256=file_digest(path)) for path in files
+    )
+    kept = records.BestEpochKept(
+        trial=trial.id, epoch=epoch or history.best.epoch, began=began, evaluated=evaluated
+    )
+    utc = max(replica.last_utc for replica in history.replicas.values())
+    append(run.replica_journal(trial.replica), utc, kept)
+    write_report(RunView(run))
+    return files
+
+
+def test_the_kept_best_epoch_of_the_best_trial_is_checked(run: RunPaths) -> None:
+    _, evaluated = _best_epoch(run)
+    assert failures(run) == {}
+    content = evaluated.read_bytes()
+    evaluated.write_bytes(content[::-1])
+    (said,) = failures(run)["best epochs"]
+    assert "evaluated.safetensors is not the file that was recorded" in said
+    evaluated.write_bytes(content[:-1])
+    (said,) = failures(run)["best epochs"]
+    assert f"has {len(content) - 1} bytes, {len(content)} were recorded" in said
+    evaluated.unlink()
+    (said,) = failures(run)["best epochs"]
+    assert "cannot be read: No such file" in said
+    evaluated.symlink_to("/dev/zero")
+    (said,) = failures(run)["best epochs"]
+    assert "is no file" in said
+
+
+def test_a_kept_epoch_that_is_not_the_best_is_found(run: RunPaths) -> None:
+    _best_epoch(run, 99)
+    (said,) = failures(run)["best epochs"]
+    assert "the best epoch that was kept is 99" in said
 
 
 @pytest.mark.parametrize("changed", [{"epoch": 99}, {"samples": 7}])

@@ -319,6 +319,80 @@ def test_predictions_that_cannot_be_stored_are_said_to_be_missing(tmp_path: Path
     assert not bench.events(records.PredictionsKept)
 
 
+def test_the_best_epoch_of_each_trial_is_kept_and_recorded(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, Script(accuracies=(0.2, 0.6, 0.4, 0.6, 0.5)))
+    bench.run(2)
+    first, second = bench.events(records.BestEpochKept)
+    assert [(kept.trial, kept.epoch) for kept in (first, second)] == [("r0-t1", 1), ("r0-t2", 2)]
+    paths = bench.paths
+    for place, kept in (
+        (paths.epoch_began, second.began),
+        (paths.epoch_evaluated, second.evaluated),
+    ):
+        path = place("r0", "r0-t2")
+        assert (path.stat().st_size, file_digest(path)) == (kept.bytes, kept.sha256)
+    began = load_training(paths.epoch_began("r0", "r0-t2"))
+    evaluated = load_training(paths.epoch_evaluated("r0", "r0-t2"))
+    assert (began.course.epochs, evaluated.course.epochs) == (1, 2)
+    assert began.optimizer_state
+    assert not evaluated.optimizer_state
+    # The first epoch of a trial begins with what its network was built with.
+    beginning = load_training(paths.epoch_began("r0", "r0-t1"))
+    assert (beginning.course.epochs, beginning.optimizer_state) == (0, {})
+    bench.history.refresh()
+    assert bench.history.trials["r0-t2"].best_epoch == second
+    ended = [record for record in bench.events(records.TrialEnded) if record.reason]
+    assert not ended
+
+
+def test_best_epochs_that_cannot_be_stored_are_said_to_be_missing(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    (bench.paths.replica("r0") / "kept").write_text("a file in the folder's place")
+    bench.run(1)
+    (ended,) = bench.events(records.TrialEnded)
+    assert "its best epoch is not kept: cannot write" in ended.reason
+    assert ended.checkpoint
+    assert not bench.events(records.BestEpochKept)
+
+
+@pytest.mark.parametrize(
+    ("settings", "kept", "dropped"),
+    [
+        ({"trials": "none"}, set(), []),
+        ({"trials": "best"}, {"r0-t3"}, ["r0-t1"]),
+        ({"gib": 0.0}, {"r0-t3"}, ["r0-t1"]),
+        ({}, {"r0-t1", "r0-t2", "r0-t3", "r0-t4"}, []),
+    ],
+)
+def test_whose_best_epochs_are_kept_is_a_setting(
+    tmp_path: Path, settings: dict[str, object], kept: set[str], dropped: list[str]
+) -> None:
+    scripts = [Script(accuracies=(a,)) for a in (0.5, 0.4, 0.6, 0.6)]
+    bench = Bench(tmp_path, *scripts, keep=settings)
+    bench.run(4)
+    there = {name.rpartition("-")[0] for name in _names(bench.paths.replica("r0") / "kept")}
+    assert there == kept
+    assert [event.trial for event in bench.events(records.BestEpochDropped)] == dropped
+    bench.history.refresh()
+    assert {t.id for t in bench.history.trials.values() if t.best_epoch is not None} == kept
+
+
+def test_another_life_knows_what_was_kept_before(tmp_path: Path) -> None:
+    Bench(tmp_path, Script(accuracies=(0.9,)), keep={"trials": "best"}).run(1)
+    bench = Bench(
+        tmp_path, Script(accuracies=(0.8,)), life=Incarnation(0, 1), keep={"trials": "best"}
+    )
+    bench.run(1)
+    assert [event.trial for event in bench.events(records.BestEpochKept)] == ["r0-t1"]
+    assert _names(bench.paths.replica("r0") / "kept") == [
+        "r0-t1-began.safetensors", "r0-t1-evaluated.safetensors",
+    ]  # fmt: skip
+
+
+def _names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir()) if folder.exists() else []
+
+
 def test_warm_up_records_the_predicted_accuracy(tmp_path: Path) -> None:
     bench = Bench(tmp_path, Script(accuracies=(0.10, 0.20, 0.25, 0.30, 0.35)))
     bench.run(4)

@@ -94,6 +94,8 @@ class Trial:
     has_checkpoint: bool = False
     predictions: records.PredictionsKept | None = None
     """What is said of the file of its predictions, where they are kept."""
+    best_epoch: records.BestEpochKept | None = None
+    """What is said of the checkpoints of its best epoch, while they are kept."""
     incarnation: Incarnation = FIRST
     interrupted: str = ""
     """Why it will never end: its replica died."""
@@ -529,6 +531,14 @@ class HistoryState:
         if (trial := self._trial(event.trial, by)) is not None:
             trial.predictions = event
 
+    def _best_epoch_kept(self, _: float, event: records.BestEpochKept, by: _Writer) -> None:
+        if (trial := self._trial(event.trial, by)) is not None:
+            trial.best_epoch = event
+
+    def _best_epoch_dropped(self, _: float, event: records.BestEpochDropped, by: _Writer) -> None:
+        if (trial := self._trial(event.trial, by)) is not None:
+            trial.best_epoch = None
+
     def _checkpoint_dropped(self, _: float, event: records.CheckpointDropped, by: _Writer) -> None:
         if (trial := self._trial(event.trial, by)) is not None:
             trial.has_checkpoint = False
@@ -542,6 +552,8 @@ _CHANGES: Final[dict[type, Callable[[HistoryState, float, Any, _Writer], None]]]
     records.Evaluated: HistoryState._evaluated,
     records.TrialEnded: HistoryState._trial_ended,
     records.PredictionsKept: HistoryState._predictions_kept,
+    records.BestEpochKept: HistoryState._best_epoch_kept,
+    records.BestEpochDropped: HistoryState._best_epoch_dropped,
     records.CheckpointDropped: HistoryState._checkpoint_dropped,
     records.Proposed: HistoryState._proposed,
     records.ProposalRejected: HistoryState._proposal_rejected,
