@@ -99,7 +99,8 @@ def conduct_run(
     progress.end()
     if controller.refused is not None:
         raise AIPerfError(f"{controller.refused}; the run was stopped")
-    return finish(view, as_json)
+    claim.release()  # The run has ended. It writes, as what is printed does, into the directory.
+    return finish(RunView(paths), as_json)
 
 
 @contextmanager
@@ -139,23 +140,34 @@ def _service_of(server: ServerThread) -> Service:
 
 
 def finish(view: RunView, as_json: bool) -> int:
-    """Write the report of a run that has ended; say its score."""
-    from aiperf_hpc.primary.report.writer import summary_lines, write_report
+    """Say the score of a run that has ended; write its report.
+
+    The report is the last: its manifest names all files of the run, and what a primary in the
+    background prints is one of them.
+    """
+    from aiperf_hpc.primary.report.writer import write_report
 
     view.refresh()
-    if not as_json:
-        for line in summary_lines(view):  # First: nothing that goes wrong below hides it.
-            say(line)
+    say_result(view, as_json)  # First: nothing that goes wrong below hides it.
     try:
-        page = write_report(view)
+        write_report(view)
     except KeyboardInterrupt:
         raise UsageError(
             f"interrupted while writing the report; `aiperf report {view.paths.root}` writes it"
         ) from None
+    return status_of(view)
+
+
+def say_result(view: RunView, as_json: bool) -> None:
+    """Say the score of a run that has ended, where its report is, and what went wrong."""
+    from aiperf_hpc.primary.report.writer import summary_lines
+
     if as_json:
         say_document(view.status().model_dump_json(indent=1))
     else:
-        say(f"Report           {page}")
+        for line in summary_lines(view):
+            say(line)
+        say(f"Report           {view.paths.report_html}")
     for replica in view.history.replicas.values():
         if replica.ended is not None and replica.ended.startswith("failed"):
             log = view.paths.replica_log(replica.id)
@@ -167,6 +179,11 @@ def finish(view: RunView, as_json: bool) -> int:
             )
         elif _ended_otherwise(replica):
             sys.stderr.write(f"aiperf: {_what_happened(replica, view.paths)}\n")
+    sys.stderr.flush()
+
+
+def status_of(view: RunView) -> int:
+    """Return the exit status of a run that has ended: 0 if a replica ended in order."""
     in_order = [
         r for r in view.history.replicas.values() if r.ended and not r.ended.startswith("failed")
     ]

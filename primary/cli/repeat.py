@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -32,6 +32,7 @@ from aiperf_hpc.primary.cli.output import say, say_document, window_columns
 from aiperf_hpc.primary.control.controller import TIME_OVER
 from aiperf_hpc.primary.file_system import require_writable
 from aiperf_hpc.primary.launchers.process_session import failure_reason, run_in_session
+from aiperf_hpc.primary.monitor.run_view import RunView
 from aiperf_hpc.run.history import RunHistory
 from aiperf_hpc.run.paths import RunPaths, write_whole
 from aiperf_hpc.signals import Interruption, interruptible
@@ -197,11 +198,19 @@ class _Series:
             self._one(paths, config, asks=number == 1)
             self._check_stopped(number, len(configs))
             after = self._peaks(config)
-            for path, measured in ((paths.peaks, before), (paths.peaks_after, after)):
-                if measured is not None and paths.root.is_dir():
-                    write_whole(path, measured)
+            self._keep_peaks(paths, {paths.peaks: before, paths.peaks_after: after})
             before = after
             self._check_failures(number, len(configs))
+
+    def _keep_peaks(self, paths: RunPaths, measured: Mapping[Path, str | None]) -> None:
+        """Store a run's peaks, and name them in its report's manifest where there is one."""
+        kept = {path: text for path, text in measured.items() if text is not None}
+        if not kept or not paths.root.is_dir():
+            return
+        for path, text in kept.items():
+            write_whole(path, text)
+        if paths.report_manifest.exists():
+            _report_again(paths)
 
     def _one(self, paths: RunPaths, config: RunConfig, *, asks: bool) -> None:
         """Make one run, and record how it went if it had started.
@@ -286,6 +295,12 @@ class _Series:
         else:
             said = tables_as_lines(tables(found), window_columns())
             say("\n".join(["", "Repeatability", *said]))
+
+
+def _report_again(paths: RunPaths) -> None:
+    from aiperf_hpc.primary.report.writer import write_report
+
+    write_report(RunView(paths))
 
 
 def _stopped(paths: RunPaths) -> str:

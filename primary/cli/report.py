@@ -59,7 +59,13 @@ def verify(run: Run, json: Json = False) -> int:
     passed = all(finding.passed for finding in findings)
     if json:
         rules = [
-            {"rule": f.rule, "passed": f.passed, "checked": f.checked, "failures": f.failures}
+            {
+                "rule": f.rule,
+                "passed": f.passed,
+                "checked": f.checked,
+                "failures": f.failures,
+                "notes": f.notes,
+            }
             for f in findings
         ]
         say_json({"passed": passed, "ended": ended, "rules": rules})
@@ -71,6 +77,8 @@ def verify(run: Run, json: Json = False) -> int:
             say(f"          {failure}")
         if len(finding.failures) > 10:
             say(f"          and {len(finding.failures) - 10} more")
+        for note in finding.notes[:10]:
+            say(f"          note: {note}")
     failed = [finding.rule for finding in findings if not finding.passed]
     view_end = "" if ended else "; the run has not ended, so that its score is not final"
     say(

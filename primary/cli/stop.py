@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import TextIO
 
 from aiperf_hpc.errors import AIPerfError, UsageError
-from aiperf_hpc.primary.cli.conduct import finish, take_run
+from aiperf_hpc.primary.cli.conduct import finish, say_result, status_of, take_run
 from aiperf_hpc.primary.cli.parameters import Json, Run
-from aiperf_hpc.primary.control.claim import ClaimedError
+from aiperf_hpc.primary.control.claim import ClaimedError, holder_is_gone
 from aiperf_hpc.primary.control.resume import (
     all_have_ended,
 )
@@ -22,6 +22,7 @@ from aiperf_hpc.primary.formatting import few
 from aiperf_hpc.primary.monitor.run_view import RunState, RunStatus, RunView
 from aiperf_hpc.primary.monitor.screen import Screen, one_line
 from aiperf_hpc.primary.monitor.status_line import going_on
+from aiperf_hpc.primary.report.provenance import is_whole
 from aiperf_hpc.run.journal import JournalWriter
 from aiperf_hpc.run.paths import RunPaths, write_whole
 from aiperf_hpc.run.records import RunEnded, TakenOver
@@ -48,7 +49,30 @@ def stop(run: Run, json: Json = False) -> int:
     write_whole(view.paths.stop_request, "stopped by `aiperf stop`\n")
     with _telling_who_goes_on(sys.stderr) as tell:  # The result alone goes to the output.
         _wait_for_end(view, run, tell)
-    return finish(view, json)
+        reported = _is_reported_by_its_primary(view, run)
+    if not reported:
+        return finish(view, json)
+    say_result(view, json)
+    return status_of(view)
+
+
+def _is_reported_by_its_primary(view: RunView, run: Path) -> bool:
+    """Wait until the primary of a run that has ended has written its report.
+
+    Two that write it would name each other's half-written files. Return False once the primary is
+    gone without a report.
+    """
+    end = time.monotonic() + STOP_WAIT_SECONDS
+    while not is_whole(view):
+        if holder_is_gone(view.paths.claims):
+            return is_whole(view)
+        if time.monotonic() > end:
+            raise AIPerfError(
+                f"{run}: the run has ended, but its primary has not written the report within "
+                f"{STOP_WAIT_SECONDS:.0f} s; `aiperf report {run}` writes it once it is gone"
+            )
+        time.sleep(0.2)
+    return True
 
 
 def _wait_for_end(view: RunView, run: Path, tell: Callable[[RunStatus], None]) -> None:

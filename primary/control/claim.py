@@ -89,6 +89,7 @@ class Claim:
         self._spoke = _now()
         self._next: Holder | None = None
         """What was or may have been written as the next claim."""
+        self._released = False
 
     def __enter__(self) -> Self:
         return self
@@ -97,7 +98,10 @@ class Claim:
         self.release()
 
     def release(self) -> None:
-        """Let go of the run."""
+        """Let go of the run. Once more changes nothing."""
+        if self._released:
+            return
+        self._released = True
         # Where it cannot be written, others see that this process is gone, or wait until it has
         # been silent for long enough.
         with suppress(OSError):
@@ -185,6 +189,18 @@ def take(
                 raise
             return claim
         _check_gone(_read(folder, number), history, heartbeat_seconds)
+
+
+def holder_is_gone(folder: Path) -> bool | None:
+    """Return whether the process that had a run in hand last has ended, as one that never was has.
+
+    None where that cannot be seen from here.
+
+    Raises:
+        RunDirectoryError, OSError: its claim cannot be read.
+    """
+    number = _newest(folder)
+    return _read(folder, number).process.gone if number else True
 
 
 def check_free(history: RunHistory, heartbeat_seconds: float) -> int:

@@ -17,7 +17,12 @@ from aiperf_hpc.primary.monitor.telemetry import energy_line
 from aiperf_hpc.primary.report.html import render
 from aiperf_hpc.primary.report.mllog import mllog_text
 from aiperf_hpc.primary.report.model import Report, make_report
-from aiperf_hpc.primary.report.provenance import changed_inputs, is_final, provenance_of
+from aiperf_hpc.primary.report.provenance import (
+    ReportManifest,
+    changed_inputs,
+    is_final,
+    provenance_of,
+)
 from aiperf_hpc.primary.report.result_text import result_text
 from aiperf_hpc.primary.report.scaling import Scaling, Stated, make_scaling
 from aiperf_hpc.primary.report.schema import schema_text
@@ -26,6 +31,8 @@ from aiperf_hpc.untrusted import require_no_link
 
 FINE_POINTS = 720
 """Points of a plotted curve."""
+Files = dict[Path, bytes]
+"""The content of files."""
 
 
 def write_report(view: RunView, others: Sequence[RunPaths] = ()) -> Path:
@@ -46,26 +53,12 @@ def write_report(view: RunView, others: Sequence[RunPaths] = ()) -> Path:
     """
     view.refresh()
     _require_its_sources(view)
-    document = make_report(view)
-    if others:
-        document = document.model_copy(update={"scaling": _scaling(document, others)})
     paths = view.paths
-    files = {
-        paths.report_json: f"{document.model_dump_json(indent=1)}\n".encode(),
-        paths.report_html: render(document, _fine(view, document), _journals(view)).encode(),
-        paths.result_text: result_text(document).encode(),
-        paths.result_log: mllog_text(view, document).encode(),
-        paths.report_schema: schema_text().encode(),
-    }
-    if document.final:
-        files[paths.report_summary] = (
-            f"{RunRow.of(view, document.run_id).model_dump_json(indent=1)}\n".encode()
-        )
     try:
         require_no_link(paths.report)  # Nothing of a run is written elsewhere.
-        manifest = provenance_of(view, files, final=document.final)
+        files, manifest = _made(view, others)
         # First: it says by which records an interrupted report may be written again.
-        write_whole(paths.report_manifest, manifest.model_dump_json(indent=1) + "\n")
+        write_whole(paths.report_manifest, manifest.content())
         for path, content in files.items():
             write_whole(path, content)
     except OSError as error:
@@ -74,6 +67,38 @@ def write_report(view: RunView, others: Sequence[RunPaths] = ()) -> Path:
             f"cannot write the report of {paths.root}: {where}: {error.strerror}"
         ) from None
     return paths.report_html
+
+
+def _made(view: RunView, others: Sequence[RunPaths]) -> tuple[Files, ReportManifest]:
+    """Return the report's files, and the manifest that names them. Raises as ``write_report``."""
+    while True:
+        document = make_report(view)
+        if others:
+            document = document.model_copy(update={"scaling": _scaling(document, others)})
+        files = report_files(view, document)
+        manifest = provenance_of(view, files, final=document.final)
+        read = view.history.bytes_read
+        if document.final:
+            view.refresh()
+        # A replica that was cut off may write on: the manifest names all of its records.
+        if view.history.bytes_read == read:
+            return files, manifest
+
+
+def report_files(view: RunView, document: Report) -> Files:
+    """Return the content of each file of a report of what ``view`` has read."""
+    paths = view.paths
+    files = {
+        paths.report_json: f"{document.model_dump_json(indent=1)}\n",
+        paths.report_html: render(document, _fine(view, document), _journals(view)),
+        paths.result_text: result_text(document),
+        paths.result_log: mllog_text(view, document),
+        paths.report_schema: schema_text(),
+    }
+    if document.final:
+        row = RunRow.of(view, document.run_id)
+        files[paths.report_summary] = f"{row.model_dump_json(indent=1)}\n"
+    return {path: text.encode() for path, text in files.items()}
 
 
 def _require_its_sources(view: RunView) -> None:

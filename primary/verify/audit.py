@@ -18,7 +18,8 @@ from typing import NamedTuple
 
 from aiperf_hpc.errors import AIPerfError
 from aiperf_hpc.primary.monitor.run_view import RunView
-from aiperf_hpc.primary.verify.evidence import Evidence, Failures
+from aiperf_hpc.primary.report.provenance import named_files
+from aiperf_hpc.primary.verify.evidence import Evidence, Failures, Note
 from aiperf_hpc.primary.verify.rules import (
     course,
     heads,
@@ -52,6 +53,8 @@ class Finding:
     checks: str
     checked: int
     failures: tuple[str, ...]
+    notes: tuple[str, ...] = ()
+    """What it has to say besides, which is no failure."""
 
     @property
     def passed(self) -> bool:
@@ -117,8 +120,8 @@ RULES: tuple[Rule, ...] = (
          result.report, lambda run: int(run.reported)),
     Rule("result", "result.txt and result_0.txt state the recounted score, verdict and rules",
          statement.statements, statement.stated),
-    Rule("files", "journals and graphs are those that the report was made from",
-         result.files, lambda run: len(run.journals) + len(run.history.graphs) + 1),
+    Rule("files", "the manifest names every file of the run, and each is as it was at its end",
+         result.files, lambda run: len(named_files(run.view))),
 )  # fmt: skip
 
 
@@ -129,10 +132,18 @@ def verify(view: RunView) -> list[Finding]:
         JournalError: a journal cannot be read at all.
     """
     run = Evidence(view)
-    return [
-        Finding(rule.name, rule.checks, rule.checked(run), tuple(_failures(run, rule)))
-        for rule in RULES
-    ]
+    return [_finding(run, rule) for rule in RULES]
+
+
+def _finding(run: Evidence, rule: Rule) -> Finding:
+    said = list(_failures(run, rule))
+    return Finding(
+        rule.name,
+        rule.checks,
+        rule.checked(run),
+        tuple(each for each in said if not isinstance(each, Note)),
+        tuple(str(each) for each in said if isinstance(each, Note)),
+    )
 
 
 def _failures(run: Evidence, rule: Rule) -> Failures:

@@ -23,7 +23,13 @@ from aiperf_hpc.trial import DatasetInfo
 from aiperf_hpc.workloads.registry import initial_graph
 
 Failures = Iterator[str]
-"""What a rule found wrong, a line each."""
+"""What a rule found wrong, a line each; and what it has to say besides, as ``Note``."""
+
+
+class Note(str):
+    """A line of a rule that is no failure: what was found, or could not be checked and why."""
+
+    __slots__ = ()
 
 
 class Recount(NamedTuple):

@@ -9,9 +9,9 @@ from typing import Any
 from aiperf_hpc.errors import AIPerfError, reason_of
 from aiperf_hpc.predictions import load_recorded
 from aiperf_hpc.primary.report.model import as_of_now, make_report
-from aiperf_hpc.primary.report.provenance import changed_files, has_grown
+from aiperf_hpc.primary.report.provenance import differences, has_grown
 from aiperf_hpc.primary.report.stated import stated_report
-from aiperf_hpc.primary.verify.evidence import Evidence, Failures, quality
+from aiperf_hpc.primary.verify.evidence import Evidence, Failures, Note, quality
 from aiperf_hpc.run.history import Trial
 from aiperf_hpc.run.records import PredictionsKept
 
@@ -195,6 +195,11 @@ def _wrong_predictions(run: Evidence, trial: Trial, kept: PredictionsKept) -> Fa
 
 
 def files(run: Evidence) -> Failures:
-    """The files are those that the final report was made from."""
+    """The files of the run are those that its manifest names, to their last byte.
+
+    A scheduler may start a replica once the run has ended, or print into its log. That is no part
+    of the run.
+    """
     if run.reported:
-        yield from changed_files(run.view)
+        for each in differences(run.view):
+            yield Note(each.said) if each.late else each.said

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import re
 import shutil
 from pathlib import Path
 
 import pytest
+from tests.support.manifests import restate
 from tests.support.run_factory import Plan, refreshed, write_run
 
 from aiperf_hpc.primary.monitor.run_view import RunView
@@ -88,8 +87,8 @@ def test_a_result_is_checked_and_a_run_of_before_may_have_none(run: RunPaths) ->
     run.result_log.unlink()
     assert _wrong(run) == []
     assert list(result.files(Evidence(refreshed(run)))) == [
-        "report/result.txt: No such file or directory",
-        "report/result_0.txt: No such file or directory",
+        "report/result.txt: no file of the run",
+        "report/result_0.txt: no file of the run",
     ]
 
 
@@ -108,21 +107,10 @@ def test_another_result_is_found_also_where_the_manifest_agrees(
     run: RunPaths, pattern: str, replacement: str, told: str
 ) -> None:
     text = run.result_text.read_text("utf-8")
-    _restate(run, run.result_text, re.sub(pattern, replacement, text))
+    restate(run, run.result_text, re.sub(pattern, replacement, text).encode())
     (failure,) = _wrong(run)
     assert told in failure
     assert list(result.files(Evidence(refreshed(run)))) == []
-
-
-def _restate(run: RunPaths, path: Path, text: str) -> None:
-    """Change a text, and its SHA-256 in the manifest with it."""
-    assert text != path.read_text("utf-8")
-    path.write_text(text, "utf-8")
-    manifest = json.loads(run.report_manifest.read_text("utf-8"))
-    (entry,) = (e for e in manifest["files"] if e["path"] == f"report/{path.name}")
-    content = text.encode()
-    entry |= {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
-    run.report_manifest.write_text(json.dumps(manifest), "utf-8")
 
 
 @pytest.mark.parametrize(
@@ -139,7 +127,7 @@ def test_another_score_in_the_log_is_found(
     run: RunPaths, pattern: str, replacement: str, told: str
 ) -> None:
     text = run.result_log.read_text("utf-8")
-    _restate(run, run.result_log, re.sub(pattern, replacement, text))
+    restate(run, run.result_log, re.sub(pattern, replacement, text).encode())
     (failure,) = _wrong(run)
     assert failure.startswith(f"result_0.txt {told}")
 

@@ -38,7 +38,7 @@ from aiperf_hpc.primary.report import html
 from aiperf_hpc.primary.report.model import Report, make_report
 from aiperf_hpc.primary.report.plots.colours import quality_colour
 from aiperf_hpc.primary.report.plots.score import score_plots
-from aiperf_hpc.primary.report.provenance import ReportManifest, changed_files
+from aiperf_hpc.primary.report.provenance import ReportManifest, differences
 from aiperf_hpc.primary.report.time_split import split_time
 from aiperf_hpc.primary.report.writer import summary_lines, write_report
 from aiperf_hpc.primary.verify.audit import verify
@@ -424,7 +424,7 @@ def test_a_report_whose_writing_was_interrupted_is_written_again(
         with pytest.raises(RunDirectoryError, match=f"cannot write the report .*{file}: No space"):
             write_report(RunView(paths))
     write_report(RunView(paths))
-    assert changed_files(refreshed(paths)) == []
+    assert differences(refreshed(paths)) == []
 
 
 # The page.
@@ -653,7 +653,7 @@ def test_a_torn_journal_and_a_corrupt_line(tmp_path: Path) -> None:
     assert "replicas/r1/0.0/journal.jsonl, line 6" in text
     manifest = ReportManifest.model_validate_json(paths.report_manifest.read_bytes())
     (file,) = [f for f in manifest.files if f.path == "replicas/r1/0.0/journal.jsonl"]
-    assert file.bytes == len(b"".join(lines))
+    assert file.bytes == journal.stat().st_size == len(b"".join(lines)) + 13
 
 
 def test_a_lost_journal_of_the_primary_leaves_a_report_without_a_score(tmp_path: Path) -> None:
