@@ -20,9 +20,11 @@ import psutil
 from optuna.storages import BaseStorage
 
 from aiperf_hpc.clock import SYSTEM, Clock
+from aiperf_hpc.config import RunConfig
 from aiperf_hpc.machine import available_bytes, cpu_model
 from aiperf_hpc.morphism.weights.checked_file import Tell
 from aiperf_hpc.replica.engines.base import Engine
+from aiperf_hpc.replica.engines.rank_peak import rank_peak
 from aiperf_hpc.replica.identity import Identity
 from aiperf_hpc.replica.node_check import Loaded, check_node, checked_dataset
 from aiperf_hpc.replica.runtime.background import background_thread
@@ -43,7 +45,7 @@ from aiperf_hpc.run.storage import BackoffRetry, Retry, to_stable_storage
 from aiperf_hpc.slurm import job_id
 from aiperf_hpc.system.description import RankDescription
 from aiperf_hpc.system.node import describe_rank
-from aiperf_hpc.trial import Machine
+from aiperf_hpc.trial import DevicePeak, Machine
 
 
 class Usage(NamedTuple):
@@ -110,6 +112,10 @@ class Host(Protocol):
 
         May take seconds, where a vendor's tools do.
         """
+        ...
+
+    def peak(self, config: RunConfig, device: int) -> DevicePeak | None:
+        """Measure the device of the first rank; None where that is not asked for."""
         ...
 
     def check(self, manifest: RunManifest) -> None:
@@ -219,6 +225,9 @@ class ProcessHost:
 
     def describe(self, folders: Mapping[str, Path]) -> RankDescription:
         return describe_rank(folders)
+
+    def peak(self, config: RunConfig, device: int) -> DevicePeak | None:
+        return rank_peak(config, len(self.cores), device)
 
     def check(self, manifest: RunManifest) -> None:
         check_node(manifest)

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from aiperf_hpc.clock import SYSTEM
 from aiperf_hpc.errors import UNEXPECTED_STATUS, AIPerfError, RunDirectoryError
+from aiperf_hpc.replica.engines.rank_peak import rank_peak
 from aiperf_hpc.replica.host import ProcessHost, package_versions
 from aiperf_hpc.replica.identity import Identity
 from aiperf_hpc.replica.node_check import check_node, checked_dataset, checked_engine
@@ -95,6 +96,7 @@ def _follow(options: argparse.Namespace, manifest: RunManifest, ranks: Ranks) ->
         try:
             check_node(manifest)
             engine = checked_engine(manifest, cores, SYSTEM, local_rank)
+            peak = rank_peak(config, cores, local_rank)
             described = background.submit(describe_rank, folders, with_node=local_rank == 0)
             dataset = checked_dataset(manifest, cores).dataset
             facts = facts_of(package_versions() | engine.versions, dataset.info, config.seed)
@@ -106,6 +108,8 @@ def _follow(options: argparse.Namespace, manifest: RunManifest, ranks: Ranks) ->
         sys.stderr.write(f"aiperf: rank {ranks.collective.rank}: {error}\n")
         return 0
     ranks.exchange(described.result().model_dump_json())
+    if config.peak_seconds:
+        ranks.exchange(peak.model_dump_json() if peak is not None else "")
     life = Incarnation.parse(ranks.life)
     paths = RunPaths(options.run_dir)
     folder = paths.incarnation(options.replica, life)

@@ -33,6 +33,7 @@ from aiperf_hpc.run.records import (
     DatasetLoaded,
     FileProblem,
     Heartbeat,
+    PeakMeasured,
     PrimaryHeadSeen,
     ReplicaEnded,
     ReplicaStarted,
@@ -44,7 +45,7 @@ from aiperf_hpc.run.records import (
 from aiperf_hpc.run.storage import Retry
 from aiperf_hpc.run.timekeeping import Timekeeping
 from aiperf_hpc.system.description import RankDescription
-from aiperf_hpc.trial import Machine, TimePhase
+from aiperf_hpc.trial import DevicePeak, Machine, TimePhase
 from aiperf_hpc.workloads.registry import initial_graph
 
 STORAGE_GRACE_SECONDS = 180.0
@@ -139,6 +140,7 @@ class Replica:
             host.telemetry(self._paths, config.telemetry.seconds, journal.append),
             host.background() as background,
         ):
+            self._measure_peak(journal, local_rank)
             # Beside the dataset: a vendor's tools may take seconds.
             described = background.submit(self._describe, journal)
             loaded = host.dataset(self._manifest)
@@ -146,6 +148,7 @@ class Replica:
             facts = facts_of(machine.versions, dataset.info, config.seed)
             ranks.handshake(facts, str(self._who.incarnation))
             self._describe_others(journal)
+            self._record_other_peaks(journal)
             described.result()
             memory_limit = self._memory_limit(engine)
             journal.append(
@@ -200,6 +203,19 @@ class Replica:
             told = enumerate(self._ranks.exchange(""))
             described = [(rank, RankDescription.model_validate_json(t)) for rank, t in told if rank]
             journal.append_all([SystemDescribed(rank=r, description=d) for r, d in described])
+
+    def _measure_peak(self, journal: JournalWriter, device: int) -> None:
+        """Record what the device of this rank can do, while nothing else is done here."""
+        peak = self._host.peak(self._manifest.config, device)
+        if peak is not None:
+            journal.append(PeakMeasured(rank=0, peak=peak))
+
+    def _record_other_peaks(self, journal: JournalWriter) -> None:
+        """Record what the other ranks tell of their devices."""
+        if self._ranks.several and self._manifest.config.peak_seconds:
+            told = enumerate(self._ranks.exchange(""))
+            peaks = [(rank, DevicePeak.model_validate_json(t)) for rank, t in told if t]
+            journal.append_all([PeakMeasured(rank=rank, peak=peak) for rank, peak in peaks])
 
     def _memory_limit(self, engine: Engine) -> int:
         """Return the bytes that a training may take on a rank: those configured, or all there."""

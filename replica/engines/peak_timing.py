@@ -80,7 +80,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             try:
                 found = [_row(rates) for rates in sweep(makes, device.finish, each)]
             except kernels.FAILURES as error:
-                missing.append({**what, "reason": _line(error)})
+                missing.append({**what, "reason": first_line(error)})
                 continue
             if found:
                 left_out = len(makes) - len(found)
@@ -174,7 +174,8 @@ def _row(found: Rates) -> dict[str, Any]:
     }
 
 
-def _line(error: Exception) -> str:
+def first_line(error: Exception) -> str:
+    """Return the first line of what a framework says is wrong, cut to 200 characters."""
     lines = str(error).strip().splitlines() or [type(error).__name__]
     return lines[0][:200]
 

@@ -315,5 +315,25 @@ class Machine(Value):
     versions: dict[str, str]
 
 
+class DevicePeak(Value):
+    """The highest rates of what one rank computes on, as its replica measured them."""
+
+    device: str
+    """As the framework calls it, such as cpu or cuda:0."""
+    model: str
+    """The processor's name, or the accelerator's."""
+    threads: Annotated[int, Field(ge=1)] | None = None
+    """Of a CPU; None of an accelerator."""
+    precision: str
+    """What was multiplied: a trial's precision, or tf32 where fp32 is computed so."""
+    rates: dict[str, Annotated[float, Field(gt=0.0, allow_inf_nan=False)]]
+    """Operations a second by kernel, of the fastest repetition: ``matrix product``, 2 n^3, and
+    ``convolution``, 3 x 3, as it is counted."""
+    absent: dict[str, str] = {}
+    """Why a kernel has no rate."""
+    seconds: Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
+    """How long measuring took."""
+
+
 MorphismData = dict[str, Any]
 """A morphism as plain values; ``morphism.from_data`` makes it a Morphism again."""

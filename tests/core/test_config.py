@@ -48,6 +48,20 @@ def test_a_file_that_is_missing_or_unreadable_is_named(tmp_path: Path) -> None:
         load_config(tmp_path / "latin.yaml")
 
 
+@pytest.mark.parametrize(
+    ("dataset", "given", "seconds"),
+    [("imagenet", None, 4.0), ("digits", None, 0.0), ("imagenet", 0.0, 0.0), ("digits", 2.5, 2.5)],
+)
+def test_peaks_are_measured_where_a_run_is_no_test(
+    dataset: str, given: float | None, seconds: float
+) -> None:
+    values = {
+        "dataset": {"name": dataset, "path": "/data"},
+        "peaks": {"at_start_seconds": given},
+    }
+    assert validate(values, "here").peak_seconds == seconds
+
+
 def test_the_defaults_are_the_papers(tmp_path: Path) -> None:
     config = load(tmp_path)
     training = config.training

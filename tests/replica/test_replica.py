@@ -11,9 +11,10 @@ from pathlib import Path
 from tests.replica.parallel.threads import Table, Threads
 from tests.support.clock import START, Clock
 from tests.support.nodes import node, rank
-from tests.support.run_factory import Plan, Primary, write_manifest
+from tests.support.run_factory import Plan, Primary, configuration, write_manifest
 from tests.support.waiting import PATIENCE_SECONDS
 
+from aiperf_hpc.config import RunConfig
 from aiperf_hpc.errors import PREFLIGHT_STATUS, PreflightError
 from aiperf_hpc.replica.host import ProcessHost
 from aiperf_hpc.replica.identity import Identity
@@ -27,7 +28,7 @@ from aiperf_hpc.run.journal import JournalReader, JournalWriter
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import FIRST, RunPaths
 from aiperf_hpc.run.storage import BackoffRetry
-from aiperf_hpc.trial import TimePhase
+from aiperf_hpc.trial import DevicePeak, TimePhase
 
 WHY = "cannot write a checkpoint: No space left on device"
 
@@ -80,6 +81,42 @@ def life_on(host: Host, folder: Path) -> tuple[Replica, RunPaths]:
     with Primary(paths, plan, host.clock) as primary:
         primary.start()
     return Replica(paths, manifest, Identity("r0", FIRST), host, Ranks(ALONE)), paths
+
+
+PEAK = DevicePeak(
+    device="cpu", model="m", threads=1, precision="fp32", rates={"convolution": 1e11}, seconds=4.0
+)
+
+
+class MeasuringHost(Host):
+    """A host whose device has a peak."""
+
+    def peak(self, config: RunConfig, device: int) -> DevicePeak:
+        return PEAK
+
+
+def test_a_replica_tells_what_the_devices_of_all_its_ranks_can_do(tmp_path: Path) -> None:
+    host = MeasuringHost()
+    _, paths = life_on(host, tmp_path)
+    config = configuration({"peaks": {"at_start_seconds": 1.0}})
+    manifest = RunManifest.load(paths).model_copy(update={"config": config})
+    table = Table(3)
+    others = {1: PEAK.model_dump_json(), 2: ""}  # Of one nothing is known.
+    threads = [
+        threading.Thread(target=Ranks(Threads(table, number, 3)).exchange, args=(told,))
+        for number, told in others.items()
+    ]
+    for thread in threads:
+        thread.start()
+    life = Replica(paths, manifest, Identity("r0", FIRST), host, Ranks(Threads(table, 0, 3)))
+    with JournalWriter(paths.replica_journal("r0"), clock=host.clock) as journal:
+        life._measure_peak(journal, 0)
+        life._record_other_peaks(journal)
+    for thread in threads:
+        thread.join(PATIENCE_SECONDS)
+    history = RunHistory(paths)
+    history.refresh()
+    assert history.replicas["r0"].peaks == {0: PEAK, 1: PEAK}
 
 
 def test_a_pulse_says_what_is_waited_for_and_afterwards_when_it_was(tmp_path: Path) -> None:

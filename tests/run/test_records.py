@@ -21,6 +21,7 @@ from aiperf_hpc.run.journal import JournalReader, JournalWriter
 from aiperf_hpc.run.records import RECORD, AnyEvent, Evaluated, Event, Record
 from aiperf_hpc.trial import (
     DatasetInfo,
+    DevicePeak,
     JobPhase,
     Machine,
     RoundPhase,
@@ -46,6 +47,10 @@ DATASET = DatasetInfo.of_labelled_images(
     validation_samples=1,
 )
 HEAD = Head(bytes=7, sha256="0" * 64)
+PEAK = DevicePeak(
+    device="cuda:0", model="a", precision="tf32", rates={"convolution": 1e14},
+    absent={"matrix product": "out of memory"}, seconds=4.5,
+)  # fmt: skip
 EVENTS: tuple[AnyEvent, ...] = (
     records.FileProblem(file="a", problem="a is gone", remedy="it was made again"),
     records.RunStarted(
@@ -72,6 +77,7 @@ EVENTS: tuple[AnyEvent, ...] = (
     records.StorageWaited(began_utc=1.5, seconds=33.0, why="No space left on device"),
     records.SystemDescribed(rank=None, description=rank("n1", node())),
     records.ReplicaStarted(replica="r0", pid=1, engine="tensorflow", machine=MACHINE),
+    records.PeakMeasured(rank=1, peak=PEAK),
     records.DatasetLoaded(dataset=DATASET),
     trial_started(phase=RoundPhase.HPO, proposal="p1", morphisms=(DEEPER, DEEPER)),
     records.ProposalRejected(proposal="p1", reason="damaged"),
@@ -204,7 +210,8 @@ def test_an_event_whose_time_is_not_finite_makes_no_record(
 def test_the_times_of_all_types_are_looked_at() -> None:
     assert {event.type for event, _ in TIMES} == {
         "run_started", "clocks_read", "node_checked", "storage_waited", "dataset_loaded",
-        "time_spent", "step_times", "heartbeat", "telemetry_started", "telemetry", "proposed",
+        "peak_measured", "time_spent", "step_times", "heartbeat", "telemetry_started", "telemetry",
+        "proposed",
     }  # fmt: skip
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -62,6 +63,36 @@ class TensorFlowDevice:
             tf.test.experimental.sync_devices()
 
 
+@contextmanager
+def device_of_rank(kind: str, index: int, cores: int) -> Iterator[TensorFlowDevice]:
+    """Give the device that a rank's engine has chosen, and leave everything as it was.
+
+    Args:
+        kind: of the engine torch.
+        index: which of the host's accelerators is the rank's: the only one that it sees.
+        cores: the threads that it computes on, where it computes on CPUs.
+    """
+    del kind, index
+    allowed = tf.config.experimental.tensor_float_32_execution_enabled()
+    seen = tf.config.get_visible_devices("GPU")
+    try:
+        yield _gpu(seen[0], 0) if seen else TensorFlowDevice("cpu:0", cpu_model(), cores)
+    finally:
+        tf.config.experimental.enable_tensor_float_32_execution(allowed)
+
+
+def used_precision(device: TensorFlowDevice, precision: str) -> str:
+    """Return what a device multiplies when it is to train in a precision: tf32 where allowed."""
+    allowed = tf.config.experimental.tensor_float_32_execution_enabled()
+    is_tf32 = precision == "fp32" and allowed and "tf32" in device.precisions
+    return "tf32" if is_tf32 else precision
+
+
+def _gpu(gpu: Any, index: int) -> TensorFlowDevice:  # noqa: ANN401 -- TensorFlow's own
+    details = tf.config.experimental.get_device_details(gpu)
+    return TensorFlowDevice(f"gpu:{index}", details.get("device_name", "GPU"), None)
+
+
 def devices(cores: int) -> Iterator[TensorFlowDevice]:
     """Yield the CPU, on so many threads as a run's training has, and each GPU."""
     tf.config.threading.set_intra_op_parallelism_threads(cores)
@@ -71,5 +102,4 @@ def devices(cores: int) -> Iterator[TensorFlowDevice]:
         tf.config.experimental.set_memory_growth(gpu, True)
     yield TensorFlowDevice("cpu:0", cpu_model(), cores)
     for index, gpu in enumerate(found):
-        details = tf.config.experimental.get_device_details(gpu)
-        yield TensorFlowDevice(f"gpu:{index}", details.get("device_name", "GPU"), None)
+        yield _gpu(gpu, index)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -13,7 +14,12 @@ from torch.nn import functional
 
 from aiperf_hpc.machine import cpu_model
 from aiperf_hpc.replica.engines.peak_work import Images, Work, product_operations
-from aiperf_hpc.replica.engines.torch.device import keep_freed_memory
+from aiperf_hpc.replica.engines.torch.device import (
+    DeviceKind,
+    choose_device,
+    give_back_freed_memory,
+    keep_freed_memory,
+)
 
 VERSIONS = {"torch": torch.__version__}
 FAILURES = (RuntimeError,)
@@ -94,6 +100,13 @@ class TorchDevice:
         if self._module is not None:
             self._module.synchronize(self._device)
 
+    def give_back_memory(self) -> None:
+        """Give what is free back to the device, or to the kernel."""
+        if self._module is None:
+            give_back_freed_memory()
+        else:
+            self._module.empty_cache()
+
 
 def devices(cores: int) -> Iterator[TorchDevice]:
     """Yield the CPU, on so many threads as a run's training has, and each accelerator."""
@@ -108,6 +121,33 @@ def devices(cores: int) -> Iterator[TorchDevice]:
         importlib.import_module("torch_npu")
         for index in range(torch.get_device_module("npu").device_count()):
             yield TorchDevice("npu", index, cores)
+
+
+@contextmanager
+def device_of_rank(kind: DeviceKind, index: int, cores: int) -> Iterator[TorchDevice]:
+    """Give the device that a rank's engine has chosen, and leave everything as it was.
+
+    Args:
+        kind: ``engine.device``.
+        index: which of the host's accelerators is the rank's.
+        cores: the threads that it computes on, where it computes on CPUs.
+    """
+    cuda, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
+    allowed = cuda.allow_tf32, cudnn.allow_tf32
+    chosen = choose_device(kind, index)
+    device = TorchDevice(chosen.type, chosen.index or 0, cores)
+    try:
+        yield device
+    finally:
+        cuda.allow_tf32, cudnn.allow_tf32 = allowed
+        device.give_back_memory()
+
+
+def used_precision(device: TorchDevice, precision: str) -> str:
+    """Return what a device multiplies when it is to train in a precision: tf32 where allowed."""
+    allowed = torch.backends.cuda.matmul.allow_tf32 or torch.backends.cudnn.allow_tf32
+    is_tf32 = precision == "fp32" and allowed and "tf32" in device.precisions
+    return "tf32" if is_tf32 else precision
 
 
 def _mib(size: int) -> str:

@@ -66,6 +66,23 @@ class TelemetryConfig(Section):
         return self
 
 
+REAL_DATASETS = ("cifar10", "imagenet")
+"""Datasets that are prepared, and that a run takes an hour or more of."""
+PEAK_SECONDS = 4.0
+
+
+class PeaksConfig(Section):
+    """What replicas measure of their devices before they train."""
+
+    at_start_seconds: float | None = Field(
+        None,
+        ge=0.0,
+        le=60.0,
+        description="for the peak of each rank's device, charged to the run; 0 for none; when not "
+        "given 4 on cifar10 and imagenet, else 0",
+    )
+
+
 class RunConfig(Section):
     """Everything that decides what a run does, but for its size and length."""
 
@@ -86,7 +103,16 @@ class RunConfig(Section):
     journal: JournalConfig = JournalConfig()
     telemetry: TelemetryConfig = TelemetryConfig()
     keep: KeepConfig = KeepConfig()
+    peaks: PeaksConfig = PeaksConfig()
     slurm: SlurmConfig = SlurmConfig()
+
+    @property
+    def peak_seconds(self) -> float:
+        """For how long each rank measures its device's peak; 0 for not at all."""
+        given = self.peaks.at_start_seconds
+        if given is not None:
+            return given
+        return PEAK_SECONDS if self.dataset.name in REAL_DATASETS else 0.0
 
     @model_validator(mode="after")
     def _has_a_sample_for_each_rank(self) -> RunConfig:
@@ -118,7 +144,7 @@ class RunConfig(Section):
 
     @model_validator(mode="after")
     def _needs_a_path(self) -> RunConfig:
-        if self.dataset.name in ("cifar10", "imagenet") and self.dataset.path is None:
+        if self.dataset.name in REAL_DATASETS and self.dataset.path is None:
             raise ValueError(
                 f"dataset '{self.dataset.name}' needs dataset.path: the folder that "
                 f"`aiperf data prepare {self.dataset.name} --from SOURCE --to FOLDER` made; "

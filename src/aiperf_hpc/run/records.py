@@ -19,6 +19,7 @@ from aiperf_hpc.system.description import RankDescription
 from aiperf_hpc.telemetry.values import Equipment, Sample
 from aiperf_hpc.trial import (
     DatasetInfo,
+    DevicePeak,
     Hyperparameters,
     JobPhase,
     Machine,
@@ -228,6 +229,17 @@ class DatasetLoaded(Event):
     """Seconds that bringing the dataset to the node took, which are charged as all time is."""
     staged_bytes: Count = 0
     """Bytes that were copied, or read into memory."""
+
+
+class PeakMeasured(Event):
+    """What a rank's device can compute at most, as measured before the training.
+
+    A replica's first rank writes it for all of them.
+    """
+
+    type: Literal["peak_measured"] = "peak_measured"
+    rank: Count
+    peak: DevicePeak
 
 
 class TrialStarted(Event):
@@ -598,6 +610,7 @@ AnyEvent = Annotated[
     | SystemDescribed
     | ClocksRead
     | ReplicaStarted
+    | PeakMeasured
     | DatasetLoaded
     | TrialStarted
     | ProposalRejected

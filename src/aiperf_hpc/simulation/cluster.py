@@ -13,6 +13,7 @@ from typing import ParamSpec, TypeVar
 import numpy as np
 from optuna.storages import BaseStorage, InMemoryStorage
 
+from aiperf_hpc.config import RunConfig
 from aiperf_hpc.errors import AIPerfError
 from aiperf_hpc.morphism.lineage import Grown
 from aiperf_hpc.morphism.weights.checked_file import Tell
@@ -139,6 +140,9 @@ class SimulatedHost:
 
     def describe(self, folders: Mapping[str, Path]) -> None:
         """Say nothing: what there is of it, the machine has said."""
+
+    def peak(self, config: RunConfig, device: int) -> None:
+        """Measure nothing: nothing is computed."""
 
     def check(self, manifest: RunManifest) -> None:
         """Find nothing: there is one environment."""

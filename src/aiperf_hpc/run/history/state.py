@@ -20,7 +20,7 @@ from aiperf_hpc.run.journal import Problem
 from aiperf_hpc.run.paths import FIRST, Incarnation
 from aiperf_hpc.run.records import Record
 from aiperf_hpc.system.description import RankDescription
-from aiperf_hpc.trial import DatasetInfo, JobPhase, Machine, TimePhase, TrialState
+from aiperf_hpc.trial import DatasetInfo, DevicePeak, JobPhase, Machine, TimePhase, TrialState
 
 PRIMARY = "primary"
 """The name of who waits for storage, where it is no replica."""
@@ -130,6 +130,8 @@ class ReplicaHistory:
     started_utc: float | None = None
     described: dict[int, RankDescription] = field(default_factory=dict)
     """What the ranks of its latest life told of themselves, by their numbers."""
+    peaks: dict[int, DevicePeak] = field(default_factory=dict)
+    """What the ranks of its latest life measured of their devices, by their numbers."""
     dataset: DatasetInfo | None = None
     loads: list[tuple[float, float]] = field(default_factory=list)
     """When each of its lives had read the dataset, UTC seconds, and how many seconds of that the
@@ -436,10 +438,14 @@ class HistoryState:
         by.replica.started_utc = utc
         by.replica.ended = None
         by.replica.described.clear()
+        by.replica.peaks.clear()
 
     def _system_described(self, _: float, event: records.SystemDescribed, by: _Writer) -> None:
         if event.rank is not None:
             by.replica.described[event.rank] = event.description
+
+    def _peak_measured(self, _: float, event: records.PeakMeasured, by: _Writer) -> None:
+        by.replica.peaks[event.rank] = event.peak
 
     def _dataset_loaded(self, utc: float, event: records.DatasetLoaded, by: _Writer) -> None:
         by.replica.dataset = event.dataset
@@ -562,6 +568,7 @@ _CHANGES: Final[dict[type, Callable[[HistoryState, float, Any, _Writer], None]]]
     records.SearchEnded: HistoryState._search_ended,
     records.ReplicaStarted: HistoryState._replica_started,
     records.SystemDescribed: HistoryState._system_described,
+    records.PeakMeasured: HistoryState._peak_measured,
     records.DatasetLoaded: HistoryState._dataset_loaded,
     records.TimeSpent: HistoryState._time_spent,
     records.StepTimes: HistoryState._step_times,
