@@ -54,8 +54,8 @@ EPOCHS = (6, 6, 7, 8, 8, 8)
 """The epochs of each replica's trials: three rounds of warm-up, then one of HPO."""
 WARMUP = 3
 EPOCH_SECONDS, BETWEEN_SECONDS = 30.0, 3.0
-CLOSING = 3
-"""The last records of a replica: the end of its last trial, its time, its own end."""
+CLOSING = 4
+"""The last records of a replica: the end of its last trial, its time, the rest, its own end."""
 SECONDS = 10.0 + sum(EPOCHS) * EPOCH_SECONDS + len(EPOCHS) * BETWEEN_SECONDS
 
 
@@ -237,7 +237,9 @@ class Player:
         )
 
     def end(self) -> None:
-        self.say(records.ReplicaEnded(reason="the run's time is over"), 1.0)
+        spent = {TimePhase.START: 3.0, TimePhase.DATA: 1.0, TimePhase.OTHER: 1.0}
+        self.say(records.TimeSpent(trial=None, seconds=spent), 1.0)
+        self.say(records.ReplicaEnded(reason="asked to stop"))
 
 
 def replica_started() -> records.ReplicaStarted:

@@ -29,12 +29,12 @@ from aiperf_hpc.errors import (
     reason_of,
 )
 from aiperf_hpc.primary.cli.output import say, say_document, window_columns
-from aiperf_hpc.primary.control.controller import TIME_OVER
 from aiperf_hpc.primary.file_system import require_writable
 from aiperf_hpc.primary.launchers.process_session import failure_reason, run_in_session
 from aiperf_hpc.primary.monitor.run_view import RunView
 from aiperf_hpc.run.history import RunHistory
 from aiperf_hpc.run.paths import RunPaths, write_whole
+from aiperf_hpc.run.records import TIME_OVER
 from aiperf_hpc.signals import Interruption, interruptible
 from aiperf_hpc.trial import Value
 

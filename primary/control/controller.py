@@ -19,6 +19,7 @@ from aiperf_hpc.primary.monitor.cached_view import rest_after
 from aiperf_hpc.run.clocks import Clocks
 from aiperf_hpc.run.paths import requested_stop, write_whole
 from aiperf_hpc.run.records import (
+    TIME_OVER,
     AnyEvent,
     FileProblem,
     JobState,
@@ -37,7 +38,6 @@ from aiperf_hpc.run.timekeeping import Timekeeping
 from aiperf_hpc.signals import Interrupts, ending_signals, handled
 from aiperf_hpc.trial import JobPhase
 
-TIME_OVER = "the run's time is over"
 INTERRUPTED = "interrupted by the user"
 
 

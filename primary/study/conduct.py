@@ -10,14 +10,14 @@ from pathlib import Path
 from aiperf_hpc.errors import AIPerfError, UsageError
 from aiperf_hpc.primary.analyze.document import as_json
 from aiperf_hpc.primary.analyze.measured import NotMeasuredError
-from aiperf_hpc.primary.control.controller import INTERRUPTED, TIME_OVER
+from aiperf_hpc.primary.control.controller import INTERRUPTED
 from aiperf_hpc.primary.control.prepare import remove_run_directory
 from aiperf_hpc.primary.monitor.run_view import RunView
 from aiperf_hpc.primary.study.factors import Ratio
 from aiperf_hpc.primary.study.plan import Study, Variation, in_turn
 from aiperf_hpc.primary.study.result import StudyResult, make_result, measured
 from aiperf_hpc.run.paths import RunPaths, write_whole
-from aiperf_hpc.run.records import RunEnded
+from aiperf_hpc.run.records import TIME_OVER, RunEnded
 from aiperf_hpc.signals import run_to_its_end
 
 MOST_ATTEMPTS = 100

@@ -24,12 +24,14 @@ from aiperf_hpc.primary.verify.rules import (
     course,
     heads,
     kept,
+    launches,
     records,
     result,
     statement,
     telemetry,
     timekeeping,
     work,
+    writers,
 )
 
 
@@ -83,6 +85,8 @@ def _evaluations(run: Evidence) -> int:
 
 RULES: tuple[Rule, ...] = (
     Rule("journals", "every line is a record in its place", records.journals, _records),
+    Rule("writers", "each journal is one process's, from its start to its end",
+         writers.writers, lambda run: len(run.journals)),
     Rule("clocks", "UTC and monotonic times agree", records.clocks, _records),
     Rule("timekeeping", "all clocks of each host, the kernel's and the file server's ran alike",
          timekeeping.timekeeping, timekeeping.readings),
@@ -90,6 +94,8 @@ RULES: tuple[Rule, ...] = (
          heads.heads, heads.checked),
     Rule("replicas", "replicas that started or ended in order left records",
          records.replicas, _replicas),
+    Rule("launches", "all replicas were launched, and each life of one has a cause",
+         launches.launches, _replicas),
     Rule("config", "run.yaml is what every primary had",
          records.config, lambda run: len(records.stated_manifests(run))),
     Rule("dataset", "all replicas had the configured dataset",

@@ -16,8 +16,14 @@ from aiperf_hpc.morphism.lineage import Lineage
 from aiperf_hpc.ops_counter.count import count
 from aiperf_hpc.primary.monitor.run_view import RunView
 from aiperf_hpc.primary.report.provenance import is_final
-from aiperf_hpc.primary.verify.journal import Executed, Sampler, read_journal
-from aiperf_hpc.run.history import Evaluation, Trial, no_collections
+from aiperf_hpc.primary.verify.journal import (
+    CLOCK_TOLERANCE,
+    Executed,
+    Journal,
+    Sampler,
+    read_journal,
+)
+from aiperf_hpc.run.history import Evaluation, ReplicaHistory, Trial, no_collections
 from aiperf_hpc.run.paths import Incarnation
 from aiperf_hpc.trial import DatasetInfo
 from aiperf_hpc.workloads.registry import initial_graph
@@ -84,6 +90,23 @@ class Evidence:
     @property
     def trials(self) -> list[Trial]:
         return list(self.history.trials.values())
+
+    @property
+    def primary(self) -> Journal:
+        """What the primaries wrote; nothing, where there is none of it."""
+        return self.journals.get(self.view.paths.primary_journal) or Journal()
+
+    def lives(self, replica: ReplicaHistory) -> dict[Incarnation, Journal]:
+        """Return what each life of a replica wrote, by its trainer."""
+        paths = self.view.paths
+        found = {life: paths.replica_journal(replica.id, life) for life in replica.starts}
+        return {life: self.journals[path] for life, path in found.items() if path in self.journals}
+
+    def tolerance(self, replica: ReplicaHistory) -> float:
+        """Return the seconds by which a replica's clock and the primary's may differ."""
+        checked = replica.checked
+        ahead = checked.clock_ahead_seconds if checked is not None else None
+        return CLOCK_TOLERANCE + abs(ahead or 0.0)
 
     @property
     def dataset(self) -> DatasetInfo:

@@ -6,7 +6,7 @@ import sys
 from array import array
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from pydantic import ValidationError
 
@@ -20,12 +20,26 @@ CLOCK_TOLERANCE = 1.0
 """Seconds by which two clocks, or a sum of durations and its whole, may differ."""
 MOST_SILENCE = 600.0
 """Seconds between two signs of life of a process that is at work; it is stopped in a longer one."""
-STARTS = records.RunStarted | records.TakenOver | records.ReplicaStarted | records.SearchStarted
+STARTS: frozenset[type[records.Event]] = frozenset(
+    {records.RunStarted, records.TakenOver, records.ReplicaStarted, records.SearchStarted}
+)
 """What a process writes first."""
-ENDS = records.RunEnded | records.ReplicaEnded
-"""What a process that recorded its clocks writes last, right behind them."""
+ENDS: frozenset[type[records.Event]] = frozenset(
+    {records.RunEnded, records.ReplicaEnded, records.SearchEnded}
+)
+"""What a process writes last; one that recorded its clocks, right behind them."""
 BOUNDS = records.RunStarted | records.RunEnded
 """What may not follow the end of a run."""
+KEPT: frozenset[type[records.Event]] = frozenset(
+    {
+        records.RunStarted, records.TakenOver, records.ReplicaLaunched, records.JobState,
+        records.NodeChecked, records.SchedulerState, records.RunEnded,
+        records.ReplicaStarted, records.SystemDescribed, records.DatasetLoaded,
+        records.TrialEnded, records.CheckpointDropped, records.TimeSpent, records.ReplicaEnded,
+        records.SearchStarted, records.SearchFailed,
+    }
+)  # fmt: skip
+"""The kinds of records that there are few of, and that are kept as they are."""
 
 
 class Executed(NamedTuple):
@@ -73,7 +87,7 @@ class Process:
         if isinstance(event, records.ClocksRead):
             self.readings.append(Reading(record.seq, record.utc, record.mono, event.clocks))
             self._unread = 0.0
-        elif isinstance(event, ENDS):
+        elif type(event) in ENDS:
             self.ended_utc = record.utc
 
 
@@ -99,14 +113,29 @@ class Sampler:
         return self.samples[-1][0] if self.samples else self.begin
 
 
+class Told(NamedTuple):
+    """A record of a kind that there are few of."""
+
+    seq: int
+    utc: float
+    event: records.Event
+
+
+E = TypeVar("E", bound=records.Event)
+
+
 class Journal:
     """What is kept of one journal."""
 
     def __init__(self) -> None:
         self.times = array("d")
         """The time of every record, UTC seconds."""
-        self.begins_a_life: float | None = None
-        """When a life of a replica began, UTC seconds; None unless the first record says so."""
+        self.first: Told | None = None
+        """Its first record, of whatever kind."""
+        self.kinds: dict[type[records.Event], int] = {}
+        """The number of the first record of each kind."""
+        self.belated: list[str] = []
+        """What was written after its writer had said that it ends."""
         self.executed: list[Executed] = []
         self.samplers: list[Sampler] = []
         """The processes that told of their nodes, one after the other."""
@@ -122,17 +151,35 @@ class Journal:
         """Whether a primary that took heads ended the run without those of its end."""
         self.reopened: list[str] = []
         """What starts or ends the run although it had ended."""
-        self._first: Record | None = None
+        self.ended = False
+        """Whether the last thing that its writer said is that it ends."""
+        self._kept: dict[type[records.Event], list[Told]] = {}
+        self._since: Record | None = None
         self._before: Record | None = None
         self._over = False
         self._takes_heads = False
 
+    @property
+    def begins_a_life(self) -> float | None:
+        """When a life of a replica began, UTC seconds; None unless the first record says so."""
+        first = self.first
+        return first.utc if first and isinstance(first.event, records.ReplicaStarted) else None
+
+    def told(self, kind: type[E]) -> list[tuple[float, E]]:
+        """Return the records of a kind of ``KEPT`` and when each was written, UTC seconds."""
+        found = self._kept.get(kind, ())
+        return [(each.utc, each.event) for each in found if isinstance(each.event, kind)]
+
     def add(self, record: Record) -> None:
         """Take the next record."""
-        event = record.event
-        if not self.times and isinstance(event, records.ReplicaStarted):
-            self.begins_a_life = record.utc
+        event, kind = record.event, type(record.event)
+        if self.first is None:
+            self.first = Told(record.seq, record.utc, event)
         self.times.append(record.utc)
+        self.kinds.setdefault(kind, record.seq)
+        if kind in KEPT:
+            self._kept.setdefault(kind, []).append(Told(record.seq, record.utc, event))
+        self._end_is_the_end(record)
         if isinstance(event, records.Progress):
             self.executed.append(
                 Executed(
@@ -170,17 +217,32 @@ class Journal:
         if self.processes:
             self.processes[-1].add(record)
 
+    def _end_is_the_end(self, record: Record) -> None:
+        kind = type(record.event)
+        if kind in ENDS:
+            self.ended = True
+        elif kind in STARTS:
+            self.ended = False  # Another process; which may begin again, other rules say.
+        elif self.ended:
+            self.belated.append(f"record {record.seq}: {name_of(kind)} after its writer had ended")
+
     def _compare_clocks(self, record: Record) -> None:
-        first, before = self._first, self._before
+        first, before = self._since, self._before
         self._before = record
-        if first is None or before is None or isinstance(record.event, STARTS):
-            self._first = record  # Another process, perhaps on another host.
-            if isinstance(record.event, STARTS):
-                self.processes.append(Process(record))
+        starts = type(record.event) in STARTS
+        if starts:
+            self.processes.append(Process(record))
+        if first is None or before is None or starts:
+            self._since = record  # Another process, perhaps on another host.
             return
         drift = (record.utc - first.utc) - (record.mono - first.mono)
         if record.mono < before.mono or abs(drift) > CLOCK_TOLERANCE:
             self.drifts.append(f"record {record.seq}: {drift:.3f} s off since record {first.seq}")
+
+
+def name_of(kind: type[records.Event]) -> str:
+    """Return what records of a kind call themselves."""
+    return str(kind.model_fields["type"].default)
 
 
 def read_journal(path: Path, size: int) -> Journal:

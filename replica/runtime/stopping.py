@@ -8,8 +8,7 @@ from pathlib import Path
 
 from aiperf_hpc.clock import SYSTEM, Clock
 from aiperf_hpc.run.paths import requested_stop
-
-TIME_OVER = "the run's time is over"
+from aiperf_hpc.run.records import TIME_OVER
 
 
 class StopFlag:

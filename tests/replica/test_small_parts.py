@@ -25,7 +25,7 @@ from aiperf_hpc.graph import (
 from aiperf_hpc.machine import available_bytes
 from aiperf_hpc.morphism.networks.resnet import resnet50
 from aiperf_hpc.replica.identity import Identity, seed_of
-from aiperf_hpc.replica.runtime.stopping import TIME_OVER, StopFlag
+from aiperf_hpc.replica.runtime.stopping import StopFlag
 from aiperf_hpc.replica.runtime.stopwatch import Stopwatch
 from aiperf_hpc.replica.training.memory_estimate import (
     fitting_batch,
@@ -33,6 +33,7 @@ from aiperf_hpc.replica.training.memory_estimate import (
     training_bytes,
 )
 from aiperf_hpc.run.paths import Incarnation
+from aiperf_hpc.run.records import TIME_OVER
 from aiperf_hpc.trial import TimePhase
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 from aiperf_hpc.config import Reals, RunConfig
 from aiperf_hpc.morphism.operators.grow import inserted_spatial_convs
 from aiperf_hpc.primary.verify.evidence import Evidence, Failures, quality
-from aiperf_hpc.primary.verify.journal import CLOCK_TOLERANCE
+from aiperf_hpc.primary.verify.journal import CLOCK_TOLERANCE, Journal
 from aiperf_hpc.run.history import Trial
+from aiperf_hpc.run.paths import Incarnation
+from aiperf_hpc.run.records import TIME_OVER, ReplicaEnded, ReplicaStarted, RunEnded, TimeSpent
 from aiperf_hpc.trial import RoundPhase, TrialState
 
 
@@ -93,8 +95,16 @@ def _used(run: Evidence, trial: Trial) -> Failures:
 
 def states(run: Evidence) -> Failures:
     """A completed trial has all its epochs or reached the target, a failed one has a reason."""
+    last_ended: dict[tuple[str, Incarnation], float] = {}
+    for trial in run.trials:
+        if trial.ended is not None:
+            life = trial.replica, trial.incarnation
+            last_ended[life] = max(trial.started_utc, last_ended.get(life, trial.started_utc))
     for trial in run.trials:
         if trial.ended is None:
+            # The end of a trial is recorded before that of the next one of the same life.
+            if trial.started_utc < last_ended.get((trial.replica, trial.incarnation), 0.0):
+                yield f"{trial.id} has no end although a later one has"
             continue
         if not trial.ended.state.ended:
             yield f"{trial.id} ended in the state {trial.ended.state}"
@@ -115,9 +125,43 @@ def _reached(target: float | None, trial: Trial) -> bool:
 
 
 def time(run: Evidence) -> Failures:
-    """What a replica says it spent cannot be more than there was until its last record."""
+    """What a replica says it spent is the time that it had, and the run's time was over at its end.
+
+    A life that ended in order has charged every second from its process's start to its end; one
+    that was cut off, no more than there was until its last record.
+    """
     start = run.history.start_utc or run.end
     for replica in run.history.replicas.values():
         spent, elapsed = sum(replica.seconds.values()), max(run.end, replica.last_utc) - start
         if spent > elapsed + CLOCK_TOLERANCE:
             yield f"{replica.id} spent {spent:.1f} s of {elapsed:.1f} s"
+        for life, journal in run.lives(replica).items():
+            yield from (f"{replica.id}, life {life}: {what}" for what in _split(journal))
+    yield from _whole(run, start)
+
+
+def _split(journal: Journal) -> Failures:
+    """The time split of a life that ended is of all its time until the last of it was recorded."""
+    if not journal.told(ReplicaEnded):
+        return
+    (began, _), *_ = journal.told(ReplicaStarted)
+    told = journal.told(TimeSpent)
+    if not told or told[-1][1].trial is not None:
+        yield "it ended without the last of its time split"
+        return
+    spent = sum(sum(event.seconds.values()) for _, event in told)
+    lived = told[-1][0] - began
+    if spent < lived - CLOCK_TOLERANCE:
+        yield f"it says where {spent:.1f} s went, it lasted {lived:.1f} s"
+
+
+def _whole(run: Evidence, start: float) -> Failures:
+    """A run whose time was over lasted as long as it was to."""
+    wanted = run.view.manifest.hours * 3600.0
+    ends = [("the run", utc, event.reason) for utc, event in run.primary.told(RunEnded)]
+    for replica in run.history.replicas.values():
+        if replica.ended is not None:
+            ends.append((replica.id, replica.ended_utc + run.tolerance(replica), replica.ended))
+    for who, utc, reason in ends:
+        if reason == TIME_OVER and utc - start < wanted - CLOCK_TOLERANCE:
+            yield f"{who} ended after {utc - start:.1f} s because {reason}, of {wanted:.1f} s"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from aiperf_hpc.primary.formatting import utc_text
 from aiperf_hpc.primary.verify.evidence import Evidence, Failures
+from aiperf_hpc.run.records import ReplicaStarted
 from aiperf_hpc.trial import JobPhase
 
 
@@ -37,13 +38,38 @@ def replicas(run: Evidence) -> Failures:
 
 
 def config(run: Evidence) -> Failures:
-    """``run.yaml`` is what every primary had; one of an earlier version did not state it."""
+    """``run.yaml`` is what every primary had, and what its replicas ran.
+
+    Its SHA-256 a primary of an earlier version did not state.
+    """
+    yield from _asked(run)
+    yield from _engines(run)
     now = run.view.paths.manifest_digest()
     for utc, stated in stated_manifests(run):
         if stated != now:
             yield (
                 f"run.yaml has SHA-256 {now[:12]}, the primary of {utc_text(utc)} had {stated[:12]}"
             )
+
+
+def _asked(run: Evidence) -> Failures:
+    """Each primary states the run that ``run.yaml`` asks for."""
+    manifest = run.view.manifest
+    for utc, event in run.history.run_starts:
+        for name in ("run_id", "nodes", "hours", "launcher"):
+            stated, asked = getattr(event, name), getattr(manifest, name)
+            if stated != asked:
+                yield f"run.yaml has {name} {asked}, the primary of {utc_text(utc)} had {stated}"
+
+
+def _engines(run: Evidence) -> Failures:
+    """Each life of a replica had the engine that ``run.yaml`` asks for."""
+    for replica in run.history.replicas.values():
+        for life, journal in run.lives(replica).items():
+            used = {started.engine for _, started in journal.told(ReplicaStarted)}
+            for other in sorted(used - {run.config.engine.name}):
+                asked = run.config.engine.name
+                yield f"run.yaml asks for {asked}, {replica.id}, life {life}, had {other}"
 
 
 def stated_manifests(run: Evidence) -> list[tuple[float, str]]:
@@ -57,6 +83,9 @@ def dataset(run: Evidence) -> Failures:
     if len(run.datasets) != 1:
         names = [f"{d.name} {d.sha256[:12]}" for d in run.datasets]
         yield f"replicas must have one dataset, they have {names}"
+    expected = run.view.manifest.dataset
     for dataset in run.datasets:
+        if expected is not None and dataset != expected:
+            yield f"run.yaml describes {expected.sha256[:12]}, replicas had {dataset.sha256[:12]}"
         if dataset.name != run.config.dataset.name:
             yield f"run.yaml asks for {run.config.dataset.name}, replicas had {dataset.name}"

@@ -31,6 +31,9 @@ from aiperf_hpc.trial import (
     Value,
 )
 
+TIME_OVER = "the run's time is over"
+"""Why a run and its replicas end once it has lasted as long as it was to."""
+
 Count = Annotated[int, Field(ge=0)]
 Duration = Annotated[Time, Field(ge=0)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]

@@ -32,7 +32,6 @@ from tests.support.run_factory import (
 
 from aiperf_hpc.errors import AIPerfError, GraphError, RunDirectoryError
 from aiperf_hpc.objective import ACCURACY
-from aiperf_hpc.primary.control.controller import TIME_OVER
 from aiperf_hpc.primary.monitor.run_view import RunView
 from aiperf_hpc.primary.report import html
 from aiperf_hpc.primary.report.model import Report, make_report
@@ -45,6 +44,7 @@ from aiperf_hpc.primary.verify.audit import verify
 from aiperf_hpc.run import records
 from aiperf_hpc.run.journal import JournalWriter
 from aiperf_hpc.run.paths import RunPaths, write_whole
+from aiperf_hpc.run.records import TIME_OVER
 from aiperf_hpc.trial import RoundPhase, StepPart, TimePhase
 
 SMALL = Plan(replicas=1, trials=1, hpo_trials=0, failed=0)

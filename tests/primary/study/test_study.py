@@ -10,11 +10,11 @@ from tests.support.run_factory import Plan, write_run
 
 from aiperf_hpc.errors import AIPerfError, UsageError
 from aiperf_hpc.primary.analyze.measured import NotMeasuredError
-from aiperf_hpc.primary.control.controller import TIME_OVER
 from aiperf_hpc.primary.monitor.run_view import RunView
 from aiperf_hpc.primary.study.conduct import StudyFolder, conduct, read_result
 from aiperf_hpc.primary.study.plan import Study
 from aiperf_hpc.primary.study.result import lines, make_result, measured
+from aiperf_hpc.run.records import TIME_OVER
 
 STUDY = Study(
     hours=0.1, launcher="local", factors={"a": {"seed": 1}, "b": {"seed": 2}, "c": {"seed": 3}}

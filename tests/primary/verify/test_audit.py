@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import re
+import shutil
 from collections.abc import Callable
 from fnmatch import fnmatch
 from pathlib import Path
@@ -26,6 +27,7 @@ from aiperf_hpc.run import records
 from aiperf_hpc.run.history import RunHistory, Trial
 from aiperf_hpc.run.journal import JournalWriter
 from aiperf_hpc.run.paths import Incarnation, RunPaths
+from aiperf_hpc.run.records import RECORD
 from aiperf_hpc.trial import JobPhase, Machine, TimePhase, TrialState
 
 REPLICAS = 3
@@ -83,7 +85,7 @@ def test_what_a_replaced_replica_wrote_is_neither_credited_nor_recounted(tmp_pat
     before.refresh()
     utc = before.history.last_utc + 1.0
     machine = Machine(host="n", cpu="c", cores=(0,), memory_bytes=1, accelerators=(), versions={})
-    started = records.ReplicaStarted(replica="r0", pid=1, engine="e", machine=machine)
+    started = records.ReplicaStarted(replica="r0", pid=1, engine="tensorflow", machine=machine)
     trial = before.history.replicas["r0"].trials[-1]
     epoch = len(before.history.trials[trial].evaluations)
     late = records.Progress(trial=trial, epoch=epoch, train_samples=100, validation_samples=0)
@@ -107,7 +109,7 @@ def test_a_journal_begun_after_the_end_is_no_change_and_one_before_it_is(
     view.refresh()
     assert view.history.end_utc is not None
     machine = Machine(host="n", cpu="c", cores=(0,), memory_bytes=1, accelerators=(), versions={})
-    started = records.ReplicaStarted(replica="r0", pid=1, engine="e", machine=machine)
+    started = records.ReplicaStarted(replica="r0", pid=1, engine="tensorflow", machine=machine)
     late = run.replica_journal("r0", Incarnation(0, 1))
     append(late, view.history.end_utc + seconds, started)
     name = late.relative_to(run.root)
@@ -128,8 +130,12 @@ def _kept(run: RunPaths, **changed: object) -> tuple[Path, Trial]:
     digest = save_predictions(path, Predictions(trial.id, last.epoch, classes))
     said = {"epoch": last.epoch, "samples": last.samples, "sha256": digest, **changed}
     kept = records.PredictionsKept.model_validate({"trial": trial.id, **said})
-    utc = max(replica.last_utc for replica in history.replicas.values())
-    append(run.replica_journal("r0"), utc, kept)
+    utc = history.replicas["r0"].last_utc
+    journal = run.replica_journal("r0")
+    *others, end = lines_of(journal)
+    journal.write_text("".join(others), "utf-8")
+    append(journal, utc, kept)
+    append(journal, utc, RECORD.validate_json(end).event)
     return path, trial
 
 
@@ -326,28 +332,28 @@ def test_a_life_whose_folder_has_another_name_is_missed(run: RunPaths) -> None:
 
 
 NO_RECORDS: dict[str, tuple[list[records.AnyEvent], bool]] = {
-    "runs": ([records.JobState(replica="r9", phase=JobPhase.RUNNING)], True),
+    "runs": ([records.JobState(replica="r2", phase=JobPhase.RUNNING)], True),
     "died": (
         [
-            records.JobState(replica="r9", phase=JobPhase.RUNNING),
-            records.JobState(replica="r9", phase=JobPhase.LOST, detail="NODE_FAIL"),
+            records.JobState(replica="r2", phase=JobPhase.RUNNING),
+            records.JobState(replica="r2", phase=JobPhase.LOST, detail="NODE_FAIL"),
         ],
         True,
     ),
-    "refused": ([records.ReplicaExited(replica="r9", status=3)], True),
+    "refused": ([records.ReplicaExited(replica="r2", status=3)], True),
     "never started": (
         [
-            records.JobState(replica="r9", phase=JobPhase.REQUEUED),
+            records.JobState(replica="r2", phase=JobPhase.REQUEUED),
             records.JobState(
-                replica="r9", phase=JobPhase.DONE, detail="cancelled before it started"
+                replica="r2", phase=JobPhase.DONE, detail="cancelled before it started"
             ),
         ],
         True,
     ),
-    "done": ([records.JobState(replica="r9", phase=JobPhase.DONE)], False),
-    "ended": ([records.ReplicaExited(replica="r9", status=0)], False),
+    "done": ([records.JobState(replica="r2", phase=JobPhase.DONE)], False),
+    "ended": ([records.ReplicaExited(replica="r2", status=0)], False),
     "seen": (
-        [records.NodeChecked(replica="r9", host="n9", clock_ahead_seconds=None)],
+        [records.NodeChecked(replica="r2", host="n9", clock_ahead_seconds=None)],
         False,
     ),
 }
@@ -359,12 +365,13 @@ def test_a_replica_without_records_is_missed_where_it_must_have_written(
 ) -> None:
     events, passes = NO_RECORDS[case]
     paths = synthetic_run.write_run(tmp_path, REPLICAS, distinct=2, ended=False).paths
+    shutil.rmtree(paths.replica("r2"))
     view = RunView(paths)
     view.refresh()
     start = view.history.start_utc
     assert start is not None
     with JournalWriter(paths.primary_journal, clock=synthetic_run.Set(start)) as journal:
-        journal.append_all([records.ReplicaLaunched(replica="r9", job="9"), *events])
+        journal.append_all(events)
     found = failures(paths)
     assert ("replicas" not in found) == passes
     assert set(found) <= {"replicas"}

@@ -1,0 +1,72 @@
+"""The honest runs that are forged, each made once."""
+
+from __future__ import annotations
+
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.forgery.forger import ForgedRun, copy_of
+
+from aiperf_hpc.config import load_config
+from aiperf_hpc.run.manifest import RunManifest
+from aiperf_hpc.run.paths import RunPaths
+from aiperf_hpc.simulation.main import simulate
+
+RUNS = Path(__file__).parents[1] / "data" / "runs"
+SETTINGS = (
+    "engine.simulation.charge_cpu=false",
+    "rounds.warmup_epochs=[2,2,2]",
+    "training.max_epochs=2",
+    "training.batch_size=64",
+    "hpo.trials_per_round=2",
+    "search.keep_checkpoints=2",
+    "engine.memory_gib=1.005",  # So that some batches do not fit, and are halved.
+)
+
+
+def simulated(root: Path) -> RunPaths:
+    """Simulate three replicas: three rounds of warm-up, some of HPO, checkpoints dropped."""
+    paths = RunPaths(root)
+    root.mkdir(parents=True)
+    manifest = RunManifest(
+        run_id="simulated-3n",
+        nodes=3,
+        hours=0.25,
+        launcher="simulated",
+        versions={"aiperf-hpc": "0.1.0"},
+        commit="0123456789abcdef0123456789abcdef01234567",
+        config=load_config("simulated", SETTINGS),
+    )
+    manifest.save(paths)
+    simulate(manifest, paths)
+    return paths
+
+
+def recorded(name: str, root: Path) -> RunPaths:
+    """Unpack a run that was recorded, without its report."""
+    with tarfile.open(RUNS / f"{name}.tar.gz") as archive:
+        archive.extractall(root, filter="data")
+    return RunPaths(root / name)
+
+
+@pytest.fixture(scope="session")
+def bases(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Return a function that makes an honest run once, and returns where it is."""
+    made: dict[str, Path] = {}
+
+    def base(name: str) -> Path:
+        if name not in made:
+            root = tmp_path_factory.mktemp("base") / name
+            paths = simulated(root) if name == "simulated" else recorded(name, root.parent)
+            made[name] = paths.root
+        return made[name]
+
+    return base
+
+
+@pytest.fixture
+def copied(bases: Callable[[str], Path], tmp_path: Path) -> Callable[[str], ForgedRun]:
+    """Return a function that copies an honest run, to be forged."""
+    return lambda name: copy_of(bases(name), tmp_path / "run")

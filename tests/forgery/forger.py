@@ -1,0 +1,160 @@
+"""What a cheat does to a finished run: change records, and make everything unsigned again.
+
+A forgery is a function that changes the records of a ``ForgedRun``. ``save`` then numbers the
+records anew, states the SHA-256 of ``run.yaml`` as it is by then, and writes the journals;
+``reseal`` writes report, texts and manifest anew too, by the program's own code.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+
+from aiperf_hpc.primary.monitor.run_view import RunView
+from aiperf_hpc.primary.report.writer import write_report
+from aiperf_hpc.run.paths import Incarnation, RunPaths, write_whole
+
+Line = dict[str, Any]
+"""A record as JSON has it."""
+
+
+class Forgery(NamedTuple):
+    """One way to forge a run."""
+
+    kind: str
+    name: str
+    forge: Callable[[ForgedRun], None]
+    rule: str | None
+    """The rule that finds it; None where all that is unsigned says the same."""
+    base: str
+    """The run that it is tried on, by its name."""
+
+    def __str__(self) -> str:
+        return f"{self.kind}: {self.name}"
+
+
+FORGERIES: list[Forgery] = []
+"""All forgeries, in the order of their definition."""
+
+
+def forgery(
+    kind: str, rule: str | None = None, base: str = "simulated"
+) -> Callable[[Callable[[ForgedRun], None]], Callable[[ForgedRun], None]]:
+    """Enter a forgery into the list."""
+
+    def enter(forge: Callable[[ForgedRun], None]) -> Callable[[ForgedRun], None]:
+        name = forge.__name__.replace("_", " ")
+        FORGERIES.append(Forgery(kind, name, forge, rule, base))
+        return forge
+
+    return enter
+
+
+@dataclass
+class ForgedRun:
+    """A copy of a run whose records can be changed."""
+
+    paths: RunPaths
+    _journals: dict[Path, list[Line]] = field(default_factory=dict)
+
+    @property
+    def primary(self) -> list[Line]:
+        return self.journal(self.paths.primary_journal)
+
+    def trainer(self, replica: str = "r0", life: str = "0.0") -> list[Line]:
+        return self.journal(self.paths.replica_journal(replica, Incarnation.parse(life)))
+
+    def search(self, replica: str = "r0", life: str = "0.0") -> list[Line]:
+        return self.journal(self.paths.search_journal(replica, 0, Incarnation.parse(life)))
+
+    def journal(self, path: Path) -> list[Line]:
+        """Return the records of a journal, to be changed in place."""
+        if path not in self._journals:
+            lines = path.read_bytes().splitlines() if path.exists() else []
+            self._journals[path] = [json.loads(line) for line in lines]
+        return self._journals[path]
+
+    def everywhere(self) -> Iterator[list[Line]]:
+        """Yield the records of every journal."""
+        for path in self.paths.journals():
+            yield self.journal(path)
+
+    @property
+    def settings(self) -> Line:
+        """What ``run.yaml`` holds."""
+        values: Line = yaml.safe_load(self.paths.manifest.read_text("utf-8"))
+        return values
+
+    def set(self, change: Callable[[Line], object]) -> None:
+        """Change ``run.yaml``."""
+        values = self.settings
+        change(values)
+        write_whole(self.paths.manifest, yaml.safe_dump(values, sort_keys=False))
+
+    def save(self) -> None:
+        """Write what was changed, the numbers of records and the digest of ``run.yaml`` too."""
+        digest = self.paths.manifest_digest()
+        for line in of(self.primary, "run_started"):
+            line["event"]["manifest_sha256"] = digest
+        for path, lines in self._journals.items():
+            for number, line in enumerate(lines):
+                line["seq"] = number
+            if lines or path.exists():
+                write_whole(path, "".join(f"{json.dumps(line)}\n" for line in lines))
+
+    def reseal(self) -> None:
+        """Write report and manifest anew, of what the records say now."""
+        self.save()
+        shutil.rmtree(self.paths.report, ignore_errors=True)
+        write_report(RunView(self.paths))
+
+
+def copy_of(base: Path, to: Path) -> ForgedRun:
+    """Return a copy of a run that shares the files which are not changed.
+
+    All writers of a forged run put a new file in the place of the old one.
+    """
+    shutil.copytree(base, to, copy_function=os.link)
+    return ForgedRun(RunPaths(to))
+
+
+def of(lines: list[Line], kind: str, **values: object) -> list[Line]:
+    """Return the records of a kind whose events have these values."""
+    return [
+        line
+        for line in lines
+        if line["event"]["type"] == kind
+        and all(line["event"].get(key) == value for key, value in values.items())
+    ]
+
+
+def at(lines: list[Line], kind: str, number: int = 0, **values: object) -> int:
+    """Return the place of a record of a kind."""
+    return lines.index(of(lines, kind, **values)[number])
+
+
+def event_of(lines: list[Line], kind: str, number: int = 0, **values: object) -> Line:
+    """Return the event of a record of a kind, to be changed in place."""
+    event: Line = lines[at(lines, kind, number, **values)]["event"]
+    return event
+
+
+def shift(lines: list[Line], seconds: float) -> None:
+    """Let records have been written later, by both clocks."""
+    for line in lines:
+        line["utc"] += seconds
+        line["mono"] += seconds
+
+
+def like(line: Line, event: Line, seconds: float = 0.0) -> Line:
+    """Return a record of an event, so much later than another record of its journal."""
+    return {
+        **line, "utc": line["utc"] + seconds, "mono": line["mono"] + seconds, "event": event
+    }  # fmt: skip

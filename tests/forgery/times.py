@@ -1,0 +1,101 @@
+"""Forgeries of time."""
+
+from __future__ import annotations
+
+from tests.forgery.forger import ForgedRun, at, event_of, forgery, like, of, shift
+
+
+def _scale(run: ForgedRun, factor: float) -> None:
+    """Let all that happened have taken a share of its time."""
+    start = run.primary[0]["utc"]
+    for lines in run.everywhere():
+        for line in lines:
+            line["mono"] *= factor
+            line["utc"] = start + (line["utc"] - start) * factor
+            seconds = line["event"].get("seconds")
+            if isinstance(seconds, dict):
+                line["event"]["seconds"] = {k: v * factor for k, v in seconds.items()}
+
+
+@forgery("time", "time")
+def a_clock_at_half_its_speed(run: ForgedRun) -> None:
+    """The run ends because its time is over, after half of it."""
+    _scale(run, 0.5)
+
+
+@forgery("time")
+def a_clock_at_half_its_speed_and_half_the_hours(run: ForgedRun) -> None:
+    _scale(run, 0.5)
+    run.set(lambda values: values.update(hours=values["hours"] / 2))
+    for line in of(run.primary, "run_started"):
+        line["event"]["hours"] /= 2
+
+
+@forgery("time", "time")
+def an_end_at_the_best_moment(run: ForgedRun) -> None:
+    """The run ended earlier, for no reason but that its time was over."""
+    ended = run.primary[-1]
+    del run.primary[len(run.primary) // 2 :]
+    run.primary.append(like(run.primary[-1], ended["event"], 1.0))
+
+
+@forgery("time", "clocks")
+def utc_times_alone(run: ForgedRun) -> None:
+    for line in run.trainer()[20:]:
+        line["utc"] -= 60.0
+
+
+@forgery("time", "journals")
+def a_monotonic_time_that_is_not_a_number(run: ForgedRun) -> None:
+    """No comparison with it fails."""
+    run.trainer()[20]["mono"] = "NaN"
+
+
+@forgery("time", "journals")
+def an_infinite_monotonic_time(run: ForgedRun) -> None:
+    run.trainer()[20]["mono"] = "Infinity"
+
+
+@forgery("time", "order")
+def a_start_after_the_first_samples(run: ForgedRun) -> None:
+    shift(run.primary, 60.0)
+
+
+@forgery("time", "launches")
+def a_start_after_the_start_of_the_replicas(run: ForgedRun) -> None:
+    """The time until the first sample is taken off; nothing was executed by then."""
+    first = of(run.trainer(), "training_started")[0]["utc"]
+    for line in run.primary:
+        if line["utc"] < first:
+            shift([line], first - line["utc"])
+
+
+@forgery("time", "time")
+def no_time_split(run: ForgedRun) -> None:
+    lines = run.trainer()
+    lines[:] = [line for line in lines if line["event"]["type"] != "time_spent"]
+
+
+@forgery("time", "time")
+def half_of_the_waiting_left_out(run: ForgedRun) -> None:
+    for line in of(run.trainer(), "time_spent"):
+        seconds = line["event"]["seconds"]
+        seconds["train"] = seconds.get("train", 0.0) / 2
+
+
+@forgery("time", "time")
+def more_time_than_there_was(run: ForgedRun) -> None:
+    event_of(run.trainer(), "time_spent")["seconds"]["train"] += 1e6
+
+
+@forgery("time", "order")
+def the_run_started_again_after_its_end(run: ForgedRun) -> None:
+    start = {**run.primary[0]["event"]}
+    run.primary.append(like(run.primary[-1], start, 1.0))
+
+
+@forgery("time", "journals")
+def seconds_below_zero_in_a_record(run: ForgedRun) -> None:
+    lines = run.trainer()
+    place = at(lines, "dataset_loaded")
+    lines[place]["event"]["staged_seconds"] = -30.0
