@@ -130,13 +130,18 @@ def _kept(run: RunPaths, **changed: object) -> tuple[Path, Trial]:
     digest = save_predictions(path, Predictions(trial.id, last.epoch, classes))
     said = {"epoch": last.epoch, "samples": last.samples, "sha256": digest, **changed}
     kept = records.PredictionsKept.model_validate({"trial": trial.id, **said})
-    utc = history.replicas["r0"].last_utc
-    journal = run.replica_journal("r0")
+    _append_before_the_end(run, "r0", kept)
+    return path, trial
+
+
+def _append_before_the_end(run: RunPaths, replica: str, event: records.AnyEvent) -> None:
+    """Append to a replica's journal what comes before its last record."""
+    journal = run.replica_journal(replica)
     *others, end = lines_of(journal)
     journal.write_text("".join(others), "utf-8")
-    append(journal, utc, kept)
-    append(journal, utc, RECORD.validate_json(end).event)
-    return path, trial
+    last = RECORD.validate_json(end)
+    append(journal, last.utc, event)
+    append(journal, last.utc, last.event)
 
 
 def test_kept_predictions_are_checked(run: RunPaths) -> None:
@@ -167,8 +172,7 @@ def _best_epoch(run: RunPaths, epoch: int | None = None) -> tuple[Path, Path]:
     kept = records.BestEpochKept(
         trial=trial.id, epoch=epoch or history.best.epoch, began=began, evaluated=evaluated
     )
-    utc = max(replica.last_utc for replica in history.replicas.values())
-    append(run.replica_journal(trial.replica), utc, kept)
+    _append_before_the_end(run, trial.replica, kept)
     write_report(RunView(run))
     return files
 
