@@ -57,6 +57,11 @@ class Measure:
     def __post_init__(self) -> None:
         object.__setattr__(self, "names", frozenset(self.sums))
 
+    def __reduce__(self) -> tuple[Callable[[str], Measure], tuple[str]]:
+        """Go to another process by name: a measure is a row of ``MEASURES``, and its functions
+        have no names of their own."""
+        return measure_named, (self.name,)
+
     @property
     def parts(self) -> tuple[str, ...]:
         """The names of what an engine gives for a batch, in their order."""
@@ -132,6 +137,11 @@ MEAN_ABSOLUTE_ERROR = Measure(
 
 MEASURES: dict[str, Measure] = {m.name: m for m in (ACCURACY, MEAN_ABSOLUTE_ERROR)}
 """The measures that records may name."""
+
+
+def measure_named(name: str) -> Measure:
+    """Return a measure. Raises KeyError when there is none of that name."""
+    return MEASURES[name]
 
 
 def unknown_measure(name: str) -> str:

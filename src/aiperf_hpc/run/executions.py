@@ -40,17 +40,27 @@ class Executions(Sequence[Execution]):
         """Add an execution."""
         place = self._places.get(trial)
         if place is None:
-            place = self._places[trial] = len(self.trials)
-            self.trials.append(trial)
+            place = self._place_of(trial)
         if train_samples > MOST or validation_samples > MOST:
             # No machine executes so many, but a record that says so is still what it is.
-            self._train, self._validation = list(self._train), list(self._validation)
+            self._widen()
         self._utc.append(utc)
         self._place.append(place)
         self._train.append(train_samples)
         self._validation.append(validation_samples)
         if utc > self.last_utc:
             self.last_utc = utc
+
+    def extend(self, other: Executions) -> None:
+        """Add the executions of others, in their order."""
+        if isinstance(other._train, list):
+            self._widen()
+        places = [self._place_of(trial) for trial in other.trials]
+        self._utc.extend(other._utc)
+        self._place.extend(map(places.__getitem__, other._place))
+        self._train.extend(other._train)
+        self._validation.extend(other._validation)
+        self.last_utc = max(self.last_utc, other.last_utc)
 
     def rows(self) -> Iterator[tuple[float, int, int, int]]:
         """Yield each execution's time, place of its trial in ``trials``, and samples.
@@ -76,6 +86,16 @@ class Executions(Sequence[Execution]):
     def count_after(self, utc: float) -> int:
         """Return how many executions were recorded later than ``utc``, UTC seconds."""
         return sum(when > utc for when in self._utc) if self.last_utc > utc else 0
+
+    def _place_of(self, trial: str) -> int:
+        if trial not in self._places:
+            self._places[trial] = len(self.trials)
+            self.trials.append(trial)
+        return self._places[trial]
+
+    def _widen(self) -> None:
+        """Let the columns hold whole numbers of any size."""
+        self._train, self._validation = list(self._train), list(self._validation)
 
     def __len__(self) -> int:
         return len(self._utc)

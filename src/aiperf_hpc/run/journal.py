@@ -170,10 +170,11 @@ def _prepare(path: Path, sync: Callable[[int], None]) -> tuple[int, GrowingFile,
     if whole < len(content):
         write_whole(path.with_name(f"{path.name}.torn-{time.time_ns()}"), content[whole:])
         os.truncate(path, whole)
-    reader = JournalReader(path)
+    reader, hash_ = JournalReader(path), new_hash()
     for _ in reader.read():
         pass
-    return reader.next_seq, GrowingFile(path, sync), reader.hash
+    hash_.update(memoryview(content)[:whole])
+    return reader.next_seq, GrowingFile(path, sync), hash_
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,11 +214,27 @@ class JournalReader:
     """How to read; a BackoffRetry waits while the storage is away."""
     lost: str = ""
     """Why what was read before is no longer there, at the last look; empty while it is."""
-    hash: Hash = field(default_factory=new_hash)
-    """The SHA-256 of what was read so far, once all that ``read`` yields was taken."""
     replaced: bool = False
     """Whether another file has come in the place of the one that was read until then."""
     _inode: int | None = None
+    _hash: Hash | None = None
+    """The SHA-256 of what was read so far; None until somebody asks, which few do."""
+
+    @property
+    def hash(self) -> Hash:
+        """The SHA-256 of what was read so far, once all that ``read`` yields was taken.
+
+        Asked for the first time, what was read is read again.
+
+        Raises:
+            JournalError: it is unreadable.
+        """
+        if self._hash is None:
+            try:
+                self._hash = self.retry(self._hashed, f"the journal {self.path}", "read")
+            except StorageError as error:
+                raise JournalError(str(error)) from None
+        return self._hash
 
     @property
     def count(self) -> int:
@@ -237,7 +254,8 @@ class JournalReader:
             if full and not whole:
                 raise self._no_journal(f"line {self.line + 1} has more than {len(content):,} bytes")
             self.torn = whole < len(content)
-            self.hash.update(memoryview(content)[:whole])
+            if self._hash is not None:
+                self._hash.update(memoryview(content)[:whole])
             yield from self._records(content[:whole])
 
     def _records(self, lines: bytes) -> Iterator[Record]:
@@ -256,11 +274,22 @@ class JournalReader:
             self.next_seq = record.seq + 1
             yield record
 
+    def _hashed(self) -> Hash:
+        found, left = new_hash(), self.offset
+        with suppress(FileNotFoundError), self._opened() as file:
+            while left and (piece := file.read(min(left, MOST_LINE_BYTES))):
+                found.update(piece)
+                left -= len(piece)
+        return found
+
+    def _opened(self) -> FileIO:
+        return open(regular_descriptor(self.path, follow=False), "rb", buffering=0)
+
     def _content(self) -> bytes:
         """Return what follows the last whole line that was read."""
         try:
             # Opened each time: that is when an NFS client asks whether the file has changed.
-            with open(regular_descriptor(self.path, follow=False), "rb", buffering=0) as file:
+            with self._opened() as file:
                 now = os.fstat(file.fileno())
                 self.replaced |= self._inode not in (None, now.st_ino) or now.st_size < self.offset
                 self._inode = now.st_ino

@@ -11,6 +11,7 @@ from pathlib import Path
 from aiperf_hpc.run import records
 from aiperf_hpc.run.executions import Executions
 from aiperf_hpc.run.heads import Hash
+from aiperf_hpc.run.history.replay import Replay, read_apart
 from aiperf_hpc.run.history.state import Evaluation, HistoryState, Proposal, ReplicaHistory, Trial
 from aiperf_hpc.run.history.tail import Tail, no_collections
 from aiperf_hpc.run.history.telemetry import SamplerHistory
@@ -39,10 +40,8 @@ class RunHistory:
         self.lock = threading.RLock()
         """The lock that is held while the journals are read, and by a thread that reads this while
         others do."""
-        self.rebuilt = 0
-        """How often everything was read again from the beginning."""
-        self._tail = Tail(paths, {}, replica=replica, retry=retry)
-        self._state = HistoryState(self._tail.starts)
+        self._all = replica is None
+        self._replay = Replay.of(Tail(paths, {}, replica=replica, retry=retry))
 
     def refresh(self, replica: str | None = None) -> None:
         """Read what was added to the journals, of one replica or of all.
@@ -50,19 +49,26 @@ class RunHistory:
         Raises:
             JournalError: a journal is unreadable.
         """
-        with self.lock, no_collections(keep_all=not self._tail.sources):
-            tail, state = self._tail, self._state
-            _read(tail, state, replica)
-            while tail.stale:
-                # A later life of a replica became visible after records that it fences off were
-                # applied. That is rare: read all again, with every fence known from the beginning.
-                tail, state = tail.anew(), HistoryState(tail.starts)
-                _read(tail, state, None)
-                self.rebuilt += 1
-            if tail.replaced:
-                state.interrupt()
-            self._tail = tail
-            self._state = state
+        first = not self._tail.sources
+        with self.lock, no_collections(keep_all=first):
+            if first and self._all and replica is None:
+                self._replay = read_apart(self.paths, self._tail) or self._replay
+            self._replay.read(replica)
+            if self._tail.replaced:
+                self._state.interrupt()
+
+    @property
+    def rebuilt(self) -> int:
+        """How often everything was read again from the beginning."""
+        return self._replay.rebuilt
+
+    @property
+    def _tail(self) -> Tail:
+        return self._replay.tail
+
+    @property
+    def _state(self) -> HistoryState:
+        return self._replay.state
 
     # What was read.
 
@@ -249,9 +255,3 @@ class RunHistory:
     def stock(self, replica: str) -> int:
         """Return how many of a replica's proposals wait for a trial."""
         return len(self._state.waiting.get(replica, ()))
-
-
-def _read(tail: Tail, state: HistoryState, replica: str | None) -> None:
-    """Apply what was added to the journals, of one replica or of all."""
-    for source in tail.look(replica):
-        state.apply(source, tail.added(source))

@@ -164,6 +164,15 @@ class ReplicaHistory:
     step_times: list[records.StepTimes] = field(default_factory=list)
     """Where the time of its trials' steps went, if it has several ranks."""
 
+    def take_from_primary(self, told: ReplicaHistory) -> None:
+        """Take over what the primary's journal tells, where the replica's own were read apart."""
+        self.exit_status = told.exit_status
+        self.job = told.job
+        self.job_state = told.job_state
+        self.job_utc = told.job_utc
+        self.checked = told.checked
+        self.requeued = told.requeued
+
     def fence(self, incarnation: Incarnation) -> float:
         """Return from when on a life's records do not count: a later one had started."""
         return fence(self.starts, incarnation)
@@ -301,6 +310,55 @@ class HistoryState:
             change = _CHANGES.get(type(event))
             if change is not None:  # A search worker's start counts by its time alone.
                 change(self, utc, event, by)
+
+    def add(self, other: HistoryState) -> bool:
+        """Add what the journals of other replicas add up to, as if they had been read after these.
+
+        Return whether that can be done: not where both tell of a trial or a candidate of one name,
+        which only their records, one after the other, can tell apart. Then this state is of no use.
+        """
+        if self.trials.keys() & other.trials.keys() or (
+            self.proposals.keys() & other.proposals.keys()
+        ):
+            return False
+        for name, replica in other.replicas.items():
+            if (told := self.replicas.get(name)) is not None:
+                replica.take_from_primary(told)
+            self.replicas[name] = replica
+        self._add_trials(other)
+        self._add_candidates(other)
+        for host, samplers in other.telemetry.items():
+            self.telemetry.setdefault(host, []).extend(samplers)
+        self._samplers.update(other._samplers)
+        self.storage_waits += other.storage_waits
+        self.file_problems += other.file_problems
+        self.orphans += other.orphans
+        self.last_utc = max(self.last_utc, other.last_utc)
+        return True
+
+    def _add_trials(self, other: HistoryState) -> None:
+        self.trials.update(other.trials)
+        self._open.update(other._open)
+        self.ended += other.ended
+        self._lost |= other._lost
+        for name in self._lost & self.trials.keys():
+            self.trials[name].has_checkpoint = False
+        self.executions.extend(other.executions)
+        self.fenced += other.fenced
+        self.fenced_trials = other.fenced_trials | self.fenced_trials
+        if other.best is not None and other.best.beats(self.best):
+            self.best = other.best
+        self.evaluated_utc = max(self.evaluated_utc, other.evaluated_utc)
+
+    def _add_candidates(self, other: HistoryState) -> None:
+        self.searchers |= other.searchers
+        self.search_failures += other.search_failures
+        self.rejected.update(other.rejected)
+        self.proposals.update(other.proposals)
+        self.waiting.update(other.waiting)
+        self._taken |= other._taken
+        for name in self._taken & self.proposals.keys():
+            self.waiting[self.proposals[name].replica].pop(name, None)
 
     @property
     def under_way(self) -> list[Trial]:

@@ -84,16 +84,39 @@ class Tail:
         Raises:
             JournalError: the folders are unreadable.
         """
+        self.take(self.unknown(replica))
+        return self.sources.values() if replica is None else self._sources_of.get(replica, ())
+
+    def take(self, journals: Iterable[Path]) -> Iterable[JournalSource]:
+        """Take up journals, in the order of reading; return all that there are by now."""
+        for path in journals:
+            self._known.add(str(path))
+            self._add(path)
+        return self.sources.values()
+
+    def unknown(self, replica: str | None = None) -> list[Path]:
+        """Return the journals there are by now that were not looked at, in the order of reading.
+
+        Raises:
+            JournalError: the folders are unreadable.
+        """
         where = f"the journals of {self._paths.root}"
         try:
             found = self._retry(lambda: list(self._files(replica)), where, "look for")
         except StorageError as error:
             raise JournalError(str(error)) from None
-        new = [path for path in found if path not in self._known]
-        self._known.update(new)
-        for path in sorted(map(Path, new), key=journal_order):
-            self._add(path)
-        return self.sources.values() if replica is None else self._sources_of.get(replica, ())
+        return sorted((Path(p) for p in found if p not in self._known), key=journal_order)
+
+    def add(self, other: Tail) -> None:
+        """Add the journals of other replicas, as far as they were read there."""
+        for path, source in other.sources.items():
+            source.reader.retry = self._retry
+            self.sources[path] = source
+        self.starts.update(other.starts)
+        self.strays += other.strays
+        self.replaced |= other.replaced
+        self._sources_of.update(other._sources_of)
+        self._known |= other._known
 
     def added(self, source: JournalSource) -> Iterator[Record]:
         """Yield what was added to a journal; its ``fence`` is what is known by then.

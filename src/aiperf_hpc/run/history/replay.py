@@ -1,0 +1,188 @@
+"""Reading a run's journals: in this process or, where there is much to read, in several.
+
+A process reads all journals of some replicas and sends back what they add up to: a quarter of their
+size at most, and mostly columns of numbers. Put together in the order of reading, that is what
+one process would have found.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import Final
+
+from aiperf_hpc.errors import JournalError
+from aiperf_hpc.run.history.state import HistoryState
+from aiperf_hpc.run.history.tail import JournalSource, Tail, no_collections
+from aiperf_hpc.run.paths import RunPaths, journal_order
+
+POOL_BYTES: Final = 96 << 20
+"""Bytes of journals from which processes of their own are worth their start."""
+SHARE_BYTES: Final = 32 << 20
+"""Bytes of journals that a process reads at once, a replica's in any case."""
+MAX_PROCESSES: Final = 8
+
+Look = Callable[[Tail], Iterable[JournalSource]]
+"""What says which journals of a tail are read."""
+
+
+@dataclass(slots=True)
+class Replay:
+    """Journals as far as they were read, and what their records add up to."""
+
+    tail: Tail
+    state: HistoryState
+    rebuilt: int = 0
+    """How often everything was read again from the beginning."""
+
+    @classmethod
+    def of(cls, tail: Tail) -> Replay:
+        """Return one of journals of which nothing was read."""
+        return cls(tail, HistoryState(tail.starts))
+
+    def read(self, replica: str | None = None) -> None:
+        """Read what was added to the journals, of one replica or of all.
+
+        Raises:
+            JournalError: a journal is unreadable.
+        """
+        self._read(lambda tail: tail.look(replica), lambda tail: tail.look(None))
+
+    def read_only(self, journals: Sequence[Path]) -> None:
+        """Read these journals, in the order of reading.
+
+        Raises:
+            JournalError: one is unreadable.
+        """
+        self._read(lambda tail: tail.take(journals), lambda tail: tail.take(journals))
+
+    def add(self, other: Replay) -> bool:
+        """Add the journals of other replicas; return whether they could be read apart.
+
+        If not, this is of no use any more.
+        """
+        self.rebuilt = max(self.rebuilt, other.rebuilt)
+        self.tail.add(other.tail)
+        return self.state.add(other.state)
+
+    def _read(self, these: Look, again: Look) -> None:
+        self._apply(these(self.tail))
+        while self.tail.stale:
+            # A later life of a replica became visible after records that it fences off were
+            # applied. That is rare: read all again, with every fence known from the beginning.
+            self.tail = self.tail.anew()
+            self.state = HistoryState(self.tail.starts)
+            self.rebuilt += 1
+            self._apply(again(self.tail))
+
+    def _apply(self, sources: Iterable[JournalSource]) -> None:
+        for source in sources:
+            self.state.apply(source, self.tail.added(source))
+
+
+def read_apart(paths: RunPaths, tail: Tail) -> Replay | None:
+    """Read all journals of a run by several processes; None where one has to.
+
+    It has to where there is little to read or one processor, and where what is read apart cannot
+    be put together, or not be read: whoever reads it then says why.
+
+    Args:
+        paths: the run.
+        tail: its journals, of which nothing was read.
+
+    Raises:
+        JournalError: the folders are unreadable.
+    """
+    journals = tail.unknown()
+    shares = list(shares_of(journals, SHARE_BYTES))
+    processes = min(MAX_PROCESSES, len(os.sched_getaffinity(0)), len(shares))
+    if processes < 2 or sum(map(_size, journals)) < POOL_BYTES:
+        return None
+    with suppress(JournalError, BrokenProcessPool, OSError), _pool(processes) as pool:
+        reading = [pool.submit(read_share, paths, share) for share in shares]
+        whole = Replay.of(tail.anew())
+        whole.read_only([path for path in journals if not _replica_of(path)])
+        # Each result is let go of when it was added, or all would be there twice.
+        if all(whole.add(reading.pop(0).result()) for _ in shares):
+            return whole
+    return None
+
+
+def shares_of(journals: Sequence[Path], most: int) -> Iterator[list[Path]]:
+    """Divide the journals of replicas, in the order of reading; those of each stay together.
+
+    Args:
+        journals: those of a run. The primary's, and those in no replica's folder, are in no share.
+        most: how many bytes a share may have, unless it is one replica's.
+    """
+    share: list[Path] = []
+    held = 0
+    for replica, group in groupby(journals, _replica_of):
+        files = list(group)
+        size = sum(map(_size, files))
+        if share and held + size > most:
+            yield share
+            share, held = [], 0
+        if replica:
+            share += files
+            held += size
+    if share:
+        yield share
+
+
+def read_share(paths: RunPaths, share: Sequence[Path]) -> Replay:
+    """Return what some journals of a run add up to.
+
+    Raises:
+        JournalError: one is unreadable.
+    """
+    replay = Replay.of(Tail(paths, {}))
+    with no_collections(keep_all=False):
+        replay.read_only(share)
+    return replay
+
+
+def _replica_of(journal: Path) -> str:
+    """Return whose journal it is; nothing for the primary's, and in no replica's folder."""
+    return journal_order(journal)[0]
+
+
+@contextmanager
+def _pool(processes: int) -> Iterator[ProcessPoolExecutor]:
+    # Not forked: the caller may have threads.
+    context = multiprocessing.get_context("spawn")
+    pool = ProcessPoolExecutor(processes, mp_context=context, initializer=_end_with_parent)
+    try:
+        yield pool
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _end_with_parent() -> None:
+    """Leave interrupts to the parent, and do not outlive it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = multiprocessing.parent_process()
+    assert parent is not None  # noqa: S101 -- it started this process
+
+    def follow() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=follow, daemon=True).start()
+
+
+def _size(journal: Path) -> int:
+    """Return the bytes of a journal; those of one that is not there are none."""
+    try:
+        return journal.stat().st_size
+    except OSError:
+        return 0
