@@ -32,7 +32,7 @@ ANEW := --force-reinstall --no-cache-dir
 endif
 
 .PHONY: start test suite check quick horovod faults fuzz chaos slurm nfs nfs-packages benchmarks benchmarks-search \
-	benchmarks-training packages browser browser-packages scaling docs clean
+	benchmarks-training packages browser browser-packages scaling docs trust clean
 
 start: $(VENV)/.installed
 	$(BIN)/aiperf start --nodes $(NODES) --hours $(HOURS) --config quickstart --launcher local --yes
@@ -76,6 +76,10 @@ fuzz: $(VENV)/.installed-test
 # N random faults on runs of such a cluster, and whether every record and score adds up.
 chaos: $(VENV)/.installed-test slurm
 	$(BIN)/python -m tests.chaos --faults $(N) --seed $(SEED)
+
+# Bytes of a signed run changed one by one: whether `aiperf verify` finds each. A quarter of an hour.
+trust: $(VENV)/.installed-test
+	$(BIN)/python benchmarks/byte_changes.py --changes 2000
 
 # The documentation as a site: build/site/index.html, which needs no server.
 docs: $(VENV)/.installed-docs

@@ -29,6 +29,25 @@ Run = Annotated[Path, Argument(metavar="RUN", parser=run_named, help=RUN_HELP)]
 SomeRuns = Annotated[list[Path], Argument(metavar="RUN", parser=run_named, help=RUN_HELP)]
 PerhapsRun = Annotated[Path | None, Argument(metavar="RUN", parser=run_named, help=RUN_HELP)]
 Json = Annotated[bool, Option("--json", help="Print JSON.")]
+Trusted = Annotated[
+    list[Path] | None,
+    Option(
+        "--key",
+        metavar="PUBLIC",
+        parser=Path,
+        help="A public key, a file of allowed signers or a folder of *.pub, one of which must have "
+        "signed; may be repeated.",
+    ),
+]
+SigningKey = Annotated[
+    Path | None,
+    Option(
+        "--key",
+        metavar="FILE",
+        parser=Path,
+        help="Sign the result with this private key (`aiperf keygen`).",
+    ),
+]
 FinalJson = Annotated[bool, Option("--json", help="Print the final status as JSON.")]
 Config = Annotated[
     str,

@@ -37,6 +37,8 @@ COMMANDS = (
     Row("logs", WATCH, "logs:logs", "Show what happened in a run, and what its processes printed."),
     Row("serve", WATCH, "status:serve", "Serve all runs in a folder, or one run, over HTTP."),
     Row("report", RESULTS, "report:report", "Write a run's report, also while it lasts."),
+    Row("keygen", RESULTS, "sign:keygen", "Make a key that signs results."),
+    Row("sign", RESULTS, "sign:sign", "Sign a run that has ended."),
     Row("verify", RESULTS, "report:verify", "Recount a run from its own records."),
     Row(
         "compare",

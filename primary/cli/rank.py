@@ -9,7 +9,7 @@ from typing import Annotated
 from typer import Argument, Option
 
 from aiperf_hpc.primary.cli.output import say, say_document, window_columns
-from aiperf_hpc.primary.cli.parameters import Json
+from aiperf_hpc.primary.cli.parameters import Json, Trusted
 
 
 def rank(
@@ -18,15 +18,18 @@ def rank(
         Path | None,
         Option("--output", metavar="PAGE.html", parser=Path, help="Write it as a page, too."),
     ] = None,
+    key: Trusted = None,
     json: Json = False,
 ) -> int:
     """Rank verified runs by their score.
 
     Every run in the folder is verified first. Only those that pass and keep the benchmark's rules
-    have a rank; others are listed apart, each with the reason.
+    have a rank; others are listed apart, each with the reason. With --key, one of these keys must
+    have signed each.
 
     Examples:
       $ aiperf rank runs
+      $ aiperf rank /shared/results --key submitters/
       $ aiperf rank /shared/results --output ranking.html
     """
     from aiperf_hpc.primary.analyze.layout import tables_as_lines
@@ -34,10 +37,13 @@ def rank(
     from aiperf_hpc.primary.rank.page import write_page
     from aiperf_hpc.primary.rank.ranking import rank_runs
     from aiperf_hpc.primary.rank.tables import tables_of
+    from aiperf_hpc.signatures import read_trusted
 
+    trusted = read_trusted(key or ())
     if output is not None:
         require_writable(output.parent, "the page", "--output")
-    ranking = rank_runs(folder, _announce if sys.stderr.isatty() else lambda name: None)
+    announce = _announce if sys.stderr.isatty() else lambda name: None
+    ranking = rank_runs(folder, announce, trusted)
     if output is not None:
         write_page(ranking, output)
     if json:

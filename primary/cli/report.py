@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from typer import Option
 
 from aiperf_hpc.primary.cli.output import say, say_document, say_json
-from aiperf_hpc.primary.cli.parameters import Json, Run, run_named
+from aiperf_hpc.primary.cli.parameters import Json, Run, SigningKey, Trusted, run_named
 from aiperf_hpc.primary.monitor.run_view import RunView
 from aiperf_hpc.run.paths import RunPaths
+
+if TYPE_CHECKING:
+    from aiperf_hpc.primary.verify.audit import Finding
 
 
 def report(
@@ -24,6 +28,7 @@ def report(
             help="Runs of other sizes, for a section on weak scaling.",
         ),
     ] = None,
+    key: SigningKey = None,
     json: Json = False,
 ) -> int:
     """Write a run's report, also while it lasts.
@@ -33,9 +38,11 @@ def report(
       $ aiperf report runs/16nodes --scaling runs/1node runs/4nodes
     """  # fmt: skip
     from aiperf_hpc.primary.report.writer import write_report
+    from aiperf_hpc.signatures import load_private_key
 
+    own = None if key is None else load_private_key(key)
     view = RunView(RunPaths(run))
-    page = write_report(view, [RunPaths(folder) for folder in scaling or []])
+    page = write_report(view, [RunPaths(folder) for folder in scaling or []], key=own)
     if json:
         say_document(view.paths.report_json.read_text("utf-8").rstrip())
     else:
@@ -43,18 +50,22 @@ def report(
     return 0
 
 
-def verify(run: Run, json: Json = False) -> int:
+def verify(run: Run, key: Trusted = None, json: Json = False) -> int:
     """Recount a run from its own records.
 
-    The exit status is 0 if the score equals the recount and every rule is kept, else 1.
+    The exit status is 0 if the score equals the recount and every rule is kept, else 1. A run that
+    is signed says by which key; --key names those of which one must have signed it.
 
     Examples:
       $ aiperf verify runs/20261121-101500
+      $ aiperf verify runs/20261121-101500 --key submitter.pub
     """
     from aiperf_hpc.primary.verify import audit
+    from aiperf_hpc.signatures import read_trusted
 
+    trusted = read_trusted(key or ())
     view = RunView(RunPaths(run))
-    findings = audit.verify(view)
+    findings = audit.verify(view, trusted)
     ended = view.history.end_utc is not None
     passed = all(finding.passed for finding in findings)
     if json:
@@ -68,7 +79,8 @@ def verify(run: Run, json: Json = False) -> int:
             }
             for f in findings
         ]
-        say_json({"passed": passed, "ended": ended, "rules": rules})
+        said = {"passed": passed, "ended": ended, "signature": _signature(findings)}
+        say_json({**said, "rules": rules})
         return 0 if passed else 1
     for finding in findings:
         verdict = "PASSED" if finding.passed else "FAILED"
@@ -80,13 +92,20 @@ def verify(run: Run, json: Json = False) -> int:
         for note in finding.notes[:10]:
             say(f"          note: {note}")
     failed = [finding.rule for finding in findings if not finding.passed]
-    view_end = "" if ended else "; the run has not ended, so that its score is not final"
+    view_end = f"; {_signature(findings)}"
+    view_end += "" if ended else "; the run has not ended, so that its score is not final"
     say(
         f"PASSED: the score equals the recount{view_end}"
         if passed
         else f"FAILED: {', '.join(failed)}{view_end}"
     )
     return 0 if passed else 1
+
+
+def _signature(findings: Sequence[Finding]) -> str:
+    """Return who signed the run, or that nobody did, or what is wrong with the signature."""
+    (found,) = (each for each in findings if each.rule == "signature")
+    return (*found.failures, *found.notes)[0]
 
 
 def replay(

@@ -37,6 +37,8 @@ class RankEntry(Value):
     """Hours from the run's start to its end."""
     ops: float
     """The score."""
+    signed_by: str
+    """The key that signed it, or that nobody did."""
     error: float | None
     regulated: float | None
     watts: float | None
@@ -48,7 +50,7 @@ class RankEntry(Value):
     """The rules of the benchmark that it does not keep, each with the reason."""
 
     @classmethod
-    def of(cls, view: RunView, name: str) -> RankEntry:
+    def of(cls, view: RunView, name: str, signed_by: str = "nobody") -> RankEntry:
         """Return the entry of a run that has been read."""
         machine, final, config = view.machine.summary(), view.final(), view.manifest.config
         replicas = list(view.history.replicas.values())
@@ -69,6 +71,7 @@ class RankEntry(Value):
             started=utc_text(view.history.start_utc),
             hours=final.elapsed / 3600.0,
             ops=final.ops,
+            signed_by=signed_by,
             error=final.error,
             regulated=final.regulated,
             watts=energy.watts,

@@ -6,15 +6,17 @@ what its report says.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from aiperf_hpc.errors import AIPerfError, reason_of
 from aiperf_hpc.primary.monitor.run_catalog import find_runs
 from aiperf_hpc.primary.monitor.run_view import RunView
 from aiperf_hpc.primary.rank.entry import RankEntry
+from aiperf_hpc.primary.report.signing import signed_by
 from aiperf_hpc.primary.verify.audit import verify
 from aiperf_hpc.run.paths import RunPaths
+from aiperf_hpc.signatures import PublicKey
 from aiperf_hpc.trial import Value
 
 Announce = Callable[[str], None]
@@ -45,8 +47,17 @@ class _NotRankedError(Exception):
     """A run has no place; the arguments are the reasons."""
 
 
-def rank_runs(folder: Path, announce: Announce = lambda name: None) -> Ranking:
+def rank_runs(
+    folder: Path,
+    announce: Announce = lambda name: None,
+    trusted: Sequence[PublicKey] = (),
+) -> Ranking:
     """Verify the runs in a folder, and rank those that pass.
+
+    Args:
+        folder: of the runs.
+        announce: told the name of each.
+        trusted: the keys of which one must have signed each, if any must.
 
     Raises:
         RunDirectoryError: it cannot be read.
@@ -57,7 +68,7 @@ def rank_runs(folder: Path, announce: Announce = lambda name: None) -> Ranking:
     for name, paths in sorted(found.items()):
         announce(name)
         try:
-            entry = _entry(name, paths)
+            entry = _entry(name, paths, trusted)
             if (same := entries.get(entry.run_id)) is not None:
                 raise _NotRankedError(f"it is the run of {same.name} again, {entry.run_id}")
             entries[entry.run_id] = entry
@@ -72,25 +83,26 @@ def rank_runs(folder: Path, announce: Announce = lambda name: None) -> Ranking:
     )
 
 
-def _entry(name: str, paths: RunPaths) -> RankEntry:
+def _entry(name: str, paths: RunPaths, trusted: Sequence[PublicKey]) -> RankEntry:
     """Return a run that passes verification. Raises _NotRankedError for any other."""
     try:
         view = RunView(paths)
         view.refresh()
         if view.history.end_utc is None:
             raise _NotRankedError("it has not ended")
-        failures = tuple(_failures(view))
+        failures = tuple(_failures(view, trusted))
         if failures:
             raise _NotRankedError(*failures)
-        return RankEntry.of(view, name)
+        key = signed_by(paths, trusted)
+        return RankEntry.of(view, name, "nobody" if key is None else str(key))
     except AIPerfError as error:
         raise _NotRankedError(str(error)) from None
     except OSError as error:
         raise _NotRankedError(reason_of(error)) from None
 
 
-def _failures(view: RunView) -> Iterator[str]:
-    for finding in verify(view):
+def _failures(view: RunView, trusted: Sequence[PublicKey]) -> Iterator[str]:
+    for finding in verify(view, trusted):
         if not finding.passed:
             first, more = finding.failures[0], len(finding.failures) - 1
             others = f" and {more} more" if more else ""

@@ -11,7 +11,7 @@ from aiperf_hpc.primary.rank.ranking import Ranking
 from aiperf_hpc.system.words import times
 
 COLUMNS = ("rank", "system", "score", "regulated", "error", "nodes", "accelerators", "cores",
-           "power", "OPS per watt", "hours", "run")  # fmt: skip
+           "power", "OPS per watt", "hours", "signed by", "run")  # fmt: skip
 APART = COLUMNS[1:]
 WITHOUT_A_NAME = "no name given"
 
@@ -22,7 +22,7 @@ def tables_of(ranking: Ranking) -> list[Table]:
         COLUMNS,
         tuple((f"{place}", *_cells(each)) for place, each in enumerate(ranking.valid, 1)),
         title="Verified, and valid by the benchmark's rules",
-        words=(1, 6),
+        words=(1, 6, 11),
         notes=() if ranking.valid else ("No run.",),
     )
     return [ranked, *_invalid(ranking.invalid), *_left_out(ranking)]
@@ -33,7 +33,7 @@ def _invalid(entries: Iterable[RankEntry]) -> Iterable[Table]:
     if rows:
         title = "Verified, and not valid by the benchmark's rules: without a rank"
         notes = ("How a run did not keep a rule: its result.txt, or --json.",)
-        yield Table((*APART, "rules not kept"), rows, title=title, words=(5, 11), notes=notes)
+        yield Table((*APART, "rules not kept"), rows, title=title, words=(5, 10, 12), notes=notes)
 
 
 def _rules(entry: RankEntry) -> str:
@@ -60,6 +60,7 @@ def _cells(entry: RankEntry) -> tuple[str, ...]:
         power_of(entry),
         optional(lambda value: si(value, "OPS"), entry.ops_per_watt),
         f"{entry.hours:.3g}",
+        entry.signed_by,
         entry.name,
     )
 

@@ -103,6 +103,15 @@ def is_final(view: RunView) -> bool:
     return any(_says_final(paths, path) for path in (paths.report_manifest, paths.report_json))
 
 
+def is_complete(view: RunView) -> bool:
+    """Return whether the manifest names every file of a run that has ended.
+
+    Raises:
+        RunDirectoryError: it is damaged or gone.
+    """
+    return _read(view)[1].complete
+
+
 def is_whole(view: RunView) -> bool:
     """Return whether a final report was written to its end: all its files are there."""
     if not is_final(view):

@@ -26,8 +26,10 @@ from aiperf_hpc.primary.report.provenance import (
 from aiperf_hpc.primary.report.result_text import result_text
 from aiperf_hpc.primary.report.scaling import Scaling, Stated, make_scaling
 from aiperf_hpc.primary.report.schema import schema_text
+from aiperf_hpc.primary.report.signing import is_signed, put_signature
 from aiperf_hpc.run.paths import RunPaths, write_whole
-from aiperf_hpc.untrusted import require_no_link
+from aiperf_hpc.signatures import PrivateKey
+from aiperf_hpc.untrusted import bytes_inside, require_no_link
 
 FINE_POINTS = 720
 """Points of a plotted curve."""
@@ -35,7 +37,9 @@ Files = dict[Path, bytes]
 """The content of files."""
 
 
-def write_report(view: RunView, others: Sequence[RunPaths] = ()) -> Path:
+def write_report(
+    view: RunView, others: Sequence[RunPaths] = (), *, key: PrivateKey | None = None
+) -> Path:
     """Write a report's files: a page, a document, a text, their manifest. Return the page's path.
 
     Once the run has ended, ``summary.json`` too, which lists of runs read.
@@ -43,13 +47,16 @@ def write_report(view: RunView, others: Sequence[RunPaths] = ()) -> Path:
     Args:
         view: the run.
         others: runs of other sizes, for a section on scaling.
+        key: signs the manifest of a final report.
 
     Raises:
-        UsageError: the other runs have no final reports, or cannot be compared with this one.
+        UsageError: the other runs have no final reports, or cannot be compared with this one; a
+            run that lasts is to be signed.
         JournalError: a journal cannot be read.
         GraphError: a trained graph is lost and cannot be grown again: nothing can be counted.
         RunDirectoryError: the report cannot be written; or the run's files are no longer those
-            that its final report was made from, which stays as it is.
+            that its final report was made from, which stays as it is; so does one that is signed,
+            where it would be another and there is no key.
     """
     view.refresh()
     _require_its_sources(view)
@@ -57,6 +64,7 @@ def write_report(view: RunView, others: Sequence[RunPaths] = ()) -> Path:
     try:
         require_no_link(paths.report)  # Nothing of a run is written elsewhere.
         files, manifest = _made(view, others)
+        _take_signature(paths, manifest, key)
         # First: it says by which records an interrupted report may be written again.
         write_whole(paths.report_manifest, manifest.content())
         for path, content in files.items():
@@ -66,7 +74,36 @@ def write_report(view: RunView, others: Sequence[RunPaths] = ()) -> Path:
         raise RunDirectoryError(
             f"cannot write the report of {paths.root}: {where}: {error.strerror}"
         ) from None
+    if key is not None:
+        put_signature(paths, manifest.content(), key)
     return paths.report_html
+
+
+def _take_signature(paths: RunPaths, manifest: ReportManifest, key: PrivateKey | None) -> None:
+    """Remove the signature of another manifest, if there is a key for a new one.
+
+    Raises:
+        UsageError: a run that lasts is to be signed.
+        RunDirectoryError: there is no key.
+        OSError: it cannot be removed.
+    """
+    if key is not None and not manifest.final:
+        raise UsageError(f"{paths.root} has not ended; a run that lasts is not signed")
+    if not is_signed(paths) or _is_there(paths, manifest):
+        return
+    if key is None:
+        raise RunDirectoryError(
+            f"{paths.root} is signed, and a new report would be another; name a key with --key, or "
+            f"remove {paths.signature}"
+        )
+    paths.signature.unlink()
+
+
+def _is_there(paths: RunPaths, manifest: ReportManifest) -> bool:
+    try:
+        return bytes_inside(paths.root, paths.report_manifest) == manifest.content()
+    except OSError:
+        return False
 
 
 def _made(view: RunView, others: Sequence[RunPaths]) -> tuple[Files, ReportManifest]:

@@ -12,7 +12,7 @@ again by the code that made it, and compared.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -30,9 +30,11 @@ from aiperf_hpc.primary.verify.rules import (
     statement,
     telemetry,
     timekeeping,
+    trust,
     work,
     writers,
 )
+from aiperf_hpc.signatures import PublicKey
 
 
 class Rule(NamedTuple):
@@ -127,17 +129,24 @@ RULES: tuple[Rule, ...] = (
     Rule("result", "result.txt and result_0.txt state the recounted score, verdict and rules",
          statement.statements, statement.stated),
     Rule("files", "the manifest names every file of the run, and each is as it was at its end",
-         result.files, lambda run: len(named_files(run.view))),
+         trust.files, lambda run: len(named_files(run.view))),
+    Rule("signature", "the manifest is signed, by a trusted key where one is named",
+         trust.signature, trust.signatures),
 )  # fmt: skip
 
 
-def verify(view: RunView) -> list[Finding]:
+def verify(view: RunView, trusted: Sequence[PublicKey] = ()) -> list[Finding]:
     """Check every rule on a run and return what came of each, in order.
+
+    Args:
+        view: the run.
+        trusted: the keys of which one must have signed it; where there are none, it need not be
+            signed, but not wrongly.
 
     Raises:
         JournalError: a journal cannot be read at all.
     """
-    run = Evidence(view)
+    run = Evidence(view, trusted)
     return [_finding(run, rule) for rule in RULES]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -25,6 +25,7 @@ from aiperf_hpc.primary.verify.journal import (
 )
 from aiperf_hpc.run.history import Evaluation, ReplicaHistory, Trial, no_collections
 from aiperf_hpc.run.paths import Incarnation
+from aiperf_hpc.signatures import PublicKey
 from aiperf_hpc.trial import DatasetInfo
 from aiperf_hpc.workloads.registry import initial_graph
 
@@ -65,9 +66,14 @@ def quality(result: Evaluation) -> float:
 class Evidence:
     """A run as verification reads it."""
 
-    def __init__(self, view: RunView) -> None:
-        """Read the run. Raises JournalError when a journal cannot be read at all."""
+    def __init__(self, view: RunView, trusted: Sequence[PublicKey] = ()) -> None:
+        """Read the run; ``trusted``: the keys of which one must have signed it, if any must.
+
+        Raises:
+            JournalError: a journal cannot be read at all.
+        """
         view.refresh()
+        self.trusted = trusted
         self.view = view
         self.history = view.history
         self.config = view.manifest.config

@@ -9,9 +9,9 @@ from typing import Any
 from aiperf_hpc.errors import AIPerfError, reason_of
 from aiperf_hpc.predictions import load_recorded
 from aiperf_hpc.primary.report.model import as_of_now, make_report
-from aiperf_hpc.primary.report.provenance import differences, has_grown
+from aiperf_hpc.primary.report.provenance import has_grown
 from aiperf_hpc.primary.report.stated import stated_report
-from aiperf_hpc.primary.verify.evidence import Evidence, Failures, Note, quality
+from aiperf_hpc.primary.verify.evidence import Evidence, Failures, quality
 from aiperf_hpc.run.history import Trial
 from aiperf_hpc.run.records import PredictionsKept
 
@@ -37,7 +37,7 @@ def score(run: Evidence) -> Failures:
     try:
         operations, ops, regulated = recount(run)
         final = run.view.final()
-    except (AIPerfError, KeyError) as error:
+    except AIPerfError as error:
         yield f"it cannot be recounted: {error}"
         return
     wanted = {"operations": operations, "ops": ops, "regulated": regulated}
@@ -51,7 +51,7 @@ def recount(run: Evidence) -> tuple[int, float, float | None]:
     start = run.history.start_utc
     if start is None:
         return 0, 0.0, None
-    operations = sum(run.operations(run.history.trials[name]) for name in run.samples)
+    operations = sum(run.operations(_started(run, name)) for name in run.samples)
     elapsed = run.end - start
     ops = operations / elapsed if elapsed > 0 else 0.0
     results = [e for t in run.trials for e in t.evaluations if e.utc <= run.end]
@@ -62,6 +62,13 @@ def recount(run: Evidence) -> tuple[int, float, float | None]:
     best = max(results, key=quality)
     wrong = max(best.samples - best.sums["correct"], 1.0)
     return operations, ops, ops * math.log(best.samples / wrong)
+
+
+def _started(run: Evidence, name: str) -> Trial:
+    trial = run.history.trials.get(name)
+    if trial is None:
+        raise AIPerfError(f"{name} executed samples, and no record says that it started")
+    return trial
 
 
 def _same(stated: float | None, recounted: float | None) -> bool:
@@ -192,14 +199,3 @@ def _wrong_predictions(run: Evidence, trial: Trial, kept: PredictionsKept) -> Fa
     classes = run.dataset.classes or 0
     if found.classes.max(initial=0) >= classes:
         yield f"{path} predicts class {found.classes.max()} of {classes}"
-
-
-def files(run: Evidence) -> Failures:
-    """The files of the run are those that its manifest names, to their last byte.
-
-    A scheduler may start a replica once the run has ended, or print into its log. That is no part
-    of the run.
-    """
-    if run.reported:
-        for each in differences(run.view):
-            yield Note(each.said) if each.late else each.said

@@ -209,8 +209,13 @@ class RunPaths:
 
     @property
     def report_manifest(self) -> Path:
-        """The SHA-256 of every journal and graph that the report was made from."""
+        """The SHA-256 of every file of the run."""
         return self.report / "manifest.json"
+
+    @property
+    def signature(self) -> Path:
+        """The signature of ``report_manifest``, as ``ssh-keygen -Y sign`` writes it beside it."""
+        return self.report / "manifest.json.sig"
 
     def journals(self, replica: str | None = None) -> Iterator[Path]:
         """Yield the journals that exist now in order: one replica's, or the primary's and all."""

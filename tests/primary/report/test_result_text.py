@@ -13,7 +13,7 @@ from tests.support.run_factory import Plan, refreshed, write_run
 from aiperf_hpc.primary.monitor.run_view import RunView
 from aiperf_hpc.primary.report.writer import write_report
 from aiperf_hpc.primary.verify.evidence import Evidence
-from aiperf_hpc.primary.verify.rules import result, statement
+from aiperf_hpc.primary.verify.rules import statement, trust
 from aiperf_hpc.run.paths import RunPaths
 
 
@@ -86,7 +86,7 @@ def test_a_result_is_checked_and_a_run_of_before_may_have_none(run: RunPaths) ->
     run.result_text.unlink()
     run.result_log.unlink()
     assert _wrong(run) == []
-    assert list(result.files(Evidence(refreshed(run)))) == [
+    assert list(trust.files(Evidence(refreshed(run)))) == [
         "report/result.txt: no file of the run",
         "report/result_0.txt: no file of the run",
     ]
@@ -110,7 +110,7 @@ def test_another_result_is_found_also_where_the_manifest_agrees(
     restate(run, run.result_text, re.sub(pattern, replacement, text).encode())
     (failure,) = _wrong(run)
     assert told in failure
-    assert list(result.files(Evidence(refreshed(run)))) == []
+    assert list(trust.files(Evidence(refreshed(run)))) == []
 
 
 @pytest.mark.parametrize(
