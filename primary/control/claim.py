@@ -192,15 +192,17 @@ def take(
 
 
 def holder_is_gone(folder: Path) -> bool | None:
-    """Return whether the process that had a run in hand last has ended, as one that never was has.
+    """Return whether no other process can have a run in hand any more.
 
-    None where that cannot be seen from here.
+    The last one has ended, or it is this one, or there never was any. None where that cannot be
+    seen from here.
 
     Raises:
         RunDirectoryError, OSError: its claim cannot be read.
     """
     number = _newest(folder)
-    return _read(folder, number).process.gone if number else True
+    process = _read(folder, number).process if number else this_process()
+    return process == this_process() or process.gone
 
 
 def check_free(history: RunHistory, heartbeat_seconds: float) -> int:
