@@ -68,6 +68,7 @@ FREE: Final[Mapping[str, Limit]] = {
     "training.checkpoint_seconds": _at_most(120.0),
     "journal.progress_seconds": _at_most(5.0),
     "journal.heartbeat_seconds": _at_most(10.0),
+    "journal.heads_seconds": _at_most(30.0),
     "telemetry.seconds": Limit("above 0, at most 30", lambda value: 0.0 < value <= 30.0),
 }
 """What both divisions leave to whoever runs: keys, and sections as a whole."""

@@ -24,7 +24,7 @@ from aiperf_hpc.primary.file_system import free_bytes, require_writable
 from aiperf_hpc.primary.launchers.base import divide_cores
 from aiperf_hpc.primary.launchers.process_session import failure_reason
 from aiperf_hpc.primary.launchers.registry import choose_launcher
-from aiperf_hpc.run.manifest import RunManifest
+from aiperf_hpc.run.manifest import RULES, RunManifest
 from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.streams import ascii_json
 from aiperf_hpc.trial import DatasetInfo
@@ -76,6 +76,7 @@ def make_manifest(
         },
         commit=source_commit(),
         release=source_release(),
+        rules=RULES,
         config=config,
     )
 

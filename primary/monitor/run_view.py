@@ -18,6 +18,9 @@ from operator import attrgetter
 
 from aiperf_hpc.errors import JournalError, RunDirectoryError
 from aiperf_hpc.objective import ACCURACY, Measure
+from aiperf_hpc.ops_counter.divisions import RuleCheck, Violation
+from aiperf_hpc.ops_counter.divisions.evidence import RunEvidence
+from aiperf_hpc.ops_counter.divisions.judgement import Judgement, judge, judge_briefly
 from aiperf_hpc.ops_counter.score import (
     Counts,
     ScorePoint,
@@ -27,7 +30,6 @@ from aiperf_hpc.ops_counter.score import (
     score_series,
     score_times,
 )
-from aiperf_hpc.ops_counter.validity import RuleCheck, Violation, check_rules, violations
 from aiperf_hpc.primary.formatting import age
 from aiperf_hpc.primary.monitor.consistency import clock_problems, disagreements, rejections
 from aiperf_hpc.primary.monitor.run_graphs import RunGraphs
@@ -232,6 +234,8 @@ class RunView:
         self.run_graphs = RunGraphs(self.history, self.manifest, self.graphs)
         self.counts = Counts(self.run_graphs)
         self.machine = RunMachine(self.history, self.manifest.site)
+        self._judged: tuple[int, Judgement] | None = None
+        """What was judged last, after how many records."""
 
     def refresh(self) -> None:
         """Read what was added since the last time.
@@ -279,11 +283,27 @@ class RunView:
 
     def violations(self) -> list[Violation]:
         """Return the rules that the run does not keep so far."""
-        return violations(self.history, self.manifest.config, self.final())
+        return self.judgement().violations
 
     def rule_checks(self) -> list[RuleCheck]:
         """Return what came of every rule so far."""
-        return check_rules(self.history, self.manifest.config, self.final())
+        return list(self.judgement().checks)
+
+    def judgement(self) -> Judgement:
+        """Return in which division the run is official, and what came of every rule so far."""
+        count = self.history.record_count
+        if self._judged is None or self._judged[0] != count:
+            self._judged = count, judge(self._evidence(self.final()))
+        return self._judged[1]
+
+    def _broken(self, final: ScorePoint) -> list[Violation]:
+        """Return the rules that are not kept: all once the run has ended, before the quick ones."""
+        if self.history.end_utc is not None:
+            return self.violations()
+        return judge_briefly(self._evidence(final))
+
+    def _evidence(self, final: ScorePoint) -> RunEvidence:
+        return RunEvidence(self.history, self.manifest, final, time.time())
 
     def best(self, until: float) -> Evaluation | None:
         """Return the best complete evaluation up to ``until``, UTC seconds, as the score does."""
@@ -302,7 +322,7 @@ class RunView:
         ended = history.end_utc is not None
         remaining = 0.0 if ended else max(0.0, self.manifest.hours * 3600.0 - elapsed)
         final = score_at(history, recorded, until)
-        broken = violations(history, self.manifest.config, final)
+        broken = self._broken(final)
         return RunStatus(
             run_id=self.manifest.run_id,
             state=state,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+from aiperf_hpc.ops_counter.divisions import Division
 from aiperf_hpc.primary.formatting import utc_text
 from aiperf_hpc.primary.monitor.run_view import RunView
 from aiperf_hpc.primary.monitor.telemetry import telemetry_status
@@ -46,6 +47,10 @@ class RankEntry(Value):
     ops_per_watt: float | None
     energy_label: str
     """measured, estimated or absent: as a run's report says of its energy."""
+    division: Division | None = None
+    """The division in which it is official."""
+    declared: tuple[str, ...] = ()
+    """The settings that are not as the closed division fixes them."""
     broken: tuple[str, ...]
     """The rules of the benchmark that it does not keep, each with the reason."""
 
@@ -56,7 +61,7 @@ class RankEntry(Value):
         replicas = list(view.history.replicas.values())
         site = machine.site
         telemetry = telemetry_status(view.history, view.manifest, view.until, final.ops)
-        energy = telemetry.energy
+        energy, judgement = telemetry.energy, view.judgement()
         return cls(
             name=name,
             run_id=view.manifest.run_id,
@@ -77,7 +82,9 @@ class RankEntry(Value):
             watts=energy.watts,
             ops_per_watt=energy.ops_per_watt,
             energy_label=str(energy.label),
-            broken=tuple(f"{v.rule}: {v.reason}" for v in view.violations()),
+            division=judgement.division,
+            declared=tuple(map(str, judgement.declared)),
+            broken=tuple(map(str, judgement.violations)),
         )
 
     @property

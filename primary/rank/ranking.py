@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from aiperf_hpc.errors import AIPerfError, reason_of
+from aiperf_hpc.ops_counter.divisions import Division
 from aiperf_hpc.primary.monitor.run_catalog import find_runs
 from aiperf_hpc.primary.monitor.run_view import RunView
 from aiperf_hpc.primary.rank.entry import RankEntry
@@ -34,13 +35,23 @@ class Ranking(Value):
     """The runs in a folder."""
 
     valid: tuple[RankEntry, ...]
-    """Verified runs that keep every rule of the benchmark, the highest score first."""
+    """Verified runs that are official: the closed division's, then the open one's, the highest
+    score first."""
     invalid: tuple[RankEntry, ...]
     """Verified runs that do not, likewise."""
     left_out: tuple[LeftOut, ...]
     """Runs whose score is not final, not verified, or that of another folder's run."""
     foreign: tuple[str, ...]
     """Folders that are no runs."""
+
+    @property
+    def divisions(self) -> dict[Division, list[RankEntry]]:
+        """The official runs of each division that has any, the highest score first."""
+        found: dict[Division, list[RankEntry]] = {}
+        for entry in self.valid:
+            if entry.division is not None:
+                found.setdefault(entry.division, []).append(entry)
+        return found
 
 
 class _NotRankedError(Exception):
@@ -76,8 +87,8 @@ def rank_runs(
             left_out.append(LeftOut(name=name, reasons=why.args))
     ordered = sorted(entries.values(), key=lambda entry: (-entry.ops, entry.run_id))
     return Ranking(
-        valid=tuple(entry for entry in ordered if not entry.broken),
-        invalid=tuple(entry for entry in ordered if entry.broken),
+        valid=tuple(e for each in Division for e in ordered if e.division is each),
+        invalid=tuple(entry for entry in ordered if entry.division is None),
         left_out=tuple(left_out),
         foreign=foreign,
     )

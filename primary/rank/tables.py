@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
+from aiperf_hpc.ops_counter.divisions import Division
 from aiperf_hpc.primary.analyze.table import NONE, Table, optional
 from aiperf_hpc.primary.formatting import percent, si
 from aiperf_hpc.primary.rank.entry import RankEntry
@@ -13,19 +14,25 @@ from aiperf_hpc.system.words import times
 COLUMNS = ("rank", "system", "score", "regulated", "error", "nodes", "accelerators", "cores",
            "power", "OPS per watt", "hours", "signed by", "run")  # fmt: skip
 APART = COLUMNS[1:]
+RANKED = "Verified, and valid by the benchmark's rules"
 WITHOUT_A_NAME = "no name given"
 
 
 def tables_of(ranking: Ranking) -> list[Table]:
     """Return the ranked runs, those that are not valid, and those that are left out."""
-    ranked = Table(
+    ranked = [_ranked(division, entries) for division, entries in ranking.divisions.items()]
+    none = Table(COLUMNS, (), title=RANKED, words=(1, 6, 11), notes=("No run.",))
+    return [*(ranked or [none]), *_invalid(ranking.invalid), *_left_out(ranking)]
+
+
+def _ranked(division: Division, entries: Sequence[RankEntry]) -> Table:
+    return Table(
         COLUMNS,
-        tuple((f"{place}", *_cells(each)) for place, each in enumerate(ranking.valid, 1)),
-        title="Verified, and valid by the benchmark's rules",
+        tuple((f"{place}", *_cells(each)) for place, each in enumerate(entries, 1)),
+        title=f"{RANKED}, {division} division",
         words=(1, 6, 11),
-        notes=() if ranking.valid else ("No run.",),
+        notes=tuple(f"{e.name} declares {'; '.join(e.declared)}." for e in entries if e.declared),
     )
-    return [ranked, *_invalid(ranking.invalid), *_left_out(ranking)]
 
 
 def _invalid(entries: Iterable[RankEntry]) -> Iterable[Table]:

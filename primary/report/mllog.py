@@ -88,7 +88,7 @@ def _settings(document: Report) -> Iterator[tuple[str, object]]:
     yield "submission_benchmark", BENCHMARK.format(workload=config.workload)
     yield "submission_org", site.submitter or UNSAID.format("ORG")
     yield "submission_platform", site.system_name or UNSAID.format("PLATFORM")
-    yield "submission_division", site.division or "open"
+    yield "submission_division", document.division or site.division or "open"
     yield "submission_status", STATUSES.get(site.status, "research")
     yield "submission_poc_name", document.run_id
     yield "number_of_nodes", document.nodes

@@ -14,6 +14,7 @@ from pydantic import model_validator
 from aiperf_hpc.config import RunConfig
 from aiperf_hpc.errors import AIPerfError
 from aiperf_hpc.objective import ACCURACY
+from aiperf_hpc.ops_counter.divisions import Division
 from aiperf_hpc.primary.formatting import utc_text
 from aiperf_hpc.primary.monitor.run_view import RunView, ScoreStatus
 from aiperf_hpc.primary.report.incidents import (
@@ -31,7 +32,7 @@ from aiperf_hpc.primary.report.operations import (
     split_operations,
 )
 from aiperf_hpc.primary.report.rows import ReplicaReport, TrialReport, replica_rows, trial_rows
-from aiperf_hpc.primary.report.rules import Broken, RuleReport
+from aiperf_hpc.primary.report.rules import Broken, DeclaredSetting, RuleReport
 from aiperf_hpc.primary.report.scaling import Scaling
 from aiperf_hpc.primary.report.search_replay import SearchReplay, replay_search
 from aiperf_hpc.primary.report.telemetry import TelemetryReport, telemetry_report
@@ -47,6 +48,15 @@ class Report(Value):
     run_id: str
     final: bool
     """Whether the run has ended; while it lasts, the numbers are those at its last record."""
+    division: Division | None = None
+    """The division in which the run is official; None where it is so in none, and in reports of
+    versions without divisions."""
+    asked_division: Division | None = None
+    """The division that it was to be official in, where one was asked for."""
+    declared: tuple[DeclaredSetting, ...] = ()
+    """The settings that are not as the closed division fixes them."""
+    not_closed: tuple[Broken, ...] = ()
+    """Why it is not official in the closed division, where that was not what was asked for."""
     valid: bool
     invalid: tuple[Broken, ...]
     rules: tuple[RuleReport, ...] = ()
@@ -150,13 +160,19 @@ def make_report(view: RunView) -> Report:
             f"the trials of {view.paths.root} recorded {final.operations:,} operations, their "
             f"graphs count {split.total:,}; `aiperf verify {view.paths.root}` names the trials"
         )
-    rules = tuple(map(RuleReport.of, view.rule_checks()))
-    invalid = tuple(Broken(rule=each.rule, reason=why) for each in rules for why in each.reasons)
+    judgement = view.judgement()
+    rules = tuple(map(RuleReport.of, judgement.checks))
+    invalid = tuple(map(Broken.of, judgement.violations))
+    asked = manifest.division
     status = view.status(end)
     datasets = {r.dataset: None for r in history.replicas.values() if r.dataset is not None}
     return Report(
         run_id=manifest.run_id,
         final=history.end_utc is not None,
+        division=judgement.division,
+        asked_division=None if asked is None else Division(asked),
+        declared=tuple(map(DeclaredSetting.of, judgement.declared)),
+        not_closed=tuple(map(Broken.of, judgement.not_closed)),
         valid=not invalid,
         invalid=invalid,
         rules=rules,

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from aiperf_hpc.config import Difference, differences, preset_of
+from aiperf_hpc.ops_counter.divisions import Division
 from aiperf_hpc.primary.formatting import duration
 from aiperf_hpc.primary.monitor.telemetry import energy_line
 from aiperf_hpc.primary.report.model import Report
@@ -28,7 +29,7 @@ _COLUMNS = "{:<8}{:>8}{:>9}{:>12}{:>16}{:>11}{:>16}"
 
 def result_text(document: Report) -> str:
     """Return the text of a report's ``result.txt``."""
-    parts = (_head, _explanation, _configuration, _result_line, _rules, _end)
+    parts = (_head, _explanation, _configuration, _result_line, _division, _rules, _end)
     lines = (_one_line(line) for part in parts for line in part(document))
     return "".join(f"{line}\n" for line in lines)
 
@@ -124,6 +125,22 @@ def _result_line(document: Report) -> Iterator[str]:
         yield SINGLE
 
 
+def _division(document: Report) -> Iterator[str]:
+    """Yield in which division the result stands, and what is declared beside the score."""
+    if not (document.division or document.asked_division or document.declared):
+        return
+    asked = document.asked_division
+    was = "none was asked for" if asked is None else f"{asked} was asked for"
+    yield f"Division: {document.division or NONE} ({was})"
+    if document.declared:
+        yield "Declared, other than in the closed division:"
+        yield from (f"    {each}" for each in document.declared)
+    if document.division is Division.OPEN and asked is None:
+        yield "Not in the closed division, by its rules:"
+        yield from (f"    {each.rule}: {each.reason}" for each in document.not_closed)
+    yield SINGLE
+
+
 def _rules(document: Report) -> Iterator[str]:
     rows = [(each.rule, each.value, each.limit) for each in document.rules]
     name, value, limit = (max(map(len, column)) for column in zip(*rows, strict=True))
@@ -162,6 +179,7 @@ def last_line(document: Report) -> str:
         "operations": score.operations,
         "seconds": repr(score.elapsed_seconds),
         "nodes": document.nodes,
+        "division": document.division or NONE,
         "run": " ".join(document.run_id.split()),
     }
     said = " ".join(f"{name}={value}" for name, value in values.items())

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from aiperf_hpc.ops_counter.validity import RuleCheck
+from typing import Any
+
+from aiperf_hpc.ops_counter.divisions import RuleCheck, Violation
+from aiperf_hpc.ops_counter.divisions.settings import Declared, said
 from aiperf_hpc.trial import Value
 
 
@@ -11,6 +14,27 @@ class Broken(Value):
 
     rule: str
     reason: str
+
+    @classmethod
+    def of(cls, violation: Violation) -> Broken:
+        return cls(rule=violation.rule, reason=violation.reason)
+
+
+class DeclaredSetting(Value):
+    """A setting that is not as the closed division fixes it."""
+
+    key: str
+    """Dotted, as for ``--set``."""
+    value: Any
+    closed: Any
+    """What the closed division fixes."""
+
+    @classmethod
+    def of(cls, declared: Declared) -> DeclaredSetting:
+        return cls(key=declared.key, value=declared.value, closed=declared.closed)
+
+    def __str__(self) -> str:
+        return f"{self.key} {said(self.value)} (closed: {said(self.closed)})"
 
 
 class RuleReport(Value):

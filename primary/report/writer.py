@@ -10,6 +10,7 @@ from pathlib import Path
 
 from aiperf_hpc.errors import RunDirectoryError, UsageError
 from aiperf_hpc.objective import MEASURES
+from aiperf_hpc.ops_counter.divisions import Division
 from aiperf_hpc.primary.formatting import duration, exact, few, percent, quality, si
 from aiperf_hpc.primary.monitor.run_catalog import RunRow
 from aiperf_hpc.primary.monitor.run_view import RunStatus, RunView, ScoreStatus
@@ -188,9 +189,19 @@ def summary_lines(view: RunView) -> list[str]:
         f"Trials           {', '.join(counted) or 'none'}",
         *_energy_lines(status),
         *_storage_lines(status),
-        f"Result           {'INVALID' if broken else 'VALID'}",
+        f"Result           {'INVALID' if broken else 'VALID'}{_division_of(view)}",
         *(f"                 {v.rule}: {v.reason}" for v in broken),
     ]
+
+
+def _division_of(view: RunView) -> str:
+    """Return the division of a result, and what it declares; nothing where it is in none."""
+    judgement = view.judgement()
+    if judgement.division is None:
+        return ""
+    declared = "; ".join(map(str, judgement.declared)) or "nothing declared"
+    said = "" if judgement.division is Division.CLOSED else f": {declared}"
+    return f", {judgement.division} division{said}"
 
 
 def _energy_lines(status: RunStatus) -> list[str]:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from aiperf_hpc.errors import AIPerfError, RunDirectoryError, reason_of
-from aiperf_hpc.ops_counter.validity import MOST_ERROR
+from aiperf_hpc.ops_counter.divisions.work import MOST_ERROR
 from aiperf_hpc.primary.analyze.readers.base import Reading, Unreadable
 from aiperf_hpc.primary.analyze.readers.fixed_trials import init_of, staging_of, trainings
 from aiperf_hpc.primary.analyze.readers.kept_predictions import best_kept, predicted_by

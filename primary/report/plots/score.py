@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from matplotlib.axes import Axes
 
-from aiperf_hpc.ops_counter.validity import MOST_ERROR
+from aiperf_hpc.ops_counter.divisions.work import MOST_ERROR
 from aiperf_hpc.primary.formatting import percent, scale_of, si
 from aiperf_hpc.primary.monitor.run_view import ScoreStatus
 from aiperf_hpc.primary.report.plots.colours import CURVE, LIMIT, MUTED

@@ -67,6 +67,8 @@ def _result_text(run: Evidence, text: str) -> Failures:
         "nodes": run.view.manifest.nodes,
         "run": " ".join(run.view.manifest.run_id.split()),
     }
+    if run.view.manifest.rules > 1:
+        wanted["division"] = run.view.judgement().division
     for key, value in wanted.items():
         if not _says(said.get(key), value):
             yield f"states {key} {said.get(key)}, the records give {value}"

@@ -16,6 +16,8 @@ from aiperf_hpc.system.site import SiteDescription
 from aiperf_hpc.trial import DatasetInfo, Value
 from aiperf_hpc.untrusted import MOST_YAML_BYTES, bytes_inside, parsed_yaml
 
+RULES = 2
+"""The version of the rules that runs of this version are judged by; 1 was without divisions."""
 _UNSAID = ("site", "command", "release", "division")
 """What is in the file only where there is something to say."""
 
@@ -34,6 +36,8 @@ class RunManifest(Value):
     commit: str | None
     release: str = ""
     """The tag of the release that the commit is; in the file only where it is one."""
+    rules: Annotated[int, Field(ge=1, le=RULES)] = 1
+    """The version of the benchmark's rules that it is judged by; in the file from 2 on."""
     division: Literal["closed", "open"] | None = None
     """The division that it is to be official in; in the file only where one was asked for."""
     dataset: DatasetInfo | None = None
@@ -63,6 +67,8 @@ class RunManifest(Value):
     def save(self, paths: RunPaths) -> None:
         """Write the manifest into the run directory."""
         unsaid = {name for name in _UNSAID if not getattr(self, name)}
+        if self.rules == 1:
+            unsaid.add("rules")
         values = self.model_dump(mode="json", exclude=unsaid)
         text = yaml.safe_dump(values, sort_keys=False, width=100)
         write_whole(paths.manifest, text)

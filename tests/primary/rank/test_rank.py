@@ -13,7 +13,8 @@ from benchmarks import synthetic_run
 from tests.support.run_factory import Plan
 from tests.support.run_factory import write_run as write_planned_run
 
-from aiperf_hpc.ops_counter.validity import RuleCheck
+from aiperf_hpc.ops_counter.divisions import Division, RuleCheck
+from aiperf_hpc.ops_counter.divisions.judgement import Judgement
 from aiperf_hpc.primary.cli import main
 from aiperf_hpc.primary.monitor.run_view import RunView
 from aiperf_hpc.primary.rank.page import render
@@ -28,8 +29,8 @@ HOSTILE = "<script>alert(1)</script>"
 def keeping_all_rules() -> Iterator[None]:
     """Have runs of digits that last minutes keep the rules of the benchmark."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(RunView, "violations", lambda view: [])
-        patch.setattr(RunView, "rule_checks", lambda view: [RuleCheck("all", "kept", "kept")])
+        kept = Judgement(Division.CLOSED, (RuleCheck("all", "kept", "kept"),))
+        patch.setattr(RunView, "judgement", lambda view: kept)
         yield
 
 

@@ -65,7 +65,7 @@ def test_the_last_line_is_for_grep_and_has_every_digit(reported: RunPaths) -> No
     (line,) = re.findall("^AIPERF RESULT: .*$", reported.result_text.read_text("utf-8"), re.M)
     score = refreshed(reported).final()
     assert line.startswith(f"AIPERF RESULT: INVALID ops={score.ops!r} ")
-    assert line.endswith(" nodes=2 run=digits-2n-20250615T150640")
+    assert line.endswith(" nodes=2 division=none run=digits-2n-20250615T150640")
 
 
 def test_a_run_that_lasts_has_no_final_result(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import threading
 from pathlib import Path
 
 from aiperf_hpc.run import records
+from aiperf_hpc.run.clocks import Clocks
 from aiperf_hpc.run.executions import Executions
 from aiperf_hpc.run.heads import Hash
 from aiperf_hpc.run.history.replay import Replay, read_apart
@@ -137,6 +138,10 @@ class RunHistory:
     @property
     def primary_described(self) -> RankDescription | None:
         return self._state.primary_described
+
+    @property
+    def primary_clocks(self) -> list[Clocks]:
+        return self._state.primary_clocks
 
     @property
     def primary_utc(self) -> float | None:

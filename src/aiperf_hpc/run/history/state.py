@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 
 from aiperf_hpc.objective import MEASURES, Measure, Sums
 from aiperf_hpc.run import records
+from aiperf_hpc.run.clocks import Clocks
 from aiperf_hpc.run.executions import Executions
 from aiperf_hpc.run.history.tail import JournalSource, Starts, fence
 from aiperf_hpc.run.history.telemetry import SamplerHistory
@@ -22,6 +23,8 @@ from aiperf_hpc.run.records import Record
 from aiperf_hpc.system.description import RankDescription
 from aiperf_hpc.trial import DatasetInfo, DevicePeak, JobPhase, Machine, TimePhase, TrialState
 
+WINDOW_SECONDS: Final = 360.0
+"""The length of the windows in which a replica's work is summed: the score's interval."""
 PRIMARY = "primary"
 """The name of who waits for storage, where it is no replica."""
 
@@ -139,10 +142,18 @@ class ReplicaHistory:
     memory_limit: int | None = None
     """Bytes that a training may take on each of its ranks, as last recorded."""
     staged_bytes: int = 0
-    """Bytes of the dataset that were brought to the node before training; 0 where none were."""
+    """Bytes of the dataset that all its lives brought to the node; 0 where none did."""
     last_utc: float = 0.0
     phase: TimePhase = TimePhase.START
     heartbeat: records.Heartbeat | None = None
+    alive_utc: float = 0.0
+    """When its latest life last said that it is alive, UTC seconds."""
+    longest_silence: float = 0.0
+    """The most seconds between two such words of one life."""
+    clocks: list[Clocks] = field(default_factory=list)
+    """What its latest life read of all clocks of its host."""
+    work: dict[int, int] = field(default_factory=dict)
+    """The operations credited to it in each window, by the number of windows since 1970."""
     seconds: dict[TimePhase, float] = field(default_factory=dict)
     trials: list[str] = field(default_factory=list)
     exit_status: int | None = None
@@ -181,6 +192,11 @@ class ReplicaHistory:
         """Return what the launcher said of the last death before then, behind a colon."""
         said = [detail for utc, detail in self.requeued if utc <= before and detail]
         return f": {said[-1]}" if said else ""
+
+    def says_that_it_lives(self, utc: float) -> None:
+        """Take a word of its latest life."""
+        self.longest_silence = max(self.longest_silence, utc - self.alive_utc)
+        self.alive_utc = utc
 
     @property
     def storage_wait_seconds(self) -> float:
@@ -247,6 +263,8 @@ class HistoryState:
     """What the scheduler's client says while the scheduler does not answer."""
     primary_described: RankDescription | None = None
     """What the latest primary told of itself."""
+    primary_clocks: list[Clocks] = field(default_factory=list)
+    """What the latest primary read of all clocks of its host."""
     primary_utc: float | None = None
     last_utc: float = 0.0
     replicas: dict[str, ReplicaHistory] = field(default_factory=dict)
@@ -426,6 +444,7 @@ class HistoryState:
                 self.run_started = self.run_started or record
                 self.run_starts.append((record.utc, event))
                 self.run_ended = self.primary_failure = None
+                self.primary_clocks.clear()
             case records.RunEnded():
                 self.run_ended = record
             case records.PrimaryFailed(reason=reason):
@@ -455,6 +474,8 @@ class HistoryState:
                 self._file_problem("primary", event)
             case records.SystemDescribed():
                 self.primary_described = event.description
+            case records.ClocksRead(clocks=clocks):
+                self.primary_clocks.append(clocks)
             case _:
                 pass  # Heartbeats count by their time alone.
 
@@ -493,10 +514,11 @@ class HistoryState:
 
     def _replica_started(self, utc: float, event: records.ReplicaStarted, by: _Writer) -> None:
         by.replica.started = event
-        by.replica.started_utc = utc
+        by.replica.started_utc = by.replica.alive_utc = utc
         by.replica.ended = None
         by.replica.described.clear()
         by.replica.peaks.clear()
+        by.replica.clocks.clear()
 
     def _system_described(self, _: float, event: records.SystemDescribed, by: _Writer) -> None:
         if event.rank is not None:
@@ -509,7 +531,7 @@ class HistoryState:
         by.replica.dataset = event.dataset
         by.replica.loads.append((utc, event.staged_seconds))
         by.replica.memory_limit = event.memory_limit_bytes
-        by.replica.staged_bytes = event.staged_bytes
+        by.replica.staged_bytes += event.staged_bytes
 
     def _time_spent(self, _: float, event: records.TimeSpent, by: _Writer) -> None:
         accounts = [by.replica.seconds]
@@ -526,7 +548,11 @@ class HistoryState:
     def _ranks_lost(self, utc: float, event: records.RanksLost, by: _Writer) -> None:
         self._leave(by, utc, TrialState.FAILED, event.reason)
 
-    def _heartbeat(self, _: float, event: records.Heartbeat, by: _Writer) -> None:
+    def _clocks_read(self, _: float, event: records.ClocksRead, by: _Writer) -> None:
+        by.replica.clocks.append(event.clocks)
+
+    def _heartbeat(self, utc: float, event: records.Heartbeat, by: _Writer) -> None:
+        by.replica.says_that_it_lives(utc)
         by.replica.heartbeat = event
         by.replica.phase = event.phase
 
@@ -553,6 +579,7 @@ class HistoryState:
         self._leave(by, utc, TrialState.STOPPED, reason)
         by.replica.ended = event.reason
         by.replica.ended_utc = utc
+        by.replica.says_that_it_lives(utc)
 
     def _training_started(self, utc: float, event: records.TrainingStarted, by: _Writer) -> None:
         if (trial := self._trial(event.trial, by)) is not None:
@@ -565,6 +592,10 @@ class HistoryState:
             trial.train_samples += train
             trial.validation_samples += validation
             self.executions.add(utc, event.trial, train, validation)
+            started, work = trial.started, by.replica.work
+            done = train * started.train_operations + validation * started.validation_operations
+            window = int(utc // WINDOW_SECONDS)
+            work[window] = work.get(window, 0) + done
 
     def _evaluated(self, utc: float, event: records.Evaluated, by: _Writer) -> None:
         trial = self._trial(event.trial, by)
@@ -632,6 +663,7 @@ _CHANGES: Final[dict[type, Callable[[HistoryState, float, Any, _Writer], None]]]
     records.StepTimes: HistoryState._step_times,
     records.RanksLost: HistoryState._ranks_lost,
     records.Heartbeat: HistoryState._heartbeat,
+    records.ClocksRead: HistoryState._clocks_read,
     records.TelemetryStarted: HistoryState._telemetry_started,
     records.TelemetrySampled: HistoryState._sampled,
     records.StorageWaited: HistoryState._storage_waited,

@@ -1,3 +1,5 @@
+"""The rules of versions without divisions, by which their runs are still judged."""
+
 from __future__ import annotations
 
 from pathlib import Path
@@ -14,8 +16,10 @@ from tests.support.run_writer import (
 )
 
 from aiperf_hpc.config import DatasetConfig, ModelConfig, RunConfig
+from aiperf_hpc.ops_counter.divisions.evidence import RunEvidence
+from aiperf_hpc.ops_counter.divisions.judgement import Judgement, judge
 from aiperf_hpc.ops_counter.score import ScorePoint
-from aiperf_hpc.ops_counter.validity import violations
+from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.records import DatasetLoaded, ReplicaStarted
 from aiperf_hpc.trial import DatasetInfo, Machine, RoundPhase, TensorSpec
 
@@ -28,6 +32,7 @@ IMAGENET = DatasetInfo.of_labelled_images(
     validation_samples=50_000,
 )
 CONFIG = RunConfig(dataset=DatasetConfig(name="imagenet", path=Path("/data")))
+NO_DIVISION = "division: recorded by a version without divisions"
 GOOD = ScorePoint(elapsed=3600.0, operations=1, error=0.3, regulated_error=0.3)
 
 
@@ -60,7 +65,20 @@ class Run(RunWriter):
         return self
 
     def broken(self, point: ScorePoint = GOOD, config: RunConfig = CONFIG) -> list[str]:
-        return [f"{v.rule}: {v.reason}" for v in violations(self.history(), config, point)]
+        said = map(str, self.judged(point, config).violations)
+        return [each for each in said if each != NO_DIVISION]
+
+    def judged(self, point: ScorePoint = GOOD, config: RunConfig = CONFIG) -> Judgement:
+        manifest = RunManifest(
+            run_id="run",
+            nodes=1,
+            hours=1,
+            launcher="local",
+            versions={},
+            commit=None,
+            config=config,
+        )
+        return judge(RunEvidence(self.history(), manifest, point, 0.0))
 
 
 @pytest.fixture
@@ -68,8 +86,10 @@ def run(tmp_path: Path) -> Run:
     return Run(tmp_path)
 
 
-def test_a_run_that_keeps_every_rule_is_valid(run: Run) -> None:
+def test_a_run_that_keeps_every_rule_of_its_time_is_official_in_no_division(run: Run) -> None:
     assert run.write().broken() == []
+    judgement = run.judged()
+    assert (judgement.division, list(map(str, judgement.violations))) == (None, [NO_DIVISION])
 
 
 def test_a_simulated_engine_computed_nothing(run: Run) -> None:

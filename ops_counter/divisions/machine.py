@@ -1,0 +1,104 @@
+"""Rules on the machine and the software, by what its processes told."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+
+from aiperf_hpc.ops_counter.divisions.arithmetic import environment_rule, precision_rule
+from aiperf_hpc.ops_counter.divisions.evidence import RunEvidence, told
+from aiperf_hpc.ops_counter.divisions.release import release_rule, versions_rule
+from aiperf_hpc.ops_counter.divisions.rule import RuleCheck
+from aiperf_hpc.run.history import ReplicaHistory
+from aiperf_hpc.system.description import NodeDescription
+
+
+def release(run: RunEvidence) -> RuleCheck:
+    """The run was started by a release."""
+    manifest = run.manifest
+    return release_rule(manifest.versions, manifest.commit, manifest.release)
+
+
+def versions(run: RunEvidence) -> RuleCheck:
+    """All replicas had the same versions of all packages."""
+    machines = ((each.id, each.machine) for each in run.replicas)
+    return versions_rule((name, it.versions) for name, it in machines if it is not None)
+
+
+def environment(run: RunEvidence) -> RuleCheck:
+    """No process was told to compute in fewer bits than it states."""
+    stated = {trial.started.hyperparameters.precision for trial in run.trials}
+    precision = stated.pop() if len(stated) == 1 else run.config.training.precision
+    variables: list[Mapping[str, str]] = [
+        description.process.environment
+        for replica in run.replicas
+        for description in replica.described.values()
+    ]
+    silent = (
+        f"{each.id} did not tell its variables"
+        for each in run.replicas
+        if each.started is not None and not each.described
+    )
+    return environment_rule(variables, precision, told(silent))
+
+
+def precision(run: RunEvidence) -> RuleCheck:
+    """All was computed in 16 bits and more."""
+    used = {trial.started.hyperparameters.precision for trial in run.trials}
+    return precision_rule(used)
+
+
+def nodes(run: RunEvidence) -> RuleCheck:
+    """The run had as many nodes as it states, the same ones from its start to its end."""
+    asked = run.manifest.nodes
+    found = {host for each in run.replicas for host in _hosts(each)}
+    return RuleCheck.of(
+        "nodes", f"{len(found):,} hosts", f"{asked:,}, constant", told(_changed(run, len(found)))
+    )
+
+
+def _changed(run: RunEvidence, hosts: int) -> Iterator[str]:
+    if hosts != run.manifest.nodes:
+        yield f"{hosts:,} hosts; {run.manifest.nodes:,} nodes are stated"
+    if len({event.nodes for _, event in run.history.run_starts} | {run.manifest.nodes}) > 1:
+        yield "the primaries had other numbers of nodes"
+    for each in run.replicas:
+        if each.restarts:
+            yield f"{each.id} was started {each.restarts + 1} times"
+
+
+def _hosts(replica: ReplicaHistory) -> tuple[str, ...]:
+    if replica.started is None:
+        return ()
+    return replica.started.hosts or (replica.started.machine.host,)
+
+
+def accelerators(run: RunEvidence) -> RuleCheck:
+    """Each accelerator of each node has a rank."""
+    ranks = Counter(host for each in run.replicas for host in _hosts(each))
+    there = {
+        description.host: _accelerators(description.node)
+        for each in run.replicas
+        for description in each.described.values()
+        if description.node is not None
+    }
+    used = sum(min(ranks[host], number) for host, number in there.items())
+    return RuleCheck.of(
+        "accelerators",
+        f"{used:,} used",
+        f"all {sum(there.values()):,}",
+        told(_idle(ranks, there)),
+    )
+
+
+def _idle(ranks: Mapping[str, int], there: Mapping[str, int]) -> Iterator[str]:
+    for host, number in sorted(ranks.items()):
+        if host not in there:
+            yield f"{host} did not tell its accelerators"
+        elif number < there[host]:
+            yield f"{host} has {there[host]} accelerators and {number} ranks"
+
+
+def _accelerators(node: NodeDescription) -> int:
+    """Return how many a node has: by its vendors' tools, or on its bus."""
+    return max(len(node.accelerators), sum((node.pci_accelerators or {}).values()))

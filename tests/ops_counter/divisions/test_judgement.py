@@ -1,0 +1,238 @@
+"""Every rule on a run's records: a run that keeps them all, and what breaks each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.support.official_run import (
+    IMAGENET,
+    MANIFEST,
+    Rewrite,
+    as_it_is,
+    write_official_run,
+)
+from tests.support.run_writer import START
+
+from aiperf_hpc.config import TrainingConfig
+from aiperf_hpc.morphism.networks.resnet import resnet50
+from aiperf_hpc.ops_counter.divisions import Division
+from aiperf_hpc.ops_counter.divisions.evidence import RunEvidence
+from aiperf_hpc.ops_counter.divisions.judgement import (
+    BRIEF,
+    CLOSED,
+    Judgement,
+    judge,
+    judge_briefly,
+)
+from aiperf_hpc.ops_counter.divisions.work import RESNET50
+from aiperf_hpc.ops_counter.score import end_of, recorded, score_at
+from aiperf_hpc.run import records
+from aiperf_hpc.run.history import RunHistory
+from aiperf_hpc.run.manifest import RunManifest
+from aiperf_hpc.run.paths import RunPaths
+from aiperf_hpc.run.records import AnyEvent
+from aiperf_hpc.system.description import Accelerator, NodeDescription
+
+LATER = START + 4000.0
+
+
+def evidence(paths: RunPaths, manifest: RunManifest = MANIFEST, now: float = LATER) -> RunEvidence:
+    history = RunHistory(paths)
+    history.refresh()
+    final = score_at(history, recorded, end_of(history))
+    return RunEvidence(history, manifest, final, now)
+
+
+def judged(root: Path, rewrite: Rewrite = as_it_is, **changes: Any) -> Judgement:  # noqa: ANN401
+    paths = write_official_run(root, rewrite)
+    return judge(evidence(paths, MANIFEST.model_copy(update=changes)))
+
+
+def of(kind: type, **changes: Any) -> Rewrite:  # noqa: ANN401 -- an event's fields
+    """Change all events of a kind."""
+    return lambda _, __, event: (
+        event.model_copy(update=changes) if isinstance(event, kind) else event
+    )
+
+
+def without(kind: type, keep: Callable[[str, float], bool] = lambda who, at: False) -> Rewrite:
+    """Leave out events of a kind, but those to keep."""
+    return lambda who, at, event: None if isinstance(event, kind) and not keep(who, at) else event
+
+
+def trials(**changes: Any) -> Rewrite:  # noqa: ANN401 -- hyperparameters
+    """Change the hyperparameters of all trials."""
+
+    def rewrite(_: str, __: float, event: AnyEvent) -> AnyEvent:
+        if not isinstance(event, records.TrialStarted):
+            return event
+        used = event.hyperparameters.model_copy(update=changes)
+        return event.model_copy(update={"hyperparameters": used})
+
+    return rewrite
+
+
+def one_trial(name: str, **changes: Any) -> Rewrite:  # noqa: ANN401 -- an event's fields
+    return lambda _, __, event: (
+        event.model_copy(update=changes)
+        if isinstance(event, records.TrialStarted) and event.trial == name
+        else event
+    )
+
+
+def described(**changes: Any) -> Rewrite:  # noqa: ANN401 -- a process's fields, or a node
+    def rewrite(_: str, __: float, event: AnyEvent) -> AnyEvent:
+        if not isinstance(event, records.SystemDescribed):
+            return event
+        node = changes.get("node", event.description.node)
+        process = event.description.process
+        if "environment" in changes:
+            process = process.model_copy(update=changes)
+        told = event.description.model_copy(update={"process": process, "node": node})
+        return event.model_copy(update={"description": told})
+
+    return rewrite
+
+
+def more_work(_: str, at: float, event: AnyEvent) -> AnyEvent:
+    """Have a replica do much in the last minutes."""
+    if isinstance(event, records.Progress) and at > 3000.0:
+        return event.model_copy(update={"train_samples": 10_000})
+    return event
+
+
+def slowed(_: str, at: float, event: AnyEvent) -> AnyEvent:
+    """Have the monotonic clock lose three seconds in an hour."""
+    if not isinstance(event, records.ClocksRead):
+        return event
+    clocks = event.clocks.model_copy(update={"monotonic": at - 3.0 * (at > 9.0)})
+    return event.model_copy(update={"clocks": clocks})
+
+
+def other_version(who: str, _: float, event: AnyEvent) -> AnyEvent:
+    if isinstance(event, records.ReplicaStarted) and who == "r1":
+        machine = event.machine.model_copy(update={"versions": {"torch": "2.4"}})
+        return event.model_copy(update={"machine": machine})
+    return event
+
+
+IDLE = NodeDescription(
+    accelerators=tuple(Accelerator(vendor="Example", model="A", index=n) for n in range(2))
+)
+FAILED = {"reason": "failed: EngineError"}
+
+
+def test_a_run_that_keeps_every_rule_is_closed(tmp_path: Path) -> None:
+    judgement = judged(tmp_path)
+    assert list(map(str, judgement.violations)) == []
+    assert judgement.division is Division.CLOSED
+    assert (judgement.declared, judgement.not_closed) == ((), ())
+    assert len({each.rule for each in judgement.checks}) == len(judgement.checks)
+
+
+def test_the_first_network_is_resnet50() -> None:
+    assert resnet50((224, 224, 3), 1000, stem="imagenet", base_width=64).hash == RESNET50
+
+
+@pytest.mark.parametrize(
+    ("rewrite", "rule", "reason"),
+    [
+        (of(records.ReplicaStarted, engine="simulated"), "engine", "simulated engine: nothing"),
+        (of(records.RunStarted, hours=1.2), "duration", "1 h of 1.2 h asked for; at least 99% is"),
+        (of(records.Evaluated, sums={"correct": 10}), "error", "99.98%; at most 30% is required"),
+        (of(records.DatasetLoaded, dataset=IMAGENET.model_copy(update={"archives": {}})),
+         "content", "it was not prepared from the official archives, nor is SHA-256 abab"),
+        (other_version, "versions", "r1 has torch 2.4; most replicas have another"),
+        (described(environment={"ONEDNN_DEFAULT_FPMATH_MODE": "ANY"}), "environment",
+         "ONEDNN_DEFAULT_FPMATH_MODE=ANY computes in any, and bf16 is stated; unset it"),
+        (without(records.SystemDescribed), "environment", "r0 did not tell its variables"),
+        (trials(precision="fp8"), "precision", "fp8; at least FP16 is required"),
+        (one_trial("r1-t0", graph="small"), "initial network", "r1 begins with small; ResNet-50"),
+        (one_trial("r1-t2", graph="large"), "proposals", "r1-t2 trained another network than"),
+        (one_trial("r1-t2", proposal=None), "proposals", "r1-t2 has a network that nothing on"),
+        (without(records.Proposed), "proposals", "r0-t1 has a network that nothing on record"),
+        (without(records.Evaluated, lambda who, at: who == "r0" or at < 2000.0), "TPE",
+         "r1 reached round 5 and evaluated 1 trials of hyperparameter optimisation; 4 are random"),
+        (without(records.BestEpochKept), "weights", "those of r0-t0 were not kept"),
+        (of(records.BestEpochKept, epoch=2), "weights", "those of r0-t0 were not kept"),
+        (without(records.ClocksRead, lambda who, at: who != "r1" or at < 9.0), "clocks",
+         "r1 did not record its clocks from its start to its end"),
+        (slowed, "clocks", "the clocks of the primary came 2.988 s an hour apart, answered by"),
+        (without(records.ReplicaEnded), "replicas", "r0 has not ended"),
+        (of(records.ReplicaEnded, **FAILED), "replicas", "r0 failed: EngineError"),
+        (without(records.ReplicaLaunched), "replicas", "r0 was never launched"),
+        (without(records.Heartbeat, lambda who, at: at < 900.0), "heartbeats",
+         "r0 was silent for 2730.0 s"),
+        (more_work, "rates", "r0 was 83.5 times as fast in 0.1 h as in the median"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)  # fmt: skip
+def test_what_breaks_a_rule_of_both_divisions_is_official_in_none(
+    tmp_path: Path, rewrite: Rewrite, rule: str, reason: str
+) -> None:
+    judgement = judged(tmp_path, rewrite)
+    assert judgement.division is None
+    said = [v.reason for v in judgement.violations if v.rule == rule]
+    assert any(each.startswith(reason) for each in said), (said, judgement.violations)
+
+
+@pytest.mark.parametrize(
+    ("rewrite", "reason"),
+    [
+        (trials(batch_size=64), "hyperparameters: r0-t0: batch size 64, kernel size none"),
+        (trials(momentum=0.8), "hyperparameters: r0-t0: momentum 0.8"),
+        (one_trial("r0-t1", epoch_limit=10), "hyperparameters: r0-t1: 10 epochs in round 2"),
+        (described(node=IDLE), "accelerators: n-r0 has 2 accelerators and 1 ranks"),
+        (described(node=None), "accelerators: n-r0 did not tell its accelerators"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_what_breaks_a_rule_of_the_closed_division_alone_is_open(
+    tmp_path: Path, rewrite: Rewrite, reason: str
+) -> None:
+    judgement = judged(tmp_path, rewrite)
+    assert (judgement.division, judgement.violations) == (Division.OPEN, [])
+    assert str(judgement.not_closed[0]) == reason
+
+
+def test_the_division_that_was_asked_for_decides(tmp_path: Path) -> None:
+    other = MANIFEST.config.model_copy(update={"training": TrainingConfig(batch_size=64)})
+    run = evidence(write_official_run(tmp_path, trials(batch_size=64)))
+
+    def in_division(division: str | None) -> Judgement:
+        manifest = MANIFEST.model_copy(update={"config": other, "division": division})
+        return judge(RunEvidence(run.history, manifest, run.final, LATER))
+
+    assert in_division(None).division is Division.OPEN
+    assert in_division("open").division is Division.OPEN
+    assert list(map(str, in_division("open").declared)) == ["training.batch_size 64 (closed: 448)"]
+    closed = in_division("closed")
+    assert closed.division is None
+    assert str(closed.violations[0]) == (
+        "closed settings: training.batch_size is 64; 448 is required"
+    )
+
+
+def test_what_the_manifest_says_is_judged_too(tmp_path: Path) -> None:
+    run = evidence(write_official_run(tmp_path))
+
+    def broken(now: float = LATER, **changes: Any) -> list[str]:  # noqa: ANN401 -- its fields
+        manifest = MANIFEST.model_copy(update=changes)
+        return list(map(str, judge(RunEvidence(run.history, manifest, run.final, now)).violations))
+
+    assert broken(release="") == [
+        "release: commit 0123456789ab has no release's tag; check out v1.0.0"
+    ]
+    assert broken(now=START) == ["end: 1970-01-12T14:46:40Z is yet to come"]
+    assert broken(nodes=4) == ["replicas: 2 of 4 replicas"]
+    assert judge(RunEvidence(run.history, MANIFEST.model_copy(update={"nodes": 4}),
+                             run.final, LATER)).not_closed[0].rule == "nodes"  # fmt: skip
+
+
+def test_a_run_that_lasts_is_asked_what_is_quick_to_say(tmp_path: Path) -> None:
+    run = evidence(write_official_run(tmp_path, without(records.RunEnded)))
+    assert [str(each) for each in judge_briefly(run)] == ["duration: the run has not ended"]
+    assert len(BRIEF) + len(CLOSED) < len(judge(run).checks)

@@ -1,0 +1,180 @@
+"""A run that is official in the closed division, but for what a test rewrites of its records."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.support.clock import Clock
+from tests.support.run_writer import DEEPER, START, evaluated, progress, trial_ended
+
+from aiperf_hpc.config import DatasetConfig, RunConfig
+from aiperf_hpc.official_datasets import ARCHIVES
+from aiperf_hpc.ops_counter.divisions.work import RESNET50
+from aiperf_hpc.run import records
+from aiperf_hpc.run.clocks import Clocks
+from aiperf_hpc.run.file_clock import ClockReading
+from aiperf_hpc.run.journal import JournalWriter
+from aiperf_hpc.run.manifest import RULES, RunManifest
+from aiperf_hpc.run.paths import RunPaths
+from aiperf_hpc.system.description import (
+    Accelerator,
+    NodeDescription,
+    ProcessDescription,
+    RankDescription,
+)
+from aiperf_hpc.trial import DatasetInfo, Hyperparameters, Machine, RoundPhase, TimePhase
+
+IMAGENET = DatasetInfo.of_labelled_images(
+    name="imagenet",
+    sha256="ab" * 32,
+    classes=1000,
+    shape=(224, 224, 3),
+    train_samples=1_281_167,
+    validation_samples=50_000,
+).model_copy(update={"archives": dict(ARCHIVES["imagenet"])})
+MANIFEST = RunManifest(
+    run_id="official",
+    nodes=2,
+    hours=1.0,
+    launcher="slurm",
+    versions={"aiperf-hpc": "1.0.0"},
+    commit="0123456789abcdef0123456789abcdef01234567",
+    release="v1.0.0",
+    rules=RULES,
+    config=RunConfig(preset="imagenet", dataset=DatasetConfig(name="imagenet", path=Path("/d"))),
+)
+SECONDS, BEAT = 3600.0, 30.0
+ROUNDS = ((1, 15), (2, 30), (3, 45), (4, 60), (4, 60), (4, 60), (5, 60), (5, 60))
+"""The round of each trial of a replica, and its epochs at most."""
+
+Rewrite = Callable[[str, float, records.AnyEvent], records.AnyEvent | None]
+"""What becomes of a writer's event at a time, seconds after the start; None: it is not there."""
+
+
+def as_it_is(_: str, __: float, event: records.AnyEvent) -> records.AnyEvent:
+    """Keep an event."""
+    return event
+
+
+class _Journal:
+    def __init__(self, path: Path, who: str, rewrite: Rewrite) -> None:
+        self._clock = Clock(START)
+        self._who, self._rewrite = who, rewrite
+        self._writer = JournalWriter(path, clock=self._clock, sync=lambda _: None)
+
+    def __call__(self, seconds: float, event: records.AnyEvent) -> None:
+        self._clock.now = START + seconds
+        changed = self._rewrite(self._who, seconds, event)
+        if changed is not None:
+            self._writer.append(changed)
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+def write_official_run(root: Path, rewrite: Rewrite = as_it_is) -> RunPaths:
+    """Write a run of two replicas that keeps every rule."""
+    paths = RunPaths(root)
+    MANIFEST.save(paths)
+    names = ("r0", "r1")
+    primary = _Journal(paths.primary_journal, "primary", rewrite)
+    primary(0, records.RunStarted(run_id="official", nodes=2, hours=1.0, launcher="slurm",
+                                  host="h", pid=1))  # fmt: skip
+    primary(0, _clocks(0))
+    for name in names:
+        primary(0, records.ReplicaLaunched(replica=name, job="1"))
+        _replica(paths, name, rewrite)
+    for name in names:
+        primary(SECONDS, records.ReplicaExited(replica=name, status=0))
+    primary(SECONDS, _clocks(SECONDS))
+    primary(SECONDS, records.RunEnded(reason="time is up"))
+    primary.close()
+    return paths
+
+
+def _replica(paths: RunPaths, name: str, rewrite: Rewrite) -> None:
+    say = _Journal(paths.replica_journal(name), name, rewrite)
+    search = _Journal(paths.search_journal(name, 0), name, rewrite)
+    say(1, _started(name))
+    say(1, records.SystemDescribed(rank=0, description=_described(name)))
+    say(1, _clocks(1))
+    say(2, records.DatasetLoaded(dataset=IMAGENET))
+    beats = [BEAT * number for number in range(1, int(SECONDS / BEAT))]
+    each = len(beats) // len(ROUNDS)
+    for number, (round_, limit) in enumerate(ROUNDS):
+        trial = f"{name}-t{number}"
+        own = beats[number * each : (number + 1) * each]
+        if round_ > 1:
+            search(own[0] - 1, _proposed(name, number))
+        say(own[0], _trial(name, number, round_, limit))
+        for beat in own:
+            say(beat, records.Heartbeat(phase=TimePhase.TRAIN, cpu_percent=1, memory_bytes=1))
+            say(beat, progress(trial, train=100))
+        say(own[-1], evaluated(trial, correct=40_000, samples=50_000))
+        say(own[-1], _kept(trial))
+        say(own[-1], trial_ended(trial))
+    for beat in beats[len(ROUNDS) * each :]:
+        say(beat, records.Heartbeat(phase=TimePhase.TRAIN, cpu_percent=1, memory_bytes=1))
+    say(SECONDS, _clocks(SECONDS))
+    say(SECONDS, records.ReplicaEnded(reason="the run's time is up"))
+    say.close()
+    search.close()
+
+
+def _started(name: str) -> records.ReplicaStarted:
+    machine = Machine(
+        host=f"n-{name}", cpu="c", cores=(0,), memory_bytes=1, accelerators=("A",),
+        versions={"torch": "2.5"},
+    )  # fmt: skip
+    return records.ReplicaStarted(replica=name, pid=1, engine="torch", machine=machine)
+
+
+def _described(name: str) -> RankDescription:
+    accelerator = Accelerator(vendor="Example", model="A", index=0)
+    return RankDescription(
+        host=f"n-{name}",
+        process=ProcessDescription(cores=(0,), environment={"OMP_NUM_THREADS": "8"}),
+        node=NodeDescription(accelerators=(accelerator,)),
+    )
+
+
+def _clocks(seconds: float) -> records.ClocksRead:
+    server = ClockReading(ahead_seconds=0.0, precision_seconds=0.001)
+    return records.ClocksRead(
+        clocks=Clocks(
+            utc=START + seconds, monotonic=seconds, raw=seconds, raw_directly=True, boot=seconds,
+            spread_seconds=0.001, answered_by="/lib/libc.so.6", server=server,
+        )
+    )  # fmt: skip
+
+
+def _kept(trial: str) -> records.BestEpochKept:
+    file = records.KeptFile(bytes=1, sha256="0" * 64)
+    return records.BestEpochKept(trial=trial, epoch=1, began=file, evaluated=file)
+
+
+def _graph(number: int) -> str:
+    return RESNET50 if number == 0 else f"graph{number}"
+
+
+def _proposed(name: str, number: int) -> records.Proposed:
+    return records.Proposed(
+        proposal=f"{name}-p{number}", graph=_graph(number), parent=f"{name}-t0",
+        morphisms=(DEEPER,), seed=1, seconds=0.5,
+    )  # fmt: skip
+
+
+def _trial(name: str, number: int, round_: int, limit: int) -> records.TrialStarted:
+    hpo, grown = round_ > 3, round_ > 1
+    return records.TrialStarted(
+        trial=f"{name}-t{number}", round=round_,
+        phase=RoundPhase.HPO if hpo else RoundPhase.WARMUP,
+        graph=_graph(number), parent=f"{name}-t0" if grown else None,
+        proposal=f"{name}-p{number}" if grown else None, morphisms=(DEEPER,) if grown else (),
+        hyperparameters=Hyperparameters(
+            batch_size=320 if hpo else 448, learning_rate=0.1, precision="bf16"
+        ),
+        seed=0, epoch_limit=limit, parameters=1, depth=1, train_operations=3,
+        validation_operations=1, memory_estimate_bytes=1,
+    )  # fmt: skip
