@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -15,6 +16,7 @@ from aiperf_hpc.objective import MEASURES, Measure, Sums
 from aiperf_hpc.run import records
 from aiperf_hpc.run.clocks import Clocks
 from aiperf_hpc.run.executions import Executions
+from aiperf_hpc.run.frequent import AnyRecord, FrequentHeartbeat, FrequentProgress
 from aiperf_hpc.run.history.tail import JournalSource, Starts, fence
 from aiperf_hpc.run.history.telemetry import SamplerHistory
 from aiperf_hpc.run.journal import Problem
@@ -242,6 +244,16 @@ class _Writer:
 
     replica: ReplicaHistory
     source: JournalSource
+    heartbeat: records.Heartbeat | FrequentHeartbeat | None = None
+    """The last one that was read."""
+
+    def close(self) -> None:
+        """Give the replica its last heartbeat; to do so with each took a microsecond."""
+        match self.heartbeat:
+            case FrequentHeartbeat() as last:
+                self.replica.heartbeat = last.model()
+            case records.Heartbeat() as last:
+                self.replica.heartbeat = last
 
 
 @dataclass(slots=True)
@@ -302,20 +314,31 @@ class HistoryState:
     _samplers: dict[Path, SamplerHistory] = field(default_factory=dict)
     """The latest sampler of each journal."""
 
-    def apply(self, source: JournalSource, added: Iterable[Record]) -> None:
+    def apply(self, source: JournalSource, added: Iterable[AnyRecord]) -> None:
         """Apply what was added to a journal, but for what a replaced replica wrote."""
         if source.replica is None:
-            for record in added:
-                self.primary_utc = record.utc
-                self.last_utc = max(self.last_utc, record.utc)
-                self._apply_primary(record)
+            self._apply_all_of_primary(added)
             return
-        by: _Writer | None = None
+        rest = iter(added)
+        if (first := next(rest, None)) is None:
+            return
+        by = _Writer(self._replica(source.replica), source)
+        try:
+            self._apply_all_of(by, chain((first,), rest))
+        finally:
+            by.close()
+
+    def _apply_all_of_primary(self, added: Iterable[AnyRecord]) -> None:
+        for record in added:
+            self.primary_utc = record.utc
+            self.last_utc = max(self.last_utc, record.utc)
+            if isinstance(record, Record):
+                self._apply_primary(record)
+
+    def _apply_all_of(self, by: _Writer, added: Iterable[AnyRecord]) -> None:
+        replica, source = by.replica, by.source
         for record in added:
             utc, event = record.utc, record.event
-            if by is None:
-                replica = self._replica(source.replica)
-                by = _Writer(replica, source)
             if utc >= source.fence:
                 self.fenced += 1
                 if type(event) is records.TrialStarted:
@@ -551,9 +574,11 @@ class HistoryState:
     def _clocks_read(self, _: float, event: records.ClocksRead, by: _Writer) -> None:
         by.replica.clocks.append(event.clocks)
 
-    def _heartbeat(self, utc: float, event: records.Heartbeat, by: _Writer) -> None:
+    def _heartbeat(
+        self, utc: float, event: records.Heartbeat | FrequentHeartbeat, by: _Writer
+    ) -> None:
         by.replica.says_that_it_lives(utc)
-        by.replica.heartbeat = event
+        by.heartbeat = event
         by.replica.phase = event.phase
 
     def _telemetry_started(self, utc: float, event: records.TelemetryStarted, by: _Writer) -> None:
@@ -586,7 +611,9 @@ class HistoryState:
             trial.state = TrialState.TRAINING
             trial.training_utc = utc
 
-    def _progress(self, utc: float, event: records.Progress, by: _Writer) -> None:
+    def _progress(
+        self, utc: float, event: records.Progress | FrequentProgress, by: _Writer
+    ) -> None:
         if (trial := self._trial(event.trial, by)) is not None:
             train, validation = event.train_samples, event.validation_samples
             trial.train_samples += train
@@ -644,6 +671,7 @@ _CHANGES: Final[dict[type, Callable[[HistoryState, float, Any, _Writer], None]]]
     records.TrialStarted: HistoryState._trial_started,
     records.TrainingStarted: HistoryState._training_started,
     records.Progress: HistoryState._progress,
+    FrequentProgress: HistoryState._progress,
     records.Evaluated: HistoryState._evaluated,
     records.TrialEnded: HistoryState._trial_ended,
     records.PredictionsKept: HistoryState._predictions_kept,
@@ -664,6 +692,7 @@ _CHANGES: Final[dict[type, Callable[[HistoryState, float, Any, _Writer], None]]]
     records.RanksLost: HistoryState._ranks_lost,
     records.Heartbeat: HistoryState._heartbeat,
     records.ClocksRead: HistoryState._clocks_read,
+    FrequentHeartbeat: HistoryState._heartbeat,
     records.TelemetryStarted: HistoryState._telemetry_started,
     records.TelemetrySampled: HistoryState._sampled,
     records.StorageWaited: HistoryState._storage_waited,

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from aiperf_hpc.errors import JournalError, StorageError
+from aiperf_hpc.run.frequent import AnyRecord
 from aiperf_hpc.run.journal import JournalReader, Problem
 from aiperf_hpc.run.paths import FIRST, Incarnation, RunPaths, journal_order
-from aiperf_hpc.run.records import Record, ReplicaStarted
+from aiperf_hpc.run.records import ReplicaStarted
 from aiperf_hpc.run.storage import Retry, no_retry
 
 Starts = dict[str, dict[Incarnation, float]]
@@ -118,14 +119,14 @@ class Tail:
         self._sources_of.update(other._sources_of)
         self._known |= other._known
 
-    def added(self, source: JournalSource) -> Iterator[Record]:
+    def added(self, source: JournalSource) -> Iterator[AnyRecord]:
         """Yield what was added to a journal; its ``fence`` is what is known by then.
 
         Raises:
             JournalError: it is unreadable.
         """
         replica = source.replica
-        for record in source.reader.read():
+        for record in source.reader.read_quickly():
             utc = record.utc
             if type(record.event) is ReplicaStarted and replica is not None:
                 self._life_started(replica, source.incarnation, utc)
