@@ -13,10 +13,10 @@ from aiperf_hpc.config import RunConfig
 from aiperf_hpc.replica.context import ReplicaContext
 from aiperf_hpc.replica.data.base import Dataset
 from aiperf_hpc.replica.engines.base import Engine
-from aiperf_hpc.replica.identity import Identity
 from aiperf_hpc.replica.runtime.stopping import StopFlag
 from aiperf_hpc.replica.training.trainer import Trainer
 from aiperf_hpc.replica.training.trial import PlannedTrial, TrialResult
+from aiperf_hpc.run.identity import Identity
 from aiperf_hpc.run.journal import JournalWriter
 from aiperf_hpc.run.paths import FIRST, RunPaths
 

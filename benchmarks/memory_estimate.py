@@ -29,9 +29,9 @@ def measure(
 
     from aiperf_hpc.morphism.networks.resnet import resnet50
     from aiperf_hpc.morphism.weights.checkpoint import initial_weights
+    from aiperf_hpc.ops_counter.memory import training_bytes
     from aiperf_hpc.replica.data.base import labelled_images
     from aiperf_hpc.replica.engines import load_engine
-    from aiperf_hpc.replica.training.memory_estimate import training_bytes
     from aiperf_hpc.trial import Hyperparameters
 
     engine = load_engine(name, len(os.sched_getaffinity(0)))

@@ -79,7 +79,7 @@ def tailed(written: Written, repeats: int) -> Row:
 
 def _append(paths: RunPaths, seqs: dict[str, int], epoch: int) -> None:
     """Write ``ADDED`` records, an epoch's four at a time, to evenly spread replicas."""
-    events = epoch_events(f"{NAME}-{len(EPOCHS) - 1}", epoch, 200)
+    events = epoch_events(f"{NAME}-t{len(EPOCHS)}", epoch, 200)
     moments = [Moment(SECONDS, event.model_dump_json()) for event in events]
     names, turns = list(seqs), ADDED // len(moments)
     for turn in range(turns):

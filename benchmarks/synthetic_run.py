@@ -25,6 +25,7 @@ from aiperf_hpc.morphism.operators.registry import MORPHISMS
 from aiperf_hpc.ops_counter.count import count
 from aiperf_hpc.run import records
 from aiperf_hpc.run.graph_store import GraphStore
+from aiperf_hpc.run.identity import seed_of
 from aiperf_hpc.run.journal import JournalWriter
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import RunPaths
@@ -53,6 +54,7 @@ DATASET = DatasetInfo.of_labelled_images(
 EPOCHS = (6, 6, 7, 8, 8, 8)
 """The epochs of each replica's trials: three rounds of warm-up, then one of HPO."""
 WARMUP = 3
+BATCH = 64
 EPOCH_SECONDS, BETWEEN_SECONDS = 30.0, 3.0
 CLOSING = 4
 """The last records of a replica: the end of its last trial, its time, the rest, its own end."""
@@ -66,7 +68,7 @@ def configuration() -> RunConfig:
             "preset": "synthetic run",
             "dataset": {"name": "digits"},
             "model": {"stem": "cifar", "base_width": 4},
-            "training": {"batch_size": 64, "precision": "fp32", "max_epochs": EPOCHS[-1]},
+            "training": {"batch_size": BATCH, "precision": "fp32", "max_epochs": EPOCHS[-1]},
             "rounds": {"warmup_epochs": list(EPOCHS[:WARMUP])},
             "hpo": {"space": {"batch_size": {"choices": [32, 64, 128]}}},
             "journal": {"heartbeat_seconds": EPOCH_SECONDS},
@@ -74,6 +76,14 @@ def configuration() -> RunConfig:
         },
         "synthetic_run",
     )
+
+
+CONFIG = configuration()
+
+
+def proposal_name(number: int) -> str:
+    """Return the name of the candidate that trial ``number``, from 0 on, trains."""
+    return f"{NAME}-w0-{number}"
 
 
 def manifest(replicas: int, hours: float) -> RunManifest:
@@ -85,7 +95,7 @@ def manifest(replicas: int, hours: float) -> RunManifest:
         launcher="local",
         versions={"aiperf-hpc": "0.1.0"},
         commit=None,
-        config=configuration(),
+        config=CONFIG,
     )
 
 
@@ -151,11 +161,11 @@ class Player:
     def propose(self, graph: Graph, parent: str, step: Morphism, number: int) -> None:
         self.search(
             records.Proposed(
-                proposal=f"{NAME}-p{number}",
+                proposal=proposal_name(number),
                 graph=self.graphs.save(graph),
                 parent=parent,
                 morphisms=(step.to_data(),),
-                seed=number,
+                seed=seed_of(self.config.seed, NAME, "search", 0, number),
                 seconds=1.5,
                 belief={"mean": 0.8, "deviation": 0.1},
             )
@@ -171,8 +181,8 @@ class Player:
         rng: np.random.Generator,
     ) -> str:
         """Record one trial from its start to its end; return its name."""
-        name = f"{NAME}-{number}"
-        proposal = None if parent is None else f"{NAME}-p{min(number, WARMUP)}"
+        name = f"{NAME}-t{number + 1}"
+        proposal = None if parent is None else proposal_name(min(number, WARMUP))
         self.say(self._started(name, graph, parent, proposal, steps, number, limit), 1.0)
         self.say(records.TrainingStarted(trial=name), 1.0)
         level = float(rng.uniform(0.7, 0.95))
@@ -227,7 +237,7 @@ class Player:
                 label_smoothing=training.label_smoothing,
                 precision=training.precision,
             ),
-            seed=7,
+            seed=seed_of(self.config.seed, NAME, "trial", number + 1),
             epoch_limit=limit,
             parameters=graph.parameter_count,
             depth=graph.depth,
@@ -258,7 +268,8 @@ def replica_started() -> records.ReplicaStarted:
 def epoch_events(trial: str, epoch: int, correct: int) -> Iterator[records.AnyEvent]:
     """Yield the records of one epoch: its samples, and their evaluation."""
     whole, tested = DATASET.train_samples, DATASET.validation_samples
-    for train, validation in ((whole // 2, 0), (whole - whole // 2, 0), (0, tested)):
+    half = whole // 2 // BATCH * BATCH
+    for train, validation in ((half, 0), (whole - half, 0), (0, tested)):
         yield records.Progress(
             trial=trial, epoch=epoch, train_samples=train, validation_samples=validation
         )
@@ -300,7 +311,13 @@ def lines_of(moments: Sequence[Moment], replica: str, start: float, seq: int = 0
         f'"mono":{4321.0 + moment.seconds!r},"event":{moment.event}}}\n'
         for number, moment in enumerate(moments, seq)
     ]
-    return "".join(lines).replace(NAME, replica)
+    text = "".join(lines)
+    for kind, number in ((("trial",), len(EPOCHS)), (("search", 0), WARMUP)):
+        for each in range(1, number + 1):
+            made = seed_of(CONFIG.seed, NAME, *kind, each)
+            own = seed_of(CONFIG.seed, replica, *kind, each)
+            text = text.replace(f'"seed":{made},', f'"seed":{own},')
+    return text.replace(NAME, replica)
 
 
 def write_copy(path: Path, moments: Sequence[Moment], replica: str, start: float) -> int:

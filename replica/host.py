@@ -25,7 +25,6 @@ from aiperf_hpc.machine import available_bytes, cpu_model
 from aiperf_hpc.morphism.weights.checked_file import Tell
 from aiperf_hpc.replica.engines.base import Engine
 from aiperf_hpc.replica.engines.rank_peak import rank_peak
-from aiperf_hpc.replica.identity import Identity
 from aiperf_hpc.replica.node_check import Loaded, check_node, checked_dataset
 from aiperf_hpc.replica.runtime.background import background_thread
 from aiperf_hpc.replica.runtime.process_tree import replica_tree
@@ -38,6 +37,7 @@ from aiperf_hpc.run.digest import Digest
 from aiperf_hpc.run.file_clock import ClockReading, read_clock
 from aiperf_hpc.run.heads import Head, published
 from aiperf_hpc.run.history import RunHistory
+from aiperf_hpc.run.identity import Identity
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.run.records import AnyEvent

@@ -21,7 +21,6 @@ from aiperf_hpc.clock import SYSTEM
 from aiperf_hpc.errors import UNEXPECTED_STATUS, AIPerfError, RunDirectoryError
 from aiperf_hpc.replica.engines.rank_peak import rank_peak
 from aiperf_hpc.replica.host import ProcessHost, package_versions
-from aiperf_hpc.replica.identity import Identity
 from aiperf_hpc.replica.node_check import check_node, checked_dataset, checked_engine
 from aiperf_hpc.replica.parallel.collectives import load_collective
 from aiperf_hpc.replica.parallel.collectives.base import RankLostError
@@ -31,6 +30,7 @@ from aiperf_hpc.replica.parallel.protocol import Announce, Command
 from aiperf_hpc.replica.replica import Replica
 from aiperf_hpc.replica.runtime.background import background_thread
 from aiperf_hpc.replica.runtime.telemetry import journaled_telemetry
+from aiperf_hpc.run.identity import Identity
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import Incarnation, RunPaths
 from aiperf_hpc.run.storage import BackoffRetry, Retry

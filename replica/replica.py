@@ -14,7 +14,6 @@ from aiperf_hpc.replica.context import ReplicaContext
 from aiperf_hpc.replica.data.base import Dataset
 from aiperf_hpc.replica.engines.base import Engine, RankEngine
 from aiperf_hpc.replica.host import Host, Workers
-from aiperf_hpc.replica.identity import Identity
 from aiperf_hpc.replica.node_check import checked_engine
 from aiperf_hpc.replica.parallel.collectives.base import RankLostError
 from aiperf_hpc.replica.parallel.handshake import Ranks, facts_of
@@ -25,6 +24,7 @@ from aiperf_hpc.replica.training.trainer import Trainer
 from aiperf_hpc.replica.trials.building import OneRankBuilder, SeveralRanksBuilder, TrialBuilder
 from aiperf_hpc.replica.trials.loop import ReplicaFailedError, TrialLoop
 from aiperf_hpc.run.heads import Head
+from aiperf_hpc.run.identity import Identity
 from aiperf_hpc.run.journal import JournalReader, JournalWriter
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import RunPaths

@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
 from aiperf_hpc.errors import AIPerfError
 from aiperf_hpc.graph import Graph
-from aiperf_hpc.morphism.lineage import Lineage
+from aiperf_hpc.morphism.lineage import Descent, Lineage
 from aiperf_hpc.ops_counter.count import count
 from aiperf_hpc.primary.monitor.run_view import RunView
 from aiperf_hpc.primary.report.provenance import is_final
@@ -23,6 +23,7 @@ from aiperf_hpc.primary.verify.journal import (
     Sampler,
     read_journal,
 )
+from aiperf_hpc.run import records
 from aiperf_hpc.run.history import Evaluation, ReplicaHistory, Trial, no_collections
 from aiperf_hpc.run.paths import Incarnation
 from aiperf_hpc.signatures import PublicKey
@@ -39,6 +40,10 @@ class Note(str):
     __slots__ = ()
 
 
+QUEUES = 4
+"""How often a simulated replica waits for the writes of all others, at most, in one go."""
+
+
 class Recount(NamedTuple):
     """What a graph counts: operations a training and a validation sample, parameters, depth."""
 
@@ -46,6 +51,18 @@ class Recount(NamedTuple):
     forward: int
     parameters: int
     depth: int
+
+
+@dataclass(slots=True)
+class ToldOfTrials:
+    """What was recorded of trials, by their names."""
+
+    ends: dict[str, tuple[float, bool]] = field(default_factory=dict)
+    """When each ended, UTC seconds, and whether its weights were kept."""
+    dropped: dict[str, float] = field(default_factory=dict)
+    """When its weights were deleted, UTC seconds."""
+    evaluated: dict[str, int] = field(default_factory=dict)
+    """The last epoch that was evaluated."""
 
 
 def quality(result: Evaluation) -> float:
@@ -88,7 +105,7 @@ class Evidence:
         """The count of each graph, by its hash."""
         self._fences = self._all_fences()
         self._lineage = (
-            Lineage(self.history.descent, initial_graph(self.config, self.datasets[0]))
+            Lineage(self._descent, initial_graph(self.config, self.datasets[0]))
             if self.datasets
             else None
         )
@@ -110,14 +127,41 @@ class Evidence:
 
     def tolerance(self, replica: ReplicaHistory) -> float:
         """Return the seconds by which a replica's clock and the primary's may differ."""
-        checked = replica.checked
+        checked, manifest = replica.checked, self.view.manifest
         ahead = checked.clock_ahead_seconds if checked is not None else None
-        return CLOCK_TOLERANCE + abs(ahead or 0.0)
+        # A simulated replica that waits for the file server is ahead of the others meanwhile.
+        rate = self.config.engine.simulation.syncs_per_second
+        waits = QUEUES * manifest.replicas / rate if manifest.simulated else 0.0
+        return CLOCK_TOLERANCE + abs(ahead or 0.0) + waits
+
+    @cached_property
+    def told_of_trials(self) -> ToldOfTrials:
+        """What the replicas recorded of trials, also after they had been replaced."""
+        found = ToldOfTrials()
+        for journal in self.journals.values():
+            for utc, ended in journal.told(records.TrialEnded):
+                found.ends.setdefault(ended.trial, (utc, ended.checkpoint))
+            for utc, dropped in journal.told(records.CheckpointDropped):
+                found.dropped.setdefault(dropped.trial, utc)
+            for name, epoch in journal.evaluated.items():
+                found.evaluated[name] = max(epoch, found.evaluated.get(name, 0))
+        return found
+
+    def memory_limit(self, trial: Trial) -> int | None:
+        """Return the bytes that a trial's training may take on a rank, if that was recorded."""
+        path = self.view.paths.replica_journal(trial.replica, trial.incarnation)
+        loaded = self.journals[path].told(records.DatasetLoaded) if path in self.journals else []
+        return loaded[-1][1].memory_limit_bytes if loaded else None
 
     @property
     def dataset(self) -> DatasetInfo:
         """The one dataset; the rule ``dataset`` says whether there is exactly one."""
         return self.datasets[0]
+
+    @cached_property
+    def begun(self) -> list[Trial]:
+        """The trials that began before the end; what came after it is not counted, and no fault."""
+        return [trial for trial in self.trials if trial.started_utc <= self.end]
 
     @cached_property
     def samples(self) -> dict[str, tuple[int, int]]:
@@ -160,9 +204,29 @@ class Evidence:
             raise AIPerfError("no replica recorded its dataset")
         return self._lineage.graph(trial.id)
 
+    def _descent(self, name: str) -> Descent | None:
+        """Return where the graph of a trial or a proposal comes from."""
+        proposal = self.history.proposals.get(name)
+        return self.history.descent(name) or (None if proposal is None else proposal.proposed)
+
+    def initial(self) -> Graph:
+        """Return the graph that all others grow from. Raises AIPerfError."""
+        if self._lineage is None:
+            raise AIPerfError("no replica recorded its dataset")
+        return self._lineage.initial
+
+    def candidate(self, proposal: str) -> Graph:
+        """Return a proposal's graph, grown again. Raises MorphismError."""
+        if self._lineage is None:
+            raise AIPerfError("no replica recorded its dataset")
+        return self._lineage.graph(proposal)
+
     def count(self, trial: Trial) -> Recount:
         """Return the count of a trial's graph, grown again. Raises MorphismError."""
-        graph = self.graph(trial)
+        return self.count_of(self.graph(trial))
+
+    def count_of(self, graph: Graph) -> Recount:
+        """Return the count of a graph."""
         if graph.hash not in self._counts:
             counted = count(graph)
             self._counts[graph.hash] = Recount(

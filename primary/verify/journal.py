@@ -137,6 +137,8 @@ class Journal:
         self.belated: list[str] = []
         """What was written after its writer had said that it ends."""
         self.executed: list[Executed] = []
+        self.evaluated: dict[str, int] = {}
+        """The last epoch of each trial that was evaluated."""
         self.samplers: list[Sampler] = []
         """The processes that told of their nodes, one after the other."""
         self.processes: list[Process] = []
@@ -190,6 +192,8 @@ class Journal:
                     event.validation_samples,
                 )
             )
+        elif isinstance(event, records.Evaluated):
+            self.evaluated[sys.intern(event.trial)] = event.epoch
         elif isinstance(event, records.TelemetryStarted):
             own = event.equipment
             parts = tuple(str(meter.part) for meter in own.meters)

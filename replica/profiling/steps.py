@@ -21,12 +21,12 @@ from aiperf_hpc.graph import Graph
 from aiperf_hpc.kernels import Profile, ProfileRequest, by_category
 from aiperf_hpc.machine import available_bytes
 from aiperf_hpc.morphism.weights.checkpoint import initial_weights
+from aiperf_hpc.ops_counter.memory import training_bytes
 from aiperf_hpc.replica.data import load_dataset
 from aiperf_hpc.replica.data.base import Batch
 from aiperf_hpc.replica.engines import engine_for
 from aiperf_hpc.replica.engines.base import Engine, Network
 from aiperf_hpc.replica.engines.profiling import Recording, load_profiler
-from aiperf_hpc.replica.training.memory_estimate import training_bytes
 from aiperf_hpc.replica.training.trial import configured_hyperparameters
 from aiperf_hpc.trial import DatasetInfo, Hyperparameters, TensorSpec
 from aiperf_hpc.workloads.registry import initial_graph

@@ -33,7 +33,6 @@ from aiperf_hpc.morphism.surrogate.gaussian_process import SurrogateError
 from aiperf_hpc.morphism.weights.checked_file import damaged
 from aiperf_hpc.morphism.weights.checkpoint import load_checkpoint, save_checkpoint
 from aiperf_hpc.replica.context import ReplicaContext
-from aiperf_hpc.replica.identity import Identity, seed_of
 from aiperf_hpc.replica.runtime.background import NICENESS
 from aiperf_hpc.replica.runtime.stopping import StopFlag
 from aiperf_hpc.replica.search.run_knowledge import RunKnowledge
@@ -41,6 +40,7 @@ from aiperf_hpc.replica.training.memory_estimate import memory_bound
 from aiperf_hpc.run.digest import Digest
 from aiperf_hpc.run.graph_store import GraphStore
 from aiperf_hpc.run.history import RunHistory
+from aiperf_hpc.run.identity import Identity, seed_of
 from aiperf_hpc.run.journal import JournalWriter
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import Incarnation, RunPaths

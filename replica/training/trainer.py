@@ -11,6 +11,7 @@ from aiperf_hpc.errors import AIPerfError, EngineError, JournalError
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.morphism.weights.checkpoint import Weights
 from aiperf_hpc.ops_counter.count import count
+from aiperf_hpc.ops_counter.memory import MemoryLimit
 from aiperf_hpc.predictions import Predictions
 from aiperf_hpc.replica.context import ReplicaContext
 from aiperf_hpc.replica.data.base import Batch, Dataset
@@ -18,7 +19,6 @@ from aiperf_hpc.replica.engines.base import Engine, Network
 from aiperf_hpc.replica.training.best_epoch import BestEpochSoFar, keeps_best_epochs
 from aiperf_hpc.replica.training.checkpoint import EpochEnd, TrialCheckpoints
 from aiperf_hpc.replica.training.credit import EvaluationCredit, TrainingCredit, TrialStopped
-from aiperf_hpc.replica.training.memory_estimate import MemoryLimit
 from aiperf_hpc.replica.training.schedule import Schedule
 from aiperf_hpc.replica.training.trial import (
     BestEpoch,

@@ -12,7 +12,6 @@ from aiperf_hpc.graph import Graph
 from aiperf_hpc.morphism.weights.checkpoint import save_checkpoint
 from aiperf_hpc.predictions import save_predictions
 from aiperf_hpc.replica.context import ReplicaContext
-from aiperf_hpc.replica.identity import seed_of
 from aiperf_hpc.replica.search.run_knowledge import RunKnowledge
 from aiperf_hpc.replica.training.best_epoch import BestEpochStore
 from aiperf_hpc.replica.training.trainer import Trainer
@@ -29,6 +28,7 @@ from aiperf_hpc.replica.trials.planner import Planner
 from aiperf_hpc.replica.trials.prediction import predicted_value
 from aiperf_hpc.replica.trials.prefetch import Prefetch
 from aiperf_hpc.run.graph_store import GraphStore
+from aiperf_hpc.run.identity import seed_of
 from aiperf_hpc.run.records import CheckpointDropped, PredictionsKept, TimeSpent, TrialEnded
 from aiperf_hpc.trial import RoundPhase, TimePhase, TrialState
 

@@ -20,7 +20,6 @@ from aiperf_hpc.morphism.operators.grow import grow_with_weights, resize_inserte
 from aiperf_hpc.morphism.operators.registry import from_data
 from aiperf_hpc.morphism.weights.checkpoint import initial_weights
 from aiperf_hpc.replica.context import ReplicaContext
-from aiperf_hpc.replica.identity import seed_of
 from aiperf_hpc.replica.search.run_knowledge import RunKnowledge
 from aiperf_hpc.replica.training.checkpoint import Interrupted, load_training
 from aiperf_hpc.replica.training.trial import (
@@ -34,6 +33,7 @@ from aiperf_hpc.replica.training.trial import (
 from aiperf_hpc.replica.trials.candidate_queue import CandidateQueue
 from aiperf_hpc.replica.trials.hpo import Hpo
 from aiperf_hpc.run.history import Trial
+from aiperf_hpc.run.identity import seed_of
 from aiperf_hpc.run.records import FileProblem
 from aiperf_hpc.trial import Hyperparameters, RoundPhase, TrialState
 

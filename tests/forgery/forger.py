@@ -17,9 +17,18 @@ from typing import Any, NamedTuple
 
 import yaml
 
+from aiperf_hpc.config import validate
+from aiperf_hpc.errors import MorphismError
+from aiperf_hpc.graph import Graph
+from aiperf_hpc.morphism.operators.grow import grow
+from aiperf_hpc.morphism.operators.registry import from_data
+from aiperf_hpc.ops_counter.count import count
 from aiperf_hpc.primary.monitor.run_view import RunView
 from aiperf_hpc.primary.report.writer import write_report
+from aiperf_hpc.run.graph_store import GraphStore
 from aiperf_hpc.run.paths import Incarnation, RunPaths, write_whole
+from aiperf_hpc.trial import DatasetInfo
+from aiperf_hpc.workloads.registry import initial_graph
 
 Line = dict[str, Any]
 """A record as JSON has it."""
@@ -62,6 +71,8 @@ class ForgedRun:
     """A copy of a run whose records can be changed."""
 
     paths: RunPaths
+    keep_digest: bool = False
+    """Whether the digest of ``run.yaml`` that the primary stated stays as it was."""
     _journals: dict[Path, list[Line]] = field(default_factory=dict)
 
     @property
@@ -102,7 +113,8 @@ class ForgedRun:
         """Write what was changed, the numbers of records and the digest of ``run.yaml`` too."""
         digest = self.paths.manifest_digest()
         for line in of(self.primary, "run_started"):
-            line["event"]["manifest_sha256"] = digest
+            if not self.keep_digest:
+                line["event"]["manifest_sha256"] = digest
         for path, lines in self._journals.items():
             for number, line in enumerate(lines):
                 line["seq"] = number
@@ -158,3 +170,50 @@ def like(line: Line, event: Line, seconds: float = 0.0) -> Line:
     return {
         **line, "utc": line["utc"] + seconds, "mono": line["mono"] + seconds, "event": event
     }  # fmt: skip
+
+
+def regrow(run: ForgedRun) -> None:
+    """Count all graphs anew, and store them: those of proposals, of trials and of their children.
+
+    A morphism that no longer applies, because its parent is another by now, is left out.
+    """
+    settings = validate(run.settings["config"], "run.yaml")
+    dataset = DatasetInfo.model_validate(event_of(run.trainer(), "dataset_loaded")["dataset"])
+    initial = initial_graph(settings, dataset)
+    born = [
+        line
+        for lines in run.everywhere()
+        for line in lines
+        if line["event"]["type"] in ("proposed", "trial_started")
+    ]
+    of_trials = {e["event"]["trial"]: e["event"] for e in born if "trial" in e["event"]}
+    known: dict[str, Graph] = {}
+    store = GraphStore(run.paths)
+
+    def graph_of(event: Line) -> Graph:
+        graph = initial if event["parent"] is None else parent_of(event["parent"])
+        kept = []
+        for step in event["morphisms"]:
+            try:
+                graph = grow(graph, [from_data(step)])
+            except MorphismError:
+                continue
+            kept.append(step)
+        event["morphisms"] = kept
+        event["graph"] = store.save(graph)
+        return graph
+
+    def parent_of(name: str) -> Graph:
+        if name not in known:
+            known[name] = initial  # Where a forger has made it its own ancestor.
+            known[name] = graph_of(of_trials[name])
+        return known[name]
+
+    for line in born:
+        event = line["event"]
+        graph = parent_of(event["trial"]) if "trial" in event else graph_of(event)
+        if "trial" in event:
+            counted = count(graph)
+            event["train_operations"] = counted.training
+            event["validation_operations"] = counted.forward
+            event["parameters"], event["depth"] = graph.parameter_count, graph.depth

@@ -257,9 +257,9 @@ def take() -> dict[str, object]:
     """Take a candidate that is proposed but not to be seen yet, as a replica does."""
     from aiperf_hpc.config import load_config
     from aiperf_hpc.replica.context import ReplicaContext
-    from aiperf_hpc.replica.identity import Identity
     from aiperf_hpc.replica.runtime.stopping import StopFlag
     from aiperf_hpc.replica.trials.candidate_queue import CandidateQueue
+    from aiperf_hpc.run.identity import Identity
     from aiperf_hpc.run.paths import FIRST
 
     history, looks = RunHistory(RUN, replica="r0"), 0

@@ -17,13 +17,13 @@ from tests.support.waiting import PATIENCE_SECONDS
 from aiperf_hpc.config import RunConfig
 from aiperf_hpc.errors import PREFLIGHT_STATUS, PreflightError
 from aiperf_hpc.replica.host import ProcessHost
-from aiperf_hpc.replica.identity import Identity
 from aiperf_hpc.replica.parallel.collectives import ALONE
 from aiperf_hpc.replica.parallel.handshake import Ranks
 from aiperf_hpc.replica.replica import Replica
 from aiperf_hpc.replica.runtime.stopping import StopFlag
 from aiperf_hpc.run import records
 from aiperf_hpc.run.history import RunHistory
+from aiperf_hpc.run.identity import Identity
 from aiperf_hpc.run.journal import JournalReader, JournalWriter
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import FIRST, RunPaths

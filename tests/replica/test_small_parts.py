@@ -24,14 +24,11 @@ from aiperf_hpc.graph import (
 )
 from aiperf_hpc.machine import available_bytes
 from aiperf_hpc.morphism.networks.resnet import resnet50
-from aiperf_hpc.replica.identity import Identity, seed_of
+from aiperf_hpc.ops_counter.memory import fitting_batch, training_bytes
 from aiperf_hpc.replica.runtime.stopping import StopFlag
 from aiperf_hpc.replica.runtime.stopwatch import Stopwatch
-from aiperf_hpc.replica.training.memory_estimate import (
-    fitting_batch,
-    memory_bound,
-    training_bytes,
-)
+from aiperf_hpc.replica.training.memory_estimate import memory_bound
+from aiperf_hpc.run.identity import Identity, seed_of
 from aiperf_hpc.run.paths import Incarnation
 from aiperf_hpc.run.records import TIME_OVER
 from aiperf_hpc.trial import TimePhase

@@ -85,9 +85,6 @@ def _used(run: Evidence, trial: Trial) -> Failures:
                 yield f"{trial.id}: {name} {value} is not from {dimension.low} to {dimension.high}"
         elif value != getattr(training, name):
             yield f"{trial.id}: {name} {value}, configured {getattr(training, name)}"
-    allowed = searched.batch_size.values if searched else (training.batch_size,)
-    if used.batch_size not in allowed and not trial.started.notes:
-        yield f"{trial.id}: batch size {used.batch_size} is not one of {sorted(allowed)}"
     sizes = (None, *searched.kernel_size.values) if searched else (None,)
     if used.kernel_size not in sizes:
         yield f"{trial.id}: kernel size {used.kernel_size} is not in the search space"

@@ -120,8 +120,7 @@ def _seen(run: Evidence, replica: ReplicaHistory, told: Mapping[str, _Seen]) -> 
             yield f"{replica.id}: the primary saw it on {checked.host}, it was on {sorted(hosts)}"
         if utc < begun - slack:
             yield f"{replica.id} began {begun - utc:.3f} s after the primary had seen it"
-    # A simulated replica that waits for its file server is ahead of the others meanwhile.
-    for utc in seen.done if not run.view.manifest.simulated else ():
+    for utc in seen.done:
         ended = max((life.ended for life in lives if life.utc <= utc), default=utc)
         if ended > utc + slack:
             yield f"{replica.id} ended {ended - utc:.3f} s after the primary had seen its end"

@@ -22,7 +22,6 @@ from aiperf_hpc.replica.context import ReplicaContext
 from aiperf_hpc.replica.data import load_dataset
 from aiperf_hpc.replica.engines.base import Engine
 from aiperf_hpc.replica.host import Usage, package_versions
-from aiperf_hpc.replica.identity import Identity
 from aiperf_hpc.replica.node_check import Loaded
 from aiperf_hpc.replica.parallel.collectives import ALONE
 from aiperf_hpc.replica.parallel.handshake import Ranks
@@ -32,6 +31,7 @@ from aiperf_hpc.replica.search.run_knowledge import Observations, RunKnowledge
 from aiperf_hpc.replica.search.worker import serve
 from aiperf_hpc.run.digest import Digest
 from aiperf_hpc.run.history import RunHistory
+from aiperf_hpc.run.identity import Identity
 from aiperf_hpc.run.journal import JournalWriter
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import Incarnation, RunPaths

@@ -230,7 +230,7 @@ def test_samples_that_were_credited_twice_are_found(run: RunPaths) -> None:
     lines[place] = f'{head}"train_samples":1{rest}'
     path.write_text("".join(lines), "utf-8")
     (found,) = failures(run)["samples"]
-    assert found.startswith("r2-0, epoch 1: (")
+    assert found.startswith("r2-t1, epoch 1: (")
 
 
 @pytest.mark.parametrize(
@@ -249,7 +249,7 @@ def test_hyperparameters_outside_the_search_space_are_found(
     place = next(i for i, line in enumerate(lines) if '"phase":"hpo"' in line and old in line)
     lines[place] = lines[place].replace(old, new)
     path.write_text("".join(lines), "utf-8")
-    assert any(said in failure for failure in failures(run)["rounds"])
+    assert any(said in failure for found in failures(run).values() for failure in found)
 
 
 def test_a_searched_learning_rate_has_to_be_from_its_range(run: RunPaths) -> None:
@@ -446,7 +446,7 @@ def test_samples_from_before_the_start_are_found(run: RunPaths) -> None:
     later = json.loads(first)
     later["utc"] += 300.0
     journal.write_text("".join([json.dumps(later) + "\n", *others]), "utf-8")
-    assert any("are before the start: ['r0-0', " in line for line in failures(run)["order"])
+    assert any("are before the start: ['r0-t1', " in line for line in failures(run)["order"])
 
 
 @pytest.mark.parametrize("file", ["run.yaml", "report/report.json", "report/report.html"])
@@ -466,17 +466,17 @@ def restate_report(paths: RunPaths, change: Callable[[dict[str, Any]], object]) 
 
 
 CHANGES: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
-    "operations": (lambda r: r["trials"][0].update(operations=1), "r0-0: * 'operations'"),
-    "samples": (lambda r: r["trials"][0].update(train_samples=1), "r0-0: * 'train_samples'"),
-    "accuracy": (lambda r: r["trials"][0].update(best_accuracy=1.0), "r0-0: * 'best_accuracy'"),
-    "notes": (lambda r: r["trials"][0].update(notes=["x"]), "r0-0: * 'notes'"),
-    "one less": (lambda r: r["trials"].pop(0), "* no trial r0-0"),
+    "operations": (lambda r: r["trials"][0].update(operations=1), "r0-t1: * 'operations'"),
+    "samples": (lambda r: r["trials"][0].update(train_samples=1), "r0-t1: * 'train_samples'"),
+    "accuracy": (lambda r: r["trials"][0].update(best_accuracy=1.0), "r0-t1: * 'best_accuracy'"),
+    "notes": (lambda r: r["trials"][0].update(notes=["x"]), "r0-t1: * 'notes'"),
+    "one less": (lambda r: r["trials"].pop(0), "* no trial r0-t1"),
     "one more": (
-        lambda r: r["trials"].append(r["trials"][0] | {"id": "r0-9"}), "* an unknown trial r0-9"
+        lambda r: r["trials"].append(r["trials"][0] | {"id": "r0-t10"}), "* an unknown trial r0-t10"
     ),
     "one twice": (lambda r: r["trials"].append(r["trials"][0]), "* trials of the same name"),
-    "none": (lambda r: r.pop("trials"), "* no trial r0-0"),
-    "no table": (lambda r: r.update(trials=7), "* no trial r0-0"),
+    "none": (lambda r: r.pop("trials"), "* no trial r0-t1"),
+    "no table": (lambda r: r.update(trials=7), "* no trial r0-t1"),
     "time": (lambda r: r["time"].update(train_evaluate_share=0.99), "* another 'time' *"),
     "its time": (
         lambda r: r["replicas"][1]["time"]["phases"]["train"].update(seconds=1.0), "r1: * 'time'"

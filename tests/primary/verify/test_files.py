@@ -25,7 +25,7 @@ OTHERS = {
     "primary/output.log": b"said\n",
     "replicas/r0/output.log": b"printed\n",
     "replicas/r0/0.0/study.log": b"[]\n",
-    "replicas/r0/trained/r0-0.safetensors": bytes(range(256)) * 5000,
+    "replicas/r0/trained/r0-t1.safetensors": bytes(range(256)) * 5000,
     "replicas/r0/notes \u00e9.txt": b"",
 }
 """Files of a run that no report is made from."""

@@ -11,7 +11,7 @@ from tests.support.waiting import PATIENCE_SECONDS, until
 
 from aiperf_hpc.config import validate
 from aiperf_hpc.replica.host import ProcessHost
-from aiperf_hpc.replica.identity import Identity
+from aiperf_hpc.run.identity import Identity
 from aiperf_hpc.run.journal import JournalReader
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import Incarnation, RunPaths

@@ -21,13 +21,12 @@ from aiperf_hpc.errors import (
 )
 from aiperf_hpc.morphism.weights.checkpoint import initial_weights
 from aiperf_hpc.ops_counter.count import count
+from aiperf_hpc.ops_counter.memory import training_bytes
 from aiperf_hpc.replica.context import ReplicaContext
 from aiperf_hpc.replica.engines.base import OptimizerState
-from aiperf_hpc.replica.identity import Identity
 from aiperf_hpc.replica.runtime.stopping import StopFlag
 from aiperf_hpc.replica.runtime.stopwatch import Stopwatch
 from aiperf_hpc.replica.training.checkpoint import load_training
-from aiperf_hpc.replica.training.memory_estimate import training_bytes
 from aiperf_hpc.replica.training.trainer import Trainer
 from aiperf_hpc.replica.training.trial import (
     Candidate,
@@ -37,6 +36,7 @@ from aiperf_hpc.replica.training.trial import (
     configured_hyperparameters,
 )
 from aiperf_hpc.run import records
+from aiperf_hpc.run.identity import Identity
 from aiperf_hpc.run.journal import JournalReader, JournalWriter
 from aiperf_hpc.run.paths import FIRST, RunPaths
 from aiperf_hpc.trial import RoundPhase, TimePhase, TrialState

@@ -39,15 +39,14 @@ from aiperf_hpc.morphism.weights.checkpoint import (
     load_checkpoint,
     save_checkpoint,
 )
+from aiperf_hpc.ops_counter.memory import MemoryLimit, training_bytes
 from aiperf_hpc.predictions import file_digest, load_predictions
 from aiperf_hpc.replica.context import ReplicaContext
-from aiperf_hpc.replica.identity import Identity
 from aiperf_hpc.replica.runtime.background import Immediate, background_thread
 from aiperf_hpc.replica.runtime.stopping import StopFlag
 from aiperf_hpc.replica.search.run_knowledge import RunKnowledge
 from aiperf_hpc.replica.search.worker import LOST_SECONDS, SearchWorker
 from aiperf_hpc.replica.training.checkpoint import load_training, save_training
-from aiperf_hpc.replica.training.memory_estimate import MemoryLimit, training_bytes
 from aiperf_hpc.replica.training.trainer import Trainer
 from aiperf_hpc.replica.training.trial import BuiltTrial, PlannedTrial, TrialResult
 from aiperf_hpc.replica.trials.building import OneRankBuilder
@@ -57,6 +56,7 @@ from aiperf_hpc.run import records
 from aiperf_hpc.run.digest import Digest, DigestWriter
 from aiperf_hpc.run.graph_store import GraphStore
 from aiperf_hpc.run.history import RunHistory
+from aiperf_hpc.run.identity import Identity
 from aiperf_hpc.run.journal import JournalReader, JournalWriter
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import FIRST, Incarnation, RunPaths, write_whole

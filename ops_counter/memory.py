@@ -1,0 +1,118 @@
+"""How much memory a training will take."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from aiperf_hpc.config import RunConfig
+from aiperf_hpc.errors import EngineError
+from aiperf_hpc.graph import Graph
+from aiperf_hpc.trial import Hyperparameters
+
+FRAMEWORK_BYTES = 1024 * 2**20
+"""What the process holds besides its network: framework, library workspaces, code."""
+_BYTES = {"fp32": 4, "bf16": 2, "fp16": 2}
+_STATE = {"sgd": 1, "adam": 2, "adamw": 2, "lamb": 2, "asgd": 1}
+"""The numbers that an optimizer keeps of each parameter."""
+_PASSING = {"lamb": 2, "asgd": 1}
+"""The numbers of each parameter that it makes besides in an update, or to evaluate the average."""
+
+
+def training_bytes(graph: Graph, batch_size: int, precision: str, optimizer: str = "sgd") -> int:
+    """Return an estimate of the bytes that training ``graph`` takes.
+
+    Weights, gradients and the optimizer's state in fp32; the outputs that the backward pass reads,
+    in the compute type (a convolution's, which its normalisation reads, and an activation's, which
+    the next convolution reads; not a normalisation's or a sum's); and, twice, the largest layer's
+    own working set (its gradient and a convolution's unfolded input). And weights and state of
+    the network that is made ready meanwhile, taken to be as large.
+    docs/decisions/memory.md compares it with measured peaks.
+    """
+    size = _BYTES[precision]
+    trained = 2 + _STATE[optimizer] + _PASSING.get(optimizer, 0)
+    parameters = (trained + 1 + _STATE[optimizer]) * 4 * graph.parameter_count
+    if precision != "fp32":
+        parameters += size * graph.parameter_count
+    kept = sum(math.prod(graph.shapes[node.name]) for node in graph.nodes if node.layer.output_kept)
+    largest = max(
+        math.prod(graph.shapes[node.name])
+        + (math.prod(graph.input_shapes(node.name)[0]) if node.layer.unfolds_input else 0)
+        for node in graph.nodes
+    )
+    return FRAMEWORK_BYTES + parameters + batch_size * size * (kept + 2 * largest)
+
+
+def fitting_batch(
+    graph: Graph,
+    batch_size: int,
+    precision: str,
+    limit: int,
+    ranks: int = 1,
+    optimizer: str = "sgd",
+) -> int:
+    """Return the largest of batch_size, batch_size / 2, ... that fits; 0 when none does.
+
+    Args:
+        graph: what is trained.
+        batch_size: of all ranks together.
+        precision: fp32, bf16 or fp16.
+        limit: bytes that one rank may take.
+        ranks: among which a batch is divided; each has at least one sample.
+        optimizer: whose state it has.
+    """
+    while batch_size >= ranks:
+        if training_bytes(graph, -(-batch_size // ranks), precision, optimizer) <= limit:
+            return batch_size
+        batch_size //= 2
+    return 0
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryLimit:
+    """What of a rank's memory a training may take, and what of a run's trials fits into it."""
+
+    config: RunConfig
+    bytes: int
+
+    def needed(self, graph: Graph, batch_size: int) -> int:
+        """Return an estimate of what one rank takes for its share of such batches, in bytes."""
+        training, ranks = self.config.training, self.config.replica.ranks
+        share = -(-batch_size // ranks)
+        return training_bytes(graph, share, training.precision, training.optimizer)
+
+    def fitting_batch(self, graph: Graph, batch_size: int) -> int:
+        """Return the largest of batch_size, batch_size / 2, ... that fits; 0 when none does."""
+        training, ranks = self.config.training, self.config.replica.ranks
+        return fitting_batch(
+            graph, batch_size, training.precision, self.bytes, ranks, training.optimizer
+        )
+
+    def fits(self, graph: Graph, batch_size: int) -> bool:
+        """Return whether training ``graph`` in such batches is estimated to fit."""
+        return self.fitting_batch(graph, batch_size) == batch_size
+
+    def fit(self, graph: Graph, planned: Hyperparameters) -> Hyperparameters:
+        """Return what to train with: as planned, in smaller batches where that must and may be.
+
+        Raises:
+            EngineError: no batch that may be used fits.
+        """
+        wanted = planned.batch_size
+        batch = self.fitting_batch(graph, wanted)
+        if batch == 0 or (batch < wanted and self.config.engine.on_memory == "refuse"):
+            raise EngineError(
+                f"batch size {wanted} needs an estimated "
+                f"{self.needed(graph, wanted) / 2**30:.1f} GiB, {self.bytes / 2**30:.1f} GiB are "
+                "there; lower the batch size or raise engine.memory_gib"
+            )
+        return planned.model_copy(update={"batch_size": batch})
+
+    def warmup_batch_size(self, graph: Graph, used: Hyperparameters) -> int:
+        """Return the batch size, of one rank, to warm a network with.
+
+        That of its trial if such a step fits beside one of another network of the same size: the
+        trial before it may be under way.
+        """
+        fits = 2 * self.needed(graph, used.batch_size) <= self.bytes
+        return -(-used.batch_size // self.config.replica.ranks) if fits else 1

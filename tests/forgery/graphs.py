@@ -1,0 +1,155 @@
+"""Forgeries of graphs: what was proposed, of which parent, and what was trained."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.forgery.forger import ForgedRun, at, event_of, forgery, of, regrow
+
+
+def _grown(run: ForgedRun, trial: str = "r0-t4") -> dict[str, Any]:
+    return event_of(run.trainer(), "trial_started", trial=trial)
+
+
+def _proposal(run: ForgedRun, trial: str = "r0-t4") -> dict[str, Any]:
+    return event_of(run.search(), "proposed", proposal=_grown(run, trial)["proposal"])
+
+
+@forgery("graphs", "graphs")
+def a_graph_of_another_hash(run: ForgedRun) -> None:
+    _grown(run)["graph"] = _grown(run, "r0-t1")["graph"]
+
+
+@forgery("graphs", "counts")
+def more_operations_than_the_graph_has(run: ForgedRun) -> None:
+    _grown(run)["train_operations"] *= 2
+
+
+@forgery("graphs", "counts")
+def fewer_parameters_than_the_graph_has(run: ForgedRun) -> None:
+    _grown(run)["parameters"] //= 2
+
+
+@forgery("graphs", "graphs")
+def a_morphism_left_out(run: ForgedRun) -> None:
+    _grown(run)["morphisms"] = []
+
+
+@forgery("graphs", "graphs")
+def a_stored_graph_in_the_place_of_another(run: ForgedRun) -> None:
+    one, other = (run.paths.graph(_grown(run, name)["graph"]) for name in ("r0-t1", "r0-t2"))
+    content = one.read_bytes()
+    other.unlink()
+    other.write_bytes(content)
+
+
+@forgery("graphs", "candidates")
+def a_larger_graph_than_was_proposed(run: ForgedRun) -> None:
+    """A kernel is larger, and all that follows of the graph is counted anew."""
+    for line in of(run.trainer(), "trial_started"):
+        if line["event"]["morphisms"]:
+            line["event"]["morphisms"].append(
+                {"kind": "kernel", "conv": "s1b1_b_conv", "kernel": 7}
+            )
+            break
+    regrow(run)
+
+
+@forgery("graphs", "candidates")
+def the_graph_of_another_proposal(run: ForgedRun) -> None:
+    one, other = _grown(run, "r0-t2"), _grown(run, "r0-t3")
+    for key in ("graph", "parent", "morphisms"):
+        one[key] = other[key]
+    regrow(run)
+
+
+@forgery("graphs", "candidates")
+def a_graph_that_nobody_proposed(run: ForgedRun) -> None:
+    _grown(run)["proposal"] = None
+
+
+@forgery("graphs", "candidates")
+def a_proposal_that_there_was_not(run: ForgedRun) -> None:
+    for line in of(run.trainer(), "trial_started", proposal=_grown(run)["proposal"]):
+        line["event"]["proposal"] = "r0-w0-99"
+
+
+@forgery("graphs", "candidates")
+def no_journals_of_the_search(run: ForgedRun) -> None:
+    run.search().clear()
+    run.paths.search_journal("r0", 0).unlink()
+
+
+@forgery("graphs", "candidates")
+def a_proposal_of_another_replica(run: ForgedRun) -> None:
+    other = event_of(run.search("r1"), "proposed")
+    started = _grown(run, "r0-t2")
+    started.update(proposal=other["proposal"], parent=other["parent"], morphisms=other["morphisms"])
+    regrow(run)
+
+
+def _of_parent(run: ForgedRun, trial: str, parent: str) -> None:
+    """Let a trial's graph, and its proposal's, have grown from another parent."""
+    proposal = _proposal(run, trial)
+    for line in of(run.trainer(), "trial_started", proposal=proposal["proposal"]):
+        line["event"]["parent"] = parent
+    proposal["parent"] = parent
+    regrow(run)
+
+
+@forgery("graphs", "candidates")
+def a_parent_that_is_not_its_proposals(run: ForgedRun) -> None:
+    _grown(run)["parent"] = "r0-t1" if _grown(run)["parent"] != "r0-t1" else "r0-t2"
+    regrow(run)
+
+
+@forgery("graphs", "candidates")
+def a_parent_that_started_later(run: ForgedRun) -> None:
+    of_it = event_of(run.trainer(), "trial_started", trial="r0-t8")
+    _of_parent(run, "r0-t2", of_it["trial"])
+
+
+@forgery("graphs", "candidates")
+def a_parent_whose_weights_were_not_kept(run: ForgedRun) -> None:
+    parent = _grown(run)["parent"]
+    lines = run.trainer(parent.partition("-")[0])
+    event_of(lines, "trial_ended", trial=parent)["checkpoint"] = False
+
+
+@forgery("graphs", "candidates")
+def a_parent_whose_weights_were_deleted(run: ForgedRun) -> None:
+    """It is the latest trial's, of a trial that had been dropped minutes before."""
+    dropped = event_of(run.trainer(), "checkpoint_dropped")["trial"]
+    last = of(run.search(), "proposed")[-1]["event"]
+    last["parent"] = dropped
+    for line in of(run.trainer(), "trial_started", proposal=last["proposal"]):
+        line["event"]["parent"] = dropped
+    regrow(run)
+
+
+@forgery("graphs", "candidates")
+def a_trial_grown_before_it_was_proposed(run: ForgedRun) -> None:
+    lines, proposal = run.search(), _grown(run, "r0-t2")["proposal"]
+    place = at(lines, "proposed", proposal=proposal)
+    for line in lines[place:]:
+        line["utc"] += 400.0
+        line["mono"] += 400.0
+
+
+@forgery("graphs", "candidates")
+def bounds_exceeded(run: ForgedRun) -> None:
+    """One proposal makes all kernels large: more operations than a candidate may have."""
+    proposal = _proposal(run, "r0-t2")
+    steps = [
+        {"kind": "kernel", "conv": f"s{stage}b1_b_conv", "kernel": 7} for stage in (1, 2, 3, 4)
+    ]
+    for line in of(run.trainer(), "trial_started", proposal=proposal["proposal"]):
+        line["event"]["morphisms"] = steps
+    proposal["morphisms"] = steps
+    regrow(run)
+
+
+@forgery("graphs", "config")
+def bounds_raised_afterwards(run: ForgedRun) -> None:
+    run.set(lambda values: values["config"]["search"].update(max_operations_ratio=100.0))
+    run.keep_digest = True
