@@ -41,6 +41,12 @@ COMMANDS = (
     Row("sign", RESULTS, "sign:sign", "Sign a run that has ended."),
     Row("verify", RESULTS, "report:verify", "Recount a run from its own records."),
     Row(
+        "witness",
+        RESULTS,
+        "witness:witness",
+        "Be a witness of runs: sign what they show, with this machine's time.",
+    ),
+    Row(
         "compare",
         RESULTS,
         "runs:compare",

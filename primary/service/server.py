@@ -54,7 +54,7 @@ def serve(
     if isinstance(runs, FolderOfRuns) and endpoint.token_file is not None:
         conductor = Conductor(runs.folder, log=log)
     server = _server(runs, endpoint, log, conductor)
-    listener = _listen(endpoint)
+    listener = listen(endpoint)
     # The server re-raises the signal that ended it: an interrupt is the way to end this.
     with (
         contextlib.suppress(KeyboardInterrupt),
@@ -62,7 +62,7 @@ def serve(
         runs.served(),
         _prompt_threads(),
     ):
-        announce(_url(listener, endpoint))
+        announce(url_of(listener, endpoint))
         server.run(sockets=[listener])
 
 
@@ -106,9 +106,9 @@ class ServerThread:
             UsageError: the address cannot be had.
             AIPerfError: the server does not come up.
         """
-        listener = _listen(self.endpoint)
+        listener = listen(self.endpoint)
         self.endpoint = replace(self.endpoint, port=listener.getsockname()[1])
-        self.url = _url(listener, self.endpoint)
+        self.url = url_of(listener, self.endpoint)
         self._served.enter_context(self._runs.served())
         self._served.enter_context(_prompt_threads())
         self._thread = threading.Thread(
@@ -189,10 +189,10 @@ def check_free(endpoint: Endpoint) -> None:
     """Raise UsageError unless someone may listen there now, with its tokens and TLS."""
     endpoint.tokens()
     endpoint.check_tls()
-    _listen(endpoint).close()
+    listen(endpoint).close()
 
 
-def _listen(endpoint: Endpoint) -> socket.socket:
+def listen(endpoint: Endpoint) -> socket.socket:
     """Return a socket that listens, so that a bad address is known before anything starts."""
     host, port = endpoint.host, endpoint.port
     try:
@@ -223,7 +223,8 @@ def _refused(host: str, port: int, error: OSError) -> str:
     return f"cannot serve at {host}, port {port}: {reasons.get(error.errno or 0, error.strerror)}"
 
 
-def _url(listener: socket.socket, endpoint: Endpoint) -> str:
+def url_of(listener: socket.socket, endpoint: Endpoint) -> str:
+    """Return by what URL a listener is reached."""
     host, port = listener.getsockname()[:2]
     name = f"[{host}]" if ":" in host else host
     return f"{endpoint.scheme}://{name}:{port}"
