@@ -69,6 +69,11 @@ FREE: Final[Mapping[str, Limit]] = {
     "journal.progress_seconds": _at_most(5.0),
     "journal.heartbeat_seconds": _at_most(10.0),
     "journal.heads_seconds": _at_most(30.0),
+    # Who outside sees that the run goes on.
+    "witness.urls": ANY,
+    "witness.seconds": _at_most(30.0),
+    "timestamps.urls": ANY,
+    "timestamps.seconds": _at_most(300.0),
     "telemetry.seconds": Limit("above 0, at most 30", lambda value: 0.0 < value <= 30.0),
 }
 """What both divisions leave to whoever runs: keys, and sections as a whole."""

@@ -14,10 +14,12 @@ from aiperf_hpc.primary.control.claim import Claim, Claimed, take
 from aiperf_hpc.primary.control.context import PrimaryContext
 from aiperf_hpc.primary.control.controller import Controller
 from aiperf_hpc.primary.control.heads import HeadsTaker
+from aiperf_hpc.primary.control.witnesses import forget, witnesses_of
 from aiperf_hpc.primary.launchers.registry import LAUNCHERS
 from aiperf_hpc.primary.monitor.cached_view import CachedView
 from aiperf_hpc.primary.monitor.progress import ProgressDisplay
 from aiperf_hpc.primary.monitor.run_view import RunView
+from aiperf_hpc.primary.witnessing.showing import showing
 from aiperf_hpc.run.clocks import read_clocks
 from aiperf_hpc.run.digest import DigestWriter
 from aiperf_hpc.run.history import ReplicaHistory, RunHistory
@@ -80,6 +82,7 @@ def conduct_run(
         JournalWriter(paths.heads, retry=claimed) as heads,
         _server(live, endpoint, output, paths, retry, progress.say),
         progress.alert(interrupts, retry),
+        showing(witnesses_of(manifest, view.history), journal, progress.say) as show,
     ):
         writer = DigestWriter(view.history, digest)
         context = PrimaryContext(
@@ -91,12 +94,15 @@ def conduct_run(
             heads=HeadsTaker(
                 view.history, journal, heads, seconds=manifest.config.journal.heads_seconds
             ),
+            show=show,
             description=describe_rank(manifest.folders(paths)),  # Before the clock starts.
             retry=retry,
         )
         controller = Controller(context, launcher, interrupts=interrupts, say=progress.say)
         controller.run(progress.tick)
     progress.end()
+    view.refresh()
+    forget(view.history)
     if controller.refused is not None:
         raise AIPerfError(f"{controller.refused}; the run was stopped")
     claim.release()  # The run has ended. It writes, as what is printed does, into the directory.

@@ -50,22 +50,36 @@ def report(
     return 0
 
 
-def verify(run: Run, key: Trusted = None, json: Json = False) -> int:
+def verify(
+    run: Run,
+    key: Trusted = None,
+    witness: Annotated[
+        list[Path] | None,
+        Option(
+            "--witness",
+            metavar="KEY.pub",
+            parser=Path,
+            help="The public key of a witness that you trust; may be given again.",
+        ),
+    ] = None,
+    json: Json = False,
+) -> int:
     """Recount a run from its own records.
 
     The exit status is 0 if the score equals the recount and every rule is kept, else 1. A run that
-    is signed says by which key; --key names those of which one must have signed it.
+    is signed says by which key; --key names those of which one must have signed it. With --witness,
+    one of these witnesses must have seen the run from its start to its end.
 
     Examples:
       $ aiperf verify runs/20261121-101500
-      $ aiperf verify runs/20261121-101500 --key submitter.pub
+      $ aiperf verify runs/20261121-101500 --key submitter.pub --witness centre.pub
     """
     from aiperf_hpc.primary.verify import audit
     from aiperf_hpc.signatures import read_trusted
 
     trusted = read_trusted(key or ())
     view = RunView(RunPaths(run))
-    findings = audit.verify(view, trusted)
+    findings = audit.verify(view, trusted, read_trusted(witness or ()))
     ended = view.history.end_utc is not None
     passed = all(finding.passed for finding in findings)
     if json:

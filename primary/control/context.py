@@ -26,6 +26,10 @@ def _no_clocks(folder: Path) -> None:
     del folder
 
 
+def _to_nobody() -> None:
+    pass
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrimaryContext:
     """A run as its primary has it in hand: what it is, its records, its clock and storage."""
@@ -39,6 +43,8 @@ class PrimaryContext:
     """The digest of the records, for the search workers."""
     heads: HeadsTaker | None = None
     """The one that takes the heads of all journals; None where none are taken."""
+    show: Callable[[], None] = _to_nobody
+    """Called when there is a new head that witnesses may be shown; it returns at once."""
     clock: Clock = SYSTEM
     """The clock that the run is timed by; the journals are stamped by the same."""
     file_clock: FileClock = read_clock

@@ -68,6 +68,7 @@ class Controller:
         self._history = context.history
         self._digest = context.digest
         self._heads = context.heads
+        self._show = context.show
         self._retry = context.retry
         self._clock = context.clock
         self._file_clock = context.file_clock
@@ -279,6 +280,7 @@ class Controller:
             self._journal.append_all(self._new_heads())
             if self._heads is not None:
                 self._heads.publish(self._retry)
+            self._show()
 
     def _last_heads(self) -> list[AnyEvent]:
         """Return what is recorded with the end: the heads of all that was written until then."""

@@ -35,6 +35,7 @@ from aiperf_hpc.primary.verify.rules import (
     telemetry,
     timekeeping,
     trust,
+    witness,
     work,
     writers,
 )
@@ -98,6 +99,8 @@ RULES: tuple[Rule, ...] = (
          timekeeping.timekeeping, timekeeping.readings),
     Rule("heads", "journals are what the primary and the replicas saw of them while they grew",
          heads.heads, heads.checked),
+    Rule("witness", "witnesses saw the primary's journal grow, and their time is the run's",
+         witness.witnesses, witness.checked),
     Rule("replicas", "replicas that started or ended in order left records",
          records.replicas, _replicas),
     Rule("launches", "all replicas were launched, and each life of one has a cause",
@@ -147,18 +150,22 @@ RULES: tuple[Rule, ...] = (
 )  # fmt: skip
 
 
-def verify(view: RunView, trusted: Sequence[PublicKey] = ()) -> list[Finding]:
+def verify(
+    view: RunView, trusted: Sequence[PublicKey] = (), witnesses: Sequence[PublicKey] = ()
+) -> list[Finding]:
     """Check every rule on a run and return what came of each, in order.
 
     Args:
         view: the run.
         trusted: the keys of which one must have signed it; where there are none, it need not be
             signed, but not wrongly.
+        witnesses: the keys of witnesses of which one must have seen the run go on; where there are
+            none, nobody need have.
 
     Raises:
         JournalError: a journal cannot be read at all.
     """
-    run = Evidence(view, trusted)
+    run = Evidence(view, trusted, witnesses)
     return [_finding(run, rule) for rule in RULES]
 
 

@@ -83,8 +83,18 @@ def quality(result: Evaluation) -> float:
 class Evidence:
     """A run as verification reads it."""
 
-    def __init__(self, view: RunView, trusted: Sequence[PublicKey] = ()) -> None:
-        """Read the run; ``trusted``: the keys of which one must have signed it, if any must.
+    def __init__(
+        self,
+        view: RunView,
+        trusted: Sequence[PublicKey] = (),
+        witnesses: Sequence[PublicKey] = (),
+    ) -> None:
+        """Read the run.
+
+        Args:
+            view: the run.
+            trusted: the keys of which one must have signed it, if any must.
+            witnesses: the keys of witnesses of which one must have seen it go on, if any must.
 
         Raises:
             JournalError: a journal cannot be read at all.
@@ -92,6 +102,7 @@ class Evidence:
         view.refresh()
         self.trusted = trusted
         self.view = view
+        self.witnesses = witnesses
         self.history = view.history
         self.config = view.manifest.config
         with no_collections(keep_all=True):

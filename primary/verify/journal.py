@@ -28,6 +28,8 @@ ENDS: frozenset[type[records.Event]] = frozenset(
     {records.RunEnded, records.ReplicaEnded, records.SearchEnded}
 )
 """What a process writes last; one that recorded its clocks, right behind them."""
+BEHIND = (records.Witnessed, records.TimeStamped, records.WitnessState)
+"""What comes behind the end of a run: witnesses are shown that, too."""
 BOUNDS = records.RunStarted | records.RunEnded
 """What may not follow the end of a run."""
 KEPT: frozenset[type[records.Event]] = frozenset(
@@ -91,6 +93,17 @@ class Process:
             self.ended_utc = record.utc
 
 
+class Shown(NamedTuple):
+    """A head of the primary's journal that someone outside has seen."""
+
+    utc: float
+    """When the answer was recorded, UTC seconds."""
+    offset: int
+    """The bytes up to that record, that one too."""
+    head: Head
+    answer: records.Witnessed | records.TimeStamped
+
+
 @dataclass(slots=True)
 class Sampler:
     """What one process recorded of its node's energy."""
@@ -149,6 +162,12 @@ class Journal:
         """The heads of ``heads.jsonl`` that the primary recorded, and when, UTC seconds."""
         self.seen: list[tuple[float, Head]] = []
         """The heads of the primary's journal that its replica saw, and when, UTC seconds."""
+        self.shown: list[Shown] = []
+        """What witnesses outside answered the primary."""
+        self.end_offset = 0
+        """The bytes up to the record of the run's end, that one too; 0 where there is none."""
+        self.offset = 0
+        """The bytes up to the record that is taken next, that one too."""
         self.ends_without_heads = False
         """Whether a primary that took heads ended the run without those of its end."""
         self.reopened: list[str] = []
@@ -208,6 +227,10 @@ class Journal:
         elif isinstance(event, records.HeadsTaken):
             self.heads.append((record.utc, event.heads))
             self._takes_heads = True
+        elif isinstance(event, records.Witnessed):
+            self.shown.append(Shown(record.utc, self.offset, event.statement.head, event))
+        elif isinstance(event, records.TimeStamped):
+            self.shown.append(Shown(record.utc, self.offset, event.head, event))
         elif isinstance(event, records.TakenOver):
             self._takes_heads = False
         elif isinstance(event, BOUNDS):
@@ -217,6 +240,7 @@ class Journal:
             if self._over:
                 self.reopened.append(f"record {record.seq}: {event.type} after the run had ended")
             self._over |= isinstance(event, records.RunEnded)
+            self.end_offset = self.offset if isinstance(event, records.RunEnded) else 0
         self._compare_clocks(record)
         if self.processes:
             self.processes[-1].add(record)
@@ -227,7 +251,7 @@ class Journal:
             self.ended = True
         elif kind in STARTS:
             self.ended = False  # Another process; which may begin again, other rules say.
-        elif self.ended:
+        elif self.ended and kind not in BEHIND:
             self.belated.append(f"record {record.seq}: {name_of(kind)} after its writer had ended")
 
     def _compare_clocks(self, record: Record) -> None:
@@ -255,6 +279,7 @@ def read_journal(path: Path, size: int) -> Journal:
     with open_regular(path, follow=False) as file:
         while size > 0 and (line := file.readline(size)):
             size -= len(line)
+            journal.offset += len(line)
             try:
                 journal.add(RECORD.validate_json(line))
             except ValidationError:

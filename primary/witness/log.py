@@ -17,19 +17,17 @@ from pydantic import ValidationError
 
 from aiperf_hpc.errors import AIPerfError, UsageError, reason_of
 from aiperf_hpc.primary.service.problem import ProblemError
+from aiperf_hpc.primary.witnessing.signed import NAMESPACE, follows, signer_of
 from aiperf_hpc.run.heads import Head
 from aiperf_hpc.run.statements import NOTHING, Statement
 from aiperf_hpc.run.storage import GrowingFile
 from aiperf_hpc.signatures import (
     BadSignatureError,
     PrivateKey,
-    check_signature,
     load_private_key,
     make_key,
 )
 
-NAMESPACE: Final = "aiperf-hpc-witness"
-"""What the key of a witness signs for."""
 MOST_GIVEN: Final = 100
 """Statements of a run that one answer has at most."""
 BACK_SECONDS: Final = 1.0
@@ -203,25 +201,25 @@ def checked_log(path: Path, fingerprint: str | None) -> Iterator[Statement]:
         UsageError: a line is no statement, does not follow, or is not signed by that key.
         OSError: it cannot be read.
     """
-    last, utc, runs = NOTHING, 0.0, dict[str, tuple[int, str, str]]()
+    last, utc, runs = NOTHING, 0.0, dict[str, Statement]()
     with path.open("rb") as file:
         for number, line in enumerate(file, 1):
             where = f"{path}, line {number}"
             try:
                 found = Statement.model_validate_json(line)
-                by = check_signature(found.message, found.signature.encode(), NAMESPACE)
+                by = signer_of(found)
             except ValidationError:
                 raise UsageError(f"{where}: no statement of a witness") from None
             except BadSignatureError as error:
                 raise UsageError(f"{where}: its signature: {error}") from None
             fingerprint = fingerprint or by.fingerprint
-            before = runs.get(found.run, (0, NOTHING, found.owner))
-            follows = (found.number, found.previous) == (number, last) and found.utc >= utc
-            follows &= (found.run_number - 1, found.run_previous, found.owner) == before
-            if not follows or by.fingerprint != fingerprint or found.line + b"\n" != line:
+            next_of_all = (found.number, found.previous) == (number, last) and found.utc >= utc
+            next_of_run = follows(found, runs.get(found.run))
+            same = by.fingerprint == fingerprint and found.line + b"\n" == line
+            if not (next_of_all and next_of_run and same):
                 raise UsageError(f"{where}: it does not follow from the lines before")
             last, utc = found.sha256, found.utc
-            runs[found.run] = found.run_number, last, found.owner
+            runs[found.run] = found
             yield found
 
 

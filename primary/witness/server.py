@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Final
 
 import uvicorn
+from fastapi import FastAPI
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from aiperf_hpc.primary.service.endpoint import Endpoint
@@ -52,9 +53,17 @@ def serve(
     """
     endpoint.check_tls()
     listener = listen(endpoint)
-    server = uvicorn.Server(
+    server = make_server(create_app(log, name, RateLimit(per_minute)), endpoint)
+    with contextlib.suppress(KeyboardInterrupt):
+        announce(url_of(listener, endpoint))
+        server.run(sockets=[listener])
+
+
+def make_server(app: FastAPI, endpoint: Endpoint) -> uvicorn.Server:
+    """Return what serves a witness, and leaves the process's logging and output alone."""
+    return uvicorn.Server(
         uvicorn.Config(
-            create_app(log, name, RateLimit(per_minute)),
+            app,
             loop="asyncio",
             http=_Brief,
             ws="none",
@@ -68,6 +77,3 @@ def serve(
             timeout_graceful_shutdown=2,
         )
     )
-    with contextlib.suppress(KeyboardInterrupt):
-        announce(url_of(listener, endpoint))
-        server.run(sockets=[listener])

@@ -19,6 +19,7 @@ from aiperf_hpc.run.file_clock import ClockReading
 from aiperf_hpc.run.heads import Head
 from aiperf_hpc.run.journal import JournalReader, JournalWriter
 from aiperf_hpc.run.records import RECORD, AnyEvent, Evaluated, Event, Record
+from aiperf_hpc.run.statements import Statement
 from aiperf_hpc.trial import (
     DatasetInfo,
     DevicePeak,
@@ -51,6 +52,17 @@ PEAK = DevicePeak(
     device="cuda:0", model="a", precision="tf32", rates={"convolution": 1e14},
     absent={"matrix product": "out of memory"}, seconds=4.5,
 )  # fmt: skip
+STATEMENT = Statement(
+    number=2,
+    previous="0" * 64,
+    run="r",
+    owner="1" * 64,
+    run_number=1,
+    run_previous="0" * 64,
+    head=HEAD,
+    utc=1.5,
+    signature="s",
+)
 EVENTS: tuple[AnyEvent, ...] = (
     records.FileProblem(file="a", problem="a is gone", remedy="it was made again"),
     records.RunStarted(
@@ -70,6 +82,9 @@ EVENTS: tuple[AnyEvent, ...] = (
     records.SchedulerState(answers=False, detail="connect failure"),
     records.PrimaryHeartbeat(),
     records.HeadsTaken(heads=HEAD),
+    records.Witnessed(url="https://w", key="SHA256:a", statement=STATEMENT),
+    records.TimeStamped(url="https://t", head=HEAD, response="MAA="),
+    records.WitnessState(url="https://w", answers=False, detail="timed out"),
     records.PrimaryFailed(reason="unexpected ValueError: no"),
     records.TakenOver(command="stop", host="h", pid=1),
     records.StopRequested(reason='"quoted"\nand é'),
@@ -211,7 +226,7 @@ def test_the_times_of_all_types_are_looked_at() -> None:
     assert {event.type for event, _ in TIMES} == {
         "run_started", "clocks_read", "node_checked", "storage_waited", "dataset_loaded",
         "peak_measured", "time_spent", "step_times", "heartbeat", "telemetry_started", "telemetry",
-        "proposed",
+        "proposed", "witnessed",
     }  # fmt: skip
 
 

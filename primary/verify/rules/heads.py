@@ -18,7 +18,7 @@ from aiperf_hpc.primary.verify.evidence import Evidence, Failures
 from aiperf_hpc.primary.verify.journal import Journal
 from aiperf_hpc.run.heads import MARK, Hash, line_of, new_hash
 from aiperf_hpc.run.records import RECORD, JournalHeads
-from aiperf_hpc.untrusted import open_inside
+from aiperf_hpc.untrusted import open_inside, open_regular
 
 APART: Final = 5.0
 """Seconds by which the times of two hosts' records may be out of order, beyond what is known of
@@ -169,8 +169,8 @@ def _journals(run: Evidence, found: _Heads) -> Failures:
 
 
 def _journal(run: Evidence, name: str, path: Path, found: _Heads, sums: Sequence[Hash]) -> Failures:
-    course, times = found.courses[name], _latest(run.journals[path])
-    with path.open("rb") as file:
+    course, times = found.courses[name], latest(run.journals[path])
+    with open_regular(path, follow=False) as file:
         content = file.read(run.history.bytes_read[path])
     apart = APART + _known_apart(run, path)
     whole = content.count(b"\n") == len(times)
@@ -200,7 +200,7 @@ def _after(run: Evidence, courses: Mapping[Path, _Course]) -> Failures:
         course = courses.get(path)
         covered = 0
         if course is not None:
-            with path.open("rb") as file:
+            with open_regular(path, follow=False) as file:
                 covered = file.read(course.sizes[-1]).count(b"\n")
         # What is no trainer's may be written while the run ends.
         until = run.end - (0.0 if path.name == "journal.jsonl" else LATE)
@@ -215,10 +215,10 @@ def _seen(run: Evidence, own: Journal) -> Failures:
     primary = run.view.paths.primary_journal
     size = run.history.bytes_read[primary]
     sizes = sorted({head.bytes for each in run.journals.values() for _, head in each.seen})
-    with primary.open("rb") as file:
+    with open_regular(primary, follow=False) as file:
         content = file.read(size)
     made = dict(zip(sizes, prefixes(content, sizes), strict=False))
-    times = _latest(own)
+    times = latest(own)
     whole = content.count(b"\n") == len(times)
     for path, journal in run.journals.items():
         name, apart = path.relative_to(run.view.paths.root), APART + _known_apart(run, path)
@@ -240,7 +240,7 @@ def _seen(run: Evidence, own: Journal) -> Failures:
                 break
 
 
-def _latest(journal: Journal) -> list[float]:
+def latest(journal: Journal) -> list[float]:
     """Return the latest time up to each record, UTC seconds."""
     return list(accumulate(journal.times, max))
 

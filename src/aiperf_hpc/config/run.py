@@ -14,6 +14,7 @@ from aiperf_hpc.config.search import HpoConfig, RoundsConfig, SearchConfig
 from aiperf_hpc.config.section import Section
 from aiperf_hpc.config.slurm import SlurmConfig
 from aiperf_hpc.config.training import TrainingConfig
+from aiperf_hpc.config.witness import TimestampsConfig, WitnessConfig
 
 
 class ScoreConfig(Section):
@@ -104,6 +105,8 @@ class RunConfig(Section):
     telemetry: TelemetryConfig = TelemetryConfig()
     keep: KeepConfig = KeepConfig()
     peaks: PeaksConfig = PeaksConfig()
+    witness: WitnessConfig = WitnessConfig()
+    timestamps: TimestampsConfig = TimestampsConfig()
     slurm: SlurmConfig = SlurmConfig()
 
     @property

@@ -86,6 +86,11 @@ class RunPaths:
         return self.root / "primary" / "head.json"
 
     @property
+    def witness_token(self) -> Path:
+        """What witnesses know the run by, while it lasts; for its primary alone."""
+        return self.root / "primary" / "witness-token"
+
+    @property
     def peaks(self) -> Path:
         """The machine's peaks, where they were measured for this run."""
         return self.root / PEAKS

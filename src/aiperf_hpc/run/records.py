@@ -14,6 +14,7 @@ from aiperf_hpc.objective import ACCURACY, MEASURES, unknown_measure
 from aiperf_hpc.run.clocks import Clocks
 from aiperf_hpc.run.file_clock import ClockReading, Time
 from aiperf_hpc.run.heads import Head
+from aiperf_hpc.run.statements import Statement
 from aiperf_hpc.run.storage import Wait
 from aiperf_hpc.system.description import RankDescription
 from aiperf_hpc.telemetry.values import Equipment, Sample
@@ -150,6 +151,37 @@ class HeadsTaken(Event):
     type: Literal["heads_taken"] = "heads_taken"
     heads: Head
     """The head of ``heads.jsonl`` itself, with the record of these heads as its last."""
+
+
+class Witnessed(Event):
+    """A witness outside was shown a head of the primary's journal, and signed it."""
+
+    type: Literal["witnessed"] = "witnessed"
+    url: str
+    """Where the witness was asked."""
+    key: str
+    """The fingerprint of the key that signed, as the primary found it."""
+    statement: Statement
+
+
+class TimeStamped(Event):
+    """A time-stamp authority stamped a head of the primary's journal (RFC 3161)."""
+
+    type: Literal["time_stamped"] = "time_stamped"
+    url: str
+    """Where the authority was asked."""
+    head: Head
+    response: Annotated[str, Field(max_length=100_000)]
+    """The authority's answer, a TimeStampResp in DER, in base64."""
+
+
+class WitnessState(Event):
+    """A witness or an authority began or ceased to answer; the run does not wait for it."""
+
+    type: Literal["witness_state"] = "witness_state"
+    url: str
+    answers: bool
+    detail: str = ""
 
 
 class StopRequested(Event):
@@ -607,6 +639,9 @@ AnyEvent = Annotated[
     | TakenOver
     | PrimaryHeartbeat
     | HeadsTaken
+    | Witnessed
+    | TimeStamped
+    | WitnessState
     | StopRequested
     | RunEnded
     | StorageWaited

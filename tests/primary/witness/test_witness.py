@@ -18,7 +18,8 @@ from aiperf_hpc.errors import UsageError
 from aiperf_hpc.primary.cli.program import main
 from aiperf_hpc.primary.witness.app import MOST_BYTES, create_app
 from aiperf_hpc.primary.witness.limits import MOST_CLIENTS, RateLimit
-from aiperf_hpc.primary.witness.log import NAMESPACE, WitnessLog
+from aiperf_hpc.primary.witness.log import WitnessLog
+from aiperf_hpc.primary.witnessing.signed import NAMESPACE
 from aiperf_hpc.run.heads import Head
 from aiperf_hpc.run.statements import NOTHING, Statement
 
@@ -98,7 +99,17 @@ def test_ssh_keygen_checks_a_statement_that_it_did_not_make(asked: Asked) -> Non
     key = asked.client.get("/api/v1/key").text
     signers.write_text(f"witness {' '.join(key.split()[:2])}\n", "utf-8")
     signature.write_text(made.signature, "utf-8")
-    words = ["ssh-keygen", "-Y", "verify", "-f", signers, "-I", "witness", "-n", NAMESPACE]
+    words: list[str | Path] = [
+        "ssh-keygen",
+        "-Y",
+        "verify",
+        "-f",
+        signers,
+        "-I",
+        "witness",
+        "-n",
+        NAMESPACE,
+    ]
     done = subprocess.run([*words, "-s", signature], input=made.message, capture_output=True)
     assert done.returncode == 0, done.stderr
 

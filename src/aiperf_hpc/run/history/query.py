@@ -16,6 +16,7 @@ from aiperf_hpc.run.history.replay import Replay, read_apart
 from aiperf_hpc.run.history.state import Evaluation, HistoryState, Proposal, ReplicaHistory, Trial
 from aiperf_hpc.run.history.tail import Tail, no_collections
 from aiperf_hpc.run.history.telemetry import SamplerHistory
+from aiperf_hpc.run.history.witnesses import WitnessHistory
 from aiperf_hpc.run.journal import Problem
 from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.run.records import Record
@@ -203,6 +204,14 @@ class RunHistory:
     @property
     def telemetry(self) -> dict[str, list[SamplerHistory]]:
         return self._state.telemetry
+
+    @property
+    def witnesses(self) -> dict[str, WitnessHistory]:
+        return self._state.witnesses
+
+    @property
+    def end_bytes(self) -> int:
+        return self._state.end_bytes
 
     # What follows from that.
 

@@ -19,6 +19,7 @@ from aiperf_hpc.run.executions import Executions
 from aiperf_hpc.run.frequent import AnyRecord, FrequentHeartbeat, FrequentProgress
 from aiperf_hpc.run.history.tail import JournalSource, Starts, fence
 from aiperf_hpc.run.history.telemetry import SamplerHistory
+from aiperf_hpc.run.history.witnesses import WitnessHistory
 from aiperf_hpc.run.journal import Problem
 from aiperf_hpc.run.paths import FIRST, Incarnation
 from aiperf_hpc.run.records import Record
@@ -304,6 +305,10 @@ class HistoryState:
     """The latest time of an evaluation, UTC seconds."""
     telemetry: dict[str, list[SamplerHistory]] = field(default_factory=dict)
     """What each host's samplers told, one after the other, by its name."""
+    witnesses: dict[str, WitnessHistory] = field(default_factory=dict)
+    """Who outside has seen the run go on, by where it was asked."""
+    end_bytes: int = 0
+    """The bytes of the primary's journal up to the record of the end, that one too."""
     waiting: dict[str, dict[str, Proposal]] = field(default_factory=dict)
     """The proposals of each replica that no trial has taken."""
     _taken: set[str] = field(default_factory=set)
@@ -317,7 +322,7 @@ class HistoryState:
     def apply(self, source: JournalSource, added: Iterable[AnyRecord]) -> None:
         """Apply what was added to a journal, but for what a replaced replica wrote."""
         if source.replica is None:
-            self._apply_all_of_primary(added)
+            self._apply_all_of_primary(source, added)
             return
         rest = iter(added)
         if (first := next(rest, None)) is None:
@@ -328,12 +333,12 @@ class HistoryState:
         finally:
             by.close()
 
-    def _apply_all_of_primary(self, added: Iterable[AnyRecord]) -> None:
+    def _apply_all_of_primary(self, source: JournalSource, added: Iterable[AnyRecord]) -> None:
         for record in added:
             self.primary_utc = record.utc
             self.last_utc = max(self.last_utc, record.utc)
             if isinstance(record, Record):
-                self._apply_primary(record)
+                self._apply_primary(record, source.reader.offset)
 
     def _apply_all_of(self, by: _Writer, added: Iterable[AnyRecord]) -> None:
         replica, source = by.replica, by.source
@@ -460,7 +465,8 @@ class HistoryState:
                 trial.interrupted = reason
                 del self._open[name]
 
-    def _apply_primary(self, record: Record) -> None:
+    def _apply_primary(self, record: Record, end: int) -> None:
+        """Apply a record of the primary's, which ends after so many bytes of its journal."""
         event = record.event
         match event:
             case records.RunStarted():
@@ -470,6 +476,12 @@ class HistoryState:
                 self.primary_clocks.clear()
             case records.RunEnded():
                 self.run_ended = record
+                self.end_bytes = end
+            case records.Witnessed() | records.TimeStamped():
+                start = self.run_started.utc if self.run_started else None
+                self._witness(event.url).take(record.utc, event, start)
+            case records.WitnessState():
+                self._witness(event.url).change(event)
             case records.PrimaryFailed(reason=reason):
                 self.primary_failure = reason
             case records.StorageWaited():
@@ -501,6 +513,9 @@ class HistoryState:
                 self.primary_clocks.append(clocks)
             case _:
                 pass  # Heartbeats count by their time alone.
+
+    def _witness(self, url: str) -> WitnessHistory:
+        return self.witnesses.setdefault(url, WitnessHistory(url))
 
     def _proposed(self, utc: float, event: records.Proposed, by: _Writer) -> None:
         before = self.proposals.get(event.proposal)

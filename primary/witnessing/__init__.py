@@ -1,0 +1,1 @@
+"""Showing a run's heads to witnesses, and checking what they say."""
