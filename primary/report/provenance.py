@@ -22,6 +22,7 @@ from aiperf_hpc.primary.report.contents import (
     hashed_file,
     list_files,
 )
+from aiperf_hpc.primary.report.maker import this_maker
 from aiperf_hpc.primary.report.stated import MOST_REPORT_BYTES
 from aiperf_hpc.run.journal import MOST_LINE_BYTES, JournalReader
 from aiperf_hpc.run.paths import RunPaths
@@ -42,6 +43,8 @@ class ReportManifest(Value):
     run_id: str
     final: bool
     """Whether the run has ended, so that every file of it is named."""
+    made_by: dict[str, str] = {}
+    """The versions of what made the report's files; none in manifests of earlier versions."""
     files: tuple[HashedFile, ...]
 
     @property
@@ -78,7 +81,9 @@ def provenance_of(view: RunView, report: Mapping[Path, bytes], *, final: bool) -
     else:
         hashed = hash_beginnings(root, _sources(view))
     files = [*_readable(hashed.values()), *(hashed_file(*each) for each in own.items())]
-    return ReportManifest(run_id=view.manifest.run_id, final=final, files=tuple(files))
+    return ReportManifest(
+        run_id=view.manifest.run_id, final=final, made_by=this_maker(), files=tuple(files)
+    )
 
 
 def _sources(view: RunView) -> dict[str, int | None]:
@@ -101,6 +106,15 @@ def is_final(view: RunView) -> bool:
     """Return whether a final report was made, as it says itself or its manifest."""
     paths = view.paths
     return any(_says_final(paths, path) for path in (paths.report_manifest, paths.report_json))
+
+
+def maker_of(view: RunView) -> dict[str, str]:
+    """Return the versions of what made a report's files, as its manifest says.
+
+    Raises:
+        RunDirectoryError: it is damaged or gone.
+    """
+    return _read(view)[1].made_by
 
 
 def is_complete(view: RunView) -> bool:

@@ -6,6 +6,8 @@ It may also be made while the run lasts; then it says that it is not final.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 
 from aiperf_hpc.errors import RunDirectoryError, UsageError
@@ -80,6 +82,23 @@ def write_report(
     return paths.report_html
 
 
+@dataclass(frozen=True, slots=True)
+class _Page:
+    """What a page is made of."""
+
+    text: str
+    """The document as JSON: all of it."""
+    fine: tuple[ScoreStatus, ...]
+    journals: tuple[str, ...]
+    document: Report = field(compare=False)
+
+
+@lru_cache(maxsize=2)
+def _rendered(page: _Page) -> str:
+    """Return the page; who writes a report and verifies it makes it once."""
+    return render(page.document, page.fine, page.journals)
+
+
 def _take_signature(paths: RunPaths, manifest: ReportManifest, key: PrivateKey | None) -> None:
     """Remove the signature of another manifest, if there is a key for a new one.
 
@@ -126,9 +145,11 @@ def _made(view: RunView, others: Sequence[RunPaths]) -> tuple[Files, ReportManif
 def report_files(view: RunView, document: Report) -> Files:
     """Return the content of each file of a report of what ``view`` has read."""
     paths = view.paths
+    text = f"{document.model_dump_json(indent=1)}\n"
+    page = _Page(text, tuple(_fine(view, document)), tuple(_journals(view)), document)
     files = {
-        paths.report_json: f"{document.model_dump_json(indent=1)}\n",
-        paths.report_html: render(document, _fine(view, document), _journals(view)),
+        paths.report_json: text,
+        paths.report_html: _rendered(page),
         paths.result_text: result_text(document),
         paths.result_log: mllog_text(view, document),
         paths.report_schema: schema_text(),

@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import json
 import math
+from itertools import zip_longest
+from pathlib import Path
 from typing import Any
+
+from pydantic import ValidationError
 
 from aiperf_hpc.errors import AIPerfError, reason_of
 from aiperf_hpc.predictions import load_recorded
-from aiperf_hpc.primary.report.model import as_of_now, make_report
-from aiperf_hpc.primary.report.provenance import has_grown
-from aiperf_hpc.primary.report.stated import stated_report
-from aiperf_hpc.primary.verify.evidence import Evidence, Failures, quality
+from aiperf_hpc.primary.report.maker import difference
+from aiperf_hpc.primary.report.model import Report, as_of_now, make_report
+from aiperf_hpc.primary.report.provenance import has_grown, maker_of
+from aiperf_hpc.primary.report.scaling import Scaling
+from aiperf_hpc.primary.report.stated import MOST_REPORT_BYTES, stated_report
+from aiperf_hpc.primary.report.writer import report_files
+from aiperf_hpc.primary.verify.evidence import Evidence, Failures, Note, quality
 from aiperf_hpc.run.history import Trial
 from aiperf_hpc.run.records import PredictionsKept
+from aiperf_hpc.untrusted import bytes_inside
 
 Json = dict[str, Any]
 
@@ -79,12 +87,16 @@ def _same(stated: float | None, recounted: float | None) -> bool:
 
 
 def report(run: Evidence) -> Failures:
-    """The final report is what these records give, in every number."""
+    """The final report is what these records give: in every number, and in every byte.
+
+    Its values are compared by rules of their own, its bytes with a report that is made again.
+    """
     if not run.reported:
         return
     try:
         stated = stated_report(run.view.paths)
-        made = json.loads(make_report(run.view).model_dump_json())
+        document = make_report(run.view)
+        made = json.loads(document.model_dump_json())
     except OSError as error:
         yield f"report.json cannot be read: {reason_of(error)}"
         return
@@ -108,6 +120,42 @@ def report(run: Evidence) -> Failures:
     yield from _rows(run, stated, made)
     if not has_grown(run.view):
         yield from _times(stated, made)
+    yield from _bytes(run, document, stated)
+
+
+def _bytes(run: Evidence, document: Report, stated: Json) -> Failures:
+    """Each of the report's files is, to the byte, what is made of the same records again.
+
+    By another version it may be another file: then the values alone are compared.
+    """
+    if has_grown(run.view):
+        yield Note("journals have grown since it was made: its values were compared, not its bytes")
+        return
+    if (other := difference(maker_of(run.view))) is not None:
+        yield Note(f"it was made by {other}: its values were compared, not its bytes")
+        return
+    if stated.get("scaling") is not None:
+        yield Note("its section on scaling is of other runs' reports, which were not looked at")
+        try:
+            scaling = Scaling.model_validate(stated["scaling"])
+        except ValidationError as error:
+            yield f"report.json is damaged: scaling: {error.errors()[0]['msg']}"
+            return
+        document = document.model_copy(update={"scaling": scaling})
+    for path, content in report_files(run.view, document).items():
+        yield from _same_bytes(run, path, content)
+
+
+def _same_bytes(run: Evidence, path: Path, made: bytes) -> Failures:
+    try:
+        stated = bytes_inside(run.view.paths.root, path, MOST_REPORT_BYTES)
+    except OSError as error:
+        yield f"{path.name} cannot be read: {reason_of(error)}"
+        return
+    if stated != made:
+        pairs = enumerate(zip_longest(stated, made))
+        place = next(number for number, (one, other) in pairs if one != other)
+        yield f"{path.name} is not what the records give, from its byte {place:,} on"
 
 
 def _rows(run: Evidence, stated: Json, made: Json) -> Failures:

@@ -78,7 +78,7 @@ def _run(options: argparse.Namespace) -> None:
     took = time.perf_counter() - began
     for line in summary_lines(view):
         sys.stdout.write(f"{line}\n")
-    sys.stdout.write(f"Report           {write_report(view)}\n")
+    sys.stdout.write(f"Report           {write_report(RunView(paths))}\n")
     whole = time.perf_counter() - began
     sys.stdout.write(f"Simulated in     {took:.1f} s, with its report {whole:.1f} s\n")
 

@@ -84,7 +84,8 @@ def test_verified_runs_are_ranked_by_their_recounted_score(ranking: Ranking) -> 
 def test_every_other_run_is_apart_with_its_reason(ranking: Ranking) -> None:
     assert {each.name: each.reasons for each in ranking.left_out if each.name != "broken"} == {
         "changed": (
-            "not verified, report: report.json states another 'score' than the records give",
+            "not verified, report: report.json states another 'score' than the records give and 1 "
+            "more",
             "not verified, files: report/report.json is not what the report was made from",
         ),
         "lasts": ("it has not ended",),

@@ -21,6 +21,7 @@ from tests.support.manifests import change_manifest, restate
 
 from aiperf_hpc.predictions import Predictions, file_digest, save_predictions
 from aiperf_hpc.primary.monitor.run_view import RunView
+from aiperf_hpc.primary.report.provenance import ReportManifest
 from aiperf_hpc.primary.report.writer import write_report
 from aiperf_hpc.primary.verify.audit import Finding, verify
 from aiperf_hpc.run import records
@@ -501,7 +502,43 @@ def test_a_report_is_compared_to_the_last_digits_of_its_times(run: RunPaths) -> 
     restate_report(
         run, lambda r: r["time"].update(elapsed_seconds=r["time"]["elapsed_seconds"] + 1e-10)
     )
+    assert list(failures(run)) == ["report"]
+    other_maker(run)
     assert failures(run) == {}
+
+
+def other_maker(paths: RunPaths) -> None:
+    """Let the manifest say that another version made the report."""
+    manifest = ReportManifest.model_validate_json(paths.report_manifest.read_bytes())
+    made_by = {**manifest.made_by, "aiperf-hpc": "0.0.1"}
+    content = manifest.model_copy(update={"made_by": made_by}).content()
+    paths.report_manifest.write_bytes(content)
+
+
+@pytest.mark.parametrize("name", ["report.html", "report.schema.json", "summary.json"])
+def test_what_no_value_is_read_of_is_compared_by_its_bytes(run: RunPaths, name: str) -> None:
+    """It says VALID, say, and its hash was made again."""
+    write_report(RunView(run))
+    path = run.report / name
+    restate(run, path, path.read_bytes()[:-9] + b"VALID" + path.read_bytes()[-9:])
+    (said,) = failures(run)["report"]
+    assert said.startswith(f"{name} is not what the records give, from its byte ")
+    other_maker(run)
+    (found,) = (each for each in verify(RunView(run)) if each.rule == "report")
+    assert found.failures == ()
+    (note,) = found.notes
+    assert note.startswith("it was made by aiperf-hpc 0.0.1, here it is ")
+    assert note.endswith(": its values were compared, not its bytes")
+
+
+def test_a_section_on_other_runs_is_compared_as_stated(tmp_path: Path) -> None:
+    runs = [synthetic_run.write_run(tmp_path / str(n), n, distinct=1).paths for n in (1, 2)]
+    for paths in runs:
+        write_report(RunView(paths))
+    write_report(RunView(runs[1]), runs[:1])
+    (found,) = (each for each in verify(RunView(runs[1])) if each.rule == "report")
+    said = "its section on scaling is of other runs' reports, which were not looked at"
+    assert (found.failures, found.notes) == ((), (said,))
 
 
 def test_a_trial_that_began_after_the_end_may_be_missing_in_the_report(tmp_path: Path) -> None:
