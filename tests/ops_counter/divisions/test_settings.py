@@ -56,6 +56,8 @@ def extremes(key: str) -> list[Any]:
         values = choices
     elif Reals in kinds:
         values = [Reals(low=0.01, high=0.5)]
+    elif key.endswith(".urls"):
+        values = [("https://another",)]
     elif isinstance(now, list):
         length = len(now) or 1
         values = [(1,) * length, (100_000,) * length]
