@@ -140,7 +140,7 @@ def _apart(one: Clocks, other: Clocks) -> float:
 
 def rates(run: RunEvidence) -> RuleCheck:
     """No replica was many times as fast in one window as it mostly is."""
-    ratios = {each.id: _ratio(each) for each in run.replicas if each.work}
+    ratios = {each.id: _ratio(each) for each in run.replicas}
     broken = (
         f"{name} was {ratio:.1f} times as fast in {WINDOW_SECONDS / 3600:g} h as in the median"
         for name, ratio in ratios.items()
@@ -155,6 +155,31 @@ def _ratio(replica: ReplicaHistory) -> float:
     """Return the most work of a window over the median of those with any."""
     done = [work for work in replica.work.values() if work]
     return max(done) / median(done) if done else 0.0
+
+
+def peaks(run: RunEvidence) -> RuleCheck:
+    """No replica was faster in a window than its ranks' devices were measured to be."""
+    shares = {each.id: _share(run, each) for each in run.replicas if each.work}
+    highest = max((share for share in shares.values() if share is not None), default=0.0)
+    return RuleCheck.of(
+        "peaks", f"{highest:.1%} of the peak", "<= 100%", told(_above_peaks(shares))
+    )
+
+
+def _above_peaks(shares: Mapping[str, float | None]) -> Iterator[str]:
+    for name, share in shares.items():
+        if share is None:
+            yield f"{name} did not measure the peak of each of its devices"
+        elif share > 1.0:
+            yield f"{name} did {share:.3g} times what its devices can do at most"
+
+
+def _share(run: RunEvidence, replica: ReplicaHistory) -> float | None:
+    """Return the highest rate of a window over the replica's peak; None where that is unknown."""
+    rates = [max(peak.rates.values(), default=0.0) for peak in replica.peaks.values()]
+    if len(rates) < run.config.replica.ranks or not all(rates):
+        return None
+    return max(replica.work.values()) / (WINDOW_SECONDS * sum(rates))
 
 
 def staging(run: RunEvidence) -> RuleCheck:

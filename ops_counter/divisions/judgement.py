@@ -66,6 +66,7 @@ BOTH: Final[Sequence[Rule]] = (
     course.heartbeats,
     course.clocks,
     course.rates,
+    course.peaks,
     course.staging,
     course.records,
 )

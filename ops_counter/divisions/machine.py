@@ -45,7 +45,17 @@ def environment(run: RunEvidence) -> RuleCheck:
 def precision(run: RunEvidence) -> RuleCheck:
     """All was computed in 16 bits and more."""
     used = {trial.started.hyperparameters.precision for trial in run.trials}
-    return precision_rule(used)
+    return precision_rule(used, _products(run) if "fp32" in used else {})
+
+
+def _products(run: RunEvidence) -> dict[str, str]:
+    """Return what the ranks' frameworks computed products of fp32 in, by library."""
+    found: dict[str, set[str]] = {}
+    for replica in run.replicas:
+        for description in replica.described.values():
+            for library, numbers in description.process.arithmetic.items():
+                found.setdefault(library, set()).add(numbers)
+    return {library: " and ".join(sorted(numbers)) for library, numbers in found.items()}
 
 
 def nodes(run: RunEvidence) -> RuleCheck:

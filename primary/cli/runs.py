@@ -32,8 +32,8 @@ def list_runs(
 ) -> int:
     """List the runs in a folder, the latest first.
 
-    Without DIR, those in `runs`. Times are UTC, and a run is valid that keeps the benchmark's
-    rules. `last` is a name for the latest run in `runs`, and DIR/last for
+    Without DIR, those in `runs`. Times are UTC, and a run is valid in the division whose rules it
+    keeps. `last` is a name for the latest run in `runs`, and DIR/last for
     that in DIR, wherever a run is to be named.
 
     Examples:
@@ -92,7 +92,7 @@ def _cells(row: RunRow, digits: int) -> tuple[str, ...]:
         str(row.nodes),
         si(row.score.ops, "OPS") if row.score.operations else NONE,
         _error(row),
-        "yes" if row.valid else "no",
+        row.division or ("yes" if row.valid else "no"),
     )
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from aiperf_hpc.errors import AIPerfError, RunDirectoryError, reason_of
+from aiperf_hpc.ops_counter.divisions import Division
 from aiperf_hpc.primary.monitor.run_view import RunState, RunView, ScoreStatus
 from aiperf_hpc.run.journal import MOST_LINE_BYTES
 from aiperf_hpc.run.paths import RunPaths
@@ -53,6 +54,8 @@ class RunRow(Value):
     """The name of its measure of quality."""
     best_quality: float | None
     """The best quality that an evaluation observed."""
+    division: Division | None = None
+    """The division in which its result stands, once it has ended; None where it does in none."""
     broken: tuple[str, ...]
     """The rules that it does not keep, so far."""
 
@@ -85,6 +88,7 @@ class RunRow(Value):
             score=score,
             measure=status.measure,
             best_quality=status.best_quality,
+            division=None if view.history.end_utc is None else view.judgement().division,
             broken=tuple(dict.fromkeys(rule for rule, _ in status.invalid)),
         )
 

@@ -12,6 +12,9 @@ from aiperf_hpc.run.history import ReplicaHistory
 from aiperf_hpc.system.summary import MachineSummary
 from aiperf_hpc.trial import Value
 
+NOBODY = "nobody"
+UNSIGNED = "signature: nobody signed it; `aiperf sign` does"
+
 
 class RankEntry(Value):
     """A verified run."""
@@ -55,13 +58,14 @@ class RankEntry(Value):
     """The rules of the benchmark that it does not keep, each with the reason."""
 
     @classmethod
-    def of(cls, view: RunView, name: str, signed_by: str = "nobody") -> RankEntry:
+    def of(cls, view: RunView, name: str, signed_by: str = NOBODY) -> RankEntry:
         """Return the entry of a run that has been read."""
         machine, final, config = view.machine.summary(), view.final(), view.manifest.config
         replicas = list(view.history.replicas.values())
         site = machine.site
         telemetry = telemetry_status(view.history, view.manifest, view.until, final.ops)
         energy, judgement = telemetry.energy, view.judgement()
+        unsigned = (UNSIGNED,) if signed_by == NOBODY else ()
         return cls(
             name=name,
             run_id=view.manifest.run_id,
@@ -82,9 +86,9 @@ class RankEntry(Value):
             watts=energy.watts,
             ops_per_watt=energy.ops_per_watt,
             energy_label=str(energy.label),
-            division=judgement.division,
+            division=None if unsigned else judgement.division,
             declared=tuple(map(str, judgement.declared)),
-            broken=tuple(map(str, judgement.violations)),
+            broken=(*map(str, judgement.violations), *unsigned),
         )
 
     @property

@@ -13,7 +13,7 @@ from aiperf_hpc.errors import AIPerfError, reason_of
 from aiperf_hpc.ops_counter.divisions import Division
 from aiperf_hpc.primary.monitor.run_catalog import find_runs
 from aiperf_hpc.primary.monitor.run_view import RunView
-from aiperf_hpc.primary.rank.entry import RankEntry
+from aiperf_hpc.primary.rank.entry import NOBODY, RankEntry
 from aiperf_hpc.primary.report.signing import signed_by
 from aiperf_hpc.primary.verify.audit import verify
 from aiperf_hpc.run.paths import RunPaths
@@ -105,7 +105,7 @@ def _entry(name: str, paths: RunPaths, trusted: Sequence[PublicKey]) -> RankEntr
         if failures:
             raise _NotRankedError(*failures)
         key = signed_by(paths, trusted)
-        return RankEntry.of(view, name, "nobody" if key is None else str(key))
+        return RankEntry.of(view, name, NOBODY if key is None else str(key))
     except AIPerfError as error:
         raise _NotRankedError(str(error)) from None
     except OSError as error:

@@ -12,7 +12,11 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "troubleshooting.md"
 CODE = [
-    *(file for room in ("primary", "replica") for file in (ROOT / room).rglob("*.py")),
+    *(
+        file
+        for room in ("ops_counter", "primary", "replica")
+        for file in (ROOT / room).rglob("*.py")
+    ),
     *(ROOT / "src" / "aiperf_hpc").rglob("*.py"),
 ]
 

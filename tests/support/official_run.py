@@ -23,7 +23,14 @@ from aiperf_hpc.system.description import (
     ProcessDescription,
     RankDescription,
 )
-from aiperf_hpc.trial import DatasetInfo, Hyperparameters, Machine, RoundPhase, TimePhase
+from aiperf_hpc.trial import (
+    DatasetInfo,
+    DevicePeak,
+    Hyperparameters,
+    Machine,
+    RoundPhase,
+    TimePhase,
+)
 
 IMAGENET = DatasetInfo.of_labelled_images(
     name="imagenet",
@@ -43,6 +50,9 @@ MANIFEST = RunManifest(
     release="v1.0.0",
     rules=RULES,
     config=RunConfig(preset="imagenet", dataset=DatasetConfig(name="imagenet", path=Path("/d"))),
+)
+PEAK = DevicePeak(
+    device="cuda:0", model="A", precision="bf16", rates={"matrix product": 100.0}, seconds=4.0
 )
 SECONDS, BEAT = 3600.0, 30.0
 ROUNDS = ((1, 15), (2, 30), (3, 45), (4, 60), (4, 60), (4, 60), (5, 60), (5, 60))
@@ -99,6 +109,7 @@ def _replica(paths: RunPaths, name: str, rewrite: Rewrite) -> None:
     say(1, _started(name))
     say(1, records.SystemDescribed(rank=0, description=_described(name)))
     say(1, _clocks(1))
+    say(2, records.PeakMeasured(rank=0, peak=PEAK))
     say(2, records.DatasetLoaded(dataset=IMAGENET))
     beats = [BEAT * number for number in range(1, int(SECONDS / BEAT))]
     each = len(beats) // len(ROUNDS)

@@ -72,6 +72,7 @@ def _entry(view: RunView) -> Entry:
         benchmark=_benchmark(view),
         scenario="weak" if manifest.replicas > 1 and not _searches(view) else "strong",
         round=manifest.versions.get("aiperf-hpc"),
+        division=view.judgement().division,
         system=_system(view),
         path=str(view.paths.root),
         logs=logs,

@@ -178,6 +178,8 @@ class ProcessDescription(Value):
     """The logical CPUs that it may use."""
     libraries: dict[str, str] = {}
     """Versions that the frameworks and MPI report, of what is loaded: cuDNN, NCCL and so on."""
+    arithmetic: dict[str, str] = {}
+    """What the loaded frameworks compute products of fp32 in: fp32, tf32 or bf16; by library."""
     job: Job | None = None
     environment: dict[str, str] = {}
     """The variables that change how it computes; never one that may be a secret."""

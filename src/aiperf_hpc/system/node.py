@@ -21,7 +21,7 @@ from aiperf_hpc.system.memory import memory
 from aiperf_hpc.system.network import network_ports
 from aiperf_hpc.system.operating_system import operating_system
 from aiperf_hpc.system.processors import processors
-from aiperf_hpc.system.software import installed, loaded
+from aiperf_hpc.system.software import arithmetic, installed, loaded
 from aiperf_hpc.system.storage import disks, file_systems
 from aiperf_hpc.system.tools import Question
 
@@ -72,6 +72,7 @@ def describe_process(environment: Mapping[str, str] = os.environ) -> ProcessDesc
     return ProcessDescription(
         cores=tuple(sorted(os.sched_getaffinity(0))),
         libraries=libraries or {},
+        arithmetic=question.ask("arithmetic", arithmetic) or {},
         job=slurm_job(environment),
         environment=recorded_variables(environment),
         absent=question.absent,

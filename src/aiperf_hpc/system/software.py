@@ -70,6 +70,23 @@ def loaded(modules: Mapping[str, ModuleType] = sys.modules) -> dict[str, str]:
     return found
 
 
+def arithmetic(modules: Mapping[str, ModuleType] = sys.modules) -> dict[str, str]:
+    """Return what the frameworks of this process compute products of fp32 in, where they can."""
+    found = {}
+    if (torch := modules.get("torch")) is not None:
+        found["PyTorch"] = _PRODUCTS[torch.get_float32_matmul_precision()]
+        if torch.version.cuda:
+            found["cuDNN"] = "tf32" if torch.backends.cudnn.allow_tf32 else "fp32"
+    if (tensorflow := modules.get("tensorflow")) is not None:
+        allowed = tensorflow.config.experimental.tensor_float_32_execution_enabled()
+        found["TensorFlow"] = "tf32" if allowed else "fp32"
+    return found
+
+
+_PRODUCTS = {"highest": "fp32", "high": "tf32", "medium": "bf16"}
+"""What PyTorch's names of precisions allow."""
+
+
 def _torch(torch: ModuleType) -> dict[str, str]:
     said = {
         "PyTorch": torch.__version__,

@@ -166,6 +166,8 @@ def test_the_first_network_is_resnet50() -> None:
         (without(records.ReplicaLaunched), "replicas", "r0 was never launched"),
         (without(records.Heartbeat, lambda who, at: at < 900.0), "heartbeats",
          "r0 was silent for 2730.0 s"),
+        (without(records.PeakMeasured), "peaks", "r0 did not measure the peak of each of its"),
+        (more_work, "peaks", "r0 did 8.35 times what its devices can do at most"),
         (more_work, "rates", "r0 was 83.5 times as fast in 0.1 h as in the median"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",

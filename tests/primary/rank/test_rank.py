@@ -20,6 +20,7 @@ from aiperf_hpc.primary.monitor.run_view import RunView
 from aiperf_hpc.primary.rank.page import render
 from aiperf_hpc.primary.rank.ranking import Ranking, rank_runs
 from aiperf_hpc.primary.report.writer import write_report
+from aiperf_hpc.signatures import PrivateKey, load_private_key, make_key
 
 POWER = {"watts": 12_340.0, "ops_per_watt": 4.2e9, "energy_label": "estimated"}
 HOSTILE = "<script>alert(1)</script>"
@@ -34,17 +35,19 @@ def keeping_all_rules() -> Iterator[None]:
         yield
 
 
-def _reported(root: Path, nodes: int) -> None:
-    write_report(RunView(synthetic_run.write_run(root, nodes, distinct=1).paths))
+def _reported(root: Path, nodes: int, key: PrivateKey | None = None) -> None:
+    write_report(RunView(synthetic_run.write_run(root, nodes, distinct=1).paths), key=key)
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two verified runs, one of them twice, and what is none."""
     root = tmp_path_factory.mktemp("rank")
+    key = tmp_path_factory.mktemp("keys") / "key"
+    make_key(key, "Example Centre")
     with keeping_all_rules():
         for nodes in (1, 2):
-            _reported(root / f"nodes{nodes}", nodes)
+            _reported(root / f"nodes{nodes}", nodes, load_private_key(key))
     shutil.copytree(root / "nodes2", root / "nodes2-again")
     changed = shutil.copytree(root / "nodes1", root / "changed")
     report = json.loads((changed / "report/report.json").read_text("utf-8"))
@@ -101,6 +104,7 @@ def test_a_run_that_breaks_a_rule_of_the_benchmark_has_no_rank(invalid: Path) ->
     assert found.valid == ()
     (entry,) = found.invalid
     assert "dataset: digits; ImageNet is required" in entry.broken
+    assert entry.broken[-1].startswith("signature: nobody signed it")
 
 
 def test_the_page_shows_all_of_them_and_needs_nothing_else(ranking: Ranking) -> None:
