@@ -39,7 +39,12 @@ COMMANDS = (
     Row("report", RESULTS, "report:report", "Write a run's report, also while it lasts."),
     Row("keygen", RESULTS, "sign:keygen", "Make a key that signs results."),
     Row("sign", RESULTS, "sign:sign", "Sign a run that has ended."),
-    Row("verify", RESULTS, "report:verify", "Recount a run from its own records."),
+    Row(
+        "verify",
+        RESULTS,
+        "report:verify",
+        "Recount a run from its own records, and execute trials of it again.",
+    ),
     Row(
         "witness",
         RESULTS,

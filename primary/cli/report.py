@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from typer import Option
 
+from aiperf_hpc.errors import UsageError
 from aiperf_hpc.primary.cli.output import say, say_document, say_json
 from aiperf_hpc.primary.cli.parameters import Json, Run, SigningKey, Trusted, run_named
 from aiperf_hpc.primary.monitor.run_view import RunView
 from aiperf_hpc.run.paths import RunPaths
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # Scientific packages come with them.
     from aiperf_hpc.primary.verify.audit import Finding
+    from aiperf_hpc.primary.verify.evidence import Evidence
+    from aiperf_hpc.primary.verify.execution.outcome import Outcome
 
 
 def report(
@@ -50,8 +54,30 @@ def report(
     return 0
 
 
+@dataclass(frozen=True)
+class Execution:
+    """Which trials are executed again, and with what."""
+
+    execute: Annotated[
+        int | None,
+        Option("--execute", metavar="K", min=0, help="Execute K drawn trials again, and the best."),
+    ] = None
+    seed: Annotated[
+        str | None,
+        Option("--seed", metavar="TEXT", help="Of the drawing. Default: the signature's, or new."),
+    ] = None
+    dataset: Annotated[
+        str | None, Option("--dataset", metavar="DIR", help="Where the run's dataset is here.")
+    ] = None
+    time_limit: Annotated[
+        float | None,
+        Option("--time-limit", metavar="SECONDS", min=1.0, help="The most that it may take."),
+    ] = None
+
+
 def verify(
     run: Run,
+    execution: Execution,
     key: Trusted = None,
     witness: Annotated[
         list[Path] | None,
@@ -64,24 +90,30 @@ def verify(
     ] = None,
     json: Json = False,
 ) -> int:
-    """Recount a run from its own records.
+    """Recount a run from its own records, and execute trials of it again.
 
-    The exit status is 0 if the score equals the recount and every rule is kept, else 1. A run that
-    is signed says by which key; --key names those of which one must have signed it. With --witness,
-    one of these witnesses must have seen the run from its start to its end.
+    The exit status is 0 if the score equals the recount, every rule is kept and all that is
+    executed again is as recorded, else 1. A run that is signed says by which key; --key names those
+    of which one must have signed it. With --witness, one of these witnesses must have seen the run
+    from its start to its end.
 
     Examples:
       $ aiperf verify runs/20261121-101500
       $ aiperf verify runs/20261121-101500 --key submitter.pub --witness centre.pub
+      $ aiperf verify runs/20261121-101500 --execute 3
     """
     from aiperf_hpc.primary.verify import audit
+    from aiperf_hpc.primary.verify.evidence import Evidence
     from aiperf_hpc.signatures import read_trusted
 
     trusted = read_trusted(key or ())
     view = RunView(RunPaths(run))
-    findings = audit.verify(view, trusted, read_trusted(witness or ()))
+    evidence = Evidence(view, trusted, read_trusted(witness or ()))
+    findings = audit.check(evidence)
+    outcome = _outcome(evidence, execution)
     ended = view.history.end_utc is not None
-    passed = all(finding.passed for finding in findings)
+    kept = all(finding.passed for finding in findings)
+    passed = kept and (outcome is None or outcome.passed)
     if json:
         rules = [
             {
@@ -94,7 +126,8 @@ def verify(
             for f in findings
         ]
         said = {"passed": passed, "ended": ended, "signature": _signature(findings)}
-        say_json({**said, "rules": rules})
+        again = {} if outcome is None else {"execution": outcome.model_dump(mode="json")}
+        say_json({**said, "rules": rules, **again})
         return 0 if passed else 1
     for finding in findings:
         verdict = "PASSED" if finding.passed else "FAILED"
@@ -110,9 +143,13 @@ def verify(
     view_end += "" if ended else "; the run has not ended, so that its score is not final"
     say(
         f"PASSED: the score equals the recount{view_end}"
-        if passed
+        if kept
         else f"FAILED: {', '.join(failed)}{view_end}"
     )
+    if outcome is not None:
+        from aiperf_hpc.primary.verify.execution.outcome import table, verdict_line
+
+        say("\n".join(("", *table(outcome), "", verdict_line(outcome))))
     return 0 if passed else 1
 
 
@@ -120,6 +157,19 @@ def _signature(findings: Sequence[Finding]) -> str:
     """Return who signed the run, or that nobody did, or what is wrong with the signature."""
     (found,) = (each for each in findings if each.rule == "signature")
     return (*found.failures, *found.notes)[0]
+
+
+def _outcome(evidence: Evidence, execution: Execution) -> Outcome | None:
+    """Return what came of the execution, where one is asked for."""
+    if execution.execute is None:
+        for name in ("seed", "dataset", "time_limit"):
+            if getattr(execution, name) is not None:
+                raise UsageError(f"--{name.replace('_', '-')} is for --execute K")
+        return None
+    from aiperf_hpc.primary.verify.execution.outcome import Choice, execute_again
+
+    choice = Choice(execution.execute, execution.seed, execution.dataset, execution.time_limit)
+    return execute_again(evidence, choice)
 
 
 def replay(

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator, Sequence
 
 from aiperf_hpc.errors import AIPerfError, EngineError
-from aiperf_hpc.replica.data.base import Batch, Dataset
+from aiperf_hpc.replica.data.base import Batch, Dataset, Part
 from aiperf_hpc.replica.engines.base import RankEngine
 from aiperf_hpc.replica.parallel.collectives.base import Collective
 from aiperf_hpc.replica.parallel.data_parallel import DataParallelNetwork
@@ -36,7 +36,7 @@ class _Follower:
 
     def __init__(self, engine: RankEngine, dataset: Dataset, collective: Collective) -> None:
         self._collective = collective
-        self._dataset = RankDataset(dataset, collective)
+        self._dataset = RankDataset(dataset, Part(collective.rank, collective.size))
         self._builder = NetworkBuilder(engine, collective)
         self._network: DataParallelNetwork | None = None
         self._batches: Iterator[Batch] = iter(())

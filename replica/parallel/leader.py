@@ -166,7 +166,7 @@ class LeadingDataset:
     """Rank 0's dataset: its part of each batch, of epochs that are announced to all."""
 
     def __init__(self, dataset: Dataset, collective: Collective) -> None:
-        self._dataset = RankDataset(dataset, collective)
+        self._dataset = RankDataset(dataset, Part(collective.rank, collective.size))
         self._announce = Announce(collective)
 
     @property

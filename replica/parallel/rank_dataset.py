@@ -6,16 +6,15 @@ from collections.abc import Iterator
 
 from aiperf_hpc.errors import EngineError
 from aiperf_hpc.replica.data.base import Batch, Dataset, Part
-from aiperf_hpc.replica.parallel.collectives.base import Collective
 from aiperf_hpc.trial import DatasetInfo
 
 
 class RankDataset:
     """This rank's part of every batch: as many batches as on every other rank."""
 
-    def __init__(self, dataset: Dataset, collective: Collective) -> None:
+    def __init__(self, dataset: Dataset, part: Part) -> None:
         self._dataset = dataset
-        self._part = Part(collective.rank, collective.size)
+        self._part = part
 
     @property
     def info(self) -> DatasetInfo:

@@ -5,16 +5,25 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.end_to_end.conftest import aiperf
 
 from aiperf_hpc.morphism.operators.registry import MORPHISMS
+from aiperf_hpc.predictions import file_digest
 from aiperf_hpc.primary.monitor.run_view import RunView
 from aiperf_hpc.primary.verify.audit import RULES, verify
-from aiperf_hpc.run.history import RunHistory, counted
+from aiperf_hpc.primary.verify.evidence import Evidence
+from aiperf_hpc.primary.verify.execution import outcome
+from aiperf_hpc.primary.verify.execution.comparison import TrialAgain, Verdict
+from aiperf_hpc.replica.execution.epochs import execute
+from aiperf_hpc.replica.training.checkpoint import load_training, save_training
+from aiperf_hpc.run.history import RunHistory, Trial, counted
 from aiperf_hpc.run.paths import RunPaths
+from aiperf_hpc.run.records import BestEpochKept
 from aiperf_hpc.telemetry.values import Part
 from aiperf_hpc.trial import RoundPhase
 
@@ -257,3 +266,82 @@ def test_a_torn_last_line_loses_nothing_else(finished: Finished, tmp_path: Path)
     assert failed_rules(paths) == {"files"}
     torn = json.loads(aiperf("report", paths.root, "--json").stdout)["problems"]["torn"]
     assert torn == ["replicas/r0/0.0/journal.jsonl"]
+
+
+# Executed again: what was made up must not be found again, however well the records fit.
+
+
+def executed_again(paths: RunPaths, monkeypatch: pytest.MonkeyPatch) -> TrialAgain:
+    """Execute the best trial again, in this process."""
+    monkeypatch.setattr(outcome, "execute", lambda request, _: execute(request))
+    (found,) = outcome.execute_again(Evidence(RunView(paths)), outcome.Choice(0)).trials
+    return found
+
+
+def best_of(paths: RunPaths) -> tuple[Trial, BestEpochKept]:
+    history = history_of(paths)
+    assert history.best is not None
+    trial = history.trials[history.best.trial]
+    assert trial.best_epoch is not None
+    return trial, trial.best_epoch
+
+
+def rewrite(paths: RunPaths, trial: Trial, kind: str, change: Callable[[Any], object]) -> None:
+    """Change a trial's records of a kind."""
+    path = paths.replica_journal(trial.replica)
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    for line in lines:
+        if (line["event"]["type"], line["event"].get("trial")) == (kind, trial.id):
+            change(line["event"])
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+def test_trials_that_are_executed_again_are_as_recorded(finished: Finished) -> None:
+    paths, _ = finished
+    done = aiperf("verify", paths.root, "--execute", 1, "--seed", "any", "--json")
+    found = json.loads(done.stdout)["execution"]
+    assert found["kept"] == found["population"]
+    values = {c["what"]: c for trial in found["trials"] for c in trial["checks"]}
+    # How long it takes is this machine's affair at this moment.
+    others = [check for what, check in values.items() if not what.endswith("seconds")]
+    assert {check["verdict"] for check in others} == {"PASSED"}
+    assert any(what.endswith("trained again: loss") for what in values)
+
+
+def test_an_invented_accuracy_is_not_found_again(
+    finished: Finished, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = tampered(finished, tmp_path)
+    trial, kept = best_of(paths)
+    assert trial.best is not None
+
+    def all_right(event: dict[str, Any]) -> None:
+        if event["epoch"] == kept.epoch:
+            event["sums"]["correct"] = event["samples"]
+
+    rewrite(paths, trial, "evaluated", all_right)
+    found = executed_again(paths, monkeypatch)
+    assert (found.trial, found.verdict) == (trial.id, Verdict.FAILED)
+    first = found.checks[0]
+    assert (first.verdict, first.recorded) == (Verdict.FAILED, trial.best.samples)
+    assert first.again == trial.best.sums["correct"]
+
+
+def test_exchanged_weights_are_found_and_with_their_hash_made_again_too(
+    finished: Finished, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = tampered(finished, tmp_path)
+    trial, _ = best_of(paths)
+    path = paths.epoch_evaluated(trial.replica, trial.id)
+    content = bytearray(path.read_bytes())
+    saved = load_training(path)
+    content[-1] ^= 1
+    path.write_bytes(content)
+    found = executed_again(paths, monkeypatch)
+    assert "is not the file that was recorded" in found.failure
+    other = {name: 0.9 * array for name, array in saved.weights.items()}
+    save_training(path, saved.course, saved.graph, other, {})
+    stated = {"bytes": path.stat().st_size, "sha256": file_digest(path)}
+    rewrite(paths, trial, "best_epoch_kept", lambda event: event["evaluated"].update(stated))
+    assert "best epochs" not in failed_rules(paths)
+    assert executed_again(paths, monkeypatch).verdict is Verdict.FAILED

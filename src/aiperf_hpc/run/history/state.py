@@ -46,6 +46,8 @@ class Evaluation(NamedTuple):
     """The quality by the run's measure."""
     objective_value: float
     """What the search maximizes: the quality, or its negative where less is better."""
+    train_loss: float = math.nan
+    """The mean loss of the training of its epoch."""
 
     @classmethod
     def of(cls, utc: float, event: records.Evaluated) -> Evaluation:
@@ -62,6 +64,7 @@ class Evaluation(NamedTuple):
             event.samples,
             quality,
             measure.objective_value(quality),
+            event.train_loss,
         )
 
     @property

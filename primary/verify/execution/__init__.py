@@ -1,0 +1,1 @@
+"""Trials of a run, drawn and executed again: ``aiperf verify --execute``."""

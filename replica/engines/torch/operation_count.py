@@ -1,0 +1,50 @@
+"""What PyTorch's own counter sees of a graph's training step: it knows nothing of our formulas."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from aiperf_hpc.execution import MatrixOperations
+from aiperf_hpc.graph import Graph, Shape
+from aiperf_hpc.replica.engines.torch.device import channels_first
+from aiperf_hpc.replica.engines.torch.graph import build_module
+
+_LEAST_AXES = 4
+"""The axes of a convolution's kernel in two dimensions; no other parameter has as many."""
+_TYPES = {"float32": torch.float32, "int32": torch.int32, "bool": torch.bool}
+
+
+def matrix_operations(graph: Graph) -> MatrixOperations:
+    """Return the operations of convolutions and matrix products for one sample.
+
+    They are executed on tensors that have shapes and no values, forward and backward.
+
+    Raises:
+        EngineError: a layer is not known; the message names the node.
+    """
+    tensors: dict[str, Tensor] = {
+        name: nn.Parameter(_empty(shape)) for name, shape in graph.parameters.items()
+    }
+    tensors |= {name: _empty(shape) for name, shape in graph.statistics.items()}
+    module = build_module(graph, tensors, training=True, rows=False)
+    inputs = [
+        channels_first(
+            torch.empty((1, *graph.shapes[name]), dtype=_TYPES[graph.dtype(name)], device="meta")
+        )
+        for name in graph.inputs
+    ]
+    with FlopCounterMode(display=False) as counter:
+        output = module(*inputs)
+        forward = int(counter.get_total_flops())
+        output.float().sum().backward()
+    return MatrixOperations(forward=forward, training=int(counter.get_total_flops()))
+
+
+def _empty(shape: Shape) -> Tensor:
+    """Return a tensor as the engine has it: kernels (out, in, k, ...)."""
+    if len(shape) < _LEAST_AXES:
+        return torch.empty(shape, device="meta")
+    *places, inputs, outputs = shape
+    return torch.empty((outputs, inputs, *places), device="meta")

@@ -1,0 +1,1 @@
+"""Recorded epochs of a run, executed again: ``aiperf verify --execute``."""

@@ -1,0 +1,170 @@
+"""Recorded epochs, executed again from the two checkpoints that were kept of each."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import math
+import os
+import time
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+from aiperf_hpc.config import RunConfig
+from aiperf_hpc.errors import AIPerfError, CheckpointError, DatasetError, reason_of
+from aiperf_hpc.execution import (
+    EpochAgain,
+    EvaluationAgain,
+    ExecutionRequest,
+    ExecutionResult,
+    KeptCheckpoint,
+    MatrixOperations,
+    RecordedEpoch,
+)
+from aiperf_hpc.extras import ENGINES
+from aiperf_hpc.graph import Graph
+from aiperf_hpc.machine import cpu_model
+from aiperf_hpc.replica.data import load_dataset
+from aiperf_hpc.replica.data.base import Dataset
+from aiperf_hpc.replica.engines import engine_for
+from aiperf_hpc.replica.engines.base import EvaluationSums, Network, RankEngine, RankNetwork
+from aiperf_hpc.replica.execution.ranks_in_turn import RanksInTurn, parts_of_batches
+from aiperf_hpc.replica.training.checkpoint import Interrupted, load_training
+from aiperf_hpc.replica.training.schedule import Schedule
+
+
+class Bench(NamedTuple):
+    """What epochs are executed on."""
+
+    engine: RankEngine
+    dataset: Dataset
+
+
+def execute(request: ExecutionRequest) -> ExecutionResult:
+    """Execute what is asked for, one epoch after the other.
+
+    What goes wrong with an epoch is in the result, not raised.
+
+    Raises:
+        DatasetError: the dataset cannot be read, or is not the run's.
+        EngineError: the engine is not there.
+    """
+    config, cores = _without_predictions(request.config), len(os.sched_getaffinity(0))
+    engine = engine_for(config, cores)
+    dataset = load_dataset(config.dataset, cores, engine.name)
+    if dataset.info != request.dataset:
+        raise DatasetError(
+            f"dataset '{dataset.info.name}' is not the run's: its SHA-256 is "
+            f"{dataset.info.sha256[:12]}, the run's {request.dataset.sha256[:12]}"
+        )
+    bench = Bench(engine, dataset)
+    return ExecutionResult(
+        engine=engine.name,
+        versions=engine.versions,
+        device=", ".join(engine.accelerators) or cpu_model(),
+        cores=cores,
+        epochs=tuple(_executed(bench, epoch) for epoch in request.epochs),
+    )
+
+
+def _without_predictions(config: RunConfig) -> RunConfig:
+    training = config.training.model_copy(update={"keep_predictions": False})
+    return config.model_copy(update={"training": training})
+
+
+def _executed(bench: Bench, epoch: RecordedEpoch) -> EpochAgain:
+    try:
+        return _again(bench, epoch)
+    except (AIPerfError, MemoryError) as error:
+        reason = str(error) or "the host has no memory left"
+        return EpochAgain(trial=epoch.trial, failure=reason)
+
+
+def _again(bench: Bench, epoch: RecordedEpoch) -> EpochAgain:
+    began, evaluated = (_loaded(kept, epoch) for kept in (epoch.began, epoch.evaluated))
+    network = _built(bench, epoch, evaluated)
+    try:
+        at_its_end = _evaluation(bench, epoch, network)
+    finally:
+        network.close()
+    network = _built(bench, epoch, began)
+    try:
+        before = _evaluation(bench, epoch, network) if epoch.epoch > 1 else None
+        started = time.perf_counter()
+        train_loss = _train(bench, epoch, network, began)
+        after = _evaluation(bench, epoch, network)
+        seconds = time.perf_counter() - started
+    finally:
+        network.close()
+    return EpochAgain(
+        trial=epoch.trial,
+        before=before,
+        evaluated=at_its_end,
+        train_loss=train_loss,
+        after=after,
+        seconds=seconds,
+        operations=_operations(evaluated.graph),
+    )
+
+
+def _loaded(kept: KeptCheckpoint, epoch: RecordedEpoch) -> Interrupted:
+    """Return a checkpoint. Raises CheckpointError unless it is the recorded one, of the graph."""
+    path = Path(kept.path)
+    try:
+        with path.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise CheckpointError(f"the checkpoint {path}: {reason_of(error)}") from None
+    if digest != kept.sha256:
+        raise CheckpointError(f"the checkpoint {path} is not the file that was recorded")
+    saved = load_training(path)
+    wanted = Graph.from_json(epoch.graph).hash
+    if saved.graph.hash != wanted:
+        raise CheckpointError(
+            f"the checkpoint {path} holds the graph {saved.graph.hash[:12]}, not {wanted[:12]}"
+        )
+    return saved
+
+
+def _built(bench: Bench, epoch: RecordedEpoch, saved: Interrupted) -> RankNetwork:
+    used = epoch.hyperparameters
+    network = bench.engine.build(saved.graph, saved.weights, used, saved.optimizer_state or None)
+    network.warm(-(-used.batch_size // epoch.ranks))
+    return network
+
+
+def _evaluation(bench: Bench, epoch: RecordedEpoch, network: Network) -> EvaluationAgain:
+    for batch in bench.dataset.validation(epoch.hyperparameters.batch_size):
+        network.evaluate_step(batch)
+    found: EvaluationSums = network.drain_evaluation()
+    return EvaluationAgain(
+        loss=found.mean_loss,
+        sums=found.sums(bench.engine.objective.quality),
+        samples=found.samples,
+    )
+
+
+def _train(bench: Bench, epoch: RecordedEpoch, network: RankNetwork, began: Interrupted) -> float:
+    """Train the epoch as the trainer does; return the mean loss of its steps."""
+    used = epoch.hyperparameters
+    steps = math.ceil(bench.dataset.info.train_samples / used.batch_size)
+    rate = partial(Schedule(used, steps, epoch.epoch_limit).rate, losses=epoch.losses)
+    ranks = RanksInTurn(network, began.graph, began.weights, epoch.ranks)
+    batches = parts_of_batches(bench.dataset, epoch.epoch, used.batch_size, epoch.seed, epoch.ranks)
+    if epoch.epoch == 1:
+        first = next(batches)
+        ranks.calibrate(first)
+        batches = itertools.chain((first,), batches)
+    for step, parts in enumerate(batches, (epoch.epoch - 1) * steps):
+        ranks.train_step(parts, rate(step))
+    return ranks.drain_training()
+
+
+def _operations(graph: Graph) -> MatrixOperations | None:
+    """Return what PyTorch counts of a graph; None where PyTorch is not installed."""
+    if not ENGINES["torch"].installed:
+        return None
+    from aiperf_hpc.replica.engines.torch.operation_count import matrix_operations
+
+    return matrix_operations(graph)
