@@ -16,12 +16,14 @@ from aiperf_hpc.primary.cli.serving import Protection, endpoint_of
 from aiperf_hpc.primary.formatting import age, duration
 from aiperf_hpc.primary.monitor.run_view import (
     ReplicaStatus,
+    RunState,
     RunStatus,
     RunView,
     StorageStatus,
 )
 from aiperf_hpc.primary.monitor.status_line import status_line
 from aiperf_hpc.primary.monitor.telemetry import telemetry_lines
+from aiperf_hpc.primary.monitor.witnesses import witness_line
 from aiperf_hpc.run.paths import RunPaths
 
 
@@ -55,6 +57,8 @@ def _lines(status: RunStatus) -> Iterator[str]:
         yield f"  {status.machine}"
     for replica in status.replicas:
         yield f"  {_replica_line(status, replica)}"
+    ended = status.state is RunState.ENDED
+    yield f"  {witness_line(status.witnesses, ended=ended)}"
     for line in telemetry_lines(status.telemetry) if status.telemetry is not None else ():
         yield f"  {line}"
     for rule, reason in status.invalid:

@@ -35,6 +35,7 @@ from aiperf_hpc.primary.monitor.consistency import clock_problems, disagreements
 from aiperf_hpc.primary.monitor.run_graphs import RunGraphs
 from aiperf_hpc.primary.monitor.run_machine import RunMachine
 from aiperf_hpc.primary.monitor.telemetry import TelemetryStatus, telemetry_status
+from aiperf_hpc.primary.monitor.witnesses import WitnessStatus, witnesses_of
 from aiperf_hpc.processes import runs_aiperf
 from aiperf_hpc.run.graph_store import GraphStore
 from aiperf_hpc.run.history import PRIMARY, Evaluation, ReplicaHistory, RunHistory, Trial
@@ -207,6 +208,8 @@ class RunStatus(Value):
     """What its nodes do and draw; None in documents of versions that did not say it."""
     machine: str = ""
     """The nodes in a line, by what their processes told: accelerators, processors, memory."""
+    witnesses: tuple[WitnessStatus, ...] = ()
+    """Who outside was asked to see the run; none in documents of versions that asked nobody."""
 
 
 def _by_number(name: str) -> list[tuple[str, int]]:
@@ -360,6 +363,7 @@ class RunView:
             storage=tuple(self._storage()),
             telemetry=telemetry_status(history, self.manifest, until, final.ops),
             machine=machine_line(self.machine.summary()),
+            witnesses=witnesses_of(history),
         )
 
     def telemetry(self) -> TelemetryStatus:

@@ -8,6 +8,7 @@ from aiperf_hpc.ops_counter.divisions import Division
 from aiperf_hpc.primary.formatting import utc_text
 from aiperf_hpc.primary.monitor.run_view import RunView
 from aiperf_hpc.primary.monitor.telemetry import telemetry_status
+from aiperf_hpc.primary.monitor.witnesses import UNWITNESSED, witness_line, witnesses_of
 from aiperf_hpc.run.history import ReplicaHistory
 from aiperf_hpc.system.summary import MachineSummary
 from aiperf_hpc.trial import Value
@@ -43,6 +44,8 @@ class RankEntry(Value):
     """The score."""
     signed_by: str
     """The key that signed it, or that nobody did."""
+    witness: str = UNWITNESSED
+    """Who outside saw it go on, from when to when, or that nobody did."""
     error: float | None
     regulated: float | None
     watts: float | None
@@ -81,6 +84,7 @@ class RankEntry(Value):
             hours=final.elapsed / 3600.0,
             ops=final.ops,
             signed_by=signed_by,
+            witness=witness_line(witnesses_of(view.history), ended=True),
             error=final.error,
             regulated=final.regulated,
             watts=energy.watts,

@@ -31,7 +31,10 @@ def _ranked(division: Division, entries: Sequence[RankEntry]) -> Table:
         tuple((f"{place}", *_cells(each)) for place, each in enumerate(entries, 1)),
         title=f"{RANKED}, {division} division",
         words=(1, 6, 11),
-        notes=tuple(f"{e.name} declares {'; '.join(e.declared)}." for e in entries if e.declared),
+        notes=(
+            *(f"{e.name} declares {'; '.join(e.declared)}." for e in entries if e.declared),
+            *(f"{e.name}: {e.witness}." for e in entries),
+        ),
     )
 
 

@@ -17,6 +17,7 @@ from aiperf_hpc.objective import ACCURACY
 from aiperf_hpc.ops_counter.divisions import Division
 from aiperf_hpc.primary.formatting import utc_text
 from aiperf_hpc.primary.monitor.run_view import RunView, ScoreStatus
+from aiperf_hpc.primary.monitor.witnesses import WitnessStatus
 from aiperf_hpc.primary.report.incidents import (
     Problems,
     Restart,
@@ -94,6 +95,8 @@ class Report(Value):
     """The restarts in order of time; the clock never stopped."""
     telemetry: TelemetryReport | None = None
     """What its nodes did and drew; None in reports of versions that did not record it."""
+    witnesses: tuple[WitnessStatus, ...] = ()
+    """Who outside was asked to see the run go on."""
     storage: tuple[StorageReport, ...] = ()
     """The primary and the replicas that waited for storage."""
     datasets: tuple[DatasetInfo, ...]
@@ -198,6 +201,7 @@ def make_report(view: RunView) -> Report:
         search=replay_search(view),
         restarts=restarts_of(view),
         telemetry=telemetry_report(view, end, final),
+        witnesses=status.witnesses,
         storage=tuple(storage_report(view, each) for each in status.storage),
         datasets=tuple(datasets),
         versions=manifest.versions,

@@ -12,6 +12,7 @@ from aiperf_hpc.config import Difference, differences, preset_of
 from aiperf_hpc.ops_counter.divisions import Division
 from aiperf_hpc.primary.formatting import duration
 from aiperf_hpc.primary.monitor.telemetry import energy_line
+from aiperf_hpc.primary.monitor.witnesses import witness_line
 from aiperf_hpc.primary.report.model import Report
 from aiperf_hpc.primary.report.rules import RuleReport
 from aiperf_hpc.primary.report.system import title_of
@@ -92,6 +93,7 @@ def _size(document: Report) -> Iterator[tuple[str, str]]:
     if document.command:
         yield "Command", document.command
     yield "Commit", document.commit or "unknown"
+    yield "Witness", witness_line(document.witnesses, ended=document.final)
 
 
 def _pairs(rows: Sequence[tuple[str, str]] | Iterator[tuple[str, str]]) -> Iterator[str]:

@@ -17,6 +17,7 @@ from aiperf_hpc.primary.formatting import duration, exact, few, percent, quality
 from aiperf_hpc.primary.monitor.run_catalog import RunRow
 from aiperf_hpc.primary.monitor.run_view import RunStatus, RunView, ScoreStatus
 from aiperf_hpc.primary.monitor.telemetry import energy_line
+from aiperf_hpc.primary.monitor.witnesses import witness_line
 from aiperf_hpc.primary.report.html import render
 from aiperf_hpc.primary.report.mllog import mllog_text
 from aiperf_hpc.primary.report.model import Report, make_report
@@ -189,6 +190,10 @@ def _scaling(document: Report, others: Sequence[RunPaths]) -> Scaling:
     return make_scaling([own, *(Stated.read(paths) for paths in others)])
 
 
+def _witness(view: RunView, status: RunStatus) -> str:
+    return witness_line(status.witnesses, ended=view.history.end_utc is not None)
+
+
 def summary_lines(view: RunView) -> list[str]:
     """Return the result in a few lines of text, for the end of a run on a terminal.
 
@@ -210,6 +215,7 @@ def summary_lines(view: RunView) -> list[str]:
         f"Trials           {', '.join(counted) or 'none'}",
         *_energy_lines(status),
         *_storage_lines(status),
+        f"Witness          {_witness(view, status)}",
         f"Result           {'INVALID' if broken else 'VALID'}{_division_of(view)}",
         *(f"                 {v.rule}: {v.reason}" for v in broken),
     ]

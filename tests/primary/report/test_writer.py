@@ -808,7 +808,8 @@ def test_the_summary(tmp_path: Path) -> None:
     assert lines[1].endswith(f"({score.regulated:,.1f})")
     assert lines[2] == f"Error            {100 * score.error:.2f}%"
     assert lines[5] == "Trials           10 completed, 2 stopped early, 2 failed"
-    assert lines[6] == "Result           INVALID"
+    assert lines[6] == "Witness          unwitnessed"
+    assert lines[7] == "Result           INVALID"
     assert lines[7].strip().startswith("duration: 0.2")
 
 
