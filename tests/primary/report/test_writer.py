@@ -810,7 +810,7 @@ def test_the_summary(tmp_path: Path) -> None:
     assert lines[5] == "Trials           10 completed, 2 stopped early, 2 failed"
     assert lines[6] == "Witness          unwitnessed"
     assert lines[7] == "Result           INVALID"
-    assert lines[7].strip().startswith("duration: 0.2")
+    assert lines[8].strip().startswith("duration: 0.2")
 
 
 def test_the_summary_of_a_run_without_a_report_names_none(tmp_path: Path) -> None:
