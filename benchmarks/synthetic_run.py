@@ -145,9 +145,10 @@ class Player:
         self.graphs = graphs
         self.pattern = pattern
         self.now = 0.0
+        self._rng = np.random.default_rng(0)
 
     def say(self, event: records.AnyEvent, after: float = 0.0) -> None:
-        self.now += after
+        self.now += after * float(self._rng.uniform(0.999, 1.001))  # No machine is even.
         self.pattern.trainer.append(Moment(self.now, event.model_dump_json()))
 
     def search(self, event: records.AnyEvent) -> None:

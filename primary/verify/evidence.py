@@ -245,6 +245,14 @@ class Evidence:
             )
         return self._counts[graph.hash]
 
+    def executions(self) -> Iterator[tuple[str, Journal, list[Executed]]]:
+        """Yield all lives of replicas: where one's journal is, what it executed that counts."""
+        for path, journal in self.journals.items():
+            if journal.started is not None:
+                fence = self._fence(path)
+                where = str(path.relative_to(self.view.paths.root))
+                yield where, journal, [each for each in journal.executed if each.utc < fence]
+
     def progress(self) -> Iterator[Executed]:
         """Yield every progress record that counts.
 

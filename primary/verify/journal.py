@@ -14,10 +14,14 @@ from aiperf_hpc.run import records
 from aiperf_hpc.run.clocks import Clocks
 from aiperf_hpc.run.heads import Head
 from aiperf_hpc.run.records import RECORD, Record
+from aiperf_hpc.system.description import RankDescription
+from aiperf_hpc.trial import DevicePeak
 from aiperf_hpc.untrusted import open_regular
 
 CLOCK_TOLERANCE = 1.0
 """Seconds by which two clocks, or a sum of durations and its whole, may differ."""
+BEGINNINGS = records.TrialStarted | records.TrainingStarted
+"""What a trial records before it executes anything."""
 MOST_SILENCE = 600.0
 """Seconds between two signs of life of a process that is at work; it is stopped in a longer one."""
 STARTS: frozenset[type[records.Event]] = frozenset(
@@ -36,9 +40,9 @@ KEPT: frozenset[type[records.Event]] = frozenset(
     {
         records.RunStarted, records.TakenOver, records.ReplicaLaunched, records.JobState,
         records.NodeChecked, records.SchedulerState, records.RunEnded,
-        records.ReplicaStarted, records.SystemDescribed, records.DatasetLoaded,
-        records.TrialEnded, records.CheckpointDropped, records.TimeSpent, records.ReplicaEnded,
-        records.SearchStarted, records.SearchFailed,
+        records.ReplicaStarted, records.SystemDescribed, records.PeakMeasured,
+        records.DatasetLoaded, records.TrialEnded, records.CheckpointDropped, records.TimeSpent,
+        records.ReplicaEnded, records.SearchStarted, records.SearchFailed,
     }
 )  # fmt: skip
 """The kinds of records that there are few of, and that are kept as they are."""
@@ -52,6 +56,8 @@ class Executed(NamedTuple):
     epoch: int
     train_samples: int
     validation_samples: int
+    seconds: float
+    """Since what its trial recorded before: its start or other samples, by the monotonic clock."""
 
 
 class Reading(NamedTuple):
@@ -178,6 +184,8 @@ class Journal:
         self._since: Record | None = None
         self._before: Record | None = None
         self._over = False
+        self._under_way = ("", 0.0)
+        """The trial that last began or executed anything, and when, by the monotonic clock."""
         self._takes_heads = False
 
     @property
@@ -185,6 +193,22 @@ class Journal:
         """When a life of a replica began, UTC seconds; None unless the first record says so."""
         first = self.first
         return first.utc if first and isinstance(first.event, records.ReplicaStarted) else None
+
+    @property
+    def started(self) -> records.ReplicaStarted | None:
+        """What a replica said when it came; None unless the first record is that."""
+        first = self.first
+        return first.event if first and isinstance(first.event, records.ReplicaStarted) else None
+
+    @property
+    def peaks(self) -> dict[int, DevicePeak]:
+        """What a replica's ranks measured of their devices, by their numbers."""
+        return {event.rank: event.peak for _, event in self.told(records.PeakMeasured)}
+
+    @property
+    def described(self) -> dict[int | None, RankDescription]:
+        """What a replica's ranks told of themselves, by their numbers."""
+        return {event.rank: event.description for _, event in self.told(records.SystemDescribed)}
 
     def told(self, kind: type[E]) -> list[tuple[float, E]]:
         """Return the records of a kind of ``KEPT`` and when each was written, UTC seconds."""
@@ -209,10 +233,14 @@ class Journal:
                     event.epoch,
                     event.train_samples,
                     event.validation_samples,
+                    record.mono - self._under_way[1] if event.trial == self._under_way[0] else 0.0,
                 )
             )
+            self._under_way = event.trial, record.mono
         elif isinstance(event, records.Evaluated):
             self.evaluated[sys.intern(event.trial)] = event.epoch
+        elif isinstance(event, BEGINNINGS):
+            self._under_way = event.trial, record.mono
         elif isinstance(event, records.TelemetryStarted):
             own = event.equipment
             parts = tuple(str(meter.part) for meter in own.meters)

@@ -63,7 +63,10 @@ def test_sixteen_replicas_pass_verification(view: RunView) -> None:
     # A simulated network has nothing that could be kept; its node has no clocks and draws nothing,
     # and heads are taken of what took place alone.
     unseen = {f.rule for f in findings if not f.checked}
-    assert unseen == {"timekeeping", "heads", "energy", "predictions", "best epochs", "signature"}
+    assert unseen == {
+        "timekeeping", "heads", "rates", "energy", "predictions", "best epochs", "signature",
+        "witness",
+    }  # fmt: skip
 
 
 def test_the_run_has_all_that_a_real_one_has(view: RunView) -> None:

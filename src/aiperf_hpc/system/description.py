@@ -56,6 +56,8 @@ class Processors(Value):
     """How many cores' time the control group may use; None where it may use all."""
     virtual: bool | None = None
     """Whether they are a virtual machine's."""
+    vectors: tuple[str, ...] = ()
+    """What instructions they have for vectors and matrices, in the kernel's words, e.g. avx512f."""
     absent: Absent = {}
 
 

@@ -15,6 +15,11 @@ from aiperf_hpc.system.tools import AbsentError, Question, output_of
 
 _CPUS = "sys/devices/system/cpu"
 _IN_NAME = re.compile(r"@\s*([\d.]+)\s*GHz")
+VECTORS = (
+    "avx", "avx2", "fma", "avx512f", "avx512_bf16", "avx512_fp16", "amx_bf16", "amx_fp16",
+    "asimd", "asimdhp", "bf16", "sve", "sve2", "svebf16",
+)  # fmt: skip
+"""Names of sets of instructions for vectors and matrices, on x86 and Arm."""
 _SUFFIXES = {"Data": "d", "Instruction": "i"}
 
 
@@ -39,8 +44,15 @@ def processors(root: Path = ROOT) -> Processors:
         cache_bytes=ask("cache_bytes", lambda: _cache_bytes(root, online)),
         quota_cores=ask("quota_cores", lambda: quota_cores(root)),
         virtual=ask("virtual", lambda: _virtual(root)),
+        vectors=_vectors(root),
         absent=question.absent,
     )
+
+
+def _vectors(root: Path) -> tuple[str, ...]:
+    """Return what the first processor has of ``VECTORS``."""
+    told = next((value for name, value in _cpuinfo(root) if name in ("flags", "Features")), "")
+    return tuple(name for name in VECTORS if name in told.split())
 
 
 def _cpuinfo(root: Path) -> Iterator[tuple[str, str]]:

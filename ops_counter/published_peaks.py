@@ -1,0 +1,131 @@
+"""The peaks that makers of devices publish, in operations a second, without sparsity.
+
+A device's peak as a replica measured it, and rates where it measured none, are held against them.
+Of accelerators these are the makers' own figures, by the name that frameworks give a device; of
+CPUs they follow from cores, clock, width of the vectors and fused multiplications.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from aiperf_hpc.system.description import Processors
+
+TERA: Final = 1e12
+NVIDIA: Final = "https://www.nvidia.com/content/dam/en-zz/Solutions/Data-Center"
+AMD: Final = "https://www.amd.com/en/products/accelerators/instinct"
+
+
+class Published(NamedTuple):
+    """One device."""
+
+    name: re.Pattern[str]
+    """What its name contains, as frameworks tell it."""
+    tera: Mapping[str, float]
+    """10^12 operations a second by precision; matrix units' where there are any for it."""
+    source: str
+
+
+def _row(name: str, source: str, **tera: float) -> Published:
+    return Published(re.compile(name, re.IGNORECASE), tera, source)
+
+
+DEVICES: Final[tuple[Published, ...]] = (
+    # NVIDIA. fp32 is that of the vector units; tf32, bf16 and fp16 are the Tensor Cores'.
+    _row(r"P100.*SXM2", f"{NVIDIA}/tesla-p100/pdf/nvidia-tesla-p100-datasheet.pdf",
+         fp32=10.6, fp16=21.2),
+    _row(r"P100", f"{NVIDIA}/tesla-p100/pdf/nvidia-tesla-p100-PCIe-datasheet.pdf",
+         fp32=9.3, fp16=18.7),
+    _row(r"V100S", "https://images.nvidia.com/content/technologies/volta/pdf/"
+         "volta-v100-datasheet-update-us-1165301-r5.pdf", fp32=16.4, fp16=130.0),
+    _row(r"V100.*SXM", "https://images.nvidia.com/content/technologies/volta/pdf/"
+         "volta-v100-datasheet-update-us-1165301-r5.pdf", fp32=15.7, fp16=125.0),
+    _row(r"V100", "https://images.nvidia.com/content/technologies/volta/pdf/"
+         "volta-v100-datasheet-update-us-1165301-r5.pdf", fp32=14.0, fp16=112.0),
+    _row(r"\bT4\b", f"{NVIDIA}/tesla-t4/t4-tensor-core-datasheet-951643.pdf", fp32=8.1, fp16=65.0),
+    _row(r"\bA(100|800)\b", f"{NVIDIA}/a100/pdf/nvidia-a100-datasheet-us-nvidia-1758950-r4-web.pdf",
+         fp32=19.5, tf32=156.0, bf16=312.0, fp16=312.0),
+    _row(r"\bA30\b", f"{NVIDIA}/products/a30-gpu/pdf/a30-datasheet.pdf",
+         fp32=10.3, tf32=82.0, bf16=165.0, fp16=165.0),
+    _row(r"\bA10\b", f"{NVIDIA}/a10/pdf/a10-datasheet.pdf",
+         fp32=31.2, tf32=62.5, bf16=125.0, fp16=125.0),
+    _row(r"\bA40\b", f"{NVIDIA}/a40/nvidia-a40-datasheet.pdf",
+         fp32=37.4, tf32=74.8, bf16=149.7, fp16=149.7),
+    _row(r"\bL4\b", "https://www.nvidia.com/en-us/data-center/l4/",
+         fp32=30.3, tf32=60.0, bf16=121.0, fp16=121.0),
+    _row(r"\bL40S\b", "https://www.nvidia.com/en-us/data-center/l40s/",
+         fp32=91.6, tf32=183.0, bf16=362.05, fp16=362.05),
+    _row(r"\bL40\b", "https://www.nvidia.com/en-us/data-center/l40/",
+         fp32=90.5, tf32=90.5, bf16=181.05, fp16=181.05),
+    _row(r"\bH20\b", "https://www.nvidia.com/en-us/data-center/hgx/",
+         fp32=44.0, tf32=74.0, bf16=148.0, fp16=148.0),
+    _row(r"\bH[12]00 NVL", "https://www.nvidia.com/en-us/data-center/h200/",
+         fp32=60.0, tf32=417.5, bf16=835.5, fp16=835.5),
+    _row(r"\bH(100|800) PCIe", "https://resources.nvidia.com/en-us-tensor-core/"
+         "nvidia-tensor-core-gpu-datasheet", fp32=51.0, tf32=378.0, bf16=756.0, fp16=756.0),
+    _row(r"\bG?H([12]00|800)\b", "https://www.nvidia.com/en-us/data-center/h200/",
+         fp32=67.0, tf32=494.5, bf16=989.5, fp16=989.5),
+    _row(r"\bGB200\b", "https://www.nvidia.com/en-us/data-center/gb200-nvl72/",
+         fp32=80.0, tf32=1250.0, bf16=2500.0, fp16=2500.0),
+    _row(r"\bB200\b", "https://www.nvidia.com/en-us/data-center/hgx/",
+         fp32=75.0, tf32=1125.0, bf16=2250.0, fp16=2250.0),
+    # AMD. fp32 is that of the matrix cores. Frameworks see each half of an MI250 as a device.
+    _row(r"\bMI100\b", f"{AMD}/mi100.html", fp32=46.1, bf16=92.3, fp16=184.6),
+    _row(r"\bMI210\b", f"{AMD}/mi200/mi210.html", fp32=45.3, bf16=181.0, fp16=181.0),
+    _row(r"\bMI250X\b", f"{AMD}/mi200/mi250x.html", fp32=47.9, bf16=191.5, fp16=191.5),
+    _row(r"\bMI250\b", f"{AMD}/mi200/mi250.html", fp32=45.3, bf16=181.1, fp16=181.1),
+    _row(r"\bMI300A\b", f"{AMD}/mi300/mi300a.html",
+         fp32=122.6, tf32=490.3, bf16=980.6, fp16=980.6),
+    _row(r"\bMI3(00|25)X\b", f"{AMD}/mi300/mi300x.html",
+         fp32=163.4, tf32=653.7, bf16=1307.4, fp16=1307.4),
+    _row(r"\bMI350X\b", f"{AMD}/mi350/mi350x.html", fp32=144.2, bf16=2306.9, fp16=2306.9),
+    _row(r"\bMI355X\b", f"{AMD}/mi350/mi355x.html", fp32=157.3, bf16=2516.6, fp16=2516.6),
+    # Huawei, who states no figures of the later ones in a public data sheet.
+    _row(r"Ascend ?910(A|ProA|PremiumA)?$",
+         "https://www.huawei.com/en/news/2019/8/huawei-ascend-910-most-powerful-ai-processor",
+         fp16=256.0),
+)  # fmt: skip
+"""The first row whose name is found counts."""
+
+FASTEST_MHZ: Final = 6200.0
+"""Above the clock of any processor that was sold, where the kernel does not tell the highest."""
+CYCLE: Final[Mapping[str, Mapping[str, float]]] = {
+    "amx_bf16": {"fp32": 64.0, "bf16": 1024.0, "fp16": 64.0},
+    "amx_fp16": {"fp32": 64.0, "bf16": 1024.0, "fp16": 1024.0},
+    "avx512_bf16": {"fp32": 64.0, "bf16": 128.0},
+    "avx512_fp16": {"fp32": 64.0, "fp16": 128.0},
+    "avx512f": {"fp32": 64.0},
+    "avx2": {"fp32": 32.0},
+    "avx": {"fp32": 16.0},
+    "sve": {"fp32": 64.0, "fp16": 128.0, "bf16": 256.0},
+    "asimd": {"fp32": 32.0, "fp16": 64.0, "bf16": 128.0},
+}
+"""Operations of a core in a cycle, at most, by what its vectors can: two units of 512 bits on x86
+and with SVE, each a multiplication and an addition; 1,024 in bf16 by Intel's AMX, as its
+optimisation manual has it. What is computed in fewer bits without instructions of its own is
+computed as fp32."""
+
+
+def published_peak(model: str, precision: str) -> float | None:
+    """Return what an accelerator's maker publishes; None of one that is not known.
+
+    A precision that no figure is published of cannot be faster than the fastest that one is.
+    """
+    for row in DEVICES:
+        if row.name.search(model):
+            return TERA * row.tera.get(precision, max(row.tera.values()))
+    return None
+
+
+def cpu_peak(threads: int, processors: Processors, precision: str) -> float | None:
+    """Return what so many cores can compute at most; None where their vectors are not known.
+
+    Threads that share a core count as cores, so that it is an upper bound.
+    """
+    known = [CYCLE[name] for name in processors.vectors if name in CYCLE]
+    if not known:
+        return None
+    cycle = max(each.get(precision, each["fp32"]) for each in known)
+    return threads * cycle * (processors.max_mhz or FASTEST_MHZ) * 1e6
