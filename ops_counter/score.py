@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Protocol
 
+from aiperf_hpc.errors import RunDirectoryError
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.ops_counter.count import count
 from aiperf_hpc.ops_counter.layers import Operations
@@ -174,12 +175,26 @@ def _point(history: RunHistory, utc: float, operations: int, best: Evaluation | 
     )
 
 
+MOST_POINTS = 50_000
+"""Points of a score over time; the least interval gives 48,000 a day, the usual one 240."""
+
+
 def score_times(history: RunHistory, interval_hours: float) -> list[float]:
-    """Return every multiple of the interval since the start, and the end, UTC seconds."""
+    """Return every multiple of the interval since the start, and the end, UTC seconds.
+
+    Raises:
+        RunDirectoryError: they are more than any run has, because a time in the records is wrong.
+    """
     if history.start_utc is None:
         return []
     start, end, step = history.start_utc, end_of(history), interval_hours * 3600.0
     whole = int((end - start) / step)
+    if whole > MOST_POINTS:
+        raise RunDirectoryError(
+            f"the records of {history.paths.root} tell of {(end - start) / 3600.0:.6g} hours, for "
+            f"each {interval_hours:g} of which the score would be stated: a time in them is wrong, "
+            "or the interval"
+        )
     times = [start + step * (i + 1) for i in range(whole)]
     if times and end - times[-1] < 1e-3:
         times.pop()  # The end itself, but for rounding.

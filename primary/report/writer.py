@@ -266,7 +266,7 @@ def _journals(view: RunView) -> list[str]:
 
 def _fine(view: RunView, document: Report) -> list[ScoreStatus]:
     elapsed = document.score.elapsed_seconds
-    if elapsed <= 0:
+    if elapsed < 1.0:
         return []
     points = view.score_points(elapsed / FINE_POINTS / 3600.0)
     return [ScoreStatus.of(point) for point in points]

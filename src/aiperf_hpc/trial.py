@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import Annotated, Any, Literal
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     ConfigDict,
     Field,
@@ -14,6 +15,8 @@ from pydantic import (
     model_serializer,
     model_validator,
 )
+
+from aiperf_hpc.bounds import MOST_AXES, MOST_COUNT, MOST_SIZE, Bounded, Number
 
 
 class TrialState(StrEnum):
@@ -85,8 +88,8 @@ class JobPhase(StrEnum):
         return self in (JobPhase.LOST, JobPhase.DONE, JobPhase.FAILED)
 
 
-class Value(BaseModel):
-    """Base of the values that records carry: typed, immutable, unknown keys refused.
+class Value(Bounded):
+    """Base of the values that records carry: typed, immutable, bounded, unknown keys refused.
 
     NaN and infinities are written as text, which JSON can hold and which is read back.
     """
@@ -115,13 +118,15 @@ class ScheduleSettings(Value):
         0.0, ge=0.0, le=1.0, description="polynomial, cosine, plateau: the least share of the peak"
     )
     milestones: tuple[Annotated[int, Field(ge=1)], ...] = Field(
-        (), description="multi_step: complete epochs after which the rate changes"
+        (), max_length=1_000, description="multi_step: complete epochs after which the rate changes"
     )
     milestone_unit: Literal["epoch", "step"] = Field(
         "epoch", description="multi_step: what milestones count"
     )
     factors: tuple[Annotated[float, Field(ge=0.0, le=1.0)], ...] = Field(
-        (), description="multi_step: share of the peak after each milestone; else powers of factor"
+        (),
+        max_length=1_000,
+        description="multi_step: share of the peak after each milestone; else powers of factor",
     )
     factor: float = Field(0.1, gt=0.0, lt=1.0, description="multi_step, plateau: by which it falls")
     patience: int = Field(
@@ -214,10 +219,13 @@ _LATER = ("beta1", "beta2", "epsilon", "max_gradient_norm", "averaging_start", "
 """Hyperparameters that the first records do not have."""
 
 
+Size = Annotated[int, Field(ge=1, le=MOST_SIZE)]
+
+
 class TensorSpec(Value):
     """Shape and type of one array of a sample."""
 
-    shape: tuple[Annotated[int, Field(ge=1)] | None, ...]
+    shape: Annotated[tuple[Size | None, ...], Field(max_length=MOST_AXES)]
     """The sizes of its axes, without the samples'; None where batches differ, and a mask among
     the arrays says which of the padded values are there."""
     dtype: Literal["float32", "int32", "bool"] = "float32"
@@ -237,10 +245,10 @@ class DatasetInfo(Value):
     """The arrays that networks read, by the names of their input nodes."""
     targets: dict[str, TensorSpec]
     """The arrays that a loss compares outputs with."""
-    classes: Annotated[int, Field(ge=2)] | None = None
+    classes: Annotated[int, Field(ge=2, le=MOST_SIZE)] | None = None
     """The number of classes, where samples have one."""
-    train_samples: Annotated[int, Field(ge=1)]
-    validation_samples: Annotated[int, Field(ge=1)]
+    train_samples: Number
+    validation_samples: Number
     archives: Annotated[dict[str, str], Field(exclude_if=operator.not_)] = {}
     """The MD5 of the official archives that it was prepared from, by their files; in records only
     where it was."""
@@ -335,5 +343,20 @@ class DevicePeak(Value):
     """How long measuring took."""
 
 
-MorphismData = dict[str, Any]
+MOST_MORPHISMS = 1_000
+"""Morphisms between a graph and its parent: the search's, 64 at most, and one for each inserted
+convolution whose kernel is resized, of a network that is 400 layers deep."""
+
+
+def _plain(data: dict[str, Any]) -> dict[str, Any]:
+    """Return a morphism's values as they are. Raises ValueError unless they are plain ones."""
+    for name, value in data.items():
+        number = isinstance(value, int | float) and -MOST_COUNT <= value <= MOST_COUNT
+        if not number and not isinstance(value, str | None):
+            raise ValueError(f"'{name[:60]}' is no text and no bounded number")
+    return data
+
+
+MorphismData = Annotated[dict[str, Any], AfterValidator(_plain)]
 """A morphism as plain values; ``morphism.from_data`` makes it a Morphism again."""
+Morphisms = Annotated[tuple[MorphismData, ...], Field(max_length=MOST_MORPHISMS)]

@@ -55,7 +55,11 @@ def score(run: Evidence) -> Failures:
 
 
 def recount(run: Evidence) -> tuple[int, float, float | None]:
-    """Return operations, OPS and regulated score, from the records and regrown graphs alone."""
+    """Return operations, OPS and regulated score, from the records and regrown graphs alone.
+
+    Raises:
+        AIPerfError: a trial that executed samples is unknown, or its graph cannot be grown.
+    """
     start = run.history.start_utc
     if start is None:
         return 0, 0.0, None

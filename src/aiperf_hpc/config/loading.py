@@ -17,7 +17,11 @@ from pydantic_core import ErrorDetails
 
 from aiperf_hpc.config.run import RunConfig
 from aiperf_hpc.errors import ConfigError, UsageError
+from aiperf_hpc.streams import cut
 from aiperf_hpc.untrusted import MOST_YAML_BYTES, parsed_yaml, text_of
+
+MOST_ERRORS, MOST_SAID = 10, 300
+"""How many errors of a configuration are said, and columns of each."""
 
 
 def preset_names() -> list[str]:
@@ -64,7 +68,10 @@ def validate(values: Mapping[str, Any], where: str) -> RunConfig:
     try:
         return RunConfig.model_validate(values)
     except ValidationError as error:
-        raise ConfigError(f"{where}: {'; '.join(_describe(e) for e in error.errors())}") from None
+        found = error.errors(include_url=False)
+        said = [cut(_describe(each), MOST_SAID) for each in found[:MOST_ERRORS]]
+        more = [f"and {len(found) - MOST_ERRORS} more"] * (len(found) > MOST_ERRORS)
+        raise ConfigError(f"{where}: {'; '.join(said + more)}") from None
 
 
 def _read(path: Path) -> str:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
+from aiperf_hpc.bounds import Name
 from aiperf_hpc.config.dataset import DatasetConfig
 from aiperf_hpc.config.engine import EngineConfig
 from aiperf_hpc.config.model import ModelConfig
@@ -15,6 +16,9 @@ from aiperf_hpc.config.section import Section
 from aiperf_hpc.config.slurm import SlurmConfig
 from aiperf_hpc.config.training import TrainingConfig
 from aiperf_hpc.config.witness import TimestampsConfig, WitnessConfig
+
+MOST_PRESET = 64
+"""Characters of a preset's name, which is part of a run's and so of its folder's."""
 
 
 class ScoreConfig(Section):
@@ -87,8 +91,12 @@ class PeaksConfig(Section):
 class RunConfig(Section):
     """Everything that decides what a run does, but for its size and length."""
 
-    preset: str = Field("custom", description="the name of what it began with, for people")
-    workload: str = Field("automl", description="what is trained: a name in workloads/")
+    preset: Annotated[Name, Field(max_length=MOST_PRESET)] = Field(
+        "custom", description="the name of what it began with, for people"
+    )
+    workload: str = Field(
+        "automl", max_length=100, description="what is trained: a name in workloads/"
+    )
     seed: int = Field(
         0, ge=0, lt=2**32, description="of initial weights, order of samples, search, TPE"
     )

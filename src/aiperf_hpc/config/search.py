@@ -8,18 +8,26 @@ from pydantic import Field, model_validator
 
 from aiperf_hpc.config.section import Fraction, Positive, Section
 
+LARGEST_SIZE = 1_048_576
+"""The largest value of a dimension of integers: the largest batch size."""
+MOST_SIZES = 10_000
+"""Values that a dimension of integers may have; 4 batch sizes and 3 kernel sizes in the paper."""
+MOST_EPOCHS = 100_000
 KERNELS = (1, 3, 5, 7)
 """Sizes of convolutions that a network may have."""
+
+
+_Size = Annotated[int, Field(ge=1, le=LARGEST_SIZE)]
 
 
 class Integers(Section):
     """A dimension of integers: ``choices`` without an order, or ``low`` to ``high`` by ``step``."""
 
-    choices: Annotated[tuple[Positive, ...], Field(min_length=1)] | None = Field(
-        None, description="the values, without an order; in place of low and high"
+    choices: Annotated[tuple[_Size, ...], Field(min_length=1, max_length=MOST_SIZES)] | None = (
+        Field(None, description="the values, without an order; in place of low and high")
     )
-    low: Positive | None = Field(None, description="the least value")
-    high: Positive | None = Field(None, description="the largest value: low and some steps")
+    low: _Size | None = Field(None, description="the least value")
+    high: _Size | None = Field(None, description="the largest value: low and some steps")
     step: Positive = Field(1, description="between values")
 
     @model_validator(mode="after")
@@ -33,6 +41,10 @@ class Integers(Section):
         elif self.high < self.low or (self.high - self.low) % self.step:
             raise ValueError(
                 f"high {self.high} is not low {self.low} and some steps of {self.step}"
+            )
+        elif (self.high - self.low) // self.step >= MOST_SIZES:
+            raise ValueError(
+                f"low to high are more than {MOST_SIZES:,} values; write a larger step"
             )
         return self
 
@@ -94,13 +106,18 @@ class HpoConfig(Section):
     space: SpaceConfig = SpaceConfig()
 
 
+_Epochs = Annotated[int, Field(ge=1, le=MOST_EPOCHS)]
+
+
 class RoundsConfig(Section):
     """A round is one candidate architecture on one replica."""
 
-    warmup_epochs: Annotated[tuple[Positive, ...], Field(min_length=1)] = Field(
+    warmup_epochs: Annotated[tuple[_Epochs, ...], Field(min_length=1, max_length=1_000)] = Field(
         (15, 30, 45), description="epoch limit of each warm-up round; HPO starts after them"
     )
-    predict_at_epoch: int = Field(90, ge=1, description="where warm-up accuracy is extrapolated to")
+    predict_at_epoch: int = Field(
+        90, ge=1, le=MOST_EPOCHS, description="where warm-up accuracy is extrapolated to"
+    )
 
 
 class SearchConfig(Section):

@@ -14,6 +14,13 @@ from aiperf_hpc.graph.hashing import hash_of
 from aiperf_hpc.graph.layers import LAYERS, Shape
 from aiperf_hpc.graph.layers.base import require
 from aiperf_hpc.graph.node import SCHEMA_VERSION, Node
+from aiperf_hpc.untrusted import parsed_json
+
+MOST_NODES = 20_000
+"""Nodes of a graph. ResNet-50 has 175; twice what the deepest network that may be configured has
+leaves room to grow."""
+MOST_INPUTS = 256
+"""Inputs of a node: the most that are added or joined."""
 
 
 @dataclass(frozen=True)
@@ -154,8 +161,8 @@ class Graph:
             GraphError: the text is not JSON, has another schema, or describes no valid graph.
         """
         try:
-            document = json.loads(text)
-        except (ValueError, RecursionError) as error:
+            document = parsed_json(text)
+        except ValueError as error:
             raise GraphError(f"the graph is not JSON: {error}") from None
         if not isinstance(document, dict) or not isinstance(document.get("nodes"), list):
             raise GraphError("the graph has no list 'nodes'")
@@ -168,6 +175,10 @@ class Graph:
 
 
 def _sorted_and_checked(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
+    require(len(nodes) <= MOST_NODES, f"a graph has at most {MOST_NODES:,} nodes")
+    for node in nodes:
+        fits = len(node.inputs) <= MOST_INPUTS
+        require(fits, f"node '{node.name[:60]}' has more than {MOST_INPUTS} inputs")
     if not _is_in_order(nodes):
         nodes = _sorted(nodes)
     for node in nodes:
@@ -229,12 +240,10 @@ def _topological_order(by_name: Mapping[str, Node]) -> list[Node]:
                 stack.pop()
                 continue
             open_path[name] = None
-            missing = [source for source in by_name[name].inputs if source not in done]
-            if missing:
-                require(
-                    missing[0] not in open_path, f"node '{missing[0]}' is part of a cycle of edges"
-                )
-                stack.append(missing[0])
+            missing = next((source for source in by_name[name].inputs if source not in done), None)
+            if missing is not None:
+                require(missing not in open_path, f"node '{missing}' is part of a cycle of edges")
+                stack.append(missing)
                 continue
             stack.pop()
             open_path.pop(name)

@@ -12,14 +12,12 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
 
-from pydantic import Field
-
+from aiperf_hpc.bounds import Finite
 from aiperf_hpc.trial import Value
 
 SAMPLES = 3
-Time = Annotated[float, Field(allow_inf_nan=False)]
+Time = Finite
 """Seconds, of a clock or between two of its readings: a record with any other is none."""
 
 

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 import yaml
 from pydantic import Field, ValidationError
 
+from aiperf_hpc.bounds import MOST_HOURS, MOST_NODES
 from aiperf_hpc.config import RunConfig
 from aiperf_hpc.errors import RunDirectoryError, StorageError, UsageError
 from aiperf_hpc.run.paths import RunPaths, write_whole
@@ -27,8 +28,8 @@ class RunManifest(Value):
 
     schema_version: Literal[1] = 1
     run_id: str
-    nodes: Annotated[int, Field(ge=1)]
-    hours: Annotated[float, Field(gt=0)]
+    nodes: Annotated[int, Field(ge=1, le=MOST_NODES)]
+    hours: Annotated[float, Field(gt=0, le=MOST_HOURS, allow_inf_nan=False)]
     launcher: str
     cores: tuple[tuple[int, ...], ...] = ()
     """The logical CPUs of each local replica; empty where a scheduler gives them."""
@@ -84,7 +85,7 @@ class RunManifest(Value):
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
             key = ".".join(str(part) for part in first["loc"]) or "the file"
-            raise RunDirectoryError(f"{paths.manifest}: {key}: {first['msg']}") from None
+            raise RunDirectoryError(f"{paths.manifest}: {key[:200]}: {first['msg']}") from None
         except (UsageError, UnicodeDecodeError) as error:
             raise RunDirectoryError(f"cannot read {paths.manifest}: {error}") from None
 

@@ -10,6 +10,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, TypeAdapter, model_validator
 
+from aiperf_hpc.bounds import MOST_HOURS, MOST_NODES, Count, Finite, Name, Number, Utc
 from aiperf_hpc.objective import ACCURACY, MEASURES, unknown_measure
 from aiperf_hpc.run.clocks import Clocks
 from aiperf_hpc.run.file_clock import ClockReading, Time
@@ -24,7 +25,7 @@ from aiperf_hpc.trial import (
     Hyperparameters,
     JobPhase,
     Machine,
-    MorphismData,
+    Morphisms,
     RoundPhase,
     StepPart,
     TimePhase,
@@ -35,9 +36,7 @@ from aiperf_hpc.trial import (
 TIME_OVER = "the run's time is over"
 """Why a run and its replicas end once it has lasted as long as it was to."""
 
-Count = Annotated[int, Field(ge=0)]
 Duration = Annotated[Time, Field(ge=0)]
-Finite = Annotated[float, Field(allow_inf_nan=False)]
 
 
 class Event(Value):
@@ -65,8 +64,8 @@ class RunStarted(Event):
 
     type: Literal["run_started"] = "run_started"
     run_id: str
-    nodes: Annotated[int, Field(ge=1)]
-    hours: Annotated[Time, Field(gt=0)]
+    nodes: Annotated[int, Field(ge=1, le=MOST_NODES)]
+    hours: Annotated[Time, Field(gt=0, le=MOST_HOURS)]
     launcher: str
     host: str
     pid: int
@@ -80,7 +79,7 @@ class ReplicaLaunched(Event):
     """The launcher accepted a replica; ``job`` is the launcher's own name for it."""
 
     type: Literal["replica_launched"] = "replica_launched"
-    replica: str
+    replica: Name
     job: str
 
 
@@ -88,7 +87,7 @@ class ReplicaExited(Event):
     """A replica's process is gone; ``status`` is its exit status, negative for a signal."""
 
     type: Literal["replica_exited"] = "replica_exited"
-    replica: str
+    replica: Name
     status: int
 
 
@@ -96,7 +95,7 @@ class JobState(Event):
     """A replica's job changed, as far as its launcher knows."""
 
     type: Literal["job_state"] = "job_state"
-    replica: str
+    replica: Name
     phase: JobPhase
     node: str | None = None
     detail: str = ""
@@ -107,7 +106,7 @@ class NodeChecked(Event):
     """What the primary found about the node of a replica that has started."""
 
     type: Literal["node_checked"] = "node_checked"
-    replica: str
+    replica: Name
     host: str
     clock_ahead_seconds: Time | None
     """How far it is ahead of the primary's clock; negative when it is behind; None when it is not
@@ -241,7 +240,7 @@ class ReplicaStarted(Event):
     """A replica is there, before it loads a framework or data."""
 
     type: Literal["replica_started"] = "replica_started"
-    replica: str
+    replica: Name
     pid: int
     engine: str
     machine: Machine
@@ -285,22 +284,22 @@ class TrialStarted(Event):
     """
 
     type: Literal["trial_started"] = "trial_started"
-    trial: str
-    round: Annotated[int, Field(ge=1)]
+    trial: Name
+    round: Number
     phase: RoundPhase
-    graph: str
+    graph: Name
     parent: str | None
-    proposal: str | None
-    morphisms: tuple[MorphismData, ...]
+    proposal: Name | None
+    morphisms: Morphisms
     hyperparameters: Hyperparameters
     seed: int
     planned_batch_size: int | None = None
     """The batch size that was to be tried, where batches of that size are estimated not to fit in
     memory."""
-    epoch_limit: Annotated[int, Field(ge=1)]
+    epoch_limit: Number
     resumes: str | None = None
     """The interrupted trial that this one goes on with, from its last checkpoint."""
-    first_epoch: Annotated[int, Field(ge=1)] = 1
+    first_epoch: Number = 1
     parameters: Count
     depth: Count
     train_operations: Count
@@ -336,7 +335,7 @@ class Calibrated(Event):
     trial: str
     layers: tuple[str, ...]
     """The names of the normalisations that were fitted."""
-    samples: Annotated[int, Field(ge=1)]
+    samples: Number
 
 
 class Progress(Event):
@@ -344,7 +343,7 @@ class Progress(Event):
 
     type: Literal["progress"] = "progress"
     trial: str
-    epoch: Annotated[int, Field(ge=1)]
+    epoch: Number
     train_samples: Count
     validation_samples: Count
 
@@ -354,7 +353,7 @@ class Evaluated(Event):
 
     type: Literal["evaluated"] = "evaluated"
     trial: str
-    epoch: Annotated[int, Field(ge=1)]
+    epoch: Number
     learning_rate: float
     train_loss: float
     validation_loss: float
@@ -362,7 +361,7 @@ class Evaluated(Event):
     """The name of the measure of quality."""
     sums: dict[str, Finite] = Field(default_factory=dict)
     """The measure's sums over the validation samples, by its names."""
-    samples: Annotated[int, Field(ge=1)]
+    samples: Number
     correct: Count | None = Field(None, exclude=True)
     """The sum that was recorded when accuracy was the only measure; it is among ``sums`` now."""
 
@@ -405,8 +404,8 @@ class PredictionsKept(Event):
 
     type: Literal["predictions_kept"] = "predictions_kept"
     trial: str
-    epoch: Annotated[int, Field(ge=1)]
-    samples: Annotated[int, Field(ge=1)]
+    epoch: Number
+    samples: Number
     sha256: str
     """Of the file, in hexadecimal."""
 
@@ -465,7 +464,7 @@ class StepTimes(Event):
     trial: str
     collective: str
     ranks: Annotated[int, Field(ge=2)]
-    steps: Annotated[int, Field(ge=1)]
+    steps: Number
     seconds: dict[StepPart, Time]
 
 
@@ -532,7 +531,7 @@ class SearchStarted(Event):
     """A search worker is there."""
 
     type: Literal["search_started"] = "search_started"
-    replica: str
+    replica: Name
     worker: int
     pid: int
     searcher: str
@@ -542,11 +541,11 @@ class Proposed(Event):
     """A candidate is on the shared directory: its graph, and its weights from its parent."""
 
     type: Literal["proposed"] = "proposed"
-    proposal: str
-    graph: str
+    proposal: Name
+    graph: Name
     parent: str
     """The trial that it grows from."""
-    morphisms: tuple[MorphismData, ...]
+    morphisms: Morphisms
     seed: int
     """The seed of the generator that made the morphisms' and the weights' random choices."""
     seconds: Time
@@ -602,10 +601,10 @@ class TrialSummary(Event):
 
     type: Literal["trial_summary"] = "trial_summary"
     trial: str
-    replica: str
+    replica: Name
     graph: str
     parent: str | None
-    morphisms: tuple[MorphismData, ...]
+    morphisms: Morphisms
     ended: bool
     merit: float | None
     """The objective value for the search, once the trial has ended: the predicted accuracy or,
@@ -621,10 +620,10 @@ class ProposalSummary(Event):
 
     type: Literal["proposal_summary"] = "proposal_summary"
     proposal: str
-    replica: str
+    replica: Name
     graph: str
     parent: str
-    morphisms: tuple[MorphismData, ...]
+    morphisms: Morphisms
 
 
 AnyEvent = Annotated[
@@ -685,7 +684,7 @@ class Record(Value):
 
     v: Literal[1] = 1
     seq: Count
-    utc: Time
+    utc: Utc
     mono: Time
     event: AnyEvent
 

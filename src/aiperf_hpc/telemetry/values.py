@@ -9,7 +9,13 @@ from pydantic import Field
 
 from aiperf_hpc.trial import Value
 
-Amount = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
+Amount = Annotated[float, Field(ge=0.0, le=1e18, allow_inf_nan=False)]
+"""Such as bytes; no node has an exabyte."""
+Energy = Annotated[float, Field(ge=0.0, le=1e12, allow_inf_nan=False)]
+"""Joules or seconds of one meter in one sample: a megawatt for eleven days. As many thousandths,
+summed over all meters of a node, are whole numbers of 64 bits."""
+MOST_PARTS = 4_096
+"""Meters or accelerators of a node."""
 Signed = Annotated[float, Field(allow_inf_nan=False)]
 
 
@@ -93,8 +99,8 @@ class Equipment(Value):
     host: str
     seconds: Amount
     """Between two samples."""
-    accelerators: tuple[AcceleratorName, ...] = ()
-    meters: tuple[Meter, ...] = ()
+    accelerators: Annotated[tuple[AcceleratorName, ...], Field(max_length=MOST_PARTS)] = ()
+    meters: Annotated[tuple[Meter, ...], Field(max_length=MOST_PARTS)] = ()
     absent: dict[str, str] = {}
     """Why something is not told, by its name."""
 
@@ -106,9 +112,9 @@ class Sample(Value):
     """How long that was; it ends where the sample was taken."""
     node: NodeUse
     accelerators: AcceleratorUse = AcceleratorUse()
-    joules: tuple[Amount, ...] = ()
+    joules: tuple[Energy, ...] = ()
     """By each of the equipment's meters, in order."""
-    covered: tuple[Amount, ...] = ()
+    covered: tuple[Energy, ...] = ()
     """The seconds that the joules of each meter cover."""
     cpu_seconds: Amount = 0.0
     """The processor time that the sampler's own thread took; not that of programs it started."""

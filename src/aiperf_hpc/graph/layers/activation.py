@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from typing import ClassVar
 
+from aiperf_hpc.bounds import LARGEST
 from aiperf_hpc.graph.layers.base import ChannelRole, Layer, Shape, layer_class, require
 
 
@@ -35,7 +35,7 @@ class LeakyReLU(Layer):
     def __post_init__(self) -> None:
         number = type(self.slope) is not bool and isinstance(self.slope, int | float)
         require(
-            number and 0.0 <= self.slope < math.inf,
+            number and 0.0 <= self.slope <= LARGEST,
             f"leaky_relu: slope must be a number of at least 0, got {self.slope!r}",
         )
         object.__setattr__(self, "slope", float(self.slope))  # One number, one hash.

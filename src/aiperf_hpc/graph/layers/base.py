@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, ClassVar, NamedTuple, TypeVar, dataclass_transform
 
+from aiperf_hpc.bounds import MOST_SIZE
 from aiperf_hpc.errors import GraphError
 
 Shape = tuple[int, ...]
@@ -168,5 +169,5 @@ def require_sizes(layer: Layer, *names: str) -> None:
 
 
 def is_size(value: object) -> bool:
-    """Return whether ``value`` is a whole number of at least 1."""
-    return type(value) is int and value >= 1  # True is an int too, and no size.
+    """Return whether ``value`` is a whole number of at least 1, of 31 bits."""
+    return type(value) is int and 1 <= value <= MOST_SIZE  # True is an int too, and no size.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from aiperf_hpc.bounds import MOST_AXES
 from aiperf_hpc.graph.layers.base import ChannelRole, Layer, Shape, is_size, layer_class, require
 
 
@@ -20,8 +21,8 @@ class Input(Layer):
     def __post_init__(self) -> None:
         object.__setattr__(self, "shape", tuple(self.shape))
         require(
-            len(self.shape) > 0 and all(is_size(n) for n in self.shape),
-            f"input: every dimension must be at least 1, got {self.shape}",
+            0 < len(self.shape) <= MOST_AXES and all(is_size(n) for n in self.shape),
+            f"input: every dimension must be at least 1, got {self.shape}"[:200],
         )
 
     def output_shape(self, *inputs: Shape) -> Shape:

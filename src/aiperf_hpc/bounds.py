@@ -1,0 +1,100 @@
+"""The bounds of numbers, times and names in what is read back, whoever wrote it.
+
+A number of 300 digits is valid JSON. As a float it is infinite or an OverflowError, and a time a
+million years ahead is no date. What exceeds these bounds is no record, and no configuration.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final
+
+from pydantic import BaseModel, Field, GetCoreSchemaHandler, GetJsonSchemaHandler
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
+
+MOST_WHOLE: Final = 2**900
+"""The most of any whole number, also of sums of products of counts. As floats, sums are finite."""
+MOST_REAL: Final = 1e270
+"""The most of any real number, as large."""
+MOST_COUNT: Final = 2**63 - 1
+"""The most of what is counted; the product of ten such is within the bound of all numbers."""
+LARGEST: Final = 1e30
+"""The most of a real number that is recorded: no time, price or quality comes near."""
+MOST_SIZE: Final = 2**31 - 1
+"""The most of an array's axis: what frameworks can index."""
+MOST_AXES: Final = 8
+"""Axes of a sample, without the samples': a volume has 4."""
+LATEST_UTC: Final = 253_402_300_799.0
+"""The end of the year 9999, UTC seconds: what follows is no date."""
+MOST_HOURS: Final = 24.0 * 366
+"""The most that a run may last, and that a score is stated for: a year."""
+MOST_NODES: Final = 1_000_000
+"""The most nodes of a run: a hundred times those of the largest machine there is."""
+MOST_NAME: Final = 200
+"""Characters of a name; file systems take 255 bytes, and what is appended needs room."""
+
+NAME: Final = r"^[^\x00-\x1f\x7f/.][^\x00-\x1f\x7f/]*$"
+"""What is the name of a file in a folder: without a slash or NUL, and not hidden."""
+Name = Annotated[str, Field(pattern=NAME, max_length=MOST_NAME)]
+Count = Annotated[int, Field(ge=0, le=MOST_COUNT)]
+Number = Annotated[int, Field(ge=1, le=MOST_COUNT)]
+"""A count of at least one, or what counts from one on."""
+Finite = Annotated[float, Field(ge=-LARGEST, le=LARGEST, allow_inf_nan=False)]
+Utc = Annotated[float, Field(ge=0.0, le=LATEST_UTC, allow_inf_nan=False)]
+"""UTC seconds."""
+
+
+def _bound(schema: Any, *, finite: bool) -> None:  # noqa: ANN401 -- dicts and lists of any form
+    """Add bounds to the numbers in a model's own fields."""
+    if isinstance(schema, dict):
+        kind = schema.get("type")
+        if kind == "model":  # Another one, with fields of its own.
+            return
+        real = kind == "float" and (finite or schema.get("allow_inf_nan") is False)
+        most = MOST_WHOLE if kind == "int" else MOST_REAL if real else None
+        if most is not None:
+            if not {"le", "lt"} & schema.keys():
+                schema["le"] = most
+            if not {"ge", "gt"} & schema.keys():
+                schema["ge"] = -most
+            return
+        for key, part in schema.items():
+            if key not in ("metadata", "serialization", "config", "default"):
+                _bound(part, finite=finite)
+    elif isinstance(schema, list):
+        for part in schema:
+            _bound(part, finite=finite)
+
+
+def _leave_out(schema: Any) -> None:  # noqa: ANN401 -- dicts and lists of any form
+    if isinstance(schema, dict):
+        for key, sign in (("maximum", 1), ("minimum", -1)):
+            if schema.get(key) in (sign * MOST_WHOLE, sign * MOST_REAL):
+                del schema[key]
+        for part in schema.values():
+            _leave_out(part)
+    elif isinstance(schema, list):
+        for part in schema:
+            _leave_out(part)
+
+
+class Bounded(BaseModel):
+    """Base of what is read back: each number has bounds, those above where its field states none.
+
+    A float that may be infinite or nan, as the loss of a training that diverged, has none.
+    """
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:  # noqa: ANN401
+        schema = handler(source)
+        _bound(schema.get("schema"), finite=cls.model_config.get("allow_inf_nan") is False)
+        return schema
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        """Leave out bounds that every number has: they would stand at each."""
+        made = handler(core_schema)
+        _leave_out(handler.resolve_ref_schema(made))
+        return made
