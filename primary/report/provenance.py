@@ -194,7 +194,7 @@ def _always(paths: RunPaths) -> tuple[Path, ...]:
 def _is_input(path: str) -> bool:
     """Return whether a report is made from a file: the configuration, a journal or a graph."""
     parts = PurePosixPath(path).parts
-    if len(parts) == 1:
+    if len(parts) < 2:
         return path == "run.yaml"
     return (parts[0], path.rpartition(".")[2]) in {
         ("primary", "jsonl"),

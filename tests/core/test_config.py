@@ -70,8 +70,8 @@ def test_the_defaults_are_the_papers(tmp_path: Path) -> None:
     assert config.rounds.warmup_epochs == (15, 30, 45)
     assert config.rounds.predict_at_epoch == 90
     assert config.dataset.parallel_transforms == 48
-    assert config.hpo.space.batch_size.values == (256, 320, 384, 448)
-    assert config.hpo.space.kernel_size.values == (3, 5, 7)
+    assert tuple(config.hpo.space.batch_size.values) == (256, 320, 384, 448)
+    assert tuple(config.hpo.space.kernel_size.values) == (3, 5, 7)
     assert config.hpo.space.learning_rate is None
     assert config.score.interval_hours == 0.1
 

@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from tests.support.hostile import CHANGES, asked_everything, finished_run
+from tests.support.hostile import CHANGES, asked, commands, finished_run
 
 from aiperf_hpc.run.paths import RunPaths
 
@@ -17,14 +17,15 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_run_itself_is_in_order(run: Path) -> None:
-    found = asked_everything(run)
-    assert {name: done.status for name, done in found.items() if done.status} == {}, found
+    assert asked(run, commands(run)[:2])["verify"].status == 0
 
 
-@pytest.mark.parametrize("name", CHANGES)
-def test_each_command_says_what_is_wrong_in_a_line(run: Path, tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize("name", [*CHANGES])
+def test_commands_say_in_a_line_what_is_wrong(run: Path, tmp_path: Path, name: str) -> None:
+    """Of all commands, verify and another in turn; `make fuzz` has all of them."""
     changed = tmp_path / "runs" / "run"
     shutil.copytree(run, changed)
     CHANGES[name](RunPaths(changed))
-    found = asked_everything(changed)
+    verify, *others = commands(changed)
+    found = asked(changed, [verify, others[[*CHANGES].index(name) % len(others)]])
     assert found["verify"].status in (1, 2), found["verify"].out

@@ -23,6 +23,7 @@ from tests.support.run_writer import (
     trial_started,
 )
 
+from aiperf_hpc.bounds import MOST_COUNT
 from aiperf_hpc.errors import JournalError
 from aiperf_hpc.run import records
 from aiperf_hpc.run.history import RunHistory
@@ -397,11 +398,14 @@ def test_the_stock_is_how_many_proposals_wait(run: RunWriter) -> None:
     assert [p.id for p in history.pending("r1")] == ["moves"]
 
 
-def test_samples_beyond_any_machine_are_credited_as_recorded(run: RunWriter) -> None:
-    run.replica(1, trial_started("t1"), progress("t1", train=10**30), progress("t1", train=1))
+def test_the_most_samples_are_credited_as_recorded_and_more_are_no_record(run: RunWriter) -> None:
+    most = progress("t1", train=MOST_COUNT)
+    more = most.model_copy(update={"train_samples": MOST_COUNT + 1})
+    run.replica(1, trial_started("t1"), most, most, more)
     history = run.history()
-    assert history.problems == []
-    assert sum(e.train_samples for e in history.executions) == 10**30 + 1
+    assert sum(e.train_samples for e in history.executions) == 2 * MOST_COUNT
+    (problem,) = history.problems
+    assert "train_samples: Input should be less than or equal to" in problem.what
 
 
 def test_reading_leaves_the_garbage_collector_as_it_was(run: RunWriter) -> None:

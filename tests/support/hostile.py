@@ -6,7 +6,7 @@ import io
 import json
 import os
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,7 +24,7 @@ Json = dict[str, Any]
 
 def finished_run(root: Path) -> RunPaths:
     """Write a small run that has ended, with its report."""
-    paths = synthetic_run.write_run(root, 2, distinct=2).paths
+    paths = synthetic_run.write_run(root, 1, distinct=1).paths
     write_report(RunView(paths))
     return paths
 
@@ -45,7 +45,10 @@ def carried_out(*arguments: str | Path) -> Outcome:
     return Outcome(status, out.getvalue(), err.getvalue())
 
 
-def commands(run: Path) -> tuple[tuple[str | Path, ...], ...]:
+Words = tuple[str | Path, ...]
+
+
+def commands(run: Path) -> tuple[Words, ...]:
     """Return the commands that read a run, which lies in a folder of its own."""
     return (
         ("verify", run),
@@ -63,14 +66,14 @@ def commands(run: Path) -> tuple[tuple[str | Path, ...], ...]:
     )
 
 
-def asked_everything(run: Path) -> dict[str, Outcome]:
-    """Carry out all commands on a run; return what came of each, by its name.
+def asked(run: Path, several: Sequence[Words]) -> dict[str, Outcome]:
+    """Carry out commands on a run; return what came of each, by its name.
 
     Raises:
         AssertionError: one was refused in more than one line, or in none.
     """
     found = {}
-    for words in commands(run):
+    for words in several:
         name = " ".join(str(word) for word in words if word not in (run, run.parent))
         outcome = found[name] = carried_out(*words)
         assert outcome.status in (0, 1, 2), (name, outcome)

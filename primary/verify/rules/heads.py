@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from array import array
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -12,6 +13,7 @@ from typing import Final, NamedTuple
 
 from pydantic import ValidationError
 
+from aiperf_hpc.bounds import MOST_COUNT
 from aiperf_hpc.errors import reason_of
 from aiperf_hpc.primary.formatting import utc_text
 from aiperf_hpc.primary.verify.evidence import Evidence, Failures
@@ -86,6 +88,8 @@ class _Heads:
         for number, more in enumerate(heads.grown):
             if more:
                 self._sizes[number] += more
+                if not 0 <= self._sizes[number] <= MOST_COUNT:
+                    return False
                 course = self.courses[self._names[number]]
                 course.numbers.append(len(self.times))
                 course.sizes.append(self._sizes[number])
@@ -123,7 +127,7 @@ def _read(run: Evidence, own: Journal, found: _Heads) -> Failures:
     path = run.view.paths.heads
     try:
         with open_inside(run.view.paths.root, path) as file:
-            content = file.read(own.heads[-1][1].bytes)
+            content = file.read(min(own.heads[-1][1].bytes, os.fstat(file.fileno()).st_size))
     except OSError as error:
         yield f"heads.jsonl cannot be read: {reason_of(error)}"
         return

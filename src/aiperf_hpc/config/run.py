@@ -127,7 +127,7 @@ class RunConfig(Section):
 
     @model_validator(mode="after")
     def _has_a_sample_for_each_rank(self) -> RunConfig:
-        smallest = min(self.training.batch_size, *self.hpo.space.batch_size.values)
+        smallest = min(self.training.batch_size, self.hpo.space.batch_size.values[0])
         if smallest < self.replica.ranks:
             raise ValueError(
                 f"a batch of {smallest} samples cannot be divided among the {self.replica.ranks} "
