@@ -47,7 +47,7 @@ def versions_rule(replicas: Iterable[tuple[str, Mapping[str, str]]]) -> RuleChec
     """
     listed = [(name, tuple(sorted(versions.items()))) for name, versions in replicas]
     kinds = Counter(versions for _, versions in listed)
-    value = f"{len(kinds)} of {len(listed):,} replicas"
+    value = f"{len(kinds)} kinds on {len(listed):,} replicas"
     if not kinds:
         return RuleCheck("versions", value, "the same on all", ("no replica stated its versions",))
     usual = kinds.most_common(1)[0][0]

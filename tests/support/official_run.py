@@ -10,10 +10,13 @@ from tests.support.run_writer import DEEPER, START, evaluated, progress, trial_e
 
 from aiperf_hpc.config import DatasetConfig, RunConfig
 from aiperf_hpc.official_datasets import ARCHIVES
+from aiperf_hpc.ops_counter.divisions.evidence import RunEvidence
 from aiperf_hpc.ops_counter.divisions.work import RESNET50
+from aiperf_hpc.ops_counter.score import end_of, recorded, score_at
 from aiperf_hpc.run import records
 from aiperf_hpc.run.clocks import Clocks
 from aiperf_hpc.run.file_clock import ClockReading
+from aiperf_hpc.run.history import RunHistory
 from aiperf_hpc.run.journal import JournalWriter
 from aiperf_hpc.run.manifest import RULES, RunManifest
 from aiperf_hpc.run.paths import RunPaths
@@ -54,6 +57,8 @@ MANIFEST = RunManifest(
 PEAK = DevicePeak(
     device="cuda:0", model="A", precision="bf16", rates={"matrix product": 100.0}, seconds=4.0
 )
+LATER = START + 4000.0
+"""When the run is judged, UTC seconds."""
 SECONDS, BEAT = 3600.0, 30.0
 ROUNDS = ((1, 15), (2, 30), (3, 45), (4, 60), (4, 60), (4, 60), (5, 60), (5, 60))
 """The round of each trial of a replica, and its epochs at most."""
@@ -101,6 +106,14 @@ def write_official_run(root: Path, rewrite: Rewrite = as_it_is) -> RunPaths:
     primary(SECONDS, records.RunEnded(reason="time is up"))
     primary.close()
     return paths
+
+
+def official_evidence(root: Path, rewrite: Rewrite = as_it_is) -> RunEvidence:
+    """Return what the rules look at of such a run, minutes after its end."""
+    history = RunHistory(write_official_run(root, rewrite))
+    history.refresh()
+    final = score_at(history, recorded, end_of(history))
+    return RunEvidence(history, MANIFEST, final, LATER)
 
 
 def _replica(paths: RunPaths, name: str, rewrite: Rewrite) -> None:

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 from tests.support.official_run import (
     IMAGENET,
+    LATER,
     MANIFEST,
     Rewrite,
     as_it_is,
-    write_official_run,
+    official_evidence,
 )
 from tests.support.run_writer import START
 
@@ -28,27 +29,13 @@ from aiperf_hpc.ops_counter.divisions.judgement import (
     judge_briefly,
 )
 from aiperf_hpc.ops_counter.divisions.work import RESNET50
-from aiperf_hpc.ops_counter.score import end_of, recorded, score_at
 from aiperf_hpc.run import records
-from aiperf_hpc.run.history import RunHistory
-from aiperf_hpc.run.manifest import RunManifest
-from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.run.records import AnyEvent
 from aiperf_hpc.system.description import Accelerator, NodeDescription
 
-LATER = START + 4000.0
 
-
-def evidence(paths: RunPaths, manifest: RunManifest = MANIFEST, now: float = LATER) -> RunEvidence:
-    history = RunHistory(paths)
-    history.refresh()
-    final = score_at(history, recorded, end_of(history))
-    return RunEvidence(history, manifest, final, now)
-
-
-def judged(root: Path, rewrite: Rewrite = as_it_is, **changes: Any) -> Judgement:  # noqa: ANN401
-    paths = write_official_run(root, rewrite)
-    return judge(evidence(paths, MANIFEST.model_copy(update=changes)))
+def judged(root: Path, rewrite: Rewrite = as_it_is) -> Judgement:
+    return judge(official_evidence(root, rewrite))
 
 
 def of(kind: type, **changes: Any) -> Rewrite:  # noqa: ANN401 -- an event's fields
@@ -202,7 +189,7 @@ def test_what_breaks_a_rule_of_the_closed_division_alone_is_open(
 
 def test_the_division_that_was_asked_for_decides(tmp_path: Path) -> None:
     other = MANIFEST.config.model_copy(update={"training": TrainingConfig(batch_size=64)})
-    run = evidence(write_official_run(tmp_path, trials(batch_size=64)))
+    run = official_evidence(tmp_path, trials(batch_size=64))
 
     def in_division(division: str | None) -> Judgement:
         manifest = MANIFEST.model_copy(update={"config": other, "division": division})
@@ -219,7 +206,7 @@ def test_the_division_that_was_asked_for_decides(tmp_path: Path) -> None:
 
 
 def test_what_the_manifest_says_is_judged_too(tmp_path: Path) -> None:
-    run = evidence(write_official_run(tmp_path))
+    run = official_evidence(tmp_path)
 
     def broken(now: float = LATER, **changes: Any) -> list[str]:  # noqa: ANN401 -- its fields
         manifest = MANIFEST.model_copy(update=changes)
@@ -235,6 +222,6 @@ def test_what_the_manifest_says_is_judged_too(tmp_path: Path) -> None:
 
 
 def test_a_run_that_lasts_is_asked_what_is_quick_to_say(tmp_path: Path) -> None:
-    run = evidence(write_official_run(tmp_path, without(records.RunEnded)))
+    run = official_evidence(tmp_path, without(records.RunEnded))
     assert [str(each) for each in judge_briefly(run)] == ["duration: the run has not ended"]
     assert len(BRIEF) + len(CLOSED) < len(judge(run).checks)

@@ -9,9 +9,12 @@ from typing import Any, Literal, get_args, get_origin
 import pytest
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
+from tests.support.official_run import official_evidence
 
-from aiperf_hpc.config import Integers, Reals, load_config
+from aiperf_hpc.config import Integers, Reals, RunConfig, load_config
 from aiperf_hpc.ops_counter.divisions import Division, violations_of
+from aiperf_hpc.ops_counter.divisions.evidence import RunEvidence
+from aiperf_hpc.ops_counter.divisions.judgement import judge
 from aiperf_hpc.ops_counter.divisions.plan import check_settings, division_of
 from aiperf_hpc.ops_counter.divisions.settings import CLOSED, FREE, declared, flat
 
@@ -105,6 +108,29 @@ def test_no_division_lets_more_through_than_it_lists(key: str) -> None:
             assert [v for v in closed if v.reason.startswith(f"{key} is ")]
             assert opened
         assert all(v.reason.startswith(f"{key} is ") for v in opened)
+
+
+def test_no_finished_run_is_official_by_a_setting_that_is_not_listed(tmp_path: Path) -> None:
+    run = official_evidence(tmp_path)
+    official = {
+        key
+        for key in FIELDS
+        for value in extremes(key)
+        if _division(run, changed(run.config, key, value)) is Division.CLOSED
+    }
+    opened = {
+        key
+        for key in FIELDS
+        for value in extremes(key)
+        if _division(run, changed(run.config, key, value)) is Division.OPEN
+    }
+    assert all(map(free, official))
+    assert opened == set(CLOSED)
+
+
+def _division(run: RunEvidence, config: RunConfig) -> Division | None:
+    manifest = run.manifest.model_copy(update={"config": config})
+    return judge(RunEvidence(run.history, manifest, run.final, run.now)).division
 
 
 LIMITED = {

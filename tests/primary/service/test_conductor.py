@@ -270,6 +270,8 @@ def test_the_plan_of_a_submission_is_all_that_a_start_checks(
     assert plan.config == load_config("quickstart", ["training.batch_size=48"])
     with pytest.raises(UsageError, match="a replica spans 2 nodes"):
         Primaries().plan(Submission(nodes=1, hours=0.1, settings={"replica": {"nodes": 2}}))
+    with pytest.raises(UsageError, match="not become official in the open division:\n  settings: "):
+        Primaries().plan(Submission(nodes=1, hours=1.0, division="open", launcher="local"))
 
 
 def test_nothing_computes_here_but_for_replicas() -> None:
