@@ -19,7 +19,7 @@ from aiperf_hpc.execution import (
 from aiperf_hpc.extras import missing
 from aiperf_hpc.primary.launchers.process_session import failure_reason, run_in_session
 from aiperf_hpc.primary.verify.evidence import Evidence
-from aiperf_hpc.primary.verify.rules.kept import files_of, wrong_best_epoch
+from aiperf_hpc.primary.verify.rules.kept import files_of, not_kept, wrong_best_epoch
 from aiperf_hpc.run.history import Trial
 from aiperf_hpc.run.records import BestEpochKept
 from aiperf_hpc.signals import interruptible
@@ -40,7 +40,7 @@ def not_executable(run: Evidence, trial: Trial) -> str:
     """Return why a trial cannot be executed again; empty where it can."""
     kept = trial.best_epoch
     if kept is None:
-        return _not_kept(run.config, trial)
+        return not_kept(run.config, trial)
     wrong = wrong_best_epoch(run.view.paths, trial, kept, whole=False)
     if first := next(wrong, ""):
         return first
@@ -49,14 +49,6 @@ def not_executable(run: Evidence, trial: Trial) -> str:
     except AIPerfError as error:
         return str(error)
     return ""
-
-
-def _not_kept(config: RunConfig, trial: Trial) -> str:
-    if trial.ended is None:
-        return "nothing was kept: its replica was lost, or interrupted, before it was over"
-    if config.keep.trials != "all":
-        return f"nothing was kept: keep.trials is {config.keep.trials}"
-    return "nothing was kept, or it was dropped for room"
 
 
 def recorded_epoch(run: Evidence, trial: Trial, kept: BestEpochKept) -> RecordedEpoch:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -21,7 +22,7 @@ from aiperf_hpc.primary.verify.execution.comparison import (
     compared,
     not_executed,
 )
-from aiperf_hpc.primary.verify.execution.drawing import drawn, seed_for
+from aiperf_hpc.primary.verify.execution.drawing import chance, drawn, seed_for
 from aiperf_hpc.run.history import Trial
 from aiperf_hpc.trial import Value
 
@@ -128,6 +129,9 @@ def table(outcome: Outcome) -> Iterator[str]:
         f"{outcome.kept} can be; drawn by the seed {outcome.seed} ({outcome.seed_origin}), "
         f"which --seed {outcome.seed} repeats"
     )
+    tenth = math.ceil(outcome.population / 10)
+    found = chance(outcome.population, tenth, _drawn(outcome))
+    yield f"if {tenth} were made up, this drawing would have had one of them with {found:.0%}"
     if outcome.device is not None:
         yield f"by {outcome.engine} on {outcome.device}"
     for trial in outcome.trials:

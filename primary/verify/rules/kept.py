@@ -7,8 +7,9 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
+from aiperf_hpc.config import RunConfig
 from aiperf_hpc.errors import reason_of
-from aiperf_hpc.primary.verify.evidence import Evidence, Failures
+from aiperf_hpc.primary.verify.evidence import Evidence, Failures, Note
 from aiperf_hpc.run.history import Trial
 from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.run.records import BestEpochKept, KeptFile
@@ -27,6 +28,20 @@ def best_epochs(run: Evidence) -> Failures:
         whole = best is not None and best.trial == trial.id
         for wrong in wrong_best_epoch(run.view.paths, trial, trial.best_epoch, whole=whole):
             yield f"{trial.id}: {wrong}"
+    reached = None if best is None else run.history.trials.get(best.trial)
+    if reached is not None and reached.best_epoch is None:
+        yield Note(f"not re-executable: {reached.id}, the best: {not_kept(run.config, reached)}")
+
+
+def not_kept(config: RunConfig, trial: Trial) -> str:
+    """Return why nothing is kept of a trial, as far as that is known."""
+    if config.engine.name == "simulated":
+        return "engine 'simulated' computed nothing that could be"
+    if trial.ended is None:
+        return "nothing was kept: its replica was lost, or interrupted, before it was over"
+    if config.keep.trials != "all":
+        return f"nothing was kept: keep.trials is {config.keep.trials}"
+    return "nothing was kept, or it was dropped for room"
 
 
 def wrong_best_epoch(

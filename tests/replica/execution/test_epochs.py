@@ -1,0 +1,191 @@
+"""An epoch is executed again from its checkpoints, and what was recorded comes of it."""
+
+from __future__ import annotations
+
+import io
+import math
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.support.engine_steps import ENGINES
+from tests.support.networks import flat_images
+
+from aiperf_hpc.config import RunConfig, validate
+from aiperf_hpc.errors import DatasetError
+from aiperf_hpc.execution import (
+    ExecutionRequest,
+    ExecutionResult,
+    KeptCheckpoint,
+    RecordedEpoch,
+)
+from aiperf_hpc.graph import (
+    BatchNorm,
+    Conv2D,
+    Dense,
+    GlobalAveragePool2D,
+    Graph,
+    Input,
+    Node,
+    ReLU,
+    Softmax,
+)
+from aiperf_hpc.morphism.weights.checkpoint import initial_weights
+from aiperf_hpc.predictions import file_digest
+from aiperf_hpc.replica.data import load_dataset
+from aiperf_hpc.replica.engines import engine_for
+from aiperf_hpc.replica.engines.base import Network
+from aiperf_hpc.replica.execution.__main__ import main
+from aiperf_hpc.replica.execution.epochs import execute
+from aiperf_hpc.replica.training.checkpoint import save_training
+from aiperf_hpc.replica.training.trial import TrialProgress, configured_hyperparameters
+
+LIMIT, SEED = 3, 7
+"""The epoch limit, by which the learning rate falls, and the seed of the order of samples."""
+
+GRAPH = Graph(
+    (
+        Node("image", Input((8, 8, 1))),
+        Node("conv", Conv2D(8, 3), ("image",)),
+        Node("norm", BatchNorm(), ("conv",)),
+        Node("relu", ReLU(), ("norm",)),
+        Node("pool", GlobalAveragePool2D(), ("relu",)),
+        Node("dense", Dense(10), ("pool",)),
+        Node("softmax", Softmax(), ("dense",)),
+    )
+)
+
+
+def config_for(engine: str) -> RunConfig:
+    return validate(
+        {
+            "dataset": {"name": "digits"},
+            "training": {"precision": "fp32", "batch_size": 100, "learning_rate": 0.05},
+            "engine": {"name": engine},
+        },
+        "test",
+    )
+
+
+class Recorded:
+    """Two epochs that were trained, with what was recorded of the second."""
+
+    def __init__(self, folder: Path, engine: str) -> None:
+        self.config = config_for(engine)
+        self.dataset = load_dataset(self.config.dataset, 2, engine)
+        self.graph = GRAPH
+        self.used = configured_hyperparameters(self.config.training)
+        self.evaluations: list[tuple[float, float]] = []
+        """Loss and correct samples after each epoch."""
+        weights = initial_weights(self.graph, np.random.default_rng(0))
+        network = engine_for(self.config, 2).build(self.graph, weights, self.used)
+        self.losses = [self._epoch(network, 1)]
+        self.began = self._stored(folder / "began", network, 1)
+        self.losses.append(self._epoch(network, 2))
+        self.evaluated = self._stored(folder / "evaluated", network, 2)
+        network.close()
+
+    def _epoch(self, network: Network, epoch: int) -> float:
+        steps = math.ceil(self.dataset.info.train_samples / self.used.batch_size)
+        batches = self.dataset.train(epoch, self.used.batch_size, SEED)
+        for step, batch in enumerate(batches, (epoch - 1) * steps):
+            # The linear schedule, by hand.
+            network.train_step(batch, self.used.learning_rate * (1.0 - step / (LIMIT * steps)))
+        loss = network.drain_training()
+        for batch in self.dataset.validation(self.used.batch_size):
+            network.evaluate_step(batch)
+        found = network.drain_evaluation()
+        self.evaluations.append((found.mean_loss, float(found.parts["correct"])))
+        return loss
+
+    def _stored(self, path: Path, network: Network, epochs: int) -> KeptCheckpoint:
+        course = TrialProgress(trial="t", epochs=epochs)
+        save_training(path, course, self.graph, network.weights(), network.optimizer_state())
+        return KeptCheckpoint(path=str(path), sha256=file_digest(path))
+
+    def request(self, **changed: object) -> ExecutionRequest:
+        epoch = RecordedEpoch(
+            trial="t", graph=self.graph.to_json(), hyperparameters=self.used, seed=SEED, ranks=1,
+            epoch=2, epoch_limit=LIMIT, losses=(1.0,), began=self.began, evaluated=self.evaluated,
+        )  # fmt: skip
+        epochs = (epoch.model_copy(update=changed),)
+        return ExecutionRequest(config=self.config, dataset=self.dataset.info, epochs=epochs)
+
+
+@pytest.fixture(scope="module", params=ENGINES)
+def recorded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Recorded:
+    return Recorded(tmp_path_factory.mktemp(request.param), request.param)
+
+
+@pytest.fixture(scope="module")
+def torchs(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
+    return Recorded(tmp_path_factory.mktemp("torch"), "torch")
+
+
+def test_what_was_recorded_comes_of_it_again(recorded: Recorded) -> None:
+    result = execute(recorded.request())
+    assert result.engine == recorded.config.engine.name
+    (again,) = result.epochs
+    assert again.failure == ""
+    assert again.train_loss == pytest.approx(recorded.losses[1], rel=1e-5)
+    assert (again.before, again.evaluated, again.after) != (None, None, None)
+    for found, (loss, correct) in zip(
+        (again.before, again.evaluated, again.after),
+        (recorded.evaluations[0], recorded.evaluations[1], recorded.evaluations[1]),
+        strict=True,
+    ):
+        assert found is not None
+        assert found.loss == pytest.approx(loss, rel=1e-5)
+        assert (found.sums["correct"], found.samples) == (correct, 360)
+    assert again.operations is not None
+
+
+def test_another_order_of_samples_is_another_training(torchs: Recorded) -> None:
+    (again,) = execute(torchs.request(seed=SEED + 1)).epochs
+    assert again.train_loss != pytest.approx(torchs.losses[1], rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("changed", "why"),
+    [
+        ({"evaluated": KeptCheckpoint(path="/nowhere", sha256="0")}, "No such file"),
+        ({"graph": flat_images().to_json()}, "holds the graph"),
+    ],
+)
+def test_what_cannot_be_executed_says_why(
+    torchs: Recorded, changed: dict[str, object], why: str
+) -> None:
+    (again,) = execute(torchs.request(**changed)).epochs
+    assert why in again.failure
+    assert again.evaluated is None
+
+
+def test_a_checkpoint_that_was_exchanged_is_refused(torchs: Recorded) -> None:
+    other = torchs.began.model_copy(update={"sha256": torchs.evaluated.sha256})
+    (again,) = execute(torchs.request(began=other)).epochs
+    assert "is not the file that was recorded" in again.failure
+
+
+def test_another_dataset_is_refused(torchs: Recorded) -> None:
+    request = torchs.request()
+    other = request.dataset.model_copy(update={"sha256": "0" * 64})
+    with pytest.raises(DatasetError, match="is not the run's"):
+        execute(request.model_copy(update={"dataset": other}))
+
+
+def test_the_program_reads_a_request_and_writes_what_it_found(
+    torchs: Recorded,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def run(text: str) -> int:
+        monkeypatch.setattr(sys, "stdin", io.StringIO(text))
+        return main(["--out", str(tmp_path / "result.json")])
+
+    nothing = torchs.request().model_copy(update={"epochs": ()})
+    assert run(nothing.model_dump_json()) == 0
+    assert ExecutionResult.model_validate_json((tmp_path / "result.json").read_text()).epochs == ()
+    assert run("{}") == 2
+    assert "standard input: config" in capsys.readouterr().err
