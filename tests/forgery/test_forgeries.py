@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 from tests.forgery import (  # noqa: F401 -- they enter their forgeries
     graphs,
+    physics,
     replicas,
     samples,
     times,
