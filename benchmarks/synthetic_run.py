@@ -116,12 +116,12 @@ class Pattern:
     search: list[Moment]
 
 
-def play(config: RunConfig, graphs: GraphStore, number: int) -> Pattern:
+def play(config: RunConfig, graphs: GraphStore, number: int, digest: str) -> Pattern:
     """Return the records of one replica that plays all its rounds, storing its graphs."""
     rng = np.random.default_rng(number)
     pattern = Pattern([], [])
     player = Player(config, graphs, pattern)
-    player.start()
+    player.start(digest)
     graph = resnet50(DATASET.input_shape("image"), 10, stem="cifar", base_width=4)
     parent: str | None = None
     steps: tuple[Morphism, ...] = ()
@@ -154,8 +154,10 @@ class Player:
     def search(self, event: records.AnyEvent) -> None:
         self.pattern.search.append(Moment(self.now, event.model_dump_json()))
 
-    def start(self) -> None:
-        self.say(replica_started(), 3.0)
+    def start(self, digest: str = "") -> None:
+        """Record the first; ``digest``: the SHA-256 of ``run.yaml``."""
+        started = replica_started()
+        self.say(started.model_copy(update={"manifest_sha256": digest}), 3.0)
         self.search(records.SearchStarted(replica=NAME, worker=0, pid=400, searcher="bayesian"))
         self.say(records.DatasetLoaded(dataset=DATASET), 1.0)
 
@@ -418,7 +420,8 @@ def write_run(
     end = start + hours * 3600.0 if ended else float("inf")
     written = write_primary(paths, replicas, hours, start, end)
     graphs = GraphStore(paths)
-    patterns = [play(chosen.config, graphs, number) for number in range(min(distinct, replicas))]
+    digest, played = paths.manifest_digest(), range(min(distinct, replicas))
+    patterns = [play(chosen.config, graphs, number, digest) for number in played]
     lines = {}
     for number in range(replicas):
         name, pattern = f"r{number}", patterns[number % len(patterns)]

@@ -188,6 +188,7 @@ class Replica:
             job=host.job,
             hosts=ranks.hosts if ranks.several else (),
             clock=self._patience(lambda: host.file_clock(own), f"a file in {own}"),
+            manifest_sha256=self._patience(self._paths.manifest_digest, "run.yaml", "read"),
         )
         journal.append_all([started, *self._timekeeping.at_start()])
 

@@ -112,8 +112,8 @@ class ForgedRun:
     def save(self) -> None:
         """Write what was changed, the numbers of records and the digest of ``run.yaml`` too."""
         digest = self.paths.manifest_digest()
-        for line in of(self.primary, "run_started"):
-            if not self.keep_digest:
+        for line in (line for lines in self.everywhere() for line in lines):
+            if not self.keep_digest and line["event"].get("manifest_sha256"):
                 line["event"]["manifest_sha256"] = digest
         for path, lines in self._journals.items():
             for number, line in enumerate(lines):

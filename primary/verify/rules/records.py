@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import NamedTuple
 
 from aiperf_hpc.primary.formatting import utc_text
-from aiperf_hpc.primary.verify.evidence import Evidence, Failures
+from aiperf_hpc.primary.verify.evidence import Evidence, Failures, Note
 from aiperf_hpc.run.paths import Incarnation
 from aiperf_hpc.run.records import ReplicaStarted
 from aiperf_hpc.trial import JobPhase
@@ -67,18 +68,32 @@ def replicas(run: Evidence) -> Failures:
 
 
 def config(run: Evidence) -> Failures:
-    """``run.yaml`` is what every primary had, and what its replicas ran.
+    """``run.yaml`` is what every primary and every replica had, by its SHA-256.
 
-    Its SHA-256 a primary of an earlier version did not state.
+    In earlier versions replicas did not state it, and primaries neither.
     """
     yield from _asked(run)
     yield from _engines(run)
     now = run.view.paths.manifest_digest()
-    for utc, stated in stated_manifests(run):
-        if stated != now:
-            yield (
-                f"run.yaml has SHA-256 {now[:12]}, the primary of {utc_text(utc)} had {stated[:12]}"
-            )
+    primaries, replicas = _stated_by_primaries(run), _stated_by_replicas(run)
+    for each in (*primaries, *replicas):
+        if each.sha256 not in ("", now):
+            yield f"run.yaml has SHA-256 {now[:12]}, {each.who} had {each.sha256[:12]}"
+    if not any(each.sha256 for each in (*primaries, *replicas)):
+        yield Note("nobody stated the SHA-256 of run.yaml: it may be another than the run's")
+        return
+    required = [*primaries, *(replicas if any(each.sha256 for each in replicas) else ())]
+    for each in required:
+        if not each.sha256:
+            yield f"{each.who} did not state the SHA-256 of run.yaml, as others did"
+
+
+class Stated(NamedTuple):
+    """What one process stated of ``run.yaml``."""
+
+    who: str
+    sha256: str
+    """Empty where it did not."""
 
 
 def _asked(run: Evidence) -> Failures:
@@ -101,10 +116,24 @@ def _engines(run: Evidence) -> Failures:
                 yield f"run.yaml asks for {asked}, {replica.id}, life {life}, had {other}"
 
 
-def stated_manifests(run: Evidence) -> list[tuple[float, str]]:
-    """Return when a primary stated the SHA-256 of ``run.yaml``, UTC seconds, and what it was."""
+def stated_manifests(run: Evidence) -> int:
+    """Return how many processes stated the SHA-256 of ``run.yaml``."""
+    stated = (*_stated_by_primaries(run), *_stated_by_replicas(run))
+    return sum(bool(each.sha256) for each in stated)
+
+
+def _stated_by_primaries(run: Evidence) -> list[Stated]:
     starts = run.history.run_starts
-    return [(utc, event.manifest_sha256) for utc, event in starts if event.manifest_sha256]
+    return [Stated(f"the primary of {utc_text(utc)}", e.manifest_sha256) for utc, e in starts]
+
+
+def _stated_by_replicas(run: Evidence) -> list[Stated]:
+    return [
+        Stated(f"{replica.id}, life {life},", started.manifest_sha256)
+        for replica in run.history.replicas.values()
+        for life, journal in run.lives(replica).items()
+        for _, started in journal.told(ReplicaStarted)
+    ]
 
 
 def dataset(run: Evidence) -> Failures:

@@ -250,6 +250,8 @@ class ReplicaStarted(Event):
     """The host of each of its ranks, in order; empty when there is one rank."""
     clock: ClockReading | None = None
     """The clock of the replica's host beside the file server's."""
+    manifest_sha256: str = ""
+    """SHA-256 of ``run.yaml`` as the replica found it, in hexadecimal."""
 
 
 class DatasetLoaded(Event):

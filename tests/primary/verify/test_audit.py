@@ -7,7 +7,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
@@ -50,6 +50,17 @@ def append(path: Path, utc: float, event: records.AnyEvent) -> None:
         journal.append(event)
 
 
+def started_again(paths: RunPaths, machine: Machine) -> records.ReplicaStarted:
+    """Return what a later life of r0 records first."""
+    return records.ReplicaStarted(
+        replica="r0",
+        pid=1,
+        engine="tensorflow",
+        machine=machine,
+        manifest_sha256=paths.manifest_digest(),
+    )
+
+
 def test_the_benchmarks_run_is_verified_and_has_as_many_records_as_it_says(tmp_path: Path) -> None:
     written = synthetic_run.write_run(tmp_path, REPLICAS, distinct=2)
     write_report(RunView(written.paths))
@@ -86,7 +97,7 @@ def test_what_a_replaced_replica_wrote_is_neither_credited_nor_recounted(tmp_pat
     before.refresh()
     utc = before.history.last_utc + 1.0
     machine = Machine(host="n", cpu="c", cores=(0,), memory_bytes=1, accelerators=(), versions={})
-    started = records.ReplicaStarted(replica="r0", pid=1, engine="tensorflow", machine=machine)
+    started = started_again(paths, machine)
     trial = before.history.replicas["r0"].trials[-1]
     epoch = len(before.history.trials[trial].evaluations)
     late = records.Progress(trial=trial, epoch=epoch, train_samples=100, validation_samples=0)
@@ -110,7 +121,7 @@ def test_a_journal_begun_after_the_end_is_no_change_and_one_before_it_is(
     view.refresh()
     assert view.history.end_utc is not None
     machine = Machine(host="n", cpu="c", cores=(0,), memory_bytes=1, accelerators=(), versions={})
-    started = records.ReplicaStarted(replica="r0", pid=1, engine="tensorflow", machine=machine)
+    started = started_again(run, machine)
     late = run.replica_journal("r0", Incarnation(0, 1))
     append(late, view.history.end_utc + seconds, started)
     name = late.relative_to(run.root)
@@ -311,17 +322,47 @@ def test_a_configuration_that_was_changed_is_found_also_by_a_new_report(run: Run
     assert changed != text
     run.manifest.write_text(changed, "utf-8")
     write_report(RunView(run))
-    (found,) = failures(run)["config"]
+    found = failures(run)["config"]
     was, now = (hashlib.sha256(t.encode()).hexdigest()[:12] for t in (text, changed))
-    assert found == f"run.yaml has SHA-256 {now}, the primary of 2025-06-15T15:06:40.000Z had {was}"
+    assert found == tuple(
+        f"run.yaml has SHA-256 {now}, {who} had {was}"
+        for who in (
+            "the primary of 2025-06-15T15:06:40.000Z",
+            *(f"r{number}, life 0.0," for number in range(REPLICAS)),
+        )
+    )
 
 
-def test_a_primary_that_stated_nothing_of_its_configuration_is_believed(run: RunPaths) -> None:
-    journal = run.primary_journal
-    text = journal.read_text("utf-8").replace(run.manifest_digest(), "")
-    journal.write_text(text, "utf-8")
-    write_report(RunView(run))
-    assert failures(run) == {}
+def state_nothing(run: RunPaths, journals: Iterable[Path]) -> Finding:
+    """Let no SHA-256 of ``run.yaml`` stand in journals; return what comes of the rule."""
+    for journal in journals:
+        text = journal.read_text("utf-8").replace(run.manifest_digest(), "")
+        journal.write_text(text, "utf-8")
+    (found,) = (each for each in verify(RunView(run)) if each.rule == "config")
+    return found
+
+
+def test_that_nobody_stated_the_configuration_is_said(run: RunPaths) -> None:
+    """As in runs of the first versions."""
+    found = state_nothing(run, run.journals())
+    said = "nobody stated the SHA-256 of run.yaml: it may be another than the run's"
+    assert (found.failures, found.notes, found.checked) == ((), (said,), 0)
+
+
+def test_replicas_of_earlier_versions_did_not_state_the_configuration(run: RunPaths) -> None:
+    journals = list(run.journals())
+    found = state_nothing(run, journals[1:])
+    assert (found.failures, found.notes, found.checked) == ((), (), 1)
+
+
+@pytest.mark.parametrize(
+    ("which", "who"), [(0, "the primary of 2025-06-15T15:06:40.000Z"), (1, "r0, life 0.0,")]
+)
+def test_one_who_alone_did_not_state_the_configuration_is_found(
+    run: RunPaths, which: int, who: str
+) -> None:
+    found = state_nothing(run, [list(run.journals())[which]])
+    assert found.failures == (f"{who} did not state the SHA-256 of run.yaml, as others did",)
 
 
 def test_a_life_whose_folder_has_another_name_is_missed(run: RunPaths) -> None:
