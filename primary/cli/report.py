@@ -16,6 +16,8 @@ from aiperf_hpc.primary.monitor.run_view import RunView
 from aiperf_hpc.run.paths import RunPaths
 
 if TYPE_CHECKING:  # Scientific packages come with them.
+    from cryptography.x509 import Certificate
+
     from aiperf_hpc.primary.verify.audit import Finding
     from aiperf_hpc.primary.verify.evidence import Evidence
     from aiperf_hpc.primary.verify.execution.outcome import Outcome
@@ -88,6 +90,15 @@ def verify(
             help="The public key of a witness that you trust; may be given again.",
         ),
     ] = None,
+    tsa: Annotated[
+        list[Path] | None,
+        Option(
+            "--tsa",
+            metavar="ROOT.pem",
+            parser=Path,
+            help="The root certificate of a time-stamp authority that you trust.",
+        ),
+    ] = None,
     json: Json = False,
 ) -> int:
     """Recount a run from its own records, and execute trials of it again.
@@ -108,7 +119,7 @@ def verify(
 
     trusted = read_trusted(key or ())
     view = RunView(RunPaths(run))
-    evidence = Evidence(view, trusted, read_trusted(witness or ()))
+    evidence = Evidence(view, trusted, read_trusted(witness or ()), _roots(tsa or []))
     findings = audit.check(evidence)
     outcome = _outcome(evidence, execution)
     ended = view.history.end_utc is not None
@@ -151,6 +162,14 @@ def verify(
 
         say("\n".join(("", *table(outcome), "", verdict_line(outcome))))
     return 0 if passed else 1
+
+
+def _roots(files: Sequence[Path]) -> Sequence[Certificate]:
+    if not files:
+        return ()
+    from aiperf_hpc.primary.witnessing.timestamps import read_roots
+
+    return read_roots(files)
 
 
 def _signature(findings: Sequence[Finding]) -> str:

@@ -19,15 +19,19 @@ def witnesses_of(manifest: RunManifest, history: RunHistory) -> list[tuple[Witne
     Raises:
         AIPerfError: what witnesses know the run by cannot be read or written.
     """
-    config = manifest.config
-    if not config.witness.urls:
-        return []
-    token = token_in(history.paths.witness_token)
+    config, run = manifest.config, manifest.run_id
     found: list[tuple[Witness, float]] = []
-    for url in config.witness.urls:
-        known = history.witnesses.get(url)
-        last = None if known is None else known.last
-        found.append((StatingWitness(url, manifest.run_id, token, last), config.witness.seconds))
+    if config.witness.urls:
+        token = token_in(history.paths.witness_token)
+        for url in config.witness.urls:
+            known = history.witnesses.get(url)
+            last = None if known is None else known.last
+            found.append((StatingWitness(url, run, token, last), config.witness.seconds))
+    if config.timestamps.urls:
+        from aiperf_hpc.primary.witnessing.timestamps import StampingAuthority
+
+        for url in config.timestamps.urls:
+            found.append((StampingAuthority(url, run), config.timestamps.seconds))
     return found
 
 

@@ -10,6 +10,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
+from cryptography.x509 import Certificate
+
 from aiperf_hpc.errors import AIPerfError
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.morphism.lineage import Descent, Lineage
@@ -88,6 +90,7 @@ class Evidence:
         view: RunView,
         trusted: Sequence[PublicKey] = (),
         witnesses: Sequence[PublicKey] = (),
+        authorities: Sequence[Certificate] = (),
     ) -> None:
         """Read the run.
 
@@ -95,6 +98,7 @@ class Evidence:
             view: the run.
             trusted: the keys of which one must have signed it, if any must.
             witnesses: the keys of witnesses of which one must have seen it go on, if any must.
+            authorities: certificates below which are authorities whose time stamps do as well.
 
         Raises:
             JournalError: a journal cannot be read at all.
@@ -103,6 +107,7 @@ class Evidence:
         self.trusted = trusted
         self.view = view
         self.witnesses = witnesses
+        self.authorities = authorities
         self.history = view.history
         self.config = view.manifest.config
         with no_collections(keep_all=True):

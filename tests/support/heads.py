@@ -23,10 +23,10 @@ SECONDS = 30.0
 class HeadedRun:
     """A primary and two replicas that write in turn, on one clock."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, clock: Clock | None = None) -> None:
         self.paths = RunPaths(root)
         write_manifest(self.paths, Plan())
-        self.clock = Clock()
+        self.clock = clock or Clock()
         self.primary = self.journal(self.paths.primary_journal)
         self.replicas = {n: self.journal(self.paths.replica_journal(n)) for n in ("r0", "r1")}
         self.history = RunHistory(self.paths)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 from aiperf_hpc.errors import AIPerfError
@@ -11,8 +11,9 @@ from aiperf_hpc.primary.formatting import utc_text
 from aiperf_hpc.primary.verify.evidence import Evidence, Failures
 from aiperf_hpc.primary.verify.journal import Journal, Shown
 from aiperf_hpc.primary.verify.rules.heads import latest, prefixes
+from aiperf_hpc.primary.witnessing.signed import NoStatementError
 from aiperf_hpc.primary.witnessing.signed import checked as checked_statement
-from aiperf_hpc.run.records import Witnessed
+from aiperf_hpc.run.records import TimeStamped, Witnessed
 from aiperf_hpc.run.statements import Statement
 from aiperf_hpc.signatures import PublicKey
 from aiperf_hpc.untrusted import open_regular
@@ -28,91 +29,125 @@ GAP_SECONDS: Final = 60.0
 
 
 class Seen(NamedTuple):
-    """A head that a witness was shown."""
+    """A head that someone outside was shown."""
 
-    utc: float
-    """By the witness's clock, UTC seconds."""
-    written: float
-    """When the last record in it was written, by the primary's, UTC seconds."""
+    early: float
+    """Not before this, by its clock, UTC seconds."""
+    late: float
+    """Not after this."""
     shown: Shown
+
+
+class Witness(NamedTuple):
+    """What someone outside has answered, as far as it is right."""
+
+    seen: list[Seen]
+    trusted: bool
+    """Whether whoever verifies believes it."""
+    every: float
+    """Seconds between two heads that it was to be shown."""
+    wrong: str
+    """Why the answers behind these are worth nothing; empty where all are right."""
 
 
 def witnesses(run: Evidence) -> Failures:
     """What each witness has stated is of this run's records, at the time that they tell.
 
-    A witness that is trusted must have seen all of the run, from its start to its end.
+    One that is trusted must have seen all of the run, from its start to its end.
     """
     own = run.journals.get(run.view.paths.primary_journal)
     if own is None:
         return
-    trusted = {key.raw for key in run.witnesses}
     believed = False
     for url, shown in _by_url(own).items():
-        key, wrong = _statements(run, own, shown)
-        yield from (f"{url}: {each}" for each in wrong)
-        if key is not None and key.raw in trusted:
+        found = _stated(run, shown)
+        said = [found.wrong] if found.wrong else list(_times(run, own, found))
+        if found.trusted:
             believed = True
-            yield from (f"{url}: {each}" for each in _unseen(run, own, shown))
-    if trusted and not believed:
-        yield "no witness that is trusted has stated anything of this run"
+            said += [] if found.wrong else _unseen(run, own, found)
+        yield from (f"{url}: {each}" for each in said)
+    if (run.witnesses or run.authorities) and not believed:
+        yield "nobody who is trusted has seen anything of this run"
 
 
 def checked(run: Evidence) -> int:
     """Return how many answers of witnesses there are."""
     own = run.journals.get(run.view.paths.primary_journal)
-    return 0 if own is None else sum(map(len, _by_url(own).values()))
+    return 0 if own is None else len(own.shown)
 
 
 def _by_url(own: Journal) -> dict[str, list[Shown]]:
     found = defaultdict[str, list[Shown]](list)
     for shown in own.shown:
-        if isinstance(shown.answer, Witnessed):
-            found[shown.answer.url].append(shown)
+        found[shown.answer.url].append(shown)
     return dict(found)
 
 
-def _statements(
-    run: Evidence, own: Journal, shown: Sequence[Shown]
-) -> tuple[PublicKey | None, list[str]]:
-    """Return whose statements these are, and what is wrong with them."""
-    run_id, key, before = run.view.manifest.run_id, None, None
+def _stated(run: Evidence, shown: Sequence[Shown]) -> Witness:
+    """Return what is right of the answers from one address."""
+    if isinstance(shown[0].answer, Witnessed):
+        return _statements(run, shown)
+    return _time_stamps(run, shown)
+
+
+def _statements(run: Evidence, shown: Sequence[Shown]) -> Witness:
+    run_id, seen, wrong = run.view.manifest.run_id, list[Seen](), ""
+    key: PublicKey | None = None
+    before: Statement | None = None
     for each in shown:
-        statement = _statement(each)
-        number = statement.run_number
+        if not isinstance(each.answer, Witnessed):
+            wrong = "a witness and a time-stamp authority have one address"
+            break
+        statement = each.answer.statement
         try:
             key = checked_statement(statement, run_id, before, key)
         except AIPerfError as error:
-            return key, [f"statement {number}: {error}"]
-        if isinstance(each.answer, Witnessed) and each.answer.key != key.fingerprint:
-            return key, [f"statement {number} is by {key.fingerprint}, not by {each.answer.key}"]
+            wrong = f"statement {statement.run_number}: {error}"
+            break
+        if each.answer.key != key.fingerprint:
+            wrong = f"statement {statement.run_number} is by {key.fingerprint}"
+            break
         before = statement
-    return key, list(_times(run, own, shown))
+        seen.append(Seen(statement.utc, statement.utc, each))
+    trusted = key is not None and key.raw in {each.raw for each in run.witnesses}
+    return Witness(seen, trusted, run.config.witness.seconds, wrong)
 
 
-def _statement(shown: Shown) -> Statement:
-    assert isinstance(shown.answer, Witnessed)  # noqa: S101 -- for the type checker
-    return shown.answer.statement
+def _time_stamps(run: Evidence, shown: Sequence[Shown]) -> Witness:
+    from aiperf_hpc.primary.witnessing.timestamps import TimeStampChecker
+
+    checker, seen, wrong = TimeStampChecker(run.view.manifest.run_id, run.authorities), [], ""
+    trusted = bool(run.authorities)
+    for number, each in enumerate(shown, 1):
+        try:
+            if not isinstance(each.answer, TimeStamped):
+                raise NoStatementError("it is a witness's statement")
+            seen.append(Seen(*checker.check(each.answer), each))
+        except AIPerfError as error:
+            wrong = f"time stamp {number}: {error}"
+            break
+        trusted = trusted and checker.is_trusted(each.answer)
+    return Witness(seen, trusted, run.config.timestamps.seconds, wrong)
 
 
-def _times(run: Evidence, own: Journal, shown: Sequence[Shown]) -> Failures:
+def _times(run: Evidence, own: Journal, witness: Witness) -> Failures:
     """The heads are of this journal, and its clock ran as the witness's did."""
-    seen = _seen(run, own, shown)
-    for each, head in zip(seen, shown, strict=False):
-        if each is None:
-            number = _statement(head).run_number
-            yield f"statement {number} is of another journal (its first {head.head.bytes} bytes)"
-            return
-    found = [each for each in seen if each is not None]
+    written = list(_written(run, own, witness.seen))
+    if len(written) < len(witness.seen):
+        head = witness.seen[len(written)].shown.head
+        yield f"answer {len(written) + 1} is of another journal (its first {head.bytes} bytes)"
+        return
     # A record in a head was written before the witness saw it, its answer was recorded after: by
     # how much the primary's clock is ahead, seconds, is between these for every head.
-    least = max(found, key=lambda each: each.written - each.utc)
-    most = min(found, key=lambda each: each.shown.utc - each.utc)
-    low, high = least.written - least.utc, most.shown.utc - most.utc
+    bounds = list(zip(written, witness.seen, strict=True))
+    least, first = max(bounds, key=lambda each: each[0] - each[1].late)
+    last = min(witness.seen, key=lambda each: each.shown.utc - each.early)
+    low, high = least - first.late, last.shown.utc - last.early
     if low > high + DRIFT:
         yield (
             "the run's time is not the witness's: the primary's clock was at least "
-            f"{low:.1f} s ahead at {utc_text(least.written)}, and at most {high:.1f} s at "
-            f"{utc_text(most.shown.utc)}"
+            f"{low:.1f} s ahead at {utc_text(least)}, and at most {high:.1f} s at "
+            f"{utc_text(last.shown.utc)}"
         )
     elif low > APART or high < -APART:
         by = low if low > APART else -high
@@ -120,37 +155,34 @@ def _times(run: Evidence, own: Journal, shown: Sequence[Shown]) -> Failures:
         yield f"the run's time is {by:.1f} s {way} the witness's"
 
 
-def _seen(run: Evidence, own: Journal, shown: Sequence[Shown]) -> list[Seen | None]:
-    """Return what was seen; None for what is not in this journal, and nothing behind it."""
+def _written(run: Evidence, own: Journal, seen: Sequence[Seen]) -> Iterator[float]:
+    """Yield when the last record of each head was written, UTC seconds.
+
+    It ends before one that is not a head of this journal.
+    """
     primary = run.view.paths.primary_journal
     with open_regular(primary, follow=False) as file:
         content = file.read(run.history.bytes_read[primary])
-    found: list[Seen | None] = []
     times = latest(own)
-    made = prefixes(content, (each.head.bytes for each in shown))
-    for each in shown:
-        prefix = next(made, None)
-        if (
-            prefix is None
-            or not prefix.lines
-            or prefix.sha256 != each.head.sha256
-            or each.offset <= each.head.bytes
-        ):
-            return [*found, None]
+    made = prefixes(content, (each.shown.head.bytes for each in seen))
+    for each, prefix in zip(seen, made, strict=False):
+        shown = each.shown
+        same = prefix.lines and prefix.sha256 == shown.head.sha256
+        if not same or shown.offset <= shown.head.bytes:
+            return
         # A line that is no record, which the rule ``journals`` reports, has no time.
-        written = times[min(prefix.lines, len(times)) - 1]
-        found.append(Seen(_statement(each).utc, written, each))
-    return found
+        yield times[min(prefix.lines, len(times)) - 1]
 
 
-def _unseen(run: Evidence, own: Journal, shown: Sequence[Shown]) -> Failures:
+def _unseen(run: Evidence, own: Journal, witness: Witness) -> Failures:
     """A trusted witness saw the run from its start to its end, without a long gap."""
     start, end = run.history.start_utc, run.history.end_utc
     if start is None:
         return
-    most = GAP_BEATS * run.config.witness.seconds + GAP_SECONDS
-    times = [_statement(each).utc for each in linked(shown)]
-    covered = own.end_offset and any(each.head.bytes >= own.end_offset for each in shown)
+    most = GAP_BEATS * witness.every + GAP_SECONDS
+    seen = linked(witness.seen)
+    times = [each.early for each in seen]
+    covered = own.end_offset and any(e.shown.head.bytes >= own.end_offset for e in seen)
     if end is not None and not covered:
         yield f"it did not see the end; it saw the run until {utc_text(times[-1])}"
     for before, after in zip([start, *times], times, strict=False):
@@ -160,14 +192,14 @@ def _unseen(run: Evidence, own: Journal, shown: Sequence[Shown]) -> Failures:
         yield f"it saw the end {times[-1] - end:.0f} s late"
 
 
-def linked(shown: Sequence[Shown]) -> list[Shown]:
+def linked(seen: Sequence[Seen]) -> list[Seen]:
     """Return the heads whose answer was recorded before the next head was shown.
 
     Only of those it is known that what follows in the journal was written after them.
     """
-    found: list[Shown] = []
-    for each in shown:
-        while found and found[-1].offset > each.head.bytes:
+    found: list[Seen] = []
+    for each in seen:
+        while found and found[-1].shown.offset > each.shown.head.bytes:
             found.pop()
         found.append(each)
     return found

@@ -150,7 +150,7 @@ def test_journals_of_another_run_are_not_what_the_witness_saw(
     other.log = run.log
     other.turn(29.0)
     other.record(statements)
-    assert "statement 1 is of another journal" in other.failures(trusting=False)[0]
+    assert "answer 1 is of another journal" in other.failures(trusting=False)[0]
 
 
 def test_a_statement_that_is_left_out_is_missed(run: WitnessedRun) -> None:
@@ -174,7 +174,7 @@ def test_another_witness_is_not_the_trusted_one(run: WitnessedRun, tmp_path: Pat
     run.shown_end()
     run.log.close()
     run.log = WitnessLog(tmp_path / "trusted", most_bytes=10**6)
-    assert run.failures() == ["no witness that is trusted has stated anything of this run"]
+    assert run.failures() == ["nobody who is trusted has seen anything of this run"]
     run.log.close()
 
 
