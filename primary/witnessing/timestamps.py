@@ -8,7 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from cryptography.x509 import Certificate, load_pem_x509_certificates
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.x509 import (
+    Certificate,
+    DuplicateExtension,
+    InvalidVersion,
+    load_der_x509_certificate,
+    load_pem_x509_certificates,
+)
 from rfc3161_client import (
     HashAlgorithm,
     PKIStatus,
@@ -29,6 +36,10 @@ RESOLUTION: Final = 1.0
 """Seconds by which a time may be later than it is stamped: most authorities stamp whole ones."""
 LONGEST: Final = 70_000
 """Bytes of the longest answer that is recorded; with its certificates one has 2,000 to 7,000."""
+
+
+BAD_CERTIFICATE: Final = (ValueError, InvalidVersion, DuplicateExtension, UnsupportedAlgorithm)
+"""What reading a certificate that somebody made up raises."""
 
 
 class NoStampError(AIPerfError):
@@ -107,16 +118,14 @@ def _is_below(root: Certificate, response: TimeStampResponse, message: bytes) ->
     verifier = VerifierBuilder(roots=[root], intermediates=inside).build()
     try:
         return verifier.verify_message(response, message)
-    except (VerificationError, ValueError):
+    except (VerificationError, *BAD_CERTIFICATE):
         return False
 
 
 def _certificates(response: TimeStampResponse) -> list[Certificate]:
-    from cryptography.x509 import load_der_x509_certificate
-
     try:
         return [load_der_x509_certificate(each) for each in response.signed_data.certificates]
-    except ValueError:
+    except BAD_CERTIFICATE:
         return []
 
 
@@ -128,7 +137,7 @@ def read_roots(files: Sequence[Path]) -> tuple[Certificate, ...]:
             found += load_pem_x509_certificates(bytes_of(path, 10_000_000))
         except OSError as error:
             raise UsageError(f"cannot read {path}: {reason_of(error)}") from None
-        except ValueError:
+        except BAD_CERTIFICATE:
             raise UsageError(f"{path} has no certificate in PEM") from None
     return tuple(found)
 
