@@ -79,6 +79,9 @@ def _executed(bench: Bench, epoch: RecordedEpoch) -> EpochAgain:
     except (AIPerfError, MemoryError) as error:
         reason = str(error) or "the host has no memory left"
         return EpochAgain(trial=epoch.trial, failure=reason)
+    except Exception as error:  # noqa: BLE001 -- what a stranger's values lead to is their failure
+        said = " ".join(f"unexpected {type(error).__name__}: {error}".split())
+        return EpochAgain(trial=epoch.trial, failure=said)
 
 
 def _again(bench: Bench, epoch: RecordedEpoch) -> EpochAgain:
@@ -130,7 +133,8 @@ def _loaded(kept: KeptCheckpoint, epoch: RecordedEpoch) -> Interrupted:
 def _built(bench: Bench, epoch: RecordedEpoch, saved: Interrupted) -> RankNetwork:
     used = epoch.hyperparameters
     network = bench.engine.build(saved.graph, saved.weights, used, saved.optimizer_state or None)
-    network.warm(-(-used.batch_size // epoch.ranks))
+    largest = min(used.batch_size, bench.dataset.info.train_samples)
+    network.warm(-(-largest // epoch.ranks))
     return network
 
 

@@ -23,6 +23,7 @@ from aiperf_hpc.primary.verify.rules.kept import files_of, not_kept, wrong_best_
 from aiperf_hpc.run.history import Trial
 from aiperf_hpc.run.records import BestEpochKept
 from aiperf_hpc.signals import interruptible
+from aiperf_hpc.workloads.registry import workload_of
 
 
 def possible(config: RunConfig) -> None:
@@ -44,6 +45,9 @@ def not_executable(run: Evidence, trial: Trial) -> str:
     wrong = wrong_best_epoch(run.view.paths, trial, kept, whole=False)
     if first := next(wrong, ""):
         return first
+    measure = workload_of(run.config).objective.measure
+    if trial.best is None or trial.best.measure.name != measure:
+        return f"it was not evaluated by the measure of its workload, {measure}"
     try:
         run.graph(trial)
     except AIPerfError as error:

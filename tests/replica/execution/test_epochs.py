@@ -40,6 +40,7 @@ from aiperf_hpc.replica.execution.__main__ import main
 from aiperf_hpc.replica.execution.epochs import execute
 from aiperf_hpc.replica.training.checkpoint import save_training
 from aiperf_hpc.replica.training.trial import TrialProgress, configured_hyperparameters
+from aiperf_hpc.trial import Hyperparameters
 
 LIMIT, SEED = 3, 7
 """The epoch limit, by which the learning rate falls, and the seed of the order of samples."""
@@ -151,6 +152,11 @@ def test_another_order_of_samples_is_another_training(torchs: Recorded) -> None:
     [
         ({"evaluated": KeptCheckpoint(path="/nowhere", sha256="0")}, "No such file"),
         ({"graph": flat_images().to_json()}, "holds the graph"),
+        ({"seed": -1}, "unexpected ValueError: "),
+        (
+            {"hyperparameters": Hyperparameters(batch_size=9, learning_rate=0.1, precision="fp8")},
+            "unexpected KeyError: 'fp8'",
+        ),
     ],
 )
 def test_what_cannot_be_executed_says_why(
