@@ -35,6 +35,7 @@ from aiperf_hpc.trial import JobPhase
 if TYPE_CHECKING:
     from aiperf_hpc.primary.service.endpoint import Endpoint
     from aiperf_hpc.primary.service.server import ServerThread
+    from aiperf_hpc.signatures import PrivateKey
 
 
 def take_run(history: RunHistory, manifest: RunManifest, command: str) -> Claim:
@@ -64,8 +65,9 @@ def conduct_run(
     *,
     as_json: bool,
     launch: int = 0,
+    key: PrivateKey | None = None,
 ) -> int:
-    """Run to the end, write the report, say the score."""
+    """Run to the end, say the score, write the report; sign it if there is a key."""
     output = sys.stderr if as_json else sys.stdout
     output.write(f"{plan_line(manifest, paths.root)}\n")
     view = RunView(paths)
@@ -106,7 +108,7 @@ def conduct_run(
     if controller.refused is not None:
         raise AIPerfError(f"{controller.refused}; the run was stopped")
     claim.release()  # The run has ended. It writes, as what is printed does, into the directory.
-    return finish(RunView(paths), as_json)
+    return finish(RunView(paths), as_json, key)
 
 
 @contextmanager
@@ -145,8 +147,8 @@ def _service_of(server: ServerThread) -> Service:
     )
 
 
-def finish(view: RunView, as_json: bool) -> int:
-    """Say the score of a run that has ended; write its report.
+def finish(view: RunView, as_json: bool, key: PrivateKey | None = None) -> int:
+    """Say the score of a run that has ended; write its report, and sign it if there is a key.
 
     The report is the last: its manifest names all files of the run, and what a primary in the
     background prints is one of them.
@@ -156,7 +158,7 @@ def finish(view: RunView, as_json: bool) -> int:
     view.refresh()
     say_result(view, as_json)  # First: nothing that goes wrong below hides it.
     try:
-        write_report(view)
+        write_report(view, key=key)
     except KeyboardInterrupt:
         raise UsageError(
             f"interrupted while writing the report; `aiperf report {view.paths.root}` writes it"

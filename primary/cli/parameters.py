@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Option
 
 from aiperf_hpc.config import preset_names
+
+if TYPE_CHECKING:
+    from aiperf_hpc.signatures import PrivateKey
 
 
 def run_named(text: str) -> Path:
@@ -22,6 +25,15 @@ def run_named(text: str) -> Path:
     from aiperf_hpc.primary.monitor.run_catalog import RUNS, latest_run
 
     return latest_run(RUNS if text == "last" else path.parent)
+
+
+def key_of(file: Path | None) -> PrivateKey | None:
+    """Return the private key in a file, if one is named. Raises UsageError where it is none."""
+    if file is None:
+        return None
+    from aiperf_hpc.signatures import load_private_key
+
+    return load_private_key(file)
 
 
 RUN_HELP = "A run directory; last: the latest in runs."

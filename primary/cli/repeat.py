@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Annotated, Protocol
+from typing import TYPE_CHECKING, Annotated, Protocol
 
 from typer import Option
 
@@ -37,6 +37,9 @@ from aiperf_hpc.run.paths import RunPaths, write_whole
 from aiperf_hpc.run.records import TIME_OVER
 from aiperf_hpc.signals import Interruption, interruptible
 from aiperf_hpc.trial import Value
+
+if TYPE_CHECKING:
+    from aiperf_hpc.signatures import PrivateKey
 
 MOST_FAILURES = 2
 """Failed runs in a row after which no other is started."""
@@ -130,7 +133,14 @@ class Repeated:
     same_seed: bool
 
 
-def repeat(runs: Repeated, start_one: StartOne, *, here: bool, as_json: bool) -> int:
+def repeat(
+    runs: Repeated,
+    start_one: StartOne,
+    *,
+    here: bool,
+    as_json: bool,
+    key: PrivateKey | None = None,
+) -> int:
     """Make all runs, then say how well they agree; return 0 if every one ended in order.
 
     Args:
@@ -146,7 +156,7 @@ def repeat(runs: Repeated, start_one: StartOne, *, here: bool, as_json: bool) ->
     """
     folder = runs.folder
     made = _make(folder)
-    series = _Series(runs, start_one, here)
+    series = _Series(runs, start_one, here, key)
     output = contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext()
     try:
         with output, interruptible():
@@ -181,11 +191,14 @@ def _make(folder: Path) -> bool:
 class _Series:
     """The runs of one command."""
 
-    def __init__(self, runs: Repeated, start_one: StartOne, here: bool) -> None:
+    def __init__(
+        self, runs: Repeated, start_one: StartOne, here: bool, key: PrivateKey | None
+    ) -> None:
         self._runs = runs
         self._folder = runs.folder
         self._start_one = start_one
         self._measures_peaks = here
+        self._key = key
         self.outcomes: list[Outcome] = []
 
     def run(self) -> None:
@@ -210,7 +223,7 @@ class _Series:
         for path, text in kept.items():
             write_whole(path, text)
         if paths.report_manifest.exists():
-            _report_again(paths)
+            _report_again(paths, self._key)
 
     def _one(self, paths: RunPaths, config: RunConfig, *, asks: bool) -> None:
         """Make one run, and record how it went if it had started.
@@ -297,10 +310,10 @@ class _Series:
             say("\n".join(["", "Repeatability", *said]))
 
 
-def _report_again(paths: RunPaths) -> None:
+def _report_again(paths: RunPaths, key: PrivateKey | None) -> None:
     from aiperf_hpc.primary.report.writer import write_report
 
-    write_report(RunView(paths))
+    write_report(RunView(paths), key=key)
 
 
 def _stopped(paths: RunPaths) -> str:

@@ -11,7 +11,7 @@ from typer import Option
 
 from aiperf_hpc.errors import UsageError
 from aiperf_hpc.primary.cli.output import say, say_document, say_json
-from aiperf_hpc.primary.cli.parameters import Json, Run, SigningKey, Trusted, run_named
+from aiperf_hpc.primary.cli.parameters import Json, Run, SigningKey, Trusted, key_of, run_named
 from aiperf_hpc.primary.monitor.run_view import RunView
 from aiperf_hpc.run.paths import RunPaths
 
@@ -44,9 +44,8 @@ def report(
       $ aiperf report runs/16nodes --scaling runs/1node runs/4nodes
     """  # fmt: skip
     from aiperf_hpc.primary.report.writer import write_report
-    from aiperf_hpc.signatures import load_private_key
 
-    own = None if key is None else load_private_key(key)
+    own = key_of(key)
     view = RunView(RunPaths(run))
     page = write_report(view, [RunPaths(folder) for folder in scaling or []], key=own)
     if json:

@@ -10,7 +10,7 @@ from typer import Option
 
 from aiperf_hpc.errors import UsageError
 from aiperf_hpc.primary.cli.conduct import conduct_run, take_run
-from aiperf_hpc.primary.cli.parameters import FinalJson, Run
+from aiperf_hpc.primary.cli.parameters import FinalJson, Run, SigningKey, key_of
 from aiperf_hpc.primary.cli.serving import Protection, free_endpoint
 from aiperf_hpc.primary.control.prepare import (
     require_packages,
@@ -47,6 +47,7 @@ def resume(
     run: Run,
     served: Served,
     protection: Protection,
+    key: SigningKey = None,
     json: FinalJson = False,
 ) -> int:
     """Go on with a run whose primary died.
@@ -59,6 +60,7 @@ def resume(
     """
     if served.serve is not None and served.no_serve:
         raise UsageError("--serve and --no-serve do not go together; leave one out")
+    own = key_of(key)
     manifest, history = check_resumable(run)
     require_packages(manifest.config, manifest.launcher)
     with take_run(history, manifest, "resume") as claim:
@@ -67,7 +69,9 @@ def resume(
         endpoint = _endpoint_again(served, protection, history.paths)
         end_leftovers(history)
         launch = max(len(history.run_starts), claim.number - 1)
-        return conduct_run(manifest, history.paths, endpoint, claim, as_json=json, launch=launch)
+        return conduct_run(
+            manifest, history.paths, endpoint, claim, as_json=json, launch=launch, key=own
+        )
 
 
 def _endpoint_again(served: Served, protection: Protection, paths: RunPaths) -> Endpoint | None:

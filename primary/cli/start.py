@@ -22,7 +22,7 @@ from aiperf_hpc.primary.cli.conduct import (
 )
 from aiperf_hpc.primary.cli.invocation import command_line
 from aiperf_hpc.primary.cli.output import say
-from aiperf_hpc.primary.cli.parameters import Assignments, Config, FinalJson
+from aiperf_hpc.primary.cli.parameters import Assignments, Config, FinalJson, SigningKey, key_of
 from aiperf_hpc.primary.cli.repeat import Repeated, Repetition, repeat
 from aiperf_hpc.primary.cli.serving import Protection, endpoint_of, free_endpoint, words_of
 from aiperf_hpc.primary.control.background import in_background
@@ -86,6 +86,7 @@ class Manner:
     ] = False
     detach: Annotated[bool, Option("--detach", help="Run in the background and return.")] = False
     yes: Annotated[bool, Option("--yes", help="Do not ask before starting.")] = False
+    key: SigningKey = None
     json: FinalJson = False
 
 
@@ -105,6 +106,7 @@ def start(asked: Asked, manner: Manner, protection: Protection, repetition: Repe
       $ aiperf start --nodes 4 --hours 1 --config imagenet --division closed
     """
     repetition.check(detach=manner.detach)
+    key_of(manner.key)  # Before anything else: a run is not to end without its signature.
     config = load_config(asked.config, asked.assignments or ())
     manifest = _manifest(asked, config, dry=manner.dry_run)
     if manifest.launcher == "local":
@@ -124,7 +126,8 @@ def start(asked: Asked, manner: Manner, protection: Protection, repetition: Repe
         return _start_manifest(each, protection, _manifest(asked, config), folder)
 
     runs = Repeated(folder, configs, repetition.same_seed)
-    return repeat(runs, start_one, here=manifest.launcher == "local", as_json=manner.json)
+    here, key = manifest.launcher == "local", key_of(manner.key)
+    return repeat(runs, start_one, here=here, as_json=manner.json, key=key)
 
 
 def _manifest(asked: Asked, config: RunConfig, *, dry: bool = False) -> RunManifest:
@@ -164,9 +167,10 @@ def _prepare_and_conduct(
         if manifest.launcher == "slurm":
             RATE_LIMIT.wait()  # Before the run's clock starts, which would charge it.
         if manner.detach:
-            return _detach(paths, manner.serve, protection)
+            return _detach(paths, manner, protection)
         with take_run(RunHistory(paths), manifest, "start") as claim:
-            return conduct_run(manifest, paths, endpoint, claim, as_json=manner.json)
+            key = key_of(manner.key)
+            return conduct_run(manifest, paths, endpoint, claim, as_json=manner.json, key=key)
     except (Interruption, UsageError) as error:
         journal = paths.primary_journal
         if not journal.exists() or journal.stat().st_size == 0:  # Without the clock's start.
@@ -183,9 +187,10 @@ def _warn_of_a_crowd(manifest: RunManifest) -> None:
         sys.stderr.write(f"aiperf: {said}\n")
 
 
-def _detach(paths: RunPaths, serve: str | None, protection: Protection) -> int:
+def _detach(paths: RunPaths, manner: Manner, protection: Protection) -> int:
     """Let a primary of its own conduct the run, and return once its clock has started."""
-    options = [] if serve is None else [f"--serve={serve}", *words_of(protection)]
+    options = [] if manner.serve is None else [f"--serve={manner.serve}", *words_of(protection)]
+    options += [] if manner.key is None else [f"--key={manner.key.absolute()}"]
     view = RunView(paths)
     process = in_background("conduct", paths, options)
     try:
@@ -212,6 +217,7 @@ def conduct(
     run: Annotated[Path, Argument(parser=Path)],
     protection: Protection,
     serve: Annotated[str | None, Option("--serve")] = None,
+    key: SigningKey = None,
 ) -> int:
     """What `start --detach` starts; not for people."""
     paths = RunPaths(run)
@@ -220,4 +226,5 @@ def conduct(
     with take_run(history, manifest, "conduct") as claim:
         if history.run_started is not None:
             raise UsageError(f"{paths.root}: this run has been started; see `aiperf resume`")
-        return conduct_run(manifest, paths, endpoint, claim, as_json=False)
+        own = key_of(key)
+        return conduct_run(manifest, paths, endpoint, claim, as_json=False, key=own)

@@ -59,6 +59,16 @@ def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., in
     return lambda *options: main([*command, *options])
 
 
+def test_a_key_that_cannot_sign_is_refused_before_anything_is_made(
+    started: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    key = tmp_path / "key"
+    key.touch(0o644)
+    assert started("--key", str(key)) == UsageError.exit_status
+    assert f"others may read the private key {key}" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["key"]
+
+
 def interrupt() -> None:
     os.kill(os.getpid(), signal.SIGINT)
 
