@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
-from typing import Any
+from typing import Any, Literal
 
 from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.concurrency import run_in_threadpool
@@ -22,12 +22,13 @@ from aiperf_hpc.primary.monitor.run_catalog import LASTING
 from aiperf_hpc.primary.monitor.run_view import RunStatus, RunView
 from aiperf_hpc.primary.service.access import BodyLimit, Guard, Policy
 from aiperf_hpc.primary.service.answers.base import Answer
-from aiperf_hpc.primary.service.changes import change_routes
+from aiperf_hpc.primary.service.changes import change_routes, stop_routes
 from aiperf_hpc.primary.service.conductor import Conductor
 from aiperf_hpc.primary.service.documentation import POLICY, page
 from aiperf_hpc.primary.service.interface import describe
 from aiperf_hpc.primary.service.metrics import Measured, exposition, new_registry
 from aiperf_hpc.primary.service.page_routes import page_routes
+from aiperf_hpc.primary.service.primaries import Primaries
 from aiperf_hpc.primary.service.problem import (
     MEDIA_TYPE,
     Fault,
@@ -64,6 +65,9 @@ class Health(Answer):
     """Always `ok`."""
 
 
+Change = Literal["submit", "stop", "resume"]
+
+
 class About(Answer):
     """What serves."""
 
@@ -71,6 +75,8 @@ class About(Answer):
     """The version of AIPerf-HPC."""
     run: str | None
     """The run, where one alone is served."""
+    changes: tuple[Change, ...] = Field((), examples=[("submit", "stop", "resume")])
+    """What can be changed here by who shows a token."""
 
 
 def create_app(
@@ -107,18 +113,30 @@ def create_app(
     app.add_exception_handler(HTTPException, _no_route)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.include_router(page_routes())
-    app.include_router(_service_routes(runs))
+    changes = _add_changes(app, runs, policy or Policy(), conductor)
+    app.include_router(_service_routes(runs, changes))
     _add_metrics(app, runs, registry, conductor)
     _add_documentation(app)
     app.include_router(_runs_routes(runs), prefix=API)
     app.include_router(compare_routes(runs), prefix=API)
     app.include_router(run_routes(runs), prefix=f"{API}/runs/{{run}}", tags=["run"])
-    if conductor is not None and isinstance(runs, FolderOfRuns):
-        app.include_router(change_routes(runs, conductor), prefix=API)
     if runs.only is not None:
         app.include_router(only_run_routes(runs.only), prefix=API, tags=["one run alone"])
     describe(app)
     return app
+
+
+def _add_changes(
+    app: FastAPI, runs: Runs, policy: Policy, conductor: Conductor | None
+) -> tuple[Change, ...]:
+    """Add the routes of what can be changed; return what that is."""
+    if conductor is not None and isinstance(runs, FolderOfRuns):
+        app.include_router(change_routes(runs, conductor), prefix=API)
+        return "submit", "stop", "resume"
+    if runs.only is not None and policy.tokens is not None:
+        app.include_router(stop_routes(runs.find, Primaries()), prefix=API)
+        return ("stop",)
+    return ()
 
 
 def _add_metrics(
@@ -164,7 +182,7 @@ PROBLEM: dict[int | str, dict[str, Any]] = {
 }
 
 
-def _service_routes(runs: Runs) -> APIRouter:
+def _service_routes(runs: Runs, changes: tuple[Change, ...]) -> APIRouter:
     router = APIRouter(tags=["service"])
 
     @router.get("/healthz")
@@ -181,7 +199,7 @@ def _service_routes(runs: Runs) -> APIRouter:
     @router.get(API)
     async def about() -> About:
         """Return what serves."""
-        return About(run=None if runs.only is None else runs.only.name)
+        return About(run=None if runs.only is None else runs.only.name, changes=changes)
 
     return router
 

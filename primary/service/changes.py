@@ -2,16 +2,21 @@
 
 # Annotations are evaluated at once: FastAPI does not see a function's surroundings.
 
+from collections.abc import Callable
+from http import HTTPStatus
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path
 from fastapi.concurrency import run_in_threadpool
 from pydantic import Field
 
+from aiperf_hpc.errors import UsageError
 from aiperf_hpc.primary.service.answers.base import Answer
 from aiperf_hpc.primary.service.conductor import Conductor
-from aiperf_hpc.primary.service.problem import MEDIA_TYPE, Problem
+from aiperf_hpc.primary.service.primaries import Primaries
+from aiperf_hpc.primary.service.problem import MEDIA_TYPE, Problem, ProblemError
 from aiperf_hpc.primary.service.runs import FolderOfRuns
+from aiperf_hpc.primary.service.served_run import ServedRun
 from aiperf_hpc.primary.service.submission import Queue, Submission, Submitted
 
 
@@ -80,6 +85,24 @@ def change_routes(runs: FolderOfRuns, conductor: Conductor) -> APIRouter:
         """Go on with a run whose primary died, as `aiperf resume` does."""
         paths = await run_in_threadpool(runs.paths, run)
         await run_in_threadpool(conductor.resume, paths)
+        return _accepted(run)
+
+    return router
+
+
+def stop_routes(find: Callable[[str], ServedRun], primaries: Primaries) -> APIRouter:
+    """Return the one change of a run that is served alone: to stop it."""
+    router = APIRouter(responses=RESPONSES, tags=["changes"])
+
+    @router.post("/runs/{run}/stop", status_code=202)
+    async def stop(run: Run) -> Accepted:
+        """Stop the run in order, as `aiperf stop` does: the current steps end, and it is scored."""
+        live = find(run).live
+        try:
+            paths = await run_in_threadpool(live.uncached, lambda view: view.paths)
+            await run_in_threadpool(primaries.stop, paths)
+        except UsageError as error:
+            raise ProblemError(HTTPStatus.CONFLICT, "conflict", str(error)) from None
         return _accepted(run)
 
     return router

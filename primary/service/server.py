@@ -89,12 +89,16 @@ class ServerThread:
         runs: Runs,
         endpoint: Endpoint = Endpoint(),  # noqa: B008 -- it is frozen
         log: Callable[[str], None] = _quiet,
+        conductor: Conductor | None = None,
     ) -> None:
-        """Take what to serve, and where. Raises UsageError: its tokens or TLS cannot be used."""
+        """Take what to serve, where, and what changes it.
+
+        Raises UsageError: its tokens or TLS cannot be used.
+        """
         self.endpoint = endpoint
         """Where it was asked for; after the start, the port is the one that is listened at."""
         self._runs = runs
-        self._server = _server(runs, endpoint, log)
+        self._server = _server(runs, endpoint, log, conductor)
         self._served = contextlib.ExitStack()
         self._thread: threading.Thread | None = None
         self.url = ""

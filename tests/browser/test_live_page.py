@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import urllib.parse
 import urllib.request
@@ -13,14 +14,17 @@ from typing import Any
 import pytest
 from tests.browser.chromium import Chromium
 from tests.browser.live_run import LiveRun
+from tests.primary.service.fake_primaries import FakePrimaries
 from tests.support.run_factory import Grown, Plan, initial_graph, write_run
 from tests.support.waiting import until
 
 from aiperf_hpc.primary.formatting import duration, exact, percent, si, size
+from aiperf_hpc.primary.service.conductor import Conductor
 from aiperf_hpc.primary.service.endpoint import Endpoint
 from aiperf_hpc.primary.service.runs import FolderOfRuns
 from aiperf_hpc.primary.service.served_run import Readers
 from aiperf_hpc.primary.service.server import ServerThread
+from aiperf_hpc.run import records
 from aiperf_hpc.trial import TimePhase
 
 pytestmark = pytest.mark.browser
@@ -88,6 +92,26 @@ def live(tmp_path: Path) -> Iterator[LiveRun]:
 def page(browser: Chromium, live: LiveRun) -> Iterator[Page]:
     with ServerThread(FolderOfRuns(live.paths.root.parent)) as server:
         yield Page(browser, server.url)
+
+
+TOKEN = "a-token-of-the-tests"  # noqa: S105 -- no secret
+
+
+@pytest.fixture
+def changed(
+    browser: Chromium, live: LiveRun, tmp_path: Path
+) -> Iterator[tuple[Page, FakePrimaries]]:
+    """The page of a service that changes what is in its folder; nothing is really started."""
+    tokens = tmp_path / "tokens"
+    tokens.touch(mode=0o600)
+    tokens.write_text(TOKEN)
+    folder, primaries = live.paths.root.parent, FakePrimaries()
+    with contextlib.ExitStack() as stack:
+        conductor = Conductor(folder, primaries)
+        stack.enter_context(conductor.working())
+        endpoint = Endpoint(token_file=tokens)
+        server = ServerThread(FolderOfRuns(folder), endpoint, conductor=conductor)
+        yield Page(browser, stack.enter_context(server).url), primaries
 
 
 ADDRESS = urllib.parse.quote(NAME, safe="")
@@ -345,8 +369,11 @@ def test_what_is_wrong_with_a_run_is_said(page: Page, live: LiveRun) -> None:
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [PHONE, DESK])
 def test_axe_finds_nothing_and_nothing_sticks_out(
-    page: Page, live: LiveRun, axe: str, width: int, scheme: str
+    changed: tuple[Page, FakePrimaries], live: LiveRun, axe: str, width: int, scheme: str
 ) -> None:
+    page, primaries = changed
+    primaries.other = "another run computes here"
+    _submit(page)
     with live.paths.replica_journal("r1").open("ab") as journal:
         journal.write(b"garbage\n")
     family = _family(live)
@@ -355,6 +382,9 @@ def test_axe_finds_nothing_and_nothing_sticks_out(
     for fragment, part, ready in (("", "list", NAME), (trial, "trial", "Layers")):
         page.open(fragment, width=width, scheme=scheme, policy=False)
         page.shows(f"[data-part={part}]", ready)
+        page.shows(
+            "[data-part=changes]" if fragment else "#queue table", "top" if fragment else "Cancel"
+        )
         if fragment:
             page.shows("[data-part=tree]", family.grandchild)
             page.shows("[data-part=time]", "train")
@@ -368,3 +398,84 @@ def test_axe_finds_nothing_and_nothing_sticks_out(
         assert found["violations"] == [], json.dumps(found["violations"], indent=1)
         assert {"color-contrast", "document-title", "region"} <= set(found["passes"])
         assert page.browser.evaluate("document.documentElement.scrollWidth") == width
+
+
+def _submit(page: Page) -> None:
+    request = urllib.request.Request(  # noqa: S310 -- loopback
+        f"{page.url}/api/v1/runs",
+        data=b'{"nodes": 1, "hours": 1}',
+        headers={"Authorization": f"Bearer {TOKEN}", "Content-Type": "application/json"},
+    )
+    with urllib.request.urlopen(request) as answer:  # noqa: S310
+        assert answer.status == 202
+
+
+def _fill(page: Page, **values: str) -> None:
+    for name, value in values.items():
+        page.browser.evaluate(
+            f"document.querySelector('#submit form').elements[{json.dumps(name)}].value"
+            f" = {json.dumps(value)}"
+        )
+
+
+def _click(page: Page, selector: str) -> None:
+    page.browser.evaluate(f"document.querySelector({json.dumps(selector)}).click()")
+
+
+def _use_token(page: Page) -> None:
+    until(lambda: not page.browser.evaluate("document.getElementById('token').hidden"), str)
+    page.browser.evaluate(f"document.getElementById('token-text').value = {json.dumps(TOKEN)}")
+    _click(page, "#token button")
+
+
+def test_runs_are_submitted_and_cancelled_with_a_token_that_the_tab_keeps(
+    changed: tuple[Page, FakePrimaries],
+) -> None:
+    page, primaries = changed
+    primaries.other = "another run computes here"
+    page.open()
+    page.shows("#queue", "Nothing was submitted")
+    _click(page, "#submit summary")
+    _fill(page, settings="{")
+    _click(page, "#submit form button")
+    page.shows("#queue [data-part=said]", "The settings are no JSON")
+    _fill(page, name="nightly", settings='{"training": {"batch_size": 32}}')
+    _click(page, "#submit form button")
+    page.shows("#queue [data-part=said]", "a token is needed")
+    assert page.api("queue") == {"queue": []}
+    _use_token(page)
+    _click(page, "#submit form button")
+    page.shows("#queue [data-part=said]", "Submission 000001 is in the queue")
+    page.shows("#queue table", "another run computes here")
+    submission = page.api("queue/000001")["submission"]
+    assert (submission["name"], submission["settings"]) == (
+        "nightly", {"training": {"batch_size": 32}}
+    )  # fmt: skip
+    _click(page, "#queue button[data-path]")
+    page.shows("#queue table", "cancelled")
+    assert page.browser.evaluate("localStorage.length") == 0
+    _fill(page, preset="nope")
+    _click(page, "#submit form button")
+    page.shows("#queue [data-part=said]", "this cannot run")
+
+
+def test_a_run_is_stopped_and_one_whose_primary_died_is_resumed(
+    changed: tuple[Page, FakePrimaries], live: LiveRun
+) -> None:
+    page, primaries = changed
+    page.open(RUN)
+    page.shows("[data-part=changes] summary", "Stop this run")
+    _click(page, "[data-part=changes] button")
+    _use_token(page)
+    assert not live.paths.stop_request.exists()
+    _click(page, "[data-part=changes] button")
+    until(live.paths.stop_request.exists, str)
+    live.primary.write(records.StopRequested(reason="asked to"))
+    page.shows("#subtitle", "stopping")
+    assert page.count("[data-part=changes] button") == 0
+    lost = Plan(replicas=1, trials=1, hpo_trials=0, ended=False)
+    write_run(live.paths.root.parent / "lost", lost)
+    page.open("#/runs/lost")
+    page.shows("[data-part=changes]", "Resume this run")
+    _click(page, "[data-part=changes] button[data-path$=resume]")
+    until(lambda: primaries.commands == [("resume", "lost")], lambda: primaries.commands)

@@ -36,10 +36,18 @@ export function ofRun(run, ...rest) {
 
 /** Return an answer's text; null while the service reads the run. Throws Refused or TypeError. */
 export async function text(path, signal) {
-  const response = await fetch(`${API}/${path}`, { headers: shown(), signal });
+  const response = await fetch(path === "" ? API : `${API}/${path}`, { headers: shown(), signal });
   if (!response.ok) throw await refusal(response);
   const body = await response.text();
   return response.status === 202 ? null : body;
+}
+
+/** Ask for a change; return the answer. Throws Refused or TypeError. */
+export async function change(path, body) {
+  const headers = { ...shown(), "Content-Type": "application/json" };
+  const response = await fetch(`${API}/${path}`, { method: "POST", headers, body: JSON.stringify(body) });
+  if (!response.ok) throw await refusal(response);
+  return response.json();
 }
 
 async function refusal(response) {

@@ -1,6 +1,7 @@
 /** All runs, the latest first. */
 
 import { text } from "./api.js";
+import { obey, possible, queue, submitting, waiting } from "./changes.js";
 import { bar, h, show, table } from "./dom.js";
 import { clock, measureLabel, moment, number, percent, quality, si } from "./words.js";
 
@@ -13,7 +14,12 @@ export function listView(main, frame) {
   main.replaceChildren(document.getElementById("list-view").content.cloneNode(true));
   frame.title("Runs");
   const part = main.querySelector("[data-part=list]");
+  const panel = main.querySelector("#queue");
+  const inQueue = (which) => panel.querySelector(`[data-part=${which}]`);
+  let allowed = null;
   let over = null;
+  obey(panel, inQueue("said"), frame);
+  submitting(panel.querySelector("form"), inQueue("said"), frame);
   async function look(signal) {
     try {
       const answer = JSON.parse(await text("runs", signal));
@@ -21,10 +27,19 @@ export function listView(main, frame) {
       frame.connection();
       frame.title("Runs", number(answer.runs.length, "run"));
       show(part, list(answer));
+      allowed ??= await possible(signal);
+      if (allowed.includes("submit")) await lookAtQueue(signal);
     } catch (error) {
       if (!signal.aborted) frame.connection(error);
     }
     if (!signal.aborted) setTimeout(look, EVERY_MILLISECONDS, signal);
+  }
+  async function lookAtQueue(signal) {
+    const answer = JSON.parse(await text("queue", signal));
+    if (signal.aborted) return;
+    panel.hidden = false;
+    show(inQueue("waiting"), waiting(answer));
+    show(inQueue("queue"), queue(answer));
   }
   return {
     name: null,

@@ -10,6 +10,8 @@ const connection = document.getElementById("connection");
 const live = document.getElementById("live");
 const token = document.getElementById("token");
 let view = null;
+let unread = false; // Whether nothing can be read without a token.
+let unchanged = false; // Whether a change was refused for want of one.
 
 /** What a view may change outside itself. */
 const frame = {
@@ -18,16 +20,27 @@ const frame = {
     show(document.getElementById("title"), text);
     show(document.getElementById("subtitle"), subtitle);
   },
+  /** Ask for a token, because a change was refused for want of one; or no longer. */
+  wanted(is) {
+    unchanged = is;
+    askForToken();
+  },
   /** Say that the service cannot be heard, and why; or, without an error, that it can. */
   connection(error = null) {
     const refused = error instanceof Refused;
-    token.hidden = !(refused && error.status === 401);
+    unread = refused && error.status === 401;
+    askForToken();
     connection.hidden = error === null;
     live.className = error === null ? "live" : "lost";
     show(live, error === null ? "live" : "not live");
     if (error !== null) show(connection, refused ? error.message : `Connection lost, trying again: ${error.message}`);
   },
 };
+
+function askForToken() {
+  token.hidden = !(unread || unchanged);
+  show(token.querySelector("label"), unread ? "This service needs a token to be read." : "A change needs a token; then ask for it again.");
+}
 
 /** Return the parts of the address behind `#/`. */
 function place() {
@@ -63,6 +76,7 @@ document.querySelector(".skip").addEventListener("click", (event) => {
 token.addEventListener("submit", (event) => {
   event.preventDefault();
   useToken(token.elements["token-text"].value);
+  frame.wanted(false);
 });
 addEventListener("hashchange", route);
 route();

@@ -1,6 +1,7 @@
 /** One run: what the service's events say at once, and what is asked for when they come. */
 
 import { Refused, listen, ofRun, text } from "./api.js";
+import { obey, possible, runChanges } from "./changes.js";
 import { h, show } from "./dom.js";
 import { machines } from "./machines.js";
 import { alerts, events, files, headline, inFlight, score, subtitle } from "./parts.js";
@@ -30,6 +31,7 @@ export function runView(main, frame, name) {
   const context = { run: name, status: null, trial: null };
   const parts = PARTS.map((each) => ({ ...each, asked: -Infinity, busy: false, said: null }));
   const chosen = { part: "trial", path: null, query: "", seconds: 2, draw: trialDetail, asked: -Infinity, busy: false, said: null };
+  let allowed = [];
   let latest = [];
   let last = null;
   let over = null;
@@ -43,6 +45,7 @@ export function runView(main, frame, name) {
       frame.title(name, subtitle(data));
       show(part("alerts"), alerts(data));
       show(part("headline"), headline(data));
+      show(part("changes"), runChanges(name, data.state, allowed));
       show(part("machines"), machines(data));
       refreshAll();
     } else if (event === "happened") {
@@ -108,6 +111,7 @@ export function runView(main, frame, name) {
         later(() => begin(signal), AGAIN_MILLISECONDS, signal);
         return;
       }
+      allowed = await possible(signal);
       if (said !== null) {
         const answer = JSON.parse(said);
         keep(answer.events);
@@ -130,6 +134,7 @@ export function runView(main, frame, name) {
   }
 
   part("tree").addEventListener("keydown", walk);
+  obey(part("changes"), part("said"), frame);
   addEventListener("resize", redraw);
 
   return {

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from fastapi.testclient import TestClient
+from tests.browser.live_run import LiveRun
 from tests.primary.service.conftest import TOKEN
 from tests.primary.service.fake_primaries import FakePrimaries, Played
 from tests.support.run_factory import DATASET, Plan, write_manifest, write_run
@@ -16,13 +17,15 @@ from tests.support.waiting import until
 
 from aiperf_hpc.config import load_config
 from aiperf_hpc.errors import RunDirectoryError, UsageError
+from aiperf_hpc.primary.monitor.cached_view import CachedView
+from aiperf_hpc.primary.monitor.run_view import RunView
 from aiperf_hpc.primary.service.access import Policy
 from aiperf_hpc.primary.service.app import create_app
 from aiperf_hpc.primary.service.conductor import Conductor
 from aiperf_hpc.primary.service.owner import owned
 from aiperf_hpc.primary.service.primaries import Primaries
 from aiperf_hpc.primary.service.problem import Problem
-from aiperf_hpc.primary.service.runs import FolderOfRuns
+from aiperf_hpc.primary.service.runs import FolderOfRuns, OneRun
 from aiperf_hpc.primary.service.submission import Submission
 from aiperf_hpc.primary.service.tokens import Tokens
 from aiperf_hpc.run.manifest import RunManifest
@@ -238,6 +241,29 @@ def test_a_run_is_asked_to_stop_and_one_that_has_ended_is_not(
         assert client.get(accepted.json()["status"]).status_code == 200
     assert lost.stop_request.read_text() == "stopped by the service\n"
     assert commands == ["stop"], "its primary is gone: somebody else gives it its end"
+
+
+def test_a_run_that_is_served_alone_can_be_stopped_and_nothing_else(tmp_path: Path) -> None:
+    with LiveRun(tmp_path / "run", replicas=1) as live:
+        view = CachedView(RunView(live.paths))
+        app = create_app(OneRun("run", view), Policy(Tokens([TOKEN])))
+        with TestClient(app, base_url="http://127.0.0.1") as client:
+            assert client.get("/api/v1").json()["changes"] == ["stop"]
+            assert client.post("/api/v1/runs/run/stop").status_code == 401
+            assert not live.paths.stop_request.exists()
+            assert client.post("/api/v1/runs/other/stop", headers=SHOWN).status_code == 404
+            assert client.post("/api/v1/runs", headers=SHOWN, json=RUN).status_code == 405
+            assert client.post("/api/v1/runs/run/stop", headers=SHOWN).status_code == 202
+            assert live.paths.stop_request.exists()
+            live.primary.end()
+            assert client.post("/api/v1/runs/run/stop", headers=SHOWN).status_code == 409
+
+
+def test_a_service_says_what_it_changes(tmp_path: Path, primaries: FakePrimaries) -> None:
+    with _served(tmp_path, primaries, []) as client:
+        assert client.get("/api/v1").json()["changes"] == ["submit", "stop", "resume"]
+    with TestClient(create_app(FolderOfRuns(tmp_path)), base_url="http://127.0.0.1") as client:
+        assert client.get("/api/v1").json()["changes"] == []
 
 
 def test_a_run_goes_on_unless_the_machine_is_at_work(
