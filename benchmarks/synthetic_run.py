@@ -378,6 +378,10 @@ def write_primary(paths: RunPaths, replicas: int, hours: float, start: float, en
         ]
         written = len(journal.append_all(opening))
         if end < float("inf"):
+            while clock.now + EPOCH_SECONDS < end:
+                clock.sleep(EPOCH_SECONDS)
+                journal.append(records.PrimaryHeartbeat())
+                written += 1
             clock.now = end
             gone = [records.JobState(replica=n, phase=JobPhase.DONE, node=n) for n in names]
             reason = records.RunEnded(reason="the run's time is over")

@@ -34,6 +34,8 @@ ENDS: frozenset[type[records.Event]] = frozenset(
 """What a process writes last; one that recorded its clocks, right behind them."""
 BEHIND = (records.Witnessed, records.TimeStamped, records.WitnessState)
 """What comes behind the end of a run: witnesses are shown that, too."""
+MOST_PAUSE = 60.0
+"""Seconds between two records of a process that is at work; in a longer one it may be stopped."""
 BOUNDS = records.RunStarted | records.RunEnded
 """What may not follow the end of a run."""
 KEPT: frozenset[type[records.Event]] = frozenset(
@@ -158,6 +160,11 @@ class Journal:
         self.executed: list[Executed] = []
         self.evaluated: dict[str, int] = {}
         """The last epoch of each trial that was evaluated."""
+        self.beats = array("d")
+        """When a primary gave a sign of life, UTC seconds."""
+        self.longest_mute = 0.0
+        """The longest that a trainer was at work without a sign of life, seconds."""
+        self._mute = 0.0
         self.samplers: list[Sampler] = []
         """The processes that told of their nodes, one after the other."""
         self.processes: list[Process] = []
@@ -225,6 +232,7 @@ class Journal:
         if kind in KEPT:
             self._kept.setdefault(kind, []).append(Told(record.seq, record.utc, event))
         self._end_is_the_end(record)
+        self._signs_of_life(record)
         if isinstance(event, records.Progress):
             self.executed.append(
                 Executed(
@@ -281,6 +289,17 @@ class Journal:
             self.ended = False  # Another process; which may begin again, other rules say.
         elif self.ended and kind not in BEHIND:
             self.belated.append(f"record {record.seq}: {name_of(kind)} after its writer had ended")
+
+    def _signs_of_life(self, record: Record) -> None:
+        kind, before = type(record.event), self._before
+        if kind is records.PrimaryHeartbeat:
+            self.beats.append(record.utc)
+        if kind is records.Heartbeat or before is None:
+            self._mute = 0.0
+            return
+        # A pause in which nothing was recorded at all is no work.
+        self._mute += min(max(record.utc - before.utc, 0.0), MOST_PAUSE)
+        self.longest_mute = max(self.longest_mute, self._mute)
 
     def _compare_clocks(self, record: Record) -> None:
         first, before = self._since, self._before

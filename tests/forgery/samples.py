@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.forgery.forger import ForgedRun, at, event_of, forgery, like
+from tests.forgery.forger import ForgedRun, at, event_of, forgery, like, of
 
 
 def _progress(run: ForgedRun) -> dict[str, int]:
@@ -92,3 +92,16 @@ def half_a_sample(run: ForgedRun) -> None:
 def an_evaluation_without_its_samples(run: ForgedRun) -> None:
     lines = run.trainer()
     del lines[at(lines, "progress", validation_samples=512)]
+
+
+@forgery("samples", "samples")
+def a_cut_epoch_that_was_nearly_whole(run: ForgedRun) -> None:
+    """What the end of the run cut had executed more; no evaluation tells how many there were."""
+    last = of(run.trainer(), "progress")[-1]["event"]
+    last["train_samples"] += 77
+
+
+@forgery("samples")
+def a_batch_more_in_a_cut_epoch(run: ForgedRun) -> None:
+    last = of(run.trainer(), "trial_started")[-1]["event"]["hyperparameters"]
+    of(run.trainer(), "progress")[-1]["event"]["train_samples"] += last["batch_size"]

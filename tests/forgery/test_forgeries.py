@@ -6,10 +6,14 @@ from collections.abc import Callable
 
 import pytest
 from tests.forgery import (  # noqa: F401 -- they enter their forgeries
+    dataset,
+    evaluations,
     graphs,
     physics,
+    hardware,
     replicas,
     samples,
+    software,
     times,
     trials,
 )

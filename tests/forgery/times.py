@@ -99,3 +99,68 @@ def seconds_below_zero_in_a_record(run: ForgedRun) -> None:
     lines = run.trainer()
     place = at(lines, "dataset_loaded")
     lines[place]["event"]["staged_seconds"] = -30.0
+
+
+@forgery("time", "signs")
+def no_signs_of_life(run: ForgedRun) -> None:
+    lines = run.trainer()
+    lines[:] = [line for line in lines if line["event"]["type"] != "heartbeat"]
+
+
+@forgery("time", "signs")
+def no_signs_of_life_of_the_primary(run: ForgedRun) -> None:
+    run.primary[:] = [e for e in run.primary if e["event"]["type"] != "primary_heartbeat"]
+
+
+@forgery("time")
+def a_pause_of_all_taken_out(run: ForgedRun) -> None:
+    """Ten seconds in which everybody waited, by all their clocks; the end comes as much later."""
+    cut = run.primary[0]["utc"] + 400.0
+    for lines in run.everywhere():
+        for line in lines:
+            if line["utc"] > cut + 10.0:
+                shift([line], -10.0)
+    spent = [e for name in ("r0", "r1", "r2") for e in of(run.trainer(name), "time_spent")]
+    for line in spent:
+        if line["utc"] > cut:
+            seconds = line["event"]["seconds"]
+            seconds["train"] = max(0.0, seconds.get("train", 0.0) - 10.0)
+            break
+    run.set(lambda values: values.update(hours=values["hours"] - 10.0 / 3600.0))
+    for line in of(run.primary, "run_started"):
+        line["event"]["hours"] = run.settings["hours"]
+
+
+@forgery("time", "time")
+def a_pause_of_one_replica_taken_out(run: ForgedRun) -> None:
+    """Its journal alone, which ends too early then."""
+    for line in run.trainer()[40:]:
+        shift([line], -60.0)
+
+
+@forgery("time")
+def the_whole_run_an_hour_earlier(run: ForgedRun) -> None:
+    for lines in run.everywhere():
+        for line in lines:
+            line["utc"] -= 3600.0
+
+
+@forgery("time", "states")
+def patience_that_had_run_out(run: ForgedRun) -> None:
+    """A trial went on although its loss had not been lower for long; more was executed so."""
+    run.set(lambda values: values["config"]["training"].update(patience=1))
+    for line in of(run.trainer(), "evaluated"):
+        line["event"]["validation_loss"] = 2.0
+    lines = run.trainer()
+    last = at(lines, "evaluated", 1)
+    lines.insert(last + 1, like(lines[last], {**lines[last]["event"], "epoch": 3}))
+
+
+@forgery("time", "config")
+def more_hours_in_the_configuration(run: ForgedRun) -> None:
+    run.set(lambda values: values.update(hours=values["hours"] * 10))
+
+
+@forgery("time", "config")
+def more_hours_in_the_records(run: ForgedRun) -> None:
+    run.primary[0]["event"]["hours"] *= 10

@@ -60,12 +60,12 @@ def view(tmp_path_factory: pytest.TempPathFactory) -> RunView:
 def test_sixteen_replicas_pass_verification(view: RunView) -> None:
     findings = verify(RunView(view.paths))
     assert [f.rule for f in findings if not f.passed] == []
-    # A simulated network has nothing that could be kept; its node has no clocks and draws nothing,
-    # and heads are taken of what took place alone.
+    # A simulated network has nothing that could be kept; its node has no clocks, describes
+    # itself to nobody and draws nothing, and heads are taken of what took place alone.
     unseen = {f.rule for f in findings if not f.checked}
     assert unseen == {
-        "timekeeping", "heads", "rates", "energy", "predictions", "best epochs", "signature",
-        "witness",
+        "timekeeping", "heads", "rates", "machines", "energy", "predictions", "best epochs",
+        "signature", "witness",
     }  # fmt: skip
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from aiperf_hpc.config import Reals, RunConfig
 from aiperf_hpc.morphism.operators.grow import inserted_spatial_convs
 from aiperf_hpc.primary.verify.evidence import Evidence, Failures, quality
@@ -98,6 +100,7 @@ def states(run: Evidence) -> Failures:
             life = trial.replica, trial.incarnation
             last_ended[life] = max(trial.started_utc, last_ended.get(life, trial.started_utc))
     for trial in run.trials:
+        yield from _patience(run, trial)
         if trial.ended is None:
             # The end of a trial is recorded before that of the next one of the same life.
             if trial.started_utc < last_ended.get((trial.replica, trial.incarnation), 0.0):
@@ -111,6 +114,25 @@ def states(run: Evidence) -> Failures:
             yield f"{trial.id} is completed after {len(trial.evaluations)} epochs"
         if trial.ended.state is TrialState.FAILED and not trial.ended.reason:
             yield f"{trial.id} failed without a reason"
+
+
+def _patience(run: Evidence, trial: Trial) -> Failures:
+    """A trial whose validation loss has not been lower for so many epochs is stopped then."""
+    lowest, since, patience = math.inf, 0, run.config.training.patience
+    for epoch, loss in _losses(run, trial):
+        if since >= patience:
+            yield f"{trial.id} went on to epoch {epoch}, without a lower loss for {since} epochs"
+            return
+        lowest, since = (loss, 0) if loss < lowest else (lowest, since + 1)
+
+
+def _losses(run: Evidence, trial: Trial) -> list[tuple[int, float]]:
+    """Return the epochs and validation losses of a trial, and of those that it goes on with."""
+    before = run.history.trials.get(trial.started.resumes or "")
+    earlier: list[tuple[int, float]] = []
+    if before is not None and before.incarnation < trial.incarnation:
+        earlier = [each for each in _losses(run, before) if each[0] < trial.started.first_epoch]
+    return earlier + [(each.epoch, each.validation_loss) for each in trial.evaluations]
 
 
 def _reached(target: float | None, trial: Trial) -> bool:
@@ -138,8 +160,11 @@ def time(run: Evidence) -> Failures:
 
 
 def _split(journal: Journal) -> Failures:
-    """The time split of a life that ended is of all its time until the last of it was recorded."""
-    if not journal.told(ReplicaEnded):
+    """The time split of a life that ended is of all its time until the last of it was recorded.
+
+    One that failed may have lost what it was about to record.
+    """
+    if not journal.told(ReplicaEnded) or journal.told(ReplicaEnded)[-1][1].reason[:6] == "failed":
         return
     (began, _), *_ = journal.told(ReplicaStarted)
     told = journal.told(TimeSpent)
@@ -148,15 +173,18 @@ def _split(journal: Journal) -> Failures:
         return
     spent = sum(sum(event.seconds.values()) for _, event in told)
     lived = told[-1][0] - began
-    if spent < lived - CLOCK_TOLERANCE:
+    if spent < lived - 2.0 * CLOCK_TOLERANCE:
         yield f"it says where {spent:.1f} s went, it lasted {lived:.1f} s"
 
 
 def _whole(run: Evidence, start: float) -> Failures:
     """A run whose time was over lasted as long as it was to."""
     wanted = run.view.manifest.hours * 3600.0
-    ends = [("the run", utc, event.reason) for utc, event in run.primary.told(RunEnded)]
-    for replica in run.history.replicas.values():
+    replicas = run.history.replicas.values()
+    # It may end by its replicas' clocks, one of which is ahead.
+    ahead = max(map(run.tolerance, replicas), default=0.0)
+    ends = [("the run", utc + ahead, event.reason) for utc, event in run.primary.told(RunEnded)]
+    for replica in replicas:
         if replica.ended is not None:
             ends.append((replica.id, replica.ended_utc + run.tolerance(replica), replica.ended))
     for who, utc, reason in ends:

@@ -76,6 +76,11 @@ def samples(run: Evidence) -> Failures:
         if done != full if complete else (done[0] > full[0] or done[1] > full[1]):
             wanted = "must be" if complete else "may be at most"
             yield f"{key[0]}, epoch {key[1]}: {done} samples executed, {wanted} {full}"
+        elif key[0] in run.history.trials:
+            batch = run.history.trials[key[0]].started.hyperparameters.batch_size
+            if any(n % batch and n != most for n, most in zip(done, full, strict=True)):
+                what = f"{done} samples executed, not in whole batches of {batch}"
+                yield f"{key[0]}, epoch {key[1]}: {what}"
 
 
 def _targets(run: Evidence) -> int:

@@ -435,8 +435,11 @@ def end_amid_the_last_trial(root: Path) -> tuple[RunPaths, Trial, float]:
     start, end = view.history.start_utc, view.history.last_utc + 1.0
     assert start is not None
     clock = synthetic_run.Set(start)
-    clock.now = end
     with JournalWriter(paths.primary_journal, clock=clock) as primary:
+        while clock.now + 30.0 < end:
+            clock.sleep(30.0)
+            primary.append(records.PrimaryHeartbeat())
+        clock.now = end
         primary.append(records.RunEnded(reason="stopped"))
     return paths, view.history.trials[view.history.replicas["r0"].trials[-1]], end
 
