@@ -10,6 +10,8 @@ import pytest
 from tests.forgery.forger import ForgedRun, copy_of
 
 from aiperf_hpc.config import load_config
+from aiperf_hpc.primary.monitor.run_view import RunView
+from aiperf_hpc.primary.report.writer import write_report
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.simulation.main import simulate
@@ -51,6 +53,16 @@ def recorded(name: str, root: Path) -> RunPaths:
     return RunPaths(root / name)
 
 
+def _made(name: str, root: Path, base: Callable[[str], Path]) -> RunPaths:
+    if name == "simulated":
+        return simulated(root)
+    if name == "reported":
+        run = copy_of(base("simulated"), root)
+        write_report(RunView(run.paths))
+        return run.paths
+    return recorded(name, root.parent)
+
+
 @pytest.fixture(scope="session")
 def bases(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     """Return a function that makes an honest run once, and returns where it is."""
@@ -59,8 +71,7 @@ def bases(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     def base(name: str) -> Path:
         if name not in made:
             root = tmp_path_factory.mktemp("base") / name
-            paths = simulated(root) if name == "simulated" else recorded(name, root.parent)
-            made[name] = paths.root
+            made[name] = _made(name, root, base).root
         return made[name]
 
     return base

@@ -131,10 +131,15 @@ class ForgedRun:
 def copy_of(base: Path, to: Path) -> ForgedRun:
     """Return a copy of a run that shares the files which are not changed.
 
-    All writers of a forged run put a new file in the place of the old one.
+    All who forge a file put a new one in the place of the old one; those of the report are copies.
     """
+    run = ForgedRun(RunPaths(to))
     shutil.copytree(base, to, copy_function=os.link)
-    return ForgedRun(RunPaths(to))
+    report = RunPaths(base).report
+    if report.exists():
+        shutil.rmtree(run.paths.report)
+        shutil.copytree(report, run.paths.report)
+    return run
 
 
 def of(lines: list[Line], kind: str, **values: object) -> list[Line]:

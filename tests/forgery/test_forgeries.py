@@ -2,38 +2,66 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from tests.forgery import (  # noqa: F401 -- they enter their forgeries
+    added_files,
     dataset,
     evaluations,
     graphs,
     physics,
     hardware,
+    manifests,
     replicas,
+    reports,
     samples,
     software,
     times,
     trials,
 )
-from tests.forgery.forger import FORGERIES, ForgedRun, Forgery
+from tests.forgery.forger import FORGERIES, ForgedRun, Forgery, copy_of
 
 from aiperf_hpc.primary.monitor.run_view import RunView
-from aiperf_hpc.primary.verify.audit import verify
+from aiperf_hpc.primary.report.provenance import differences
+from aiperf_hpc.primary.report.signing import put_signature, sign_run
+from aiperf_hpc.primary.verify.audit import RULES, verify
 from aiperf_hpc.run.paths import RunPaths
+from aiperf_hpc.signatures import PrivateKey, load_private_key, make_key
 
 MADE_AGAIN = ("report", "result", "files", "energy")
 """The rules that compare what a cheat makes again with the same code."""
+REPORTED = "reported"
+OF_RECORDS = [each for each in FORGERIES if each.base != REPORTED]
+OF_FILES = [each for each in FORGERIES if each.base == REPORTED]
 
 
-def found(paths: RunPaths) -> dict[str, tuple[str, ...]]:
-    """Return the rules that a run breaks, but for those of what is made again of its records."""
+def found(paths: RunPaths, ignored: tuple[str, ...] = MADE_AGAIN) -> dict[str, tuple[str, ...]]:
+    """Return the rules that a run breaks, and how."""
     return {
         finding.rule: finding.failures
         for finding in verify(RunView(paths))
-        if not finding.passed and finding.rule not in MADE_AGAIN
+        if not finding.passed and finding.rule not in ignored
     }
+
+
+@pytest.fixture(scope="session")
+def key(tmp_path_factory: pytest.TempPathFactory) -> PrivateKey:
+    path = tmp_path_factory.mktemp("keys") / "centre"
+    make_key(path, "a centre")
+    return load_private_key(path)
+
+
+@pytest.fixture(scope="session")
+def signed(
+    bases: Callable[[str], Path], key: PrivateKey, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    """An honest run, signed."""
+    run = copy_of(bases(REPORTED), tmp_path_factory.mktemp("signed") / "run")
+    sign_run(RunView(run.paths), key)
+    return run.paths.root
 
 
 @pytest.mark.parametrize("base", ["simulated", "resumed", "two-nodes", "several-ranks"])
@@ -45,7 +73,7 @@ def test_an_honest_run_is_not_taken_for_a_forged_one(
     assert found(run.paths) == {}
 
 
-@pytest.mark.parametrize("forgery", [f for f in FORGERIES if f.rule], ids=str)
+@pytest.mark.parametrize("forgery", [f for f in OF_RECORDS if f.rule], ids=str)
 def test_records_that_contradict_others_are_found_by_a_rule(
     copied: Callable[[str], ForgedRun], forgery: Forgery
 ) -> None:
@@ -53,3 +81,69 @@ def test_records_that_contradict_others_are_found_by_a_rule(
     forgery.forge(run)
     run.save()
     assert forgery.rule in found(run.paths)
+
+
+@pytest.mark.parametrize("forgery", OF_FILES, ids=str)
+def test_files_that_were_changed_or_added_are_found_by_a_rule(
+    copied: Callable[[str], ForgedRun], forgery: Forgery
+) -> None:
+    run = copied(forgery.base)
+    forgery.forge(run)
+    assert forgery.rule in found(run.paths, ignored=())
+
+
+@pytest.mark.parametrize("forgery", [f for f in FORGERIES if f.base != "resumed"], ids=str)
+def test_a_signed_run_finds_all_that_is_made_afterwards(
+    signed: Path, key: PrivateKey, tmp_path: Path, forgery: Forgery
+) -> None:
+    """The signature is of the manifest, and that of every file: one of the two is another."""
+    if forgery.base == "two-nodes":
+        pytest.skip("its journals are those of another run")
+    run = copy_of(signed, tmp_path / "run")
+    before = run.paths.report_manifest.read_bytes()
+    forgery.forge(run)
+    if forgery.base != REPORTED:
+        run.save()
+    view = RunView(run.paths)
+    view.refresh()
+    manifest = run.paths.report_manifest
+    kept = manifest.exists() and manifest.read_bytes() == before
+    assert not kept or differences(view)
+
+
+def _trusted(paths: RunPaths, key: PrivateKey) -> dict[str, tuple[str, ...]]:
+    return {f.rule: f.failures for f in verify(RunView(paths), (key.public,)) if not f.passed}
+
+
+def test_a_run_that_was_signed_is_verified(signed: Path, key: PrivateKey) -> None:
+    assert _trusted(RunPaths(signed), key) == {}
+
+
+def test_a_signature_is_not_that_of_a_report_made_again(
+    signed: Path, key: PrivateKey, tmp_path: Path
+) -> None:
+    """The cheat makes all files again: the old signature is another manifest's, theirs another's."""
+    run = copy_of(signed, tmp_path / "run")
+    signature = run.paths.signature.read_bytes()
+    evaluations.all_accuracies_a_little_better(run)
+    run.reseal()
+    assert found(run.paths, ignored=()) == {}
+    assert list(_trusted(run.paths, key)) == ["signature"]
+    run.paths.signature.write_bytes(signature)
+    assert "BAD signature" in _trusted(run.paths, key)["signature"][0]
+    run.paths.signature.unlink()
+    make_key(tmp_path / "own", "the cheat")
+    manifest = run.paths.report_manifest.read_bytes()
+    put_signature(run.paths, manifest, load_private_key(tmp_path / "own"))
+    assert "another key" in _trusted(run.paths, key)["signature"][0]
+
+
+def test_forgeries_are_of_all_kinds() -> None:
+    kinds = Counter(forgery.kind for forgery in FORGERIES)
+    assert set(kinds) == {
+        "samples", "time", "replicas", "trials", "graphs", "evaluations", "dataset", "hardware",
+        "software", "report", "manifest", "added files",
+    }  # fmt: skip
+    assert sum(kinds.values()) >= 126
+    assert len({str(forgery) for forgery in FORGERIES}) == len(FORGERIES)
+    assert {forgery.rule for forgery in FORGERIES} - {None} <= {rule.name for rule in RULES}
