@@ -12,9 +12,9 @@ from tests.forgery import (  # noqa: F401 -- they enter their forgeries
     dataset,
     evaluations,
     graphs,
-    physics,
     hardware,
     manifests,
+    physics,
     replicas,
     reports,
     samples,
@@ -122,7 +122,7 @@ def test_a_run_that_was_signed_is_verified(signed: Path, key: PrivateKey) -> Non
 def test_a_signature_is_not_that_of_a_report_made_again(
     signed: Path, key: PrivateKey, tmp_path: Path
 ) -> None:
-    """The cheat makes all files again: the old signature is another manifest's, theirs another's."""
+    """The cheat makes all files again: its signature is another's, or of another."""
     run = copy_of(signed, tmp_path / "run")
     signature = run.paths.signature.read_bytes()
     evaluations.all_accuracies_a_little_better(run)

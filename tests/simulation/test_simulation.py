@@ -65,7 +65,7 @@ def test_sixteen_replicas_pass_verification(view: RunView) -> None:
     unseen = {f.rule for f in findings if not f.checked}
     assert unseen == {
         "timekeeping", "heads", "rates", "machines", "energy", "predictions", "best epochs",
-        "signature", "witness",
+        "signature", "study", "witness",
     }  # fmt: skip
 
 
