@@ -17,7 +17,7 @@ from aiperf_hpc.trial import TimePhase
 HEARTBEAT = records.Heartbeat(
     phase=TimePhase.TRAIN, cpu_percent=187.5, memory_bytes=3 * 2**30, storage_waiting="NFS: é\n"
 )
-FREQUENT = (progress("r0-1", train=7, validation=2**70), HEARTBEAT)
+FREQUENT = (progress("r0-1", train=7, validation=2**63 - 1), HEARTBEAT)
 
 NUMBERS = (
     "0 -0 -1 7 1.0 -0.0 1.5 01 +1 .5 1. 1e3 1E+3 1e 1e18 1e19 1e400 1e-400 5e-324 0.1 1_0 "

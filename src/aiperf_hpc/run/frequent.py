@@ -12,17 +12,21 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from aiperf_hpc.bounds import LARGEST, LATEST_UTC, MOST_COUNT
 from aiperf_hpc.run.records import RECORD, Heartbeat, Record
 from aiperf_hpc.trial import TimePhase
 
-_Count = Annotated[int, msgspec.Meta(ge=0)]
+_Count = Annotated[int, msgspec.Meta(ge=0, le=MOST_COUNT)]
+_Number = Annotated[int, msgspec.Meta(ge=1, le=MOST_COUNT)]
+_Time = Annotated[float, msgspec.Meta(ge=-LARGEST, le=LARGEST)]
+_Utc = Annotated[float, msgspec.Meta(ge=0.0, le=LATEST_UTC)]
 
 
 class FrequentProgress(msgspec.Struct, tag="progress", frozen=True, forbid_unknown_fields=True):
     """What ``records.Progress`` says."""
 
     trial: str
-    epoch: Annotated[int, msgspec.Meta(ge=1)]
+    epoch: _Number
     train_samples: _Count
     validation_samples: _Count
 
@@ -33,7 +37,7 @@ class FrequentHeartbeat(msgspec.Struct, tag="heartbeat", frozen=True, forbid_unk
     phase: TimePhase
     cpu_percent: float
     memory_bytes: _Count
-    storage_wait_seconds: float = 0.0
+    storage_wait_seconds: _Time = 0.0
     storage_waiting: str = ""
 
     def model(self) -> Heartbeat:
@@ -45,8 +49,8 @@ class FrequentRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What a ``records.Record`` of one of these says."""
 
     seq: _Count
-    utc: float
-    mono: float
+    utc: _Utc
+    mono: _Time
     event: FrequentProgress | FrequentHeartbeat
     v: Literal[1] = 1
 

@@ -1,0 +1,232 @@
+"""Files changed at random: each command says in a line what is wrong, whatever is in them.
+
+``make fuzz`` makes 20,000 cases, none of which may take more than 5 s of processor time or 1 GB.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import shutil
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any, NamedTuple, NoReturn
+
+import pytest
+import yaml
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from tests.fuzz.mutations import (
+    Draw,
+    changed,
+    changed_bytes,
+    changed_document,
+    changed_journal,
+)
+from tests.support.hostile import asked, carried_out, commands
+from tests.support.run_factory import Plan, write_run
+
+from aiperf_hpc.config import preset_names, preset_text
+from aiperf_hpc.errors import AIPerfError
+from aiperf_hpc.graph import Graph
+from aiperf_hpc.ops_counter.count import count
+from aiperf_hpc.primary.monitor.run_view import RunView
+from aiperf_hpc.primary.report.writer import write_report
+from aiperf_hpc.run.paths import RunPaths
+
+MOST_SECONDS, MOST_BYTES = 5.0, 10**9
+"""What a case may take: of processor time, and of memory beyond what there was."""
+HANGS = 120
+"""Seconds after which a case is taken for one that does not end."""
+PLAN = Plan(replicas=1, trials=2, hpo_trials=1, failed=0, epochs=1)
+
+
+class Kind(NamedTuple):
+    """What is changed."""
+
+    few: int
+    """Cases in each run of the tests."""
+    many: int
+    """Cases of ``make fuzz``."""
+    case: Callable[[Draw, Path], None]
+    """Changes something of a run in the folder ``run`` of a folder, and looks at it."""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a run, its copy, and nothing else."""
+    made = tmp_path_factory.mktemp("fuzz")
+    write_report(RunView(write_run(made / "runs" / "run", PLAN)))
+    shutil.copytree(made / "runs" / "run", made / "kept")
+    return made
+
+
+def _look(draw: Draw, folder: Path) -> None:
+    """Carry out a command on the run, which verify is every other time."""
+    run = folder / "runs" / "run"
+    verify, *others = commands(run)
+    try:
+        asked(run, [verify if draw(st.booleans()) else draw(st.sampled_from(others))])
+    finally:
+        shutil.rmtree(run)
+        shutil.copytree(folder / "kept", run)
+
+
+def _write(folder: Path, name: str, content: bytes) -> None:
+    (folder / "runs" / "run" / name).write_bytes(content)
+
+
+def _read(folder: Path, name: str) -> bytes:
+    return (folder / "kept" / name).read_bytes()
+
+
+def _text_of(draw: Draw, document: Any) -> bytes:  # noqa: ANN401 -- whatever was made of it
+    """Return a document as YAML, bytes of which may be changed."""
+    content = yaml.safe_dump(document, allow_unicode=True).encode(errors="surrogatepass")
+    return changed_bytes(draw, content) if draw(st.integers(0, 3)) == 0 else content
+
+
+def _configuration(draw: Draw, folder: Path) -> None:
+    text = preset_text(draw(st.sampled_from(preset_names())))
+    document = yaml.safe_load(text)
+    for _ in range(draw(st.integers(0, 3))):
+        document = changed(draw, document)
+    file = folder / "mine.yaml"
+    file.write_bytes(_text_of(draw, document))
+    done = carried_out("config", "show", file, draw(st.sampled_from(["--resolved", "--changed"])))
+    assert done.status in (0, 2), done
+    assert bool(done.err) == bool(done.status), done
+    assert done.err.count("\n") == bool(done.err), done
+
+
+def _graph(draw: Draw, folder: Path) -> None:
+    graphs = sorted((folder / "kept" / "candidates").glob("*.json"))
+    stored = draw(st.sampled_from(graphs))
+    content = changed_document(draw, stored.read_bytes())
+    try:
+        graph = Graph.from_json(content.decode(errors="replace"))
+        str((count(graph).training, graph.parameter_count, graph.depth, graph.hash))
+    except AIPerfError as error:
+        if "\n" in (said := str(error)):
+            pytest.fail(f"more than a line: {said}")
+    if draw(st.integers(0, 49)) == 0:
+        _write(folder, f"candidates/{stored.name}", content)
+        _look(draw, folder)
+
+
+def _journal(draw: Draw, folder: Path) -> None:
+    kept = folder / "kept"
+    names = [str(each.relative_to(kept)) for each in RunPaths(kept).journals()]
+    name = draw(st.sampled_from(names))
+    _write(folder, name, changed_journal(draw, _read(folder, name)))
+    _look(draw, folder)
+
+
+def _manifest(draw: Draw, folder: Path) -> None:
+    if draw(st.booleans()):
+        document = changed(draw, yaml.safe_load(_read(folder, "run.yaml")))
+        _write(folder, "run.yaml", _text_of(draw, document))
+    else:
+        name = "report/manifest.json"
+        _write(folder, name, changed_document(draw, _read(folder, name)))
+    _look(draw, folder)
+
+
+def _report(draw: Draw, folder: Path) -> None:
+    name = draw(st.sampled_from(["report.json", "summary.json", "result.txt", "result_0.txt"]))
+    change = changed_document if name.endswith(".json") else changed_bytes
+    name = f"report/{name}"
+    _write(folder, name, change(draw, _read(folder, name)))
+    _look(draw, folder)
+
+
+KINDS = {
+    "configuration": Kind(60, 6_000, _configuration),
+    "graph": Kind(60, 5_000, _graph),
+    "journal": Kind(40, 5_000, _journal),
+    "manifest": Kind(20, 2_000, _manifest),
+    "report": Kind(20, 2_000, _report),
+}
+
+
+def _does_not_end(number: int, frame: FrameType | None) -> NoReturn:
+    raise TimeoutError(f"no end after {HANGS} s")
+
+
+@contextmanager
+def _ending() -> Iterator[None]:
+    before = signal.signal(signal.SIGALRM, _does_not_end)
+    signal.alarm(HANGS)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def _memory() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def _carry_out(kind: Kind, cases: int, folder: Path) -> list[float]:
+    """Carry out cases; return the processor time of each."""
+    taken: list[float] = []
+
+    @settings(
+        max_examples=cases,
+        deadline=None,
+        database=None,
+        derandomize=True,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(data=st.data())
+    def case(data: st.DataObject) -> None:
+        began = time.process_time()
+        with _ending():
+            kind.case(data.draw, folder)
+        taken.append(time.process_time() - began)
+
+    case()
+    return taken
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_no_case_ends_in_a_traceback(folder: Path, name: str) -> None:
+    kind = KINDS[name]
+    assert len(_carry_out(kind, kind.few, folder)) >= kind.few
+
+
+@pytest.mark.fuzz
+@pytest.mark.timeout(0)
+@pytest.mark.parametrize("name", KINDS)
+def test_no_case_takes_long_or_much(folder: Path, name: str) -> None:
+    kind, before = KINDS[name], _memory()
+    taken = _carry_out(kind, kind.many, folder)
+    more = _memory() - before
+    print(  # noqa: T201 -- the figures
+        f"\n{name}: {len(taken):,} cases, {sum(taken):.0f} s, the longest {max(taken):.2f} s, "
+        f"{more / 1e6:.0f} MB more"
+    )
+    assert len(taken) >= kind.many
+    assert max(taken) < MOST_SECONDS
+    assert more < MOST_BYTES
+
+
+def test_what_is_changed_is_really_changed() -> None:
+    """A fuzzer that leaves all as it is finds nothing either."""
+    document = {"a": [1, {"b": "text"}], "c": 2.5}
+    content = json.dumps(document).encode()
+
+    @settings(max_examples=50, derandomize=True, database=None, deadline=None)
+    @given(data=st.data())
+    def most_are(data: st.DataObject) -> None:
+        made.add(changed_document(data.draw, content))
+
+    made: set[bytes] = set()
+    most_are()
+    assert len(made - {content}) > 30
