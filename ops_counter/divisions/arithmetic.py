@@ -46,6 +46,8 @@ _OVERRIDES: Final[Mapping[str, Mapping[str, str]]] = {
 """Variables by which a library computes in other numbers than it is asked to: their values in small
 letters, and the numbers."""
 _FEW_BITS: Final = re.compile(r"fp?8|f8e|int[48]", re.IGNORECASE)
+PRELOADED: Final = "LD_PRELOAD"
+"""The variable of libraries that come before all others, which may be anything: it is stated."""
 _CLOCKS: Final = ("FAKETIME", "FAKE_MONOTONIC", "DONT_FAKE_MONOTONIC")
 """How variables begin that make a process's clock another one."""
 
@@ -87,7 +89,9 @@ def environment_rule(
     wrong = dict.fromkeys(
         line for each in sorted(distinct) for line in environment(dict(each), precision)
     )
-    said = sorted({f"{n}={v}" for each in distinct for n, v in each if override_of(n, v)})
+    said = sorted(
+        {f"{n}={v}" for each in distinct for n, v in each if n == PRELOADED or override_of(n, v)}
+    )
     value = ", ".join(said) or "no override"
     return RuleCheck.of("environment", value, f"nothing below {precision}", [*absent, *wrong])
 

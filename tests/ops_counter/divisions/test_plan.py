@@ -70,6 +70,11 @@ def test_no_variable_lowers_what_is_stated(
     assert all(reason.startswith(name) for reason in check.reasons)
 
 
+def test_what_is_preloaded_is_stated() -> None:
+    check = environment_rule([{"LD_PRELOAD": "libtcmalloc.so", "OMP_NUM_THREADS": "8"}], "bf16")
+    assert (check.passed, check.value) == (True, "LD_PRELOAD=libtcmalloc.so")
+
+
 def test_what_nobody_told_is_no_environment() -> None:
     assert not environment_rule([], "bf16", ["r0 did not tell its variables"]).passed
 
