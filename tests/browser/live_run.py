@@ -36,6 +36,8 @@ class LiveRun:
         self.plan = Plan(run_id=root.name, hours=hours, **plan)
         self._manifest = write_manifest(self.paths, self.plan)
         self._open = ExitStack()
+        self._sampled: set[int] = set()
+        """The replicas whose nodes have told what they have."""
         start = time.time() - AGO
         self.primary = self._open.enter_context(Primary(self.paths, self.plan, Clock(start)))
         self.primary.start()
@@ -89,5 +91,7 @@ class LiveRun:
     def sample(self, number: int = 0) -> None:
         """Let the node of a replica tell its telemetry, of half a minute."""
         worker = self.workers[number]
-        worker.write(records.TelemetryStarted(equipment=equipment(f"node{number:03d}")))
+        if number not in self._sampled:
+            self._sampled.add(number)
+            worker.write(records.TelemetryStarted(equipment=equipment(f"node{number:03d}")))
         worker.write(records.TelemetrySampled(sample=sample()), after=30.0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 
+from aiperf_hpc.intervals import Span, apart
 from aiperf_hpc.primary.report.stated import stated_report
 from aiperf_hpc.primary.verify.evidence import Evidence, Failures
 from aiperf_hpc.primary.verify.journal import Sampler
@@ -56,12 +57,9 @@ def recount(run: Evidence) -> dict[str, float]:
 
 def _alone(samplers: list[Sampler]) -> list[Sampler]:
     """Return those that count: of several that sampled a host at once, the longest."""
-    chosen: list[Sampler] = []
-    for sampler in sorted(samplers, key=lambda s: (s.begin - s.end, s.begin, s.replica)):
-        overlaps = (min(sampler.end, o.end) - max(sampler.begin, o.begin) for o in chosen)
-        if all(seconds <= sampler.every for seconds in overlaps):
-            chosen.append(sampler)
-    return chosen
+    in_order = sorted(samplers, key=lambda s: (s.begin, s.replica))
+    spans = [Span(s.begin, s.end, s.every) for s in in_order]
+    return [in_order[place] for place in apart(spans)]
 
 
 def _same(stated: object, recounted: float | None) -> bool:

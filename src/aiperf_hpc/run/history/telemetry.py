@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import compress
 from typing import Final, NamedTuple
 
+from aiperf_hpc.intervals import Span, apart
 from aiperf_hpc.telemetry.values import Equipment, NodeUse, Part, Sample
 
 MOST_POINTS: Final = 240
@@ -251,18 +252,9 @@ def counted(samplers: Iterable[SamplerHistory]) -> list[SamplerHistory]:
 
     That happens where processes of one host cannot see each other, as in containers.
     """
-    found: list[SamplerHistory] = []
-    longest = sorted(samplers, key=lambda s: (s.began_utc - s.end_utc, s.began_utc, s.replica))
-    for sampler in longest:
-        if not any(_overlap(sampler, other) for other in found):
-            found.append(sampler)
-    return sorted(found, key=lambda s: s.began_utc)
-
-
-def _overlap(one: SamplerHistory, other: SamplerHistory) -> bool:
-    """Return whether both sampled at once, for longer than between two samples."""
-    both = min(one.end_utc, other.end_utc) - max(one.began_utc, other.began_utc)
-    return both > one.equipment.seconds
+    in_order = sorted(samplers, key=lambda s: (s.began_utc, s.replica))
+    spans = [Span(s.began_utc, s.end_utc, s.equipment.seconds) for s in in_order]
+    return [in_order[place] for place in sorted(apart(spans))]
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
