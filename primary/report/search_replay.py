@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from aiperf_hpc.primary.formatting import duration, in_words, percent
 from aiperf_hpc.primary.monitor.run_view import RunView
 from aiperf_hpc.run.history import Proposal, Trial
-from aiperf_hpc.trial import Value
+from aiperf_hpc.trial import TrialState, Value
 
 LEAST_PAIRS = 3
 """Candidates below which a rank correlation says nothing."""
@@ -59,7 +59,8 @@ class CandidateOutcome(Value):
     """The highest value that the search was told of it: of each trial that has ended, the
     predicted accuracy, or the reached one where none was predicted."""
     state: str
-    """The candidate's state: waiting, rejected, training, trained or failed."""
+    """The candidate's state: waiting, rejected, training, trained, cut by the run's end or a stop
+    before it was evaluated, or failed."""
 
 
 class SearchReplay(Value):
@@ -136,7 +137,9 @@ def _state(trials: Sequence[Trial], *, told: bool, rejected: bool) -> str:
         return "trained"
     if not trials:
         return "rejected" if rejected else "waiting"
-    return "failed" if all(trial.state.ended for trial in trials) else "training"
+    if not all(trial.state.ended for trial in trials):
+        return "training"
+    return "cut" if any(trial.state is TrialState.STOPPED for trial in trials) else "failed"
 
 
 def _whole(value: float | None) -> int | None:

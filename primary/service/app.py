@@ -38,6 +38,7 @@ from aiperf_hpc.primary.service.problem import (
 )
 from aiperf_hpc.primary.service.reading import compare_routes, only_run_routes, run_routes
 from aiperf_hpc.primary.service.runs import FolderOfRuns, RunList, Runs
+from aiperf_hpc.primary.service.stream import OpenStreams
 from aiperf_hpc.streams import without_stand_ins
 
 API = "/api/v1"
@@ -105,6 +106,7 @@ def create_app(
     )
     app.add_middleware(BodyLimit)
     app.state.ending = asyncio.Event()  # Set once the server is told to stop: streams end.
+    app.state.streams = OpenStreams()
     app.add_middleware(Guard, policy=policy or Policy(), log=log)
     registry = new_registry()
     app.add_middleware(Measured, registry=registry)

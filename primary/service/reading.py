@@ -260,7 +260,11 @@ def _add_events(router: APIRouter, found: Find, runs: Runs) -> None:
         """
         last = request.headers.get("Last-Event-ID", "")
         known = int(last) if last.isascii() and last.isdecimal() and len(last) < 19 else after
-        return EventStream(run_stream(run, known, seconds), request.app.state.ending)
+        return EventStream(
+            run_stream(run, known, seconds),
+            request.app.state.ending,
+            open_streams=request.app.state.streams,
+        )
 
 
 def _add_files(router: APIRouter, found: Find, runs: Runs) -> None:

@@ -10,6 +10,8 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncGenerator, AsyncIterator
+from dataclasses import dataclass
+from http import HTTPStatus
 from typing import NamedTuple
 
 from starlette.responses import Response
@@ -18,7 +20,7 @@ from starlette.types import Message, Receive, Scope, Send
 from aiperf_hpc.errors import AIPerfError
 from aiperf_hpc.primary.monitor.run_view import RunView
 from aiperf_hpc.primary.service.answers.events import Events, EventsQuestion
-from aiperf_hpc.primary.service.problem import problem_of
+from aiperf_hpc.primary.service.problem import ProblemError, problem_of, problem_response
 from aiperf_hpc.primary.service.served_run import ServedRun
 
 ALIVE_SECONDS = 15.0
@@ -27,9 +29,26 @@ SEND_SECONDS = 30.0
 """How long a client may take to read what was sent, before it is left."""
 AT_ONCE = 500
 """How many events are sent before the next look."""
+MOST_STREAMS = 256
+"""Streams that are open at once; each keeps a connection, of which a process has about 1,000."""
 LAST: Message = {"type": "http.response.body", "body": b"", "more_body": False}
 LAST_SECONDS = 1.0
 """How long a client may take to read that the stream has ended, when the service does."""
+
+
+@dataclass(slots=True)
+class OpenStreams:
+    """How many streams a service has open, and may have."""
+
+    most: int = MOST_STREAMS
+    count: int = 0
+
+    def refusal(self) -> ProblemError | None:
+        """Return why no further one can be opened; None while one can."""
+        if self.count < self.most:
+            return None
+        detail = f"{self.most} streams of events are open, and no more can be; ask for /events"
+        return ProblemError(HTTPStatus.SERVICE_UNAVAILABLE, "too-many-streams", detail)
 
 
 class EventStream(Response):
@@ -42,15 +61,27 @@ class EventStream(Response):
         messages: AsyncIterator[bytes],
         ending: asyncio.Event | None = None,
         send_seconds: float = SEND_SECONDS,
+        open_streams: OpenStreams | None = None,
     ) -> None:
-        """Take the messages, and what says that the service is about to end."""
+        """Take the messages, what says that the service is about to end, and how many are open."""
         super().__init__(headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"})
         del self.headers["content-length"]
         self._messages = messages
         self._ending = ending or asyncio.Event()
         self._send_seconds = send_seconds
+        self._open = open_streams or OpenStreams()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if (refusal := self._open.refusal()) is not None:
+            await problem_response(refusal)(scope, receive, send)
+            return
+        self._open.count += 1
+        try:
+            await self._respond(receive, send)
+        finally:
+            self._open.count -= 1
+
+    async def _respond(self, receive: Receive, send: Send) -> None:
         sending = asyncio.ensure_future(self._send(send))
         gone = asyncio.ensure_future(_disconnected(receive))
         ending = asyncio.ensure_future(self._ending.wait())

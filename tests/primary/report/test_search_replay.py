@@ -159,6 +159,12 @@ def test_a_candidate_in_training_has_reached_something_and_is_not_judged(run: Ru
     assert found.judged == 2
 
 
+def test_a_candidate_whose_trial_the_end_of_the_run_cut_has_not_failed(run: RunWriter) -> None:
+    run.replica(70, started("t5", "p5"), trial_ended("t5", state=TrialState.STOPPED))
+    (fifth,) = (c for c in replay(run).candidates if c.proposal == "p5")
+    assert (fifth.state, fifth.objective) == ("cut", None)
+
+
 def test_nothing_is_reached_after_the_end(run: RunWriter) -> None:
     run.primary(75, run_ended())
     run.replica(70, started("t5", "p5"), evaluated("t5", correct=72))

@@ -16,7 +16,7 @@ from aiperf_hpc.primary.monitor.cached_view import CachedView
 from aiperf_hpc.primary.monitor.run_view import RunView
 from aiperf_hpc.primary.service.runs import OneRun
 from aiperf_hpc.primary.service.served_run import Readers
-from aiperf_hpc.primary.service.stream import EventStream, run_stream
+from aiperf_hpc.primary.service.stream import EventStream, OpenStreams, run_stream
 from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.run.records import ReplicaEnded
 
@@ -135,3 +135,16 @@ def test_a_client_that_goes_ends_the_stream() -> None:
     made: list[int] = []
     _respond(EventStream(_endless(made)), reads=2, leaves=True)
     assert len(made) == 2
+
+
+def test_one_stream_too_many_is_refused_and_one_that_ends_makes_room() -> None:
+    streams = OpenStreams(most=1, count=1)
+    refused, body = _respond(EventStream(_endless([]), open_streams=streams), reads=2)
+    assert refused["status"] == 503
+    assert (b"retry-after", b"1") in refused["headers"]
+    problem = json.loads(body["body"])
+    assert problem["type"].endswith("too-many-streams")
+    assert problem["detail"].startswith("1 streams of events are open")
+    streams.count = 0
+    _respond(EventStream(_endless([]), open_streams=streams), reads=2, leaves=True)
+    assert streams.count == 0
