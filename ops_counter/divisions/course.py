@@ -134,7 +134,9 @@ def _apart(one: Clocks, other: Clocks) -> float:
     monotonic, utc = other.monotonic - one.monotonic, other.utc - one.utc
     raw, boot = other.raw - one.raw, other.boot - one.boot
     unsure = one.spread_seconds + other.spread_seconds + BOOT_RESOLUTION
-    apart = max(abs(monotonic - raw), abs(utc - boot)) - unsure
+    served = one.server.precision_seconds + other.server.precision_seconds
+    moved = abs(other.server.ahead_seconds - one.server.ahead_seconds) - served
+    apart = max(abs(monotonic - raw), abs(utc - boot), moved) - unsure
     return max(0.0, apart) / max(1.0, raw / 3600.0)
 
 

@@ -28,7 +28,7 @@ from aiperf_hpc.run.journal import JournalReader, JournalWriter
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import FIRST, RunPaths
 from aiperf_hpc.run.storage import BackoffRetry
-from aiperf_hpc.trial import DevicePeak, TimePhase
+from aiperf_hpc.trial import DevicePeak, Machine, TimePhase
 
 WHY = "cannot write a checkpoint: No space left on device"
 
@@ -117,6 +117,23 @@ def test_a_replica_tells_what_the_devices_of_all_its_ranks_can_do(tmp_path: Path
     history = RunHistory(paths)
     history.refresh()
     assert history.replicas["r0"].peaks == {0: PEAK, 1: PEAK}
+
+
+def test_a_replica_tells_its_clocks_when_it_comes_and_every_hour(tmp_path: Path) -> None:
+    host = Host()
+    life, paths = life_on(host, tmp_path)
+    paths.incarnation("r0", FIRST).mkdir(parents=True, exist_ok=True)
+    machine = Machine(host="n", cpu="c", cores=(0,), memory_bytes=1, accelerators=(), versions={})
+    with JournalWriter(paths.replica_journal("r0"), clock=host.clock) as journal:
+        life._record_start(journal, "torch", machine)
+        for _ in range(3):
+            life._beat(journal, Workers())
+            host.clock.sleep(1800.0)
+    read = [record.event.type for record in JournalReader(paths.replica_journal("r0")).read()]
+    kept = [kind for kind in read if kind in ("replica_started", "clocks_read", "heartbeat")]
+    assert kept == [
+        "replica_started", "clocks_read", "heartbeat", "heartbeat", "clocks_read", "heartbeat",
+    ]  # fmt: skip
 
 
 def test_a_pulse_says_what_is_waited_for_and_afterwards_when_it_was(tmp_path: Path) -> None:

@@ -99,6 +99,15 @@ def slowed(_: str, at: float, event: AnyEvent) -> AnyEvent:
     return event.model_copy(update={"clocks": clocks})
 
 
+def unlike_the_servers(_: str, at: float, event: AnyEvent) -> AnyEvent:
+    """Have UTC fall behind the file server's clock by three seconds in an hour."""
+    if not isinstance(event, records.ClocksRead):
+        return event
+    server = event.clocks.server.model_copy(update={"ahead_seconds": -3.0 * (at > 9.0)})
+    clocks = event.clocks.model_copy(update={"server": server})
+    return event.model_copy(update={"clocks": clocks})
+
+
 def other_version(who: str, _: float, event: AnyEvent) -> AnyEvent:
     if isinstance(event, records.ReplicaStarted) and who == "r1":
         machine = event.machine.model_copy(update={"versions": {"torch": "2.4"}})
@@ -148,6 +157,7 @@ def test_the_first_network_is_resnet50() -> None:
         (without(records.ClocksRead, lambda who, at: who != "r1" or at < 9.0), "clocks",
          "r1 did not record its clocks from its start to its end"),
         (slowed, "clocks", "the clocks of the primary came 2.988 s an hour apart, answered by"),
+        (unlike_the_servers, "clocks", "the clocks of the primary came 2.98"),
         (without(records.ReplicaEnded), "replicas", "r0 has not ended"),
         (of(records.ReplicaEnded, **FAILED), "replicas", "r0 failed: EngineError"),
         (without(records.ReplicaLaunched), "replicas", "r0 was never launched"),

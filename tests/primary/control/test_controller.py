@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from tests.support.clock import Clock
+from tests.support.host_clocks import clocks
 from tests.support.nodes import node, rank
 from tests.support.run_factory import configuration
 from tests.support.run_writer import trial_started
@@ -23,6 +24,7 @@ from aiperf_hpc.primary.control.heads import HeadsTaker
 from aiperf_hpc.primary.launchers.base import ReplicaState
 from aiperf_hpc.primary.monitor.run_view import RunState, RunView
 from aiperf_hpc.run import records
+from aiperf_hpc.run.clocks import Clocks
 from aiperf_hpc.run.digest import Digest, DigestWriter
 from aiperf_hpc.run.file_clock import FileClock, read_clock
 from aiperf_hpc.run.heads import published
@@ -80,6 +82,7 @@ def run(
     history: RunHistory | None = None,
     description: RankDescription | None = None,
     heads_seconds: float | None = None,
+    read_clocks: Callable[[Path], Clocks | None] = lambda folder: None,
 ) -> tuple[str, list[AnyEvent]]:
     """Conduct a run; return its reason and what the primary recorded."""
     paths = RunPaths(folder)
@@ -105,7 +108,7 @@ def run(
         context = PrimaryContext(
             manifest=manifest, journal=journal, history=history, digest=writer,
             heads=heads if heads_seconds is not None else None,
-            file_clock=file_clock, description=description,
+            file_clock=file_clock, description=description, clocks=read_clocks,
         )  # fmt: skip
         reason = Controller(context, launcher, timing=QUICK).run(watch)
     return reason, recorded(paths)
@@ -146,6 +149,17 @@ def test_the_primarys_node_is_recorded_before_anything_is_launched(tmp_path: Pat
     _, events = run(tmp_path, Told({"r0": DONE}), description=own)
     assert [e.type for e in events[:3]] == ["run_started", "system_described", "replica_launched"]
     assert events[1] == records.SystemDescribed(rank=None, description=own)
+
+
+def test_clocks_are_read_behind_the_start_and_before_the_end(tmp_path: Path) -> None:
+    told = [clocks(1e9 + hour, hour).clocks for hour in range(2)]
+    left = iter(told)
+    _, events = run(tmp_path, Told({"r0": DONE}), read_clocks=lambda folder: next(left))
+    read = [event.clocks for event in events if isinstance(event, records.ClocksRead)]
+    assert read == told
+    types = [event.type for event in events]
+    assert types[:2] == ["run_started", "clocks_read"]
+    assert types[-1] == "run_ended"
 
 
 def test_the_reason_is_that_of_the_replicas(tmp_path: Path) -> None:
