@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterator
 from typing import Annotated, Literal
@@ -10,7 +11,7 @@ import yaml
 from pydantic import BaseModel
 from typer import Argument, Option
 
-from aiperf_hpc.config import load_config, preset_names, preset_text
+from aiperf_hpc.config import RunConfig, differences, load_config, preset_names, preset_text
 from aiperf_hpc.errors import UsageError
 from aiperf_hpc.ops_counter.divisions import Division, violations_of
 from aiperf_hpc.ops_counter.divisions.plan import check_settings, division_of
@@ -26,7 +27,8 @@ def show(
         bool, Option("--resolved", help="All that it resolves to, and what each setting is.")
     ] = False,
     changed: Annotated[
-        bool, Option("--changed", help="Only what differs from the defaults, and what it is.")
+        bool,
+        Option("--changed", help="What differs from the defaults, and then from the preset."),
     ] = False,
 ) -> int:
     """Print a preset, or all that it resolves to.
@@ -45,7 +47,21 @@ def show(
         return 0
     config = load_config(preset)
     say("\n".join(_lines(config, type(config).model_construct() if changed else None)) or "{}")
+    if changed and preset not in preset_names() and config.preset in preset_names():
+        say("\n".join(_beside_preset(config)))
     return 0
+
+
+def _beside_preset(config: RunConfig) -> Iterator[str]:
+    """Yield, as comments, what a file changes of the preset that it names."""
+    found = differences(config)
+    if not found:
+        yield f"# Nothing differs from the preset {config.preset}."
+        return
+    yield f"# Other than in the preset {config.preset}:"
+    for key, value, of_preset in found:
+        # As JSON, which has no line breaks: none may end the comment.
+        yield f"#   {key}: {json.dumps(value)}, in the preset {json.dumps(of_preset)}"
 
 
 def _lines(section: BaseModel, default: BaseModel | None, indent: str = "") -> Iterator[str]:

@@ -58,3 +58,21 @@ def test_a_configuration_is_checked_against_the_divisions(
 ) -> None:
     assert main(["config", "check", "imagenet", *words]) == status
     assert told in capsys.readouterr().out.splitlines()
+
+
+def test_what_a_file_changes_of_the_preset_that_it_names_is_said_behind_it(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    file = tmp_path / "mine.yaml"
+    text = printed(capsys, "quickstart")
+    file.write_text(text)
+    assert printed(capsys, str(file), "--changed").endswith(
+        "# Nothing differs from the preset quickstart.\n"
+    )
+    file.write_text(text.replace("batch_size: 64", "batch_size: 32"))
+    said = printed(capsys, str(file), "--changed")
+    assert said.endswith(
+        "# Other than in the preset quickstart:\n#   training.batch_size: 32, in the preset 64\n"
+    )
+    assert yaml.safe_load(said)["training"]["batch_size"] == 32
+    assert "preset quickstart" not in printed(capsys, "quickstart", "--changed")
