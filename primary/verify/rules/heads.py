@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from array import array
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -60,6 +61,13 @@ class _Course:
     sizes: array[int] = field(default_factory=lambda: array("q"))
     """Its bytes then."""
     marks: list[str] = field(default_factory=list)
+
+    def cut(self, size: int) -> int:
+        """Leave out what goes beyond so many bytes; return from which record of heads on."""
+        keep = next((n for n, each in enumerate(self.sizes) if each > size), len(self.sizes))
+        first = self.numbers[keep] if keep < len(self.sizes) else sys.maxsize
+        del self.numbers[keep:], self.sizes[keep:], self.marks[keep:]
+        return first
 
 
 class _Heads:
@@ -151,19 +159,21 @@ def _read(run: Evidence, own: Journal, found: _Heads) -> Failures:
 
 def _journals(run: Evidence, found: _Heads) -> Failures:
     """Each journal is, up to each recorded length, what the primary had read."""
-    paths = {str(path.relative_to(run.view.paths.root)): path for path in run.journals}
-    sums = [new_hash() for _ in found.sums]
-    wrong = False
+    root, sizes = run.view.paths.root, run.history.bytes_read
+    paths = {str(path.relative_to(root)): path for path in run.journals}
+    sums, wrong, whole = [new_hash() for _ in found.sums], False, len(found.sums)
     for name in sorted(found.courses):
-        path = paths.get(name)
-        failures = (
-            [f"{name} is gone, of which the primary had read"]
-            if path is None
-            else list(_journal(run, name, path, found, sums))
-        )
+        path, course = paths.get(name), found.courses[name]
+        if run.history.end_utc is None:
+            # What was written since the journals were read is for another time.
+            whole = min(whole, course.cut(0 if path is None else sizes[path]))
+        if path is None:
+            failures = [f"{name} is gone, of which the primary had read"] if course.sizes else []
+        else:
+            failures = list(_journal(run, name, path, found, sums))
         wrong |= bool(failures)
         yield from failures
-    for number, stated in enumerate(found.sums):
+    for number, stated in enumerate(found.sums[:whole]):
         if not wrong and sums[number].hexdigest() != stated:
             yield f"the journals are not what the primary had read by {_time(found, number)}"
             break
@@ -175,9 +185,9 @@ def _journals(run: Evidence, found: _Heads) -> Failures:
 def _journal(run: Evidence, name: str, path: Path, found: _Heads, sums: Sequence[Hash]) -> Failures:
     course, times = found.courses[name], latest(run.journals[path])
     with open_regular(path, follow=False) as file:
-        content = file.read(run.history.bytes_read[path])
+        content = file.read(max(course.sizes, default=0))
     apart = APART + _known_apart(run, path)
-    whole = content.count(b"\n") == len(times)
+    whole = content.count(b"\n") <= len(times)
     made = prefixes(content, course.sizes)
     for number, size, mark in zip(course.numbers, course.sizes, course.marks, strict=True):
         prefix = next(made, None)
@@ -203,7 +213,7 @@ def _after(run: Evidence, courses: Mapping[Path, _Course]) -> Failures:
             continue
         course = courses.get(path)
         covered = 0
-        if course is not None:
+        if course is not None and course.sizes:
             with open_regular(path, follow=False) as file:
                 covered = file.read(course.sizes[-1]).count(b"\n")
         # What is no trainer's may be written while the run ends.

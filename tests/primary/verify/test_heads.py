@@ -87,9 +87,12 @@ def test_each_byte_that_is_changed_is_found(run: RunPaths) -> None:
 
 def test_a_journal_that_is_rewritten_is_named_with_the_time(run: RunPaths) -> None:
     path = run.root / R1
-    path.write_bytes(path.read_bytes().replace(b'"train_samples":10', b'"train_samples":99'))
+    content = path.read_bytes()
+    first = len(b"".join(content.splitlines(keepends=True)[:2]))
+    path.write_bytes(content.replace(b'"train_samples":10', b'"train_samples":99'))
     assert failures(run) == [
-        f"{R1} is not what the primary had read by 2025-06-15T15:07:10.000Z (its first 400 bytes)"
+        f"{R1} is not what the primary had read by 2025-06-15T15:07:10.000Z "
+        f"(its first {first} bytes)"
     ]
 
 
@@ -175,3 +178,20 @@ def test_a_run_of_an_earlier_version_has_no_heads(tmp_path: Path) -> None:
     assert failures(run.paths) == []
     assert checked(evidence(run.paths)) == 0
     assert isinstance(run.heads(), HeadsTaken)
+
+
+def test_what_was_written_since_the_journals_were_read_is_for_another_time(
+    tmp_path: Path,
+) -> None:
+    run = HeadedRun(tmp_path / "run")
+    run.turn()
+    r1 = run.replicas["r1"].path
+    unseen = r1.read_bytes()
+    run.turn()
+    later = r1.read_bytes()
+    r1.write_bytes(unseen)
+    read = evidence(run.paths)
+    r1.write_bytes(later)
+    assert list(heads(read)) == []
+    r1.write_bytes(later.replace(b'"train_samples":10', b'"train_samples":99', 1))
+    assert list(heads(read)) != []
