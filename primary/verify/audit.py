@@ -5,9 +5,9 @@ those of replaced replicas left out anew; the graphs, grown again from the initi
 recorded morphisms, not the stored ones; and from both the operations, OPS and regulated score.
 
 Not recounted, but the same code as the score's: what a line of a journal means, which trials and
-evaluations the records tell of, when the run began and ended, and how a graph is counted. Nothing
-is trained or evaluated again: accuracies are those that the replicas recorded. The report is made
-again by the code that made it, and compared.
+evaluations the records tell of, when the run began and ended, and how a graph is counted. The
+rules train and evaluate nothing again: accuracies are those that the replicas recorded, and
+``execution/`` is where some are. The report is made again by the code that made it, and compared.
 """
 
 from __future__ import annotations
