@@ -212,7 +212,8 @@ DEEPER = {"kind": "deeper", "after": "stem_relu", "kernel": 1}
 FILES: Mapping[str, Change] = {
     **{f"a FIFO: {name}": instead(name, fifo)
        for name in ("run.yaml", "primary/journal.jsonl", JOURNAL, FURTHER, "report/report.json",
-                    "report/manifest.json", "report/result.txt", "report/summary.json")},
+                    "report/manifest.json", "report/result.txt", "report/summary.json",
+                    "report/manifest.json.sig", "primary/heads.jsonl", "primary/other")},
     **{f"a link to zeros: {name}": instead(name, zeros)
        for name in ("run.yaml", "primary/journal.jsonl", JOURNAL, FURTHER, "report/report.json")},
     **{f"a terabyte: {name}": instead(name, sparse)
