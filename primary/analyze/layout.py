@@ -79,7 +79,7 @@ def _rows(table: Table, room: int) -> Iterator[str]:
         return
     rows = [table.columns, *table.rows[: table.brief]]
     texts = [[_one_line(row[place]) for row in rows] for place in range(len(table.columns))]
-    name, *others = _columns(texts, {0, *table.words}, room)
+    name, *others = _columns(texts, {0, *table.words}, room, words=0 in table.words)
     for block in _blocks(name, others, room):
         for row in range(len(rows)):
             yield from _lines(block, row)
@@ -89,8 +89,17 @@ def _one_line(text: str) -> str:
     return " ".join(without_controls(text).split())
 
 
-def _columns(texts: Sequence[Sequence[str]], left: set[int], room: int) -> list[_Column]:
-    """Return the columns, those of words and then the names narrowed where they are too wide."""
+def _columns(
+    texts: Sequence[Sequence[str]], left: set[int], room: int, *, words: bool
+) -> list[_Column]:
+    """Return the columns, those of words and then the names narrowed where they are too wide.
+
+    Args:
+        texts: the cells of each, below their heads.
+        left: the places of those that begin to the left.
+        room: columns of the terminal for all of them.
+        words: whether names are words, which are broken into lines, and not shortened.
+    """
     widths = [max(map(width, texts[0])), *map(_natural, texts[1:])]
     excess = sum(widths) + len(GAP) * (len(widths) - 1) - room
     for place in sorted(left - {0}, key=lambda place: -widths[place]):
@@ -98,11 +107,17 @@ def _columns(texts: Sequence[Sequence[str]], left: set[int], room: int) -> list[
         widths[place] -= less
         excess -= less
     if excess > 0:
-        widths[0] = _name_width(texts[0], widths[0] - excess, room)
-    names = tuple((shortened(text, widths[0]),) for text in texts[0])
+        widths[0] = _name_width(texts[0], widths[0] - excess, room, words=words)
+    names = tuple(_name_lines(text, widths[0], words=words) for text in texts[0])
     rest = [_column(cells, size, place in left) for place, (cells, size)
             in enumerate(zip(texts[1:], widths[1:], strict=True), 1)]  # fmt: skip
-    return [_Column(max(width(cell) for (cell,) in names), names, True), *rest]
+    return [_Column(max(width(line) for cell in names for line in cell), names, True), *rest]
+
+
+def _name_lines(name: str, columns: int, *, words: bool) -> tuple[str, ...]:
+    if words:
+        return tuple(textwrap.wrap(name, columns, break_on_hyphens=False)) or ("",)
+    return (shortened(name, columns),)
 
 
 def _natural(cells: Sequence[str]) -> int:
@@ -114,8 +129,10 @@ def _longest_word(text: str) -> int:
     return max(map(width, text.split()), default=0)
 
 
-def _name_width(cells: Sequence[str], fitting: int, room: int) -> int:
+def _name_width(cells: Sequence[str], fitting: int, room: int, *, words: bool) -> int:
     """Return the width of names: what lets all other columns fit if that can be read, or more."""
+    if words:
+        return min(max(map(width, cells)), max(fitting, LEAST_WORDS, *map(_longest_word, cells)))
     if fitting >= _least_name(cells, int(LEAST_NAME * room)):
         return fitting
     return _least_name(cells, int(NAME * room))

@@ -23,7 +23,8 @@ class Table(NamedTuple):
     missing: tuple[str, ...] = ()
     """What could not be measured and why, a line each."""
     words: tuple[int, ...] = ()
-    """The places of columns whose cells are words: they begin to the left, and may be broken."""
+    """The places of columns whose cells are words: they begin to the left, and may be broken. The
+    first column is shortened where it is not among them."""
     brief: int | None = None
     """Rows that will do where there is little room; None: all of them."""
 

@@ -314,8 +314,9 @@ def _variations(of: Repetition, precision: float) -> Table:
     runs = f"{len(of.runs)} run{'s' * (len(of.runs) != 1)}"
     title = f"{of.name}: {runs} of {of.benchmark}"
     table = Table(
-        columns, tuple(map(_cells, of.variations)), title, tuple(_notes(of)), tuple(_missing(of))
-    )
+        columns, tuple(map(_cells, of.variations)), title, tuple(_notes(of)), tuple(_missing(of)),
+        words=(0,),
+    )  # fmt: skip
     known = [f"{len(each.values)} of {len(of.runs)}" for each in of.variations]
     if all(len(each.values) == len(of.runs) for each in of.variations):
         return table
@@ -398,11 +399,11 @@ def _verdicts_table(of: Repetition) -> Table:
     methods = dict.fromkeys(v.interval.method for v in of.verdicts)
     return Table(
         columns, rows, f"{of.name}: whether scores are repeatable",
-        notes=tuple(f"intervals: {method}" for method in methods),
+        notes=tuple(f"intervals: {method}" for method in methods), words=(0,),
     )  # fmt: skip
 
 
 def _noise_table(name: str, noise: Noise) -> Table:
     rows = tuple((f.name, percent(f.share, 1), percent(f.deviation)) for f in noise.factors)
     title = f"{name}: what the variance of ln(OPS) is due to, the machine by {noise.machine_by}"
-    return Table(("factor", "share", "deviation alone"), rows, title)
+    return Table(("factor", "share", "deviation alone"), rows, title, words=(0,))

@@ -77,6 +77,18 @@ def test_names_are_shortened_no_further_than_they_differ() -> None:
     assert "2, cosmoflow weak  " in second
 
 
+def test_names_of_words_are_broken_and_not_shortened() -> None:
+    figures = ("1,234.56",) * 5
+    name = "time in training and evaluation, share of the whole run"
+    table = Table(("measure", *("a figure" for _ in figures)), ((name, *figures),), words=(0,))
+    assert lines(table, 80) == [
+        "  measure                   a figure  a figure  a figure  a figure  a figure",
+        "  time in training and      1,234.56  1,234.56  1,234.56  1,234.56  1,234.56",
+        "  evaluation, share of the",
+        "  whole run",
+    ]
+
+
 def test_a_name_is_cut_in_its_middle() -> None:
     assert shortened("Lab machine cosmoflow weak", 14) == "Lab ma…ow weak"
     assert shortened("short", 14) == "short"
