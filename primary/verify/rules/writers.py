@@ -71,9 +71,12 @@ JOURNALS: Mapping[str, str] = {
 
 def writers(run: Evidence) -> Failures:
     """Each journal is one process's, which says who it is first, and ends with its end."""
+    torn = set(run.history.torn)
     for path, journal in run.journals.items():
         where = path.relative_to(run.view.paths.root)
         yield from (f"{where}: {what}" for what in _wrong(run, path, journal))
+        if journal.ended and path in torn:
+            yield f"{where}: bytes follow the record of its writer's end"
 
 
 def _wrong(run: Evidence, path: Path, journal: Journal) -> Failures:
@@ -90,8 +93,6 @@ def _wrong(run: Evidence, path: Path, journal: Journal) -> Failures:
     if lives > 1:
         yield f"{lives} lives of a replica in the journal of one"
     yield from journal.belated
-    if journal.ended and path in run.history.torn:
-        yield "bytes follow the record of its writer's end"
 
 
 def _writer(run: Evidence, path: Path) -> str | None:
