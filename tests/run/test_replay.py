@@ -86,7 +86,7 @@ def events_of(name: str) -> list[AnyEvent | bytes]:
         told += [
             records.TrainingStarted(trial=trial),
             progress(trial, train=3),
-            progress(trial, train=2**64),
+            progress(trial, train=2**63 - 1),
             evaluated(trial, correct=50),
             evaluated(trial, correct=60),
             records.TimeSpent(trial=trial, seconds={TimePhase.TRAIN: 1.5}),
