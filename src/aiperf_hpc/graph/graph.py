@@ -62,7 +62,7 @@ class Graph:
             try:
                 shapes[node.name] = node.layer.output_shape(*[shapes[i] for i in node.inputs])
             except GraphError as error:
-                raise GraphError(f"node '{node.name}' ({node.layer.kind}): {error}") from None
+                raise GraphError(f"node {node.name!r} ({node.layer.kind}): {error}") from None
         return shapes
 
     @cached_property
@@ -178,7 +178,7 @@ def _sorted_and_checked(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
     require(len(nodes) <= MOST_NODES, f"a graph has at most {MOST_NODES:,} nodes")
     for node in nodes:
         fits = len(node.inputs) <= MOST_INPUTS
-        require(fits, f"node '{node.name[:60]}' has more than {MOST_INPUTS} inputs")
+        require(fits, f"node {node.name[:60]!r} has more than {MOST_INPUTS} inputs")
     if not _is_in_order(nodes):
         nodes = _sorted(nodes)
     for node in nodes:
@@ -187,7 +187,7 @@ def _sorted_and_checked(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
         if count < least or (most is not None and count > most):
             wanted = f"{least}" if most == least else f"at least {least}"
             raise GraphError(
-                f"node '{node.name}' ({node.layer.kind}) has {count} inputs, needs {wanted}"
+                f"node {node.name!r} ({node.layer.kind}) has {count} inputs, needs {wanted}"
             )
     read = {source for node in nodes for source in node.inputs}
     outputs = [node.name for node in nodes if node.name not in read]
@@ -219,11 +219,11 @@ def _sorted(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
     by_name: dict[str, Node] = {}
     for node in nodes:
         require(bool(node.name) and "/" not in node.name, f"node name {node.name!r} is not valid")
-        require(node.name not in by_name, f"node '{node.name}' is there twice")
+        require(node.name not in by_name, f"node {node.name!r} is there twice")
         by_name[node.name] = node
     for node in nodes:
         for source in node.inputs:
-            require(source in by_name, f"node '{node.name}' reads '{source}', which is not there")
+            require(source in by_name, f"node {node.name!r} reads {source!r}, which is not there")
     return tuple(_topological_order(by_name))
 
 
@@ -242,7 +242,7 @@ def _topological_order(by_name: Mapping[str, Node]) -> list[Node]:
             open_path[name] = None
             missing = next((source for source in by_name[name].inputs if source not in done), None)
             if missing is not None:
-                require(missing not in open_path, f"node '{missing}' is part of a cycle of edges")
+                require(missing not in open_path, f"node {missing!r} is part of a cycle of edges")
                 stack.append(missing)
                 continue
             stack.pop()
@@ -261,11 +261,11 @@ def _node_from_json(item: object) -> Node:
     require(isinstance(name, str), f"a node's name must be text, got {name!r}")
     layer = LAYERS.get(kind) if isinstance(kind, str) else None
     if layer is None:
-        raise GraphError(f"node '{name}' has the unknown kind {kind!r}; known: {sorted(LAYERS)}")
+        raise GraphError(f"node {name!r} has the unknown kind {kind!r}; known: {sorted(LAYERS)}")
     try:
         return Node(name, layer(**values), _names(sources), inserted is True)
     except (TypeError, GraphError) as error:
-        raise GraphError(f"node '{name}' ({kind}): {error}") from None
+        raise GraphError(f"node {name!r} ({kind}): {error}") from None
 
 
 def _names(sources: object) -> tuple[str, ...]:
