@@ -110,7 +110,7 @@ def signed_run(folder: Path) -> RunPaths:
     paths = RunPaths(folder / "run")
     write_run(paths.root, 2, distinct=2)
     for name in ("primary/output.log", "replicas/r0/output.log", "replicas/r0/0.0/study.log"):
-        (paths.root / name).write_text("what was printed\n" * 20)
+        (paths.root / name).write_text("what was printed\n" * 20, "utf-8")
     weights = paths.trained("r0", "r0-0")
     weights.parent.mkdir(parents=True)
     weights.write_bytes(np.random.default_rng(1).bytes(2**20))

@@ -16,6 +16,7 @@ class WitnessStatus(Value):
     """A witness or a time-stamp authority, by what the primary recorded of it."""
 
     url: str
+    """Where the primary reached it."""
     key: str
     """The fingerprint of its key; empty for a time-stamp authority."""
     times: int

@@ -105,7 +105,7 @@ def test_a_forged_quality_is_found(
     folder = Path(shutil.copytree(run.paths.root, tmp_path / "forged"))
     (journal,) = (folder / "replicas" / "r0").glob("*/journal.jsonl")
     text = journal.read_text("utf-8")
-    evaluated = (line for line in text.splitlines() if '"evaluated"' in line)
+    evaluated = (line for line in text.splitlines() if '"type":"evaluated"' in line)
     line = min(evaluated, key=lambda line: json.loads(line)["event"]["sums"]["absolute_error"])
     event = json.loads(line)
     event["event"]["sums"][forged] *= factor

@@ -15,7 +15,7 @@ from aiperf_hpc.run.history import ReplicaHistory
 from aiperf_hpc.trial import JobPhase
 
 EXACT = ("local", "simulated")
-"""The launchers that see each death; a scheduler's clients may miss one."""
+"""The launchers that see each death; a scheduler's client may miss one."""
 
 
 def launches(run: Evidence) -> Failures:
@@ -85,17 +85,19 @@ def _lives(run: Evidence, replica: ReplicaHistory) -> Failures:
 def _again(run: Evidence, replica: ReplicaHistory) -> Failures:
     """A replica is queued again when it has died, and its launcher says so.
 
-    One that a scheduler starts when the run is over counts nothing, and nobody looks any more.
+    One that a scheduler starts when the run is over counts nothing, and nobody looks any more. A
+    scheduler may queue one again and start it between two looks of the primary.
     """
+    if run.view.manifest.launcher not in EXACT:
+        return
     again = [life for life, utc in replica.starts.items() if life.restart and utc <= run.end]
     if not again or _unseen(run):
         return
     first = min(replica.starts[life] for life in again)
     deaths = [utc for utc, _ in replica.requeued]
-    exact = run.view.manifest.launcher in EXACT
     if not any(utc <= first + run.tolerance(replica) for utc in deaths):
         yield f"{replica.id}, life {min(again)}: it was never queued again"
-    elif exact and len(deaths) < len(again):
+    elif len(deaths) < len(again):
         yield f"{replica.id} lived {len(again)} times more, it was queued again {len(deaths)} times"
 
 

@@ -462,7 +462,7 @@ def test_a_replica_that_ended_in_order_is_no_trouble_though_its_primary_never_sa
         primary.write(records.ReplicaLaunched(replica="r0", job="200"))
         primary.write(records.JobState(replica="r0", phase=JobPhase.RUNNING))
     monkeypatch.setattr(
-        "aiperf_hpc.primary.report.writer.write_report", lambda view: paths.report_html
+        "aiperf_hpc.primary.report.writer.write_report", lambda view, key: paths.report_html
     )
     assert finish(RunView(paths), as_json=False) == 0
     assert capsys.readouterr().err == ""
