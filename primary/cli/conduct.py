@@ -29,6 +29,7 @@ from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.run.service import Service
 from aiperf_hpc.run.storage import BackoffRetry, Retry
 from aiperf_hpc.signals import Interrupts
+from aiperf_hpc.streams import as_printed
 from aiperf_hpc.system.node import describe_rank
 from aiperf_hpc.trial import JobPhase
 
@@ -36,6 +37,10 @@ if TYPE_CHECKING:
     from aiperf_hpc.primary.service.endpoint import Endpoint
     from aiperf_hpc.primary.service.server import ServerThread
     from aiperf_hpc.signatures import PrivateKey
+
+
+MOST_LAST_WORDS = 500
+"""Bytes at the end of a replica's output in which its last words are looked for."""
 
 
 def take_run(history: RunHistory, manifest: RunManifest, command: str) -> Claim:
@@ -212,9 +217,24 @@ def _what_happened(replica: ReplicaHistory, paths: RunPaths) -> str:
     assert job is not None  # noqa: S101 -- for the type checker
     node = f" on {job.node}" if job.node else ""
     said = f"{replica.id} (job {replica.job}{node}) {job.phase}: {job.detail or 'no reason given'}"
-    if replica.started is None:
+    log = paths.replica_log(replica.id)
+    words = _last_words(log)
+    if replica.started is None and words is None:
         return f"{said}; it left no record: does its node see {paths.root}?"
-    return f"{said}; its output is in {paths.replica_log(replica.id)}"
+    last = f", and ends with '{words}'" if words else ""
+    return f"{said}; its output is in {log}{last}"
+
+
+def _last_words(log: Path) -> str | None:
+    """Return the last line that a replica or its scheduler printed; None where there is none."""
+    try:
+        with log.open("rb") as file:
+            file.seek(max(0, log.stat().st_size - MOST_LAST_WORDS))
+            printed = file.read(MOST_LAST_WORDS).decode("utf-8", "replace")
+    except OSError:
+        return None  # It says nothing of why the replica ended.
+    lines = [line.strip() for line in printed.splitlines() if line.strip(" -=*")]
+    return as_printed(lines[-1], sys.stderr) if lines else None
 
 
 def where_served(url: str) -> str:

@@ -13,17 +13,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from aiperf_hpc.errors import PREFLIGHT_STATUS, UNEXPECTED_STATUS, UsageError
+from aiperf_hpc.errors import PREFLIGHT_STATUS, UsageError
 from aiperf_hpc.extras import COLLECTIVES, pip_install
 from aiperf_hpc.primary.formatting import size
 from aiperf_hpc.primary.launchers.process_session import end_session
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import RunPaths
+from aiperf_hpc.slurm import UNSEEN_PYTHON_STATUS, UNSEEN_RUN_STATUS
 from aiperf_hpc.trial import JobPhase
 
-RANK_SIGNALLED = 128
-"""What mpirun adds to a signal's number, as its exit status, when the signal ended one of its
-ranks."""
+FORESEEN_STATUSES = frozenset(
+    {0, 1, 2, PREFLIGHT_STATUS, UNSEEN_RUN_STATUS, UNSEEN_PYTHON_STATUS, 126, 127}
+)
+"""Exit statuses of replicas that have said why they end, and of a shell that could not run them:
+it would be the same again."""
 STOP_SIGNAL = signal.SIGUSR1
 """What asks a local replica to end in order: mpirun passes it on to ranks, and SIGTERM not."""
 DEAF = ("/bin/sh", "-c", f'trap \'\' {STOP_SIGNAL.name[3:]}; exec "$0" "$@"')
@@ -31,6 +34,16 @@ DEAF = ("/bin/sh", "-c", f'trap \'\' {STOP_SIGNAL.name[3:]}; exec "$0" "$@"')
 still being loaded would die of it. It finds the request in the run directory."""
 MOST_RESTARTS = 3
 """How often a replica that died is started again in one life of the primary."""
+
+
+def died(status: int) -> bool:
+    """Return whether a replica with this exit status ended by what nobody foresaw.
+
+    That is a signal (negative; 128 and its number from mpirun and srun), an error of this package,
+    or a library that ends the process: Open MPI does, by the number of MPI's class of errors (MPI
+    4.1, table 9.1), when it cannot be initialised.
+    """
+    return status not in FORESEEN_STATUSES
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,8 +149,8 @@ class LocalLauncher:
     def _state(self, replica: str, status: int | None) -> ReplicaState:
         if status is None:
             return ReplicaState(JobPhase.RUNNING, self._node)
-        died = status < 0 or status == UNEXPECTED_STATUS or status > RANK_SIGNALLED
-        if died and not self._stopping and self._restarts[replica] < MOST_RESTARTS:
+        again = not self._stopping and self._restarts[replica] < MOST_RESTARTS
+        if died(status) and again:
             end_session(self._processes[replica].pid)
             self._restarts[replica] += 1
             self._start(replica)

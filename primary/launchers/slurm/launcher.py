@@ -11,11 +11,11 @@ from dataclasses import replace
 from aiperf_hpc.config import SlurmConfig
 from aiperf_hpc.errors import (
     PREFLIGHT_STATUS,
-    UNEXPECTED_STATUS,
     SchedulerError,
     SchedulerSilentError,
     UsageError,
 )
+from aiperf_hpc.primary.launchers import base
 from aiperf_hpc.primary.launchers.base import MOST_RESTARTS, ReplicaState, replica_name
 from aiperf_hpc.primary.launchers.slurm.batch_script import (
     batch_script,
@@ -91,13 +91,9 @@ def died(element: Element) -> bool:
     """Return whether a replica ended by a signal or by an error that nobody foresaw."""
     if element.state == "OUT_OF_MEMORY":
         return True
-    by_signal = element.signal or element.status > SHELL_SIGNAL
     unfit = (element.status, element.signal) == NO_OUTPUT
-    return (
-        element.state == "FAILED"
-        and not unfit
-        and (bool(by_signal) or element.status == UNEXPECTED_STATUS)
-    )
+    ended = bool(element.signal) or base.died(element.status)
+    return element.state == "FAILED" and not unfit and ended
 
 
 class SlurmLauncher:

@@ -565,7 +565,9 @@ def test_a_replica_that_slurm_does_not_queue_again_has_failed(
         (Element(0, "FAILED", status=137), True),
         (Element(0, "FAILED", signal=11), True),
         (Element(0, "FAILED", status=UNEXPECTED_STATUS), True),
+        (Element(0, "FAILED", status=14), True),  # Open MPI, which could not be initialised.
         (Element(0, "FAILED", status=1), False),  # It said why.
+        (Element(0, "FAILED", status=127), False),  # No srun.
         (Element(0, "FAILED", status=PREFLIGHT_STATUS), False),
         (Element(0, "FAILED", signal=53), False),
         (Element(0, "NODE_FAIL", signal=9), False),  # SLURM itself queues it again.

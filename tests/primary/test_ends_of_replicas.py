@@ -1,0 +1,59 @@
+"""What is said at the end of a run of replicas that did not end in order."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.support.run_factory import Plan, write_manifest
+from tests.support.run_writer import RunWriter, run_ended, run_started
+
+from aiperf_hpc.primary.cli.conduct import say_result
+from aiperf_hpc.primary.monitor.run_view import RunView
+from aiperf_hpc.run import records
+from aiperf_hpc.trial import JobPhase
+
+ABORTED = """\
+--------------------------------------------------------------------------
+It looks like MPI runtime init failed for some reason; your parallel process is
+*** An error occurred in MPI_Init_thread on a NULL communicator
+--------------------------------------------------------------------------
+
+"""
+
+
+@pytest.mark.parametrize(
+    ("output", "words"),
+    [
+        (None, "it left no record: does its node see {root}?"),
+        (b"", "it left no record: does its node see {root}?"),
+        (
+            ABORTED.encode(),
+            "its output is in {log}, and ends with '*** An error occurred in MPI_Init_thread on a "
+            "NULL communicator'",
+        ),
+        (b"\x1b[31mr\xff" + b"x" * 1000, "its output is in {log}, and ends with '" + "x" * 500),
+    ],
+)
+def test_the_last_words_of_a_replica_without_a_record(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], output: bytes | None, words: str
+) -> None:
+    run = RunWriter(tmp_path / "run")
+    write_manifest(run.paths, Plan(replicas=1))
+    failed = records.JobState(
+        replica="r0", phase=JobPhase.FAILED, node="n1", detail="FAILED: exit status 14"
+    )
+    run.primary(0, run_started(), records.ReplicaLaunched(replica="r0", job="25_0"))
+    run.primary(5, failed)
+    run.primary(6, run_ended())
+    log = run.paths.replica_log("r0")
+    if output is not None:
+        log.parent.mkdir(parents=True, exist_ok=True)
+        log.write_bytes(output)
+    view = RunView(run.paths)
+    view.history.refresh()
+    say_result(view, as_json=True)
+    said = capsys.readouterr().err
+    expected = words.format(root=run.paths.root, log=log)
+    assert f"r0 (job 25_0 on n1) failed: FAILED: exit status 14; {expected}" in said
+    assert len(said.splitlines()) == 1
