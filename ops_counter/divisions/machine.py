@@ -72,6 +72,8 @@ def _changed(run: RunEvidence, hosts: int) -> Iterator[str]:
         yield f"{hosts:,} hosts; {run.manifest.nodes:,} nodes are stated"
     if len({event.nodes for _, event in run.history.run_starts} | {run.manifest.nodes}) > 1:
         yield "the primaries had other numbers of nodes"
+    if asked := [nodes for _, nodes in run.history.nodes_asked]:
+        yield f"{asked[-1]:,} nodes were asked for while it went on"
     for each in run.replicas:
         if each.restarts:
             yield f"{each.id} was started {each.restarts + 1} times"

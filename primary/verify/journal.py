@@ -41,6 +41,7 @@ BOUNDS = records.RunStarted | records.RunEnded
 KEPT: frozenset[type[records.Event]] = frozenset(
     {
         records.RunStarted, records.TakenOver, records.ReplicaLaunched, records.JobState,
+        records.NodesAsked, records.NodesRefused, records.ReplicaReleased,
         records.NodeChecked, records.SchedulerState, records.RunEnded,
         records.ReplicaStarted, records.SystemDescribed, records.PeakMeasured,
         records.DatasetLoaded, records.TrialEnded, records.CheckpointDropped, records.TimeSpent,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -16,17 +17,27 @@ from aiperf_hpc.trial import JobPhase
 
 EXACT = ("local", "simulated")
 """The launchers that see each death; a scheduler's client may miss one."""
+LATE_SECONDS = 120.0
+"""How long after it was taken out of the queue a replica may still begin: the request waits for
+its turn, and a scheduler may be starting the replica meanwhile."""
 
 
 def launches(run: Evidence) -> Failures:
     """The replicas are those that the nodes make, all of them launched, and each life has a cause.
 
-    A primary that was killed while it launched has not said whom; then nothing is missed.
+    Those beyond the run's first nodes were asked for before they began. A primary that was killed
+    while it launched has not said whom; then nothing is missed.
     """
-    wanted = {replica_name(number) for number in range(run.view.manifest.replicas)}
-    for name in sorted(run.history.replicas.keys() - wanted):
-        yield f"{name} is none of the {len(wanted)} replicas that the nodes make"
+    asked = _asked(run)
+    most = max(each.replicas for each in asked)
+    numbers = {replica_name(number): number for number in range(most)}
+    for name, replica in sorted(run.history.replicas.items()):
+        if name not in numbers:
+            yield f"{name} is none of the {most} replicas that the nodes make"
+        elif len(asked) > 1:
+            yield from _was_asked_for(run, replica, numbers[name], asked)
     for primary in _primaries(run):
+        wanted = {replica_name(number) for number in range(_replicas_at(asked, primary.utc))}
         missing = wanted - primary.launched if primary.went_on else set()
         if missing:
             some = ", ".join(sorted(missing)[:3])
@@ -35,6 +46,43 @@ def launches(run: Evidence) -> Failures:
     for replica in run.history.replicas.values():
         yield from _lives(run, replica)
         yield from _seen(run, replica, told)
+
+
+class _Asked(NamedTuple):
+    """How many replicas the run was to have from when on, UTC seconds."""
+
+    utc: float
+    replicas: int
+
+
+def _asked(run: Evidence) -> list[_Asked]:
+    """Return how many replicas the run was to have: as many as it began with, then as asked for."""
+    manifest, journal = run.view.manifest, run.primary
+    changes = [(utc, event.nodes) for utc, event in journal.told(records.NodesAsked)]
+    changes += [(utc, event.kept) for utc, event in journal.told(records.NodesRefused)]
+    each = manifest.config.replica.nodes
+    later = [_Asked(utc, nodes // each) for utc, nodes in sorted(changes, key=lambda c: c[0])]
+    return [_Asked(-math.inf, manifest.replicas), *later]
+
+
+def _replicas_at(asked: list[_Asked], utc: float) -> int:
+    return [each.replicas for each in asked if each.utc <= utc][-1]
+
+
+def _was_asked_for(
+    run: Evidence, replica: ReplicaHistory, number: int, asked: list[_Asked]
+) -> Failures:
+    """A replica is one of those that the run was to have when each of its lives began."""
+    slack = run.tolerance(replica)
+    if number >= asked[0].replicas and replica.job is None and not _unseen(run):
+        yield f"{replica.id} was never launched"
+    for life, utc in sorted(replica.starts.items()):
+        wanted = max(e.replicas for e in asked if e.utc <= utc + slack)
+        before = max(_replicas_at(asked, utc - LATE_SECONDS), _replicas_at(asked, utc + slack))
+        if number >= wanted:
+            yield f"{replica.id}, life {life}: it began before it was asked for"
+        elif number >= before and not _unseen(run):
+            yield f"{replica.id}, life {life}: it began after fewer nodes were asked for"
 
 
 @dataclass(slots=True)
@@ -94,11 +142,17 @@ def _again(run: Evidence, replica: ReplicaHistory) -> Failures:
     if not again or _unseen(run):
         return
     first = min(replica.starts[life] for life in again)
-    deaths = [utc for utc, _ in replica.requeued]
+    deaths = [*(utc for utc, _ in replica.requeued), *_relaunched(run, replica)]
     if not any(utc <= first + run.tolerance(replica) for utc in deaths):
         yield f"{replica.id}, life {min(again)}: it was never queued again"
     elif len(deaths) < len(again):
         yield f"{replica.id} lived {len(again)} times more, it was queued again {len(deaths)} times"
+
+
+def _relaunched(run: Evidence, replica: ReplicaHistory) -> list[float]:
+    """Return when the primary launched a replica that had left the run, UTC seconds."""
+    told = run.primary.told(records.ReplicaLaunched)
+    return [utc for utc, event in told if event.replica == replica.id][1:]
 
 
 def _unseen(run: Evidence) -> bool:

@@ -16,6 +16,9 @@ PRIMARY, TRAINER, SEARCH, TELEMETRY = "the primary", "a trainer", "a search work
 WRITERS: Mapping[type[records.Event], tuple[str, ...]] = {
     records.RunStarted: (PRIMARY,),
     records.ReplicaLaunched: (PRIMARY,),
+    records.NodesAsked: (PRIMARY,),
+    records.NodesRefused: (PRIMARY,),
+    records.ReplicaReleased: (PRIMARY,),
     records.ReplicaExited: (PRIMARY,),
     records.JobState: (PRIMARY,),
     records.NodeChecked: (PRIMARY,),

@@ -83,6 +83,35 @@ class ReplicaLaunched(Event):
     job: str
 
 
+class NodesAsked(Event):
+    """From now on the run is to have so many nodes; before, it was to have those it started with.
+
+    A replica beyond those counts only if this was recorded before it began.
+    """
+
+    type: Literal["nodes_asked"] = "nodes_asked"
+    nodes: Annotated[int, Field(ge=1, le=MOST_NODES)]
+    why: str
+    """What asked for them, e.g. ``--nodes 2-4``."""
+
+
+class NodesRefused(Event):
+    """What was asked for could not be had; the run is to have ``kept`` nodes, as before."""
+
+    type: Literal["nodes_refused"] = "nodes_refused"
+    nodes: Annotated[int, Field(ge=1)]
+    """How many were asked for."""
+    kept: Annotated[int, Field(ge=1, le=MOST_NODES)]
+    reason: str
+
+
+class ReplicaReleased(Event):
+    """The replica was asked to end in order, or not to begin: fewer nodes are to be used."""
+
+    type: Literal["replica_released"] = "replica_released"
+    replica: Name
+
+
 class ReplicaExited(Event):
     """A replica's process is gone; ``status`` is its exit status, negative for a signal."""
 
@@ -632,6 +661,9 @@ AnyEvent = Annotated[
     FileProblem
     | RunStarted
     | ReplicaLaunched
+    | NodesAsked
+    | NodesRefused
+    | ReplicaReleased
     | ReplicaExited
     | JobState
     | NodeChecked

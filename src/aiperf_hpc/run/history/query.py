@@ -125,6 +125,10 @@ class RunHistory:
         return self._state.stop_requests
 
     @property
+    def nodes_asked(self) -> list[tuple[float, int]]:
+        return self._state.nodes_asked
+
+    @property
     def primary_failure(self) -> str | None:
         return self._state.primary_failure
 

@@ -175,6 +175,10 @@ class ReplicaHistory:
     """What the primary found about its node."""
     starts: dict[Incarnation, float] = field(default_factory=dict)
     """When each of its lives started, UTC seconds."""
+    alive: dict[Incarnation, float] = field(default_factory=dict)
+    """When each of its lives last said that it is alive, or that it ends, UTC seconds."""
+    released_utc: float | None = None
+    """When it was asked to leave the run, UTC seconds; None once it was launched again."""
     requeued: list[tuple[float, str]] = field(default_factory=list)
     """When it was found to have died and queued again, UTC seconds, and the launcher's words."""
     storage_waits: list[records.StorageWaited] = field(default_factory=list)
@@ -189,6 +193,7 @@ class ReplicaHistory:
         self.job_utc = told.job_utc
         self.checked = told.checked
         self.requeued = told.requeued
+        self.released_utc = told.released_utc
 
     def fence(self, incarnation: Incarnation) -> float:
         """Return from when on a life's records do not count: a later one had started."""
@@ -271,6 +276,8 @@ class HistoryState:
     run_starts: list[tuple[float, records.RunStarted]] = field(default_factory=list)
     """Every primary that took the run in hand, and when, UTC seconds."""
     stop_requests: list[records.StopRequested] = field(default_factory=list)
+    nodes_asked: list[tuple[float, int]] = field(default_factory=list)
+    """How many nodes the run was to have from when on, UTC seconds, where that changed."""
     primary_failure: str | None = None
     """Why the latest primary could not go on, if it said so."""
     storage_waits: list[tuple[str, records.StorageWaited]] = field(default_factory=list)
@@ -495,7 +502,11 @@ class HistoryState:
                 replica = self._replica(name)
                 replica.exit_status = None
                 replica.job = job
-                replica.job_state = None
+                replica.job_state = replica.released_utc = None
+            case records.NodesAsked(nodes=nodes) | records.NodesRefused(kept=nodes):
+                self.nodes_asked.append((record.utc, nodes))
+            case records.ReplicaReleased(replica=name):
+                self._replica(name).released_utc = record.utc
             case records.JobState(replica=name):
                 replica = self._replica(name)
                 replica.job_state = event
@@ -596,6 +607,7 @@ class HistoryState:
         self, utc: float, event: records.Heartbeat | FrequentHeartbeat, by: _Writer
     ) -> None:
         by.replica.says_that_it_lives(utc)
+        by.replica.alive[by.source.incarnation] = utc
         by.heartbeat = event
         by.replica.phase = event.phase
 
@@ -621,7 +633,7 @@ class HistoryState:
         reason = f"its replica ended: {event.reason}"
         self._leave(by, utc, TrialState.STOPPED, reason)
         by.replica.ended = event.reason
-        by.replica.ended_utc = utc
+        by.replica.ended_utc = by.replica.alive[by.source.incarnation] = utc
         by.replica.says_that_it_lives(utc)
 
     def _training_started(self, utc: float, event: records.TrainingStarted, by: _Writer) -> None:

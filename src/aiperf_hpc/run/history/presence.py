@@ -1,0 +1,81 @@
+"""How many replicas a run had over time: a pure function of its history."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+from typing import NamedTuple
+
+from aiperf_hpc.run.history.query import RunHistory
+from aiperf_hpc.run.history.state import ReplicaHistory
+from aiperf_hpc.trial import JobPhase
+
+GONE = (JobPhase.REQUEUED, JobPhase.LOST, JobPhase.DONE, JobPhase.FAILED)
+"""The phases of a job whose replica is not at work, whatever it last said."""
+
+
+class Presence(NamedTuple):
+    """One life of a replica: from its first record to its end, or to its last sign of life."""
+
+    replica: str
+    begin: float
+    """UTC seconds, as ``end`` is."""
+    end: float
+
+
+class Step(NamedTuple):
+    """From when on how many replicas were there."""
+
+    utc: float
+    replicas: int
+
+
+def presences(history: RunHistory, until: float) -> list[Presence]:
+    """Return when each life of each replica was there, within the clock's time up to ``until``.
+
+    A life ends with its own last words, when a later life of the replica starts, or, where it died,
+    with its last sign of life. The latest life of a replica that is at work lasts.
+    """
+    start = history.start_utc
+    if start is None:
+        return []
+    lives = (life for r in history.replicas.values() for life in _lives(r, until))
+    within = (Presence(r, max(begin, start), min(end, until)) for r, begin, end in lives)
+    return sorted((each for each in within if each.end > each.begin), key=lambda p: p[1:])
+
+
+def steps(presences: Sequence[Presence]) -> list[Step]:
+    """Return the number of replicas from each time on at which it changed, the earliest first."""
+    changes = [(p.begin, 1) for p in presences] + [(p.end, -1) for p in presences]
+    found: list[Step] = []
+    count = 0
+    for utc, several in groupby(sorted(changes), key=lambda change: change[0]):
+        before, count = count, count + sum(by for _, by in several)
+        if count != before:
+            found.append(Step(utc, count))
+    return found
+
+
+def asked_nodes(history: RunHistory, nodes: int) -> int:
+    """Return how many nodes a run is to have now that began with ``nodes``."""
+    return history.nodes_asked[-1][1] if history.nodes_asked else nodes
+
+
+def _lives(replica: ReplicaHistory, until: float) -> Iterable[Presence]:
+    latest = max(replica.starts, default=None)
+    for life, begin in replica.starts.items():
+        said = replica.alive.get(life, begin)
+        lasts = life == latest and _is_at_work(replica)
+        yield Presence(replica.id, begin, min(replica.fence(life), until if lasts else said))
+
+
+def _is_at_work(replica: ReplicaHistory) -> bool:
+    """Return whether the latest life has neither ended nor is known to be gone."""
+    job = replica.job_state
+    gone = job is not None and job.phase in GONE and replica.job_utc >= _begun(replica)
+    return replica.ended is None and replica.exit_status is None and not gone
+
+
+def _begun(replica: ReplicaHistory) -> float:
+    return replica.started_utc if replica.started_utc is not None else math.inf
