@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from aiperf_hpc.run.heads import MARK, Head, new_hash, over, publish
-from aiperf_hpc.run.history import RunHistory
+from aiperf_hpc.run.history import RunHistory, no_collections
 from aiperf_hpc.run.journal import JournalWriter
 from aiperf_hpc.run.records import HeadsTaken, JournalHeads
 from aiperf_hpc.run.storage import Retry
@@ -46,7 +46,8 @@ class HeadsTaker:
         Raises:
             JournalError: they cannot be written.
         """
-        with self._history.lock:
+        # Thousands of short-lived tuples would have the collector walk all of the history.
+        with self._history.lock, no_collections(keep_all=False):
             heads = self._grown(anew=self._due is None)
         self._due = now + self._seconds
         self._own.append(heads)
