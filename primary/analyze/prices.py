@@ -11,10 +11,12 @@ from typing import Annotated, NamedTuple
 
 from pydantic import Field, ValidationError, field_validator
 
+from aiperf_hpc.bounds import in_words, message_of
 from aiperf_hpc.errors import UsageError
 from aiperf_hpc.trial import Value
 from aiperf_hpc.untrusted import yaml_of
 
+_CURRENCY = in_words("^[A-Z]{3}$", "a currency by ISO 4217, e.g. USD")
 MOST_BYTES = 256 * 1024
 PricePerHour = Annotated[float, Field(gt=0.0, allow_inf_nan=False, strict=True)]
 
@@ -29,7 +31,7 @@ class Price(NamedTuple):
 class PriceTable(Value):
     """Prices of one day in one currency."""
 
-    currency: str = Field(pattern="^[A-Z]{3}$")
+    currency: str = Field(pattern=_CURRENCY)
     """By ISO 4217: USD, EUR, CNY."""
     date: date
     """When the prices held."""
@@ -95,7 +97,7 @@ def load_prices(path: Path) -> PriceTable:
 def _described(error: ValidationError) -> str:
     first = error.errors()[0]
     key = ".".join(str(part) for part in first["loc"])
-    message = str(first["msg"]).removeprefix("Value error, ")
+    message = message_of(first).removeprefix("Value error, ")
     given = first["input"]
     shown = "" if isinstance(given, Mapping | list) else f" (got {str(given)[:40]!r})"
     more = f"; {error.error_count() - 1} more like it" if error.error_count() > 1 else ""

@@ -17,6 +17,7 @@ from pydantic import Field
 from starlette.exceptions import HTTPException
 
 from aiperf_hpc import __version__
+from aiperf_hpc.bounds import message_of
 from aiperf_hpc.errors import AIPerfError
 from aiperf_hpc.primary.monitor.run_catalog import LASTING
 from aiperf_hpc.primary.monitor.run_view import RunStatus, RunView
@@ -251,4 +252,4 @@ def _invalid(_: Request, error: Exception) -> Response:
 
 def _fault(said: Mapping[str, Any]) -> Fault:
     where = ".".join(map(str, said["loc"]))
-    return Fault(where=without_stand_ins(where), message=without_stand_ins(said["msg"]))
+    return Fault(where=without_stand_ins(where), message=without_stand_ins(message_of(said)))

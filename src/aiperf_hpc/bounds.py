@@ -6,11 +6,12 @@ million years ahead is no date. What exceeds these bounds is no record, and no c
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Final
 
 from pydantic import BaseModel, Field, GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import CoreSchema
+from pydantic_core import CoreSchema, ErrorDetails
 
 MOST_WHOLE: Final = 2**900
 """The most of any whole number, also of sums of products of counts. As floats, sums are finite."""
@@ -33,8 +34,27 @@ MOST_NODES: Final = 1_000_000
 MOST_NAME: Final = 200
 """Characters of a name; file systems take 255 bytes, and what is appended needs room."""
 
-NAME: Final = r"^[^\x00-\x1f\x7f/.][^\x00-\x1f\x7f/]*$"
+_IN_WORDS: Final[dict[str, str]] = {}
+
+
+def in_words(pattern: str, words: str) -> str:
+    """Return a regular expression, and keep in words what it asks for: "should be ..."."""
+    _IN_WORDS[pattern] = words
+    return pattern
+
+
+def message_of(error: ErrorDetails | Mapping[str, Any]) -> str:
+    """Return what pydantic says of a value, in words where it says a regular expression."""
+    words = _IN_WORDS.get(error.get("ctx", {}).get("pattern", ""))
+    return str(error["msg"]) if words is None else f"Should be {words}"
+
+
+NAME: Final = in_words(
+    r"^[^\x00-\x1f\x7f/.][^\x00-\x1f\x7f/]*$",
+    "a name that a file can have, without '/' and control characters, and with no '.' first",
+)
 """What is the name of a file in a folder: without a slash or NUL, and not hidden."""
+SHA256: Final = in_words("^[0-9a-f]{64}$", "a SHA-256, 64 hexadecimal digits in lower case")
 Name = Annotated[str, Field(pattern=NAME, max_length=MOST_NAME)]
 Count = Annotated[int, Field(ge=0, le=MOST_COUNT)]
 Number = Annotated[int, Field(ge=1, le=MOST_COUNT)]

@@ -27,6 +27,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from aiperf_hpc.errors import AIPerfError, UsageError, reason_of
+from aiperf_hpc.untrusted import open_regular, text_of
 
 KIND = b"ssh-ed25519"
 MAGIC = b"SSHSIG"
@@ -38,6 +39,10 @@ COLUMNS = 70
 BEGIN, END = "-----BEGIN SSH SIGNATURE-----\n", "-----END SSH SIGNATURE-----\n"
 LONGEST = 4096
 """Bytes of the longest signature that is looked at; one by Ed25519 has 300 to 400."""
+MOST_KEYS = 1024 * 1024
+"""Bytes of the largest file of public keys: ten thousand of them."""
+LARGEST_KEY = 2**16
+"""Bytes of the largest file of a private key; one of Ed25519 has 400."""
 
 
 class BadSignatureError(AIPerfError):
@@ -128,9 +133,9 @@ def load_private_key(path: Path) -> PrivateKey:
         UsageError: it cannot be read, others may read it, or it is none.
     """
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             mode = os.fstat(file.fileno()).st_mode
-            content = file.read(2**16) if stat.S_ISREG(mode) else b""
+            content = file.read(LARGEST_KEY)
     except OSError as error:
         raise UsageError(f"cannot read the key {path}: {reason_of(error)}") from None
     if mode & (stat.S_IRWXG | stat.S_IRWXO):
@@ -172,9 +177,9 @@ def _trusted_in(path: Path) -> list[PublicKey]:
 
 def _keys_in(path: Path) -> Iterator[PublicKey]:
     try:
-        lines = path.read_text("utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"cannot read the key {path}: {reason_of(error)}") from None
+        lines = text_of(path, MOST_KEYS).splitlines()
+    except UsageError as error:
+        raise UsageError(f"cannot read the key {path}: {error}") from None
     for number, line in enumerate(lines, 1):
         words = line.split()
         if KIND.decode() in words and not words[0].startswith("#"):

@@ -290,3 +290,18 @@ def test_fp16_is_refused_where_no_loss_is_scaled() -> None:
         load_config("quickstart", ["training.precision=fp16"])
     config = load_config("quickstart", ["training.precision=fp16", "engine.name=torch"])
     assert config.training.precision == "fp16"
+
+
+@pytest.mark.parametrize(
+    ("assignment", "said"),
+    [
+        ("preset=../../x", "preset: should be a name that a file can have, without '/' and"),
+        ("slurm.partition=a b", "slurm.partition: should be one word that no shell would change"),
+        ("slurm.memory=much", "slurm.memory: should be a whole number, with K, M, G or T"),
+        ("slurm.extra=[nice]", "slurm.extra.0: should be an option of sbatch on one line"),
+    ],
+)
+def test_what_has_a_form_is_asked_for_in_words(assignment: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(said)) as refused:
+        load_config("quickstart", [assignment])
+    assert "pattern" not in str(refused.value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -156,4 +157,27 @@ def test_we_check_openssh_s_keys_and_signatures(tmp_path: Path, hashed_by: str) 
 def test_other_keys_of_openssh_are_refused(tmp_path: Path, words: list[str], said: str) -> None:
     ssh_keygen("-q", *words, "-f", tmp_path / "key")
     with pytest.raises(UsageError, match=said):
+        load_private_key(tmp_path / "key")
+
+
+@pytest.mark.parametrize("kind", ["fifo", "terabyte", "zeros"])
+def test_a_key_is_a_regular_file_of_bounded_size(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "keys.pub"
+    match kind:
+        case "fifo":
+            os.mkfifo(path)
+        case "terabyte":
+            path.touch()
+            os.truncate(path, 10**12)
+        case _:
+            path.symlink_to("/dev/zero")
+    said = "not a regular file|larger than 1,048,576 bytes"
+    for named in (path, tmp_path):
+        with pytest.raises(UsageError, match=f"cannot read the key {path}: ({said})$"):
+            read_trusted([named])
+
+
+def test_a_fifo_is_no_private_key(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "key", 0o600)
+    with pytest.raises(UsageError, match="cannot read the key .*: not a regular file"):
         load_private_key(tmp_path / "key")

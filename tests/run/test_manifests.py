@@ -132,3 +132,14 @@ def test_the_folder_of_another_dataset_is_refused(tmp_path: Path) -> None:
     save_dataset_manifest(tmp_path, DATASET)
     with pytest.raises(DatasetError, match="holds 'digits'"):
         load_dataset_manifest(tmp_path, "cifar10")
+
+
+def test_a_preset_s_name_in_it_is_asked_for_in_words(tmp_path: Path) -> None:
+    paths = RunPaths(tmp_path)
+    RUN.save(paths)
+    text = paths.manifest.read_text().replace("preset: ", "preset: ../", 1)
+    paths.manifest.write_text(text)
+    with pytest.raises(
+        RunDirectoryError, match=r"config\.preset: Should be a name that a file can"
+    ):
+        RunManifest.load(paths)

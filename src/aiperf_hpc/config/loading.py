@@ -15,6 +15,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
+from aiperf_hpc.bounds import message_of
 from aiperf_hpc.config.run import RunConfig
 from aiperf_hpc.errors import ConfigError, UsageError
 from aiperf_hpc.streams import cut
@@ -113,7 +114,7 @@ def _describe(error: ErrorDetails) -> str:
     if error["type"] == "extra_forbidden":
         known = _keys(location[:-1])
         return f"unknown key '{key}'{_nearest(location[-1], known)}"
-    message = str(error["msg"]).removeprefix("Value error, ")
+    message = message_of(error).removeprefix("Value error, ")
     if not key:
         return message
     limits = _range(_field(location))

@@ -7,11 +7,17 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
+from aiperf_hpc.bounds import in_words
 from aiperf_hpc.config.section import Section
 
-Word = Annotated[str, Field(pattern=r"^[^\s'\"\\`$]+$", max_length=256)]
+_WORD = in_words(
+    r"^[^\s'\"\\`$]+$", "one word that no shell would change, without spaces, quotes, '\\' and '$'"
+)
+Word = Annotated[str, Field(pattern=_WORD, max_length=256)]
 """A value for SLURM's command line: one word that no shell would change."""
-Directive = Annotated[str, Field(pattern=r"^-[^\r\n]*$", max_length=1024)]
+_DIRECTIVE = in_words(r"^-[^\r\n]*$", "an option of sbatch on one line, with '-' first")
+Directive = Annotated[str, Field(pattern=_DIRECTIVE, max_length=1024)]
+_MEMORY = in_words(r"^\d+[KMGT]?$", "a whole number, with K, M, G or T after it, e.g. 64G")
 
 
 class SlurmConfig(Section):
@@ -25,7 +31,7 @@ class SlurmConfig(Section):
     qos: Word | None = Field(None, description="quality of service, as sbatch takes it")
     gres: Word | None = Field(None, description="a node's accelerators, e.g. gpu:8 or gpu:h100:8")
     cpus_per_task: int | None = Field(None, ge=1, le=65_536, description="CPUs a rank")
-    memory: Annotated[str, Field(pattern=r"^\d+[KMGT]?$")] | None = Field(
+    memory: Annotated[str, Field(pattern=_MEMORY)] | None = Field(
         None, description="memory a node, e.g. 64G; 0 is all of it"
     )
     constraint: Word | None = Field(None, description="features of the nodes, e.g. icelake")

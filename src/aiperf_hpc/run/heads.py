@@ -13,6 +13,7 @@ from typing import Annotated, Final, Protocol
 
 from pydantic import Field, ValidationError
 
+from aiperf_hpc.bounds import SHA256
 from aiperf_hpc.run.paths import RunPaths, write_whole
 from aiperf_hpc.run.storage import Sync, to_stable_storage
 from aiperf_hpc.trial import Value
@@ -23,7 +24,7 @@ MARK: Final = 4
 LONGEST: Final = 1_000
 """Bytes of the longest file that a head is read from."""
 
-Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+Sha256 = Annotated[str, Field(pattern=SHA256)]
 
 
 class Head(Value):

@@ -18,6 +18,7 @@ from typing import Self, TypeVar
 
 from pydantic import ValidationError
 
+from aiperf_hpc.bounds import message_of
 from aiperf_hpc.clock import SYSTEM, Clock
 from aiperf_hpc.errors import AIPerfError, JournalError, StorageError
 from aiperf_hpc.run.frequent import AnyRecord, model_of, parsed
@@ -351,6 +352,6 @@ def _read(file: FileIO, expected: int) -> bytes:
 
 
 def _why(error: ValidationError) -> str:
-    first = error.errors(include_url=False, include_context=False)[0]
+    first = error.errors(include_url=False)[0]
     where = "".join(f"{part}: " for part in first["loc"])
-    return f"not a record: {where}{first['msg']}"
+    return f"not a record: {where}{message_of(first)}"

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import yaml
 from pydantic import Field, ValidationError
 
-from aiperf_hpc.bounds import MOST_HOURS, MOST_NODES
+from aiperf_hpc.bounds import MOST_HOURS, MOST_NODES, message_of
 from aiperf_hpc.config import RunConfig
 from aiperf_hpc.errors import RunDirectoryError, StorageError, UsageError
 from aiperf_hpc.run.paths import RunPaths, write_whole
@@ -85,7 +85,7 @@ class RunManifest(Value):
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
             key = ".".join(str(part) for part in first["loc"]) or "the file"
-            raise RunDirectoryError(f"{paths.manifest}: {key[:200]}: {first['msg']}") from None
+            raise RunDirectoryError(f"{paths.manifest}: {key[:200]}: {message_of(first)}") from None
         except (UsageError, UnicodeDecodeError) as error:
             raise RunDirectoryError(f"cannot read {paths.manifest}: {error}") from None
 

@@ -10,7 +10,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, TypeAdapter, model_validator
 
-from aiperf_hpc.bounds import MOST_HOURS, MOST_NODES, Count, Finite, Name, Number, Utc
+from aiperf_hpc.bounds import MOST_HOURS, MOST_NODES, SHA256, Count, Finite, Name, Number, Utc
 from aiperf_hpc.objective import ACCURACY, MEASURES, unknown_measure
 from aiperf_hpc.run.clocks import Clocks
 from aiperf_hpc.run.file_clock import ClockReading, Time
@@ -445,7 +445,7 @@ class KeptFile(Value):
     """A file, as it was when it was stored."""
 
     bytes: Count
-    sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+    sha256: Annotated[str, Field(pattern=SHA256)]
 
 
 class BestEpochKept(Event):

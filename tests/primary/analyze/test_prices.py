@@ -86,7 +86,7 @@ def test_what_is_no_price_is_refused(tmp_path: Path, price: str) -> None:
         ("date: 2026-02-30", "not YAML"),
         ("[" * 1000, "not YAML"),
         ("date: 2026-11-01\nsource: here\n", "currency: field required"),
-        (HEAD.replace("USD", "dollars"), "currency: string should match"),
+        (HEAD.replace("USD", "dollars"), "currency: should be a currency by ISO 4217"),
         (HEAD.replace("2026-11-01", "soon"), "date: "),
         (HEAD + "systems: {a: 1}\nsystems: {b: 2}\n", "the key 'systems' stands twice"),
         (HEAD + "systems: {a: 1, a: 2}\n", "the key 'a' stands twice"),
