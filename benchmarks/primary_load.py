@@ -60,6 +60,7 @@ class AllRun:
 
     name = "told"
     exact = False
+    queues = False
     problem = None
 
     def __init__(self, replicas: int) -> None:

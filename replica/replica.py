@@ -18,31 +18,32 @@ from aiperf_hpc.replica.node_check import checked_engine
 from aiperf_hpc.replica.parallel.collectives.base import RankLostError
 from aiperf_hpc.replica.parallel.handshake import Ranks, facts_of
 from aiperf_hpc.replica.parallel.leader import LeadingDataset, LeadingEngine
+from aiperf_hpc.replica.runtime.run_clock import RunClock
 from aiperf_hpc.replica.runtime.stopping import StopFlag
 from aiperf_hpc.replica.runtime.stopwatch import Stopwatch
 from aiperf_hpc.replica.training.trainer import Trainer
 from aiperf_hpc.replica.trials.building import OneRankBuilder, SeveralRanksBuilder, TrialBuilder
-from aiperf_hpc.replica.trials.loop import ReplicaFailedError, TrialLoop
+from aiperf_hpc.replica.trials.loop import TrialLoop
 from aiperf_hpc.run.heads import Head
 from aiperf_hpc.run.identity import Identity
-from aiperf_hpc.run.journal import JournalReader, JournalWriter
+from aiperf_hpc.run.journal import JournalWriter
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.run.records import (
     AnyEvent,
+    ClockSeen,
     DatasetLoaded,
     FileProblem,
     Heartbeat,
     PeakMeasured,
     PrimaryHeadSeen,
     ReplicaEnded,
+    ReplicaReady,
     ReplicaStarted,
-    RunStarted,
     StorageWaited,
     SystemDescribed,
     TimeSpent,
 )
-from aiperf_hpc.run.storage import Retry
 from aiperf_hpc.run.timekeeping import Timekeeping
 from aiperf_hpc.system.description import RankDescription
 from aiperf_hpc.trial import DevicePeak, Machine, TimePhase
@@ -79,7 +80,9 @@ class Replica:
         self._head: Head | None = None
         self._next_head = 0.0
         self._watch = Stopwatch(host.clock)
-        self._watch.add(TimePhase.START, host.seconds_alive())
+        self._alive_seconds = host.seconds_alive()
+        self._watch.add(TimePhase.START, self._alive_seconds)
+        began = host.clock.utc() - self._alive_seconds
         self._stop = StopFlag(
             math.inf, paths.stop_request, look_every=host.look_seconds, clock=host.clock
         )
@@ -89,7 +92,8 @@ class Replica:
         self._timekeeping = Timekeeping(
             lambda: self._patience(lambda: host.clocks(own), f"a file in {own}"), host.clock
         )
-        self._stop.deadline = _deadline(paths, manifest, self._patience)
+        self._clock = RunClock(paths, manifest.hours, began, self._patience)
+        self._stop.deadline = self._clock.deadline
 
     def run(self) -> int:
         """Train until it is over; return the exit status."""
@@ -172,6 +176,7 @@ class Replica:
                 builder=builder,
             )
             self._watch.enter(TimePhase.OTHER)
+            self._wait_for_the_clock(journal)
             try:
                 return loop.run()
             except RankLostError as error:
@@ -189,8 +194,32 @@ class Replica:
             hosts=ranks.hosts if ranks.several else (),
             clock=self._patience(lambda: host.file_clock(own), f"a file in {own}"),
             manifest_sha256=self._patience(self._paths.manifest_digest, "run.yaml", "read"),
+            alive_seconds=self._alive_seconds,
         )
-        journal.append_all([started, *self._timekeeping.at_start()])
+        seen = [] if self._clock.starts == "now" else self._clock_seen()
+        journal.append_all([started, *self._timekeeping.at_start(), *seen])
+
+    def _clock_seen(self) -> list[ClockSeen]:
+        """Return what is to be recorded of the start of the run's clock, once it is known."""
+        start = self._clock.start_utc
+        return [] if start is None else [ClockSeen(start_utc=start)]
+
+    def _look_at_the_clock(self) -> list[ClockSeen]:
+        """Learn when the time is over, if that is not known; return what is to be recorded."""
+        if not self._clock.look():
+            return []
+        self._stop.deadline = self._clock.deadline
+        return self._clock_seen()
+
+    def _wait_for_the_clock(self, journal: JournalWriter) -> None:
+        """Wait until all replicas are ready, or a stop is asked for, where all are waited for."""
+        if self._clock.starts != "all" or self._clock.start_utc is not None:
+            return
+        journal.append(ReplicaReady())
+        while not (seen := self._look_at_the_clock()) and self._stop.reason is None:
+            self._host.clock.sleep(self._host.look_seconds)
+        # What was spent until now is before the clock, and is not charged.
+        journal.append_all([TimeSpent(trial=None, seconds=self._watch.take()), *seen])
 
     def _describe(self, journal: JournalWriter) -> None:
         """Record what this process and its node are."""
@@ -269,6 +298,8 @@ class Replica:
             storage_waiting=waiting.why if waiting is not None else "",
         )
         said: list[AnyEvent] = [*self._waits(), *self._timekeeping.if_due(), *self._seen_heads()]
+        if self._clock.starts == "first":
+            said += self._look_at_the_clock()
         journal.append_all([*said, beat])
 
     def _seen_heads(self) -> Iterator[PrimaryHeadSeen]:
@@ -284,11 +315,3 @@ class Replica:
     def _waits(self) -> list[StorageWaited]:
         """Return what is to be recorded of the times in which storage was waited for."""
         return [StorageWaited.of(wait) for wait in self._patience.take()]
-
-
-def _deadline(paths: RunPaths, manifest: RunManifest, retry: Retry) -> float:
-    """Return when the run's time is over: its start is in the primary's journal, at the top."""
-    for record in JournalReader(paths.primary_journal, retry=retry).read():
-        if isinstance(record.event, RunStarted):
-            return record.utc + manifest.hours * 3600.0
-    raise ReplicaFailedError("the primary's journal does not say that the run has started")

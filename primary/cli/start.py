@@ -165,7 +165,7 @@ def _prepare_and_conduct(
     paths = make_run_directory(manifest, folder, dataset)
     try:
         if manifest.launcher == "slurm":
-            RATE_LIMIT.wait()  # Before the run's clock starts, which would charge it.
+            RATE_LIMIT.wait()  # Before the run starts: a run that is resumed at once has its clock.
         if manner.detach:
             return _detach(paths, manner, protection)
         with take_run(RunHistory(paths), manifest, "start") as claim:

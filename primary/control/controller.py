@@ -1,7 +1,8 @@
-"""Conducting a run: start its clock, launch the replicas, watch them, stop the clock."""
+"""Conducting a run: launch the replicas, start the clock, watch them, stop the clock."""
 
 from __future__ import annotations
 
+import math
 import os
 import socket
 from collections.abc import Callable, Mapping
@@ -13,6 +14,7 @@ from aiperf_hpc.errors import AIPerfError, JournalError, StorageError
 from aiperf_hpc.primary.control.claim import LostClaimError
 from aiperf_hpc.primary.control.context import PrimaryContext, Timing
 from aiperf_hpc.primary.control.preflight import Preflight
+from aiperf_hpc.primary.control.run_clock import RunClock
 from aiperf_hpc.primary.formatting import few
 from aiperf_hpc.primary.launchers.base import Launcher, ReplicaState
 from aiperf_hpc.primary.monitor.cached_view import rest_after
@@ -21,10 +23,12 @@ from aiperf_hpc.run.paths import requested_stop, write_whole
 from aiperf_hpc.run.records import (
     TIME_OVER,
     AnyEvent,
+    ClockStarts,
     FileProblem,
     JobState,
     PrimaryFailed,
     PrimaryHeartbeat,
+    Record,
     ReplicaExited,
     ReplicaLaunched,
     RunEnded,
@@ -75,7 +79,9 @@ class Controller:
         self._description = context.description
         self._timekeeping = Timekeeping(lambda: self._clocks(context.clocks), context.clock)
         self._timing = timing or Timing()
-        self._deadline = self._closing_utc = 0.0
+        self._deadline = self._closing_utc = math.inf
+        self._run_clock: RunClock | None = None
+        """What starts the run's clock; None once it has started."""
         self._asked: str | None = None
         self._asked_at = self._killed_at = 0.0
         self._interrupts = interrupts or Interrupts()
@@ -104,7 +110,8 @@ class Controller:
     def _conduct(self, watch: Callable[[], None]) -> str:
         manifest, paths = self._manifest, self._history.paths
         folder = paths.primary_journal.parent
-        first = self._history.start_utc is None  # Before others may read that it has started.
+        first = self._history.run_started is None  # Before others may read that it has started.
+        starts = self._clock_starts()
         clock = self._retry(
             lambda: self._file_clock(folder, self._clock.utc), f"a file in {folder}"
         )
@@ -118,12 +125,17 @@ class Controller:
                 pid=os.getpid(),
                 manifest_sha256=paths.manifest_digest(),
                 clock=clock,
+                clock_starts=starts,
             )
         )
         # The clock of a run that is resumed never stopped.
-        begun = self._history.start_utc or started.utc
-        self._closing_utc = begun + manifest.hours * 3600.0
-        self._deadline = started.mono + (self._closing_utc - started.utc)
+        begun = self._history.start_utc
+        if begun is not None or starts == "now":
+            self._close_after(started.utc if begun is None else begun, started)
+        else:
+            self._run_clock = RunClock(
+                self._history, starts, manifest.replicas, self._clock, self._timing.lost
+            )
         if started.mono >= self._deadline:
             self._journal.append(RunEnded(reason=TIME_OVER))
             return TIME_OVER
@@ -148,12 +160,33 @@ class Controller:
         self._end(reason)
         return reason
 
+    def _clock_starts(self) -> ClockStarts:
+        """Return what starts the clock: what it was where the run is resumed."""
+        if self._history.run_starts:
+            return self._history.clock_starts
+        return "first" if self._launcher.queues else "now"
+
+    def _close_after(self, start_utc: float, at: Record) -> None:
+        """Let the run's time be over so many hours after its clock's start; ``at`` is now."""
+        closing = start_utc + self._manifest.hours * 3600.0
+        self._closing_utc = min(closing, self._closing_utc)
+        self._deadline = at.mono + (closing - at.utc)
+
+    def _start_clock(self, *, last: bool = False) -> None:
+        """Start the run's clock, if the records say that it has to be by now."""
+        if self._run_clock is not None and (due := self._run_clock.due(last=last)) is not None:
+            self._run_clock = None
+            self._close_after(due.start_utc, self._journal.append(due))
+
     def _clocks(self, read: Callable[[Path], Clocks | None]) -> Clocks | None:
         folder = self._history.paths.primary_journal.parent
         return self._retry(lambda: read(folder), f"a file in {folder}")
 
     def _end(self, reason: str) -> None:
-        last = [*self._timekeeping.at_end(), *self._last_heads()]
+        with suppress(JournalError):  # What was read by then is covered, and verify says it.
+            self._history.refresh()
+        self._start_clock(last=True)
+        last = [*self._timekeeping.at_end(), *self._new_heads()]
         self._journal.append_all([*self._waited(), *last, RunEnded(reason=reason)])
 
     def _fail(self, error: BaseException) -> None:
@@ -260,6 +293,7 @@ class Controller:
         except JournalError:
             pass  # Progress says so. A look must not end the run, and is tried again.
         else:
+            self._start_clock()
             self._tell()
             self._restore_manifest()
             self._take_heads()
@@ -281,12 +315,6 @@ class Controller:
             if self._heads is not None:
                 self._heads.publish(self._retry)
             self._show()
-
-    def _last_heads(self) -> list[AnyEvent]:
-        """Return what is recorded with the end: the heads of all that was written until then."""
-        with suppress(JournalError):  # What was read by then is covered, and verify says it.
-            self._history.refresh()
-        return self._new_heads()
 
     def _new_heads(self) -> list[AnyEvent]:
         """Return what the journal is to say of heads taken now; a run goes on without them."""
@@ -324,7 +352,14 @@ class Controller:
             if state.phase is JobPhase.RUNNING:
                 self._preflight.expect(replica)
             events.append(
-                JobState(replica=replica, phase=state.phase, node=state.node, detail=state.detail)
+                JobState(
+                    replica=replica,
+                    phase=state.phase,
+                    node=state.node,
+                    detail=state.detail,
+                    submitted_utc=state.submitted_utc,
+                    started_utc=state.started_utc,
+                )
             )
             if state.status is not None:
                 events.append(ReplicaExited(replica=replica, status=state.status))

@@ -57,6 +57,10 @@ class ReplicaState:
     """The exit status, negative for a signal, where the launcher knows it."""
     refused: bool = False
     """Whether it ended because its node is not fit for the run."""
+    submitted_utc: float | None = None
+    """When the scheduler took the job, UTC seconds by the scheduler's clock."""
+    started_utc: float | None = None
+    """When the scheduler gave the job its nodes, likewise; None while it waits for them."""
 
 
 class Launcher(Protocol):
@@ -68,6 +72,12 @@ class Launcher(Protocol):
     @property
     def exact(self) -> bool:
         """Whether ends are seen at once; otherwise the journals are asked too."""
+        ...
+
+    @property
+    def queues(self) -> bool:
+        """Whether replicas may wait for their nodes after ``start``: then the run's clock does not
+        run until the first node is granted."""
         ...
 
     @property
@@ -105,6 +115,7 @@ class LocalLauncher:
 
     name = "local"
     exact = True
+    queues = False
     problem = None
 
     def __init__(self, manifest: RunManifest, paths: RunPaths, launch: int = 0) -> None:

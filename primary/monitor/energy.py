@@ -158,7 +158,7 @@ def _part(part: Part, hosts: Sequence[HostEnergy]) -> PartStatus:
 
 
 def _missing(history: RunHistory, hosts: Sequence[HostEnergy], until: float) -> tuple[str, ...]:
-    start = history.start_utc
+    start = history.origin_utc
     if start is None:
         return ()
     accelerated = {

@@ -420,7 +420,7 @@ class RunView:
         self, who: str, waits: Sequence[StorageWaited], seconds: float, waiting: str
     ) -> StorageStatus:
         last = waits[-1] if waits else None
-        start = self.history.start_utc or 0.0
+        start = self.history.origin_utc or 0.0
         return StorageStatus(
             who=who,
             seconds=seconds,
@@ -561,6 +561,6 @@ class RunView:
             best_accuracy=self._accuracy(best),
             best_quality=None if best is None else best.quality,
             predicted_accuracy=trial.ended.predicted_accuracy if trial.ended else None,
-            started_seconds=trial.started_utc - (self.history.start_utc or trial.started_utc),
+            started_seconds=trial.started_utc - (self.history.origin_utc or trial.started_utc),
             seconds=max(0.0, over - trial.started_utc),
         )

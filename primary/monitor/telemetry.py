@@ -151,7 +151,7 @@ def telemetry_status(
         ops: its score.
         briefly: whether to leave the accelerators out one by one.
     """
-    start = history.start_utc or 0.0
+    start = history.origin_utc or 0.0
     hosts = host_energies(history, until)
     nodes = (_node(host, start, briefly=briefly) for host in hosts)
     return TelemetryStatus(
@@ -167,7 +167,7 @@ def telemetry_series(
     history: RunHistory, hosts: Iterable[str], limit: int
 ) -> tuple[NodeSeries, ...]:
     """Return the latest points of some hosts, at most ``limit`` of each."""
-    start = history.start_utc or 0.0
+    start = history.origin_utc or 0.0
     telemetry = history.telemetry
     return tuple(
         _series(host, counted(telemetry[host]), start, limit) for host in hosts if host in telemetry

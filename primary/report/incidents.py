@@ -59,7 +59,7 @@ class Problems(Value):
 def restarts_of(view: RunView) -> tuple[Restart, ...]:
     """Return every start of the primary or of a replica but its first, in order of time."""
     history = view.history
-    start = history.start_utc or 0.0
+    start = history.origin_utc or 0.0
     found = [
         Restart(at_seconds=utc - start, who="primary", what=f"resumed on {event.host}")
         for utc, event in history.run_starts[1:]
@@ -78,7 +78,7 @@ def restarts_of(view: RunView) -> tuple[Restart, ...]:
 
 def storage_report(view: RunView, status: StorageStatus) -> StorageReport:
     """Return when and for how long one writer waited for storage."""
-    start = view.history.start_utc or 0.0
+    start = view.history.origin_utc or 0.0
     waits = [wait for who, wait in view.history.storage_waits if who == status.who]
     return StorageReport(
         who=status.who,
@@ -115,7 +115,7 @@ def _clock_problems(view: RunView, end: float, elapsed: float) -> list[str]:
     late = history.executions.count_after(end)
     if late:
         found.append(f"{late} records of executed samples are later than the end: no credit")
-    for replica in history.replicas.values():
+    for replica in history.replicas.values() if history.start_utc is not None else ():
         extra = sum(replica.seconds.values()) - elapsed
         if extra > 1.0:
             found.append(f"{replica.id} recorded {extra:.1f} s more than the run took")

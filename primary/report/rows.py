@@ -65,7 +65,7 @@ def _replica_row(
 
 def trial_rows(view: RunView, end: float) -> tuple[TrialReport, ...]:
     """Return every trial in order of its start, with what it was credited until ``end``."""
-    trials, start = view.history.trials, view.history.start_utc
+    trials, start = view.history.trials, view.history.origin_utc
     return tuple(
         _trial(status, trials[status.id], _operations(view, status), start, end)
         for status in view.trials(end)

@@ -80,7 +80,7 @@ class SearchReplay(Value):
 
 def replay_search(view: RunView) -> SearchReplay:
     """Return what a run's searchers expected, as its records tell it up to its end."""
-    history, start = view.history, view.history.start_utc or 0.0
+    history, start = view.history, view.history.origin_utc or 0.0
     trials: dict[str, list[Trial]] = defaultdict(list)
     for trial in history.trials.values():
         if trial.started.proposal is not None:

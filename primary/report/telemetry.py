@@ -111,7 +111,7 @@ def telemetry_report(view: RunView, end: float, final: ScorePoint) -> TelemetryR
     history = view.history
     status = telemetry_status(history, view.manifest, end, final.ops)
     hosts = [host for host in host_energies(history, end) if host.samplers]
-    start = history.start_utc or 0.0
+    start = history.origin_utc or 0.0
     peak = _peak(view, final.ops)
     return TelemetryReport(
         seconds=status.seconds,

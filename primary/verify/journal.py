@@ -40,7 +40,8 @@ BOUNDS = records.RunStarted | records.RunEnded
 """What may not follow the end of a run."""
 KEPT: frozenset[type[records.Event]] = frozenset(
     {
-        records.RunStarted, records.TakenOver, records.ReplicaLaunched, records.JobState,
+        records.RunStarted, records.ClockStarted, records.TakenOver, records.ReplicaLaunched,
+        records.JobState, records.ReplicaReady, records.ClockSeen,
         records.NodesAsked, records.NodesRefused, records.ReplicaReleased,
         records.NodeChecked, records.SchedulerState, records.RunEnded,
         records.ReplicaStarted, records.SystemDescribed, records.PeakMeasured,

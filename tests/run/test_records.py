@@ -80,7 +80,14 @@ EVENTS: tuple[AnyEvent, ...] = (
     records.NodesRefused(nodes=9, kept=4, reason="the partition has 4"),
     records.ReplicaReleased(replica="r3"),
     records.ReplicaExited(replica="r0", status=-9),
-    records.JobState(replica="r0", phase=JobPhase.RUNNING, node="n1", detail=""),
+    records.JobState(
+        replica="r0",
+        phase=JobPhase.RUNNING,
+        node="n1",
+        detail="",
+        submitted_utc=1.0,
+        started_utc=8.0,
+    ),
     records.NodeChecked(replica="r0", host="n1", clock_ahead_seconds=-1.5, problems=("late",)),
     records.SchedulerState(answers=False, detail="connect failure"),
     records.PrimaryHeartbeat(),
@@ -141,6 +148,11 @@ EVENTS: tuple[AnyEvent, ...] = (
     records.ProposalSummary(
         proposal="p1", replica="r0", graph="g", parent="t1", morphisms=(DEEPER,)
     ),
+    records.ClockStarted(
+        start_utc=9.0, replica="r0", submitted_utc=1.0, granted_utc=8.0, problem="behind"
+    ),
+    records.ReplicaReady(),
+    records.ClockSeen(start_utc=9.0),
 )
 
 
@@ -229,7 +241,7 @@ def test_the_times_of_all_types_are_looked_at() -> None:
     assert {event.type for event, _ in TIMES} == {
         "run_started", "clocks_read", "node_checked", "storage_waited", "dataset_loaded",
         "peak_measured", "time_spent", "step_times", "heartbeat", "telemetry_started", "telemetry",
-        "proposed", "witnessed",
+        "proposed", "witnessed", "job_state", "replica_started", "clock_started", "clock_seen",
     }  # fmt: skip
 
 

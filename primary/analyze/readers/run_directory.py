@@ -193,7 +193,7 @@ def _search(view: RunView, peaks: tuple[Rates, ...]) -> TrainingLog:
     batches = {trial.started.hyperparameters.batch_size for trial in history.trials.values()}
     return _base(view).model_copy(
         update={
-            "run": Interval(started=history.start_utc or 0.0, ended=history.end_utc),
+            "run": Interval(started=history.origin_utc or 0.0, ended=history.end_utc),
             "quality": _searched_quality(view),
             "succeeded": False if history.primary_failure is not None else None,
             "init": init_of(history, replicas),

@@ -6,6 +6,7 @@ needs; other back ends have the same methods (``pyslurm_client.py``).
 
 from __future__ import annotations
 
+import os
 import subprocess
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
@@ -50,6 +51,10 @@ class Element:
     """The job's exit status, once it has ended."""
     signal: int = 0
     """The signal that ended it, if one did."""
+    submitted_utc: float | None = None
+    """When SLURM took it, UTC seconds by SLURM's clock; None where SLURM does not say."""
+    started_utc: float | None = None
+    """When it was given its nodes, likewise; of one that waits, when SLURM expects to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +160,9 @@ class SlurmCommands:
         try:
             lines = self._lines(
                 "squeue", "--noheader", "--states=all", "--array", f"--jobs={job}",
-                "--Format=JobArrayID:64|,State:32|,Reason:64|,NodeList:256|,exit_code:16",
+                "--Format=JobArrayID:64|,State:32|,Reason:64|,NodeList:256|,exit_code:16|,"
+                "SubmitTime:32|,StartTime:32",
+                environment=_with_epoch_times(),
             )  # fmt: skip
         except SchedulerSilentError:
             raise
@@ -168,7 +175,8 @@ class SlurmCommands:
     def account(self, job: str) -> list[Element]:
         lines = self._lines(
             "sacct", "--noheader", "--parsable2", "--allocations", "--array", f"--jobs={job}",
-            "--format=JobID,State,Reason,NodeList,ExitCode",
+            "--format=JobID,State,Reason,NodeList,ExitCode,Submit,Start",
+            environment=_with_epoch_times(),
         )  # fmt: skip
         return _parsed("sacct", lines, _element)
 
@@ -271,7 +279,7 @@ def _nodes(line: str) -> Nodes:
 
 
 def _element(line: str) -> Element:
-    name, state, reason, node, code = (part.strip() for part in line.split("|", 4))
+    name, state, reason, node, code, submitted, started = (part.strip() for part in line.split("|"))
     status, number = _exit_code(code)
     return Element(
         number=int(name.rpartition("_")[2]),
@@ -280,7 +288,19 @@ def _element(line: str) -> Element:
         node=None if node in ("", "(null)", "None assigned") else node,
         status=status,
         signal=number,
+        submitted_utc=_seconds(submitted),
+        started_utc=_seconds(started),
     )
+
+
+def _with_epoch_times() -> dict[str, str]:
+    """Return the environment in which squeue and sacct tell times as seconds since 1970."""
+    return {**os.environ, "SLURM_TIME_FORMAT": "%s"}
+
+
+def _seconds(text: str) -> float | None:
+    """Return a time as they tell it; None for their words where there is none, e.g. N/A."""
+    return float(text) if text.isdecimal() else None
 
 
 def _exit_code(text: str) -> tuple[int, int]:

@@ -78,7 +78,14 @@ def state_of(element: Element, before: ReplicaState) -> ReplicaState:
     plain = element.state in ("PENDING", "RUNNING", "COMPLETED")
     end = _end(element) if element.state == "FAILED" else ""
     words = ("" if plain else element.state, element.reason, end)
-    return ReplicaState(phase, element.node, ": ".join(word for word in words if word))
+    return ReplicaState(
+        phase,
+        element.node,
+        ": ".join(word for word in words if word),
+        submitted_utc=element.submitted_utc,
+        # One that was cancelled before it had any has a time, too.
+        started_utc=None if phase in WAITS or not element.node else element.started_utc,
+    )
 
 
 def _end(element: Element) -> str:
@@ -105,6 +112,7 @@ class SlurmLauncher:
 
     name = "slurm"
     exact = False
+    queues = True
 
     def __init__(
         self,

@@ -105,6 +105,8 @@ def _elements(job: Any) -> Iterator[Element]:  # noqa: ANN401 -- pyslurm has no 
             node=job.allocated_nodes or None,
             status=_status(job.exit_code or 0),
             signal=job.exit_code_signal or 0,
+            submitted_utc=job.submit_time or None,
+            started_utc=job.start_time or None,
         )
 
 

@@ -108,7 +108,7 @@ def _status(history: RunHistory, proposal: Proposal, trials: dict[str, str]) -> 
         graph=proposed.graph,
         parent=proposed.parent,
         morphisms=proposed.morphisms,
-        elapsed_seconds=proposal.utc - (history.start_utc or proposal.utc),
+        elapsed_seconds=proposal.utc - (history.origin_utc or proposal.utc),
         search_seconds=proposed.seconds,
         belief=proposed.belief,
     )
@@ -161,7 +161,7 @@ class TreeQuestion:
         for trial in latest:
             while (parent := trials.get(trial.started.parent or "")) and parent.id not in found:
                 found[parent.id] = trial = parent
-        start = view.history.start_utc
+        start = view.history.origin_utc
         nodes = sorted(found.values(), key=lambda t: (t.started_utc, t.id))
         return Tree(
             measure=view.measure.name,

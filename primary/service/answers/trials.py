@@ -182,7 +182,7 @@ def layers_of(graph: Graph) -> tuple[Layer, ...]:
 
 
 def _curve(view: RunView, trial: Trial) -> tuple[CurvePoint, ...]:
-    start, end = view.history.start_utc or trial.started_utc, view.history.end_utc
+    start, end = view.history.origin_utc or trial.started_utc, view.history.end_utc
     return tuple(
         CurvePoint(
             epoch=each.epoch,

@@ -25,9 +25,10 @@ def order(run: Evidence) -> Failures:
         where = path.relative_to(run.view.paths.root)
         yield from (f"{where}, {what}" for what in journal.reopened)
     start = run.history.start_utc
-    if start is None:
+    if run.history.run_started is None:
         yield "the primary recorded no start of the run"
         return
+    start = run.end if start is None else start  # While its clock stood, nobody could.
     executed: dict[str, float] = {}
     for progress in run.progress():
         executed[progress.trial] = max(progress.utc, executed.get(progress.trial, progress.utc))
@@ -149,7 +150,7 @@ def time(run: Evidence) -> Failures:
     A life that ended in order has charged every second from its process's start to its end; one
     that was cut off, no more than there was until its last record.
     """
-    start = run.history.start_utc or run.end
+    start = run.history.origin_utc or run.end
     for replica in run.history.replicas.values():
         spent, elapsed = sum(replica.seconds.values()), max(run.end, replica.last_utc) - start
         if spent > elapsed + CLOCK_TOLERANCE:

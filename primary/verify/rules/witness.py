@@ -176,7 +176,7 @@ def _written(run: Evidence, own: Journal, seen: Sequence[Seen]) -> Iterator[floa
 
 def _unseen(run: Evidence, own: Journal, witness: Witness) -> Failures:
     """A trusted witness saw the run from its start to its end, without a long gap."""
-    start, end = run.history.start_utc, run.history.end_utc
+    start, end = run.history.origin_utc, run.history.end_utc
     if start is None:
         return
     most = GAP_BEATS * witness.every + GAP_SECONDS

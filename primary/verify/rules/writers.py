@@ -15,6 +15,7 @@ PRIMARY, TRAINER, SEARCH, TELEMETRY = "the primary", "a trainer", "a search work
 
 WRITERS: Mapping[type[records.Event], tuple[str, ...]] = {
     records.RunStarted: (PRIMARY,),
+    records.ClockStarted: (PRIMARY,),
     records.ReplicaLaunched: (PRIMARY,),
     records.NodesAsked: (PRIMARY,),
     records.NodesRefused: (PRIMARY,),
@@ -36,6 +37,8 @@ WRITERS: Mapping[type[records.Event], tuple[str, ...]] = {
     records.StorageWaited: (PRIMARY, TRAINER),
     records.SystemDescribed: (PRIMARY, TRAINER),
     records.ReplicaStarted: (TRAINER,),
+    records.ReplicaReady: (TRAINER,),
+    records.ClockSeen: (TRAINER,),
     records.DatasetLoaded: (TRAINER,),
     records.TrialStarted: (TRAINER,),
     records.ProposalRejected: (TRAINER,),

@@ -38,6 +38,10 @@ TIME_OVER = "the run's time is over"
 
 Duration = Annotated[Time, Field(ge=0)]
 
+ClockStarts = Literal["now", "first", "all"]
+"""What starts the clock of a run: that a primary takes it in hand, that the first replica's node is
+granted, or that all replicas are ready to train (docs/decisions/clock.md)."""
+
 
 class Event(Value):
     """Base of what can be recorded. ``type`` tells the events apart."""
@@ -60,7 +64,10 @@ class FileProblem(Event):
 
 
 class RunStarted(Event):
-    """A primary took the run in hand. The clock starts at the first such record's time."""
+    """A primary took the run in hand.
+
+    Where ``clock_starts`` is ``now`` the clock starts at the first such record's time.
+    """
 
     type: Literal["run_started"] = "run_started"
     run_id: str
@@ -73,6 +80,31 @@ class RunStarted(Event):
     """SHA-256 of ``run.yaml``, in hexadecimal."""
     clock: ClockReading | None = None
     """The primary's clock beside the file server's."""
+    clock_starts: ClockStarts = "now"
+    """What starts the clock; ``now`` in records of versions that knew nothing else."""
+
+
+class ClockStarted(Event):
+    """The clock of the run started, at ``start_utc``, which is before this record.
+
+    Once in a run, and only where its ``clock_starts`` is not ``now``.
+    """
+
+    type: Literal["clock_started"] = "clock_started"
+    start_utc: Utc
+    replica: Name
+    """The replica whose node was granted first, or that was ready last."""
+    submitted_utc: Utc
+    """When the run's nodes were asked for: the scheduler's time, or else the primary's."""
+    granted_utc: Utc
+    """When the first of them was granted: the scheduler's time, or else that node's."""
+    problem: str = ""
+    """How the scheduler's clock does not fit the nodes', where it does not."""
+
+    @property
+    def queue_seconds(self) -> float:
+        """How long the first node was waited for in the queue."""
+        return max(0.0, self.granted_utc - self.submitted_utc)
 
 
 class ReplicaLaunched(Event):
@@ -129,6 +161,10 @@ class JobState(Event):
     node: str | None = None
     detail: str = ""
     """The launcher's own words, e.g. SLURM's reason for a job that waits."""
+    submitted_utc: Utc | None = None
+    """When the scheduler took the job, by the scheduler's clock."""
+    started_utc: Utc | None = None
+    """When the scheduler gave the job its nodes, by the scheduler's clock; None while it waits."""
 
 
 class NodeChecked(Event):
@@ -281,6 +317,21 @@ class ReplicaStarted(Event):
     """The clock of the replica's host beside the file server's."""
     manifest_sha256: str = ""
     """SHA-256 of ``run.yaml`` as the replica found it, in hexadecimal."""
+    alive_seconds: Duration = 0.0
+    """For how long its process had existed; 0 in records of versions that did not say it."""
+
+
+class ReplicaReady(Event):
+    """The replica could train, and waits for the run's clock, as all others do."""
+
+    type: Literal["replica_ready"] = "replica_ready"
+
+
+class ClockSeen(Event):
+    """The replica learned when the run's clock started."""
+
+    type: Literal["clock_seen"] = "clock_seen"
+    start_utc: Utc
 
 
 class DatasetLoaded(Event):
@@ -660,6 +711,7 @@ class ProposalSummary(Event):
 AnyEvent = Annotated[
     FileProblem
     | RunStarted
+    | ClockStarted
     | ReplicaLaunched
     | NodesAsked
     | NodesRefused
@@ -681,6 +733,8 @@ AnyEvent = Annotated[
     | SystemDescribed
     | ClocksRead
     | ReplicaStarted
+    | ReplicaReady
+    | ClockSeen
     | PeakMeasured
     | DatasetLoaded
     | TrialStarted

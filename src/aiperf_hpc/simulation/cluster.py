@@ -313,6 +313,7 @@ class SimulatedLauncher:
 
     name = "simulated"
     exact = True
+    queues = False
     problem: str | None = None
 
     def __init__(self, cluster: Cluster) -> None:

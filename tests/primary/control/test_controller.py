@@ -7,6 +7,7 @@ import math
 import os
 import signal
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -56,6 +57,7 @@ class Told:
         self.left = list(states)
         self.calls: list[str] = []
         self.refuses = False
+        self.queues = False
 
     def start(self) -> dict[str, str]:
         if self.refuses:
@@ -237,6 +239,57 @@ def test_silence_of_the_scheduler_is_one_record(tmp_path: Path) -> None:
     states = [e for e in events if isinstance(e, records.SchedulerState)]
     assert [(s.answers, s.detail) for s in states] == [(False, "no answer"), (True, "")]
     assert phases(events) == ["running", "done"]
+
+
+def test_the_clock_of_a_run_stands_while_it_is_in_the_queue(tmp_path: Path) -> None:
+    """Ten times its hours pass, and it is not over; the time in the queue is recorded."""
+    submitted = SYSTEM.utc()
+    waiting = ReplicaState(JobPhase.PENDING, None, "Resources", submitted_utc=submitted)
+    told = Told({"r0": waiting})
+    told.queues = True
+    begun = SYSTEM.monotonic()
+
+    def watch() -> None:
+        if SYSTEM.monotonic() - begun < 10 * 3600.0 * MOMENT:
+            return
+        if told.left == [{"r0": waiting}]:
+            replica_says(tmp_path, "the run's time is over")
+            granted = submitted + 10.0
+            runs = replace(RUNNING, submitted_utc=submitted, started_utc=granted)
+            told.left = [{"r0": runs}]
+        elif told.calls:
+            told.left = [{"r0": DONE}]
+
+    reason, events = run(tmp_path, told, hours=MOMENT, watch=watch)
+    assert reason == "the run's time is over"
+    (started,) = (e for e in events if isinstance(e, records.RunStarted))
+    (clock,) = (e for e in events if isinstance(e, records.ClockStarted))
+    assert started.clock_starts == "first"
+    assert clock.queue_seconds == 10.0  # As the scheduler says, whatever our clock does.
+    assert events.index(clock) > phases(events).index(JobPhase.RUNNING)
+    history = RunHistory(RunPaths(tmp_path))
+    history.refresh()
+    assert history.end_utc is not None
+    assert history.start_utc == clock.start_utc
+    assert history.run_starts[0][0] + 3600.0 * MOMENT < clock.start_utc < history.end_utc
+
+
+def test_a_run_that_ends_in_the_queue_took_no_time(tmp_path: Path) -> None:
+    told = Told({"r0": ReplicaState(JobPhase.PENDING)})
+    told.queues = True
+
+    def watch() -> None:
+        write_whole(RunPaths(tmp_path).stop_request, "asked by a test\n")
+        if told.calls:
+            told.left = [{"r0": DONE}]
+
+    reason, events = run(tmp_path, told, watch=watch)
+    assert reason == "asked by a test"
+    assert not [e for e in events if isinstance(e, records.ClockStarted)]
+    view = RunView(RunPaths(tmp_path))
+    view.refresh()
+    status = view.status()
+    assert (status.state, status.elapsed_seconds, status.score.ops) == (RunState.ENDED, 0.0, 0.0)
 
 
 def test_a_stop_request_is_passed_on(tmp_path: Path) -> None:

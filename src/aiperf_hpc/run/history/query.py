@@ -117,6 +117,10 @@ class RunHistory:
         return self._state.run_ended
 
     @property
+    def clock_started(self) -> records.ClockStarted | None:
+        return self._state.clock_started
+
+    @property
     def run_starts(self) -> list[tuple[float, records.RunStarted]]:
         return self._state.run_starts
 
@@ -221,8 +225,21 @@ class RunHistory:
 
     @property
     def start_utc(self) -> float | None:
-        """When the run's clock started, UTC seconds."""
-        return self.run_started.utc if self.run_started else None
+        """When the run's clock started, UTC seconds; None before."""
+        if self.clock_starts == "now":
+            return self.run_started.utc if self.run_started else None
+        return self.clock_started.start_utc if self.clock_started else None
+
+    @property
+    def origin_utc(self) -> float | None:
+        """What times are told from: the clock's start or, until then, that of the first primary."""
+        begun = self.run_started.utc if self.run_started else None
+        return begun if self.start_utc is None else self.start_utc
+
+    @property
+    def clock_starts(self) -> records.ClockStarts:
+        """What starts the run's clock, as the first primary said."""
+        return self.run_starts[0][1].clock_starts if self.run_starts else "now"
 
     @property
     def end_utc(self) -> float | None:

@@ -168,6 +168,16 @@ class ReplicaHistory:
     job_state: records.JobState | None = None
     job_utc: float = 0.0
     """When the job's state was recorded, UTC seconds."""
+    submitted_utc: float | None = None
+    """When the scheduler first took its job, UTC seconds by the scheduler's clock."""
+    granted_utc: float | None = None
+    """When the scheduler first gave it its nodes, likewise."""
+    began_utc: float | None = None
+    """When the process of its first life began, UTC seconds by its node's clock."""
+    ready_utc: float | None = None
+    """Since when its latest life could train and waits for the run's clock, UTC seconds."""
+    waited: dict[TimePhase, float] = field(default_factory=dict)
+    """Seconds of its trainer by phase before the run's clock started: they are not charged."""
     ended: str | None = None
     ended_utc: float = -math.inf
     """When it last ended in order, UTC seconds."""
@@ -191,6 +201,8 @@ class ReplicaHistory:
         self.job = told.job
         self.job_state = told.job_state
         self.job_utc = told.job_utc
+        self.submitted_utc = told.submitted_utc
+        self.granted_utc = told.granted_utc
         self.checked = told.checked
         self.requeued = told.requeued
         self.released_utc = told.released_utc
@@ -273,6 +285,8 @@ class HistoryState:
     """When lives of replicas started; whoever reads the journals adds to it."""
     run_started: Record | None = None
     run_ended: Record | None = None
+    clock_started: records.ClockStarted | None = None
+    """What the primary said of the start of the clock, where it is not that of the run."""
     run_starts: list[tuple[float, records.RunStarted]] = field(default_factory=list)
     """Every primary that took the run in hand, and when, UTC seconds."""
     stop_requests: list[records.StopRequested] = field(default_factory=list)
@@ -484,6 +498,8 @@ class HistoryState:
                 self.run_starts.append((record.utc, event))
                 self.run_ended = self.primary_failure = None
                 self.primary_clocks.clear()
+            case records.ClockStarted():
+                self.clock_started = self.clock_started or event
             case records.RunEnded():
                 self.run_ended = record
                 self.end_bytes = end
@@ -511,6 +527,8 @@ class HistoryState:
                 replica = self._replica(name)
                 replica.job_state = event
                 replica.job_utc = record.utc
+                replica.submitted_utc = replica.submitted_utc or event.submitted_utc
+                replica.granted_utc = replica.granted_utc or event.started_utc
                 if event.phase is JobPhase.REQUEUED:
                     replica.requeued.append((record.utc, event.detail))
             case records.NodeChecked(replica=name):
@@ -567,10 +585,22 @@ class HistoryState:
     def _replica_started(self, utc: float, event: records.ReplicaStarted, by: _Writer) -> None:
         by.replica.started = event
         by.replica.started_utc = by.replica.alive_utc = utc
+        by.replica.ready_utc = None
+        began = utc - event.alive_seconds
+        by.replica.began_utc = min(began, by.replica.began_utc or began)
         by.replica.ended = None
         by.replica.described.clear()
         by.replica.peaks.clear()
         by.replica.clocks.clear()
+
+    def _replica_ready(self, utc: float, _: records.ReplicaReady, by: _Writer) -> None:
+        by.replica.ready_utc = utc
+
+    def _clock_seen(self, _: float, __: records.ClockSeen, by: _Writer) -> None:
+        replica = by.replica
+        if replica.ready_utc is not None:
+            replica.waited, replica.seconds = replica.seconds, {}
+            replica.ready_utc = None
 
     def _system_described(self, _: float, event: records.SystemDescribed, by: _Writer) -> None:
         if event.rank is not None:
@@ -714,6 +744,8 @@ _CHANGES: Final[dict[type, Callable[[HistoryState, float, Any, _Writer], None]]]
     records.SearchFailed: HistoryState._search_failed,
     records.SearchEnded: HistoryState._search_ended,
     records.ReplicaStarted: HistoryState._replica_started,
+    records.ReplicaReady: HistoryState._replica_ready,
+    records.ClockSeen: HistoryState._clock_seen,
     records.SystemDescribed: HistoryState._system_described,
     records.PeakMeasured: HistoryState._peak_measured,
     records.DatasetLoaded: HistoryState._dataset_loaded,

@@ -32,9 +32,12 @@ SINFO = (
     "short|down|idle|2|gpu:h100:8|5:00\nshort|down|drained*|1|gpu:h100:8|5:00\n"
 )
 SQUEUE = (
-    "17_0   |RUNNING   |None   |n1   |0      \n17_1   |FAILED   |NonZeroExitCode|n2   |35072 \n"
-    "17_2   |FAILED   |JobLaunchFailure   |n1   |4021  \n17_3   |PENDING   |Resources   |   |0\n"
-    "17_4   |PENDING   |Resources   |   |0     \n17_6   |PENDING   |Resources   |   |0     \n"
+    "17_0   |RUNNING   |None   |n1   |0      |100 |160 \n"
+    "17_1   |FAILED   |NonZeroExitCode|n2   |35072 |100 |161 \n"
+    "17_2   |FAILED   |JobLaunchFailure   |n1   |4021  |100 |162 \n"
+    "17_3   |PENDING   |Resources   |   |0   |100 |N/A \n"
+    "17_4   |PENDING   |Resources   |   |0     |100 |N/A \n"
+    "17_6   |PENDING   |Resources   |   |0     |100 |N/A \n"
 )
 NO_CONTACT = "Unable to contact slurm controller (connect failure)"
 
@@ -48,7 +51,8 @@ def job(number: int, array: int | None, **changed: object) -> SimpleNamespace:
     values: dict[str, object] = {
         "id": number, "array_id": array, "array_task_id": None, "array_tasks_waiting": None,
         "name": "aiperf-now", "user_id": os.getuid(), "state": "RUNNING", "state_reason": "None",
-        "allocated_nodes": None, "exit_code": 0, "exit_code_signal": 0,
+        "allocated_nodes": None, "exit_code": 0, "exit_code_signal": 0, "submit_time": 100,
+        "start_time": 0,
     }  # fmt: skip
     return SimpleNamespace(**(values | changed))
 
@@ -57,11 +61,11 @@ JOBS = (
     job(9, None, name="another", state="RUNNING"),
     job(10, 10, array_task_id=0, user_id=os.getuid() + 1),
     job(11, 11, array_task_id=0, state="COMPLETED"),
-    job(18, 17, array_task_id=0, allocated_nodes="n1"),
+    job(18, 17, array_task_id=0, allocated_nodes="n1", start_time=160),
     job(19, 17, array_task_id=1, state="FAILED", state_reason="NonZeroExitCode",
-        allocated_nodes="n2", exit_code=9),
+        allocated_nodes="n2", exit_code=9, start_time=161),
     job(20, 17, array_task_id=2, state="FAILED", state_reason="JobLaunchFailure",
-        allocated_nodes="n1", exit_code_signal=53),
+        allocated_nodes="n1", exit_code_signal=53, start_time=162),
     job(17, 17, array_tasks_waiting="3-4,6", state="PENDING", state_reason="Resources"),
 )  # fmt: skip
 
@@ -124,12 +128,12 @@ def test_partitions(client: SlurmClient) -> None:
 
 def test_elements(client: SlurmClient) -> None:
     assert client.elements("17") == [
-        Element(0, "RUNNING", "", "n1"),
-        Element(1, "FAILED", "NonZeroExitCode", "n2", status=137),
-        Element(2, "FAILED", "JobLaunchFailure", "n1", signal=53),
-        Element(3, "PENDING", "Resources"),
-        Element(4, "PENDING", "Resources"),
-        Element(6, "PENDING", "Resources"),
+        Element(0, "RUNNING", "", "n1", 0, 0, 100.0, 160.0),
+        Element(1, "FAILED", "NonZeroExitCode", "n2", 137, 0, 100.0, 161.0),
+        Element(2, "FAILED", "JobLaunchFailure", "n1", 0, 53, 100.0, 162.0),
+        Element(3, "PENDING", "Resources", submitted_utc=100.0),
+        Element(4, "PENDING", "Resources", submitted_utc=100.0),
+        Element(6, "PENDING", "Resources", submitted_utc=100.0),
     ]
 
 

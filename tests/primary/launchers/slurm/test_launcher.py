@@ -98,8 +98,9 @@ class Cluster:
         return answers.pop(0) if len(answers) > 1 else answers[0]
 
     def queue(self, *lines: str) -> None:
-        """Let squeue answer with these lines from now on."""
-        self.answers["squeue"] = [Answer(0, "".join(f"{line}\n" for line in lines), "")]
+        """Let squeue answer with these lines from now on, times where they have none."""
+        told = (f"{line}|N/A|N/A" if line.count("|") == 4 else line for line in lines)
+        self.answers["squeue"] = [Answer(0, "".join(f"{line}\n" for line in told), "")]
 
     def utc(self) -> float:
         return self.now
@@ -440,8 +441,8 @@ def test_the_accounting_says_how_a_forgotten_one_ended(cluster: Cluster, tmp_pat
     cluster.watch(launcher, 6)
     cluster.answers["squeue"] = [FORGOT]
     lines = (
-        "17_0|COMPLETED|None|n0|0:0\n17_1|CANCELLED by 1000|None|n1|0:15\n"
-        "17_2|TIMEOUT|None|n2|0:1\n"
+        "17_0|COMPLETED|None|n0|0:0|100|160\n17_1|CANCELLED by 1000|None|n1|0:15|100|160\n"
+        "17_2|TIMEOUT|None|n2|0:1|100|Unknown\n"
     )
     cluster.answers["sacct"] = [Answer(0, lines, "")]
     states = cluster.watch(launcher, 20)
@@ -479,6 +480,22 @@ set -euo pipefail
 exec srun $step_options $python -m aiperf_hpc.replica $run_dir \\
   --replica "r$${SLURM_ARRAY_TASK_ID}" --launch $launch
 """
+
+
+def test_slurms_times_are_those_of_jobs_that_have_or_had_a_node(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    """Of one that waits SLURM tells when it expects to start it; of a cancelled one, its end."""
+    launcher = cluster.launcher(tmp_path)
+    launcher.start()
+    cluster.queue(
+        "17_0|RUNNING|None|n1|0|100|160",
+        "17_1|PENDING|Resources||0|100|900",
+        "17_2|CANCELLED|None||0|100|170",
+    )
+    states = cluster.watch(launcher, 20)
+    assert [s.submitted_utc for s in states.values()] == [100.0] * 3
+    assert [s.started_utc for s in states.values()] == [160.0, None, None]
 
 
 @pytest.mark.parametrize("template", [None, EARLIER_TEMPLATE], ids=["ours", "a site's"])

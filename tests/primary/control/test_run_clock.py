@@ -1,0 +1,122 @@
+"""When the clock of a run starts that waits in a queue, by what its records tell."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.support.clock import Clock
+from tests.support.run_writer import START, RunWriter, replica_started, run_started
+
+from aiperf_hpc.primary.control.run_clock import RunClock
+from aiperf_hpc.run.records import ClockStarts, JobState, ReplicaReady, ReplicaStarted
+from aiperf_hpc.trial import JobPhase
+
+GRACE = 60.0
+
+
+def queued(folder: Path, starts: ClockStarts = "first") -> RunWriter:
+    """A run whose primary began at START."""
+    run = RunWriter(folder)
+    run.primary(0.0, run_started().model_copy(update={"clock_starts": starts}))
+    return run
+
+
+def job(replica: str, started: float | None, submitted: float = 1.0) -> JobState:
+    """What the scheduler says, in seconds since START."""
+    return JobState(
+        replica=replica,
+        phase=JobPhase.PENDING if started is None else JobPhase.RUNNING,
+        submitted_utc=START + submitted,
+        started_utc=None if started is None else START + started,
+    )
+
+
+def came(name: str = "r0", alive: float = 3.0) -> ReplicaStarted:
+    return replica_started(name).model_copy(update={"alive_seconds": alive})
+
+
+def clock_of(
+    run: RunWriter, starts: ClockStarts = "first", replicas: int = 2, now: float = 0.0
+) -> tuple[RunClock, Clock]:
+    clock = Clock(START + now)
+    return RunClock(run.history(), starts, replicas, clock, GRACE), clock
+
+
+def test_nothing_starts_it_while_all_wait(tmp_path: Path) -> None:
+    run = queued(tmp_path)
+    run.primary(5.0, job("r0", None), job("r1", None))
+    clock, _ = clock_of(run)
+    assert clock.due() is None
+    assert clock.due(last=True) is None  # Nor does the end of a run that never had a node.
+
+
+def test_it_starts_when_the_scheduler_gave_the_first_node(tmp_path: Path) -> None:
+    run = queued(tmp_path)
+    run.primary(605.0, job("r0", 602.0), job("r1", 601.0))
+    run.replica(610.0, came())
+    due = clock_of(run)[0].due()
+    assert due is not None
+    assert due.start_utc == due.granted_utc == START + 601.0
+    assert (due.replica, due.queue_seconds, due.problem) == ("r1", 600.0, "")
+
+
+@pytest.mark.parametrize("by", ["the scheduler", "the node"])
+def test_who_says_nothing_is_waited_for_in_vain_no_longer_than_files_take(
+    tmp_path: Path, by: str
+) -> None:
+    run = queued(tmp_path)
+    if by == "the scheduler":
+        run.primary(605.0, job("r0", 601.0))
+    else:
+        run.replica(604.0, came())
+    clock, now = clock_of(run)
+    assert clock.due() is None
+    now.advance(GRACE)
+    for due in (clock.due(), clock_of(run)[0].due(last=True)):
+        assert due is not None
+        assert due.start_utc == START + 601.0
+
+
+def test_a_scheduler_whose_clock_is_ahead_hides_no_work(tmp_path: Path) -> None:
+    run = queued(tmp_path)
+    run.primary(605.0, job("r0", 630.0))
+    run.replica(610.0, came(alive=2.0))
+    due = clock_of(run)[0].due()
+    assert due is not None
+    assert due.start_utc == START + 608.0
+    assert due.problem.startswith("the scheduler's clock is 22.0 s ahead of the node's of r0")
+
+
+def test_a_scheduler_whose_clock_is_behind_charges_nothing_before_the_run(tmp_path: Path) -> None:
+    run = queued(tmp_path)
+    run.primary(5.0, job("r0", -20.0, submitted=-25.0))
+    run.replica(6.0, came(alive=2.0))
+    due = clock_of(run)[0].due()
+    assert due is not None
+    assert due.start_utc == START
+    assert due.problem.startswith("the scheduler's clock is 25.0 s behind the primary's")
+
+
+def test_a_later_life_of_the_first_replica_changes_nothing(tmp_path: Path) -> None:
+    run = queued(tmp_path)
+    run.primary(605.0, job("r0", 601.0))
+    run.primary(700.0, job("r0", None), job("r0", 690.0))
+    run.replica(610.0, came())
+    due = clock_of(run)[0].due()
+    assert due is not None
+    assert due.start_utc == START + 601.0
+
+
+def test_where_all_are_waited_for_it_starts_once_the_last_is_ready(tmp_path: Path) -> None:
+    run = queued(tmp_path, "all")
+    run.primary(605.0, job("r0", 601.0), job("r1", 601.0))
+    run.replica(610.0, came(), ReplicaReady())
+    run.replica(611.0, came("r1"), name="r1")
+    clock, _ = clock_of(run, "all", now=650.0)
+    assert clock.due() is None
+    assert clock.due(last=True) is None
+    run.replica(640.0, ReplicaReady(), name="r1")
+    due = clock_of(run, "all", now=650.0)[0].due()
+    assert due is not None
+    assert (due.start_utc, due.granted_utc, due.replica) == (START + 650.0, START + 601.0, "r1")

@@ -1,0 +1,59 @@
+"""When the time of a run is over, as a replica learns it."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+from tests.support.run_writer import START, RunWriter, run_started
+
+from aiperf_hpc.replica.runtime.run_clock import RunClock
+from aiperf_hpc.replica.trials.loop import ReplicaFailedError
+from aiperf_hpc.run.records import ClockStarted, ClockStarts
+from aiperf_hpc.run.storage import no_retry
+
+BEGAN, HOUR = START + 100.0, 3600.0
+
+
+def clock_of(folder: Path, starts: ClockStarts) -> tuple[RunClock, RunWriter]:
+    run = RunWriter(folder)
+    run.primary(0.0, run_started().model_copy(update={"clock_starts": starts}))
+    return RunClock(run.paths, 1.0, BEGAN, no_retry), run
+
+
+def started(at: float) -> ClockStarted:
+    utc = START + at
+    return ClockStarted(start_utc=utc, replica="r0", submitted_utc=START, granted_utc=utc)
+
+
+def test_a_run_that_waits_for_nothing_has_its_time_from_its_start(tmp_path: Path) -> None:
+    clock, _ = clock_of(tmp_path, "now")
+    assert (clock.start_utc, clock.deadline) == (START, START + HOUR)
+    assert clock.look() is False
+
+
+def test_a_replica_works_until_it_learns_when_the_clock_started(tmp_path: Path) -> None:
+    """By its own start until then: no clock starts after its first replica."""
+    clock, run = clock_of(tmp_path, "first")
+    assert (clock.start_utc, clock.deadline) == (None, BEGAN + HOUR)
+    assert clock.look() is False
+    run.primary(130.0, started(40.0))
+    assert clock.look() is True
+    assert (clock.start_utc, clock.deadline) == (START + 40.0, START + 40.0 + HOUR)
+    assert clock.look() is False
+
+
+def test_where_all_are_waited_for_no_time_is_over_before_they_are_there(tmp_path: Path) -> None:
+    clock, run = clock_of(tmp_path, "all")
+    assert clock.deadline == math.inf
+    run.primary(130.0, started(130.0))
+    assert clock.look() is True
+    assert clock.deadline == START + 130.0 + HOUR
+
+
+def test_without_the_start_of_the_run_there_is_no_replica(tmp_path: Path) -> None:
+    run = RunWriter(tmp_path)
+    run.primary(0.0, started(0.0))
+    with pytest.raises(ReplicaFailedError, match="does not say that the run has started"):
+        RunClock(run.paths, 1.0, BEGAN, no_retry)

@@ -1,0 +1,76 @@
+"""The clock of a run that waits in the queue of a real cluster, which is full."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+from tests.slurm.conftest import FAST, Cluster, SlurmRun
+from tests.support.waiting import until
+
+from aiperf_hpc.run.history import RunHistory
+from aiperf_hpc.trial import JobPhase
+
+HOURS = 0.003
+SECONDS = HOURS * 3600.0
+
+
+@pytest.fixture
+def others(cluster: Cluster) -> Iterator[list[str]]:
+    """Jobs of somebody else, one on each node."""
+    jobs = []
+    try:
+        for node in ("n1", "n2", "n3"):
+            done = cluster.run(
+                "sbatch", "--parsable", "--exclusive", f"--nodelist={node}", "--output=/dev/null",
+                "--wrap=sleep 600",
+            )  # fmt: skip
+            assert done.returncode == 0, done.stderr
+            jobs.append(done.stdout.strip())
+        until(lambda: states(cluster, jobs) == ["RUNNING"] * 3, lambda: states(cluster, jobs))
+        yield jobs
+    finally:
+        cluster.run("scancel", *jobs)
+        until(lambda: not set(states(cluster, jobs)) & {"RUNNING", "COMPLETING", "PENDING"})
+
+
+def states(cluster: Cluster, jobs: list[str]) -> list[str]:
+    asked = ("squeue", "-h", "-t", "all", "-j", ",".join(jobs), "-o", "%T")
+    return cluster.run(*asked).stdout.split()
+
+
+def trains(history: RunHistory, replica: str) -> bool:
+    return any(history.trials[e.trial].replica == replica for e in history.executions)
+
+
+def test_the_clock_stands_while_the_queue_is_full_and_runs_from_the_first_node_on(
+    cluster: Cluster, slurm_run: Callable[..., SlurmRun], others: list[str]
+) -> None:
+    """Longer than the run is to last; and what the second replica misses is charged."""
+    run = slurm_run("--nodes", 2, "--hours", HOURS, "--launcher", "slurm", config=FAST)
+    run.wait_until(lambda h: "r1" in h.replicas and h.replicas["r1"].submitted_utc is not None)
+    begun = run.history.run_starts[0][0]
+    run.wait_until(lambda h: (h.primary_utc or 0.0) > begun + 2.0 * SECONDS)
+    history = run.history
+    assert history.start_utc is None
+    assert {r.job_state.phase for r in history.replicas.values() if r.job_state} == {
+        JobPhase.PENDING
+    }
+    assert cluster.run("scancel", others[0]).returncode == 0
+    run.wait_until(lambda h: trains(h, "r0") or trains(h, "r1"))
+    assert cluster.run("scancel", others[1]).returncode == 0
+    out, err = run.end()
+    assert run.process.returncode == 0, err
+    assert any(line.startswith("Score ") for line in out.splitlines())
+    history = run.history
+    clock, end = history.clock_started, history.end_utc
+    assert clock is not None
+    assert end is not None
+    assert clock.problem == ""
+    assert clock.queue_seconds > 2.0 * SECONDS - 2.0  # SLURM tells whole seconds.
+    assert clock.start_utc == history.start_utc == clock.granted_utc
+    assert SECONDS <= end - clock.start_utc < 2.0 * SECONDS + 30.0
+    assert min(r.began_utc or end for r in history.replicas.values()) >= clock.start_utc
+    assert all(e.utc >= clock.start_utc for e in history.executions)
+    verified = cluster.aiperf("verify", run.paths.root)
+    assert verified.returncode == 0, verified.stdout
