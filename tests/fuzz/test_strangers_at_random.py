@@ -20,6 +20,7 @@ import pytest
 import yaml
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
+from starlette.testclient import TestClient
 from tests.fuzz.mutations import (
     Draw,
     changed,
@@ -28,6 +29,7 @@ from tests.fuzz.mutations import (
     changed_journal,
 )
 from tests.support.hostile import asked, carried_out, commands
+from tests.support.hostile_service import OF_ALL, Renewed, addresses_of, answered, client_of
 from tests.support.run_factory import Plan, write_run
 
 from aiperf_hpc.config import preset_names, preset_text
@@ -45,6 +47,18 @@ HANGS = 120
 PLAN = Plan(replicas=1, trials=2, hpo_trials=1, failed=0, epochs=1)
 
 
+class Ground(NamedTuple):
+    """Where cases take place."""
+
+    folder: Path
+    """It has the run, alone in ``runs``, and its copy, ``kept``."""
+    runs: Renewed
+    client: TestClient
+    """Of a service of these runs."""
+    addresses: tuple[str, ...]
+    """What it can be asked for."""
+
+
 class Kind(NamedTuple):
     """What is changed."""
 
@@ -52,36 +66,50 @@ class Kind(NamedTuple):
     """Cases in each run of the tests."""
     many: int
     """Cases of ``make fuzz``."""
-    case: Callable[[Draw, Path], None]
+    case: Callable[[Draw, Ground], None]
     """Changes something of a run in the folder ``run`` of a folder, and looks at it."""
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a run, its copy, and nothing else."""
+def ground(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ground]:
     made = tmp_path_factory.mktemp("fuzz")
     write_report(RunView(write_run(made / "runs" / "run", PLAN)))
     shutil.copytree(made / "runs" / "run", made / "kept")
-    return made
+    runs = Renewed(made / "runs")
+    with client_of(runs) as client:
+        yield Ground(made, runs, client, (*OF_ALL, *addresses_of(client, "run")))
 
 
-def _look(draw: Draw, folder: Path) -> None:
-    """Carry out a command on the run, which verify is every other time."""
-    run = folder / "runs" / "run"
+def _look(draw: Draw, ground: Ground) -> None:
+    """Carry out a command on the run, which verify is one of two times, or ask the service."""
+    run = ground.folder / "runs" / "run"
     verify, *others = commands(run)
     try:
-        asked(run, [verify if draw(st.booleans()) else draw(st.sampled_from(others))])
+        match draw(st.sampled_from(["verify", "verify", "another", "service"])):
+            case "verify":
+                asked(run, [verify])
+            case "another":
+                asked(run, [draw(st.sampled_from(others))])
+            case _:
+                _ask_service(draw, ground)
     finally:
         shutil.rmtree(run)
-        shutil.copytree(folder / "kept", run)
+        shutil.copytree(ground.folder / "kept", run)
 
 
-def _write(folder: Path, name: str, content: bytes) -> None:
-    (folder / "runs" / "run" / name).write_bytes(content)
+def _ask_service(draw: Draw, ground: Ground) -> None:
+    """Ask a service that has just begun for all runs, or for something of the one."""
+    with ground.runs.begun():
+        for address in draw(st.lists(st.sampled_from(ground.addresses), min_size=1, max_size=3)):
+            answered(ground.client, address)
 
 
-def _read(folder: Path, name: str) -> bytes:
-    return (folder / "kept" / name).read_bytes()
+def _write(ground: Ground, name: str, content: bytes) -> None:
+    (ground.folder / "runs" / "run" / name).write_bytes(content)
+
+
+def _read(ground: Ground, name: str) -> bytes:
+    return (ground.folder / "kept" / name).read_bytes()
 
 
 def _text_of(draw: Draw, document: Any) -> bytes:  # noqa: ANN401 -- whatever was made of it
@@ -90,12 +118,12 @@ def _text_of(draw: Draw, document: Any) -> bytes:  # noqa: ANN401 -- whatever wa
     return changed_bytes(draw, content) if draw(st.integers(0, 3)) == 0 else content
 
 
-def _configuration(draw: Draw, folder: Path) -> None:
+def _configuration(draw: Draw, ground: Ground) -> None:
     text = preset_text(draw(st.sampled_from(preset_names())))
     document = yaml.safe_load(text)
     for _ in range(draw(st.integers(0, 3))):
         document = changed(draw, document)
-    file = folder / "mine.yaml"
+    file = ground.folder / "mine.yaml"
     file.write_bytes(_text_of(draw, document))
     done = carried_out("config", "show", file, draw(st.sampled_from(["--resolved", "--changed"])))
     assert done.status in (0, 2), done
@@ -103,8 +131,8 @@ def _configuration(draw: Draw, folder: Path) -> None:
     assert done.err.count("\n") == bool(done.err), done
 
 
-def _graph(draw: Draw, folder: Path) -> None:
-    graphs = sorted((folder / "kept" / "candidates").glob("*.json"))
+def _graph(draw: Draw, ground: Ground) -> None:
+    graphs = sorted((ground.folder / "kept" / "candidates").glob("*.json"))
     stored = draw(st.sampled_from(graphs))
     content = changed_document(draw, stored.read_bytes())
     try:
@@ -114,34 +142,34 @@ def _graph(draw: Draw, folder: Path) -> None:
         if "\n" in (said := str(error)):
             pytest.fail(f"more than a line: {said}")
     if draw(st.integers(0, 49)) == 0:
-        _write(folder, f"candidates/{stored.name}", content)
-        _look(draw, folder)
+        _write(ground, f"candidates/{stored.name}", content)
+        _look(draw, ground)
 
 
-def _journal(draw: Draw, folder: Path) -> None:
-    kept = folder / "kept"
+def _journal(draw: Draw, ground: Ground) -> None:
+    kept = ground.folder / "kept"
     names = [str(each.relative_to(kept)) for each in RunPaths(kept).journals()]
     name = draw(st.sampled_from(names))
-    _write(folder, name, changed_journal(draw, _read(folder, name)))
-    _look(draw, folder)
+    _write(ground, name, changed_journal(draw, _read(ground, name)))
+    _look(draw, ground)
 
 
-def _manifest(draw: Draw, folder: Path) -> None:
+def _manifest(draw: Draw, ground: Ground) -> None:
     if draw(st.booleans()):
-        document = changed(draw, yaml.safe_load(_read(folder, "run.yaml")))
-        _write(folder, "run.yaml", _text_of(draw, document))
+        document = changed(draw, yaml.safe_load(_read(ground, "run.yaml")))
+        _write(ground, "run.yaml", _text_of(draw, document))
     else:
         name = "report/manifest.json"
-        _write(folder, name, changed_document(draw, _read(folder, name)))
-    _look(draw, folder)
+        _write(ground, name, changed_document(draw, _read(ground, name)))
+    _look(draw, ground)
 
 
-def _report(draw: Draw, folder: Path) -> None:
+def _report(draw: Draw, ground: Ground) -> None:
     name = draw(st.sampled_from(["report.json", "summary.json", "result.txt", "result_0.txt"]))
     change = changed_document if name.endswith(".json") else changed_bytes
     name = f"report/{name}"
-    _write(folder, name, change(draw, _read(folder, name)))
-    _look(draw, folder)
+    _write(ground, name, change(draw, _read(ground, name)))
+    _look(draw, ground)
 
 
 KINDS = {
@@ -172,7 +200,7 @@ def _memory() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
-def _carry_out(kind: Kind, cases: int, folder: Path) -> list[tuple[float, int]]:
+def _carry_out(kind: Kind, cases: int, ground: Ground) -> list[tuple[float, int]]:
     """Carry out cases; return the processor time of each and the bytes by which memory grew."""
     taken: list[tuple[float, int]] = []
 
@@ -188,7 +216,7 @@ def _carry_out(kind: Kind, cases: int, folder: Path) -> list[tuple[float, int]]:
     def case(data: st.DataObject) -> None:
         began, before = time.process_time(), _memory()
         with _ending():
-            kind.case(data.draw, folder)
+            kind.case(data.draw, ground)
         taken.append((time.process_time() - began, _memory() - before))
 
     case()
@@ -196,17 +224,17 @@ def _carry_out(kind: Kind, cases: int, folder: Path) -> list[tuple[float, int]]:
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_no_case_ends_in_a_traceback(folder: Path, name: str) -> None:
+def test_no_case_ends_in_a_traceback(ground: Ground, name: str) -> None:
     kind = KINDS[name]
-    assert len(_carry_out(kind, kind.few, folder)) >= kind.few
+    assert len(_carry_out(kind, kind.few, ground)) >= kind.few
 
 
 @pytest.mark.fuzz
 @pytest.mark.timeout(0)
 @pytest.mark.parametrize("name", KINDS)
-def test_no_case_takes_long_or_much(folder: Path, name: str) -> None:
+def test_no_case_takes_long_or_much(ground: Ground, name: str) -> None:
     kind = KINDS[name]
-    taken = _carry_out(kind, kind.many, folder)
+    taken = _carry_out(kind, kind.many, ground)
     longest, most = (max(column) for column in zip(*taken, strict=True))
     print(  # noqa: T201 -- the figures
         f"\n{name}: {len(taken):,} cases, {sum(s for s, _ in taken):.0f} s, "

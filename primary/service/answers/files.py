@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from aiperf_hpc.primary.monitor.run_view import RunView
+from aiperf_hpc.primary.report.stated import MOST_REPORT_BYTES
 from aiperf_hpc.primary.service.answers.base import Answer
 from aiperf_hpc.primary.service.problem import not_found
 
@@ -63,7 +64,7 @@ class FileQuestion:
     def __call__(self, view: RunView) -> Found:
         for found in _found(view):
             if found.file.name == self.name:
-                return found
+                return _in_bounds(found)
         raise not_found(f"the run has no file {self.name!r} in its report")
 
 
@@ -73,6 +74,16 @@ def _found(view: RunView) -> list[Found]:
     names = sorted(os.listdir(folder)) if folder.is_dir() and not folder.is_symlink() else []
     paths = [view.paths.manifest, *(folder / name for name in names if name[:1] != ".")]
     return [Found(path, _file(path, status)) for path in paths if (status := _regular(path))]
+
+
+def _in_bounds(found: Found) -> Found:
+    """A stranger's file may have a terabyte, which takes no room where it is."""
+    if found.file.bytes > MOST_REPORT_BYTES:
+        raise not_found(
+            f"{found.file.name!r} has {found.file.bytes:,} bytes; none of more than "
+            f"{MOST_REPORT_BYTES:,} is given"
+        )
+    return found
 
 
 def _regular(path: Path) -> os.stat_result | None:
