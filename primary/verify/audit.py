@@ -22,6 +22,7 @@ from aiperf_hpc.primary.report.provenance import named_files
 from aiperf_hpc.primary.verify.evidence import Evidence, Failures, Note
 from aiperf_hpc.primary.verify.rules import (
     batches,
+    clock,
     course,
     descent,
     heads,
@@ -100,6 +101,8 @@ RULES: tuple[Rule, ...] = (
     Rule("clocks", "UTC and monotonic times agree", records.clocks, _records),
     Rule("timekeeping", "all clocks of each host, the kernel's and the file server's ran alike",
          timekeeping.timekeeping, timekeeping.readings),
+    Rule("clock", "the clock started with the first node, or when all replicas were ready",
+         clock.clock, clock.checked),
     Rule("heads", "journals are what the primary and the replicas saw of them while they grew",
          heads.heads, heads.checked),
     Rule("witness", "witnesses saw the primary's journal grow, and their time is the run's",

@@ -70,6 +70,36 @@ def a_start_after_the_start_of_the_replicas(run: ForgedRun) -> None:
             shift([line], first - line["utc"])
 
 
+def _queued(run: ForgedRun, start: float) -> None:
+    """Let a scheduler have kept the run waiting until then."""
+    first = run.primary[0]
+    first["event"]["clock_starts"] = "first"
+    said = next(n for n, line in enumerate(run.primary) if line["utc"] > start)
+    times = {"start_utc": start, "submitted_utc": first["utc"], "granted_utc": start}
+    event = {"type": "clock_started", "replica": "r0", **times}
+    run.primary.insert(said, like(run.primary[said], event))
+
+
+@forgery("time", "clock")
+def a_queue_until_the_first_training(run: ForgedRun) -> None:
+    """Nothing was executed by then, but a node was there."""
+    _queued(run, of(run.trainer(), "training_started")[0]["utc"])
+
+
+@forgery("time", "clock")
+def a_node_that_the_scheduler_gave_late(run: ForgedRun) -> None:
+    """The scheduler is made to say so, too; the replica began before."""
+    start = of(run.trainer(), "training_started")[0]["utc"]
+    _queued(run, start)
+    for line in of(run.primary, "job_state"):
+        line["event"]["started_utc"] = start
+
+
+@forgery("time", "order")
+def a_queue_until_the_second_trial(run: ForgedRun) -> None:
+    _queued(run, of(run.trainer(), "trial_started")[1]["utc"])
+
+
 @forgery("time", "time")
 def no_time_split(run: ForgedRun) -> None:
     lines = run.trainer()
