@@ -23,7 +23,7 @@ from aiperf_hpc.replica.runtime.stopping import StopFlag
 from aiperf_hpc.replica.runtime.stopwatch import Stopwatch
 from aiperf_hpc.replica.training.trainer import Trainer
 from aiperf_hpc.replica.trials.building import OneRankBuilder, SeveralRanksBuilder, TrialBuilder
-from aiperf_hpc.replica.trials.loop import TrialLoop
+from aiperf_hpc.replica.trials.loop import ReplicaFailedError, TrialLoop
 from aiperf_hpc.run.heads import Head
 from aiperf_hpc.run.identity import Identity
 from aiperf_hpc.run.journal import JournalWriter
@@ -93,6 +93,8 @@ class Replica:
             lambda: self._patience(lambda: host.clocks(own), f"a file in {own}"), host.clock
         )
         self._clock = RunClock(paths, manifest.hours, began, self._patience)
+        if self._clock.starts is None:
+            raise ReplicaFailedError("the primary's journal does not say that the run has started")
         self._stop.deadline = self._clock.deadline
 
     def run(self) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 
-from aiperf_hpc.replica.trials.loop import ReplicaFailedError
 from aiperf_hpc.run.journal import JournalReader
 from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.run.records import ClockStarted, ClockStarts, RunStarted
@@ -15,27 +14,22 @@ class RunClock:
     """What the primary's journal says of the start of the run's clock."""
 
     def __init__(self, paths: RunPaths, hours: float, began_utc: float, retry: Retry) -> None:
-        """Read the journal, whose top says that the run has started.
+        """Read what the journal says so far.
 
         Args:
             paths: the run.
             hours: for how long its clock runs.
             began_utc: when this replica began, UTC seconds.
             retry: how to read.
-
-        Raises:
-            ReplicaFailedError: the run has not started.
         """
         self._journal = JournalReader(paths.primary_journal, retry=retry)
         self._seconds = hours * 3600.0
         self._began = began_utc
         self.starts: ClockStarts | None = None
-        """What starts the clock."""
+        """What starts the clock; None where the journal does not say that the run has started."""
         self.start_utc: float | None = None
         """When it started, UTC seconds; None as long as that is not known."""
         self.look()
-        if self.starts is None:
-            raise ReplicaFailedError("the primary's journal does not say that the run has started")
 
     def look(self) -> bool:
         """Read what was added, unless the start is known; return whether it has become known."""

@@ -64,8 +64,8 @@ def test_sixteen_replicas_pass_verification(view: RunView) -> None:
     # itself to nobody and draws nothing, and heads are taken of what took place alone.
     unseen = {f.rule for f in findings if not f.checked}
     assert unseen == {
-        "timekeeping", "clock", "heads", "rates", "machines", "energy", "predictions", "best epochs",
-        "signature", "study", "witness",
+        "timekeeping", "clock", "heads", "rates", "machines", "energy", "predictions",
+        "best epochs", "signature", "study", "witness",
     }  # fmt: skip
 
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
-import pytest
 from tests.support.run_writer import START, RunWriter, run_started
 
 from aiperf_hpc.replica.runtime.run_clock import RunClock
-from aiperf_hpc.replica.trials.loop import ReplicaFailedError
+from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.run.records import ClockStarted, ClockStarts
 from aiperf_hpc.run.storage import no_retry
 
@@ -52,8 +51,5 @@ def test_where_all_are_waited_for_no_time_is_over_before_they_are_there(tmp_path
     assert clock.deadline == START + 130.0 + HOUR
 
 
-def test_without_the_start_of_the_run_there_is_no_replica(tmp_path: Path) -> None:
-    run = RunWriter(tmp_path)
-    run.primary(0.0, started(0.0))
-    with pytest.raises(ReplicaFailedError, match="does not say that the run has started"):
-        RunClock(run.paths, 1.0, BEGAN, no_retry)
+def test_without_the_start_of_the_run_nothing_is_known(tmp_path: Path) -> None:
+    assert RunClock(RunPaths(tmp_path), 1.0, BEGAN, no_retry).starts is None
