@@ -35,7 +35,7 @@ from aiperf_hpc.primary.control.prepare import (
     remove_run_directory,
 )
 from aiperf_hpc.primary.launchers.base import crowding
-from aiperf_hpc.primary.launchers.registry import dry_run
+from aiperf_hpc.primary.launchers.registry import AskedLauncher, dry_run, named
 from aiperf_hpc.primary.launchers.slurm.rate_limit import RATE_LIMIT
 from aiperf_hpc.primary.monitor.run_view import RunView
 from aiperf_hpc.primary.site_file import read_site
@@ -54,7 +54,7 @@ class Asked:
     config: Config = "quickstart"
     assignments: Assignments = None
     launcher: Annotated[
-        Literal["auto", "slurm", "local"],
+        AskedLauncher,
         Option("--launcher", help="What starts the replicas; auto: SLURM where it is."),
     ] = "auto"
     run_dir: Annotated[
@@ -121,9 +121,11 @@ def start(asked: Asked, manner: Manner, protection: Protection, repetition: Repe
     if repetition.repeat is None:
         return _start_manifest(manner, protection, manifest, folder)
 
+    same = replace(asked, launcher=named(manifest.launcher))  # Said once.
+
     def start_one(config: RunConfig, folder: Path, *, asks: bool) -> int:
         each = replace(manner, yes=manner.yes or not asks)
-        return _start_manifest(each, protection, _manifest(asked, config), folder)
+        return _start_manifest(each, protection, _manifest(same, config), folder)
 
     runs = Repeated(folder, configs, repetition.same_seed)
     here, key = manifest.launcher == "local", key_of(manner.key)
@@ -164,7 +166,7 @@ def _prepare_and_conduct(
     endpoint = None if manner.serve is None else free_endpoint(manner.serve, protection)
     paths = make_run_directory(manifest, folder, dataset)
     try:
-        if manifest.launcher == "slurm":
+        if manifest.launcher != "local":
             RATE_LIMIT.wait()  # Before the run starts: a run that is resumed at once has its clock.
         if manner.detach:
             return _detach(paths, manner, protection)

@@ -23,7 +23,8 @@ from aiperf_hpc.extras import missing
 from aiperf_hpc.primary.file_system import free_bytes, require_writable
 from aiperf_hpc.primary.launchers.base import divide_cores
 from aiperf_hpc.primary.launchers.process_session import failure_reason
-from aiperf_hpc.primary.launchers.registry import choose_launcher
+from aiperf_hpc.primary.launchers.registry import choose_launcher, resolved
+from aiperf_hpc.primary.launchers.slurm.launcher import ARRAY
 from aiperf_hpc.run.manifest import RULES, RunManifest
 from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.streams import ascii_json
@@ -40,7 +41,7 @@ def make_manifest(
         config: what it does.
         nodes: how many; a replica spans ``replica.nodes`` of them.
         hours: for how long.
-        launcher: auto, slurm or local.
+        launcher: the one that was asked for (``AskedLauncher``).
         dry: whether a launcher that is named need not be able to start it.
 
     Raises:
@@ -59,7 +60,7 @@ def make_manifest(
         raise UsageError(f"--hours {hours:g}: a run lasts more than 0 and at most 8760 hours")
     replicas = nodes // config.replica.nodes
     named = dry and launcher != "auto"
-    chosen = launcher if named else choose_launcher(launcher, config, nodes, hours)
+    chosen = resolved(launcher) if named else choose_launcher(launcher, config, nodes, hours)
     if chosen == "local" or not dry:
         require_packages(config, chosen)
     created = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
@@ -90,7 +91,7 @@ def require_packages(config: RunConfig, launcher: str) -> None:
     Raises:
         UsageError: some are not installed.
     """
-    elsewhere = launcher == "slurm" and config.slurm.template is not None
+    elsewhere = launcher in ARRAY and config.slurm.template is not None
     if not elsewhere and (lacking := missing(config)):
         raise UsageError("; ".join(lacking))
 

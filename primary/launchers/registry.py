@@ -6,30 +6,58 @@ import os
 import shlex
 import shutil
 import sys
+import time
 from collections.abc import Callable
+from typing import Literal
+
+from pydantic import TypeAdapter
 
 from aiperf_hpc.config import RunConfig, SlurmConfig
 from aiperf_hpc.errors import SchedulerError, UsageError
-from aiperf_hpc.primary.launchers.base import Launcher, LocalLauncher, local_commands
+from aiperf_hpc.primary.launchers.base import (
+    Launcher,
+    LocalLauncher,
+    local_commands,
+    replica_name,
+)
 from aiperf_hpc.primary.launchers.slurm.batch_script import batch_script
 from aiperf_hpc.primary.launchers.slurm.client import SlurmClient, SlurmCommands
-from aiperf_hpc.primary.launchers.slurm.launcher import SlurmLauncher, check_cluster
+from aiperf_hpc.primary.launchers.slurm.held_jobs import HeldJobs
+from aiperf_hpc.primary.launchers.slurm.inside import Inside, check_allocation, jobs_inside
+from aiperf_hpc.primary.launchers.slurm.launcher import ARRAY, SlurmLauncher, check_cluster
 from aiperf_hpc.primary.launchers.slurm.pyslurm_client import PyslurmClient
 from aiperf_hpc.primary.launchers.slurm.rate_limit import RATE_LIMIT, RateLimit
+from aiperf_hpc.primary.launchers.slurm.step_launcher import StepLauncher
+from aiperf_hpc.primary.launchers.slurm.steps import Life, Place, step_command
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.run.storage import Retry
 
+AskedLauncher = Literal["auto", "slurm", "local", "array", "inside"]
+"""What a user may name; ``slurm`` is the one of ``slurm.mode``."""
+
+
+def _local(manifest: RunManifest, paths: RunPaths, launch: int, retry: Retry) -> Launcher:
+    del retry
+    return LocalLauncher(manifest, paths, launch)
+
+
+def _array(manifest: RunManifest, paths: RunPaths, launch: int, retry: Retry) -> Launcher:
+    client = slurm_client(manifest.config.slurm)
+    return SlurmLauncher(manifest, paths, client, RATE_LIMIT, launch=launch, retry=retry)
+
+
+def _inside(manifest: RunManifest, paths: RunPaths, launch: int, retry: Retry) -> Launcher:
+    del retry
+    held_jobs = HeldJobs()
+    holding = Inside(held_jobs, jobs_inside())
+    return StepLauncher(manifest, paths, holding, held_jobs, RATE_LIMIT, launch=launch)
+
+
 LAUNCHERS: dict[str, Callable[[RunManifest, RunPaths, int, Retry], Launcher]] = {
-    "local": lambda manifest, paths, launch, _: LocalLauncher(manifest, paths, launch),
-    "slurm": lambda manifest, paths, launch, retry: SlurmLauncher(
-        manifest,
-        paths,
-        slurm_client(manifest.config.slurm),
-        RATE_LIMIT,
-        launch=launch,
-        retry=retry,
-    ),
+    "local": _local,
+    **dict.fromkeys(ARRAY, _array),
+    "inside": _inside,
 }
 
 
@@ -45,22 +73,29 @@ def choose_launcher(
     hours: float,
     client: SlurmClient | None = None,
     rate_limit: RateLimit = RATE_LIMIT,
+    held_jobs: HeldJobs | None = None,
 ) -> str:
-    """Return the launcher for ``auto``, ``slurm`` or ``local``, once it can carry out the run.
+    """Return the launcher for what was asked for, once it can carry out the run.
 
-    ``auto`` is SLURM where it answers, else this machine, and says so where a client is
-    installed. But more replicas than this machine has cores are a cluster's run: on a login
-    node whose controller is away nobody wants 1,000 replicas.
+    ``auto`` is ``inside`` in a job of SLURM, else SLURM where it answers, else this machine, and
+    says which and why. But more replicas than this machine has cores are a cluster's run: on a
+    login node whose controller is away nobody wants 1,000 replicas.
 
     Raises:
         UsageError: SLURM is not there, does not answer, or lacks what is asked for.
     """
+    jobs = jobs_inside()
+    if asked == "inside" or (asked == "auto" and jobs and shutil.which("srun")):
+        _check_inside(nodes, hours, held_jobs or HeldJobs(), rate_limit)
+        _say_why(asked, "inside", f"this is in job {'+'.join(jobs)}, whose nodes it takes")
+        return "inside"
     where = shutil.which("sbatch")
     if asked == "local" or (asked == "auto" and where is None):
+        _say_why(asked, "local", "there is no sbatch on the PATH")
         return "local"
     if where is None:
         raise UsageError(
-            "--launcher slurm: there is no sbatch on the PATH; load your site's SLURM, "
+            f"--launcher {asked}: there is no sbatch on the PATH; load your site's SLURM, "
             "or use --launcher local"
         )
     try:
@@ -68,18 +103,60 @@ def choose_launcher(
     except SchedulerError as error:
         silent = f"{where} is installed, but SLURM does not answer ({error})"
         if asked == "auto" and nodes <= len(os.sched_getaffinity(0)):
-            sys.stderr.write(f"aiperf: {silent}; the run is on this machine\n")
+            _say_why(asked, "local", f"{silent}; the run is on this machine")
             return "local"
         raise UsageError(
             f"--launcher {asked}: {silent}; start its controller, or use --launcher local "
             "to run on this machine"
         ) from None
     check_cluster(config.slurm, nodes, hours, partitions)
-    return "slurm"
+    chosen = resolved(asked)
+    _say_why(asked, chosen, "SLURM answers, and this is in none of its jobs")
+    return chosen
+
+
+def named(chosen: str) -> AskedLauncher:
+    """Return the name by which a launcher that was chosen is asked for."""
+    return TypeAdapter[AskedLauncher](AskedLauncher).validate_python(chosen)
+
+
+def resolved(asked: str) -> str:
+    """Return the launcher that a named one stands for."""
+    return "array" if asked in ("auto", "slurm") else asked
+
+
+def _say_why(asked: str, chosen: str, why: str) -> None:
+    if asked == "auto":
+        sys.stderr.write(f"aiperf: --launcher auto: {chosen}: {why}\n")
+
+
+def _check_inside(nodes: int, hours: float, held_jobs: HeldJobs, rate_limit: RateLimit) -> None:
+    holding = Inside(held_jobs, jobs_inside())
+    try:
+        jobs = rate_limit.call(holding.look)
+    except SchedulerError as error:
+        raise UsageError(
+            f"--launcher inside: SLURM does not tell of the allocation ({error}); start its "
+            "controller, or use --launcher local to run on this machine"
+        ) from None
+    check_allocation(jobs, nodes, hours, time.time())
 
 
 def dry_run(manifest: RunManifest, paths: RunPaths) -> str:
     """Return what would be submitted or started."""
-    if manifest.launcher == "slurm":
+    if manifest.launcher == "inside":
+        job = (*jobs_inside(), "JOB")[0]
+        return _steps_text(manifest, paths, job)
+    if manifest.launcher in ARRAY:
         return batch_script(manifest, paths)
     return "\n".join(shlex.join(c) for c in local_commands(manifest, paths).values())
+
+
+def _steps_text(manifest: RunManifest, paths: RunPaths, job: str) -> str:
+    """Return the steps of a job, whose nodes are called NODE0, NODE1, ... as yet."""
+    each, lines = manifest.config.replica.nodes, []
+    for number in range(manifest.replicas):
+        nodes = tuple(f"NODE{n}" for n in range(number * each, (number + 1) * each))
+        life = Life(replica_name(number), 0, 0)
+        lines.append(shlex.join(step_command(manifest, paths, life, Place(job, nodes))))
+    return "\n".join(lines)

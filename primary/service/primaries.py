@@ -54,7 +54,7 @@ class Primaries:
         """Start a run in a new folder. Raises UsageError where that cannot be made."""
         assert manifest.dataset is not None  # noqa: S101 -- planned
         paths = make_run_directory(manifest, folder, manifest.dataset)
-        if manifest.launcher == "slurm":
+        if manifest.launcher != "local":
             RATE_LIMIT.wait()  # Before the run's clock starts, which would charge it.
         return in_background("conduct", paths)
 

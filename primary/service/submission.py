@@ -12,6 +12,7 @@ from pydantic import Field, model_validator
 
 from aiperf_hpc.config import RunConfig
 from aiperf_hpc.config.loading import preset_text, validate
+from aiperf_hpc.primary.launchers.registry import AskedLauncher
 from aiperf_hpc.primary.service.answers.base import Answer
 
 NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$"
@@ -28,7 +29,7 @@ class Submission(Answer):
     """The preset that the configuration begins with; `aiperf config` lists them."""
     settings: dict[str, Any] = Field({}, examples=[{"training": {"batch_size": 64}}])
     """Sections and keys of the configuration that replace the preset's."""
-    launcher: Literal["auto", "slurm", "local"] = "auto"
+    launcher: AskedLauncher = "auto"
     """What starts the replicas; `auto` is SLURM where it is."""
     division: Literal["closed", "open"] | None = None
     """The division in which its result is to be official; what cannot be is refused."""

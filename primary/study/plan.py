@@ -13,6 +13,7 @@ from pydantic import ConfigDict, Field, ValidationError, field_validator
 from aiperf_hpc.config import RunConfig, load_config
 from aiperf_hpc.errors import ConfigError, UsageError
 from aiperf_hpc.primary.control.prepare import make_manifest
+from aiperf_hpc.primary.launchers.registry import AskedLauncher
 from aiperf_hpc.trial import Value
 from aiperf_hpc.untrusted import yaml_of
 
@@ -37,7 +38,7 @@ class Study(Value):
     nodes: int = Field(1, ge=1)
     hours: float = Field(gt=0.0, le=8760.0)
     """Of each run."""
-    launcher: Literal["auto", "slurm", "local"] = "auto"
+    launcher: AskedLauncher = "auto"
     measure: MeasureName = "ops"
     quality: float | None = None
     """The quality of ``time_to_quality``, by the workload's measure."""

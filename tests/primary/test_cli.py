@@ -53,8 +53,8 @@ def test_only_a_batch_script_of_the_sites_own_may_start_another_python(
     without("torch")
     own = ["engine.name=torch", "slurm.template=site.sh"]
     config = load_config("quickstart", own)
-    require_packages(config, "slurm")
-    for refused, launcher in ((config, "local"), (load_config("quickstart", own[:1]), "slurm")):
+    require_packages(config, "array")
+    for refused, launcher in ((config, "local"), (load_config("quickstart", own[:1]), "array")):
         with pytest.raises(UsageError, match="engine 'torch' needs the package 'torch': "):
             require_packages(refused, launcher)
 

@@ -110,7 +110,8 @@ def test_a_shell_completes_commands_options_and_presets() -> None:
     assert completed("aiperf st") == ["start", "stop", "status", "study"]
     assert completed("aiperf start --no") == ["--nodes"]
     assert completed("aiperf start --config q") == ["quickstart"]
-    assert completed("aiperf start --launcher ") == ["auto", "slurm", "local"]
+    launchers = ["auto", "slurm", "local", "array", "inside"]
+    assert completed("aiperf start --launcher ") == launchers
     assert completed("aiperf data pr") == ["prepare"]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -23,7 +24,7 @@ TINY = ROOT / "tests" / "end_to_end" / "tiny.yaml"
 FAST = Path(__file__).with_name("fast.yaml")
 LOCAL_CLUSTER = ROOT / "deploy" / "local-cluster"
 AIPERF = [sys.executable, "-m", "aiperf_hpc.primary.cli"]
-CLIENTS = ("sbatch", "squeue", "scancel", "scontrol", "sinfo", "sacct")
+CLIENTS = ("sbatch", "squeue", "scancel", "scontrol", "sinfo", "sacct", "srun", "salloc")
 COUNTED = """\
 #!/bin/sh
 echo "$(date +%s.%N) {name} $*" >> "{log}"
@@ -134,7 +135,7 @@ class SlurmRun:
     def job(self) -> str:
         name = self.history.replicas["r0"].job
         assert name is not None
-        return name.partition("_")[0]
+        return re.split("[_.]", name)[0]
 
     def end(self) -> tuple[str, str]:
         """Wait for the primary; return what it said."""

@@ -46,7 +46,7 @@ def batch_script(manifest: RunManifest, paths: RunPaths, launch: int = 0) -> str
         "signal_seconds": str(slurm.signal_seconds),
         "output": shlex.quote(log),
         "directives": "\n".join(f"#SBATCH {option}" for option in _options(slurm)),
-        "step_options": " ".join(_step_options(slurm, replica)),
+        "step_options": " ".join(rank_options(slurm, replica)),
         "python": shlex.quote(sys.executable),
         "run_dir": shlex.quote(root),
         "launch": str(launch),
@@ -81,7 +81,8 @@ def _options(slurm: SlurmConfig) -> list[str]:
     return [*options, *(["--exclusive"] if slurm.exclusive else []), *slurm.extra]
 
 
-def _step_options(slurm: SlurmConfig, replica: ReplicaConfig) -> list[str]:
+def rank_options(slurm: SlurmConfig, replica: ReplicaConfig) -> list[str]:
+    """Return what srun is told about the ranks of a replica."""
     cpus = [f"--cpus-per-task={slurm.cpus_per_task}"] if slurm.cpus_per_task else []
     if replica.ranks == 1:
         return cpus

@@ -202,7 +202,7 @@ class SlurmCommands:
     def _lines(self, *command: str, environment: Mapping[str, str] | None = None) -> list[str]:
         answer = self._run(command, environment)
         if answer.status != 0:
-            raise _error(command[0], answer)
+            raise error_of(command[0], answer)
         return [line for line in answer.out.splitlines() if line.strip()]
 
 
@@ -232,7 +232,7 @@ def run_command(command: Sequence[str], environment: Mapping[str, str] | None) -
     return Answer(done.returncode, done.stdout, done.stderr)
 
 
-def _error(program: str, answer: Answer) -> SchedulerError:
+def error_of(program: str, answer: Answer) -> SchedulerError:
     """Return the error in SLURM's own words, in one line."""
     said = (answer.err.strip() or answer.out.strip()).splitlines()
     words = [_bare(line, program) for line in said]

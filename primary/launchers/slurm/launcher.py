@@ -103,6 +103,10 @@ def died(element: Element) -> bool:
     return element.state == "FAILED" and not unfit and ended
 
 
+ARRAY = ("array", "slurm")
+"""What manifests call this launcher; `slurm` is from versions that had no other."""
+
+
 class SlurmLauncher:
     """Runs every replica as an element of one job array.
 
@@ -110,7 +114,6 @@ class SlurmLauncher:
     line, and when there is none the call is a look at all elements at once.
     """
 
-    name = "slurm"
     exact = False
     queues = True
 
@@ -134,6 +137,7 @@ class SlurmLauncher:
             launch: how often these replicas had been launched before.
             retry: how to write the batch script.
         """
+        self.name = manifest.launcher
         self._manifest = manifest
         self._paths = paths
         self._launch = launch
@@ -329,14 +333,9 @@ class SlurmLauncher:
         """Return the state, with what is wrong with the node where SLURM's status says so."""
         if state.phase is not JobPhase.FAILED:
             return state
-        said = {
-            PREFLIGHT_STATUS: "its node is not like the others; its output says how",
-            UNSEEN_RUN_STATUS: UNSEEN_RUN.format(self._paths.root),
-            UNSEEN_PYTHON_STATUS: f"its node does not see {sys.executable}; install the "
-            "environment where all nodes see it",
-        }
         lost_output = (element.status, element.signal) == NO_OUTPUT
-        wrong = said[UNSEEN_RUN_STATUS] if lost_output else said.get(element.status)
+        status = UNSEEN_RUN_STATUS if lost_output else element.status
+        wrong = unfit_node(self._paths, status)
         return state if wrong is None else replace(state, detail=wrong, refused=True)
 
     def _account(self) -> None:
@@ -349,6 +348,17 @@ class SlurmLauncher:
             else state
             for name, state in self._states.items()
         }
+
+
+def unfit_node(paths: RunPaths, status: int) -> str | None:
+    """Return what is wrong with a node, if a replica's status says so."""
+    said = {
+        PREFLIGHT_STATUS: "its node is not like the others; its output says how",
+        UNSEEN_RUN_STATUS: UNSEEN_RUN.format(paths.root),
+        UNSEEN_PYTHON_STATUS: f"its node does not see {sys.executable}; install the "
+        "environment where all nodes see it",
+    }
+    return said.get(status)
 
 
 def check_cluster(slurm: SlurmConfig, nodes: int, hours: float, found: Sequence[Nodes]) -> None:

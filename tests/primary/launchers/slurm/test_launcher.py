@@ -777,11 +777,15 @@ def choose(asked: str, cluster: Cluster) -> str:
 
 
 def test_auto_is_slurm_where_its_client_is(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cluster.answers["sinfo"] = [Answer(0, "bench*|up|idle|3|(null)|infinite\n", "")]
     monkeypatch.setattr(shutil, "which", lambda _: "/usr/bin/sbatch")
-    assert choose("auto", cluster) == "slurm"
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    assert choose("auto", cluster) == "array"
+    said = "aiperf: --launcher auto: array: SLURM answers, and this is in none of its jobs\n"
+    assert capsys.readouterr().err == said
+    assert choose("slurm", cluster) == "array"
     assert choose("local", cluster) == "local"
     cluster.answers["sinfo"] = [SILENCE]
     with pytest.raises(

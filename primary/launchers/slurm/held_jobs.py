@@ -1,0 +1,103 @@
+"""What is asked of SLURM about jobs whose nodes a primary holds, and about their steps."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from aiperf_hpc.errors import SchedulerError, SchedulerSilentError
+from aiperf_hpc.primary.launchers.slurm.client import Call, error_of, run_command
+from aiperf_hpc.slurm import outside_of_a_job
+
+INFINITY = float("inf")
+HELD = ("RUNNING", "SUSPENDED")
+"""The states of a job whose nodes can be used."""
+WAITING = ("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD")
+"""The states of a job that may come to be held."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A job as SLURM tells of it."""
+
+    id: str
+    state: str
+    """SLURM's word, e.g. RUNNING."""
+    end_utc: float = INFINITY
+    """When its time limit ends it, UTC seconds; infinity where that is not known."""
+    nodes: tuple[str, ...] = ()
+    """Those that it has; one that failed is no longer among them."""
+    reason: str = ""
+
+    @property
+    def held(self) -> bool:
+        """Whether its nodes can be used."""
+        return self.state in HELD
+
+
+class HeldJobs:
+    """SLURM's commands about them. Each method is one request, but for the names of nodes.
+
+    All raise SchedulerSilentError when SLURM does not answer and SchedulerError, in SLURM's own
+    words, when it refuses.
+    """
+
+    def __init__(self, call: Call | None = None) -> None:
+        """Use ``call`` to run commands: the place where tests put a cluster of their own."""
+        self._run = call or run_command
+
+    def jobs(self, ids: Sequence[str]) -> list[Job]:
+        """Return the jobs of these numbers that SLURM knows, those of a heterogeneous job each."""
+        return self._jobs(f"--jobs={','.join(ids)}")
+
+    def _jobs(self, *which: str) -> list[Job]:
+        try:
+            lines = self._lines(
+                "squeue", "--noheader", "--states=all", *which, "--format=%A|%T|%e|%r|%N",
+                environment={**os.environ, "SLURM_TIME_FORMAT": "%s"},
+            )  # fmt: skip
+        except SchedulerSilentError:
+            raise
+        except SchedulerError as error:
+            if "invalid job id" in str(error).lower():
+                return []  # SLURM forgets ended jobs after MinJobAge.
+            raise
+        return [self._job(line) for line in lines]
+
+    def _job(self, line: str) -> Job:
+        try:
+            number, state, end, reason, nodes = (part.strip() for part in line.split("|"))
+        except ValueError:
+            raise SchedulerError(f"squeue answered what cannot be understood: {line}") from None
+        return Job(
+            id=number,
+            state=state,
+            end_utc=float(end) if end.isdigit() else INFINITY,
+            nodes=self.node_names(nodes) if nodes else (),
+            reason="" if reason == "None" else reason,
+        )
+
+    def node_names(self, nodes: str) -> tuple[str, ...]:
+        """Return the names that an expression like n[1-3] stands for; nobody is asked for it."""
+        return tuple(self._lines("scontrol", "show", "hostnames", nodes))
+
+    def steps(self, prefix: str) -> list[str]:
+        """Return this user's steps whose names begin so."""
+        lines = self._lines("squeue", "--noheader", "--steps", "--me", "--format=%i|%j")
+        steps = (line.strip().partition("|") for line in lines)
+        return [step for step, _, name in steps if name.startswith(prefix)]
+
+    def cancel(self, ids: Sequence[str]) -> None:
+        """End jobs or steps at once."""
+        self._lines("scancel", *ids)
+
+    def try_step(self, command: Sequence[str]) -> None:
+        """Run a step to its end: not a question, but it is refused in the same words."""
+        self._lines(*command, environment=outside_of_a_job())
+
+    def _lines(self, *command: str, environment: Mapping[str, str] | None = None) -> list[str]:
+        answer = self._run(command, environment)
+        if answer.status != 0:
+            raise error_of(command[0], answer)
+        return [line for line in answer.out.splitlines() if line.strip()]

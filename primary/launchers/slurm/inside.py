@@ -1,0 +1,72 @@
+"""The job that the primary is in: its nodes are used, and nothing is submitted."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+
+from aiperf_hpc.errors import UsageError
+from aiperf_hpc.primary.launchers.slurm.held_jobs import HeldJobs, Job
+from aiperf_hpc.primary.launchers.slurm.step_launcher import held_nodes
+
+END_SECONDS = 60.0
+"""What a run needs of its allocation after its last second: last records, score and report."""
+
+
+def jobs_inside(environment: Mapping[str, str] = os.environ) -> tuple[str, ...]:
+    """Return the numbers of the job that this process is in; those of a heterogeneous job all."""
+    if "SLURM_JOB_ID" not in environment:
+        return ()
+    size = int(environment.get("SLURM_HET_SIZE", "0"))
+    groups = [environment.get(f"SLURM_JOB_ID_HET_GROUP_{n}", "") for n in range(size)]
+    return tuple(filter(None, groups)) or (environment["SLURM_JOB_ID"],)
+
+
+class Inside:
+    """The allocation that the primary is in."""
+
+    name = "inside"
+    queues = False
+
+    def __init__(self, held_jobs: HeldJobs, ids: Sequence[str]) -> None:
+        """Ask nothing yet. Raises UsageError where this process is in no job."""
+        if not ids:
+            raise UsageError(
+                "--launcher inside: SLURM_JOB_ID is not set, so that this is no job of SLURM; "
+                "run it within salloc or a batch script, or use --launcher slurm"
+            )
+        self._held_jobs = held_jobs
+        self._ids = ids
+
+    def look(self) -> Sequence[Job]:
+        return self._held_jobs.jobs(self._ids)
+
+
+def check_allocation(jobs: Sequence[Job], nodes: int, hours: float, now: float) -> None:
+    """Require what a run asks of the allocation that it is in.
+
+    Args:
+        jobs: the allocation; several where it is heterogeneous.
+        nodes: how many nodes the run needs.
+        hours: for how long.
+        now: UTC seconds.
+
+    Raises:
+        UsageError: it is not there, has too few nodes, or ends before the run.
+    """
+    held = [job for job in jobs if job.held]
+    if not held:
+        raise UsageError("--launcher inside: SLURM does not know the job of SLURM_JOB_ID any more")
+    name = "+".join(job.id for job in held)
+    if (there := held_nodes(held)) < nodes:
+        raise UsageError(f"--nodes {nodes}: the allocation {name} has {there}; ask for fewer nodes")
+    end = min(job.end_utc for job in held)
+    if now + hours * 3600.0 + END_SECONDS > end:
+        left = max(0.0, end - now - END_SECONDS) / 3600.0
+        at = datetime.fromtimestamp(end).astimezone()
+        raise UsageError(
+            f"--hours {hours:g}: the allocation {name} ends at {at:%Y-%m-%d %H:%M:%S %Z}; with "
+            f"{END_SECONDS:g} s for the last records there is time for --hours "
+            f"{int(left * 1000) / 1000:g}"
+        )

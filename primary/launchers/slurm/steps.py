@@ -1,0 +1,151 @@
+"""A replica as a step of a job that is held: the command of srun, and the process that it is."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from aiperf_hpc.primary.launchers.slurm.batch_script import job_name, rank_options
+from aiperf_hpc.run.manifest import RunManifest
+from aiperf_hpc.run.paths import RunPaths
+from aiperf_hpc.slurm import UNSEEN_PYTHON_STATUS, UNSEEN_RUN_STATUS, outside_of_a_job
+
+ON_THE_NODE = (
+    f"trap '' USR1; [ -s \"$0\" ] || exit {UNSEEN_RUN_STATUS}; "
+    f'[ -x "$1" ] || exit {UNSEEN_PYTHON_STATUS}; exec "$@"'
+)
+"""What a node's shell does before it becomes the replica: deaf to the request to stop until the
+replica listens, it looks for the run's records and for Python."""
+SRUN = "srun: error: "
+"""How srun's own lines about errors begin, among those of what it runs."""
+WORDS_BYTES = 4096
+"""How much of the end of a step's output is looked through for srun's words."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Nodes of one job that a replica is started on."""
+
+    job: str
+    nodes: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return ",".join(self.nodes)
+
+
+@dataclass(frozen=True, slots=True)
+class Life:
+    """One life of a replica."""
+
+    replica: str
+    launch: int
+    """How often the primary had launched it before."""
+    restart: int
+    """How often it was started again since."""
+
+
+class Process(Protocol):
+    """A process that was started."""
+
+    @property
+    def pid(self) -> int: ...
+
+    def poll(self) -> int | None: ...
+
+    def send_signal(self, sig: int, /) -> None: ...
+
+
+Spawn = Callable[[Sequence[str], Path], Process]
+"""Starts a command whose output is appended to a file."""
+
+
+def step_prefix(manifest: RunManifest) -> str:
+    """Return how the names of a run's steps begin."""
+    return f"{job_name(manifest)}-"
+
+
+def step_command(manifest: RunManifest, paths: RunPaths, life: Life, place: Place) -> list[str]:
+    """Return the command that runs one life of a replica as a step.
+
+    It has its nodes whole: nothing else of the job runs there, and a step that asks for no part of
+    a node is given all of it.
+    """
+    root = str(paths.root)
+    replica = [sys.executable, "-m", "aiperf_hpc.replica", root, "--replica", life.replica]
+    lives = ["--launch", str(life.launch), "--restart", str(life.restart)]
+    name = f"--job-name={step_prefix(manifest)}{life.replica}"
+    shell = ["/bin/sh", "-c", ON_THE_NODE, str(paths.manifest)]
+    return [*_srun(manifest, place), name, *shell, *replica, *lives]
+
+
+def trial_command(manifest: RunManifest, place: Place, seconds: int) -> list[str]:
+    """Return a step that does nothing on these nodes, with the options of those that work.
+
+    It is refused, rather than waiting, when the nodes are not free within so many seconds.
+    """
+    return [*_srun(manifest, place), f"--immediate={seconds}", "/bin/true"]
+
+
+def _srun(manifest: RunManifest, place: Place) -> list[str]:
+    slurm, replica = manifest.config.slurm, manifest.config.replica
+    nodes = len(place.nodes)
+    gres = [f"--gres={slurm.gres}"] if slurm.gres else []
+    return [
+        "srun",
+        f"--jobid={place.job}",
+        f"--nodes={nodes}",
+        f"--ntasks={nodes * replica.ranks_per_node}",
+        f"--ntasks-per-node={replica.ranks_per_node}",
+        f"--nodelist={place}",
+        "--input=none",
+        "--cpu-bind=none",
+        *gres,
+        *rank_options(slurm, replica),
+    ]
+
+
+def spawn(command: Sequence[str], log: Path) -> Process:
+    """Start a command in a session of its own, so that it outlives its primary."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("ab") as output:
+        return subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            env=step_environment(),
+            start_new_session=True,
+        )
+
+
+def step_environment() -> Mapping[str, str]:
+    """Return what srun is started with: of the job that the primary is in, nothing."""
+    return outside_of_a_job()
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A step that was started."""
+
+    life: Life
+    place: Place
+    process: Process
+    log: Path
+    begins: int
+    """The size of the output when it was started, bytes."""
+
+    def words(self) -> str:
+        """Return srun's own last words, in one line."""
+        try:
+            with self.log.open("rb") as file:
+                size = file.seek(0, 2)
+                file.seek(max(self.begins, size - WORDS_BYTES))
+                lines = file.read().decode("utf-8", "replace").splitlines()
+        except OSError:
+            return ""  # Then its exit status has to do.
+        own = [line.removeprefix(SRUN) for line in lines if line.startswith(SRUN)]
+        return "; ".join(dict.fromkeys(line.strip() for line in own))

@@ -1,0 +1,301 @@
+"""Replicas as steps of jobs that are held: what srun is told, and what its ends mean."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pytest
+from tests.primary.launchers.slurm.test_launcher import manifest
+
+from aiperf_hpc.errors import UsageError
+from aiperf_hpc.primary.launchers.base import MOST_RESTARTS, ReplicaState
+from aiperf_hpc.primary.launchers.slurm.client import Answer
+from aiperf_hpc.primary.launchers.slurm.held_jobs import HeldJobs, Job
+from aiperf_hpc.primary.launchers.slurm.inside import Inside, check_allocation, jobs_inside
+from aiperf_hpc.primary.launchers.slurm.rate_limit import RateLimit
+from aiperf_hpc.primary.launchers.slurm.step_launcher import KILL_SECONDS, StepLauncher
+from aiperf_hpc.primary.launchers.slurm.steps import Life, Place, step_command
+from aiperf_hpc.run.manifest import RunManifest
+from aiperf_hpc.run.paths import RunPaths
+from aiperf_hpc.slurm import UNSEEN_RUN_STATUS
+from aiperf_hpc.trial import JobPhase
+
+ENDED = {signal.SIGTERM: 143, signal.SIGKILL: 137}
+
+
+class Srun:
+    """A step that runs until a test ends it."""
+
+    def __init__(self, command: Sequence[str], log: Path) -> None:
+        self.command, self.log = command, log
+        self.pid = 0
+        self.signals: list[int] = []
+        self.status: int | None = None
+
+    def option(self, name: str) -> str:
+        (found,) = (word for word in self.command if word.startswith(f"--{name}="))
+        return found.partition("=")[2]
+
+    def poll(self) -> int | None:
+        return self.status
+
+    def send_signal(self, sig: int, /) -> None:
+        self.signals.append(sig)
+        self.status = ENDED.get(signal.Signals(sig))
+
+    def end(self, status: int, words: str = "") -> None:
+        with self.log.open("a") as file:
+            file.write(words)
+        self.status = status
+
+
+class Cluster:
+    """SLURM at its commands: jobs of n1, n2, ... and the steps that were started."""
+
+    def __init__(self, folder: Path, nodes: int = 3) -> None:
+        self.paths = RunPaths(folder)
+        self.now = 0.0
+        self.jobs = {"17": ("RUNNING", [f"n{n}" for n in range(1, nodes + 1)])}
+        self.calls: list[tuple[float, tuple[str, ...]]] = []
+        self.old_steps = ""
+        self.trial = Answer(0, "", "")
+        self.sruns: list[Srun] = []
+
+    def __call__(self, command: Sequence[str], environment: Mapping[str, str] | None) -> Answer:
+        if command[:3] == ("scontrol", "show", "hostnames"):  # It asks nobody.
+            return Answer(0, command[3].replace(",", "\n"), "")
+        if command[0] == "srun":
+            self.calls.append((self.now, tuple(command)))
+            return self.trial
+        self.calls.append((self.now, tuple(command)))
+        if "--steps" in command:
+            return Answer(0, self.old_steps, "")
+        if command[0] == "scancel":
+            return Answer(0, "", "")
+        lines = (f"{job}|{s}|7200|None|{','.join(n)}\n" for job, (s, n) in self.jobs.items())
+        return Answer(0, "".join(lines), "")
+
+    def utc(self) -> float:
+        return self.now
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += max(0.0, seconds)
+
+    def wait(self, seconds: float, over: object) -> None:
+        self.sleep(seconds)
+
+    def spawn(self, command: Sequence[str], log: Path) -> Srun:
+        log.parent.mkdir(parents=True, exist_ok=True)
+        self.sruns.append(Srun(command, log))
+        return self.sruns[-1]
+
+    def launcher(self, run: RunManifest | None = None, launch: int = 0) -> StepLauncher:
+        held = HeldJobs(self)
+        return StepLauncher(
+            run or manifest(2), self.paths, Inside(held, tuple(self.jobs)), held, RateLimit(self),
+            launch=launch, spawn=self.spawn, clock=self,
+        )  # fmt: skip
+
+    def looked(self, launcher: StepLauncher) -> Mapping[str, ReplicaState]:
+        """Return the states once SLURM could be asked."""
+        launcher.states()
+        self.now += 60.0
+        return launcher.states()
+
+    def said(self, program: str) -> list[tuple[str, ...]]:
+        return [command[1:] for _, command in self.calls if command[0] == program]
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Cluster:
+    return Cluster(tmp_path)
+
+
+def test_each_replica_is_a_step_on_a_node_of_its_own(cluster: Cluster) -> None:
+    launcher = cluster.launcher()
+    assert launcher.start() == {"r0": "17.r0", "r1": "17.r1"}
+    assert [s.option("nodelist") for s in cluster.sruns] == ["n1", "n2"]
+    (tried,) = cluster.said("srun")
+    assert tried[-1] == "/bin/true"
+    assert "--nodelist=n1,n2" in tried
+    assert launcher.name == "inside"
+    states = launcher.states()
+    assert states["r1"] == ReplicaState(JobPhase.RUNNING, "n2")
+    cluster.now += 600.0
+    launcher.states()
+    assert len(cluster.said("squeue")) == 1  # Steps that run are asked nobody about.
+
+
+def test_what_srun_is_told(tmp_path: Path) -> None:
+    run = manifest(4, gres="gpu:4", cpus_per_task=8)
+    replica = run.config.replica.model_copy(update={"nodes": 2, "ranks_per_node": 4})
+    run = run.model_copy(update={"config": run.config.model_copy(update={"replica": replica})})
+    command = step_command(run, RunPaths(tmp_path), Life("r1", 2, 3), Place("17", ("n3", "n4")))
+    assert command[: command.index("/bin/sh")] == [
+        "srun", "--jobid=17", "--nodes=2", "--ntasks=8", "--ntasks-per-node=4",
+        "--nodelist=n3,n4", "--input=none", "--cpu-bind=none", "--gres=gpu:4",
+        "--cpus-per-task=8", "--mpi=pmix", "--kill-on-bad-exit=1", "--job-name=aiperf-now-r1",
+    ]  # fmt: skip
+    assert command[-6:] == ["--replica", "r1", "--launch", "2", "--restart", "3"]
+
+
+def test_a_replica_that_died_is_started_again_on_its_node_and_not_for_ever(
+    cluster: Cluster,
+) -> None:
+    launcher = cluster.launcher()
+    launcher.start()
+    for restart in range(1, MOST_RESTARTS + 1):
+        cluster.sruns[-1].end(137, "srun: error: n2: task 0: Killed\n")
+        state = cluster.looked(launcher)["r1"]
+        detail = f"ended with status 137; started again, {restart} of {MOST_RESTARTS}"
+        assert state == ReplicaState(JobPhase.REQUEUED, "n2", detail)
+        assert cluster.sruns[-1].option("nodelist") == "n2"
+        assert cluster.sruns[-1].command[-1] == str(restart)
+        assert launcher.states()["r1"].phase is JobPhase.RUNNING
+    cluster.sruns[-1].end(137)
+    state = cluster.looked(launcher)["r1"]
+    assert (state.phase, state.status) == (JobPhase.FAILED, 137)
+    assert launcher.states()["r0"].phase is JobPhase.RUNNING
+
+
+def test_a_node_that_fails_ends_its_replica_which_goes_on_on_a_spare(cluster: Cluster) -> None:
+    launcher = cluster.launcher()
+    launcher.start()
+    cluster.jobs["17"] = ("RUNNING", ["n1", "n3"])
+    cluster.sruns[1].end(0, "last line of the replica\nsrun: error: Node failure on n2\n")
+    state = cluster.looked(launcher)["r1"]
+    assert state.phase is JobPhase.REQUEUED
+    assert state.detail == "n2 left the allocation: Node failure on n2; started again on n3"
+    assert cluster.sruns[-1].option("nodelist") == "n3"
+    assert cluster.sruns[-1].command[-1] == "1"
+
+
+def test_without_a_spare_it_is_lost_and_the_others_go_on(cluster: Cluster) -> None:
+    launcher = cluster.launcher(manifest(3))
+    launcher.start()
+    cluster.jobs["17"] = ("RUNNING", ["n1", "n3"])
+    cluster.sruns[1].end(0, "srun: error: Node failure on n2\n")
+    states = cluster.looked(launcher)
+    assert [state.phase for state in states.values()] == [
+        JobPhase.RUNNING, JobPhase.LOST, JobPhase.RUNNING,
+    ]  # fmt: skip
+    cluster.sruns[0].end(0)
+    cluster.sruns[2].end(0)
+    launcher.states()
+    cluster.now += 600.0
+    assert launcher.states()["r0"].phase is JobPhase.DONE
+
+
+def test_a_node_that_slurm_has_not_given_up_is_tried_for_as_long(cluster: Cluster) -> None:
+    launcher = cluster.launcher()
+    launcher.start()
+    for _ in range(MOST_RESTARTS + 1):
+        words = "srun: error: Task launch for StepId=17.1 failed on node n2: Communication\n"
+        cluster.sruns[-1].end(233, words)
+        assert cluster.looked(launcher)["r1"].phase is JobPhase.REQUEUED
+        assert cluster.sruns[-1].option("nodelist") == "n2"
+
+
+def test_when_the_job_is_over_so_are_its_steps(cluster: Cluster) -> None:
+    launcher = cluster.launcher()
+    launcher.start()
+    cluster.jobs["17"] = ("TIMEOUT", [])
+    cluster.sruns[0].end(143)
+    state = cluster.looked(launcher)["r0"]
+    assert state.phase is JobPhase.FAILED
+    assert state.detail == "ended with status 143; the allocation 17 is TIMEOUT"
+
+
+@pytest.mark.parametrize(
+    ("status", "words", "said"),
+    [
+        (UNSEEN_RUN_STATUS, "", "does not see the run directory"),
+        (1, "srun: error: Unable to create step for job 17: Invalid gres\n", "Invalid gres"),
+    ],
+)
+def test_a_node_that_is_not_fit_is_refused(
+    cluster: Cluster, status: int, words: str, said: str
+) -> None:
+    launcher = cluster.launcher()
+    launcher.start()
+    cluster.sruns[0].end(status, words)
+    state = cluster.looked(launcher)["r0"]
+    assert (state.phase, state.refused) == (JobPhase.FAILED, True)
+    assert said in state.detail
+
+
+def test_a_step_that_is_refused_starts_nothing(cluster: Cluster) -> None:
+    words = "srun: error: Unable to create step for job 17: Requested nodes are busy"
+    cluster.trial = Answer(1, "", words)
+    with pytest.raises(UsageError, match="job 17 refused a step: srun: .* nodes are busy"):
+        cluster.launcher().start()
+    assert cluster.sruns == []
+
+
+def test_a_stop_is_asked_for_by_signal_and_a_kill_is_srun_s(cluster: Cluster) -> None:
+    launcher = cluster.launcher()
+    launcher.start()
+    launcher.ask_to_stop()
+    assert cluster.sruns[0].signals == [signal.SIGUSR1]
+    cluster.sruns[0].end(0)
+    assert launcher.states()["r0"].phase is JobPhase.DONE
+    launcher.kill()
+    cluster.now += KILL_SECONDS
+    assert cluster.sruns[1].signals == [signal.SIGUSR1, signal.SIGUSR1, signal.SIGTERM]
+    assert launcher.states()["r1"] == ReplicaState(
+        JobPhase.FAILED, "n2", "ended with status 143", status=143
+    )
+    assert len(cluster.said("squeue")) == 1
+
+
+def test_a_resumed_run_ends_the_steps_of_its_earlier_primary(cluster: Cluster) -> None:
+    cluster.old_steps = "17.0|bash\n17.1|aiperf-now-r0\n17.2|aiperf-other-r0\n17.3|aiperf-now-r1\n"
+    launcher = cluster.launcher(launch=1)
+    launcher.start()
+    assert cluster.said("scancel") == [("17.1", "17.3")]
+    assert cluster.sruns[0].command[-4:] == ["--launch", "1", "--restart", "0"]
+    asked = [at for at, command in cluster.calls if command[0] != "srun"]
+    assert asked == [0.0, 5.0, 10.0]
+
+
+def test_a_heterogeneous_job_gives_the_nodes_of_its_components(cluster: Cluster) -> None:
+    cluster.jobs = {"17": ("RUNNING", ["n1"]), "18": ("RUNNING", ["m1", "m2"])}
+    launcher = cluster.launcher(manifest(3))
+    launcher.start()
+    places = [(s.option("jobid"), s.option("nodelist")) for s in cluster.sruns]
+    assert places == [("17", "n1"), ("18", "m1"), ("18", "m2")]
+    assert len(cluster.said("srun")) == 2  # Each component is tried.
+
+
+def test_the_jobs_that_a_process_is_in() -> None:
+    assert jobs_inside({}) == ()
+    assert jobs_inside({"SLURM_JOB_ID": "17"}) == ("17",)
+    het = {"SLURM_JOB_ID_HET_GROUP_0": "17", "SLURM_JOB_ID_HET_GROUP_1": "18"}
+    assert jobs_inside({"SLURM_JOB_ID": "17", "SLURM_HET_SIZE": "2", **het}) == ("17", "18")
+
+
+TWO = Job("17", "RUNNING", 7200.0, ("n1", "n2"))
+
+
+@pytest.mark.parametrize(
+    ("nodes", "hours", "job", "said"),
+    [
+        (3, 1.0, TWO, "--nodes 3: the allocation 17 has 2"),
+        (2, 2.0, TWO, r"there is time for --hours 1\.983$"),
+        (2, 1.0, Job("17", "COMPLETED"), "does not know the job of SLURM_JOB_ID any more"),
+    ],
+)
+def test_what_an_allocation_lacks(nodes: int, hours: float, job: Job, said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        check_allocation([job], nodes, hours, 0.0)
+
+
+def test_an_allocation_that_is_enough() -> None:
+    check_allocation([TWO], 2, 1.9, 0.0)
+    with pytest.raises(UsageError, match="SLURM_JOB_ID is not set"):
+        Inside(HeldJobs(), ())

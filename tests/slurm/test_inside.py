@@ -1,0 +1,88 @@
+"""Runs within an allocation of a real SLURM cluster: each replica a step, nothing submitted."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+
+import pytest
+from tests.slurm.conftest import FAST, Cluster
+from tests.slurm.test_cluster import START, Start, phase, training
+from tests.support.waiting import until
+
+from aiperf_hpc.deploy.local_cluster import pid_of, start_slurmd
+from aiperf_hpc.trial import JobPhase
+
+HOURS = 0.006
+
+
+@pytest.fixture
+def allocation(cluster: Cluster) -> Iterator[Cluster]:
+    """The cluster as it is seen from within an allocation of its three nodes, for ten minutes."""
+    held = ("--no-shell", "--no-kill", "--exclusive", "--nodes=3", "--time=10", "--job-name=held")
+    granted = cluster.run("salloc", *held)
+    assert granted.returncode == 0, granted.stderr
+    job = cluster.run("squeue", "-h", "--name=held", "--format=%A").stdout.strip()
+    inside = Cluster(cluster.folder)
+    inside.environment["SLURM_JOB_ID"] = job
+    yield inside
+    cluster.run("scancel", job)
+    until(
+        lambda: not cluster.run("squeue", "-h", "-j", job).stdout.strip(),
+        lambda: "the allocation does not end",
+        pause=0.2,
+    )
+
+
+def test_a_run_in_an_allocation_is_resumed_and_loses_a_node_alone(
+    allocation: Cluster, slurm_run: Start
+) -> None:
+    run = slurm_run("--nodes", 3, "--hours", 0.1, on=allocation, config=FAST)
+    run.wait_until(training)
+    run.kill_primary()
+    run.resume()
+    run.wait_until(lambda h: all(len(r.starts) == 2 for r in h.replicas.values()))
+    os.kill(pid_of(allocation.folder, "n2"), signal.SIGKILL)
+    try:
+        run.wait_until(lambda h: phase(h, "r1") is JobPhase.LOST)
+        lost = run.history.replicas["r1"].job_state
+        assert lost is not None
+        assert lost.detail.startswith("n2 left the allocation: Node failure on n2")
+        seen = len(run.history.executions)
+        run.wait_until(lambda h: len(h.executions) > seen + 5)
+        assert allocation.aiperf("stop", run.paths.root).returncode == 0
+        run.end()
+    finally:
+        start_slurmd(allocation.folder, "n2")
+    ended = {name: replica.ended for name, replica in run.history.replicas.items()}
+    assert ended["r0"] == ended["r2"] == "stopped by `aiperf stop`"
+    verified = allocation.aiperf("verify", run.paths.root)
+    assert verified.returncode == 0, verified.stdout
+    programs = [command.split()[0] for _, command in allocation.calls()]
+    assert "sbatch" not in programs
+    assert "salloc" not in programs
+
+
+def test_a_run_in_an_allocation_has_a_score_that_its_records_prove(
+    allocation: Cluster, slurm_run: Start
+) -> None:
+    run = slurm_run("--nodes", 2, "--hours", HOURS, on=allocation, config=FAST)
+    out, err = run.end()
+    assert run.process.returncode == 0, err
+    job = allocation.environment["SLURM_JOB_ID"]
+    assert err == f"aiperf: --launcher auto: inside: this is in job {job}, whose nodes it takes\n"
+    assert any(line.startswith("Score ") for line in out.splitlines())
+    assert {phase(run.history, r) for r in run.history.replicas} == {JobPhase.DONE}
+    verified = allocation.aiperf("verify", run.paths.root)
+    assert verified.stdout.splitlines()[-1].startswith("PASSED"), verified.stdout
+    for arguments, said in (
+        (["--nodes", 4], f"--nodes 4: the allocation {job} has 3"),
+        (["--nodes", 2, "--hours", 1], f"--hours 1: the allocation {job} ends at "),
+        (["--nodes", 2, "--set", "slurm.gres=gpu:8"], "Invalid generic resource (gres)"),
+    ):
+        folder = run.paths.root.with_name("refused")
+        done = allocation.aiperf(*START, "--launcher", "inside", *arguments, "--run-dir", folder)
+        assert done.returncode == 2
+        assert said in done.stderr
+        assert len(done.stderr.splitlines()) == 1
