@@ -121,7 +121,9 @@ def judge(run: RunEvidence) -> Judgement:
         checks = _checked(EARLIER, run)
         late = () if violations_of(checks) else (earlier.without_divisions(),)
         return Judgement(None, (*checks, *late))
-    both, besides = _checked(BOTH, run), _checked(CLOSED, run)
+    # Asked only of those that changed their nodes, so that others are judged as they were.
+    changed = (machine.constant_nodes(run),) if run.history.scalings else ()
+    both, besides = (*_checked(BOTH, run), *changed), _checked(CLOSED, run)
     asked = run.manifest.division
     is_closed = asked == "closed" or (asked is None and not violations_of(besides))
     checks = (*both, *besides) if is_closed else both

@@ -72,11 +72,17 @@ def _changed(run: RunEvidence, hosts: int) -> Iterator[str]:
         yield f"{hosts:,} hosts; {run.manifest.nodes:,} nodes are stated"
     if len({event.nodes for _, event in run.history.run_starts} | {run.manifest.nodes}) > 1:
         yield "the primaries had other numbers of nodes"
-    if asked := [nodes for _, nodes in run.history.nodes_asked]:
-        yield f"{asked[-1]:,} nodes were asked for while it went on"
     for each in run.replicas:
         if each.restarts:
             yield f"{each.id} was started {each.restarts + 1} times"
+
+
+def constant_nodes(run: RunEvidence) -> RuleCheck:
+    """The run had the nodes that it began with: no more were asked for, and no fewer."""
+    asked = [run.manifest.nodes, *(nodes for _, nodes in run.history.nodes_asked)]
+    value = ", ".join(f"{nodes:,}" for nodes in dict.fromkeys(asked))
+    broken = (f"{nodes:,} nodes were asked for while it went on" for nodes in asked[1:])
+    return RuleCheck.of("constant nodes", f"{value} asked for", "constant", told(broken))
 
 
 def _hosts(replica: ReplicaHistory) -> tuple[str, ...]:

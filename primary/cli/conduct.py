@@ -23,6 +23,7 @@ from aiperf_hpc.primary.witnessing.showing import showing
 from aiperf_hpc.run.clocks import read_clocks
 from aiperf_hpc.run.digest import DigestWriter
 from aiperf_hpc.run.history import ReplicaHistory, RunHistory
+from aiperf_hpc.run.history.presence import asked_nodes
 from aiperf_hpc.run.journal import JournalWriter
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import RunPaths
@@ -54,7 +55,9 @@ def plan_line(manifest: RunManifest, folder: Path) -> str:
     shares = ", ".join("+".join(str(c) for c in share) for share in manifest.cores)
     cores = f", cores {shares}" if shares else ""
     size = manifest.config.replica.ranks
-    replicas = f"{manifest.replicas} replica{'s' * (manifest.replicas > 1)}"
+    most = manifest.most_replicas
+    count = f"{manifest.replicas}-{most}" if most > manifest.replicas else f"{manifest.replicas}"
+    replicas = f"{count} replica{'s' * (most > 1)}"
     replicas += f" of {size} ranks" if size > 1 else ""
     return (
         f"{replicas} ({manifest.launcher}{cores}) for {manifest.hours:g} h, "
@@ -81,7 +84,9 @@ def conduct_run(
     view.refresh()
     interrupts = Interrupts()
     retry = BackoffRetry(interrupts.at_once)
-    launcher = LAUNCHERS[manifest.launcher](manifest, paths, launch, retry)
+    # Of a run that goes on, as many are started as it was to have.
+    asked = manifest.model_copy(update={"nodes": asked_nodes(view.history, manifest.nodes)})
+    launcher = LAUNCHERS[manifest.launcher](asked, paths, launch, retry)
     claimed = Claimed(claim, retry)
     with (
         JournalWriter(paths.primary_journal, retry=claimed, recorded=claim.recorded) as journal,

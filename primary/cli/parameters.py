@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 from typer import Argument, Option
 
 from aiperf_hpc.config import preset_names
+from aiperf_hpc.errors import UsageError
 
 if TYPE_CHECKING:
     from aiperf_hpc.signatures import PrivateKey
@@ -25,6 +27,26 @@ def run_named(text: str) -> Path:
     from aiperf_hpc.primary.monitor.run_catalog import RUNS, latest_run
 
     return latest_run(RUNS if text == "last" else path.parent)
+
+
+class NodeRange(NamedTuple):
+    """How many nodes a run begins with, and how many it takes at most."""
+
+    least: int
+    most: int
+
+
+def nodes_named(text: str) -> NodeRange:
+    """Return the nodes that a user asks for: N, or MIN-MAX.
+
+    Raises:
+        UsageError: it is neither.
+    """
+    found = re.fullmatch(r"(-?\d{1,12})(?:-(\d{1,12}))?", text.strip(), re.ASCII)
+    if found is None:
+        raise UsageError(f"--nodes {text}: give a number, or MIN-MAX, e.g. 2-4")
+    least = int(found[1])
+    return NodeRange(least, least if found[2] is None else int(found[2]))
 
 
 def key_of(file: Path | None) -> PrivateKey | None:

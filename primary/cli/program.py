@@ -29,6 +29,7 @@ ANALYSIS, MACHINE, DATA = "Analysis", "This machine", "Data and configuration"
 COMMANDS = (
     Row("start", RUN, "start:start", "Run the benchmark."),
     Row("stop", RUN, "stop:stop", "Stop a run in order, and score it."),
+    Row("scale", RUN, "scale:scale", "Give a run that lasts more nodes, or fewer."),
     Row("resume", RUN, "resume:resume", "Go on with a run whose primary died."),
     Row("simulate", RUN, "simulate:simulate", "Run the benchmark on a simulated machine."),
     Row("list", WATCH, "runs:list_runs", "List the runs in a folder, the latest first."),

@@ -22,7 +22,15 @@ from aiperf_hpc.primary.cli.conduct import (
 )
 from aiperf_hpc.primary.cli.invocation import command_line
 from aiperf_hpc.primary.cli.output import say
-from aiperf_hpc.primary.cli.parameters import Assignments, Config, FinalJson, SigningKey, key_of
+from aiperf_hpc.primary.cli.parameters import (
+    Assignments,
+    Config,
+    FinalJson,
+    NodeRange,
+    SigningKey,
+    key_of,
+    nodes_named,
+)
 from aiperf_hpc.primary.cli.repeat import Repeated, Repetition, repeat
 from aiperf_hpc.primary.cli.serving import Protection, endpoint_of, free_endpoint, words_of
 from aiperf_hpc.primary.control.background import in_background
@@ -49,7 +57,15 @@ from aiperf_hpc.signals import Interruption, interruptible
 class Asked:
     """What is run, and where."""
 
-    nodes: Annotated[int, Option("--nodes", metavar="N", help="Replicas, one on each node.")]
+    nodes: Annotated[
+        NodeRange,
+        Option(
+            "--nodes",
+            metavar="N|MIN-MAX",
+            parser=nodes_named,
+            help="Replicas, one on each node; up to MAX as the scheduler gives them.",
+        ),
+    ]
     hours: Annotated[float, Option("--hours", metavar="H", help="Length, e.g. 0.05.")]
     config: Config = "quickstart"
     assignments: Assignments = None
@@ -102,6 +118,7 @@ def start(asked: Asked, manner: Manner, protection: Protection, repetition: Repe
       $ aiperf start --nodes 2 --hours 0.05
       $ aiperf start --nodes 4 --hours 1 --config imagenet --set dataset.path=/data/imagenet
       $ aiperf start --nodes 16 --hours 1 --set slurm.partition=gpu --dry-run
+      $ aiperf start --nodes 8-64 --hours 4 --set slurm.partition=gpu
       $ aiperf start --nodes 2 --hours 1 --repeat 5
       $ aiperf start --nodes 4 --hours 1 --config imagenet --division closed
     """
@@ -134,7 +151,8 @@ def start(asked: Asked, manner: Manner, protection: Protection, repetition: Repe
 
 def _manifest(asked: Asked, config: RunConfig, *, dry: bool = False) -> RunManifest:
     site = None if asked.system is None else read_site(asked.system)
-    manifest = make_manifest(config, asked.nodes, asked.hours, asked.launcher, dry=dry)
+    least, most = asked.nodes
+    manifest = make_manifest(config, least, asked.hours, asked.launcher, dry=dry, nodes_max=most)
     said = {"site": site, "command": command_line(), "division": asked.division}
     manifest = manifest.model_copy(update=said)
     require_eligible(manifest)

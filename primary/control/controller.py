@@ -15,6 +15,7 @@ from aiperf_hpc.primary.control.claim import LostClaimError
 from aiperf_hpc.primary.control.context import PrimaryContext, Timing
 from aiperf_hpc.primary.control.preflight import Preflight
 from aiperf_hpc.primary.control.run_clock import RunClock
+from aiperf_hpc.primary.control.scaling import Scaling
 from aiperf_hpc.primary.formatting import few
 from aiperf_hpc.primary.launchers.base import Launcher, ReplicaState
 from aiperf_hpc.primary.monitor.cached_view import rest_after
@@ -90,7 +91,8 @@ class Controller:
         self._lost_at: dict[str, float] = {}
         self._problem: str | None = None
         self._next_look = 0.0
-        self._preflight = Preflight(context.history, context.clock)
+        self._scaling = Scaling(context, launcher, self._timing, say)
+        self._preflight = Preflight(context.history, context.clock, self._scaling.joined)
         self.refused: str | None = None
         """Why the nodes cannot do what was asked for, if so: then the run was stopped."""
 
@@ -152,6 +154,7 @@ class Controller:
         launched = [ReplicaLaunched(replica=r, job=j) for r, j in jobs.items()]
         try:
             self._journal.append_all(launched)
+            self._scaling.begin()
             states = self._watch(watch)
         except BaseException as error:
             self._fail(error)
@@ -239,13 +242,16 @@ class Controller:
         """Wait until all replicas are gone; return what became of them."""
         beat = self._clock.monotonic()
         while True:
-            states = self._resolved(self._launcher.states())
+            told = self._launcher.states()
+            states = self._resolved(told)
             self._record(states)
             self._look()
             self._check_nodes(states)
             # A list, so that the time of each lost one begins when it is lost.
             over = [self._over(name, state) for name, state in states.items()]
-            if all(over):
+            left = self._deadline - self._clock.monotonic()
+            added = self._asked is None and self._scaling.look(told, left)
+            if all(over) and not added:
                 return states
             self._stop_when_due(states)
             if waited := self._waited():
@@ -372,16 +378,19 @@ class Controller:
             self._journal.append_all(found)
         if self._asked is not None:
             return
-        unfit = next(((n, s) for n, s in states.items() if s.refused and self._is_new(n)), None)
+        unfit = next(((n, s) for n, s in states.items() if s.refused and self._spoils(n)), None)
         refused = self._preflight.refused if unfit is None else self._why_unfit(*unfit)
         if refused is not None:
             self.refused = refused
             self._ask(refused, states)
 
-    def _is_new(self, name: str) -> bool:
-        """Return whether a replica never trained: later, its node is its own trouble."""
+    def _spoils(self, name: str) -> bool:
+        """Return whether a replica whose node is unfit leaves a run that was not asked for.
+
+        Once it has trained, or where it joins later, its node is its own trouble.
+        """
         replica = self._history.replicas.get(name)
-        return replica is None or not replica.trials
+        return not self._scaling.joined(name) and (replica is None or not replica.trials)
 
     def _why_unfit(self, name: str, state: ReplicaState) -> str:
         self._next_look = 0.0
@@ -437,10 +446,11 @@ class Controller:
     def _reason(self, states: Mapping[str, ReplicaState]) -> str:
         if self._asked is not None:
             return self._asked
-        failed = [name for name, state in states.items() if state.phase is not JobPhase.DONE]
+        stayed = {n: state for n, state in states.items() if n not in self._scaling.released}
+        failed = [name for name, state in stayed.items() if state.phase is not JobPhase.DONE]
         if not failed:
             return self._last_words()
-        who = "all replicas" if len(failed) == len(states) else ", ".join(failed)
+        who = "all replicas" if len(failed) == len(stayed) else ", ".join(failed)
         details = {states[name].detail for name in failed}
         why = details.pop() if len(details) == 1 else ""
         return f"{who} failed: {why}" if why else f"{who} failed"
@@ -450,7 +460,8 @@ class Controller:
         self._next_look = 0.0
         self._look()
         with self._history.lock:
-            said = {r.ended for r in self._history.replicas.values() if r.ended is not None}
+            stayed = [r for r in self._history.replicas.values() if r.released_utc is None]
+            said = {r.ended for r in stayed if r.ended is not None}
         return "; ".join(sorted(said)) or TIME_OVER
 
 

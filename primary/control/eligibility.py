@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from aiperf_hpc.errors import UsageError
 from aiperf_hpc.ops_counter.divisions import Division, violations_of
 from aiperf_hpc.ops_counter.divisions.plan import Code, check_plan
+from aiperf_hpc.ops_counter.divisions.rule import RuleCheck
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.system.environment import recorded_variables
 from aiperf_hpc.trial import DatasetInfo
@@ -30,17 +31,28 @@ def require_eligible(
     """
     if manifest.division is None:
         return
-    checks = check_plan(
-        manifest.config,
-        Division(manifest.division),
-        hours=manifest.hours,
-        code=Code(manifest.versions, manifest.commit, manifest.release),
-        variables=recorded_variables(environment),
-        dataset=dataset,
-    )
+    checks = [
+        _constant_nodes(manifest),
+        *check_plan(
+            manifest.config,
+            Division(manifest.division),
+            hours=manifest.hours,
+            code=Code(manifest.versions, manifest.commit, manifest.release),
+            variables=recorded_variables(environment),
+            dataset=dataset,
+        ),
+    ]
     if broken := violations_of(checks):
         lines = "\n".join(f"  {each}" for each in broken)
         raise UsageError(
             f"not started: it could not become official in the {manifest.division} division:\n"
             f"{lines}"
         )
+
+
+def _constant_nodes(manifest: RunManifest) -> RuleCheck:
+    """Return whether a run is to keep the nodes that it begins with."""
+    most = manifest.nodes_max
+    asked = f"{manifest.nodes:,}" if most is None else f"{manifest.nodes:,}-{most:,}"
+    changes = () if most is None else (f"{asked} nodes; official runs keep theirs",)
+    return RuleCheck("nodes", asked, "constant", changes)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from aiperf_hpc.clock import Clock
 from aiperf_hpc.primary.monitor.consistency import disagreements
 from aiperf_hpc.run.history import ReplicaHistory, RunHistory
@@ -15,10 +17,22 @@ CLOCK_SECONDS = 1.0
 class Preflight:
     """Looks once at every life of a replica that the primary's launcher has begun."""
 
-    def __init__(self, history: RunHistory, clock: Clock) -> None:
-        """Take the lives that ``history`` knows already for an earlier primary's."""
+    def __init__(
+        self,
+        history: RunHistory,
+        clock: Clock,
+        joined: Callable[[str], bool] = lambda replica: False,
+    ) -> None:
+        """Take the lives that ``history`` knows already for an earlier primary's.
+
+        Args:
+            history: the run's records.
+            clock: the primary's.
+            joined: whether a replica is none of those that the run began with.
+        """
         self._history = history
         self._clock = clock
+        self._joined = joined
         self._waiting: set[str] = set()
         self._known = {name: set(r.starts) for name, r in history.replicas.items()}
         self.refused: str | None = None
@@ -38,7 +52,7 @@ class Preflight:
             if replica is None or not set(replica.starts) - known:
                 continue
             # Later, on another node, it is one replica's trouble and not the whole run's.
-            new |= not known
+            new |= not known and not self._joined(name)
             known |= set(replica.starts)
             self._waiting.discard(name)
             found.append(self._checked(replica))

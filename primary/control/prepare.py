@@ -20,10 +20,11 @@ from aiperf_hpc.commit import source_commit, source_release
 from aiperf_hpc.config import DatasetConfig, RunConfig
 from aiperf_hpc.errors import DatasetError, RunDirectoryError, UsageError, reason_of
 from aiperf_hpc.extras import missing
+from aiperf_hpc.primary.control.scaling import require_nodes
 from aiperf_hpc.primary.file_system import free_bytes, require_writable
 from aiperf_hpc.primary.launchers.base import divide_cores
 from aiperf_hpc.primary.launchers.process_session import failure_reason
-from aiperf_hpc.primary.launchers.registry import choose_launcher, resolved
+from aiperf_hpc.primary.launchers.registry import ELASTIC, choose_launcher, resolved
 from aiperf_hpc.primary.launchers.slurm.launcher import ARRAY
 from aiperf_hpc.run.manifest import RULES, RunManifest
 from aiperf_hpc.run.paths import RunPaths
@@ -33,7 +34,13 @@ from aiperf_hpc.workloads.registry import initial_graph, workload_of
 
 
 def make_manifest(
-    config: RunConfig, nodes: int, hours: float, launcher: str, *, dry: bool = False
+    config: RunConfig,
+    nodes: int,
+    hours: float,
+    launcher: str,
+    *,
+    dry: bool = False,
+    nodes_max: int | None = None,
 ) -> RunManifest:
     """Resolve what a run will be.
 
@@ -43,30 +50,35 @@ def make_manifest(
         hours: for how long.
         launcher: the one that was asked for (``AskedLauncher``).
         dry: whether a launcher that is named need not be able to start it.
+        nodes_max: how many it takes as the scheduler gives them; no more when not given.
 
     Raises:
         UsageError: the number of nodes or hours makes no run, the launcher is not there or
             lacks what is asked for, or a package is not installed.
     """
     workload_of(config)
-    if nodes < 1:
-        raise UsageError(f"--nodes {nodes}: a run needs at least 1 node")
-    if nodes % config.replica.nodes:
-        raise UsageError(
-            f"--nodes {nodes}: a replica spans {config.replica.nodes} nodes (replica.nodes); give "
-            "a multiple of it"
-        )
+    require_nodes(nodes, config)
+    most = nodes if nodes_max is None else nodes_max
+    require_nodes(most, config)
+    if most < nodes:
+        raise UsageError(f"--nodes {nodes}-{most}: MAX is below MIN; give MIN-MAX, e.g. 2-4")
     if not 0 < hours <= 24 * 365:
         raise UsageError(f"--hours {hours:g}: a run lasts more than 0 and at most 8760 hours")
-    replicas = nodes // config.replica.nodes
+    replicas = most // config.replica.nodes
     named = dry and launcher != "auto"
-    chosen = resolved(launcher) if named else choose_launcher(launcher, config, nodes, hours)
+    chosen = resolved(launcher) if named else choose_launcher(launcher, config, most, hours)
+    if most > nodes and chosen not in ELASTIC:
+        raise UsageError(
+            f"--nodes {nodes}-{most}: launcher '{chosen}' keeps the nodes that a run begins with; "
+            f"give --nodes {nodes}, or one of: {', '.join(ELASTIC)}"
+        )
     if chosen == "local" or not dry:
         require_packages(config, chosen)
     created = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
     return RunManifest(
         run_id=f"{created}-{config.preset}-{secrets.token_hex(2)}",
         nodes=nodes,
+        nodes_max=most if most > nodes else None,
         hours=hours,
         launcher=chosen,
         cores=divide_cores(sorted(os.sched_getaffinity(0)), replicas) if chosen == "local" else (),
@@ -181,7 +193,7 @@ def _check_room(manifest: RunManifest, folder: Path, dataset: DatasetInfo) -> No
     """Require room for the weights of every replica's stock and kept trials."""
     config = manifest.config
     initial = initial_graph(config, dataset)
-    files = manifest.replicas * (config.search.stock + config.search.keep_checkpoints + 2)
+    files = manifest.most_replicas * (config.search.stock + config.search.keep_checkpoints + 2)
     needed = 4 * initial.parameter_count * files + 64 * 2**20
     free = free_bytes(folder)
     if free < needed:

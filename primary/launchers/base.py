@@ -8,10 +8,10 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from aiperf_hpc.errors import PREFLIGHT_STATUS, UsageError
 from aiperf_hpc.extras import COLLECTIVES, pip_install
@@ -106,6 +106,33 @@ class Launcher(Protocol):
         ...
 
 
+@runtime_checkable
+class ElasticLauncher(Launcher, Protocol):
+    """Starts more replicas while a run lasts, and ends some of them."""
+
+    def check(self, nodes: int) -> None:
+        """Require that a run may have so many nodes. Raises UsageError where it may not."""
+        ...
+
+    def add(self, replicas: Sequence[str]) -> dict[str, str]:
+        """Start replicas that are not there, in the order of their numbers.
+
+        Return each one's name with the launcher's name for its job.
+
+        Raises:
+            UsageError: none was started.
+        """
+        ...
+
+    def release(self, replicas: Collection[str]) -> None:
+        """Ask replicas to end in order, or not to begin."""
+        ...
+
+    def end(self, replicas: Collection[str]) -> None:
+        """End replicas at once."""
+        ...
+
+
 class LocalLauncher:
     """Runs every replica as a process of this machine, on its share of the cores.
 
@@ -132,13 +159,35 @@ class LocalLauncher:
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._restarts: dict[str, int] = {}
         self._stopping = False
+        self._released: set[str] = set()
+        """Replicas that were asked to leave the run."""
         self._node = socket.gethostname()
 
     def start(self) -> dict[str, str]:
-        for replica in local_commands(self._manifest, self._paths, self._launch):
+        return self.add([replica_name(number) for number in range(self._manifest.replicas)])
+
+    def check(self, nodes: int) -> None:
+        shares = len(self._manifest.cores)
+        if nodes // self._manifest.config.replica.nodes > shares:
+            most = shares * self._manifest.config.replica.nodes
+            raise UsageError(
+                f"--nodes {nodes}: this machine's cores were divided for {most} nodes when the run "
+                f"started; start one with --nodes MIN-{nodes}"
+            )
+
+    def add(self, replicas: Sequence[str]) -> dict[str, str]:
+        self._released.difference_update(replicas)
+        for replica in replicas:
             self._restarts[replica] = 0
             self._start(replica)
-        return {name: f"pid {process.pid}" for name, process in self._processes.items()}
+        return {name: f"pid {self._processes[name].pid}" for name in replicas}
+
+    def release(self, replicas: Collection[str]) -> None:
+        self._released.update(replicas)
+
+    def end(self, replicas: Collection[str]) -> None:
+        self._released.update(replicas)
+        self._end(replicas)
 
     def _start(self, replica: str) -> None:
         commands = local_commands(self._manifest, self._paths, self._launch)
@@ -158,9 +207,13 @@ class LocalLauncher:
         return {name: self._state(name, p.poll()) for name, p in self._processes.items()}
 
     def _state(self, replica: str, status: int | None) -> ReplicaState:
+        leaves = self._stopping or replica in self._released
         if status is None:
+            if replica in self._released:
+                # Again and again: one that is still being loaded does not hear it.
+                self._processes[replica].send_signal(STOP_SIGNAL)
             return ReplicaState(JobPhase.RUNNING, self._node)
-        again = not self._stopping and self._restarts[replica] < MOST_RESTARTS
+        again = not leaves and self._restarts[replica] < MOST_RESTARTS
         if died(status) and again:
             end_session(self._processes[replica].pid)
             self._restarts[replica] += 1
@@ -177,9 +230,13 @@ class LocalLauncher:
 
     def kill(self) -> None:
         self._stopping = True
-        for process in self._running():
-            end_session(process.pid)
-            process.wait()
+        self._end(self._processes)
+
+    def _end(self, replicas: Collection[str]) -> None:
+        for process in (self._processes[name] for name in replicas):
+            if process.poll() is None:
+                end_session(process.pid)
+                process.wait()
 
     def _running(self) -> list[subprocess.Popen[bytes]]:
         return [process for process in self._processes.values() if process.poll() is None]
@@ -202,14 +259,15 @@ def crowding(manifest: RunManifest, cores: int, available: int) -> str | None:
     Raises:
         UsageError: their programs alone do not fit into its memory.
     """
-    config, count = manifest.config, manifest.replicas
+    config, count = manifest.config, manifest.most_replicas
     ranks = config.replica.ranks
     each = ranks * ENGINE_BYTES[config.engine.name] + config.search.processes * WORKER_BYTES
     what = f"{count} replica{'s' * (count > 1)}" + (f" of {ranks} ranks" if ranks > 1 else "")
     if count * each > available:
         raise UsageError(
-            f"--nodes {manifest.nodes}: {what} need at least {size(count * each)} of memory here, "
-            f"{size(available)} are free: room for {available // each * config.replica.nodes}"
+            f"--nodes {manifest.nodes_max or manifest.nodes}: {what} need at least "
+            f"{size(count * each)} of memory here, {size(available)} are free: room for "
+            f"{available // each * config.replica.nodes}"
         )
     if count * ranks <= cores:
         return None
@@ -222,6 +280,11 @@ def crowding(manifest: RunManifest, cores: int, available: int) -> str | None:
 def replica_name(number: int) -> str:
     """Return the name of the replica with this number, counted from 0."""
     return f"r{number}"
+
+
+def replica_number(name: str) -> int:
+    """Return the number of the replica with this name."""
+    return int(name.removeprefix("r"))
 
 
 def local_commands(manifest: RunManifest, paths: RunPaths, launch: int = 0) -> dict[str, list[str]]:

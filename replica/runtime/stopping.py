@@ -58,9 +58,13 @@ class StopFlag:
         """Ask for a stop."""
         self._asked = self._asked or reason
 
-    def _received(self, number: int, _: object) -> None:
+    def interrupt(self, reason: str) -> None:
+        """Ask for a stop as a scheduler does that wants the node."""
         self._signalled = self._asked is None
-        self.ask(signal.Signals(number).name)
+        self.ask(reason)
+
+    def _received(self, number: int, _: object) -> None:
+        self.interrupt(signal.Signals(number).name)
 
     @property
     def reason(self) -> str | None:

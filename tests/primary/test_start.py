@@ -193,3 +193,44 @@ def test_the_dataset_is_looked_at_too(
     ):
         require_eligible(plan.model_copy(update={"division": "open"}), DATASET)
     require_eligible(plan, DATASET)  # Nobody asked for a division.
+
+
+@pytest.mark.parametrize(
+    ("nodes", "said"),
+    [
+        ("4-2", "--nodes 4-2: MAX is below MIN; give MIN-MAX, e.g. 2-4"),
+        ("0-2", "--nodes 0: a run needs at least 1 node"),
+        ("-1", "--nodes -1: a run needs at least 1 node"),
+        ("2-", "--nodes 2-: give a number, or MIN-MAX, e.g. 2-4"),
+        ("two", "--nodes two: give a number, or MIN-MAX, e.g. 2-4"),
+        ("1-1000000000", "--nodes 1000000000: a run has at most 1,000,000 nodes"),
+    ],
+)
+def test_nodes_that_make_no_run_are_refused_in_a_line(
+    nodes: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "run"
+    command = ["start", f"--nodes={nodes}", "--hours", "1", "--launcher", "local", "--yes"]
+    assert main([*command, "--run-dir", str(folder)]) == 2
+    assert capsys.readouterr().err == f"aiperf: {said}\n"
+    assert not folder.exists()
+
+
+def test_a_range_of_nodes_is_in_the_manifest_and_a_number_is_as_it_was(tmp_path: Path) -> None:
+    config = configuration({"replica": {"nodes": 2}})
+    several = make_manifest(config, 2, 1.0, "local", nodes_max=6)
+    assert (several.nodes, several.nodes_max, several.most_replicas) == (2, 6, 3)
+    assert len(several.cores) == 3
+    one = make_manifest(config, 2, 1.0, "local", nodes_max=2)
+    paths = RunPaths(tmp_path)
+    one.save(paths)
+    assert "nodes_max" not in paths.manifest.read_text()
+    with pytest.raises(UsageError, match="--nodes 5: a replica spans 2 nodes"):
+        make_manifest(config, 2, 1.0, "local", nodes_max=5)
+
+
+def test_an_official_run_keeps_its_nodes(
+    released: Callable[..., int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert released("--nodes", "1-2", "--division", "closed") == 2
+    assert "  nodes: 1-2 nodes; official runs keep theirs" in capsys.readouterr().err

@@ -13,6 +13,7 @@ from tests.support.run_factory import Plan, write_run
 
 from aiperf_hpc.config import load_config
 from aiperf_hpc.primary.cli import main, start
+from aiperf_hpc.primary.cli.parameters import NodeRange
 from aiperf_hpc.primary.monitor.run_view import RunView
 from aiperf_hpc.primary.report.html import render
 from aiperf_hpc.primary.report.model import Report, make_report
@@ -162,7 +163,7 @@ def test_a_run_is_started_with_what_people_say(
 def test_what_people_say_goes_into_the_run(tmp_path: Path) -> None:
     path = tmp_path / "system.yaml"
     path.write_text("system_name: Booster\nstatus: Preview")
-    asked = start.Asked(nodes=1, hours=0.01, launcher="local", system=path)
+    asked = start.Asked(nodes=NodeRange(1, 1), hours=0.01, launcher="local", system=path)
     manifest = start._manifest(asked, load_config("quickstart", []))
     assert manifest.site == SiteDescription(system_name="Booster", status="Preview")
     paths = RunPaths(tmp_path / "run")

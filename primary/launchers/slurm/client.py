@@ -9,8 +9,8 @@ from __future__ import annotations
 import os
 import subprocess
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol, TypeVar
 
@@ -55,6 +55,8 @@ class Element:
     """When SLURM took it, UTC seconds by SLURM's clock; None where SLURM does not say."""
     started_utc: float | None = None
     """When it was given its nodes, likewise; of one that waits, when SLURM expects to."""
+    job: str = field(default="", compare=False)
+    """The array's number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,19 +97,19 @@ class SlurmClient(Protocol):
         """Return what nodes there are, by partition."""
         ...
 
-    def submit(self, script: Path) -> str:
-        """Submit a batch script; return the job's number."""
+    def submit(self, script: Path, *options: str) -> str:
+        """Submit a batch script, with options over its own; return the job's number."""
         ...
 
-    def find(self, name: str) -> str | None:
-        """Return the number of this user's job of that name, None where there is none."""
+    def find(self, name: str, known: Collection[str] = ()) -> str | None:
+        """Return the number of this user's job of that name, but for known ones; None for none."""
         ...
 
-    def elements(self, job: str) -> list[Element]:
+    def elements(self, *jobs: str) -> list[Element]:
         """Return the elements that SLURM still lists, ended ones too; none when it forgot all."""
         ...
 
-    def account(self, job: str) -> list[Element]:
+    def account(self, *jobs: str) -> list[Element]:
         """Return what the accounting says; refused where there is none."""
         ...
 
@@ -143,23 +145,23 @@ class SlurmCommands:
         lines = self._lines("sinfo", "--noheader", "--format=%P|%a|%T|%D|%G|%l")
         return _parsed("sinfo", lines, _nodes)
 
-    def submit(self, script: Path) -> str:
+    def submit(self, script: Path, *options: str) -> str:
         # A primary that itself runs in a job must not pass that job's sizes on.
         environment = outside_of_a_job()
-        lines = self._lines("sbatch", "--parsable", str(script), environment=environment)
+        lines = self._lines("sbatch", "--parsable", *options, str(script), environment=environment)
         job = lines[-1].partition(";")[0] if lines else ""  # NUMBER or NUMBER;CLUSTER
         if not job.isdigit():
             raise SchedulerError(f"sbatch answered {lines} where the number of a job was due")
         return job
 
-    def find(self, name: str) -> str | None:
+    def find(self, name: str, known: Collection[str] = ()) -> str | None:
         lines = self._lines("squeue", "--noheader", "--me", f"--name={name}", "--format=%F")
-        return lines[0].strip() if lines else None
+        return next((job for line in lines if (job := line.strip()) not in known), None)
 
-    def elements(self, job: str) -> list[Element]:
+    def elements(self, *jobs: str) -> list[Element]:
         try:
             lines = self._lines(
-                "squeue", "--noheader", "--states=all", "--array", f"--jobs={job}",
+                "squeue", "--noheader", "--states=all", "--array", f"--jobs={','.join(jobs)}",
                 "--Format=JobArrayID:64|,State:32|,Reason:64|,NodeList:256|,exit_code:16|,"
                 "SubmitTime:32|,StartTime:32",
                 environment=_with_epoch_times(),
@@ -172,9 +174,10 @@ class SlurmCommands:
             raise
         return _parsed("squeue", lines, _element)
 
-    def account(self, job: str) -> list[Element]:
+    def account(self, *jobs: str) -> list[Element]:
         lines = self._lines(
-            "sacct", "--noheader", "--parsable2", "--allocations", "--array", f"--jobs={job}",
+            "sacct", "--noheader", "--parsable2", "--allocations", "--array",
+            f"--jobs={','.join(jobs)}",
             "--format=JobID,State,Reason,NodeList,ExitCode,Submit,Start",
             environment=_with_epoch_times(),
         )  # fmt: skip
@@ -281,8 +284,10 @@ def _nodes(line: str) -> Nodes:
 def _element(line: str) -> Element:
     name, state, reason, node, code, submitted, started = (part.strip() for part in line.split("|"))
     status, number = _exit_code(code)
+    job, _, place = name.rpartition("_")
     return Element(
-        number=int(name.rpartition("_")[2]),
+        number=int(place),
+        job=job,
         state=state.partition(" ")[0],  # sacct: CANCELLED by 1000
         reason="" if reason in ("None", "none") else reason,
         node=None if node in ("", "(null)", "None assigned") else node,

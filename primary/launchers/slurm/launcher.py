@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import sys
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
+from itertools import groupby
 
 from aiperf_hpc.config import SlurmConfig
 from aiperf_hpc.errors import (
@@ -16,7 +18,12 @@ from aiperf_hpc.errors import (
     UsageError,
 )
 from aiperf_hpc.primary.launchers import base
-from aiperf_hpc.primary.launchers.base import MOST_RESTARTS, ReplicaState, replica_name
+from aiperf_hpc.primary.launchers.base import (
+    MOST_RESTARTS,
+    ReplicaState,
+    replica_name,
+    replica_number,
+)
 from aiperf_hpc.primary.launchers.slurm.batch_script import (
     batch_script,
     job_name,
@@ -108,7 +115,7 @@ ARRAY = ("array", "slurm")
 
 
 class SlurmLauncher:
-    """Runs every replica as an element of one job array.
+    """Runs every replica as an element of a job array: one, and one more each time some are added.
 
     At most one call of SLURM's client every 5 s: requests (stop, cancel, accounting) wait in
     line, and when there is none the call is a look at all elements at once.
@@ -144,7 +151,10 @@ class SlurmLauncher:
         self._retry = retry
         self._client = client
         self._rate_limit = rate_limit
-        self._job = ""
+        self._jobs: dict[str, str] = {}
+        """The job of which each replica is an element."""
+        self._released: set[str] = set()
+        """Replicas that were asked to leave the run."""
         self._states: dict[str, ReplicaState] = {}
         self._requests: deque[Callable[[], None]] = deque()
         self._interval = SHORTEST_SECONDS
@@ -162,9 +172,56 @@ class SlurmLauncher:
         names = [replica_name(number) for number in range(self._manifest.replicas)]
         path = self._paths.batch_script
         self._retry(lambda: self._make_files(names, script), f"the batch script {path}")
-        self._job = self._submit()
-        self._states = dict.fromkeys(names, ReplicaState(JobPhase.PENDING))
-        return {name: f"{self._job}_{number}" for number, name in enumerate(names)}
+        return self._submitted(names, self._submit(names))
+
+    def _submitted(self, names: Sequence[str], job: str) -> dict[str, str]:
+        self._jobs |= dict.fromkeys(names, job)
+        self._states = self._states | dict.fromkeys(names, ReplicaState(JobPhase.PENDING))
+        return {name: f"{job}_{replica_number(name)}" for name in names}
+
+    def check(self, nodes: int) -> None:
+        try:
+            found = self._rate_limit.call(self._client.partitions)
+        except SchedulerError as error:
+            raise UsageError(f"--nodes {nodes}: SLURM does not say what it has: {error}") from None
+        check_cluster(self._manifest.config.slurm, nodes, self._manifest.hours, found)
+
+    def add(self, replicas: Sequence[str]) -> dict[str, str]:
+        script = batch_script(self._manifest, self._paths, self._launch)
+        path = self._paths.batch_script
+        self._retry(lambda: self._make_files(replicas, script), f"the batch script {path}")
+        job = self._submit(replicas, f"--array={_ranges(map(replica_number, replicas))}")
+        self._released.difference_update(replicas)
+        self._interval = SHORTEST_SECONDS
+        return self._submitted(replicas, job)
+
+    def release(self, replicas: Collection[str]) -> None:
+        self._released.update(replicas)
+        for elements in self._elements_of(replicas):
+            # First those that wait, so that one that starts in between gets the signal.
+            self._requests.append(partial(self._client.cancel, elements, waiting_only=True))
+            self._requests.append(partial(self._client.signal, elements, "TERM"))
+        self._interval = SHORTEST_SECONDS
+
+    def end(self, replicas: Collection[str]) -> None:
+        for elements in self._elements_of(replicas):
+            self._requests.append(partial(self._client.cancel, elements))
+        self._interval = SHORTEST_SECONDS
+
+    def _elements_of(self, replicas: Collection[str]) -> list[str]:
+        """Return the elements of each job that are these replicas, as SLURM's commands take them.
+
+        Those of one job are named together.
+        """
+        numbers: dict[str, list[int]] = {}
+        for name in replicas:
+            numbers.setdefault(self._jobs[name], []).append(replica_number(name))
+        return [f"{job}_[{_ranges(each)}]" for job, each in numbers.items()]
+
+    @property
+    def _arrays(self) -> list[str]:
+        """The jobs that replicas are elements of now, the first one first."""
+        return list(dict.fromkeys(self._jobs.values()))
 
     def _make_files(self, names: Sequence[str], script: str) -> None:
         for name in names:
@@ -183,23 +240,22 @@ class SlurmLauncher:
                 "try again when SLURM answers"
             ) from None
 
-    def _submit(self) -> str:
+    def _submit(self, replicas: Sequence[str], *options: str) -> str:
         script = self._paths.batch_script
         try:
-            return self._rate_limit.call(lambda: self._client.submit(script))
+            return self._rate_limit.call(lambda: self._client.submit(script, *options))
         except SchedulerSilentError as error:
             return self._find(error)
         except SchedulerError as error:
             if "array" in str(error).lower():
-                self._check_array()
+                self._check_array(replica_number(replicas[-1]) + 1)
             raise UsageError(
                 f"SLURM refused the job: {error}; nothing was started; change the slurm section "
                 f"of the configuration, or see {script}"
             ) from None
 
-    def _check_array(self) -> None:
+    def _check_array(self, elements: int) -> None:
         """Say what the site's limit is, if the array is larger than that."""
-        elements = self._manifest.replicas
         try:
             limit = self._rate_limit.call(self._client.largest_array)
         except SchedulerError:
@@ -215,7 +271,7 @@ class SlurmLauncher:
         """Return the job that was accepted although the answer got lost."""
         name = job_name(self._manifest)
         try:
-            job = self._rate_limit.call(lambda: self._client.find(name))
+            job = self._rate_limit.call(lambda: self._client.find(name, self._arrays))
         except SchedulerError:
             job = None  # The first error says it.
         if job is None:
@@ -226,23 +282,27 @@ class SlurmLauncher:
         return job
 
     def states(self) -> dict[str, ReplicaState]:
-        if self._job and self._rate_limit.quiet_seconds >= self._interval:
+        if self._jobs and self._rate_limit.quiet_seconds >= self._interval:
             self._call()
         return self._states
 
     def ask_to_stop(self) -> None:
         self._stopping = True
         # First those that wait, so that one that starts in between gets the signal.
-        if any(state.phase in WAITS for state in self._states.values()):
-            self._requests.append(lambda: self._client.cancel(self._job, waiting_only=True))
-        self._requests.append(lambda: self._client.signal(self._job, "TERM"))
+        for job in self._arrays:
+            states = (self._states[name] for name, own in self._jobs.items() if own == job)
+            if any(state.phase in WAITS for state in states):
+                self._requests.append(partial(self._client.cancel, job, waiting_only=True))
+        for job in self._arrays:
+            self._requests.append(partial(self._client.signal, job, "TERM"))
         self._interval = SHORTEST_SECONDS
 
     def kill(self) -> None:
         if not self._killing:
             self._killing = True
             self._requests.clear()
-            self._requests.append(lambda: self._client.cancel(self._job))
+            for job in self._arrays:
+                self._requests.append(partial(self._client.cancel, job))
             self._interval = SHORTEST_SECONDS
 
     def _call(self) -> None:
@@ -272,7 +332,7 @@ class SlurmLauncher:
 
     def _look(self) -> None:
         before = self._states
-        listed = {replica_name(e.number): e for e in self._client.elements(self._job)}
+        listed = {replica_name(e.number): e for e in self._listed(self._client.elements)}
         self._states = {
             name: self._seen(name, listed.get(name), state) for name, state in before.items()
         }
@@ -285,6 +345,11 @@ class SlurmLauncher:
         else:
             self._interval = SHORTEST_SECONDS
 
+    def _listed(self, ask: Callable[..., list[Element]]) -> list[Element]:
+        """Ask about all jobs; return the elements that are replicas now, and not what one was."""
+        found = ask(*self._arrays)
+        return [e for e in found if self._jobs.get(replica_name(e.number)) == e.job]
+
     def _seen(self, name: str, element: Element | None, before: ReplicaState) -> ReplicaState:
         if element is None:
             # A job that has ended is forgotten after a while: no news, unless we missed its end.
@@ -292,7 +357,8 @@ class SlurmLauncher:
                 return before
             return replace(before, phase=JobPhase.LOST, detail=FORGOTTEN)
         state = self._fit(state_of(element, before), element)
-        if self._stopping and element.state == "CANCELLED" and before.phase in WAITS:
+        leaves = self._stopping or name in self._released
+        if leaves and element.state == "CANCELLED" and before.phase in WAITS:
             return replace(state, phase=JobPhase.DONE, detail="cancelled before it started")
         if before.phase is JobPhase.DONE and element.state == "CANCELLED":
             return before  # The one above, seen again.
@@ -300,7 +366,7 @@ class SlurmLauncher:
 
     def _may_run_again(self, name: str, element: Element) -> bool:
         """Return whether a replica died on a node that is up, so that SLURM takes it for done."""
-        if self._stopping or self._killing or not died(element):
+        if self._stopping or self._killing or name in self._released or not died(element):
             return False
         if name in self._refused:
             refusal = f"; SLURM does not run it again: {self._refused[name]}"
@@ -318,12 +384,13 @@ class SlurmLauncher:
             state = self._states[name]
             detail = f"{state.detail}; queued again, {self._restarts[name]} of {MOST_RESTARTS}"
             self._states[name] = replace(state, phase=JobPhase.REQUEUED, detail=detail)
-        self._requests.append(lambda: self._requeue(names))
+        for job in self._arrays:
+            if own := [name for name in names if self._jobs[name] == job]:
+                self._requests.append(partial(self._requeue, job, own))
 
-    def _requeue(self, names: Sequence[str]) -> None:
-        numbers = [int(name.removeprefix("r")) for name in names]
+    def _requeue(self, job: str, names: Sequence[str]) -> None:
         try:
-            self._client.requeue(self._job, numbers)
+            self._client.requeue(job, [replica_number(name) for name in names])
         except SchedulerSilentError:
             raise
         except SchedulerError as error:
@@ -341,7 +408,7 @@ class SlurmLauncher:
     def _account(self) -> None:
         """Ask the accounting about the forgotten ones, once: not every site has one."""
         self._accounting = False
-        known = {replica_name(e.number): e for e in self._client.account(self._job)}
+        known = {replica_name(e.number): e for e in self._listed(self._client.account)}
         self._states = {
             name: state_of(known[name], state)
             if state.detail == FORGOTTEN and name in known
@@ -359,6 +426,14 @@ def unfit_node(paths: RunPaths, status: int) -> str | None:
         "environment where all nodes see it",
     }
     return said.get(status)
+
+
+def _ranges(numbers: Iterable[int]) -> str:
+    """Return numbers as SLURM writes those of an array, e.g. 2-5,7."""
+    places = enumerate(sorted(numbers))
+    # Those that follow each other are as far from their places.
+    runs = [[n for _, n in run] for _, run in groupby(places, key=lambda each: each[1] - each[0])]
+    return ",".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else f"{run[0]}" for run in runs)
 
 
 def check_cluster(slurm: SlurmConfig, nodes: int, hours: float, found: Sequence[Nodes]) -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import importlib
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any, TypeVar
 
 from aiperf_hpc.errors import SchedulerError, SchedulerSilentError, UsageError
@@ -65,14 +65,16 @@ class PyslurmClient(SlurmCommands):
                 )
         return found
 
-    def find(self, name: str) -> str | None:
+    def find(self, name: str, known: Collection[str] = ()) -> str | None:
         for job in self._jobs():
             if job.name == name and job.user_id == os.getuid() and job.state not in ENDED:
-                return str(job.array_id or job.id)
+                number = str(job.array_id or job.id)
+                if number not in known:
+                    return number
         return None
 
-    def elements(self, job: str) -> list[Element]:
-        mine = (each for each in self._jobs() if str(each.array_id) == job)
+    def elements(self, *jobs: str) -> list[Element]:
+        mine = (each for each in self._jobs() if str(each.array_id) in jobs)
         return sorted((e for each in mine for e in _elements(each)), key=lambda e: e.number)
 
     def largest_array(self) -> int:
@@ -100,6 +102,7 @@ def _elements(job: Any) -> Iterator[Element]:  # noqa: ANN401 -- pyslurm has no 
     for number in numbers:
         yield Element(
             number=number,
+            job=str(job.array_id),
             state=job.state,
             reason=reason,
             node=job.allocated_nodes or None,

@@ -19,7 +19,7 @@ from aiperf_hpc.untrusted import MOST_YAML_BYTES, bytes_inside, parsed_yaml
 
 RULES = 2
 """The version of the rules that runs of this version are judged by; 1 was without divisions."""
-_UNSAID = ("site", "command", "release", "division")
+_UNSAID = ("site", "command", "release", "division", "nodes_max")
 """What is in the file only where there is something to say."""
 
 
@@ -29,6 +29,10 @@ class RunManifest(Value):
     schema_version: Literal[1] = 1
     run_id: str
     nodes: Annotated[int, Field(ge=1, le=MOST_NODES)]
+    """How many nodes it begins with."""
+    nodes_max: Annotated[int, Field(ge=1, le=MOST_NODES)] | None = None
+    """How many it takes at most, as the scheduler gives them; in the file only where that was
+    asked for."""
     hours: Annotated[float, Field(gt=0, le=MOST_HOURS, allow_inf_nan=False)]
     launcher: str
     cores: tuple[tuple[int, ...], ...] = ()
@@ -53,6 +57,11 @@ class RunManifest(Value):
     def replicas(self) -> int:
         """How many replicas the nodes make."""
         return self.nodes // self.config.replica.nodes
+
+    @property
+    def most_replicas(self) -> int:
+        """How many replicas there are at most, unless more nodes are asked for later."""
+        return (self.nodes_max or self.nodes) // self.config.replica.nodes
 
     @property
     def simulated(self) -> bool:

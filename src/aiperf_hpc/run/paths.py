@@ -121,6 +121,11 @@ class RunPaths:
         return self.root / "primary" / "stop"
 
     @property
+    def scale_request(self) -> Path:
+        """Exists while someone's request for other nodes waits (``run/scale_request.py``)."""
+        return self.root / "primary" / "scale.json"
+
+    @property
     def replicas(self) -> Path:
         return self.root / "replicas"
 

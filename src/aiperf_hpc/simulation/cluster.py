@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
@@ -17,7 +18,7 @@ from aiperf_hpc.config import RunConfig
 from aiperf_hpc.errors import AIPerfError
 from aiperf_hpc.morphism.lineage import Grown
 from aiperf_hpc.morphism.weights.checked_file import Tell
-from aiperf_hpc.primary.launchers.base import ReplicaState, replica_name
+from aiperf_hpc.primary.launchers.base import ReplicaState, replica_name, replica_number
 from aiperf_hpc.replica.context import ReplicaContext
 from aiperf_hpc.replica.data import load_dataset
 from aiperf_hpc.replica.engines.base import Engine
@@ -321,24 +322,47 @@ class SimulatedLauncher:
         self._hosts: dict[str, SimulatedHost] = {}
         self._tasks: dict[str, Task] = {}
         self._states: dict[str, ReplicaState] = {}
+        self._lives: Counter[str] = Counter()
+        self._rng = np.random.default_rng(cluster.manifest.config.seed)
 
     def start(self) -> dict[str, str]:
-        manifest = self._cluster.manifest
-        rng = np.random.default_rng(manifest.config.seed)
-        each = 1.0 / manifest.config.engine.simulation.dispatches_per_second
-        for number in range(manifest.nodes):
-            after = number * each + float(rng.uniform(*START_SECONDS))
-            self._start(number, after)
-        return {name: f"task {number}" for number, name in enumerate(self._tasks)}
+        return self.add([replica_name(n) for n in range(self._cluster.manifest.nodes)])
 
-    def _start(self, number: int, after: float) -> None:
-        name, node = replica_name(number), f"n{number}"
+    def check(self, nodes: int) -> None:
+        """Find nothing: there are as many nodes as one likes."""
+
+    def add(self, replicas: Sequence[str]) -> dict[str, str]:
+        each = 1.0 / self._cluster.manifest.config.engine.simulation.dispatches_per_second
+        for place, name in enumerate(replicas):
+            after = place * each + float(self._rng.uniform(*START_SECONDS))
+            self._start(name, after)
+        return {name: f"task {replica_number(name)}" for name in replicas}
+
+    def release(self, replicas: Collection[str]) -> None:
+        for name in replicas:
+            if self._states[name].phase is JobPhase.PENDING:
+                self._cluster.timeline.cancel(self._tasks[name])
+                detail = "cancelled before it started"
+                self._states[name] = ReplicaState(JobPhase.DONE, detail=detail)
+            elif (stop := self._hosts[name].stop) is not None:
+                stop.interrupt("SIGTERM")
+
+    def end(self, replicas: Collection[str]) -> None:
+        for name in replicas:
+            if not self._tasks[name].ended:
+                self._cluster.timeline.cancel(self._tasks[name])
+                self._states[name] = ReplicaState(JobPhase.FAILED, detail="killed", status=-9)
+
+    def _start(self, name: str, after: float) -> None:
+        number = replica_number(name)
+        node, life = f"n{number}", Incarnation(restart=self._lives[name])
+        self._lives[name] += 1
         host = self._hosts[name] = SimulatedHost(self._cluster, number)
         self._states[name] = ReplicaState(JobPhase.PENDING)
 
         def live() -> None:
             self._states[name] = ReplicaState(JobPhase.RUNNING, node)
-            status = self._live(Identity(name, Incarnation()), host)
+            status = self._live(Identity(name, life), host)
             phase = JobPhase.FAILED if status else JobPhase.DONE
             self._states[name] = ReplicaState(phase, node, status=status)
 
@@ -363,7 +387,4 @@ class SimulatedLauncher:
                 host.stop.ask("SIGTERM")
 
     def kill(self) -> None:
-        for name, task in self._tasks.items():
-            if not task.ended:
-                self._cluster.timeline.cancel(task)
-                self._states[name] = ReplicaState(JobPhase.FAILED, detail="killed", status=-9)
+        self.end(self._tasks)

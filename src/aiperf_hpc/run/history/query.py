@@ -129,8 +129,8 @@ class RunHistory:
         return self._state.stop_requests
 
     @property
-    def nodes_asked(self) -> list[tuple[float, int]]:
-        return self._state.nodes_asked
+    def scalings(self) -> list[tuple[float, records.NodesAsked | records.NodesRefused]]:
+        return self._state.scalings
 
     @property
     def primary_failure(self) -> str | None:
@@ -250,6 +250,14 @@ class RunHistory:
     def last_start(self) -> records.RunStarted:
         """What the latest primary said of itself. Raises IndexError before the first."""
         return self.run_starts[-1][1]
+
+    @property
+    def nodes_asked(self) -> list[tuple[float, int]]:
+        """How many nodes the run was to have from when on, UTC seconds, where that changed."""
+        return [
+            (utc, event.kept if isinstance(event, records.NodesRefused) else event.nodes)
+            for utc, event in self.scalings
+        ]
 
     @property
     def evaluations(self) -> list[Evaluation]:

@@ -290,8 +290,10 @@ class HistoryState:
     run_starts: list[tuple[float, records.RunStarted]] = field(default_factory=list)
     """Every primary that took the run in hand, and when, UTC seconds."""
     stop_requests: list[records.StopRequested] = field(default_factory=list)
-    nodes_asked: list[tuple[float, int]] = field(default_factory=list)
-    """How many nodes the run was to have from when on, UTC seconds, where that changed."""
+    scalings: list[tuple[float, records.NodesAsked | records.NodesRefused]] = field(
+        default_factory=list
+    )
+    """What nodes were asked for while the run lasted, and refused; when, UTC seconds."""
     primary_failure: str | None = None
     """Why the latest primary could not go on, if it said so."""
     storage_waits: list[tuple[str, records.StorageWaited]] = field(default_factory=list)
@@ -519,8 +521,8 @@ class HistoryState:
                 replica.exit_status = None
                 replica.job = job
                 replica.job_state = replica.released_utc = None
-            case records.NodesAsked(nodes=nodes) | records.NodesRefused(kept=nodes):
-                self.nodes_asked.append((record.utc, nodes))
+            case records.NodesAsked() | records.NodesRefused():
+                self.scalings.append((record.utc, event))
             case records.ReplicaReleased(replica=name):
                 self._replica(name).released_utc = record.utc
             case records.JobState(replica=name):

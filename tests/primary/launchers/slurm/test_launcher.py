@@ -146,6 +146,11 @@ class Cluster:
         return [command[1:] for _, command in self.calls if command[0] == program]
 
 
+def queued(name: str, state: str = "RUNNING", code: int = 0) -> str:
+    """What squeue says of an element."""
+    return f"{name}|{state}|None|n{name[-1]}|{code}|N/A|N/A"
+
+
 @pytest.fixture
 def cluster() -> Cluster:
     return Cluster()
@@ -827,3 +832,73 @@ def test_an_error_without_words_is_still_an_error(cluster: Cluster) -> None:
     cluster.answers["sinfo"] = [Answer(3, "", "")]
     with pytest.raises(SchedulerError, match="sinfo: exit status 3 without a word"):
         SlurmCommands(cluster).partitions()
+
+
+# More and fewer nodes while a run lasts.
+
+
+def test_replicas_that_join_are_a_further_array_and_all_are_looked_at_in_one_call(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    cluster.answers["sbatch"] = [Answer(0, "17\n", ""), Answer(0, "21\n", "")]
+    launcher = cluster.launcher(tmp_path, nodes=2)
+    launcher.start()
+    assert launcher.add(["r2", "r3", "r7"]) == {"r2": "21_2", "r3": "21_3", "r7": "21_7"}
+    assert cluster.said("sbatch")[1][:2] == ("--parsable", "--array=2-3,7")
+    assert RunPaths(tmp_path).replica("r7").is_dir()
+    cluster.queue(queued("17_0"), queued("17_1"), queued("21_2"), queued("21_3", "PENDING"))
+    states = cluster.until(launcher, "r2", JobPhase.RUNNING)
+    assert [states[r].phase for r in ("r0", "r1", "r3")] == ["running", "running", "pending"]
+    assert "--jobs=17,21" in cluster.said("squeue")[-1]
+    launcher.ask_to_stop()
+    cluster.watch(launcher, 30)
+    assert cluster.said("scancel") == [
+        ("--state=PENDING", "21"), ("--signal=TERM", "17"), ("--signal=TERM", "21")
+    ]  # fmt: skip
+    assert min(cluster.gaps) >= SHORTEST_SECONDS
+
+
+def test_who_is_released_gets_the_signal_or_does_not_begin_and_is_not_run_again(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    launcher = cluster.launcher(tmp_path, nodes=4)
+    launcher.start()
+    waiting = queued("17_3", "PENDING")
+    cluster.queue(queued("17_0"), queued("17_1"), queued("17_2"), waiting)
+    cluster.until(launcher, "r1", JobPhase.RUNNING)
+    launcher.release(["r1", "r2", "r3"])
+    cluster.watch(launcher, 12)
+    assert cluster.said("scancel") == [
+        ("--state=PENDING", "17_[1-3]"), ("--signal=TERM", "17_[1-3]")
+    ]  # fmt: skip
+    killed = queued("17_2", "FAILED", code=KILLED)
+    cluster.queue(queued("17_0"), queued("17_1", "COMPLETED"), killed, queued("17_3", "CANCELLED"))
+    states = cluster.until(launcher, "r1", JobPhase.DONE)
+    assert states["r3"] == ReplicaState(JobPhase.DONE, "n3", "cancelled before it started")
+    cluster.watch(launcher, 30)
+    assert cluster.said("scontrol") == []
+    launcher.end(["r2"])
+    cluster.watch(launcher, 12)
+    assert cluster.said("scancel")[-1] == ("17_[2]",)
+
+
+def test_one_that_returns_is_what_its_new_element_says(cluster: Cluster, tmp_path: Path) -> None:
+    cluster.answers["sbatch"] = [Answer(0, "17\n", ""), Answer(0, "21\n", "")]
+    launcher = cluster.launcher(tmp_path, nodes=2)
+    launcher.start()
+    cluster.queue(queued("17_0"), queued("17_1", "COMPLETED"))
+    cluster.until(launcher, "r1", JobPhase.DONE)
+    launcher.add(["r1"])
+    cluster.queue(queued("17_0"), queued("17_1", "COMPLETED"), queued("21_1"))
+    assert cluster.until(launcher, "r1", JobPhase.RUNNING)["r0"].phase is JobPhase.RUNNING
+
+
+def test_more_than_the_partition_has_is_refused(cluster: Cluster, tmp_path: Path) -> None:
+    cluster.answers["sinfo"] = [Answer(0, "bench*|up|idle|3|(null)|infinite\n", "")]
+    launcher = cluster.launcher(tmp_path)
+    launcher.check(3)
+    with pytest.raises(UsageError, match=r"--nodes 4: partition 'bench' has 3 nodes"):
+        launcher.check(4)
+    cluster.answers["sinfo"] = [SILENCE]
+    with pytest.raises(UsageError, match="--nodes 3: SLURM does not say what it has"):
+        launcher.check(3)

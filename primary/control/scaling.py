@@ -1,0 +1,264 @@
+"""How many replicas a run has while it lasts: more and fewer, as they are asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from aiperf_hpc.bounds import MOST_NODES
+from aiperf_hpc.config import RunConfig
+from aiperf_hpc.errors import AIPerfError, RunDirectoryError, UsageError
+from aiperf_hpc.primary.control.context import PrimaryContext, Timing
+from aiperf_hpc.primary.formatting import few
+from aiperf_hpc.primary.launchers.base import (
+    ElasticLauncher,
+    Launcher,
+    ReplicaState,
+    replica_name,
+    replica_number,
+)
+from aiperf_hpc.primary.launchers.registry import ELASTIC
+from aiperf_hpc.primary.monitor.run_view import RunState, RunView
+from aiperf_hpc.run.history.presence import asked_nodes
+from aiperf_hpc.run.records import (
+    FileProblem,
+    NodesAsked,
+    NodesRefused,
+    ReplicaLaunched,
+    ReplicaReleased,
+)
+from aiperf_hpc.run.scale_request import ScaleRequest
+from aiperf_hpc.trial import JobPhase
+
+WAITS = (JobPhase.PENDING, JobPhase.REQUEUED)
+PREEMPTED = "PREEMPTED"
+"""What SLURM calls a job whose node it gave to another and that it does not queue again."""
+LAST_SECONDS, LAST_SHARE = 60.0, 0.02
+"""Before the run's end replicas that still wait are taken out of the queue: so many seconds, at
+most this share of the run."""
+
+
+def require_nodes(nodes: int, config: RunConfig) -> None:
+    """Require a number of nodes that makes replicas. Raises UsageError."""
+    if nodes < 1:
+        raise UsageError(f"--nodes {nodes}: a run needs at least 1 node")
+    if nodes > MOST_NODES:
+        raise UsageError(f"--nodes {nodes}: a run has at most {MOST_NODES:,} nodes")
+    if nodes % config.replica.nodes:
+        raise UsageError(
+            f"--nodes {nodes}: a replica spans {config.replica.nodes} nodes (replica.nodes); give "
+            "a multiple of it"
+        )
+
+
+def ask_for_nodes(view: RunView, nodes: int, why: str) -> None:
+    """Ask the primary of a run that lasts for other nodes.
+
+    Raises:
+        UsageError: it has ended or nobody conducts it, or no run has so many nodes. Nothing is
+            changed.
+    """
+    run, state = view.paths.root, view.status().state
+    if state is RunState.ENDED:
+        raise UsageError(f"{run}: the run has ended; its nodes are what they were")
+    if view.history.run_started is None or view.manifest.simulated:
+        raise UsageError(f"{run}: this run never started, or is simulated")
+    if state is not RunState.RUNNING:
+        raise UsageError(f"{run}: the run is {state}; nobody would see to other nodes")
+    require_nodes(nodes, view.manifest.config)
+    launcher = view.manifest.launcher
+    if launcher not in ELASTIC:
+        raise UsageError(
+            f"--nodes {nodes}: launcher '{launcher}' keeps the nodes that a run begins with"
+        )
+    ScaleRequest(nodes=nodes, why=why).save(view.paths)
+
+
+class Scaling:
+    """Lets replicas join and leave a run."""
+
+    def __init__(
+        self,
+        context: PrimaryContext,
+        launcher: Launcher,
+        timing: Timing,
+        say: Callable[[str], None],
+    ) -> None:
+        """Ask for nothing yet.
+
+        Args:
+            context: the run.
+            launcher: starts the replicas; not every one can start more later.
+            timing: how long replicas may take to end in order.
+            say: tells the user what becomes of what was asked for.
+        """
+        self._manifest = context.manifest
+        self._journal = context.journal
+        self._history = context.history
+        self._clock = context.clock
+        self._launcher = launcher
+        self._grace = timing.grace
+        self._say = say
+        self._asked = asked_nodes(context.history, context.manifest.nodes)
+        self._elastic = bool(context.history.scalings)
+        self._launches = 0
+        self._to_add: set[str] = set()
+        """Replicas to be started once they are over, if they are there."""
+        self._leaving: dict[str, float] = {}
+        """Replicas that are to leave, and when they are ended if they do not."""
+
+    @property
+    def released(self) -> set[str]:
+        """The replicas that were asked to leave the run."""
+        return set(self._leaving)
+
+    def joined(self, replica: str) -> bool:
+        """Return whether a replica is none of those that the run began with."""
+        return replica_number(replica) >= self._manifest.replicas
+
+    def begin(self) -> None:
+        """Ask for all nodes that the run may take, if that was not asked for before."""
+        most = self._manifest.nodes_max
+        if most is not None and most > self._manifest.nodes and not self._elastic:
+            states = dict.fromkeys(self._names(self._asked), ReplicaState(JobPhase.PENDING))
+            self._change(most, f"--nodes {self._manifest.nodes}-{most}", states)
+
+    def look(self, states: Mapping[str, ReplicaState], seconds_left: float) -> bool:
+        """Do what there is to do: what was asked for, and what follows from it.
+
+        Args:
+            states: what the launcher knows of the replicas.
+            seconds_left: until the run's time is over.
+
+        Returns:
+            Whether replicas were started.
+        """
+        before = self._launches
+        self._answer(states)
+        if self._elastic:
+            self._follow(states, seconds_left)
+        return self._launches > before
+
+    def _follow(self, states: Mapping[str, ReplicaState], seconds_left: float) -> None:
+        """Do what follows from what was asked for before."""
+        last = min(LAST_SECONDS, LAST_SHARE * self._manifest.hours * 3600.0)
+        if seconds_left > last:
+            self._return_preempted(states)
+            self._add_those_over(states)
+        else:
+            self._give_up_waiting(states)
+        self._end_overdue(states)
+
+    def _answer(self, states: Mapping[str, ReplicaState]) -> None:
+        paths = self._history.paths
+        try:
+            request = ScaleRequest.load(paths)
+        except RunDirectoryError as error:
+            file = str(paths.scale_request.relative_to(paths.root))
+            self._journal.append(
+                FileProblem(file=file, problem=str(error), remedy="it was removed")
+            )
+            paths.scale_request.unlink(missing_ok=True)
+            return
+        if request is None:
+            return
+        try:
+            require_nodes(request.nodes, self._manifest.config)
+            if not isinstance(self._launcher, ElasticLauncher):
+                raise UsageError(
+                    f"--nodes {request.nodes}: launcher '{self._launcher.name}' keeps the nodes "
+                    "that the run began with"
+                )
+            self._launcher.check(request.nodes)
+        except UsageError as error:
+            self._refuse(request.nodes, str(error))
+        else:
+            self._change(request.nodes, request.why, states)
+        # Last: whoever asks waits for that.
+        paths.scale_request.unlink(missing_ok=True)
+
+    def _change(self, nodes: int, why: str, states: Mapping[str, ReplicaState]) -> None:
+        """Let the run have so many nodes from now on."""
+        wanted = self._names(nodes)
+        missing = [n for n in wanted if not self._stays(n, states)]
+        surplus = [n for n in states if n not in set(wanted) and self._stays(n, states)]
+        self._to_add = set(missing)
+        if nodes == self._asked and not missing and not surplus:
+            return
+        before, self._asked, self._elastic = self._asked, nodes, True
+        # Before any begins: those that nobody asked for do not count.
+        self._journal.append(NodesAsked(nodes=nodes, why=why))
+        self._say(f"{nodes} nodes are asked for ({why}), after {before}")
+        self._release(surplus)
+        self._add_those_over(states, kept=before)
+
+    def _stays(self, replica: str, states: Mapping[str, ReplicaState]) -> bool:
+        """Return whether a replica is there, or waits to be, and is not to leave."""
+        state = states.get(replica)
+        return state is not None and not _is_over(state) and replica not in self._leaving
+
+    def _names(self, nodes: int) -> list[str]:
+        return [
+            replica_name(number) for number in range(nodes // self._manifest.config.replica.nodes)
+        ]
+
+    def _release(self, replicas: Sequence[str]) -> None:
+        """Ask replicas to leave in order."""
+        if not replicas or not isinstance(self._launcher, ElasticLauncher):
+            return
+        until = self._clock.monotonic() + self._grace
+        self._leaving |= dict.fromkeys(replicas, until)
+        self._journal.append_all([ReplicaReleased(replica=name) for name in replicas])
+        self._launcher.release(replicas)
+
+    def _add_those_over(
+        self, states: Mapping[str, ReplicaState], *, kept: int | None = None
+    ) -> None:
+        """Start replicas that are asked for and not there, as soon as that can be done."""
+        ready = sorted(
+            (n for n in self._to_add if n not in states or _is_over(states[n])),
+            key=replica_number,
+        )
+        if not ready or not isinstance(self._launcher, ElasticLauncher):
+            return
+        self._to_add.difference_update(ready)
+        for name in ready:
+            self._leaving.pop(name, None)
+        try:
+            jobs = self._launcher.add(ready)
+        except AIPerfError as error:
+            asked, self._asked = self._asked, self._asked if kept is None else kept
+            self._refuse(asked, f"{few(ready)}: {error}")
+            return
+        self._launches += 1
+        self._journal.append_all([ReplicaLaunched(replica=r, job=j) for r, j in jobs.items()])
+
+    def _refuse(self, nodes: int, reason: str) -> None:
+        self._journal.append(NodesRefused(nodes=nodes, kept=self._asked, reason=reason))
+        self._say(f"{reason}; the run keeps {self._asked} nodes")
+
+    def _return_preempted(self, states: Mapping[str, ReplicaState]) -> None:
+        """Ask again for nodes that a scheduler took away without queueing their replicas again."""
+        lost = {n for n, s in states.items() if PREEMPTED in s.detail and _is_over(s)}
+        self._to_add |= lost.intersection(self._names(self._asked)) - self._leaving.keys()
+
+    def _give_up_waiting(self, states: Mapping[str, ReplicaState]) -> None:
+        """Take replicas out of the queue that would come when the run is over."""
+        self._to_add.clear()
+        waiting = [n for n, s in states.items() if s.phase in WAITS and self.joined(n)]
+        self._release([name for name in waiting if name not in self._leaving])
+
+    def _end_overdue(self, states: Mapping[str, ReplicaState]) -> None:
+        """End replicas that were asked to leave, and have not."""
+        now = self._clock.monotonic()
+        there = (name for name, state in states.items() if not _is_over(state))
+        late = [name for name in there if self._leaving.get(name, now) < now]
+        if late and isinstance(self._launcher, ElasticLauncher):
+            self._leaving |= dict.fromkeys(late, now + self._grace)  # It is asked for again then.
+            self._say(f"ending {few(late)}, which have not left within {self._grace:.0f} s")
+            self._launcher.end(late)
+
+
+def _is_over(state: ReplicaState) -> bool:
+    """Return whether a replica will not be run again, unless it is asked for."""
+    taken = state.phase is JobPhase.LOST and PREEMPTED in state.detail
+    return state.phase.ended or taken

@@ -1,0 +1,217 @@
+"""Nodes that are asked for while a run lasts, over a launcher that remembers what it is told."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from pathlib import Path
+
+import pytest
+from tests.support.clock import Clock
+from tests.support.run_factory import configuration
+
+from aiperf_hpc.errors import UsageError
+from aiperf_hpc.primary.control.context import PrimaryContext, Timing
+from aiperf_hpc.primary.control.scaling import Scaling, ask_for_nodes
+from aiperf_hpc.primary.launchers.base import ElasticLauncher, ReplicaState
+from aiperf_hpc.primary.monitor.run_view import RunView
+from aiperf_hpc.run import records
+from aiperf_hpc.run.digest import DigestWriter
+from aiperf_hpc.run.history import RunHistory
+from aiperf_hpc.run.journal import JournalReader, JournalWriter
+from aiperf_hpc.run.manifest import RunManifest
+from aiperf_hpc.run.paths import RunPaths
+from aiperf_hpc.run.records import AnyEvent
+from aiperf_hpc.run.scale_request import ScaleRequest
+from aiperf_hpc.trial import JobPhase
+
+RUNNING, PENDING = ReplicaState(JobPhase.RUNNING, "n1"), ReplicaState(JobPhase.PENDING)
+DONE = ReplicaState(JobPhase.DONE, "n1")
+LATER = 3000.0
+"""Seconds until the run ends: enough for whoever joins."""
+
+
+class Remembering:
+    """An elastic launcher whose replicas are in the states that a test gives them."""
+
+    name = "remembering"
+    exact = True
+    queues = True
+    problem: str | None = None
+
+    def __init__(self, states: dict[str, ReplicaState], most: int = 8) -> None:
+        self.now = states
+        self.most = most
+        self.refusal = ""
+        self.calls: list[tuple[str, tuple[str, ...]]] = []
+
+    def start(self) -> dict[str, str]:
+        raise NotImplementedError
+
+    def states(self) -> dict[str, ReplicaState]:
+        return self.now
+
+    def ask_to_stop(self) -> None:
+        raise NotImplementedError
+
+    def kill(self) -> None:
+        raise NotImplementedError
+
+    def check(self, nodes: int) -> None:
+        if nodes > self.most:
+            raise UsageError(f"--nodes {nodes}: partition 'bench' has {self.most} nodes")
+
+    def add(self, replicas: Sequence[str]) -> dict[str, str]:
+        self.calls.append(("add", tuple(replicas)))
+        if self.refusal:
+            raise UsageError(self.refusal)
+        self.now = self.now | dict.fromkeys(replicas, PENDING)
+        return {name: f"18_{name}" for name in replicas}
+
+    def release(self, replicas: Collection[str]) -> None:
+        self.calls.append(("release", tuple(replicas)))
+
+    def end(self, replicas: Collection[str]) -> None:
+        self.calls.append(("end", tuple(replicas)))
+
+
+class Run:
+    """A run of two nodes whose replicas are at work."""
+
+    def __init__(self, folder: Path, nodes_max: int | None = None) -> None:
+        self.paths = RunPaths(folder)
+        self.manifest = RunManifest(
+            run_id="run", nodes=2, nodes_max=nodes_max, hours=1.0, launcher="slurm",
+            versions={}, commit=None, config=configuration(),
+        )  # fmt: skip
+        self.manifest.save(self.paths)
+        self.clock = Clock(1e9)
+        self.launcher = Remembering({"r0": RUNNING, "r1": RUNNING})
+        self.journal = JournalWriter(self.paths.primary_journal, clock=self.clock)
+        self.digest = JournalWriter(self.paths.digest, clock=self.clock)
+        self.said: list[str] = []
+        self.scaling = self.anew()
+
+    def anew(self) -> Scaling:
+        """Return the scaling of a primary that takes the run in hand now."""
+        history = RunHistory(self.paths)
+        history.refresh()
+        context = PrimaryContext(
+            manifest=self.manifest, journal=self.journal, history=history, clock=self.clock,
+            digest=DigestWriter(history, self.digest),
+        )  # fmt: skip
+        return Scaling(context, self.launcher, Timing(grace=60.0), self.said.append)
+
+    def look(self, left: float = LATER) -> list[AnyEvent]:
+        """Let the scaling look; return what it recorded."""
+        before = len(self.events)
+        self.scaling.look(self.launcher.states(), left)
+        return self.events[before:]
+
+    def ask(self, nodes: int) -> list[AnyEvent]:
+        ScaleRequest(nodes=nodes, why="a test").save(self.paths)
+        found = self.look()
+        assert not self.paths.scale_request.exists()
+        return found
+
+    @property
+    def events(self) -> list[AnyEvent]:
+        return [record.event for record in JournalReader(self.paths.primary_journal).read()]
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    return Run(tmp_path)
+
+
+def test_more_nodes_are_asked_for_and_then_begin(run: Run) -> None:
+    assert isinstance(run.launcher, ElasticLauncher)
+    assert run.ask(4) == [
+        records.NodesAsked(nodes=4, why="a test"),
+        records.ReplicaLaunched(replica="r2", job="18_r2"),
+        records.ReplicaLaunched(replica="r3", job="18_r3"),
+    ]
+    assert run.launcher.calls == [("add", ("r2", "r3"))]
+    assert run.scaling.joined("r2")
+    assert not run.scaling.joined("r1")
+
+
+def test_of_fewer_nodes_the_highest_replicas_leave_and_are_ended_if_they_do_not(run: Run) -> None:
+    asked = records.NodesAsked(nodes=1, why="a test")
+    assert run.ask(1) == [asked, records.ReplicaReleased(replica="r1")]
+    assert run.scaling.released == {"r1"}
+    run.clock.now += 59.0
+    assert run.look() == []
+    run.clock.now += 2.0
+    run.look()
+    assert run.launcher.calls == [("release", ("r1",)), ("end", ("r1",))]
+
+
+def test_one_that_is_asked_for_again_begins_when_it_has_left(run: Run) -> None:
+    run.ask(1)
+    assert run.ask(2) == [records.NodesAsked(nodes=2, why="a test")]
+    run.launcher.now = {"r0": RUNNING, "r1": DONE}
+    assert run.look() == [records.ReplicaLaunched(replica="r1", job="18_r1")]
+    assert run.scaling.released == set()
+
+
+def test_nothing_is_recorded_where_all_are_there(run: Run) -> None:
+    assert run.ask(2) == []
+    assert run.launcher.calls == []
+
+
+def test_what_cannot_be_had_is_refused_in_a_line_and_changes_nothing(run: Run) -> None:
+    reason = "--nodes 9: partition 'bench' has 8 nodes"
+    assert run.ask(9) == [records.NodesRefused(nodes=9, kept=2, reason=reason)]
+    run.launcher.refusal = "SLURM refused the job: no"
+    asked, refused = run.ask(3)
+    assert asked == records.NodesAsked(nodes=3, why="a test")
+    assert refused == records.NodesRefused(nodes=3, kept=2, reason="r2: SLURM refused the job: no")
+    assert run.said[-1] == "r2: SLURM refused the job: no; the run keeps 2 nodes"
+
+
+def test_a_request_that_is_none_is_removed(run: Run) -> None:
+    run.paths.scale_request.write_text("more")
+    (event,) = run.look()
+    assert isinstance(event, records.FileProblem)
+    assert not run.paths.scale_request.exists()
+
+
+def test_a_run_of_a_range_asks_for_the_most_once(tmp_path: Path) -> None:
+    run = Run(tmp_path, nodes_max=3)
+    run.scaling.begin()
+    assert run.launcher.calls == [("add", ("r2",))]
+    assert run.events[0] == records.NodesAsked(nodes=3, why="--nodes 2-3")
+    run.scaling = run.anew()  # Of a primary that goes on with the run: it launched all three.
+    run.scaling.begin()
+    assert len(run.launcher.calls) == 1
+
+
+def test_a_node_that_was_preempted_for_good_is_asked_for_again(tmp_path: Path) -> None:
+    run = Run(tmp_path, nodes_max=3)
+    run.scaling.begin()
+    taken = ReplicaState(JobPhase.LOST, "n3", "PREEMPTED")
+    died = ReplicaState(JobPhase.LOST, "n2", "NODE_FAIL")  # SLURM queues it again itself.
+    run.launcher.now = {"r0": RUNNING, "r1": died, "r2": taken}
+    assert run.look() == [records.ReplicaLaunched(replica="r2", job="18_r2")]
+
+
+def test_who_still_waits_at_the_runs_end_is_taken_out_of_the_queue(tmp_path: Path) -> None:
+    run = Run(tmp_path, nodes_max=3)
+    run.scaling.begin()
+    assert run.look(left=59.0) == [records.ReplicaReleased(replica="r2")]
+    assert run.look(left=58.0) == []
+
+
+def test_a_run_that_does_not_last_is_not_scaled(run: Run) -> None:
+    view = RunView(run.paths)
+    view.refresh()
+    with pytest.raises(UsageError, match="never started"):
+        ask_for_nodes(view, 3, "a test")
+    started = records.RunStarted(
+        run_id="run", nodes=2, hours=1.0, launcher="slurm", host="h", pid=1
+    )
+    run.journal.append_all([started, records.RunEnded(reason="over")])
+    view.refresh()
+    with pytest.raises(UsageError, match="has ended; its nodes are what they were"):
+        ask_for_nodes(view, 3, "a test")
+    assert not run.paths.scale_request.exists()

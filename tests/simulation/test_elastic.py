@@ -1,0 +1,121 @@
+"""A simulated run that grows and shrinks while it lasts."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from aiperf_hpc.config import load_config
+from aiperf_hpc.ops_counter.score import recorded, score_at
+from aiperf_hpc.primary.monitor.run_view import RunView
+from aiperf_hpc.primary.report.writer import write_report
+from aiperf_hpc.primary.verify.audit import verify
+from aiperf_hpc.run import records
+from aiperf_hpc.run.history.presence import presences, steps
+from aiperf_hpc.run.journal import JournalReader
+from aiperf_hpc.run.manifest import RULES, RunManifest
+from aiperf_hpc.run.paths import RunPaths
+from aiperf_hpc.run.scale_request import ScaleRequest
+from aiperf_hpc.simulation.main import simulate
+from aiperf_hpc.simulation.timeline import Timeline
+
+HOURS = 0.35
+SHRUNK = records.NodesAsked(nodes=1, why="a test")
+SHORT = (
+    "engine.simulation.charge_cpu=false",
+    "rounds.warmup_epochs=[4,5,6]",
+    "training.max_epochs=4",
+)
+
+
+def elastic_run(
+    folder: Path, asked: dict[float, int], *, nodes: int = 2, nodes_max: int | None = None
+) -> RunView:
+    """Simulate a run that is asked, at some seconds of virtual time, to have other nodes."""
+    config = load_config("simulated", SHORT)
+    manifest = RunManifest(
+        run_id="elastic", nodes=nodes, nodes_max=nodes_max, hours=HOURS, launcher="simulated",
+        versions={}, commit=None, config=config, rules=RULES,
+    )  # fmt: skip
+    folder.mkdir()
+    paths = RunPaths(folder)
+    manifest.save(paths)
+    left = sorted(asked.items())
+
+    def ask(timeline: Timeline) -> None:
+        if left and timeline.monotonic() >= left[0][0]:
+            _, wanted = left.pop(0)
+            ScaleRequest(nodes=wanted, why="a test").save(paths)
+
+    done = simulate(manifest, paths, ask)
+    write_report(RunView(paths))
+    return done
+
+
+@pytest.fixture(scope="module")
+def view(tmp_path_factory: pytest.TempPathFactory) -> RunView:
+    """A run that begins with 2, takes 3 at once, then has 4, 1, and 3 again."""
+    asked = {300.0: 4, 600.0: 1, 900.0: 3}
+    return elastic_run(tmp_path_factory.mktemp("elastic") / "run", asked, nodes_max=3)
+
+
+def test_an_honest_run_that_grows_and_shrinks_is_verified(view: RunView) -> None:
+    assert {f.rule: f.failures for f in verify(RunView(view.paths)) if not f.passed} == {}
+
+
+def test_the_number_of_replicas_over_time_follows_from_the_records(view: RunView) -> None:
+    history = view.history
+    assert [nodes for _, nodes in history.nodes_asked] == [3, 4, 1, 3]
+    over_time = steps(presences(history, view.until))
+    counts = [step.replicas for step in over_time]
+    # A moment apart from each other they join and leave.
+    assert all(abs(after - before) <= 2 for before, after in pairwise(counts))
+    start = history.start_utc or 0.0
+    during = {290.0: 3, 590.0: 4, 890.0: 1, 1190.0: 3}
+    for seconds, replicas in during.items():
+        assert [s.replicas for s in over_time if s.utc - start <= seconds][-1] == replicas
+
+
+def test_who_leaves_does_so_in_order_and_returns_as_another_life(view: RunView) -> None:
+    replicas = view.history.replicas
+    assert {len(r.starts) for r in replicas.values()} == {1, 2}
+    assert [str(life) for life in sorted(replicas["r2"].starts)] == ["0.0", "0.1"]
+    assert {r.ended for r in replicas.values()} == {"the run's time is over", "SIGTERM"}
+    ended = view.history.run_ended
+    assert ended is not None
+    assert ended.event == records.RunEnded(reason="the run's time is over")
+
+
+def test_a_shrink_loses_no_record_and_no_credit(view: RunView) -> None:
+    """All that the released lives recorded counts, up to their last words."""
+    assert view.history.fenced == 0
+    assert view.history.problems == []
+    released = list(JournalReader(view.paths.replica_journal("r3")).read())
+    assert isinstance(released[-1].event, records.ReplicaEnded)
+    credited = max(r.utc for r in released if isinstance(r.event, records.Progress))
+    seconds = view.manifest.config.journal.progress_seconds
+    assert released[-1].utc - credited <= seconds
+    (asked,) = [utc for utc, event in view.history.scalings if event == SHRUNK]
+    assert released[-1].utc - asked <= seconds
+    counted = score_at(view.history, recorded, view.until).operations
+    trials = view.history.trials.values()
+    assert counted == sum(
+        t.train_samples * t.started.train_operations
+        + t.validation_samples * t.started.validation_operations
+        for t in trials
+    )
+
+
+def test_what_released_replicas_found_stays_in_the_search(view: RunView) -> None:
+    trials = view.history.trials
+    left = {t.id for t in trials.values() if t.replica == "r3"}
+    grown = [t for t in trials.values() if t.started.parent in left and t.replica != "r3"]
+    assert left
+    assert grown
+
+
+def test_a_run_cannot_be_official_if_its_nodes_change(view: RunView) -> None:
+    reasons = [reason for rule, reason in view.status().invalid if rule == "constant nodes"]
+    assert reasons[:2] == [f"{n} nodes were asked for while it went on" for n in (3, 4)]
