@@ -22,6 +22,7 @@ from aiperf_hpc.errors import UNEXPECTED_STATUS, AIPerfError, RunDirectoryError
 from aiperf_hpc.replica.engines.rank_peak import rank_peak
 from aiperf_hpc.replica.host import ProcessHost, package_versions
 from aiperf_hpc.replica.node_check import check_node, checked_dataset, checked_engine
+from aiperf_hpc.replica.parallel.binding import bind, slurm_devices
 from aiperf_hpc.replica.parallel.collectives import load_collective
 from aiperf_hpc.replica.parallel.collectives.base import RankLostError
 from aiperf_hpc.replica.parallel.follower import follow
@@ -37,6 +38,7 @@ from aiperf_hpc.run.storage import BackoffRetry, Retry
 from aiperf_hpc.slurm import UNSEEN_RUN_STATUS, node_name, restart_count
 from aiperf_hpc.streams import print_in_any_locale
 from aiperf_hpc.system.node import describe_rank
+from aiperf_hpc.visible_devices import VisibleDevices
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -46,6 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("run_dir", type=Path)
     parser.add_argument("--replica", required=True, help="its name, e.g. r0")
     parser.add_argument("--cores", default="", help="logical CPUs, e.g. 0,1; all when not given")
+    parser.add_argument("--devices", default="", help="accelerators, e.g. CUDA_VISIBLE_DEVICES=0,1")
     parser.add_argument("--launch", type=int, default=0, help="launches of it before this one")
     parser.add_argument(
         "--restart",
@@ -60,6 +63,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         manifest = RunManifest.load(RunPaths(options.run_dir), BackoffRetry(lambda: False))
         replica = manifest.config.replica
+        # Before any library looks: one that has looked sees what it saw for ever.
+        _bind(options, manifest)
         collective = load_collective(replica.collective, replica.ranks)
     except RunDirectoryError as error:
         sys.stderr.write(f"aiperf: {options.replica}: node {node_name()}: {error}\n")
@@ -81,6 +86,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         raise
     finally:
         collective.close()
+
+
+def _bind(options: argparse.Namespace, manifest: RunManifest) -> None:
+    """Let this rank see one accelerator: of those that its launcher named, or that SLURM gave."""
+    if not manifest.config.engine.uses_accelerators:
+        return
+    local = VisibleDevices.parse(options.devices) if options.devices else None
+    given = local if options.cores else slurm_devices(os.environ)
+    if given is not None:
+        bind(given, manifest.config.replica, os.environ)
 
 
 def _follow(options: argparse.Namespace, manifest: RunManifest, ranks: Ranks) -> int:

@@ -6,6 +6,7 @@ that agree with it agree among themselves.
 
 from __future__ import annotations
 
+import os
 import platform
 from importlib import metadata
 from typing import NamedTuple
@@ -23,6 +24,7 @@ from aiperf_hpc.replica.engines.base import RankEngine
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.slurm import node_name
 from aiperf_hpc.trial import DatasetInfo
+from aiperf_hpc.visible_devices import BOUND
 
 
 def check_node(manifest: RunManifest) -> None:
@@ -49,11 +51,24 @@ def check_node(manifest: RunManifest) -> None:
 
 
 def checked_engine(manifest: RunManifest, cores: int, clock: Clock, device: int) -> RankEngine:
-    """Load the run's engine. Raises PreflightError: the node has no such device, or no package."""
+    """Load the run's engine.
+
+    Raises:
+        PreflightError: the node has no such device, or no package; or this rank was bound to an
+            accelerator that the engine does not see.
+    """
     try:
-        return engine_for(manifest.config, cores, clock=clock, device=device)
+        engine = engine_for(manifest.config, cores, clock=clock, device=device)
     except EngineError as error:
         raise PreflightError(f"node {node_name()}: {error}") from None
+    bound = os.environ.get(BOUND)
+    if bound is not None and not engine.accelerators:
+        raise PreflightError(
+            f"node {node_name()}: engine '{engine.name}' does not see the accelerator that was "
+            f"given to it ({bound}): it would train on the CPU; install the engine's build for it, "
+            "or set engine.device=cpu"
+        )
+    return engine
 
 
 class Loaded(NamedTuple):

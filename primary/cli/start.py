@@ -36,7 +36,6 @@ from aiperf_hpc.primary.cli.serving import Protection, endpoint_of, free_endpoin
 from aiperf_hpc.primary.control.background import in_background
 from aiperf_hpc.primary.control.eligibility import require_eligible
 from aiperf_hpc.primary.control.prepare import (
-    check_engine,
     describe_dataset,
     make_manifest,
     make_run_directory,
@@ -173,8 +172,6 @@ def _start_manifest(
 def _prepare_and_conduct(
     manner: Manner, protection: Protection, manifest: RunManifest, folder: Path
 ) -> int:
-    if manifest.launcher == "local":
-        check_engine(manifest.config)
     dataset = describe_dataset(manifest.config.dataset)
     require_eligible(manifest, dataset)
     if not manner.yes and sys.stdin.isatty() and not manner.json:

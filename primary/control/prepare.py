@@ -6,29 +6,28 @@ import os
 import platform
 import secrets
 import shutil
-import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
-
-from pydantic import BaseModel
 
 from aiperf_hpc import __version__
 from aiperf_hpc.commit import source_commit, source_release
 from aiperf_hpc.config import DatasetConfig, RunConfig
 from aiperf_hpc.errors import DatasetError, RunDirectoryError, UsageError, reason_of
 from aiperf_hpc.extras import missing
+from aiperf_hpc.primary.control.ranks import Settled, settle_here, settle_on_cluster
 from aiperf_hpc.primary.control.scaling import require_nodes
+from aiperf_hpc.primary.control.working_side import ask
 from aiperf_hpc.primary.file_system import free_bytes, require_writable
 from aiperf_hpc.primary.launchers.base import divide_cores
-from aiperf_hpc.primary.launchers.process_session import failure_reason
-from aiperf_hpc.primary.launchers.registry import ELASTIC, choose_launcher, resolved
+from aiperf_hpc.primary.launchers.registry import ELASTIC, Chosen, choose_launcher, resolved
+from aiperf_hpc.primary.launchers.slurm.client import Nodes
 from aiperf_hpc.primary.launchers.slurm.launcher import ARRAY
 from aiperf_hpc.run.manifest import RULES, RunManifest
 from aiperf_hpc.run.paths import RunPaths
-from aiperf_hpc.streams import ascii_json
 from aiperf_hpc.trial import DatasetInfo
 from aiperf_hpc.workloads.registry import initial_graph, workload_of
 
@@ -66,14 +65,17 @@ def make_manifest(
         raise UsageError(f"--hours {hours:g}: a run lasts more than 0 and at most 8760 hours")
     replicas = most // config.replica.nodes
     named = dry and launcher != "auto"
-    chosen = resolved(launcher) if named else choose_launcher(launcher, config, most, hours)
+    chosen, found = (
+        Chosen(resolved(launcher)) if named else choose_launcher(launcher, config, most, hours)
+    )
     if most > nodes and chosen not in ELASTIC:
         raise UsageError(
             f"--nodes {nodes}-{most}: launcher '{chosen}' keeps the nodes that a run begins with; "
             f"give --nodes {nodes}, or one of: {', '.join(ELASTIC)}"
         )
+    settled = _settled(config, most, chosen, found)
     if chosen == "local" or not dry:
-        require_packages(config, chosen)
+        require_packages(settled.config, chosen)
     created = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
     return RunManifest(
         run_id=f"{created}-{config.preset}-{secrets.token_hex(2)}",
@@ -90,8 +92,25 @@ def make_manifest(
         commit=source_commit(),
         release=source_release(),
         rules=RULES,
-        config=config,
+        config=settled.config,
+        devices=settled.devices,
     )
+
+
+def _settled(config: RunConfig, nodes: int, launcher: str, found: Sequence[Nodes]) -> Settled:
+    """Return the configuration with numbers, and say what of the machine stays idle."""
+    match launcher:
+        case "local":
+            if lacking := missing(config):  # Whom to ask how many there are.
+                raise UsageError("; ".join(lacking))
+            settled = settle_here(config, nodes)
+        case "simulated":
+            settled = Settled(config.settled())
+        case _:
+            settled = settle_on_cluster(config, nodes, found)
+    for remark in settled.remarks:
+        sys.stderr.write(f"aiperf: {remark}\n")
+    return settled
 
 
 def require_packages(config: RunConfig, launcher: str) -> None:
@@ -108,46 +127,14 @@ def require_packages(config: RunConfig, launcher: str) -> None:
         raise UsageError("; ".join(lacking))
 
 
-def check_engine(config: RunConfig) -> None:
-    """Ask the working side whether this machine has the device that the configuration names.
-
-    Asked only where the answer may be no, because a framework takes seconds to load.
-
-    Raises:
-        UsageError: it has not, in the words of who tried.
-    """
-    picky = config.engine.device in ("cuda", "npu") or config.training.precision == "fp16"
-    if config.engine.name != "torch" or not picky:
-        return
-    _ask(["aiperf_hpc.replica.engines"], config, UsageError)
-
-
 def describe_dataset(config: DatasetConfig) -> DatasetInfo:
     """Ask the working side what the dataset is.
 
     Raises:
         DatasetError: it is missing, unreadable or damaged, in the words of who tried.
     """
-    said = _ask(["aiperf_hpc.replica.data", "describe", "-"], config, DatasetError)
+    said = ask(["aiperf_hpc.replica.data", "describe", "-"], config, DatasetError)
     return DatasetInfo.model_validate_json(said)
-
-
-def _ask(module: list[str], config: BaseModel, refusal: type[UsageError]) -> str:
-    """Give a program of the working side a configuration; return what it prints.
-
-    Raises ``refusal`` in its last words when it fails.
-    """
-    done = subprocess.run(
-        [sys.executable, "-m", *module],
-        input=ascii_json(config.model_dump_json()),
-        capture_output=True,
-        encoding="locale",
-        errors="backslashreplace",
-        check=False,
-    )
-    if done.returncode != 0:
-        raise refusal(failure_reason(done))
-    return done.stdout
 
 
 def make_run_directory(manifest: RunManifest, folder: Path, dataset: DatasetInfo) -> RunPaths:

@@ -296,6 +296,7 @@ def local_commands(manifest: RunManifest, paths: RunPaths, launch: int = 0) -> d
         replica_name(number): [
             *ranks,
             *replica_command(paths, replica_name(number), cores, sharing, launch),
+            *(["--devices", manifest.devices[number]] if manifest.devices else []),
         ]
         for number, cores in enumerate(manifest.cores)
     }

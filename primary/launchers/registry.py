@@ -7,8 +7,8 @@ import shlex
 import shutil
 import sys
 import time
-from collections.abc import Callable
-from typing import Literal
+from collections.abc import Callable, Sequence
+from typing import Literal, NamedTuple
 
 from pydantic import TypeAdapter
 
@@ -21,7 +21,7 @@ from aiperf_hpc.primary.launchers.base import (
     replica_name,
 )
 from aiperf_hpc.primary.launchers.slurm.batch_script import batch_script
-from aiperf_hpc.primary.launchers.slurm.client import SlurmClient, SlurmCommands
+from aiperf_hpc.primary.launchers.slurm.client import Nodes, SlurmClient, SlurmCommands
 from aiperf_hpc.primary.launchers.slurm.held_jobs import HeldJobs
 from aiperf_hpc.primary.launchers.slurm.inside import Inside, check_allocation, jobs_inside
 from aiperf_hpc.primary.launchers.slurm.launcher import ARRAY, SlurmLauncher, check_cluster
@@ -70,6 +70,14 @@ def slurm_client(config: SlurmConfig) -> SlurmClient:
     return PyslurmClient() if config.client == "pyslurm" else SlurmCommands()
 
 
+class Chosen(NamedTuple):
+    """A launcher, and what the cluster has."""
+
+    launcher: str
+    nodes: Sequence[Nodes] = ()
+    """What ``SlurmClient.partitions`` returned; empty where SLURM was not asked."""
+
+
 def choose_launcher(
     asked: str,
     config: RunConfig,
@@ -78,7 +86,7 @@ def choose_launcher(
     client: SlurmClient | None = None,
     rate_limit: RateLimit = RATE_LIMIT,
     held_jobs: HeldJobs | None = None,
-) -> str:
+) -> Chosen:
     """Return the launcher for what was asked for, once it can carry out the run.
 
     ``auto`` is ``inside`` in a job of SLURM, else SLURM where it answers, else this machine, and
@@ -92,11 +100,11 @@ def choose_launcher(
     if asked == "inside" or (asked == "auto" and jobs and shutil.which("srun")):
         _check_inside(nodes, hours, held_jobs or HeldJobs(), rate_limit)
         _say_why(asked, "inside", f"this is in job {'+'.join(jobs)}, whose nodes it takes")
-        return "inside"
+        return Chosen("inside")
     where = shutil.which("sbatch")
     if asked == "local" or (asked == "auto" and where is None):
         _say_why(asked, "local", "there is no sbatch on the PATH")
-        return "local"
+        return Chosen("local")
     if where is None:
         raise UsageError(
             f"--launcher {asked}: there is no sbatch on the PATH; load your site's SLURM, "
@@ -108,7 +116,7 @@ def choose_launcher(
         silent = f"{where} is installed, but SLURM does not answer ({error})"
         if asked == "auto" and nodes <= len(os.sched_getaffinity(0)):
             _say_why(asked, "local", f"{silent}; the run is on this machine")
-            return "local"
+            return Chosen("local")
         raise UsageError(
             f"--launcher {asked}: {silent}; start its controller, or use --launcher local "
             "to run on this machine"
@@ -116,7 +124,7 @@ def choose_launcher(
     check_cluster(config.slurm, nodes, hours, partitions)
     chosen = resolved(asked)
     _say_why(asked, chosen, "SLURM answers, and this is in none of its jobs")
-    return chosen
+    return Chosen(chosen, partitions)
 
 
 def named(chosen: str) -> AskedLauncher:

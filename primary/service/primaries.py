@@ -11,7 +11,6 @@ from aiperf_hpc.errors import UsageError
 from aiperf_hpc.primary.control.background import in_background
 from aiperf_hpc.primary.control.eligibility import require_eligible
 from aiperf_hpc.primary.control.prepare import (
-    check_engine,
     describe_dataset,
     make_manifest,
     make_run_directory,
@@ -44,8 +43,6 @@ class Primaries:
         manifest = make_manifest(config, submission.nodes, submission.hours, submission.launcher)
         manifest = manifest.model_copy(update={"division": submission.division})
         require_eligible(manifest)
-        if manifest.launcher == "local":
-            check_engine(config)
         dataset = describe_dataset(config.dataset)
         require_eligible(manifest, dataset)
         return manifest.model_copy(update={"dataset": dataset})

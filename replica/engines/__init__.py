@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 from typing import cast
 
 from aiperf_hpc.clock import SYSTEM, Clock
@@ -12,6 +13,7 @@ from aiperf_hpc.extras import ENGINES
 from aiperf_hpc.objective import CLASSIFICATION, Objective
 from aiperf_hpc.replica.engines.base import RankEngine
 from aiperf_hpc.replica.engines.simulated import SimulatedEngine
+from aiperf_hpc.visible_devices import VisibleDevices, devices_seen
 from aiperf_hpc.workloads.registry import workload_of
 
 MODULES = {
@@ -53,6 +55,22 @@ def load_engine(
             f"engine '{name}' needs the package '{error.name}': {ENGINES[name].remedy}"
         ) from None
     return cast("RankEngine", module.make_engine(cores, device, settings, objective))
+
+
+def seen_devices(config: RunConfig) -> VisibleDevices | None:
+    """Return the accelerators of this machine that a run's engine sees; None where it sees none.
+
+    Raises:
+        EngineError: its framework is missing, or there is no device of the kind asked for.
+    """
+    settings = config.engine
+    if settings.name == SimulatedEngine.name:
+        vendor, count = "NVIDIA", settings.simulation.accelerators
+    else:
+        engine_for(config, len(os.sched_getaffinity(0)))  # Says what is wrong.
+        module = importlib.import_module(MODULES[settings.name])
+        vendor, count = module.accelerators_here(settings)
+    return devices_seen(vendor, count, os.environ) if count else None
 
 
 def engine_for(

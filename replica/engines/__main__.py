@@ -1,18 +1,18 @@
 """``python -m aiperf_hpc.replica.engines``: whether this machine can train what is asked for.
 
-Reads a run's configuration, JSON, from standard input, and loads its engine.
+Reads a run's configuration, JSON, from standard input, and loads its engine. Prints the
+accelerators that it sees, as ``visible_devices.py`` writes them, or an empty line.
 """
 
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Sequence
 
 from aiperf_hpc.config import RunConfig
 from aiperf_hpc.errors import AIPerfError
-from aiperf_hpc.replica.engines import engine_for
+from aiperf_hpc.replica.engines import seen_devices
 from aiperf_hpc.streams import print_in_any_locale
 
 
@@ -23,10 +23,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.parse_args(arguments)
     try:
         config = RunConfig.model_validate_json(sys.stdin.read())
-        engine_for(config, len(os.sched_getaffinity(0)))
+        seen = seen_devices(config)
     except AIPerfError as error:
         sys.stderr.write(f"aiperf: {error}\n")
         return error.exit_status
+    sys.stdout.write(f"{seen or ''}\n")
     return 0
 
 

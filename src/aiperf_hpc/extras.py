@@ -97,5 +97,5 @@ def _needed(config: RunConfig) -> Iterator[tuple[str, Package]]:
         yield f"engine '{engine.name}'", ENGINES[engine.name]
     if engine.device == "npu":
         yield "engine.device=npu", NPU
-    if replica.ranks > 1:
+    if replica.ranks > 1 and replica.collective != "auto":
         yield f"collective '{replica.collective}'", COLLECTIVES[replica.collective]

@@ -28,7 +28,7 @@ PIP = f"{sys.executable} -m pip"
             "engine.device=npu needs the package 'torch_npu': ",
         ),
         (
-            {"replica": {"ranks_per_node": 2}},
+            {"replica": {"ranks_per_node": 2, "collective": "mpi"}},
             "mpi4py",
             "collective 'mpi' needs the package 'mpi4py': ",
         ),

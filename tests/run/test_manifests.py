@@ -37,7 +37,9 @@ def test_a_run_manifest_comes_back_as_it_was(tmp_path: Path) -> None:
     assert RunManifest.load(paths) == RUN
 
 
-@pytest.mark.parametrize("config", [RUN.config, *map(load_config, preset_names())])
+@pytest.mark.parametrize(
+    "config", [RUN.config, *(load_config(name).settled() for name in preset_names())]
+)
 def test_a_run_manifest_is_written_again_to_the_byte(tmp_path: Path, config: RunConfig) -> None:
     """Its SHA-256 is recorded at each start; a primary that goes on has it from the file."""
     first, again = RunPaths(tmp_path / "first"), RunPaths(tmp_path / "again")

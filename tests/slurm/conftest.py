@@ -200,6 +200,13 @@ def hosts() -> Iterator[Cluster]:
     yield from _cluster("--nodes", 2, "--separate-hosts")
 
 
+@pytest.fixture(scope="module")
+def accelerated() -> Iterator[Cluster]:
+    """Two nodes with four accelerators each, on which nothing computes."""
+    _require_slurm()
+    yield from _cluster("--nodes", 2, "--gpus", 4)
+
+
 @pytest.fixture
 def slurm_run(cluster: Cluster, tmp_path: Path) -> Iterator[Callable[..., SlurmRun]]:
     """Start runs that end with the test."""

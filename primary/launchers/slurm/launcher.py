@@ -30,6 +30,7 @@ from aiperf_hpc.primary.launchers.slurm.batch_script import (
     time_limit_minutes,
 )
 from aiperf_hpc.primary.launchers.slurm.client import Element, Nodes, SlurmClient
+from aiperf_hpc.primary.launchers.slurm.gres import offers
 from aiperf_hpc.primary.launchers.slurm.rate_limit import SHORTEST_SECONDS, RateLimit
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import RunPaths, write_whole
@@ -449,7 +450,7 @@ def check_cluster(slurm: SlurmConfig, nodes: int, hours: float, found: Sequence[
         UsageError: there is no such partition, it is down, allows less time, or has too few
             nodes that can be used, or too few with the accelerators asked for.
     """
-    members = _partition(slurm, found)
+    members = partition_of(slurm, found)
     name = members[0].partition
     if not members[0].available:
         raise UsageError(f"partition '{name}' is not up; name another one in slurm.partition")
@@ -459,8 +460,7 @@ def check_cluster(slurm: SlurmConfig, nodes: int, hours: float, found: Sequence[
             f"--hours {hours:g} with slurm.time_margin_minutes {slurm.time_margin_minutes} is "
             f"{minutes} minutes; partition '{name}' allows {members[0].minutes:g}"
         )
-    usable = [group for group in members if not group.state.startswith(UNUSABLE)]
-    usable = [group for group in usable if "*" not in group.state]  # * does not respond
+    usable = usable_of(members)
     total, there = sum(g.count for g in members), sum(g.count for g in usable)
     if there < nodes:
         raise UsageError(
@@ -476,7 +476,14 @@ def check_cluster(slurm: SlurmConfig, nodes: int, hours: float, found: Sequence[
         )
 
 
-def _partition(slurm: SlurmConfig, found: Sequence[Nodes]) -> list[Nodes]:
+def usable_of(members: Sequence[Nodes]) -> list[Nodes]:
+    """Return the nodes of a partition that may run something."""
+    usable = [group for group in members if not group.state.startswith(UNUSABLE)]
+    return [group for group in usable if "*" not in group.state]  # * does not respond
+
+
+def partition_of(slurm: SlurmConfig, found: Sequence[Nodes]) -> list[Nodes]:
+    """Return the nodes of the partition that is asked for. Raises UsageError: there is none."""
     names = ", ".join(sorted({group.partition for group in found})) or "none"
     if slurm.partition is None:
         members = [group for group in found if group.default]
@@ -489,34 +496,3 @@ def _partition(slurm: SlurmConfig, found: Sequence[Nodes]) -> list[Nodes]:
             f"slurm.partition: SLURM has no partition '{slurm.partition}', but {names}"
         )
     return members
-
-
-def offers(gres: str, asked: str) -> bool:
-    """Return whether a node with ``gres`` has what is ``asked``, e.g. gpu:8 or gpu:h100:8."""
-    there = [_generic(entry) for entry in _entries(gres)]
-    for name, kind, count in (_generic(entry) for entry in _entries(asked)):
-        fitting = (n for other, k, n in there if other == name and kind in ("", k))
-        if sum(fitting) < count:
-            return False
-    return True
-
-
-def _entries(gres: str) -> list[str]:
-    """Split at commas, without the sockets that SLURM adds in parentheses."""
-    plain = ""
-    depth = 0
-    for character in gres:
-        depth += (character == "(") - (character == ")")
-        plain += character if depth == 0 and character != ")" else ""
-    return [entry for entry in plain.split(",") if entry]
-
-
-def _generic(entry: str) -> tuple[str, str, int]:
-    """Return name, type ("" for any) and count."""
-    name, *rest = entry.removeprefix("gres:").split(":")
-    count = 1
-    if rest and rest[-1].rstrip("KMG").isdigit():
-        digits = rest.pop()
-        factor = {"K": 2**10, "M": 2**20, "G": 2**30}.get(digits[-1], 1)
-        count = int(digits.rstrip("KMG")) * factor
-    return name, rest[0] if rest else "", count

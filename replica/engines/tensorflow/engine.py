@@ -415,6 +415,13 @@ class TensorFlowEngine:
         return TensorFlowNetwork(graph, weights, hyperparameters, optimizer_state, self.objective)
 
 
+def accelerators_here(settings: EngineConfig) -> tuple[str, int]:
+    """Return the vendor and the number of the accelerators that are seen here."""
+    del settings
+    vendor = "AMD" if tf.test.is_built_with_rocm() else "NVIDIA"
+    return vendor, len(tf.config.list_physical_devices("GPU"))
+
+
 def make_engine(
     cores: int, device: int, settings: EngineConfig, objective: Objective
 ) -> TensorFlowEngine:
@@ -423,14 +430,15 @@ def make_engine(
     Args:
         cores: the threads it computes on, where it computes on CPUs.
         device: which of the host's accelerators it computes on, where there are any.
-        settings: of other engines.
+        settings: whether it computes on the CPU although there are accelerators.
         objective: what its networks are trained for.
     """
-    del settings
     tf.config.threading.set_intra_op_parallelism_threads(cores)
     tf.config.threading.set_inter_op_parallelism_threads(2)
     accelerators = tf.config.list_physical_devices("GPU")
-    if accelerators:
+    if settings.device == "cpu":
+        tf.config.set_visible_devices([], "GPU")
+    elif accelerators:
         own = accelerators[device % len(accelerators)]
         tf.config.set_visible_devices(own, "GPU")
         tf.config.experimental.set_memory_growth(own, True)

@@ -57,6 +57,19 @@ def _accelerator(kind: str, index: int, what: str) -> torch.device:
     return device
 
 
+def seen_accelerators(kind: DeviceKind) -> tuple[str, int]:
+    """Return the vendor and the number of the accelerators that PyTorch sees here.
+
+    Raises:
+        EngineError: as ``choose_device``.
+    """
+    device = choose_device(kind, 0)
+    if device.type == "cpu":
+        return "", 0
+    vendor = "Huawei" if device.type == "npu" else "AMD" if torch.version.hip else "NVIDIA"
+    return vendor, torch.get_device_module(device.type).device_count()
+
+
 def keep_freed_memory() -> bool:
     """Let the C library keep what is freed; return whether it is glibc, which can be told so.
 

@@ -39,6 +39,7 @@ from aiperf_hpc.replica.engines.torch.device import (
     choose_device,
     give_back_freed_memory,
     keep_freed_memory,
+    seen_accelerators,
 )
 from aiperf_hpc.replica.engines.torch.graph import build_module
 from aiperf_hpc.replica.engines.torch.layers import MomentsInterpreter
@@ -586,6 +587,15 @@ class TorchEngine:
             self.objective,
             self._placement,
         )
+
+
+def accelerators_here(settings: EngineConfig) -> tuple[str, int]:
+    """Return the vendor and the number of the accelerators that are seen here.
+
+    Raises:
+        EngineError: there is no device of the kind that is asked for.
+    """
+    return seen_accelerators(settings.device)
 
 
 def make_engine(

@@ -30,8 +30,8 @@ def preset_of(config: RunConfig) -> str:
 
 def differences(config: RunConfig) -> list[Difference]:
     """Return where a configuration differs from ``preset_of`` it, in the order of its keys."""
-    base = load_config(preset_of(config)).model_dump(mode="json")
-    return list(_differences(config.model_dump(mode="json"), base))
+    base = load_config(preset_of(config)).settled().model_dump(mode="json")
+    return list(_differences(config.settled().model_dump(mode="json"), base))
 
 
 def _differences(

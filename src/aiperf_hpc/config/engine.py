@@ -23,6 +23,7 @@ class SimulationConfig(Section):
     )
     noise: float = Field(0.003, ge=0.0, le=1.0, description="deviation of a measured accuracy")
     seed: int = Field(0, ge=0, lt=2**32, description="of the world: what each network is worth")
+    accelerators: int = Field(0, ge=0, le=1024, description="that each node is taken to have")
     # What follows is for a virtual clock alone (``aiperf simulate``).
     dispatches_per_second: float = Field(
         200.0, gt=0.0, description="replicas that the scheduler starts a second"
@@ -45,7 +46,9 @@ class EngineConfig(Section):
         "tensorflow", description="simulated: trains nothing, for trying things out"
     )
     device: Literal["auto", "cpu", "cuda", "npu"] = Field(
-        "auto", description="torch only; auto: an accelerator if there is one; cuda: ROCm too"
+        "auto",
+        description="auto: an accelerator if there is one; cpu: leave it idle; cuda (ROCm too) and "
+        "npu: torch only",
     )
     compile: Literal["auto", "never", "always"] = Field(
         "auto", description="torch only; auto: on cuda; elsewhere it costs more than it gives"
@@ -60,6 +63,15 @@ class EngineConfig(Section):
 
     @model_validator(mode="after")
     def _means_something(self) -> EngineConfig:
-        if self.name != "torch" and (self.device, self.compile) != ("auto", "auto"):
-            raise ValueError("device and compile are for the engine torch; leave them at auto")
+        named = self.device in ("cuda", "npu") or self.compile != "auto"
+        if self.name != "torch" and named:
+            raise ValueError(
+                "device and compile are for the engine torch; leave them at auto, or device=cpu"
+            )
         return self
+
+    @property
+    def uses_accelerators(self) -> bool:
+        """Whether it trains on accelerators where there are any."""
+        made_up = self.name == "simulated" and self.simulation.accelerators == 0
+        return self.device != "cpu" and not made_up

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -13,9 +13,13 @@ class ReplicaConfig(Section):
     """What one replica is made of: one rank an accelerator, on one node or several."""
 
     nodes: int = Field(1, ge=1, le=100_000, description="nodes that a replica spans")
-    ranks_per_node: int = Field(1, ge=1, le=1024, description="ranks, accelerators, of each")
-    collective: Literal["mpi", "torch", "horovod"] = Field(
-        "mpi", description="what sums gradients over ranks"
+    ranks_per_node: Literal["auto"] | Annotated[int, Field(ge=1, le=1024)] = Field(
+        "auto", description="ranks of each; auto: one for each accelerator there, 1 on CPUs"
+    )
+    collective: Literal["auto", "mpi", "torch", "horovod"] = Field(
+        "auto",
+        description="what sums gradients over ranks; auto: torch on accelerators by the engine "
+        "torch, else mpi, or torch where that is not installed",
     )
     rank_timeout_seconds: float = Field(
         25.0, ge=1.0, le=3600.0, description="how long a rank waits for the others in a step"
@@ -23,5 +27,11 @@ class ReplicaConfig(Section):
 
     @property
     def ranks(self) -> int:
-        """The ranks of a replica."""
-        return self.nodes * self.ranks_per_node
+        """The ranks of a replica; while they are ``auto``, those that it has at least."""
+        return self.nodes * (1 if self.ranks_per_node == "auto" else self.ranks_per_node)
+
+    def settled(self) -> ReplicaConfig:
+        """Return it with numbers: what is still ``auto`` is as it was before there was that."""
+        ranks = 1 if self.ranks_per_node == "auto" else self.ranks_per_node
+        collective = "mpi" if self.collective == "auto" else self.collective
+        return self.model_copy(update={"ranks_per_node": ranks, "collective": collective})

@@ -125,6 +125,12 @@ class RunConfig(Section):
             return given
         return PEAK_SECONDS if self.dataset.name in REAL_DATASETS else 0.0
 
+    def settled(self) -> RunConfig:
+        """Return it with numbers for its ranks, as ``ReplicaConfig.settled``."""
+        replica = self.replica.settled()
+        same = replica == self.replica
+        return self if same else self.model_copy(update={"replica": replica})
+
     @model_validator(mode="after")
     def _has_a_sample_for_each_rank(self) -> RunConfig:
         smallest = min(self.training.batch_size, self.hpo.space.batch_size.values[0])

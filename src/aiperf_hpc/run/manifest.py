@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import yaml
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, field_validator
 
 from aiperf_hpc.bounds import MOST_HOURS, MOST_NODES, message_of
 from aiperf_hpc.config import RunConfig
@@ -19,7 +19,7 @@ from aiperf_hpc.untrusted import MOST_YAML_BYTES, bytes_inside, parsed_yaml
 
 RULES = 2
 """The version of the rules that runs of this version are judged by; 1 was without divisions."""
-_UNSAID = ("site", "command", "release", "division", "nodes_max")
+_UNSAID = ("site", "command", "release", "division", "nodes_max", "devices")
 """What is in the file only where there is something to say."""
 
 
@@ -37,6 +37,9 @@ class RunManifest(Value):
     launcher: str
     cores: tuple[tuple[int, ...], ...] = ()
     """The logical CPUs of each local replica; empty where a scheduler gives them."""
+    devices: tuple[str, ...] = ()
+    """The accelerators of each local replica, one a rank, as ``visible_devices.py`` writes them;
+    in the file only where there are any."""
     versions: dict[str, str]
     commit: str | None
     release: str = ""
@@ -52,6 +55,12 @@ class RunManifest(Value):
     """What people said of the system; in the file only where they said something."""
     command: str = ""
     """The command that started it, as it was typed; in the file only where it is known."""
+
+    @field_validator("config")
+    @classmethod
+    def _in_numbers(cls, config: RunConfig) -> RunConfig:
+        """Let everything after the start of a run know how many ranks a replica has."""
+        return config.settled()
 
     @property
     def replicas(self) -> int:

@@ -44,8 +44,24 @@ def find_accelerators() -> Found:
     return Found(tuple(found), absent)
 
 
-def pci_accelerators(root: Path = ROOT) -> dict[str, int]:
+def computing_on_bus(root: Path = ROOT) -> dict[str, int]:
+    """Return how many devices on the PCI bus are there to compute, by vendor.
+
+    What a screen may hang on is left out, as the graphics of many processors are. Nothing where the
+    kernel does not tell.
+    """
+    try:
+        return pci_accelerators(root, _PCI_CLASSES[1:])
+    except (OSError, AbsentError):
+        return {}
+
+
+def pci_accelerators(root: Path = ROOT, classes: tuple[str, ...] = _PCI_CLASSES) -> dict[str, int]:
     """Return how many devices on the PCI bus are accelerators, by vendor.
+
+    Args:
+        root: above ``/sys``.
+        classes: how the classes of those to count begin.
 
     Raises:
         OSError, AbsentError: the kernel does not tell what is on the bus.
@@ -56,6 +72,6 @@ def pci_accelerators(root: Path = ROOT) -> dict[str, int]:
     counts: dict[str, int] = {}
     for device in entries(bus):
         vendor = _PCI_VENDORS.get(text_of(device / "vendor"))
-        if vendor is not None and text_of(device / "class").startswith(_PCI_CLASSES):
+        if vendor is not None and text_of(device / "class").startswith(classes):
             counts[vendor] = counts.get(vendor, 0) + 1
     return counts

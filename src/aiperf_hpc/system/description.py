@@ -178,6 +178,9 @@ class ProcessDescription(Value):
 
     cores: tuple[int, ...]
     """The logical CPUs that it may use."""
+    accelerator: str | None = None
+    """The one that it was bound to before it began, e.g. CUDA_VISIBLE_DEVICES=3; None where it was
+    bound to none."""
     libraries: dict[str, str] = {}
     """Versions that the frameworks and MPI report, of what is loaded: cuDNN, NCCL and so on."""
     arithmetic: dict[str, str] = {}

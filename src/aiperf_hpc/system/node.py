@@ -24,6 +24,7 @@ from aiperf_hpc.system.processors import processors
 from aiperf_hpc.system.software import arithmetic, installed, loaded
 from aiperf_hpc.system.storage import disks, file_systems
 from aiperf_hpc.system.tools import Question
+from aiperf_hpc.visible_devices import BOUND
 
 
 def describe_rank(folders: Mapping[str, Path], *, with_node: bool = True) -> RankDescription:
@@ -71,6 +72,7 @@ def describe_process(environment: Mapping[str, str] = os.environ) -> ProcessDesc
     libraries = question.ask("libraries", loaded)
     return ProcessDescription(
         cores=tuple(sorted(os.sched_getaffinity(0))),
+        accelerator=environment.get(BOUND),
         libraries=libraries or {},
         arithmetic=question.ask("arithmetic", arithmetic) or {},
         job=slurm_job(environment),

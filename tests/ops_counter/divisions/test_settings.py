@@ -36,6 +36,7 @@ FIELDS = dict(fields(OFFICIAL))
 VALUES: dict[str, list[Any]] = {
     "hpo.space.batch_size": [Integers(low=1, high=1_000_000), Integers(choices=(256, 320))],
     "hpo.space.kernel_size": [Integers(choices=(1,)), Integers(choices=(3, 5, 7))],
+    "replica.ranks_per_node": [1, 1024],
     "slurm.extra": [("--nice=100",)],
 }
 

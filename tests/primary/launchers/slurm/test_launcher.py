@@ -37,6 +37,7 @@ from aiperf_hpc.primary.launchers.slurm.client import (
     limit_minutes,
     run_command,
 )
+from aiperf_hpc.primary.launchers.slurm.gres import offers
 from aiperf_hpc.primary.launchers.slurm.launcher import (
     FORGOTTEN,
     LONGEST_SECONDS,
@@ -44,7 +45,6 @@ from aiperf_hpc.primary.launchers.slurm.launcher import (
     SlurmLauncher,
     check_cluster,
     died,
-    offers,
     state_of,
 )
 from aiperf_hpc.primary.launchers.slurm.rate_limit import SHORTEST_SECONDS, RateLimit
@@ -778,7 +778,8 @@ def test_partitions_are_read(cluster: Cluster) -> None:
 
 def choose(asked: str, cluster: Cluster) -> str:
     config = RunConfig.model_validate({"dataset": {"name": "synthetic"}})
-    return choose_launcher(asked, config, 3, 1.0, SlurmCommands(cluster), RateLimit(cluster))
+    chosen = choose_launcher(asked, config, 3, 1.0, SlurmCommands(cluster), RateLimit(cluster))
+    return chosen.launcher
 
 
 def test_auto_is_slurm_where_its_client_is(

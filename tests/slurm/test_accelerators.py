@@ -1,0 +1,74 @@
+"""Ranks on nodes with accelerators, on a real cluster of two nodes with four each.
+
+The cluster's accelerators are device files that nothing computes on, so that the engine is the
+simulated one; what SLURM counts, gives and names is real.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from tests.slurm.conftest import FAST, Cluster, SlurmRun
+
+START = ["start", "--nodes", 2, "--hours", 0.1, "--config", FAST, "--yes"]
+SEEN = ["--set", "engine.simulation.accelerators=4"]
+
+
+def test_every_accelerator_of_every_node_has_a_rank_that_says_which(
+    accelerated: Cluster, slurm_run: Callable[..., SlurmRun]
+) -> None:
+    run = slurm_run(
+        # By gloo: MPI of a node of two cores, as a test machine's, has no room for four ranks.
+        "--nodes", 2, "--hours", 1, *SEEN, "--set", "replica.collective=torch",
+        config=FAST, on=accelerated,
+    )  # fmt: skip
+    run.wait_until(lambda h: [len(r.described) for r in h.replicas.values()] == [4, 4])
+    stopped = accelerated.aiperf("stop", run.paths.root)
+    assert stopped.returncode == 0, stopped.stderr
+    out, err = run.end()
+    assert run.process.returncode == 0, out + err
+    told = [
+        description.process
+        for replica in run.history.replicas.values()
+        for _, description in sorted(replica.described.items())
+    ]
+    numbers = [f"CUDA_VISIBLE_DEVICES={number}" for number in range(4)]
+    assert [process.accelerator for process in told] == numbers * 2
+    assert {process.environment["SLURM_STEP_GPUS"] for process in told} == {"0,1,2,3"}
+    manifest = run.paths.manifest.read_text("utf-8")
+    assert "ranks_per_node: 4" in manifest
+    assert "gres: gpu:4" in manifest
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (["replica.ranks_per_node=5"], "a node has 4, that partition 'bench' offers"),
+        (["slurm.gres=gpu:2", "replica.ranks_per_node=4"], "a node has 2, asked for by gpu:2"),
+        (["slurm.gres=gpu:a100:4"], "0 nodes of partition 'bench' offer it, 2 are needed"),
+        (["slurm.gres=gpu:5"], "0 nodes of partition 'bench' offer it, 2 are needed"),
+    ],
+)
+def test_what_no_node_has_is_one_line_and_nothing_starts(
+    accelerated: Cluster, more: list[str], said: str
+) -> None:
+    settings = [word for each in more for word in ("--set", each)]
+    accelerated.log.unlink(missing_ok=True)
+    done = accelerated.aiperf(*START, *SEEN, *settings)
+    assert (done.returncode, done.stdout) == (2, "")
+    (line,) = done.stderr.splitlines()
+    assert said in line
+    assert [command.split()[0] for _, command in accelerated.calls()] == ["sinfo"]
+
+
+def test_an_accelerator_that_the_engine_does_not_see_ends_the_run(
+    accelerated: Cluster, slurm_run: Callable[..., SlurmRun]
+) -> None:
+    run = slurm_run(
+        "--nodes", 1, "--hours", 1, "--set", "slurm.gres=gpu:1", "--set", "engine.name=torch",
+        on=accelerated,
+    )  # fmt: skip
+    out, err = run.end()
+    assert run.process.returncode != 0, out
+    assert "engine 'torch' does not see the accelerator that was given to it" in out + err
