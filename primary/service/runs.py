@@ -140,6 +140,8 @@ class FolderOfRuns:
         self._served: dict[str, ServedRun] = {}
         self._rows: dict[str, tuple[int, RunRow | None]] = {}
         """The rows of runs that do not go on, with the bytes of their journals."""
+        self._summaries: dict[str, tuple[tuple[int, ...], RunRow | None]] = {}
+        """The rows that reports state, and which version of the report's file each is from."""
         self._found = _runs_inside(folder)
         self._looked_at = time.monotonic()
 
@@ -216,11 +218,10 @@ class FolderOfRuns:
     def _row(self, name: str, paths: RunPaths) -> RunRow | None:
         """Return a run's row; None while the run is read for the first time."""
         served = self._served.get(name)
-        if served is None or not served.goes_on:
-            # No reading for each list of all runs that anybody looked at lately.
-            row = self._remembered(name, paths)
-            if served is None or row is not None:
-                return row
+        if served is None:
+            return self._remembered(name, paths)
+        if not served.goes_on and (stated := self._stated(name, paths)) is not None:
+            return stated  # No reading for each list of all runs that anybody looked at lately.
         try:
             row = served.row()
         except RunDirectoryError:
@@ -235,10 +236,22 @@ class FolderOfRuns:
 
     def _remembered(self, name: str, paths: RunPaths) -> RunRow | None:
         """Return the row of a run that is not in memory, if it is known without its records."""
-        if (row := read_summary(paths)) is not None:
-            return row.model_copy(update={"name": name})
+        if (row := self._stated(name, paths)) is not None:
+            return row
         written, row = self._rows.get(name, (-1, None))
         return row if written == _bytes_written(paths) else None
+
+    def _stated(self, name: str, paths: RunPaths) -> RunRow | None:
+        """Return the row that a run's report states; None where there is none."""
+        version = _version(paths.report_summary)
+        if version is None:
+            return None
+        known = self._summaries.get(name)
+        if known is None or known[0] != version:
+            row = read_summary(paths)
+            row = None if row is None else row.model_copy(update={"name": name})
+            known = self._summaries[name] = version, row
+        return known[1]
 
     def _open(self, name: str, paths: RunPaths) -> Future[None] | None:
         """Have a run read whose row is not known without its records."""
@@ -282,14 +295,29 @@ def _runs_inside(folder: Path) -> tuple[dict[str, RunPaths], tuple[str, ...]]:
     """Return the runs that really lie in a folder, and folders that are none; no link leads out."""
     found, foreign = find_runs(folder)
     root = folder.resolve()
-    inside = {n: p for n, p in found.items() if p.root.resolve().is_relative_to(root)}
+    inside = {n: p for n, p in found.items() if _is_inside(p.root, root)}
     return {address_name(n): p for n, p in inside.items()}, (*foreign, *(found.keys() - inside))
+
+
+def _is_inside(run: Path, root: Path) -> bool:
+    """Return whether a run lies in a folder, wherever links lead."""
+    # Resolving all links takes a call for each part of the path.
+    return not (run.is_symlink() or run.parent.is_symlink()) or run.resolve().is_relative_to(root)
 
 
 def address_name(name: str) -> str:
     """Return a run's name as addresses have it: one part of a path, whatever its folder's name."""
     plain = name.encode("utf-8", "backslashreplace").decode()
     return plain.replace("/", "~")
+
+
+def _version(file: Path) -> tuple[int, ...] | None:
+    """Return what tells a file from what was there before it; None where there is none."""
+    try:
+        found = file.lstat()
+    except OSError:
+        return None  # As for a run that has no report yet.
+    return found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def _bytes_written(paths: RunPaths) -> int:

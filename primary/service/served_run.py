@@ -28,6 +28,8 @@ PATIENCE_SECONDS = 0.4
 
 AGAIN_SECONDS, RECENT_SECONDS = 0.02, 60.0
 """How long one waits that can be given a recent answer again, and how old that may be."""
+STILL_SECONDS = 5.0
+"""How long the row of a run that does not go on is good."""
 KEPT = 32
 """Answers that are kept to be given again, with their age, while a new one takes long."""
 
@@ -72,6 +74,7 @@ class ServedRun:
         self._opened = False
         self._opening: Future[None] | None = None
         self._row: Future[RunRow] | None = None
+        self._row_asked_at = 0.0
         self._last_row: RunRow | None = None
         self._under_way: dict[object, Future[Any]] = {}
         self._said: dict[object, tuple[bytes, float]] = {}
@@ -145,7 +148,11 @@ class ServedRun:
             return self._last_row
         if work is not None:
             self._last_row = work.result()
-        self._row = self._readers.answering.submit(lambda: self.live.ask(_row))
+        # Even to see that nothing was written takes a call for each journal.
+        still = work is not None and not self.goes_on
+        if not still or time.monotonic() >= self._row_asked_at + STILL_SECONDS:
+            self._row_asked_at = time.monotonic()
+            self._row = self._readers.answering.submit(lambda: self.live.ask(_row))
         return self._last_row
 
     def check(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 from pathlib import Path
@@ -123,3 +124,15 @@ def test_yaml_may_have_aliases_and_merged_keys() -> None:
 def test_json_that_is_none_or_nested_too_deep_is_a_value_error(text: str | bytes) -> None:
     with pytest.raises(ValueError, match="."):
         parsed_json(text)
+
+
+@pytest.mark.parametrize("value", [["\\", "[[[", '"{', {"]}": "[\n", "é[": []}], {}, "[", 7])
+def test_brackets_in_strings_are_no_levels(value: object) -> None:
+    deep = value
+    for _ in range(97):
+        deep = [deep]
+    for ascii_only in (True, False):
+        text = json.dumps(deep, ensure_ascii=ascii_only)
+        assert parsed_json(text) == parsed_json(text.encode()) == deep
+        with pytest.raises(ValueError, match="nested too deep"):
+            parsed_json("[" * 4 + text + "]" * 4)
