@@ -182,7 +182,7 @@ def _prepare_and_conduct(
     paths = make_run_directory(manifest, folder, dataset)
     try:
         if manifest.launcher != "local":
-            RATE_LIMIT.wait()  # Before the run starts: a run that is resumed at once has its clock.
+            RATE_LIMIT.wait()  # Before the run starts: the clock of some starts with it.
         if manner.detach:
             return _detach(paths, manner, protection)
         with take_run(RunHistory(paths), manifest, "start") as claim:

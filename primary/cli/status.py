@@ -14,6 +14,7 @@ from aiperf_hpc.primary.cli.output import say, say_document
 from aiperf_hpc.primary.cli.parameters import Json, Run
 from aiperf_hpc.primary.cli.serving import Protection, endpoint_of
 from aiperf_hpc.primary.formatting import age, duration
+from aiperf_hpc.primary.monitor.clock import clock_lines
 from aiperf_hpc.primary.monitor.run_view import (
     ReplicaStatus,
     RunState,
@@ -53,6 +54,8 @@ def _lines(status: RunStatus) -> Iterator[str]:
     yield status_line(status)
     if status.served_at is not None:
         yield f"  {where_served(status.served_at)}"
+    for line in clock_lines(status.clock):
+        yield f"  queue  {line}"
     if status.machine:
         yield f"  {status.machine}"
     for replica in status.replicas:

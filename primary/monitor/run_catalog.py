@@ -25,7 +25,7 @@ from aiperf_hpc.untrusted import bytes_inside, open_inside
 
 RUNS = Path("runs")
 """Where runs are unless told otherwise."""
-LASTING = (RunState.STARTING, RunState.RUNNING, RunState.STOPPING)
+LASTING = (RunState.STARTING, RunState.QUEUED, RunState.RUNNING, RunState.STOPPING)
 """The states of a run that is likely to write on."""
 
 

@@ -31,6 +31,7 @@ from aiperf_hpc.ops_counter.score import (
     score_times,
 )
 from aiperf_hpc.primary.formatting import age
+from aiperf_hpc.primary.monitor.clock import ClockStatus, clock_status, queue_reason
 from aiperf_hpc.primary.monitor.consistency import clock_problems, disagreements, rejections
 from aiperf_hpc.primary.monitor.run_graphs import RunGraphs
 from aiperf_hpc.primary.monitor.run_machine import RunMachine
@@ -59,6 +60,8 @@ class RunState(StrEnum):
     """What a run is doing."""
 
     STARTING = "starting"
+    QUEUED = "queued"
+    """The state of a run whose clock stands: its nodes are waited for."""
     RUNNING = "running"
     STOPPING = "stopping"
     SILENT = "silent"
@@ -95,9 +98,9 @@ class ReplicaStatus(Value):
 
     id: str
     state: str
-    """What it is doing: its job's pending, requeued, lost, done, failed; or starting, its trainer's
-    phase, silent, ended, failed with its status; or unknown, when it is silent and its scheduler
-    too."""
+    """What it is doing: its job's pending, requeued, lost, done, failed; or starting, ready (it
+    waits for the run's clock), its trainer's phase, silent, ended, failed with its status; or
+    unknown, when it is silent and its scheduler too."""
     host: str | None
     node: str | None
     """The scheduler's name for where it runs; the host's where there is none."""
@@ -210,6 +213,8 @@ class RunStatus(Value):
     """The nodes in a line, by what their processes told: accelerators, processors, memory."""
     witnesses: tuple[WitnessStatus, ...] = ()
     """Who outside was asked to see the run; none in documents of versions that asked nobody."""
+    clock: ClockStatus | None = None
+    """How long its nodes were waited for; None where its clock started with it."""
 
 
 def _by_number(name: str) -> list[tuple[str, int]]:
@@ -364,6 +369,7 @@ class RunView:
             telemetry=telemetry_status(history, self.manifest, until, final.ops),
             machine=machine_line(self.machine.summary()),
             witnesses=witnesses_of(history),
+            clock=clock_status(history, self.manifest, until),
         )
 
     def telemetry(self) -> TelemetryStatus:
@@ -443,6 +449,8 @@ class RunView:
             return RunState.SILENT, f"the primary has written nothing for {age(quiet)}"
         if history.stop_requests:
             return RunState.STOPPING, history.stop_requests[-1].reason
+        if history.start_utc is None:
+            return RunState.QUEUED, queue_reason(history, self.manifest.replicas)
         return RunState.RUNNING, ""
 
     def _now(self) -> float:
@@ -511,7 +519,9 @@ class RunView:
             return str(job)
         if replica.started is None:
             return "starting"
-        return "silent" if silent else str(replica.phase)
+        if silent:
+            return "silent"
+        return str(replica.phase) if replica.ready_utc is None else "ready"
 
     def _accuracy(self, evaluation: Evaluation | None) -> float | None:
         if evaluation is None or self.measure is not ACCURACY:

@@ -91,6 +91,9 @@ def _note(status: RunStatus) -> Sequence[str]:
     waiting = [r.id for r in status.replicas if r.storage_waiting]
     if waiting:
         return f"{few(waiting)}: waiting for storage", "waiting for storage", "storage!"
+    if status.state is RunState.QUEUED and status.clock is not None:
+        queued = f"queued {clock(status.clock.queue_seconds)}"
+        return f"{queued}: {status.reason}", queued, "queued"
     if status.state in (RunState.STARTING, RunState.SILENT, RunState.GONE):
         name = str(status.state)
         return f"{name}: {status.reason}" if status.reason else name, name, name

@@ -13,6 +13,7 @@ from jinja2 import Environment
 from aiperf_hpc.config import differences, preset_of
 from aiperf_hpc.objective import MEASURES, Measure
 from aiperf_hpc.primary import formatting
+from aiperf_hpc.primary.monitor.clock import clock_lines
 from aiperf_hpc.primary.monitor.run_view import ScoreStatus
 from aiperf_hpc.primary.monitor.witnesses import witness_line
 from aiperf_hpc.primary.report import ancestry
@@ -73,6 +74,7 @@ def render(document: Report, fine: Sequence[ScoreStatus], journals: Sequence[str
             measure=measure,
             plots=score_plots(fine, document.series),
             telemetry_plots=telemetry_plots(document.telemetry),
+            queue=list(clock_lines(document.clock)),
             witness=witness_line(document.witnesses, ended=document.final),
             scaling_plots=scaling_plots(document.scaling.points) if document.scaling else [],
             learning=learning_plot(

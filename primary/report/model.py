@@ -16,6 +16,7 @@ from aiperf_hpc.errors import AIPerfError
 from aiperf_hpc.objective import ACCURACY
 from aiperf_hpc.ops_counter.divisions import Division
 from aiperf_hpc.primary.formatting import utc_text
+from aiperf_hpc.primary.monitor.clock import ClockStatus
 from aiperf_hpc.primary.monitor.run_view import RunView, ScoreStatus
 from aiperf_hpc.primary.monitor.witnesses import WitnessStatus
 from aiperf_hpc.primary.report.incidents import (
@@ -93,6 +94,8 @@ class Report(Value):
     """What the search expected of its candidates, and what became of them."""
     restarts: tuple[Restart, ...]
     """The restarts in order of time; the clock never stopped."""
+    clock: ClockStatus | None = None
+    """How long its nodes were waited for; None where its clock started with it."""
     telemetry: TelemetryReport | None = None
     """What its nodes did and drew; None in reports of versions that did not record it."""
     witnesses: tuple[WitnessStatus, ...] = ()
@@ -198,6 +201,7 @@ def make_report(view: RunView) -> Report:
         replicas=replica_rows(view, status, final.elapsed),
         trials=trial_rows(view, end),
         trials_by_state=status.trials_by_state,
+        clock=status.clock,
         search=replay_search(view),
         restarts=restarts_of(view),
         telemetry=telemetry_report(view, end, final),

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from aiperf_hpc.config import Difference, differences, preset_of
 from aiperf_hpc.ops_counter.divisions import Division
 from aiperf_hpc.primary.formatting import duration
+from aiperf_hpc.primary.monitor.clock import clock_lines
 from aiperf_hpc.primary.monitor.telemetry import energy_line
 from aiperf_hpc.primary.monitor.witnesses import witness_line
 from aiperf_hpc.primary.report.model import Report
@@ -87,6 +88,7 @@ def _size(document: Report) -> Iterator[tuple[str, str]]:
     yield "Replicas", f"{len(document.replicas)}, ranks of each: {config.replica.ranks}"
     yield "Launcher", document.launcher
     yield "Hours", f"{document.hours:g} asked for"
+    yield from (("Queue", line) for line in clock_lines(document.clock))
     yield "Workload", config.workload
     yield "Dataset", ", ".join(each.name for each in document.datasets) or NONE
     yield "Engine", f"{config.engine.name}, {config.training.precision}"

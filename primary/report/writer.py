@@ -14,6 +14,7 @@ from aiperf_hpc.errors import RunDirectoryError, UsageError
 from aiperf_hpc.objective import MEASURES
 from aiperf_hpc.ops_counter.divisions import Division
 from aiperf_hpc.primary.formatting import duration, exact, few, percent, quality, si
+from aiperf_hpc.primary.monitor.clock import clock_lines
 from aiperf_hpc.primary.monitor.run_catalog import RunRow
 from aiperf_hpc.primary.monitor.run_view import RunStatus, RunView, ScoreStatus
 from aiperf_hpc.primary.monitor.telemetry import energy_line
@@ -211,6 +212,7 @@ def summary_lines(view: RunView) -> list[str]:
         _regulated_line(score, why),
         *_quality_lines(score, status, why),
         f"Time             {duration(score.elapsed_seconds)}",
+        *(f"Queue            {line}" for line in clock_lines(status.clock)),
         f"Operations       {si(score.operations, '')}  ({score.operations:,})",
         f"Trials           {', '.join(counted) or 'none'}",
         *_energy_lines(status),

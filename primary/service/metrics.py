@@ -163,6 +163,9 @@ def _of_statuses(statuses: Mapping[str, RunStatus]) -> Iterator[Metric]:
     yield _gauge("aiperf_run_trials", "Trials by state.", trials, ["run", "state"])
     remaining = {(run,): status.remaining_seconds for run, status in statuses.items()}
     yield _gauge("aiperf_run_remaining_seconds", "Seconds to the end.", remaining, ["run"])
+    queued = {(run,): s.clock.queue_seconds for run, s in statuses.items() if s.clock is not None}
+    text = "Seconds in the queue until the first node, which are not charged."
+    yield _gauge("aiperf_run_queue_seconds", text, queued, ["run"])
     problems = {(run,): len(status.problems) for run, status in statuses.items()}
     yield _gauge("aiperf_run_problems", "Problems of the records.", problems, ["run"])
     waiting = {

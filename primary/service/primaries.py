@@ -52,7 +52,7 @@ class Primaries:
         assert manifest.dataset is not None  # noqa: S101 -- planned
         paths = make_run_directory(manifest, folder, manifest.dataset)
         if manifest.launcher != "local":
-            RATE_LIMIT.wait()  # Before the run's clock starts, which would charge it.
+            RATE_LIMIT.wait()  # Before the run starts: the clock of some starts with it.
         return in_background("conduct", paths)
 
     def stop(self, paths: RunPaths) -> Process | None:
@@ -69,7 +69,7 @@ class Primaries:
         if view.history.run_started is None or view.manifest.simulated:
             raise UsageError("this run never started, or is simulated; there is nothing to stop")
         write_whole(paths.stop_request, "stopped by the service\n")
-        lives = state in (RunState.RUNNING, RunState.STOPPING)
+        lives = state in (RunState.QUEUED, RunState.RUNNING, RunState.STOPPING)
         return None if lives else in_background("stop", paths)
 
     def resume(self, paths: RunPaths) -> Process:

@@ -6,7 +6,7 @@ import { moment, number } from "./words.js";
 
 /** In which states of a run what can be asked for. The service decides whether it can be done. */
 const ACTIONS = [
-  { what: "stop", states: ["running", "silent"], title: "Stop this run", button: "Stop it now",
+  { what: "stop", states: ["queued", "running", "silent"], title: "Stop this run", button: "Stop it now",
     words: "The current steps end, it is scored, and it cannot go on." },
   { what: "resume", states: ["gone", "silent"], title: "Resume this run", button: "Resume it now",
     words: "Where its primary has died, it goes on as it was; the time in between counts." },
