@@ -328,6 +328,25 @@ def test_an_invented_accuracy_is_not_found_again(
     assert first.again == trial.best.sums["correct"]
 
 
+@pytest.mark.parametrize("loss", ["validation_loss", "train_loss"])
+def test_an_invented_loss_is_not_found_again(
+    finished: Finished, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, loss: str
+) -> None:
+    paths = tampered(finished, tmp_path)
+    trial, kept = best_of(paths)
+
+    def lower(event: dict[str, Any]) -> None:
+        if event["epoch"] == kept.epoch:
+            event[loss] *= 0.9
+
+    rewrite(paths, trial, "evaluated", lower)
+    found = executed_again(paths, monkeypatch)
+    assert found.verdict is Verdict.FAILED
+    failed = [check for check in found.checks if check.verdict is Verdict.FAILED]
+    stated = [check.recorded for check in failed if "loss" in check.what]
+    assert stated == [0.9 * getattr(trial.best, loss)]
+
+
 def test_exchanged_weights_are_found_and_with_their_hash_made_again_too(
     finished: Finished, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

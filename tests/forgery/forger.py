@@ -93,8 +93,8 @@ class ForgedRun:
         return self._journals[path]
 
     def everywhere(self) -> Iterator[list[Line]]:
-        """Yield the records of every journal."""
-        for path in self.paths.journals():
+        """Yield the records of every journal, of those that are not written yet too."""
+        for path in dict.fromkeys([*self.paths.journals(), *self._journals]):
             yield self.journal(path)
 
     @property

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from tests.forgery.forger import ForgedRun, at, event_of, forgery, like, of
 
+from aiperf_hpc.run.identity import seed_of
 from aiperf_hpc.run.paths import Incarnation
 
 
@@ -17,6 +18,20 @@ def _copy(run: ForgedRun, replica: str, to: str) -> None:
         read: Callable[[str], list[dict[str, object]]] = getattr(run, name)
         text = json.dumps(read(replica)).replace(f'"{replica}-', f'"{to}-')
         read(to)[:] = json.loads(text.replace(f'"replica": "{replica}"', f'"replica": "{to}"'))
+
+
+def _follow(run: ForgedRun, replica: str) -> None:
+    """Let the seeds of a replica be what follows from the run's and from its names."""
+    seed = run.settings["config"]["seed"]
+    for line in run.trainer(replica):
+        if line["event"]["type"] == "trial_started":
+            number = line["event"]["trial"].rpartition("-t")[2]
+            line["event"]["seed"] = seed_of(seed, replica, "trial", int(number))
+    for line in run.search(replica):
+        if line["event"]["type"] == "proposed":
+            worker, _, number = line["event"]["proposal"].rpartition("-")
+            which = worker.rpartition("-w")[2]
+            line["event"]["seed"] = seed_of(seed, replica, "search", int(which), int(number))
 
 
 @forgery("replicas", "launches")
@@ -69,8 +84,9 @@ def a_replica_of_another_name(run: ForgedRun) -> None:
 
 @forgery("replicas")
 def a_further_node_with_a_copy_of_a_replica(run: ForgedRun) -> None:
-    """All that is said of the number of nodes says so."""
+    """All that is said of the number of nodes says so, and its seeds are computed anew."""
     _copy(run, "r1", "r3")
+    _follow(run, "r3")
     run.set(lambda values: values.update(nodes=4))
     for line in of(run.primary, "run_started"):
         line["event"]["nodes"] = 4

@@ -23,26 +23,33 @@ from tests.forgery import (  # noqa: F401 -- they enter their forgeries
     trials,
 )
 from tests.forgery.forger import FORGERIES, ForgedRun, Forgery, copy_of
+from tests.forgery.witnessed import said_before, take_heads, witnessed
 
 from aiperf_hpc.primary.monitor.run_view import RunView
 from aiperf_hpc.primary.report.provenance import differences
 from aiperf_hpc.primary.report.signing import put_signature, sign_run
 from aiperf_hpc.primary.verify.audit import RULES, verify
 from aiperf_hpc.run.paths import RunPaths
-from aiperf_hpc.signatures import PrivateKey, load_private_key, make_key
+from aiperf_hpc.signatures import PrivateKey, PublicKey, load_private_key, make_key
 
 MADE_AGAIN = ("report", "result", "files", "energy")
 """The rules that compare what a cheat makes again with the same code."""
 REPORTED = "reported"
+OTHER_RUNS = ("resumed", "two-nodes")
+"""Bases whose forgeries change journals that the signed run does not have."""
 OF_RECORDS = [each for each in FORGERIES if each.base != REPORTED]
 OF_FILES = [each for each in FORGERIES if each.base == REPORTED]
 
 
-def found(paths: RunPaths, ignored: tuple[str, ...] = MADE_AGAIN) -> dict[str, tuple[str, ...]]:
+def found(
+    paths: RunPaths,
+    ignored: tuple[str, ...] = MADE_AGAIN,
+    witnesses: tuple[PublicKey, ...] = (),
+) -> dict[str, tuple[str, ...]]:
     """Return the rules that a run breaks, and how."""
     return {
         finding.rule: finding.failures
-        for finding in verify(RunView(paths))
+        for finding in verify(RunView(paths), witnesses=witnesses)
         if not finding.passed and finding.rule not in ignored
     }
 
@@ -92,13 +99,44 @@ def test_files_that_were_changed_or_added_are_found_by_a_rule(
     assert forgery.rule in found(run.paths, ignored=())
 
 
-@pytest.mark.parametrize("forgery", [f for f in FORGERIES if f.base != "resumed"], ids=str)
+# What no rule finds of an unwitnessed run: heads and all that is unsigned are made again.
+
+
+@pytest.fixture(scope="session")
+def seen(
+    bases: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, PublicKey]:
+    """An honest run that a witness saw, and the witness's key."""
+    folder = tmp_path_factory.mktemp("witnessed")
+    run = copy_of(bases("simulated"), folder / "run")
+    witness = witnessed(run, folder / "witness", run.settings["run_id"])
+    witness.log.close()
+    return run.paths.root, witness.key
+
+
+def test_an_honest_run_that_was_witnessed_is_verified(seen: tuple[Path, PublicKey]) -> None:
+    root, key = seen
+    assert found(RunPaths(root), witnesses=(key,)) == {}
+
+
+@pytest.mark.parametrize("forgery", [f for f in OF_RECORDS if f.rule is None], ids=str)
+def test_what_no_rule_finds_is_not_what_the_witness_saw(
+    seen: tuple[Path, PublicKey], tmp_path: Path, forgery: Forgery
+) -> None:
+    root, key = seen
+    run = copy_of(root, tmp_path / "run")
+    answers = said_before(run)
+    forgery.forge(run)
+    run.save()
+    take_heads(ForgedRun(run.paths), answers)
+    assert {*found(run.paths, witnesses=(key,))} == {"witness"}
+
+
+@pytest.mark.parametrize("forgery", [f for f in FORGERIES if f.base not in OTHER_RUNS], ids=str)
 def test_a_signed_run_finds_all_that_is_made_afterwards(
     signed: Path, key: PrivateKey, tmp_path: Path, forgery: Forgery
 ) -> None:
     """The signature is of the manifest, and that of every file: one of the two is another."""
-    if forgery.base == "two-nodes":
-        pytest.skip("its journals are those of another run")
     run = copy_of(signed, tmp_path / "run")
     before = run.paths.report_manifest.read_bytes()
     forgery.forge(run)

@@ -150,12 +150,10 @@ def a_pause_of_all_taken_out(run: ForgedRun) -> None:
         for line in lines:
             if line["utc"] > cut + 10.0:
                 shift([line], -10.0)
-    spent = [e for name in ("r0", "r1", "r2") for e in of(run.trainer(name), "time_spent")]
-    for line in spent:
-        if line["utc"] > cut:
-            seconds = line["event"]["seconds"]
-            seconds["train"] = max(0.0, seconds.get("train", 0.0) - 10.0)
-            break
+    for name in ("r0", "r1", "r2"):
+        later = [e for e in of(run.trainer(name), "time_spent") if e["utc"] > cut]
+        seconds = later[0]["event"]["seconds"]
+        seconds["train"] -= 10.0
     run.set(lambda values: values.update(hours=values["hours"] - 10.0 / 3600.0))
     for line in of(run.primary, "run_started"):
         line["event"]["hours"] = run.settings["hours"]
