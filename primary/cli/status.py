@@ -15,6 +15,7 @@ from aiperf_hpc.primary.cli.parameters import Json, Run
 from aiperf_hpc.primary.cli.serving import Protection, endpoint_of
 from aiperf_hpc.primary.formatting import age, duration
 from aiperf_hpc.primary.monitor.clock import clock_lines
+from aiperf_hpc.primary.monitor.elasticity import elasticity_lines
 from aiperf_hpc.primary.monitor.run_view import (
     ReplicaStatus,
     RunState,
@@ -60,6 +61,8 @@ def _lines(status: RunStatus) -> Iterator[str]:
         yield f"  {status.machine}"
     for replica in status.replicas:
         yield f"  {_replica_line(status, replica)}"
+    for line in elasticity_lines(status.elasticity) if status.elasticity is not None else ():
+        yield f"  {line}"
     ended = status.state is RunState.ENDED
     yield f"  {witness_line(status.witnesses, ended=ended)}"
     for line in telemetry_lines(status.telemetry) if status.telemetry is not None else ():

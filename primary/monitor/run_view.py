@@ -33,6 +33,7 @@ from aiperf_hpc.ops_counter.score import (
 from aiperf_hpc.primary.formatting import age
 from aiperf_hpc.primary.monitor.clock import ClockStatus, clock_status, queue_reason
 from aiperf_hpc.primary.monitor.consistency import clock_problems, disagreements, rejections
+from aiperf_hpc.primary.monitor.elasticity import ElasticityStatus, elasticity_status
 from aiperf_hpc.primary.monitor.run_graphs import RunGraphs
 from aiperf_hpc.primary.monitor.run_machine import RunMachine
 from aiperf_hpc.primary.monitor.telemetry import TelemetryStatus, telemetry_status
@@ -215,6 +216,8 @@ class RunStatus(Value):
     """Who outside was asked to see the run; none in documents of versions that asked nobody."""
     clock: ClockStatus | None = None
     """How long its nodes were waited for; None where its clock started with it."""
+    elasticity: ElasticityStatus | None = None
+    """Nodes that come and go; None where the run has those that it began with."""
 
 
 def _by_number(name: str) -> list[tuple[str, int]]:
@@ -370,6 +373,7 @@ class RunView:
             machine=machine_line(self.machine.summary()),
             witnesses=witnesses_of(history),
             clock=clock_status(history, self.manifest, until),
+            elasticity=elasticity_status(history, self.manifest, recorded, until),
         )
 
     def telemetry(self) -> TelemetryStatus:

@@ -21,6 +21,7 @@ from aiperf_hpc.primary.report.model import Report
 from aiperf_hpc.primary.report.plots.colours import quality_colour
 from aiperf_hpc.primary.report.plots.hyperparameters import hyperparameters_plot
 from aiperf_hpc.primary.report.plots.learning import learning_plot
+from aiperf_hpc.primary.report.plots.nodes import nodes_plot
 from aiperf_hpc.primary.report.plots.scaling import scaling_plots
 from aiperf_hpc.primary.report.plots.score import interval_ops, score_plots
 from aiperf_hpc.primary.report.plots.search import prediction_plot
@@ -76,6 +77,7 @@ def render(document: Report, fine: Sequence[ScoreStatus], journals: Sequence[str
             telemetry_plots=telemetry_plots(document.telemetry),
             queue=list(clock_lines(document.clock)),
             witness=witness_line(document.witnesses, ended=document.final),
+            nodes_plot=nodes_plot(document.elasticity, document.score.elapsed_seconds),
             scaling_plots=scaling_plots(document.scaling.points) if document.scaling else [],
             learning=learning_plot(
                 document.trials, document.best.trial if document.best else None, measure

@@ -17,6 +17,7 @@ from aiperf_hpc.objective import ACCURACY
 from aiperf_hpc.ops_counter.divisions import Division
 from aiperf_hpc.primary.formatting import utc_text
 from aiperf_hpc.primary.monitor.clock import ClockStatus
+from aiperf_hpc.primary.monitor.elasticity import ElasticityStatus
 from aiperf_hpc.primary.monitor.run_view import RunView, ScoreStatus
 from aiperf_hpc.primary.monitor.witnesses import WitnessStatus
 from aiperf_hpc.primary.report.incidents import (
@@ -109,6 +110,8 @@ class Report(Value):
     system: MachineSummary | None = None
     """The machine, by what its processes told; None in runs of versions that did not ask them."""
     problems: Problems
+    elasticity: ElasticityStatus | None = None
+    """Nodes that came and went; None where the run had those that it began with."""
     scaling: Scaling | None = None
     """The run among others of other sizes, where they were named; not from its records."""
 
@@ -212,6 +215,7 @@ def make_report(view: RunView) -> Report:
         commit=manifest.commit,
         config=manifest.config,
         system=_system(view),
+        elasticity=status.elasticity,
         problems=problems_of(view, end, final.elapsed),
     )
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from aiperf_hpc.config import load_config
+from aiperf_hpc.ops_counter.elasticity import elasticity
 from aiperf_hpc.ops_counter.score import recorded, score_at
+from aiperf_hpc.primary.cli import main
 from aiperf_hpc.primary.monitor.run_view import RunView
 from aiperf_hpc.primary.report.writer import write_report
 from aiperf_hpc.primary.verify.audit import verify
@@ -119,3 +122,36 @@ def test_what_released_replicas_found_stays_in_the_search(view: RunView) -> None
 def test_a_run_cannot_be_official_if_its_nodes_change(view: RunView) -> None:
     reasons = [reason for rule, reason in view.status().invalid if rule == "constant nodes"]
     assert reasons[:2] == [f"{n} nodes were asked for while it went on" for n in (3, 4)]
+
+
+def test_what_each_number_of_nodes_did_adds_up_to_the_score(view: RunView) -> None:
+    found = elasticity(view.history, recorded, view.until, 1)
+    assert found is not None
+    assert [point.nodes for point in found.points] == [1, 3, 4]
+    final = view.final()
+    moments = final.operations - sum(point.operations for point in found.points)
+    assert 0 <= moments < 0.02 * final.operations
+    assert sum(point.seconds for point in found.points) == pytest.approx(final.elapsed, rel=0.02)
+    hours = sum(p.end - p.begin for p in presences(view.history, view.until)) / 3600.0
+    assert found.node_hours == pytest.approx(hours)
+    assert found.operations_per_node_hour == final.operations / found.node_hours
+    assert found.points[0].efficiency == 1.0
+    assert all(0.5 < point.efficiency < 1.5 for point in found.points)
+
+
+def test_status_and_report_show_it(view: RunView, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["status", str(view.paths.root)]) == 0
+    said = capsys.readouterr().out
+    assert "  nodes 3 asked for, 0." in said
+    assert "  on 4 nodes for " in said
+    page = view.paths.report_html.read_text()
+    assert '<h2 id="elasticity-title">Nodes over time</h2>' in page
+    stated = json.loads(view.paths.report_json.read_text())["elasticity"]
+    assert [each["nodes"] for each in stated["asked"]] == [3, 4, 1, 3]
+    assert stated["steps"][-1]["replicas"] == 0
+
+
+def test_a_run_whose_nodes_stay_has_none_of_it(tmp_path: Path) -> None:
+    view = elastic_run(tmp_path / "run", {})
+    assert view.status().elasticity is None
+    assert "Nodes over time" not in view.paths.report_html.read_text()
