@@ -220,8 +220,15 @@ class Replica:
         journal.append(ReplicaReady())
         while not (seen := self._look_at_the_clock()) and self._stop.reason is None:
             self._host.clock.sleep(self._host.look_seconds)
-        # What was spent until now is before the clock, and is not charged.
-        journal.append_all([TimeSpent(trial=None, seconds=self._watch.take()), *seen])
+        # What was spent until the clock started is not charged; what it took to learn of it is.
+        spent = self._watch.take()
+        start = self._clock.start_utc
+        late = 0.0 if start is None else max(0.0, self._host.clock.utc() - start)
+        waited = spent.get(TimePhase.OTHER, 0.0)
+        late = min(late, waited)
+        spent[TimePhase.OTHER] = waited - late
+        self._watch.add(TimePhase.OTHER, late)
+        journal.append_all([TimeSpent(trial=None, seconds=spent), *seen])
 
     def _describe(self, journal: JournalWriter) -> None:
         """Record what this process and its node are."""

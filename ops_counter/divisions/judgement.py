@@ -9,6 +9,7 @@ from typing import Final
 from aiperf_hpc.ops_counter.divisions import closed, course, earlier, machine, work
 from aiperf_hpc.ops_counter.divisions.dataset import content_rule, dataset_rule
 from aiperf_hpc.ops_counter.divisions.evidence import RunEvidence
+from aiperf_hpc.ops_counter.divisions.plan import clock_rule
 from aiperf_hpc.ops_counter.divisions.rule import Division, RuleCheck, Violation, violations_of
 from aiperf_hpc.ops_counter.divisions.settings import (
     Declared,
@@ -121,9 +122,11 @@ def judge(run: RunEvidence) -> Judgement:
         checks = _checked(EARLIER, run)
         late = () if violations_of(checks) else (earlier.without_divisions(),)
         return Judgement(None, (*checks, *late))
-    # Asked only of those that changed their nodes, so that others are judged as they were.
-    changed = (machine.constant_nodes(run),) if run.history.scalings else ()
-    both, besides = (*_checked(BOTH, run), *changed), _checked(CLOSED, run)
+    # Asked only of those that changed their nodes or waited for all, so that others are judged as
+    # they were.
+    changed = [machine.constant_nodes(run)] if run.history.scalings else []
+    waited = [clock_rule("all")] if run.history.clock_starts == "all" else []
+    both, besides = (*_checked(BOTH, run), *changed, *waited), _checked(CLOSED, run)
     asked = run.manifest.division
     is_closed = asked == "closed" or (asked is None and not violations_of(besides))
     checks = (*both, *besides) if is_closed else both

@@ -73,6 +73,12 @@ def _datasets(dataset: DatasetInfo) -> Iterator[RuleCheck]:
     yield content_rule([dataset])
 
 
+def clock_rule(starts: str) -> RuleCheck:
+    """Return whether the clock starts with the first node, or with the run."""
+    wrong = () if starts != "all" else ("all; loading and staging would lie outside the clock",)
+    return RuleCheck("start when", starts, "first", wrong)
+
+
 def asked_hours(hours: float) -> RuleCheck:
     """Return whether a run is to last long enough."""
     limit = f">= {LEAST_HOURS:g} h"

@@ -76,6 +76,10 @@ class Asked:
         Path | None,
         Option("--run-dir", metavar="DIR", parser=Path, help="A new folder. Default: runs/ID."),
     ] = None
+    start_when: Annotated[
+        Literal["first", "all"],
+        Option("--start-when", help="The clock starts with the first node, or once all are ready."),
+    ] = "first"
     division: Annotated[
         Literal["closed", "open"] | None,
         Option("--division", help="Refuse what cannot become official in it."),
@@ -153,7 +157,7 @@ def _manifest(asked: Asked, config: RunConfig, *, dry: bool = False) -> RunManif
     least, most = asked.nodes
     manifest = make_manifest(config, least, asked.hours, asked.launcher, dry=dry, nodes_max=most)
     said = {"site": site, "command": command_line(), "division": asked.division}
-    manifest = manifest.model_copy(update=said)
+    manifest = manifest.model_copy(update={**said, "start_when": asked.start_when})
     require_eligible(manifest)
     return manifest
 

@@ -14,7 +14,7 @@ from aiperf_hpc.errors import AIPerfError, JournalError, StorageError
 from aiperf_hpc.primary.control.claim import LostClaimError
 from aiperf_hpc.primary.control.context import PrimaryContext, Timing
 from aiperf_hpc.primary.control.preflight import Preflight
-from aiperf_hpc.primary.control.run_clock import RunClock
+from aiperf_hpc.primary.control.run_clock import RunClock, most_wait
 from aiperf_hpc.primary.control.scaling import Scaling
 from aiperf_hpc.primary.formatting import few
 from aiperf_hpc.primary.launchers.base import Launcher, ReplicaState
@@ -136,7 +136,12 @@ class Controller:
             self._close_after(started.utc if begun is None else begun, started)
         else:
             self._run_clock = RunClock(
-                self._history, starts, manifest.replicas, self._clock, self._timing.lost
+                self._history,
+                starts,
+                manifest.replicas,
+                self._clock,
+                grace=self._timing.lost,
+                most_wait=most_wait(manifest.config.slurm) if self._launcher.queues else math.inf,
             )
         if started.mono >= self._deadline:
             self._journal.append(RunEnded(reason=TIME_OVER))
@@ -167,6 +172,8 @@ class Controller:
         """Return what starts the clock: what it was where the run is resumed."""
         if self._history.run_starts:
             return self._history.clock_starts
+        if self._manifest.start_when == "all":
+            return "all"
         return "first" if self._launcher.queues else "now"
 
     def _close_after(self, start_utc: float, at: Record) -> None:
@@ -420,6 +427,8 @@ class Controller:
                 self._ask(INTERRUPTED, states)
             elif (request := requested_stop(self._history.paths.stop_request)) is not None:
                 self._ask(request, states)
+            elif self._run_clock is not None and (why := self._run_clock.overdue()):
+                self._ask(why, states)
             elif now >= self._deadline + self._timing.late:
                 # Replicas watch the same deadline; this is for one that cannot, or hangs.
                 self._ask(TIME_OVER, states)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from aiperf_hpc.errors import UsageError
 from aiperf_hpc.ops_counter.divisions import Division, violations_of
-from aiperf_hpc.ops_counter.divisions.plan import Code, check_plan
+from aiperf_hpc.ops_counter.divisions.plan import Code, check_plan, clock_rule
 from aiperf_hpc.ops_counter.divisions.rule import RuleCheck
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.system.environment import recorded_variables
@@ -33,6 +33,7 @@ def require_eligible(
         return
     checks = [
         _constant_nodes(manifest),
+        *([] if manifest.start_when == "first" else [clock_rule(manifest.start_when)]),
         *check_plan(
             manifest.config,
             Division(manifest.division),

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from aiperf_hpc.clock import Clock
+from aiperf_hpc.config import SlurmConfig
 from aiperf_hpc.run.history import ReplicaHistory, RunHistory
 from aiperf_hpc.run.records import ClockStarted, ClockStarts
 
@@ -29,7 +30,14 @@ class RunClock:
     """Looks for what starts the clock of one run, until it has started."""
 
     def __init__(
-        self, history: RunHistory, starts: ClockStarts, replicas: int, clock: Clock, grace: float
+        self,
+        history: RunHistory,
+        starts: ClockStarts,
+        replicas: int,
+        clock: Clock,
+        *,
+        grace: float,
+        most_wait: float = math.inf,
     ) -> None:
         """Look at nothing yet.
 
@@ -40,12 +48,14 @@ class RunClock:
             clock: the primary's.
             grace: seconds for which either of the scheduler and the first node is waited for when
                 the other has said that it runs.
+            most_wait: seconds that a node may wait for the others.
         """
         self._history = history
         self._starts = starts
         self._replicas = replicas
         self._clock = clock
         self._grace = grace
+        self._most_wait = most_wait
         self._since: float | None = None
 
     def due(self, *, last: bool = False) -> ClockStarted | None:
@@ -74,6 +84,22 @@ class RunClock:
             problem=_problem(replicas, begun),
         )
 
+    def overdue(self) -> str | None:
+        """Return why the run cannot start any more: its first node has waited for too long."""
+        with self._history.lock:
+            replicas = list(self._history.replicas.values())
+        first = _first("granted_utc", replicas)
+        if self._starts == "first" or first is None:
+            return None
+        if self._clock.utc() - first.utc < self._most_wait:
+            return None
+        ready = sum(replica.ready_utc is not None for replica in replicas)
+        return (
+            f"{ready} of {self._replicas} replicas were ready {self._most_wait / 60.0:.0f} min "
+            "after the first node was granted; raise slurm.time_margin_minutes, or take "
+            "--start-when first"
+        )
+
     def _patience_is_over(self) -> bool:
         now = self._clock.monotonic()
         self._since = now if self._since is None else self._since
@@ -92,6 +118,12 @@ class RunClock:
             granted_utc=begun if granted is None else granted.utc,
             problem=_problem(replicas, begun),
         )
+
+
+def most_wait(slurm: SlurmConfig) -> float:
+    """Return the seconds that a node may wait for others without being cut by its time limit."""
+    # SLURM sends the signal up to a minute early.
+    return slurm.time_margin_minutes * 60.0 - slurm.signal_seconds - 60.0
 
 
 def _first(what: str, replicas: list[ReplicaHistory]) -> _Grant | None:

@@ -74,3 +74,28 @@ def test_the_clock_stands_while_the_queue_is_full_and_runs_from_the_first_node_o
     assert all(e.utc >= clock.start_utc for e in history.executions)
     verified = cluster.aiperf("verify", run.paths.root)
     assert verified.returncode == 0, verified.stdout
+
+
+def test_a_node_waits_for_the_others_where_all_are_waited_for(
+    cluster: Cluster, slurm_run: Callable[..., SlurmRun], others: list[str]
+) -> None:
+    assert cluster.run("scancel", others[0]).returncode == 0
+    asked = ("--nodes", 2, "--hours", HOURS, "--launcher", "slurm", "--start-when", "all")
+    run = slurm_run(*asked, config=FAST)
+    run.wait_until(lambda h: any(r.ready_utc is not None for r in h.replicas.values()))
+    ready = max(r.ready_utc or 0.0 for r in run.history.replicas.values())
+    run.wait_until(lambda h: (h.primary_utc or 0.0) > ready + SECONDS)
+    assert run.history.start_utc is None
+    status = cluster.aiperf("status", run.paths.root).stdout
+    assert "queued (1 of 2 replicas are ready)" in status
+    assert cluster.run("scancel", others[1]).returncode == 0
+    _, err = run.end()
+    assert run.process.returncode == 0, err
+    history = run.history
+    assert history.start_utc is not None
+    assert history.end_utc is not None
+    assert history.start_utc > ready + SECONDS
+    assert min(trial.started_utc for trial in history.trials.values()) >= history.start_utc
+    assert history.end_utc - history.start_utc >= SECONDS
+    verified = cluster.aiperf("verify", run.paths.root)
+    assert verified.returncode == 0, verified.stdout

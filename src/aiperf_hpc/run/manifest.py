@@ -34,6 +34,9 @@ class RunManifest(Value):
     """How many it takes at most, as the scheduler gives them; in the file only where that was
     asked for."""
     hours: Annotated[float, Field(gt=0, le=MOST_HOURS, allow_inf_nan=False)]
+    start_when: Literal["first", "all"] = "first"
+    """Whether its clock starts with the first node, or once all replicas are ready to train; in the
+    file only where it is not the first."""
     launcher: str
     cores: tuple[tuple[int, ...], ...] = ()
     """The logical CPUs of each local replica; empty where a scheduler gives them."""
@@ -88,6 +91,8 @@ class RunManifest(Value):
         unsaid = {name for name in _UNSAID if not getattr(self, name)}
         if self.rules == 1:
             unsaid.add("rules")
+        if self.start_when == "first":
+            unsaid.add("start_when")
         values = self.model_dump(mode="json", exclude=unsaid)
         text = yaml.safe_dump(values, sort_keys=False, width=100)
         write_whole(paths.manifest, text)

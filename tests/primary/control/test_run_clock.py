@@ -40,7 +40,7 @@ def clock_of(
     run: RunWriter, starts: ClockStarts = "first", replicas: int = 2, now: float = 0.0
 ) -> tuple[RunClock, Clock]:
     clock = Clock(START + now)
-    return RunClock(run.history(), starts, replicas, clock, GRACE), clock
+    return RunClock(run.history(), starts, replicas, clock, grace=GRACE, most_wait=420.0), clock
 
 
 def test_nothing_starts_it_while_all_wait(tmp_path: Path) -> None:
@@ -116,7 +116,21 @@ def test_where_all_are_waited_for_it_starts_once_the_last_is_ready(tmp_path: Pat
     clock, _ = clock_of(run, "all", now=650.0)
     assert clock.due() is None
     assert clock.due(last=True) is None
+    assert clock.overdue() is None
     run.replica(640.0, ReplicaReady(), name="r1")
     due = clock_of(run, "all", now=650.0)[0].due()
     assert due is not None
     assert (due.start_utc, due.granted_utc, due.replica) == (START + 650.0, START + 601.0, "r1")
+
+
+def test_a_node_waits_for_the_others_no_longer_than_its_time_limit_allows(tmp_path: Path) -> None:
+    run = queued(tmp_path, "all")
+    run.primary(605.0, job("r0", 601.0), job("r1", None))
+    run.replica(610.0, came(), ReplicaReady())
+    clock, now = clock_of(run, "all", now=1_020.0)
+    assert clock.overdue() is None
+    now.advance(1.0)
+    assert clock.overdue() == (
+        "1 of 2 replicas were ready 7 min after the first node was granted; raise "
+        "slurm.time_margin_minutes, or take --start-when first"
+    )
