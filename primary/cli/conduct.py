@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
@@ -111,7 +111,8 @@ def conduct_run(
             retry=retry,
         )
         controller = Controller(context, launcher, interrupts=interrupts, say=progress.say)
-        controller.run(progress.tick)
+        with closing(launcher):
+            controller.run(progress.tick)
     progress.end()
     view.refresh()
     forget(view.history)

@@ -19,6 +19,7 @@ from aiperf_hpc.primary.control.resume import (
     all_have_ended,
 )
 from aiperf_hpc.primary.formatting import few
+from aiperf_hpc.primary.launchers.slurm.allocation import release_jobs
 from aiperf_hpc.primary.monitor.run_view import RunState, RunStatus, RunView
 from aiperf_hpc.primary.monitor.screen import Screen, one_line
 from aiperf_hpc.primary.monitor.status_line import going_on
@@ -123,3 +124,10 @@ def _end_for_its_primary(view: RunView) -> None:
         if view.history.run_ended is None and all_have_ended(view.history):
             journal.append(TakenOver(command="stop", host=socket.gethostname(), pid=os.getpid()))
             journal.append(RunEnded(reason="stopped by `aiperf stop`; its primary had died"))
+            _release_nodes(view)
+
+
+def _release_nodes(view: RunView) -> None:
+    """Give back the nodes that the dead primary held."""
+    if view.manifest.launcher == "allocation" and (problem := release_jobs(view.manifest)):
+        sys.stderr.write(f"aiperf: {problem}\n")

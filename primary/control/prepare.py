@@ -64,10 +64,10 @@ def make_manifest(
     if not 0 < hours <= 24 * 365:
         raise UsageError(f"--hours {hours:g}: a run lasts more than 0 and at most 8760 hours")
     replicas = most // config.replica.nodes
-    named = dry and launcher != "auto"
-    chosen, found = (
-        Chosen(resolved(launcher)) if named else choose_launcher(launcher, config, most, hours)
-    )
+    if dry and launcher != "auto":
+        chosen, found = Chosen(resolved(launcher, config))
+    else:
+        chosen, found = choose_launcher(launcher, config, most, hours)
     if most > nodes and chosen not in ELASTIC:
         raise UsageError(
             f"--nodes {nodes}-{most}: launcher '{chosen}' keeps the nodes that a run begins with; "

@@ -105,6 +105,10 @@ class Launcher(Protocol):
         """End all replicas at once. May be called again."""
         ...
 
+    def close(self) -> None:
+        """Give back what is held for the run; the last call, after the end was recorded."""
+        ...
+
 
 @runtime_checkable
 class ElasticLauncher(Launcher, Protocol):
@@ -237,6 +241,9 @@ class LocalLauncher:
             if process.poll() is None:
                 end_session(process.pid)
                 process.wait()
+
+    def close(self) -> None:
+        pass  # This machine is nobody's.
 
     def _running(self) -> list[subprocess.Popen[bytes]]:
         return [process for process in self._processes.values() if process.poll() is None]

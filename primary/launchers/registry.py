@@ -20,7 +20,8 @@ from aiperf_hpc.primary.launchers.base import (
     local_commands,
     replica_name,
 )
-from aiperf_hpc.primary.launchers.slurm.batch_script import batch_script
+from aiperf_hpc.primary.launchers.slurm.allocation import Allocation, salloc_command
+from aiperf_hpc.primary.launchers.slurm.batch_script import batch_script, time_limit_minutes
 from aiperf_hpc.primary.launchers.slurm.client import Nodes, SlurmClient, SlurmCommands
 from aiperf_hpc.primary.launchers.slurm.held_jobs import HeldJobs
 from aiperf_hpc.primary.launchers.slurm.inside import Inside, check_allocation, jobs_inside
@@ -33,7 +34,7 @@ from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.run.storage import Retry
 
-AskedLauncher = Literal["auto", "slurm", "local", "array", "inside"]
+AskedLauncher = Literal["auto", "slurm", "local", "array", "allocation", "inside"]
 """What a user may name; ``slurm`` is the one of ``slurm.mode``."""
 
 
@@ -54,9 +55,17 @@ def _inside(manifest: RunManifest, paths: RunPaths, launch: int, retry: Retry) -
     return StepLauncher(manifest, paths, holding, held_jobs, RATE_LIMIT, launch=launch)
 
 
+def _allocation(manifest: RunManifest, paths: RunPaths, launch: int, retry: Retry) -> Launcher:
+    del retry
+    held_jobs = HeldJobs()
+    holding = Allocation(manifest, paths, held_jobs)
+    return StepLauncher(manifest, paths, holding, held_jobs, RATE_LIMIT, launch=launch)
+
+
 LAUNCHERS: dict[str, Callable[[RunManifest, RunPaths, int, Retry], Launcher]] = {
     "local": _local,
     **dict.fromkeys(ARRAY, _array),
+    "allocation": _allocation,
     "inside": _inside,
 }
 
@@ -122,7 +131,7 @@ def choose_launcher(
             "to run on this machine"
         ) from None
     check_cluster(config.slurm, nodes, hours, partitions)
-    chosen = resolved(asked)
+    chosen = resolved(asked, config)
     _say_why(asked, chosen, "SLURM answers, and this is in none of its jobs")
     return Chosen(chosen, partitions)
 
@@ -132,9 +141,9 @@ def named(chosen: str) -> AskedLauncher:
     return TypeAdapter[AskedLauncher](AskedLauncher).validate_python(chosen)
 
 
-def resolved(asked: str) -> str:
+def resolved(asked: str, config: RunConfig) -> str:
     """Return the launcher that a named one stands for."""
-    return "array" if asked in ("auto", "slurm") else asked
+    return config.slurm.mode if asked in ("auto", "slurm") else asked
 
 
 def _say_why(asked: str, chosen: str, why: str) -> None:
@@ -157,8 +166,11 @@ def _check_inside(nodes: int, hours: float, held_jobs: HeldJobs, rate_limit: Rat
 def dry_run(manifest: RunManifest, paths: RunPaths) -> str:
     """Return what would be submitted or started."""
     if manifest.launcher == "inside":
-        job = (*jobs_inside(), "JOB")[0]
-        return _steps_text(manifest, paths, job)
+        return _steps_text(manifest, paths, (*jobs_inside(), "JOB")[0])
+    if manifest.launcher == "allocation":
+        minutes = time_limit_minutes(manifest.hours, manifest.config.slurm)
+        asks = shlex.join(salloc_command(manifest, manifest.nodes, minutes))
+        return f"{asks}\n{_steps_text(manifest, paths, 'JOB')}"
     if manifest.launcher in ARRAY:
         return batch_script(manifest, paths)
     return "\n".join(shlex.join(c) for c in local_commands(manifest, paths).values())

@@ -110,7 +110,7 @@ def test_a_shell_completes_commands_options_and_presets() -> None:
     assert completed("aiperf st") == ["start", "stop", "status", "study"]
     assert completed("aiperf start --no") == ["--nodes"]
     assert completed("aiperf start --config q") == ["quickstart"]
-    launchers = ["auto", "slurm", "local", "array", "inside"]
+    launchers = ["auto", "slurm", "local", "array", "allocation", "inside"]
     assert completed("aiperf start --launcher ") == launchers
     assert completed("aiperf data pr") == ["prepare"]
 

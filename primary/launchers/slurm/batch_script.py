@@ -45,7 +45,7 @@ def batch_script(manifest: RunManifest, paths: RunPaths, launch: int = 0) -> str
         "time_limit": str(time_limit_minutes(manifest.hours, slurm)),
         "signal_seconds": str(slurm.signal_seconds),
         "output": shlex.quote(log),
-        "directives": "\n".join(f"#SBATCH {option}" for option in _options(slurm)),
+        "directives": "\n".join(f"#SBATCH {option}" for option in job_options(slurm)),
         "step_options": " ".join(rank_options(slurm, replica)),
         "python": shlex.quote(sys.executable),
         "run_dir": shlex.quote(root),
@@ -66,7 +66,8 @@ def time_limit_minutes(hours: float, slurm: SlurmConfig) -> int:
     return math.ceil(hours * 60.0) + slurm.time_margin_minutes
 
 
-def _options(slurm: SlurmConfig) -> list[str]:
+def job_options(slurm: SlurmConfig) -> list[str]:
+    """Return what a job is asked for by, as sbatch and salloc take it."""
     asked = {
         "partition": slurm.partition,
         "account": slurm.account,

@@ -28,12 +28,23 @@ class Job:
     """When its time limit ends it, UTC seconds; infinity where that is not known."""
     nodes: tuple[str, ...] = ()
     """Those that it has; one that failed is no longer among them."""
+    count: int = 0
+    """How many nodes it has or waits for."""
     reason: str = ""
+    submitted_utc: float | None = None
+    """When SLURM took it, UTC seconds by SLURM's clock."""
+    started_utc: float | None = None
+    """When SLURM gave it its nodes, likewise; of one that waits, when SLURM expects to."""
 
     @property
     def held(self) -> bool:
         """Whether its nodes can be used."""
         return self.state in HELD
+
+    @property
+    def waits(self) -> bool:
+        """Whether it may come to have nodes."""
+        return self.state in WAITING
 
 
 class HeldJobs:
@@ -51,10 +62,14 @@ class HeldJobs:
         """Return the jobs of these numbers that SLURM knows, those of a heterogeneous job each."""
         return self._jobs(f"--jobs={','.join(ids)}")
 
+    def named(self, name: str) -> list[Job]:
+        """Return this user's jobs of that name, those that have ended lately too."""
+        return self._jobs("--me", f"--name={name}")
+
     def _jobs(self, *which: str) -> list[Job]:
         try:
             lines = self._lines(
-                "squeue", "--noheader", "--states=all", *which, "--format=%A|%T|%e|%r|%N",
+                "squeue", "--noheader", "--states=all", *which, "--format=%A|%T|%V|%S|%e|%D|%r|%N",
                 environment={**os.environ, "SLURM_TIME_FORMAT": "%s"},
             )  # fmt: skip
         except SchedulerSilentError:
@@ -67,15 +82,19 @@ class HeldJobs:
 
     def _job(self, line: str) -> Job:
         try:
-            number, state, end, reason, nodes = (part.strip() for part in line.split("|"))
+            number, state, *times, count, reason, nodes = (p.strip() for p in line.split("|"))
+            submitted, started, end = (float(t) if t.isdigit() else None for t in times)
         except ValueError:
             raise SchedulerError(f"squeue answered what cannot be understood: {line}") from None
         return Job(
             id=number,
             state=state,
-            end_utc=float(end) if end.isdigit() else INFINITY,
+            end_utc=INFINITY if end is None else end,
             nodes=self.node_names(nodes) if nodes else (),
+            count=int(count),
             reason="" if reason == "None" else reason,
+            submitted_utc=submitted,
+            started_utc=started,
         )
 
     def node_names(self, nodes: str) -> tuple[str, ...]:
@@ -92,9 +111,16 @@ class HeldJobs:
         """End jobs or steps at once."""
         self._lines("scancel", *ids)
 
-    def try_step(self, command: Sequence[str]) -> None:
-        """Run a step to its end: not a question, but it is refused in the same words."""
-        self._lines(*command, environment=outside_of_a_job())
+    def cancel_named(self, name: str) -> None:
+        """End this user's jobs of that name."""
+        self._lines("scancel", "--me", f"--name={name}")
+
+    def try_step(self, command: Sequence[str]) -> list[str]:
+        """Run a step to its end; return what it said.
+
+        It is no question, but the work itself, and is refused in the same words.
+        """
+        return self._lines(*command, environment=outside_of_a_job())
 
     def _lines(self, *command: str, environment: Mapping[str, str] | None = None) -> list[str]:
         answer = self._run(command, environment)

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
-from aiperf_hpc.errors import UsageError
+from aiperf_hpc.errors import SchedulerError, UsageError
 from aiperf_hpc.primary.launchers.slurm.held_jobs import HeldJobs, Job
 from aiperf_hpc.primary.launchers.slurm.step_launcher import held_nodes
 
@@ -41,6 +41,20 @@ class Inside:
 
     def look(self) -> Sequence[Job]:
         return self._held_jobs.jobs(self._ids)
+
+    def request(self, nodes: int, minutes: int) -> Job:
+        del nodes, minutes
+        raise SchedulerError("an allocation that the run is only in does not grow")
+
+    @property
+    def requested(self) -> int:
+        return 0
+
+    def granted(self) -> Sequence[Job]:
+        return ()
+
+    def release(self) -> None:
+        pass  # It was there before the run.
 
 
 def check_allocation(jobs: Sequence[Job], nodes: int, hours: float, now: float) -> None:

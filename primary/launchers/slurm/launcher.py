@@ -306,6 +306,9 @@ class SlurmLauncher:
                 self._requests.append(partial(self._client.cancel, job))
             self._interval = SHORTEST_SECONDS
 
+    def close(self) -> None:
+        pass  # Elements hold their nodes while they run.
+
     def _call(self) -> None:
         """Make one call of the client: the first request, or a look."""
         request = self._requests[0] if self._requests else None

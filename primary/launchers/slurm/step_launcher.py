@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import signal
+import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -10,7 +12,7 @@ from itertools import groupby
 from typing import Protocol, TypeVar
 
 from aiperf_hpc.clock import SYSTEM, Clock
-from aiperf_hpc.errors import SchedulerError, UsageError
+from aiperf_hpc.errors import SchedulerError, SchedulerSilentError, UsageError
 from aiperf_hpc.primary.launchers.base import (
     FORESEEN_STATUSES,
     MOST_RESTARTS,
@@ -19,6 +21,7 @@ from aiperf_hpc.primary.launchers.base import (
     died,
     replica_name,
 )
+from aiperf_hpc.primary.launchers.slurm.batch_script import job_name, time_limit_minutes
 from aiperf_hpc.primary.launchers.slurm.held_jobs import HeldJobs, Job
 from aiperf_hpc.primary.launchers.slurm.launcher import BACK_OFF, LONGEST_SECONDS, unfit_node
 from aiperf_hpc.primary.launchers.slurm.rate_limit import SHORTEST_SECONDS, RateLimit
@@ -52,10 +55,27 @@ class Holding(Protocol):
 
     name: str
     queues: bool
-    """Whether nodes may be waited for after the start."""
+    """Whether nodes may be waited for after the start, and more be asked for."""
 
     def look(self) -> Sequence[Job]:
         """Return the jobs whose nodes may be used, as they are now. One call of a client."""
+        ...
+
+    def request(self, nodes: int, minutes: int) -> Job:
+        """Ask for a job of so many nodes; return it as soon as SLURM has taken it."""
+        ...
+
+    @property
+    def requested(self) -> int:
+        """How many nodes were asked for and are waited for."""
+        ...
+
+    def granted(self) -> Sequence[Job]:
+        """Return the jobs that were granted since this was last asked. Asks nobody."""
+        ...
+
+    def release(self) -> None:
+        """Give back what is held. One call of a client."""
         ...
 
 
@@ -141,6 +161,10 @@ class StepLauncher:
         self._lives: Counter[str] = Counter()
         self._restarts: Counter[str] = Counter()
         self._states: dict[str, ReplicaState] = {}
+        self._tried: set[str] = set()
+        """Jobs on whose nodes a step was started."""
+        self._no_more = False
+        """Whether SLURM has refused nodes in the place of lost ones."""
         self._interval = SHORTEST_SECONDS
         self._stopping = False
         self._killed_at: float | None = None
@@ -149,10 +173,14 @@ class StepLauncher:
     def start(self) -> dict[str, str]:
         if self._launch:
             self._end_earlier()
-        self._jobs = list(self._ask(self._holding.look, "SLURM does not tell of the allocation"))
         names = [replica_name(number) for number in range(self._manifest.replicas)]
         self._states = dict.fromkeys(names, ReplicaState(JobPhase.PENDING))
         self._waiting = list(names)
+        if self._launch or not self.queues:
+            what = "SLURM does not tell of the allocation"
+            self._jobs = list(self._ask(self._holding.look, what))
+        if self.queues:
+            return dict.fromkeys(names, self._queue())
         places = self._places(len(names))
         if len(places) < len(names):
             raise UsageError(
@@ -162,7 +190,33 @@ class StepLauncher:
         for place in _by_job(places):
             self._try(place)
         self._place()
-        return {name: f"{self._steps[name].place.job}.{name}" for name in names}
+        return {name: self._steps[name].place.job for name in names}
+
+    def _queue(self) -> str:
+        """Have a job that is held or waited for; return its number."""
+        for job in self._jobs:
+            if job.held:  # By an earlier primary.
+                self._arrived(job)
+        for job in self._jobs:
+            if job.held or job.waits:
+                return job.id
+        manifest = self._manifest
+        minutes = time_limit_minutes(manifest.hours, manifest.config.slurm)
+        try:
+            return self._request(manifest.nodes, minutes).id
+        except SchedulerSilentError as error:
+            raise UsageError(
+                f"SLURM did not take the job: {error}; if it did all the same, "
+                f"`scancel --name={job_name(manifest)}` removes it"
+            ) from None
+        except SchedulerError as error:
+            raise UsageError(
+                f"SLURM refused the job: {error}; nothing was started; change the slurm section "
+                "of the configuration"
+            ) from None
+
+    def _request(self, nodes: int, minutes: int) -> Job:
+        return self._rate_limit.call(lambda: self._holding.request(nodes, minutes))
 
     def _ask(self, request: Callable[[], T], what: str) -> T:
         try:
@@ -178,15 +232,34 @@ class StepLauncher:
         if steps := self._ask(lambda: self._held_jobs.steps(prefix), what):
             self._ask(lambda: self._held_jobs.cancel(steps), what)
 
-    def _try(self, place: Place) -> None:
-        """Start a step that does nothing on these nodes, so that a refusal is said in one line."""
+    def _try(self, place: Place, count: int = 0) -> list[str]:
+        """Start a step that does nothing on these nodes, so that a refusal is said in one line.
+
+        Return their names.
+        """
+        command = trial_command(self._manifest, place, TRIAL_SECONDS, count)
         try:
-            self._held_jobs.try_step(trial_command(self._manifest, place, TRIAL_SECONDS))
+            said = self._held_jobs.try_step(command)
         except SchedulerError as error:
             raise UsageError(
                 f"job {place.job} refused a step: {error}; nothing was started; see the slurm "
                 "section of the configuration, and what else runs in the job"
             ) from None
+        self._tried.add(place.job)
+        return sorted(set(said), key=lambda node: (len(node), node))
+
+    def _arrived(self, job: Job) -> None:
+        """Start replicas on the nodes of a job that was granted."""
+        try:
+            nodes = self._try(Place(job.id, job.nodes), job.count)
+        except UsageError as error:
+            if not self._lives:
+                raise  # The run cannot be what was asked for.
+            self.problem = str(error)  # It is looked at again.
+            return
+        others = [other for other in self._jobs if other.id != job.id]
+        self._jobs = [*others, replace(job, state="RUNNING", nodes=tuple(nodes))]
+        self._place()
 
     def _places(self, most: int) -> list[Place]:
         """Return places for so many replicas on nodes that no step runs on, or fewer."""
@@ -195,7 +268,8 @@ class StepLauncher:
         each = self._manifest.config.replica.nodes
         found = []
         for job in self._jobs:
-            free = [node for node in job.nodes if job.held and node not in used]
+            usable = job.held and (job.id in self._tried or not self.queues)
+            free = [node for node in job.nodes if usable and node not in used]
             whole = len(free) // each * each
             found += [Place(job.id, tuple(free[at : at + each])) for at in range(0, whole, each)]
         return found[:most]
@@ -229,13 +303,56 @@ class StepLauncher:
             else:
                 del self._steps[name]
                 self._ended(name, End(step, status, step.words()))
-        if self._wants_look() and self._rate_limit.quiet_seconds >= self._interval:
-            self._look()
+        if not self._stopping:
+            for granted in self._holding.granted():
+                self._arrived(granted)
+            self._call_if_due()
         return self._states
 
     def _runs(self, name: str, step: Step) -> None:
-        if self._states[name].phase is not JobPhase.RUNNING:
-            self._states[name] = ReplicaState(JobPhase.RUNNING, str(step.place))
+        state, job = self._states[name], self._job(step.place)
+        if state.phase is not JobPhase.RUNNING:
+            state = ReplicaState(JobPhase.RUNNING, str(step.place))
+        if job is not None and state.started_utc is None and job.started_utc is not None:
+            state = replace(state, submitted_utc=job.submitted_utc, started_utc=job.started_utc)
+        self._states[name] = state
+
+    def _job(self, place: Place) -> Job | None:
+        return next((job for job in self._jobs if job.id == place.job), None)
+
+    def _call_if_due(self) -> None:
+        """Make one call of the client, if there is something to ask and it is time to."""
+        quiet = self._rate_limit.quiet_seconds
+        if self._lacking() and quiet >= SHORTEST_SECONDS:
+            self._ask_for_more()
+        elif self._wants_look() and quiet >= self._interval:
+            self._look()
+
+    def _lacking(self) -> bool:
+        """Return whether nodes are to be asked for in the place of those that were lost."""
+        if not self.queues or self._no_more or not self._tried:
+            return False
+        waited = max(self._holding.requested, sum(job.count for job in self._jobs if job.waits))
+        return waited < len(self._waiting) * self._manifest.config.replica.nodes
+
+    def _ask_for_more(self) -> None:
+        """Ask for the nodes of one replica until the end of the run's job."""
+        held = [job for job in self._jobs if job.held]
+        if not held:
+            return  # The run's job is over.
+        left = min(job.end_utc for job in held) - self._clock.utc()
+        limit = time_limit_minutes(self._manifest.hours, self._manifest.config.slurm)
+        minutes = limit if math.isinf(left) else min(limit, max(1, math.ceil(left / 60.0)))
+        try:
+            self._request(self._manifest.config.replica.nodes, minutes)
+            self.problem = None
+        except SchedulerSilentError as error:
+            self._silent(error)
+        except SchedulerError as error:
+            self._no_more = True
+            for name in self._waiting:
+                detail = f"{self._states[name].detail}; SLURM gives no other node: {error}"
+                self._states[name] = replace(self._states[name], detail=detail)
 
     def _ended(self, name: str, end: End) -> None:
         if end.foreseen or self._stopping:
@@ -256,7 +373,12 @@ class StepLauncher:
         return ReplicaState(phase, node, end.how if status else "", status=status)
 
     def _wants_look(self) -> bool:
-        return bool(self._doubtful or self._waiting) and not self._stopping
+        untold = self.queues and any(j.held and j.started_utc is None for j in self._jobs)
+        return bool(self._doubtful or self._waiting or untold)
+
+    def _silent(self, error: SchedulerError) -> None:
+        self.problem = str(error)
+        self._interval = min(LONGEST_SECONDS, self._interval * BACK_OFF)
 
     def _look(self) -> None:
         """Ask SLURM what is held, and act on it."""
@@ -264,8 +386,7 @@ class StepLauncher:
         try:
             self._jobs = list(self._rate_limit.call(self._holding.look))
         except SchedulerError as error:
-            self.problem = str(error)
-            self._interval = min(LONGEST_SECONDS, self._interval * BACK_OFF)
+            self._silent(error)
             return
         self.problem = None
         news = bool(self._doubtful) or self._jobs != before
@@ -275,12 +396,34 @@ class StepLauncher:
         doubtful, self._doubtful = self._doubtful, {}
         for name, end in doubtful.items():
             self._states[name] = self._resolved(name, end)
+        if self.queues:
+            self._told()
         self._place()
+
+    def _told(self) -> None:
+        """Act on what was said of the run's own jobs."""
+        for job in list(self._jobs):
+            if job.held and job.id not in self._tried:  # One that an earlier primary asked for.
+                self._arrived(job)
+        waits = [job for job in self._jobs if job.waits]
+        held = any(job.held for job in self._jobs)
+        for name in self._waiting:
+            if self._lives[name] or held:
+                continue
+            if waits:
+                about = waits[0]
+                self._states[name] = ReplicaState(
+                    JobPhase.PENDING, detail=about.reason, submitted_utc=about.submitted_utc
+                )
+            else:
+                ended = ", ".join(f"{job.id} is {job.state}" for job in self._jobs)
+                detail = f"the allocation {ended}" if ended else "SLURM knows no job of the run"
+                self._states[name] = ReplicaState(JobPhase.FAILED, detail=detail)
 
     def _resolved(self, name: str, end: End) -> ReplicaState:
         """Decide what becomes of a replica whose step ended as nobody foresaw."""
         place = end.step.place
-        job = next((job for job in self._jobs if job.id == place.job), None)
+        job = self._job(place)
         if job is None or not job.held:
             state = "no longer there" if job is None else job.state
             detail = f"{end.how}; the allocation {place.job} is {state}"
@@ -288,7 +431,8 @@ class StepLauncher:
         if gone := [node for node in place.nodes if node not in job.nodes]:
             self._waiting.append(name)
             detail = f"{','.join(gone)} left the allocation: {end.how}"
-            return ReplicaState(JobPhase.LOST, str(place), detail)
+            phase = JobPhase.REQUEUED if self.queues else JobPhase.LOST
+            return ReplicaState(phase, str(place), detail)
         if end.of_node:  # Neither the replica's doing, nor over: SLURM has not given it up.
             self._start(name, place)
             return ReplicaState(JobPhase.REQUEUED, str(place), f"{end.how}; tried again")
@@ -318,6 +462,17 @@ class StepLauncher:
             self._send(signal.SIGTERM)  # srun ends its step by force.
         elif self._clock.monotonic() >= self._killed_at + KILL_SECONDS:
             self._send(signal.SIGKILL)
+
+    def close(self) -> None:
+        if not self.queues:
+            return
+        try:
+            self._rate_limit.call(self._holding.release)
+        except SchedulerError as error:
+            name = job_name(self._manifest)
+            sys.stderr.write(
+                f"aiperf: the run's nodes are not given back ({error}): scancel --name={name}\n"
+            )
 
     def _send(self, number: int) -> None:
         for step in self._steps.values():

@@ -82,17 +82,24 @@ def step_command(manifest: RunManifest, paths: RunPaths, life: Life, place: Plac
     return [*_srun(manifest, place), name, *shell, *replica, *lives]
 
 
-def trial_command(manifest: RunManifest, place: Place, seconds: int) -> list[str]:
-    """Return a step that does nothing on these nodes, with the options of those that work.
+def trial_command(manifest: RunManifest, place: Place, seconds: int, count: int = 0) -> list[str]:
+    """Return a step that does nothing but say where it is, with the options of those that work.
 
     It is refused, rather than waiting, when the nodes are not free within so many seconds.
+
+    Args:
+        manifest: the run.
+        place: a job, and its nodes if they are known.
+        seconds: how long to wait.
+        count: how many nodes the job has, where their names are not known.
     """
-    return [*_srun(manifest, place), f"--immediate={seconds}", "/bin/true"]
+    own = [f"--immediate={seconds}", "/bin/sh", "-c", 'echo "$SLURMD_NODENAME"']
+    return [*_srun(manifest, place, count), *own]
 
 
-def _srun(manifest: RunManifest, place: Place) -> list[str]:
+def _srun(manifest: RunManifest, place: Place, count: int = 0) -> list[str]:
     slurm, replica = manifest.config.slurm, manifest.config.replica
-    nodes = len(place.nodes)
+    nodes = len(place.nodes) or count
     gres = [f"--gres={slurm.gres}"] if slurm.gres else []
     return [
         "srun",
@@ -100,7 +107,7 @@ def _srun(manifest: RunManifest, place: Place) -> list[str]:
         f"--nodes={nodes}",
         f"--ntasks={nodes * replica.ranks_per_node}",
         f"--ntasks-per-node={replica.ranks_per_node}",
-        f"--nodelist={place}",
+        *([f"--nodelist={place}"] if place.nodes else []),
         "--input=none",
         "--cpu-bind=none",
         *gres,

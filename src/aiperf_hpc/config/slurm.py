@@ -23,6 +23,9 @@ _MEMORY = in_words(r"^\d+[KMGT]?$", "a whole number, with K, M, G or T after it,
 class SlurmConfig(Section):
     """What is asked of SLURM. What is not given is left to the site's defaults."""
 
+    mode: Literal["array", "allocation"] = Field(
+        "array", description="a job for each replica, or one job with a step for each"
+    )
     client: Literal["commands", "pyslurm"] = Field(
         "commands", description="how SLURM is looked at; pyslurm is a site's own build"
     )

@@ -106,6 +106,11 @@ class RunPaths:
         return self.root / "primary" / "batch.sh"
 
     @property
+    def allocation_log(self) -> Path:
+        """What salloc says of the run's own jobs."""
+        return self.root / "primary" / "allocation.log"
+
+    @property
     def primary_log(self) -> Path:
         """What a primary in the background prints; for people, never parsed."""
         return self.root / "primary" / "output.log"

@@ -386,5 +386,8 @@ class SimulatedLauncher:
             if host.stop is not None:
                 host.stop.ask("SIGTERM")
 
+    def close(self) -> None:
+        pass  # Nothing is held.
+
     def kill(self) -> None:
         self.end(self._tasks)

@@ -70,6 +70,9 @@ class Told:
     def ask_to_stop(self) -> None:
         self.calls.append("stop")
 
+    def close(self) -> None:
+        self.calls.append("close")
+
     def kill(self) -> None:
         self.calls.append("kill")
 

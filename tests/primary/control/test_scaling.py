@@ -53,6 +53,9 @@ class Remembering:
     def ask_to_stop(self) -> None:
         raise NotImplementedError
 
+    def close(self) -> None:
+        raise NotImplementedError
+
     def kill(self) -> None:
         raise NotImplementedError
 

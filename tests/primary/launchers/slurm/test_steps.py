@@ -11,6 +11,7 @@ from tests.primary.launchers.slurm.test_launcher import manifest
 
 from aiperf_hpc.errors import UsageError
 from aiperf_hpc.primary.launchers.base import MOST_RESTARTS, ReplicaState
+from aiperf_hpc.primary.launchers.slurm.allocation import Allocation
 from aiperf_hpc.primary.launchers.slurm.client import Answer
 from aiperf_hpc.primary.launchers.slurm.held_jobs import HeldJobs, Job
 from aiperf_hpc.primary.launchers.slurm.inside import Inside, check_allocation, jobs_inside
@@ -60,21 +61,29 @@ class Cluster:
         self.jobs = {"17": ("RUNNING", [f"n{n}" for n in range(1, nodes + 1)])}
         self.calls: list[tuple[float, tuple[str, ...]]] = []
         self.old_steps = ""
-        self.trial = Answer(0, "", "")
+        self.trial: Answer | None = None
         self.sruns: list[Srun] = []
+        self.sallocs: list[Srun] = []
+        self.says = "salloc: Pending job allocation 17\n"
+        self.salloc_status: int | None = None
 
     def __call__(self, command: Sequence[str], environment: Mapping[str, str] | None) -> Answer:
         if command[:3] == ("scontrol", "show", "hostnames"):  # It asks nobody.
             return Answer(0, command[3].replace(",", "\n"), "")
         if command[0] == "srun":
             self.calls.append((self.now, tuple(command)))
-            return self.trial
+            nodes = next((w for w in command if w.startswith("--nodelist=")), "")
+            named = nodes.partition("=")[2].split(",") if nodes else self.jobs["17"][1]
+            return self.trial or Answer(0, "\n".join(named), "")
         self.calls.append((self.now, tuple(command)))
         if "--steps" in command:
             return Answer(0, self.old_steps, "")
         if command[0] == "scancel":
             return Answer(0, "", "")
-        lines = (f"{job}|{s}|7200|None|{','.join(n)}\n" for job, (s, n) in self.jobs.items())
+        lines = (
+            f"{job}|{s}|0|60|7200|{len(n)}|None|{','.join(n)}\n"
+            for job, (s, n) in self.jobs.items()
+        )
         return Answer(0, "".join(lines), "")
 
     def utc(self) -> float:
@@ -91,8 +100,25 @@ class Cluster:
 
     def spawn(self, command: Sequence[str], log: Path) -> Srun:
         log.parent.mkdir(parents=True, exist_ok=True)
-        self.sruns.append(Srun(command, log))
-        return self.sruns[-1]
+        process = Srun(command, log)
+        if command[0] == "salloc":
+            self.calls.append((self.now, tuple(command)))
+            self.sallocs.append(process)
+            with log.open("a") as file:
+                file.write(self.says)
+            process.status = self.salloc_status
+        else:
+            self.sruns.append(process)
+        return process
+
+    def allocating(self, run: RunManifest | None = None, launch: int = 0) -> StepLauncher:
+        """Return a launcher whose jobs are its own."""
+        held, run = HeldJobs(self), run or manifest(2)
+        holding = Allocation(run, self.paths, held, spawn=self.spawn, clock=self)
+        return StepLauncher(
+            run, self.paths, holding, held, RateLimit(self),
+            launch=launch, spawn=self.spawn, clock=self,
+        )  # fmt: skip
 
     def launcher(self, run: RunManifest | None = None, launch: int = 0) -> StepLauncher:
         held = HeldJobs(self)
@@ -111,6 +137,11 @@ class Cluster:
         return [command[1:] for _, command in self.calls if command[0] == program]
 
 
+def runs_on(node: str) -> ReplicaState:
+    """Return the state of a replica of a job that the cluster tells of."""
+    return ReplicaState(JobPhase.RUNNING, node, submitted_utc=0.0, started_utc=60.0)
+
+
 @pytest.fixture
 def cluster(tmp_path: Path) -> Cluster:
     return Cluster(tmp_path)
@@ -118,14 +149,14 @@ def cluster(tmp_path: Path) -> Cluster:
 
 def test_each_replica_is_a_step_on_a_node_of_its_own(cluster: Cluster) -> None:
     launcher = cluster.launcher()
-    assert launcher.start() == {"r0": "17.r0", "r1": "17.r1"}
+    assert launcher.start() == {"r0": "17", "r1": "17"}
     assert [s.option("nodelist") for s in cluster.sruns] == ["n1", "n2"]
     (tried,) = cluster.said("srun")
-    assert tried[-1] == "/bin/true"
+    assert tried[-1] == 'echo "$SLURMD_NODENAME"'
     assert "--nodelist=n1,n2" in tried
     assert launcher.name == "inside"
     states = launcher.states()
-    assert states["r1"] == ReplicaState(JobPhase.RUNNING, "n2")
+    assert states["r1"] == runs_on("n2")
     cluster.now += 600.0
     launcher.states()
     assert len(cluster.said("squeue")) == 1  # Steps that run are asked nobody about.
@@ -299,3 +330,121 @@ def test_an_allocation_that_is_enough() -> None:
     check_allocation([TWO], 2, 1.9, 0.0)
     with pytest.raises(UsageError, match="SLURM_JOB_ID is not set"):
         Inside(HeldJobs(), ())
+
+
+# A job of the run's own.
+
+
+def test_an_allocation_is_one_job_which_no_shell_holds(cluster: Cluster) -> None:
+    launcher = cluster.allocating(manifest(2, partition="bench", extra=["--comment='two words'"]))
+    assert launcher.start() == {"r0": "17", "r1": "17"}
+    (asked,) = cluster.said("salloc")
+    assert asked == (
+        "--no-shell", "--no-kill", "--job-name=aiperf-now", "--nodes=2", "--ntasks-per-node=1",
+        "--time=70", "--signal=TERM@120", "--partition=bench", "--exclusive", "--comment=two words",
+    )  # fmt: skip
+    assert (launcher.name, launcher.queues) == ("allocation", True)
+
+
+def test_replicas_wait_for_the_allocation_and_start_when_it_is_granted(cluster: Cluster) -> None:
+    cluster.jobs["17"] = ("PENDING", [])
+    launcher = cluster.allocating()
+    launcher.start()
+    assert cluster.looked(launcher)["r0"] == ReplicaState(JobPhase.PENDING, submitted_utc=0.0)
+    assert cluster.sruns == []
+    cluster.jobs["17"] = ("RUNNING", ["n1", "n2"])
+    calls = len(cluster.said("squeue"))
+    cluster.sallocs[0].end(0)
+    launcher.states()  # At once: the step that tries the nodes tells what they are called.
+    assert len(cluster.said("squeue")) == calls
+    assert [s.option("nodelist") for s in cluster.sruns] == ["n1", "n2"]
+    cluster.looked(launcher)
+    assert launcher.states()["r1"] == runs_on("n2")
+    looks = len(cluster.said("squeue"))
+    cluster.now += 600.0
+    launcher.states()
+    assert len(cluster.said("squeue")) == looks
+    launcher.close()
+    assert cluster.said("scancel") == [("--me", "--name=aiperf-now")]
+
+
+@pytest.mark.parametrize(
+    ("says", "said"),
+    [
+        (
+            "salloc: error: Job submit failed: Invalid qos\n",
+            "SLURM refused the job: .*qos",
+        ),
+        ("salloc: error: Unable to contact slurm controller\n", "did not take .*scancel --name="),
+    ],
+)
+def test_an_allocation_that_slurm_refuses(cluster: Cluster, says: str, said: str) -> None:
+    cluster.says, cluster.salloc_status = says, 1
+    with pytest.raises(UsageError, match=said):
+        cluster.allocating().start()
+
+
+def test_another_node_is_asked_for_in_the_place_of_one_that_failed(cluster: Cluster) -> None:
+    cluster.jobs = {"17": ("RUNNING", ["n1", "n2"])}
+    cluster.salloc_status = 0
+    launcher = cluster.allocating()
+    launcher.start()
+    launcher.states()
+    cluster.jobs["17"] = ("RUNNING", ["n1"])
+    cluster.sruns[1].end(0, "srun: error: Node failure on n2\n")
+    cluster.says, cluster.salloc_status = "salloc: Pending job allocation 18\n", None
+    state = cluster.looked(launcher)["r1"]
+    assert (state.phase, state.detail) == (
+        JobPhase.REQUEUED, "n2 left the allocation: Node failure on n2",
+    )  # fmt: skip
+    cluster.now += 60.0
+    launcher.states()
+    assert cluster.said("salloc")[1][3:6] == ("--nodes=1", "--ntasks-per-node=1", "--time=70")
+    cluster.now += 60.0
+    launcher.states()
+    assert len(cluster.sallocs) == 2  # No second one for the same replica.
+    cluster.jobs["18"] = ("RUNNING", ["n3"])
+    cluster.sallocs[1].end(0)
+    cluster.trial = Answer(0, "n3\n", "")
+    assert launcher.states()["r1"].detail.endswith("; started again on n3")
+    assert cluster.sruns[-1].option("jobid") == "18"
+    assert cluster.sruns[-1].command[-1] == "1"
+
+
+def test_a_resumed_run_takes_the_job_of_its_earlier_primary(cluster: Cluster) -> None:
+    launcher = cluster.allocating(launch=1)
+    assert launcher.start() == {"r0": "17", "r1": "17"}
+    assert cluster.sallocs == []
+    assert [s.option("nodelist") for s in cluster.sruns] == ["n1", "n2"]
+
+
+def test_a_resumed_run_whose_job_is_gone_asks_for_another(cluster: Cluster) -> None:
+    cluster.jobs = {"16": ("TIMEOUT", [])}
+    launcher = cluster.allocating(launch=1)
+    assert launcher.start() == {"r0": "17", "r1": "17"}
+    assert len(cluster.sallocs) == 1
+
+
+def test_an_allocation_that_is_cancelled_while_it_waits_is_the_end(cluster: Cluster) -> None:
+    cluster.jobs["17"] = ("CANCELLED", [])
+    launcher = cluster.allocating()
+    launcher.start()
+    cluster.sallocs[0].end(1)
+    state = cluster.looked(launcher)["r0"]
+    assert state == ReplicaState(JobPhase.FAILED, detail="the allocation 17 is CANCELLED")
+
+
+def test_a_stop_before_the_allocation_is_granted(cluster: Cluster) -> None:
+    launcher = cluster.allocating()
+    launcher.start()
+    launcher.ask_to_stop()
+    assert {s.phase for s in launcher.states().values()} == {JobPhase.DONE}
+
+
+def test_a_fresh_allocation_that_refuses_steps_ends_the_run(cluster: Cluster) -> None:
+    cluster.salloc_status = 0
+    launcher = cluster.allocating()
+    launcher.start()
+    cluster.trial = Answer(1, "", "srun: error: Invalid MPI type 'nosuch'")
+    with pytest.raises(UsageError, match="job 17 refused a step: srun: Invalid MPI type"):
+        launcher.states()

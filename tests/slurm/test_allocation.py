@@ -1,0 +1,71 @@
+"""Runs in a job of their own on a real SLURM cluster, each replica a step of it."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+from tests.slurm.conftest import FAST, Cluster
+from tests.slurm.test_cluster import START, Start, phase, training
+from tests.support.waiting import until
+
+from aiperf_hpc.deploy.local_cluster import pid_of, start_slurmd
+from aiperf_hpc.trial import JobPhase
+
+HOURS = 0.006
+OWN = ["--launcher", "allocation"]
+
+
+def test_a_run_in_a_job_of_its_own_has_a_score_that_its_records_prove(
+    cluster: Cluster, slurm_run: Start
+) -> None:
+    run = slurm_run("--nodes", 3, "--hours", HOURS, *OWN, config=FAST)
+    out, err = run.end()
+    assert (run.process.returncode, err) == (0, "")
+    assert any(line.startswith("Score ") for line in out.splitlines())
+    assert {phase(run.history, r) for r in run.history.replicas} == {JobPhase.DONE}
+    assert {r.granted_utc for r in run.history.replicas.values()} != {None}
+    verified = cluster.aiperf("verify", run.paths.root)
+    assert verified.stdout.splitlines()[-1].startswith("PASSED"), verified.stdout
+    names = [command.split()[0] for _, command in cluster.calls() if "hostnames" not in command]
+    assert names.count("salloc") == 1
+    assert names.count("squeue") <= 2
+    assert names.count("srun") == 4  # One tries the nodes.
+    assert "sbatch" not in names
+    assert cluster.run("squeue", "-h").stdout == ""  # Its nodes are given back.
+    refused = [*START, "--nodes", 1, *OWN, "--set", "slurm.constraint=nosuchfeature"]
+    done = cluster.aiperf(*refused, "--run-dir", run.paths.root.with_name("refused"))
+    assert done.returncode == 2
+    assert "SLURM refused the job: salloc: " in done.stderr
+    assert "Invalid feature specification" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_node_that_dies_ends_its_replica_alone_which_returns_with_the_node(
+    cluster: Cluster, slurm_run: Start
+) -> None:
+    run = slurm_run("--nodes", 3, "--hours", 0.2, *OWN, config=FAST)
+    run.wait_until(training)
+    node = run.history.replicas["r0"].job_state
+    assert node is not None
+    assert node.node == "n1"  # The first of the allocation: nothing of the job depends on it.
+    os.kill(pid_of(cluster.folder, "n1"), signal.SIGKILL)
+    try:
+        run.wait_until(lambda h: phase(h, "r0") is JobPhase.REQUEUED)
+        seen = len(run.history.executions)
+        run.wait_until(lambda h: len(h.executions) > seen + 5)
+        until(lambda: "PD" in cluster.run("squeue", "-h", "-o", "%t").stdout, pause=0.5)
+    finally:
+        start_slurmd(cluster.folder, "n1")
+    run.wait_until(lambda h: phase(h, "r0") is JobPhase.RUNNING)
+    second = max(run.history.replicas["r0"].starts.values())
+    run.wait_until(lambda h: any(e.utc > second for e in h.executions))
+    run.kill_primary()
+    run.resume()  # Both jobs are there, and are used again.
+    run.wait_until(lambda h: all(max(r.starts).launch == 1 for r in h.replicas.values()))
+    assert cluster.aiperf("stop", run.paths.root).returncode == 0
+    run.end()
+    assert {r.ended for r in run.history.replicas.values()} == {"stopped by `aiperf stop`"}
+    verified = cluster.aiperf("verify", run.paths.root)
+    assert verified.returncode == 0, verified.stdout
+    assert cluster.run("squeue", "-h").stdout == ""
