@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from aiperf_hpc.ops_counter.divisions import closed, course, earlier, machine, work
+from aiperf_hpc.ops_counter.divisions import accelerators, closed, course, earlier, machine, work
 from aiperf_hpc.ops_counter.divisions.dataset import content_rule, dataset_rule
 from aiperf_hpc.ops_counter.divisions.evidence import RunEvidence
 from aiperf_hpc.ops_counter.divisions.plan import clock_rule
@@ -76,7 +76,7 @@ CLOSED: Final[Sequence[Rule]] = (
     lambda run: closed_settings(run.config),
     closed.hyperparameters,
     machine.nodes,
-    machine.accelerators,
+    accelerators.accelerators,
 )
 """Those of the closed division besides."""
 EARLIER: Final[Sequence[Rule]] = (

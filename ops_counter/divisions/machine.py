@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping
 
+from aiperf_hpc.ops_counter.divisions.accelerators import hosts_of
 from aiperf_hpc.ops_counter.divisions.arithmetic import environment_rule, precision_rule
 from aiperf_hpc.ops_counter.divisions.evidence import RunEvidence, told
 from aiperf_hpc.ops_counter.divisions.release import release_rule, versions_rule
 from aiperf_hpc.ops_counter.divisions.rule import RuleCheck
-from aiperf_hpc.run.history import ReplicaHistory
-from aiperf_hpc.system.description import NodeDescription
 
 
 def release(run: RunEvidence) -> RuleCheck:
@@ -61,7 +59,7 @@ def _products(run: RunEvidence) -> dict[str, str]:
 def nodes(run: RunEvidence) -> RuleCheck:
     """The run had as many nodes as it states, the same ones from its start to its end."""
     asked = run.manifest.nodes
-    found = {host for each in run.replicas for host in _hosts(each)}
+    found = {host for each in run.replicas for host in hosts_of(each)}
     return RuleCheck.of(
         "nodes", f"{len(found):,} hosts", f"{asked:,}, constant", told(_changed(run, len(found)))
     )
@@ -83,40 +81,3 @@ def constant_nodes(run: RunEvidence) -> RuleCheck:
     value = ", ".join(f"{nodes:,}" for nodes in dict.fromkeys(asked))
     broken = (f"{nodes:,} nodes were asked for while it went on" for nodes in asked[1:])
     return RuleCheck.of("constant nodes", f"{value} asked for", "constant", told(broken))
-
-
-def _hosts(replica: ReplicaHistory) -> tuple[str, ...]:
-    if replica.started is None:
-        return ()
-    return replica.started.hosts or (replica.started.machine.host,)
-
-
-def accelerators(run: RunEvidence) -> RuleCheck:
-    """Each accelerator of each node has a rank."""
-    ranks = Counter(host for each in run.replicas for host in _hosts(each))
-    there = {
-        description.host: _accelerators(description.node)
-        for each in run.replicas
-        for description in each.described.values()
-        if description.node is not None
-    }
-    used = sum(min(ranks[host], number) for host, number in there.items())
-    return RuleCheck.of(
-        "accelerators",
-        f"{used:,} used",
-        f"all {sum(there.values()):,}",
-        told(_idle(ranks, there)),
-    )
-
-
-def _idle(ranks: Mapping[str, int], there: Mapping[str, int]) -> Iterator[str]:
-    for host, number in sorted(ranks.items()):
-        if host not in there:
-            yield f"{host} did not tell its accelerators"
-        elif number < there[host]:
-            yield f"{host} has {there[host]} accelerators and {number} ranks"
-
-
-def _accelerators(node: NodeDescription) -> int:
-    """Return how many a node has: by its vendors' tools, or on its bus."""
-    return max(len(node.accelerators), sum((node.pci_accelerators or {}).values()))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from operator import is_
 
+from aiperf_hpc.ops_counter.divisions.accelerators import accelerator_use
 from aiperf_hpc.run.history import RunHistory
 from aiperf_hpc.system.description import RankDescription
 from aiperf_hpc.system.site import SiteDescription
@@ -14,10 +15,15 @@ from aiperf_hpc.system.summary import MachineSummary, summarize
 class RunMachine:
     """Sums up what the processes of a run told, again only when more of them did."""
 
-    def __init__(self, history: RunHistory, site: SiteDescription | None) -> None:
-        """Take the run's history, and what people said of the system."""
+    def __init__(
+        self, history: RunHistory, site: SiteDescription | None, *, on_cpus: bool = False
+    ) -> None:
+        """Take the run's history, what people said of the system, and whether it is to leave
+        accelerators alone."""
         self._history = history
         self._site = site
+        self._on_cpus = on_cpus
+        self._idle = ""
         self._of: list[RankDescription | None] | None = None
         self._summary = MachineSummary()
 
@@ -32,8 +38,15 @@ class RunMachine:
         told = [primary, *ranks]
         if self._of is None or not _the_same(told, self._of):
             self._summary = summarize(ranks, primary, self._site)
+            replicas = self._history.replicas.values()
+            self._idle = accelerator_use(replicas, on_cpus=self._on_cpus).line()
             self._of = told
         return self._summary
+
+    def idle(self) -> str:
+        """Return which accelerators no rank computes on, in a line; empty where there are none."""
+        self.summary()
+        return self._idle
 
 
 def _the_same(one: Sequence[object], other: Sequence[object]) -> bool:

@@ -244,7 +244,8 @@ class RunView:
         self.graphs = GraphStore(paths)
         self.run_graphs = RunGraphs(self.history, self.manifest, self.graphs)
         self.counts = Counts(self.run_graphs)
-        self.machine = RunMachine(self.history, self.manifest.site)
+        on_cpus = self.manifest.config.engine.device == "cpu"
+        self.machine = RunMachine(self.history, self.manifest.site, on_cpus=on_cpus)
         self._judged: tuple[int, Judgement] | None = None
         """What was judged last, after how many records."""
 
@@ -361,6 +362,7 @@ class RunView:
             scheduler_problem=None if ended else history.scheduler_problem,
             problems=(
                 *(str(p) for p in history.problems),
+                *filter(None, [self.machine.idle()]),
                 *disagreements(history),
                 *clock_problems(history),
                 *history.file_problems,

@@ -54,6 +54,8 @@ class Problems(Value):
     """Times that do not fit the run's."""
     files: tuple[str, ...] = ()
     """Files that were damaged or gone, and what was done without them."""
+    idle: tuple[str, ...] = ()
+    """Accelerators that no rank computed on."""
 
 
 def restarts_of(view: RunView) -> tuple[Restart, ...]:
@@ -106,6 +108,7 @@ def problems_of(view: RunView, end: float, elapsed: float) -> Problems:
         ),
         clock=tuple(_clock_problems(view, end, elapsed)),
         files=(*history.file_problems, *view.run_graphs.problems),
+        idle=tuple(filter(None, [view.machine.idle()])),
     )
 
 

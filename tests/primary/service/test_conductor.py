@@ -80,7 +80,9 @@ def test_runs_are_started_one_at_a_time_in_their_order(
         until(lambda: _state(client, "000002") == "started")
         assert {"first", "second"} == {r["name"] for r in client.get("/api/v1/runs").json()["runs"]}
     assert "queue: submission 000002 has started as second" in log
-    assert load_config("quickstart") == RunManifest.load(RunPaths(tmp_path / "first")).config
+    assert (
+        load_config("quickstart").settled() == RunManifest.load(RunPaths(tmp_path / "first")).config
+    )
 
 
 def test_slurm_is_handed_its_runs_at_once(tmp_path: Path, primaries: FakePrimaries) -> None:
@@ -293,7 +295,7 @@ def test_the_plan_of_a_submission_is_all_that_a_start_checks(
     settings = {"training": {"batch_size": 48}}
     plan = Primaries().plan(Submission(nodes=1, hours=0.1, settings=settings, launcher="local"))
     assert (plan.launcher, plan.dataset) == ("local", DATASET)
-    assert plan.config == load_config("quickstart", ["training.batch_size=48"])
+    assert plan.config == load_config("quickstart", ["training.batch_size=48"]).settled()
     with pytest.raises(UsageError, match="a replica spans 2 nodes"):
         Primaries().plan(Submission(nodes=1, hours=0.1, settings={"replica": {"nodes": 2}}))
     with pytest.raises(UsageError, match="not become official in the open division:\n  settings: "):
