@@ -188,6 +188,10 @@ def test_infinity_and_nan_are_no_values(tmp_path: Path, key: str, value: str) ->
         ("hpo.space.learning_rate={low: 1, high: 101}", "learning_rate.high: .*less than or equal"),
         ("hpo.space.momentum={low: 0.5, high: 1}", "momentum: high 1 is not below 1"),
         ("hpo.space.weight_decay={low: 0.5, high: 2}", "weight_decay: high 2 is above 1"),
+        (
+            "replica.ranks_per_node=0",
+            "replica.ranks_per_node: give auto, or a number from 1 to 1024",
+        ),
         ("rounds.warmup_epochs=[15, 0]", "rounds.warmup_epochs.1: .*greater than or equal to 1"),
         ("training.batch_size=", "training.batch_size: .*got None"),
         ("training=5", "training: input should be a valid dictionary.*got 5"),

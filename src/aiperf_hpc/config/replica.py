@@ -4,16 +4,32 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, ValidationError, ValidatorFunctionWrapHandler, WrapValidator
 
 from aiperf_hpc.config.section import Section
+
+MOST_RANKS = 1024
+"""Ranks of a node."""
+
+
+def _ranks(value: object, validate: ValidatorFunctionWrapHandler) -> object:
+    """Return what was given, or say in one what all that may be given is."""
+    try:
+        return validate(value)
+    except ValidationError:
+        raise ValueError(f"give auto, or a number from 1 to {MOST_RANKS}") from None
+
+
+Ranks = Annotated[
+    Literal["auto"] | Annotated[int, Field(ge=1, le=MOST_RANKS)], WrapValidator(_ranks)
+]
 
 
 class ReplicaConfig(Section):
     """What one replica is made of: one rank an accelerator, on one node or several."""
 
     nodes: int = Field(1, ge=1, le=100_000, description="nodes that a replica spans")
-    ranks_per_node: Literal["auto"] | Annotated[int, Field(ge=1, le=1024)] = Field(
+    ranks_per_node: Ranks = Field(
         "auto", description="ranks of each; auto: one for each accelerator there, 1 on CPUs"
     )
     collective: Literal["auto", "mpi", "torch", "horovod"] = Field(
