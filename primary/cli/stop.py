@@ -18,6 +18,7 @@ from aiperf_hpc.primary.control.claim import ClaimedError, holder_is_gone
 from aiperf_hpc.primary.control.resume import (
     all_have_ended,
 )
+from aiperf_hpc.primary.control.run_clock import start_at_the_end
 from aiperf_hpc.primary.formatting import few
 from aiperf_hpc.primary.launchers.slurm.allocation import release_jobs
 from aiperf_hpc.primary.monitor.run_view import RunState, RunStatus, RunView
@@ -123,7 +124,9 @@ def _end_for_its_primary(view: RunView) -> None:
     with claim, JournalWriter(view.paths.primary_journal) as journal:
         if view.history.run_ended is None and all_have_ended(view.history):
             journal.append(TakenOver(command="stop", host=socket.gethostname(), pid=os.getpid()))
-            journal.append(RunEnded(reason="stopped by `aiperf stop`; its primary had died"))
+            clock = start_at_the_end(view.history, view.manifest.replicas)
+            ended = RunEnded(reason="stopped by `aiperf stop`; its primary had died")
+            journal.append_all([*clock, ended])
             _release_nodes(view)
 
 

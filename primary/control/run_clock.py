@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from aiperf_hpc.clock import Clock
+from aiperf_hpc.clock import SYSTEM, Clock
 from aiperf_hpc.config import SlurmConfig
 from aiperf_hpc.run.history import ReplicaHistory, RunHistory
 from aiperf_hpc.run.records import ClockStarted, ClockStarts
@@ -118,6 +118,20 @@ class RunClock:
             granted_utc=begun if granted is None else granted.utc,
             problem=_problem(replicas, begun),
         )
+
+
+def start_at_the_end(history: RunHistory, replicas: int) -> list[ClockStarted]:
+    """Return the start of the clock of a run that ends, where its primary did not come to it.
+
+    Args:
+        history: the run's, as of now.
+        replicas: how many it has.
+    """
+    if history.start_utc is not None or history.clock_starts == "now":
+        return []
+    clock = RunClock(history, history.clock_starts, replicas, SYSTEM, grace=0.0)
+    due = clock.due(last=True)
+    return [] if due is None else [due]
 
 
 def most_wait(slurm: SlurmConfig) -> float:

@@ -151,8 +151,11 @@ def _promises(found: Evidence, journals: dict[Path, Journal], acknowledged: Path
 
 
 def _score(found: Evidence, primary: Journal, journals: list[Journal]) -> None:
-    """Sum what counts, from the first start of the run to its last end."""
-    starts = [r["utc"] for r in primary.records if r["event"]["type"] == "run_started"]
+    """Sum what counts, from the start of the run's clock to its last end."""
+    begun = [r for r in primary.records if r["event"]["type"] == "run_started"]
+    starts = [r["utc"] for r in begun if r["event"].get("clock_starts", "now") == "now"]
+    events = [r["event"] for r in primary.records]
+    starts += [e["start_utc"] for e in events if e["type"] == "clock_started"]
     ends = [r["utc"] for r in primary.records if r["event"]["type"] == "run_ended"]
     if not starts or not ends:
         found.problems.append(f"{primary.path}: the run has {len(starts)} starts, {len(ends)} ends")

@@ -72,6 +72,15 @@ def made(tmp_path: Path) -> MadeRun:
     return MadeRun(tmp_path)
 
 
+def test_the_clock_of_a_queued_run_starts_with_its_first_node(made: MadeRun) -> None:
+    begun = record(0, 0.0, "run_started", clock_starts="first")
+    clock = record(1, 6.0, "clock_started", start_utc=START + 4.0)
+    again = record(2, 7.0, "run_started", clock_starts="first")
+    lines = [begun, clock, again, record(3, 10.0, "run_ended")]
+    made.primary.write_text("".join(f"{json.dumps(line)}\n" for line in lines), "utf-8")
+    assert made.gather().elapsed == 6.0
+
+
 def test_fenced_records_are_not_counted_and_the_score_is_of_the_others(made: MadeRun) -> None:
     made.acknowledge(made.second)
     found = made.gather()

@@ -277,6 +277,23 @@ def test_the_clock_of_a_run_stands_while_it_is_in_the_queue(tmp_path: Path) -> N
     assert history.run_starts[0][0] + 3600.0 * MOMENT < clock.start_utc < history.end_utc
 
 
+def test_a_run_that_is_resumed_in_the_queue_has_one_clock(tmp_path: Path) -> None:
+    """Its first primary died before it knew that a replica was at work; another goes on."""
+    now = SYSTEM.utc()
+    begun = records.RunStarted(
+        run_id="run", nodes=1, hours=HOUR, launcher="slurm", host="h", pid=1, clock_starts="first"
+    )
+    with JournalWriter(RunPaths(tmp_path).primary_journal, clock=Clock(now - 600.0)) as journal:
+        journal.append(begun)
+    replica_says(tmp_path, "SIGTERM", later=-60.0)
+    told = Told({"r0": RUNNING}, {"r0": RUNNING}, {"r0": DONE})
+    told.queues = True
+    _, events = run(tmp_path, told)
+    assert {e.clock_starts for e in events if isinstance(e, records.RunStarted)} == {"first"}
+    (clock,) = (e for e in events if isinstance(e, records.ClockStarted))
+    assert clock.start_utc == pytest.approx(now - 60.0, abs=1.0)
+
+
 def test_a_run_that_ends_in_the_queue_took_no_time(tmp_path: Path) -> None:
     told = Told({"r0": ReplicaState(JobPhase.PENDING)})
     told.queues = True

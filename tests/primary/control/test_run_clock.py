@@ -8,7 +8,7 @@ import pytest
 from tests.support.clock import Clock
 from tests.support.run_writer import START, RunWriter, replica_started, run_started
 
-from aiperf_hpc.primary.control.run_clock import RunClock
+from aiperf_hpc.primary.control.run_clock import RunClock, start_at_the_end
 from aiperf_hpc.run.records import ClockStarts, JobState, ReplicaReady, ReplicaStarted
 from aiperf_hpc.trial import JobPhase
 
@@ -134,3 +134,20 @@ def test_a_node_waits_for_the_others_no_longer_than_its_time_limit_allows(tmp_pa
         "1 of 2 replicas were ready 7 min after the first node was granted; raise "
         "slurm.time_margin_minutes, or take --start-when first"
     )
+
+
+def test_a_run_that_is_ended_for_its_primary_has_its_clock(tmp_path: Path) -> None:
+    """The primary died while the run was queued, and the replicas worked on."""
+    run = queued(tmp_path)
+    assert start_at_the_end(run.history(), 2) == []
+    run.replica(604.0, came())
+    (due,) = start_at_the_end(run.history(), 2)
+    assert (due.start_utc, due.queue_seconds) == (START + 601.0, 601.0)
+    run.primary(700.0, due)
+    assert start_at_the_end(run.history(), 2) == []
+
+
+def test_a_run_that_waited_for_nothing_has_its_clock(tmp_path: Path) -> None:
+    run = queued(tmp_path, "now")
+    run.replica(4.0, came())
+    assert start_at_the_end(run.history(), 1) == []
