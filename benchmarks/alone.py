@@ -10,6 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from aiperf_hpc.config import RunConfig
+from aiperf_hpc.ops_counter.memory import MemoryLimit
 from aiperf_hpc.replica.context import ReplicaContext
 from aiperf_hpc.replica.data.base import Dataset
 from aiperf_hpc.replica.engines.base import Engine
@@ -36,7 +37,7 @@ def trainer_alone(engine: Engine, dataset: Dataset, config: RunConfig) -> Iterat
             journal=journal,
             stop=StopFlag(math.inf, paths.stop_request),
         )
-        yield Trainer(context, engine, dataset, PLENTY)
+        yield Trainer(context, engine, dataset, MemoryLimit(config, PLENTY))
 
 
 def trained(trainer: Trainer, trial: PlannedTrial) -> TrialResult:

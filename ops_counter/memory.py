@@ -43,29 +43,13 @@ def training_bytes(graph: Graph, batch_size: int, precision: str, optimizer: str
     return FRAMEWORK_BYTES + parameters + batch_size * size * (kept + 2 * largest)
 
 
-def fitting_batch(
-    graph: Graph,
-    batch_size: int,
-    precision: str,
-    limit: int,
-    ranks: int = 1,
-    optimizer: str = "sgd",
-) -> int:
-    """Return the largest of batch_size, batch_size / 2, ... that fits; 0 when none does.
+def copied_bytes(graph: Graph, optimizer: str = "sgd") -> int:
+    """Return the bytes of the copies from which a trial's best epoch can be executed again.
 
-    Args:
-        graph: what is trained.
-        batch_size: of all ranks together.
-        precision: fp32, bf16 or fp16.
-        limit: bytes that one rank may take.
-        ranks: among which a batch is divided; each has at least one sample.
-        optimizer: whose state it has.
+    At most there are weights and state of three moments in fp32 (this epoch's end, its beginning,
+    and the beginning of the best one), and the weights that were evaluated at the best one's end.
     """
-    while batch_size >= ranks:
-        if training_bytes(graph, -(-batch_size // ranks), precision, optimizer) <= limit:
-            return batch_size
-        batch_size //= 2
-    return 0
+    return (3 * (1 + _STATE[optimizer]) + 1) * 4 * graph.parameter_count
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,19 +58,27 @@ class MemoryLimit:
 
     config: RunConfig
     bytes: int
+    """What one rank may take."""
+    holds_copies: bool = False
+    """Whether the copies of best epochs are in the same memory, as where processors train."""
 
     def needed(self, graph: Graph, batch_size: int) -> int:
         """Return an estimate of what one rank takes for its share of such batches, in bytes."""
         training, ranks = self.config.training, self.config.replica.ranks
         share = -(-batch_size // ranks)
-        return training_bytes(graph, share, training.precision, training.optimizer)
+        copies = copied_bytes(graph, training.optimizer) if self.holds_copies else 0
+        return copies + training_bytes(graph, share, training.precision, training.optimizer)
 
     def fitting_batch(self, graph: Graph, batch_size: int) -> int:
-        """Return the largest of batch_size, batch_size / 2, ... that fits; 0 when none does."""
-        training, ranks = self.config.training, self.config.replica.ranks
-        return fitting_batch(
-            graph, batch_size, training.precision, self.bytes, ranks, training.optimizer
-        )
+        """Return the largest of batch_size, batch_size / 2, ... that fits; 0 when none does.
+
+        Each rank has at least one sample of a batch.
+        """
+        while batch_size >= self.config.replica.ranks:
+            if self.needed(graph, batch_size) <= self.bytes:
+                return batch_size
+            batch_size //= 2
+        return 0
 
     def fits(self, graph: Graph, batch_size: int) -> bool:
         """Return whether training ``graph`` in such batches is estimated to fit."""

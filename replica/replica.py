@@ -10,6 +10,7 @@ from concurrent.futures import Executor
 from optuna.storages import BaseStorage
 
 from aiperf_hpc.errors import AIPerfError
+from aiperf_hpc.ops_counter.memory import MemoryLimit
 from aiperf_hpc.replica.context import ReplicaContext
 from aiperf_hpc.replica.data.base import Dataset
 from aiperf_hpc.replica.engines.base import Engine, RankEngine
@@ -21,6 +22,7 @@ from aiperf_hpc.replica.parallel.leader import LeadingDataset, LeadingEngine
 from aiperf_hpc.replica.runtime.run_clock import RunClock
 from aiperf_hpc.replica.runtime.stopping import StopFlag
 from aiperf_hpc.replica.runtime.stopwatch import Stopwatch
+from aiperf_hpc.replica.training.best_epoch import keeps_best_epochs
 from aiperf_hpc.replica.training.trainer import Trainer
 from aiperf_hpc.replica.trials.building import OneRankBuilder, SeveralRanksBuilder, TrialBuilder
 from aiperf_hpc.replica.trials.loop import ReplicaFailedError, TrialLoop
@@ -156,17 +158,18 @@ class Replica:
             self._describe_others(journal)
             self._record_other_peaks(journal)
             described.result()
-            memory_limit = self._memory_limit(engine)
+            memory = self._memory_limit(engine)
             journal.append(
                 DatasetLoaded(
                     dataset=dataset.info,
-                    memory_limit_bytes=memory_limit,
+                    memory_limit_bytes=memory.bytes,
+                    memory_holds_copies=memory.holds_copies,
                     staged_seconds=loaded.staged_seconds,
                     staged_bytes=loaded.staged_bytes,
                 )
             )
             trainer, builder = self._trainer_and_builder(
-                context, engine, dataset, memory_limit, background
+                context, engine, dataset, memory, background
             )
             loop = TrialLoop(
                 context,
@@ -256,31 +259,33 @@ class Replica:
             peaks = [(rank, DevicePeak.model_validate_json(t)) for rank, t in told if t]
             journal.append_all([PeakMeasured(rank=rank, peak=peak) for rank, peak in peaks])
 
-    def _memory_limit(self, engine: Engine) -> int:
-        """Return the bytes that a training may take on a rank: those configured, or all there."""
-        given = self._manifest.config.engine.memory_gib
-        if given is not None:
-            return int(given * 2**30)
-        local_size = self._ranks.collective.local_size
-        return engine.memory_bytes or self._host.available_bytes(local_size)
+    def _memory_limit(self, engine: Engine) -> MemoryLimit:
+        """Return what a training may take on a rank: what is configured, or all there."""
+        config, own = self._manifest.config, engine.memory_bytes
+        if config.engine.memory_gib is not None:
+            there = int(config.engine.memory_gib * 2**30)
+        else:
+            there = own or self._host.available_bytes(self._ranks.collective.local_size)
+        # The copies are in the host's memory, which is the training's too where it is no device's.
+        return MemoryLimit(config, there, not own and keeps_best_epochs(config))
 
     def _trainer_and_builder(
         self,
         context: ReplicaContext,
         engine: RankEngine,
         dataset: Dataset,
-        memory_limit: int,
+        memory: MemoryLimit,
         background: Executor,
     ) -> tuple[Trainer, TrialBuilder]:
         """Return what trains, on this rank alone or leading all of them, and what builds for it."""
         if not self._ranks.several:
-            trainer = Trainer(context, engine, dataset, memory_limit)
+            trainer = Trainer(context, engine, dataset, memory)
             return trainer, OneRankBuilder(trainer, background)
         own = self._paths.incarnation(self._who.replica, self._who.incarnation)
         seconds = context.config.replica.rank_timeout_seconds
         together = self._ranks.watched(own, seconds, context.journal)
         leading = LeadingEngine(engine, together)
-        trainer = Trainer(context, leading, LeadingDataset(dataset, together), memory_limit)
+        trainer = Trainer(context, leading, LeadingDataset(dataset, together), memory)
         return trainer, SeveralRanksBuilder(trainer, leading)
 
     def _study(self, journal: JournalWriter) -> BaseStorage:

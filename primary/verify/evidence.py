@@ -16,6 +16,7 @@ from aiperf_hpc.errors import AIPerfError
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.morphism.lineage import Descent, Lineage
 from aiperf_hpc.ops_counter.count import count
+from aiperf_hpc.ops_counter.memory import MemoryLimit
 from aiperf_hpc.primary.monitor.run_view import RunView
 from aiperf_hpc.primary.report.provenance import is_final
 from aiperf_hpc.primary.verify.journal import (
@@ -163,11 +164,14 @@ class Evidence:
                 found.evaluated[name] = max(epoch, found.evaluated.get(name, 0))
         return found
 
-    def memory_limit(self, trial: Trial) -> int | None:
-        """Return the bytes that a trial's training may take on a rank, if that was recorded."""
+    def memory_limit(self, trial: Trial) -> MemoryLimit | None:
+        """Return what a trial's training may take on a rank, if that was recorded."""
         path = self.view.paths.replica_journal(trial.replica, trial.incarnation)
         loaded = self.journals[path].told(records.DatasetLoaded) if path in self.journals else []
-        return loaded[-1][1].memory_limit_bytes if loaded else None
+        said = loaded[-1][1] if loaded else None
+        if said is None or said.memory_limit_bytes is None:
+            return None
+        return MemoryLimit(self.config, said.memory_limit_bytes, said.memory_holds_copies)
 
     @property
     def dataset(self) -> DatasetInfo:

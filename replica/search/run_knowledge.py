@@ -10,8 +10,10 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Set
 from dataclasses import replace
 
+from aiperf_hpc.config import RunConfig
 from aiperf_hpc.morphism.lineage import Descent
 from aiperf_hpc.morphism.search.base import Observation
+from aiperf_hpc.ops_counter.memory import MemoryLimit
 from aiperf_hpc.run.digest import Digest, kinds_of, summarize
 from aiperf_hpc.run.history import Proposal, RunHistory
 from aiperf_hpc.run.records import TrialSummary
@@ -99,11 +101,12 @@ class RunKnowledge:
         replica = self.history.replicas.get(self._replica)
         return replica.dataset if replica is not None else None
 
-    @property
-    def memory_limit(self) -> int | None:
-        """What a training may take on each rank of this replica, if that was recorded."""
+    def memory_limit(self, config: RunConfig) -> MemoryLimit | None:
+        """Return what a training may take on each rank of this replica, if that was recorded."""
         replica = self.history.replicas.get(self._replica)
-        return replica.memory_limit if replica is not None else None
+        if replica is None or replica.memory_limit is None:
+            return None
+        return MemoryLimit(config, replica.memory_limit, replica.memory_holds_copies)
 
     @property
     def own_proposals(self) -> dict[str, Proposal]:

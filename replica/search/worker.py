@@ -248,8 +248,8 @@ class SearchWorker:
             initial = initial_graph(self._config, dataset)
             most = MOST_GRAPHS if self._grown is None else None  # Others' are theirs to forget.
             lineage = Lineage(self._knowledge.descent, initial, self._grown, most)
-            limit = self._knowledge.memory_limit
-            memory = None if limit is None else memory_bound(self._config, initial, limit)
+            there = self._knowledge.memory_limit(self._config)
+            memory = None if there is None else memory_bound(there, initial)
             self._space = lineage, bounds_of(self._config.search, initial, memory)
         return self._space
 

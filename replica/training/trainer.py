@@ -39,7 +39,7 @@ class Trainer:
     """Builds trials, and trains them one after the other."""
 
     def __init__(
-        self, context: ReplicaContext, engine: Engine, dataset: Dataset, memory_limit: int
+        self, context: ReplicaContext, engine: Engine, dataset: Dataset, memory: MemoryLimit
     ) -> None:
         """Make a trainer.
 
@@ -47,12 +47,12 @@ class Trainer:
             context: the replica's.
             engine: what trains.
             dataset: what on.
-            memory_limit: bytes that a training may take on a rank.
+            memory: what a training may take on a rank.
         """
         self._context = context
         self._engine = engine
         self._dataset = dataset
-        self.memory = MemoryLimit(context.config, memory_limit)
+        self.memory = memory
         self._measure = engine.objective.quality
         self._journal = context.journal
         self._clock = context.clock

@@ -24,7 +24,7 @@ from aiperf_hpc.graph import (
 )
 from aiperf_hpc.machine import available_bytes
 from aiperf_hpc.morphism.networks.resnet import resnet50
-from aiperf_hpc.ops_counter.memory import fitting_batch, training_bytes
+from aiperf_hpc.ops_counter.memory import MemoryLimit, training_bytes
 from aiperf_hpc.replica.runtime.stopping import StopFlag
 from aiperf_hpc.replica.runtime.stopwatch import Stopwatch
 from aiperf_hpc.replica.training.memory_estimate import memory_bound
@@ -141,16 +141,32 @@ def test_the_memory_estimate_has_two_moments_of_this_network_and_the_next() -> N
     graph = resnet50((32, 32, 3), 10, stem="cifar", base_width=16)
     plain, adam = (training_bytes(graph, 8, "fp32", name) for name in ("sgd", "adam"))
     assert adam - plain == 2 * 4 * graph.parameter_count
-    assert fitting_batch(graph, 8, "fp32", plain, optimizer="adam") == 4
+    trained = {"precision": "fp32", "optimizer": "adam"}
+    config = validate({"dataset": {"name": "digits"}, "training": trained}, "test")
+    assert MemoryLimit(config, plain).fitting_batch(graph, 8) == 4
+
+
+def test_the_memory_estimate_has_the_copies_of_best_epochs_where_they_are_held() -> None:
+    """Of SGD seven numbers a parameter, of what has two moments ten."""
+    graph = resnet50((32, 32, 3), 10, stem="cifar", base_width=16)
+    for optimizer, numbers in (("sgd", 7), ("lamb", 10)):
+        trained = {"precision": "fp32", "optimizer": optimizer}
+        config = validate({"dataset": {"name": "digits"}, "training": trained}, "test")
+        alone, copies = (MemoryLimit(config, 0, held).needed(graph, 8) for held in (False, True))
+        assert alone == training_bytes(graph, 8, "fp32", optimizer)
+        assert copies - alone == 4 * numbers * graph.parameter_count
+        limit = MemoryLimit(config, copies - 1, holds_copies=True)
+        assert limit.fitting_batch(graph, 8) == 4
 
 
 def test_the_batch_that_fits_is_the_asked_one_halved_as_often_as_needed() -> None:
     graph = resnet50((32, 32, 3), 10, stem="cifar", base_width=4)
+    config = validate({"dataset": {"name": "digits"}, "training": {"precision": "fp32"}}, "test")
     for wanted in (512, 100, 3):
         limit = training_bytes(graph, wanted, "fp32")
-        assert fitting_batch(graph, wanted, "fp32", limit) == wanted
-        assert fitting_batch(graph, wanted, "fp32", limit - 1) == wanted // 2
-    assert fitting_batch(graph, 8, "fp32", 0) == 0
+        assert MemoryLimit(config, limit).fitting_batch(graph, wanted) == wanted
+        assert MemoryLimit(config, limit - 1).fitting_batch(graph, wanted) == wanted // 2
+    assert MemoryLimit(config, 0).fitting_batch(graph, 8) == 0
 
 
 def test_available_memory_is_shared_and_bounded_by_a_control_group(
@@ -181,15 +197,15 @@ def test_candidates_are_bounded_by_memory_at_the_initial_networks_batch_size() -
         {"dataset": {"name": "digits"}, "training": {"precision": "fp32", "batch_size": 64}}, "test"
     )
     roomy = training_bytes(graph, 64, "fp32")
-    bound = memory_bound(config, graph, roomy)
+    bound = memory_bound(MemoryLimit(config, roomy), graph)
     assert bound is not None
     assert (bound.limit, bound.needed(graph)) == (roomy, roomy)
     # Where the initial network has to be shrunk to fit, so may its children.
-    tight = memory_bound(config, graph, roomy - 1)
+    tight = memory_bound(MemoryLimit(config, roomy - 1), graph)
     assert tight is not None
     assert tight.needed(graph) == training_bytes(graph, 32, "fp32")
     # Where it does not fit at all, nothing would.
-    assert memory_bound(config, graph, 1) is None
+    assert memory_bound(MemoryLimit(config, 1), graph) is None
 
 
 def test_a_rank_has_its_share_of_the_batch() -> None:
@@ -202,6 +218,6 @@ def test_a_rank_has_its_share_of_the_batch() -> None:
         },
         "test",
     )
-    bound = memory_bound(config, graph, 2**40)
+    bound = memory_bound(MemoryLimit(config, 2**40), graph)
     assert bound is not None
     assert bound.needed(graph) == training_bytes(graph, 16, "fp32")

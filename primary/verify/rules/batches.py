@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 
-from aiperf_hpc.ops_counter.memory import MemoryLimit
 from aiperf_hpc.primary.verify.evidence import Evidence, Failures
 from aiperf_hpc.run.history import Trial
 from aiperf_hpc.trial import RoundPhase, TrialState
@@ -76,9 +75,9 @@ def _shrunk(run: Evidence, trial: Trial, planned: int, used: int) -> Failures:
     limit = run.memory_limit(trial)
     if limit is None:
         return  # An earlier version did not record it.
-    fitting = MemoryLimit(run.config, limit).fitting_batch(run.graph(trial), planned)
+    fitting = limit.fitting_batch(run.graph(trial), planned)
     if fitting != used:
         yield (
             f"{trial.id}: batch size {used} is used where {planned} was planned; in "
-            f"{limit / 2**30:.2f} GiB fit {fitting}"
+            f"{limit.bytes / 2**30:.2f} GiB fit {fitting}"
         )

@@ -341,6 +341,8 @@ class DatasetLoaded(Event):
     dataset: DatasetInfo
     memory_limit_bytes: Count | None = None
     """Bytes that a training may now take on each rank."""
+    memory_holds_copies: bool = False
+    """Whether they are for the copies of best epochs, too; not in records of earlier versions."""
     staged_seconds: Duration = 0.0
     """Seconds that bringing the dataset to the node took, which are charged as all time is."""
     staged_bytes: Count = 0

@@ -16,6 +16,8 @@ from tests.support.run_writer import (
     trial_started,
 )
 
+from aiperf_hpc.config import load_config
+from aiperf_hpc.ops_counter.memory import MemoryLimit
 from aiperf_hpc.replica.search.run_knowledge import Observations, RunKnowledge
 from aiperf_hpc.run import records
 from aiperf_hpc.run.digest import Digest
@@ -148,9 +150,12 @@ def test_what_nobody_has_observed_is_pending(run: RunWriter, knowledge: RunKnowl
 
 
 def test_the_memory_limit_is_the_latest_recorded(run: RunWriter, knowledge: RunKnowledge) -> None:
-    assert knowledge.memory_limit is None
-    for limit in (100, 200):
-        loaded = records.DatasetLoaded(dataset=DATASET, memory_limit_bytes=limit)
+    config = load_config("quickstart")
+    assert knowledge.memory_limit(config) is None
+    for limit, copies in ((100, False), (200, True)):
+        loaded = records.DatasetLoaded(
+            dataset=DATASET, memory_limit_bytes=limit, memory_holds_copies=copies
+        )
         run.replica(1, loaded)
         knowledge.refresh()
-        assert knowledge.memory_limit == limit
+        assert knowledge.memory_limit(config) == MemoryLimit(config, limit, copies)

@@ -21,7 +21,7 @@ from aiperf_hpc.errors import (
 )
 from aiperf_hpc.morphism.weights.checkpoint import initial_weights
 from aiperf_hpc.ops_counter.count import count
-from aiperf_hpc.ops_counter.memory import training_bytes
+from aiperf_hpc.ops_counter.memory import MemoryLimit, training_bytes
 from aiperf_hpc.replica.context import ReplicaContext
 from aiperf_hpc.replica.engines.base import OptimizerState
 from aiperf_hpc.replica.runtime.stopping import StopFlag
@@ -80,7 +80,8 @@ class Bench:
             stop=self.stop,
             stopwatch=self.watch,
         )
-        self.trainer = Trainer(context, self.engine, self.dataset, memory)
+        limit = MemoryLimit(context.config, memory)
+        self.trainer = Trainer(context, self.engine, self.dataset, limit)
         self.hyperparameters = configured_hyperparameters(config.training)
 
     def run(

@@ -144,7 +144,8 @@ class Bench:
         search = self.config.search if self.config.search.searches else SearchConfig()
         self.worker = SearchWorker(searching, 0, load_searcher(search), own)
         training = replace(searching, journal=self.journal, clock=Turns(self.worker))
-        trainer = Trainer(replace(training, clock=SYSTEM), self.engine, self.dataset, 2**40)
+        memory = MemoryLimit(self.config, 2**40)
+        trainer = Trainer(replace(training, clock=SYSTEM), self.engine, self.dataset, memory)
         self.rounds = TrialLoop(
             training,
             initial=self.initial,

@@ -147,6 +147,8 @@ class ReplicaHistory:
     copy to the node took."""
     memory_limit: int | None = None
     """Bytes that a training may take on each of its ranks, as last recorded."""
+    memory_holds_copies: bool = False
+    """Whether they are for the copies of best epochs, too."""
     staged_bytes: int = 0
     """Bytes of the dataset that all its lives brought to the node; 0 where none did."""
     last_utc: float = 0.0
@@ -615,6 +617,7 @@ class HistoryState:
         by.replica.dataset = event.dataset
         by.replica.loads.append((utc, event.staged_seconds))
         by.replica.memory_limit = event.memory_limit_bytes
+        by.replica.memory_holds_copies = event.memory_holds_copies
         by.replica.staged_bytes += event.staged_bytes
 
     def _time_spent(self, _: float, event: records.TimeSpent, by: _Writer) -> None:
