@@ -41,7 +41,8 @@ class Primaries:
         """
         config = submission.config()
         manifest = make_manifest(config, submission.nodes, submission.hours, submission.launcher)
-        manifest = manifest.model_copy(update={"division": submission.division})
+        said = {"division": submission.division, "start_when": submission.start_when}
+        manifest = manifest.model_copy(update=said)
         require_eligible(manifest)
         dataset = describe_dataset(config.dataset)
         require_eligible(manifest, dataset)

@@ -31,6 +31,8 @@ class Submission(Answer):
     """Sections and keys of the configuration that replace the preset's."""
     launcher: AskedLauncher = "auto"
     """What starts the replicas; `auto` is SLURM where it is."""
+    start_when: Literal["first", "all"] = "first"
+    """Whether the clock starts with the first node, or once all replicas are ready to train."""
     division: Literal["closed", "open"] | None = None
     """The division in which its result is to be official; what cannot be is refused."""
     name: str | None = Field(None, pattern=NAME, examples=["nightly-1"])
