@@ -107,7 +107,7 @@ def _settled(config: RunConfig, nodes: int, launcher: str, found: Sequence[Nodes
         case "simulated":
             settled = Settled(config.settled())
         case _:
-            settled = settle_on_cluster(config, nodes, found)
+            settled = settle_on_cluster(config, nodes, found, inside=launcher == "inside")
     for remark in settled.remarks:
         sys.stderr.write(f"aiperf: {remark}\n")
     return settled

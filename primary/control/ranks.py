@@ -17,7 +17,7 @@ from aiperf_hpc.errors import UsageError
 from aiperf_hpc.extras import COLLECTIVES
 from aiperf_hpc.primary.control.working_side import ask
 from aiperf_hpc.primary.launchers.slurm.client import Nodes
-from aiperf_hpc.primary.launchers.slurm.gres import accelerator_name, accelerators_in
+from aiperf_hpc.primary.launchers.slurm.gres import accelerator_name, accelerators_in, offers
 from aiperf_hpc.primary.launchers.slurm.launcher import partition_of, usable_of
 from aiperf_hpc.system.accelerators import computing_on_bus, find_accelerators
 from aiperf_hpc.visible_devices import VisibleDevices
@@ -135,13 +135,16 @@ def idle(count: int, whose: str) -> str:
     return f"{which} left idle, {whose}: the closed division wants every one used"
 
 
-def settle_on_cluster(config: RunConfig, nodes: int, found: Sequence[Nodes]) -> Settled:
+def settle_on_cluster(
+    config: RunConfig, nodes: int, found: Sequence[Nodes], *, inside: bool = False
+) -> Settled:
     """Settle a run that SLURM starts.
 
     Args:
         config: what is asked for.
         nodes: how many.
         found: what ``SlurmClient.partitions`` returned; empty where SLURM was not asked.
+        inside: whether they are the nodes of an allocation, whatever partition they are of.
 
     Raises:
         UsageError: a node would have more ranks than accelerators; or the partition's nodes
@@ -153,8 +156,11 @@ def settle_on_cluster(config: RunConfig, nodes: int, found: Sequence[Nodes]) -> 
     gres = _asked_gres(slurm)
     where = f"asked for by {gres}"
     if gres is None and found and slurm.template is None:
-        gres = _offered(slurm, nodes, found)
-        where = f"that partition '{partition_of(slurm, found)[0].partition}' offers"
+        usable = usable_of(found if inside else partition_of(slurm, found))
+        gres = _offered(usable, nodes)
+        where = f"that '{usable[0].partition}' offers"
+    if inside and slurm.gres is not None:
+        _require_of_allocation(slurm.gres, found)
     there = accelerators_in(gres) if gres is not None else 0
     ranks = _ranks(config, max(1, there))
     if not there:
@@ -171,6 +177,16 @@ def settle_on_cluster(config: RunConfig, nodes: int, found: Sequence[Nodes]) -> 
     return Settled(settled, remarks=(*left, *_through_host(settled)))
 
 
+def _require_of_allocation(gres: str, found: Sequence[Nodes]) -> None:
+    """Require that an allocation has what is asked for, where it tells what it has."""
+    for group in found:
+        if group.gres and not offers(group.gres, gres):
+            raise UsageError(
+                f"slurm.gres {gres}: the nodes of {group.partition}, which this is in, were asked "
+                f"for with {group.gres}; leave slurm.gres out to take what there is"
+            )
+
+
 def _asked_gres(slurm: SlurmConfig) -> str | None:
     """Return what is asked of each node as generic resources; None where nothing is."""
     if slurm.gres is not None:
@@ -180,13 +196,12 @@ def _asked_gres(slurm: SlurmConfig) -> str | None:
     return next((v if "gpu" in v else f"gpu:{v}" for v in values), None)
 
 
-def _offered(slurm: SlurmConfig, nodes: int, found: Sequence[Nodes]) -> str | None:
+def _offered(usable: Sequence[Nodes], nodes: int) -> str | None:
     """Return the accelerators that as many nodes as are asked for have; None where none has any.
 
     Raises:
         UsageError: some have, and not enough.
     """
-    usable = usable_of(partition_of(slurm, found))
     counts = sorted({accelerators_in(group.gres) for group in usable}, reverse=True)
 
     def having(count: int) -> int:
@@ -198,7 +213,7 @@ def _offered(slurm: SlurmConfig, nodes: int, found: Sequence[Nodes]) -> str | No
         return f"{accelerator_name(gres)}:{best}"
     if any(counts):
         raise UsageError(
-            f"--nodes {nodes}: {having(1)} nodes of partition '{usable[0].partition}' have "
+            f"--nodes {nodes}: {having(1)} nodes of '{usable[0].partition}' have "
             "accelerators and the others have none; say which are meant by slurm.gres, e.g. "
             f"gpu:{counts[0]}, or with engine.device=cpu"
         )

@@ -24,7 +24,12 @@ from aiperf_hpc.primary.launchers.slurm.allocation import Allocation, salloc_com
 from aiperf_hpc.primary.launchers.slurm.batch_script import batch_script, time_limit_minutes
 from aiperf_hpc.primary.launchers.slurm.client import Nodes, SlurmClient, SlurmCommands
 from aiperf_hpc.primary.launchers.slurm.held_jobs import HeldJobs
-from aiperf_hpc.primary.launchers.slurm.inside import Inside, check_allocation, jobs_inside
+from aiperf_hpc.primary.launchers.slurm.inside import (
+    Inside,
+    check_allocation,
+    jobs_inside,
+    nodes_inside,
+)
 from aiperf_hpc.primary.launchers.slurm.launcher import ARRAY, SlurmLauncher, check_cluster
 from aiperf_hpc.primary.launchers.slurm.pyslurm_client import PyslurmClient
 from aiperf_hpc.primary.launchers.slurm.rate_limit import RATE_LIMIT, RateLimit
@@ -84,7 +89,8 @@ class Chosen(NamedTuple):
 
     launcher: str
     nodes: Sequence[Nodes] = ()
-    """What ``SlurmClient.partitions`` returned; empty where SLURM was not asked."""
+    """What ``SlurmClient.partitions`` returned or, in an allocation, what that is made of; empty
+    where SLURM was not asked."""
 
 
 def choose_launcher(
@@ -107,9 +113,9 @@ def choose_launcher(
     """
     jobs = jobs_inside()
     if asked == "inside" or (asked == "auto" and jobs and shutil.which("srun")):
-        _check_inside(nodes, hours, held_jobs or HeldJobs(), rate_limit)
+        there = _check_inside(nodes, hours, held_jobs or HeldJobs(), rate_limit)
         _say_why(asked, "inside", f"this is in job {'+'.join(jobs)}, whose nodes it takes")
-        return Chosen("inside")
+        return Chosen("inside", there)
     where = shutil.which("sbatch")
     if asked == "local" or (asked == "auto" and where is None):
         _say_why(asked, "local", "there is no sbatch on the PATH")
@@ -151,7 +157,10 @@ def _say_why(asked: str, chosen: str, why: str) -> None:
         sys.stderr.write(f"aiperf: --launcher auto: {chosen}: {why}\n")
 
 
-def _check_inside(nodes: int, hours: float, held_jobs: HeldJobs, rate_limit: RateLimit) -> None:
+def _check_inside(
+    nodes: int, hours: float, held_jobs: HeldJobs, rate_limit: RateLimit
+) -> list[Nodes]:
+    """Require of the allocation what is asked for; return what it is made of."""
     holding = Inside(held_jobs, jobs_inside())
     try:
         jobs = rate_limit.call(holding.look)
@@ -161,6 +170,7 @@ def _check_inside(nodes: int, hours: float, held_jobs: HeldJobs, rate_limit: Rat
             "controller, or use --launcher local to run on this machine"
         ) from None
     check_allocation(jobs, nodes, hours, time.time())
+    return nodes_inside(jobs)
 
 
 def dry_run(manifest: RunManifest, paths: RunPaths) -> str:

@@ -7,6 +7,7 @@ simulated one; what SLURM counts, gives and names is real.
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from tests.slurm.conftest import FAST, Cluster, SlurmRun
@@ -44,7 +45,7 @@ def test_every_accelerator_of_every_node_has_a_rank_that_says_which(
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        (["replica.ranks_per_node=5"], "a node has 4, that partition 'bench' offers"),
+        (["replica.ranks_per_node=5"], "a node has 4, that 'bench' offers"),
         (["slurm.gres=gpu:2", "replica.ranks_per_node=4"], "a node has 2, asked for by gpu:2"),
         (["slurm.gres=gpu:a100:4"], "0 nodes of partition 'bench' offer it, 2 are needed"),
         (["slurm.gres=gpu:5"], "0 nodes of partition 'bench' offer it, 2 are needed"),
@@ -55,7 +56,7 @@ def test_what_no_node_has_is_one_line_and_nothing_starts(
 ) -> None:
     settings = [word for each in more for word in ("--set", each)]
     accelerated.log.unlink(missing_ok=True)
-    done = accelerated.aiperf(*START, *SEEN, *settings)
+    done = accelerated.aiperf(*START, "--launcher", "slurm", *SEEN, *settings)
     assert (done.returncode, done.stdout) == (2, "")
     (line,) = done.stderr.splitlines()
     assert said in line
@@ -72,3 +73,17 @@ def test_an_accelerator_that_the_engine_does_not_see_ends_the_run(
     out, err = run.end()
     assert run.process.returncode != 0, out
     assert "engine 'torch' does not see the accelerator that was given to it" in out + err
+
+
+def test_steps_of_an_allocation_have_its_accelerators(accelerated: Cluster, tmp_path: Path) -> None:
+    held = ("--no-shell", "--nodes=2", "--gres=gpu:2", "--time=200", "--job-name=held")
+    assert accelerated.run("salloc", *held).returncode == 0
+    job = accelerated.run("squeue", "-h", "--name=held", "--format=%A").stdout.strip()
+    inside = Cluster(accelerated.folder)
+    inside.environment["SLURM_JOB_ID"] = job
+    done = inside.aiperf(*START, *SEEN, "--dry-run", "--run-dir", tmp_path / "run")
+    accelerated.run("scancel", job)
+    assert done.returncode == 0, done.stderr
+    steps = done.stdout.splitlines()
+    assert len(steps) == 2
+    assert all("--ntasks-per-node=2" in step and "--gres=gpu:2" in step for step in steps)

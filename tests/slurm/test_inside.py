@@ -79,7 +79,10 @@ def test_a_run_in_an_allocation_has_a_score_that_its_records_prove(
     for arguments, said in (
         (["--nodes", 4], f"--nodes 4: the allocation {job} has 3"),
         (["--nodes", 2, "--hours", 1], f"--hours 1: the allocation {job} ends at "),
-        (["--nodes", 2, "--set", "slurm.gres=gpu:8"], "Invalid generic resource (gres)"),
+        (
+            ["--nodes", 2, "--set", "slurm.gres=gpu:8", "--set", "engine.device=cpu"],
+            "Invalid generic resource (gres)",
+        ),
     ):
         folder = run.paths.root.with_name("refused")
         done = allocation.aiperf(*START, "--launcher", "inside", *arguments, "--run-dir", folder)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 ACCELERATORS = ("gpu", "npu", "dcu", "mlu")
 """What sites call their accelerators. Others, as ``shard`` and ``mps``, are parts of one."""
 
@@ -40,7 +42,7 @@ def _entries(gres: str) -> list[str]:
 
 def _generic(entry: str) -> tuple[str, str, int]:
     """Return name, type ("" for any) and count."""
-    name, *rest = entry.removeprefix("gres:").split(":")
+    name, *rest = re.sub("^gres[:/]", "", entry).split(":")
     count = 1
     if rest and rest[-1].rstrip("KMG").isdigit():
         digits = rest.pop()

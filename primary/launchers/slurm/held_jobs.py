@@ -31,6 +31,8 @@ class Job:
     count: int = 0
     """How many nodes it has or waits for."""
     reason: str = ""
+    gres: str = ""
+    """The generic resources that each of its nodes was asked for."""
     submitted_utc: float | None = None
     """When SLURM took it, UTC seconds by SLURM's clock."""
     started_utc: float | None = None
@@ -69,7 +71,8 @@ class HeldJobs:
     def _jobs(self, *which: str) -> list[Job]:
         try:
             lines = self._lines(
-                "squeue", "--noheader", "--states=all", *which, "--format=%A|%T|%V|%S|%e|%D|%r|%N",
+                "squeue", "--noheader", "--states=all", *which,
+                "--format=%A|%T|%V|%S|%e|%D|%r|%N|%b",
                 environment={**os.environ, "SLURM_TIME_FORMAT": "%s"},
             )  # fmt: skip
         except SchedulerSilentError:
@@ -82,7 +85,7 @@ class HeldJobs:
 
     def _job(self, line: str) -> Job:
         try:
-            number, state, *times, count, reason, nodes = (p.strip() for p in line.split("|"))
+            number, state, *times, count, reason, nodes, gres = map(str.strip, line.split("|"))
             submitted, started, end = (float(t) if t.isdigit() else None for t in times)
         except ValueError:
             raise SchedulerError(f"squeue answered what cannot be understood: {line}") from None
@@ -93,6 +96,7 @@ class HeldJobs:
             nodes=self.node_names(nodes) if nodes else (),
             count=int(count),
             reason="" if reason == "None" else reason,
+            gres="" if gres == "N/A" else gres,
             submitted_utc=submitted,
             started_utc=started,
         )

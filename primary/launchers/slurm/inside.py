@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from aiperf_hpc.errors import SchedulerError, UsageError
-from aiperf_hpc.primary.launchers.slurm.held_jobs import HeldJobs, Job
+from aiperf_hpc.primary.launchers.slurm.client import Nodes
+from aiperf_hpc.primary.launchers.slurm.held_jobs import INFINITY, HeldJobs, Job
 from aiperf_hpc.primary.launchers.slurm.step_launcher import held_nodes
 
 END_SECONDS = 60.0
@@ -55,6 +56,20 @@ class Inside:
 
     def release(self) -> None:
         pass  # It was there before the run.
+
+
+def nodes_inside(jobs: Sequence[Job], environment: Mapping[str, str] = os.environ) -> list[Nodes]:
+    """Return an allocation's nodes as ``SlurmClient.partitions`` returns those of a partition.
+
+    What was not asked for by node, but came with whole nodes, is told to a batch script's first.
+    """
+    given = environment.get("SLURM_JOB_GPUS", "")
+    here = f"gpu:{given.count(',') + 1}" if given else ""
+    return [
+        Nodes(f"job {job.id}", True, True, "allocated", len(job.nodes), job.gres or here, INFINITY)
+        for job in jobs
+        if job.held
+    ]
 
 
 def check_allocation(jobs: Sequence[Job], nodes: int, hours: float, now: float) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,6 +12,8 @@ from aiperf_hpc.config import RunConfig
 from aiperf_hpc.errors import UsageError
 from aiperf_hpc.primary.control.ranks import Machine, Settled, settle_here, settle_on_cluster
 from aiperf_hpc.primary.launchers.slurm.client import Nodes
+from aiperf_hpc.primary.launchers.slurm.held_jobs import Job
+from aiperf_hpc.primary.launchers.slurm.inside import nodes_inside
 from aiperf_hpc.visible_devices import VisibleDevices
 
 
@@ -156,9 +159,26 @@ def test_else_it_is_what_enough_nodes_of_the_partition_offer(
 
 def test_a_partition_of_which_too_few_nodes_have_accelerators_is_to_be_said_more_of() -> None:
     mixed = [group(1, "gpu:4"), group(1, "")]
-    with pytest.raises(UsageError, match=r"1 nodes of partition 'bench' have accelerators"):
+    with pytest.raises(UsageError, match=r"1 nodes of 'bench' have accelerators"):
         on_cluster(mixed)
     assert numbers(on_cluster(mixed, engine={"name": "torch", "device": "cpu"})) == (1, "mpi")
+
+
+def test_in_an_allocation_it_is_what_its_nodes_were_asked_for() -> None:
+    job = Job("17", "RUNNING", nodes=("n1", "n2"), gres="gres:gpu:4")
+    asked = config(slurm={"partition": "another"})
+    settled = settle_on_cluster(asked, 2, nodes_inside([job], {}), inside=True)
+    assert (settled.config.slurm.gres, numbers(settled)) == ("gpu:4", (4, "torch"))
+    eight = config(slurm={"gres": "gpu:8"})
+    with pytest.raises(UsageError, match=r"slurm.gres gpu:8: the nodes of job 17, .* gres:gpu:4"):
+        settle_on_cluster(eight, 2, nodes_inside([job], {}), inside=True)
+    whole = nodes_inside([replace(job, gres="")], {"SLURM_JOB_GPUS": "0,1"})
+    assert numbers(settle_on_cluster(asked, 2, whole, inside=True)) == (2, "torch")
+    other = Job("18", "RUNNING", nodes=("n3",), gres="gres/gpu:h100:8")  # A heterogeneous job's.
+    assert numbers(settle_on_cluster(asked, 3, nodes_inside([job, other], {}), inside=True)) == (
+        4,
+        "torch",
+    )
 
 
 def test_fewer_and_more_ranks_than_a_node_has_accelerators() -> None:

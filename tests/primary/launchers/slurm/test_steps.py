@@ -61,6 +61,7 @@ class Cluster:
         self.jobs = {"17": ("RUNNING", [f"n{n}" for n in range(1, nodes + 1)])}
         self.calls: list[tuple[float, tuple[str, ...]]] = []
         self.old_steps = ""
+        self.gres = "N/A"
         self.trial: Answer | None = None
         self.sruns: list[Srun] = []
         self.sallocs: list[Srun] = []
@@ -81,7 +82,7 @@ class Cluster:
         if command[0] == "scancel":
             return Answer(0, "", "")
         lines = (
-            f"{job}|{s}|0|60|7200|{len(n)}|None|{','.join(n)}\n"
+            f"{job}|{s}|0|60|7200|{len(n)}|None|{','.join(n)}|{self.gres}\n"
             for job, (s, n) in self.jobs.items()
         )
         return Answer(0, "".join(lines), "")
