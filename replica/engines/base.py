@@ -249,7 +249,13 @@ class RankNetwork(Network, Protocol):
         ...
 
     def zeros(self, bucket: int) -> Buffer:
-        """Return a bucket full of zeros, from a rank that has nothing to give."""
+        """Return a bucket full of zeros, from a rank that has nothing to give.
+
+        Memory is taken at the first call and kept: a rank without memory for its step has it.
+
+        Raises:
+            OutOfMemoryError: at the first call.
+        """
         ...
 
     def moments(self, batch: Batch) -> NDArray[np.float32]:

@@ -41,6 +41,8 @@ class NetworkBuilder:
         network = self._engine.build(
             request.graph, request.weights, request.hyperparameters, request.optimizer_state
         )
+        for bucket in range(len(network.buckets)):
+            network.zeros(bucket)  # In a step, that one rank has no memory for them hangs all.
         if request.warmup_batch_size:
             network.warm(request.warmup_batch_size, halves=True)
         return network

@@ -114,6 +114,7 @@ class TensorFlowNetwork:
             self._rows: list[Sequence[tf.Tensor]] = []
             self._predicted: list[tf.Tensor] = []
             self._samples = 0
+            self._zeros: tf.Tensor | None = None
             self._trace()
 
     def _trace(self) -> None:
@@ -267,7 +268,10 @@ class TensorFlowNetwork:
                 ready(self.zeros(0))
 
     def zeros(self, bucket: int) -> tf.Tensor:
-        return tf.zeros(self.buckets[bucket])
+        if self._zeros is None:
+            with _named_errors():
+                self._zeros = tf.zeros(self.buckets[bucket])
+        return self._zeros
 
     def apply(self, buckets: Sequence[Buffer], learning_rate: float) -> None:
         (flat,) = buckets

@@ -5,8 +5,9 @@ from __future__ import annotations
 import ctypes
 import importlib
 import importlib.util
+import os
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, MutableMapping
 from typing import Any, Literal
 
 import numpy as np
@@ -21,6 +22,8 @@ DeviceKind = Literal["auto", "cpu", "cuda", "npu"]
 _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_MAX = -1, -2, -4
 """Numbers of glibc's parameters: see mallopt(3)."""
 _TOP_PAD = 256 * 2**20
+ALLOCATOR_SETTINGS = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF")
+"""The variables that PyTorch's allocator of an accelerator's memory is set by."""
 _IN_FLIGHT = 2
 """Steps that may wait in an accelerator's queue: each holds the memory of its batch."""
 
@@ -53,8 +56,20 @@ def _accelerator(kind: str, index: int, what: str) -> torch.device:
             "install a build that does, or set engine.device=cpu"
         )
     device = torch.device(kind, index % module.device_count())
+    if kind == "cuda":
+        let_segments_grow(os.environ)
     module.set_device(device)
     return device
+
+
+def let_segments_grow(environment: MutableMapping[str, str]) -> None:
+    """Have PyTorch's allocator extend the memory that it has, unless it is told what to do.
+
+    Networks of many sizes follow one another: in segments of fixed size, what one leaves free may
+    be of no use to the next. PyTorch reads the variable at the first allocation.
+    """
+    if not any(name in environment for name in ALLOCATOR_SETTINGS):
+        environment[ALLOCATOR_SETTINGS[0]] = "expandable_segments:True"
 
 
 def seen_accelerators(kind: DeviceKind) -> tuple[str, int]:

@@ -288,7 +288,8 @@ class TorchNetwork:
                 self._loss += share * self._backward(batch)
 
     def zeros(self, bucket: int) -> Buffer:
-        return torch.zeros(self.buckets[bucket], device=self._device)
+        with _named_errors():
+            return self._gradient_buffer()[self._buckets[bucket]].zero_()
 
     def apply(self, buckets: Sequence[Buffer], learning_rate: float) -> None:
         with _named_errors():

@@ -49,4 +49,8 @@ def build_module(
             )
         code.values[node.name] = builder(code, node, node.layer)
     lines.output(code.values[graph.output.name])
-    return fx.GraphModule(root, lines)
+    module = fx.GraphModule(root, lines)
+    # It knows its module for hooks that nobody has; such a cycle would keep all tensors, after the
+    # network is closed, until the garbage collector comes by.
+    lines.owning_module = None
+    return module

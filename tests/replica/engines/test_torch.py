@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import importlib.util
+import weakref
 
 import numpy as np
 import pytest
@@ -17,6 +19,7 @@ from aiperf_hpc.objective import CLASSIFICATION
 from aiperf_hpc.replica.data.base import labelled_images
 from aiperf_hpc.replica.engines import load_engine
 from aiperf_hpc.replica.engines.base import RankEngine
+from aiperf_hpc.replica.engines.torch.device import ALLOCATOR_SETTINGS, let_segments_grow
 from aiperf_hpc.replica.engines.torch.engine import Placement, TorchNetwork
 
 
@@ -217,3 +220,47 @@ def test_a_last_batch_of_another_size_is_not_compiled_for(
     assert len(compiled) == compilations
     assert fast.drain_training() == pytest.approx(plain.drain_training(), rel=1e-4)
     assert fast.drain_evaluation().loss == pytest.approx(plain.drain_evaluation().loss, rel=1e-3)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_a_closed_network_is_freed_at_once(
+    monkeypatch: pytest.MonkeyPatch, *, compiled: bool
+) -> None:
+    """Not when the garbage collector comes by: the next network wants the memory now."""
+    real = torch.compile
+    monkeypatch.setattr(
+        torch, "compile", lambda module, *, dynamic: real(module, dynamic=dynamic, backend="eager")
+    )
+    graph = two_stems()
+    network = TorchNetwork(
+        graph,
+        trained_weights(graph, np.random.default_rng(4)),
+        hyperparameters(precision="bf16"),
+        None,
+        CLASSIFICATION,
+        Placement(torch.device("cpu"), cores=1, compiled=compiled),
+    )
+    network.warm(8, halves=True)
+    network.train_step(labelled(graph, 8), 0.05)
+    network.drain_training()
+    held: list[object] = [network._flat, network._low, network._gradients, network._statistics]
+    held += [network._training, network._inference, *network._leaves.values()]
+    dead = [weakref.ref(thing) for thing in held]
+    gc.collect()
+    gc.disable()
+    try:
+        del held
+        network.close()
+        assert [reference() for reference in dead] == [None] * len(dead)
+    finally:
+        gc.enable()
+
+
+def test_an_accelerators_segments_grow_unless_its_allocator_is_set() -> None:
+    environment: dict[str, str] = {}
+    let_segments_grow(environment)
+    assert environment == {"PYTORCH_ALLOC_CONF": "expandable_segments:True"}
+    for name in ALLOCATOR_SETTINGS:
+        given = {name: "max_split_size_mb:128"}
+        let_segments_grow(given)
+        assert given == {name: "max_split_size_mb:128"}

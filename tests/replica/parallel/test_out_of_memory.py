@@ -1,0 +1,81 @@
+"""A rank of the torch engine that has no memory left, for its step nor for anything else."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tests.replica.parallel.team import GRAPH, USED
+from tests.replica.parallel.threads import Table, Threads
+from tests.support.fakes import FakeDataset
+from tests.support.waiting import PATIENCE_SECONDS
+
+from aiperf_hpc.errors import EngineError
+from aiperf_hpc.morphism.weights.checkpoint import initial_weights
+from aiperf_hpc.replica.engines import load_engine
+from aiperf_hpc.replica.engines.torch.engine import TorchNetwork
+from aiperf_hpc.replica.parallel.collectives.base import Finished
+from aiperf_hpc.replica.parallel.follower import follow
+from aiperf_hpc.replica.parallel.leader import LeadingDataset, LeadingEngine
+from aiperf_hpc.replica.parallel.protocol import Announce, Command
+
+
+class Tensors(Threads):
+    """Sums tensors, too."""
+
+    def start_allreduce_sum(self, buffer: Any) -> Finished:  # noqa: ANN401 -- a tensor
+        return super().start_allreduce_sum(np.asarray(buffer))
+
+
+def test_a_rank_without_memory_fails_the_trial_on_all_ranks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    table = Table(2)
+    ranks = [Tensors(table, rank, 2) for rank in range(2)]
+    follower = threading.Thread(
+        target=follow, args=(load_engine("torch", 1), FakeDataset(), ranks[1]), name="rank 1"
+    )
+    follower.start()
+    try:
+        engine = LeadingEngine(load_engine("torch", 1), ranks[0])
+        dataset = LeadingDataset(FakeDataset(), ranks[0])
+        network = engine.build(GRAPH, initial_weights(GRAPH, np.random.default_rng(0)), USED)
+        first, second, *_ = dataset.train(1, 8, 0)
+        before = network.weights()
+        with monkeypatch.context() as patched:
+            for owner, name in (
+                (torch, "zeros"),
+                (torch, "empty_like"),
+                (TorchNetwork, "_outputs"),
+            ):
+                patched.setattr(owner, name, full_on(follower, getattr(owner, name)))
+            with pytest.raises(EngineError, match="1 of 2 ranks failed; see their log"):
+                network.train_step(first, 0.1)
+        after = network.weights()
+        for name in GRAPH.parameters:
+            np.testing.assert_array_equal(after[name], before[name])
+        # Nothing is left over of it: both are at the same batch, and train on.
+        network.train_step(second, 0.1)
+        network.close()
+        Announce(ranks[0])(Command.END)
+    except BaseException:
+        table.barrier.abort()
+        raise
+    finally:
+        follower.join(PATIENCE_SECONDS)
+    assert not follower.is_alive()
+
+
+def full_on(thread: threading.Thread, real: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function of PyTorch's that finds no memory in one thread."""
+
+    def allocate(*given: Any, **named: Any) -> Any:  # noqa: ANN401 -- any function's
+        if threading.current_thread() is thread:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")
+        return real(*given, **named)
+
+    return allocate
