@@ -93,11 +93,10 @@ class RunClock:
             return None
         if self._clock.utc() - first.utc < self._most_wait:
             return None
-        ready = sum(replica.ready_utc is not None for replica in replicas)
+        ready, minutes = len(self._history.ready), self._most_wait / 60.0
         return (
-            f"{ready} of {self._replicas} replicas were ready {self._most_wait / 60.0:.0f} min "
-            "after the first node was granted; raise slurm.time_margin_minutes, or take "
-            "--start-when first"
+            f"{ready} of {self._replicas} replicas were ready {minutes:.0f} min after the first "
+            "node was granted; raise slurm.time_margin_minutes, or take --start-when first"
         )
 
     def _patience_is_over(self) -> bool:
@@ -106,7 +105,7 @@ class RunClock:
         return now >= self._since + self._grace
 
     def _of_all(self, replicas: list[ReplicaHistory], begun: float) -> ClockStarted | None:
-        ready = [r for r in replicas if r.ready_utc is not None and r.ended is None]
+        ready = self._history.ready
         if len(ready) < self._replicas:
             return None
         last = max(ready, key=lambda replica: replica.ready_utc or 0.0)

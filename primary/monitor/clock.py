@@ -68,8 +68,7 @@ def queue_reason(history: RunHistory, replicas: int) -> str:
     """Return what the clock of a run waits for."""
     states = [r.job_state for r in history.replicas.values() if r.job_state is not None]
     if history.clock_starts == "all":
-        ready = sum(r.ready_utc is not None and r.ended is None for r in history.replicas.values())
-        return f"{ready} of {replicas} replicas are ready"
+        return f"{len(history.ready)} of {replicas} replicas are ready"
     why = {s.detail: None for s in states if s.phase is JobPhase.PENDING and s.detail}
     return f"no node yet: {'; '.join(why)}" if why else "no node yet"
 

@@ -73,6 +73,10 @@ class Cluster:
         lines = (line.partition(" ") for line in self.log.read_text("utf-8").splitlines())
         return [(float(at), command) for at, _, command in lines]
 
+    def questions(self) -> list[tuple[float, str]]:
+        """Return the calls that ask the controller something; srun is the work itself."""
+        return [(at, command) for at, command in self.calls() if not command.startswith("srun")]
+
     def run(self, *command: object) -> subprocess.CompletedProcess[str]:
         """Run a command that finds this cluster, uncounted."""
         environment = {**self.environment, "PATH": os.environ["PATH"]}

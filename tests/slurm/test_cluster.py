@@ -73,7 +73,7 @@ def test_a_run_on_three_nodes_ends_with_a_score_that_its_records_prove(
 
 
 def _one_submission_and_few_looks(cluster: Cluster, run: SlurmRun) -> None:
-    calls = cluster.calls()
+    calls = cluster.questions()
     names = [command.split()[0] for _, command in calls]
     assert names.count("sbatch") == 1
     assert names.count("sinfo") == 1

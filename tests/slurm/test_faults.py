@@ -73,7 +73,7 @@ def stop_and_verify(run: SlurmRun) -> RunHistory:
 
 def one_call_every_five_seconds(run: SlurmRun) -> bool:
     """Whether that holds from the first call to the last, of this run's primaries."""
-    return min(gaps([at for at, _ in run.cluster.calls()]), default=5.0) > 4.9
+    return min(gaps([at for at, _ in run.cluster.questions()]), default=5.0) > 4.9
 
 
 def pid(history: RunHistory, replica: str) -> int:
@@ -104,7 +104,7 @@ def test_killed_processes_are_started_again_and_go_on(slurm_run: Start) -> None:
     run.wait_until(lambda _: len(search_pids(run, "r1")) == 2)
     history = stop_and_verify(run)
     assert (history.replicas["r0"].restarts, history.replicas["r1"].restarts) == (1, 0)
-    names = [command.split()[0] for _, command in run.cluster.calls()]
+    names = [command.split()[0] for _, command in run.cluster.questions()]
     assert names.count("scontrol") == 1
     assert one_call_every_five_seconds(run)
 
@@ -135,7 +135,7 @@ def test_a_killed_primary_is_replaced_by_another(slurm_run: Start) -> None:
     assert listed.strip() == ""
     history = stop_and_verify(run)
     assert len(history.run_starts) == 2
-    calls = [command.split()[0] for _, command in run.cluster.calls()]
+    calls = [command.split()[0] for _, command in run.cluster.questions()]
     assert calls.count("sbatch") == 2
 
 

@@ -6,7 +6,15 @@ from pathlib import Path
 
 import pytest
 from tests.support.clock import Clock
-from tests.support.run_writer import START, RunWriter, replica_started, run_started
+from tests.support.run_writer import (
+    FIRST,
+    SECOND,
+    START,
+    THIRD,
+    RunWriter,
+    replica_started,
+    run_started,
+)
 
 from aiperf_hpc.primary.control.run_clock import RunClock, start_at_the_end
 from aiperf_hpc.run.records import ClockStarts, JobState, ReplicaReady, ReplicaStarted
@@ -151,3 +159,17 @@ def test_a_run_that_waited_for_nothing_has_its_clock(tmp_path: Path) -> None:
     run = queued(tmp_path, "now")
     run.replica(4.0, came())
     assert start_at_the_end(run.history(), 1) == []
+
+
+def test_who_was_ready_before_its_node_was_lost_is_not_ready(tmp_path: Path) -> None:
+    run = queued(tmp_path, "all")
+    run.life(FIRST, 610.0, came(), ReplicaReady())
+    assert [r.id for r in run.history().ready] == ["r0"]
+    run.primary(620.0, JobState(replica="r0", phase=JobPhase.REQUEUED))
+    assert run.history().ready == []
+    run.life(SECOND, 630.0, came(), ReplicaReady())
+    assert [r.id for r in run.history().ready] == ["r0"]
+    run.primary(640.0, run_started().model_copy(update={"clock_starts": "all"}))
+    assert run.history().ready == []  # Another primary launches another one.
+    run.life(THIRD, 650.0, came(), ReplicaReady())
+    assert [r.id for r in run.history().ready] == ["r0"]

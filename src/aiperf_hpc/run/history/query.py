@@ -252,6 +252,23 @@ class RunHistory:
         return self.run_starts[-1][1]
 
     @property
+    def ready(self) -> list[ReplicaHistory]:
+        """The replicas that could train and wait for the run's clock, in a life that goes on.
+
+        One that was ready in the hands of an earlier primary, or before its node was lost, is not.
+        """
+        launches = len(self.run_starts) - 1
+        since = self.run_starts[-1][0] if self.run_starts else 0.0
+        return [
+            replica
+            for replica in self.replicas.values()
+            if replica.ready_utc is not None
+            and replica.ended is None
+            and max(replica.starts).launch >= launches
+            and max(replica.starts).restart >= sum(utc >= since for utc, _ in replica.requeued)
+        ]
+
+    @property
     def nodes_asked(self) -> list[tuple[float, int]]:
         """How many nodes the run was to have from when on, UTC seconds, where that changed."""
         return [
