@@ -13,7 +13,7 @@ import signal
 import sys
 import traceback
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
 
@@ -30,6 +30,7 @@ from aiperf_hpc.replica.parallel.handshake import Facts, Ranks, facts_of, share_
 from aiperf_hpc.replica.parallel.protocol import Announce, Command
 from aiperf_hpc.replica.replica import Replica
 from aiperf_hpc.replica.runtime.background import background_thread
+from aiperf_hpc.replica.runtime.kernel_caches import own_kernel_caches
 from aiperf_hpc.replica.runtime.telemetry import journaled_telemetry
 from aiperf_hpc.run.identity import Identity
 from aiperf_hpc.run.manifest import RunManifest
@@ -60,11 +61,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if options.cores:
         os.sched_setaffinity(0, {int(core) for core in options.cores.split(",")})
+    with ExitStack() as own:
+        return _run(options, own)
+
+
+def _run(options: argparse.Namespace, own: ExitStack) -> int:
+    """Be one rank of the replica; what ``own`` takes is given back when it ends."""
     try:
         manifest = RunManifest.load(RunPaths(options.run_dir), BackoffRetry(lambda: False))
         replica = manifest.config.replica
         # Before any library looks: one that has looked sees what it saw for ever.
         _bind(options, manifest)
+        own.enter_context(own_kernel_caches(os.environ))
         collective = load_collective(replica.collective, replica.ranks)
     except RunDirectoryError as error:
         sys.stderr.write(f"aiperf: {options.replica}: node {node_name()}: {error}\n")

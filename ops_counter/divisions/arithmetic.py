@@ -46,6 +46,11 @@ _OVERRIDES: Final[Mapping[str, Mapping[str, str]]] = {
 """Variables by which a library computes in other numbers than it is asked to: their values in small
 letters, and the numbers."""
 _FEW_BITS: Final = re.compile(r"fp?8|f8e|int[48]", re.IGNORECASE)
+_KEPT: Final = re.compile(
+    "xla_persistent_cache_directory|xla_gpu_kernel_cache_file|xla_gpu_load_autotune_results_from"
+    "|xla_gpu_per_fusion_autotune_cache_dir"
+)
+"""Flags by which XLA reads what it compiled or timed before."""
 PRELOADED: Final = "LD_PRELOAD"
 """The variable of libraries that come before all others, which may be anything: it is stated."""
 _CLOCKS: Final = ("FAKETIME", "FAKE_MONOTONIC", "DONT_FAKE_MONOTONIC")
@@ -60,8 +65,20 @@ def override_of(name: str, value: str) -> str | None:
     return _OVERRIDES.get(name, {}).get(value.strip().lower())
 
 
+def kept_kernels(name: str, value: str) -> bool:
+    """Return whether a variable has kernels that an earlier run compiled or timed used again.
+
+    Those that only say where such are kept each process of a run sets itself.
+    """
+    if name in ("XLA_FLAGS", "TF_XLA_FLAGS"):
+        return bool(_KEPT.search(value))
+    remote = name.startswith("TORCHINDUCTOR_") and name.endswith("_REMOTE_CACHE")
+    return remote and value.strip() not in ("", "0")
+
+
 def environment(variables: Mapping[str, str], precision: str) -> Iterator[str]:
-    """Yield which variables have a process compute in fewer bits, or by another clock.
+    """Yield which variables have a process compute in fewer bits, by another clock, or by kernels
+    that an earlier run made.
 
     Args:
         variables: those of a process.
@@ -73,6 +90,8 @@ def environment(variables: Mapping[str, str], precision: str) -> Iterator[str]:
             yield f"{name}={value} computes in {lower}, and {precision} is stated; unset it"
         if name.startswith(_CLOCKS):
             yield f"{name} is of a clock that is made up; unset it"
+        if kept_kernels(name, value):
+            yield f"{name}={value} uses kernels of an earlier run; unset it"
 
 
 def environment_rule(

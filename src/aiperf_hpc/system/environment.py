@@ -28,6 +28,24 @@ NAMES: Final[frozenset[str]] = frozenset({"LD_PRELOAD", "PYTHONHASHSEED"})
 """Recorded ones besides."""
 FOREIGN: Final[tuple[str, ...]] = ("TF_VAR_", "TF_CLI_")
 """What the names of Terraform's variables begin with, which are not TensorFlow's."""
+KERNEL_CACHES: Final[Mapping[str, str]] = {
+    "TORCHINDUCTOR_CACHE_DIR": "inductor",
+    "TRITON_CACHE_DIR": "triton",
+    "PYTORCH_KERNEL_CACHE_PATH": "torch",
+    "PYTORCH_TUNABLEOP_FILENAME": "tunableop%d.csv",
+    "CUDA_CACHE_PATH": "cuda",
+    "MIOPEN_USER_DB_PATH": "miopen",
+    "MIOPEN_CUSTOM_CACHE_DIR": "miopen-kernels",
+    "SYCL_CACHE_DIR": "sycl",
+    "ASCEND_CACHE_PATH": "ascend",
+}
+"""Where frameworks and drivers keep what they have compiled and timed, and its name in a folder of
+a process's own. Not recorded: each process of a run sets them anew.
+
+Sources: PyTorch (torch/_inductor/runtime/cache_dir_utils.py, aten/src/ATen/cuda/jit_utils.cpp,
+aten/src/ATen/cuda/tunable/README.md), Triton (python/triton/knobs.py), CUDA C++ Programming Guide
+(environment variables), MIOpen's documentation (kernel and performance databases), oneAPI DPC++
+(EnvironmentVariables.md), CANN (ASCEND_CACHE_PATH)."""
 SECRET: Final[re.Pattern[str]] = re.compile(
     "TOKEN|KEY|SECRET|PASSW|PASSPHRASE|JWT|CREDENTIAL|COOKIE|://[^/\\s]*@", re.IGNORECASE
 )
@@ -46,4 +64,6 @@ def recorded_variables(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def _matters(name: str) -> bool:
+    if name in KERNEL_CACHES:
+        return False
     return name in NAMES or (name.startswith(PREFIXES) and not name.startswith(FOREIGN))

@@ -60,9 +60,13 @@ def test_versions_are_the_same_on_all_replicas() -> None:
         ("XLA_FLAGS", "--xla_gpu_enable_fp8_gemm=true", "bf16", False),
         ("XLA_FLAGS", "--xla_gpu_autotune_level=4", "fp32", True),
         ("FAKETIME", "-1d x0.5", "bf16", False),
+        ("TF_XLA_FLAGS", "--tf_xla_persistent_cache_directory=/c", "bf16", False),
+        ("XLA_FLAGS", "--xla_gpu_kernel_cache_file=/c", "bf16", False),
+        ("TORCHINDUCTOR_FX_GRAPH_REMOTE_CACHE", "1", "bf16", False),
+        ("TORCHINDUCTOR_FX_GRAPH_REMOTE_CACHE", "0", "bf16", True),
     ],
 )
-def test_no_variable_lowers_what_is_stated(
+def test_no_variable_lowers_what_is_stated_or_uses_what_was_compiled_before(
     name: str, value: str, precision: str, kept: bool
 ) -> None:
     check = environment_rule([{}, {name: value}], precision)

@@ -1,0 +1,38 @@
+"""Compiled kernels are kept where no earlier run has left any."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from aiperf_hpc.errors import AIPerfError
+from aiperf_hpc.replica.runtime.kernel_caches import own_kernel_caches
+from aiperf_hpc.system.environment import KERNEL_CACHES, recorded_variables
+
+
+def test_each_process_begins_with_caches_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the variables name those of an earlier run."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    filled = dict.fromkeys(KERNEL_CACHES, "/filled/by/an/earlier/run")
+    one, other = dict(filled), dict(filled)
+    with own_kernel_caches(one) as first, own_kernel_caches(other) as second:
+        for environment, folder in ((one, first), (other, second)):
+            assert [*folder.iterdir()] == []
+            places = {Path(value).parent for value in environment.values()}
+            assert places == {folder}
+            assert len({*environment.values()}) == len(KERNEL_CACHES)
+        assert first != second
+        (first / "inductor").mkdir()
+        assert recorded_variables(one) == {}, "they are no news of the machine"
+    assert [*tmp_path.iterdir()] == []
+
+
+def test_a_node_without_room_for_them_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", "/proc/none")
+    said = "cannot make a folder for compiled kernels: .*; set TMPDIR"
+    with pytest.raises(AIPerfError, match=said), own_kernel_caches({}):
+        pass
