@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
@@ -38,6 +39,7 @@ from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import Incarnation, RunPaths
 from aiperf_hpc.run.records import AnyEvent
 from aiperf_hpc.run.storage import BackoffRetry, Retry
+from aiperf_hpc.simulation.queue import Queue
 from aiperf_hpc.simulation.timeline import LocalClock, Task, Timeline
 from aiperf_hpc.trial import JobPhase, Machine
 
@@ -314,11 +316,20 @@ class SimulatedLauncher:
 
     name = "simulated"
     exact = True
-    queues = False
     problem: str | None = None
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, queue: Queue | None = None) -> None:
+        """Start nothing yet.
+
+        Args:
+            cluster: what the replicas share.
+            queue: when they are given their nodes; at once when not given.
+        """
+        self.queues = queue is not None
         self._cluster = cluster
+        self._queue = queue or Queue()
+        self._waits = self._queue.waits(cluster.manifest.most_replicas)
+        self._preempted: set[str] = set()
         self._hosts: dict[str, SimulatedHost] = {}
         self._tasks: dict[str, Task] = {}
         self._states: dict[str, ReplicaState] = {}
@@ -335,12 +346,17 @@ class SimulatedLauncher:
         each = 1.0 / self._cluster.manifest.config.engine.simulation.dispatches_per_second
         for place, name in enumerate(replicas):
             after = place * each + float(self._rng.uniform(*START_SECONDS))
-            self._start(name, after)
+            self._start(name, self._free_in(replica_number(name)) + after)
         return {name: f"task {replica_number(name)}" for name in replicas}
+
+    def _free_in(self, number: int) -> float:
+        """Return the seconds until a node is free for a replica."""
+        wait = self._waits[number] if number < len(self._waits) else 0.0
+        return max(0.0, wait - self._cluster.timeline.monotonic())
 
     def release(self, replicas: Collection[str]) -> None:
         for name in replicas:
-            if self._states[name].phase is JobPhase.PENDING:
+            if self._states[name].phase in (JobPhase.PENDING, JobPhase.REQUEUED):
                 self._cluster.timeline.cancel(self._tasks[name])
                 detail = "cancelled before it started"
                 self._states[name] = ReplicaState(JobPhase.DONE, detail=detail)
@@ -353,20 +369,48 @@ class SimulatedLauncher:
                 self._cluster.timeline.cancel(self._tasks[name])
                 self._states[name] = ReplicaState(JobPhase.FAILED, detail="killed", status=-9)
 
-    def _start(self, name: str, after: float) -> None:
-        number = replica_number(name)
-        node, life = f"n{number}", Incarnation(restart=self._lives[name])
+    def _start(self, name: str, after: float, waits: ReplicaState | None = None) -> None:
+        """Have a replica live, seconds from now, once more if it did before."""
+        timeline, number, lived = self._cluster.timeline, replica_number(name), self._lives[name]
         self._lives[name] += 1
         host = self._hosts[name] = SimulatedHost(self._cluster, number)
-        self._states[name] = ReplicaState(JobPhase.PENDING)
+        since = timeline.utc() if self.queues else None
+        waiting = self._states[name] = waits or ReplicaState(JobPhase.PENDING, submitted_utc=since)
 
         def live() -> None:
-            self._states[name] = ReplicaState(JobPhase.RUNNING, node)
-            status = self._live(Identity(name, life), host)
+            granted = timeline.utc() if self.queues else None
+            node = f"n{number}"
+            state = replace(waiting, phase=JobPhase.RUNNING, node=node, started_utc=granted)
+            self._states[name] = state
+            with self._taken_away(name, host, self._queue.left_alone(number, lived)):
+                status = self._live(Identity(name, Incarnation(restart=lived)), host)
+            if name in self._preempted:
+                self._preempted.discard(name)
+                again = replace(waiting, phase=JobPhase.REQUEUED, detail="PREEMPTED")
+                self._start(name, self._queue.away_seconds, again)
+                return
             phase = JobPhase.FAILED if status else JobPhase.DONE
-            self._states[name] = ReplicaState(phase, node, status=status)
+            self._states[name] = replace(state, phase=phase, status=status)
 
-        self._tasks[name] = self._cluster.timeline.spawn(live, after)
+        self._tasks[name] = timeline.spawn(live, after)
+
+    @contextmanager
+    def _taken_away(self, name: str, host: SimulatedHost, after: float) -> Iterator[None]:
+        """Have the scheduler want a replica's node back after a while, as long as it lives."""
+        if math.isinf(after):
+            yield
+            return
+
+        def preempt() -> None:
+            if host.stop is not None and host.stop.reason is None:
+                self._preempted.add(name)
+                host.stop.interrupt("SIGTERM")
+
+        task = self._cluster.timeline.spawn(preempt, after)
+        try:
+            yield
+        finally:
+            self._cluster.timeline.cancel(task)
 
     def _live(self, who: Identity, host: SimulatedHost) -> int:
         try:
@@ -382,6 +426,8 @@ class SimulatedLauncher:
         return self._states
 
     def ask_to_stop(self) -> None:
+        waits = (JobPhase.PENDING, JobPhase.REQUEUED)
+        self.release([name for name, state in self._states.items() if state.phase in waits])
         for host in self._hosts.values():
             if host.stop is not None:
                 host.stop.ask("SIGTERM")

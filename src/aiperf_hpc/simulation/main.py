@@ -31,6 +31,7 @@ from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.run.storage import BackoffRetry
 from aiperf_hpc.signals import Interruption, interruptible
 from aiperf_hpc.simulation.cluster import Cluster, SimulatedLauncher
+from aiperf_hpc.simulation.queue import Queue
 from aiperf_hpc.simulation.timeline import Timeline
 from aiperf_hpc.streams import print_in_any_locale
 
@@ -87,6 +88,7 @@ def simulate(
     manifest: RunManifest,
     paths: RunPaths,
     show: Callable[[Timeline], None] = lambda timeline: None,
+    queue: Queue | None = None,
 ) -> RunView:
     """Conduct a run on a virtual clock to its end, and return what its records say.
 
@@ -94,6 +96,7 @@ def simulate(
         manifest: the run.
         paths: where ``run.yaml`` is already.
         show: called often, e.g. to show progress.
+        queue: when its nodes are given, and taken away; all at once, for good, when not given.
 
     Raises:
         UsageError: the configuration's engine is not the simulated one.
@@ -101,7 +104,7 @@ def simulate(
     config = _simulated(manifest.config)
     timeline = Timeline(START_UTC, charge=config.engine.simulation.charge_cpu)
     cluster = Cluster(timeline, manifest, paths)
-    launcher = SimulatedLauncher(cluster)
+    launcher = SimulatedLauncher(cluster, queue)
     view = RunView(paths)
 
     def conduct() -> None:

@@ -1,0 +1,110 @@
+"""Simulated runs on a busy machine, whose nodes are given one by one and taken away again."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+
+from aiperf_hpc.config import load_config
+from aiperf_hpc.primary.monitor.run_view import RunView
+from aiperf_hpc.primary.report.writer import write_report
+from aiperf_hpc.primary.verify.audit import verify
+from aiperf_hpc.run import records
+from aiperf_hpc.run.history.presence import presences
+from aiperf_hpc.run.journal import JournalReader
+from aiperf_hpc.run.manifest import RULES, RunManifest
+from aiperf_hpc.run.paths import RunPaths
+from aiperf_hpc.simulation.main import simulate
+from aiperf_hpc.simulation.queue import Queue
+
+NODES = 8
+SHORT = (
+    "engine.simulation.charge_cpu=false",
+    "rounds.warmup_epochs=[4,5,6]",
+    "training.max_epochs=4",
+)
+
+
+def run(folder: Path, queue: Queue, *, nodes: int = NODES) -> RunView:
+    """Simulate a run that has eight nodes at last."""
+    manifest = RunManifest(
+        run_id="queued", nodes=nodes, nodes_max=NODES if nodes < NODES else None, hours=0.1,
+        launcher="simulated", versions={}, commit=None, rules=RULES,
+        config=load_config("simulated", SHORT),
+    )  # fmt: skip
+    folder.mkdir()
+    paths = RunPaths(folder)
+    manifest.save(paths)
+    simulate(manifest, paths, queue=queue)
+    view = RunView(paths)
+    view.refresh()
+    write_report(view)
+    return view
+
+
+def begins(view: RunView) -> list[float]:
+    """Return when each replica began, seconds since the run was submitted."""
+    submitted = view.history.run_starts[0][0]
+    return sorted(min(r.starts.values()) - submitted for r in view.history.replicas.values())
+
+
+def broken(view: RunView) -> dict[str, tuple[str, ...]]:
+    return {f.rule: f.failures for f in verify(RunView(view.paths)) if not f.passed}
+
+
+def test_nodes_are_given_as_they_become_free_or_together() -> None:
+    waits = Queue(60.0, seed=3).waits(100)
+    assert waits == sorted(waits)
+    assert 40.0 < sum(waits) / 100 < 80.0
+    assert set(Queue(60.0, gang=True, seed=3).waits(100)) == {waits[-1]}
+    assert Queue(60.0).left_alone(0, 0) == math.inf
+    alone = [Queue(preemptions_per_hour=2.0).left_alone(n, life) for n in (0, 1) for life in (0, 1)]
+    assert len(set(alone)) == 4
+
+
+def test_the_clock_starts_with_the_first_node_and_all_begin_together_in_a_gang(
+    tmp_path: Path,
+) -> None:
+    one_by_one = run(tmp_path / "array", Queue(30.0))
+    first, *_, last = begins(one_by_one)
+    start, submitted = one_by_one.history.start_utc, one_by_one.history.run_starts[0][0]
+    assert start is not None
+    assert start - submitted == pytest.approx(first, abs=2.0)
+    assert last - first > 20.0
+    assert broken(one_by_one) == {}
+    gang = run(tmp_path / "gang", Queue(30.0, gang=True))
+    assert begins(gang)[0] == pytest.approx(begins(gang)[-1], abs=2.0)
+    assert begins(gang)[0] >= last - 2.0
+    assert gang.final().ops > one_by_one.final().ops
+
+
+@pytest.fixture(scope="module")
+def taken(tmp_path_factory: pytest.TempPathFactory) -> RunView:
+    """A run of 2 to 8 nodes, each of which is taken away every six minutes, for half a minute."""
+    queue = Queue(20.0, preemptions_per_hour=10.0, away_seconds=30.0)
+    return run(tmp_path_factory.mktemp("queue") / "run", queue, nodes=2)
+
+
+def test_preempted_nodes_leave_in_order_and_return(taken: RunView) -> None:
+    replicas = taken.history.replicas.values()
+    again = [r for r in replicas if len(r.starts) > 1]
+    assert again
+    assert all(len(r.requeued) >= len(r.starts) - 1 for r in again)
+    for replica in again:
+        first = taken.paths.replica_journal(replica.id)
+        *_, last = JournalReader(first).read()
+        assert last.event == records.ReplicaEnded(reason="SIGTERM")
+    assert broken(taken) == {}
+
+
+def test_what_preempted_lives_did_counts_but_for_what_was_not_yet_recorded(taken: RunView) -> None:
+    assert taken.history.fenced == 0
+    assert taken.history.problems == []
+    lives = presences(taken.history, taken.until)
+    there = sum(life.end - life.begin for life in lives)
+    phases = [r.seconds for r in taken.history.replicas.values()]
+    told = sum(sum(seconds.values()) for seconds in phases)
+    # All the time of all lives is told of, also that of those that had to leave.
+    assert told == pytest.approx(there, rel=0.02)
