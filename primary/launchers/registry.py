@@ -24,12 +24,7 @@ from aiperf_hpc.primary.launchers.slurm.allocation import Allocation, salloc_com
 from aiperf_hpc.primary.launchers.slurm.batch_script import batch_script, time_limit_minutes
 from aiperf_hpc.primary.launchers.slurm.client import Nodes, SlurmClient, SlurmCommands
 from aiperf_hpc.primary.launchers.slurm.held_jobs import HeldJobs
-from aiperf_hpc.primary.launchers.slurm.inside import (
-    Inside,
-    check_allocation,
-    jobs_inside,
-    nodes_inside,
-)
+from aiperf_hpc.primary.launchers.slurm.inside import Inside, check_allocation, nodes_inside
 from aiperf_hpc.primary.launchers.slurm.launcher import ARRAY, SlurmLauncher, check_cluster
 from aiperf_hpc.primary.launchers.slurm.pyslurm_client import PyslurmClient
 from aiperf_hpc.primary.launchers.slurm.rate_limit import RATE_LIMIT, RateLimit
@@ -38,6 +33,7 @@ from aiperf_hpc.primary.launchers.slurm.steps import Life, Place, step_command
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.run.storage import Retry
+from aiperf_hpc.slurm import job_id
 
 AskedLauncher = Literal["auto", "slurm", "local", "array", "allocation", "inside"]
 """What a user may name; ``slurm`` is the one of ``slurm.mode``."""
@@ -56,7 +52,7 @@ def _array(manifest: RunManifest, paths: RunPaths, launch: int, retry: Retry) ->
 def _inside(manifest: RunManifest, paths: RunPaths, launch: int, retry: Retry) -> Launcher:
     del retry
     held_jobs = HeldJobs()
-    holding = Inside(held_jobs, jobs_inside())
+    holding = Inside(held_jobs, job_id())
     return StepLauncher(manifest, paths, holding, held_jobs, RATE_LIMIT, launch=launch)
 
 
@@ -111,10 +107,10 @@ def choose_launcher(
     Raises:
         UsageError: SLURM is not there, does not answer, or lacks what is asked for.
     """
-    jobs = jobs_inside()
-    if asked == "inside" or (asked == "auto" and jobs and shutil.which("srun")):
+    job = job_id()
+    if asked == "inside" or (asked == "auto" and job and shutil.which("srun")):
         there = _check_inside(nodes, hours, held_jobs or HeldJobs(), rate_limit)
-        _say_why(asked, "inside", f"this is in job {'+'.join(jobs)}, whose nodes it takes")
+        _say_why(asked, "inside", f"this is in job {job}, whose nodes it takes")
         return Chosen("inside", there)
     where = shutil.which("sbatch")
     if asked == "local" or (asked == "auto" and where is None):
@@ -161,7 +157,7 @@ def _check_inside(
     nodes: int, hours: float, held_jobs: HeldJobs, rate_limit: RateLimit
 ) -> list[Nodes]:
     """Require of the allocation what is asked for; return what it is made of."""
-    holding = Inside(held_jobs, jobs_inside())
+    holding = Inside(held_jobs, job_id())
     try:
         jobs = rate_limit.call(holding.look)
     except SchedulerError as error:
@@ -176,7 +172,7 @@ def _check_inside(
 def dry_run(manifest: RunManifest, paths: RunPaths) -> str:
     """Return what would be submitted or started."""
     if manifest.launcher == "inside":
-        return _steps_text(manifest, paths, (*jobs_inside(), "JOB")[0])
+        return _steps_text(manifest, paths, job_id() or "JOB")
     if manifest.launcher == "allocation":
         minutes = time_limit_minutes(manifest.hours, manifest.config.slurm)
         asks = shlex.join(salloc_command(manifest, manifest.nodes, minutes))

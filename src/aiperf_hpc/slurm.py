@@ -29,6 +29,7 @@ class SlurmTask(NamedTuple):
     job: int
     rank: int
     tasks: int
+    step: int
     first_address: str
     """The address of the node that srun runs on: the allocation's first, where rank 0 is."""
 
@@ -57,6 +58,12 @@ def job_variables(environment: Mapping[str, str]) -> dict[str, str]:
     return told
 
 
+def gpus_given(environment: Mapping[str, str]) -> int:
+    """Return how many accelerators of its first node a job was given; 0 where that is not told."""
+    given = environment.get("SLURM_JOB_GPUS", "")
+    return given.count(",") + 1 if given else 0
+
+
 def restart_count() -> int:
     """Return how often SLURM has queued this job again."""
     return int(os.environ.get("SLURM_RESTART_COUNT", "0"))
@@ -74,6 +81,7 @@ def task() -> SlurmTask:
         int(variables["SLURM_JOB_ID"]),
         int(variables["SLURM_PROCID"]),
         int(variables["SLURM_NTASKS"]),
+        int(variables.get("SLURM_STEP_ID", "0")),
         variables["SLURM_LAUNCH_NODE_IPADDR"],
     )
 
@@ -85,3 +93,8 @@ def outside_of_a_job() -> dict[str, str]:
         for name, value in os.environ.items()
         if not name.startswith("SLURM_") or name in SITE_VARIABLES
     }
+
+
+def with_epoch_times() -> dict[str, str]:
+    """Return the environment in which squeue and sacct tell times as seconds since 1970."""
+    return {**os.environ, "SLURM_TIME_FORMAT": "%s"}

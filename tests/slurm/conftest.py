@@ -139,7 +139,7 @@ class SlurmRun:
     def job(self) -> str:
         name = self.history.replicas["r0"].job
         assert name is not None
-        return re.split("[_.]", name)[0]
+        return re.split("[_+]", name)[0]
 
     def end(self) -> tuple[str, str]:
         """Wait for the primary; return what it said."""

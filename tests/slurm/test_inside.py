@@ -20,10 +20,21 @@ HOURS = 0.006
 @pytest.fixture
 def allocation(cluster: Cluster) -> Iterator[Cluster]:
     """The cluster as it is seen from within an allocation of its three nodes, for ten minutes."""
-    held = ("--no-shell", "--no-kill", "--exclusive", "--nodes=3", "--time=10", "--job-name=held")
-    granted = cluster.run("salloc", *held)
+    yield from _inside(cluster, "--exclusive", "--nodes=3", "--time=10")
+
+
+@pytest.fixture
+def heterogeneous(cluster: Cluster) -> Iterator[Cluster]:
+    """The same from within a job of two components, in two partitions."""
+    one, two = ["--exclusive", "--nodes=1", "--time=4"], ["--exclusive", "--nodes=2", "--time=4"]
+    yield from _inside(cluster, *one, "--partition=short", ":", *two, "--partition=bench")
+
+
+def _inside(cluster: Cluster, *asked: str) -> Iterator[Cluster]:
+    granted = cluster.run("salloc", "--no-shell", "--no-kill", "--job-name=held", *asked)
     assert granted.returncode == 0, granted.stderr
-    job = cluster.run("squeue", "-h", "--name=held", "--format=%A").stdout.strip()
+    jobs = cluster.run("squeue", "-h", "--name=held", "--format=%A").stdout.split()
+    job = min(jobs, key=int)
     inside = Cluster(cluster.folder)
     inside.environment["SLURM_JOB_ID"] = job
     yield inside
@@ -64,16 +75,19 @@ def test_a_run_in_an_allocation_is_resumed_and_loses_a_node_alone(
     assert "salloc" not in programs
 
 
-def test_a_run_in_an_allocation_has_a_score_that_its_records_prove(
-    allocation: Cluster, slurm_run: Start
+def test_a_run_in_a_heterogeneous_job_has_a_score_that_its_records_prove(
+    heterogeneous: Cluster, slurm_run: Start
 ) -> None:
-    run = slurm_run("--nodes", 2, "--hours", HOURS, on=allocation, config=FAST)
+    allocation = heterogeneous
+    run = slurm_run("--nodes", 3, "--hours", HOURS, on=allocation, config=FAST)
     out, err = run.end()
     assert run.process.returncode == 0, err
     job = allocation.environment["SLURM_JOB_ID"]
     assert err == f"aiperf: --launcher auto: inside: this is in job {job}, whose nodes it takes\n"
     assert any(line.startswith("Score ") for line in out.splitlines())
     assert {phase(run.history, r) for r in run.history.replicas} == {JobPhase.DONE}
+    components = [replica.job for replica in run.history.replicas.values()]
+    assert components == [f"{job}+0", f"{job}+1", f"{job}+1"]
     verified = allocation.aiperf("verify", run.paths.root)
     assert verified.stdout.splitlines()[-1].startswith("PASSED"), verified.stdout
     for arguments, said in (

@@ -6,7 +6,6 @@ needs; other back ends have the same methods (``pyslurm_client.py``).
 
 from __future__ import annotations
 
-import os
 import subprocess
 import textwrap
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -15,7 +14,7 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 
 from aiperf_hpc.errors import SchedulerError, SchedulerSilentError
-from aiperf_hpc.slurm import outside_of_a_job
+from aiperf_hpc.slurm import outside_of_a_job, with_epoch_times
 
 TIMEOUT_SECONDS = 30.0
 """How long one call may take; a controller that is down is given up by SLURM after about 4 s."""
@@ -164,7 +163,7 @@ class SlurmCommands:
                 "squeue", "--noheader", "--states=all", "--array", f"--jobs={','.join(jobs)}",
                 "--Format=JobArrayID:64|,State:32|,Reason:64|,NodeList:256|,exit_code:16|,"
                 "SubmitTime:32|,StartTime:32",
-                environment=_with_epoch_times(),
+                environment=with_epoch_times(),
             )  # fmt: skip
         except SchedulerSilentError:
             raise
@@ -179,7 +178,7 @@ class SlurmCommands:
             "sacct", "--noheader", "--parsable2", "--allocations", "--array",
             f"--jobs={','.join(jobs)}",
             "--format=JobID,State,Reason,NodeList,ExitCode,Submit,Start",
-            environment=_with_epoch_times(),
+            environment=with_epoch_times(),
         )  # fmt: skip
         return _parsed("sacct", lines, _element)
 
@@ -296,11 +295,6 @@ def _element(line: str) -> Element:
         submitted_utc=_seconds(submitted),
         started_utc=_seconds(started),
     )
-
-
-def _with_epoch_times() -> dict[str, str]:
-    """Return the environment in which squeue and sacct tell times as seconds since 1970."""
-    return {**os.environ, "SLURM_TIME_FORMAT": "%s"}
 
 
 def _seconds(text: str) -> float | None:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from aiperf_hpc.errors import SchedulerError, SchedulerSilentError
 from aiperf_hpc.primary.launchers.slurm.client import Call, error_of, run_command
-from aiperf_hpc.slurm import outside_of_a_job
+from aiperf_hpc.slurm import outside_of_a_job, with_epoch_times
 
 INFINITY = float("inf")
+FORMAT = "%A|%i|%T|%V|%S|%e|%D|%b|%r|%N"
 HELD = ("RUNNING", "SUSPENDED")
 """The states of a job whose nodes can be used."""
 WAITING = ("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD")
@@ -22,6 +22,7 @@ class Job:
     """A job as SLURM tells of it."""
 
     id: str
+    """Its number; of a component of a heterogeneous job, the job's and its own, as in 17+1."""
     state: str
     """SLURM's word, e.g. RUNNING."""
     end_utc: float = INFINITY
@@ -60,9 +61,9 @@ class HeldJobs:
         """Use ``call`` to run commands: the place where tests put a cluster of their own."""
         self._run = call or run_command
 
-    def jobs(self, ids: Sequence[str]) -> list[Job]:
-        """Return the jobs of these numbers that SLURM knows, those of a heterogeneous job each."""
-        return self._jobs(f"--jobs={','.join(ids)}")
+    def jobs(self, job: str) -> list[Job]:
+        """Return a job, or the components of a heterogeneous one; none where SLURM forgot it."""
+        return self._jobs(f"--jobs={job}")
 
     def named(self, name: str) -> list[Job]:
         """Return this user's jobs of that name, those that have ended lately too."""
@@ -71,9 +72,8 @@ class HeldJobs:
     def _jobs(self, *which: str) -> list[Job]:
         try:
             lines = self._lines(
-                "squeue", "--noheader", "--states=all", *which,
-                "--format=%A|%T|%V|%S|%e|%D|%r|%N|%b",
-                environment={**os.environ, "SLURM_TIME_FORMAT": "%s"},
+                "squeue", "--noheader", "--states=all", *which, f"--format={FORMAT}",
+                environment=with_epoch_times(),
             )  # fmt: skip
         except SchedulerSilentError:
             raise
@@ -81,16 +81,17 @@ class HeldJobs:
             if "invalid job id" in str(error).lower():
                 return []  # SLURM forgets ended jobs after MinJobAge.
             raise
-        return [self._job(line) for line in lines]
+        return sorted((self._job(line) for line in lines), key=_number)
 
     def _job(self, line: str) -> Job:
         try:
-            number, state, *times, count, reason, nodes, gres = map(str.strip, line.split("|"))
+            parts = [part.strip() for part in line.split("|")]
+            number, name, state, *times, count, gres, reason, nodes = parts
             submitted, started, end = (float(t) if t.isdigit() else None for t in times)
         except ValueError:
             raise SchedulerError(f"squeue answered what cannot be understood: {line}") from None
         return Job(
-            id=number,
+            id=name if "+" in name else number,
             state=state,
             end_utc=INFINITY if end is None else end,
             nodes=self.node_names(nodes) if nodes else (),
@@ -131,3 +132,7 @@ class HeldJobs:
         if answer.status != 0:
             raise error_of(command[0], answer)
         return [line for line in answer.out.splitlines() if line.strip()]
+
+
+def _number(job: Job) -> tuple[int, ...]:
+    return tuple(int(part) for part in job.id.split("+"))

@@ -10,18 +10,10 @@ from aiperf_hpc.errors import SchedulerError, UsageError
 from aiperf_hpc.primary.launchers.slurm.client import Nodes
 from aiperf_hpc.primary.launchers.slurm.held_jobs import INFINITY, HeldJobs, Job
 from aiperf_hpc.primary.launchers.slurm.step_launcher import held_nodes
+from aiperf_hpc.slurm import gpus_given
 
 END_SECONDS = 60.0
 """What a run needs of its allocation after its last second: last records, score and report."""
-
-
-def jobs_inside(environment: Mapping[str, str] = os.environ) -> tuple[str, ...]:
-    """Return the numbers of the job that this process is in; those of a heterogeneous job all."""
-    if "SLURM_JOB_ID" not in environment:
-        return ()
-    size = int(environment.get("SLURM_HET_SIZE", "0"))
-    groups = [environment.get(f"SLURM_JOB_ID_HET_GROUP_{n}", "") for n in range(size)]
-    return tuple(filter(None, groups)) or (environment["SLURM_JOB_ID"],)
 
 
 class Inside:
@@ -30,18 +22,18 @@ class Inside:
     name = "inside"
     queues = False
 
-    def __init__(self, held_jobs: HeldJobs, ids: Sequence[str]) -> None:
+    def __init__(self, held_jobs: HeldJobs, job: str | None) -> None:
         """Ask nothing yet. Raises UsageError where this process is in no job."""
-        if not ids:
+        if job is None:
             raise UsageError(
                 "--launcher inside: SLURM_JOB_ID is not set, so that this is no job of SLURM; "
                 "run it within salloc or a batch script, or use --launcher slurm"
             )
         self._held_jobs = held_jobs
-        self._ids = ids
+        self._job = job
 
     def look(self) -> Sequence[Job]:
-        return self._held_jobs.jobs(self._ids)
+        return self._held_jobs.jobs(self._job)
 
     def request(self, nodes: int, minutes: int) -> Job:
         del nodes, minutes
@@ -63,8 +55,8 @@ def nodes_inside(jobs: Sequence[Job], environment: Mapping[str, str] = os.enviro
 
     What was not asked for by node, but came with whole nodes, is told to a batch script's first.
     """
-    given = environment.get("SLURM_JOB_GPUS", "")
-    here = f"gpu:{given.count(',') + 1}" if given else ""
+    given = gpus_given(environment)
+    here = f"gpu:{given}" if given else ""
     return [
         Nodes(f"job {job.id}", True, True, "allocated", len(job.nodes), job.gres or here, INFINITY)
         for job in jobs
@@ -87,7 +79,7 @@ def check_allocation(jobs: Sequence[Job], nodes: int, hours: float, now: float) 
     held = [job for job in jobs if job.held]
     if not held:
         raise UsageError("--launcher inside: SLURM does not know the job of SLURM_JOB_ID any more")
-    name = "+".join(job.id for job in held)
+    name = held[0].id.partition("+")[0]
     if (there := held_nodes(held)) < nodes:
         raise UsageError(f"--nodes {nodes}: the allocation {name} has {there}; ask for fewer nodes")
     end = min(job.end_utc for job in held)

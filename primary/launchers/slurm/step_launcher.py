@@ -163,6 +163,8 @@ class StepLauncher:
         self._states: dict[str, ReplicaState] = {}
         self._tried: set[str] = set()
         """Jobs on whose nodes a step was started."""
+        self._hosts: dict[str, str] = {}
+        """The host name of each node."""
         self._no_more = False
         """Whether SLURM has refused nodes in the place of lost ones."""
         self._interval = SHORTEST_SECONDS
@@ -246,7 +248,10 @@ class StepLauncher:
                 "section of the configuration, and what else runs in the job"
             ) from None
         self._tried.add(place.job)
-        return sorted(set(said), key=lambda node: (len(node), node))
+        told = (line.split() for line in said)
+        hosts = {words[0]: words[1] for words in told if len(words) == 2}
+        self._hosts |= hosts
+        return sorted(hosts, key=lambda node: (len(node), node))
 
     def _arrived(self, job: Job) -> None:
         """Start replicas on the nodes of a job that was granted."""
@@ -290,7 +295,9 @@ class StepLauncher:
         self._lives[name] += 1
         log = self._paths.replica_log(name)
         begins = log.stat().st_size if log.exists() else 0
-        process = self._spawn(step_command(self._manifest, self._paths, life, place), log)
+        first_host = self._hosts.get(place.nodes[0], "")
+        command = step_command(self._manifest, self._paths, life, place, first_host)
+        process = self._spawn(command, log)
         self._steps[name] = Step(life, place, process, log, begins)
 
     def states(self) -> dict[str, ReplicaState]:

@@ -68,18 +68,37 @@ def step_prefix(manifest: RunManifest) -> str:
     return f"{job_name(manifest)}-"
 
 
-def step_command(manifest: RunManifest, paths: RunPaths, life: Life, place: Place) -> list[str]:
+def step_command(
+    manifest: RunManifest, paths: RunPaths, life: Life, place: Place, first_host: str = ""
+) -> list[str]:
     """Return the command that runs one life of a replica as a step.
 
     It has its nodes whole: nothing else of the job runs there, and a step that asks for no part of
     a node is given all of it.
+
+    Args:
+        manifest: the run.
+        paths: where it keeps its records.
+        life: whose life.
+        place: where.
+        first_host: the first node's host name, by which the others of several find it.
     """
     root = str(paths.root)
     replica = [sys.executable, "-m", "aiperf_hpc.replica", root, "--replica", life.replica]
     lives = ["--launch", str(life.launch), "--restart", str(life.restart)]
     name = f"--job-name={step_prefix(manifest)}{life.replica}"
     shell = ["/bin/sh", "-c", ON_THE_NODE, str(paths.manifest)]
-    return [*_srun(manifest, place), name, *shell, *replica, *lives]
+    meet = _meeting(manifest, place, first_host)
+    return [*_srun(manifest, place), name, *meet, *shell, *replica, *lives]
+
+
+def _meeting(manifest: RunManifest, place: Place, first_host: str) -> list[str]:
+    """Return how Torch's ranks are told where to meet: SLURM only tells them where srun is."""
+    replica = manifest.config.replica
+    if replica.ranks == 1 or replica.collective != "torch":
+        return []
+    host = "127.0.0.1" if len(place.nodes) == 1 else first_host or place.nodes[0]
+    return [f"--export=ALL,MASTER_ADDR={host}"]
 
 
 def trial_command(manifest: RunManifest, place: Place, seconds: int, count: int = 0) -> list[str]:
@@ -93,7 +112,7 @@ def trial_command(manifest: RunManifest, place: Place, seconds: int, count: int 
         seconds: how long to wait.
         count: how many nodes the job has, where their names are not known.
     """
-    own = [f"--immediate={seconds}", "/bin/sh", "-c", 'echo "$SLURMD_NODENAME"']
+    own = [f"--immediate={seconds}", "/bin/sh", "-c", 'echo "$SLURMD_NODENAME" "$(uname -n)"']
     return [*_srun(manifest, place, count), *own]
 
 
@@ -103,7 +122,7 @@ def _srun(manifest: RunManifest, place: Place, count: int = 0) -> list[str]:
     gres = [f"--gres={slurm.gres}"] if slurm.gres else []
     return [
         "srun",
-        f"--jobid={place.job}",
+        *_job_options(place.job),
         f"--nodes={nodes}",
         f"--ntasks={nodes * replica.ranks_per_node}",
         f"--ntasks-per-node={replica.ranks_per_node}",
@@ -113,6 +132,12 @@ def _srun(manifest: RunManifest, place: Place, count: int = 0) -> list[str]:
         *gres,
         *rank_options(slurm, replica),
     ]
+
+
+def _job_options(job: str) -> list[str]:
+    """Return how srun is told whose nodes they are: a component's number is not enough for it."""
+    leader, _, component = job.partition("+")
+    return [f"--jobid={leader}", *([f"--het-group={component}"] if component else [])]
 
 
 def spawn(command: Sequence[str], log: Path) -> Process:

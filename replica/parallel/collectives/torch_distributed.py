@@ -147,11 +147,12 @@ def meeting_point() -> dict[str, str]:
             f"collective 'torch': neither {names[0]} nor SLURM's {error.args[0]} is set; ranks "
             "are started by `aiperf start`, by srun or by torchrun"
         ) from None
+    port = FIRST_PORT + (task.job + task.step) % PORTS
     return {
         "RANK": str(task.rank),
         "WORLD_SIZE": str(task.tasks),
         "MASTER_ADDR": environment.get("MASTER_ADDR", task.first_address),
-        "MASTER_PORT": environment.get("MASTER_PORT", str(FIRST_PORT + task.job % PORTS)),
+        "MASTER_PORT": environment.get("MASTER_PORT", str(port)),
     }
 
 

@@ -294,13 +294,25 @@ def test_settings_that_slurm_would_misread_are_refused(wrong: dict[str, Any]) ->
         manifest(**wrong)
 
 
-def test_a_dry_run_shows_what_would_be_done(tmp_path: Path) -> None:
+def test_a_dry_run_shows_what_would_be_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
     paths = RunPaths(tmp_path / "run")
     assert dry_run(manifest(), paths) == batch_script(manifest(), paths)
     local = manifest().model_copy(update={"launcher": "local", "cores": ((0,), (1,))})
     lines = dry_run(local, paths).splitlines()
     assert len(lines) == 2
     assert "--replica r1 --cores 1 --sharing 2" in lines[1]
+    inside = manifest(nodes=2).model_copy(update={"launcher": "inside"})
+    steps = dry_run(inside, paths).splitlines()
+    assert [line.split()[:6][1::4] for line in steps] == [
+        ["--jobid=JOB", "--nodelist=NODE0"], ["--jobid=JOB", "--nodelist=NODE1"],
+    ]  # fmt: skip
+    allocation = inside.model_copy(update={"launcher": "allocation"})
+    asked, *same = dry_run(allocation, paths).splitlines()
+    assert asked.startswith("salloc --no-shell --no-kill --job-name=aiperf-now --nodes=2 ")
+    assert same == steps
     assert not paths.root.exists()
 
 

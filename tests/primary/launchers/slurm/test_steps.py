@@ -14,7 +14,7 @@ from aiperf_hpc.primary.launchers.base import MOST_RESTARTS, ReplicaState
 from aiperf_hpc.primary.launchers.slurm.allocation import Allocation
 from aiperf_hpc.primary.launchers.slurm.client import Answer
 from aiperf_hpc.primary.launchers.slurm.held_jobs import HeldJobs, Job
-from aiperf_hpc.primary.launchers.slurm.inside import Inside, check_allocation, jobs_inside
+from aiperf_hpc.primary.launchers.slurm.inside import Inside, check_allocation
 from aiperf_hpc.primary.launchers.slurm.rate_limit import RateLimit
 from aiperf_hpc.primary.launchers.slurm.step_launcher import KILL_SECONDS, StepLauncher
 from aiperf_hpc.primary.launchers.slurm.steps import Life, Place, step_command
@@ -75,14 +75,14 @@ class Cluster:
             self.calls.append((self.now, tuple(command)))
             nodes = next((w for w in command if w.startswith("--nodelist=")), "")
             named = nodes.partition("=")[2].split(",") if nodes else self.jobs["17"][1]
-            return self.trial or Answer(0, "\n".join(named), "")
+            return self.trial or Answer(0, "".join(f"{node} host\n" for node in named), "")
         self.calls.append((self.now, tuple(command)))
         if "--steps" in command:
             return Answer(0, self.old_steps, "")
         if command[0] == "scancel":
             return Answer(0, "", "")
         lines = (
-            f"{job}|{s}|0|60|7200|{len(n)}|None|{','.join(n)}|{self.gres}\n"
+            f"{job[:2]}|{job}|{s}|0|60|7200|{len(n)}|{self.gres}|None|{','.join(n)}\n"
             for job, (s, n) in self.jobs.items()
         )
         return Answer(0, "".join(lines), "")
@@ -124,7 +124,7 @@ class Cluster:
     def launcher(self, run: RunManifest | None = None, launch: int = 0) -> StepLauncher:
         held = HeldJobs(self)
         return StepLauncher(
-            run or manifest(2), self.paths, Inside(held, tuple(self.jobs)), held, RateLimit(self),
+            run or manifest(2), self.paths, Inside(held, "17"), held, RateLimit(self),
             launch=launch, spawn=self.spawn, clock=self,
         )  # fmt: skip
 
@@ -153,7 +153,7 @@ def test_each_replica_is_a_step_on_a_node_of_its_own(cluster: Cluster) -> None:
     assert launcher.start() == {"r0": "17", "r1": "17"}
     assert [s.option("nodelist") for s in cluster.sruns] == ["n1", "n2"]
     (tried,) = cluster.said("srun")
-    assert tried[-1] == 'echo "$SLURMD_NODENAME"'
+    assert tried[-1].startswith('echo "$SLURMD_NODENAME"')
     assert "--nodelist=n1,n2" in tried
     assert launcher.name == "inside"
     states = launcher.states()
@@ -174,6 +174,15 @@ def test_what_srun_is_told(tmp_path: Path) -> None:
         "--cpus-per-task=8", "--mpi=pmix", "--kill-on-bad-exit=1", "--job-name=aiperf-now-r1",
     ]  # fmt: skip
     assert command[-6:] == ["--replica", "r1", "--launch", "2", "--restart", "3"]
+
+
+def test_ranks_of_torch_meet_on_the_first_of_their_nodes(tmp_path: Path) -> None:
+    run = manifest(4)
+    replica = run.config.replica.model_copy(update={"nodes": 2, "collective": "torch"})
+    run = run.model_copy(update={"config": run.config.model_copy(update={"replica": replica})})
+    place = Place("17", ("n3", "n4"))
+    command = step_command(run, RunPaths(tmp_path), Life("r1", 0, 0), place, "host3")
+    assert "--export=ALL,MASTER_ADDR=host3" in command
 
 
 def test_a_replica_that_died_is_started_again_on_its_node_and_not_for_ever(
@@ -296,19 +305,13 @@ def test_a_resumed_run_ends_the_steps_of_its_earlier_primary(cluster: Cluster) -
 
 
 def test_a_heterogeneous_job_gives_the_nodes_of_its_components(cluster: Cluster) -> None:
-    cluster.jobs = {"17": ("RUNNING", ["n1"]), "18": ("RUNNING", ["m1", "m2"])}
+    cluster.jobs = {"17+1": ("RUNNING", ["m1", "m2"]), "17+0": ("RUNNING", ["n1"])}
     launcher = cluster.launcher(manifest(3))
     launcher.start()
-    places = [(s.option("jobid"), s.option("nodelist")) for s in cluster.sruns]
-    assert places == [("17", "n1"), ("18", "m1"), ("18", "m2")]
+    assert {s.option("jobid") for s in cluster.sruns} == {"17"}
+    places = [(s.option("het-group"), s.option("nodelist")) for s in cluster.sruns]
+    assert places == [("0", "n1"), ("1", "m1"), ("1", "m2")]
     assert len(cluster.said("srun")) == 2  # Each component is tried.
-
-
-def test_the_jobs_that_a_process_is_in() -> None:
-    assert jobs_inside({}) == ()
-    assert jobs_inside({"SLURM_JOB_ID": "17"}) == ("17",)
-    het = {"SLURM_JOB_ID_HET_GROUP_0": "17", "SLURM_JOB_ID_HET_GROUP_1": "18"}
-    assert jobs_inside({"SLURM_JOB_ID": "17", "SLURM_HET_SIZE": "2", **het}) == ("17", "18")
 
 
 TWO = Job("17", "RUNNING", 7200.0, ("n1", "n2"))
@@ -330,7 +333,7 @@ def test_what_an_allocation_lacks(nodes: int, hours: float, job: Job, said: str)
 def test_an_allocation_that_is_enough() -> None:
     check_allocation([TWO], 2, 1.9, 0.0)
     with pytest.raises(UsageError, match="SLURM_JOB_ID is not set"):
-        Inside(HeldJobs(), ())
+        Inside(HeldJobs(), None)
 
 
 # A job of the run's own.
@@ -406,7 +409,7 @@ def test_another_node_is_asked_for_in_the_place_of_one_that_failed(cluster: Clus
     assert len(cluster.sallocs) == 2  # No second one for the same replica.
     cluster.jobs["18"] = ("RUNNING", ["n3"])
     cluster.sallocs[1].end(0)
-    cluster.trial = Answer(0, "n3\n", "")
+    cluster.trial = Answer(0, "n3 host\n", "")
     assert launcher.states()["r1"].detail.endswith("; started again on n3")
     assert cluster.sruns[-1].option("jobid") == "18"
     assert cluster.sruns[-1].command[-1] == "1"
