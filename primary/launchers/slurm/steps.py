@@ -112,7 +112,13 @@ def trial_command(manifest: RunManifest, place: Place, seconds: int, count: int 
         seconds: how long to wait.
         count: how many nodes the job has, where their names are not known.
     """
-    own = [f"--immediate={seconds}", "/bin/sh", "-c", 'echo "$SLURMD_NODENAME" "$(uname -n)"']
+    own = [
+        f"--immediate={seconds}",
+        "--quiet",
+        "/bin/sh",
+        "-c",
+        'echo "$SLURMD_NODENAME" "$(uname -n)"',
+    ]
     return [*_srun(manifest, place, count), *own]
 
 
