@@ -25,8 +25,9 @@ from aiperf_hpc.replica.node_check import check_node, checked_dataset, checked_e
 from aiperf_hpc.replica.parallel.binding import bind, slurm_devices
 from aiperf_hpc.replica.parallel.collectives import load_collective
 from aiperf_hpc.replica.parallel.collectives.base import RankLostError
+from aiperf_hpc.replica.parallel.cores import Cores, near_cores, share_cores
 from aiperf_hpc.replica.parallel.follower import follow
-from aiperf_hpc.replica.parallel.handshake import Facts, Ranks, facts_of, share_cores
+from aiperf_hpc.replica.parallel.handshake import Facts, Ranks, facts_of
 from aiperf_hpc.replica.parallel.protocol import Announce, Command
 from aiperf_hpc.replica.replica import Replica
 from aiperf_hpc.replica.runtime.background import background_thread
@@ -71,7 +72,7 @@ def _run(options: argparse.Namespace, own: ExitStack) -> int:
         manifest = RunManifest.load(RunPaths(options.run_dir), BackoffRetry(lambda: False))
         replica = manifest.config.replica
         # Before any library looks: one that has looked sees what it saw for ever.
-        _bind(options, manifest)
+        near = _bind(options, manifest)
         own.enter_context(own_kernel_caches(os.environ))
         collective = load_collective(replica.collective, replica.ranks)
     except RunDirectoryError as error:
@@ -80,7 +81,7 @@ def _run(options: argparse.Namespace, own: ExitStack) -> int:
     except AIPerfError as error:
         sys.stderr.write(f"aiperf: {options.replica}: {error}\n")
         return error.exit_status
-    share_cores(collective)
+    share_cores(collective, near)
     try:
         ranks = Ranks(collective)
         if collective.rank:
@@ -96,14 +97,20 @@ def _run(options: argparse.Namespace, own: ExitStack) -> int:
         collective.close()
 
 
-def _bind(options: argparse.Namespace, manifest: RunManifest) -> None:
-    """Let this rank see one accelerator: of those that its launcher named, or that SLURM gave."""
+def _bind(options: argparse.Namespace, manifest: RunManifest) -> list[Cores]:
+    """Let this rank see one accelerator: of those that its launcher named, or that SLURM gave.
+
+    Returns:
+        The cores near the accelerator of each rank of this node, where there are several.
+    """
     if not manifest.config.engine.uses_accelerators:
-        return
+        return []
     local = VisibleDevices.parse(options.devices) if options.devices else None
     given = local if options.cores else slurm_devices(os.environ)
-    if given is not None:
-        bind(given, manifest.config.replica, os.environ)
+    if given is None:
+        return []
+    bind(given, manifest.config.replica, os.environ)
+    return near_cores(given) if len(given.names) > 1 else []
 
 
 def _follow(options: argparse.Namespace, manifest: RunManifest, ranks: Ranks) -> int:

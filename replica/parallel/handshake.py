@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import socket
 import zlib
 from collections.abc import Mapping, Sequence
@@ -122,13 +121,6 @@ class Ranks:
                 self.handshake({}, failure=EngineError("it did not get so far"))
             except EngineError:
                 return  # Its own, which is known.
-
-
-def share_cores(collective: Collective) -> None:
-    """Leave the other ranks of this host their share of the cores that the replica has."""
-    cores = sorted(os.sched_getaffinity(0))
-    if 1 < collective.local_size <= len(cores):
-        os.sched_setaffinity(0, cores[collective.local_rank :: collective.local_size])
 
 
 def facts_of(versions: Mapping[str, str], dataset: DatasetInfo, seed: int) -> Facts:

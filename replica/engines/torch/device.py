@@ -58,8 +58,14 @@ def _accelerator(kind: str, index: int, what: str) -> torch.device:
     device = torch.device(kind, index % module.device_count())
     if kind == "cuda":
         let_segments_grow(os.environ)
-    module.set_device(device)
+    compute_on(device)
     return device
+
+
+def compute_on(device: torch.device) -> None:
+    """Let what this thread makes be on a device: each thread of a process begins on the first."""
+    if device.type != "cpu":
+        torch.get_device_module(device.type).set_device(device)
 
 
 def let_segments_grow(environment: MutableMapping[str, str]) -> None:

@@ -37,6 +37,7 @@ from aiperf_hpc.replica.engines.base import (
 from aiperf_hpc.replica.engines.torch.device import (
     Feed,
     choose_device,
+    compute_on,
     give_back_freed_memory,
     keep_freed_memory,
     seen_accelerators,
@@ -580,6 +581,7 @@ class TorchEngine:
                 "training.precision=fp16 needs an accelerator: PyTorch does not train in it on "
                 "CPUs; use bf16"
             )
+        compute_on(self._device)  # Most networks are built by another thread than the trainer's.
         return TorchNetwork(
             graph,
             weights,

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import gc
 import importlib.util
+import threading
 import weakref
+from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -20,7 +23,7 @@ from aiperf_hpc.replica.data.base import labelled_images
 from aiperf_hpc.replica.engines import load_engine
 from aiperf_hpc.replica.engines.base import RankEngine
 from aiperf_hpc.replica.engines.torch.device import ALLOCATOR_SETTINGS, let_segments_grow
-from aiperf_hpc.replica.engines.torch.engine import Placement, TorchNetwork
+from aiperf_hpc.replica.engines.torch.engine import Placement, TorchEngine, TorchNetwork
 
 
 @pytest.fixture(scope="module")
@@ -38,6 +41,26 @@ def test_a_device_that_is_not_there_is_refused_and_auto_takes_the_cpu() -> None:
     chosen = load_engine("torch", 2)
     assert chosen.accelerators == ()
     assert chosen.memory_bytes is None
+
+
+def test_the_thread_that_builds_computes_on_the_ranks_device(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A device is set for a thread: another one would make tensors on the first."""
+    set_by: list[tuple[str, str]] = []
+
+    def set_device(device: torch.device) -> None:
+        set_by.append((threading.current_thread().name, str(device)))
+
+    module = SimpleNamespace(set_device=set_device)
+    monkeypatch.setattr(torch, "get_device_module", lambda kind: module)
+    monkeypatch.setattr("aiperf_hpc.replica.engines.torch.engine.TorchNetwork", lambda *_: None)
+    third = Placement(torch.device("cuda", 3), cores=1, compiled=False)
+    graph = two_stems()
+    given = graph, initial_weights(graph, np.random.default_rng(0)), hyperparameters()
+    with ThreadPoolExecutor(1, "builder") as background:
+        background.submit(TorchEngine(third, CLASSIFICATION).build, *given).result()
+    assert set_by == [("builder_0", "cuda:3")]
 
 
 def test_fp16_is_refused_on_a_cpu(engine: RankEngine) -> None:
