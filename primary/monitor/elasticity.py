@@ -105,8 +105,9 @@ def elasticity_lines(status: ElasticityStatus) -> Iterator[str]:
     )
     for point in status.points:
         yield (
-            f"on {point.nodes} node{'s' * (point.nodes > 1)} for {point.seconds:.0f} s: {si(point.ops, 'OPS')}, "
-            f"{si(point.ops_per_node, 'OPS')} each, efficiency {percent(point.efficiency)}"
+            f"on {point.nodes} node{'s' * (point.nodes > 1)} for {point.seconds:.0f} s: "
+            f"{si(point.ops, 'OPS')}, {si(point.ops_per_node, 'OPS')} each, "
+            f"efficiency {percent(point.efficiency)}"
         )
     if status.asked and (last := status.asked[-1]).refused:
         yield f"{last.nodes} nodes were refused: {last.why}"
