@@ -68,7 +68,13 @@ def workload_of(config: RunConfig) -> Workload:
 
 
 def initial_graph(config: RunConfig, dataset: DatasetInfo) -> Graph:
-    """Return the network that a run starts from. Raises ConfigError and GraphError."""
+    """Return the network that a run starts from.
+
+    Raises:
+        ConfigError: there is no such workload.
+        DatasetError: the dataset's samples are not what the network takes.
+        GraphError: there is no network for them.
+    """
     return _network(workload_of(config).name, config.model, dataset)
 
 

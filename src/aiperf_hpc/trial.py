@@ -17,6 +17,7 @@ from pydantic import (
 )
 
 from aiperf_hpc.bounds import MOST_AXES, MOST_COUNT, MOST_SIZE, Bounded, Number
+from aiperf_hpc.errors import DatasetError
 
 
 class TrialState(StrEnum):
@@ -301,13 +302,14 @@ class DatasetInfo(Value):
         """Return the shape of an input whose samples all have one shape.
 
         Raises:
-            KeyError: there is no such input.
-            ValueError: its shape is not the same for all samples.
+            DatasetError: there is no such input, or its shape is not the same for all samples.
         """
+        if name not in self.inputs:
+            raise DatasetError(f"dataset '{self.name}' has no input '{name}'")
         shape = self.inputs[name].shape
         sizes = tuple(size for size in shape if size is not None)
         if len(sizes) < len(shape):
-            raise ValueError(f"samples of '{name}' differ in shape: {shape}")
+            raise DatasetError(f"dataset '{self.name}': '{name}' differs in shape: {shape}")
         return sizes
 
 

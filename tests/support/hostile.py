@@ -273,6 +273,13 @@ RECORDS: Mapping[str, Change] = {
     "samples of a huge shape": in_records(
         "dataset_loaded",
         lambda record: record["event"]["dataset"]["inputs"]["image"].update(shape=[10**9] * 3)),
+    "samples of open axes": in_records(
+        "dataset_loaded",
+        lambda record: record["event"]["dataset"]["inputs"]["image"].update(shape=[None, 8, 1])),
+    "samples of another name": in_records(
+        "dataset_loaded",
+        lambda record: record["event"]["dataset"].update(
+            inputs={"x": record["event"]["dataset"]["inputs"]["image"]})),
     "samples of many axes": in_records(
         "dataset_loaded",
         lambda record: record["event"]["dataset"]["inputs"]["image"].update(shape=[2] * 10**5)),
