@@ -42,8 +42,8 @@ def scale(
     _wait(view, run, lambda: not view.paths.scale_request.exists())
     answers = [event for _, event in view.history.scalings[before:]]
     if answers and isinstance(answers[-1], NodesRefused):
-        raise UsageError(f"{answers[-1].reason}; the run keeps {answers[-1].kept} nodes")
-    say(f"{nodes} nodes are asked for; `aiperf status {run}` says which are there")
+        raise UsageError(f"{answers[-1].reason}; nothing was changed")
+    say(f"--nodes {nodes}: asked for; `aiperf status {run}` says which are there")
     return 0
 
 

@@ -187,7 +187,7 @@ class Scaling:
         before, self._asked, self._elastic = self._asked, nodes, True
         # Before any begins: those that nobody asked for do not count.
         self._journal.append(NodesAsked(nodes=nodes, why=why))
-        self._say(f"{nodes} nodes are asked for ({why}), after {before}")
+        self._say(f"--nodes {nodes} is asked for ({why}), after {before}")
         self._release(surplus)
         self._add_those_over(states, kept=before)
 
@@ -234,7 +234,7 @@ class Scaling:
 
     def _refuse(self, nodes: int, reason: str) -> None:
         self._journal.append(NodesRefused(nodes=nodes, kept=self._asked, reason=reason))
-        self._say(f"{reason}; the run keeps {self._asked} nodes")
+        self._say(f"{reason}; --nodes stays {self._asked}")
 
     def _return_preempted(self, states: Mapping[str, ReplicaState]) -> None:
         """Ask again for nodes that a scheduler took away without queueing their replicas again."""

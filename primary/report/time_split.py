@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from aiperf_hpc.primary.monitor.run_view import RunView
+from aiperf_hpc.run.history.presence import presences
 from aiperf_hpc.run.records import StepTimes
 from aiperf_hpc.trial import StepPart, TimePhase, Value
 
@@ -78,7 +79,13 @@ def split_steps(times: Sequence[StepTimes]) -> StepSplit | None:
 
 
 def total_time(view: RunView, elapsed: float) -> TimeSplit:
-    """Return the time of all replicas; one that never came up has only unrecorded time."""
+    """Return the time of all replicas; one that never came up has only unrecorded time.
+
+    Of a run whose nodes came and went, the time is that of the nodes that were there.
+    """
     replicas = view.history.replicas.values()
     seconds = {phase: sum(r.seconds.get(phase, 0.0) for r in replicas) for phase in TimePhase}
+    if view.history.scalings:
+        lives = presences(view.history, view.until)
+        return split_time(seconds, sum(life.end - life.begin for life in lives))
     return split_time(seconds, elapsed * max(view.manifest.replicas, len(replicas)))

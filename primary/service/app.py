@@ -55,7 +55,7 @@ TAGS = [
     {"name": "runs", "description": "The runs that are served."},
     {"name": "run", "description": "One run: what it does and did."},
     {"name": "one run alone", "description": "The same, where the service serves one run alone."},
-    {"name": "changes", "description": "What needs a token: submit, cancel, stop, resume."},
+    {"name": "changes", "description": "What needs a token: submit, cancel, stop, scale, resume."},
     {"name": "service", "description": "The service itself."},
 ]
 
@@ -67,7 +67,7 @@ class Health(Answer):
     """Always `ok`."""
 
 
-Change = Literal["submit", "stop", "resume"]
+Change = Literal["submit", "stop", "scale", "resume"]
 
 
 class About(Answer):
@@ -77,7 +77,7 @@ class About(Answer):
     """The version of AIPerf-HPC."""
     run: str | None
     """The run, where one alone is served."""
-    changes: tuple[Change, ...] = Field((), examples=[("submit", "stop", "resume")])
+    changes: tuple[Change, ...] = Field((), examples=[("submit", "stop", "scale", "resume")])
     """What can be changed here by who shows a token."""
 
 
@@ -135,10 +135,10 @@ def _add_changes(
     """Add the routes of what can be changed; return what that is."""
     if conductor is not None and isinstance(runs, FolderOfRuns):
         app.include_router(change_routes(runs, conductor), prefix=API)
-        return "submit", "stop", "resume"
+        return "submit", "stop", "scale", "resume"
     if runs.only is not None and policy.tokens is not None:
         app.include_router(stop_routes(runs.find, Primaries()), prefix=API)
-        return ("stop",)
+        return "stop", "scale"
     return ()
 
 

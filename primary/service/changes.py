@@ -1,4 +1,4 @@
-"""The routes that change something: submit, cancel, stop, resume. Each needs a token."""
+"""The routes that change something: submit, cancel, stop, scale, resume. Each needs a token."""
 
 # Annotations are evaluated at once: FastAPI does not see a function's surroundings.
 
@@ -10,6 +10,7 @@ from fastapi import APIRouter, Path
 from fastapi.concurrency import run_in_threadpool
 from pydantic import Field
 
+from aiperf_hpc.bounds import MOST_NODES
 from aiperf_hpc.errors import UsageError
 from aiperf_hpc.primary.service.answers.base import Answer
 from aiperf_hpc.primary.service.conductor import Conductor
@@ -27,6 +28,13 @@ class Accepted(Answer):
     """The run."""
     status: str = Field(examples=["/api/v1/runs/20261121-101500-imagenet-3f2a/status"])
     """Where its status is."""
+
+
+class NodesWanted(Answer):
+    """How many nodes a run that lasts is to have."""
+
+    nodes: int = Field(ge=1, le=MOST_NODES, examples=[8])
+    """How many nodes; a replica spans `replica.nodes` of them."""
 
 
 def _said(description: str) -> dict[str, Any]:
@@ -80,6 +88,13 @@ def change_routes(runs: FolderOfRuns, conductor: Conductor) -> APIRouter:
         await run_in_threadpool(conductor.stop, paths)
         return _accepted(run)
 
+    @router.post("/runs/{run}/scale", status_code=202)
+    async def scale(run: Run, wanted: NodesWanted) -> Accepted:
+        """Give a run that lasts more nodes or fewer, as `aiperf scale` does; its status tells."""
+        paths = await run_in_threadpool(runs.paths, run)
+        await run_in_threadpool(conductor.scale, paths, wanted.nodes)
+        return _accepted(run)
+
     @router.post("/runs/{run}/resume", status_code=202)
     async def resume(run: Run) -> Accepted:
         """Go on with a run whose primary died, as `aiperf resume` does."""
@@ -91,7 +106,7 @@ def change_routes(runs: FolderOfRuns, conductor: Conductor) -> APIRouter:
 
 
 def stop_routes(find: Callable[[str], ServedRun], primaries: Primaries) -> APIRouter:
-    """Return the one change of a run that is served alone: to stop it."""
+    """Return the changes of a run that is served alone: to stop it, and to scale it."""
     router = APIRouter(responses=RESPONSES, tags=["changes"])
 
     @router.post("/runs/{run}/stop", status_code=202)
@@ -101,6 +116,17 @@ def stop_routes(find: Callable[[str], ServedRun], primaries: Primaries) -> APIRo
         try:
             paths = await run_in_threadpool(live.uncached, lambda view: view.paths)
             await run_in_threadpool(primaries.stop, paths)
+        except UsageError as error:
+            raise ProblemError(HTTPStatus.CONFLICT, "conflict", str(error)) from None
+        return _accepted(run)
+
+    @router.post("/runs/{run}/scale", status_code=202)
+    async def scale(run: Run, wanted: NodesWanted) -> Accepted:
+        """Give the run more nodes or fewer, as `aiperf scale` does; its status tells."""
+        live = find(run).live
+        try:
+            paths = await run_in_threadpool(live.uncached, lambda view: view.paths)
+            await run_in_threadpool(primaries.scale, paths, wanted.nodes)
         except UsageError as error:
             raise ProblemError(HTTPStatus.CONFLICT, "conflict", str(error)) from None
         return _accepted(run)

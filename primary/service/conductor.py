@@ -140,6 +140,13 @@ class Conductor:
             if process is not None:
                 self._processes[f"{paths.root.name} (stop)"] = process
 
+    def scale(self, paths: RunPaths, nodes: int) -> None:
+        """Ask a run for other nodes. Raises ProblemError when it cannot have them."""
+        try:
+            self._primaries.scale(paths, nodes)
+        except UsageError as error:
+            raise _conflict(str(error)) from None
+
     def resume(self, paths: RunPaths) -> None:
         """Go on with a run. Raises ProblemError when it cannot, or the machine is at work."""
         with self._lock, self._planning:

@@ -16,6 +16,7 @@ from aiperf_hpc.primary.control.prepare import (
     make_run_directory,
 )
 from aiperf_hpc.primary.control.resume import check_resumable
+from aiperf_hpc.primary.control.scaling import ask_for_nodes
 from aiperf_hpc.primary.launchers.slurm.rate_limit import RATE_LIMIT
 from aiperf_hpc.primary.monitor.run_view import RunState, RunView
 from aiperf_hpc.primary.service.submission import Submission
@@ -40,7 +41,13 @@ class Primaries:
             UsageError: it cannot, and why.
         """
         config = submission.config()
-        manifest = make_manifest(config, submission.nodes, submission.hours, submission.launcher)
+        manifest = make_manifest(
+            config,
+            submission.nodes,
+            submission.hours,
+            submission.launcher,
+            nodes_max=submission.nodes_max,
+        )
         said = {"division": submission.division, "start_when": submission.start_when}
         manifest = manifest.model_copy(update=said)
         require_eligible(manifest)
@@ -72,6 +79,12 @@ class Primaries:
         write_whole(paths.stop_request, "stopped by the service\n")
         lives = state in (RunState.QUEUED, RunState.RUNNING, RunState.STOPPING)
         return None if lives else in_background("stop", paths)
+
+    def scale(self, paths: RunPaths, nodes: int) -> None:
+        """Ask the primary of a run that lasts for other nodes. Raises UsageError: it cannot be."""
+        view = RunView(paths)
+        view.refresh()
+        ask_for_nodes(view, nodes, "the service")
 
     def resume(self, paths: RunPaths) -> Process:
         """Go on with a run. Raises UsageError, RunDirectoryError: it cannot go on as it was."""

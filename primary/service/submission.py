@@ -23,6 +23,8 @@ class Submission(Answer):
 
     nodes: int = Field(ge=1, le=1_000_000, examples=[2])
     """How many nodes; a replica spans `replica.nodes` of them."""
+    nodes_max: int | None = Field(None, ge=1, le=1_000_000, examples=[4])
+    """How many it takes at most, as the scheduler gives them; no more when not given."""
     hours: Annotated[float, Field(gt=0.0, le=8760.0, allow_inf_nan=False, examples=[0.05])]
     """How long it lasts, in hours."""
     preset: str = Field("quickstart", max_length=64, examples=["imagenet"])

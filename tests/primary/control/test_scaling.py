@@ -169,7 +169,7 @@ def test_what_cannot_be_had_is_refused_in_a_line_and_changes_nothing(run: Run) -
     asked, refused = run.ask(3)
     assert asked == records.NodesAsked(nodes=3, why="a test")
     assert refused == records.NodesRefused(nodes=3, kept=2, reason="r2: SLURM refused the job: no")
-    assert run.said[-1] == "r2: SLURM refused the job: no; the run keeps 2 nodes"
+    assert run.said[-1] == "r2: SLURM refused the job: no; --nodes stays 2"
 
 
 def test_a_request_that_is_none_is_removed(run: Run) -> None:

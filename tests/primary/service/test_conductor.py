@@ -30,6 +30,7 @@ from aiperf_hpc.primary.service.submission import Submission
 from aiperf_hpc.primary.service.tokens import Tokens
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import RunPaths
+from aiperf_hpc.run.scale_request import ScaleRequest
 
 SMALL = Plan(replicas=1, trials=1, hpo_trials=0)
 RUN = {"nodes": 1, "hours": 0.05}
@@ -250,20 +251,31 @@ def test_a_run_that_is_served_alone_can_be_stopped_and_nothing_else(tmp_path: Pa
         view = CachedView(RunView(live.paths))
         app = create_app(OneRun("run", view), Policy(Tokens([TOKEN])))
         with TestClient(app, base_url="http://127.0.0.1") as client:
-            assert client.get("/api/v1").json()["changes"] == ["stop"]
+            assert client.get("/api/v1").json()["changes"] == ["stop", "scale"]
             assert client.post("/api/v1/runs/run/stop").status_code == 401
             assert not live.paths.stop_request.exists()
             assert client.post("/api/v1/runs/other/stop", headers=SHOWN).status_code == 404
             assert client.post("/api/v1/runs", headers=SHOWN, json=RUN).status_code == 405
+            wanted = {"nodes": 1}
+            scaled = client.post("/api/v1/runs/run/scale", headers=SHOWN, json=wanted)
+            assert scaled.status_code == 202
+            assert ScaleRequest.load(live.paths) == ScaleRequest(nodes=1, why="the service")
+            assert client.post("/api/v1/runs/run/scale", json=wanted).status_code == 401
+            nothing = {"nodes": 0}
+            refused = client.post("/api/v1/runs/run/scale", headers=SHOWN, json=nothing)
+            assert refused.status_code == 422
             assert client.post("/api/v1/runs/run/stop", headers=SHOWN).status_code == 202
             assert live.paths.stop_request.exists()
             live.primary.end()
             assert client.post("/api/v1/runs/run/stop", headers=SHOWN).status_code == 409
+            late = client.post("/api/v1/runs/run/scale", headers=SHOWN, json=wanted)
+            assert late.status_code == 409
+            assert "its nodes are what they were" in late.json()["detail"]
 
 
 def test_a_service_says_what_it_changes(tmp_path: Path, primaries: FakePrimaries) -> None:
     with _served(tmp_path, primaries, []) as client:
-        assert client.get("/api/v1").json()["changes"] == ["submit", "stop", "resume"]
+        assert client.get("/api/v1").json()["changes"] == ["submit", "stop", "scale", "resume"]
     with TestClient(create_app(FolderOfRuns(tmp_path)), base_url="http://127.0.0.1") as client:
         assert client.get("/api/v1").json()["changes"] == []
 
