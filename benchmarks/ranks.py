@@ -115,7 +115,7 @@ def ours(scene: Scene, collective: Collective) -> dict[str, Any] | None:
     ranks = Ranks(collective)
     engine = load_engine("tensorflow", 1)
     dataset = Repeated(scene, collective.size)
-    ranks.handshake(facts_of(engine.versions, dataset.info, 0))
+    ranks.handshake(facts_of(engine.versions, dataset.info, 0), probe=engine.probe())
     if collective.rank:
         follow(engine, dataset, collective)
         return None

@@ -24,7 +24,7 @@ from aiperf_hpc.replica.host import ProcessHost, package_versions
 from aiperf_hpc.replica.node_check import check_node, checked_dataset, checked_engine
 from aiperf_hpc.replica.parallel.binding import bind, slurm_devices
 from aiperf_hpc.replica.parallel.collectives import load_collective
-from aiperf_hpc.replica.parallel.collectives.base import RankLostError
+from aiperf_hpc.replica.parallel.collectives.base import Buffer, RankLostError
 from aiperf_hpc.replica.parallel.cores import Cores, near_cores, share_cores
 from aiperf_hpc.replica.parallel.follower import follow
 from aiperf_hpc.replica.parallel.handshake import Facts, Ranks, facts_of
@@ -122,6 +122,7 @@ def _follow(options: argparse.Namespace, manifest: RunManifest, ranks: Ranks) ->
     local_rank, folders = ranks.collective.local_rank, manifest.folders(RunPaths(options.run_dir))
     facts: Facts = {}
     failure: AIPerfError | None = None
+    probe: Buffer = None
     with background_thread() as background:
         try:
             check_node(manifest)
@@ -130,10 +131,11 @@ def _follow(options: argparse.Namespace, manifest: RunManifest, ranks: Ranks) ->
             described = background.submit(describe_rank, folders, with_node=local_rank == 0)
             dataset = checked_dataset(manifest, cores).dataset
             facts = facts_of(package_versions() | engine.versions, dataset.info, config.seed)
+            probe = engine.probe()
         except AIPerfError as error:
             failure = error
     try:
-        ranks.handshake(facts, failure=failure)
+        ranks.handshake(facts, failure=failure, probe=probe)
     except AIPerfError as error:
         sys.stderr.write(f"aiperf: rank {ranks.collective.rank}: {error}\n")
         return 0

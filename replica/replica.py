@@ -154,7 +154,7 @@ class Replica:
             loaded = host.dataset(self._manifest)
             dataset = loaded.dataset
             facts = facts_of(machine.versions, dataset.info, config.seed)
-            ranks.handshake(facts, str(self._who.incarnation))
+            ranks.handshake(facts, str(self._who.incarnation), probe=engine.probe())
             self._describe_others(journal)
             self._record_other_peaks(journal)
             described.result()

@@ -344,3 +344,7 @@ class RankEngine(Engine, Protocol):
     ) -> RankNetwork:
         """Build and compile a graph; raises as ``Engine.build``."""
         ...
+
+    def probe(self) -> Buffer:
+        """Return a buffer of a single one, where the gradients of its networks are."""
+        ...

@@ -30,6 +30,9 @@ from aiperf_hpc.trial import StepPart
 CHECK_STEPS = 100
 """Training steps between two comparisons of the ranks' weights."""
 
+_TRAINING, _EVALUATION = "its device's training steps", "its device's evaluation steps"
+"""What a rank waits for when it drains: on accelerators that is where a reduction is waited for."""
+
 Take = Callable[[], Batch]
 """What gives this rank's part of a batch, or raises what is wrong with its data."""
 
@@ -143,7 +146,8 @@ class DataParallelNetwork:
         if self._trained:
             self._trained = False
             self._compare()
-            statistics = self.local.statistics()
+            with self._collective.waiting(_TRAINING):
+                statistics = self.local.statistics()
             self._collective.allreduce_sum(statistics)
             statistics /= self._collective.size
             self.local.set_statistics(statistics)
@@ -167,7 +171,8 @@ class DataParallelNetwork:
         part = EvaluationSums()
         if failure is None:
             try:
-                part = self.local.drain_evaluation()
+                with self._collective.waiting(_EVALUATION):
+                    part = self.local.drain_evaluation()
             except AIPerfError as error:
                 failure = error
         loss, samples, failed, *added = self._sums(
@@ -226,7 +231,8 @@ class DataParallelNetwork:
         loss, failure = 0.0, None
         self._clock.begin()
         try:
-            loss = self.local.drain_training()
+            with self._collective.waiting(_TRAINING):
+                loss = self.local.drain_training()
             self._clock.book(StepPart.COMPUTE)
         except AIPerfError as error:
             failure = error
@@ -256,7 +262,8 @@ class DataParallelNetwork:
 
     def _compare(self) -> None:
         """Compare the weights of all ranks."""
-        row = np.array([weights_checksum(self.local)], np.int64)
+        with self._collective.waiting(_TRAINING):
+            row = np.array([weights_checksum(self.local)], np.int64)
         digests = self._collective.gather(row)[:, 0]
         different = np.flatnonzero(digests != digests[0])
         if different.size:

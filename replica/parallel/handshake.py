@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from aiperf_hpc.errors import AIPerfError, EngineError
 from aiperf_hpc.replica.data import rng
 from aiperf_hpc.replica.data.rng import Purpose
-from aiperf_hpc.replica.parallel.collectives.base import Collective, RankLostError
+from aiperf_hpc.replica.parallel.collectives.base import Buffer, Collective, RankLostError
+from aiperf_hpc.replica.parallel.collectives.memory import on_host
 from aiperf_hpc.replica.parallel.collectives.watched import Watch, WatchedCollective
 from aiperf_hpc.replica.parallel.rank_failure import RankFailureReporter
 from aiperf_hpc.run.journal import JournalWriter
@@ -58,17 +59,27 @@ class Ranks:
             self._hosts = tuple(_text(row) for row in rows)
         return self._hosts
 
-    def handshake(self, facts: Facts, life: str = "", failure: AIPerfError | None = None) -> None:
+    def handshake(
+        self,
+        facts: Facts,
+        life: str = "",
+        failure: AIPerfError | None = None,
+        probe: Buffer = None,
+    ) -> None:
         """Wait until every rank has loaded what it needs, or has said that it cannot.
+
+        Back ends that come up at their first reduction, such as NCCL, do so here: that may take
+        longer than ranks have for an answer in a step.
 
         Args:
             facts: about this rank.
             life: of the replica; rank 0's counts.
             failure: why this rank cannot work.
+            probe: a single one, where this rank's gradients are; for all ranks, or for none.
 
         Raises:
             AIPerfError: ``failure``, or EngineError when another rank cannot, or is not like
-                rank 0.
+                rank 0, or they cannot sum what they have.
         """
         hosts = self.hosts
         self._met = True
@@ -82,8 +93,20 @@ class Ranks:
             raise EngineError(f"{', '.join(names)} could not start; the replica's log says why")
         if differing := differences([row["facts"] for row in rows], hosts):
             raise EngineError(differing[0])
+        if probe is not None:
+            self._connect(probe)
         self.life = rows[0]["life"]
         self.ready = True
+
+    def _connect(self, probe: Buffer) -> None:
+        """Sum over all ranks for the first time. Raises EngineError if that fails."""
+        name, ranks = self.collective.name, self.collective.size
+        try:
+            found = float(on_host(self.collective.start_allreduce_sum(probe).wait())[0])
+        except RankLostError as error:
+            raise EngineError(f"collective '{name}' cannot sum over the ranks: {error}") from error
+        if found != ranks:
+            raise EngineError(f"collective '{name}': the sum of {ranks} ones is {found:g}")
 
     def exchange(self, text: str) -> tuple[str, ...]:
         """Return what each rank gives, in order. All ranks call it together, after the handshake.

@@ -418,6 +418,10 @@ class TensorFlowEngine:
             )
         return TensorFlowNetwork(graph, weights, hyperparameters, optimizer_state, self.objective)
 
+    def probe(self) -> tf.Tensor:
+        with _named_errors():
+            return tf.ones(1)
+
 
 def accelerators_here(settings: EngineConfig) -> tuple[str, int]:
     """Return the vendor and the number of the accelerators that are seen here."""

@@ -591,6 +591,10 @@ class TorchEngine:
             self._placement,
         )
 
+    def probe(self) -> Tensor:
+        with _named_errors():
+            return torch.ones(1, device=self._device)
+
 
 def accelerators_here(settings: EngineConfig) -> tuple[str, int]:
     """Return the vendor and the number of the accelerators that are seen here.

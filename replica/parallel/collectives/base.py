@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -86,6 +87,13 @@ class Collective(Protocol):
         """The number of ranks on this process's host."""
         ...
 
+    def waiting(self, what: str) -> AbstractContextManager[None]:
+        """Limit the time of a block that waits for this rank's own device.
+
+        What the device does may wait for other ranks in its turn.
+        """
+        ...
+
     def start_allreduce_sum(self, buffer: Buffer) -> Pending:
         """Start to sum a buffer over all ranks; it may be overwritten, and must not be changed.
 
@@ -126,7 +134,16 @@ class Collective(Protocol):
         ...
 
 
-class Alone:
+class Unlimited:
+    """A collective whose ranks wait for ever."""
+
+    def waiting(self, what: str) -> AbstractContextManager[None]:
+        """Limit nothing."""
+        del what
+        return nullcontext()
+
+
+class Alone(Unlimited):
     """The collective of one rank."""
 
     name = "alone"

@@ -17,7 +17,13 @@ import numpy as np
 import tensorflow as tf
 from horovod.common.exceptions import HorovodInternalError
 
-from aiperf_hpc.replica.parallel.collectives.base import Array, Buffer, Copies, RankLostError
+from aiperf_hpc.replica.parallel.collectives.base import (
+    Array,
+    Buffer,
+    Copies,
+    RankLostError,
+    Unlimited,
+)
 
 
 class _Sum:
@@ -32,7 +38,7 @@ class _Sum:
         return _answered(lambda: hvd.allreduce(self._given, op=hvd.Sum, name=self._name))
 
 
-class HorovodCollective:
+class HorovodCollective(Unlimited):
     """The ranks of Horovod's world."""
 
     name = "horovod"

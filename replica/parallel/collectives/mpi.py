@@ -7,7 +7,7 @@ import time
 import numpy as np
 from mpi4py import MPI
 
-from aiperf_hpc.replica.parallel.collectives.base import Array, Buffer, Copies
+from aiperf_hpc.replica.parallel.collectives.base import Array, Buffer, Copies, Unlimited
 from aiperf_hpc.replica.parallel.collectives.memory import Turns, on_host
 
 SPIN_SECONDS = 0.002
@@ -32,7 +32,7 @@ class _Sum:
         return self._total
 
 
-class MpiCollective:
+class MpiCollective(Unlimited):
     """The ranks of MPI's world communicator."""
 
     name = "mpi"

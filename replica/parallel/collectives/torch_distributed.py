@@ -14,7 +14,13 @@ import torch.distributed as dist
 
 from aiperf_hpc import slurm
 from aiperf_hpc.errors import EngineError
-from aiperf_hpc.replica.parallel.collectives.base import Array, Buffer, Copies, RankLostError
+from aiperf_hpc.replica.parallel.collectives.base import (
+    Array,
+    Buffer,
+    Copies,
+    RankLostError,
+    Unlimited,
+)
 from aiperf_hpc.replica.parallel.collectives.memory import Turns, on_host
 
 DEVICE_BACKENDS = {"cuda": "nccl", "npu": "hccl"}
@@ -40,7 +46,7 @@ class _Sum:
         return self._total
 
 
-class TorchCollective:
+class TorchCollective(Unlimited):
     """The ranks of torch.distributed's world."""
 
     name = "torch"

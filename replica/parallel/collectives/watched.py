@@ -71,6 +71,7 @@ class WatchedCollective:
         self.local_size = inner.local_size
         self.abort = inner.abort
         self.close = inner.close
+        self.waiting = watch.waiting
 
     def start_allreduce_sum(self, buffer: Buffer) -> _WatchedSum:
         """As ``Collective``'s; the wait for it is limited."""

@@ -110,7 +110,7 @@ def main() -> None:
     objective = CLASSIFICATION.model_copy(update={"predictions": True})
     engine = load_engine(name, 1, objective=objective)
     dataset = load_dataset(DatasetConfig(name="digits"), 1)
-    ranks.handshake(facts_of(engine.versions, dataset.info, 0))
+    ranks.handshake(facts_of(engine.versions, dataset.info, 0), probe=engine.probe())
     if ranks.collective.rank:
         follow(engine, dataset, ranks.collective)
     else:

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import threading
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 from tests.replica.parallel.threads import Table, Threads
 from tests.support.fakes import FakeDataset
 from tests.support.waiting import PATIENCE_SECONDS
 
 from aiperf_hpc.errors import AIPerfError, DatasetError, EngineError
-from aiperf_hpc.replica.parallel.collectives.base import ALONE
+from aiperf_hpc.replica.parallel.collectives.base import (
+    ALONE,
+    Alone,
+    Buffer,
+    Finished,
+    RankLostError,
+)
 from aiperf_hpc.replica.parallel.handshake import Facts, Ranks, facts_of
 
 DATASET = FakeDataset().info
@@ -148,3 +156,59 @@ def test_one_rank_is_like_itself() -> None:
     ranks = Ranks(ALONE)
     ranks.handshake(facts_of(VERSIONS, DATASET, 0), "2.1")
     assert (ranks.ready, ranks.several, ranks.life) == (True, False, "2.1")
+
+
+class Summing(Alone):
+    """One rank whose sums are what a test says."""
+
+    def __init__(self, total: float | RankLostError) -> None:
+        self._total = total
+
+    def start_allreduce_sum(self, buffer: Buffer) -> Finished:
+        if isinstance(self._total, RankLostError):
+            raise self._total
+        return Finished(np.full_like(buffer, self._total))
+
+
+@pytest.mark.parametrize(
+    ("total", "words"),
+    [
+        (RankLostError("NCCL error: no such interface"), "cannot sum over the ranks: NCCL error"),
+        (2.0, "the sum of 1 ones is 2$"),
+    ],
+)
+def test_a_collective_that_cannot_sum_is_named_before_anything_is_trained(
+    total: float | RankLostError, words: str
+) -> None:
+    ranks = Ranks(Summing(total))
+    with pytest.raises(EngineError, match=f"^collective 'alone'.*{words}"):
+        ranks.handshake({}, probe=np.ones(1, np.float32))
+    assert not ranks.ready
+
+
+def test_the_group_of_accelerators_is_made_in_the_handshake(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """NCCL's, which takes longer to come up than ranks have for a step; gloo's here."""
+    torch = pytest.importorskip("torch")
+    from aiperf_hpc.replica.parallel.collectives import torch_distributed
+
+    where = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
+    monkeypatch.setattr(os, "environ", os.environ | where)
+    monkeypatch.setattr(torch_distributed, "DEVICE_BACKENDS", {"cpu": "gloo"})
+    made: list[str] = []
+    real = torch.distributed.new_group
+
+    def new_group(backend: str) -> object:
+        made.append(backend)
+        return real(backend=backend)
+
+    monkeypatch.setattr(torch.distributed, "new_group", new_group)
+    collective = torch_distributed.TorchCollective()
+    try:
+        Ranks(collective).handshake({}, probe=torch.ones(1))
+        assert made == ["gloo"]
+        assert collective.start_allreduce_sum(torch.ones(3)).wait().tolist() == [1.0] * 3
+        assert made == ["gloo"]
+    finally:
+        collective.close()

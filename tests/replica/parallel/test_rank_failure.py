@@ -12,14 +12,18 @@ from typing import NoReturn
 
 import numpy as np
 import pytest
+from tests.replica.parallel.team import GRAPH, Numbered, Quadratic
 from tests.replica.parallel.threads import Table, Threads
 from tests.support.waiting import PATIENCE_SECONDS
 
 from aiperf_hpc.errors import UNEXPECTED_STATUS
+from aiperf_hpc.morphism.weights.checkpoint import initial_weights
+from aiperf_hpc.objective import CLASSIFICATION
 from aiperf_hpc.replica.parallel import rank_failure
 from aiperf_hpc.replica.parallel.collectives import watched
-from aiperf_hpc.replica.parallel.collectives.base import Array
+from aiperf_hpc.replica.parallel.collectives.base import ALONE, Array
 from aiperf_hpc.replica.parallel.collectives.watched import Watch, WatchedCollective
+from aiperf_hpc.replica.parallel.data_parallel import DataParallelNetwork
 from aiperf_hpc.replica.parallel.rank_failure import RankFailureReporter
 from aiperf_hpc.run.journal import JournalReader, JournalWriter
 from aiperf_hpc.run.records import RanksLost
@@ -187,3 +191,44 @@ def test_a_rank_that_ends_badly_ends_the_others_and_its_status_is_told(
     script = f"import os, sys, time\nif os.environ['RANK'] == '1': {what}\ntime.sleep(3600)\n"
     done = start_ranks(2, script)  # It ends by itself: the other rank sleeps for an hour.
     assert done.returncode == status
+
+
+@pytest.mark.parametrize(
+    ("blocked", "calls", "what"),
+    [
+        ("drain_training", ("drain_training",), "training"),
+        ("drain_evaluation", ("drain_evaluation",), "evaluation"),
+        ("statistics", ("train_step", "evaluate_step"), "training"),
+        ("weights", ("train_step", "evaluate_step"), "training"),
+    ],
+)
+def test_a_device_whose_reduction_hangs_is_noticed_where_it_is_waited_for(
+    monkeypatch: pytest.MonkeyPatch, blocked: str, calls: tuple[str, ...], what: str
+) -> None:
+    monkeypatch.setattr(watched, "LOOK_SECONDS", 0.01)
+    late: list[str] = []
+    over = threading.Event()
+
+    def noticed(reason: str) -> None:
+        late.append(reason)
+        over.set()
+
+    collective = WatchedCollective(ALONE, Watch(0.05, noticed))
+    weights = initial_weights(GRAPH, np.random.default_rng(0))
+    local = Quadratic(GRAPH, weights)
+    network = DataParallelNetwork(local, GRAPH, weights, collective, CLASSIFICATION)
+    real = getattr(local, blocked)
+
+    def hangs() -> object:
+        over.wait(PATIENCE_SECONDS)
+        return real()
+
+    monkeypatch.setattr(local, blocked, hangs)
+    batch = next(Numbered().train(1, 8, 0))
+    given: dict[str, tuple[object, ...]] = {
+        "train_step": (lambda: batch, 0.1),
+        "evaluate_step": (lambda: batch,),
+    }
+    for call in calls:
+        getattr(network, call)(*given.get(call, ()))
+    assert late[0] == f"no answer for 0.05 s to its device's {what} steps"

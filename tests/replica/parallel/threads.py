@@ -7,7 +7,7 @@ import threading
 import numpy as np
 from tests.support.waiting import PATIENCE_SECONDS
 
-from aiperf_hpc.replica.parallel.collectives.base import Array, Copies, Finished
+from aiperf_hpc.replica.parallel.collectives.base import Array, Copies, Finished, Unlimited
 
 
 class Table:
@@ -18,7 +18,7 @@ class Table:
         self.rows: list[Array] = [np.zeros(0)] * size
 
 
-class Threads:
+class Threads(Unlimited):
     """A collective whose ranks are threads of this process."""
 
     name = "threads"
