@@ -100,11 +100,6 @@ class MemoryLimit:
             )
         return planned.model_copy(update={"batch_size": batch})
 
-    def warmup_batch_size(self, graph: Graph, used: Hyperparameters) -> int:
-        """Return the batch size, of one rank, to warm a network with.
-
-        That of its trial if such a step fits beside one of another network of the same size: the
-        trial before it may be under way.
-        """
-        fits = 2 * self.needed(graph, used.batch_size) <= self.bytes
-        return -(-used.batch_size // self.config.replica.ranks) if fits else 1
+    def fits_beside(self, graph: Graph, batch_size: int, taken: int) -> bool:
+        """Return whether a step in such batches fits beside a training that takes some bytes."""
+        return taken + self.needed(graph, batch_size) <= self.bytes

@@ -121,6 +121,8 @@ class Network(Protocol):
 
         The training and the evaluation step are executed on samples that are made up. Weights,
         optimizer state, statistics and losses are afterwards exactly what they were.
+
+        With one sample it is done what needs no memory for more, and nothing is compiled.
         """
         ...
 

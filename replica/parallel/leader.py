@@ -16,7 +16,7 @@ from aiperf_hpc.replica.engines.base import EvaluationSums, OptimizerState, Rank
 from aiperf_hpc.replica.parallel.collectives.base import Collective
 from aiperf_hpc.replica.parallel.data_parallel import DataParallelNetwork
 from aiperf_hpc.replica.parallel.network_builder import NetworkBuilder
-from aiperf_hpc.replica.parallel.protocol import Announce, BuildRequest, Command
+from aiperf_hpc.replica.parallel.protocol import Announce, BuildRequest, Command, Warmup
 from aiperf_hpc.replica.parallel.rank_dataset import RankDataset
 from aiperf_hpc.replica.parallel.step_clock import PARTS
 from aiperf_hpc.run.records import StepTimes
@@ -110,7 +110,7 @@ class LeadingEngine:
         Raises:
             EngineError: a rank cannot.
         """
-        return self.begin(graph, weights, hyperparameters, optimizer_state, 0)()
+        return self.begin(graph, weights, hyperparameters, optimizer_state, Warmup.NEVER)()
 
     def begin(
         self,
@@ -118,7 +118,7 @@ class LeadingEngine:
         weights: Weights,
         hyperparameters: Hyperparameters,
         optimizer_state: OptimizerState | None,
-        warmup_batch_size: int,
+        warmup: Warmup,
     ) -> Callable[[], LeadingNetwork]:
         """Have a graph built on all ranks, by a thread of each, while they do other things.
 
@@ -127,13 +127,13 @@ class LeadingEngine:
             weights: as for ``build``.
             hyperparameters: as for ``build``.
             optimizer_state: as for ``build``.
-            warmup_batch_size: what each rank warms its network with; 0 to leave it cold.
+            warmup: when each rank warms its network.
 
         Returns:
             What waits for all ranks and returns the network, or raises EngineError.
         """
         number = next(self._numbers)
-        request = BuildRequest(graph, weights, hyperparameters, optimizer_state, warmup_batch_size)
+        request = BuildRequest(graph, weights, hyperparameters, optimizer_state, warmup)
         request.send(self._collective, number)
         self._builder.begin(number, request)
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from aiperf_hpc.errors import AIPerfError, EngineError
 from aiperf_hpc.graph import Graph
+from aiperf_hpc.replica.data.base import Part
 from aiperf_hpc.replica.engines.base import RankEngine, RankNetwork
 from aiperf_hpc.replica.parallel.collectives.base import Collective
 from aiperf_hpc.replica.parallel.data_parallel import (
@@ -17,7 +18,7 @@ from aiperf_hpc.replica.parallel.data_parallel import (
     rank_numbers,
     weights_checksum,
 )
-from aiperf_hpc.replica.parallel.protocol import BuildRequest
+from aiperf_hpc.replica.parallel.protocol import BuildRequest, Warmup
 from aiperf_hpc.replica.runtime.background import lower_priority
 
 LOOK_SECONDS = 0.5
@@ -43,8 +44,21 @@ class NetworkBuilder:
         )
         for bucket in range(len(network.buckets)):
             network.zeros(bucket)  # In a step, that one rank has no memory for them hangs all.
-        if request.warmup_batch_size:
-            network.warm(request.warmup_batch_size, halves=True)
+        if request.warmup is Warmup.BUILT:
+            self._warm(network, request)
+        elif request.warmup is Warmup.TAKEN:
+            network.warm(1, halves=True)
+        return network
+
+    def _warm(self, network: RankNetwork, request: BuildRequest) -> RankNetwork:
+        """Warm a network with this rank's part: of an uneven batch that is not everybody's."""
+        part = Part(self._collective.rank, self._collective.size)
+        first, last = part.bounds(request.hyperparameters.batch_size)
+        try:
+            network.warm(last - first, halves=True)
+        except AIPerfError:
+            network.close()
+            raise
         return network
 
     def take(self, number: int) -> DataParallelNetwork:
@@ -55,6 +69,9 @@ class NetworkBuilder:
             EngineError: another rank could not, or built something else.
         """
         request, future = self._begun.pop(number)
+        if request.warmup is Warmup.TAKEN:
+            built = future
+            future = self._thread.submit(lambda: self._warm(built.result(), request))
         self._wait_for_all(future)
         network: RankNetwork | None = None
         failure: AIPerfError | None = None

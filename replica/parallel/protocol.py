@@ -6,7 +6,7 @@ import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from enum import IntEnum, auto
+from enum import IntEnum, StrEnum, auto
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,6 +39,15 @@ class Command(IntEnum):
     CLOSE = auto()
 
 
+class Warmup(StrEnum):
+    """When each rank warms a network with its own part of a batch."""
+
+    NEVER = "never"
+    BUILT = "built"
+    TAKEN = "taken"
+    """When all take it, for there is no memory before; until then with one sample."""
+
+
 class Announce:
     """Tells all other ranks what to do next."""
 
@@ -67,8 +76,7 @@ class BuildRequest:
     weights: Weights
     hyperparameters: Hyperparameters
     optimizer_state: OptimizerState | None
-    warmup_batch_size: int
-    """The batch size that each rank warms its network with; 0 to leave it cold."""
+    warmup: Warmup
 
     def send(self, collective: Collective, number: int) -> None:
         """Announce it to the other ranks under a number, and give them its arrays."""
@@ -77,7 +85,7 @@ class BuildRequest:
             "graph": self.graph.to_json(),
             "hyperparameters": self.hyperparameters.model_dump_json(),
             "optimizer_shapes": None if state is None else {n: a.shape for n, a in state.items()},
-            "warmup_batch_size": self.warmup_batch_size,
+            "warmup": self.warmup,
         }
         text = np.frombuffer(json.dumps(head).encode(), np.uint8).copy()
         Announce(collective)(Command.BUILD, number, text.size)
@@ -100,7 +108,7 @@ class BuildRequest:
             weights,
             Hyperparameters.model_validate_json(head["hyperparameters"]),
             None if shapes is None else _received(collective, shapes),
-            head["warmup_batch_size"],
+            Warmup(head["warmup"]),
         )
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterator
-from functools import partial
 
 from aiperf_hpc.errors import AIPerfError, EngineError, JournalError
 from aiperf_hpc.graph import Graph
@@ -66,6 +65,8 @@ class Trainer:
         """Those of its last complete evaluation."""
         self._best_epoch: BestEpochSoFar | None = None
         """That of its best evaluation, where it is to be kept."""
+        self.running_bytes = 0
+        """An estimate of what the trial under way takes on a rank; 0 for none."""
 
     @property
     def perfect(self) -> float:
@@ -81,7 +82,26 @@ class Trainer:
 
         Nothing is recorded, and no other trial is disturbed: another thread may be in ``run``.
         """
-        return self.begin(trial, lambda used: partial(self._network, trial, used))()
+        prepared = self.prepare(trial, 0)
+        return prepared if isinstance(prepared, BuiltTrial) else prepared()
+
+    def prepare(self, trial: PlannedTrial, taken: int) -> BuiltTrial | Callable[[], BuiltTrial]:
+        """As ``build``, beside a training that takes some bytes.
+
+        Returns:
+            The trial; where its steps do not fit beside that training, what makes it ready once
+            that is over and its network closed.
+        """
+        graph, used = trial.candidate.graph, trial.hyperparameters
+        try:
+            used = self.memory.fit(graph, used)
+            beside = self.memory.fits_beside(graph, used.batch_size, taken)
+            network = self._network(trial, used, used.batch_size if beside else 1)
+        except (AIPerfError, MemoryError) as error:
+            return BuiltTrial(trial, used, failure=error)
+        if beside:
+            return self._built(trial, used, lambda: network)
+        return lambda: self._built(trial, used, lambda: _warmed(network, used.batch_size))
 
     def begin(
         self,
@@ -103,11 +123,11 @@ class Trainer:
         take = begin_network(used)
         return lambda: self._built(trial, used, take)
 
-    def _network(self, trial: PlannedTrial, used: Hyperparameters) -> Network:
+    def _network(self, trial: PlannedTrial, used: Hyperparameters, batch_size: int) -> Network:
+        """Build a trial's network, and warm it with such a batch."""
         graph, weights = trial.candidate.graph, trial.candidate.weights
         network = self._engine.build(graph, weights, used, trial.optimizer_state)
-        network.warm(self.memory.warmup_batch_size(graph, used))
-        return network
+        return _warmed(network, batch_size)
 
     def _built(
         self, trial: PlannedTrial, used: Hyperparameters, take: Callable[[], Network]
@@ -144,12 +164,15 @@ class Trainer:
             return TrialResult.failed(failure, trial.course, built.used)
         beginning = [started, TrainingStarted(trial=trial.name), built.calibrated]
         self._journal.append_all([event for event in beginning if event is not None])
+        self.running_bytes = self.memory.needed(trial.candidate.graph, built.used.batch_size)
         try:
             return self._run(built, network, meanwhile)
         except JournalError:
             raise  # What cannot be recorded must not go on.
         except (AIPerfError, MemoryError) as error:
             return TrialResult.failed(error, self._course, built.used, self._best)
+        finally:
+            self.running_bytes = 0
 
     def _followed(self, trial: PlannedTrial) -> BestEpochSoFar | None:
         """Return what follows a trial, if its best epoch is to be kept."""
@@ -310,6 +333,16 @@ class Trainer:
             memory_estimate_bytes=self.memory.needed(candidate.graph, used.batch_size),
             notes=notes,
         )
+
+
+def _warmed(network: Network, batch_size: int) -> Network:
+    """Warm a network; close it if that fails."""
+    try:
+        network.warm(batch_size)
+    except (AIPerfError, MemoryError):
+        network.close()
+        raise
+    return network
 
 
 def _nothing() -> None:

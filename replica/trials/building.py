@@ -7,6 +7,7 @@ from concurrent.futures import Executor
 from typing import Protocol
 
 from aiperf_hpc.replica.parallel.leader import LeadingEngine, LeadingNetwork
+from aiperf_hpc.replica.parallel.protocol import Warmup
 from aiperf_hpc.replica.training.trainer import Trainer
 from aiperf_hpc.replica.training.trial import BuiltTrial, PlannedTrial
 from aiperf_hpc.run.records import StepTimes
@@ -33,7 +34,17 @@ class OneRankBuilder:
         self._background = background
 
     def begin(self, trial: PlannedTrial) -> Callable[[], BuiltTrial]:
-        return self._background.submit(self._trainer.build, trial).result
+        taken = self._trainer.running_bytes
+        preparing = self._background.submit(self._trainer.prepare, trial, taken)
+
+        def take() -> BuiltTrial:
+            prepared = preparing.result()
+            if isinstance(prepared, BuiltTrial):
+                return prepared
+            # Behind the closing of the network that it has to wait for.
+            return self._background.submit(prepared).result()
+
+        return take
 
     def close(self, built: BuiltTrial) -> None:
         self._background.submit(built.close)
@@ -53,8 +64,10 @@ class SeveralRanksBuilder:
         graph, weights = trial.candidate.graph, trial.candidate.weights
 
         def begin_network(used: Hyperparameters) -> Callable[[], LeadingNetwork]:
-            warm = self._trainer.memory.warmup_batch_size(graph, used)
-            return self._engine.begin(graph, weights, used, trial.optimizer_state, warm)
+            taken = self._trainer.running_bytes
+            beside = self._trainer.memory.fits_beside(graph, used.batch_size, taken)
+            warmup = Warmup.BUILT if beside else Warmup.TAKEN
+            return self._engine.begin(graph, weights, used, trial.optimizer_state, warmup)
 
         return self._trainer.begin(trial, begin_network)
 

@@ -159,7 +159,9 @@ class TorchNetwork:
         self._operations = count(graph).training
         self._eager: Modules = (self._training, self._inference)
         self._modules = _compiled(self._eager) if placement.compiled else self._eager
-        self._compiled_size = 0
+        self._compiled_size: int | None = None
+        """The samples of a batch that is computed by compiled code; 0 for none, None until the
+        first batch of all."""
         self._feed = Feed(device)
         self._loss = torch.zeros((), dtype=torch.float64, device=device)
         self._steps = 0
@@ -195,11 +197,12 @@ class TorchNetwork:
         self._inference = build_module(self._graph, tensors, training=False, rows=rows)
 
     def _outputs(self, inputs: Sequence[Tensor], *, training: bool) -> Tensor:
-        """A compiled module is for the first batch's size; the rest of an epoch has another."""
+        """A compiled module is for one size of a batch; the rest of an epoch has another."""
         samples = len(inputs[0])
         useful = int(self._operations * samples / THREAD_OPERATIONS)
         torch.set_num_threads(min(self._cores, max(1, useful)))
-        self._compiled_size = self._compiled_size or samples
+        if self._compiled_size is None:
+            self._compiled_size = samples
         modules = self._modules if samples == self._compiled_size else self._eager
         module = modules[0 if training else 1]
         return module(*self._lowered(inputs)).float()
@@ -305,6 +308,8 @@ class TorchNetwork:
         restore_optimizer = self._optimizer.snapshot()
         scale = self._scaler.state_dict()
         batch = empty_batch(self._graph, self._targets, batch_size)
+        # What is warmed with one sample has no memory for more yet: that is worth no compilation.
+        self._compiled_size = batch_size if batch_size > 1 else 0
         try:
             if halves:
                 step_in_halves(self, batch, 0.0)
@@ -322,8 +327,6 @@ class TorchNetwork:
             self._rows.clear()
             self._predicted.clear()
             self._scaler.load_state_dict(scale)
-            if batch_size < self._used.batch_size:
-                self._compiled_size = 0  # That of the first real batch is the one to compile for.
 
     def calibrate(self, batch: Batch) -> tuple[str, ...]:
         return calibrate(self._graph, self._transparent, lambda: self.moments(batch), self.assign)

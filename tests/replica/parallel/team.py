@@ -46,6 +46,8 @@ class Quadratic:
         self.drained = 0
         self.drifts_after = 0
         self.idle = False
+        self.warmed: list[int] = []
+        self.warm_error: Exception | None = None
         self.assigned: list[Weights] = []
         self.steps = 0
         self.closed = False
@@ -80,7 +82,9 @@ class Quadratic:
         return np.zeros(self.buckets[bucket], np.float32)
 
     def warm(self, batch_size: int, *, halves: bool = False) -> None:
-        """There is nothing to warm."""
+        if self.warm_error is not None:
+            raise self.warm_error
+        self.warmed.append(batch_size)
 
     def calibrate(self, batch: Batch) -> tuple[str, ...]:
         raise NotImplementedError

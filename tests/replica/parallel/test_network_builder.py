@@ -16,8 +16,10 @@ from tests.replica.parallel.team import (
 
 from aiperf_hpc.errors import EngineError, OutOfMemoryError
 from aiperf_hpc.morphism.weights.checkpoint import initial_weights
+from aiperf_hpc.replica.data.base import Part
 from aiperf_hpc.replica.parallel.collectives.watched import Watch, WatchedCollective
 from aiperf_hpc.replica.parallel.leader import LeadingEngine
+from aiperf_hpc.replica.parallel.protocol import Warmup
 
 
 @pytest.mark.parametrize("rank", [0, 1, 2])
@@ -61,3 +63,32 @@ def test_ranks_that_build_slowly_are_not_taken_for_hung() -> None:
         engine.build(GRAPH, weights, USED)
         assert time.monotonic() - begun > 2.0
     assert late == []
+
+
+@pytest.mark.parametrize("warmup", list(Warmup))
+def test_each_rank_warms_its_own_part_of_an_uneven_batch(warmup: Warmup) -> None:
+    """At once, or when it is taken, where there is no memory for it before."""
+    with Team(3) as team:
+        weights = initial_weights(GRAPH, np.random.default_rng(0))
+        take = team.engine.begin(GRAPH, weights, USED, None, warmup)
+        take()
+    parts = [Part(rank, 3).bounds(USED.batch_size) for rank in range(3)]
+    own = [last - first for first, last in parts]
+    assert own == [3, 3, 2]
+    wanted = {Warmup.NEVER: [], Warmup.BUILT: own, Warmup.TAKEN: own}[warmup]
+    early = [1] if warmup is Warmup.TAKEN else []
+    warmed = [engine.networks[0].warmed for engine in team.engines]
+    assert warmed == [[*early, part] if wanted else [] for part in own]
+
+
+def test_a_rank_that_has_no_memory_to_warm_its_network_frees_it_and_is_named() -> None:
+    def prepare(network: Quadratic) -> None:
+        network.warm_error = OutOfMemoryError("no memory left")
+
+    with Team(2) as team:
+        team.engines[1].prepare = prepare
+        weights = initial_weights(GRAPH, np.random.default_rng(0))
+        take = team.engine.begin(GRAPH, weights, USED, None, Warmup.BUILT)
+        with pytest.raises(EngineError, match="rank 1 could not build"):
+            take()
+    assert [engine.networks[0].closed for engine in team.engines] == [True, True]

@@ -14,7 +14,13 @@ from tests.support.networks import two_stems
 from aiperf_hpc.morphism.weights.checkpoint import initial_weights
 from aiperf_hpc.replica.engines.base import OptimizerState
 from aiperf_hpc.replica.parallel.collectives.base import Collective
-from aiperf_hpc.replica.parallel.protocol import Announce, BuildRequest, Command, next_command
+from aiperf_hpc.replica.parallel.protocol import (
+    Announce,
+    BuildRequest,
+    Command,
+    Warmup,
+    next_command,
+)
 from aiperf_hpc.trial import Hyperparameters
 
 T = TypeVar("T")
@@ -52,7 +58,7 @@ def test_a_network_to_build_arrives_with_all_its_arrays(state: OptimizerState | 
     graph = two_stems()
     weights = initial_weights(graph, np.random.default_rng(0))
     used = Hyperparameters(batch_size=8, learning_rate=0.1, max_gradient_norm=0.5)
-    request = BuildRequest(graph, weights, used, state, warmup_batch_size=16)
+    request = BuildRequest(graph, weights, used, state, warmup=Warmup.TAKEN)
 
     def hear(collective: Collective) -> tuple[int, BuildRequest]:
         command, (number, head_bytes, _) = next_command(collective)
@@ -62,7 +68,7 @@ def test_a_network_to_build_arrives_with_all_its_arrays(state: OptimizerState | 
     number, received = heard(lambda collective: request.send(collective, 5), hear)
     assert number == 5
     assert (received.graph.hash, received.hyperparameters) == (graph.hash, used)
-    assert received.warmup_batch_size == 16
+    assert received.warmup is Warmup.TAKEN
     assert received.weights.keys() == weights.keys()
     for name, array in weights.items():
         np.testing.assert_array_equal(received.weights[name], array)

@@ -293,10 +293,10 @@ def test_the_network_is_warm_before_its_first_step(tmp_path: Path) -> None:
     assert bench.engine.networks[0].warmed == [16]
 
 
-def test_where_two_steps_at_once_do_not_fit_it_is_warmed_with_one_sample(tmp_path: Path) -> None:
+def test_a_network_that_all_memory_is_there_for_is_warmed_with_its_batch(tmp_path: Path) -> None:
     bench = Bench(tmp_path, memory=training_bytes(GRAPH, 10_000, "fp32"))
     bench.run(batch_size=8_000)
-    assert bench.engine.networks[0].warmed == [1]
+    assert bench.engine.networks[0].warmed == [8_000]
 
 
 def test_preparing_records_nothing_and_training_begins_with_all_of_it(tmp_path: Path) -> None:
