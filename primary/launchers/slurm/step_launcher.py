@@ -190,7 +190,13 @@ class StepLauncher:
                 "nothing was started"
             )
         for place in _by_job(places):
-            self._try(place)
+            try:
+                self._try(place)
+            except SchedulerSilentError as error:
+                raise UsageError(
+                    f"SLURM does not start a step: {error}; nothing was started; try again when it "
+                    "answers"
+                ) from None
         self._place()
         return {name: self._steps[name].place.job for name in names}
 
@@ -237,11 +243,14 @@ class StepLauncher:
     def _try(self, place: Place, count: int = 0) -> list[str]:
         """Start a step that does nothing on these nodes, so that a refusal is said in one line.
 
-        Return their names.
+        Return their names. Raises UsageError when it is refused, SchedulerSilentError when nobody
+        answers.
         """
         command = trial_command(self._manifest, place, TRIAL_SECONDS, count)
         try:
             said = self._held_jobs.try_step(command)
+        except SchedulerSilentError:
+            raise
         except SchedulerError as error:
             raise UsageError(
                 f"job {place.job} refused a step: {error}; nothing was started; see the slurm "
@@ -257,6 +266,9 @@ class StepLauncher:
         """Start replicas on the nodes of a job that was granted."""
         try:
             nodes = self._try(Place(job.id, job.nodes), job.count)
+        except SchedulerSilentError as error:
+            self._silent(error)  # The next look finds it granted.
+            return
         except UsageError as error:
             if not self._lives:
                 raise  # The run cannot be what was asked for.
@@ -454,7 +466,7 @@ class StepLauncher:
         self._stopping = True
         for name in self._waiting:
             if self._states[name].phase is not JobPhase.LOST:
-                detail = "stopped before it started"
+                detail = "stopped while it waited for nodes"
                 self._states[name] = replace(self._states[name], phase=JobPhase.DONE, detail=detail)
         self._waiting = []
         doubtful, self._doubtful = self._doubtful, {}

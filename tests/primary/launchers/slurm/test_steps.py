@@ -11,7 +11,7 @@ from tests.primary.launchers.slurm.test_launcher import manifest
 
 from aiperf_hpc.errors import UsageError
 from aiperf_hpc.primary.launchers.base import MOST_RESTARTS, ReplicaState
-from aiperf_hpc.primary.launchers.slurm.allocation import Allocation
+from aiperf_hpc.primary.launchers.slurm.allocation import Allocation, release_jobs
 from aiperf_hpc.primary.launchers.slurm.client import Answer
 from aiperf_hpc.primary.launchers.slurm.held_jobs import HeldJobs, Job
 from aiperf_hpc.primary.launchers.slurm.inside import Inside, check_allocation
@@ -452,3 +452,27 @@ def test_a_fresh_allocation_that_refuses_steps_ends_the_run(cluster: Cluster) ->
     cluster.trial = Answer(1, "", "srun: error: Invalid MPI type 'nosuch'")
     with pytest.raises(UsageError, match="job 17 refused a step: srun: Invalid MPI type"):
         launcher.states()
+
+
+def test_a_controller_that_is_silent_when_nodes_are_granted_is_asked_again(
+    cluster: Cluster,
+) -> None:
+    cluster.salloc_status = 0
+    launcher = cluster.allocating()
+    launcher.start()
+    cluster.trial = Answer(1, "", "srun: error: Unable to contact slurm controller")
+    assert launcher.states()["r0"].phase is JobPhase.PENDING
+    assert launcher.problem == "srun: Unable to contact slurm controller"
+    cluster.trial = None
+    assert cluster.looked(launcher)["r0"].phase is not JobPhase.FAILED
+    assert launcher.states()["r1"] == runs_on("n2")
+    assert launcher.problem is None
+
+
+def test_the_nodes_of_a_dead_primary_are_given_back(cluster: Cluster) -> None:
+    assert release_jobs(manifest(2), HeldJobs(cluster)) is None
+    assert cluster.said("scancel") == [("--me", "--name=aiperf-now")]
+    silent = HeldJobs(lambda *_: Answer(1, "", "scancel: error: Connection refused"))
+    problem = release_jobs(manifest(2), silent)
+    assert problem is not None
+    assert problem.endswith("scancel --name=aiperf-now")
