@@ -12,7 +12,7 @@ from tests.support.waiting import until
 from aiperf_hpc.deploy.local_cluster import pid_of, start_slurmd
 from aiperf_hpc.trial import JobPhase
 
-HOURS = 0.006
+HOURS = 0.004
 OWN = ["--launcher", "allocation"]
 
 

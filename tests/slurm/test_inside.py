@@ -14,7 +14,7 @@ from tests.support.waiting import until
 from aiperf_hpc.deploy.local_cluster import pid_of, start_slurmd
 from aiperf_hpc.trial import JobPhase
 
-HOURS = 0.006
+HOURS = 0.004
 
 
 @pytest.fixture
@@ -90,16 +90,9 @@ def test_a_run_in_a_heterogeneous_job_has_a_score_that_its_records_prove(
     assert components == [f"{job}+0", f"{job}+1", f"{job}+1"]
     verified = allocation.aiperf("verify", run.paths.root)
     assert verified.stdout.splitlines()[-1].startswith("PASSED"), verified.stdout
-    for arguments, said in (
-        (["--nodes", 4], f"--nodes 4: the allocation {job} has 3"),
-        (["--nodes", 2, "--hours", 1], f"--hours 1: the allocation {job} ends at "),
-        (
-            ["--nodes", 2, "--set", "slurm.gres=gpu:8", "--set", "engine.device=cpu"],
-            "Invalid generic resource (gres)",
-        ),
-    ):
-        folder = run.paths.root.with_name("refused")
-        done = allocation.aiperf(*START, "--launcher", "inside", *arguments, "--run-dir", folder)
-        assert done.returncode == 2
-        assert said in done.stderr
-        assert len(done.stderr.splitlines()) == 1
+    arguments = ["--nodes", 2, "--set", "slurm.gres=gpu:8", "--set", "engine.device=cpu"]
+    folder = run.paths.root.with_name("refused")
+    done = allocation.aiperf(*START, "--launcher", "inside", *arguments, "--run-dir", folder)
+    assert done.returncode == 2
+    assert "Invalid generic resource (gres)" in done.stderr  # srun's, of the step that tries.
+    assert len(done.stderr.splitlines()) == 1
