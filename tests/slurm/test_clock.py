@@ -46,16 +46,20 @@ def trains(history: RunHistory, replica: str) -> bool:
 def test_the_clock_stands_while_the_queue_is_full_and_runs_from_the_first_node_on(
     cluster: Cluster, slurm_run: Callable[..., SlurmRun], others: list[str]
 ) -> None:
-    """Longer than the run is to last; and what the second replica misses is charged."""
+    """Longer than the run is to last, and its primary dies; a second replica comes late."""
     run = slurm_run("--nodes", 2, "--hours", HOURS, "--launcher", "slurm", config=FAST)
     run.wait_until(lambda h: "r1" in h.replicas and h.replicas["r1"].submitted_utc is not None)
     begun = run.history.run_starts[0][0]
     run.wait_until(lambda h: (h.primary_utc or 0.0) > begun + 2.0 * SECONDS)
     history = run.history
+    first = run.job
     assert history.start_utc is None
     assert {r.job_state.phase for r in history.replicas.values() if r.job_state} == {
         JobPhase.PENDING
     }
+    run.kill_primary()
+    run.resume()
+    run.wait_until(lambda h: len(h.run_starts) == 2 and run.job != first)
     assert cluster.run("scancel", others[0]).returncode == 0
     run.wait_until(lambda h: trains(h, "r0") or trains(h, "r1"))
     assert cluster.run("scancel", others[1]).returncode == 0

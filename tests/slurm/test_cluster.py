@@ -47,7 +47,7 @@ def limited(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Itera
 def test_a_run_on_three_nodes_ends_with_a_score_that_its_records_prove(
     cluster: Cluster, slurm_run: Start
 ) -> None:
-    run = slurm_run("--nodes", 3, "--hours", HOURS, config=FAST)
+    run = slurm_run("--nodes", 3, "--hours", HOURS, "--launcher", "slurm", config=FAST)
     run.wait_until(training)
     run.wait_until(lambda h: all(phase(h, r) is JobPhase.RUNNING for r in h.replicas))
     status = json.loads(cluster.aiperf("status", run.paths.root, "--json").stdout)
