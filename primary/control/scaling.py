@@ -62,7 +62,7 @@ def ask_for_nodes(view: RunView, nodes: int, why: str) -> None:
         raise UsageError(f"{run}: the run has ended; its nodes are what they were")
     if view.history.run_started is None or view.manifest.simulated:
         raise UsageError(f"{run}: this run never started, or is simulated")
-    if state is not RunState.RUNNING:
+    if state not in (RunState.RUNNING, RunState.QUEUED):
         raise UsageError(f"{run}: the run is {state}; nobody would see to other nodes")
     require_nodes(nodes, view.manifest.config)
     launcher = view.manifest.launcher
