@@ -13,6 +13,7 @@ HOURS ?= 0.05
 WORKERS ?= $(shell echo $$(($$(nproc) + 1)))
 N ?= 200
 SEED ?= 1
+LAUNCHER ?= array
 
 # Each of the suite's hundreds of processes would compile again what it imports, and each of its
 # workers would rewrite all tests.
@@ -76,7 +77,7 @@ fuzz: $(VENV)/.installed-test
 
 # N random faults on runs of such a cluster, and whether every record and score adds up.
 chaos: $(VENV)/.installed-test slurm
-	$(BIN)/python -m tests.chaos --faults $(N) --seed $(SEED)
+	$(BIN)/python -m tests.chaos --faults $(N) --seed $(SEED) --launcher $(LAUNCHER)
 
 # Bytes of a signed run changed one by one: whether `aiperf verify` finds each. A quarter of an hour.
 trust: $(VENV)/.installed-test

@@ -213,7 +213,7 @@ class Evidence:
         if self.history.end_utc is not None:
             return self.history.end_utc
         latest = (
-            max((utc for utc in journal.times if utc < self._fence(path)), default=0.0)
+            max((utc for utc in journal.times if utc < self.fence(path)), default=0.0)
             for path, journal in self.journals.items()
         )
         return max(latest, default=0.0)
@@ -258,7 +258,7 @@ class Evidence:
         """Yield all lives of replicas: where one's journal is, what it executed that counts."""
         for path, journal in self.journals.items():
             if journal.started is not None:
-                fence = self._fence(path)
+                fence = self.fence(path)
                 where = str(path.relative_to(self.view.paths.root))
                 yield where, journal, [each for each in journal.executed if each.utc < fence]
 
@@ -268,7 +268,7 @@ class Evidence:
         Those that a replica wrote after a later life of it had started do not count.
         """
         for path, journal in self.journals.items():
-            fence = self._fence(path)
+            fence = self.fence(path)
             for executed in journal.executed:
                 if executed.utc < fence:
                     yield executed
@@ -276,13 +276,13 @@ class Evidence:
     def samplers(self) -> Iterator[Sampler]:
         """Yield who told of the energy of nodes, with the samples that count."""
         for path, journal in self.journals.items():
-            fence = self._fence(path)
+            fence = self.fence(path)
             for sampler in journal.samplers:
                 if sampler.begin < fence:
                     until = [each for each in sampler.samples if each[0] < fence]
                     yield replace(sampler, samples=until, replica=path.parent.parent.name)
 
-    def _fence(self, journal: Path) -> float:
+    def fence(self, journal: Path) -> float:
         """Return from when on a journal's records do not count, UTC seconds."""
         return self._fences.get(journal.parent, math.inf)
 

@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from tests.chaos.tormented import Fault, TormentedRun
-from tests.slurm.test_faults import kill_job
+from tests.slurm.test_faults import kill_job, kill_step
 
 from aiperf_hpc.deploy.local_cluster import (
     cut_link,
@@ -21,6 +21,7 @@ from aiperf_hpc.deploy.local_cluster import (
     start_slurmd,
 )
 
+LEAST_NODES, MOST_NODES = 2, 4
 MOST_AWAY = 2
 """Nodes that may be away at once, of four for three replicas."""
 Make = Callable[[TormentedRun, random.Random], Fault | None]
@@ -127,8 +128,11 @@ def _kill_slurmd(run: TormentedRun, rng: random.Random, *, steps: bool) -> Fault
     folder = run.cluster.folder
     os.kill(pid_of(folder, node), signal.SIGKILL)
     fault = _lives_again(run, victim) if steps else _goes_on(victim)
-    if steps:
+    if steps and run.launcher == "array":
         kill_job(run.history, victim)
+    elif steps:
+        with suppress(OSError):  # It ended meanwhile.
+            kill_step(_pid(run, victim))
 
     def again() -> None:
         start_slurmd(folder, node)
@@ -249,6 +253,40 @@ def _stop_replica(run: TormentedRun, rng: random.Random) -> Fault | None:
     return _goes_on(victim, f"stopped for {seconds:.0f} s")
 
 
+def _cancel_step(run: TormentedRun, rng: random.Random) -> Fault | None:
+    victim = _victim(run, rng)
+    if victim is None or "controller" in run.busy:
+        return None
+    fault = _lives_again(run, victim)
+    named = f"-{victim}"
+    for line in run.cluster.run("squeue", "--steps", "-h", "-o", "%i|%j").stdout.splitlines():
+        step, _, name = line.partition("|")
+        if name.endswith(named):
+            done = run.cluster.run("scancel", "--signal=KILL", step)
+            return fault if done.returncode == 0 else None
+    return None
+
+
+def _scale(run: TormentedRun, rng: random.Random) -> Fault | None:
+    """Ask for other nodes: replicas join, or leave in order, and those that left may return."""
+    now = run.nodes
+    nodes = rng.choice([n for n in range(LEAST_NODES, MOST_NODES + 1) if n != now])
+    done = run.cluster.aiperf("scale", run.paths.root, "--nodes", nodes)
+    if done.returncode != 0:
+        run.refusals.append(done.stderr.strip())
+        return None
+    at = time.time()
+    run.nodes = nodes
+
+    def there(run: TormentedRun) -> bool:
+        # Asked for something else meanwhile, it is that which is waited for.
+        left = [run.given_up(f"r{number}") for number in range(nodes, now)]
+        joined = [run.credited_since(at, f"r{number}") for number in range(now, nodes)]
+        return run.nodes != nodes or (all(left) and all(joined))
+
+    return Fault("", "", at, there, f"{now} to {nodes}")
+
+
 KINDS: dict[str, tuple[float, Make]] = {
     "replica killed": (4.0, _kill_replica),
     "search worker killed": (4.0, _kill_worker),
@@ -261,7 +299,11 @@ KINDS: dict[str, tuple[float, Make]] = {
     "scancel of one element": (0.5, _cancel),
     "disk full": (2.0, _fill_disk),
     "replica stopped, continued": (3.0, _stop_replica),
+    "step killed": (3.0, _cancel_step),
+    "nodes asked for or given back": (3.0, _scale),
 }
 """How often each is drawn, in proportion, and what it does."""
+OF_AN_ARRAY = {"scontrol requeue", "scancel of one element"}
+OF_STEPS = {"step killed"}
 SEPARATE_HOSTS = {"link cut, healed"}
 OWN_DISK = {"disk full"}

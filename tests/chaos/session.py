@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from tests.chaos.evidence import Evidence, gather
-from tests.chaos.faults import KINDS, OWN_DISK, SEPARATE_HOSTS, draw
+from tests.chaos.faults import KINDS, OF_AN_ARRAY, OF_STEPS, OWN_DISK, SEPARATE_HOSTS, draw
 from tests.chaos.tormented import RUN_SECONDS, Fault, TormentedRun, say
 from tests.slurm.conftest import Cluster
 
@@ -61,6 +61,7 @@ class Session:
         hours: float,
         keep: Path | None = None,
         kinds: Sequence[str] = tuple(KINDS),
+        launcher: str = "array",
     ) -> None:
         """Begin with no cluster and no run.
 
@@ -70,7 +71,10 @@ class Session:
             hours: of one run.
             keep: where all files of all runs are kept; nowhere when not given.
             kinds: of faults; those that this machine cannot do are left out, and that is said.
+            launcher: what the runs get their nodes by; faults of other ones are left out.
         """
+        self._launcher = launcher
+        kinds = [k for k in kinds if k not in (OF_STEPS if launcher == "array" else OF_AN_ARRAY)]
         self._rng, self._hours, self._keep = random.Random(seed), hours, keep  # noqa: S311
         self.seed, self._folder, self._disk = seed, folder, folder / "disk"
         self._cluster = Cluster(folder / "c")
@@ -122,6 +126,7 @@ class Session:
                 self._disk / f"run{number}",
                 self._folder / f"notes{number}",
                 self._hours,
+                self._launcher,
             )
             try:
                 self._torment(run, done, faults)

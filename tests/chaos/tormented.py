@@ -68,7 +68,9 @@ class Later:
 class TormentedRun:
     """A run, its primaries, and the faults that are done to it."""
 
-    def __init__(self, cluster: Cluster, folder: Path, notes: Path, hours: float) -> None:
+    def __init__(
+        self, cluster: Cluster, folder: Path, notes: Path, hours: float, launcher: str = "array"
+    ) -> None:
         """Start it.
 
         Args:
@@ -76,7 +78,9 @@ class TormentedRun:
             folder: the run directory.
             notes: where it is written down what is not part of the run: a new folder.
             hours: its length.
+            launcher: what it gets its nodes by.
         """
+        self.launcher, self.nodes = launcher, REPLICAS
         self.cluster, self.paths, self.notes = cluster, RunPaths(folder), notes
         self.history = RunHistory(self.paths)
         self.acknowledged = notes / "acknowledged"
@@ -92,7 +96,7 @@ class TormentedRun:
         self._later: list[Later] = []
         self._credits: dict[tuple[str, Incarnation], float] = {}
         command = ["start", "--config", CONFIG, "--nodes", REPLICAS, "--hours", hours]
-        self.primary = self._aiperf(*command, "--launcher", "slurm", "--yes", "--run-dir", folder)
+        self.primary = self._aiperf(*command, "--launcher", launcher, "--yes", "--run-dir", folder)
 
     def _aiperf(self, *arguments: object) -> subprocess.Popen[bytes]:
         self.outputs.append(self.notes / f"primary-{len(self.outputs)}.log")

@@ -172,6 +172,21 @@ def kill_job(history: RunHistory, replica: str) -> None:
     """Kill all that belongs to a replica's job, and what SLURM has put above it."""
     started = history.replicas[replica].started
     assert started is not None
+    _kill_within(f"SLURM_JOB_ID={started.job}", f"slurmstepd: [{started.job}.")
+
+
+def kill_step(pid: int) -> None:
+    """Kill all that belongs to the step of a job that a process is in, and what is above it."""
+    environment = dict(
+        pair.split("=", 1)
+        for pair in Path(f"/proc/{pid}/environ").read_text("utf-8").split("\0")
+        if "=" in pair
+    )
+    job, step = environment["SLURM_JOB_ID"], environment["SLURM_STEP_ID"]
+    _kill_within(f"SLURM_STEP_ID={step}", f"slurmstepd: [{job}.{step}", f"SLURM_JOB_ID={job}")
+
+
+def _kill_within(variable: str, daemon: str, other: str = "") -> None:
     for path in Path("/proc").iterdir():
         if not path.name.isdigit():
             continue
@@ -180,8 +195,8 @@ def kill_job(history: RunHistory, replica: str) -> None:
             command = (path / "cmdline").read_bytes().decode(errors="replace")
         except OSError:
             continue  # It ended meanwhile.
-        mine = f"SLURM_JOB_ID={started.job}".encode() in environment
-        if mine or command.startswith(f"slurmstepd: [{started.job}."):
+        mine = variable.encode() in environment and (not other or other.encode() in environment)
+        if mine or command.startswith(daemon):
             os.kill(int(path.name), signal.SIGKILL)
 
 

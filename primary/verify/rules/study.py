@@ -10,6 +10,7 @@ import json
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from aiperf_hpc.errors import AIPerfError, reason_of
@@ -42,6 +43,8 @@ class Studied:
     suggested: bool
     """Whether the study was asked for it, and not told of it afterwards."""
     value: float | None = None
+    told_utc: float = 0.0
+    """When the study was told of its value, UTC seconds."""
 
 
 def studies(run: Evidence) -> Failures:
@@ -86,7 +89,8 @@ def _read(content: bytes) -> list[Studied]:
         if operation["op_code"] == CREATED:
             found.append(_created(operation))
         elif operation["op_code"] == STATE_SET and operation["state"] == COMPLETE:
-            found[operation["trial_id"]].value = float(operation["values"][0])
+            trial = found[operation["trial_id"]]
+            trial.value, trial.told_utc = float(operation["values"][0]), _completed(operation)
     return found
 
 
@@ -97,8 +101,13 @@ def _created(operation: dict[str, Any]) -> Studied:
     }
     told = (params["batch_size"], params.get("kernel_size"))
     suggested = operation["user_attrs"]["chosen_by"] != "earlier"
-    complete = operation["state"] == COMPLETE
-    return Studied(told, suggested, float(operation["value"]) if complete else None)
+    if operation["state"] != COMPLETE:
+        return Studied(told, suggested)
+    return Studied(told, suggested, float(operation["value"]), _completed(operation))
+
+
+def _completed(operation: dict[str, Any]) -> float:
+    return datetime.fromisoformat(operation["datetime_complete"]).timestamp()
 
 
 def _value(distribution: dict[str, Any], value: float) -> Any:  # noqa: ANN401 -- whatever it is of
@@ -122,7 +131,10 @@ def _differences(
             yield f"it has no value of {trial.id}, which was completed"
     own = (run.history.trials[name] for name in whole.trials)
     made = {_reached(run, trial) for trial in own if trial.started.phase is RoundPhase.HPO}
-    for batch_size, _, value in sorted(told - made, key=str):
+    fence = run.fence(run.view.paths.replica_journal(replica, trials[0].incarnation))
+    # A life that runs on behind a cut link tells its study of trials that do not count.
+    late = {_point(*s.used, s.value) for s in study if s.value is not None and s.told_utc > fence}
+    for batch_size, _, value in sorted(told - made - late, key=str):
         yield f"it was told {value} of batch size {batch_size}, and no trial was that"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from aiperf_hpc.run.records import AnyEvent
 
 Line = dict[str, Any]
 SIZES = {"name": "CategoricalDistribution", "attributes": {"choices": [256, 320]}}
+TOLD = "2026-11-21T10:00:00.000001+00:00"
 TRIALS = sum(round_ > 3 for round_, _ in ROUNDS)
 
 
@@ -30,7 +32,8 @@ def study() -> list[Line]:
     }  # fmt: skip
     lines: list[Line] = [{"op_code": 0, "study_name": "r0"}]
     for number in range(TRIALS):
-        lines += [created, {"op_code": 6, "trial_id": number, "state": 1, "values": [0.8]}]
+        told = {"trial_id": number, "state": 1, "values": [0.8], "datetime_complete": TOLD}
+        lines += [created, {"op_code": 6, **told}]
     return lines
 
 
@@ -93,3 +96,16 @@ def test_an_accuracy_that_was_raised_in_the_journal_alone(tmp_path: Path) -> Non
     assert wrong(tmp_path, study(), better) == [
         "replicas/r0/0.0/study.log: it has no value of r0-t4, which was completed"
     ]
+
+
+def test_what_a_life_that_was_replaced_told_its_study_later_counts_for_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = study()
+    told_more(lines)
+    told_utc = datetime.fromisoformat(TOLD).timestamp()
+    monkeypatch.setattr(Evidence, "fence", lambda run, journal: told_utc + 1.0)
+    said = "replicas/r0/0.0/study.log: it was told 0.9 of batch size 320, and no trial was that"
+    assert wrong(tmp_path / "before", lines) == [said]
+    monkeypatch.setattr(Evidence, "fence", lambda run, journal: told_utc - 1.0)
+    assert wrong(tmp_path / "behind", lines) == []
