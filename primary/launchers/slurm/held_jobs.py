@@ -16,6 +16,9 @@ HELD = ("RUNNING", "SUSPENDED")
 WAITING = ("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD")
 """The states of a job that may come to be held."""
 
+ENDED = ("invalid job id specified", "already completing or completed")
+"""What scancel says, in lower case, of what has ended."""
+
 
 @dataclass(frozen=True, slots=True)
 class Job:
@@ -113,8 +116,15 @@ class HeldJobs:
         return [step for step, _, name in steps if name.startswith(prefix)]
 
     def cancel(self, ids: Sequence[str]) -> None:
-        """End jobs or steps at once."""
-        self._lines("scancel", *ids)
+        """End jobs or steps at once, those that have not ended meanwhile."""
+        try:
+            self._lines("scancel", *ids)
+        except SchedulerSilentError:
+            raise
+        except SchedulerError as error:
+            said = str(error).lower().split("; ")
+            if not all(any(sign in each for sign in ENDED) for each in said):
+                raise
 
     def cancel_named(self, name: str) -> None:
         """End this user's jobs of that name."""

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tests.primary.launchers.slurm.test_launcher import manifest
 
-from aiperf_hpc.errors import UsageError
+from aiperf_hpc.errors import SchedulerError, UsageError
 from aiperf_hpc.primary.launchers.base import MOST_RESTARTS, ReplicaState
 from aiperf_hpc.primary.launchers.slurm.allocation import Allocation, release_jobs
 from aiperf_hpc.primary.launchers.slurm.client import Answer
@@ -476,3 +476,21 @@ def test_the_nodes_of_a_dead_primary_are_given_back(cluster: Cluster) -> None:
     problem = release_jobs(manifest(2), silent)
     assert problem is not None
     assert problem.endswith("scancel --name=aiperf-now")
+
+
+@pytest.mark.parametrize(
+    ("says", "refused"),
+    [
+        ("Kill job error on job step id 7.2: Invalid job id specified", False),
+        ("Kill job error on job id 7: Job/step already completing or completed", False),
+        ("Kill job error on job step id 7.2: Access/permission denied", True),
+    ],
+)
+def test_what_ended_before_it_was_cancelled_needs_no_end(says: str, refused: bool) -> None:
+    gone = "scancel: error: Kill job error on job step id 7.1: Invalid job id specified\n"
+    held = HeldJobs(lambda *_: Answer(1, "", f"{gone}scancel: error: {says}\n"))
+    if not refused:
+        held.cancel(["7.1", "7.2"])
+        return
+    with pytest.raises(SchedulerError, match="permission denied"):
+        held.cancel(["7.1", "7.2"])
