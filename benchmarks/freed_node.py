@@ -77,7 +77,7 @@ def _phase(history: RunHistory) -> JobPhase | None:
 
 def _queue() -> str:
     command = ["squeue", "--noheader", "--format=%T"]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    return subprocess.run(command, capture_output=True, encoding="locale", check=True).stdout
 
 
 def _first_records(

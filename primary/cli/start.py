@@ -70,7 +70,12 @@ class Asked:
     assignments: Assignments = None
     launcher: Annotated[
         AskedLauncher,
-        Option("--launcher", help="What starts the replicas; auto: SLURM where it is."),
+        Option(
+            "--launcher",
+            metavar="WAY",
+            help="What starts the replicas: local; in SLURM slurm, array, allocation or inside "
+            "one; auto: inside a job, else SLURM where it is, else local.",
+        ),
     ] = "auto"
     run_dir: Annotated[
         Path | None,

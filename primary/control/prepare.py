@@ -23,7 +23,7 @@ from aiperf_hpc.primary.control.scaling import require_nodes
 from aiperf_hpc.primary.control.working_side import ask
 from aiperf_hpc.primary.file_system import free_bytes, require_writable
 from aiperf_hpc.primary.launchers.base import divide_cores
-from aiperf_hpc.primary.launchers.registry import ELASTIC, Chosen, choose_launcher, resolved
+from aiperf_hpc.primary.launchers.registry import Chosen, choose_launcher, resolved
 from aiperf_hpc.primary.launchers.slurm.client import Nodes
 from aiperf_hpc.primary.launchers.slurm.launcher import ARRAY
 from aiperf_hpc.run.manifest import RULES, RunManifest
@@ -68,11 +68,6 @@ def make_manifest(
         chosen, found = Chosen(resolved(launcher, config))
     else:
         chosen, found = choose_launcher(launcher, config, most, hours)
-    if most > nodes and chosen not in ELASTIC:
-        raise UsageError(
-            f"--nodes {nodes}-{most}: launcher '{chosen}' keeps the nodes that a run begins with; "
-            f"give --nodes {nodes}, or one of: {', '.join(ELASTIC)}"
-        )
     settled = _settled(config, most, chosen, found)
     if chosen == "local" or not dry:
         require_packages(settled.config, chosen)

@@ -16,7 +16,6 @@ from aiperf_hpc.primary.launchers.base import (
     replica_name,
     replica_number,
 )
-from aiperf_hpc.primary.launchers.registry import ELASTIC
 from aiperf_hpc.primary.monitor.run_view import RunState, RunView
 from aiperf_hpc.run.history.presence import asked_nodes
 from aiperf_hpc.run.records import (
@@ -65,11 +64,6 @@ def ask_for_nodes(view: RunView, nodes: int, why: str) -> None:
     if state not in (RunState.RUNNING, RunState.QUEUED):
         raise UsageError(f"{run}: the run is {state}; nobody would see to other nodes")
     require_nodes(nodes, view.manifest.config)
-    launcher = view.manifest.launcher
-    if launcher not in ELASTIC:
-        raise UsageError(
-            f"--nodes {nodes}: launcher '{launcher}' keeps the nodes that a run begins with"
-        )
     ScaleRequest(nodes=nodes, why=why).save(view.paths)
 
 

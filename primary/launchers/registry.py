@@ -71,10 +71,6 @@ LAUNCHERS: dict[str, Callable[[RunManifest, RunPaths, int, Retry], Launcher]] = 
 }
 
 
-ELASTIC = ("local", *ARRAY, "simulated")
-"""The launchers by which a run may have more and fewer nodes while it lasts."""
-
-
 def slurm_client(config: SlurmConfig) -> SlurmClient:
     """Return what speaks to SLURM. Raises UsageError where it is not there."""
     return PyslurmClient() if config.client == "pyslurm" else SlurmCommands()

@@ -26,7 +26,7 @@ START = ["start", "--nodes", 1, "--hours", 0.01, "--yes", "--launcher", "local"]
         (["start", "--nodes", 0, "--hours", 1, "--yes"], "--nodes 0: a run needs at least 1 node"),
         (["start", "--nodes", 1, "--hours", -1, "--yes"], "--hours -1: a run lasts more than 0"),
         (["start", "--nodes", 1, "--hours", "nan", "--yes"], "--hours nan"),
-        (["start", "--nodes", "two", "--hours", 1], "--nodes two: should be a valid integer"),
+        (["start", "--nodes", "two", "--hours", 1], "--nodes two: give a number, or MIN-MAX"),
         (["start", "--nodes", 1], "missing option '--hours'; see `aiperf start --help`"),
         ([*START, "--config", "quickstrat"], "did you mean 'quickstart'?"),
         ([*START, "--config", "missing.yaml"], "cannot read the configuration missing.yaml"),

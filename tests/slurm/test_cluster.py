@@ -140,7 +140,8 @@ def test_what_the_cluster_lacks_is_one_line_and_starts_nothing(
 
 def test_what_slurm_itself_refuses_comes_in_its_words(cluster: Cluster, tmp_path: Path) -> None:
     wrong = ["--set", "slurm.constraint=nosuchfeature"]
-    done = cluster.aiperf(*START, "--nodes", 1, *wrong, "--run-dir", tmp_path / "run")
+    run = ["--launcher", "array", "--run-dir", tmp_path / "run"]
+    done = cluster.aiperf(*START, "--nodes", 1, *wrong, *run)
     assert done.returncode == 2
     assert "Invalid feature specification" in done.stderr
     assert "nothing was started" in done.stderr

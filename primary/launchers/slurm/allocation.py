@@ -10,8 +10,15 @@ from dataclasses import dataclass
 from aiperf_hpc.clock import SYSTEM, Clock
 from aiperf_hpc.errors import SchedulerError, SchedulerSilentError
 from aiperf_hpc.primary.launchers.slurm.batch_script import job_name, job_options
-from aiperf_hpc.primary.launchers.slurm.client import TIMEOUT_SECONDS, Answer, error_of
+from aiperf_hpc.primary.launchers.slurm.client import (
+    TIMEOUT_SECONDS,
+    Answer,
+    SlurmClient,
+    SlurmCommands,
+    error_of,
+)
 from aiperf_hpc.primary.launchers.slurm.held_jobs import HeldJobs, Job
+from aiperf_hpc.primary.launchers.slurm.launcher import check_cluster
 from aiperf_hpc.primary.launchers.slurm.steps import Process, Spawn, spawn
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import RunPaths
@@ -61,10 +68,12 @@ class Allocation:
         paths: RunPaths,
         held_jobs: HeldJobs,
         *,
+        client: SlurmClient | None = None,
         spawn: Spawn = spawn,
         clock: Clock = SYSTEM,
     ) -> None:
         """Ask for nothing yet."""
+        self._client = client or SlurmCommands()
         self._manifest = manifest
         self._log = paths.allocation_log
         self._held_jobs = held_jobs
@@ -74,6 +83,11 @@ class Allocation:
 
     def look(self) -> Sequence[Job]:
         return self._held_jobs.named(job_name(self._manifest))
+
+    def check(self, nodes: int) -> None:
+        check_cluster(
+            self._manifest.config.slurm, nodes, self._manifest.hours, self._client.partitions()
+        )
 
     def request(self, nodes: int, minutes: int) -> Job:
         begins = self._log.stat().st_size if self._log.exists() else 0

@@ -35,6 +35,10 @@ class Inside:
     def look(self) -> Sequence[Job]:
         return self._held_jobs.jobs(self._job)
 
+    def check(self, nodes: int) -> None:
+        if (there := held_nodes(self.look())) < nodes:
+            raise UsageError(f"--nodes {nodes}: the allocation has {there} nodes")
+
     def request(self, nodes: int, minutes: int) -> Job:
         del nodes, minutes
         raise SchedulerError("an allocation that the run is only in does not grow")

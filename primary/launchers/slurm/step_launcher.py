@@ -6,7 +6,7 @@ import math
 import signal
 import sys
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Protocol, TypeVar
@@ -59,6 +59,13 @@ class Holding(Protocol):
 
     def look(self) -> Sequence[Job]:
         """Return the jobs whose nodes may be used, as they are now. One call of a client."""
+        ...
+
+    def check(self, nodes: int) -> None:
+        """Require that a run may have so many nodes. One call of a client.
+
+        Raises UsageError where it may not, SchedulerError when SLURM does not answer.
+        """
         ...
 
     def request(self, nodes: int, minutes: int) -> Job:
@@ -165,6 +172,10 @@ class StepLauncher:
         """Jobs on whose nodes a step was started."""
         self._hosts: dict[str, str] = {}
         """The host name of each node."""
+        self._released: set[str] = set()
+        """Replicas that were asked to leave the run."""
+        self._ended_by_force: set[str] = set()
+        """Of them those whose sruns were told to end their steps."""
         self._no_more = False
         """Whether SLURM has refused nodes in the place of lost ones."""
         self._interval = SHORTEST_SECONDS
@@ -199,6 +210,42 @@ class StepLauncher:
                 ) from None
         self._place()
         return {name: self._steps[name].place.job for name in names}
+
+    def check(self, nodes: int) -> None:
+        what = f"--nodes {nodes}: SLURM does not say what it has"
+        try:
+            self._rate_limit.call(lambda: self._holding.check(nodes))
+        except SchedulerError as error:
+            raise UsageError(f"{what}: {error}") from None
+
+    def add(self, replicas: Sequence[str]) -> dict[str, str]:
+        if not self.queues and len(self._places(len(replicas))) < len(replicas):
+            raise UsageError("the allocation has no free nodes for them")
+        self._released.difference_update(replicas)
+        self._ended_by_force.difference_update(replicas)
+        self._states = self._states | dict.fromkeys(replicas, ReplicaState(JobPhase.PENDING))
+        self._waiting += replicas
+        self._no_more = False
+        self._interval = SHORTEST_SECONDS
+        self._place()
+        # What waits gets its nodes by a job that has no number yet, but its name.
+        placed = {name: step.place.job for name, step in self._steps.items()}
+        return {name: placed.get(name, job_name(self._manifest)) for name in replicas}
+
+    def release(self, replicas: Collection[str]) -> None:
+        self._released.update(replicas)
+        for name in [name for name in self._waiting if name in replicas]:
+            self._waiting.remove(name)
+            detail = "released while it waited for nodes"
+            self._states[name] = replace(self._states[name], phase=JobPhase.DONE, detail=detail)
+        for name in [name for name in self._doubtful if name in replicas]:
+            self._states[name] = self._final(self._doubtful.pop(name))
+        self._send(STOP_SIGNAL, replicas)
+
+    def end(self, replicas: Collection[str]) -> None:
+        self._send(signal.SIGKILL, self._ended_by_force.intersection(replicas))
+        self._send(signal.SIGTERM, set(replicas) - self._ended_by_force)
+        self._ended_by_force.update(replicas)
 
     def _queue(self) -> str:
         """Have a job that is held or waited for; return its number."""
@@ -344,6 +391,8 @@ class StepLauncher:
         quiet = self._rate_limit.quiet_seconds
         if self._lacking() and quiet >= SHORTEST_SECONDS:
             self._ask_for_more()
+        elif quiet >= SHORTEST_SECONDS and (surplus := self._surplus()):
+            self._give_back(surplus)
         elif self._wants_look() and quiet >= self._interval:
             self._look()
 
@@ -373,8 +422,24 @@ class StepLauncher:
                 detail = f"{self._states[name].detail}; SLURM gives no other node: {error}"
                 self._states[name] = replace(self._states[name], detail=detail)
 
+    def _surplus(self) -> list[str]:
+        """Return the jobs beside the run's first on whose nodes nobody is, or will be."""
+        if not self.queues or self._waiting:
+            return []
+        there = [*self._steps.values(), *(end.step for end in self._doubtful.values())]
+        used = {step.place.job for step in there}
+        return [j.id for j in self._jobs[1:] if (j.held or j.waits) and j.id not in used]
+
+    def _give_back(self, jobs: Sequence[str]) -> None:
+        try:
+            self._rate_limit.call(lambda: self._held_jobs.cancel(jobs))
+        except SchedulerError as error:
+            self._silent(error)
+            return
+        self._jobs = [job for job in self._jobs if job.id not in jobs]
+
     def _ended(self, name: str, end: End) -> None:
-        if end.foreseen or self._stopping:
+        if end.foreseen or self._stopping or name in self._released:
             self._states[name] = self._final(end)
         else:
             self._doubtful[name] = end
@@ -472,15 +537,15 @@ class StepLauncher:
         doubtful, self._doubtful = self._doubtful, {}
         for name, end in doubtful.items():
             self._states[name] = self._final(end)
-        self._send(STOP_SIGNAL)
+        self._send(STOP_SIGNAL, self._steps)
 
     def kill(self) -> None:
         if self._killed_at is None:
             self.ask_to_stop()
             self._killed_at = self._clock.monotonic()
-            self._send(signal.SIGTERM)  # srun ends its step by force.
+            self._send(signal.SIGTERM, self._steps)  # srun ends its step by force.
         elif self._clock.monotonic() >= self._killed_at + KILL_SECONDS:
-            self._send(signal.SIGKILL)
+            self._send(signal.SIGKILL, self._steps)
 
     def close(self) -> None:
         if not self.queues:
@@ -493,9 +558,10 @@ class StepLauncher:
                 f"aiperf: the run's nodes are not given back ({error}): scancel --name={name}\n"
             )
 
-    def _send(self, number: int) -> None:
-        for step in self._steps.values():
-            step.process.send_signal(number)
+    def _send(self, number: int, replicas: Collection[str]) -> None:
+        for name, step in self._steps.items():
+            if name in replicas:
+                step.process.send_signal(number)
 
 
 def held_nodes(jobs: Sequence[Job]) -> int:

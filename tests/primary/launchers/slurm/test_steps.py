@@ -10,7 +10,7 @@ import pytest
 from tests.primary.launchers.slurm.test_launcher import manifest
 
 from aiperf_hpc.errors import SchedulerError, UsageError
-from aiperf_hpc.primary.launchers.base import MOST_RESTARTS, ReplicaState
+from aiperf_hpc.primary.launchers.base import MOST_RESTARTS, STOP_SIGNAL, ReplicaState
 from aiperf_hpc.primary.launchers.slurm.allocation import Allocation, release_jobs
 from aiperf_hpc.primary.launchers.slurm.client import Answer
 from aiperf_hpc.primary.launchers.slurm.held_jobs import HeldJobs, Job
@@ -494,3 +494,69 @@ def test_what_ended_before_it_was_cancelled_needs_no_end(says: str, refused: boo
         return
     with pytest.raises(SchedulerError, match="permission denied"):
         held.cancel(["7.1", "7.2"])
+
+
+def granted(cluster: Cluster, job: str, node: str) -> None:
+    """Have SLURM give the job that is waited for last."""
+    cluster.jobs[job] = ("RUNNING", [node])
+    cluster.trial = Answer(0, f"{node} host\n", "")
+    cluster.sallocs[-1].end(0)
+
+
+def test_more_nodes_are_asked_for_and_given_back_when_their_replica_has_left(
+    cluster: Cluster,
+) -> None:
+    cluster.jobs = {"17": ("RUNNING", ["n1", "n2"])}
+    cluster.salloc_status = 0
+    launcher = cluster.allocating()
+    launcher.start()
+    launcher.states()
+    cluster.says, cluster.salloc_status = "salloc: Pending job allocation 18\n", None
+    assert launcher.add(["r2"]) == {"r2": "aiperf-now"}
+    assert cluster.looked(launcher)["r2"].phase is JobPhase.PENDING
+    granted(cluster, "18", "n3")
+    cluster.looked(launcher)
+    assert launcher.states()["r2"].node == "n3"
+    launcher.release(["r2"])
+    assert [s.signals for s in cluster.sruns] == [[], [], [STOP_SIGNAL]]
+    launcher.end(["r2"])
+    launcher.end(["r2"])
+    assert cluster.sruns[2].signals[1:] == [signal.SIGTERM, signal.SIGKILL]
+    cluster.sruns[2].end(137)
+    assert cluster.looked(launcher)["r2"].phase is JobPhase.FAILED  # And is not started again.
+    assert cluster.said("scancel") == [("18",)]
+    cluster.jobs["18"] = ("CANCELLED", [])
+    launcher.release(["r1"])
+    cluster.sruns[1].end(0)
+    assert cluster.looked(launcher)["r1"].phase is JobPhase.DONE
+    assert launcher.add(["r1"]) == {"r1": "17"}  # Its node is still there.
+    assert cluster.sruns[-1].option("nodelist") == "n2"
+    assert len(cluster.said("scancel")) == 1
+
+
+def test_who_leaves_while_it_waits_gives_back_what_was_asked_for(cluster: Cluster) -> None:
+    cluster.jobs = {"17": ("RUNNING", ["n1", "n2"])}
+    cluster.salloc_status = 0
+    launcher = cluster.allocating()
+    launcher.start()
+    launcher.states()
+    cluster.says, cluster.salloc_status = "salloc: Pending job allocation 18\n", None
+    launcher.add(["r2"])
+    cluster.jobs["18"] = ("PENDING", [])
+    for _ in range(2):
+        cluster.looked(launcher)
+    launcher.release(["r2"])
+    state = cluster.looked(launcher)["r2"]
+    assert (state.phase, state.detail) == (JobPhase.DONE, "released while it waited for nodes")
+    assert cluster.said("scancel") == [("18",)]
+
+
+def test_within_an_allocation_a_run_grows_onto_its_free_nodes_alone(cluster: Cluster) -> None:
+    launcher = cluster.launcher()
+    launcher.start()
+    with pytest.raises(UsageError, match="--nodes 4: the allocation has 3 nodes"):
+        launcher.check(4)
+    assert launcher.add(["r2"]) == {"r2": "17"}
+    with pytest.raises(UsageError, match="the allocation has no free nodes for them"):
+        launcher.add(["r3"])
+    assert "r3" not in launcher.states()
