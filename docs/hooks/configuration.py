@@ -24,9 +24,11 @@ def on_page_markdown(markdown: str, page: Page, **_: object) -> str:
 
 
 def _reference(whole: Schema) -> Iterator[str]:
-    shared = [name for name, times in Counter(_references(whole)).items() if times > 1]
+    listed = set(_listed(whole))
+    uses = Counter(_references(whole))
+    shared = [name for name, times in uses.items() if times > 1 or name in listed]
     yield from _section(whole, whole, "", shared)
-    yield "## Values of several keys"
+    yield "## Types of values"
     for name in shared:
         yield from _table(whole, whole["$defs"][name], "", shared, f"### {name}")
     yield "## Presets"
@@ -66,6 +68,14 @@ def _references(schema: object) -> Iterator[str]:
     elif isinstance(schema, list):
         for each in schema:
             yield from _references(each)
+
+
+def _listed(schema: object) -> Iterator[str]:
+    """Yield the types of what lists are of."""
+    for each in schema.values() if isinstance(schema, Mapping) else ():
+        if isinstance(each, Mapping) and "$ref" in each.get("items", {}):
+            yield type_name(each["items"])
+        yield from _listed(each)
 
 
 def _section_of(field: Schema, shared: list[str]) -> str | None:

@@ -16,6 +16,7 @@ from aiperf_hpc.primary.cli.serving import Protection, endpoint_of
 from aiperf_hpc.primary.formatting import age, duration
 from aiperf_hpc.primary.monitor.clock import clock_lines
 from aiperf_hpc.primary.monitor.elasticity import elasticity_lines
+from aiperf_hpc.primary.monitor.kinds import kind_lines
 from aiperf_hpc.primary.monitor.run_view import (
     ReplicaStatus,
     RunState,
@@ -62,6 +63,8 @@ def _lines(status: RunStatus) -> Iterator[str]:
     for replica in status.replicas:
         yield f"  {_replica_line(status, replica)}"
     for line in elasticity_lines(status.elasticity) if status.elasticity is not None else ():
+        yield f"  {line}"
+    for line in kind_lines(status.kinds):
         yield f"  {line}"
     ended = status.state is RunState.ENDED
     yield f"  {witness_line(status.witnesses, ended=ended)}"

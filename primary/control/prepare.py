@@ -26,6 +26,7 @@ from aiperf_hpc.primary.launchers.base import divide_cores
 from aiperf_hpc.primary.launchers.registry import Chosen, choose_launcher, resolved
 from aiperf_hpc.primary.launchers.slurm.client import Nodes
 from aiperf_hpc.primary.launchers.slurm.launcher import ARRAY
+from aiperf_hpc.primary.launchers.slurm.node_groups import require_none, require_total
 from aiperf_hpc.run.manifest import RULES, RunManifest
 from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.trial import DatasetInfo
@@ -68,6 +69,10 @@ def make_manifest(
         chosen, found = Chosen(resolved(launcher, config))
     else:
         chosen, found = choose_launcher(launcher, config, most, hours)
+    if chosen == "inside":
+        require_none(config.slurm)
+    elif chosen in (*ARRAY, "allocation"):
+        require_total(config.slurm, nodes)
     settled = _settled(config, most, chosen, found)
     if chosen == "local" or not dry:
         require_packages(settled.config, chosen)

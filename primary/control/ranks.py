@@ -18,7 +18,8 @@ from aiperf_hpc.extras import COLLECTIVES
 from aiperf_hpc.primary.control.working_side import ask
 from aiperf_hpc.primary.launchers.slurm.client import Nodes
 from aiperf_hpc.primary.launchers.slurm.gres import accelerator_name, accelerators_in, offers
-from aiperf_hpc.primary.launchers.slurm.launcher import partition_of, usable_of
+from aiperf_hpc.primary.launchers.slurm.node_groups import NodeGroup, node_groups
+from aiperf_hpc.primary.launchers.slurm.partitions import partition_of, usable_of
 from aiperf_hpc.system.accelerators import computing_on_bus, find_accelerators
 from aiperf_hpc.visible_devices import VisibleDevices
 
@@ -153,28 +154,78 @@ def settle_on_cluster(
     slurm = config.slurm
     if not config.engine.uses_accelerators:
         return Settled(_with(config, _ranks(config, 1), on_accelerators=False))
-    gres = _asked_gres(slurm)
-    where = f"asked for by {gres}"
-    if gres is None and found and slurm.template is None:
-        usable = usable_of(found if inside else partition_of(slurm, found))
-        gres = _offered(usable, nodes)
-        where = f"that '{usable[0].partition}' offers"
+    offers = [_offer(group, found, inside=inside) for group in node_groups(slurm, nodes)]
     if inside and slurm.gres is not None:
         _require_of_allocation(slurm.gres, found)
-    there = accelerators_in(gres) if gres is not None else 0
-    ranks = _ranks(config, max(1, there))
-    if not there:
+    least = min(offers, key=lambda offer: offer.there)
+    ranks = _ranks(config, max(1, least.there))
+    if not least.there:
+        _require_like(least, offers)
         return Settled(_with(config, ranks, on_accelerators=False))
-    if ranks > there:
+    if ranks > least.there:
         raise UsageError(
-            f"{_asked_ranks(ranks)}: a rank has an accelerator of its own, and a node has {there}, "
-            f"{where}; give at most {there}, or engine.device=cpu"
+            f"{_asked_ranks(ranks)}: a rank has an accelerator of its own, and a node has "
+            f"{least.there}, {least.where}; give at most {least.there}, or engine.device=cpu"
         )
-    if _asked_gres(slurm) is None:
-        slurm = slurm.model_copy(update={"gres": gres})
-    settled = _with(config, ranks, on_accelerators=True, slurm=slurm)
-    left = [idle(there - ranks, f"of the {there} of each node {where}")] if ranks < there else []
+    settled = _with(config, ranks, on_accelerators=True, slurm=_asking(slurm, offers))
+    left = [
+        idle(each.there - ranks, f"of the {each.there} of each node {each.where}")
+        for each in offers
+        if ranks < each.there
+    ]
     return Settled(settled, remarks=(*left, *_through_host(settled)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Offer:
+    """The accelerators of the nodes of a group."""
+
+    group: NodeGroup
+    gres: str | None
+    """As generic resources of SLURM's; None where there are none."""
+    where: str
+    """How that is known."""
+
+    @property
+    def there(self) -> int:
+        return accelerators_in(self.gres) if self.gres is not None else 0
+
+
+def _offer(group: NodeGroup, found: Sequence[Nodes], *, inside: bool) -> _Offer:
+    slurm = group.slurm
+    gres = _asked_gres(slurm)
+    if gres is None and found and slurm.template is None:
+        usable = usable_of(found if inside else partition_of(slurm, found))
+        name = usable[0].partition
+        return _Offer(group, _offered(usable, group), f"that '{name}' offers")
+    return _Offer(group, gres, f"asked for by {gres}")
+
+
+def _require_like(without: _Offer, offers: Sequence[_Offer]) -> None:
+    """Require that no group has accelerators where one has none."""
+    for other in offers:
+        if other.there:
+            raise UsageError(
+                f"{without.group.where}: its nodes have no accelerators, and those of "
+                f"{other.group.where} have {other.there} each; say which are meant by "
+                f"{without.group.where}.gres, or train on CPUs with engine.device=cpu"
+            )
+
+
+def _asking(slurm: SlurmConfig, offers: Sequence[_Offer]) -> SlurmConfig:
+    """Return what is asked of SLURM, with what its nodes offer where nothing was said."""
+    if not slurm.node_groups:
+        (offer,) = offers
+        return slurm.model_copy(update={"gres": offer.gres}) if _says_none(offer) else slurm
+    groups = tuple(
+        group.model_copy(update={"gres": offer.gres}) if _says_none(offer) else group
+        for group, offer in zip(slurm.node_groups, offers, strict=True)
+    )
+    return slurm.model_copy(update={"node_groups": groups})
+
+
+def _says_none(offer: _Offer) -> bool:
+    return _asked_gres(offer.group.slurm) is None
 
 
 def _require_of_allocation(gres: str, found: Sequence[Nodes]) -> None:
@@ -196,7 +247,7 @@ def _asked_gres(slurm: SlurmConfig) -> str | None:
     return next((v if "gpu" in v else f"gpu:{v}" for v in values), None)
 
 
-def _offered(usable: Sequence[Nodes], nodes: int) -> str | None:
+def _offered(usable: Sequence[Nodes], asked: NodeGroup) -> str | None:
     """Return the accelerators that as many nodes as are asked for have; None where none has any.
 
     Raises:
@@ -207,15 +258,15 @@ def _offered(usable: Sequence[Nodes], nodes: int) -> str | None:
     def having(count: int) -> int:
         return sum(group.count for group in usable if accelerators_in(group.gres) >= count)
 
-    best = next((count for count in counts if having(count) >= nodes), 0)
+    best = next((count for count in counts if having(count) >= asked.nodes), 0)
     if best:
         gres = next(group.gres for group in usable if accelerators_in(group.gres) == best)
         return f"{accelerator_name(gres)}:{best}"
     if any(counts):
         raise UsageError(
-            f"--nodes {nodes}: {having(1)} nodes of '{usable[0].partition}' have "
-            "accelerators and the others have none; say which are meant by slurm.gres, e.g. "
-            f"gpu:{counts[0]}, or with engine.device=cpu"
+            f"{asked.asked}: {having(1)} nodes of '{usable[0].partition}' have "
+            "accelerators and the others have none; say which are meant by "
+            f"{asked.where}.gres, e.g. gpu:{counts[0]}, or with engine.device=cpu"
         )
     return None
 

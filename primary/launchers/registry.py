@@ -7,7 +7,7 @@ import shlex
 import shutil
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Literal, NamedTuple
 
 from pydantic import TypeAdapter
@@ -21,11 +21,17 @@ from aiperf_hpc.primary.launchers.base import (
     replica_name,
 )
 from aiperf_hpc.primary.launchers.slurm.allocation import Allocation, salloc_command
-from aiperf_hpc.primary.launchers.slurm.batch_script import batch_script, time_limit_minutes
+from aiperf_hpc.primary.launchers.slurm.batch_script import (
+    batch_script,
+    group_options,
+    time_limit_minutes,
+)
 from aiperf_hpc.primary.launchers.slurm.client import Nodes, SlurmClient, SlurmCommands
 from aiperf_hpc.primary.launchers.slurm.held_jobs import HeldJobs
 from aiperf_hpc.primary.launchers.slurm.inside import Inside, check_allocation, nodes_inside
-from aiperf_hpc.primary.launchers.slurm.launcher import ARRAY, SlurmLauncher, check_cluster
+from aiperf_hpc.primary.launchers.slurm.launcher import ARRAY, SlurmLauncher, array_of
+from aiperf_hpc.primary.launchers.slurm.node_groups import by_group, group_of, groups_of
+from aiperf_hpc.primary.launchers.slurm.partitions import check_cluster
 from aiperf_hpc.primary.launchers.slurm.pyslurm_client import PyslurmClient
 from aiperf_hpc.primary.launchers.slurm.rate_limit import RATE_LIMIT, RateLimit
 from aiperf_hpc.primary.launchers.slurm.step_launcher import StepLauncher
@@ -171,11 +177,20 @@ def dry_run(manifest: RunManifest, paths: RunPaths) -> str:
         return _steps_text(manifest, paths, job_id() or "JOB")
     if manifest.launcher == "allocation":
         minutes = time_limit_minutes(manifest.hours, manifest.config.slurm)
-        asks = shlex.join(salloc_command(manifest, manifest.nodes, minutes))
-        return f"{asks}\n{_steps_text(manifest, paths, 'JOB')}"
+        asks = (salloc_command(manifest, g.nodes, minutes, g) for g in groups_of(manifest))
+        return "\n".join([*map(shlex.join, asks), _steps_text(manifest, paths, "JOB")])
     if manifest.launcher in ARRAY:
-        return batch_script(manifest, paths)
+        return "\n".join([batch_script(manifest, paths), *_submissions(manifest, paths)])
     return "\n".join(shlex.join(c) for c in local_commands(manifest, paths).values())
+
+
+def _submissions(manifest: RunManifest, paths: RunPaths) -> Iterator[str]:
+    """Yield, as comments of the script, how it is submitted once for each group of nodes."""
+    if manifest.config.slurm.node_groups:
+        replicas = [replica_name(number) for number in range(manifest.replicas)]
+        for group, names in by_group(manifest, replicas):
+            options = [array_of(names), *group_options(group.slurm)]
+            yield f"# {shlex.join(['sbatch', *options, str(paths.batch_script)])}"
 
 
 def _steps_text(manifest: RunManifest, paths: RunPaths, job: str) -> str:
@@ -184,5 +199,6 @@ def _steps_text(manifest: RunManifest, paths: RunPaths, job: str) -> str:
     for number in range(manifest.replicas):
         nodes = tuple(f"NODE{n}" for n in range(number * each, (number + 1) * each))
         life = Life(replica_name(number), 0, 0)
-        lines.append(shlex.join(step_command(manifest, paths, life, Place(job, nodes))))
+        place = Place(job, nodes, group_of(manifest, life.replica))
+        lines.append(shlex.join(step_command(manifest, paths, life, place)))
     return "\n".join(lines)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from operator import is_
 
 from aiperf_hpc.ops_counter.divisions.accelerators import accelerator_use
+from aiperf_hpc.ops_counter.kinds import kinds_of
 from aiperf_hpc.run.history import RunHistory
 from aiperf_hpc.system.description import RankDescription
 from aiperf_hpc.system.site import SiteDescription
@@ -24,6 +25,7 @@ class RunMachine:
         self._site = site
         self._on_cpus = on_cpus
         self._idle = ""
+        self._kinds: Mapping[str, str] = {}
         self._of: list[RankDescription | None] | None = None
         self._summary = MachineSummary()
 
@@ -40,6 +42,7 @@ class RunMachine:
             self._summary = summarize(ranks, primary, self._site)
             replicas = self._history.replicas.values()
             self._idle = accelerator_use(replicas, on_cpus=self._on_cpus).line()
+            self._kinds = kinds_of(replicas)
             self._of = told
         return self._summary
 
@@ -47,6 +50,11 @@ class RunMachine:
         """Return which accelerators no rank computes on, in a line; empty where there are none."""
         self.summary()
         return self._idle
+
+    def kinds(self) -> Mapping[str, str]:
+        """Return the kind of node of each replica; none where all nodes are of one kind."""
+        self.summary()
+        return self._kinds
 
 
 def _the_same(one: Sequence[object], other: Sequence[object]) -> bool:

@@ -34,6 +34,7 @@ from aiperf_hpc.primary.formatting import age
 from aiperf_hpc.primary.monitor.clock import ClockStatus, clock_status, queue_reason
 from aiperf_hpc.primary.monitor.consistency import clock_problems, disagreements, rejections
 from aiperf_hpc.primary.monitor.elasticity import ElasticityStatus, elasticity_status
+from aiperf_hpc.primary.monitor.kinds import KindStatus, kinds_status
 from aiperf_hpc.primary.monitor.run_graphs import RunGraphs
 from aiperf_hpc.primary.monitor.run_machine import RunMachine
 from aiperf_hpc.primary.monitor.telemetry import TelemetryStatus, telemetry_status
@@ -218,6 +219,8 @@ class RunStatus(Value):
     """How long its nodes were waited for; None where its clock started with it."""
     elasticity: ElasticityStatus | None = None
     """Nodes that come and go; None where the run has those that it began with."""
+    kinds: tuple[KindStatus, ...] = ()
+    """What each kind of node contributed; none where all nodes are alike."""
 
 
 def _by_number(name: str) -> list[tuple[str, int]]:
@@ -376,6 +379,7 @@ class RunView:
             witnesses=witnesses_of(history),
             clock=clock_status(history, self.manifest, until),
             elasticity=elasticity_status(history, self.manifest, recorded, until),
+            kinds=kinds_status(history, self.machine.kinds(), self.manifest, recorded, until),
         )
 
     def telemetry(self) -> TelemetryStatus:

@@ -18,6 +18,7 @@ from aiperf_hpc.ops_counter.divisions import Division
 from aiperf_hpc.primary.formatting import utc_text
 from aiperf_hpc.primary.monitor.clock import ClockStatus
 from aiperf_hpc.primary.monitor.elasticity import ElasticityStatus
+from aiperf_hpc.primary.monitor.kinds import KindStatus
 from aiperf_hpc.primary.monitor.run_view import RunView, ScoreStatus
 from aiperf_hpc.primary.monitor.witnesses import WitnessStatus
 from aiperf_hpc.primary.report.incidents import (
@@ -112,6 +113,8 @@ class Report(Value):
     problems: Problems
     elasticity: ElasticityStatus | None = None
     """Nodes that came and went; None where the run had those that it began with."""
+    kinds: tuple[KindStatus, ...] = ()
+    """What each kind of node contributed; none where all nodes were alike."""
     scaling: Scaling | None = None
     """The run among others of other sizes, where they were named; not from its records."""
 
@@ -216,6 +219,7 @@ def make_report(view: RunView) -> Report:
         config=manifest.config,
         system=_system(view),
         elasticity=status.elasticity,
+        kinds=status.kinds,
         problems=problems_of(view, end, final.elapsed),
     )
 

@@ -18,7 +18,8 @@ from aiperf_hpc.primary.launchers.slurm.client import (
     error_of,
 )
 from aiperf_hpc.primary.launchers.slurm.held_jobs import HeldJobs, Job
-from aiperf_hpc.primary.launchers.slurm.launcher import check_cluster
+from aiperf_hpc.primary.launchers.slurm.node_groups import NodeGroup, groups_of, in_its_group
+from aiperf_hpc.primary.launchers.slurm.partitions import check_cluster
 from aiperf_hpc.primary.launchers.slurm.steps import Process, Spawn, spawn
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import RunPaths
@@ -28,13 +29,13 @@ ACCEPTED = re.compile(r"(?:Pending|Granted) job allocation (\d+)")
 LOOK_SECONDS = 0.05
 
 
-def salloc_command(manifest: RunManifest, nodes: int, minutes: int) -> list[str]:
-    """Return the command that asks for a job of so many nodes for so many minutes.
+def salloc_command(manifest: RunManifest, nodes: int, minutes: int, group: NodeGroup) -> list[str]:
+    """Return the command that asks for a job of so many nodes of a group for so many minutes.
 
     No shell: the job is not salloc's, whose end, or that of the primary, does not end it. No kill:
     the loss of a node, be it the first, does not end it either.
     """
-    slurm = manifest.config.slurm
+    slurm = group.slurm
     return [
         "salloc",
         "--no-shell",
@@ -80,18 +81,21 @@ class Allocation:
         self._spawn = spawn
         self._clock = clock
         self._requests: list[_Request] = []
+        self._groups = groups_of(manifest)
 
     def look(self) -> Sequence[Job]:
-        return self._held_jobs.named(job_name(self._manifest))
+        jobs = self._held_jobs.named(job_name(self._manifest))
+        return [in_its_group(job, self._groups) for job in jobs]
 
     def check(self, nodes: int) -> None:
         check_cluster(
             self._manifest.config.slurm, nodes, self._manifest.hours, self._client.partitions()
         )
 
-    def request(self, nodes: int, minutes: int) -> Job:
+    def request(self, nodes: int, minutes: int, group: NodeGroup) -> Job:
         begins = self._log.stat().st_size if self._log.exists() else 0
-        process = self._spawn(salloc_command(self._manifest, nodes, minutes), self._log)
+        command = salloc_command(self._manifest, nodes, minutes, group)
+        process = self._spawn(command, self._log)
         until = self._clock.monotonic() + TIMEOUT_SECONDS
         while True:
             status = process.poll()  # Before its words, so that none is missed.
@@ -99,7 +103,7 @@ class Allocation:
                 file.seek(begins)
                 said = file.read().decode("utf-8", "replace")
             if found := ACCEPTED.search(said):
-                job = Job(found[1], "PENDING", count=nodes)
+                job = Job(found[1], "PENDING", count=nodes, group=group.number)
                 self._requests.append(_Request(job, process))
                 return job
             if status is not None:
@@ -110,9 +114,9 @@ class Allocation:
                 )
             self._clock.sleep(LOOK_SECONDS)
 
-    @property
-    def requested(self) -> int:
-        return sum(request.job.count for request in self._requests)
+    def requested(self, group: NodeGroup) -> int:
+        jobs = (request.job for request in self._requests)
+        return sum(job.count for job in jobs if job.group == group.number)
 
     def granted(self) -> Sequence[Job]:
         over = [each for each in self._requests if each.process.poll() is not None]

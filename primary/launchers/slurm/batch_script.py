@@ -82,6 +82,16 @@ def job_options(slurm: SlurmConfig) -> list[str]:
     return [*options, *(["--exclusive"] if slurm.exclusive else []), *slurm.extra]
 
 
+def group_options(slurm: SlurmConfig) -> list[str]:
+    """Return what a job of a group's nodes is asked for by, over what the batch script says."""
+    asked = {
+        "partition": slurm.partition,
+        "gres": slurm.gres,
+        "constraint": slurm.constraint,
+    }
+    return [f"--{name}={value}" for name, value in asked.items() if value is not None]
+
+
 def rank_options(slurm: SlurmConfig, replica: ReplicaConfig) -> list[str]:
     """Return what srun is told about the ranks of a replica."""
     cpus = [f"--cpus-per-task={slurm.cpus_per_task}"] if slurm.cpus_per_task else []

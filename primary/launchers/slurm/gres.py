@@ -18,6 +18,11 @@ def offers(gres: str, asked: str) -> bool:
     return True
 
 
+def equal(one: str, other: str) -> bool:
+    """Return whether both ask for the same."""
+    return sorted(map(_generic, _entries(one))) == sorted(map(_generic, _entries(other)))
+
+
 def accelerators_in(gres: str) -> int:
     """Return how many accelerators a node with ``gres`` has."""
     entries = (_generic(entry) for entry in _entries(gres))

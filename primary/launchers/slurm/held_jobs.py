@@ -10,7 +10,7 @@ from aiperf_hpc.primary.launchers.slurm.client import Call, error_of, run_comman
 from aiperf_hpc.slurm import outside_of_a_job, with_epoch_times
 
 INFINITY = float("inf")
-FORMAT = "%A|%i|%T|%V|%S|%e|%D|%b|%r|%N"
+FORMAT = "%A|%i|%T|%V|%S|%e|%D|%b|%r|%P|%f|%N"
 HELD = ("RUNNING", "SUSPENDED")
 """The states of a job whose nodes can be used."""
 WAITING = ("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD")
@@ -37,6 +37,12 @@ class Job:
     reason: str = ""
     gres: str = ""
     """The generic resources that each of its nodes was asked for."""
+    partition: str = ""
+    """The one that it was asked for in."""
+    constraint: str = ""
+    """The features that its nodes were asked for."""
+    group: int = 0
+    """The number of the group of the run's nodes that it gives."""
     submitted_utc: float | None = None
     """When SLURM took it, UTC seconds by SLURM's clock."""
     started_utc: float | None = None
@@ -89,7 +95,7 @@ class HeldJobs:
     def _job(self, line: str) -> Job:
         try:
             parts = [part.strip() for part in line.split("|")]
-            number, name, state, *times, count, gres, reason, nodes = parts
+            number, name, state, *times, count, gres, reason, partition, features, nodes = parts
             submitted, started, end = (float(t) if t.isdigit() else None for t in times)
         except ValueError:
             raise SchedulerError(f"squeue answered what cannot be understood: {line}") from None
@@ -101,6 +107,8 @@ class HeldJobs:
             count=int(count),
             reason="" if reason == "None" else reason,
             gres="" if gres == "N/A" else gres,
+            partition=partition,
+            constraint="" if features == "(null)" else features,
             submitted_utc=submitted,
             started_utc=started,
         )

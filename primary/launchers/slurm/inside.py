@@ -9,6 +9,7 @@ from datetime import datetime
 from aiperf_hpc.errors import SchedulerError, UsageError
 from aiperf_hpc.primary.launchers.slurm.client import Nodes
 from aiperf_hpc.primary.launchers.slurm.held_jobs import INFINITY, HeldJobs, Job
+from aiperf_hpc.primary.launchers.slurm.node_groups import NodeGroup
 from aiperf_hpc.primary.launchers.slurm.step_launcher import held_nodes
 from aiperf_hpc.slurm import gpus_given
 
@@ -39,12 +40,12 @@ class Inside:
         if (there := held_nodes(self.look())) < nodes:
             raise UsageError(f"--nodes {nodes}: the allocation has {there} nodes")
 
-    def request(self, nodes: int, minutes: int) -> Job:
-        del nodes, minutes
+    def request(self, nodes: int, minutes: int, group: NodeGroup) -> Job:
+        del nodes, minutes, group
         raise SchedulerError("an allocation that the run is only in does not grow")
 
-    @property
-    def requested(self) -> int:
+    def requested(self, group: NodeGroup) -> int:
+        del group
         return 0
 
     def granted(self) -> Sequence[Job]:

@@ -10,7 +10,6 @@ from dataclasses import replace
 from functools import partial
 from itertools import groupby
 
-from aiperf_hpc.config import SlurmConfig
 from aiperf_hpc.errors import (
     PREFLIGHT_STATUS,
     SchedulerError,
@@ -26,11 +25,15 @@ from aiperf_hpc.primary.launchers.base import (
 )
 from aiperf_hpc.primary.launchers.slurm.batch_script import (
     batch_script,
+    group_options,
     job_name,
-    time_limit_minutes,
 )
-from aiperf_hpc.primary.launchers.slurm.client import Element, Nodes, SlurmClient
-from aiperf_hpc.primary.launchers.slurm.gres import offers
+from aiperf_hpc.primary.launchers.slurm.client import Element, SlurmClient
+from aiperf_hpc.primary.launchers.slurm.node_groups import (
+    NodeGroup,
+    by_group,
+)
+from aiperf_hpc.primary.launchers.slurm.partitions import check_cluster
 from aiperf_hpc.primary.launchers.slurm.rate_limit import SHORTEST_SECONDS, RateLimit
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import RunPaths, write_whole
@@ -45,9 +48,6 @@ FORGOTTEN = "SLURM lists it no longer"
 UNSEEN_RUN = (
     "its node does not see the run directory {}; name a folder that all nodes see with --run-dir"
 )
-UNUSABLE = ("down", "drain", "fail", "error", "unknown", "inval", "future", "perfctrs", "blocked")
-"""How the states of nodes begin that will run nothing."""
-
 PHASES = {
     "PENDING": JobPhase.PENDING,
     "CONFIGURING": JobPhase.RUNNING,
@@ -173,10 +173,36 @@ class SlurmLauncher:
         names = [replica_name(number) for number in range(self._manifest.replicas)]
         path = self._paths.batch_script
         self._retry(lambda: self._make_files(names, script), f"the batch script {path}")
+        if self._manifest.config.slurm.node_groups:
+            return self._submit_arrays(names)
         return self._submitted(names, self._submit(names))
 
+    def _submit_arrays(self, replicas: Sequence[str]) -> dict[str, str]:
+        """Submit an array for each group of nodes that replicas are of, or none at all."""
+        before, found = (self._jobs, self._states), dict[str, str]()
+        for group, names in by_group(self._manifest, replicas):
+            try:
+                job = self._submit(names, array_of(names), *self._group_options(group))
+            except UsageError:
+                self._withdraw(sorted({self._jobs[name] for name in found}))
+                self._jobs, self._states = before
+                raise
+            found |= self._submitted(names, job)
+        return found
+
+    def _group_options(self, group: NodeGroup) -> list[str]:
+        return group_options(group.slurm) if self._manifest.config.slurm.node_groups else []
+
+    def _withdraw(self, jobs: Sequence[str]) -> None:
+        """Cancel jobs of a start that could not be completed."""
+        try:
+            for job in jobs:
+                self._rate_limit.call(partial(self._client.cancel, job))
+        except SchedulerError as error:
+            sys.stderr.write(f"aiperf: cannot cancel {', '.join(jobs)} ({error}): use scancel\n")
+
     def _submitted(self, names: Sequence[str], job: str) -> dict[str, str]:
-        self._jobs |= dict.fromkeys(names, job)
+        self._jobs = self._jobs | dict.fromkeys(names, job)
         self._states = self._states | dict.fromkeys(names, ReplicaState(JobPhase.PENDING))
         return {name: f"{job}_{replica_number(name)}" for name in names}
 
@@ -191,10 +217,10 @@ class SlurmLauncher:
         script = batch_script(self._manifest, self._paths, self._launch)
         path = self._paths.batch_script
         self._retry(lambda: self._make_files(replicas, script), f"the batch script {path}")
-        job = self._submit(replicas, f"--array={_ranges(map(replica_number, replicas))}")
+        jobs = self._submit_arrays(replicas)
         self._released.difference_update(replicas)
         self._interval = SHORTEST_SECONDS
-        return self._submitted(replicas, job)
+        return jobs
 
     def release(self, replicas: Collection[str]) -> None:
         self._released.update(replicas)
@@ -432,70 +458,14 @@ def unfit_node(paths: RunPaths, status: int) -> str | None:
     return said.get(status)
 
 
+def array_of(replicas: Sequence[str]) -> str:
+    """Return how sbatch is told which elements an array has."""
+    return f"--array={_ranges(map(replica_number, replicas))}"
+
+
 def _ranges(numbers: Iterable[int]) -> str:
     """Return numbers as SLURM writes those of an array, e.g. 2-5,7."""
     places = enumerate(sorted(numbers))
     # Those that follow each other are as far from their places.
     runs = [[n for _, n in run] for _, run in groupby(places, key=lambda each: each[1] - each[0])]
     return ",".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else f"{run[0]}" for run in runs)
-
-
-def check_cluster(slurm: SlurmConfig, nodes: int, hours: float, found: Sequence[Nodes]) -> None:
-    """Require what a run asks of the cluster.
-
-    Args:
-        slurm: what is asked.
-        nodes: how many nodes.
-        hours: for how long.
-        found: what ``SlurmClient.partitions`` returned.
-
-    Raises:
-        UsageError: there is no such partition, it is down, allows less time, or has too few
-            nodes that can be used, or too few with the accelerators asked for.
-    """
-    members = partition_of(slurm, found)
-    name = members[0].partition
-    if not members[0].available:
-        raise UsageError(f"partition '{name}' is not up; name another one in slurm.partition")
-    minutes = time_limit_minutes(hours, slurm)
-    if minutes > members[0].minutes:
-        raise UsageError(
-            f"--hours {hours:g} with slurm.time_margin_minutes {slurm.time_margin_minutes} is "
-            f"{minutes} minutes; partition '{name}' allows {members[0].minutes:g}"
-        )
-    usable = usable_of(members)
-    total, there = sum(g.count for g in members), sum(g.count for g in usable)
-    if there < nodes:
-        raise UsageError(
-            f"--nodes {nodes}: partition '{name}' has {there} nodes that can be used, of {total}; "
-            "see sinfo"
-        )
-    fitting = sum(g.count for g in usable if slurm.gres is None or offers(g.gres, slurm.gres))
-    if fitting < nodes:
-        offered = ", ".join(sorted({g.gres or "none" for g in usable}))
-        raise UsageError(
-            f"slurm.gres {slurm.gres}: {fitting} nodes of partition '{name}' offer it, "
-            f"{nodes} are needed; its nodes offer: {offered}"
-        )
-
-
-def usable_of(members: Sequence[Nodes]) -> list[Nodes]:
-    """Return the nodes of a partition that may run something."""
-    usable = [group for group in members if not group.state.startswith(UNUSABLE)]
-    return [group for group in usable if "*" not in group.state]  # * does not respond
-
-
-def partition_of(slurm: SlurmConfig, found: Sequence[Nodes]) -> list[Nodes]:
-    """Return the nodes of the partition that is asked for. Raises UsageError: there is none."""
-    names = ", ".join(sorted({group.partition for group in found})) or "none"
-    if slurm.partition is None:
-        members = [group for group in found if group.default]
-        if not members:
-            raise UsageError(f"SLURM has no default partition; set slurm.partition, of: {names}")
-        return members
-    members = [group for group in found if group.partition == slurm.partition]
-    if not members:
-        raise UsageError(
-            f"slurm.partition: SLURM has no partition '{slurm.partition}', but {names}"
-        )
-    return members

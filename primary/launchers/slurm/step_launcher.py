@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 import signal
 import sys
-from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Protocol, TypeVar
@@ -24,6 +24,12 @@ from aiperf_hpc.primary.launchers.base import (
 from aiperf_hpc.primary.launchers.slurm.batch_script import job_name, time_limit_minutes
 from aiperf_hpc.primary.launchers.slurm.held_jobs import HeldJobs, Job
 from aiperf_hpc.primary.launchers.slurm.launcher import BACK_OFF, LONGEST_SECONDS, unfit_node
+from aiperf_hpc.primary.launchers.slurm.node_groups import (
+    FOREIGN,
+    NodeGroup,
+    group_of,
+    groups_of,
+)
 from aiperf_hpc.primary.launchers.slurm.rate_limit import SHORTEST_SECONDS, RateLimit
 from aiperf_hpc.primary.launchers.slurm.steps import (
     Life,
@@ -68,13 +74,12 @@ class Holding(Protocol):
         """
         ...
 
-    def request(self, nodes: int, minutes: int) -> Job:
-        """Ask for a job of so many nodes; return it as soon as SLURM has taken it."""
+    def request(self, nodes: int, minutes: int, group: NodeGroup) -> Job:
+        """Ask for a job of so many nodes of a group; return it as soon as SLURM has taken it."""
         ...
 
-    @property
-    def requested(self) -> int:
-        """How many nodes were asked for and are waited for."""
+    def requested(self, group: NodeGroup) -> int:
+        """Return how many nodes of a group were asked for and are waited for."""
         ...
 
     def granted(self) -> Sequence[Job]:
@@ -168,8 +173,9 @@ class StepLauncher:
         self._lives: Counter[str] = Counter()
         self._restarts: Counter[str] = Counter()
         self._states: dict[str, ReplicaState] = {}
-        self._tried: set[str] = set()
-        """Jobs on whose nodes a step was started."""
+        self._groups = groups_of(manifest)
+        self._tried: dict[str, int] = {}
+        """Jobs on whose nodes a step was started, and the group of each."""
         self._hosts: dict[str, str] = {}
         """The host name of each node."""
         self._released: set[str] = set()
@@ -193,14 +199,15 @@ class StepLauncher:
             what = "SLURM does not tell of the allocation"
             self._jobs = list(self._ask(self._holding.look, what))
         if self.queues:
-            return dict.fromkeys(names, self._queue())
-        places = self._places(len(names))
+            jobs = self._queue()
+            return {name: jobs[self._group(name)] for name in names}
+        places = self._places(names)
         if len(places) < len(names):
             raise UsageError(
                 f"--nodes {self._manifest.nodes}: the allocation has {held_nodes(self._jobs)}; "
                 "nothing was started"
             )
-        for place in _by_job(places):
+        for place in _by_job(list(places.values())):
             try:
                 self._try(place)
             except SchedulerSilentError as error:
@@ -219,7 +226,7 @@ class StepLauncher:
             raise UsageError(f"{what}: {error}") from None
 
     def add(self, replicas: Sequence[str]) -> dict[str, str]:
-        if not self.queues and len(self._places(len(replicas))) < len(replicas):
+        if not self.queues and len(self._places(replicas)) < len(replicas):
             raise UsageError("the allocation has no free nodes for them")
         self._released.difference_update(replicas)
         self._ended_by_force.difference_update(replicas)
@@ -247,31 +254,43 @@ class StepLauncher:
         self._send(signal.SIGTERM, set(replicas) - self._ended_by_force)
         self._ended_by_force.update(replicas)
 
-    def _queue(self) -> str:
-        """Have a job that is held or waited for; return its number."""
-        for job in self._jobs:
-            if job.held:  # By an earlier primary.
-                self._arrived(job)
-        for job in self._jobs:
-            if job.held or job.waits:
-                return job.id
-        manifest = self._manifest
-        minutes = time_limit_minutes(manifest.hours, manifest.config.slurm)
-        try:
-            return self._request(manifest.nodes, minutes).id
-        except SchedulerSilentError as error:
-            raise UsageError(
-                f"SLURM did not take the job: {error}; if it did all the same, "
-                f"`scancel --name={job_name(manifest)}` removes it"
-            ) from None
-        except SchedulerError as error:
-            raise UsageError(
-                f"SLURM refused the job: {error}; nothing was started; change the slurm section "
-                "of the configuration"
-            ) from None
+    def _queue(self) -> dict[int, str]:
+        """Have a job of each group that is held or waited for; return their numbers."""
+        self._try_new()
+        found = {job.group: job.id for job in reversed(self._jobs) if job.held or job.waits}
+        asked: list[str] = []
+        minutes = time_limit_minutes(self._manifest.hours, self._manifest.config.slurm)
+        for group in self._groups:
+            if group.number not in found:
+                try:
+                    asked.append(self._request(group.nodes, minutes, group).id)
+                except SchedulerError as error:
+                    self._withdraw(asked)
+                    raise self._not_taken(error) from None
+                found[group.number] = asked[-1]
+        return found
 
-    def _request(self, nodes: int, minutes: int) -> Job:
-        return self._rate_limit.call(lambda: self._holding.request(nodes, minutes))
+    def _withdraw(self, jobs: Sequence[str]) -> None:
+        """Give back the jobs of other groups."""
+        try:
+            if jobs:
+                self._rate_limit.call(lambda: self._held_jobs.cancel(jobs))
+        except SchedulerError as error:
+            sys.stderr.write(f"aiperf: cannot cancel {', '.join(jobs)} ({error}): use scancel\n")
+
+    def _not_taken(self, error: SchedulerError) -> UsageError:
+        if isinstance(error, SchedulerSilentError):
+            return UsageError(
+                f"SLURM did not take the job: {error}; if it did all the same, "
+                f"`scancel --name={job_name(self._manifest)}` removes it"
+            )
+        return UsageError(
+            f"SLURM refused the job: {error}; nothing was started; change the slurm section "
+            "of the configuration"
+        )
+
+    def _request(self, nodes: int, minutes: int, group: NodeGroup) -> Job:
+        return self._rate_limit.call(lambda: self._holding.request(nodes, minutes, group))
 
     def _ask(self, request: Callable[[], T], what: str) -> T:
         try:
@@ -303,7 +322,7 @@ class StepLauncher:
                 f"job {place.job} refused a step: {error}; nothing was started; see the slurm "
                 "section of the configuration, and what else runs in the job"
             ) from None
-        self._tried.add(place.job)
+        self._tried[place.job] = place.group
         told = (line.split() for line in said)
         hosts = {words[0]: words[1] for words in told if len(words) == 2}
         self._hosts |= hosts
@@ -312,7 +331,7 @@ class StepLauncher:
     def _arrived(self, job: Job) -> None:
         """Start replicas on the nodes of a job that was granted."""
         try:
-            nodes = self._try(Place(job.id, job.nodes), job.count)
+            nodes = self._try(Place(job.id, job.nodes, job.group), job.count)
         except SchedulerSilentError as error:
             self._silent(error)  # The next look finds it granted.
             return
@@ -325,23 +344,30 @@ class StepLauncher:
         self._jobs = [*others, replace(job, state="RUNNING", nodes=tuple(nodes))]
         self._place()
 
-    def _places(self, most: int) -> list[Place]:
-        """Return places for so many replicas on nodes that no step runs on, or fewer."""
+    def _group(self, replica: str) -> int:
+        return group_of(self._manifest, replica)
+
+    def _places(self, replicas: Sequence[str]) -> dict[str, Place]:
+        """Return places for these replicas, or for some, on nodes that no step runs on."""
+        free: dict[int, deque[Place]] = {}
+        for place in self._free_places():
+            free.setdefault(place.group, deque()).append(place)
+        own = ((name, free.get(self._group(name))) for name in replicas)
+        return {name: places.popleft() for name, places in own if places}
+
+    def _free_places(self) -> Iterator[Place]:
         used = {node for step in self._steps.values() for node in step.place.nodes}
         used |= {node for end in self._doubtful.values() for node in end.step.place.nodes}
         each = self._manifest.config.replica.nodes
-        found = []
         for job in self._jobs:
             usable = job.held and (job.id in self._tried or not self.queues)
             free = [node for node in job.nodes if usable and node not in used]
-            whole = len(free) // each * each
-            found += [Place(job.id, tuple(free[at : at + each])) for at in range(0, whole, each)]
-        return found[:most]
+            for at in range(0, len(free) // each * each, each):
+                yield Place(job.id, tuple(free[at : at + each]), job.group)
 
     def _place(self) -> None:
         """Start replicas that wait on nodes that are free."""
-        places = self._places(len(self._waiting))
-        for name, place in zip(list(self._waiting), places, strict=False):
+        for name, place in self._places(self._waiting).items():
             self._waiting.remove(name)
             if self._lives[name]:
                 was = self._states[name]
@@ -389,21 +415,27 @@ class StepLauncher:
     def _call_if_due(self) -> None:
         """Make one call of the client, if there is something to ask and it is time to."""
         quiet = self._rate_limit.quiet_seconds
-        if self._lacking() and quiet >= SHORTEST_SECONDS:
-            self._ask_for_more()
+        if quiet >= SHORTEST_SECONDS and (lacking := self._lacking()) is not None:
+            self._ask_for_more(lacking)
         elif quiet >= SHORTEST_SECONDS and (surplus := self._surplus()):
             self._give_back(surplus)
         elif self._wants_look() and quiet >= self._interval:
             self._look()
 
-    def _lacking(self) -> bool:
-        """Return whether nodes are to be asked for in the place of those that were lost."""
-        if not self.queues or self._no_more or not self._tried:
-            return False
-        waited = max(self._holding.requested, sum(job.count for job in self._jobs if job.waits))
-        return waited < len(self._waiting) * self._manifest.config.replica.nodes
+    def _lacking(self) -> NodeGroup | None:
+        """Return the group of which nodes are to be asked for in the place of lost ones."""
+        begun = self._tried.values() if self.queues and not self._no_more else ()
+        lacking = (g for g in self._groups if g.number in begun and self._waits_in_vain(g))
+        return next(lacking, None)
 
-    def _ask_for_more(self) -> None:
+    def _waits_in_vain(self, group: NodeGroup) -> bool:
+        """Return whether more replicas of a group wait than nodes that were asked for."""
+        waiting = sum(self._group(name) == group.number for name in self._waiting)
+        own = (job for job in self._jobs if job.group == group.number and job.waits)
+        waited = max(self._holding.requested(group), sum(job.count for job in own))
+        return waited < waiting * self._manifest.config.replica.nodes
+
+    def _ask_for_more(self, group: NodeGroup) -> None:
         """Ask for the nodes of one replica until the end of the run's job."""
         held = [job for job in self._jobs if job.held]
         if not held:
@@ -412,7 +444,7 @@ class StepLauncher:
         limit = time_limit_minutes(self._manifest.hours, self._manifest.config.slurm)
         minutes = limit if math.isinf(left) else min(limit, max(1, math.ceil(left / 60.0)))
         try:
-            self._request(self._manifest.config.replica.nodes, minutes)
+            self._request(self._manifest.config.replica.nodes, minutes, group)
             self.problem = None
         except SchedulerSilentError as error:
             self._silent(error)
@@ -423,12 +455,14 @@ class StepLauncher:
                 self._states[name] = replace(self._states[name], detail=detail)
 
     def _surplus(self) -> list[str]:
-        """Return the jobs beside the run's first on whose nodes nobody is, or will be."""
+        """Return the jobs beside each group's first on whose nodes nobody is, or will be."""
         if not self.queues or self._waiting:
             return []
         there = [*self._steps.values(), *(end.step for end in self._doubtful.values())]
         used = {step.place.job for step in there}
-        return [j.id for j in self._jobs[1:] if (j.held or j.waits) and j.id not in used]
+        first = {job.group: job.id for job in reversed(self._jobs) if job.group != FOREIGN}
+        kept = used.union(first.values())
+        return [job.id for job in self._jobs if (job.held or job.waits) and job.id not in kept]
 
     def _give_back(self, jobs: Sequence[str]) -> None:
         try:
@@ -486,21 +520,18 @@ class StepLauncher:
 
     def _told(self) -> None:
         """Act on what was said of the run's own jobs."""
-        for job in list(self._jobs):
-            if job.held and job.id not in self._tried:  # One that an earlier primary asked for.
-                self._arrived(job)
-        waits = [job for job in self._jobs if job.waits]
-        held = any(job.held for job in self._jobs)
+        self._try_new()
         for name in self._waiting:
-            if self._lives[name] or held:
+            jobs = [job for job in self._jobs if job.group == self._group(name)]
+            if self._lives[name] or any(job.held for job in jobs):
                 continue
-            if waits:
+            if waits := [job for job in jobs if job.waits]:
                 about = waits[0]
                 self._states[name] = ReplicaState(
                     JobPhase.PENDING, detail=about.reason, submitted_utc=about.submitted_utc
                 )
             else:
-                ended = ", ".join(f"{job.id} is {job.state}" for job in self._jobs)
+                ended = ", ".join(f"{job.id} is {job.state}" for job in jobs)
                 detail = f"the allocation {ended}" if ended else "SLURM knows no job of the run"
                 self._states[name] = ReplicaState(JobPhase.FAILED, detail=detail)
 
@@ -508,11 +539,12 @@ class StepLauncher:
         """Decide what becomes of a replica whose step ended as nobody foresaw."""
         place = end.step.place
         job = self._job(place)
-        if job is None or not job.held:
+        failed = job is not None and job.state == "NODE_FAIL" and self._may_be_replaced()
+        if job is None or not (job.held or failed):
             state = "no longer there" if job is None else job.state
             detail = f"{end.how}; the allocation {place.job} is {state}"
             return ReplicaState(JobPhase.FAILED, str(place), detail)
-        if gone := [node for node in place.nodes if node not in job.nodes]:
+        if gone := [node for node in place.nodes if failed or node not in job.nodes]:
             self._waiting.append(name)
             detail = f"{','.join(gone)} left the allocation: {end.how}"
             phase = JobPhase.REQUEUED if self.queues else JobPhase.LOST
@@ -526,6 +558,16 @@ class StepLauncher:
             again = f"started again, {self._restarts[name]} of {MOST_RESTARTS}"
             return ReplicaState(JobPhase.REQUEUED, str(place), f"{end.how}; {again}")
         return self._final(end)
+
+    def _try_new(self) -> None:
+        """Take the nodes of jobs that an earlier primary asked for."""
+        for job in list(self._jobs):
+            if job.held and job.id not in self._tried and job.group != FOREIGN:
+                self._arrived(job)
+
+    def _may_be_replaced(self) -> bool:
+        """Return whether a job whose only node failed, which ends it, may have a successor."""
+        return self.queues and any(job.held for job in self._jobs)
 
     def ask_to_stop(self) -> None:
         self._stopping = True

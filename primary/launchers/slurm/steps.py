@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Protocol
 
 from aiperf_hpc.primary.launchers.slurm.batch_script import job_name, rank_options
+from aiperf_hpc.primary.launchers.slurm.node_groups import groups_of
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.slurm import UNSEEN_PYTHON_STATUS, UNSEEN_RUN_STATUS, outside_of_a_job
@@ -32,6 +33,8 @@ class Place:
 
     job: str
     nodes: tuple[str, ...]
+    group: int = 0
+    """The number of the group of the run's nodes that they are of."""
 
     def __str__(self) -> str:
         return ",".join(self.nodes)
@@ -123,7 +126,7 @@ def trial_command(manifest: RunManifest, place: Place, seconds: int, count: int 
 
 
 def _srun(manifest: RunManifest, place: Place, count: int = 0) -> list[str]:
-    slurm, replica = manifest.config.slurm, manifest.config.replica
+    slurm, replica = groups_of(manifest)[place.group].slurm, manifest.config.replica
     nodes = len(place.nodes) or count
     gres = [f"--gres={slurm.gres}"] if slurm.gres else []
     return [

@@ -21,7 +21,7 @@ from aiperf_hpc.config.search import (
     SpaceConfig,
 )
 from aiperf_hpc.config.section import Fraction, Positive, Section
-from aiperf_hpc.config.slurm import SlurmConfig
+from aiperf_hpc.config.slurm import SlurmConfig, SlurmNodeGroup
 from aiperf_hpc.config.training import TrainingConfig
 
 __all__ = [
@@ -45,6 +45,7 @@ __all__ = [
     "Section",
     "SimulationConfig",
     "SlurmConfig",
+    "SlurmNodeGroup",
     "SpaceConfig",
     "TrainingConfig",
     "differences",

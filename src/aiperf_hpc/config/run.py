@@ -160,6 +160,17 @@ class RunConfig(Section):
         return self
 
     @model_validator(mode="after")
+    def _has_replicas_of_one_group(self) -> RunConfig:
+        each = self.replica.nodes
+        for number, group in enumerate(self.slurm.node_groups):
+            if group.nodes % each:
+                raise ValueError(
+                    f"slurm.node_groups.{number}: {group.nodes} nodes; a replica spans {each} "
+                    "nodes of one group (replica.nodes); give a multiple of it"
+                )
+        return self
+
+    @model_validator(mode="after")
     def _needs_a_path(self) -> RunConfig:
         if self.dataset.name in REAL_DATASETS and self.dataset.path is None:
             raise ValueError(

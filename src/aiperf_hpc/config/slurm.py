@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from aiperf_hpc.bounds import in_words
+from aiperf_hpc.bounds import MOST_NODES, in_words
 from aiperf_hpc.config.section import Section
 
 _WORD = in_words(
@@ -18,6 +18,15 @@ Word = Annotated[str, Field(pattern=_WORD, max_length=256)]
 _DIRECTIVE = in_words(r"^-[^\r\n]*$", "an option of sbatch on one line, with '-' first")
 Directive = Annotated[str, Field(pattern=_DIRECTIVE, max_length=1024)]
 _MEMORY = in_words(r"^\d+[KMGT]?$", "a whole number, with K, M, G or T after it, e.g. 64G")
+
+
+class SlurmNodeGroup(Section):
+    """Nodes of one kind, of several that a run has. What is not given is the section's."""
+
+    partition: Word = Field(description="as sbatch takes it")
+    nodes: int = Field(ge=1, le=MOST_NODES, description="how many of --nodes")
+    gres: Word | None = Field(None, description="a node's accelerators, e.g. gpu:h100:8")
+    constraint: Word | None = Field(None, description="features of the nodes, e.g. icelake")
 
 
 class SlurmConfig(Section):
@@ -38,6 +47,11 @@ class SlurmConfig(Section):
         None, description="memory a node, e.g. 64G; 0 is all of it"
     )
     constraint: Word | None = Field(None, description="features of the nodes, e.g. icelake")
+    node_groups: tuple[SlurmNodeGroup, ...] = Field(
+        (),
+        max_length=64,
+        description="nodes of several kinds: partition and nodes of each, gres and constraint",
+    )
     reservation: Word | None = Field(None, description="as sbatch takes it")
     exclusive: bool = Field(True, description="whether a replica has its node to itself")
     time_margin_minutes: int = Field(
@@ -59,3 +73,22 @@ class SlurmConfig(Section):
                 f"{self.signal_seconds} and a minute: runs would be cut; raise the margin"
             )
         return self
+
+    @model_validator(mode="after")
+    def _tells_its_groups_apart(self) -> SlurmConfig:
+        # A job is told by what it was asked for when a primary takes a run in hand again.
+        asked = [(each.partition, each.gres, each.constraint) for each in self.node_groups]
+        for number, each in enumerate(asked):
+            if each in asked[:number]:
+                raise ValueError(
+                    f"node_groups.{asked.index(each)} and node_groups.{number} ask for the same "
+                    "nodes; put them together"
+                )
+        return self
+
+    def of_group(self, group: SlurmNodeGroup) -> SlurmConfig:
+        """Return what is asked of SLURM for the nodes of one group."""
+        own = {"gres": group.gres, "constraint": group.constraint}
+        given = {name: value for name, value in own.items() if value is not None}
+        update = {"partition": group.partition, "node_groups": (), **given}
+        return self.model_copy(update=update)

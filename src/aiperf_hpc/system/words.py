@@ -58,6 +58,17 @@ def node_line(node: NodeDescription) -> str:
     return ", ".join(parts)
 
 
+def kind_of(node: NodeDescription) -> str:
+    """Return what kind of node it is: its accelerators or, where it has none, its processors."""
+    told = _models(node.accelerators) or {
+        f"{vendor} accelerator": count for vendor, count in (node.pci_accelerators or {}).items()
+    }
+    if told:
+        return ", ".join(times(count, model) for model, count in told.items())
+    processors = node.processors
+    return "unknown" if processors is None else next(processor_words(processors))
+
+
 def _models(accelerators: Sequence[Accelerator]) -> Counter[str]:
     return Counter(each.model for each in accelerators)
 

@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from tests.support.official_run import official_evidence
 
-from aiperf_hpc.config import Integers, Reals, RunConfig, load_config
+from aiperf_hpc.config import Integers, Reals, RunConfig, SlurmNodeGroup, load_config
 from aiperf_hpc.ops_counter.divisions import Division, violations_of
 from aiperf_hpc.ops_counter.divisions.evidence import RunEvidence
 from aiperf_hpc.ops_counter.divisions.judgement import judge
@@ -38,6 +38,7 @@ VALUES: dict[str, list[Any]] = {
     "hpo.space.kernel_size": [Integers(choices=(1,)), Integers(choices=(3, 5, 7))],
     "replica.ranks_per_node": [1, 1024],
     "slurm.extra": [("--nice=100",)],
+    "slurm.node_groups": [(SlurmNodeGroup(partition="gpu", nodes=1),)],
 }
 
 

@@ -23,7 +23,7 @@ from aiperf_hpc.run.history.witnesses import WitnessHistory
 from aiperf_hpc.run.journal import Problem
 from aiperf_hpc.run.paths import FIRST, Incarnation
 from aiperf_hpc.run.records import Record
-from aiperf_hpc.system.description import RankDescription
+from aiperf_hpc.system.description import NodeDescription, RankDescription
 from aiperf_hpc.trial import DatasetInfo, DevicePeak, JobPhase, Machine, TimePhase, TrialState
 
 WINDOW_SECONDS: Final = 360.0
@@ -139,6 +139,8 @@ class ReplicaHistory:
     started_utc: float | None = None
     described: dict[int, RankDescription] = field(default_factory=dict)
     """What the ranks of its latest life told of themselves, by their numbers."""
+    nodes: dict[Incarnation, list[NodeDescription]] = field(default_factory=dict)
+    """What each of its lives told of its nodes."""
     peaks: dict[int, DevicePeak] = field(default_factory=dict)
     """What the ranks of its latest life measured of their devices, by their numbers."""
     dataset: DatasetInfo | None = None
@@ -609,6 +611,8 @@ class HistoryState:
     def _system_described(self, _: float, event: records.SystemDescribed, by: _Writer) -> None:
         if event.rank is not None:
             by.replica.described[event.rank] = event.description
+            if (node := event.description.node) is not None:
+                by.replica.nodes.setdefault(by.source.incarnation, []).append(node)
 
     def _peak_measured(self, _: float, event: records.PeakMeasured, by: _Writer) -> None:
         by.replica.peaks[event.rank] = event.peak

@@ -43,10 +43,10 @@ from aiperf_hpc.primary.launchers.slurm.launcher import (
     LONGEST_SECONDS,
     PHASES,
     SlurmLauncher,
-    check_cluster,
     died,
     state_of,
 )
+from aiperf_hpc.primary.launchers.slurm.partitions import check_cluster
 from aiperf_hpc.primary.launchers.slurm.rate_limit import SHORTEST_SECONDS, RateLimit
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import RunPaths, write_whole

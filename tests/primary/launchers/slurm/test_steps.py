@@ -62,6 +62,7 @@ class Cluster:
         self.calls: list[tuple[float, tuple[str, ...]]] = []
         self.old_steps = ""
         self.gres = "N/A"
+        self.partitions: dict[str, str] = {}
         self.trial: Answer | None = None
         self.sruns: list[Srun] = []
         self.sallocs: list[Srun] = []
@@ -82,7 +83,8 @@ class Cluster:
         if command[0] == "scancel":
             return Answer(0, "", "")
         lines = (
-            f"{job[:2]}|{job}|{s}|0|60|7200|{len(n)}|{self.gres}|None|{','.join(n)}\n"
+            f"{job[:2]}|{job}|{s}|0|60|7200|{len(n)}|{self.gres}|None|"
+            f"{self.partitions.get(job, 'bench')}|(null)|{','.join(n)}\n"
             for job, (s, n) in self.jobs.items()
         )
         return Answer(0, "".join(lines), "")
