@@ -171,27 +171,36 @@ class FolderOfRuns:
                 self._close(run)
 
     def list(self) -> RunList:
+        rows, unreadable = dict[str, RunRow](), dict[str, str]()
         with self._lock:
             self._forget_idle()
             found, foreign = self._look()
-            opening = [each for name, paths in found.items() if (each := self._open(name, paths))]
+            loading = self._take_rows(found, rows, unreadable)
+            opening = [self._open(name, paths) for name, paths in loading.items()]
         wait(opening, self._readers.patience)
         with self._lock:
-            rows, loading, unreadable = list[RunRow](), list[str](), dict[str, str]()
-            for name, paths in found.items():
-                try:
-                    row = self._row(name, paths)
-                except AIPerfError as error:
-                    unreadable[name] = str(error)
-                    continue
-                if row is None:
-                    loading.append(name)
-                else:
-                    rows.append(row)
+            loading = self._take_rows(loading, rows, unreadable)
             for name in self._served.keys() - found.keys():
                 unreadable[name] = f"the run directory of {name} is gone; put it back"
-        rows.sort(key=age_order, reverse=True)
-        return _list(tuple(rows), tuple(loading), unreadable, len(foreign))
+        latest = sorted(rows.values(), key=age_order, reverse=True)
+        return _list(tuple(latest), tuple(loading), unreadable, len(foreign))
+
+    def _take_rows(
+        self, runs: dict[str, RunPaths], rows: dict[str, RunRow], unreadable: dict[str, str]
+    ) -> dict[str, RunPaths]:
+        """Put the rows of runs where they belong; return the runs that have to be read for it."""
+        loading = dict[str, RunPaths]()
+        for name, paths in runs.items():
+            try:
+                row = self._row(name, paths)
+            except AIPerfError as error:
+                unreadable[name] = str(error)
+                continue
+            if row is None:
+                loading[name] = paths
+            else:
+                rows[name] = row
+        return loading
 
     def check(self) -> None:
         with self._lock:
@@ -253,14 +262,9 @@ class FolderOfRuns:
             known = self._summaries[name] = version, row
         return known[1]
 
-    def _open(self, name: str, paths: RunPaths) -> Future[None] | None:
-        """Have a run read whose row is not known without its records."""
-        served = self._served.get(name)
-        if served is None:
-            if self._remembered(name, paths) is not None:
-                return None
-            served = self._serve(name, paths)
-        return served.open()
+    def _open(self, name: str, paths: RunPaths) -> Future[None]:
+        """Have a run read."""
+        return (self._served.get(name) or self._serve(name, paths)).open()
 
     def _serve(self, name: str, paths: RunPaths) -> ServedRun:
         live = CachedView(lambda: RunView(paths))
@@ -295,14 +299,22 @@ def _runs_inside(folder: Path) -> tuple[dict[str, RunPaths], tuple[str, ...]]:
     """Return the runs that really lie in a folder, and folders that are none; no link leads out."""
     found, foreign = find_runs(folder)
     root = folder.resolve()
-    inside = {n: p for n, p in found.items() if _is_inside(p.root, root)}
+    inside = {n: p for n, p in found.items() if _is_inside(p.root, folder, root)}
     return {address_name(n): p for n, p in inside.items()}, (*foreign, *(found.keys() - inside))
 
 
-def _is_inside(run: Path, root: Path) -> bool:
-    """Return whether a run lies in a folder, wherever links lead."""
+def _is_inside(run: Path, folder: Path, root: Path) -> bool:
+    """Return whether a run lies in a folder, wherever links lead.
+
+    Args:
+        run: below the folder.
+        folder: as it is called.
+        root: the folder with all links resolved.
+    """
     # Resolving all links takes a call for each part of the path.
-    return not (run.is_symlink() or run.parent.is_symlink()) or run.resolve().is_relative_to(root)
+    below = run.parts[len(folder.parts) :]
+    links = (folder.joinpath(*below[: depth + 1]).is_symlink() for depth in range(len(below)))
+    return not any(links) or run.resolve().is_relative_to(root)
 
 
 def address_name(name: str) -> str:
