@@ -25,6 +25,7 @@ from aiperf_hpc.graph import (
     Embedding,
     Flatten,
     GlobalAveragePool2D,
+    GlorotDense,
     Input,
     IntegerInput,
     Layer,
@@ -32,6 +33,7 @@ from aiperf_hpc.graph import (
     MaxPool2D,
     MaxPool3D,
     ReLU,
+    Scale,
     Shape,
     Softmax,
     Tanh,
@@ -121,7 +123,7 @@ def convolution(context: LayerContext) -> Operations:
     return _trained(context, MAC * kernel * math.prod(context.output[:-1]))
 
 
-@counts(Dense)
+@counts(Dense, GlorotDense)
 def dense(context: LayerContext) -> Operations:
     """Return 2 Ci Co forward, and 2 (Ci + 1) Co for the update of weights and bias."""
     return _trained(context, MAC * math.prod(context.parameters["kernel"]))
@@ -160,6 +162,12 @@ def leaky_relu(context: LayerContext) -> Operations:
 def tanh(context: LayerContext) -> Operations:
     """Return what 1 - 2 / (exp(2x) + 1) takes an element, the cheapest form of it: 15."""
     return Operations((MULTIPLY + EXP + ADD + DIVIDE + ADD) * context.elements)
+
+
+@counts(Scale)
+def scale(context: LayerContext) -> Operations:
+    """Return a multiplication an element."""
+    return Operations(MULTIPLY * context.elements)
 
 
 @counts(Add)

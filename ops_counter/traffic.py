@@ -35,6 +35,7 @@ from aiperf_hpc.graph import (
     Embedding,
     Flatten,
     GlobalAveragePool2D,
+    GlorotDense,
     Graph,
     Input,
     IntegerInput,
@@ -43,6 +44,7 @@ from aiperf_hpc.graph import (
     MaxPool2D,
     MaxPool3D,
     ReLU,
+    Scale,
     Shape,
     Softmax,
     Tanh,
@@ -103,7 +105,7 @@ def nothing(context: LayerContext, fused: bool) -> Moved:
     return Moved(0)
 
 
-@moves(Conv2D, Conv3D, Dense)
+@moves(Conv2D, Conv3D, Dense, GlorotDense)
 def product(context: LayerContext, fused: bool) -> Moved:
     """Return input and output forward and for the gradient by the weights; again by the inputs.
 
@@ -131,6 +133,12 @@ def batch_norm(context: LayerContext, fused: bool) -> Moved:
 def activation(context: LayerContext, fused: bool) -> Moved:
     """Return 2 an element forward, and 3 backward: the output too says what the slope is."""
     return _pointwise(context, fused, 2, 3)
+
+
+@moves(Scale)
+def scale(context: LayerContext, fused: bool) -> Moved:
+    """Return 2 an element forward, and 2 backward: the slope is the same everywhere."""
+    return _pointwise(context, fused, 2, 2)
 
 
 @moves(Dropout)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from aiperf_hpc.config import ModelConfig
 from aiperf_hpc.errors import GraphError
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.morphism.networks.resnet import resnet50
 from aiperf_hpc.objective import CLASSIFICATION
+from aiperf_hpc.ops_counter.divisions.settings import CLOSED, said
 from aiperf_hpc.trial import DatasetInfo
-from aiperf_hpc.workloads.base import Workload
+from aiperf_hpc.workloads.base import Definition, Workload
 
 
 def _network(model: ModelConfig, dataset: DatasetInfo) -> Graph:
@@ -26,8 +29,22 @@ def _network(model: ModelConfig, dataset: DatasetInfo) -> Graph:
 WORKLOAD = Workload(
     name="automl",
     summary="architecture search from ResNet-50 by network morphism, with TPE",
+    definition=Definition(
+        benchmark="AIPerf (Ren et al. 2021)",
+        task="search for a classifier of images, and its training",
+        network="ResNet-50, grown by morphisms",
+        data="ImageNet, ILSVRC 2012: 1,281,167 + 50,000 images",
+        target="error <= 30 %",
+        scoring="operations per second over the whole run, and the regulated score",
+        source="arXiv 2008.07141; docs/divisions.md",
+    ),
     objective=CLASSIFICATION,
-    datasets=("digits", "cifar10", "imagenet", "simulated", "synthetic"),
+    datasets=("imagenet", "cifar10", "digits", "synthetic", "simulated"),
     network=_network,
     searchable=True,
+    presets=("quickstart", "cifar10", "imagenet", "simulated"),
+    official={"ResNet-50, the first candidate": partial(resnet50, (224, 224, 3), 1000)},
+    closed={key: said(value) for key, value in CLOSED.items()},
+    opened="hyperparameters, their space and the search (search.method guided or greedy), which "
+    "are declared beside the score",
 )

@@ -2,13 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 from aiperf_hpc.config import ModelConfig
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.objective import Objective
 from aiperf_hpc.trial import DatasetInfo
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """What a workload is by the benchmark that it is of, in that one's words."""
+
+    benchmark: str
+    """The benchmark and its version or paper."""
+    task: str
+    network: str
+    data: str
+    """The official data: samples, shapes, format and size."""
+    target: str
+    """The quality that ends a training, and its measure."""
+    scoring: str
+    """What is compared between machines."""
+    source: str
+    """Where all of this is defined."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,10 +36,28 @@ class Workload:
     name: str
     summary: str
     """The workload in one line."""
+    definition: Definition
     objective: Objective
     datasets: tuple[str, ...]
-    """The names of the datasets that have its inputs and targets."""
+    """The names of the datasets that have its inputs and targets: the official one first, then
+    those that stand in for it, whose runs are official in no division."""
     network: Callable[[ModelConfig, DatasetInfo], Graph]
     """The initial network for a dataset; raises GraphError where there is none."""
     searchable: bool
     """Whether morphisms can grow its networks."""
+    presets: tuple[str, ...]
+    """The names of its presets; the first is what ``aiperf start --workload`` starts."""
+    official: Mapping[str, Callable[[], Graph]]
+    """Its networks at the official size, by what tells them apart; the first is today's."""
+    closed: Mapping[str, str]
+    """What the closed division requires of settings, in words, by their keys."""
+    opened: str
+    """What a run of the open division may change, in words."""
+    engines: tuple[str, ...] = ("torch", "tensorflow")
+    """The engines that train it."""
+    objectives: Mapping[str, Objective] = field(default_factory=dict)
+    """The objective on datasets with other targets than the official one's, by their names."""
+
+    def objective_on(self, dataset: str) -> Objective:
+        """Return what is trained for on a dataset."""
+        return self.objectives.get(dataset, self.objective)

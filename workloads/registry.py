@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from dataclasses import replace
 from functools import lru_cache
 
 from aiperf_hpc.config import ModelConfig, RunConfig
@@ -10,25 +11,31 @@ from aiperf_hpc.errors import ConfigError
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.objective import CLASSIFICATION
 from aiperf_hpc.trial import DatasetInfo
-from aiperf_hpc.workloads import automl, volumes
+from aiperf_hpc.workloads import automl, cosmoflow, volumes
 from aiperf_hpc.workloads.base import Workload
 
-WORKLOADS: dict[str, Workload] = {w.name: w for w in (automl.WORKLOAD, volumes.WORKLOAD)}
+WORKLOADS: dict[str, Workload] = {
+    w.name: w for w in (automl.WORKLOAD, cosmoflow.WORKLOAD, volumes.WORKLOAD)
+}
+
+
+def workload_named(name: str) -> Workload:
+    """Return a workload. Raises ConfigError when there is none of that name."""
+    workload = WORKLOADS.get(name)
+    if workload is None:
+        close = difflib.get_close_matches(name, WORKLOADS, n=1)
+        hint = f"; did you mean '{close[0]}'?" if close else ""
+        raise ConfigError(f"no workload '{name}'{hint}; workloads: {', '.join(sorted(WORKLOADS))}")
+    return workload
 
 
 def workload_of(config: RunConfig) -> Workload:
-    """Return the workload that a configuration names.
+    """Return the workload that a configuration names, with the objective that its dataset has.
 
     Raises:
         ConfigError: there is none of that name, or the configuration asks for what it has not.
     """
-    workload = WORKLOADS.get(config.workload)
-    if workload is None:
-        close = difflib.get_close_matches(config.workload, WORKLOADS, n=1)
-        hint = f"; did you mean '{close[0]}'?" if close else ""
-        raise ConfigError(
-            f"no workload '{config.workload}'{hint}; workloads: {', '.join(sorted(WORKLOADS))}"
-        )
+    workload = workload_named(config.workload)
     if config.dataset.name not in workload.datasets:
         raise ConfigError(
             f"dataset.name={config.dataset.name}: workload '{workload.name}' has the datasets "
@@ -39,6 +46,7 @@ def workload_of(config: RunConfig) -> Workload:
             f"search.method={config.search.method}: no morphism grows the networks of workload "
             f"'{workload.name}'; set search.method=fixed"
         )
+    workload = replace(workload, objective=workload.objective_on(config.dataset.name))
     objective, target = workload.objective, config.training.target
     if target is not None and not objective.quality.can_reach(target):
         raise ConfigError(

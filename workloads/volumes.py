@@ -25,8 +25,8 @@ from aiperf_hpc.graph import (
     Tanh,
 )
 from aiperf_hpc.objective import regression
-from aiperf_hpc.trial import DatasetInfo
-from aiperf_hpc.workloads.base import Workload
+from aiperf_hpc.trial import DatasetInfo, TensorSpec
+from aiperf_hpc.workloads.base import Definition, Workload
 
 TARGETS = 2
 KERNEL = 3
@@ -63,11 +63,38 @@ def _network(model: ModelConfig, dataset: DatasetInfo) -> Graph:
     return Graph(tuple(nodes))
 
 
+def _official() -> Graph:
+    """Return the network of the preset."""
+    shape = TensorSpec(shape=(16, 16, 16, 1))
+    dataset = DatasetInfo(
+        name="volumes",
+        sha256="",
+        inputs={"volume": shape},
+        targets={"values": TensorSpec(shape=(TARGETS,))},
+        train_samples=1024,
+        validation_samples=256,
+    )
+    return _network(ModelConfig(base_width=8), dataset)
+
+
 WORKLOAD = Workload(
     name="volumes",
     summary="regression on volumes: the spectrum of a random field, by convolutions in 3-D",
+    definition=Definition(
+        benchmark="none",
+        task="regression of 2 numbers on volumes",
+        network="3 convolutions in 3-D, 2 dense layers",
+        data="1,024 + 256 random fields of 16^3 cells, made by a formula",
+        target="mean absolute error <= 0.1",
+        scoring="nothing: it shows what a workload is",
+        source="docs/decisions/workloads.md",
+    ),
     objective=regression(TARGETS),
     datasets=("volumes",),
     network=_network,
     searchable=False,
+    presets=("volumes",),
+    official={"3 convolutions": _official},
+    closed={},
+    opened="everything: no run of it is official",
 )

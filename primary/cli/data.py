@@ -13,13 +13,13 @@ KILLED = 137
 
 
 def prepare(
-    name: Annotated[str, Argument(metavar="NAME", help="cifar10 or imagenet.")],
+    name: Annotated[str, Argument(metavar="NAME", help="cifar10, cosmoflow or imagenet.")],
     source: Annotated[str, Option("--from", metavar="ARCHIVE_OR_DIR", help="What was downloaded.")],
     target: Annotated[
         str | None, Option("--to", metavar="FOLDER", help="Default: data/NAME.")
     ] = None,
     shards: Annotated[
-        str | None, Option("--shards", metavar="N", help="Training shards (imagenet).")
+        str | None, Option("--shards", metavar="N", help="Training shards (cosmoflow, imagenet).")
     ] = None,
     restart: Annotated[
         bool, Option("--restart", help="Keep nothing of an interrupted preparation.")
@@ -34,6 +34,7 @@ def prepare(
     Examples:
       $ aiperf data prepare cifar10 --from cifar-10-binary.tar.gz
       $ aiperf data prepare imagenet --from /archives/imagenet --to /data/imagenet
+      $ aiperf data prepare cosmoflow --from /archives/cosmoUniverse --to /data/cosmoflow
     """
     target = target or f"data/{name}"
     arguments = ["prepare", name, "--from", source, "--to", target]

@@ -92,6 +92,16 @@ Config = Annotated[
         autocompletion=preset_names,
     ),
 ]
+PerhapsConfig = Annotated[
+    str | None,
+    Option(
+        "--config",
+        metavar="FILE|PRESET",
+        help=f"A YAML file or a preset: {', '.join(preset_names())}. Default: that of the "
+        "workload.",
+        autocompletion=preset_names,
+    ),
+]
 Assignments = Annotated[
     list[str] | None,
     Option("--set", metavar="KEY=VALUE", help="E.g. training.batch_size=64; may be repeated."),

@@ -99,6 +99,7 @@ COMMANDS = (
         "Break training steps of a network down by kernels, with the framework's profiler.",
     ),
     Row("data", DATA, "data:DATA", "Prepare a dataset, or verify it."),
+    Row("workloads", DATA, "workloads:workloads", "List the workloads, or say all of one."),
     Row("config", DATA, "config:CONFIG", "Show configurations."),
     Row("count", DATA, "count:count_operations", "Count a network's operations for one sample."),
     Row("conduct", "", "start:conduct", "What `start --detach` starts; not for people."),

@@ -24,9 +24,9 @@ from aiperf_hpc.primary.cli.invocation import command_line
 from aiperf_hpc.primary.cli.output import say
 from aiperf_hpc.primary.cli.parameters import (
     Assignments,
-    Config,
     FinalJson,
     NodeRange,
+    PerhapsConfig,
     SigningKey,
     key_of,
     nodes_named,
@@ -50,6 +50,8 @@ from aiperf_hpc.run.history import RunHistory
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.signals import Interruption, interruptible
+from aiperf_hpc.workloads.automl import WORKLOAD as AUTOML
+from aiperf_hpc.workloads.registry import workload_named
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,11 @@ class Asked:
         ),
     ]
     hours: Annotated[float, Option("--hours", metavar="H", help="Length, e.g. 0.05.")]
-    config: Config = "quickstart"
+    workload: Annotated[
+        str | None,
+        Option("--workload", metavar="NAME", help="See `aiperf workloads`. Default: automl."),
+    ] = None
+    config: PerhapsConfig = None
     assignments: Assignments = None
     launcher: Annotated[
         AskedLauncher,
@@ -128,16 +134,23 @@ def start(asked: Asked, manner: Manner, protection: Protection, repetition: Repe
       $ aiperf start --nodes 16 --hours 1 --set slurm.partition=gpu --dry-run
       $ aiperf start --nodes 8-64 --hours 4 --set slurm.partition=gpu
       $ aiperf start --nodes 2 --hours 1 --repeat 5
+      $ aiperf start --workload cosmoflow --nodes 4 --hours 8 --set dataset.path=/data/cosmoflow
       $ aiperf start --nodes 4 --hours 1 --config imagenet --division closed
     """
     repetition.check(detach=manner.detach)
     key_of(manner.key)  # Before anything else: a run is not to end without its signature.
-    config = load_config(asked.config, asked.assignments or ())
+    source = _source(asked.workload, asked.config)
+    config = load_config(source, asked.assignments or ())
+    if asked.workload not in (None, config.workload):
+        raise UsageError(
+            f"--workload {asked.workload}: {source} is of the workload {config.workload}; leave "
+            "one of them out"
+        )
     manifest = _manifest(asked, config, dry=manner.dry_run)
     if manifest.launcher == "local":
         _warn_of_a_crowd(manifest)
     folder = asked.run_dir or Path("runs") / manifest.run_id
-    configs = repetition.configurations(asked.config, asked.assignments or ())
+    configs = repetition.configurations(source, asked.assignments or ())
     if manner.dry_run:
         say(dry_run(manifest, RunPaths(folder.resolve())).rstrip())
         if repetition.repeat is not None:
@@ -155,6 +168,16 @@ def start(asked: Asked, manner: Manner, protection: Protection, repetition: Repe
     runs = Repeated(folder, configs, repetition.same_seed)
     here, key = manifest.launcher == "local", key_of(manner.key)
     return repeat(runs, start_one, here=here, as_json=manner.json, key=key)
+
+
+def _source(workload: str | None, config: str | None) -> str:
+    """Return the file or preset that is asked for: the first preset of a workload by default.
+
+    Raises:
+        ConfigError: there is no such workload.
+    """
+    named_workload = workload_named(AUTOML.name if workload is None else workload)
+    return config or named_workload.presets[0]
 
 
 def _manifest(asked: Asked, config: RunConfig, *, dry: bool = False) -> RunManifest:

@@ -13,6 +13,8 @@ __all__ = ["Batch", "Dataset", "dataset_names", "load_dataset"]
 # By name: a replica imports the one that it reads, and not what prepares the others.
 _MODULES = {
     "cifar10": "aiperf_hpc.replica.data.cifar10",
+    "cosmoflow": "aiperf_hpc.replica.data.cosmoflow",
+    "density": "aiperf_hpc.replica.data.density",
     "digits": "aiperf_hpc.replica.data.digits",
     "imagenet": "aiperf_hpc.replica.data.imagenet",
     "simulated": "aiperf_hpc.replica.data.simulated",

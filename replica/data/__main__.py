@@ -13,7 +13,7 @@ from typing import Literal, NoReturn, cast
 from aiperf_hpc.config import DatasetConfig
 from aiperf_hpc.dataset_manifest import dataset_name
 from aiperf_hpc.errors import AIPerfError, DatasetError, UsageError
-from aiperf_hpc.replica.data import cifar10, dataset_names, imagenet, load_dataset
+from aiperf_hpc.replica.data import cifar10, cosmoflow, dataset_names, imagenet, load_dataset
 from aiperf_hpc.replica.data.reporting import Reporter, reporter
 from aiperf_hpc.replica.data.staging import Options
 from aiperf_hpc.signals import Interruption, interruptible
@@ -22,6 +22,7 @@ from aiperf_hpc.trial import DatasetInfo
 
 _PREPARERS: dict[str, Callable[[Path, Path, Options], DatasetInfo]] = {
     "cifar10": cifar10.prepare,
+    "cosmoflow": cosmoflow.prepare,
     "imagenet": imagenet.prepare,
 }
 _VERIFIERS: dict[str, Callable[[Path, int], None]] = {"imagenet": imagenet.verify}
@@ -104,10 +105,10 @@ def _prepare(arguments: argparse.Namespace, told: Reporter) -> int:
         progress=told.progress,
     )
     info = _PREPARERS[arguments.name](arguments.source, arguments.target, options)
+    what = "samples" if info.classes is None else f"images of {info.classes} classes"
     told.say(
         f"{info.name}: {info.train_samples} training and {info.validation_samples} validation "
-        f"images of {info.classes} classes in {arguments.target} "
-        f"({time.monotonic() - began:.1f} s)"
+        f"{what} in {arguments.target} ({time.monotonic() - began:.1f} s)"
     )
     told.say(f"SHA-256 {info.sha256}")
     return 0
@@ -118,10 +119,12 @@ def _verify(arguments: argparse.Namespace, told: Reporter) -> int:
     name = dataset_name(folder)
     if name == "imagenet":
         return _verify_imagenet(folder, told, decode=arguments.decode)
+    if name == "cosmoflow" and not arguments.decode:
+        return _verify_cosmoflow(folder, told)
     if name not in _PREPARERS:
         raise DatasetError(f"{folder} holds dataset '{name}', which needs no preparation")
     if arguments.decode:
-        raise UsageError(f"--decode: the images of dataset '{name}' are stored decoded")
+        raise UsageError(f"--decode: the samples of dataset '{name}' are stored decoded")
     config = DatasetConfig.model_validate({"name": name, "path": folder})
     try:
         info = load_dataset(config, _cores()).info  # It is read to its last byte.
@@ -145,6 +148,21 @@ def _verify_imagenet(folder: Path, told: Reporter, *, decode: bool) -> int:
         return BROKEN
     images = f"{found.images} images{', decoded' if decode else ''}"
     told.say(f"imagenet: {folder} is as it was prepared: {found.files} files, {images} {took}")
+    return 0
+
+
+def _verify_cosmoflow(folder: Path, told: Reporter) -> int:
+    began = time.monotonic()
+    found = cosmoflow.verify(folder, _cores(), told.progress)
+    took = f"({time.monotonic() - began:.1f} s)"
+    for problem in found.broken:
+        told.complain(problem)
+    if found.broken:
+        broken = f"{len(found.broken)} of {found.files} files are broken: those above"
+        told.complain(f"{folder}: {broken} {took}")
+        return BROKEN
+    whole = f"{found.files} files, {found.samples} samples"
+    told.say(f"cosmoflow: {folder} is as it was prepared: {whole} {took}")
     return 0
 
 

@@ -29,6 +29,7 @@ class Purpose(IntEnum):
     CROP = 10
     TARGET = 11
     FIELD = 12
+    SCATTER = 13
 
 
 def words(count: int, *key: int) -> NDArray[np.uint64]:
@@ -49,3 +50,21 @@ def integers(count: int, bound: int, *key: int) -> NDArray[np.intp]:
 def seed(*key: int) -> int:
     """Return one seed of 63 bits for a generator that wants a signed integer."""
     return int(words(1, *key)[0] >> np.uint64(1))
+
+
+def halves(count: int, *key: int) -> NDArray[np.uint32]:
+    """Return ``count`` uniform words of 32 bits, and one more where that is odd.
+
+    The byte order is stated, so that all machines have the same.
+    """
+    found = words(-(-count // 2), *key).astype("<u8").view("<u4")
+    return found[: count + count % 2]
+
+
+def normal(uniform: NDArray[np.uint32], count: int) -> NDArray[np.float64]:
+    """Return ``count`` normal numbers of at least as many words, by Box and Muller's transform."""
+    shares = (uniform.astype(np.float64) + 0.5) / 2.0**32
+    radius = np.sqrt(-2.0 * np.log(shares[0::2]))
+    angle = 2.0 * np.pi * shares[1::2]
+    found: NDArray[np.float64] = np.concatenate([radius * np.cos(angle), radius * np.sin(angle)])
+    return found[:count]

@@ -85,7 +85,7 @@ def make_fields(
         samples: their numbers.
     """
     cells = size**3
-    noise = np.stack([_normal(_noise_words(cells, part, s))[:cells] for s in samples.tolist()])
+    noise = np.stack([rng.normal(_noise_words(cells, part, s), cells) for s in samples.tolist()])
     modes = np.fft.rfftn(noise.reshape(-1, size, size, size), axes=(1, 2, 3))
     wavenumber, weight = _wavenumbers(size)
     for mode, (slope, strength) in zip(modes, targets, strict=True):
@@ -108,18 +108,8 @@ def _wavenumbers(size: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     return np.sqrt(squares), np.broadcast_to(twice, squares.shape)
 
 
-def _normal(words: NDArray[np.uint32]) -> NDArray[np.float64]:
-    """Return normal numbers of as many uniform words, by the transform of Box and Muller."""
-    uniform = (words.astype(np.float64) + 0.5) / 2.0**32
-    radius = np.sqrt(-2.0 * np.log(uniform[0::2]))
-    angle = 2.0 * np.pi * uniform[1::2]
-    return np.concatenate([radius * np.cos(angle), radius * np.sin(angle)])
-
-
 def _noise_words(cells: int, part: int, sample: int) -> NDArray[np.uint32]:
-    """Return 32 random bits for each cell; the byte order is stated, so that all have the same."""
-    found = rng.words(-(-cells // 2), Purpose.FIELD, part, sample).astype("<u8").view("<u4")
-    return found[: cells + cells % 2]
+    return rng.halves(cells, Purpose.FIELD, part, sample)
 
 
 def _target_words(part: int, sample: int) -> NDArray[np.uint64]:

@@ -30,6 +30,7 @@ from aiperf_hpc.graph import (
     Embedding,
     Flatten,
     GlobalAveragePool2D,
+    GlorotDense,
     Graph,
     Input,
     IntegerInput,
@@ -39,6 +40,7 @@ from aiperf_hpc.graph import (
     MaxPool3D,
     Node,
     ReLU,
+    Scale,
     Shape,
     Softmax,
     Tanh,
@@ -133,6 +135,10 @@ def test_an_invalid_graph_is_refused_by_the_nodes_name(
         (lambda: LeakyReLU(float("inf")), "slope"),
         (lambda: LeakyReLU(True), "slope"),
         (lambda: LeakyReLU("0.3"), "slope"),  # type: ignore[arg-type]
+        (lambda: Scale(float("inf")), "scale: factor must be a finite number, got inf"),
+        (lambda: Scale(True), "factor"),
+        (lambda: GlorotDense(4, -0.1), "glorot_dense: l2 must be a number of at least 0, got -0.1"),
+        (lambda: GlorotDense(0), "glorot_dense: units"),
         (lambda: Dropout(1.0), "dropout: rate must be a number from 0 to below 1, got 1.0"),
         (lambda: Dropout(-0.5), "rate"),
         (lambda: Dropout(False), "rate"),
@@ -257,6 +263,7 @@ def test_shapes_round_up_behind_a_stride() -> None:
         (MaxPool3D(3, 1), (7, 8, 9, 2)),
         (LeakyReLU(), (7, 8, 9, 2)),
         (Tanh(), (7, 8, 9, 2)),
+        (Scale(1.2), (7, 8, 9, 2)),
         (Dropout(0.5), (7, 8, 9, 2)),
         (Flatten(), (7 * 8 * 9 * 2,)),
     ],
@@ -278,6 +285,7 @@ def test_one_number_is_one_layer_and_one_hash_however_it_is_written() -> None:
     for same in (LeakyReLU(1), LeakyReLU(np.float64(1.0))):  # type: ignore[arg-type]
         assert graph(same).hash == graph(LeakyReLU(1.0)).hash
     assert graph(Dropout(0)).hash == graph(Dropout(0.0)).hash
+    assert graph(Scale(2)).hash == graph(Scale(2.0)).hash != graph(Scale(3)).hash
     assert graph(LeakyReLU(0.1)).hash != graph(LeakyReLU(0.3)).hash
     assert graph(Dropout(0.1)).hash != graph(Dropout(0.5)).hash
 
@@ -287,7 +295,7 @@ def test_every_layer_says_how_what_it_stores_begins_and_what_decays() -> None:
     words = Graph(
         (Node("words", IntegerInput((6,))), Node("embedded", Embedding(11, 4), ("words",)))
     )
-    graphs = [residual(), volumes(), flat_images(), words]
+    graphs = [residual(), volumes(), flat_images(), cosmoflow(), words]
     met: dict[type[Layer], set[str]] = {}
     for graph in graphs:
         for node in graph.nodes:

@@ -24,6 +24,7 @@ from aiperf_hpc.graph import (
     MaxPool3D,
     Node,
     ReLU,
+    Scale,
     Shape,
     Tanh,
 )
@@ -176,6 +177,7 @@ VOLUME = Node("volume", Input((6, 5, 7, 3)))
     ("layer", "operations"),
     [
         (LeakyReLU(), (1 + 1) * 6 * 5 * 7 * 3),
+        (Scale(1.2), 6 * 5 * 7 * 3),
         (Tanh(), (1 + 8 + 1 + 4 + 1) * 6 * 5 * 7 * 3),
         (MaxPool3D(2, 2), 8 * 3 * 3 * 4 * 3),
         (MaxPool3D(3, 2), 27 * 3 * 3 * 4 * 3),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from aiperf_hpc.config import CosmoFlowConfig
 from aiperf_hpc.graph import (
     Add,
     BatchNorm,
@@ -18,7 +19,6 @@ from aiperf_hpc.graph import (
     GlobalAveragePool2D,
     Graph,
     Input,
-    Layer,
     LeakyReLU,
     MaxPool2D,
     MaxPool3D,
@@ -32,6 +32,7 @@ from aiperf_hpc.morphism.networks.resnet import resnet50
 from aiperf_hpc.morphism.operators.base import Morphism
 from aiperf_hpc.morphism.operators.registry import MORPHISMS
 from aiperf_hpc.morphism.weights.checkpoint import Array, Weights, initial_weights
+from aiperf_hpc.workloads.cosmoflow.network import cosmoflow as cosmoflow_network
 
 if TYPE_CHECKING:  # Ranks that are no tests import this too.
     import pytest
@@ -148,27 +149,9 @@ def flat_images(input_shape: Shape = (5, 4, 3), classes: int = 4) -> Graph:
 
 
 def cosmoflow(side: int = 32, kernel: int = 3) -> Graph:
-    """The network of MLPerf HPC's CosmoFlow on volumes of side³ of four channels.
-
-    Without the factor of 1.2 behind its tanh.
-    """
-    nodes = [Node("image", Input((side, side, side, 4)))]
-
-    def add(name: str, layer: Layer) -> None:
-        nodes.append(Node(name, layer, (nodes[-1].name,)))
-
-    for number, channels in enumerate((32, 64, 128, 256, 512), 1):
-        add(f"conv{number}", Conv3D(channels, kernel, bias=True))
-        add(f"conv{number}_relu", LeakyReLU(0.3))
-        add(f"conv{number}_pool", MaxPool3D(2, 2))
-    add("flat", Flatten())
-    for number, units in enumerate((128, 64), 1):
-        add(f"dense{number}", Dense(units))
-        add(f"dense{number}_relu", LeakyReLU(0.3))
-        add(f"dense{number}_dropout", Dropout(0.5))
-    add("parameters", Dense(4))
-    add("tanh", Tanh())
-    return Graph(tuple(nodes))
+    """The network of MLPerf HPC's CosmoFlow on volumes of side³ of four channels."""
+    settings = CosmoFlowConfig.model_validate({"kernel": kernel})
+    return cosmoflow_network((side, side, side, 4), 4, settings)
 
 
 def thin_resnet50() -> Graph:

@@ -28,7 +28,7 @@ def counted(graph: Graph) -> int:
     kinds = count(graph).by_kind()
     return sum(
         kinds[kind].forward + kinds[kind].backward - kinds[kind].update
-        for kind in ("conv2d", "conv3d", "dense")
+        for kind in ("conv2d", "conv3d", "dense", "glorot_dense")
         if kind in kinds
     )
 

@@ -26,6 +26,7 @@ from aiperf_hpc.graph import (
     MaxPool3D,
     Node,
     ReLU,
+    Scale,
     Softmax,
     Tanh,
 )
@@ -108,6 +109,8 @@ def _layer(
             return functional.leaky_relu(inputs[0], slope)
         case Tanh():
             return torch.tanh(inputs[0])
+        case Scale(factor=factor):
+            return inputs[0] * factor
         case Dropout(rate=rate):
             return functional.dropout(inputs[0], rate, training)
         case Flatten():

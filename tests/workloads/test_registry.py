@@ -27,23 +27,29 @@ VOLUMES = {"workload": "volumes", "dataset": {"name": "volumes"}, "search": {"me
 
 @pytest.mark.parametrize("name", preset_names())
 def test_every_preset_names_a_workload_that_it_can_be(name: str) -> None:
-    path = ("dataset.path=/data",) if name in ("cifar10", "imagenet") else ()
-    assert workload_of(load_config(name, path)).name in WORKLOADS
+    assert name in workload_of(load_config(name)).presets
+
+
+def test_every_preset_is_of_one_workload_and_official_networks_differ() -> None:
+    assert sorted(p for w in WORKLOADS.values() for p in w.presets) == preset_names()
+    graphs = [make() for w in WORKLOADS.values() for make in w.official.values()]
+    assert len({graph.hash for graph in graphs}) == len(graphs)
 
 
 @pytest.mark.parametrize("workload", WORKLOADS.values(), ids=lambda w: w.name)
 def test_every_workload_has_its_rows_in_both_engines_and_its_datasets(workload: Workload) -> None:
     assert set(workload.datasets) <= set(dataset_names())
-    assert workload.objective.measure in MEASURES
-    for table in (torch_objectives, tensorflow_objectives):
-        assert workload.objective.loss in table.LOSSES
-        assert workload.objective.measure in table.QUALITIES
+    for objective in (workload.objective_on(dataset) for dataset in workload.datasets):
+        assert objective.measure in MEASURES
+        for table in (torch_objectives, tensorflow_objectives):
+            assert objective.loss in table.LOSSES
+            assert objective.measure in table.QUALITIES
 
 
 @pytest.mark.parametrize(
     ("sections", "message"),
     [
-        ({"workload": "volume"}, "no workload 'volume'; did you mean 'volumes'.*automl, volumes"),
+        ({"workload": "volume"}, "no workload 'volume'; did you mean 'volumes'.*automl, cosmoflow"),
         ({"workload": "volumes"}, "dataset.name=digits: workload 'volumes' has the datasets vol"),
         (VOLUMES | {"search": {}}, "search.method=guided: no morphism grows.*search.method=fixed"),
         (

@@ -22,7 +22,7 @@ from aiperf_hpc.run.history import Evaluation, Trial
 from aiperf_hpc.run.records import BestEpochKept
 from aiperf_hpc.trial import Value
 
-MATRIX_LAYERS = ("conv2d", "conv3d", "dense")
+MATRIX_LAYERS = ("conv2d", "conv3d", "dense", "glorot_dense")
 """The kinds of layers whose operations PyTorch's counter knows."""
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 from aiperf_hpc.replica.data.base import WHOLE, Batch, Part
-from aiperf_hpc.replica.data.imagenet.shards import ShardIndex, Sizes
+from aiperf_hpc.replica.data.shards import ShardIndex, Sizes
 from aiperf_hpc.trial import DatasetInfo
 
 

@@ -7,10 +7,10 @@ from pathlib import Path
 from aiperf_hpc.config import DatasetConfig
 from aiperf_hpc.dataset_manifest import load_dataset_manifest
 from aiperf_hpc.errors import DatasetError
+from aiperf_hpc.replica.data.imagenet.archives import load_archives
 from aiperf_hpc.replica.data.imagenet.dataset import ImageNetDataset, Reader
-from aiperf_hpc.replica.data.imagenet.shards import (
+from aiperf_hpc.replica.data.shards import (
     ShardIndex,
-    load_archives,
     load_index,
     load_sizes,
     verify_shards,
@@ -30,7 +30,8 @@ def load(config: DatasetConfig, cores: int, engine: str) -> ImageNetDataset:
     if config.path is None:
         raise DatasetError("dataset 'imagenet': no folder is given; pass --set dataset.path=FOLDER")
     info, index = open_index(config.path)
-    verify_shards(config.path, (*index.train, *index.validation), max(1, cores), whole=False)
+    shards = (*index.train, *index.validation)
+    verify_shards(config.path, shards, max(1, cores), "imagenet", whole=False)
     size = (config.image_size, config.image_size, 3)
     used = {
         "inputs": {"image": TensorSpec(shape=size)},
@@ -40,7 +41,7 @@ def load(config: DatasetConfig, cores: int, engine: str) -> ImageNetDataset:
         info.model_copy(update=used),
         config.path,
         index,
-        load_sizes(config.path, index),
+        load_sizes(config.path, index, "imagenet"),
         config.augment,
         max(1, min(config.parallel_transforms, cores)),
         _tensorflow if engine == "tensorflow" else _pillow,
@@ -54,7 +55,7 @@ def verify(folder: Path, cores: int) -> None:
         DatasetError: naming the first shard that is not the one that was prepared.
     """
     _, index = open_index(folder)
-    verify_shards(folder, (*index.train, *index.validation), max(1, cores), whole=True)
+    verify_shards(folder, (*index.train, *index.validation), max(1, cores), "imagenet", whole=True)
 
 
 def _tensorflow() -> Reader:
@@ -76,7 +77,7 @@ def open_index(folder: Path) -> tuple[DatasetInfo, ShardIndex]:
         DatasetError: it was not prepared, or its descriptions are of two preparations.
     """
     info = load_dataset_manifest(folder, "imagenet")
-    index = load_index(folder)
+    index = load_index(folder, "imagenet")
     counts = [sum(s.samples for s in part) for part in (index.train, index.validation)]
     if index.dataset_sha256 != info.sha256 or counts != [
         info.train_samples,

@@ -29,7 +29,7 @@ from aiperf_hpc.replica.data.base import WHOLE, Batch, Part, labelled_images
 from aiperf_hpc.replica.data.imagenet import sample_order, tfrecord
 from aiperf_hpc.replica.data.imagenet.dataset import ImageNetDataset
 from aiperf_hpc.replica.data.imagenet.sample_order import MEAN, STD
-from aiperf_hpc.replica.data.imagenet.shards import Shard
+from aiperf_hpc.replica.data.shards import Shard
 
 Floats = NDArray[np.float32]
 

@@ -19,25 +19,19 @@ from pathlib import Path
 from aiperf_hpc.dataset_manifest import save_dataset_manifest
 from aiperf_hpc.errors import DatasetError
 from aiperf_hpc.replica.data import rng
-from aiperf_hpc.replica.data.imagenet.shard_writer import (
-    Job,
-    Refusals,
-    ShardWriter,
-    Written,
-    finished,
-    sha256_of,
-)
-from aiperf_hpc.replica.data.imagenet.shards import (
-    ShardIndex,
-    save_archives,
-    save_index,
-    save_sizes,
-)
+from aiperf_hpc.replica.data.imagenet.archives import save_archives
+from aiperf_hpc.replica.data.imagenet.shard_writer import Job, ShardWriter, sha256_of
 from aiperf_hpc.replica.data.imagenet.sources import Image, Listing, Source, open_source
 from aiperf_hpc.replica.data.progress import Meter
 from aiperf_hpc.replica.data.rng import Purpose
+from aiperf_hpc.replica.data.shards import (
+    ShardIndex,
+    save_index,
+    save_sizes,
+)
 from aiperf_hpc.replica.data.staging import Options, check_space
 from aiperf_hpc.replica.data.unfinished import Plan, Unfinished, check_target, resumed
+from aiperf_hpc.replica.data.written_shards import Refusals, Written, finished
 from aiperf_hpc.trial import DatasetInfo
 
 SHARD_SAMPLES = 1252

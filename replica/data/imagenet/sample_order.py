@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aiperf_hpc.replica.data import rng
-from aiperf_hpc.replica.data.imagenet.shards import Shard
 from aiperf_hpc.replica.data.rng import Purpose
+from aiperf_hpc.replica.data.shards import Shard
 
 OPEN_SHARDS = 16
 """Shards read at once. Fixed, since the order depends on it."""

@@ -5,22 +5,18 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
 from typing import BinaryIO, NamedTuple
-
-from pydantic import ValidationError
 
 from aiperf_hpc.errors import DatasetError, reason_of
 from aiperf_hpc.replica.data.imagenet import tfrecord
 from aiperf_hpc.replica.data.imagenet.jpeg import as_jpeg
-from aiperf_hpc.replica.data.imagenet.shards import Shard, describe_shard, verify_shards
 from aiperf_hpc.replica.data.imagenet.sources import Image, ReadImage
 from aiperf_hpc.replica.data.jobs import in_threads
 from aiperf_hpc.replica.data.progress import Meter
+from aiperf_hpc.replica.data.shards import describe_shard
 from aiperf_hpc.replica.data.unfinished import Unfinished
-from aiperf_hpc.run.paths import write_whole
-from aiperf_hpc.trial import Value
+from aiperf_hpc.replica.data.written_shards import Refusals, Written, note
 
 
 class Job(NamedTuple):
@@ -39,93 +35,12 @@ class Job(NamedTuple):
         return digest.hexdigest()
 
 
-class Written(Value):
-    """A finished shard, and what became of its images, in their order."""
-
-    shard: Shard
-    stamp: str
-    """Of the job that wrote it."""
-    sizes: tuple[int, ...]
-    """The bytes of each record."""
-    sources: tuple[str, ...]
-    """The SHA-256 of each source file."""
-    converted: dict[str, int]
-    """How many images were no grey or RGB JPEG files, by what they were."""
-
-
 class _Stored(NamedTuple):
     """The bytes of an image's record, its source's digest, and what it was if it was no JPEG."""
 
     size: int
     source_sha256: str
     converted: str | None
-
-
-@dataclass(slots=True)
-class Refusals:
-    """Images that cannot be stored, and who is told of each."""
-
-    complain: Callable[[str], None]
-    lines: list[str] = field(default_factory=list)
-
-    def add(self, what: str) -> None:
-        """Note what is wrong with an image."""
-        self.lines.append(what)
-        # A single one is said at the end: it is the error itself.
-        if len(self.lines) == 2:
-            self.complain(self.lines[0])
-        if len(self.lines) >= 2:
-            self.complain(what)
-
-    def check(self, images: int) -> None:
-        """Require that none was refused. Raises DatasetError."""
-        if len(self.lines) == 1:
-            raise DatasetError(self.lines[0])
-        if self.lines:
-            raise DatasetError(
-                f"{len(self.lines)} of {images} images are corrupt or cannot be read: those "
-                "above; replace them or take them away"
-            )
-
-
-def _not_waiting(file: int) -> None:
-    """Let the system write when it will: what a power cut has torn, its checksum tells."""
-
-
-def finished(
-    work: Unfinished, jobs: Sequence[Job], threads: int, meter: Meter
-) -> dict[str, Written]:
-    """Return the shards of an interrupted preparation that can be kept, each read to its end.
-
-    A shard whose images have changed, or that is damaged, is not: its note is removed.
-
-    Raises:
-        OSError: a note cannot be read or removed.
-    """
-
-    def kept(job: Job, _: object) -> Written | None:
-        written = _noted(work, job)
-        meter.add()
-        return written
-
-    noted = set(work.finished())
-    with_note = [job for job in jobs if job.file in noted]
-    found = zip(with_note, in_threads(kept, with_note, threads), strict=True)
-    shards = {job.file: written for job, written in found if written is not None}
-    for file in noted - set(shards):
-        work.note(file).unlink()
-    return shards
-
-
-def _noted(work: Unfinished, job: Job) -> Written | None:
-    try:
-        written = Written.model_validate_json(work.note(job.file).read_bytes())
-        if written.stamp != job.stamp():
-            return None
-        verify_shards(work.dataset, [written.shard], 1, whole=True)
-    except (ValidationError, DatasetError):
-        return None
-    return written
 
 
 class ShardWriter:
@@ -166,7 +81,7 @@ class ShardWriter:
             sources=tuple(each.source_sha256 for each in stored),
             converted=Counter(each.converted for each in stored if each.converted),
         )
-        write_whole(self._work.note(job.file), written.model_dump_json() + "\n", _not_waiting)
+        note(self._work, written)
         return written, refused
 
     def _stored(

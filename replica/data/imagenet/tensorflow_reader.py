@@ -17,7 +17,7 @@ from aiperf_hpc.replica.data.base import WHOLE, Batch, Part, labelled_images
 from aiperf_hpc.replica.data.imagenet import sample_order, tfrecord
 from aiperf_hpc.replica.data.imagenet.dataset import ImageNetDataset
 from aiperf_hpc.replica.data.imagenet.sample_order import ATTEMPTS, MEAN, OPEN_SHARDS, STD
-from aiperf_hpc.replica.data.imagenet.shards import Shard, verify_shards
+from aiperf_hpc.replica.data.shards import Shard, verify_shards
 from aiperf_hpc.replica.tensorflow_import import tf
 
 Tensor = Any
@@ -200,7 +200,7 @@ class _Reading(NamedTuple):
         Raises:
             DatasetError: of a shard that is not the one that was prepared.
         """
-        verify_shards(dataset.folder, self.shards, dataset.parallel, whole=False)
+        verify_shards(dataset.folder, self.shards, dataset.parallel, "imagenet", whole=False)
         start = 0
         for group in self.together:
             end = start + sum(self.shards[number].samples for number in group)

@@ -6,25 +6,25 @@ import hashlib
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 from aiperf_hpc.dataset_manifest import MANIFEST
 from aiperf_hpc.errors import DatasetError, reason_of
 from aiperf_hpc.replica.data.imagenet import tfrecord
+from aiperf_hpc.replica.data.imagenet.archives import ARCHIVES, load_archives
 from aiperf_hpc.replica.data.imagenet.jpeg import as_jpeg
 from aiperf_hpc.replica.data.imagenet.loading import open_index
 from aiperf_hpc.replica.data.imagenet.shard_writer import sha256_of
-from aiperf_hpc.replica.data.imagenet.shards import (
-    ARCHIVES,
-    Shard,
-    load_archives,
-    load_sizes,
-    verify_shards,
-)
 from aiperf_hpc.replica.data.imagenet.sources.base import and_more
 from aiperf_hpc.replica.data.jobs import in_threads
 from aiperf_hpc.replica.data.progress import Meter, Show, not_shown
+from aiperf_hpc.replica.data.shards import (
+    Shard,
+    load_sizes,
+    verify_shards,
+)
 from aiperf_hpc.trial import DatasetInfo
 
 
@@ -73,7 +73,7 @@ def verify_folder(
     info, index = open_index(folder)
     shards = (*index.train, *index.validation)
     meter = Meter(progress, "verifying", len(shards), "shards")
-    broken = list(_problems(lambda: load_sizes(folder, index)))
+    broken = list(_problems(lambda: load_sizes(folder, index, "imagenet")))
 
     def verified(shard: Shard, stopped: threading.Event) -> _Found:
         found = _shard(folder / shard.file, shard, info.classes or 0, decode, stopped)
@@ -117,7 +117,8 @@ def _shard(
     path: Path, shard: Shard, classes: int, decode: bool, stopped: threading.Event
 ) -> _Found:
     found: dict[int, str] = {}
-    problems = list(_problems(lambda: verify_shards(path.parent, [shard], 1, whole=True)))
+    verified = partial(verify_shards, path.parent, [shard], 1, "imagenet", whole=True)
+    problems = list(_problems(verified))
     if problems:
         detail = _first_damage(path)
         return _Found({}, [], problems[0] + (f" ({detail})" if detail else ""))

@@ -102,6 +102,7 @@ class TensorFlowNetwork:
             self._optimizer = OPTIMIZERS[hyperparameters.optimizer](
                 parameters, decayed, hyperparameters
             )
+            self._optimizer.penalise(graph.penalties)
             self._optimizer.load(optimizer_state)
             self._evaluated_variables = self._variables | dict(self._optimizer.evaluated)
             self._sizes = [math.prod(shape) for shape in graph.parameters.values()]

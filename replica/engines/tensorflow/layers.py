@@ -21,6 +21,7 @@ from aiperf_hpc.graph import (
     Embedding,
     Flatten,
     GlobalAveragePool2D,
+    GlorotDense,
     Input,
     IntegerInput,
     Layer,
@@ -29,6 +30,7 @@ from aiperf_hpc.graph import (
     MaxPool3D,
     Node,
     ReLU,
+    Scale,
     Softmax,
     Tanh,
 )
@@ -200,6 +202,7 @@ def _symmetric(kernel: int) -> list[list[int]]:
     return [[0, 0], edge, edge, [0, 0]]
 
 
+@executes(GlorotDense)
 @executes(Dense)
 def _dense(run: Pass, node: Node, layer: Dense, inputs: Tensors) -> tf.Tensor:
     return tf.matmul(inputs[0], run.read(node, "kernel")) + run.read(node, "bias")
@@ -218,6 +221,11 @@ def _leaky_relu(run: Pass, node: Node, layer: LeakyReLU, inputs: Tensors) -> tf.
 @executes(Tanh)
 def _tanh(run: Pass, node: Node, layer: Tanh, inputs: Tensors) -> tf.Tensor:
     return tf.tanh(inputs[0])
+
+
+@executes(Scale)
+def _scale(run: Pass, node: Node, layer: Scale, inputs: Tensors) -> tf.Tensor:
+    return inputs[0] * tf.cast(layer.factor, run.compute)
 
 
 @executes(Dropout)

@@ -46,6 +46,7 @@ class Optimizer:
         self._parameters = parameters
         self._decayed = frozenset(decayed) if used.weight_decay else frozenset()
         self._used = used
+        self._penalties: Mapping[str, float] = {}
         self._slots = {
             slot: {name: tf.Variable(tf.zeros(v.shape)) for name, v in parameters.items()}
             for slot in self.slot_names
@@ -56,9 +57,17 @@ class Optimizer:
         """What is evaluated and handed out as the parameters."""
         return self._parameters
 
+    def penalise(self, penalties: Mapping[str, float]) -> None:
+        """Minimize these times the sums of parameters' squares too; before any step is traced."""
+        self._penalties = penalties
+
     def step(self, gradients: Gradients, rate: tf.Tensor) -> None:
         """Update all parameters."""
-        self._update(self._clipped(gradients), rate)
+        penalised = {
+            name: gradients[name] + 2.0 * factor * self._parameters[name]
+            for name, factor in self._penalties.items()
+        }
+        self._update(self._clipped({**gradients, **penalised}), rate)
 
     def _update(self, gradients: Gradients, rate: tf.Tensor) -> None:
         raise NotImplementedError

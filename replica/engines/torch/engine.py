@@ -153,6 +153,7 @@ class TorchNetwork:
             self._optimizer = OPTIMIZERS[hyperparameters.optimizer](
                 self._flat, self._layout, sorted(graph.decayed), hyperparameters
             )
+            self._optimizer.penalise(graph.penalties)
             self._optimizer.load(optimizer_state)
             self._build_modules(rows=device.type == "cpu" and not placement.compiled)
         self._cores = placement.cores

@@ -24,6 +24,7 @@ from aiperf_hpc.graph import (
     Embedding,
     Flatten,
     GlobalAveragePool2D,
+    GlorotDense,
     Input,
     IntegerInput,
     Layer,
@@ -32,6 +33,7 @@ from aiperf_hpc.graph import (
     MaxPool3D,
     Node,
     ReLU,
+    Scale,
     Softmax,
     Tanh,
 )
@@ -191,6 +193,11 @@ def _tanh(code: ModuleCode, node: Node, layer: Tanh) -> fx.Node:
     return code.call(torch.tanh_ if writable else torch.tanh, code.read(node))
 
 
+@builds(Scale)
+def _scale(code: ModuleCode, node: Node, layer: Scale) -> fx.Node:
+    return code.call(torch.mul, code.read(node), layer.factor)
+
+
 @builds(Dropout)
 def _dropout(code: ModuleCode, node: Node, layer: Dropout) -> fx.Node:
     """Drop by PyTorch's own generator: an engine is given no seed of the trial."""
@@ -247,6 +254,7 @@ def flatten(x: Tensor) -> Tensor:
     return (x.movedim(1, -1) if x.ndim >= 4 else x).flatten(1)
 
 
+@builds(GlorotDense)
 @builds(Dense)
 def _dense(code: ModuleCode, node: Node, layer: Dense) -> fx.Node:
     code.allow_overwriting(node)

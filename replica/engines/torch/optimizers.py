@@ -5,7 +5,7 @@ Their state lies in buffers of the same layout, so that it is read and written a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, cast
 
 import torch
@@ -69,6 +69,8 @@ class FlatOptimizer(torch.optim.Optimizer):
         self._parts = self._cut(flat)
         self._sizes = [len(part) for part in self._parts]
         self._decayed = [number for number, name in enumerate(layout.places) if name in decayed]
+        self._penalised: list[int] = []
+        self._slopes: list[float] = []
 
     @property
     def evaluated(self) -> Tensor:
@@ -84,14 +86,32 @@ class FlatOptimizer(torch.optim.Optimizer):
         del evaluated
         return False
 
+    def penalise(self, penalties: Mapping[str, float]) -> None:
+        """Minimize, from now on, these times the sums of the parameters' squares too."""
+        chosen = [name for name in self._layout.places if penalties.get(name)]
+        places = {name: number for number, name in enumerate(self._layout.places)}
+        self._penalised = [places[name] for name in chosen]
+        self._slopes = [2.0 * penalties[name] for name in chosen]
+
     def step(self, gradients: list[Tensor], rate: float) -> None:  # type: ignore[override]
         """Update all parameters; the gradients' memory may be changed."""
         with torch.no_grad():
+            self._add_penalties(gradients)
             self._clip(gradients)
             self._update(gradients, rate)
 
     def _update(self, gradients: list[Tensor], rate: float) -> None:
         raise NotImplementedError
+
+    def _add_penalties(self, gradients: list[Tensor]) -> None:
+        """Add the gradients of what is penalised."""
+        if not self._penalised:
+            return
+        slopes = torch._foreach_mul(_some(self._parts, self._penalised), self._slopes)
+        scale: Tensor | None = getattr(self, "grad_scale", None)
+        if scale is not None:  # They are those of the loss times this.
+            torch._foreach_mul_(slopes, scale)
+        torch._foreach_add_(_some(self._by_parameter(gradients), self._penalised), slopes)
 
     def _clip(self, gradients: list[Tensor]) -> None:
         """Scale gradients down to the greatest norm; the host does not wait for what it is."""

@@ -8,7 +8,7 @@ from aiperf_hpc.config.dataset import DatasetConfig
 from aiperf_hpc.config.differences import Difference, differences, preset_of
 from aiperf_hpc.config.engine import EngineConfig, SimulationConfig
 from aiperf_hpc.config.loading import load_config, preset_names, preset_text, validate
-from aiperf_hpc.config.model import ModelConfig
+from aiperf_hpc.config.model import CosmoFlowConfig, ModelConfig
 from aiperf_hpc.config.replica import ReplicaConfig
 from aiperf_hpc.config.run import JournalConfig, KeepConfig, RunConfig, ScoreConfig
 from aiperf_hpc.config.search import (
@@ -25,6 +25,7 @@ from aiperf_hpc.config.slurm import SlurmConfig, SlurmNodeGroup
 from aiperf_hpc.config.training import TrainingConfig
 
 __all__ = [
+    "CosmoFlowConfig",
     "DatasetConfig",
     "Difference",
     "EngineConfig",

@@ -13,9 +13,16 @@ from aiperf_hpc.config.section import Section
 class DatasetConfig(Section):
     """Which samples are trained on, and how they are prepared."""
 
-    name: Literal["digits", "cifar10", "imagenet", "simulated", "synthetic", "volumes"] = Field(
-        "imagenet", description="the dataset; only imagenet's runs can be VALID"
-    )
+    name: Literal[
+        "digits",
+        "cifar10",
+        "cosmoflow",
+        "density",
+        "imagenet",
+        "simulated",
+        "synthetic",
+        "volumes",
+    ] = Field("imagenet", description="the dataset; only imagenet's runs can be VALID")
     path: Path | None = Field(None, description="folder made by `aiperf data prepare`")
     augment: bool = Field(True, description="the dataset's standard augmentation in training")
     parallel_transforms: int = Field(48, ge=1, le=1024, description="bounded by the cores")
@@ -32,10 +39,10 @@ class DatasetConfig(Section):
         10, ge=2, le=100_000, description="made-up data only: synthetic, simulated"
     )
     train_samples: int = Field(
-        512, ge=1, description="made-up data only: synthetic, simulated, volumes"
+        512, ge=1, description="made-up data only: density, synthetic, simulated, volumes"
     )
     validation_samples: int = Field(
-        128, ge=1, description="made-up data only: synthetic, simulated, volumes"
+        128, ge=1, description="made-up data only: density, synthetic, simulated, volumes"
     )
 
     @model_validator(mode="after")

@@ -14,6 +14,27 @@ of 1,202 layers (He et al. 2016); four stages of them are a graph of 10,000 node
 Blocks = Annotated[int, Field(ge=1, le=MOST_BLOCKS)]
 
 
+class CosmoFlowConfig(Section):
+    """What there is to choose of CosmoFlow's network; the defaults are the reference's."""
+
+    kernel: Literal[2, 3] = Field(
+        3, description="cells a side of the convolutions: 3 since v1.0 of MLPerf HPC, 2 in v0.7"
+    )
+    width: int = Field(
+        32, ge=1, le=1024, description="channels of the first convolution, doubled by each further"
+    )
+    convolutions: int = Field(5, ge=1, le=8, description="each halves the volume's sides")
+    dropout: float = Field(
+        0.5, ge=0.0, lt=1.0, description="share of the hidden dense layers' outputs"
+    )
+    l2: float = Field(
+        0.0,
+        ge=0.0,
+        le=1.0,
+        description="times the squares of the hidden dense layers' kernels, in what is minimized",
+    )
+
+
 class ModelConfig(Section):
     """The initial network."""
 
@@ -25,3 +46,4 @@ class ModelConfig(Section):
     blocks: tuple[Blocks, Blocks, Blocks, Blocks] = Field(
         (3, 4, 6, 3), description="blocks a stage; ResNet-50 has 3, 4, 6 and 3"
     )
+    cosmoflow: CosmoFlowConfig = CosmoFlowConfig()

@@ -21,6 +21,7 @@ from aiperf_hpc.graph.layers import Dropout as Dropout
 from aiperf_hpc.graph.layers import Embedding as Embedding
 from aiperf_hpc.graph.layers import Flatten as Flatten
 from aiperf_hpc.graph.layers import GlobalAveragePool2D as GlobalAveragePool2D
+from aiperf_hpc.graph.layers import GlorotDense as GlorotDense
 from aiperf_hpc.graph.layers import InitialValue as InitialValue
 from aiperf_hpc.graph.layers import Input as Input
 from aiperf_hpc.graph.layers import IntegerInput as IntegerInput
@@ -29,6 +30,7 @@ from aiperf_hpc.graph.layers import LeakyReLU as LeakyReLU
 from aiperf_hpc.graph.layers import MaxPool2D as MaxPool2D
 from aiperf_hpc.graph.layers import MaxPool3D as MaxPool3D
 from aiperf_hpc.graph.layers import ReLU as ReLU
+from aiperf_hpc.graph.layers import Scale as Scale
 from aiperf_hpc.graph.layers import Shape as Shape
 from aiperf_hpc.graph.layers import SlidingWindow as SlidingWindow
 from aiperf_hpc.graph.layers import Softmax as Softmax

@@ -120,6 +120,16 @@ class Graph:
             if key in node.layer.decayed
         )
 
+    @cached_property
+    def penalties(self) -> Mapping[str, float]:
+        """The factors of the squares of parameters in what is minimized, by ``parameters``'
+        names."""
+        return {
+            f"{node.name}/{key}": factor
+            for node in self.nodes
+            for key, factor in node.layer.penalties.items()
+        }
+
     @property
     def parameter_count(self) -> int:
         """The number of trainable scalars."""

@@ -34,6 +34,7 @@ from aiperf_hpc.graph import (
     Embedding,
     Flatten,
     GlobalAveragePool2D,
+    GlorotDense,
     Graph,
     Input,
     IntegerInput,
@@ -43,6 +44,7 @@ from aiperf_hpc.graph import (
     MaxPool3D,
     Node,
     ReLU,
+    Scale,
     Shape,
     Softmax,
     Tanh,
@@ -98,6 +100,8 @@ CASES: list[tuple[Layer, Shape]] = [
     (BatchNorm(), IMAGE),
     (BatchNorm(), VOLUME),
     *[(layer, shape) for layer in (ReLU(), LeakyReLU(), Tanh()) for shape in ((6,), IMAGE, VOLUME)],
+    *[(Scale(1.2), shape) for shape in ((6,), VOLUME)],
+    (GlorotDense(4, 0.1), (6,)),
     (LeakyReLU(0.01), VOLUME),
     (LeakyReLU(0.0), VOLUME),
     (Add(), VOLUME),
@@ -139,7 +143,9 @@ def test_every_layer_is_known_to_both_engines_and_tried_here() -> None:
 
 
 @pytest.mark.parametrize("name", ENGINES)
-@pytest.mark.parametrize("layer", [ReLU(), LeakyReLU(0.3), Tanh(), Dropout(0.5), Flatten()])
+@pytest.mark.parametrize(
+    "layer", [ReLU(), LeakyReLU(0.3), Tanh(), Scale(1.2), Dropout(0.5), Flatten()]
+)
 def test_samples_are_not_written_to(name: str, layer: Layer) -> None:
     graph = one_layer(layer, IMAGE)
     inputs = samples(graph, 3, np.random.default_rng(0))

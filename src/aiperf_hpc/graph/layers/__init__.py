@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from aiperf_hpc.graph.layers.activation import LeakyReLU as LeakyReLU
 from aiperf_hpc.graph.layers.activation import ReLU as ReLU
+from aiperf_hpc.graph.layers.activation import Scale as Scale
 from aiperf_hpc.graph.layers.activation import Softmax as Softmax
 from aiperf_hpc.graph.layers.activation import Tanh as Tanh
 from aiperf_hpc.graph.layers.base import LAYERS as LAYERS
@@ -16,6 +17,7 @@ from aiperf_hpc.graph.layers.base import SlidingWindow as SlidingWindow
 from aiperf_hpc.graph.layers.convolution import Conv2D as Conv2D
 from aiperf_hpc.graph.layers.convolution import Conv3D as Conv3D
 from aiperf_hpc.graph.layers.dense import Dense as Dense
+from aiperf_hpc.graph.layers.dense import GlorotDense as GlorotDense
 from aiperf_hpc.graph.layers.embedding import Embedding as Embedding
 from aiperf_hpc.graph.layers.input import Input as Input
 from aiperf_hpc.graph.layers.input import IntegerInput as IntegerInput

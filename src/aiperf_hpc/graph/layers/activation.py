@@ -1,4 +1,4 @@
-"""Activations, which change each element by itself, and the softmax."""
+"""Activations and a factor, which change each element by itself, and the softmax."""
 
 from __future__ import annotations
 
@@ -54,6 +54,27 @@ class Tanh(Layer):
 
     kind: ClassVar[str] = "tanh"
     follower: ClassVar[bool] = True
+
+    def output_shape(self, *inputs: Shape) -> Shape:
+        return inputs[0]
+
+
+@layer_class
+class Scale(Layer):
+    """factor * x, the same factor for all elements: not trained."""
+
+    kind: ClassVar[str] = "scale"
+    follower: ClassVar[bool] = True
+
+    factor: float
+
+    def __post_init__(self) -> None:
+        number = type(self.factor) is not bool and isinstance(self.factor, int | float)
+        require(
+            number and -LARGEST <= self.factor <= LARGEST,
+            f"scale: factor must be a finite number, got {self.factor!r}",
+        )
+        object.__setattr__(self, "factor", float(self.factor))  # One number, one hash.
 
     def output_shape(self, *inputs: Shape) -> Shape:
         return inputs[0]

@@ -109,6 +109,12 @@ class Layer:
         """The slope below zero of what is the identity above it; None for other functions."""
         return None
 
+    @property
+    def penalties(self) -> Mapping[str, float]:
+        """By what the sum of a parameter's squares is multiplied and added to the loss that is
+        minimized, for the parameters that are penalised so, by their names."""
+        return {}
+
     def output_shape(self, *inputs: Shape) -> Shape:
         """Return the output's shape. Raises GraphError when the inputs do not fit."""
         raise NotImplementedError

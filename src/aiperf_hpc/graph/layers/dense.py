@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import ClassVar
 
+from aiperf_hpc.bounds import LARGEST
 from aiperf_hpc.graph.layers.base import (
     ChannelRole,
     Distribution,
@@ -43,3 +44,32 @@ class Dense(Layer):
 
     def with_channels(self, channels: int) -> Dense:
         return replace(self, units=channels)
+
+
+@layer_class
+class GlorotDense(Dense):
+    """A dense layer as Keras makes it: a kernel that begins by Glorot's rule, and may be penalised.
+
+    The penalty, l2 times the sum of the kernel's squares, is a part of what is minimized: its
+    gradient is 2 l2 w. It is in no loss that is reported.
+    """
+
+    kind: ClassVar[str] = "glorot_dense"
+    initial_values: ClassVar[Mapping[str, InitialValue]] = {
+        "kernel": Distribution.GLOROT_UNIFORM, "bias": 0.0
+    }  # fmt: skip
+
+    l2: float = 0.0
+
+    def __post_init__(self) -> None:
+        Dense.__post_init__(self)
+        number = type(self.l2) is not bool and isinstance(self.l2, int | float)
+        require(
+            number and 0.0 <= self.l2 <= LARGEST,
+            f"glorot_dense: l2 must be a number of at least 0, got {self.l2!r}",
+        )
+        object.__setattr__(self, "l2", float(self.l2))  # One number, one hash.
+
+    @property
+    def penalties(self) -> Mapping[str, float]:
+        return {"kernel": self.l2} if self.l2 else {}

@@ -22,7 +22,7 @@ from aiperf_hpc.replica.data import Batch, imagenet
 from aiperf_hpc.replica.data.base import Part
 from aiperf_hpc.replica.data.imagenet import sample_order, tensorflow_reader, tfrecord
 from aiperf_hpc.replica.data.imagenet.dataset import ImageNetDataset
-from aiperf_hpc.replica.data.imagenet.shards import load_index
+from aiperf_hpc.replica.data.shards import load_index
 from aiperf_hpc.replica.data.staging import Options
 from aiperf_hpc.replica.tensorflow_import import tf
 
@@ -224,7 +224,7 @@ print(sum(batch.size for batch in dataset.train(0, 5, 0)))
         [sys.executable, "-c", script], check=True, capture_output=True, text=True
     )
     assert done.stdout == "27\n"
-    assert load_index(tmp_path / "prepared") == load_index(imagenet_folder)
+    assert load_index(tmp_path / "prepared", "imagenet") == load_index(imagenet_folder, "imagenet")
 
 
 # Geometry, on images whose red says the column and whose green says the row of each pixel
@@ -481,4 +481,4 @@ def test_a_manifest_with_other_counts(folder: Path) -> None:
 def test_another_datasets_folder(folder: Path, make_source: Callable[[Path], Path]) -> None:
     save_dataset_manifest(folder, _load(folder).info.model_copy(update={"name": "cifar10"}))
     _not_loaded(folder, "holds 'cifar10'")
-    assert load_index(folder).train
+    assert load_index(folder, "imagenet").train

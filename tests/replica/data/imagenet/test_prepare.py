@@ -17,7 +17,7 @@ from aiperf_hpc.dataset_manifest import load_dataset_manifest
 from aiperf_hpc.errors import DatasetError
 from aiperf_hpc.replica.data import imagenet
 from aiperf_hpc.replica.data.imagenet.jpeg import as_jpeg
-from aiperf_hpc.replica.data.imagenet.shards import load_index
+from aiperf_hpc.replica.data.shards import load_index
 from aiperf_hpc.replica.data.staging import Options
 from aiperf_hpc.replica.tensorflow_import import tf
 
@@ -64,7 +64,7 @@ def test_each_image_is_stored_once_with_its_label(
 
 
 def test_shards_are_of_one_size_and_of_mixed_classes(imagenet_folder: Path) -> None:
-    index = load_index(imagenet_folder)
+    index = load_index(imagenet_folder, "imagenet")
     assert [shard.file for shard in index.train] == [f"train-{n:05d}-of-00004" for n in range(4)]
     assert [shard.samples for shard in index.train] == [6, 7, 7, 7]
     assert [shard.samples for shard in index.validation] == [6, 6]
@@ -74,7 +74,7 @@ def test_shards_are_of_one_size_and_of_mixed_classes(imagenet_folder: Path) -> N
 
 
 def test_the_index_describes_the_shards(imagenet_folder: Path) -> None:
-    index = load_index(imagenet_folder)
+    index = load_index(imagenet_folder, "imagenet")
     assert index.dataset_sha256 == load_dataset_manifest(imagenet_folder, "imagenet").sha256
     for shard in (*index.train, *index.validation):
         content = (imagenet_folder / shard.file).read_bytes()
@@ -107,7 +107,7 @@ def test_the_shards_do_not_depend_on_the_threads(
     imagenet_source: Path, imagenet_folder: Path, tmp_path: Path
 ) -> None:
     imagenet.prepare(imagenet_source, tmp_path / "again", Options(shards=4, cores=1))
-    assert load_index(tmp_path / "again") == load_index(imagenet_folder)
+    assert load_index(tmp_path / "again", "imagenet") == load_index(imagenet_folder, "imagenet")
 
 
 @pytest.mark.parametrize("beside", [True, False])
@@ -118,7 +118,7 @@ def test_a_flat_validation_folder(
     _flatten(source, beside)
     info = imagenet.prepare(source, tmp_path / "flat", Options(shards=4))
     assert info == load_dataset_manifest(imagenet_folder, "imagenet")
-    assert load_index(tmp_path / "flat") == load_index(imagenet_folder)
+    assert load_index(tmp_path / "flat", "imagenet") == load_index(imagenet_folder, "imagenet")
 
 
 def _flatten(source: Path, beside: bool = True) -> Path:

@@ -13,13 +13,13 @@ from aiperf_hpc.errors import DatasetError
 from aiperf_hpc.replica.data import imagenet
 from aiperf_hpc.replica.data.__main__ import main
 from aiperf_hpc.replica.data.imagenet import tfrecord
-from aiperf_hpc.replica.data.imagenet.shards import (
+from aiperf_hpc.replica.data.imagenet.tfrecord import LabelledImage
+from aiperf_hpc.replica.data.shards import (
     describe_shard,
     load_index,
     save_index,
     save_sizes,
 )
-from aiperf_hpc.replica.data.imagenet.tfrecord import LabelledImage
 
 SECOND = "train-00001-of-00004"
 
@@ -46,7 +46,7 @@ def _forge(folder: Path, name: str, images: Sequence[LabelledImage]) -> None:
     with path.open("wb") as file:
         for image in images:
             tfrecord.write_record(file, tfrecord.pack(image))
-    index = load_index(folder)
+    index = load_index(folder, "imagenet")
     shards = [*index.train, *index.validation]
     train = tuple(s if s.file != name else describe_shard(path, s.samples) for s in index.train)
     forged = index.model_copy(update={"train": train})
@@ -108,7 +108,7 @@ def test_labels_that_differ_between_shards(folder: Path) -> None:
 
 
 def test_labels_that_do_not_follow_the_classes(folder: Path) -> None:
-    for shard in load_index(folder).train:
+    for shard in load_index(folder, "imagenet").train:
         images = _content(folder / shard.file)
         _forge(folder, shard.file, [image._replace(label=2 - image.label) for image in images])
     lines = _broken(folder)

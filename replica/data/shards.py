@@ -1,4 +1,7 @@
-"""What a prepared ImageNet folder holds: the index of its shards, and their verification."""
+"""What a prepared folder of shards holds: their index, and its verification.
+
+A shard is a TFRecord file of some samples. What is wrong with one is said with its dataset's name.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from typing import Annotated, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import Field, ValidationError
 
 from aiperf_hpc.errors import DatasetError, reason_of
 from aiperf_hpc.replica.data.staging import HEAD
@@ -21,9 +24,6 @@ from aiperf_hpc.trial import Value
 INDEX = "shards.json"
 SIZES = "sizes.npy"
 """The bytes of every record, in the shards' order, training first: where each one is."""
-
-ARCHIVES = "archives.json"
-"""The MD5 of the official archives that a folder was prepared from; only there if it was."""
 
 Sizes = NDArray[np.int64]
 
@@ -38,8 +38,7 @@ class Shard(Value):
     """SHA-256 of the first 65,536 bytes, or of all of them when there are fewer."""
     sha256: str
     converted: dict[int, str] = {}
-    """SHA-256 of the source files that were no grey or RGB JPEG, by their images' places. All
-    others are stored as they were."""
+    """SHA-256 of the source files that are not stored as they were, by their samples' places."""
 
 
 class ShardIndex(Value):
@@ -79,43 +78,18 @@ def save_index(folder: Path, index: ShardIndex) -> None:
     write_whole(folder / INDEX, index.model_dump_json(indent=1) + "\n")
 
 
-def load_index(folder: Path) -> ShardIndex:
+def load_index(folder: Path, dataset: str) -> ShardIndex:
     """Read the index of a folder's shards. Raises DatasetError when it cannot be."""
     path = folder / INDEX
     try:
         return ShardIndex.model_validate_json(path.read_bytes())
     except OSError as error:
-        raise DatasetError(f"dataset 'imagenet': cannot read {path}: {reason_of(error)}") from None
+        raise DatasetError(f"dataset '{dataset}': cannot read {path}: {reason_of(error)}") from None
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         raise DatasetError(
-            f"dataset 'imagenet': {path} is damaged: {first['msg']}; prepare it again"
+            f"dataset '{dataset}': {path} is damaged: {first['msg']}; prepare it again"
         ) from None
-
-
-_ARCHIVES = TypeAdapter(dict[str, str])
-
-
-def save_archives(folder: Path, archives: Mapping[str, str]) -> None:
-    """Write the MD5 of the archives that a folder was prepared from. Raises OSError."""
-    write_whole(folder / ARCHIVES, _ARCHIVES.dump_json(dict(archives), indent=1) + b"\n")
-
-
-def load_archives(folder: Path) -> dict[str, str]:
-    """Return the MD5 of the archives that a folder was prepared from; none if it was not.
-
-    Raises:
-        DatasetError: the file cannot be read.
-    """
-    path = folder / ARCHIVES
-    try:
-        return _ARCHIVES.validate_json(path.read_bytes())
-    except FileNotFoundError:
-        return {}
-    except OSError as error:
-        raise DatasetError(f"dataset 'imagenet': cannot read {path}: {reason_of(error)}") from None
-    except ValidationError:
-        raise DatasetError(f"dataset 'imagenet': {path} is damaged; prepare it again") from None
 
 
 def save_sizes(folder: Path, sizes: Sequence[int]) -> None:
@@ -123,7 +97,7 @@ def save_sizes(folder: Path, sizes: Sequence[int]) -> None:
     np.save(folder / SIZES, np.array(sizes, np.int64), allow_pickle=False)
 
 
-def load_sizes(folder: Path, index: ShardIndex) -> tuple[Sizes, Sizes]:
+def load_sizes(folder: Path, index: ShardIndex, dataset: str) -> tuple[Sizes, Sizes]:
     """Read the sizes of the training and of the validation records.
 
     Raises:
@@ -134,10 +108,10 @@ def load_sizes(folder: Path, index: ShardIndex) -> tuple[Sizes, Sizes]:
         sizes = np.load(path, allow_pickle=False)
     except OSError as error:
         raise DatasetError(
-            f"dataset 'imagenet': cannot read {path}: {reason_of(error)}; prepare it again"
+            f"dataset '{dataset}': cannot read {path}: {reason_of(error)}; prepare it again"
         ) from None
     except (ValueError, EOFError):
-        raise DatasetError(f"dataset 'imagenet': {path} is damaged; prepare it again") from None
+        raise DatasetError(f"dataset '{dataset}': {path} is damaged; prepare it again") from None
     shards = (*index.train, *index.validation)
     ends = np.cumsum([shard.samples for shard in shards])
     expected = [shard.bytes for shard in shards]
@@ -147,17 +121,20 @@ def load_sizes(folder: Path, index: ShardIndex) -> tuple[Sizes, Sizes]:
         or (np.add.reduceat(sizes, np.concatenate([[0], ends[:-1]])).tolist() != expected)
     ):
         raise DatasetError(
-            f"dataset 'imagenet': {path} is not of the shards in {folder}; prepare it again"
+            f"dataset '{dataset}': {path} is not of the shards in {folder}; prepare it again"
         )
     training = sum(shard.samples for shard in index.train)
     return sizes[:training], sizes[training:]
 
 
-def verify_shards(folder: Path, shards: Iterable[Shard], threads: int, *, whole: bool) -> None:
+def verify_shards(
+    folder: Path, shards: Iterable[Shard], threads: int, dataset: str, *, whole: bool
+) -> None:
     """Check that each shard is the one that was prepared.
 
     Args:
         threads: how many shards are looked at at once.
+        dataset: what they are of, for messages.
         whole: read every byte, or else the size and the first 65,536 bytes. TFRecord's own
             checksums find damage behind those when the samples are read.
 
@@ -165,7 +142,9 @@ def verify_shards(folder: Path, shards: Iterable[Shard], threads: int, *, whole:
         DatasetError: naming the first shard that is missing, unreadable, truncated or another.
     """
     with ThreadPoolExecutor(threads) as pool:
-        checks = [pool.submit(_verify, folder / shard.file, shard, whole) for shard in shards]
+        checks = [
+            pool.submit(_verify, folder / shard.file, shard, dataset, whole) for shard in shards
+        ]
         try:
             for check in checks:
                 check.result()
@@ -173,7 +152,7 @@ def verify_shards(folder: Path, shards: Iterable[Shard], threads: int, *, whole:
             pool.shutdown(cancel_futures=True)
 
 
-def _verify(path: Path, shard: Shard, whole: bool) -> None:
+def _verify(path: Path, shard: Shard, dataset: str, whole: bool) -> None:
     try:
         with path.open("rb") as file:
             size = path.stat().st_size
@@ -182,17 +161,18 @@ def _verify(path: Path, shard: Shard, whole: bool) -> None:
                 same = _sha256(file) == shard.sha256
     except OSError as error:
         raise DatasetError(
-            f"dataset 'imagenet': cannot read {path}: {reason_of(error)}; prepare the dataset again"
+            f"dataset '{dataset}': cannot read {path}: {reason_of(error)}; prepare the dataset "
+            "again"
         ) from None
     if size != shard.bytes:
         problem = "is truncated" if size < shard.bytes else "is not the shard that was prepared"
         raise DatasetError(
-            f"dataset 'imagenet': {path} {problem}: it has {size} bytes, not {shard.bytes}; "
+            f"dataset '{dataset}': {path} {problem}: it has {size} bytes, not {shard.bytes}; "
             "prepare the dataset again"
         )
     if not same:
         raise DatasetError(
-            f"dataset 'imagenet': {path} is not the shard that was prepared: its content is "
+            f"dataset '{dataset}': {path} is not the shard that was prepared: its content is "
             "another; prepare the dataset again"
         )
 

@@ -1,0 +1,10 @@
+"""CosmoFlow's volumes of MLPerf HPC: counts of particles in cells, and the parameters behind them.
+
+A sample is a TFRecord file of one example, plain or compressed by GZIP: ``x``, int16 in C order,
+(side, side, side, 4) with a redshift in each channel, and ``y``, four numbers scaled to [-1, 1].
+A network reads ln(1 + x). [mlcommons/hpc, cosmoflow/data/cosmo.py and prepare.py]
+"""
+
+from aiperf_hpc.replica.data.cosmoflow.dataset import load as load
+from aiperf_hpc.replica.data.cosmoflow.preparation import prepare as prepare
+from aiperf_hpc.replica.data.cosmoflow.verification import verify as verify

@@ -1,0 +1,191 @@
+"""A prepared folder of volumes as a dataset: files read, checked and decoded by threads."""
+
+from __future__ import annotations
+
+import os
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aiperf_hpc.config import DatasetConfig
+from aiperf_hpc.dataset_manifest import load_dataset_manifest
+from aiperf_hpc.errors import DatasetError, reason_of
+from aiperf_hpc.replica.data import rng
+from aiperf_hpc.replica.data.base import WHOLE, Batch, Part
+from aiperf_hpc.replica.data.cosmoflow import samples
+from aiperf_hpc.replica.data.cosmoflow.preparation import NAME
+from aiperf_hpc.replica.data.cosmoflow.samples import PARAMETERS, Sample
+from aiperf_hpc.replica.data.rng import Purpose
+from aiperf_hpc.replica.data.shards import (
+    Shard,
+    ShardIndex,
+    Sizes,
+    load_index,
+    load_sizes,
+    verify_shards,
+)
+from aiperf_hpc.trial import DatasetInfo
+
+AHEAD = 2
+"""Batches made while one is used."""
+
+
+def load(config: DatasetConfig, cores: int) -> CosmoFlowDataset:
+    """Open a prepared folder; each shard's size and first bytes are checked.
+
+    Raises:
+        DatasetError: no folder is given, it was not prepared, or a shard is missing, truncated
+            or not the one that was prepared.
+    """
+    if config.path is None:
+        raise DatasetError(f"dataset '{NAME}': no folder is given; pass --set dataset.path=FOLDER")
+    info, index = open_index(config.path)
+    verify_shards(config.path, (*index.train, *index.validation), max(1, cores), NAME, whole=False)
+    training, held_out = load_sizes(config.path, index, NAME)
+    return CosmoFlowDataset(
+        info,
+        Files(config.path, index.train, training),
+        Files(config.path, index.validation, held_out),
+        max(1, min(config.parallel_transforms, cores)),
+    )
+
+
+def open_index(folder: Path) -> tuple[DatasetInfo, ShardIndex]:
+    """Read what describes a prepared folder.
+
+    Raises:
+        DatasetError: it was not prepared, or its descriptions are of two preparations.
+    """
+    info, index = load_dataset_manifest(folder, NAME), load_index(folder, NAME)
+    counts = [sum(s.samples for s in part) for part in (index.train, index.validation)]
+    if index.dataset_sha256 != info.sha256 or counts != [
+        info.train_samples,
+        info.validation_samples,
+    ]:
+        raise DatasetError(
+            f"dataset '{NAME}': dataset.json and shards.json of {folder} are of two preparations; "
+            "prepare it again"
+        )
+    return info, index
+
+
+@dataclass(frozen=True)
+class Files:
+    """The samples of one part, each a file within a shard."""
+
+    folder: Path
+    shards: Sequence[Shard]
+    sizes: Sizes
+
+    @cached_property
+    def _starts(self) -> list[int]:
+        return [0, *accumulate(shard.samples for shard in self.shards)]
+
+    @cached_property
+    def _offsets(self) -> NDArray[np.int64]:
+        return np.concatenate([[0], np.cumsum(self.sizes)])
+
+    def read(self, place: int) -> Sample:
+        """Return the sample at a place. Raises DatasetError where it cannot be read or is broken.
+
+        Its shard is opened each time: a sample has millions of bytes, and they are read at random.
+        """
+        number = bisect_right(self._starts, place) - 1
+        path = self.folder / self.shards[number].file
+        size = int(self.sizes[place])
+        offset = int(self._offsets[place] - self._offsets[self._starts[number]])
+        try:
+            with path.open("rb", buffering=0) as file:
+                content = os.pread(file.fileno(), size, offset)
+            if len(content) < size:
+                raise ValueError("it is truncated")
+            return samples.read(content)
+        except (OSError, ValueError) as error:
+            problem = reason_of(error) if isinstance(error, OSError) else error
+            raise DatasetError(
+                f"dataset '{NAME}': reading {self.folder} failed: {path.name}, the sample at byte "
+                f"{offset}: {problem}; prepare it again"
+            ) from None
+
+
+@dataclass(frozen=True)
+class CosmoFlowDataset:
+    """The volumes of a prepared folder, as ln(1 + counts)."""
+
+    info: DatasetInfo
+    training: Files
+    held_out: Files
+    parallel: int
+    """Samples decoded at once; none depends on it."""
+
+    def train(self, epoch: int, batch_size: int, seed: int, part: Part = WHOLE) -> Iterator[Batch]:
+        """Yield every training sample once, in the order of (seed, epoch).
+
+        Raises:
+            DatasetError: while iterating, when a shard turns out to be damaged.
+        """
+        order = rng.permutation(self.info.train_samples, Purpose.ORDER, seed, epoch)
+        return self._batches(self.training, order, batch_size, part)
+
+    def validation(self, batch_size: int, part: Part = WHOLE) -> Iterator[Batch]:
+        """Yield every validation sample once, in the shards' order. Raises as ``train`` does."""
+        order = np.arange(self.info.validation_samples)
+        return self._batches(self.held_out, order, batch_size, part)
+
+    def _batches(
+        self, files: Files, order: NDArray[np.intp], batch_size: int, part: Part
+    ) -> Iterator[Batch]:
+        """Decode batches in order, so many of them ahead that no thread waits for a batch."""
+        ahead = AHEAD + self.parallel // max(1, batch_size // part.ranks)
+        pending: deque[tuple[Batch, list[Future[None]]]] = deque()
+        with ThreadPoolExecutor(self.parallel, NAME) as pool:
+            try:
+                for start in range(0, len(order), batch_size):
+                    chosen = part.of(order[start : start + batch_size]).tolist()
+                    if not chosen:
+                        continue
+                    batch = self._empty(len(chosen))
+                    work = [
+                        pool.submit(_load, files, place, batch, at)
+                        for at, place in enumerate(chosen)
+                    ]
+                    pending.append((batch, work))
+                    if len(pending) > ahead:
+                        yield _finished(*pending.popleft())
+                while pending:
+                    yield _finished(*pending.popleft())
+            finally:
+                pool.shutdown(wait=False, cancel_futures=True)
+
+    def _empty(self, number: int) -> Batch:
+        shape = self.info.input_shape("volume")
+        return Batch(
+            {"volume": np.empty((number, *shape), np.float32)},
+            {"values": np.empty((number, PARAMETERS), np.float32)},
+        )
+
+
+def _finished(batch: Batch, work: list[Future[None]]) -> Batch:
+    for sample in work:
+        sample.result()
+    return batch
+
+
+def _load(files: Files, place: int, batch: Batch, at: int) -> None:
+    """Read and decode one sample into its place in a batch."""
+    sample, volumes = files.read(place), batch.inputs["volume"]
+    if sample.counts.shape != volumes.shape[1:]:
+        raise DatasetError(
+            f"dataset '{NAME}': {files.folder} holds a volume of {sample.counts.shape}, not "
+            f"{volumes.shape[1:]}; prepare it again"
+        )
+    samples.logarithms(sample.counts, volumes[at])
+    batch.targets["values"][at] = sample.parameters

@@ -1,0 +1,146 @@
+"""One volume with its parameters, from and to the bytes of a TFRecord file."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import zlib
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aiperf_hpc.replica.data.tfrecord import (
+    example,
+    features_of,
+    of_bytes,
+    of_floats,
+    records,
+    write_record,
+)
+
+REDSHIFTS, PARAMETERS = 4, 4
+"""Channels of a volume, and what is told of it."""
+MOST_BYTES = 1 << 30
+"""Bytes of a sample that are believed: 500 cells a side. An official one has 16.8 million."""
+RANGE = 1.2
+"""The largest parameter that the network can say; the official ones lie in [-1, 1]."""
+_GZIP_MAGIC, _GZIP = b"\x1f\x8b\x08", 31
+_X, _Y = b"x", b"y"
+_STORED = np.dtype("<i2")
+
+Counts = NDArray[np.int16]
+Floats = NDArray[np.float32]
+
+
+class Sample(NamedTuple):
+    """A volume of counts, (side, side, side, 4), and its parameters, (4,)."""
+
+    counts: Counts
+    parameters: Floats
+
+    @property
+    def sha256(self) -> str:
+        """The SHA-256 of the numbers, little-endian, whatever file they came in."""
+        content = (self.counts.astype(_STORED, copy=False), self.parameters.astype("<f4"))
+        digest = hashlib.sha256()
+        for array in content:
+            digest.update(np.ascontiguousarray(array).data)
+        return digest.hexdigest()
+
+
+def is_compressed(file: bytes) -> bool:
+    """Return whether a file is compressed by GZIP.
+
+    A record that begins with these bytes has 559,903 bytes and some times 16 MiB, which no sample
+    has.
+    """
+    return file[:3] == _GZIP_MAGIC
+
+
+def read(file: bytes) -> Sample:
+    """Return the sample of a TFRecord file, plain or compressed, checked.
+
+    Raises:
+        ValueError: it is damaged, or holds no such sample; what is wrong, in words.
+    """
+    plain = _decompressed(file) if is_compressed(file) else file
+    found = list(records(plain))
+    if len(found) != 1:
+        raise ValueError(f"it has {len(found)} records, not 1")
+    features = features_of(found[0])
+    if not {_X, _Y} <= features.keys():
+        raise ValueError("it has no volume: an example of the features x and y is wanted")
+    try:
+        x = features[_X].as_bytes()
+    except ValueError:
+        raise ValueError("its volume x is not stored as bytes") from None
+    return Sample(_counts(x), _parameters(features[_Y].as_floats()))
+
+
+def written(sample: Sample, *, compressed: bool) -> bytes:
+    """Return the TFRecord file of a sample."""
+    file = io.BytesIO()
+    features = {
+        _X: of_bytes(sample.counts.astype(_STORED).tobytes()),
+        _Y: of_floats(sample.parameters.tolist()),
+    }
+    write_record(file, example(features))
+    if not compressed:
+        return file.getvalue()
+    # Without a time, so that the same sample is the same file.
+    packer = zlib.compressobj(wbits=_GZIP)
+    return packer.compress(file.getvalue()) + packer.flush()
+
+
+def logarithms(counts: Counts, out: Floats) -> None:
+    """Write ln(1 + counts), of counts of at least 0, by a table: there are 32,768 of them."""
+    np.take(_TABLE, counts.view(np.uint16), out=out, mode="clip")
+
+
+_TABLE = np.log1p(np.arange(1 << 15, dtype=np.float64)).astype(np.float32)
+
+
+def _decompressed(file: bytes) -> bytes:
+    reader = zlib.decompressobj(_GZIP)
+    try:
+        content = reader.decompress(file, MOST_BYTES)
+    except zlib.error as error:
+        raise ValueError(f"it is damaged: {error}") from None
+    if reader.unconsumed_tail:
+        raise ValueError(f"it has more than {MOST_BYTES} bytes")
+    if not reader.eof:
+        raise ValueError("it is truncated: its compressed content has no end")
+    return content
+
+
+def _counts(content: memoryview) -> Counts:
+    side = _side(len(content), _STORED.itemsize)
+    if side is None:
+        wide = _side(len(content), 4)
+        hint = f"; as float32 it would be one of {wide}, the other variant" if wide else ""
+        raise ValueError(
+            f"its volume has {len(content)} bytes, no cube of {REDSHIFTS} channels in int16{hint}"
+        )
+    counts = np.frombuffer(content, _STORED).astype(np.int16, copy=False)
+    if counts.size and counts.min() < 0:
+        raise ValueError(f"its volume has the count {counts.min()}, and no count is below 0")
+    return counts.reshape(side, side, side, REDSHIFTS)
+
+
+def _side(size: int, each: int) -> int | None:
+    """Return the side of a cube of so many bytes; None where there is none."""
+    side = round((size / (each * REDSHIFTS)) ** (1 / 3))
+    return side if side and side**3 * REDSHIFTS * each == size else None
+
+
+def _parameters(values: tuple[float, ...]) -> Floats:
+    if len(values) != PARAMETERS:
+        raise ValueError(f"it has {len(values)} parameters, not {PARAMETERS}")
+    parameters = np.array(values, np.float32)
+    if not np.isfinite(parameters).all():
+        raise ValueError(f"one of its parameters is {values}, not finite")
+    if np.abs(parameters).max() > RANGE:
+        worst = parameters[np.abs(parameters).argmax()]
+        raise ValueError(f"its parameter {worst:g} is not scaled to [-1, 1]")
+    return parameters

@@ -1,0 +1,228 @@
+"""TFRecord files and the examples in them, without TensorFlow.
+
+A file is records one after the other: the length (uint64), its checksum (uint32), the content, the
+content's checksum; little-endian, checksums by CRC-32C, masked as TensorFlow's ``record_writer.cc``
+does. The content is a ``tf.train.Example``, of which only what the shards of datasets here hold is
+understood: protocol buffers with a map from a name to bytes, an integer or floating point numbers.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Iterable, Iterator, Mapping
+from typing import BinaryIO, NamedTuple
+
+import google_crc32c
+
+_LENGTH, _CHECKSUM = struct.Struct("<Q"), struct.Struct("<I")
+_HEADER = _LENGTH.size + _CHECKSUM.size
+OVERHEAD = _HEADER + _CHECKSUM.size
+"""Bytes of a record around its content."""
+
+_VARINT, _BYTES, _FIXED32 = 0, 2, 5
+"""Wire types of a protocol buffer's fields."""
+_BYTES_LIST, _FLOAT_LIST, _INTEGER_LIST = 1, 2, 3
+"""The fields of a ``tf.train.Feature``."""
+
+Buffer = bytes | memoryview
+
+
+class Feature(NamedTuple):
+    """A value of an example, as it is stored."""
+
+    kind: int
+    listed: memoryview
+
+    def as_bytes(self) -> memoryview:
+        """Return the bytes. Raises ValueError unless it is one value of bytes."""
+        return _value(self._of(_BYTES_LIST))
+
+    def as_integer(self) -> int:
+        """Return the integer. Raises ValueError unless it is one."""
+        return _read_varint(_value(self._of(_INTEGER_LIST)), 0)[0]
+
+    def as_floats(self) -> tuple[float, ...]:
+        """Return the numbers. Raises ValueError unless it is a list of floating point numbers."""
+        content = b"".join(value for _, value in _fields(self._of(_FLOAT_LIST)))
+        if len(content) % 4:
+            raise ValueError("a list of numbers ends within one")
+        return struct.unpack(f"<{len(content) // 4}f", content)
+
+    def _of(self, kind: int) -> memoryview:
+        if self.kind != kind:
+            raise ValueError("a value of another kind")
+        return self.listed
+
+
+def write_record(file: BinaryIO, content: bytes) -> None:
+    """Append a record. Raises OSError."""
+    length = _LENGTH.pack(len(content))
+    file.write(length + _masked(length))
+    file.write(content)
+    file.write(_masked(content))
+
+
+def read_record(file: int, offset: int, size: int) -> bytes:
+    """Return the content of the record of ``size`` bytes at ``offset`` of an open file.
+
+    Raises:
+        ValueError: there is no such record, or it is damaged.
+    """
+    record = os.pread(file, size, offset)
+    if len(record) < size:
+        raise ValueError(f"it ends within the record at byte {offset}")
+    header, content, checksum = (
+        record[:_HEADER],
+        record[_HEADER : -_CHECKSUM.size],
+        record[-_CHECKSUM.size :],
+    )
+    length = header[: _LENGTH.size]
+    if length + _masked(length) != header or _LENGTH.unpack(length)[0] != len(content):
+        raise ValueError(f"there is no record of {size} bytes at byte {offset}")
+    if _masked(content) != checksum:
+        raise ValueError(f"the record at byte {offset} is damaged: its checksum is another")
+    return content
+
+
+def scan(file: int) -> Iterator[int]:
+    """Return the size of each record of an open file, all checked. Raises as ``contents``."""
+    return (len(content) + OVERHEAD for content in contents(file))
+
+
+def contents(file: int) -> Iterator[bytes]:
+    """Yield the content of each record of an open file, all of them checked.
+
+    Raises:
+        ValueError: a record is cut or damaged.
+    """
+    offset = 0
+    while header := os.pread(file, _HEADER, offset):
+        size = _size(header, offset)
+        yield read_record(file, offset, size)
+        offset += size
+
+
+def records(file: Buffer) -> Iterator[memoryview]:
+    """Yield the content of each record of a file that is in memory. Raises as ``contents``."""
+    view, offset = memoryview(file), 0
+    while offset < len(view):
+        size = _size(bytes(view[offset : offset + _HEADER]), offset)
+        record = view[offset : offset + size]
+        if len(record) < size:
+            raise ValueError(f"it ends within the record at byte {offset}")
+        content = record[_HEADER : -_CHECKSUM.size]
+        if _masked(content) != record[-_CHECKSUM.size :]:
+            raise ValueError(f"the record at byte {offset} is damaged: its checksum is another")
+        yield content
+        offset += size
+
+
+def _size(header: bytes, offset: int) -> int:
+    """Return the bytes of a record that begins so. Raises ValueError."""
+    if len(header) < _HEADER:
+        raise ValueError(f"it ends within the record at byte {offset}")
+    length = header[: _LENGTH.size]
+    if length + _masked(length) != header:
+        raise ValueError(f"the record at byte {offset} is damaged: its checksum is another")
+    return int(_LENGTH.unpack(length)[0]) + OVERHEAD
+
+
+def example(features: Mapping[bytes, bytes]) -> bytes:
+    """Return a serialized ``tf.train.Example`` of features that are made by the functions below."""
+    entries = (_field(1, _field(1, key) + _field(2, value)) for key, value in features.items())
+    return _field(1, b"".join(entries))
+
+
+def of_bytes(value: bytes) -> bytes:
+    """Return a feature of one value of bytes."""
+    return _field(_BYTES_LIST, _field(1, value))
+
+
+def of_integer(value: int) -> bytes:
+    """Return a feature of one integer of at least 0."""
+    return _field(_INTEGER_LIST, _field(1, _varint(value)))
+
+
+def of_floats(values: Iterable[float]) -> bytes:
+    """Return a feature of floating point numbers, which are rounded to 32 bits."""
+    numbers = tuple(values)
+    return _field(_FLOAT_LIST, _field(1, struct.pack(f"<{len(numbers)}f", *numbers)))
+
+
+def features_of(content: Buffer) -> dict[bytes, Feature]:
+    """Return the features of a serialized ``tf.train.Example`` by their names.
+
+    Raises:
+        ValueError: it is none.
+    """
+    try:
+        found: dict[bytes, Feature] = {}
+        for entry in _values(_value(memoryview(content))):
+            key, value = _values(entry)
+            ((kind, listed),) = _fields(value)
+            found[bytes(key)] = Feature(kind, listed)
+    except (ValueError, IndexError):
+        raise ValueError("a record holds no example") from None
+    return found
+
+
+def _masked(content: Buffer) -> bytes:
+    # The library takes bytes, or what lies in memory as they do.
+    checksum = google_crc32c.value(content if isinstance(content, bytes) else bytes(content))
+    rotated = (checksum >> 15) | (checksum << 17)
+    return _CHECKSUM.pack((rotated + 0xA282EAD8) & 0xFFFFFFFF)
+
+
+def _varint(number: int) -> bytes:
+    groups = bytearray()
+    while number > 0x7F:
+        groups.append(number & 0x7F | 0x80)
+        number >>= 7
+    return bytes([*groups, number])
+
+
+def _field(number: int, value: bytes) -> bytes:
+    return _varint(number << 3 | _BYTES) + _varint(len(value)) + value
+
+
+def _read_varint(content: Buffer, place: int) -> tuple[int, int]:
+    """Return the number at a place and the place behind it."""
+    number = shift = 0
+    while True:
+        byte = content[place]
+        place += 1
+        number |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return number, place
+        shift += 7
+
+
+def _fields(content: memoryview) -> Iterator[tuple[int, memoryview]]:
+    """Yield the number and the value of each field; a field that is a number is as it is stored."""
+    place = 0
+    while place < len(content):
+        tag, start = _read_varint(content, place)
+        wire = tag & 7
+        if wire == _VARINT:
+            _, place = _read_varint(content, start)
+        elif wire == _FIXED32:
+            place = start + 4
+        elif wire == _BYTES:
+            length, start = _read_varint(content, start)
+            place = start + length
+        else:
+            raise ValueError("a field of another type")
+        if place > len(content):
+            raise ValueError("a field ends behind the message")
+        yield tag >> 3, content[start:place]
+
+
+def _values(content: memoryview) -> list[memoryview]:
+    return [value for _, value in sorted(_fields(content), key=lambda field: field[0])]
+
+
+def _value(content: memoryview) -> memoryview:
+    """Return the value of a message's only field."""
+    (value,) = _values(content)
+    return value

@@ -1,0 +1,105 @@
+"""Tests of the density fields out of formulas: their spectrum, growth and counts."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from aiperf_hpc.config import DatasetConfig
+from aiperf_hpc.replica.data import density, load_dataset
+from aiperf_hpc.replica.data.base import Dataset
+from aiperf_hpc.replica.data.density import (
+    PARTICLES,
+    Universe,
+    draw_targets,
+    growth,
+    make_counts,
+    power_spectrum,
+    transfer,
+)
+
+
+def _load(size: int = 8, train: int = 6, validation: int = 3) -> Dataset:
+    return load_dataset(
+        DatasetConfig(
+            name="density", image_size=size, train_samples=train, validation_samples=validation
+        ),
+        1,
+    )
+
+
+def test_the_spectrum_has_the_sigma_8_that_it_was_made_for() -> None:
+    """By an integral over spheres of its own, in steps of k and not of its logarithm."""
+    k = np.linspace(1e-4, 8.0, 400_001)
+    x = 8.0 * k
+    window = 3.0 * (np.sin(x) - x * np.cos(x)) / x**3
+    for universe in (Universe(0.31, 0.82), Universe(0.22, 0.9)):
+        integrand = k**2 * power_spectrum(k, universe) * window**2 / (2.0 * math.pi**2)
+        found = math.sqrt(float(integrand.sum()) * (k[1] - k[0]))
+        assert found == pytest.approx(universe.sigma_8, rel=2e-3)
+
+
+def test_large_scales_are_passed_on_and_small_ones_damped() -> None:
+    assert transfer(np.array([1e-5]), 0.31)[0] == pytest.approx(1.0, abs=1e-3)
+    falling = transfer(np.geomspace(1e-3, 10.0, 50), 0.31)
+    assert (np.diff(falling) < 0.0).all()
+    assert 0.10 < transfer(np.array([0.1]), 0.31)[0] < 0.18
+
+
+def test_fields_grew_as_the_scale_factor_where_there_is_nothing_but_matter() -> None:
+    np.testing.assert_allclose(growth(1.0), 1.0 / (1.0 + np.array(density.REDSHIFTS)), rtol=1e-12)
+    # Dark energy slows growth down: what there is now was relatively more of it before.
+    assert (growth(0.2)[1:] > growth(0.4)[1:]).all()
+    assert growth(0.31)[1] == pytest.approx(0.77, abs=0.01)
+
+
+def test_counts_have_their_mean_and_the_variance_of_their_field() -> None:
+    targets = np.array([0.0, 0.5])
+    counts = np.stack([make_counts(targets, 16, 0, sample) for sample in range(24)])
+    assert counts.shape == (24, 16, 16, 16, 4)
+    assert counts.dtype == np.int16
+    assert counts.min() >= 0
+    np.testing.assert_allclose(counts.mean((0, 1, 2, 3)), PARTICLES, rtol=0.01)
+    # Without the scatter of particles: what fields of less growth have is less.
+    spread = counts.var((0, 1, 2, 3)) / PARTICLES**2 - 1.0 / PARTICLES
+    ratios = np.log1p(spread) / np.log1p(spread[0])
+    np.testing.assert_allclose(ratios, growth(Universe.of(targets).omega_m) ** 2, rtol=0.05)
+
+
+def test_a_sample_is_made_once_and_is_always_the_same() -> None:
+    first, again = (list(_load().validation(2)) for _ in range(2))
+    dataset = _load()
+    assert [b.size for b in first] == [2, 1]
+    for one, other in zip(first, again, strict=True):
+        np.testing.assert_array_equal(one.inputs["volume"], other.inputs["volume"])
+    epochs = [next(dataset.train(epoch, 6, 0)) for epoch in (1, 2)]
+    by_target = [
+        dict(zip(b.targets["values"][:, 0].tolist(), b.inputs["volume"], strict=True))
+        for b in epochs
+    ]
+    assert by_target[0].keys() == by_target[1].keys()
+    for key, volume in by_target[0].items():
+        np.testing.assert_array_equal(volume, by_target[1][key])
+
+
+def test_targets_are_two_and_fill_their_range() -> None:
+    drawn = np.stack([draw_targets(0, sample) for sample in range(500)])
+    assert (drawn.min(0) < -0.97).all()
+    assert (drawn.max(0) > 0.97).all()
+    assert np.abs(drawn).mean() == pytest.approx(0.5, abs=0.02)  # What zeros are wrong by.
+    info = _load().info
+    assert info.targets["values"].shape == (2,)
+    assert info.input_shape("volume") == (8, 8, 8, 4)
+
+
+@pytest.mark.parametrize("size", [8, 9])
+def test_odd_sizes_are_fields_too(size: int) -> None:
+    assert make_counts(np.zeros(2), size, 1, 0).shape == (size, size, size, 4)
+
+
+def test_the_digest_is_of_sizes_and_numbers() -> None:
+    sizes = ((8, 4, 2), (9, 4, 2), (8, 5, 2), (8, 4, 3))
+    assert len({_load(*each).info.sha256 for each in sizes}) == 4
+    assert _load(8, 4, 2).info.sha256 == _load(8, 4, 2).info.sha256

@@ -1,0 +1,172 @@
+"""CosmoFlow's network: its sizes and operations, and what it computes, after the reference."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from tests.support.engine_steps import ENGINES, hyperparameters, momenta_of, relative_error
+from tests.support.torch_counts import counted, meta_images
+from tests.support.torch_network import meta_tensors, run
+from torch import Tensor
+from torch.nn import functional
+from torch.utils.flop_counter import FlopCounterMode
+
+from aiperf_hpc.config import CosmoFlowConfig
+from aiperf_hpc.errors import GraphError
+from aiperf_hpc.graph import Graph
+from aiperf_hpc.morphism.weights.checkpoint import Weights, initial_weights
+from aiperf_hpc.objective import regression
+from aiperf_hpc.ops_counter.count import count
+from aiperf_hpc.replica.data.base import Batch
+from aiperf_hpc.replica.engines import load_engine
+from aiperf_hpc.workloads.cosmoflow import WORKLOAD
+from aiperf_hpc.workloads.cosmoflow.network import cosmoflow
+
+
+def network(
+    shape: tuple[int, ...] = (128, 128, 128, 4), outputs: int = 4, /, **settings: object
+) -> Graph:
+    return cosmoflow(shape, outputs, CosmoFlowConfig.model_validate(settings))
+
+
+@pytest.mark.parametrize(
+    ("side", "kernel", "parameters", "forward", "training"),
+    [
+        (32, 3, 4_778_788, 1_075_986_944, 3_001_468_416),
+        (64, 3, 5_237_540, 8_607_777_280, 24_011_392_512),
+        (128, 3, 8_907_556, 68_862_099_968, 192_090_785_280),
+        (128, 2, 5_597_604, 20_409_500_160, 56_933_533_184),
+    ],
+)
+def test_sizes_and_operations_are_the_published_ones(
+    side: int, kernel: int, parameters: int, forward: int, training: int
+) -> None:
+    """8,907,556 parameters are published for 128³; the rest is PyTorch's count of the reference."""
+    graph = network((side, side, side, 4), kernel=kernel)
+    assert graph.parameter_count == parameters
+    kinds = count(graph).by_kind()
+    assert kinds["conv3d"].forward + kinds["glorot_dense"].forward == forward
+    assert counted(graph) == training
+
+
+@pytest.mark.parametrize(
+    "graph",
+    [
+        network((64, 32, 96, 4)),
+        network((160, 32, 32, 4), kernel=2),
+        network((24, 40, 8, 3), 2, convolutions=3, width=5),
+        network((48, 48, 48, 1), 7, convolutions=4, kernel=2, width=6),
+    ],
+    ids=["flat", "long", "three convolutions", "four convolutions"],
+)
+def test_operations_of_any_size_are_pytorchs(graph: Graph) -> None:
+    with FlopCounterMode(display=False) as counter:
+        found = run(graph, meta_tensors(graph), meta_images(graph))[graph.output.name]
+        forward = counter.get_total_flops()
+        found.sum().backward()  # type: ignore[no-untyped-call]
+    kinds = count(graph).by_kind()
+    assert forward == kinds["conv3d"].forward + kinds["glorot_dense"].forward
+    assert counter.get_total_flops() == counted(graph)
+
+
+def test_parameters_of_each_layer_are_those_of_the_reference() -> None:
+    by_kernel = {
+        3: [3_488, 55_360, 221_312, 884_992, 3_539_456],
+        2: [1_056, 16_448, 65_664, 262_400, 1_049_088],
+    }
+    for kernel, convolutions in by_kernel.items():
+        layers = count(network(kernel=kernel)).layers.values()
+        found = [layer.parameters for layer in layers if layer.parameters]
+        assert found == [*convolutions, 4_194_432, 8_256, 260]
+
+
+@pytest.mark.parametrize("shape", [(128, 128, 130, 4), (16, 16, 16, 4), (64, 64, 4)])
+def test_a_volume_that_cannot_be_halved_as_often_is_refused(shape: tuple[int, ...]) -> None:
+    with pytest.raises(GraphError, match="each side must be a multiple of 32.*halves it 5 times"):
+        network(shape)
+
+
+def test_its_official_networks_are_those_of_the_two_versions() -> None:
+    counts = [make().parameter_count for make in WORKLOAD.official.values()]
+    assert counts == [8_907_556, 5_597_604]
+
+
+SIDE = 8
+
+
+def small(**settings: object) -> Graph:
+    """Two convolutions of 3 and 6 channels; nothing is dropped."""
+    settings = {"convolutions": 2, "width": 3, "dropout": 0.0, **settings}
+    return network((SIDE, SIDE, SIDE, 4), **settings)
+
+
+def reference(volumes: Tensor, tensors: dict[str, Tensor], kernel: int) -> Tensor:
+    """The network as the reference writes it, by PyTorch's functions, channels first.
+
+    ``same`` pads an even kernel behind alone; a flatten goes over depth, height, width, channels.
+    """
+    x = volumes.movedim(-1, 1)
+    for name in ("conv1", "conv2"):
+        weight = tensors[f"{name}/kernel"].permute(4, 3, 0, 1, 2)
+        x = functional.pad(x, ((kernel - 1) // 2, kernel // 2) * 3)
+        x = functional.leaky_relu(functional.conv3d(x, weight, tensors[f"{name}/bias"]), 0.3)
+        x = functional.max_pool3d(x, 2)
+    x = x.movedim(1, -1).flatten(1)
+    for name in ("dense1", "dense2"):
+        x = functional.leaky_relu(x @ tensors[f"{name}/kernel"] + tensors[f"{name}/bias"], 0.3)
+    return 1.2 * torch.tanh(x @ tensors["dense3/kernel"] + tensors["dense3/bias"])
+
+
+def weights_of(graph: Graph) -> Weights:
+    return initial_weights(graph, np.random.default_rng(5))
+
+
+def a_batch(seed: int = 0) -> Batch:
+    rng = np.random.default_rng(seed)
+    volumes = np.log1p(rng.poisson(2.0, (6, SIDE, SIDE, SIDE, 4))).astype(np.float32)
+    return Batch({"volume": volumes}, {"values": rng.uniform(-1, 1, (6, 4)).astype(np.float32)})
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize(("kernel", "l2"), [(3, 0.0), (2, 0.05)])
+def test_outputsand_gradients_are_the_references(engine: str, kernel: int, l2: float) -> None:
+    """The momenta after a step of rate 1 are the gradients, those of the penalty among them."""
+    graph = small(kernel=kernel, l2=l2)
+    weights, batch = weights_of(graph), a_batch()
+    built = load_engine(engine, 2, objective=regression(4)).build(graph, weights, hyperparameters())
+    tensors = {name: torch.from_numpy(w.copy()).requires_grad_() for name, w in weights.items()}
+    wanted = reference(torch.from_numpy(batch.inputs["volume"]), tensors, kernel)
+    assert relative_error(built.outputs(batch.inputs), wanted.detach().numpy()) < 1e-5
+    loss = functional.mse_loss(wanted, torch.from_numpy(batch.targets["values"]))
+    penalty = sum(tensors[f"{name}/kernel"].square().sum() for name in ("dense1", "dense2"))
+    (loss + l2 * penalty).backward()  # type: ignore[no-untyped-call]
+    built.train_step(batch, 1.0)
+    assert built.drain_training() == pytest.approx(loss.item(), rel=1e-5)
+    for name, momentum in momenta_of(built).items():
+        gradient = tensors[name].grad
+        assert gradient is not None
+        assert relative_error(-momentum, gradient.numpy()) < 1e-4, name
+    built.close()
+
+
+def test_both_engines_train_alike() -> None:
+    graph = small(l2=0.01)
+    networks = [
+        load_engine(name, 2, objective=regression(4)).build(
+            graph, weights_of(graph), hyperparameters()
+        )
+        for name in ENGINES
+    ]
+    for step in range(5):
+        for each in networks:
+            each.train_step(a_batch(step), 0.02)
+    losses = [each.drain_training() for each in networks]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-4)
+    found, wanted = (each.weights() for each in networks)
+    for name in graph.parameters:
+        assert relative_error(found[name], wanted[name]) < 1e-3, name
+        each_moved = np.abs(found[name] - weights_of(graph)[name]).max()
+        assert each_moved > 0.0, name
+    for each in networks:
+        each.close()
