@@ -237,6 +237,13 @@ class RankNetwork(Network, Protocol):
         """As ``Network.warm``, of a step in one piece or of one in two halves."""
         ...
 
+    def await_room(self) -> None:
+        """Wait until the device's queue, if it has a limit, has room for one more step.
+
+        The steps before it may wait for other ranks. Without this call the next one waits itself.
+        """
+        ...
+
     def gradients(self, batch: Batch, share: float, ready: Callable[[Buffer], None]) -> None:
         """Forward and backward for one batch; nothing is updated but running statistics.
 

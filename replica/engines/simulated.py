@@ -144,6 +144,9 @@ class SimulatedNetwork:
         """Return one: all parameters."""
         return (self._graph.parameter_count,)
 
+    def await_room(self) -> None:
+        """There is no queue."""
+
     def gradients(self, batch: Batch, share: float, ready: Callable[[Buffer], None]) -> None:
         """Let the time of a training step pass; all gradients are zero."""
         self.train_step(batch, 0.0)

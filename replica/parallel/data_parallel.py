@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from aiperf_hpc.errors import AIPerfError, EngineError, NonFiniteLossError
+from aiperf_hpc.errors import AIPerfError, EngineError, NonFiniteLossError, without_frames
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.morphism.weights.calibration import calibrate, transparent
 from aiperf_hpc.morphism.weights.checkpoint import Weights
@@ -88,7 +88,7 @@ class DataParallelNetwork:
                 flat[:-1] = self.local.moments(batch)
                 flat *= batch.size / batch.whole
         except AIPerfError as error:
-            failure, flat[-1] = error, 1.0
+            failure, flat[-1] = without_frames(error), 1.0
         self._collective.allreduce_sum(flat)
         self._agree(failure, round(float(flat[-1])))
         return flat[:-1]
@@ -112,10 +112,12 @@ class DataParallelNetwork:
             batch = take()
             whole = batch.whole
             clock.begin()
+            with self._collective.waiting(_TRAINING):
+                network.await_room()
             network.gradients(batch, batch.size / whole, ready)
             executed = batch.size
         except AIPerfError as error:
-            failure = error
+            failure = without_frames(error)
         # The others wait for every bucket, of a rank that failed too.
         for bucket in range(len(pending), len(network.buckets)):
             ready(network.zeros(bucket))
@@ -155,9 +157,11 @@ class DataParallelNetwork:
             batch = take()
             self._to_evaluate.append(batch.whole)
             if batch.size:
+                with self._collective.waiting(_EVALUATION):
+                    self.local.await_room()
                 self.local.evaluate_step(batch)
         except AIPerfError as error:
-            self._failure = self._failure or error
+            self._failure = self._failure or without_frames(error)
 
     def drain_evaluation(self) -> EvaluationSums:
         """Return the sums of all ranks since the last call.

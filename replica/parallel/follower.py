@@ -6,7 +6,7 @@ import itertools
 import sys
 from collections.abc import Iterator, Sequence
 
-from aiperf_hpc.errors import AIPerfError, EngineError
+from aiperf_hpc.errors import AIPerfError, EngineError, without_frames
 from aiperf_hpc.replica.data.base import Batch, Dataset, Part
 from aiperf_hpc.replica.engines.base import RankEngine
 from aiperf_hpc.replica.parallel.collectives.base import Collective
@@ -29,6 +29,7 @@ def follow(engine: RankEngine, dataset: Dataset, collective: Collective) -> None
             # All ranks hear of it, and rank 0 decides what becomes of the trial.
             sys.stderr.write(f"aiperf: rank {collective.rank}: {error}\n")
             sys.stderr.flush()
+            without_frames(error)
 
 
 class _Follower:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import time
 import zlib
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
 
 import numpy as np
 
-from aiperf_hpc.errors import AIPerfError, EngineError
+from aiperf_hpc.errors import AIPerfError, EngineError, without_frames
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.replica.data.base import Part
 from aiperf_hpc.replica.engines.base import RankEngine, RankNetwork
@@ -36,29 +38,30 @@ class NetworkBuilder:
 
     def begin(self, number: int, request: BuildRequest) -> None:
         """Begin to build this rank's network, which is taken by its number."""
-        self._begun[number] = request, self._thread.submit(self._build, request)
+        self._begun[number] = request, self._submit(lambda: self._build(request))
+
+    def _submit(self, job: Callable[[], RankNetwork]) -> Future[RankNetwork]:
+        future = self._thread.submit(job)
+        future.add_done_callback(_drop_frames)
+        return future
 
     def _build(self, request: BuildRequest) -> RankNetwork:
         network = self._engine.build(
             request.graph, request.weights, request.hyperparameters, request.optimizer_state
         )
-        for bucket in range(len(network.buckets)):
-            network.zeros(bucket)  # In a step, that one rank has no memory for them hangs all.
-        if request.warmup is Warmup.BUILT:
-            self._warm(network, request)
-        elif request.warmup is Warmup.TAKEN:
-            network.warm(1, halves=True)
-        return network
+        with _closed_if_it_fails(network):
+            for bucket in range(len(network.buckets)):
+                network.zeros(bucket)  # In a step, that one rank has no memory for them hangs all.
+            if request.warmup is Warmup.TAKEN:
+                network.warm(1, halves=True)
+        return self._warm(network, request) if request.warmup is Warmup.BUILT else network
 
     def _warm(self, network: RankNetwork, request: BuildRequest) -> RankNetwork:
         """Warm a network with this rank's part: of an uneven batch that is not everybody's."""
         part = Part(self._collective.rank, self._collective.size)
         first, last = part.bounds(request.hyperparameters.batch_size)
-        try:
+        with _closed_if_it_fails(network):
             network.warm(last - first, halves=True)
-        except AIPerfError:
-            network.close()
-            raise
         return network
 
     def take(self, number: int) -> DataParallelNetwork:
@@ -71,7 +74,7 @@ class NetworkBuilder:
         request, future = self._begun.pop(number)
         if request.warmup is Warmup.TAKEN:
             built = future
-            future = self._thread.submit(lambda: self._warm(built.result(), request))
+            future = self._submit(lambda: self._warm(built.result(), request))
         self._wait_for_all(future)
         network: RankNetwork | None = None
         failure: AIPerfError | None = None
@@ -123,3 +126,20 @@ class NetworkBuilder:
             if not building[0]:
                 return
             pause = min(2.0 * pause + 0.01, LOOK_SECONDS)
+
+
+@contextmanager
+def _closed_if_it_fails(network: RankNetwork) -> Iterator[None]:
+    """Free a network that cannot be made ready."""
+    try:
+        yield
+    except AIPerfError:
+        network.close()
+        raise
+
+
+def _drop_frames(future: Future[RankNetwork]) -> None:
+    """Free what a network that could not be built had in memory: its error is kept for long."""
+    error = future.exception()
+    if error is not None:
+        without_frames(error)

@@ -6,7 +6,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterator
 
-from aiperf_hpc.errors import AIPerfError, EngineError, JournalError
+from aiperf_hpc.errors import AIPerfError, EngineError, JournalError, without_frames
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.morphism.weights.checkpoint import Weights
 from aiperf_hpc.ops_counter.count import count
@@ -98,7 +98,7 @@ class Trainer:
             beside = self.memory.fits_beside(graph, used.batch_size, taken)
             network = self._network(trial, used, used.batch_size if beside else 1)
         except (AIPerfError, MemoryError) as error:
-            return BuiltTrial(trial, used, failure=error)
+            return BuiltTrial(trial, used, failure=without_frames(error))
         if beside:
             return self._built(trial, used, lambda: network)
         return lambda: self._built(trial, used, lambda: _warmed(network, used.batch_size))
@@ -144,7 +144,7 @@ class Trainer:
                     calibrated = Calibrated(trial=trial.name, layers=layers, samples=first.whole)
                 batches = itertools.chain((first,), batches)
         except (AIPerfError, MemoryError) as error:
-            return BuiltTrial(trial, used, network, failure=error)
+            return BuiltTrial(trial, used, network, failure=without_frames(error))
         return BuiltTrial(trial, used, network, batches, calibrated)
 
     def run(self, built: BuiltTrial, meanwhile: Callable[[], None] = lambda: None) -> TrialResult:
@@ -170,6 +170,7 @@ class Trainer:
         except JournalError:
             raise  # What cannot be recorded must not go on.
         except (AIPerfError, MemoryError) as error:
+            without_frames(error)
             return TrialResult.failed(error, self._course, built.used, self._best)
         finally:
             self.running_bytes = 0

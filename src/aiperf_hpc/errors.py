@@ -1,6 +1,11 @@
 """Every error this package raises on purpose. One root, one clear line each."""
 
+import traceback
+from typing import TypeVar
+
 from aiperf_hpc.streams import without_stand_ins
+
+Error = TypeVar("Error", bound=BaseException)
 
 UNEXPECTED_STATUS = 70
 """Exit status of a replica that ended by an error that nobody foresaw (EX_SOFTWARE)."""
@@ -12,6 +17,19 @@ def reason_of(error: OSError | UnicodeError) -> str:
     """Return in words why a file could not be read or written, without its name or a number."""
     said = error.strerror if isinstance(error, OSError) else None
     return said or " ".join(str(error).split()) or type(error).__name__
+
+
+def without_frames(error: Error) -> Error:
+    """Drop the variables of all calls that an error has ended; return the error.
+
+    Whoever keeps it, or is kept by it, would keep them too: of a step that did not fit into an
+    accelerator's memory, all that was in it.
+    """
+    link: BaseException | None = error
+    while link is not None:
+        traceback.clear_frames(link.__traceback__)
+        link = link.__cause__ or link.__context__
+    return error
 
 
 class AIPerfError(Exception):

@@ -259,6 +259,9 @@ class TensorFlowNetwork:
         """All parameters at once: one call of a ``tf.function`` makes them."""
         return (sum(self._sizes),)
 
+    def await_room(self) -> None:
+        """TensorFlow itself says when its queue is full."""
+
     def gradients(self, batch: Batch, share: float, ready: Callable[[Buffer], None]) -> None:
         with _named_errors():
             if batch.size:

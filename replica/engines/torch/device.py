@@ -142,9 +142,13 @@ class Feed:
         tensors = tuple(_tensor(array) for array in arrays)
         return tensors if self._module is None else self._copied(*tensors)
 
-    def _copied(self, *tensors: Tensor) -> tuple[Tensor, ...]:
-        if len(self._done) == _IN_FLIGHT:
+    def await_room(self) -> None:
+        """Wait until one more step may be put into the device's queue."""
+        if self._module is not None and len(self._done) == _IN_FLIGHT:
             self._done.popleft().synchronize()
+
+    def _copied(self, *tensors: Tensor) -> tuple[Tensor, ...]:
+        self.await_room()
         with self._module.stream(self._stream):
             copies = tuple(
                 (t.pin_memory() if t.device.type == "cpu" else t).to(

@@ -275,6 +275,10 @@ class TorchNetwork:
     def buckets(self) -> tuple[int, ...]:
         return tuple(place.stop - place.start for place in self._buckets)
 
+    def await_room(self) -> None:
+        with _named_errors():
+            self._feed.await_room()
+
     def gradients(self, batch: Batch, share: float, ready: Callable[[Buffer], None]) -> None:
         """In fp16 the gradients are those of the loss times its scale, which ``apply`` undoes."""
         with _named_errors():

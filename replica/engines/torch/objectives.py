@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
@@ -39,7 +38,7 @@ def accuracy(output: Tensor, targets: Targets) -> Sequence[Tensor]:
 def mean_absolute_error(output: Tensor, targets: Targets) -> Sequence[Tensor]:
     """Return the sum of all distances to targets, and their number."""
     distances = (output - targets["values"]).abs()
-    return distances.sum(), torch.tensor(distances.numel(), device=output.device)
+    return distances.sum(), distances.new_full((), distances.numel())
 
 
 Loss = Callable[[Tensor, Targets, float], Tensor]

@@ -24,6 +24,9 @@ from aiperf_hpc.replica.engines.base import (
 )
 from aiperf_hpc.trial import Hyperparameters
 
+FUSED = ("cpu", "cuda")
+"""The devices that PyTorch has an update for in one kernel."""
+
 
 class Layout(Protocol):
     """Where each parameter lies in a flat buffer, one behind the other."""
@@ -64,7 +67,7 @@ class FlatOptimizer(torch.optim.Optimizer):
         self._flat = flat
         self._layout = layout
         self._used = used
-        self._fused = flat.device.type in ("cpu", "cuda")
+        self._fused = flat.device.type in FUSED
         self._slots = {name: torch.zeros_like(flat) for name in self.slot_names}
         self._parts = self._cut(flat)
         self._sizes = [len(part) for part in self._parts]

@@ -48,6 +48,7 @@ class Quadratic:
         self.idle = False
         self.warmed: list[int] = []
         self.warm_error: Exception | None = None
+        self.zeros_error: Exception | None = None
         self.assigned: list[Weights] = []
         self.steps = 0
         self.closed = False
@@ -57,6 +58,9 @@ class Quadratic:
     def buckets(self) -> tuple[int, ...]:
         """Two, so that a rank can fail between them."""
         return (3, self.w.size - 3)
+
+    def await_room(self) -> None:
+        pass
 
     def gradients(self, batch: Batch, share: float, ready: Callable[[Array], None]) -> None:
         self.steps += 1
@@ -79,6 +83,8 @@ class Quadratic:
         return float(np.square(away).mean() / 2)
 
     def zeros(self, bucket: int) -> NDArray[np.float32]:
+        if self.zeros_error is not None:
+            raise self.zeros_error
         return np.zeros(self.buckets[bucket], np.float32)
 
     def warm(self, batch_size: int, *, halves: bool = False) -> None:

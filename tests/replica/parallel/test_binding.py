@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from aiperf_hpc.config import ReplicaConfig
+from aiperf_hpc.config import ReplicaConfig, validate
 from aiperf_hpc.errors import PreflightError
-from aiperf_hpc.replica.parallel.binding import LOCAL_RANKS, bind, slurm_devices
+from aiperf_hpc.primary.control.ranks import Machine, settle_here
+from aiperf_hpc.primary.launchers.base import local_commands
+from aiperf_hpc.replica.parallel.binding import LOCAL_RANKS, bind, local_rank, slurm_devices
+from aiperf_hpc.run.manifest import RunManifest
+from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.visible_devices import BOUND, VisibleDevices, devices_seen
 
 FOUR = VisibleDevices("CUDA_VISIBLE_DEVICES", ("0", "1", "2", "3"))
@@ -31,6 +37,62 @@ def test_eight_replicas_of_one_rank_have_eight() -> None:
     # Whatever job or step the machine's own shell is in.
     found = [bound(VisibleDevices.parse(each), 1, SLURM_LOCALID="5")[BOUND] for each in own]
     assert found == own
+
+
+def test_each_of_eight_replicas_computes_on_an_accelerator_of_its_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """From what the primary deals out to PyTorch's device, on a machine that is made up."""
+    torch = pytest.importorskip("torch")
+    from aiperf_hpc.replica.engines.torch.device import choose_device
+
+    config = validate({"dataset": {"name": "digits"}, "engine": {"name": "torch"}}, "test")
+    seen = VisibleDevices("CUDA_VISIBLE_DEVICES", tuple(map(str, range(8))))
+    settled = settle_here(config, 8, Machine(lambda: ["Example A"] * 8, lambda _: seen))
+    manifest = RunManifest(
+        run_id="r", nodes=8, hours=1.0, launcher="local", versions={}, commit=None,
+        cores=tuple((core,) for core in range(8)), devices=settled.devices, config=settled.config,
+    )  # fmt: skip
+    found = []
+    for command in local_commands(manifest, RunPaths(Path("run"))).values():
+        given = VisibleDevices.parse(command[command.index("--devices") + 1])
+        environment = {"LOCAL_RANK": "0"}
+        bind(given, settled.config.replica, environment)
+        left = environment["CUDA_VISIBLE_DEVICES"].split(",")
+        module = Driver(len(left))
+        monkeypatch.setattr(torch, "get_device_module", lambda kind, module=module: module)
+        monkeypatch.setattr(os, "environ", environment)
+        assert choose_device("cuda", local_rank(environment)) == module.current
+        found.append(left[module.current.index])
+    assert found == list(seen.names)
+
+
+@pytest.mark.parametrize("rank", range(8))
+def test_a_rank_that_is_not_bound_computes_on_the_device_of_its_number(
+    monkeypatch: pytest.MonkeyPatch, rank: int
+) -> None:
+    torch = pytest.importorskip("torch")
+    from aiperf_hpc.replica.engines.torch.device import choose_device
+
+    module = Driver(8)
+    monkeypatch.setattr(torch, "get_device_module", lambda kind: module)
+    monkeypatch.setattr(os, "environ", {})
+    assert choose_device("cuda", rank) == module.current == torch.device("cuda", rank)
+
+
+class Driver:
+    """A module of PyTorch's like ``torch.cuda``, of some devices."""
+
+    current: Any = None
+
+    def __init__(self, devices: int) -> None:
+        self.device_count = lambda: devices
+
+    def is_available(self) -> bool:
+        return True
+
+    def set_device(self, device: object) -> None:
+        self.current = device
 
 
 def test_what_was_chosen_already_stays() -> None:

@@ -81,9 +81,14 @@ def test_each_rank_warms_its_own_part_of_an_uneven_batch(warmup: Warmup) -> None
     assert warmed == [[*early, part] if wanted else [] for part in own]
 
 
-def test_a_rank_that_has_no_memory_to_warm_its_network_frees_it_and_is_named() -> None:
+@pytest.mark.parametrize("lacking", ["zeros_error", "warm_error"])
+def test_a_rank_without_memory_to_make_its_network_ready_frees_it_and_is_named(
+    lacking: str,
+) -> None:
+    """Zeros are taken when it is built: in a step all other ranks would wait for them."""
+
     def prepare(network: Quadratic) -> None:
-        network.warm_error = OutOfMemoryError("no memory left")
+        setattr(network, lacking, OutOfMemoryError("no memory left"))
 
     with Team(2) as team:
         team.engines[1].prepare = prepare

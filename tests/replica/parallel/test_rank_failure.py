@@ -198,6 +198,8 @@ def test_a_rank_that_ends_badly_ends_the_others_and_its_status_is_told(
     [
         ("drain_training", ("drain_training",), "training"),
         ("drain_evaluation", ("drain_evaluation",), "evaluation"),
+        ("await_room", ("train_step",), "training"),
+        ("await_room", ("evaluate_step",), "evaluation"),
         ("statistics", ("train_step", "evaluate_step"), "training"),
         ("weights", ("train_step", "evaluate_step"), "training"),
     ],

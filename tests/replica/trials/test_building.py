@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import gc
+import weakref
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -11,9 +13,13 @@ from tests.support.fakes import FakeDataset, FakeEngine, Script
 from tests.support.networks import two_stems
 
 from aiperf_hpc.config import validate
+from aiperf_hpc.errors import OutOfMemoryError
 from aiperf_hpc.morphism.weights.checkpoint import initial_weights
 from aiperf_hpc.ops_counter.memory import MemoryLimit
 from aiperf_hpc.replica.context import ReplicaContext
+from aiperf_hpc.replica.engines import load_engine
+from aiperf_hpc.replica.parallel.collectives.base import ALONE
+from aiperf_hpc.replica.parallel.leader import LeadingDataset, LeadingEngine, LeadingNetwork
 from aiperf_hpc.replica.runtime.background import Immediate
 from aiperf_hpc.replica.runtime.stopping import StopFlag
 from aiperf_hpc.replica.training.trainer import Trainer
@@ -24,7 +30,7 @@ from aiperf_hpc.replica.training.trial import (
     TrialProgress,
     configured_hyperparameters,
 )
-from aiperf_hpc.replica.trials.building import OneRankBuilder
+from aiperf_hpc.replica.trials.building import OneRankBuilder, SeveralRanksBuilder, TrialBuilder
 from aiperf_hpc.run.identity import Identity
 from aiperf_hpc.run.journal import JournalWriter
 from aiperf_hpc.run.paths import FIRST, RunPaths
@@ -49,6 +55,16 @@ def planned(name: str, batch_size: int) -> PlannedTrial:
     )
 
 
+def context_in(folder: Path) -> ReplicaContext:
+    return ReplicaContext(
+        config=CONFIG,
+        paths=RunPaths(folder),
+        who=Identity("r0", FIRST),
+        journal=JournalWriter(folder / "journal.jsonl"),
+        stop=StopFlag(float("inf"), folder / "stop"),
+    )
+
+
 @pytest.mark.parametrize("both_fit", [True, False])
 def test_the_next_network_is_warmed_with_what_fits_beside_the_one_that_trains(
     tmp_path: Path, *, both_fit: bool
@@ -57,16 +73,9 @@ def test_the_next_network_is_warmed_with_what_fits_beside_the_one_that_trains(
     unlimited = MemoryLimit(CONFIG, 2**40)
     together = sum(unlimited.needed(GRAPH, batch) for batch in (RUNNING, NEXT))
     assert together > 2 * unlimited.needed(GRAPH, NEXT)
-    context = ReplicaContext(
-        config=CONFIG,
-        paths=RunPaths(tmp_path),
-        who=Identity("r0", FIRST),
-        journal=JournalWriter(tmp_path / "journal.jsonl"),
-        stop=StopFlag(float("inf"), tmp_path / "stop"),
-    )
     engine = FakeEngine(Script())
     limit = MemoryLimit(CONFIG, together if both_fit else together - 1)
-    trainer = Trainer(context, engine, FakeDataset(), limit)
+    trainer = Trainer(context_in(tmp_path), engine, FakeDataset(), limit)
     builder = OneRankBuilder(trainer, Immediate())
     taken: list[Callable[[], BuiltTrial]] = []
 
@@ -85,3 +94,60 @@ def test_the_next_network_is_warmed_with_what_fits_beside_the_one_that_trains(
     taken[0]()
     assert following.warmed == ([NEXT] if both_fit else [1, NEXT])
     assert following.calibrated
+
+
+def builder_of(folder: Path, *, several: bool) -> tuple[Trainer, TrialBuilder]:
+    """Return a trainer by PyTorch and what builds for it: as of one rank, or as of the first."""
+    engine, limit = load_engine("torch", 1), MemoryLimit(CONFIG, 2**40)
+    if not several:
+        trainer = Trainer(context_in(folder), engine, FakeDataset(), limit)
+        return trainer, OneRankBuilder(trainer, Immediate())
+    leading, dataset = LeadingEngine(engine, ALONE), LeadingDataset(FakeDataset(), ALONE)
+    trainer = Trainer(context_in(folder), leading, dataset, limit)
+    return trainer, SeveralRanksBuilder(trainer, leading)
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_nothing_is_left_of_a_step_that_did_not_fit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, several: bool
+) -> None:
+    """Whether the network was made ready or trained: an error would keep all that was computed.
+
+    It is kept itself, until its trial's turn; and several ranks tell each other of it, so that it
+    knows a call that knows it. The garbage collector may be long in coming.
+    """
+    torch = pytest.importorskip("torch")
+    from aiperf_hpc.replica.engines.torch.engine import TorchNetwork
+
+    trainer, builder = builder_of(tmp_path, several=several)
+    computed: list[weakref.ref[object]] = []
+
+    def full(network: TorchNetwork, inputs: Sequence[object], *, training: bool) -> None:
+        output = real(network, inputs, training=training)
+        computed.append(weakref.ref(output))
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")
+
+    ready = builder.begin(planned("r0-t1", 8))()
+    real: Callable[..., object] = TorchNetwork._outputs
+    monkeypatch.setattr(TorchNetwork, "_outputs", full)
+    gc.collect()
+    gc.disable()
+    try:
+        take = builder.begin(planned("r0-t2", 8))
+        if isinstance(builder, SeveralRanksBuilder):
+            builder._engine._builder._thread.submit(int).result()  # That one has been built.
+        assert [reference() for reference in computed] == [None]
+        unfit = take()
+        assert isinstance(unfit.failure, OutOfMemoryError)
+        result = trainer.run(ready)
+        assert result.out_of_memory
+        if isinstance(ready.network, LeadingNetwork):  # What it gave in the stead of its gradients.
+            local = ready.network._network.local
+            assert isinstance(local, TorchNetwork)
+            computed.append(weakref.ref(local._gradients))
+            del local
+        builder.close(ready)
+        assert [reference() for reference in computed] == [None] * len(computed)
+        assert len(computed) == (3 if several else 2)
+    finally:
+        gc.enable()

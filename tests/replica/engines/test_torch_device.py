@@ -1,0 +1,212 @@
+"""What the torch engine asks of an accelerator, told by one that computes nothing.
+
+PyTorch's meta device has shapes and no values: a step that wants a value of it raises, as
+``item()`` does, where on an accelerator the host would wait.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tests.support.engine_steps import hyperparameters, labelled
+from tests.support.networks import residual, trained_weights
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from aiperf_hpc.graph import Graph
+from aiperf_hpc.objective import CLASSIFICATION
+from aiperf_hpc.replica.data.base import Batch, labelled_images
+from aiperf_hpc.replica.engines.base import RankNetwork, step_in_halves
+from aiperf_hpc.replica.engines.torch import optimizers
+from aiperf_hpc.replica.engines.torch.engine import Placement, TorchNetwork
+from aiperf_hpc.replica.engines.torch.objectives import LOSSES, QUALITIES
+
+META = torch.device("meta")
+GRAPH = residual()
+VIEWS = {
+    "detach", "view", "permute", "t", "slice", "expand", "unsqueeze", "split_with_sizes", "empty",
+    "_record_function_enter_new", "_record_function_exit",
+}  # fmt: skip
+"""What launches nothing."""
+DONE_IN_PLACE = ("_fused_", "_amp_")
+"""The beginnings of kernels that have no form for meta tensors; all that they do is in place."""
+
+
+class Accelerator:
+    """A module of PyTorch's like ``torch.cuda``, whose streams and events are itself."""
+
+    def __init__(self) -> None:
+        self.waits = 0
+
+    def Stream(self, device: torch.device) -> Accelerator:  # noqa: N802 -- its name in PyTorch
+        return self
+
+    def Event(self) -> Accelerator:  # noqa: N802
+        return self
+
+    def stream(self, stream: Accelerator) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def current_stream(self, device: torch.device) -> Accelerator:
+        return self
+
+    def wait_stream(self, stream: Accelerator) -> None:
+        pass
+
+    def record(self, stream: Accelerator) -> None:
+        pass
+
+    def synchronize(self) -> None:
+        self.waits += 1
+
+    def empty_cache(self) -> None:
+        pass
+
+
+class Dispatched(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Notes the kernels that are launched, and on which devices they leave their results."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.kernels: list[str] = []
+        self.places: Counter[str] = Counter()
+
+    def __torch_dispatch__(
+        self,
+        func: Any,  # noqa: ANN401 -- PyTorch's
+        types: Sequence[type],
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:  # noqa: ANN401
+        name = func.__name__
+        self.kernels.append(name)
+        if name.startswith(DONE_IN_PLACE):
+            given = tree_leaves((args, kwargs or {}))
+            self.places.update(t.device.type for t in given if isinstance(t, Tensor))
+            return args[0] if isinstance(args[0], Tensor) else None
+        made = func(*args, **(kwargs or {}))
+        self.places.update(t.device.type for t in tree_leaves(made) if isinstance(t, Tensor))
+        return made
+
+
+@pytest.fixture
+def accelerator(monkeypatch: pytest.MonkeyPatch) -> Accelerator:
+    module = Accelerator()
+    monkeypatch.setattr(torch, "get_device_module", lambda kind: module)
+    monkeypatch.setattr(Tensor, "pin_memory", lambda tensor: tensor)
+    monkeypatch.setattr(Tensor, "record_stream", lambda tensor, stream: None)
+    monkeypatch.setattr(optimizers, "FUSED", ("meta",))
+    monkeypatch.setattr(torch, "tensor", copied_from_the_host)
+    return module
+
+
+def copied_from_the_host(*_: object, **__: object) -> Tensor:
+    raise AssertionError("a number is copied from the host, which waits for it")
+
+
+def network(graph: Graph = GRAPH, **used: object) -> TorchNetwork:
+    weights = trained_weights(graph, np.random.default_rng(0))
+    where = Placement(META, cores=1, compiled=False)
+    return TorchNetwork(graph, weights, hyperparameters(**used), None, CLASSIFICATION, where)
+
+
+def there(batch: Batch) -> Batch:
+    """Return a batch that is on the device already."""
+    return labelled_images(
+        torch.from_numpy(batch.inputs["image"]).to(META),
+        torch.from_numpy(batch.targets["label"]).to(META),
+    )
+
+
+def dispatched(trained: TorchNetwork, batch: Batch, *, halves: bool) -> Dispatched:
+    """Return what a step has done, which is not the first: some buffers are made then."""
+    step = partial(step_in_halves, trained) if halves else trained.train_step
+    with Dispatched():
+        step(batch, 0.1)
+    said = Dispatched()
+    with said:
+        step(batch, 0.1)
+    return said
+
+
+@pytest.mark.parametrize("halves", [False, True])
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+def test_a_step_neither_computes_on_the_host_nor_waits_for_a_value(
+    accelerator: Accelerator, optimizer: str, precision: str, *, halves: bool
+) -> None:
+    trained = network(
+        optimizer=optimizer, precision=precision, weight_decay=0.01, max_gradient_norm=1.0
+    )
+    batch = there(labelled(GRAPH, 8))
+    said = dispatched(trained, batch, halves=halves)
+    assert set(said.places) == {"meta"}
+
+
+@pytest.mark.parametrize("halves", [False, True])
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
+def test_a_step_launches_few_kernels(
+    accelerator: Accelerator, precision: str, *, halves: bool
+) -> None:
+    """Two a layer and some for the update, whose number does not grow with the parameters.
+
+    In halves each gradient goes to its bucket as soon as it is final, one by one.
+    """
+    trained = network(precision=precision)
+    said = dispatched(trained, there(labelled(GRAPH, 4)), halves=halves)
+    launched = [name for name in said.kernels if name.partition(".")[0] not in VIEWS]
+    each = 2 * len(GRAPH.parameters) if halves else 0
+    assert len(launched) <= 2 * len(GRAPH.nodes) + each + 28, Counter(launched)
+
+
+def test_an_evaluation_neither_computes_on_the_host_nor_waits_for_a_value(
+    accelerator: Accelerator,
+) -> None:
+    trained, batch = network(precision="bf16"), there(labelled(GRAPH, 4))
+    with Dispatched() as said:
+        trained.evaluate_step(batch)
+    assert set(said.places) == {"meta"}
+
+
+@pytest.mark.parametrize("name", [*LOSSES, *QUALITIES])
+def test_no_loss_and_no_measure_makes_anything_on_the_host(
+    accelerator: Accelerator, name: str
+) -> None:
+    output = torch.zeros(4, 5, device=META)
+    targets = {
+        "label": torch.zeros(4, dtype=torch.int64, device=META),
+        "values": torch.zeros(4, 5, device=META),
+    }
+    with Dispatched() as said:
+        if name in LOSSES:
+            LOSSES[name](output, targets, 0.1)
+        else:
+            QUALITIES[name](output, targets)
+    assert set(said.places) == {"meta"}
+
+
+def test_a_rank_waits_for_its_device_only_where_that_wait_is_limited(
+    accelerator: Accelerator,
+) -> None:
+    """The steps in its queue may wait for a rank that is gone."""
+    trained, batch = network(), there(labelled(GRAPH, 4))
+    found = []
+    for step in (step_in_halves, step_in_halves, evaluate, step_in_halves, evaluate):
+        trained.await_room()
+        found.append(accelerator.waits)
+        with Dispatched():
+            step(trained, batch, 0.1)
+        assert accelerator.waits == found[-1]
+    assert found == [0, 0, 1, 2, 3]
+
+
+def evaluate(trained: RankNetwork, batch: Batch, learning_rate: float) -> None:
+    trained.evaluate_step(batch)
