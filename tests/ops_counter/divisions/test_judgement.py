@@ -29,6 +29,7 @@ from aiperf_hpc.ops_counter.divisions.judgement import (
     judge_briefly,
 )
 from aiperf_hpc.ops_counter.divisions.work import RESNET50
+from aiperf_hpc.ops_counter.kinds import kinds_of
 from aiperf_hpc.run import records
 from aiperf_hpc.run.records import AnyEvent
 from aiperf_hpc.system.description import Accelerator, NodeDescription
@@ -235,3 +236,18 @@ def test_a_run_that_lasts_is_asked_what_is_quick_to_say(tmp_path: Path) -> None:
     run = official_evidence(tmp_path, without(records.RunEnded))
     assert [str(each) for each in judge_briefly(run)] == ["duration: the run has not ended"]
     assert len(BRIEF) + len(CLOSED) < len(judge(run).checks)
+
+
+def test_a_run_on_two_kinds_of_nodes_is_closed(tmp_path: Path) -> None:
+    def rewrite(who: str, _: float, event: AnyEvent) -> AnyEvent:
+        if who == "r1" and isinstance(event, records.SystemDescribed):
+            other = NodeDescription(accelerators=(Accelerator(vendor="E", model="B", index=0),))
+            told = event.description.model_copy(update={"node": other})
+            return event.model_copy(update={"description": told})
+        if who == "r1" and isinstance(event, records.Progress):
+            return event.model_copy(update={"train_samples": 10 * event.train_samples})
+        return event
+
+    run = official_evidence(tmp_path / "run", rewrite)
+    assert set(kinds_of(run.replicas).values()) == {"A", "B"}
+    assert judge(run).division is Division.CLOSED

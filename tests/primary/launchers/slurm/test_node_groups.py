@@ -189,6 +189,22 @@ def test_a_lost_node_is_replaced_by_one_of_its_group(held: test_steps.Cluster) -
     assert launcher.states()["r2"].detail.endswith("; started again on m2")
 
 
+def test_a_job_of_the_run_that_is_of_no_group_is_given_back(held: test_steps.Cluster) -> None:
+    held.partitions["18"], held.jobs["18"] = "elsewhere", ("RUNNING", ["x1"])
+    says(held, "19")
+    launcher = allocating(held, launch=1)
+    assert launcher.start() == {"r0": "17", "r1": "17", "r2": "19"}
+    assert len(held.said("srun")) == 1  # Nothing is tried on its nodes.
+    held.jobs["19"], held.partitions["19"] = ("RUNNING", ["m1"]), "instinct"
+    held.trial = Answer(0, "m1 host\n", "")
+    held.sallocs[0].end(0)
+    launcher.states()
+    assert [s.option("nodelist") for s in held.sruns] == ["n1", "n2", "m1"]
+    held.looked(launcher)
+    held.looked(launcher)
+    assert ("18",) in held.said("scancel")
+
+
 def test_when_slurm_refuses_one_job_the_other_is_given_back(held: test_steps.Cluster) -> None:
     says(held, "17", "refused")
     held.jobs, held.salloc_status = {}, 1
