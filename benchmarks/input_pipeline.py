@@ -2,6 +2,7 @@
 
     python tests/fetch_photographs.py PHOTOGRAPHS
     python benchmarks/input_pipeline.py PHOTOGRAPHS [FILE.json]     # tables in Markdown
+    python benchmarks/input_pipeline.py --bytes                     # batches: bytes, float32
 
 PHOTOGRAPHS is a folder of JPEG files, at any depth. They are repeated until there are 4,096, in ten
 classes, and prepared as ImageNet is. All are read in training: decoded, cropped at random, resized
@@ -16,6 +17,10 @@ torchvision's RandomResizedCrop (antialiased, its default). Nothing that they do
 
 With ``--wait`` it is not the pipeline alone that is measured: ResNet-50 is trained by the engine
 ``tensorflow``, and the share of its time that it waits for data is printed.
+
+With ``--bytes`` it is what becomes of a batch of 448 images that were decoded, until the engine
+``torch`` can compute on them: bytes that it normalises where it computes, beside float32 that the
+host normalises first. On a GPU, where there is one, that is with the pinned copy and the transfer.
 """
 
 from __future__ import annotations
@@ -49,6 +54,7 @@ from aiperf_hpc.replica.data.staging import Options
 
 IMAGES, CLASSES, SHARDS = 4096, 10, 16
 SIZE, BATCH = 224, 16
+WHOLE_BATCH = 448
 FILLING, MEASURED = 30, 100
 """Batches before the clock is started, and until it is stopped."""
 TRAIN_STEPS = 40
@@ -240,6 +246,52 @@ def wait(folder: Path) -> float:
     return 100 * waited / (time.perf_counter() - began)
 
 
+def ready_batches(rounds: int) -> None:
+    """Print how long a batch takes from decoded bytes to normalised numbers on the device."""
+    import torch
+
+    from aiperf_hpc.replica.data.base import Batch, Pixels, labelled_images
+    from aiperf_hpc.replica.data.imagenet.pillow_reader import SCALING
+    from aiperf_hpc.replica.engines.torch.device import Feed, keep_freed_memory
+
+    cores = len(os.sched_getaffinity(0))
+    torch.set_num_threads(cores)
+    keep_freed_memory()  # As the engine does.
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    feed = Feed(device)
+    shape = (WHOLE_BATCH, SIZE, SIZE, 3)
+    images = np.random.default_rng(0).integers(0, 256, shape, np.uint8)
+    pixels, labels = Pixels(images, SCALING), np.zeros(WHOLE_BATCH, np.int32)
+
+    def bring(batch: Batch) -> None:
+        feed.inputs(batch, ["image"])
+        feed.done()
+        if device.type == "cuda":
+            torch.cuda.synchronize()
+
+    floats = labelled_images(np.asarray(pixels), labels)
+    cases: dict[str, Callable[[], object]] = {
+        "float32: normalised by numpy, one core": partial(np.asarray, pixels),
+        "float32: brought to the device": partial(bring, floats),
+        "bytes: brought to the device and normalised there": partial(
+            bring, labelled_images(pixels, labels)
+        ),
+    }
+    found = in_turns({name: partial(milliseconds, case) for name, case in cases.items()}, rounds)
+    print(f"{machine()}, {cores} cores, on {device}; {rounds} rounds, median (least to most)\n")
+    print(f"| batch of {WHOLE_BATCH} | ms | processor ms |\n|---|---|---|")
+    for name, times in found.items():
+        wall, processor = zip(*times, strict=True)
+        print(f"| {name} | {spread(wall)} | {spread(processor)} |")
+
+
+def milliseconds(action: Callable[[], object]) -> tuple[float, float]:
+    """Return how long it takes, and how much of the processor."""
+    began, busy = time.perf_counter(), time.process_time()
+    action()
+    return 1e3 * (time.perf_counter() - began), 1e3 * (time.process_time() - busy)
+
+
 def measured(case: str, folder: Path) -> list[float]:
     """Measure a case in a process of its own."""
     command = [sys.executable, __file__, "--case", case, str(folder)]
@@ -251,13 +303,18 @@ def main() -> None:
     """Measure all, or one case for a process that does."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     parser = argparse.ArgumentParser()
-    parser.add_argument("photographs", type=Path)
+    parser.add_argument("photographs", type=Path, nargs="?")
     parser.add_argument("file", type=Path, nargs="?", help="where to write all figures as JSON")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--wait", action="store_true", help="the trainer's wait for data instead")
+    parser.add_argument("--bytes", action="store_true", help="bytes and float32 to the device")
     parser.add_argument("--case", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.case == "wait":
+    if options.bytes:
+        ready_batches(options.rounds)
+    elif options.photographs is None:
+        parser.error("give a folder of photographs, or --bytes")
+    elif options.case == "wait":
         print(wait(options.photographs))
     elif options.case:
         print(*rate(CASES[options.case](options.photographs)))

@@ -13,9 +13,11 @@ from typing import NamedTuple
 
 from aiperf_hpc import __version__
 from aiperf_hpc.clock import Clock
+from aiperf_hpc.config import RunConfig
 from aiperf_hpc.dataset_manifest import load_dataset_manifest
 from aiperf_hpc.errors import DatasetError, EngineError, PreflightError
 from aiperf_hpc.extras import missing
+from aiperf_hpc.machine import available_bytes
 from aiperf_hpc.replica.data import load_dataset
 from aiperf_hpc.replica.data.base import Dataset
 from aiperf_hpc.replica.data.local_copy import local_copy
@@ -23,6 +25,7 @@ from aiperf_hpc.replica.engines import engine_for
 from aiperf_hpc.replica.engines.base import RankEngine
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.slurm import node_name
+from aiperf_hpc.system.accelerators import computing_on_bus
 from aiperf_hpc.trial import DatasetInfo
 from aiperf_hpc.visible_devices import BOUND
 
@@ -54,8 +57,8 @@ def checked_engine(manifest: RunManifest, cores: int, clock: Clock, device: int)
     """Load the run's engine.
 
     Raises:
-        PreflightError: the node has no such device, or no package; or this rank was bound to an
-            accelerator that the engine does not see.
+        PreflightError: the node has no such device, or no package; or there is an accelerator that
+            the engine does not see: one that this rank was bound to, or any on the node's bus.
     """
     try:
         engine = engine_for(manifest.config, cores, clock=clock, device=device)
@@ -68,7 +71,21 @@ def checked_engine(manifest: RunManifest, cores: int, clock: Clock, device: int)
             f"given to it ({bound}): it would train on the CPU; install the engine's build for it, "
             "or set engine.device=cpu"
         )
+    settings = manifest.config.engine
+    if settings.uses_accelerators and settings.name != "simulated" and not engine.accelerators:
+        _require_none_on_bus(engine.name)
     return engine
+
+
+def _require_none_on_bus(engine: str) -> None:
+    """Refuse to train on the CPU beside accelerators, unless that is asked for."""
+    if there := computing_on_bus():
+        counted = ", ".join(f"{count} of {vendor}" for vendor, count in there.items())
+        raise PreflightError(
+            f"node {node_name()}: it has accelerators ({counted}) that engine '{engine}' does not "
+            "see: it would train on the CPU; ask the scheduler for them (slurm.gres), install the "
+            "engine's build for them, or set engine.device=cpu"
+        )
 
 
 class Loaded(NamedTuple):
@@ -86,6 +103,7 @@ def checked_dataset(manifest: RunManifest, cores: int) -> Loaded:
         PreflightError: the node does not see it, or sees another one.
     """
     config = manifest.config
+    _require_room_for_decoded(config)
     try:
         copy = local_copy(config.dataset, cores)
         dataset = load_dataset(copy.config, cores, config.engine.name)
@@ -93,6 +111,17 @@ def checked_dataset(manifest: RunManifest, cores: int) -> Loaded:
         raise PreflightError(f"node {node_name()}: {error}") from None
     check_dataset(manifest, dataset.info)
     return Loaded(dataset, copy.seconds, copy.bytes)
+
+
+def _require_room_for_decoded(config: RunConfig) -> None:
+    """Require memory for what the ranks of a node keep decoded. Raises PreflightError."""
+    ranks = config.replica.settled().ranks_per_node
+    wanted, free = config.dataset.decoded_gib * int(ranks), available_bytes() / 2**30
+    if wanted > free:
+        raise PreflightError(
+            f"node {node_name()}: dataset.decoded_gib {config.dataset.decoded_gib:g} for each of "
+            f"{ranks} ranks is {wanted:.1f} GiB, {free:.1f} GiB are free; lower it"
+        )
 
 
 def check_dataset(manifest: RunManifest, found: DatasetInfo) -> None:

@@ -6,6 +6,7 @@ import math
 import sys
 from collections.abc import Iterator
 from concurrent.futures import Executor
+from functools import partial
 
 from optuna.storages import BaseStorage
 
@@ -22,7 +23,7 @@ from aiperf_hpc.replica.parallel.leader import LeadingDataset, LeadingEngine
 from aiperf_hpc.replica.runtime.run_clock import RunClock
 from aiperf_hpc.replica.runtime.stopping import StopFlag
 from aiperf_hpc.replica.runtime.stopwatch import Stopwatch
-from aiperf_hpc.replica.training.best_epoch import keeps_best_epochs
+from aiperf_hpc.replica.training.memory_estimate import memory_limit
 from aiperf_hpc.replica.training.trainer import Trainer
 from aiperf_hpc.replica.trials.building import OneRankBuilder, SeveralRanksBuilder, TrialBuilder
 from aiperf_hpc.replica.trials.loop import ReplicaFailedError, TrialLoop
@@ -260,14 +261,9 @@ class Replica:
             journal.append_all([PeakMeasured(rank=rank, peak=peak) for rank, peak in peaks])
 
     def _memory_limit(self, engine: Engine) -> MemoryLimit:
-        """Return what a training may take on a rank: what is configured, or all there."""
-        config, own = self._manifest.config, engine.memory_bytes
-        if config.engine.memory_gib is not None:
-            there = int(config.engine.memory_gib * 2**30)
-        else:
-            there = own or self._host.available_bytes(self._ranks.collective.local_size)
-        # The copies are in the host's memory, which is the training's too where it is no device's.
-        return MemoryLimit(config, there, not own and keeps_best_epochs(config))
+        ranks = self._ranks.collective.local_size
+        available = partial(self._host.available_bytes, ranks)
+        return memory_limit(self._manifest.config, engine.memory_bytes, available)
 
     def _trainer_and_builder(
         self,

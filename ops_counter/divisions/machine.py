@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from aiperf_hpc.ops_counter.divisions.accelerators import hosts_of
+from aiperf_hpc.ops_counter.divisions.accelerators import accelerator_use, hosts_of
 from aiperf_hpc.ops_counter.divisions.arithmetic import environment_rule, precision_rule
 from aiperf_hpc.ops_counter.divisions.evidence import RunEvidence, told
 from aiperf_hpc.ops_counter.divisions.release import release_rule, versions_rule
@@ -57,16 +57,30 @@ def _products(run: RunEvidence) -> dict[str, str]:
 
 
 def nodes(run: RunEvidence) -> RuleCheck:
-    """The run had as many nodes as it states, the same ones from its start to its end."""
+    """The run had as many nodes as it states, the same ones from its start to its end.
+
+    A node may be a share of a host whose every rank has an accelerator of its own.
+    """
     asked = run.manifest.nodes
     found = {host for each in run.replicas for host in hosts_of(each)}
+    shares = f" in {asked:,} shares" if _in_shares(run, len(found)) else ""
     return RuleCheck.of(
-        "nodes", f"{len(found):,} hosts", f"{asked:,}, constant", told(_changed(run, len(found)))
+        "nodes",
+        f"{len(found):,} hosts{shares}",
+        f"{asked:,}, constant",
+        told(_changed(run, len(found))),
     )
 
 
+def _in_shares(run: RunEvidence, hosts: int) -> bool:
+    """Return whether a run's nodes are shares of fewer hosts, no two with the same accelerator."""
+    use = accelerator_use(run.replicas, on_cpus=run.config.engine.device == "cpu")
+    alone = all(use.used.get(host, 0) == ranks for host, ranks in use.ranks.items())
+    return 0 < hosts < run.manifest.nodes == len(run.replicas) and alone
+
+
 def _changed(run: RunEvidence, hosts: int) -> Iterator[str]:
-    if hosts != run.manifest.nodes:
+    if hosts != run.manifest.nodes and not _in_shares(run, hosts):
         yield f"{hosts:,} hosts; {run.manifest.nodes:,} nodes are stated"
     if len({event.nodes for _, event in run.history.run_starts} | {run.manifest.nodes}) > 1:
         yield "the primaries had other numbers of nodes"

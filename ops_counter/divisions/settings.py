@@ -49,6 +49,7 @@ FREE: Final[Mapping[str, Limit]] = {
     "dataset.parallel_transforms": ANY,
     "dataset.cache": ANY,
     "dataset.cache_path": ANY,
+    "dataset.decoded_gib": ANY,
     # The machine, and how its processes are started.
     "training.precision": _one_of("fp32", "bf16", "fp16"),
     "engine.name": _one_of("tensorflow", "torch"),

@@ -90,7 +90,7 @@ def settle_here(config: RunConfig, nodes: int, machine: Machine = THIS_MACHINE) 
         )
     devices = tuple(_devices(seen, nodes // config.replica.nodes, of_a_replica))
     settled = _with(config, ranks, on_accelerators=True)
-    remarks = (*_sharing(nodes * ranks, count), *_through_host(settled))
+    remarks = (*_sharing(nodes, ranks, count), *_through_host(settled))
     return Settled(settled, devices, remarks)
 
 
@@ -120,14 +120,16 @@ def _devices(seen: VisibleDevices, replicas: int, each: int) -> Iterator[str]:
         yield str(VisibleDevices(seen.variable, names))
 
 
-def _sharing(ranks: int, count: int) -> Iterator[str]:
+def _sharing(nodes: int, each: int, count: int) -> Iterator[str]:
+    ranks = nodes * each
     if ranks > count:
         yield (
             f"{ranks} ranks share {count} accelerator{'s' * (count > 1)}: the score will be that "
             "of a crowded machine, and no measure of it"
         )
     elif ranks < count:
-        yield idle(count - ranks, f"of this machine's {count}")
+        more = f"; --nodes {count} makes a replica for each" if each == 1 else ""
+        yield idle(count - ranks, f"of this machine's {count}") + more
 
 
 def idle(count: int, whose: str) -> str:

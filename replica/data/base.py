@@ -3,19 +3,71 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from aiperf_hpc.trial import DatasetInfo
+
+Floats = NDArray[np.float32]
+
+
+class Scaling(NamedTuple):
+    """What real numbers bytes stand for: byte * scale + shift, each channel its own."""
+
+    scale: tuple[float, ...]
+    shift: tuple[float, ...]
+
+    def line(self, width: int) -> tuple[Floats, Floats]:
+        """Return factors and addends of a line of so many pixels, (width * channels,).
+
+        A whole line at once, because arithmetic along an axis of three channels is slow.
+        """
+        return _line(self, width)
+
+
+@lru_cache(maxsize=16)
+def _line(scaling: Scaling, width: int) -> tuple[Floats, Floats]:
+    scale, shift = (np.asarray(values, np.float32) for values in scaling)
+    return np.tile(scale, width), np.tile(shift, width)
+
+
+@dataclass(frozen=True, slots=True)
+class Pixels:
+    """Real numbers as the bytes that they are made of, a quarter of what they are themselves.
+
+    Engines bring the bytes to their device and make the numbers there: as float32, by one
+    multiplication and one addition that each round, so that they are the same bits everywhere.
+    numpy takes this as the array of the numbers.
+    """
+
+    bytes: NDArray[np.uint8]
+    """(samples, \\*places, width, channels)."""
+    scaling: Scaling
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.bytes.shape
+
+    def __array__(self, dtype: DTypeLike = None, copy: bool | None = None) -> NDArray[Any]:
+        """Return the numbers, float32 unless another type is asked for."""
+        del copy  # It is always one.
+        *samples, width, channels = self.bytes.shape
+        scale, shift = self.scaling.line(width)
+        floats = self.bytes.reshape(*samples, width * channels) * scale
+        floats += shift
+        return floats.reshape(self.shape).astype(dtype or np.float32, copy=False)
 
 
 class Batch(NamedTuple):
     """Some samples, ready for an engine: named arrays, each (samples, \\*shape).
 
     Names, shapes and types are those of the dataset's ``DatasetInfo``. The arrays are numpy's, or
-    tensors of the framework whose own pipeline made them.
+    tensors of the framework whose own pipeline made them; inputs may be ``Pixels``, which stand for
+    float32.
     """
 
     inputs: Mapping[str, Any]
@@ -40,7 +92,8 @@ def labelled_images(images: Any, labels: Any, of: int | None = None) -> Batch:  
     """Return a batch of images that each have one class.
 
     Args:
-        images: float32 (samples, height, width, channels), normalised, of any framework.
+        images: float32 (samples, height, width, channels), normalised, of any framework, or
+            ``Pixels``.
         labels: int32 (samples,).
         of: the samples of the whole batch, where this is one rank's part.
     """

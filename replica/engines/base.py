@@ -17,6 +17,7 @@ from aiperf_hpc.graph import Graph
 from aiperf_hpc.morphism.weights.checkpoint import Array, Weights
 from aiperf_hpc.objective import Measure, Objective
 from aiperf_hpc.replica.data.base import Batch
+from aiperf_hpc.replica.engines.checksum import PendingChecksum
 from aiperf_hpc.trial import Hyperparameters, TensorSpec
 
 Buffer = Any
@@ -285,6 +286,15 @@ class RankNetwork(Network, Protocol):
 
         Their memory may be changed by it, and used again once the next gradients, which depend
         on them, are ready.
+        """
+        ...
+
+    def checksum(self) -> PendingChecksum:
+        """Begin to compute the checksum of the parameters that are evaluated.
+
+        Of those in the order in which the engine has them, after all steps so far; running
+        statistics, which each rank has of its own, are not among them. ``engines.checksum`` says
+        what it is. Nothing waits for the device before what is returned is called.
         """
         ...
 

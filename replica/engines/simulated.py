@@ -28,6 +28,7 @@ from aiperf_hpc.objective import ACCURACY, CLASSIFICATION
 from aiperf_hpc.ops_counter.count import count
 from aiperf_hpc.replica.data.base import Batch
 from aiperf_hpc.replica.engines.base import Buffer, EvaluationSums, OptimizerState, evaluated
+from aiperf_hpc.replica.engines.checksum import PendingChecksum, checksum
 from aiperf_hpc.trial import Hyperparameters
 
 MODEL_VERSION = "1"
@@ -113,6 +114,7 @@ class SimulatedNetwork:
         self._seen = self._drained = self._correct = 0
         self._trained = False
         self._share = 1.0
+        self._checksum: int | None = None
 
     def train_step(self, batch: Batch, learning_rate: float) -> None:
         """Let the time of a training step pass."""
@@ -159,6 +161,13 @@ class SimulatedNetwork:
 
     def apply(self, buckets: Sequence[Buffer], learning_rate: float) -> None:
         """There is nothing to update."""
+
+    def checksum(self) -> PendingChecksum:
+        """Return that of the weights as they came, computed once: they never change."""
+        if self._checksum is None:
+            self._checksum = checksum(self._weights[name] for name in self._graph.parameters)
+        found = self._checksum
+        return lambda: found
 
     def statistics(self) -> NDArray[np.float32]:
         """Return none: they never change."""

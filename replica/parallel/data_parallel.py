@@ -10,7 +10,6 @@ What one rank cannot do, all ranks hear of in the same step, so that none waits 
 from __future__ import annotations
 
 import math
-import zlib
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -23,12 +22,16 @@ from aiperf_hpc.morphism.weights.checkpoint import Weights
 from aiperf_hpc.objective import Objective
 from aiperf_hpc.replica.data.base import Batch, Part
 from aiperf_hpc.replica.engines.base import EvaluationSums, RankNetwork, evaluated
+from aiperf_hpc.replica.engines.checksum import PendingChecksum
 from aiperf_hpc.replica.parallel.collectives.base import Buffer, Collective, Pending
 from aiperf_hpc.replica.parallel.step_clock import PARTS, StepClock
 from aiperf_hpc.trial import StepPart
 
 CHECK_STEPS = 100
 """Training steps between two comparisons of the ranks' weights."""
+CHECK_DELAY = 2
+"""Steps that are begun meanwhile: as many as wait in an accelerator's queue, which is so never
+emptied by a comparison."""
 
 _TRAINING, _EVALUATION = "its device's training steps", "its device's evaluation steps"
 """What a rank waits for when it drains: on accelerators that is where a reduction is waited for."""
@@ -57,6 +60,8 @@ class DataParallelNetwork:
         self._transparent = transparent(graph, weights)
         self._moments_size = sum(math.prod(shape) for shape in graph.statistics.values())
         self._steps = 0
+        self._checking: tuple[int, PendingChecksum] | None = None
+        """After how many steps the checksum of the weights was begun, and what waits for it."""
         self._clock = StepClock(collective.copies)
         self.step_times = np.zeros(1 + len(PARTS))
         """Steps, and the seconds of their parts, as the mean over all ranks."""
@@ -134,8 +139,10 @@ class DataParallelNetwork:
         clock.count()
         self._trained = True
         self._steps += 1
+        if self._checking is not None and self._steps - self._checking[0] >= CHECK_DELAY:
+            self._compare(*self._checking)
         if self._steps % CHECK_STEPS == 0:
-            self._compare()
+            self._checking = self._steps, self.local.checksum()
 
     def _sums(self, *numbers: float) -> list[float]:
         """Return each number's sum over all ranks."""
@@ -147,7 +154,7 @@ class DataParallelNetwork:
         """Evaluate this rank's part of one batch; what fails is said when it is drained."""
         if self._trained:
             self._trained = False
-            self._compare()
+            self._compare(self._steps, self.local.checksum())
             with self._collective.waiting(_TRAINING):
                 statistics = self.local.statistics()
             self._collective.allreduce_sum(statistics)
@@ -264,26 +271,18 @@ class DataParallelNetwork:
         if failed:
             raise EngineError(f"{failed} of {self._collective.size} ranks failed; see their log")
 
-    def _compare(self) -> None:
-        """Compare the weights of all ranks."""
+    def _compare(self, steps: int, pending: PendingChecksum) -> None:
+        """Compare the weights that all ranks had after so many steps."""
+        self._checking = None
         with self._collective.waiting(_TRAINING):
-            row = np.array([weights_checksum(self.local)], np.int64)
+            row = np.array([pending()], np.int64)
         digests = self._collective.gather(row)[:, 0]
         different = np.flatnonzero(digests != digests[0])
         if different.size:
             raise EngineError(
-                f"after {self._steps} steps the weights of rank {rank_numbers(different)} are not "
+                f"after {steps} steps the weights of rank {rank_numbers(different)} are not "
                 "those of rank 0"
             )
-
-
-def weights_checksum(network: RankNetwork) -> int:
-    """Return a checksum of the parameters; not of statistics, which each rank runs by itself."""
-    digest = 0
-    for name, array in sorted(network.weights().items()):
-        if not name.endswith(("/mean", "/variance")):
-            digest = zlib.crc32(np.ascontiguousarray(array).data, digest)
-    return digest
 
 
 def rank_numbers(ranks: NDArray[np.intp]) -> str:

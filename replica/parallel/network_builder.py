@@ -15,11 +15,7 @@ from aiperf_hpc.graph import Graph
 from aiperf_hpc.replica.data.base import Part
 from aiperf_hpc.replica.engines.base import RankEngine, RankNetwork
 from aiperf_hpc.replica.parallel.collectives.base import Collective
-from aiperf_hpc.replica.parallel.data_parallel import (
-    DataParallelNetwork,
-    rank_numbers,
-    weights_checksum,
-)
+from aiperf_hpc.replica.parallel.data_parallel import DataParallelNetwork, rank_numbers
 from aiperf_hpc.replica.parallel.protocol import BuildRequest, Warmup
 from aiperf_hpc.replica.runtime.background import lower_priority
 
@@ -95,7 +91,7 @@ class NetworkBuilder:
 
     def _differences(self, graph: Graph, network: RankNetwork | None) -> str:
         """Return in what the ranks' networks, or None, differ, the same on all; '' for nothing."""
-        digest = weights_checksum(network) if network is not None else 0
+        digest = network.checksum()() if network is not None else 0
         row = [network is None, zlib.crc32(graph.hash.encode()), digest]
         rows = self._collective.gather(np.array(row, np.int64))
         failed = np.flatnonzero(rows[:, 0])

@@ -98,6 +98,11 @@ def test_a_dataset_that_needs_no_folder_needs_no_path(tmp_path: Path, name: str)
     [
         (["dataset.path=/d", "dataset.cache=disk"], "cache disk and cache_path go together"),
         (["dataset.path=/d", "dataset.cache_path=/c"], "cache disk and cache_path go together"),
+        (["dataset.decoded_gib=1"], "dataset 'digits' has none"),
+        (
+            ["dataset.name=imagenet", "dataset.path=/d", "dataset.decoded_gib=1"],
+            "dataset.decoded_gib is for images that Pillow decodes",
+        ),
         (["dataset.name=digits", "dataset.cache=memory"], "cache memory is for a dataset in a fo"),
     ],
 )

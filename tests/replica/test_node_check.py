@@ -14,6 +14,7 @@ from aiperf_hpc.clock import SYSTEM
 from aiperf_hpc.config import validate
 from aiperf_hpc.dataset_manifest import save_dataset_manifest
 from aiperf_hpc.errors import PREFLIGHT_STATUS, PreflightError
+from aiperf_hpc.replica import node_check
 from aiperf_hpc.replica.node_check import (
     check_dataset,
     check_node,
@@ -22,6 +23,7 @@ from aiperf_hpc.replica.node_check import (
 )
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.trial import DatasetInfo, TensorSpec
+from aiperf_hpc.visible_devices import BOUND
 
 VERSIONS = {
     "aiperf-hpc": __version__,
@@ -84,6 +86,39 @@ def test_a_node_without_the_engine_or_its_device_refuses_the_run(
     monkeypatch.setattr(util, "find_spec", lambda _: None)
     with pytest.raises(PreflightError, match="^node n7: engine 'torch' needs the package 'torch'"):
         check_node(asked)
+
+
+def test_a_node_whose_accelerators_the_engine_does_not_see_trains_on_its_cpu_only_if_asked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("SLURMD_NODENAME", "n7")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    monkeypatch.delenv(BOUND, raising=False)
+    monkeypatch.setattr(node_check, "computing_on_bus", lambda: {"NVIDIA": 4})
+    with pytest.raises(
+        PreflightError, match=r"^node n7: it has accelerators \(4 of NVIDIA\) that "
+    ):
+        checked_engine(manifest(VERSIONS, engine={"name": "torch"}), 1, SYSTEM, 0)
+    asked = manifest(VERSIONS, engine={"name": "torch", "device": "cpu"})
+    assert checked_engine(asked, 1, SYSTEM, 0).name == "torch"
+
+
+def test_decoded_images_need_memory_for_all_ranks_of_a_node(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(node_check, "available_bytes", lambda: 3 * 2**30)
+    values = {
+        "dataset": {"name": "imagenet", "path": tmp_path, "decoded_gib": 2},
+        "engine": {"name": "torch"},
+        "replica": {"ranks_per_node": 2},
+    }
+    asked = manifest(VERSIONS).model_copy(update={"config": validate(values, "test")})
+    with pytest.raises(PreflightError, match=r"2 for each of 2 ranks is 4\.0 GiB, 3\.0 GiB are"):
+        checked_dataset(asked, 1)
+    one = asked.config.replica.model_copy(update={"ranks_per_node": 1})
+    config = asked.config.model_copy(update={"replica": one})
+    with pytest.raises(PreflightError, match="has no dataset.json"):  # There is room for one.
+        checked_dataset(asked.model_copy(update={"config": config}), 1)
 
 
 def test_a_node_must_see_the_dataset_and_the_same_one(tmp_path: Path) -> None:

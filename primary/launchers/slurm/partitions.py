@@ -8,7 +8,7 @@ from aiperf_hpc.config import SlurmConfig
 from aiperf_hpc.errors import UsageError
 from aiperf_hpc.primary.launchers.slurm.batch_script import time_limit_minutes
 from aiperf_hpc.primary.launchers.slurm.client import Nodes
-from aiperf_hpc.primary.launchers.slurm.gres import offers
+from aiperf_hpc.primary.launchers.slurm.gres import accelerators_in, offers
 from aiperf_hpc.primary.launchers.slurm.node_groups import NodeGroup, node_groups, require_total
 
 UNUSABLE = ("down", "drain", "fail", "error", "unknown", "inval", "future", "perfctrs", "blocked")
@@ -48,13 +48,14 @@ def _check_group(group: NodeGroup, hours: float, found: Sequence[Nodes]) -> None
             f"{minutes} minutes; partition '{name}' allows {members[0].minutes:g}"
         )
     usable = usable_of(members)
-    total, there = sum(g.count for g in members), sum(g.count for g in usable)
+    total, there = sum(g.count for g in members), sum(_room(g, slurm) for g in usable)
     if there < nodes:
+        has = f"{there} nodes" if _alone(slurm) else f"room for {there} replicas on nodes"
         raise UsageError(
-            f"{group.asked}: partition '{name}' has {there} nodes that can be used, of {total}; "
-            "see sinfo"
+            f"{group.asked}: partition '{name}' has {has} that can be used, of {total}; see sinfo"
         )
-    fitting = sum(g.count for g in usable if slurm.gres is None or offers(g.gres, slurm.gres))
+    offering = (g for g in usable if slurm.gres is None or offers(g.gres, slurm.gres))
+    fitting = sum(_room(g, slurm) for g in offering)
     if fitting < nodes:
         offered = ", ".join(sorted({g.gres or "none" for g in usable}))
         raise UsageError(
@@ -74,6 +75,19 @@ def _check_together(groups: Sequence[NodeGroup], found: Sequence[Nodes]) -> None
                 f"slurm.node_groups: {len(own)} groups ask for {asked} nodes of partition "
                 f"'{partition}', which has {there}"
             )
+
+
+def _room(group: Nodes, slurm: SlurmConfig) -> int:
+    """Return how many replicas have room on nodes."""
+    if _alone(slurm):
+        return group.count
+    return group.count * max(1, accelerators_in(group.gres) // accelerators_in(slurm.gres or ""))
+
+
+def _alone(slurm: SlurmConfig) -> bool:
+    """Return whether each replica has its nodes to itself, and not a share of accelerators."""
+    asked = slurm.gres is not None and accelerators_in(slurm.gres) > 0
+    return slurm.exclusive or slurm.mode != "array" or not asked
 
 
 def usable_of(members: Sequence[Nodes]) -> list[Nodes]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 from aiperf_hpc.replica.data.base import WHOLE, Batch, Part
+from aiperf_hpc.replica.data.imagenet.decoded_images import DecodedImages
 from aiperf_hpc.replica.data.shards import ShardIndex, Sizes
 from aiperf_hpc.trial import DatasetInfo
 
@@ -18,7 +19,8 @@ class ImageNetDataset:
 
     ``sizes`` are the bytes of each record, of training and validation. ``parallel`` is the number
     of images decoded at once; no sample depends on it. ``reader`` returns what reads the shards; it
-    is called when samples are asked for, and imports no framework before.
+    is called when samples are asked for, and imports no framework before. ``decoded`` are images
+    that the reader of Pillow keeps.
     """
 
     info: DatasetInfo
@@ -28,6 +30,7 @@ class ImageNetDataset:
     augment: bool
     parallel: int
     reader: Callable[[], Reader]
+    decoded: DecodedImages
 
     def train(self, epoch: int, batch_size: int, seed: int, part: Part = WHOLE) -> Iterator[Batch]:
         """Yield every training sample once, in the order and augmentation of (seed, epoch).

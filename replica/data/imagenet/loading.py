@@ -9,6 +9,7 @@ from aiperf_hpc.dataset_manifest import load_dataset_manifest
 from aiperf_hpc.errors import DatasetError
 from aiperf_hpc.replica.data.imagenet.archives import load_archives
 from aiperf_hpc.replica.data.imagenet.dataset import ImageNetDataset, Reader
+from aiperf_hpc.replica.data.imagenet.decoded_images import DecodedImages
 from aiperf_hpc.replica.data.shards import (
     ShardIndex,
     load_index,
@@ -45,6 +46,7 @@ def load(config: DatasetConfig, cores: int, engine: str) -> ImageNetDataset:
         config.augment,
         max(1, min(config.parallel_transforms, cores)),
         _tensorflow if engine == "tensorflow" else _pillow,
+        DecodedImages(int(config.decoded_gib * 2**30)),
     )
 
 

@@ -15,7 +15,6 @@ from bisect import bisect_right
 from collections import OrderedDict, deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from functools import lru_cache
 from itertools import accumulate, islice
 from pathlib import Path
 from typing import NamedTuple
@@ -25,9 +24,10 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from aiperf_hpc.errors import DatasetError, reason_of
-from aiperf_hpc.replica.data.base import WHOLE, Batch, Part, labelled_images
+from aiperf_hpc.replica.data.base import WHOLE, Batch, Part, Pixels, Scaling, labelled_images
 from aiperf_hpc.replica.data.imagenet import sample_order, tfrecord
 from aiperf_hpc.replica.data.imagenet.dataset import ImageNetDataset
+from aiperf_hpc.replica.data.imagenet.decoded_images import DecodedImage, DecodedImages
 from aiperf_hpc.replica.data.imagenet.sample_order import MEAN, STD
 from aiperf_hpc.replica.data.shards import Shard
 
@@ -39,6 +39,11 @@ HELD_SHARDS = 2 * sample_order.OPEN_SHARDS
 """Files kept open: those of this group of shards and of the next."""
 _FLOOR = 0.5
 """Pillow cuts the fraction of an interpolated pixel off, which is half a unit in the mean."""
+SCALING = Scaling(
+    scale=tuple(1 / deviation for deviation in STD),
+    shift=tuple((_FLOOR - mean) / deviation for mean, deviation in zip(MEAN, STD, strict=True)),
+)
+"""What normalises a pixel."""
 
 
 class _OpenShard:
@@ -144,9 +149,10 @@ def _batches(
                 own = [samples.at(*place) for place in whole[first:last]]
                 if not own:
                     continue
-                images = np.empty((len(own), size, size, 3), np.float32)
+                images = Pixels(np.empty((len(own), size, size, 3), np.uint8), SCALING)
                 batch = labelled_images(images, np.empty(len(own), np.int32))
-                work = [pool.submit(_load, each, batch, at) for at, each in enumerate(own)]
+                decoded = dataset.decoded
+                work = [pool.submit(_load, each, batch, at, decoded) for at, each in enumerate(own)]
                 pending.append((batch, work))
                 if len(pending) > ahead:
                     yield _finished(*pending.popleft())
@@ -162,43 +168,59 @@ def _finished(batch: Batch, work: list[Future[None]]) -> Batch:
     return batch
 
 
-def _load(sample: _Sample, batch: Batch, at: int) -> None:
-    """Read, decode and cut one sample into its place in a batch."""
+def _load(sample: _Sample, batch: Batch, at: int, decoded: DecodedImages) -> None:
+    """Cut one sample, which is read and decoded unless that was kept, into its place in a batch."""
+    pixels: Pixels = batch.inputs["image"]
+    shard = sample.shard.path.name
+    image = decoded.get(shard, sample.offset)
+    if image is None:
+        image = _decoded(sample)
+        decoded.keep(shard, sample.offset, image)
+    pixels.bytes[at] = cut(image.colours, pixels.shape[1], sample.crop)
+    batch.targets["label"][at] = image.label
+
+
+def _decoded(sample: _Sample) -> DecodedImage:
+    """Read and decode one sample. Raises DatasetError, with its shard, when it is damaged."""
     try:
         content = tfrecord.read_record(sample.shard.file, sample.offset, sample.size)
-        image = tfrecord.unpack(content)
-        pixels = decoded(image.encoded, batch.inputs["image"].shape[1], sample.crop)
+        found = tfrecord.unpack(content)
+        return DecodedImage(colours_of(found.encoded), found.label)
     except (OSError, SyntaxError, ValueError) as error:
         problem = reason_of(error) if isinstance(error, OSError) else error
         raise DatasetError(
             f"dataset 'imagenet': reading {sample.shard.path.parent} failed: "
             f"{sample.shard.path.name}: {problem}; prepare it again"
         ) from None
-    _normalise(pixels, batch.inputs["image"][at])
-    batch.targets["label"][at] = image.label
 
 
-def decoded(encoded: bytes, size: int, crop: Floats | None) -> NDArray[np.uint8]:
-    """Return a part of a JPEG image, uint8 (size, size, 3).
-
-    Args:
-        encoded: the file. How it says that it is to be turned (Exif) is not looked at.
-        size: of the result, in pixels a side.
-        crop: one of ``sample_order.crop_draws``; the centre where it is None.
+def colours_of(encoded: bytes) -> Image.Image:
+    """Return a JPEG image in RGB. How it says that it is to be turned (Exif) is not looked at.
 
     Raises:
         OSError, SyntaxError, ValueError: the file is damaged.
     """
     with Image.open(io.BytesIO(encoded), formats=("JPEG", "MPO")) as image:
-        width, height = image.size
-        box = (
-            sample_order.central_box(height, width, size)
-            if crop is None
-            else sample_order.random_box(crop, height, width)
-        )
-        right, bottom = box.left + box.width, box.top + box.height
-        colours = image if image.mode == "RGB" else image.convert("RGB")  # which would copy it
-        part = colours.crop((box.left, box.top, right, bottom))
+        image.load()
+        return image if image.mode == "RGB" else image.convert("RGB")  # which would copy it
+
+
+def cut(colours: Image.Image, size: int, crop: Floats | None) -> NDArray[np.uint8]:
+    """Return a part of an image, uint8 (size, size, 3).
+
+    Args:
+        colours: the image, in RGB.
+        size: of the result, in pixels a side.
+        crop: one of ``sample_order.crop_draws``; the centre where it is None.
+    """
+    width, height = colours.size
+    box = (
+        sample_order.central_box(height, width, size)
+        if crop is None
+        else sample_order.random_box(crop, height, width)
+    )
+    right, bottom = box.left + box.width, box.top + box.height
+    part = colours.crop((box.left, box.top, right, bottom))
     extent = (0, 0, box.width, box.height)
     # Not `resize`, which averages where it makes smaller: tf.image.resize takes four pixels only.
     resized = part.transform(
@@ -207,20 +229,3 @@ def decoded(encoded: bytes, size: int, crop: Floats | None) -> NDArray[np.uint8]
     if crop is not None and sample_order.mirrored(crop):
         resized = resized.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
     return np.asarray(resized)
-
-
-def _normalise(pixels: NDArray[np.uint8], out: Floats) -> None:
-    """Write (pixels - mean) / deviation."""
-    size = len(pixels)
-    scale, shift = _line(size)
-    lines = out.reshape(size, -1)
-    np.multiply(pixels.reshape(size, -1), scale, out=lines)
-    np.add(lines, shift, out=lines)
-
-
-@lru_cache(maxsize=8)
-def _line(size: int) -> tuple[Floats, Floats]:
-    """Return factors and addends of a line of pixels: numpy is slow along an axis of three."""
-    deviation = np.array(STD)
-    scale, shift = 1 / deviation, (_FLOOR - np.array(MEAN)) / deviation
-    return np.tile(scale, size).astype(np.float32), np.tile(shift, size).astype(np.float32)

@@ -22,7 +22,7 @@ from aiperf_hpc.graph import Graph
 from aiperf_hpc.morphism.weights.calibration import calibrate, transparent
 from aiperf_hpc.morphism.weights.checkpoint import Weights, check_weights
 from aiperf_hpc.objective import Objective
-from aiperf_hpc.replica.data.base import Batch
+from aiperf_hpc.replica.data.base import Batch, Pixels
 from aiperf_hpc.replica.engines.base import (
     Buffer,
     EvaluationSums,
@@ -31,6 +31,8 @@ from aiperf_hpc.replica.engines.base import (
     evaluated,
     step_in_halves,
 )
+from aiperf_hpc.replica.engines.checksum import PendingChecksum
+from aiperf_hpc.replica.engines.tensorflow.checksum import summed
 from aiperf_hpc.replica.engines.tensorflow.layers import OPERATIONS, STATISTICS_RATE, Pass
 from aiperf_hpc.replica.engines.tensorflow.objectives import LOSSES, QUALITIES
 from aiperf_hpc.replica.engines.tensorflow.optimizers import OPTIMIZERS
@@ -135,6 +137,7 @@ class TensorFlowNetwork:
         self._apply = tf.function(self._apply_step, [flat, rate], autograph=False)
         self._evaluate = tf.function(self._evaluate_step, [inputs, targets], autograph=False)
         self._infer = tf.function(self._outputs, [inputs], autograph=False)
+        self._summed = tf.function(self._sum, [], autograph=False)
 
     def _outputs(self, inputs: Arrays, *, training: bool = False) -> tf.Tensor:
         precision = self._used.precision
@@ -189,7 +192,8 @@ class TensorFlowNetwork:
 
     def _of(self, batch: Batch) -> tuple[Arrays, Arrays]:
         """Return those arrays of a batch that the network and its objective read."""
-        inputs = {name: batch.inputs[name] for name in self._graph.inputs}
+        given = ((name, batch.inputs[name]) for name in self._graph.inputs)
+        inputs = {name: np.asarray(x) if isinstance(x, Pixels) else x for name, x in given}
         return inputs, {name: batch.targets[name] for name in self._objective.targets}
 
     def warm(self, batch_size: int, *, halves: bool = False) -> None:
@@ -282,6 +286,19 @@ class TensorFlowNetwork:
         with _named_errors():
             self._apply(_tensor(flat), tf.constant(learning_rate, tf.float32))
 
+    def _sum(self) -> tf.Tensor:
+        return summed([self._evaluated_variables[name] for name in self._graph.parameters])
+
+    def checksum(self) -> PendingChecksum:
+        with _named_errors():
+            total = self._summed()
+
+        def wait() -> int:
+            with _named_errors():
+                return int(total.numpy())
+
+        return wait
+
     def statistics(self) -> NDArray[np.float32]:
         arrays = [self._variables[name].numpy().ravel() for name in self._statistics]
         flat: NDArray[np.float32] = np.concatenate([*arrays, np.zeros(0)]).astype(np.float32)
@@ -344,7 +361,7 @@ class TensorFlowNetwork:
 
     def close(self) -> None:
         del self._variables, self._evaluated_variables, self._optimizer
-        del self._train, self._evaluate, self._infer, self._gradients, self._apply
+        del self._train, self._evaluate, self._infer, self._gradients, self._apply, self._summed
         gc.collect()  # What was traced refers to itself.
 
 

@@ -34,6 +34,8 @@ from aiperf_hpc.replica.engines.base import (
     evaluated,
     step_in_halves,
 )
+from aiperf_hpc.replica.engines.checksum import PendingChecksum
+from aiperf_hpc.replica.engines.torch.checksum import begin_checksum
 from aiperf_hpc.replica.engines.torch.device import (
     Feed,
     choose_device,
@@ -353,6 +355,16 @@ class TorchNetwork:
             self._optimizer.assign(parameters)
             self._statistics_layout.write(self._statistics, statistics)
             self._cast()
+
+    def checksum(self) -> PendingChecksum:
+        with _named_errors():
+            pending = begin_checksum(self._optimizer.evaluated)
+
+        def wait() -> int:
+            with _named_errors():
+                return pending()
+
+        return wait
 
     def statistics(self) -> NDArray[np.float32]:
         with _named_errors():

@@ -32,6 +32,12 @@ class DatasetConfig(Section):
         "time of the run",
     )
     cache_path: Path | None = Field(None, description="folder on a disk of the node")
+    decoded_gib: float = Field(
+        0.0,
+        ge=0.0,
+        le=65_536.0,
+        description="decoded images that each rank keeps in memory; imagenet, engine torch",
+    )
     image_size: int = Field(
         224, ge=8, le=1024, description="imagenet and made-up, pixels or cells a side"
     )
@@ -54,4 +60,9 @@ class DatasetConfig(Section):
             )
         if self.cache != "none" and self.path is None:
             raise ValueError(f"cache {self.cache} is for a dataset in a folder, and path is none")
+        if self.decoded_gib and self.name != "imagenet":
+            raise ValueError(
+                f"decoded_gib keeps what JPEG files hold, and dataset '{self.name}' has none; "
+                "leave it out"
+            )
         return self

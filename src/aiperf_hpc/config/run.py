@@ -171,6 +171,15 @@ class RunConfig(Section):
         return self
 
     @model_validator(mode="after")
+    def _can_keep_decoded_images(self) -> RunConfig:
+        if self.dataset.decoded_gib and self.engine.name == "tensorflow":
+            raise ValueError(
+                "dataset.decoded_gib is for images that Pillow decodes, and engine 'tensorflow' "
+                "reads them by tf.data; leave it out, or set engine.name=torch"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _needs_a_path(self) -> RunConfig:
         if self.dataset.name in REAL_DATASETS and self.dataset.path is None:
             raise ValueError(

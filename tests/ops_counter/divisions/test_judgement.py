@@ -33,6 +33,7 @@ from aiperf_hpc.ops_counter.kinds import kinds_of
 from aiperf_hpc.run import records
 from aiperf_hpc.run.records import AnyEvent
 from aiperf_hpc.system.description import Accelerator, NodeDescription
+from aiperf_hpc.trial import Machine
 
 
 def judged(root: Path, rewrite: Rewrite = as_it_is) -> Judgement:
@@ -230,6 +231,42 @@ def test_what_the_manifest_says_is_judged_too(tmp_path: Path) -> None:
     assert broken(nodes=4) == ["replicas: 2 of 4 replicas"]
     assert judge(RunEvidence(run.history, MANIFEST.model_copy(update={"nodes": 4}),
                              run.final, LATER)).not_closed[0].rule == "nodes"  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("there", "bound", "said"),
+    [
+        (2, ("GPU-a", "GPU-b"), ""),
+        (2, ("GPU-a", "GPU-a"), "nodes: 1 hosts; 2 nodes are stated"),
+        (0, (None, None), "nodes: 1 hosts; 2 nodes are stated"),
+    ],
+)
+def test_a_node_may_be_a_share_of_a_host_with_an_accelerator_of_its_own(
+    tmp_path: Path, there: int, bound: tuple[str | None, str | None], said: str
+) -> None:
+    node = NodeDescription(
+        accelerators=tuple(Accelerator(vendor="Example", model="A", index=n) for n in range(there))
+    )
+
+    def on_one_host(who: str, _: float, event: records.AnyEvent) -> records.AnyEvent:
+        match event:
+            case records.ReplicaStarted(machine=machine):
+                return event.model_copy(update={"machine": moved(machine)})
+            case records.SystemDescribed(description=description):
+                own = {"accelerator": bound[int(who == "r1")]}
+                process = description.process.model_copy(update=own)
+                told = {"host": "n", "node": node, "process": process}
+                changed = description.model_copy(update=told)
+                return event.model_copy(update={"description": changed})
+        return event
+
+    def moved(machine: Machine) -> Machine:
+        return machine.model_copy(update={"host": "n"})
+
+    found = judge(official_evidence(tmp_path, on_one_host))
+    assert [str(each) for each in found.not_closed if each.rule == "nodes"] == [said] * bool(said)
+    kept = [each.value for each in found.checks if each.rule == "nodes"]
+    assert kept == ["1 hosts in 2 shares"] * (not said)
 
 
 def test_a_run_that_lasts_is_asked_what_is_quick_to_say(tmp_path: Path) -> None:

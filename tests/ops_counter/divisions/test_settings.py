@@ -90,6 +90,16 @@ def test_the_papers_configuration_is_closed() -> None:
     assert declared(OFFICIAL) == ()
 
 
+def test_the_preset_for_gpus_is_the_same_benchmark() -> None:
+    on_gpus = load_config("imagenet_gpu")
+    assert division_of(on_gpus) is Division.CLOSED
+    mine, theirs = flat(on_gpus), flat(OFFICIAL)
+    assert {key.partition(".")[0] for key in mine if mine[key] != theirs[key]} == {
+        "preset", "engine", "replica", "slurm",
+    }  # fmt: skip
+    assert on_gpus.engine.device == "cuda"  # A broken driver is an error, and no CPU trains.
+
+
 def test_each_setting_has_an_extreme_and_each_row_a_setting() -> None:
     assert [key for key in FIELDS if not extremes(key)] == ["model.initial"]  # It has one choice.
     assert set(CLOSED) < set(FIELDS)

@@ -68,7 +68,12 @@ def test_a_replica_of_several_nodes_has_the_accelerators_of_all() -> None:
     ("ranks", "nodes", "remark"),
     [
         (2, 1, "2 accelerators are left idle, of this machine's 4"),
-        (1, 3, "an accelerator is left idle, of this machine's 4"),
+        (
+            1,
+            3,
+            "an accelerator is left idle, of this machine's 4: the closed division wants every "
+            "one used; --nodes 4 makes a replica for each",
+        ),
         (4, 2, "8 ranks share 4 accelerators: the score will be that of a crowded machine"),
     ],
 )

@@ -54,7 +54,7 @@ from aiperf_hpc.morphism.operators.wider import Wider
 from aiperf_hpc.morphism.weights.channels import channel_groups
 from aiperf_hpc.morphism.weights.checkpoint import Weights, initial_weights
 from aiperf_hpc.objective import ACCURACY, CLASSIFICATION
-from aiperf_hpc.replica.data.base import Batch, labelled_images
+from aiperf_hpc.replica.data.base import Batch, Pixels, Scaling, labelled_images
 from aiperf_hpc.replica.engines import load_engine
 from aiperf_hpc.replica.engines.base import Network, RankEngine, RankNetwork
 from aiperf_hpc.replica.parallel.collectives.memory import aligned
@@ -551,6 +551,27 @@ def test_parts_of_a_batch_give_what_the_whole_batch_does(engine: RankEngine) -> 
     assert 3 * parts.drain_training() == pytest.approx(whole.drain_training(), rel=1e-5)
     for network in (whole, parts):
         network.close()
+
+
+def test_bytes_are_trained_on_as_the_numbers_that_they_stand_for(engine: RankEngine) -> None:
+    graph = two_stems()
+    rng = np.random.default_rng(19)
+    weights = trained_weights(graph, rng)
+    scaling = Scaling((1 / 58.395, 1 / 57.12), (-123.175 / 58.395, -115.78 / 57.12))
+    pixels = Pixels(rng.integers(0, 256, (8, *graph.shapes["image"]), np.uint8), scaling)
+    labels = np.arange(8, dtype=np.int32) % 3
+    found = []
+    for images in (pixels, np.asarray(pixels)):
+        network = engine.build(graph, weights, hyperparameters())
+        batch = labelled_images(images, labels)
+        moments = network.moments(batch)
+        network.train_step(batch, 0.05)
+        network.evaluate_step(batch)
+        trained = np.concatenate([array.ravel() for array in network.weights().values()])
+        found.append((moments, trained, network.drain_evaluation().loss))
+        network.close()
+    for of_bytes, of_numbers in zip(*found, strict=True):
+        np.testing.assert_allclose(of_bytes, of_numbers, rtol=1e-4, atol=1e-5)
 
 
 def test_buckets_hold_every_gradient_once_in_their_order(engine: RankEngine) -> None:

@@ -19,10 +19,15 @@ from aiperf_hpc.config import EngineConfig
 from aiperf_hpc.errors import EngineError, OutOfMemoryError
 from aiperf_hpc.morphism.weights.checkpoint import initial_weights
 from aiperf_hpc.objective import CLASSIFICATION
-from aiperf_hpc.replica.data.base import Part, labelled_images
+from aiperf_hpc.replica.data.base import Batch, Part, Pixels, Scaling, labelled_images
 from aiperf_hpc.replica.engines import load_engine
 from aiperf_hpc.replica.engines.base import RankEngine, empty_batch
-from aiperf_hpc.replica.engines.torch.device import ALLOCATOR_SETTINGS, let_segments_grow
+from aiperf_hpc.replica.engines.torch.device import (
+    ALLOCATOR_SETTINGS,
+    Feed,
+    let_segments_grow,
+    scaled,
+)
 from aiperf_hpc.replica.engines.torch.engine import Placement, TorchEngine, TorchNetwork
 
 
@@ -174,6 +179,22 @@ def test_arrays_that_cannot_be_written_and_tensors_are_taken_alike(engine: RankE
         losses.append(network.drain_training())
         network.close()
     assert losses[0] == losses[1] == losses[2]
+
+
+def test_bytes_become_the_very_numbers_that_they_stand_for() -> None:
+    """To the last bit, and the bytes stay as they are."""
+    every = np.arange(2 * 8 * 8 * 4, dtype=np.int32).astype(np.uint8).reshape(2, 8, 8, 4)
+    scaling = Scaling((1 / 58.395, 0.3, 3.0, 1.0), (-2.1, 0.7, -1e3, 0.0))
+    pixels = Pixels(every.copy(), scaling)
+    feed = Feed(torch.device("cpu"))
+    for _ in range(2):
+        (found,) = feed.inputs(Batch({"image": pixels}, {}), ["image"])
+        assert found.dtype is torch.float32
+        assert found.is_contiguous(memory_format=torch.channels_last)
+        np.testing.assert_array_equal(found.movedim(1, -1).numpy(), np.asarray(pixels))
+    on_a_device = scaled(torch.from_numpy(pixels.bytes), scaling)
+    np.testing.assert_array_equal(on_a_device.numpy(), np.asarray(pixels))
+    np.testing.assert_array_equal(pixels.bytes, every)
 
 
 def test_the_batch_is_not_written_to(engine: RankEngine) -> None:

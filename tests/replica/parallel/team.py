@@ -22,6 +22,7 @@ from aiperf_hpc.morphism.weights.checkpoint import Weights, initial_weights
 from aiperf_hpc.objective import ACCURACY, CLASSIFICATION
 from aiperf_hpc.replica.data.base import Batch, Part, labelled_images
 from aiperf_hpc.replica.engines.base import EvaluationSums, OptimizerState, evaluated
+from aiperf_hpc.replica.engines.checksum import PendingChecksum, checksum
 from aiperf_hpc.replica.parallel.collectives.base import Array
 from aiperf_hpc.replica.parallel.follower import follow
 from aiperf_hpc.replica.parallel.leader import LeadingDataset, LeadingEngine, LeadingNetwork
@@ -116,6 +117,10 @@ class Quadratic:
         self.w = self.w - np.float32(learning_rate) * np.concatenate(buckets)
         if self.steps == self.drifts_after:
             self.w += np.float32(1e-3)
+
+    def checksum(self) -> PendingChecksum:
+        found = checksum([self.w])
+        return lambda: found
 
     def statistics(self) -> NDArray[np.float32]:
         return np.full(2, self.steps, np.float32)

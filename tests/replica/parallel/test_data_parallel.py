@@ -177,7 +177,8 @@ def test_weights_are_compared_within_an_epoch_too(monkeypatch: pytest.MonkeyPatc
         team.engines[1].prepare = drifting
         network = build(team)
         batches = team.dataset.train(1, 8, 0)
-        network.train_step(next(batches), 0.1)
+        for _ in range(2 + data_parallel.CHECK_DELAY - 1):
+            network.train_step(next(batches), 0.1)
         with pytest.raises(EngineError, match="after 2 steps the weights of rank 1"):
             network.train_step(next(batches), 0.1)
 

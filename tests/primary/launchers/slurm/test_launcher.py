@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -741,6 +742,26 @@ def test_what_the_cluster_lacks_is_said(
     with pytest.raises(UsageError) as caught:
         check_cluster(SlurmConfig(**asked), nodes, 1.0, found)
     assert said in str(caught.value)
+
+
+def test_elements_that_may_share_a_node_have_room_by_its_accelerators() -> None:
+    found = [replace(BENCH, count=2, gres="gpu:h100:8"), replace(BENCH, count=1, gres="gpu:h100:4")]
+    for gres, most, said in (
+        ("gpu:1", 20, "room for 20 replicas on nodes that can be used, of 3"),
+        ("gpu:h100:3", 5, "room for 5 replicas"),
+        ("gpu:8", 2, "2 nodes of partition 'bench' offer it"),
+    ):
+        shared = SlurmConfig(gres=gres, exclusive=False)
+        check_cluster(shared, most, 1.0, found)
+        with pytest.raises(UsageError, match=said):
+            check_cluster(shared, most + 1, 1.0, found)
+    for alone in (
+        SlurmConfig(gres="gpu:1"),
+        SlurmConfig(gres="gpu:1", exclusive=False, mode="allocation"),
+        SlurmConfig(exclusive=False),
+    ):
+        with pytest.raises(UsageError, match="--nodes 4: partition 'bench' has 3 nodes"):
+            check_cluster(alone, 4, 1.0, found)
 
 
 def test_nodes_that_run_nothing_do_not_count() -> None:

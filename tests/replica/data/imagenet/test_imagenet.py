@@ -12,16 +12,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from PIL import Image
 
 from aiperf_hpc.config import DatasetConfig
 from aiperf_hpc.dataset_manifest import save_dataset_manifest
 from aiperf_hpc.errors import DatasetError
 from aiperf_hpc.replica.data import Batch, imagenet
-from aiperf_hpc.replica.data.base import Part
+from aiperf_hpc.replica.data.base import Part, Pixels
 from aiperf_hpc.replica.data.imagenet import sample_order, tensorflow_reader, tfrecord
 from aiperf_hpc.replica.data.imagenet.dataset import ImageNetDataset
+from aiperf_hpc.replica.data.imagenet.decoded_images import DecodedImages
 from aiperf_hpc.replica.data.shards import load_index
 from aiperf_hpc.replica.data.staging import Options
 from aiperf_hpc.replica.tensorflow_import import tf
@@ -61,14 +62,28 @@ def test_what_was_prepared_is_loaded(load: Load, imagenet_folder: Path) -> None:
     assert info.input_shape("image") == (48, 48, 3)
 
 
-@pytest.mark.parametrize(("engine", "kind"), [("tensorflow", tf.Tensor), ("torch", np.ndarray)])
+@pytest.mark.parametrize(
+    ("engine", "images", "labels"),
+    [("tensorflow", tf.Tensor, tf.Tensor), ("torch", Pixels, np.ndarray)],
+)
 def test_batches_are_what_the_engine_takes(
-    engine: str, kind: type[object], imagenet_folder: Path
+    engine: str, images: type[object], labels: type[object], imagenet_folder: Path
 ) -> None:
     batch = next(_load(imagenet_folder, engine=engine).train(0, 5, 0))
-    assert isinstance(batch.inputs["image"], kind)
-    assert isinstance(batch.targets["label"], kind)
+    assert isinstance(batch.inputs["image"], images)
+    assert isinstance(batch.targets["label"], labels)
     assert batch.size == 5
+
+
+def test_bytes_are_those_of_the_decoder_and_normalised_as_floats_were(
+    imagenet_folder: Path,
+) -> None:
+    pixels: Pixels = next(_load(imagenet_folder).validation(5)).inputs["image"]
+    assert pixels.bytes.dtype == np.uint8
+    deviation = np.array(sample_order.STD)
+    scale = (1 / deviation).astype(np.float32)
+    shift = ((0.5 - np.array(sample_order.MEAN)) / deviation).astype(np.float32)
+    np.testing.assert_array_equal(np.asarray(pixels), pixels.bytes * scale + shift)
 
 
 @pytest.mark.parametrize(
@@ -171,7 +186,7 @@ def _agree(theirs: Iterable[Batch], ours: Iterable[Batch]) -> None:
     """
     for one, other in zip(theirs, ours, strict=True):
         assert np.array_equal(one.targets["label"], other.targets["label"])
-        difference = _pixels(np.asarray(one.inputs["image"])) - _pixels(other.inputs["image"])
+        difference = _pixels(one.inputs["image"]) - _pixels(other.inputs["image"])
         for sample in np.abs(difference):
             assert np.median(sample) < 0.51
             assert np.quantile(sample, 0.9) < 1.5
@@ -227,6 +242,49 @@ print(sum(batch.size for batch in dataset.train(0, 5, 0)))
     assert load_index(tmp_path / "prepared", "imagenet") == load_index(imagenet_folder, "imagenet")
 
 
+# Decoded images in memory
+
+
+@pytest.mark.parametrize("kept", [0, 5, 39])
+def test_images_that_are_kept_are_read_once_and_are_the_same_samples(
+    kept: int, imagenet_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of 27 images of training and 12 of validation; those of one size are kept in one place."""
+    plain = _load(imagenet_folder)
+    largest = 4 * max(_sizes(imagenet_folder))
+    dataset = replace(plain, decoded=DecodedImages(kept * largest), parallel=1)
+    reads: list[int] = []
+    read_record = tfrecord.read_record
+
+    def counted(file: int, offset: int, size: int) -> bytes:
+        reads.append(offset)
+        return read_record(file, offset, size)
+
+    for number in range(2):
+        wanted = [*plain.train(number, 5, 3), *plain.validation(5)]
+        with monkeypatch.context() as patched:
+            patched.setattr(tfrecord, "read_record", counted)
+            found = [*dataset.train(number, 5, 3), *dataset.validation(5)]
+        for one, other in zip(wanted, found, strict=True):
+            assert one.inputs["image"].bytes.tobytes() == other.inputs["image"].bytes.tobytes()
+            assert one.targets["label"].tolist() == other.targets["label"].tolist()
+    assert len(reads) == 2 * 39 - len(dataset.decoded)
+    assert kept <= len(dataset.decoded) <= 39
+    assert len(dataset.decoded) < 39 or kept == 39
+
+
+def _sizes(folder: Path) -> list[int]:
+    """Return the pixels of each image that was prepared."""
+    sizes = []
+    index = load_index(folder, "imagenet")
+    for shard in (*index.train, *index.validation):
+        with (folder / shard.file).open("rb") as file:
+            for content in tfrecord.contents(file.fileno()):
+                with Image.open(io.BytesIO(tfrecord.unpack(content).encoded)) as image:
+                    sizes.append(image.width * image.height)
+    return sizes
+
+
 # Geometry, on images whose red says the column and whose green says the row of each pixel
 
 WIDTH, HEIGHT = 240, 120
@@ -254,9 +312,10 @@ def ramps(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "prepared"
 
 
-def _pixels(inputs: Floats) -> NDArray[np.float64]:
+def _pixels(inputs: ArrayLike) -> NDArray[np.float64]:
     """Undo the normalisation."""
-    pixels: NDArray[np.float64] = inputs * np.array(sample_order.STD) + np.array(sample_order.MEAN)
+    numbers = np.asarray(inputs, np.float64)
+    pixels: NDArray[np.float64] = numbers * np.array(sample_order.STD) + np.array(sample_order.MEAN)
     return pixels
 
 

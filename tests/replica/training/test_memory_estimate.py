@@ -1,0 +1,33 @@
+"""What of a machine's memory a training may take."""
+
+from __future__ import annotations
+
+import pytest
+
+from aiperf_hpc.config import RunConfig
+from aiperf_hpc.replica.training.memory_estimate import memory_limit
+
+GIB = 2**30
+
+
+@pytest.mark.parametrize(
+    ("memory_gib", "device", "limit"),
+    [
+        (None, None, 6),  # 2 of the host's 8 GiB are for decoded images.
+        (None, 5, 5),  # They are not in an accelerator's memory.
+        (3.0, None, 3),
+        (3.0, 5, 3),
+    ],
+)
+def test_decoded_images_take_of_the_hosts_memory_alone(
+    memory_gib: float | None, device: int | None, limit: int
+) -> None:
+    config = RunConfig.model_validate(
+        {
+            "dataset": {"name": "imagenet", "path": "/d", "decoded_gib": 2},
+            "engine": {"name": "torch", "memory_gib": memory_gib},
+        }
+    )
+    found = memory_limit(config, device and device * GIB, lambda: 8 * GIB)
+    assert found.bytes == limit * GIB
+    assert found.holds_copies is (device is None)
