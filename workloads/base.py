@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from aiperf_hpc.config import ModelConfig
+from aiperf_hpc.config import ModelConfig, RunConfig
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.objective import Objective
+from aiperf_hpc.ops_counter.divisions import RuleCheck
+from aiperf_hpc.ops_counter.divisions.evidence import RunEvidence
+from aiperf_hpc.ops_counter.divisions.judgement import Rule
 from aiperf_hpc.trial import DatasetInfo
 
 
@@ -55,9 +58,25 @@ class Workload:
     """What a run of the open division may change, in words."""
     engines: tuple[str, ...] = ("torch", "tensorflow")
     """The engines that train it."""
+    settings_rules: tuple[Callable[[RunConfig], RuleCheck], ...] = ()
+    """What its benchmark's closed division asks of a configuration."""
+    record_rules: tuple[Rule, ...] = ()
+    """What it asks of a run's records besides."""
     objectives: Mapping[str, Objective] = field(default_factory=dict)
     """The objective on datasets with other targets than the official one's, by their names."""
+
+    @property
+    def rules(self) -> tuple[Rule, ...]:
+        """All rules of its benchmark's closed division, asked of a run."""
+        return (*(_of_run(rule) for rule in self.settings_rules), *self.record_rules)
 
     def objective_on(self, dataset: str) -> Objective:
         """Return what is trained for on a dataset."""
         return self.objectives.get(dataset, self.objective)
+
+
+def _of_run(rule: Callable[[RunConfig], RuleCheck]) -> Rule:
+    def asked(run: RunEvidence) -> RuleCheck:
+        return rule(run.config)
+
+    return asked

@@ -114,10 +114,16 @@ class Judgement:
         return violations_of(self.checks)
 
 
-def judge(run: RunEvidence) -> Judgement:
-    """Return in which division a run is official: the one that it was to be in, or the stricter."""
+def judge(run: RunEvidence, of_workload: Sequence[Rule] = ()) -> Judgement:
+    """Return in which division a run is official: the one that it was to be in, or the stricter.
+
+    Args:
+        run: what it recorded.
+        of_workload: the rules of another workload's own benchmark. They are told beside, and make
+            no run official: the score is that of the one workload.
+    """
     if run.config.workload != WORKLOAD:
-        return Judgement(None, _checked(OF_OTHER_WORKLOADS, run))
+        return Judgement(None, _checked((*OF_OTHER_WORKLOADS, *of_workload), run))
     if run.manifest.rules == 1:
         checks = _checked(EARLIER, run)
         late = () if violations_of(checks) else (earlier.without_divisions(),)
@@ -137,10 +143,10 @@ def judge(run: RunEvidence) -> Judgement:
     return Judgement(division, checks, declared(run.config), why)
 
 
-def judge_briefly(run: RunEvidence) -> list[Violation]:
+def judge_briefly(run: RunEvidence, of_workload: Sequence[Rule] = ()) -> list[Violation]:
     """Return which rules are broken of those that are quick to ask."""
     if run.config.workload != WORKLOAD or run.manifest.rules == 1:
-        return judge(run).violations
+        return judge(run, of_workload).violations
     return violations_of(_checked(BRIEF, run))
 
 

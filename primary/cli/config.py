@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Literal
 
 import yaml
@@ -13,10 +13,13 @@ from typer import Argument, Option
 
 from aiperf_hpc.config import RunConfig, differences, load_config, preset_names, preset_text
 from aiperf_hpc.errors import UsageError
-from aiperf_hpc.ops_counter.divisions import Division, violations_of
+from aiperf_hpc.ops_counter.divisions import Division, RuleCheck, violations_of
+from aiperf_hpc.ops_counter.divisions.judgement import WORKLOAD
 from aiperf_hpc.ops_counter.divisions.plan import check_settings, division_of
 from aiperf_hpc.primary.cli.output import say
 from aiperf_hpc.primary.cli.parameters import Assignments
+from aiperf_hpc.workloads.base import Workload
+from aiperf_hpc.workloads.registry import workload_of
 
 
 def show(
@@ -106,24 +109,49 @@ def check(
 
     Only what a configuration decides is looked at here: `aiperf start --division` looks at the
     dataset, the code and the environment too. The exit status is 1 if runs can be official in
-    neither division, or not in the one that is asked for.
+    neither division, or not in the one that is asked for. Of another workload than automl it says
+    how it stands to its own benchmark's closed division.
 
     Examples:
       $ aiperf config check imagenet
       $ aiperf config check mine.yaml --division open
     """
     config = load_config(source, assignments or ())
+    workload = workload_of(config)
+    if workload.name != WORKLOAD:
+        return _check_of(workload, config, division)
     asked = Division.CLOSED if division is None else Division(division)
     checks = check_settings(config, asked)
-    width = max(len(each.rule) for each in checks)
-    for each in checks:
-        say(f"{each.rule:<{width}}  {'PASSED' if each.passed else 'FAILED'}  {each.value}")
-        for reason in each.reasons:
-            say(f"  {reason}")
+    _say_checks(checks)
     found = division_of(config)
     say(f"Division: {'none' if found is None else found}")
     broken = violations_of(checks)
     return int(found is None if division is None else bool(broken))
+
+
+def _say_checks(checks: Sequence[RuleCheck]) -> None:
+    width = max((len(each.rule) for each in checks), default=0)
+    for each in checks:
+        say(f"{each.rule:<{width}}  {'PASSED' if each.passed else 'FAILED'}  {each.value}")
+        for reason in each.reasons:
+            say(f"  {reason}")
+
+
+def _check_of(workload: Workload, config: RunConfig, division: str | None) -> int:
+    """Say how a configuration stands to the closed division of another workload's benchmark."""
+    if division is not None:
+        raise UsageError(
+            f"--division {division}: runs of the workload '{workload.name}' are official in none; "
+            "leave it out"
+        )
+    checks = [rule(config) for rule in workload.settings_rules]
+    _say_checks(checks)
+    broken = bool(violations_of(checks))
+    if checks:
+        kept = "not kept" if broken else "kept, as far as a configuration decides"
+        say(f"{workload.definition.benchmark}, closed division: {kept}")
+    say(f"Division: none, the benchmark's score is that of {WORKLOAD}")
+    return int(broken or not checks)
 
 
 CONFIG = {"show": show, "check": check}

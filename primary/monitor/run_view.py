@@ -14,13 +14,14 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from enum import StrEnum
+from functools import cached_property
 from operator import attrgetter
 
 from aiperf_hpc.errors import JournalError, RunDirectoryError
 from aiperf_hpc.objective import ACCURACY, Measure
 from aiperf_hpc.ops_counter.divisions import RuleCheck, Violation
 from aiperf_hpc.ops_counter.divisions.evidence import RunEvidence
-from aiperf_hpc.ops_counter.divisions.judgement import Judgement, judge, judge_briefly
+from aiperf_hpc.ops_counter.divisions.judgement import Judgement, Rule, judge, judge_briefly
 from aiperf_hpc.ops_counter.score import (
     Counts,
     ScorePoint,
@@ -308,14 +309,19 @@ class RunView:
         """Return in which division the run is official, and what came of every rule so far."""
         count = self.history.record_count
         if self._judged is None or self._judged[0] != count:
-            self._judged = count, judge(self._evidence(self.final()))
+            self._judged = count, judge(self._evidence(self.final()), self._rules)
         return self._judged[1]
 
     def _broken(self, final: ScorePoint) -> list[Violation]:
         """Return the rules that are not kept: all once the run has ended, before the quick ones."""
         if self.history.end_utc is not None:
             return self.violations()
-        return judge_briefly(self._evidence(final))
+        return judge_briefly(self._evidence(final), self._rules)
+
+    @cached_property
+    def _rules(self) -> tuple[Rule, ...]:
+        """The rules of the workload's own benchmark."""
+        return workload_of(self.manifest.config).rules
 
     def _evidence(self, final: ScorePoint) -> RunEvidence:
         return RunEvidence(self.history, self.manifest, final, time.time())

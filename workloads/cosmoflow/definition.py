@@ -10,10 +10,9 @@ from aiperf_hpc.graph import Graph
 from aiperf_hpc.objective import regression
 from aiperf_hpc.trial import DatasetInfo
 from aiperf_hpc.workloads.base import Definition, Workload
+from aiperf_hpc.workloads.cosmoflow import rules
 from aiperf_hpc.workloads.cosmoflow.network import INPUT, TARGETS, cosmoflow
 
-VOLUME = (128, 128, 128, 4)
-"""The shape of an official sample: cells, and redshifts."""
 PARAMETERS = 4
 """Omega_m, sigma_8, n_s and H_0, each scaled to [-1, 1]."""
 
@@ -29,7 +28,7 @@ def _network(model: ModelConfig, dataset: DatasetInfo) -> Graph:
 
 
 def _official(kernel: int) -> Graph:
-    return cosmoflow(VOLUME, PARAMETERS, CosmoFlowConfig.model_validate({"kernel": kernel}))
+    return cosmoflow(rules.VOLUME, PARAMETERS, CosmoFlowConfig.model_validate({"kernel": kernel}))
 
 
 WORKLOAD = Workload(
@@ -68,6 +67,8 @@ WORKLOAD = Workload(
         "training.learning_rate": "any",
         "training.schedule": "a linear warm-up of any length, then multi_step with factors below 1",
     },
+    settings_rules=rules.OF_SETTINGS,
+    record_rules=rules.OF_RECORDS,
     objectives={"density": regression(STAND_IN_PARAMETERS)},
     opened="the optimizer and all hyperparameters; the network must be equivalent to the "
     "reference's",

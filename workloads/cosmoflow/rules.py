@@ -1,0 +1,117 @@
+"""MLPerf HPC's closed division of CosmoFlow, as rules on a configuration and on a run's records.
+
+[mlcommons/training_policies, hpc_training_rules.adoc; mlcommons/logging, compliance_checker]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from aiperf_hpc.config import CosmoFlowConfig, RunConfig
+from aiperf_hpc.ops_counter.divisions import RuleCheck
+from aiperf_hpc.ops_counter.divisions.evidence import RunEvidence
+from aiperf_hpc.trial import DatasetInfo, TrialState
+
+VOLUME: Final = (128, 128, 128, 4)
+"""The shape of an official sample: cells, and redshifts."""
+TARGET: Final = 0.124
+SAMPLES: Final = {2: (262_144, 65_536), 3: (524_288, 65_536)}
+"""The official training and validation samples, by the kernel of the version that has them."""
+FREE: Final = ("dropout", "l2", "kernel")
+"""What may be chosen of the network; the kernel tells the version."""
+
+
+def data(run: RunEvidence) -> RuleCheck:
+    """All replicas had the official volumes, all of them."""
+    seen = {each.dataset for each in run.replicas if each.dataset is not None}
+    value = ", ".join(sorted(dataset.name for dataset in seen)) or "none"
+    kernel = run.config.model.cosmoflow.kernel
+    return RuleCheck.of("data", value, "CosmoFlow's volumes", _data(seen, kernel))
+
+
+def _data(seen: set[DatasetInfo], kernel: int) -> Iterator[str]:
+    if len(seen) != 1:
+        yield f"replicas had {len(seen)} different datasets" if seen else "none was loaded"
+        return
+    (dataset,) = seen
+    if dataset.name != "cosmoflow":
+        yield f"{dataset.name} stands in for them; cosmoflow is required"
+        return
+    shape, counts = dataset.inputs["volume"].shape, (
+        dataset.train_samples, dataset.validation_samples,
+    )  # fmt: skip
+    if shape != VOLUME:
+        yield f"volumes of {shape}; {VOLUME} is required"
+    if counts != SAMPLES[kernel]:
+        yield f"{counts[0]:,} + {counts[1]:,} samples; " + (
+            "{:,} + {:,} are required with kernels of ".format(*SAMPLES[kernel]) + f"{kernel}"
+        )
+
+
+def network(config: RunConfig) -> RuleCheck:
+    """The network is the reference's, of either version; dropout and penalty are free."""
+    chosen, official = config.model.cosmoflow, CosmoFlowConfig()
+    wrong = [
+        f"model.cosmoflow.{name} is {getattr(chosen, name)}; {getattr(official, name)} is required"
+        for name in CosmoFlowConfig.model_fields
+        if name not in FREE and getattr(chosen, name) != getattr(official, name)
+    ]
+    return RuleCheck.of("network", f"kernels of {chosen.kernel}", "the reference's", wrong)
+
+
+def optimizer(config: RunConfig) -> RuleCheck:
+    """SGD of momentum 0.9, as it is: no other decay than the penalty, nothing clipped."""
+    training = config.training
+    wanted = {"optimizer": "sgd", "momentum": 0.9, "weight_decay": 0.0, "max_gradient_norm": None}
+    wrong = [
+        f"training.{name} is {getattr(training, name)}; {value} is required"
+        for name, value in wanted.items()
+        if getattr(training, name) != value
+    ]
+    value = f"{training.optimizer}, momentum {training.momentum:g}"
+    return RuleCheck.of("optimizer", value, "sgd, momentum 0.9", wrong)
+
+
+def schedule(config: RunConfig) -> RuleCheck:
+    """A linear warm-up by epochs, then decays at epochs, each by its own factor below 1."""
+    name = config.training.schedule.name
+    return RuleCheck.of("schedule", name, "warm-up, then decays by factors", _schedule(config))
+
+
+def _schedule(config: RunConfig) -> Iterator[str]:
+    chosen = config.training.schedule
+    if chosen.name not in ("constant", "multi_step"):
+        yield f"{chosen.name}; multi_step is required, or constant for no decay"
+    if chosen.warmup_steps:
+        yield f"a warm-up of {chosen.warmup_steps} steps; it is counted in epochs (warmup_epochs)"
+    if chosen.milestone_unit != "epoch":
+        yield "decays after steps; they are counted in epochs (milestone_unit: epoch)"
+    for factor in chosen.factors:
+        if not 0.0 < factor < 1.0:
+            yield f"a decay to {factor:g} of the peak; above 0 and below 1 is required"
+
+
+def target(config: RunConfig) -> RuleCheck:
+    """A training ends at the benchmark's error."""
+    asked = config.training.target
+    wrong = [] if asked == TARGET else [f"training.target is {asked}; {TARGET:g} is required"]
+    return RuleCheck.of("target", "none" if asked is None else f"{asked:g}", f"{TARGET:g}", wrong)
+
+
+def reached(run: RunEvidence) -> RuleCheck:
+    """Trainings reached the benchmark's error: all that ended by themselves, and at least one."""
+    ended = [trial for trial in run.trials if trial.state is TrialState.COMPLETED]
+    good = [t for t in ended if t.evaluations and t.evaluations[-1].quality <= TARGET]
+    value = f"{len(good)} of {len(ended)} trainings"
+    wrong = []
+    if not good:
+        wrong = [f"no training has reached {TARGET:g}"]
+    elif len(good) < len(ended):
+        wrong = [f"{len(ended) - len(good)} of {len(ended)} trainings did not reach {TARGET:g}"]
+    return RuleCheck.of("reached", value, "all, and at least 1", wrong)
+
+
+OF_SETTINGS = (network, optimizer, schedule, target)
+"""What a configuration alone decides."""
+OF_RECORDS = (data, reached)
