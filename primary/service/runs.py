@@ -264,7 +264,8 @@ class FolderOfRuns:
 
     def _open(self, name: str, paths: RunPaths) -> Future[None]:
         """Have a run read."""
-        return (self._served.get(name) or self._serve(name, paths)).open()
+        served = self._served.get(name) or self._serve(name, paths)
+        return served.open()
 
     def _serve(self, name: str, paths: RunPaths) -> ServedRun:
         live = CachedView(lambda: RunView(paths))

@@ -42,6 +42,27 @@ def test_every_accelerator_of_every_node_has_a_rank_that_says_which(
     assert "gres: gpu:4" in manifest
 
 
+def test_replicas_of_one_accelerator_share_nodes(
+    accelerated: Cluster, slurm_run: Callable[..., SlurmRun]
+) -> None:
+    """As the preset `imagenet_gpu` asks for them: three replicas, of two nodes."""
+    shared = ("slurm.gres=gpu:1", "slurm.exclusive=false", "replica.ranks_per_node=1")
+    settings = [word for each in shared for word in ("--set", each)]
+    run = slurm_run("--nodes", 3, "--hours", 1, *SEEN, *settings, config=FAST, on=accelerated)
+    run.wait_until(lambda h: [len(r.described) for r in h.replicas.values()] == [1, 1, 1])
+    stopped = accelerated.aiperf("stop", run.paths.root)
+    assert stopped.returncode == 0, stopped.stderr
+    out, err = run.end()
+    assert run.process.returncode == 0, out + err
+    bound = {
+        (process.environment["SLURM_JOB_NODELIST"], process.accelerator)
+        for replica in run.history.replicas.values()
+        for process in (replica.described[0].process,)
+    }
+    assert len(bound) == 3
+    assert len({node for node, _ in bound}) < 3
+
+
 @pytest.mark.parametrize(
     ("more", "said"),
     [
