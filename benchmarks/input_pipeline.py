@@ -3,6 +3,7 @@
     python tests/fetch_photographs.py PHOTOGRAPHS
     python benchmarks/input_pipeline.py PHOTOGRAPHS [FILE.json]     # tables in Markdown
     python benchmarks/input_pipeline.py --bytes                     # batches: bytes, float32
+    python benchmarks/input_pipeline.py PHOTOGRAPHS --kept          # what decoded images save
 
 PHOTOGRAPHS is a folder of JPEG files, at any depth. They are repeated until there are 4,096, in ten
 classes, and prepared as ImageNet is. All are read in training: decoded, cropped at random, resized
@@ -21,6 +22,9 @@ With ``--wait`` it is not the pipeline alone that is measured: ResNet-50 is trai
 With ``--bytes`` it is what becomes of a batch of 448 images that were decoded, until the engine
 ``torch`` can compute on them: bytes that it normalises where it computes, beside float32 that the
 host normalises first. On a GPU, where there is one, that is with the pinned copy and the transfer.
+
+With ``--kept`` it is the processor time of one image with and without its decoding, which is what
+an image that ``dataset.decoded_gib`` keeps costs in the first epoch and in those after it.
 """
 
 from __future__ import annotations
@@ -285,6 +289,33 @@ def ready_batches(rounds: int) -> None:
         print(f"| {name} | {spread(wall)} | {spread(processor)} |")
 
 
+def kept_images(photographs: Path, rounds: int) -> None:
+    """Print what it takes to decode and cut an image, and to cut one that was decoded."""
+    from aiperf_hpc.replica.data.imagenet.decoded_images import PIXEL_BYTES
+    from aiperf_hpc.replica.data.imagenet.pillow_reader import colours_of, cut
+    from aiperf_hpc.replica.data.imagenet.sample_order import crop_draws
+
+    files = [path.read_bytes() for path in sorted(photographs.rglob("*.jpg"))]
+    decoded = [colours_of(file).copy() for file in files]
+    crops = crop_draws(len(files), 0)
+
+    def whole() -> None:
+        for file, crop in zip(files, crops, strict=True):
+            cut(colours_of(file), SIZE, crop)
+
+    def of_kept() -> None:
+        for colours, crop in zip(decoded, crops, strict=True):
+            cut(colours, SIZE, crop)
+
+    cases: dict[str, Callable[[], object]] = {"decoded and cut": whole, "kept, and cut": of_kept}
+    found = in_turns({name: partial(milliseconds, case) for name, case in cases.items()}, rounds)
+    held = sum(PIXEL_BYTES * each.width * each.height for each in decoded) / len(decoded)
+    print(f"{machine()}; {len(files)} photographs, kept in {held / 2**20:.2f} MiB each;")
+    print(f"{rounds} rounds, median (least to most)\n\n| image | processor ms |\n|---|---|")
+    for name, times in found.items():
+        print(f"| {name} | {spread([busy / len(files) for _, busy in times])} |")
+
+
 def milliseconds(action: Callable[[], object]) -> tuple[float, float]:
     """Return how long it takes, and how much of the processor."""
     began, busy = time.perf_counter(), time.process_time()
@@ -308,12 +339,15 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--wait", action="store_true", help="the trainer's wait for data instead")
     parser.add_argument("--bytes", action="store_true", help="bytes and float32 to the device")
+    parser.add_argument("--kept", action="store_true", help="with and without decoding")
     parser.add_argument("--case", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.bytes:
         ready_batches(options.rounds)
     elif options.photographs is None:
         parser.error("give a folder of photographs, or --bytes")
+    elif options.kept:
+        kept_images(options.photographs, options.rounds)
     elif options.case == "wait":
         print(wait(options.photographs))
     elif options.case:

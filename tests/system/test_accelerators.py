@@ -11,7 +11,7 @@ import pytest
 from tests.support.nvml_library import DRIVER_NOT_LOADED, H100, NvmlLibrary
 
 from aiperf_hpc.system import amd, ascend, nvidia
-from aiperf_hpc.system.accelerators import find_accelerators
+from aiperf_hpc.system.accelerators import find_accelerators, least_memory
 from aiperf_hpc.system.description import Accelerator
 from aiperf_hpc.system.tools import AbsentError
 
@@ -38,6 +38,13 @@ def test_what_is_not_told_has_a_reason(monkeypatch: pytest.MonkeyPatch, tmp_path
         untold = {name for name in Accelerator.model_fields if getattr(each, name) is None}
         assert untold == each.absent.keys()
         assert all(each.absent.values())
+
+
+def test_the_least_memory_is_that_of_whole_accelerators_that_all_tell() -> None:
+    one, other = (Accelerator(vendor="V", model="A", index=n, memory_bytes=n) for n in (2, 1))
+    divided = other.model_copy(update={"partitioned": True})
+    assert least_memory([one, other]) == 1
+    assert [least_memory(each) for each in ([], [one, divided])] == [None, None]
 
 
 def test_nvidia_by_its_own_package(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -37,6 +37,7 @@ from aiperf_hpc.replica.engines.tensorflow.layers import OPERATIONS, STATISTICS_
 from aiperf_hpc.replica.engines.tensorflow.objectives import LOSSES, QUALITIES
 from aiperf_hpc.replica.engines.tensorflow.optimizers import OPTIMIZERS
 from aiperf_hpc.replica.tensorflow_import import tf
+from aiperf_hpc.system.accelerators import find_accelerators, least_memory
 from aiperf_hpc.trial import Hyperparameters
 
 _COMPUTE = {"fp32": tf.float32, "bf16": tf.bfloat16}
@@ -423,7 +424,13 @@ class TensorFlowEngine:
 
     @property
     def memory_bytes(self) -> int | None:
-        return None  # TensorFlow says what it has taken, not what there is.
+        """The least that an accelerator of this node has; None also where its vendor tells nothing.
+
+        TensorFlow says what it has taken of its own one, not what there is.
+        """
+        if not tf.config.get_visible_devices("GPU"):
+            return None
+        return least_memory(find_accelerators().accelerators)
 
     def build(
         self,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -42,6 +42,13 @@ def find_accelerators() -> Found:
         except AbsentError as error:
             absent[vendor] = str(error)
     return Found(tuple(found), absent)
+
+
+def least_memory(accelerators: Iterable[Accelerator]) -> int | None:
+    """Return the bytes of the smallest memory; None where one does not tell, or is divided."""
+    sizes = [None if each.partitioned else each.memory_bytes for each in accelerators]
+    known = [size for size in sizes if size is not None]
+    return min(known) if known and len(known) == len(sizes) else None
 
 
 def computing_on_bus(root: Path = ROOT) -> dict[str, int]:

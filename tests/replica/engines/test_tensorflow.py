@@ -16,11 +16,15 @@ from aiperf_hpc.errors import EngineError, OutOfMemoryError
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.morphism.operators.grow import grow_with_weights
 from aiperf_hpc.morphism.weights.checkpoint import Weights, initial_weights
+from aiperf_hpc.objective import CLASSIFICATION
 from aiperf_hpc.replica.engines import load_engine
 from aiperf_hpc.replica.engines.base import RankEngine, RankNetwork
-from aiperf_hpc.replica.engines.tensorflow.engine import TensorFlowNetwork
+from aiperf_hpc.replica.engines.tensorflow import engine as tensorflow_engine
+from aiperf_hpc.replica.engines.tensorflow.engine import TensorFlowEngine, TensorFlowNetwork
 from aiperf_hpc.replica.parallel.collectives.memory import aligned
 from aiperf_hpc.replica.tensorflow_import import tf
+from aiperf_hpc.system.accelerators import Found
+from aiperf_hpc.system.description import Accelerator
 
 CHAINS = 300
 
@@ -128,3 +132,20 @@ def test_fp16_is_refused(engine: RankEngine) -> None:
     weights = initial_weights(graph, np.random.default_rng(0))
     with pytest.raises(EngineError, match="fp16.*does not scale the loss; use bf16"):
         engine.build(graph, weights, hyperparameters(precision="fp16"))
+
+
+@pytest.mark.parametrize(
+    ("visible", "sizes", "limit"),
+    [(0, (80,), None), (1, (80,), 80), (1, (80, 40), 40), (1, (80, None), None), (1, (), None)],
+)
+def test_the_memory_of_an_accelerator_is_what_its_vendor_tells(
+    visible: int, sizes: tuple[int | None, ...], limit: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not the host's: batches that fit there would end in errors here."""
+    there = tuple(
+        Accelerator(vendor="NVIDIA", model="A", index=index, memory_bytes=size)
+        for index, size in enumerate(sizes)
+    )
+    monkeypatch.setattr(tf.config, "get_visible_devices", lambda kind: [kind] * visible)
+    monkeypatch.setattr(tensorflow_engine, "find_accelerators", lambda: Found(there, {}))
+    assert TensorFlowEngine(CLASSIFICATION).memory_bytes == limit
