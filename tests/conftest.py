@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import gc
 import os
 import shutil
@@ -29,11 +30,15 @@ second by one thread took it five seconds of processor time by two. All processe
 assert "numpy" not in sys.modules, "it would not read this any more"
 
 TOGETHER = {
-    "tests/slurm": "SLURM", "tests/chaos": "SLURM", "tests/nfs": "NFS",
-    "tests/end_to_end/test_nni.py": "NNI",
+    **dict.fromkeys(
+        ("tests/slurm/test_faults.py", "tests/slurm/test_preflight.py",
+         "tests/slurm/test_accelerators.py", "tests/chaos"),
+        "SLURM: faults, hosts and accelerators",
+    ),
+    "tests/slurm": "SLURM", "tests/nfs": "NFS", "tests/end_to_end/test_nni.py": "NNI",
 }  # fmt: skip
-"""Tests that share what takes long to start, or what a machine has once: what it is. (Two clusters
-of SLURM give their jobs the same numbers, by which tests find the processes to kill.)"""
+"""Tests that share what takes long to start, or what a machine has once: what it is. Those of SLURM
+wait for most of their time, and are two of about the same length."""
 EACH = (
     "tests/end_to_end/test_ranks.py", "tests/end_to_end/test_resume.py",
     "tests/end_to_end/test_stop.py", "tests/end_to_end/test_bad_input.py",
@@ -44,8 +49,14 @@ EACH = (
 LONGEST_FIRST = (*TOGETHER, "tests/end_to_end", "tests/replica", "tests/morphism")
 
 
-def pytest_configure() -> None:
-    """Hear signals as in a terminal: nohup, and a script's background, would have them ignored."""
+def pytest_configure(config: pytest.Config) -> None:
+    """Hear signals as in a terminal: nohup, and a script's background, would have them ignored.
+
+    A worker of pytest-xdist, which has no status of its own, ends at once: to take apart what the
+    frameworks and the tests have left takes Python five seconds of processor time.
+    """
+    if hasattr(config, "workerinput"):
+        atexit.register(os._exit, 0)
     for number, usual in ((signal.SIGHUP, signal.SIG_DFL), (signal.SIGINT, default_int_handler)):
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, usual)

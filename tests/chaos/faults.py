@@ -129,10 +129,10 @@ def _kill_slurmd(run: TormentedRun, rng: random.Random, *, steps: bool) -> Fault
     os.kill(pid_of(folder, node), signal.SIGKILL)
     fault = _lives_again(run, victim) if steps else _goes_on(victim)
     if steps and run.launcher == "array":
-        kill_job(run.history, victim)
+        kill_job(run.cluster, run.history, victim)
     elif steps:
         with suppress(OSError):  # It ended meanwhile.
-            kill_step(_pid(run, victim))
+            kill_step(run.cluster, _pid(run, victim))
 
     def again() -> None:
         start_slurmd(folder, node)

@@ -12,7 +12,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.slurm.conftest import AIPERF, Cluster
+from tests.slurm.conftest import Cluster
+from tests.support.command import AIPERF
 
 from aiperf_hpc.run.history import RunHistory
 from aiperf_hpc.run.paths import Incarnation, RunPaths

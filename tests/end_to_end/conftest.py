@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import signal
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tests.support.command import AIPERF
 from tests.support.waiting import PATIENCE_SECONDS, until_recorded
 
 from aiperf_hpc.primary.control.resume import end_leftovers
@@ -31,15 +31,6 @@ LONG = [
 """Long trials with a checkpoint after every epoch, so that deaths find something to go on with."""
 TORCH = ["--set", "engine.name=torch"]
 """For runs with many networks whose engine does not matter: TensorFlow traces each of them."""
-AIPERF = [sys.executable, "-m", "aiperf_hpc.primary.cli"]
-
-
-def aiperf(*arguments: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    """Run one command to its end."""
-    command = [*AIPERF, *(str(argument) for argument in arguments)]
-    return subprocess.run(
-        command, capture_output=True, text=True, check=False, cwd=cwd, timeout=PATIENCE_SECONDS
-    )
 
 
 class CachedView:

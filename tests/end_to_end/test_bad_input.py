@@ -7,7 +7,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from tests.end_to_end.conftest import AIPERF, FAST, TINY, CachedView, aiperf
+from tests.end_to_end.conftest import FAST, TINY, CachedView
+from tests.support.command import AIPERF, aiperf, aiperf_process
 from tests.support.waiting import PATIENCE_SECONDS
 
 from aiperf_hpc.config import load_config
@@ -144,7 +145,7 @@ def test_a_run_whose_trials_all_fail_says_why_and_ends_with_status_1(
     tmp_path: Path,
 ) -> None:
     refuse = ["--set", "engine.memory_gib=0.5", "--set", "engine.on_memory=refuse"]
-    done = aiperf(*START, "--config", TINY, *refuse, "--run-dir", tmp_path / "run")
+    done = aiperf_process(*START, "--config", TINY, *refuse, "--run-dir", tmp_path / "run")
     assert done.returncode == 1
     assert "5 trials in a row failed" in done.stderr
     assert "raise engine.memory_gib" in done.stderr

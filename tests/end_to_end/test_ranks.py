@@ -10,7 +10,8 @@ from collections.abc import Callable
 
 import psutil
 import pytest
-from tests.end_to_end.conftest import FAST, LONG, TINY, TORCH, CachedView, aiperf
+from tests.end_to_end.conftest import FAST, LONG, TINY, TORCH, CachedView
+from tests.support.command import aiperf
 from tests.support.processes import alive
 
 from aiperf_hpc.run.history import RunHistory, Trial
@@ -54,18 +55,21 @@ def test_a_replica_of_two_ranks_to_its_verified_score(live_run: Callable[..., Ca
         assert trial.validation_samples == 64 * len(trial.evaluations)
 
 
+LOST = "its replica was lost and started again: ended with status 137"
+DIED = "rank 1 on {host} died or hangs: "
+HANGS = "rank 1 on {host} died or hangs: no answer for 4 s to"
+
+
 @pytest.mark.parametrize(
-    ("collective", "number", "reason"),
+    ("collective", "ends"),
     [
-        ("mpi", signal.SIGKILL, "its replica was lost and started again: ended with status 137"),
-        ("mpi", signal.SIGSTOP, "rank 1 on {host} died or hangs: no answer for 4 s to"),
-        ("torch", signal.SIGKILL, "rank 1 on {host} died or hangs: "),
-        ("torch", signal.SIGSTOP, "rank 1 on {host} died or hangs: no answer for 4 s to"),
-        ("horovod", signal.SIGKILL, "rank 1 on {host} died or hangs: "),
+        ("mpi", {signal.SIGKILL: LOST, signal.SIGSTOP: HANGS}),
+        ("torch", {signal.SIGKILL: DIED, signal.SIGSTOP: HANGS}),
+        ("horovod", {signal.SIGKILL: DIED}),
     ],
 )
 def test_a_rank_that_is_gone_fails_the_trial_and_the_replica_goes_on_with_it(
-    live_run: Callable[..., CachedView], collective: str, number: signal.Signals, reason: str
+    live_run: Callable[..., CachedView], collective: str, ends: dict[signal.Signals, str]
 ) -> None:
     """Killed, it is gone; stopped, it hangs."""
     if collective == "horovod":
@@ -76,27 +80,41 @@ def test_a_rank_that_is_gone_fails_the_trial_and_the_replica_goes_on_with_it(
         *(LONG if collective == "horovod" else ()),
         config=TINY if collective == "horovod" else FAST,  # It reduces TensorFlow's tensors.
     )  # fmt: skip
+    gone = []
+    for life, (number, reason) in enumerate(ends.items()):
+        run.wait_until(lambda h, life=life: trains(h, Incarnation(0, life)))  # type: ignore[misc]
+        gone.append(rank_1(run))
+        os.kill(gone[-1], number)
+        again = Incarnation(0, life + 1)
+        run.wait_until(lambda h, again=again: resumed(h, again) is not None)  # type: ignore[misc]
+        dead = run.history.trials[resumed(run.history, again) or ""]
+        assert dead.state is TrialState.FAILED
+        assert dead.reason.startswith(reason.format(host=socket.gethostname()))
+    done = run.interrupt()
+    assert done.returncode == 0, done.stderr
+    lives = list(run.history.replicas["r0"].starts)
+    assert lives == [Incarnation(0, life) for life in range(len(ends) + 1)]
+    assert not [pid for pid in gone if alive(pid)]
+    assert "Score " in done.stdout
+    assert aiperf("verify", run.paths.root).returncode == 0
 
-    def under_way(history: RunHistory) -> bool:
-        return any(len(t.evaluations) >= 2 for t in history.trials.values())
 
-    run.wait_until(under_way)
+def trains(history: RunHistory, life: Incarnation) -> bool:
+    """The replica has evaluated epochs in this life, so that there is a checkpoint."""
+    trials = history.trials.values()
+    return any(t.incarnation == life and len(t.evaluations) >= 2 for t in trials)
+
+
+def resumed(history: RunHistory, life: Incarnation) -> str | None:
+    """Return the trial that the replica has gone on with in this life, and evaluated since."""
+    trials = (t for t in history.trials.values() if t.incarnation == life and t.evaluations)
+    return next((t.started.resumes for t in trials if t.started.resumes), None)
+
+
+def rank_1(run: CachedView) -> int:
+    """Return the process of the replica's other rank."""
     rank_0 = psutil.Process(run.replica_pid("r0"))
     starter = rank_0.parent()
     assert starter is not None
-    (rank_1,) = [p for p in starter.children() if p.pid != rank_0.pid]
-    os.kill(rank_1.pid, number)
-    run.wait_until(
-        lambda h: any(t.started.resumes is not None and t.evaluations for t in h.trials.values())
-    )
-    done = run.interrupt()
-    assert done.returncode == 0, done.stderr
-    replica = run.history.replicas["r0"]
-    assert list(replica.starts) == [Incarnation(0, 0), Incarnation(0, 1)]
-    (resumed,) = {t.started.resumes for t in run.history.trials.values() if t.started.resumes}
-    dead = run.history.trials[resumed]
-    assert dead.state is TrialState.FAILED
-    assert dead.reason.startswith(reason.format(host=socket.gethostname()))
-    assert not alive(rank_1.pid)
-    assert "Score " in done.stdout
-    assert aiperf("verify", run.paths.root).returncode == 0
+    (other,) = [p for p in starter.children() if p.pid != rank_0.pid]
+    return other.pid

@@ -6,7 +6,8 @@ import json
 import signal
 from pathlib import Path
 
-from tests.end_to_end.conftest import AIPERF, FAST, aiperf
+from tests.end_to_end.conftest import FAST
+from tests.support.command import AIPERF, aiperf
 from tests.support.processes import in_a_group
 from tests.support.waiting import PATIENCE_SECONDS, until_recorded
 

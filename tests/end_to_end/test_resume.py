@@ -12,7 +12,8 @@ from pathlib import Path
 
 import psutil
 import pytest
-from tests.end_to_end.conftest import FAST, LONG, CachedView, aiperf
+from tests.end_to_end.conftest import FAST, LONG, CachedView
+from tests.support.command import aiperf, aiperf_process
 from tests.support.processes import alive
 from tests.support.waiting import PATIENCE_SECONDS, until
 
@@ -166,7 +167,7 @@ def test_stop_ends_a_run_whose_primary_died(live_run: Start) -> None:
     run = live_run(config=FAST)
     run.wait_until(past_a_checkpoint)
     kill_primary(run)
-    stopped = aiperf("stop", run.paths.root)
+    stopped = aiperf_process("stop", run.paths.root)
     assert stopped.returncode == 0, stopped.stderr
     assert "Score " in stopped.stdout
     history = RunHistory(run.paths)
@@ -209,7 +210,7 @@ def test_a_folder_without_a_run_cannot_be_resumed(tmp_path: Path, content: str |
 
 def test_a_detached_run_goes_on_without_the_command_that_started_it(tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    started = aiperf(
+    started = aiperf_process(
         "start", "--nodes", 1, "--hours", 1, "--config", FAST, "--run-dir", folder, "--yes",
         "--detach", "--launcher", "local", "--serve", 0,
     )  # fmt: skip

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.end_to_end.conftest import aiperf
+from tests.support.command import aiperf
 
 from aiperf_hpc.morphism.operators.registry import MORPHISMS
 from aiperf_hpc.predictions import file_digest

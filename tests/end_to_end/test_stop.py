@@ -10,7 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.end_to_end.conftest import FAST, TINY, CachedView, aiperf
+from tests.end_to_end.conftest import FAST, TINY, CachedView
+from tests.support.command import aiperf
 from tests.support.waiting import PATIENCE_SECONDS
 
 from aiperf_hpc.run.history import RunHistory

@@ -7,7 +7,8 @@ import signal
 import subprocess
 from pathlib import Path
 
-from tests.end_to_end.conftest import AIPERF, FAST, aiperf
+from tests.end_to_end.conftest import FAST
+from tests.support.command import AIPERF, aiperf_process
 from tests.support.waiting import PATIENCE_SECONDS, until_recorded
 
 from aiperf_hpc.run.history import RunHistory
@@ -34,7 +35,7 @@ def test_a_study_goes_on_where_it_was_interrupted(tmp_path: Path) -> None:
         _, said = study.communicate(timeout=PATIENCE_SECONDS)
     assert study.returncode == 1
     assert "interrupted; the same `aiperf study` goes on" in said.splitlines()[-1]
-    again = aiperf("study", "study.yaml", "--json", cwd=tmp_path)
+    again = aiperf_process("study", "study.yaml", "--json", cwd=tmp_path)
     result = json.loads(again.stdout)
     for system in result["systems"]:
         # On a machine that is busy enough, so short a run ends before it has begun to train.

@@ -10,7 +10,8 @@ from pathlib import Path
 from subprocess import CompletedProcess
 
 import pytest
-from tests.end_to_end.conftest import CachedView, aiperf
+from tests.end_to_end.conftest import CachedView
+from tests.support.command import aiperf
 
 from aiperf_hpc.run.history import RunHistory
 from aiperf_hpc.trial import RoundPhase, TrialState

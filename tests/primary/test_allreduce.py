@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.end_to_end.conftest import aiperf
+from tests.support.command import aiperf
 
 from aiperf_hpc.primary.allreduce import Measurement, Result, curves, table
 from aiperf_hpc.primary.cli import main

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NoReturn
 
 import pytest
-from tests.end_to_end.conftest import aiperf
+from tests.support.command import aiperf
 from tests.support.run_factory import Plan, write_run
 
 from aiperf_hpc import extras

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import os
 import re
 import shutil
@@ -11,11 +12,14 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
+from tests.support.command import AIPERF, Done, aiperf, aiperf_process
 from tests.support.waiting import PATIENCE_SECONDS, until, until_recorded
 
 from aiperf_hpc.deploy.local_cluster import missing_programs, stop
+from aiperf_hpc.primary.launchers.slurm.rate_limit import RATE_LIMIT
 from aiperf_hpc.run.history import RunHistory
 from aiperf_hpc.run.paths import RunPaths
 
@@ -23,7 +27,6 @@ ROOT = Path(__file__).parents[2]
 TINY = ROOT / "tests" / "end_to_end" / "tiny.yaml"
 FAST = Path(__file__).with_name("fast.yaml")
 LOCAL_CLUSTER = ROOT / "deploy" / "local-cluster"
-AIPERF = [sys.executable, "-m", "aiperf_hpc.primary.cli"]
 CLIENTS = ("sbatch", "squeue", "scancel", "scontrol", "sinfo", "sacct", "srun", "salloc")
 COUNTED = """\
 #!/bin/sh
@@ -89,16 +92,17 @@ class Cluster:
             timeout=PATIENCE_SECONDS,
         )
 
-    def aiperf(self, *arguments: object) -> subprocess.CompletedProcess[str]:
-        """Run one aiperf command to its end."""
-        return subprocess.run(
-            [*AIPERF, *(str(argument) for argument in arguments)],
-            capture_output=True,
-            text=True,
-            check=False,
-            env=self.environment,
-            timeout=PATIENCE_SECONDS,
-        )
+    def aiperf(self, *arguments: object) -> Done:
+        """Carry out a command in this process, as one that finds this cluster.
+
+        It asks SLURM at once, as in a process of its own, whatever was asked before.
+        """
+        with patch.object(RATE_LIMIT, "_last", -math.inf):
+            return aiperf(*arguments, environment=self.environment)
+
+    def aiperf_process(self, *arguments: object) -> Done:
+        """Carry out a command that conducts a run to its end."""
+        return aiperf_process(*arguments, environment=self.environment)
 
 
 class SlurmRun:

@@ -29,6 +29,12 @@ def training(history: RunHistory) -> bool:
     return len(seen) == len(history.replicas) > 0
 
 
+def past_a_checkpoint(history: RunHistory, replica: str) -> bool:
+    """The replica has evaluated two epochs."""
+    trials = (t for t in history.trials.values() if t.replica == replica)
+    return any(len(trial.evaluations) >= 2 for trial in trials)
+
+
 def phase(history: RunHistory, replica: str) -> JobPhase | None:
     state = history.replicas[replica].job_state
     return state.phase if state else None
@@ -83,11 +89,11 @@ def _one_submission_and_few_looks(cluster: Cluster, run: SlurmRun) -> None:
 
 
 @pytest.mark.usefixtures("limited")  # It needs a minute, and this test leaves it a node.
-def test_scancel_and_requeue_are_seen_and_stop_ends_the_rest_in_order(
+def test_scancel_is_seen_a_requeued_trial_gone_on_with_and_stop_ends_the_rest_in_order(
     cluster: Cluster, slurm_run: Start
 ) -> None:
     run = slurm_run("--nodes", 2, "--hours", 1, "--launcher", "slurm", config=FAST)
-    run.wait_until(training)
+    run.wait_until(lambda h: training(h) and past_a_checkpoint(h, "r0"))
     assert cluster.run("scancel", f"{run.job}_1").returncode == 0
     assert cluster.run("scontrol", "requeue", f"{run.job}_0").returncode == 0
     run.wait_until(lambda h: phase(h, "r1") is JobPhase.FAILED)
@@ -103,6 +109,12 @@ def test_scancel_and_requeue_are_seen_and_stop_ends_the_rest_in_order(
     history = run.history
     assert history.replicas["r0"].ended == "stopped by `aiperf stop`"
     assert phase(history, "r0") is JobPhase.DONE
+    cut, again = [t for t in history.trials.values() if t.replica == "r0"][:2]
+    assert cut.ended is None
+    assert cut.reason == "its replica ended: SIGTERM"
+    assert again.started.resumes == cut.id
+    # Not one complete epoch is lost: a checkpoint follows each of them here.
+    assert again.started.first_epoch == len(cut.evaluations) + 1
     verified = cluster.aiperf("verify", run.paths.root)
     assert verified.returncode == 0, verified.stdout
 

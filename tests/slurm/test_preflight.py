@@ -51,7 +51,7 @@ def test_a_run_directory_that_a_node_does_not_see_ends_the_run_in_one_line(
 ) -> None:
     shared = tmp_path / "shared"
     with hidden(hosts, "n2", shared):
-        done = hosts.aiperf(*START, "--run-dir", shared / "run")
+        done = hosts.aiperf_process(*START, "--run-dir", shared / "run")
     assert done.returncode == 1
     (said,) = done.stderr.splitlines()
     assert " on n2: its node does not see the run directory" in said
@@ -72,7 +72,7 @@ def test_a_dataset_that_a_node_does_not_see_ends_the_run_in_one_line(
     asked = ["--set", "dataset.name=imagenet", "--set", f"dataset.path={data}"]
     asked += ["--set", "engine.name=tensorflow"]
     with hidden(hosts, "n1", data):
-        done = hosts.aiperf(*START, *asked, "--run-dir", tmp_path / "run")
+        done = hosts.aiperf_process(*START, *asked, "--run-dir", tmp_path / "run")
     assert done.returncode == 1
     (said,) = done.stderr.splitlines()
     assert f"node n1: dataset 'imagenet': {data} has no dataset.json" in said
@@ -105,7 +105,7 @@ def test_a_clock_that_is_behind_is_said_and_recorded_and_the_run_goes_on(
         text.replace("exec srun", f"export PYTHONPATH={tmp_path}:${{PYTHONPATH:-}}\nexec srun")
         .replace("${PYTHONPATH:-}", "$${PYTHONPATH:-}")
     )  # fmt: skip
-    done = hosts.aiperf(
+    done = hosts.aiperf_process(
         *START, "--hours", 0.005, "--set", f"slurm.template={template}",
         "--run-dir", tmp_path / "run",
     )  # fmt: skip
