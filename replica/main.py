@@ -42,6 +42,10 @@ from aiperf_hpc.streams import print_in_any_locale
 from aiperf_hpc.system.node import describe_rank
 from aiperf_hpc.visible_devices import VisibleDevices
 
+SWITCH_SECONDS = 50e-6
+"""For how long a thread keeps Python's lock while another wants it. The one that launches a step's
+kernels wants it back after each of them."""
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one replica; return its exit status."""
@@ -62,6 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if options.cores:
         os.sched_setaffinity(0, {int(core) for core in options.cores.split(",")})
+    sys.setswitchinterval(SWITCH_SECONDS)
     with ExitStack() as own:
         return _run(options, own)
 

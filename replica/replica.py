@@ -148,6 +148,7 @@ class Replica:
             host.every(beat, lambda: self._beat(journal, workers), self._stop.ask),
             host.telemetry(self._paths, config.telemetry.seconds, journal.append),
             host.background() as background,
+            host.background() as checkpoints,
         ):
             self._measure_peak(journal, local_rank)
             # Beside the dataset: a vendor's tools may take seconds.
@@ -170,7 +171,7 @@ class Replica:
                 )
             )
             trainer, builder = self._trainer_and_builder(
-                context, engine, dataset, memory, background
+                context, engine, dataset, memory, background, checkpoints
             )
             loop = TrialLoop(
                 context,
@@ -272,16 +273,18 @@ class Replica:
         dataset: Dataset,
         memory: MemoryLimit,
         background: Executor,
+        checkpoints: Executor,
     ) -> tuple[Trainer, TrialBuilder]:
         """Return what trains, on this rank alone or leading all of them, and what builds for it."""
         if not self._ranks.several:
-            trainer = Trainer(context, engine, dataset, memory)
+            trainer = Trainer(context, engine, dataset, memory, checkpoints)
             return trainer, OneRankBuilder(trainer, background)
         own = self._paths.incarnation(self._who.replica, self._who.incarnation)
         seconds = context.config.replica.rank_timeout_seconds
         together = self._ranks.watched(own, seconds, context.journal)
         leading = LeadingEngine(engine, together)
-        trainer = Trainer(context, leading, LeadingDataset(dataset, together), memory)
+        together_data = LeadingDataset(dataset, together)
+        trainer = Trainer(context, leading, together_data, memory, checkpoints)
         return trainer, SeveralRanksBuilder(trainer, leading)
 
     def _study(self, journal: JournalWriter) -> BaseStorage:

@@ -203,6 +203,22 @@ class Engine(Protocol):
         """What of its accelerator's memory a training may take now; None: it takes the host's."""
         ...
 
+    @property
+    def warms_alone(self) -> bool:
+        """Whether a network has to be warmed by the thread that trains it, with nothing beside it.
+
+        Where the first execution of a step times kernels, for the thread that executes it.
+        """
+        ...
+
+    def compile_ahead(self, graph: Graph, precision: str, samples: int) -> None:
+        """Have compiled, by another process, what steps of batches of one size execute.
+
+        So that what warms such a network does not keep the thread that trains another one from
+        launching its steps. Of engines that compile nothing, and with one sample, nothing is.
+        """
+        ...
+
     def build(
         self,
         graph: Graph,

@@ -46,6 +46,7 @@ class SimulatedEngine:
 
     name = "simulated"
     memory_bytes = None
+    warms_alone = False
     objective = CLASSIFICATION
 
     def __init__(self, model: SimulationConfig, clock: Clock) -> None:
@@ -53,6 +54,9 @@ class SimulatedEngine:
         self._model = model
         self._clock = clock
         self.accelerators = ("simulated accelerator",) if model.accelerators else ()
+
+    def compile_ahead(self, graph: Graph, precision: str, samples: int) -> None:
+        """Nothing is compiled."""
 
     def build(
         self,

@@ -97,6 +97,10 @@ class LeadingEngine:
         self.versions = engine.versions
         self.accelerators = engine.accelerators
         self.memory_bytes = engine.memory_bytes
+        self.warms_alone = engine.warms_alone
+
+    def compile_ahead(self, graph: Graph, precision: str, samples: int) -> None:
+        """Do nothing: each rank has its own part compiled when it builds a network."""
 
     def build(
         self,

@@ -7,6 +7,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
+from functools import partial
 
 import numpy as np
 
@@ -34,31 +35,41 @@ class NetworkBuilder:
 
     def begin(self, number: int, request: BuildRequest) -> None:
         """Begin to build this rank's network, which is taken by its number."""
-        self._begun[number] = request, self._submit(lambda: self._build(request))
+        beside = number > 0  # The first network has nothing to be kept from.
+        job = partial(self._build, request, beside=beside)
+        self._begun[number] = request, self._submit(job)
 
     def _submit(self, job: Callable[[], RankNetwork]) -> Future[RankNetwork]:
         future = self._thread.submit(job)
         future.add_done_callback(_drop_frames)
         return future
 
-    def _build(self, request: BuildRequest) -> RankNetwork:
-        network = self._engine.build(
-            request.graph, request.weights, request.hyperparameters, request.optimizer_state
-        )
+    def _build(self, request: BuildRequest, *, beside: bool) -> RankNetwork:
+        if beside and request.warmup is not Warmup.NEVER:
+            self._engine.compile_ahead(
+                request.graph, request.hyperparameters.precision, self._samples(request)
+            )
+        # A rank trains in batches of its part.
+        own = request.hyperparameters.model_copy(update={"batch_size": self._samples(request)})
+        network = self._engine.build(request.graph, request.weights, own, request.optimizer_state)
         with _closed_if_it_fails(network):
             for bucket in range(len(network.buckets)):
                 network.zeros(bucket)  # In a step, that one rank has no memory for them hangs all.
-            if request.warmup is Warmup.TAKEN:
+            if request.warmup is Warmup.TAKEN and not self._engine.warms_alone:
                 network.warm(1, halves=True)
         return self._warm(network, request) if request.warmup is Warmup.BUILT else network
 
     def _warm(self, network: RankNetwork, request: BuildRequest) -> RankNetwork:
         """Warm a network with this rank's part: of an uneven batch that is not everybody's."""
+        with _closed_if_it_fails(network):
+            network.warm(self._samples(request), halves=True)
+        return network
+
+    def _samples(self, request: BuildRequest) -> int:
+        """Return how many samples of a whole batch are this rank's."""
         part = Part(self._collective.rank, self._collective.size)
         first, last = part.bounds(request.hyperparameters.batch_size)
-        with _closed_if_it_fails(network):
-            network.warm(last - first, halves=True)
-        return network
+        return last - first
 
     def take(self, number: int) -> DataParallelNetwork:
         """Wait until all ranks have built a network, however long that takes; return it.
@@ -69,15 +80,19 @@ class NetworkBuilder:
         """
         request, future = self._begun.pop(number)
         if request.warmup is Warmup.TAKEN:
-            built = future
-            future = self._submit(lambda: self._warm(built.result(), request))
+            cold = future
+            future = self._submit(lambda: self._warm(cold.result(), request))
         self._wait_for_all(future)
         network: RankNetwork | None = None
         failure: AIPerfError | None = None
         try:
-            network = future.result()
+            built = future.result()
+            if self._engine.warms_alone and request.warmup is Warmup.TAKEN:
+                # The other thread has compiled it; what a step times, it times for this one.
+                self._warm(built, request)
+            network = built
         except AIPerfError as error:
-            failure = error
+            failure = without_frames(error)
         problem = self._differences(request.graph, network)
         if problem and network is not None:
             network.close()

@@ -39,3 +39,6 @@ class Immediate(Executor):
         except Exception as error:  # noqa: BLE001 -- whoever asks for the result gets it
             future.set_exception(error)
         return future
+
+
+IMMEDIATE = Immediate()

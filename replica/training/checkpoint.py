@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -116,9 +117,13 @@ class TrialCheckpoints:
 
     The one in memory is for a scheduler that takes the node away: the trial then loses seconds,
     and not the minutes since its file was written, which would be written too often otherwise.
+    The file is written by another thread, while the training goes on. What that could not do is
+    raised by the next call.
     """
 
-    def __init__(self, context: ReplicaContext, trial: PlannedTrial) -> None:
+    def __init__(self, context: ReplicaContext, trial: PlannedTrial, background: Executor) -> None:
+        self._background = background
+        self._writing: Future[None] | None = None
         who = context.who
         self._path = context.paths.under_way(who.replica, who.incarnation)
         self._every = context.config.training.checkpoint_seconds
@@ -134,20 +139,40 @@ class TrialCheckpoints:
             self._held = self._snapshot(trial.course, weights, state)
 
     def after_epoch(self, course: TrialProgress, end: EpochEnd) -> None:
-        """Write the file if that is due, or else take a snapshot if that is."""
+        """Have the file written if that is due, or else take a snapshot if that is.
+
+        It is not due as long as storage has not taken the one before.
+        """
         now = self._clock.monotonic()
-        if now - self._saved >= self._every:
-            self._snapshot(course, end.weights, end.optimizer_state)()
+        if now - self._saved >= self._every and self._written():
+            store = self._snapshot(course, end.weights, end.optimizer_state)
+            self._writing = self._background.submit(store)
             self._held = None
-            self._saved = self._clock.monotonic()
+            self._saved = now
         elif now - max(self._saved, self._held_at) >= HOLD_SECONDS:
             self._held = self._snapshot(course, end.weights, end.optimizer_state)
             self._held_at = now
 
     def store_held(self) -> None:
         """Write the snapshot in memory, if it is newer than the file."""
+        self.finish()
         if self._held is not None:
-            self._held()
+            with self._watch.during(TimePhase.STORE):
+                self._held()
+
+    def finish(self) -> None:
+        """Wait until the file is written, if it is being."""
+        if self._writing is not None:
+            with self._watch.during(TimePhase.STORE):
+                self._writing.result()
+            self._writing = None
+
+    def _written(self) -> bool:
+        """Return whether no file is being written."""
+        if self._writing is not None and not self._writing.done():
+            return False
+        self.finish()
+        return True
 
     def _snapshot(
         self, course: TrialProgress, weights: Weights, state: OptimizerState
@@ -156,7 +181,6 @@ class TrialCheckpoints:
         path, graph = self._path, self._graph
 
         def store() -> None:
-            with self._watch.during(TimePhase.STORE):
-                self._retry(lambda: save_training(path, course, graph, weights, state), str(path))
+            self._retry(lambda: save_training(path, course, graph, weights, state), str(path))
 
         return store

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterator
+from concurrent.futures import Executor
 
 from aiperf_hpc.errors import AIPerfError, EngineError, JournalError, without_frames
 from aiperf_hpc.graph import Graph
@@ -15,6 +16,7 @@ from aiperf_hpc.predictions import Predictions
 from aiperf_hpc.replica.context import ReplicaContext
 from aiperf_hpc.replica.data.base import Batch, Dataset
 from aiperf_hpc.replica.engines.base import Engine, Network
+from aiperf_hpc.replica.runtime.background import IMMEDIATE
 from aiperf_hpc.replica.training.best_epoch import BestEpochSoFar, keeps_best_epochs
 from aiperf_hpc.replica.training.checkpoint import EpochEnd, TrialCheckpoints
 from aiperf_hpc.replica.training.credit import EvaluationCredit, TrainingCredit, TrialStopped
@@ -38,7 +40,12 @@ class Trainer:
     """Builds trials, and trains them one after the other."""
 
     def __init__(
-        self, context: ReplicaContext, engine: Engine, dataset: Dataset, memory: MemoryLimit
+        self,
+        context: ReplicaContext,
+        engine: Engine,
+        dataset: Dataset,
+        memory: MemoryLimit,
+        checkpoints: Executor = IMMEDIATE,
     ) -> None:
         """Make a trainer.
 
@@ -47,8 +54,10 @@ class Trainer:
             engine: what trains.
             dataset: what on.
             memory: what a training may take on a rank.
+            checkpoints: writes those of trials under way, while they go on.
         """
         self._context = context
+        self._checkpoints = checkpoints
         self._engine = engine
         self._dataset = dataset
         self.memory = memory
@@ -77,6 +86,11 @@ class Trainer:
         """Return whether training ``graph`` in such batches is estimated to fit in memory."""
         return self.memory.fits(graph, batch_size)
 
+    def warms_beside(self, graph: Graph, batch_size: int, taken: int) -> bool:
+        """Return whether a network is warmed with its batch beside a training of some bytes."""
+        fits = self.memory.fits_beside(graph, batch_size, taken)
+        return fits and not self._engine.warms_alone
+
     def build(self, trial: PlannedTrial) -> BuiltTrial:
         """Make a trial ready for its first step. What goes wrong with it is kept, not raised.
 
@@ -89,14 +103,21 @@ class Trainer:
         """As ``build``, beside a training that takes some bytes.
 
         Returns:
-            The trial; where its steps do not fit beside that training, what makes it ready once
-            that is over and its network closed.
+            The trial; where its steps do not fit beside that training, or have to be alone, what
+            makes it ready once that is over and its network closed, called by the thread that
+            trains it.
         """
         graph, used = trial.candidate.graph, trial.hyperparameters
         try:
             used = self.memory.fit(graph, used)
-            beside = self.memory.fits_beside(graph, used.batch_size, taken)
-            network = self._network(trial, used, used.batch_size if beside else 1)
+            beside = self.warms_beside(graph, used.batch_size, taken)
+            if taken:
+                self._engine.compile_ahead(graph, used.precision, used.batch_size)
+            network = self._engine.build(
+                graph, trial.candidate.weights, used, trial.optimizer_state
+            )
+            if beside or not self._engine.warms_alone:
+                _warmed(network, used.batch_size if beside else 1)
         except (AIPerfError, MemoryError) as error:
             return BuiltTrial(trial, used, failure=without_frames(error))
         if beside:
@@ -122,12 +143,6 @@ class Trainer:
             return lambda: unfit
         take = begin_network(used)
         return lambda: self._built(trial, used, take)
-
-    def _network(self, trial: PlannedTrial, used: Hyperparameters, batch_size: int) -> Network:
-        """Build a trial's network, and warm it with such a batch."""
-        graph, weights = trial.candidate.graph, trial.candidate.weights
-        network = self._engine.build(graph, weights, used, trial.optimizer_state)
-        return _warmed(network, batch_size)
 
     def _built(
         self, trial: PlannedTrial, used: Hyperparameters, take: Callable[[], Network]
@@ -190,7 +205,7 @@ class Trainer:
         self, built: BuiltTrial, network: Network, meanwhile: Callable[[], None]
     ) -> TrialResult:
         """Train a trial, and take its weights unless the end of the run cuts it."""
-        checkpoints = TrialCheckpoints(self._context, built.trial)
+        checkpoints = TrialCheckpoints(self._context, built.trial, self._checkpoints)
         try:
             state, reason, weights = self._train(built, network, checkpoints, meanwhile)
         except TrialStopped:
@@ -207,6 +222,8 @@ class Trainer:
                 predictions=self._predictions,
                 best_epoch=self._best,
             )
+        finally:
+            checkpoints.finish()
         return TrialResult(
             state,
             reason,

@@ -42,7 +42,8 @@ class OneRankBuilder:
             if isinstance(prepared, BuiltTrial):
                 return prepared
             # Behind the closing of the network that it has to wait for.
-            return self._background.submit(prepared).result()
+            self._background.submit(_nothing).result()
+            return prepared()
 
         return take
 
@@ -65,7 +66,7 @@ class SeveralRanksBuilder:
 
         def begin_network(used: Hyperparameters) -> Callable[[], LeadingNetwork]:
             taken = self._trainer.running_bytes
-            beside = self._trainer.memory.fits_beside(graph, used.batch_size, taken)
+            beside = self._trainer.warms_beside(graph, used.batch_size, taken)
             warmup = Warmup.BUILT if beside else Warmup.TAKEN
             return self._engine.begin(graph, weights, used, trial.optimizer_state, warmup)
 
@@ -74,3 +75,7 @@ class SeveralRanksBuilder:
     def close(self, built: BuiltTrial) -> StepTimes | None:
         built.close()
         return self._engine.take_step_times(built.trial.name)
+
+
+def _nothing() -> None:
+    """Do nothing."""

@@ -149,12 +149,17 @@ class FakeEngine:
     versions: dict[str, str] = {}
     accelerators: tuple[str, ...] = ()
     memory_bytes = None
+    warms_alone = False
 
     def __init__(self, *scripts: Script) -> None:
         self._scripts = scripts or (Script(),)
         self.networks: list[FakeNetwork] = []
         self.states: list[OptimizerState | None] = []
         self.built: list[tuple[Graph, Hyperparameters]] = []
+        self.compiled_ahead: list[tuple[Graph, str, int]] = []
+
+    def compile_ahead(self, graph: Graph, precision: str, samples: int) -> None:
+        self.compiled_ahead.append((graph, precision, samples))
 
     def build(
         self,

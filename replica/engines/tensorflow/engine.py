@@ -408,6 +408,7 @@ class TensorFlowEngine:
     """The ``tensorflow`` engine; see ``engines.base.Engine``."""
 
     name = "tensorflow"
+    warms_alone = False
 
     def __init__(self, objective: Objective) -> None:
         self.objective = objective
@@ -431,6 +432,9 @@ class TensorFlowEngine:
         if not tf.config.get_visible_devices("GPU"):
             return None
         return least_memory(find_accelerators().accelerators)
+
+    def compile_ahead(self, graph: Graph, precision: str, samples: int) -> None:
+        """Do nothing: a trace cannot be made by another process, and a step is a single launch."""
 
     def build(
         self,

@@ -16,7 +16,9 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor, fx, nn
+from torch._dynamo.backends.registry import lookup_backend
+from torch._functorch import config as functorch_config
 
 from aiperf_hpc.config import EngineConfig
 from aiperf_hpc.errors import EngineError, NonFiniteLossError, OutOfMemoryError
@@ -36,8 +38,10 @@ from aiperf_hpc.replica.engines.base import (
 )
 from aiperf_hpc.replica.engines.checksum import PendingChecksum
 from aiperf_hpc.replica.engines.torch.checksum import begin_checksum
+from aiperf_hpc.replica.engines.torch.compiler import Compiler, CompileRequest
 from aiperf_hpc.replica.engines.torch.device import (
     Feed,
+    channels_first,
     choose_device,
     compute_on,
     give_back_freed_memory,
@@ -55,6 +59,8 @@ THREAD_OPERATIONS = 5e8
 they work."""
 BUCKET_BYTES = 25 * 2**20
 """Bytes of gradients that are reduced together, as PyTorch's own data parallelism has it."""
+COMPILER_BYTES = 2**30
+"""What the context of the process that compiles takes of an accelerator, at most."""
 Modules = tuple[Callable[..., Tensor], Callable[..., Tensor]]
 """What gives outputs of a graph's inputs in training, and in inference."""
 _LEAST_AXES = 4
@@ -116,6 +122,11 @@ class Placement(NamedTuple):
     """The threads that it computes on, where the device is the CPU."""
     compiled: bool
     """Whether ``torch.compile`` makes code of each network."""
+    backend: str | Callable[..., Any] = "inductor"
+    """What it makes the code by."""
+    tuned: bool = False
+    """Whether convolutions of a trial's batch are by the kernels that were the fastest when they
+    were timed: at a shape's first execution, by the thread that executes it, and for it alone."""
 
 
 class TorchNetwork:
@@ -158,10 +169,11 @@ class TorchNetwork:
             self._optimizer.penalise(graph.penalties)
             self._optimizer.load(optimizer_state)
             self._build_modules(rows=device.type == "cpu" and not placement.compiled)
-        self._cores = placement.cores
+        self._cores, self._tuned = placement.cores, placement.tuned
         self._operations = count(graph).training
         self._eager: Modules = (self._training, self._inference)
-        self._modules = _compiled(self._eager) if placement.compiled else self._eager
+        self._loading = _Loading(placement.backend)
+        self._modules = _compiled(self._eager, self._loading) if placement.compiled else self._eager
         self._compiled_size: int | None = None
         """The samples of a batch that is computed by compiled code; 0 for none, None until the
         first batch of all."""
@@ -202,13 +214,20 @@ class TorchNetwork:
     def _outputs(self, inputs: Sequence[Tensor], *, training: bool) -> Tensor:
         """A compiled module is for one size of a batch; the rest of an epoch has another."""
         samples = len(inputs[0])
-        useful = int(self._operations * samples / THREAD_OPERATIONS)
-        torch.set_num_threads(min(self._cores, max(1, useful)))
+        self._use_threads(samples)
         if self._compiled_size is None:
             self._compiled_size = samples
-        modules = self._modules if samples == self._compiled_size else self._eager
+        whole = samples == self._compiled_size
+        if self._tuned:
+            # What an epoch leaves over comes once in an epoch: that is not worth it.
+            torch.backends.cudnn.benchmark = whole
+        modules = self._modules if whole else self._eager
         module = modules[0 if training else 1]
         return module(*self._lowered(inputs)).float()
+
+    def _use_threads(self, samples: int) -> None:
+        useful = int(self._operations * samples / THREAD_OPERATIONS)
+        torch.set_num_threads(min(self._cores, max(1, useful)))
 
     def _lowered(self, inputs: Sequence[Tensor]) -> list[Tensor]:
         """Return real numbers in the compute type, and integers as they are."""
@@ -308,6 +327,32 @@ class TorchNetwork:
             self._show(evaluated=False)
             self._update(flats, learning_rate)
             self._feed.done()
+
+    def compile(self, samples: int) -> None:
+        """Compile what steps with so many samples execute, and execute nothing."""
+        graph, device = self._graph, self._device
+        inputs = [
+            channels_first(
+                torch.empty(
+                    (samples, *graph.shapes[name]),
+                    dtype=self._input_type(graph.dtype(name)),
+                    device=device,
+                )
+            )
+            for name in graph.inputs
+        ]
+        self._compiled_size = samples
+        self._use_threads(samples)
+        training, inference = self._modules
+        with _named_errors(), self._loading.only():
+            training(*inputs)
+            with torch.no_grad():
+                inference(*inputs)
+
+    def _input_type(self, dtype: str) -> torch.dtype:
+        """Return the type in which modules read numbers of such a type, as ``_lowered`` has it."""
+        found = torch.from_numpy(np.zeros(0, dtype)).dtype
+        return self._type if found.is_floating_point else found
 
     def warm(self, batch_size: int, *, halves: bool = False) -> None:
         state = (self._flat, self._statistics, self._loss, self._evaluated)
@@ -463,9 +508,32 @@ def _is_of_norm(name: str) -> bool:
     return name.endswith(("/gamma", "/beta"))
 
 
-def _compiled(modules: Modules) -> Modules:
-    """Return modules that are compiled, by inductor, when they are called first."""
-    training, inference = (torch.compile(module, dynamic=False) for module in modules)
+class _Loading:
+    """A back end that compiles by another one, and may leave it at that."""
+
+    def __init__(self, backend: str | Callable[..., Any]) -> None:
+        self._backend = backend
+        self._only = False
+
+    @contextmanager
+    def only(self) -> Iterator[None]:
+        """Let what is called within the block be compiled, and give no number."""
+        self._only = True
+        try:
+            yield
+        finally:
+            self._only = False
+
+    def __call__(self, module: fx.GraphModule, inputs: list[Tensor]) -> Callable[..., Any]:
+        compiled = lookup_backend(self._backend)(module, inputs)
+        return lambda *given: (torch.zeros(()),) if self._only else compiled(*given)
+
+
+def _compiled(modules: Modules, backend: Callable[..., Any]) -> Modules:
+    """Return modules that are compiled when they are called first."""
+    training, inference = (
+        torch.compile(module, dynamic=False, backend=backend) for module in modules
+    )
     return training, inference
 
 
@@ -567,9 +635,12 @@ class TorchEngine:
 
     name = "torch"
 
-    def __init__(self, placement: Placement, objective: Objective) -> None:
+    def __init__(
+        self, placement: Placement, objective: Objective, compiler: Compiler | None = None
+    ) -> None:
         self._placement = placement
         self._device = placement.device
+        self._compiler = compiler
         self.objective = objective
 
     @property
@@ -587,7 +658,17 @@ class TorchEngine:
         if self._device.type == "cpu":
             return None
         free, _ = torch.get_device_module(self._device.type).mem_get_info(self._device)
-        return int(free)
+        return int(free) - (COMPILER_BYTES if self._compiler is not None else 0)
+
+    @property
+    def warms_alone(self) -> bool:
+        return self._placement.tuned
+
+    def compile_ahead(self, graph: Graph, precision: str, samples: int) -> None:
+        if self._compiler is not None and samples > 1:  # As ``warm``, which compiles for no one.
+            text = graph.to_json()
+            request = CompileRequest(graph=text, precision=precision, samples=samples)
+            self._compiler.compile(request)
 
     def build(
         self,
@@ -602,7 +683,7 @@ class TorchEngine:
                 "CPUs; use bf16"
             )
         compute_on(self._device)  # Most networks are built by another thread than the trainer's.
-        return TorchNetwork(
+        network = TorchNetwork(
             graph,
             weights,
             hyperparameters,
@@ -610,6 +691,10 @@ class TorchEngine:
             self.objective,
             self._placement,
         )
+        if self.warms_alone and self._placement.compiled and hyperparameters.batch_size > 1:
+            # So that less is left to be done with nothing beside it.
+            network.compile(hyperparameters.batch_size)
+        return network
 
     def probe(self) -> Tensor:
         with _named_errors():
@@ -639,14 +724,24 @@ def make_engine(
     Raises:
         EngineError: there is no device of the kind that is asked for.
     """
+    placement = placement_of(cores, device, settings)
+    compiler = Compiler(cores, device, settings) if placement.compiled else None
+    return TorchEngine(placement, objective, compiler)
+
+
+def placement_of(cores: int, device: int, settings: EngineConfig) -> Placement:
+    """Choose where and how to compute, and set up this process for it; as ``make_engine``."""
     torch.set_num_threads(cores)
     chosen = choose_device(settings.device, device)
     if chosen.type == "cpu":
         keep_freed_memory()
     if chosen.type == "cuda":
-        torch.backends.cudnn.benchmark = True
         torch.backends.cudnn.allow_tf32 = False  # fp32 is what the records say.
     compiled = settings.compile == "always" or (
         settings.compile == "auto" and chosen.type == "cuda"
     )
-    return TorchEngine(Placement(chosen, cores, compiled), objective)
+    if compiled:
+        # Both passes at once, in whichever process: a backward pass is else compiled by its first
+        # execution. Compiled code is found again by a key that has this setting in it.
+        functorch_config.force_non_lazy_backward_lowering = True
+    return Placement(chosen, cores, compiled, tuned=chosen.type == "cuda")

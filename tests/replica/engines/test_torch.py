@@ -6,6 +6,7 @@ import gc
 import importlib.util
 import threading
 import weakref
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
@@ -230,7 +231,7 @@ def test_buckets_are_ready_before_the_backward_pass_is_over(engine: RankEngine) 
 
 @pytest.mark.parametrize(("warmed_with", "compilations"), [(0, 2), (8, 2), (1, 0)])
 def test_a_last_batch_of_another_size_is_not_compiled_for(
-    monkeypatch: pytest.MonkeyPatch, warmed_with: int, compilations: int
+    warmed_with: int, compilations: int
 ) -> None:
     """Compiled by a back end that counts what it is given, and runs it as it is.
 
@@ -238,22 +239,16 @@ def test_a_last_batch_of_another_size_is_not_compiled_for(
     memory for one sample only.
     """
     compiled: list[int] = []
-    real = torch.compile
 
-    def counting(module: torch.nn.Module, *, dynamic: bool) -> object:
-        def count(code: torch.fx.GraphModule, inputs: list[torch.Tensor]) -> object:
-            compiled.append(len(inputs))
-            return code.forward
+    def count(code: torch.fx.GraphModule, inputs: list[torch.Tensor]) -> object:
+        compiled.append(len(inputs))
+        return code.forward
 
-        return real(module, dynamic=dynamic, backend=count)
-
-    monkeypatch.setattr(torch, "compile", counting)
-    settings = EngineConfig(name="torch", compile="always")
-    graph = residual()
+    here, graph = torch.device("cpu"), residual()
     weights = trained_weights(graph, np.random.default_rng(7))
     fast, plain = (
-        load_engine("torch", 2, settings=chosen).build(graph, weights, hyperparameters())
-        for chosen in (settings, None)
+        TorchEngine(placement, CLASSIFICATION).build(graph, weights, hyperparameters())
+        for placement in (Placement(here, 2, True, count), Placement(here, 2, False))
     )
     if warmed_with:
         fast.warm(warmed_with)
@@ -267,14 +262,8 @@ def test_a_last_batch_of_another_size_is_not_compiled_for(
 
 
 @pytest.mark.parametrize("compiled", [False, True])
-def test_a_closed_network_is_freed_at_once(
-    monkeypatch: pytest.MonkeyPatch, *, compiled: bool
-) -> None:
+def test_a_closed_network_is_freed_at_once(*, compiled: bool) -> None:
     """Not when the garbage collector comes by: the next network wants the memory now."""
-    real = torch.compile
-    monkeypatch.setattr(
-        torch, "compile", lambda module, *, dynamic: real(module, dynamic=dynamic, backend="eager")
-    )
     graph = two_stems()
     network = TorchNetwork(
         graph,
@@ -282,7 +271,7 @@ def test_a_closed_network_is_freed_at_once(
         hyperparameters(precision="bf16"),
         None,
         CLASSIFICATION,
-        Placement(torch.device("cpu"), cores=1, compiled=compiled),
+        Placement(torch.device("cpu"), cores=1, compiled=compiled, backend="eager"),
     )
     network.warm(8, halves=True)
     network.train_step(labelled(graph, 8), 0.05)
@@ -311,20 +300,14 @@ def test_an_accelerators_segments_grow_unless_its_allocator_is_set() -> None:
 
 
 @pytest.mark.parametrize("rank", range(3))
-def test_no_part_of_a_batch_is_compiled_for_after_warming(
-    monkeypatch: pytest.MonkeyPatch, rank: int
-) -> None:
+def test_no_part_of_a_batch_is_compiled_for_after_warming(rank: int) -> None:
     """Of 7 samples over 3 ranks one has 3; the last batches of an epoch have other parts."""
     compiled: list[int] = []
-    real = torch.compile
 
     def count(code: torch.fx.GraphModule, inputs: list[torch.Tensor]) -> object:
         compiled.append(len(inputs))
         return code.forward
 
-    monkeypatch.setattr(
-        torch, "compile", lambda module, *, dynamic: real(module, dynamic=dynamic, backend=count)
-    )
     graph = two_stems()
     network = TorchNetwork(
         graph,
@@ -332,7 +315,7 @@ def test_no_part_of_a_batch_is_compiled_for_after_warming(
         hyperparameters(batch_size=7),
         None,
         CLASSIFICATION,
-        Placement(torch.device("cpu"), cores=1, compiled=True),
+        Placement(torch.device("cpu"), cores=1, compiled=True, backend=count),
     )
     sizes = [last - first for first, last in (Part(rank, 3).bounds(whole) for whole in (7, 5, 2))]
     network.warm(1, halves=True)
@@ -347,3 +330,54 @@ def test_no_part_of_a_batch_is_compiled_for_after_warming(
             network.evaluate_step(part)
     assert len(compiled) == warm
     network.close()
+
+
+def test_only_the_batch_of_a_trial_is_worth_timing_kernels_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What an epoch leaves over would be timed in the midst of it, in training and evaluation."""
+    monkeypatch.setattr(torch.backends.cudnn, "benchmark", False)
+    graph = two_stems()
+    placement = Placement(torch.device("cpu"), cores=1, compiled=False, tuned=True)
+    engine = TorchEngine(placement, CLASSIFICATION)
+    assert engine.warms_alone
+    network = engine.build(
+        graph, trained_weights(graph, np.random.default_rng(4)), hyperparameters()
+    )
+    network.warm(8)
+    timed = []
+    for size in (8, 3, 8, 5):
+        for step in (lambda batch: network.train_step(batch, 0.01), network.evaluate_step):
+            step(labelled(graph, size))
+            timed.append(torch.backends.cudnn.benchmark)
+    assert timed == [True, True, False, False] * 2
+    network.close()
+
+
+def test_where_kernels_are_timed_building_compiles_and_only_warming_executes() -> None:
+    """Beside a training nothing may be executed; what is compiled then is not compiled again."""
+    events: list[str] = []
+
+    def noting(code: torch.fx.GraphModule, inputs: list[torch.Tensor]) -> Callable[..., object]:
+        events.append("compiled")
+
+        def execute(*given: torch.Tensor) -> object:
+            events.append("executed")
+            return code.forward(*given)
+
+        return execute
+
+    graph, here = two_stems(), torch.device("cpu")
+    weights = trained_weights(graph, np.random.default_rng(4))
+    timed, plain = (
+        TorchEngine(placement, CLASSIFICATION).build(graph, weights, hyperparameters(batch_size=8))
+        for placement in (Placement(here, 1, True, noting, tuned=True), Placement(here, 1, False))
+    )
+    assert events == ["compiled"] * 2
+    timed.warm(8)
+    assert events[2:] == ["executed"] * 2
+    for network in (timed, plain):
+        network.train_step(labelled(graph, 8), 0.05)
+    assert timed.drain_training() == pytest.approx(plain.drain_training(), rel=1e-4)
+    for network in (timed, plain):
+        network.close()

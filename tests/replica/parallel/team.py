@@ -172,11 +172,16 @@ class Engine:
     versions: dict[str, str] = {}
     accelerators: tuple[str, ...] = ()
     memory_bytes = None
+    warms_alone = False
 
     def __init__(self) -> None:
         self.networks: list[Quadratic] = []
         self.build_errors: list[Exception] = []
         self.prepare: Callable[[Quadratic], None] = lambda _: None
+        self.compiled_ahead: list[int] = []
+
+    def compile_ahead(self, graph: Graph, precision: str, samples: int) -> None:
+        self.compiled_ahead.append(samples)
 
     def build(
         self,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 
 import numpy as np
@@ -79,6 +80,48 @@ def test_each_rank_warms_its_own_part_of_an_uneven_batch(warmup: Warmup) -> None
     early = [1] if warmup is Warmup.TAKEN else []
     warmed = [engine.networks[0].warmed for engine in team.engines]
     assert warmed == [[*early, part] if wanted else [] for part in own]
+
+
+def test_each_rank_has_its_own_part_compiled_ahead_but_for_the_first_network() -> None:
+    """That one keeps no other from its steps."""
+    with Team(3) as team:
+        weights = initial_weights(GRAPH, np.random.default_rng(0))
+        for parts in [(), (3, 3, 2)]:
+            team.engine.begin(GRAPH, weights, USED, None, Warmup.TAKEN)()
+            ahead = [part for engine in team.engines for part in engine.compiled_ahead]
+            assert ahead == list(parts)
+
+
+@pytest.mark.parametrize("failing", [None, 1])
+def test_where_steps_time_kernels_the_thread_that_trains_warms_too(failing: int | None) -> None:
+    """After the thread that builds, which may take its time to compile: ranks ask each other."""
+
+    def prepare(network: Quadratic) -> None:
+        real, threads = network.warm, list[threading.Thread]()
+
+        def warm(batch_size: int, *, halves: bool = False) -> None:
+            threads.append(threading.current_thread())
+            if len(threads) == 2 and network is team.engines[1].networks[0] and failing:
+                raise OutOfMemoryError("no memory left")
+            real(batch_size, halves=halves)
+            assert len(set(threads)) == len(threads)
+
+        network.warm = warm  # type: ignore[method-assign]
+
+    with Team(2) as team:
+        for engine in team.engines:
+            engine.warms_alone = True
+            engine.prepare = prepare
+        weights = initial_weights(GRAPH, np.random.default_rng(0))
+        take = team.engine.begin(GRAPH, weights, USED, None, Warmup.TAKEN)
+        if failing:
+            with pytest.raises(EngineError, match="rank 1 could not build"):
+                take()
+        else:
+            take()
+    networks = [engine.networks[0] for engine in team.engines]
+    assert [network.warmed for network in networks] == [[4, 4], [4] if failing else [4, 4]]
+    assert [network.closed for network in networks] == [failing is not None] * 2
 
 
 @pytest.mark.parametrize("lacking", ["zeros_error", "warm_error"])

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+import itertools
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Executor
 from pathlib import Path
 from typing import TypeVar
 
@@ -23,9 +28,12 @@ from aiperf_hpc.morphism.weights.checkpoint import initial_weights
 from aiperf_hpc.ops_counter.count import count
 from aiperf_hpc.ops_counter.memory import MemoryLimit, training_bytes
 from aiperf_hpc.replica.context import ReplicaContext
+from aiperf_hpc.replica.data.base import Batch
 from aiperf_hpc.replica.engines.base import OptimizerState
+from aiperf_hpc.replica.runtime.background import IMMEDIATE, background_thread
 from aiperf_hpc.replica.runtime.stopping import StopFlag
 from aiperf_hpc.replica.runtime.stopwatch import Stopwatch
+from aiperf_hpc.replica.training import checkpoint
 from aiperf_hpc.replica.training.checkpoint import load_training
 from aiperf_hpc.replica.training.trainer import Trainer
 from aiperf_hpc.replica.training.trial import (
@@ -52,7 +60,12 @@ class Bench:
     """A trainer with a fake engine, and what it recorded."""
 
     def __init__(
-        self, folder: Path, *scripts: Script, memory: int = PLENTY, **training: object
+        self,
+        folder: Path,
+        *scripts: Script,
+        memory: int = PLENTY,
+        checkpoints: Executor = IMMEDIATE,
+        **training: object,
     ) -> None:
         self.engine = FakeEngine(*scripts)
         self.dataset = FakeDataset()
@@ -81,7 +94,7 @@ class Bench:
             stopwatch=self.watch,
         )
         limit = MemoryLimit(context.config, memory)
-        self.trainer = Trainer(context, self.engine, self.dataset, limit)
+        self.trainer = Trainer(context, self.engine, self.dataset, limit, checkpoints)
         self.hyperparameters = configured_hyperparameters(config.training)
 
     def run(
@@ -356,6 +369,44 @@ def test_a_trial_under_way_is_checkpointed_after_an_epoch(tmp_path: Path) -> Non
     assert saved.graph.hash == GRAPH.hash
     assert saved.weights.keys() == {**GRAPH.parameters, **GRAPH.statistics}.keys()
     assert saved.optimizer_state["momentum:left_conv/kernel"].tolist() == [12, 12, 12]
+
+
+def test_a_trial_goes_on_while_its_checkpoint_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first one is held until the last epoch is trained: no other is begun until then."""
+    trained, written, evaluated = threading.Event(), list[int](), itertools.count(1)
+    validation = FakeDataset.validation
+
+    def held(path: Path, course: TrialProgress, *_: object) -> None:
+        assert trained.wait(60.0)
+        written.append(course.epochs)
+
+    def noticed(dataset: FakeDataset, batch_size: int) -> Iterator[Batch]:
+        if next(evaluated) == 4:
+            trained.set()
+        return validation(dataset, batch_size)
+
+    monkeypatch.setattr(checkpoint, "save_training", held)
+    monkeypatch.setattr(FakeDataset, "validation", noticed)
+    with background_thread() as checkpoints:
+        bench = Bench(tmp_path, checkpoints=checkpoints, checkpoint_seconds=0.0)
+        assert bench.run(epochs=4).state is TrialState.COMPLETED
+        assert written == [1]
+
+
+def test_a_checkpoint_that_cannot_be_written_beside_it_fails_the_trial(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(checkpoint, "save_training", full)
+    with background_thread() as checkpoints:
+        bench = Bench(tmp_path, checkpoints=checkpoints, checkpoint_seconds=0.0)
+        result = bench.run(epochs=2)
+    assert result.state is TrialState.FAILED
+    assert "cannot write" in result.reason
 
 
 def test_a_damaged_checkpoint_of_a_trial_under_way_is_named(tmp_path: Path) -> None:

@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import gc
+import threading
 import weakref
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.support.fakes import FakeDataset, FakeEngine, Script
+from tests.support.fakes import FakeDataset, FakeEngine, FakeNetwork, Script
 from tests.support.networks import two_stems
 
 from aiperf_hpc.config import validate
 from aiperf_hpc.errors import OutOfMemoryError
+from aiperf_hpc.graph import Graph
 from aiperf_hpc.morphism.weights.checkpoint import initial_weights
 from aiperf_hpc.ops_counter.memory import MemoryLimit
 from aiperf_hpc.replica.context import ReplicaContext
 from aiperf_hpc.replica.engines import load_engine
 from aiperf_hpc.replica.parallel.collectives.base import ALONE
 from aiperf_hpc.replica.parallel.leader import LeadingDataset, LeadingEngine, LeadingNetwork
-from aiperf_hpc.replica.runtime.background import Immediate
+from aiperf_hpc.replica.runtime.background import Immediate, background_thread
 from aiperf_hpc.replica.runtime.stopping import StopFlag
 from aiperf_hpc.replica.training.trainer import Trainer
 from aiperf_hpc.replica.training.trial import (
@@ -89,6 +91,8 @@ def test_the_next_network_is_warmed_with_what_fits_beside_the_one_that_trains(
     assert running.warmed == [RUNNING]
     assert following.warmed == ([NEXT] if both_fit else [1])
     assert bool(following.calibrated) is both_fit  # That takes a batch's memory, too.
+    # Compiling takes none. The first network has no other beside it, which it would stall.
+    assert engine.compiled_ahead == [(GRAPH, "fp32", NEXT)]
     builder.close(first)
     assert running.closed
     taken[0]()
@@ -151,3 +155,57 @@ def test_nothing_is_left_of_a_step_that_did_not_fit(
         assert len(computed) == (3 if several else 2)
     finally:
         gc.enable()
+
+
+def test_a_trial_goes_on_while_the_next_network_is_compiled(tmp_path: Path) -> None:
+    """Compiling is held until all steps of the trial under way are done."""
+    trained = threading.Event()
+
+    class Held(FakeEngine):
+        def compile_ahead(self, graph: Graph, precision: str, samples: int) -> None:
+            assert trained.wait(60.0)
+            super().compile_ahead(graph, precision, samples)
+
+    engine = Held(Script())
+    trainer = Trainer(context_in(tmp_path), engine, FakeDataset(), MemoryLimit(CONFIG, 2**40))
+    taken: list[Callable[[], BuiltTrial]] = []
+
+    def meanwhile() -> None:
+        if not taken:
+            taken.append(builder.begin(planned("r0-t2", NEXT)))
+
+    with background_thread() as background:
+        builder = OneRankBuilder(trainer, background)
+        first = builder.begin(planned("r0-t1", RUNNING))()
+        trainer.run(first, meanwhile)
+        assert len(taken) == 1
+        assert not engine.compiled_ahead
+        trained.set()
+        second = taken[0]()
+    assert engine.compiled_ahead == [(GRAPH, "fp32", NEXT)]
+    assert second.failure is None
+
+
+def test_where_steps_time_kernels_the_thread_that_trains_warms_with_nothing_beside_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is timed is known to the thread that timed it, and wrong if another network trained."""
+    warming: list[tuple[threading.Thread, bool]] = []
+    first: BuiltTrial | None = None
+
+    def warm(network: FakeNetwork, batch_size: int) -> None:
+        closed = first is None or engine.networks[0].closed
+        warming.append((threading.current_thread(), closed))
+
+    monkeypatch.setattr(FakeNetwork, "warm", warm)
+    engine = FakeEngine(Script())
+    engine.warms_alone = True
+    trainer = Trainer(context_in(tmp_path), engine, FakeDataset(), MemoryLimit(CONFIG, 2**40))
+    with background_thread() as background:
+        builder = OneRankBuilder(trainer, background)
+        first = builder.begin(planned("r0-t1", RUNNING))()
+        following = builder.begin(planned("r0-t2", NEXT))
+        trainer.run(first)
+        builder.close(first)
+        assert following().failure is None
+    assert warming == [(threading.main_thread(), True)] * 2

@@ -1,0 +1,118 @@
+"""Networks that another process compiles, for this one to find."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+import torch
+from tests.support.engine_steps import hyperparameters, labelled
+from tests.support.networks import trained_weights, two_stems
+
+from aiperf_hpc.config import EngineConfig
+from aiperf_hpc.objective import CLASSIFICATION
+from aiperf_hpc.replica.engines.base import RankNetwork
+from aiperf_hpc.replica.engines.torch.compiler import Compiler, CompileRequest
+from aiperf_hpc.replica.engines.torch.compiler_process import fill_cache
+from aiperf_hpc.replica.engines.torch.engine import Placement, TorchEngine
+
+SETTINGS = EngineConfig(name="torch", device="cpu", compile="always")
+REQUEST = CompileRequest(graph=two_stems().to_json(), precision="fp32", samples=8)
+
+
+class Recorder:
+    """A back end that notes what it is to compile, as far as compiled code is found again by it."""
+
+    def __init__(self) -> None:
+        self.given: list[object] = []
+
+    def __call__(
+        self, module: torch.fx.GraphModule, inputs: list[torch.Tensor]
+    ) -> Callable[..., object]:
+        shapes = [(t.shape, t.stride(), t.dtype, t.requires_grad) for t in inputs]
+        self.given.append((module.code, torch.is_grad_enabled(), shapes))
+        return module.forward
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_what_is_compiled_ahead_is_what_steps_execute(precision: str) -> None:
+    """To the types of its arguments: else it would be compiled twice, and the second time here."""
+    ahead, here, graph = Recorder(), Recorder(), two_stems()
+    request = REQUEST.model_copy(update={"precision": precision})
+    placement = Placement(torch.device("cpu"), 1, True, here)
+    fill_cache(placement, request, ahead)
+    used = hyperparameters(precision=precision)
+    weights = trained_weights(graph, np.random.default_rng(0))
+    network = TorchEngine(placement, CLASSIFICATION).build(graph, weights, used)
+    network.warm(request.samples)
+    network.close()
+    assert len(here.given) == 2
+    assert here.given == ahead.given
+
+
+def test_two_threads_trace_and_train_beside_each_other() -> None:
+    graph = two_stems()
+    weights = trained_weights(graph, np.random.default_rng(0))
+    placement = Placement(torch.device("cpu"), 1, True, "eager")
+    engine = TorchEngine(placement, CLASSIFICATION)
+    running = engine.build(graph, weights, hyperparameters())
+    running.warm(8)
+
+    def make_ready() -> RankNetwork:
+        network = engine.build(graph, weights, hyperparameters())
+        network.warm(8)
+        return network
+
+    steps = 0
+    with ThreadPoolExecutor(1) as background:
+        preparing = background.submit(make_ready)
+        while not (preparing.done() and steps):
+            running.train_step(labelled(graph, 8, seed=steps), 1e-4)
+            running.drain_training()
+            steps += 1
+        preparing.result().close()
+
+
+def test_one_sample_is_compiled_for_by_nobody() -> None:
+    compiler = Compiler(1, 0, SETTINGS)
+    placement = Placement(torch.device("cpu"), 1, True)
+    TorchEngine(placement, CLASSIFICATION, compiler).compile_ahead(two_stems(), "fp32", 1)
+    assert compiler._process is None
+
+
+def answering(compiler: Compiler, code: str) -> None:
+    """Have a process answer that compiles nothing."""
+    compiler._command = [sys.executable, "-c", code]
+
+
+def test_why_it_could_not_be_compiled_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    compiler = Compiler(1, 0, SETTINGS)
+    answering(compiler, 'input(); print(\'{"error": "no such layer"}\', flush=True); input()')
+    compiler.compile(REQUEST)
+    assert "is compiled beside its steps: no such layer\n" in capsys.readouterr().err
+
+
+def test_a_process_that_ended_is_said_and_another_one_is_asked_next(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    compiler = Compiler(1, 0, SETTINGS)
+    answering(compiler, "import sys; input(); sys.exit(3)")
+    compiler.compile(REQUEST)
+    assert "the process that compiles ended with status 3\n" in capsys.readouterr().err
+    answering(compiler, "input(); print('{}', flush=True); input()")
+    compiler.compile(REQUEST)
+    assert capsys.readouterr().err == ""
+
+
+def test_the_process_ends_with_whoever_asks() -> None:
+    compiler = Compiler(1, 0, SETTINGS)
+    answering(compiler, "input(); print('{}', flush=True); input()")
+    compiler.compile(REQUEST)
+    process = compiler._process
+    assert process is not None
+    assert process.poll() is None
+    del compiler
+    assert process.returncode is not None
