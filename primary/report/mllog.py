@@ -80,6 +80,20 @@ def _lines(document: Report, start: float, end: float, course: Course) -> Iterat
         yield _line(end, END, "run_stop", metadata={"status": status})
 
 
+def _nodes(document: Report) -> Iterator[tuple[str, object]]:
+    """Yield how many nodes there were: hosts, where nodes were shares of their accelerators.
+
+    Who reads it multiplies it by the accelerators of one.
+    """
+    machine = document.system
+    if machine is None or not machine.nodes:
+        yield "number_of_nodes", document.nodes
+        return
+    each = len(machine.nodes[0].node.accelerators)
+    yield "number_of_nodes", min(document.nodes, machine.node_count) if each else document.nodes
+    yield "accelerators_per_node", each
+
+
 def _settings(document: Report) -> Iterator[tuple[str, object]]:
     """Yield what the run was, by MLPerf's keys; the score has keys of our own."""
     config, score = document.config, document.score
@@ -91,10 +105,8 @@ def _settings(document: Report) -> Iterator[tuple[str, object]]:
     yield "submission_division", document.division or site.division or "open"
     yield "submission_status", STATUSES.get(site.status, "research")
     yield "submission_poc_name", document.run_id
-    yield "number_of_nodes", document.nodes
+    yield from _nodes(document)
     yield "number_of_ranks", len(document.replicas) * config.replica.ranks
-    if document.system and document.system.nodes:
-        yield "accelerators_per_node", len(document.system.nodes[0].node.accelerators)
     yield "seed", config.seed
     yield "global_batch_size", config.training.batch_size
     yield "opt_name", config.training.optimizer

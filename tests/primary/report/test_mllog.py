@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
@@ -13,8 +14,12 @@ from tests.support.run_factory import Plan, refreshed, write_manifest, write_run
 from aiperf_hpc.primary.analyze.options import Options
 from aiperf_hpc.primary.analyze.readers.sources import read_sources
 from aiperf_hpc.primary.monitor.run_view import RunView
+from aiperf_hpc.primary.report.mllog import MARK, mllog_text
+from aiperf_hpc.primary.report.model import make_report
 from aiperf_hpc.primary.report.writer import write_report
 from aiperf_hpc.run.paths import RunPaths
+from aiperf_hpc.system.description import Accelerator, NodeDescription
+from aiperf_hpc.system.summary import MachineSummary, NodeGroup
 
 USAGE, RULESET = "hpc", "3.0.0"
 COMMON = Path(mlp_compliance.__file__).parent / f"{USAGE}_{RULESET}" / "common.yaml"
@@ -51,6 +56,27 @@ def test_mlperfs_parser_reads_every_line_and_the_run_is_in_it(reported: RunPaths
     evaluations = sum(len(trial.evaluations) for trial in view.history.trials.values())
     assert epochs[0] == 1
     assert epochs[-1] <= evaluations
+
+
+@pytest.mark.parametrize(("there", "nodes"), [(8, 2), (0, 16)])
+def test_nodes_that_are_shares_of_accelerators_are_not_counted_twice(
+    reported: RunPaths, there: int, nodes: int
+) -> None:
+    """Two hosts of a run of 16 nodes; without accelerators a node is what the run says."""
+    node = NodeDescription(
+        accelerators=tuple(Accelerator(vendor="V", model="A", index=n) for n in range(there))
+    )
+    machine = MachineSummary(nodes=(NodeGroup(count=2, hosts=("a", "b"), node=node),))
+    view = refreshed(reported)
+    document = make_report(view).model_copy(update={"nodes": 16, "system": machine})
+    told = [line for line in mllog_text(view, document).splitlines() if "_node" in line]
+    values = dict(_of_line(line) for line in told)
+    assert values == {"number_of_nodes": nodes, "accelerators_per_node": there}
+
+
+def _of_line(line: str) -> tuple[str, object]:
+    entry = json.loads(line.removeprefix(MARK))
+    return entry["key"], entry["value"]
 
 
 def test_the_checkers_common_rules_hold_but_for_what_cannot_apply(reported: RunPaths) -> None:
