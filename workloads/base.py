@@ -11,7 +11,7 @@ from aiperf_hpc.objective import Objective
 from aiperf_hpc.ops_counter.divisions import RuleCheck
 from aiperf_hpc.ops_counter.divisions.evidence import RunEvidence
 from aiperf_hpc.ops_counter.divisions.judgement import Rule
-from aiperf_hpc.trial import DatasetInfo
+from aiperf_hpc.trial import DatasetInfo, Hyperparameters
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +62,9 @@ class Workload:
     """What its benchmark's closed division asks of a configuration."""
     record_rules: tuple[Rule, ...] = ()
     """What it asks of a run's records besides."""
+    logged: Callable[[RunConfig, Hyperparameters], Mapping[str, object]] | None = None
+    """What MLPerf HPC's logs of it state of a training, by their keys; None where it is none of
+    that benchmark's."""
     objectives: Mapping[str, Objective] = field(default_factory=dict)
     """The objective on datasets with other targets than the official one's, by their names."""
 

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, BadParameter, Option
 
+from aiperf_hpc.errors import UsageError
 from aiperf_hpc.primary.cli.output import say, say_document, window_columns
 from aiperf_hpc.primary.cli.parameters import Json, SomeRuns, run_named
+from aiperf_hpc.primary.formatting import few
 
 if TYPE_CHECKING:
     from aiperf_hpc.primary.analyze.analysis import Analysis
@@ -156,6 +158,15 @@ def analyze(
     scale: Scale,
     machine: Machine,
     report: Page = None,
+    mlperf: Annotated[
+        Path | None,
+        Option(
+            "--mlperf",
+            metavar="DIR",
+            parser=Path,
+            help="Write each training of a run as a log of MLPerf HPC into a new folder.",
+        ),
+    ] = None,
     json: Json = False,
 ) -> int:
     """Measure runs and public logs as MLPerf HPC, HPC AI500, DAWNBench and MLBench do.
@@ -163,12 +174,14 @@ def analyze(
     Examples:
       $ aiperf analyze runs/mine --report pages/mine
       $ aiperf analyze runs/one runs/two --target 0.759 --prices prices.yaml
+      $ aiperf analyze runs/cosmoflow --mlperf results/mine/cosmoflow
     """
     from aiperf_hpc.primary.analyze import analysis
     from aiperf_hpc.primary.analyze.readers.sources import read_sources
     from aiperf_hpc.primary.analyze.text import lines
 
     chosen = _options(accuracy, scale, machine)
+    logs = [] if mlperf is None else _mlperf_logs(sources, mlperf)
     found = analysis.analyze(read_sources(sources, chosen), chosen)
     page = None if report is None else _write_page(found, report)
     if json:
@@ -177,7 +190,17 @@ def analyze(
         say("\n".join(lines(found, window_columns())))
         if page is not None:
             say(f"Page             {page}")
+        if logs:
+            say(f"MLPerf HPC logs  {few([str(log) for log in logs])}")
     return 0 if found.entries else 1
+
+
+def _mlperf_logs(sources: list[Path], folder: Path) -> list[Path]:
+    from aiperf_hpc.primary.analyze.mlperf_log import write_logs
+
+    if len(sources) != 1:
+        raise UsageError(f"--mlperf writes the logs of one run, not of {len(sources)}")
+    return write_logs(sources[0], folder)
 
 
 def card(

@@ -58,26 +58,26 @@ def mllog_text(view: RunView, document: Report) -> str:
     """Return the log of what ``view`` has read; one that has not ended has no end either."""
     start, end = view.history.start_utc, view.until
     if start is None:
-        return "".join(_line(0.0, POINT, key, value) for key, value in _settings(document))
+        return "".join(event_line(0.0, POINT, key, value) for key, value in _settings(document))
     return "".join(_lines(document, start, end, course_of(view, end)))
 
 
 def _lines(document: Report, start: float, end: float, course: Course) -> Iterator[str]:
     for key, value in _settings(document):
-        yield _line(start, POINT, key, value)
-    yield _line(start, START, "init_start")
-    yield _line(start, END, "init_stop")
-    yield _line(start, START, "run_start")
+        yield event_line(start, POINT, key, value)
+    yield event_line(start, START, "init_start")
+    yield event_line(start, END, "init_stop")
+    yield event_line(start, START, "run_start")
     block: Metadata = {"first_epoch_num": 1, "epoch_count": max(course.epochs, 1)}
-    yield _line(start, START, "block_start", metadata=block)
+    yield event_line(start, START, "block_start", metadata=block)
     for epochs, each in course.best:
         at: Metadata = {"epoch_num": epochs, "trial": each.trial, "epoch_of_trial": each.epoch}
         key = "eval_error" if each.measure.error is None else "eval_accuracy"
-        yield _line(each.utc, POINT, key, each.quality, at)
-    yield _line(end, END, "block_stop", metadata=block)
+        yield event_line(each.utc, POINT, key, each.quality, at)
+    yield event_line(end, END, "block_stop", metadata=block)
     if document.final:
         status = "success" if document.valid else "aborted"
-        yield _line(end, END, "run_stop", metadata={"status": status})
+        yield event_line(end, END, "run_stop", metadata={"status": status})
 
 
 def _nodes(document: Report) -> Iterator[tuple[str, object]]:
@@ -118,13 +118,14 @@ def _settings(document: Report) -> Iterator[tuple[str, object]]:
     yield "aiperf_operations", score.operations
 
 
-def _line(
+def event_line(
     utc: float,
     kind: str,
     key: str,
     value: object = None,
     metadata: Metadata | None = None,
 ) -> str:
+    """Return a line of a log."""
     event = {
         "namespace": "",
         "time_ms": round(1000 * utc),

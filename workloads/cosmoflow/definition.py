@@ -11,6 +11,7 @@ from aiperf_hpc.objective import regression
 from aiperf_hpc.trial import DatasetInfo
 from aiperf_hpc.workloads.base import Definition, Workload
 from aiperf_hpc.workloads.cosmoflow import rules
+from aiperf_hpc.workloads.cosmoflow.logged import logged
 from aiperf_hpc.workloads.cosmoflow.network import INPUT, TARGETS, cosmoflow
 
 PARAMETERS = 4
@@ -69,6 +70,7 @@ WORKLOAD = Workload(
     },
     settings_rules=rules.OF_SETTINGS,
     record_rules=rules.OF_RECORDS,
+    logged=logged,
     objectives={"density": regression(STAND_IN_PARAMETERS)},
     opened="the optimizer and all hyperparameters; the network must be equivalent to the "
     "reference's",
