@@ -18,7 +18,7 @@ def begin_checksum(values: Tensor) -> PendingChecksum:
         found = int(total)
         return lambda: found
     module = torch.get_device_module(total.device.type)
-    there = torch.empty((), dtype=total.dtype, pin_memory=True)
+    there = torch.empty((), dtype=total.dtype).pin_memory()  # Or the copy would wait.
     there.copy_(total, non_blocking=True)
     copied = module.Event()
     copied.record(module.current_stream(total.device))

@@ -23,9 +23,10 @@ from torch.utils._pytree import tree_leaves
 
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.objective import CLASSIFICATION
-from aiperf_hpc.replica.data.base import Batch, labelled_images
+from aiperf_hpc.replica.data.base import Batch, Pixels, Scaling, labelled_images
 from aiperf_hpc.replica.engines.base import RankNetwork, step_in_halves
 from aiperf_hpc.replica.engines.torch import optimizers
+from aiperf_hpc.replica.engines.torch.device import Feed
 from aiperf_hpc.replica.engines.torch.engine import Placement, TorchNetwork
 from aiperf_hpc.replica.engines.torch.objectives import LOSSES, QUALITIES
 
@@ -210,3 +211,46 @@ def test_a_rank_waits_for_its_device_only_where_that_wait_is_limited(
 
 def evaluate(trained: RankNetwork, batch: Batch, learning_rate: float) -> None:
     trained.evaluate_step(batch)
+
+
+def test_a_checksum_is_begun_without_a_wait_and_brings_one_number(
+    accelerator: Accelerator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    brought: list[tuple[Tensor, bool]] = []
+    copy = Tensor.copy_
+
+    def copied(to: Tensor, values: Tensor, non_blocking: bool = False) -> Tensor:
+        if (to.device, values.device) != (torch.device("cpu"), META):
+            return copy(to, values, non_blocking)
+        brought.append((values, non_blocking))
+        return to.fill_(-7)
+
+    trained = network()
+    monkeypatch.setattr(Tensor, "copy_", copied)
+    with Dispatched() as said:
+        pending = trained.checksum()
+    assert accelerator.waits == 0
+    ((total, beside),) = brought
+    assert beside
+    assert (total.dtype, total.shape) == (torch.int64, ())
+    assert said.kernels.count("sum.dim_IntList") == 2  # By lines and by columns: memory twice.
+    assert len(said.kernels) < 40
+    assert (pending(), accelerator.waits) == (-7, 1)
+
+
+def test_bytes_are_what_is_brought_to_the_device(
+    accelerator: Accelerator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pinned: list[torch.dtype] = []
+
+    def pin(tensor: Tensor) -> Tensor:
+        pinned.append(tensor.dtype)
+        return tensor
+
+    monkeypatch.setattr(Tensor, "pin_memory", pin)
+    images = np.zeros((2, 4, 4, 3), np.uint8)
+    batch = Batch({"image": Pixels(images, Scaling((0.5,) * 3, (1.0,) * 3))}, {})
+    (found,) = Feed(META).inputs(batch, ["image"])
+    assert pinned == [torch.uint8]
+    assert (found.device, found.dtype, found.shape) == (META, torch.float32, (2, 3, 4, 4))
+    assert accelerator.waits == 0
