@@ -25,6 +25,8 @@ from aiperf_hpc.visible_devices import VisibleDevices
 
 _EXTRA = re.compile(r"--(?:gres|gpus-per-node)[= ](\S+)")
 """Directives of a user's own that ask for accelerators."""
+_CPUS = re.compile(r"^(?:--cpus-per-(?:task|gpu)\b|-c)")
+"""Directives of a user's own that ask for CPUs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +177,18 @@ def settle_on_cluster(
         for each in offers
         if ranks < each.there
     ]
-    return Settled(settled, remarks=(*left, *_through_host(settled)))
+    return Settled(settled, remarks=(*left, *_unsaid_cpus(slurm), *_through_host(settled)))
+
+
+def _unsaid_cpus(slurm: SlurmConfig) -> Iterator[str]:
+    """Say what decodes for an accelerator, where that is left to SLURM."""
+    asked = slurm.cpus_per_task is not None or any(_CPUS.search(each) for each in slurm.extra)
+    if not (slurm.exclusive or asked or slurm.template is not None):
+        yield (
+            "replicas share nodes (slurm.exclusive false) and slurm.cpus_per_task is not given: "
+            "each rank gets what SLURM gives a task, which may be a single CPU, and a GPU wants 10 "
+            "and more to decode for it"
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -144,6 +144,20 @@ def test_what_slurm_is_asked_for_is_how_many_ranks_there_are() -> None:
 
 
 @pytest.mark.parametrize(
+    ("slurm", "said"),
+    [
+        ({}, True),
+        ({"cpus_per_task": 16}, False),
+        ({"extra": ["--cpus-per-gpu=16"]}, False),
+        ({"exclusive": True}, False),
+    ],
+)
+def test_replicas_that_share_nodes_are_asked_for_cpus(slurm: dict[str, Any], said: bool) -> None:
+    settled = on_cluster([], slurm={"gres": "gpu:1", "exclusive": False, **slurm})
+    assert [each.startswith("replicas share nodes") for each in settled.remarks] == [True] * said
+
+
+@pytest.mark.parametrize(
     ("found", "gres", "ranks"),
     [
         ([group(2, "gpu:h100:4(S:0-1)")], "gpu:4", 4),
