@@ -107,7 +107,7 @@ benchmarks-search: $(VENV)/.installed-test
 	$(BIN)/python benchmarks/kernels.py
 	$(BIN)/python benchmarks/search_speed.py
 
-# Both engines beside plain loops, half an hour; on a GPU: python benchmarks/gpu.py.
+# Both engines beside plain loops, half an hour; on a GPU: python benchmarks/gpu.py FILE.
 benchmarks-training: $(VENV)/.installed-test
 	mkdir -p runs
 	$(BIN)/python benchmarks/training.py runs/training.json

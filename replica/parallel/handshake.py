@@ -39,6 +39,7 @@ class Ranks:
         """The life of the replica that rank 0 names, such as 0.1; empty until the handshake."""
         self._hosts: tuple[str, ...] = ()
         self._met = False
+        self._connected = False
         self._reporter: RankFailureReporter | None = None
         self.ready = False
         """Whether all ranks are ready, so that those that follow wait for a command."""
@@ -107,6 +108,7 @@ class Ranks:
             raise EngineError(f"collective '{name}' cannot sum over the ranks: {error}") from error
         if found != ranks:
             raise EngineError(f"collective '{name}': the sum of {ranks} ones is {found:g}")
+        self._connected = True
 
     def exchange(self, text: str) -> tuple[str, ...]:
         """Return what each rank gives, in order. All ranks call it together, after the handshake.
@@ -127,7 +129,12 @@ class Ranks:
             folder: of this life of the replica.
             seconds: the limit.
             journal: rank 0's.
+
+        Raises:
+            RuntimeError: they have not summed anything yet: the first sum may take longer.
         """
+        if not self._connected:
+            raise RuntimeError("the ranks' first sum belongs to their handshake: give it a probe")
         self._reporter = RankFailureReporter(folder, self.collective.rank, self.hosts, journal)
         return WatchedCollective(self.collective, Watch(seconds, self._reporter.end))
 

@@ -6,6 +6,7 @@ import os
 import socket
 import threading
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -184,6 +185,15 @@ def test_a_collective_that_cannot_sum_is_named_before_anything_is_trained(
     with pytest.raises(EngineError, match=f"^collective 'alone'.*{words}"):
         ranks.handshake({}, probe=np.ones(1, np.float32))
     assert not ranks.ready
+
+
+def test_no_limit_to_answers_begins_before_the_first_sum(tmp_path: Path) -> None:
+    ranks = Ranks(ALONE)
+    ranks.handshake({})
+    with pytest.raises(RuntimeError, match="give it a probe"):
+        ranks.watched(tmp_path, 25.0)
+    ranks.handshake({}, probe=np.ones(1, np.float32))
+    assert ranks.watched(tmp_path, 25.0).size == 1
 
 
 def test_the_group_of_accelerators_is_made_in_the_handshake(

@@ -22,6 +22,7 @@ from aiperf_hpc.replica.context import ReplicaContext
 from aiperf_hpc.replica.engines import load_engine
 from aiperf_hpc.replica.parallel.collectives.base import ALONE
 from aiperf_hpc.replica.parallel.leader import LeadingDataset, LeadingEngine, LeadingNetwork
+from aiperf_hpc.replica.parallel.protocol import Warmup
 from aiperf_hpc.replica.runtime.background import Immediate, background_thread
 from aiperf_hpc.replica.runtime.stopping import StopFlag
 from aiperf_hpc.replica.training.trainer import Trainer
@@ -98,6 +99,21 @@ def test_the_next_network_is_warmed_with_what_fits_beside_the_one_that_trains(
     taken[0]()
     assert following.warmed == ([NEXT] if both_fit else [1, NEXT])
     assert following.calibrated
+
+
+@pytest.mark.parametrize("both_fit", [True, False])
+def test_ranks_warm_the_next_network_when_it_fits_beside_the_one_that_trains(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, both_fit: bool
+) -> None:
+    unlimited = MemoryLimit(CONFIG, 2**40)
+    running, following = (unlimited.needed(GRAPH, batch) for batch in (RUNNING, NEXT))
+    trainer, builder = builder_of(tmp_path, several=True)
+    trainer.memory = MemoryLimit(CONFIG, running + following - (not both_fit))
+    trainer.running_bytes = running
+    asked: list[Warmup] = []
+    monkeypatch.setattr(LeadingEngine, "begin", lambda *given: asked.append(given[-1]))
+    builder.begin(planned("r0-t2", NEXT))
+    assert asked == [Warmup.BUILT if both_fit else Warmup.TAKEN]
 
 
 def builder_of(folder: Path, *, several: bool) -> tuple[Trainer, TrialBuilder]:
