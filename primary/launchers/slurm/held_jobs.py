@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from aiperf_hpc.errors import SchedulerError, SchedulerSilentError
 from aiperf_hpc.primary.launchers.slurm.client import Call, error_of, run_command
@@ -57,6 +58,15 @@ class Job:
     def waits(self) -> bool:
         """Whether it may come to have nodes."""
         return self.state in WAITING
+
+
+class RunningStep(NamedTuple):
+    """A step as SLURM tells of it, which may have ended unseen."""
+
+    id: str
+    """Its job's number and its own, as in 17.3."""
+    nodes: tuple[str, ...]
+    """Those that it has."""
 
 
 class HeldJobs:
@@ -117,11 +127,15 @@ class HeldJobs:
         """Return the names that an expression like n[1-3] stands for; nobody is asked for it."""
         return tuple(self._lines("scontrol", "show", "hostnames", nodes))
 
-    def steps(self, prefix: str) -> list[str]:
+    def steps(self, prefix: str) -> list[RunningStep]:
         """Return this user's steps whose names begin so."""
-        lines = self._lines("squeue", "--noheader", "--steps", "--me", "--format=%i|%j")
-        steps = (line.strip().partition("|") for line in lines)
-        return [step for step, _, name in steps if name.startswith(prefix)]
+        lines = self._lines("squeue", "--noheader", "--steps", "--me", "--format=%i|%j|%N")
+        told = (line.strip().split("|") for line in lines)
+        return [
+            RunningStep(step, self.node_names(nodes) if nodes else ())
+            for step, name, nodes in told
+            if name.startswith(prefix)
+        ]
 
     def cancel(self, ids: Sequence[str]) -> None:
         """End jobs or steps at once, those that have not ended meanwhile."""

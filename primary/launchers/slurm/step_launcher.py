@@ -31,11 +31,13 @@ from aiperf_hpc.primary.launchers.slurm.node_groups import (
     groups_of,
 )
 from aiperf_hpc.primary.launchers.slurm.rate_limit import SHORTEST_SECONDS, RateLimit
+from aiperf_hpc.primary.launchers.slurm.stale_steps import StaleSteps
 from aiperf_hpc.primary.launchers.slurm.steps import (
     Life,
     Place,
     Spawn,
     Step,
+    end_sruns,
     spawn,
     step_command,
     step_prefix,
@@ -51,8 +53,14 @@ KILL_SECONDS = 10.0
 """How long srun may take to end its step before srun itself is ended."""
 NODE_WORDS = ("node failure", "launch for", "launch failed", "connection failure")
 """What srun says, in lower case, when it was the node: its status may then be 0."""
-REFUSAL_WORDS = ("unable to create step", "unable to confirm allocation", "expired or invalid job")
+REFUSAL_WORDS = (
+    "unable to create step",
+    "unable to confirm allocation",
+    "expired or invalid job",
+    "has expired",
+)
 """What srun says when SLURM gives it no step."""
+BLOCKED = "waits for its node, on which SLURM counts a step that has ended as running"
 T = TypeVar("T")
 
 
@@ -166,6 +174,7 @@ class StepLauncher:
         self._jobs: list[Job] = []
         self._steps: dict[str, Step] = {}
         """Those that run."""
+        self._stale = StaleSteps(step_prefix(manifest), held_jobs, rate_limit)
         self._doubtful: dict[str, End] = {}
         """Those that ended as nobody foresaw, until SLURM was asked about their nodes."""
         self._waiting: list[str] = []
@@ -303,8 +312,9 @@ class StepLauncher:
     def _end_earlier(self) -> None:
         """End the steps of an earlier primary, whose replicas this one's replace."""
         what, prefix = "the run's earlier steps cannot be ended", step_prefix(self._manifest)
+        end_sruns(prefix)  # One that waits would start its step later.
         if steps := self._ask(lambda: self._held_jobs.steps(prefix), what):
-            self._ask(lambda: self._held_jobs.cancel(steps), what)
+            self._ask(lambda: self._held_jobs.cancel([step.id for step in steps]), what)
 
     def _try(self, place: Place, count: int = 0) -> list[str]:
         """Start a step that does nothing on these nodes, so that a refusal is said in one line.
@@ -384,6 +394,7 @@ class StepLauncher:
         command = step_command(self._manifest, self._paths, life, place, first_host)
         process = self._spawn(command, log)
         self._steps[name] = Step(life, place, process, log, begins)
+        self._stale.started(self._steps[name], self._clock.monotonic())
 
     def states(self) -> dict[str, ReplicaState]:
         before = self._states
@@ -394,6 +405,7 @@ class StepLauncher:
                 self._runs(name, step)
             else:
                 del self._steps[name]
+                self._stale.ended(name)
                 self._ended(name, End(step, status, step.words()))
         if not self._stopping:
             for granted in self._holding.granted():
@@ -403,6 +415,9 @@ class StepLauncher:
 
     def _runs(self, name: str, step: Step) -> None:
         state, job = self._states[name], self._job(step.place)
+        if name in self._stale.blocked:
+            self._states[name] = ReplicaState(JobPhase.REQUEUED, str(step.place), BLOCKED)
+            return
         if state.phase is not JobPhase.RUNNING:
             state = ReplicaState(JobPhase.RUNNING, str(step.place))
         if job is not None and state.started_utc is None and job.started_utc is not None:
@@ -421,6 +436,8 @@ class StepLauncher:
             self._give_back(surplus)
         elif self._wants_look() and quiet >= self._interval:
             self._look()
+        elif quiet >= SHORTEST_SECONDS and self._stale.look(self._clock.monotonic()):
+            self._free()
 
     def _lacking(self) -> NodeGroup | None:
         """Return the group of which nodes are to be asked for in the place of lost ones."""
@@ -471,6 +488,14 @@ class StepLauncher:
             self._silent(error)
             return
         self._jobs = [job for job in self._jobs if job.id not in jobs]
+
+    def _free(self) -> None:
+        """Have nodes freed of steps whose end SLURM has missed."""
+        try:
+            self._stale.free()
+            self.problem = None
+        except SchedulerError as error:
+            self.problem = str(error)  # It is tried again.
 
     def _ended(self, name: str, end: End) -> None:
         if end.foreseen or self._stopping or name in self._released:
@@ -539,12 +564,14 @@ class StepLauncher:
         """Decide what becomes of a replica whose step ended as nobody foresaw."""
         place = end.step.place
         job = self._job(place)
-        failed = job is not None and job.state == "NODE_FAIL" and self._may_be_replaced()
-        if job is None or not (job.held or failed):
+        # A step may come too late for its job, whose nodes then nobody of the run has.
+        failed = end.refused or (job is not None and job.state == "NODE_FAIL")
+        failed &= (job is None or not job.held) and self._may_be_replaced()
+        if not failed and (job is None or not job.held):
             state = "no longer there" if job is None else job.state
             detail = f"{end.how}; the allocation {place.job} is {state}"
             return ReplicaState(JobPhase.FAILED, str(place), detail)
-        if gone := [node for node in place.nodes if failed or node not in job.nodes]:
+        if gone := [n for n in place.nodes if failed or job is None or n not in job.nodes]:
             self._waiting.append(name)
             detail = f"{','.join(gone)} left the allocation: {end.how}"
             phase = JobPhase.REQUEUED if self.queues else JobPhase.LOST

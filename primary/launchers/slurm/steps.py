@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
+
+import psutil
 
 from aiperf_hpc.primary.launchers.slurm.batch_script import job_name, rank_options
 from aiperf_hpc.primary.launchers.slurm.node_groups import groups_of
@@ -23,6 +27,8 @@ ON_THE_NODE = (
 replica listens, it looks for the run's records and for Python."""
 SRUN = "srun: error: "
 """How srun's own lines about errors begin, among those of what it runs."""
+WAITING_WORDS = ("srun: ", "step creation", "retrying")
+"""What srun's last line has while it tries again to have its step started."""
 WORDS_BYTES = 4096
 """How much of the end of a step's output is looked through for srun's words."""
 
@@ -168,6 +174,16 @@ def step_environment() -> Mapping[str, str]:
     return outside_of_a_job()
 
 
+def end_sruns(prefix: str) -> None:
+    """End the sruns of this user on this host whose steps' names begin so; steps that run go on."""
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):  # It has ended, or is another user's.
+            command = process.cmdline()
+            named = any(word.startswith(f"--job-name={prefix}") for word in command)
+            if named and Path(command[0]).name == "srun" and process.uids().real == os.getuid():
+                process.kill()
+
+
 @dataclass(frozen=True, slots=True)
 class Step:
     """A step that was started."""
@@ -181,12 +197,19 @@ class Step:
 
     def words(self) -> str:
         """Return srun's own last words, in one line."""
+        own = [line.removeprefix(SRUN) for line in self._last_lines() if line.startswith(SRUN)]
+        return "; ".join(dict.fromkeys(line.strip() for line in own))
+
+    def waits(self) -> bool:
+        """Return whether SLURM has not started it so far, because its nodes are not free."""
+        lines = self._last_lines()
+        return bool(lines) and all(word in lines[-1] for word in WAITING_WORDS)
+
+    def _last_lines(self) -> list[str]:
         try:
             with self.log.open("rb") as file:
                 size = file.seek(0, 2)
                 file.seek(max(self.begins, size - WORDS_BYTES))
-                lines = file.read().decode("utf-8", "replace").splitlines()
+                return file.read().decode("utf-8", "replace").splitlines()
         except OSError:
-            return ""  # Then its exit status has to do.
-        own = [line.removeprefix(SRUN) for line in lines if line.startswith(SRUN)]
-        return "; ".join(dict.fromkeys(line.strip() for line in own))
+            return []  # Then its exit status has to do.

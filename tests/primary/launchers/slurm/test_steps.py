@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Mapping, Sequence
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -206,6 +209,34 @@ def test_a_replica_that_died_is_started_again_on_its_node_and_not_for_ever(
     assert launcher.states()["r0"].phase is JobPhase.RUNNING
 
 
+def test_a_step_whose_end_slurm_has_missed_is_ended_where_the_next_one_waits(
+    cluster: Cluster,
+) -> None:
+    launcher = cluster.launcher()
+    launcher.start()
+    cluster.sruns[-1].end(137, "srun: error: n2: task 0: Killed\n")
+    cluster.looked(launcher)
+    again = cluster.sruns[-1]
+    busy = "srun: Job 17 step creation still disabled, retrying (Requested nodes are busy)\n"
+    with again.log.open("a") as log:
+        log.write(busy)
+    cluster.old_steps = "17.0|aiperf-now-r0|n1\n17.1|aiperf-now-r1|n2\n17.TBD|aiperf-now-r1|\n"
+    asked = len(cluster.calls)
+    cluster.looked(launcher)
+    said = launcher.states()
+    assert said["r1"].phase is JobPhase.REQUEUED
+    assert "counts a step that has ended as running" in said["r1"].detail
+    assert said["r0"].phase is JobPhase.RUNNING
+    cluster.looked(launcher)
+    assert cluster.said("scancel") == [("17.1",)]
+    with again.log.open("a") as log:
+        log.write("srun: Step created for job 17\n")
+    cluster.looked(launcher)
+    assert launcher.states()["r1"].phase is JobPhase.RUNNING
+    times = [at for at, _ in cluster.calls[asked:]]
+    assert all(later - at >= 5.0 for at, later in zip(times, times[1:], strict=False))
+
+
 def test_a_node_that_fails_ends_its_replica_which_goes_on_on_a_spare(cluster: Cluster) -> None:
     launcher = cluster.launcher()
     launcher.start()
@@ -297,7 +328,9 @@ def test_a_stop_is_asked_for_by_signal_and_a_kill_is_srun_s(cluster: Cluster) ->
 
 
 def test_a_resumed_run_ends_the_steps_of_its_earlier_primary(cluster: Cluster) -> None:
-    cluster.old_steps = "17.0|bash\n17.1|aiperf-now-r0\n17.2|aiperf-other-r0\n17.3|aiperf-now-r1\n"
+    cluster.old_steps = (
+        "17.0|bash|n1\n17.1|aiperf-now-r0|n1\n17.2|aiperf-other-r0|n2\n17.3|aiperf-now-r1|n2\n"
+    )
     launcher = cluster.launcher(launch=1)
     launcher.start()
     assert cluster.said("scancel") == [("17.1", "17.3")]
@@ -415,6 +448,40 @@ def test_another_node_is_asked_for_in_the_place_of_one_that_failed(cluster: Clus
     assert launcher.states()["r1"].detail.endswith("; started again on n3")
     assert cluster.sruns[-1].option("jobid") == "18"
     assert cluster.sruns[-1].command[-1] == "1"
+
+
+def test_a_step_that_comes_too_late_for_its_job_gets_another_node(cluster: Cluster) -> None:
+    cluster.salloc_status = 0
+    launcher = cluster.allocating()
+    launcher.start()
+    launcher.states()
+    cluster.jobs = {"17": ("COMPLETED", ["n1", "n2"]), "18": ("RUNNING", ["n3"])}
+    cluster.sruns[1].end(1, "srun: error: Slurm job 17 has expired\n")
+    launcher.states()
+    cluster.now += 60.0
+    state = launcher.states()["r1"]
+    assert state.phase is JobPhase.REQUEUED
+    assert state.detail.endswith("Slurm job 17 has expired; started again on n3")
+
+
+@contextmanager
+def waiting_srun(name: str) -> Iterator[subprocess.Popen[bytes]]:
+    script = "print(flush=True); import time; time.sleep(600)"
+    command = ["srun", "-c", script, f"--job-name={name}"]
+    with subprocess.Popen(command, executable=sys.executable, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()  # Until then it has the command line of this process.
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def test_sruns_of_an_earlier_primary_that_wait_for_a_step_are_ended(cluster: Cluster) -> None:
+    with waiting_srun("aiperf-now-r1") as own, waiting_srun("aiperf-other-r1") as other:
+        cluster.launcher(launch=1).start()
+        assert own.wait(60) == -signal.SIGKILL
+        assert other.poll() is None
 
 
 def test_a_resumed_run_takes_the_job_of_its_earlier_primary(cluster: Cluster) -> None:
