@@ -116,3 +116,13 @@ def test_the_process_ends_with_whoever_asks() -> None:
     assert process.poll() is None
     del compiler
     assert process.returncode is not None
+
+
+def test_what_cannot_be_built_is_answered_in_a_line(capfd: pytest.CaptureFixture[str]) -> None:
+    """By the process itself, which goes on; no compiler is needed for it."""
+    compiler = Compiler(1, 0, SETTINGS)
+    for graph in ("{}", "no graph"):
+        compiler.compile(REQUEST.model_copy(update={"graph": graph}))
+    first, second = capfd.readouterr().err.splitlines()
+    assert first.startswith("aiperf: the next network is compiled beside its steps: ")
+    assert second != first
