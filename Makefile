@@ -10,7 +10,8 @@ NODES ?= 2
 NFS := user-mode-linux nfs-kernel-server nfs-common rpcbind kmod iproute2 e2fsprogs
 SLURM := slurm-wlm slurmctld slurmd slurm-client slurm-wlm-basic-plugins munge libpmix-dev
 HOURS ?= 0.05
-WORKERS ?= $(shell echo $$(($$(nproc) + 1)))
+# Two of them wait for SLURM for most of half of the time.
+WORKERS ?= $(shell echo $$(($$(nproc) + 2)))
 N ?= 200
 SEED ?= 1
 LAUNCHER ?= array

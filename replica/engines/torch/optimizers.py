@@ -6,6 +6,7 @@ Their state lies in buffers of the same layout, so that it is read and written a
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from inspect import unwrap
 from typing import Any, NamedTuple, Protocol, cast
 
 import torch
@@ -74,6 +75,14 @@ class FlatOptimizer(torch.optim.Optimizer):
         self._decayed = [number for number, name in enumerate(layout.places) if name in decayed]
         self._penalised: list[int] = []
         self._slopes: list[float] = []
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Add a group as PyTorch does, but without its compiler, which that method imports.
+
+        It does so to keep itself out of what is compiled, as which no optimizer is built here; the
+        import takes a second.
+        """
+        unwrap(torch.optim.Optimizer.add_param_group)(self, param_group)
 
     @property
     def evaluated(self) -> Tensor:

@@ -268,6 +268,7 @@ def test_ranks_train_as_one_process_does(
     # What LAMB divides by begins near zero, where rounding is large.
     assert found["optimizers"].keys() == set(optimizers)
     assert all(error < 1e-3 for error in found["optimizers"].values()), found
+    assert not found["compiler"], "PyTorch's takes a second to import, and compiles nothing here"
     assert found["calibrated"] == ["one_relu_deep1_norm"]
     assert found["together"][2:] == found["alone"][2:]
     assert found["together"][3] == 360
