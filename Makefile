@@ -181,7 +181,11 @@ $(VENV)/.installed: pyproject.toml $(CONSTRAINTS) | $(VENV)/bin/python
 	$(COMPILE)
 	touch $@
 
+# One pip unpacks by one core: the two packages that are half of all come beside each other.
 $(VENV)/.installed-test: pyproject.toml $(CONSTRAINTS) | $(VENV)/bin/python
+	for package in tensorflow-cpu torch; do \
+	  $(PIP) install --quiet --no-compile --no-deps --constraint $(CONSTRAINTS) $$package & \
+	done; wait
 	$(PIP) install --quiet --no-compile --constraint $(CONSTRAINTS) --editable '.[cpu,test]'
 	$(COMPILE)
 	touch $@ $(VENV)/.installed
