@@ -38,10 +38,12 @@ CELL = 16.0
 """The side of a cell, in Mpc/h: 32 of them are 512 Mpc/h."""
 PARTICLES = 64.0
 """Expected in a cell."""
-OMEGA_M, OMEGA_M_RANGE = 0.31, 0.10
-SIGMA_8, SIGMA_8_RANGE = 0.82, 0.12
+OMEGA_M, OMEGA_M_RANGE = 0.3, 0.2
+SIGMA_8, SIGMA_8_RANGE = 0.8, 0.2
+"""The middle of what is drawn, and how far it goes: that of the Quijote simulations
+(Villaescusa-Navarro et al. 2020, section 2.4)."""
 N_S, H, OMEGA_B_H2, T_CMB = 0.97, 0.68, 0.0224, 2.7255
-FORMULA = 1
+FORMULA = 2
 """The version of the formulas; part of the SHA-256."""
 KEPT_BYTES = 1 << 30
 """Counts that are kept in memory, at most; what is more is made anew in each epoch."""
