@@ -44,18 +44,25 @@ DRY_LIMITS = 4
 """How much longer a section may take on a CPU, which others may use."""
 
 
-def loaded(file: Path, where: str) -> Kept:
-    """Return what a file has kept so far. Exits where that is of another machine."""
-    if not file.exists():
-        return {"where": where, "sections": {}}
+def loaded(file: Path) -> Kept:
+    """Return what a file has kept so far. Exits where it cannot be read."""
     try:
         kept = json.loads(file.read_text("utf-8"))
-        before = kept["where"]
+        return {"where": kept["where"], "sections": dict(kept["sections"])}
+    except OSError as error:
+        sys.exit(f"gpu.py: {file}: {error.strerror}")
     except (ValueError, KeyError, TypeError):
         sys.exit(f"gpu.py: {file} is not a file of this benchmark; name another one")
-    if before != where:
-        sys.exit(f"gpu.py: {file} is of {before}, and this is {where}; name another file")
-    return dict(kept)
+
+
+def kept_here(file: Path, where: str) -> Kept:
+    """Return what a file has kept of this machine so far. Exits where that is of another one."""
+    if not file.exists():
+        return {"where": where, "sections": {}}
+    kept = loaded(file)
+    if kept["where"] != where:
+        sys.exit(f"gpu.py: {file} is of {kept['where']}, and this is {where}; name another file")
+    return kept
 
 
 def measured(name: str, arguments: Sequence[str]) -> Kept:
@@ -127,12 +134,12 @@ def main() -> int:
     if options.file is None:
         parser.error("name a file to keep the measurements in")
     if options.report:
-        show(json.loads(options.file.read_text("utf-8")))
+        show(loaded(options.file))
         return 0
     if not options.dry_cpu and not torch.cuda.is_available():
         sys.exit(f"gpu.py: PyTorch {torch.__version__} sees no GPU; --dry-cpu tries it without")
     device = "a dry run on the CPU" if options.dry_cpu else torch.cuda.get_device_name()
-    kept = loaded(options.file, f"PyTorch {torch.__version__}, {device}")
+    kept = kept_here(options.file, f"PyTorch {torch.__version__}, {device}")
     measure(options.file, kept, options)
     show(kept)
     return int(any(one["ended"] for one in kept["sections"].values()))

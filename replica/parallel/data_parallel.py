@@ -134,7 +134,8 @@ class DataParallelNetwork:
         self._agree(failure, round(failed))
         if round(trained) != whole:
             raise EngineError(f"the ranks trained on {trained:.0f} samples of a batch of {whole}")
-        network.apply(reduced, learning_rate)
+        with self._collective.waiting(_TRAINING):  # Some updates in fp16 ask for a value.
+            network.apply(reduced, learning_rate)
         clock.book(StepPart.COMPUTE)
         clock.count()
         self._trained = True

@@ -199,9 +199,10 @@ def test_a_rank_that_ends_badly_ends_the_others_and_its_status_is_told(
         ("drain_training", ("drain_training",), "training"),
         ("drain_evaluation", ("drain_evaluation",), "evaluation"),
         ("await_room", ("train_step",), "training"),
+        ("apply", ("train_step",), "training"),
         ("await_room", ("evaluate_step",), "evaluation"),
         ("statistics", ("train_step", "evaluate_step"), "training"),
-        ("weights", ("train_step", "evaluate_step"), "training"),
+        ("checksum", ("train_step", "evaluate_step"), "training"),
     ],
 )
 def test_a_device_whose_reduction_hangs_is_noticed_where_it_is_waited_for(
@@ -219,13 +220,14 @@ def test_a_device_whose_reduction_hangs_is_noticed_where_it_is_waited_for(
     weights = initial_weights(GRAPH, np.random.default_rng(0))
     local = Quadratic(GRAPH, weights)
     network = DataParallelNetwork(local, GRAPH, weights, collective, CLASSIFICATION)
-    real = getattr(local, blocked)
+    later = blocked == "checksum"  # It returns what waits.
+    real = local.checksum() if later else getattr(local, blocked)
 
-    def hangs() -> object:
+    def hangs(*given: object) -> object:
         over.wait(PATIENCE_SECONDS)
-        return real()
+        return real(*given)
 
-    monkeypatch.setattr(local, blocked, hangs)
+    monkeypatch.setattr(local, blocked, (lambda: hangs) if later else hangs)
     batch = next(Numbered().train(1, 8, 0))
     given: dict[str, tuple[object, ...]] = {
         "train_step": (lambda: batch, 0.1),
