@@ -236,17 +236,20 @@ def _read(path: Path) -> Weights:
         return {name: stored[name] for name in stored.files}
 
 
-def test_lamb_without_weight_decay_is_that_of_keras(engine: RankEngine, by_keras: Weights) -> None:
+def test_lamb_without_weight_decay_is_that_of_keras(
+    both: tuple[RankEngine, RankEngine], by_keras: Weights
+) -> None:
     """Keras decays outside the trust ratio, the paper within it."""
     graph = one_of_each()
     weights = trained_weights(graph, np.random.default_rng(1))
-    network = built(engine, "lamb", graph, weights, weight_decay=0.0)
-    for step in range(10):
-        applied(network, gradients(step), RATE)
-    found = network.weights()
-    for name, wanted in by_keras.items():
-        assert relative_error(found[name], wanted) < 1e-5, name
-    network.close()
+    for engine in both:
+        network = built(engine, "lamb", graph, weights, weight_decay=0.0)
+        for step in range(10):
+            applied(network, gradients(step), RATE)
+        found = network.weights()
+        for name, wanted in by_keras.items():
+            assert relative_error(found[name], wanted) < 1e-5, (engine, name)
+        network.close()
 
 
 def rate(step: int) -> float:
