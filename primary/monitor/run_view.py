@@ -55,6 +55,8 @@ from aiperf_hpc.workloads.registry import workload_of
 SILENT_AFTER, SILENT_BEATS = 60.0, 3.0
 """Seconds (NFS may lag by 60 s), but at least so many heartbeats, without a record after which
 its writer is called silent."""
+CURVE_POINTS = 720
+"""Points of a plotted score."""
 NOTHING = (0, 0)
 """Samples of training and of validation."""
 
@@ -251,6 +253,7 @@ class RunView:
         on_cpus = self.manifest.config.engine.device == "cpu"
         self.machine = RunMachine(self.history, self.manifest.site, on_cpus=on_cpus)
         self._judged: tuple[int, Judgement] | None = None
+        self._scored: tuple[int, tuple[list[ScoreStatus], list[ScoreStatus]]] | None = None
         """What was judged last, after how many records."""
 
     def refresh(self) -> None:
@@ -290,12 +293,31 @@ class RunView:
 
     def score(self) -> list[ScoreStatus]:
         """Return the score at every interval and at the end (or the last record so far)."""
-        return [ScoreStatus.of(point) for point in self.score_points()]
+        return list(self._series()[0])
 
     def score_points(self, interval_hours: float | None = None) -> list[ScorePoint]:
         """Return the score at every multiple of the interval, the run's own by default."""
         interval = interval_hours or self.manifest.config.score.interval_hours
         return score_series(self.history, recorded, score_times(self.history, interval))
+
+    def curve(self) -> list[ScoreStatus]:
+        """Return the score at every ``CURVE_POINTS``-th part of the time so far."""
+        return list(self._series()[1])
+
+    def _series(self) -> tuple[list[ScoreStatus], list[ScoreStatus]]:
+        """Return the score at every interval, and along its curve, by one walk over all records."""
+        history = self.history
+        if self._scored is None or self._scored[0] != history.record_count:
+            stated = score_times(history, self.manifest.config.score.interval_hours)
+            elapsed = 0.0 if history.start_utc is None else self.until - history.start_utc
+            fine = score_times(history, elapsed / CURVE_POINTS / 3600.0) if elapsed >= 1.0 else []
+            times = sorted({*stated, *fine})
+            points = dict(zip(times, score_series(history, recorded, times), strict=True))
+            series, curve = (
+                [ScoreStatus.of(points[utc]) for utc in each] for each in (stated, fine)
+            )
+            self._scored = history.record_count, (series, curve)
+        return self._scored[1]
 
     def violations(self) -> list[Violation]:
         """Return the rules that the run does not keep so far."""

@@ -36,8 +36,6 @@ from aiperf_hpc.run.paths import RunPaths, write_whole
 from aiperf_hpc.signatures import PrivateKey
 from aiperf_hpc.untrusted import bytes_inside, require_no_link
 
-FINE_POINTS = 720
-"""Points of a plotted curve."""
 Files = dict[Path, bytes]
 """The content of files."""
 
@@ -148,7 +146,7 @@ def report_files(view: RunView, document: Report) -> Files:
     """Return the content of each file of a report of what ``view`` has read."""
     paths = view.paths
     text = f"{document.model_dump_json(indent=1)}\n"
-    page = _Page(text, tuple(_fine(view, document)), tuple(_journals(view)), document)
+    page = _Page(text, tuple(view.curve()), tuple(_journals(view)), document)
     files = {
         paths.report_json: text,
         paths.report_html: _rendered(page),
@@ -264,11 +262,3 @@ def _regulated_line(score: ScoreStatus, why: str) -> str:
 
 def _journals(view: RunView) -> list[str]:
     return [str(path.relative_to(view.paths.root)) for path in view.history.bytes_read]
-
-
-def _fine(view: RunView, document: Report) -> list[ScoreStatus]:
-    elapsed = document.score.elapsed_seconds
-    if elapsed < 1.0:
-        return []
-    points = view.score_points(elapsed / FINE_POINTS / 3600.0)
-    return [ScoreStatus.of(point) for point in points]
