@@ -346,7 +346,7 @@ class StepLauncher:
             self._silent(error)  # The next look finds it granted.
             return
         except UsageError as error:
-            if not self._lives:
+            if not (self._lives or self._launch):
                 raise  # The run cannot be what was asked for.
             self.problem = str(error)  # It is looked at again.
             return

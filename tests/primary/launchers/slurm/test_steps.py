@@ -491,6 +491,20 @@ def test_a_resumed_run_takes_the_job_of_its_earlier_primary(cluster: Cluster) ->
     assert [s.option("nodelist") for s in cluster.sruns] == ["n1", "n2"]
 
 
+def test_a_resumed_run_waits_for_nodes_that_are_still_busy(cluster: Cluster) -> None:
+    busy = "srun: error: Unable to create step for job 17: Requested nodes are busy\n"
+    cluster.trial = Answer(1, "", busy)
+    launcher = cluster.allocating(launch=1)
+    launcher.start()
+    assert launcher.problem is not None
+    assert "Requested nodes are busy" in launcher.problem
+    assert launcher.states()["r0"].phase is JobPhase.PENDING
+    cluster.trial = None
+    cluster.looked(launcher)
+    assert launcher.states()["r0"].phase is JobPhase.RUNNING
+    assert launcher.problem is None
+
+
 def test_a_resumed_run_whose_job_is_gone_asks_for_another(cluster: Cluster) -> None:
     cluster.jobs = {"16": ("TIMEOUT", [])}
     launcher = cluster.allocating(launch=1)
