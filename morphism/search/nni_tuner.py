@@ -74,8 +74,13 @@ class AIPerfTuner(Tuner):  # type: ignore[misc]
         if not Path(journal).is_absolute():
             # NNI starts tuners in a folder of its own.
             raise ConfigError(f"the tuner's arguments: journal: '{journal}' is no absolute path")
+        network = config.model
         initial = resnet50(
-            tuple(input_shape), classes, **config.model.model_dump(exclude={"initial"})
+            tuple(input_shape),
+            classes,
+            stem=network.stem,
+            base_width=network.base_width,
+            blocks=network.blocks,
         )
         self._lock = Lock()
         self._search = AskTellSearch(Path(journal), initial, config.search, seed, front_end="nni")

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, wait
 from http import HTTPStatus
 from typing import Any, TypeVar
@@ -189,7 +190,8 @@ class ServedRun:
     def _open(self) -> None:
         self._loading_since = time.monotonic()
         try:
-            self._last_row = self.live.ask(_row)
+            with never_collected():
+                self._last_row = self.live.ask(_row)
             self._renewal.enter_context(self.live.renewed())
             self._opened = True
         finally:
@@ -206,6 +208,23 @@ class ServedRun:
             work.add_done_callback(lambda _: self._under_way.pop(key, None))
         left = seconds - (time.monotonic() - began)
         return work.result() if await _done(work, left) else None
+
+
+@contextlib.contextmanager
+def never_collected() -> Iterator[None]:
+    """Keep the garbage collector from ever walking what is there at the end of the block.
+
+    It would hold up every thread for seconds where a large run was read. A view has no cycles,
+    and is freed without the collector.
+    """
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+        gc.freeze()
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def _row(view: RunView) -> RunRow:

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import gc
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 import pytest
 
 TOKEN: Final = "0123456789abcdef-for-tests"  # noqa: S105 -- of nothing
+
+
+@pytest.fixture(autouse=True)
+def collected() -> Iterator[None]:
+    """Give what the service keeps from the collector back to it, with all else in this process."""
+    yield
+    gc.unfreeze()
 
 
 @pytest.fixture
