@@ -20,6 +20,8 @@ _MODULES = {
     "simulated": "aiperf_hpc.replica.data.simulated",
     "synthetic": "aiperf_hpc.replica.data.synthetic",
     "volumes": "aiperf_hpc.replica.data.volumes",
+    "weather_boxes": "aiperf_hpc.replica.data.weather.boxes",
+    "weather_masks": "aiperf_hpc.replica.data.weather.masks",
 }
 
 

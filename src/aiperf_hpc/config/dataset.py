@@ -22,6 +22,8 @@ class DatasetConfig(Section):
         "simulated",
         "synthetic",
         "volumes",
+        "weather_boxes",
+        "weather_masks",
     ] = Field("imagenet", description="the dataset; only imagenet's runs can be VALID")
     path: Path | None = Field(None, description="folder made by `aiperf data prepare`")
     augment: bool = Field(True, description="the dataset's standard augmentation in training")
@@ -39,16 +41,19 @@ class DatasetConfig(Section):
         description="decoded images that each rank keeps in memory; imagenet, engine torch",
     )
     image_size: int = Field(
-        224, ge=8, le=1024, description="imagenet and made-up, pixels or cells a side"
+        224,
+        ge=8,
+        le=1024,
+        description="imagenet and made-up, pixels or cells a side; weather: rows, for 1.5 columns",
     )
     classes: int = Field(
         10, ge=2, le=100_000, description="made-up data only: synthetic, simulated"
     )
     train_samples: int = Field(
-        512, ge=1, description="made-up data only: density, synthetic, simulated, volumes"
+        512, ge=1, description="made-up data only: density, synthetic, simulated, volumes, weather"
     )
     validation_samples: int = Field(
-        128, ge=1, description="made-up data only: density, synthetic, simulated, volumes"
+        128, ge=1, description="made-up data only: density, synthetic, simulated, volumes, weather"
     )
 
     @model_validator(mode="after")

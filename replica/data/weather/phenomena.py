@@ -1,0 +1,239 @@
+"""What is planted in a sample's weather: where it lies, what it adds to the fields, where it ends.
+
+Places are in degrees: of latitude from -90 to 90, and along a parallel from 0 to 270, the width of
+maps whose cells are square and which are half as wide again as they are high. Longitude goes round.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aiperf_hpc.replica.data import rng
+from aiperf_hpc.replica.data.rng import Purpose
+
+HEIGHT, AROUND = 180.0, 270.0
+"""The degrees of a map from south to north, and around."""
+HOLLAND_B = 1.5
+"""The shape of a cyclone's profile (Holland 1980, equation 2)."""
+EDGE = 2.2
+"""Radii of maximum wind to the edge of what is marked as a cyclone."""
+RIVER_EDGE = 0.4
+"""The share of a river's peak above which it is marked."""
+_RIVER_POINTS = 48
+_WORDS = 96
+
+Floats = NDArray[np.float32]
+Mask = NDArray[np.bool_]
+
+
+class Kind(IntEnum):
+    """The classes of the ExtremeWeather dataset, by its numbers (Racah et al. 2017)."""
+
+    DEPRESSION = 0
+    CYCLONE = 1
+    EXTRATROPICAL = 2
+    RIVER = 3
+
+
+class Map(NamedTuple):
+    """The degrees of a map's cells, south first."""
+
+    latitude: Floats
+    """(height, 1)."""
+    along: Floats
+    """(1, width)."""
+
+    @classmethod
+    def of(cls, height: int) -> Map:
+        """Return a map of so many rows; it has half as many columns again."""
+        width = height * 3 // 2
+        rows, columns = (np.arange(n, dtype=np.float32) + 0.5 for n in (height, width))
+        return cls((rows * (HEIGHT / height) - 90.0)[:, None], (columns * (AROUND / width))[None])
+
+    def east_of(self, place: float) -> Floats:
+        """Return how far each column lies to the east of a place, (1, width): the shorter way."""
+        return (self.along - np.float32(place) + AROUND / 2) % AROUND - AROUND / 2
+
+
+class Phenomenon(Protocol):
+    """Something that is planted in weather, and looked for."""
+
+    @property
+    def kind(self) -> Kind: ...
+
+    @property
+    def along(self) -> float:
+        """Where it is, in degrees along a parallel."""
+        ...
+
+    def plant(self, cells: Map) -> tuple[dict[str, Floats], Mask]:
+        """Return what it adds to fields, by their names, and the cells that it is marked in."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Cyclone:
+    """A low with wind around it, tropical or not."""
+
+    kind: Kind
+    latitude: float
+    along: float
+    radius: float
+    """That of the fastest wind, in degrees."""
+    depth: float
+    """By how much less pressure there is in its middle, in hPa."""
+
+    def plant(self, cells: Map) -> tuple[dict[str, Floats], Mask]:
+        north, east = cells.latitude - np.float32(self.latitude), cells.east_of(self.along)
+        away = np.sqrt(north**2 + east**2)
+        # Half a cell at least, where the middle of one is that of the cyclone.
+        away = np.maximum(away, np.float32(HEIGHT / len(cells.latitude) / 2))
+        ratio = (self.radius / away) ** HOLLAND_B
+        deficit = self.depth * (1.0 - np.exp(-ratio))
+        wind = 4.5 * math.sqrt(self.depth) * np.sqrt(ratio * np.exp(1.0 - ratio))
+        turning = wind / away * math.copysign(1.0, self.latitude)
+        eastward, northward = -turning * north, turning * east
+        core = np.exp(-((away / (1.5 * self.radius)) ** 2) / 2.0)
+        added = {
+            "PSL": -100.0 * deficit,
+            "PS": -97.0 * deficit,
+            "Z1000": -8.0 * deficit,
+            "U850": eastward,
+            "V850": northward,
+            "UBOT": 0.8 * eastward,
+            "VBOT": 0.8 * northward,
+            **{name: factor * core for name, factor in self._core().items()},
+        }
+        return added, away < max(EDGE * self.radius, HEIGHT / len(cells.latitude))
+
+    def _core(self) -> dict[str, float]:
+        """Return the peaks of what is warm, moist and rainy about its middle."""
+        if self.kind is Kind.EXTRATROPICAL:
+            return {"PRECT": 0.8e-7, "T500": -3.0, "TMQ": 3.0}
+        strength = self.depth / 50.0
+        return {
+            "TMQ": 16.0 * strength,
+            "PRECT": 2.4e-7 * strength,
+            "T500": 5.0 * strength,
+            "T200": 4.0 * strength,
+            "QREFHT": 0.002 * strength,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class River:
+    """A long band of moist air on its way from the tropics to a pole."""
+
+    latitude: float
+    """Of its beginning; that of its end, and its bend, are further towards the same pole."""
+    along: float
+    """Of its middle."""
+    end: float
+    """The latitude that it ends at."""
+    reach: float
+    """How far its end lies to the east of its beginning, in degrees; negative to the west."""
+    bend: float
+    """How far it bends aside, in degrees."""
+    width: float
+    """The standard deviation of its cross-section, in degrees."""
+
+    @property
+    def kind(self) -> Kind:
+        return Kind.RIVER
+
+    def plant(self, cells: Map) -> tuple[dict[str, Floats], Mask]:
+        away = np.full((cells.latitude.size, cells.along.size), np.inf, np.float32)
+        for latitude, along in zip(*self._course(), strict=True):
+            np.minimum(away, (cells.latitude - latitude) ** 2 + cells.east_of(along) ** 2, out=away)
+        band = np.exp(-away / (2.0 * self.width**2))
+        north, east = self.end - self.latitude, self.reach
+        wind = 14.0 / math.hypot(north, east) * band
+        added = {
+            "TMQ": 22.0 * band,
+            "PRECT": 0.6e-7 * band,
+            "QREFHT": 0.003 * band,
+            "U850": wind * east,
+            "V850": wind * north,
+            "UBOT": 0.8 * wind * east,
+            "VBOT": 0.8 * wind * north,
+        }
+        return added, band > RIVER_EDGE
+
+    def _course(self) -> tuple[Floats, Floats]:
+        """Return points of its course, a parabola: latitudes, and degrees along a parallel."""
+        share = np.linspace(0.0, 1.0, _RIVER_POINTS, dtype=np.float32)
+        latitude = self.latitude + share * (self.end - self.latitude)
+        aside = 4.0 * self.bend * share * (1.0 - share)
+        return latitude, self.along + (share - 0.5) * self.reach + aside
+
+
+def draw(part: int, sample: int, *, weaker: bool) -> list[Phenomenon]:
+    """Return what is planted in a sample: one to four cyclones, and up to two rivers.
+
+    Args:
+        part: 0 for training samples, 1 for those held out.
+        sample: its number.
+        weaker: whether there are up to two depressions and two extratropical cyclones besides.
+    """
+    drawn = iter((phenomenon_words(part, sample) / 2.0**64).tolist())
+    cyclones, depressions, lows = (int(next(drawn) * n) for n in (4, 3, 3))
+    rivers = sum(next(drawn) < 0.5 for _ in range(2))
+    found: list[Phenomenon] = []
+    found += [_tropical(Kind.CYCLONE, 30.0, 70.0, drawn) for _ in range(1 + cyclones)]
+    found += [_river(drawn) for _ in range(rivers)]
+    if weaker:
+        found += [_tropical(Kind.DEPRESSION, 10.0, 20.0, drawn) for _ in range(depressions)]
+        found += [_extratropical(drawn) for _ in range(lows)]
+    return found
+
+
+def phenomenon_words(part: int, sample: int) -> NDArray[np.uint64]:
+    """Return the random words that a sample's phenomena follow from."""
+    return rng.words(_WORDS, Purpose.TARGET, part, sample)
+
+
+def _between(least: float, most: float, drawn: Iterator[float]) -> float:
+    return least + (most - least) * next(drawn)
+
+
+def _hemisphere(drawn: Iterator[float]) -> float:
+    return math.copysign(1.0, next(drawn) - 0.5)
+
+
+def _tropical(kind: Kind, shallow: float, deep: float, drawn: Iterator[float]) -> Cyclone:
+    return Cyclone(
+        kind,
+        latitude=_hemisphere(drawn) * _between(15.0, 40.0, drawn),
+        along=_between(0.0, AROUND, drawn),
+        radius=_between(2.2, 4.3, drawn),
+        depth=_between(shallow, deep, drawn),
+    )
+
+
+def _extratropical(drawn: Iterator[float]) -> Cyclone:
+    return Cyclone(
+        Kind.EXTRATROPICAL,
+        latitude=_hemisphere(drawn) * _between(45.0, 65.0, drawn),
+        along=_between(0.0, AROUND, drawn),
+        radius=3.0 * _between(2.2, 4.3, drawn),
+        depth=_between(20.0, 45.0, drawn),
+    )
+
+
+def _river(drawn: Iterator[float]) -> River:
+    side = _hemisphere(drawn)
+    return River(
+        latitude=20.0 * side,
+        along=_between(0.0, AROUND, drawn),
+        end=side * _between(45.0, 60.0, drawn),
+        reach=_between(25.0, 60.0, drawn) * _hemisphere(drawn),
+        bend=_between(-10.0, 10.0, drawn),
+        width=_between(3.0, 4.5, drawn),
+    )
