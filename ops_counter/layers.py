@@ -23,6 +23,8 @@ from aiperf_hpc.graph import (
     Dense,
     Dropout,
     Embedding,
+    FanOutConv2D,
+    FanOutDense,
     Flatten,
     GlobalAveragePool2D,
     GlorotDense,
@@ -33,6 +35,7 @@ from aiperf_hpc.graph import (
     MaxPool2D,
     MaxPool3D,
     ReLU,
+    SameMaxPool2D,
     Scale,
     Shape,
     Softmax,
@@ -113,7 +116,7 @@ def embedding(context: LayerContext) -> Operations:
     return Operations(0, ADD * context.elements + update, update)
 
 
-@counts(Conv2D, Conv3D)
+@counts(Conv2D, FanOutConv2D, Conv3D)
 def convolution(context: LayerContext) -> Operations:
     """Return 2 k² Ci Co, or 2 k³ Ci Co, at each place of the output, and as much for the update.
 
@@ -123,7 +126,7 @@ def convolution(context: LayerContext) -> Operations:
     return _trained(context, MAC * kernel * math.prod(context.output[:-1]))
 
 
-@counts(Dense, GlorotDense)
+@counts(Dense, FanOutDense, GlorotDense)
 def dense(context: LayerContext) -> Operations:
     """Return 2 Ci Co forward, and 2 (Ci + 1) Co for the update of weights and bias."""
     return _trained(context, MAC * math.prod(context.parameters["kernel"]))
@@ -176,7 +179,7 @@ def add(context: LayerContext) -> Operations:
     return Operations(ADD * (len(context.inputs) - 1) * context.elements)
 
 
-@counts(MaxPool2D, MaxPool3D)
+@counts(MaxPool2D, SameMaxPool2D, MaxPool3D)
 def max_pool(context: LayerContext) -> Operations:
     """Return a comparison for each element of the window, k² or k³, an element."""
     axes = len(context.output) - 1

@@ -33,6 +33,8 @@ from aiperf_hpc.graph import (
     Dense,
     Dropout,
     Embedding,
+    FanOutConv2D,
+    FanOutDense,
     Flatten,
     GlobalAveragePool2D,
     GlorotDense,
@@ -44,6 +46,7 @@ from aiperf_hpc.graph import (
     MaxPool2D,
     MaxPool3D,
     ReLU,
+    SameMaxPool2D,
     Scale,
     Shape,
     Softmax,
@@ -105,7 +108,7 @@ def nothing(context: LayerContext, fused: bool) -> Moved:
     return Moved(0)
 
 
-@moves(Conv2D, Conv3D, Dense, GlorotDense)
+@moves(Conv2D, FanOutConv2D, Conv3D, Dense, FanOutDense, GlorotDense)
 def product(context: LayerContext, fused: bool) -> Moved:
     """Return input and output forward and for the gradient by the weights; again by the inputs.
 
@@ -156,7 +159,7 @@ def add(context: LayerContext, fused: bool) -> Moved:
     return Moved(_read(context) - context.elements if fused else _read(context) + context.elements)
 
 
-@moves(MaxPool2D, MaxPool3D)
+@moves(MaxPool2D, SameMaxPool2D, MaxPool3D)
 def max_pool(context: LayerContext, fused: bool) -> Moved:
     """Return input and output forward; backward the input read again and its gradient written."""
     del fused

@@ -11,11 +11,11 @@ from aiperf_hpc.errors import ConfigError
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.objective import CLASSIFICATION
 from aiperf_hpc.trial import DatasetInfo
-from aiperf_hpc.workloads import automl, cosmoflow, volumes
+from aiperf_hpc.workloads import automl, cosmoflow, resnet50, volumes
 from aiperf_hpc.workloads.base import Workload
 
 WORKLOADS: dict[str, Workload] = {
-    w.name: w for w in (automl.WORKLOAD, cosmoflow.WORKLOAD, volumes.WORKLOAD)
+    w.name: w for w in (automl.WORKLOAD, cosmoflow.WORKLOAD, resnet50.WORKLOAD, volumes.WORKLOAD)
 }
 
 

@@ -66,6 +66,8 @@ def _initial(value: InitialValue, shape: Shape, rng: np.random.Generator) -> Arr
             return rng.standard_normal(shape, np.float32)
         case Distribution.GLOROT_UNIFORM:
             return _glorot_uniform(shape, rng)
+        case Distribution.FAN_OUT_TRUNCATED_NORMAL:
+            return _fan_out_truncated_normal(shape, rng)
         case float():
             return np.full(shape, value, np.float32)
 
@@ -81,6 +83,20 @@ def _glorot_uniform(shape: Shape, rng: np.random.Generator) -> Array:
     elements = math.prod(shape[:-2])
     bound = math.sqrt(6.0 / (elements * (shape[-2] + shape[-1])))
     return rng.uniform(-bound, bound, shape).astype(np.float32)
+
+
+CUT_DEVIATIONS = 2.0
+CUT_DEVIATION = 0.87962566103423978
+"""The deviation of a standard normal variable that is cut off at two deviations."""
+
+
+def _fan_out_truncated_normal(shape: Shape, rng: np.random.Generator) -> Array:
+    """Return a kernel (..., in, out); what is cut off is drawn again."""
+    drawn = rng.standard_normal(shape, np.float32)
+    while (cut := np.abs(drawn) > CUT_DEVIATIONS).any():
+        drawn[cut] = rng.standard_normal(int(cut.sum()), np.float32)
+    fan_out = math.prod(shape[:-2]) * shape[-1]
+    return drawn * np.float32(math.sqrt(2.0 / fan_out) / CUT_DEVIATION)
 
 
 def save_checkpoint(

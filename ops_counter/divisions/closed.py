@@ -18,7 +18,7 @@ EXACT: Final = {
     name: CLOSED[f"training.{name}"]
     for name in (
         "optimizer", "learning_rate", "momentum", "weight_decay", "label_smoothing",
-        "max_gradient_norm",
+        "max_gradient_norm", "weight_decay_of", "weight_decay_in",
     )
 }  # fmt: skip
 SCHEDULE: Final = ScheduleSettings()

@@ -108,6 +108,8 @@ CLOSED: Final[Settings] = {
     "training.schedule.threshold": 1e-4,
     "training.schedule.threshold_mode": "relative",
     "training.weight_decay": 0.0,
+    "training.weight_decay_of": "kernels",
+    "training.weight_decay_in": "update",
     "training.label_smoothing": 0.0,
     "training.max_epochs": 60,
     "training.patience": 10,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -328,6 +328,28 @@ def step_in_halves(network: RankNetwork, batch: Batch, learning_rate: float) -> 
     given: list[Buffer] = []
     network.gradients(batch, 1.0, given.append)
     network.apply(given, learning_rate)
+
+
+class Shrinking(NamedTuple):
+    """What keeps parameters small."""
+
+    used: Hyperparameters
+    """The trial's, with the weight decay that is the optimizer's to apply."""
+    decayed: list[str]
+    """The parameters that it applies to."""
+    penalties: Mapping[str, float]
+    """By what the squares of parameters are multiplied and minimized too, by their names."""
+
+
+def shrinking(graph: Graph, used: Hyperparameters) -> Shrinking:
+    """Return what keeps a graph's parameters small in a trial: weight decay, and penalties."""
+    decayed = sorted(graph.parameters if used.weight_decay_of == "all" else graph.decayed)
+    if used.weight_decay_in == "update" or not used.weight_decay:
+        return Shrinking(used, decayed, graph.penalties)
+    penalties = dict(graph.penalties)
+    for name in decayed:
+        penalties[name] = penalties.get(name, 0.0) + used.weight_decay / 2.0
+    return Shrinking(used.model_copy(update={"weight_decay": 0.0}), decayed, penalties)
 
 
 def slots(state: OptimizerState, slot: str, parameters: Collection[str]) -> dict[str, Array]:

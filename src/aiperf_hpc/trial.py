@@ -207,6 +207,11 @@ class Hyperparameters(Value):
     """Steps of asgd before parameters are averaged."""
     schedule: ScheduleSettings = ScheduleSettings()
     """The schedule whose peak is the learning rate."""
+    weight_decay_of: Literal["kernels", "all"] = "kernels"
+    """The parameters that weight decay is of."""
+    weight_decay_in: Literal["update", "loss"] = "update"
+    """Where it is: in the optimizer's update, as that has it, or as half of it times the squares
+    of the parameters in what is minimized, whichever optimizer minimizes it."""
 
     @model_serializer(mode="wrap")
     def _without_later_defaults(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -216,7 +221,10 @@ class Hyperparameters(Value):
         return {name: value for name, value in values.items() if name not in left_out}
 
 
-_LATER = ("beta1", "beta2", "epsilon", "max_gradient_norm", "averaging_start", "schedule")
+_LATER = (
+    "beta1", "beta2", "epsilon", "max_gradient_norm", "averaging_start", "schedule",
+    "weight_decay_of", "weight_decay_in",
+)  # fmt: skip
 """Hyperparameters that the first records do not have."""
 
 

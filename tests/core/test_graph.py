@@ -12,6 +12,7 @@ from tests.support.networks import (
     flat_images,
     random_chain,
     residual,
+    thin_resnet50_v15,
     two_stems,
     volumes,
 )
@@ -295,7 +296,7 @@ def test_every_layer_says_how_what_it_stores_begins_and_what_decays() -> None:
     words = Graph(
         (Node("words", IntegerInput((6,))), Node("embedded", Embedding(11, 4), ("words",)))
     )
-    graphs = [residual(), volumes(), flat_images(), cosmoflow(), words]
+    graphs = [residual(), volumes(), flat_images(), cosmoflow(), thin_resnet50_v15(), words]
     met: dict[type[Layer], set[str]] = {}
     for graph in graphs:
         for node in graph.nodes:

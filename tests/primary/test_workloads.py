@@ -24,6 +24,7 @@ def test_the_table_has_each_workload_with_its_counts(
     assert "8,907,556" in rows["cosmoflow"]
     assert "mean absolute error <= 0.124" in rows["cosmoflow"]
     assert "25,557,032" in rows["automl"]
+    assert "25,559,081" in rows["resnet50-v1.5"]
 
 
 @pytest.mark.parametrize("name", WORKLOADS)

@@ -28,7 +28,7 @@ from aiperf_hpc.graph import (
     Softmax,
     Tanh,
 )
-from aiperf_hpc.morphism.networks.resnet import resnet50
+from aiperf_hpc.morphism.networks.resnet import V1_5, resnet50
 from aiperf_hpc.morphism.operators.base import Morphism
 from aiperf_hpc.morphism.operators.registry import MORPHISMS
 from aiperf_hpc.morphism.weights.checkpoint import Array, Weights, initial_weights
@@ -162,6 +162,11 @@ def thin_resnet50() -> Graph:
 def thin_resnet50_with_pooling() -> Graph:
     """The same with the stem for large images, on images that are not square."""
     return resnet50((37, 32, 3), 6, stem="imagenet", base_width=2)
+
+
+def thin_resnet50_v15() -> Graph:
+    """ResNet-50 v1.5 in the same width, on images that are not square."""
+    return resnet50((37, 32, 3), 6, base_width=2, version=V1_5)
 
 
 SMALL: tuple[Callable[[], Graph], ...] = (residual, two_stems)

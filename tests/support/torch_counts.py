@@ -10,6 +10,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.ops_counter.count import count
+from aiperf_hpc.primary.verify.execution.comparison import MATRIX_LAYERS
 
 
 def executed(graph: Graph, samples: int = 1) -> int:
@@ -28,7 +29,7 @@ def counted(graph: Graph) -> int:
     kinds = count(graph).by_kind()
     return sum(
         kinds[kind].forward + kinds[kind].backward - kinds[kind].update
-        for kind in ("conv2d", "conv3d", "dense", "glorot_dense")
+        for kind in MATRIX_LAYERS
         if kind in kinds
     )
 

@@ -26,6 +26,7 @@ from aiperf_hpc.graph import (
     MaxPool3D,
     Node,
     ReLU,
+    SameMaxPool2D,
     Scale,
     Softmax,
     Tanh,
@@ -121,6 +122,10 @@ def _layer(
             for addend in inputs[1:]:
                 total = total + addend
             return total
+        case SameMaxPool2D(kernel=kernel, stride=stride):
+            (rows, columns) = node.layer.padding(*inputs[0].shape[2:])
+            padded = functional.pad(inputs[0], (*columns, *rows), value=-torch.inf)
+            return functional.max_pool2d(padded, kernel, stride)
         case MaxPool2D(kernel=kernel, stride=stride):
             return functional.max_pool2d(inputs[0], kernel, stride, padding=(kernel - 1) // 2)
         case MaxPool3D(kernel=kernel, stride=stride):

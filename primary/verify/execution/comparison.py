@@ -22,7 +22,9 @@ from aiperf_hpc.run.history import Evaluation, Trial
 from aiperf_hpc.run.records import BestEpochKept
 from aiperf_hpc.trial import Value
 
-MATRIX_LAYERS = ("conv2d", "conv3d", "dense", "glorot_dense")
+MATRIX_LAYERS = (
+    "conv2d", "fan_out_conv2d", "conv3d", "dense", "fan_out_dense", "glorot_dense",
+)  # fmt: skip
 """The kinds of layers whose operations PyTorch's counter knows."""
 
 

@@ -81,6 +81,7 @@ def _used(run: Evidence, trial: Trial) -> Failures:
     for name in (
         "optimizer", "learning_rate", "momentum", "weight_decay", "label_smoothing", "precision",
         "beta1", "beta2", "epsilon", "max_gradient_norm", "averaging_start", "schedule",
+        "weight_decay_of", "weight_decay_in",
     ):  # fmt: skip
         value, dimension = getattr(used, name), getattr(searched, name, None)
         if isinstance(dimension, Reals):

@@ -29,6 +29,7 @@ from aiperf_hpc.replica.engines.base import (
     OptimizerState,
     empty_batch,
     evaluated,
+    shrinking,
     step_in_halves,
 )
 from aiperf_hpc.replica.engines.checksum import PendingChecksum
@@ -101,11 +102,11 @@ class TensorFlowNetwork:
             self._used = hyperparameters
             self._transparent = transparent(graph, weights)
             parameters = {name: self._variables[name] for name in graph.parameters}
-            decayed = [name for name in parameters if name in graph.decayed]
+            small = shrinking(graph, hyperparameters)
             self._optimizer = OPTIMIZERS[hyperparameters.optimizer](
-                parameters, decayed, hyperparameters
+                parameters, small.decayed, small.used
             )
-            self._optimizer.penalise(graph.penalties)
+            self._optimizer.penalise(small.penalties)
             self._optimizer.load(optimizer_state)
             self._evaluated_variables = self._variables | dict(self._optimizer.evaluated)
             self._sizes = [math.prod(shape) for shape in graph.parameters.values()]

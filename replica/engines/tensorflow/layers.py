@@ -19,6 +19,8 @@ from aiperf_hpc.graph import (
     Dense,
     Dropout,
     Embedding,
+    FanOutConv2D,
+    FanOutDense,
     Flatten,
     GlobalAveragePool2D,
     GlorotDense,
@@ -30,6 +32,7 @@ from aiperf_hpc.graph import (
     MaxPool3D,
     Node,
     ReLU,
+    SameMaxPool2D,
     Scale,
     Softmax,
     Tanh,
@@ -93,6 +96,7 @@ def _embedding(run: Pass, node: Node, layer: Embedding, inputs: Tensors) -> tf.T
     return tf.gather(run.read(node, "table"), inputs[0])
 
 
+@executes(FanOutConv2D)
 @executes(Conv2D)
 def _conv2d(run: Pass, node: Node, layer: Conv2D, inputs: Tensors) -> tf.Tensor:
     kernel, source = run.read(node, "kernel"), inputs[0]
@@ -185,6 +189,11 @@ def _max_pool2d(run: Pass, node: Node, layer: MaxPool2D, inputs: Tensors) -> tf.
     return tf.nn.max_pool2d(padded, layer.kernel, layer.stride, "VALID")
 
 
+@executes(SameMaxPool2D)
+def _same_max_pool2d(run: Pass, node: Node, layer: SameMaxPool2D, inputs: Tensors) -> tf.Tensor:
+    return tf.nn.max_pool2d(inputs[0], layer.kernel, layer.stride, "SAME")
+
+
 @executes(MaxPool3D)
 def _max_pool3d(run: Pass, node: Node, layer: MaxPool3D, inputs: Tensors) -> tf.Tensor:
     source, (before, behind) = inputs[0], layer.window.padding
@@ -203,6 +212,7 @@ def _symmetric(kernel: int) -> list[list[int]]:
 
 
 @executes(GlorotDense)
+@executes(FanOutDense)
 @executes(Dense)
 def _dense(run: Pass, node: Node, layer: Dense, inputs: Tensors) -> tf.Tensor:
     return tf.matmul(inputs[0], run.read(node, "kernel")) + run.read(node, "bias")

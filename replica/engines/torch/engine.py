@@ -33,6 +33,7 @@ from aiperf_hpc.replica.engines.base import (
     OptimizerState,
     empty_batch,
     evaluated,
+    shrinking,
     step_in_halves,
 )
 from aiperf_hpc.replica.engines.checksum import PendingChecksum
@@ -162,10 +163,11 @@ class TorchNetwork:
                 self._statistics, {name: weights[name] for name in graph.statistics}
             )
             self._views = self._layout.views(self._flat)
+            small = shrinking(graph, hyperparameters)
             self._optimizer = OPTIMIZERS[hyperparameters.optimizer](
-                self._flat, self._layout, sorted(graph.decayed), hyperparameters
+                self._flat, self._layout, small.decayed, small.used
             )
-            self._optimizer.penalise(graph.penalties)
+            self._optimizer.penalise(small.penalties)
             self._optimizer.load(optimizer_state)
             self._build_modules(rows=device.type == "cpu" and not placement.compiled)
         self._cores, self._tuned = placement.cores, placement.tuned

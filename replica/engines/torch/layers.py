@@ -22,6 +22,8 @@ from aiperf_hpc.graph import (
     Dense,
     Dropout,
     Embedding,
+    FanOutConv2D,
+    FanOutDense,
     Flatten,
     GlobalAveragePool2D,
     GlorotDense,
@@ -33,6 +35,7 @@ from aiperf_hpc.graph import (
     MaxPool3D,
     Node,
     ReLU,
+    SameMaxPool2D,
     Scale,
     Softmax,
     Tanh,
@@ -67,6 +70,7 @@ def _input(code: ModuleCode, node: Node, layer: Input) -> fx.Node:
     return code.placeholder(attribute(node.name))
 
 
+@builds(FanOutConv2D)
 @builds(Conv2D)
 def _conv2d(code: ModuleCode, node: Node, layer: Conv2D) -> fx.Node:
     source, stride, weights = code.read(node), layer.stride, code.tensor(node, "kernel")
@@ -226,6 +230,18 @@ def _max_pool2d(code: ModuleCode, node: Node, layer: MaxPool2D) -> fx.Node:
     return code.call(functional.max_pool2d, code.read(node), layer.kernel, layer.stride, padding)
 
 
+@builds(SameMaxPool2D)
+def _same_max_pool2d(code: ModuleCode, node: Node, layer: SameMaxPool2D) -> fx.Node:
+    """Pool with what is added before both sides; an element more behind is no more than a last
+    window that is not whole, which ``ceil_mode`` keeps."""
+    code.allow_overwriting(node)
+    (read,) = code.graph.input_shapes(node.name)
+    before = tuple(edges[0] for edges in layer.padding(*read[:-1]))
+    return code.call(
+        functional.max_pool2d, code.read(node), layer.kernel, layer.stride, before, 1, True
+    )
+
+
 @builds(MaxPool3D)
 def _max_pool3d(code: ModuleCode, node: Node, layer: MaxPool3D) -> fx.Node:
     code.allow_overwriting(node)
@@ -255,6 +271,7 @@ def flatten(x: Tensor) -> Tensor:
 
 
 @builds(GlorotDense)
+@builds(FanOutDense)
 @builds(Dense)
 def _dense(code: ModuleCode, node: Node, layer: Dense) -> fx.Node:
     code.allow_overwriting(node)

@@ -35,6 +35,14 @@ class CosmoFlowConfig(Section):
     )
 
 
+class ResNet50Config(Section):
+    """What there is to choose of ResNet-50 v1.5 besides stem, width and blocks."""
+
+    spare_outputs: int = Field(
+        0, ge=0, le=1000, description="behind those of the classes; HPC AI500's code has 1 of 1,001"
+    )
+
+
 class ModelConfig(Section):
     """The initial network."""
 
@@ -47,3 +55,4 @@ class ModelConfig(Section):
         (3, 4, 6, 3), description="blocks a stage; ResNet-50 has 3, 4, 6 and 3"
     )
     cosmoflow: CosmoFlowConfig = CosmoFlowConfig()
+    resnet50: ResNet50Config = ResNet50Config()

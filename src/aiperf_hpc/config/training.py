@@ -35,6 +35,12 @@ class TrainingConfig(Section):
         le=1.0,
         description="of kernels; in the gradient (L2) with adam, else beside it",
     )
+    weight_decay_of: Literal["kernels", "all"] = Field(
+        "kernels", description="all: biases, and normalisations' scales and shifts, too"
+    )
+    weight_decay_in: Literal["update", "loss"] = Field(
+        "update", description="loss: half of it times the squares of parameters is minimized too"
+    )
     label_smoothing: float = Field(
         0.0, ge=0.0, lt=1.0, description="share of a target that is spread over all classes"
     )

@@ -19,6 +19,8 @@ from aiperf_hpc.graph.layers import Dense as Dense
 from aiperf_hpc.graph.layers import Distribution as Distribution
 from aiperf_hpc.graph.layers import Dropout as Dropout
 from aiperf_hpc.graph.layers import Embedding as Embedding
+from aiperf_hpc.graph.layers import FanOutConv2D as FanOutConv2D
+from aiperf_hpc.graph.layers import FanOutDense as FanOutDense
 from aiperf_hpc.graph.layers import Flatten as Flatten
 from aiperf_hpc.graph.layers import GlobalAveragePool2D as GlobalAveragePool2D
 from aiperf_hpc.graph.layers import GlorotDense as GlorotDense
@@ -30,6 +32,7 @@ from aiperf_hpc.graph.layers import LeakyReLU as LeakyReLU
 from aiperf_hpc.graph.layers import MaxPool2D as MaxPool2D
 from aiperf_hpc.graph.layers import MaxPool3D as MaxPool3D
 from aiperf_hpc.graph.layers import ReLU as ReLU
+from aiperf_hpc.graph.layers import SameMaxPool2D as SameMaxPool2D
 from aiperf_hpc.graph.layers import Scale as Scale
 from aiperf_hpc.graph.layers import Shape as Shape
 from aiperf_hpc.graph.layers import SlidingWindow as SlidingWindow

@@ -159,6 +159,47 @@ def test_updates_are_those_of_pytorch(engine: RankEngine, name: str, limit: floa
     network.close()
 
 
+@pytest.mark.parametrize("what", ["kernels", "all"])
+def test_decay_in_the_loss_is_the_l2_term_of_pytorchs_sgd(engine: RankEngine, what: str) -> None:
+    """Which adds the decay times a parameter to its gradient, so that momenta have it too."""
+    graph = one_of_each()
+    weights = trained_weights(graph, np.random.default_rng(1))
+    limits: dict[str, object] = {"max_gradient_norm": None}
+    network = built(
+        engine, "sgd", graph, weights, **limits, weight_decay_of=what, weight_decay_in="loss"
+    )
+    parameters = {n: torch.nn.Parameter(torch.tensor(weights[n])) for n in graph.parameters}
+    decays = {n: 0.1 if what == "all" or n.endswith("/kernel") else 0.0 for n in parameters}
+    groups = [{"params": [p], "weight_decay": decays[n]} for n, p in parameters.items()]
+    optimizer = torch.optim.SGD(groups, lr=RATE, momentum=0.9)
+    for step in range(10):
+        for n, parameter in parameters.items():
+            parameter.grad = torch.tensor(gradients(step)[n])
+        optimizer.step()
+        applied(network, gradients(step), RATE)
+    found = network.weights()
+    for n, parameter in parameters.items():
+        np.testing.assert_allclose(found[n], parameter.detach().numpy(), rtol=1e-4, atol=1e-5)
+    network.close()
+
+
+@pytest.mark.parametrize("name", ["adamw", "lamb", "asgd"])
+def test_decay_of_all_parameters_shrinks_those_that_learn_nothing(
+    engine: RankEngine, name: str
+) -> None:
+    """Without gradients nothing but weight decay moves a parameter, and it moves each."""
+    graph = one_of_each()
+    weights = trained_weights(graph, np.random.default_rng(1))
+    for what in ("kernels", "all"):
+        network = built(engine, name, graph, weights, weight_decay_of=what)
+        applied(network, {n: np.zeros_like(weights[n]) for n in graph.parameters}, RATE)
+        found = network.weights()
+        network.close()
+        for n in graph.parameters:
+            shrunk = np.linalg.norm(found[n]) < np.linalg.norm(weights[n])
+            assert shrunk == (what == "all" or n.endswith("/kernel")), n
+
+
 class Lamb:
     """Algorithm 2 of You et al. 2020, line by line, in float64."""
 

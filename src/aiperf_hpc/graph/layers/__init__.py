@@ -16,7 +16,9 @@ from aiperf_hpc.graph.layers.base import Shape as Shape
 from aiperf_hpc.graph.layers.base import SlidingWindow as SlidingWindow
 from aiperf_hpc.graph.layers.convolution import Conv2D as Conv2D
 from aiperf_hpc.graph.layers.convolution import Conv3D as Conv3D
+from aiperf_hpc.graph.layers.convolution import FanOutConv2D as FanOutConv2D
 from aiperf_hpc.graph.layers.dense import Dense as Dense
+from aiperf_hpc.graph.layers.dense import FanOutDense as FanOutDense
 from aiperf_hpc.graph.layers.dense import GlorotDense as GlorotDense
 from aiperf_hpc.graph.layers.embedding import Embedding as Embedding
 from aiperf_hpc.graph.layers.input import Input as Input
@@ -26,5 +28,6 @@ from aiperf_hpc.graph.layers.normalisation import BatchNorm as BatchNorm
 from aiperf_hpc.graph.layers.pooling import GlobalAveragePool2D as GlobalAveragePool2D
 from aiperf_hpc.graph.layers.pooling import MaxPool2D as MaxPool2D
 from aiperf_hpc.graph.layers.pooling import MaxPool3D as MaxPool3D
+from aiperf_hpc.graph.layers.pooling import SameMaxPool2D as SameMaxPool2D
 from aiperf_hpc.graph.layers.regularisation import Dropout as Dropout
 from aiperf_hpc.graph.layers.reshaping import Flatten as Flatten

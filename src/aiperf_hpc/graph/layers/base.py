@@ -23,6 +23,9 @@ class Distribution(Enum):
     """Normal, of mean 0 and variance 1."""
     GLOROT_UNIFORM = "glorot_uniform"
     """Uniform, of mean 0 and variance 2 / (fan-in + fan-out) (Glorot and Bengio 2010, eq. 16)."""
+    FAN_OUT_TRUNCATED_NORMAL = "fan_out_truncated_normal"
+    """Normal, cut off at two deviations, of mean 0 and variance 2 / fan-out: TensorFlow's variance
+    scaling by fan-out."""
 
 
 InitialValue = Distribution | float

@@ -44,7 +44,7 @@ class Conv2D(Layer):
 
     def __post_init__(self) -> None:
         require_sizes(self, "channels", "kernel", "stride")
-        require(self.kernel % 2 == 1, f"conv2d: kernel must be odd, got {self.kernel}")
+        require(self.kernel % 2 == 1, f"{self.kind}: kernel must be odd, got {self.kernel}")
 
     @property
     def window(self) -> SlidingWindow:
@@ -59,6 +59,16 @@ class Conv2D(Layer):
 
     def with_channels(self, channels: int) -> Conv2D:
         return replace(self, channels=channels)
+
+
+@layer_class
+class FanOutConv2D(Conv2D):
+    """The same, with a kernel that begins as in TensorFlow's ResNets: by what it gives."""
+
+    kind: ClassVar[str] = "fan_out_conv2d"
+    initial_values: ClassVar[Mapping[str, InitialValue]] = {
+        "kernel": Distribution.FAN_OUT_TRUNCATED_NORMAL
+    }
 
 
 @layer_class

@@ -47,6 +47,16 @@ class Dense(Layer):
 
 
 @layer_class
+class FanOutDense(Dense):
+    """The same, with a kernel that begins as in TensorFlow's ResNets: by what it gives."""
+
+    kind: ClassVar[str] = "fan_out_dense"
+    initial_values: ClassVar[Mapping[str, InitialValue]] = {
+        "kernel": Distribution.FAN_OUT_TRUNCATED_NORMAL, "bias": 0.0
+    }  # fmt: skip
+
+
+@layer_class
 class GlorotDense(Dense):
     """A dense layer as Keras makes it: a kernel that begins by Glorot's rule, and may be penalised.
 

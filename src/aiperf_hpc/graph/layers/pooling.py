@@ -28,7 +28,7 @@ class MaxPool2D(Layer):
 
     def __post_init__(self) -> None:
         require_sizes(self, "kernel", "stride")
-        require(self.kernel % 2 == 1, f"max_pool2d: kernel must be odd, got {self.kernel}")
+        require(self.kernel % 2 == 1, f"{self.kind}: kernel must be odd, got {self.kernel}")
 
     @property
     def window(self) -> SlidingWindow:
@@ -37,6 +37,23 @@ class MaxPool2D(Layer):
     def output_shape(self, *inputs: Shape) -> Shape:
         height, width, channels = image(inputs[0])
         return math.ceil(height / self.stride), math.ceil(width / self.stride), channels
+
+
+@layer_class
+class SameMaxPool2D(MaxPool2D):
+    """The same, padded as TensorFlow's SAME pads: as little as its windows need on each axis.
+
+    Of an odd number the element more is behind. So a window of 3 at stride 2 begins at the first
+    element of an axis of even length, where ``MaxPool2D``'s begins before it.
+    """
+
+    kind: ClassVar[str] = "same_max_pool2d"
+
+    def padding(self, *places: int) -> list[tuple[int, int]]:
+        """Return what is added before and behind each axis of so many elements."""
+        reached = [(n - 1) // self.stride * self.stride + self.kernel for n in places]
+        added = [max(0, last - n) for last, n in zip(reached, places, strict=True)]
+        return [(number // 2, number - number // 2) for number in added]
 
 
 @layer_class

@@ -1,0 +1,56 @@
+"""What a workload's rules look at: a run of one training, made record by record."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from tests.support.run_writer import RunWriter, run_started, trial_ended, trial_started
+
+from aiperf_hpc.config import RunConfig
+from aiperf_hpc.ops_counter.divisions.evidence import RunEvidence
+from aiperf_hpc.ops_counter.score import ScorePoint
+from aiperf_hpc.run.manifest import RULES, RunManifest
+from aiperf_hpc.run.records import DatasetLoaded, Evaluated
+from aiperf_hpc.trial import DatasetInfo, RoundPhase
+
+
+def fixed_run(
+    root: Path,
+    config: RunConfig,
+    dataset: DatasetInfo,
+    measure: str,
+    sums: Mapping[str, float],
+    *,
+    ended: bool = True,
+) -> RunEvidence:
+    """Return a run whose one training has been evaluated once.
+
+    Args:
+        root: where its records go.
+        config: what it was configured to be.
+        dataset: what its replica loaded.
+        measure: the name of the measure of its quality.
+        sums: of that measure, over all validation samples.
+        ended: whether the training ended by itself.
+    """
+    run = RunWriter(root)
+    run.primary(0, run_started())
+    run.replica(1, DatasetLoaded(dataset=dataset))
+    run.replica(2, trial_started(phase=RoundPhase.FIXED))
+    result = Evaluated(
+        trial="t1",
+        epoch=1,
+        learning_rate=0.1,
+        train_loss=1.0,
+        validation_loss=1.0,
+        measure=measure,
+        sums=dict(sums),
+        samples=dataset.validation_samples,
+    )
+    run.replica(3, result, *([trial_ended()] if ended else []))
+    manifest = RunManifest(
+        run_id="run", nodes=1, hours=1.0, launcher="local", cores=(), versions={}, commit="c",
+        rules=RULES, config=config,
+    )  # fmt: skip
+    return RunEvidence(run.history(), manifest, ScorePoint(1.0, 1, None, None), 0.0)
