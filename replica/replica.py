@@ -10,16 +10,18 @@ from functools import partial
 
 from optuna.storages import BaseStorage
 
+from aiperf_hpc.config import RunConfig
 from aiperf_hpc.errors import AIPerfError
 from aiperf_hpc.ops_counter.memory import MemoryLimit
 from aiperf_hpc.replica.context import ReplicaContext
 from aiperf_hpc.replica.data.base import Dataset
+from aiperf_hpc.replica.data.baseline import Tally, has_baseline
 from aiperf_hpc.replica.engines.base import Engine, RankEngine
 from aiperf_hpc.replica.host import Host, Workers
 from aiperf_hpc.replica.node_check import checked_engine
 from aiperf_hpc.replica.parallel.collectives.base import RankLostError
 from aiperf_hpc.replica.parallel.handshake import Ranks, facts_of
-from aiperf_hpc.replica.parallel.leader import LeadingDataset, LeadingEngine
+from aiperf_hpc.replica.parallel.leader import LeadingBaseline, LeadingDataset, LeadingEngine
 from aiperf_hpc.replica.runtime.run_clock import RunClock
 from aiperf_hpc.replica.runtime.stopping import StopFlag
 from aiperf_hpc.replica.runtime.stopwatch import Stopwatch
@@ -276,15 +278,18 @@ class Replica:
         checkpoints: Executor,
     ) -> tuple[Trainer, TrialBuilder]:
         """Return what trains, on this rank alone or leading all of them, and what builds for it."""
+        objective, measured = engine.objective, _measures_baseline(context.config, engine)
         if not self._ranks.several:
-            trainer = Trainer(context, engine, dataset, memory, checkpoints)
+            tally = Tally(objective, dataset.info) if measured else None
+            trainer = Trainer(context, engine, dataset, memory, checkpoints, tally)
             return trainer, OneRankBuilder(trainer, background)
         own = self._paths.incarnation(self._who.replica, self._who.incarnation)
         seconds = context.config.replica.rank_timeout_seconds
         together = self._ranks.watched(own, seconds, context.journal)
         leading = LeadingEngine(engine, together)
         together_data = LeadingDataset(dataset, together)
-        trainer = Trainer(context, leading, together_data, memory, checkpoints)
+        baseline = LeadingBaseline(objective, dataset.info, together) if measured else None
+        trainer = Trainer(context, leading, together_data, memory, checkpoints, baseline)
         return trainer, SeveralRanksBuilder(trainer, leading)
 
     def _study(self, journal: JournalWriter) -> BaseStorage:
@@ -328,3 +333,12 @@ class Replica:
     def _waits(self) -> list[StorageWaited]:
         """Return what is to be recorded of the times in which storage was waited for."""
         return [StorageWaited.of(wait) for wait in self._patience.take()]
+
+
+def _measures_baseline(config: RunConfig, engine: Engine) -> bool:
+    """Return whether it is told beside the trainings what a trivial predictor reaches.
+
+    Not where a network is searched for, or qualities are made up.
+    """
+    made_up = config.engine.name == "simulated"
+    return not config.search.searches and not made_up and has_baseline(engine.objective)

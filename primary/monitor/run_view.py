@@ -18,7 +18,7 @@ from functools import cached_property
 from operator import attrgetter
 
 from aiperf_hpc.errors import JournalError, RunDirectoryError
-from aiperf_hpc.objective import ACCURACY, Measure
+from aiperf_hpc.objective import ACCURACY, MEASURES, Measure
 from aiperf_hpc.ops_counter.divisions import RuleCheck, Violation
 from aiperf_hpc.ops_counter.divisions.evidence import RunEvidence
 from aiperf_hpc.ops_counter.divisions.judgement import Judgement, Rule, judge, judge_briefly
@@ -39,6 +39,7 @@ from aiperf_hpc.primary.monitor.kinds import KindStatus, kinds_status
 from aiperf_hpc.primary.monitor.run_graphs import RunGraphs
 from aiperf_hpc.primary.monitor.run_machine import RunMachine
 from aiperf_hpc.primary.monitor.telemetry import TelemetryStatus, telemetry_status
+from aiperf_hpc.primary.monitor.trainings import TrainingTime, training_times
 from aiperf_hpc.primary.monitor.witnesses import WitnessStatus, witnesses_of
 from aiperf_hpc.processes import runs_aiperf
 from aiperf_hpc.run.graph_store import GraphStore
@@ -178,6 +179,15 @@ class TrialStatus(Value):
     """Seconds from its start to its end, or until now."""
 
 
+class BaselineStatus(Value):
+    """What a predictor reaches on the validation samples that has learnt nothing."""
+
+    predictor: str
+    """What it predicts, in words."""
+    quality: float
+    """By the run's measure."""
+
+
 class RunStatus(Value):
     """The run now."""
 
@@ -197,6 +207,8 @@ class RunStatus(Value):
     """The highest accuracy that an evaluation observed; None where the run has another measure."""
     best_quality: float | None = None
     """The best quality that an evaluation observed."""
+    baseline: BaselineStatus | None = None
+    """What is beside it; None where a network is searched for, and before the first evaluation."""
     best_trial: str | None
     replicas: tuple[ReplicaStatus, ...]
     trials_by_state: dict[str, int]
@@ -379,6 +391,7 @@ class RunView:
             measure=self.measure.name,
             best_accuracy=self._accuracy(best),
             best_quality=None if best is None else best.quality,
+            baseline=self.baseline(),
             best_trial=None if best is None else best.trial,
             replicas=tuple(
                 self._replica(name, now) for name in sorted(history.replicas, key=_by_number)
@@ -570,6 +583,22 @@ class RunView:
     def measure(self) -> Measure:
         """How the run measures quality."""
         return workload_of(self.manifest.config).objective.quality
+
+    def training_times(self, until: float) -> tuple[TrainingTime, ...]:
+        """Return where the time of each training went that had come to its end by ``until``; none
+        where a network is searched for."""
+        config = self.manifest.config
+        if config.search.searches:
+            return ()
+        return training_times(self.history, until, config.training.target)
+
+    def baseline(self) -> BaselineStatus | None:
+        """Return what a predictor reaches that has learnt nothing, where a replica measured it."""
+        for _, replica in sorted(self.history.replicas.items()):
+            if (found := replica.baseline) is not None:
+                words = MEASURES[found.measure].baseline
+                return BaselineStatus(predictor=words, quality=found.quality)
+        return None
 
     def without_error(self, until: float) -> str:
         """Return why there is no error, and so no regulated score, at a time; empty if there is."""

@@ -75,10 +75,18 @@ def _parts(status: RunStatus) -> dict[str, Sequence[str]]:
         "time": (f"{now} of {end}", now),
         "score": (si(score.ops, "OPS"),),
         "regulated": (f"regulated {regulated}", f"reg. {regulated}", ""),
-        "best": (f"best {label} {best}", f"best {best}", ""),
+        "best": (f"best {label} {best}{_beside(status)}", f"best {best}", ""),
         "trials": (f"trials {ended}", ""),
         "replicas": (*(_named(status, most) for most in range(NAMED, 0, -1)), _counted(status), ""),
     }
+
+
+def _beside(status: RunStatus) -> str:
+    """Return what a predictor reaches that has learnt nothing, in brackets."""
+    found = status.baseline
+    if found is None:
+        return ""
+    return f" ({found.predictor}: {quality(found.quality, status.measure)})"
 
 
 def _note(status: RunStatus) -> Sequence[str]:

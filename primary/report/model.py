@@ -19,7 +19,8 @@ from aiperf_hpc.primary.formatting import utc_text
 from aiperf_hpc.primary.monitor.clock import ClockStatus
 from aiperf_hpc.primary.monitor.elasticity import ElasticityStatus
 from aiperf_hpc.primary.monitor.kinds import KindStatus
-from aiperf_hpc.primary.monitor.run_view import RunView, ScoreStatus
+from aiperf_hpc.primary.monitor.run_view import BaselineStatus, RunView, ScoreStatus
+from aiperf_hpc.primary.monitor.trainings import TrainingTime
 from aiperf_hpc.primary.monitor.witnesses import WitnessStatus
 from aiperf_hpc.primary.report.incidents import (
     Problems,
@@ -78,6 +79,9 @@ class Report(Value):
     measure: str = ACCURACY.name
     """The name of the run's measure of quality."""
     score: ScoreStatus
+    baseline: BaselineStatus | None = None
+    """What a predictor reaches that has learnt nothing; None where a network was searched for, and
+    in reports of versions that did not measure it."""
     without_error: str = ""
     """Why there is no error, and so no regulated score; empty where there is."""
     series: tuple[ScoreStatus, ...]
@@ -87,6 +91,8 @@ class Report(Value):
     best: GraphReport | None
     time: TimeSplit
     """Where the time of all replicas together went."""
+    trainings: tuple[TrainingTime, ...] = ()
+    """Where nothing was searched for: the time of each training that came to its end."""
     step: StepSplit | None = None
     """Where the time of a training step went; None where replicas have one rank."""
     replicas: tuple[ReplicaReport, ...]
@@ -197,12 +203,14 @@ def make_report(view: RunView) -> Report:
         command=manifest.command,
         measure=view.measure.name,
         score=ScoreStatus.of(final),
+        baseline=status.baseline,
         without_error=view.without_error(end),
         series=tuple(view.score()),
         interval_hours=manifest.config.score.interval_hours,
         operations=split,
         best=best_graph(view, end),
         time=total_time(view, final.elapsed),
+        trainings=view.training_times(end),
         step=split_steps([t for r in history.replicas.values() for t in r.step_times]),
         replicas=replica_rows(view, status, final.elapsed),
         trials=trial_rows(view, end),

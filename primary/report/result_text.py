@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from aiperf_hpc.config import Difference, differences, preset_of
+from aiperf_hpc.objective import MEASURES
 from aiperf_hpc.ops_counter.divisions import Division
-from aiperf_hpc.primary.formatting import duration
+from aiperf_hpc.primary.formatting import duration, quality
 from aiperf_hpc.primary.monitor.clock import clock_lines
 from aiperf_hpc.primary.monitor.telemetry import energy_line
 from aiperf_hpc.primary.monitor.witnesses import witness_line
@@ -124,9 +125,22 @@ def _result_line(document: Report) -> Iterator[str]:
         NONE if score.regulated is None else f"{score.regulated:.6e}",
     )
     yield SINGLE
+    yield from _reached(document)
     if document.telemetry is not None and (energy := energy_line(document.telemetry.energy)):
         yield energy[0].upper() + energy[1:]
         yield SINGLE
+
+
+def _reached(document: Report) -> Iterator[str]:
+    """Yield the best quality and, beside it, what a predictor reaches that has learnt nothing."""
+    if document.baseline is None:
+        return
+    label = MEASURES[document.measure].label
+    best = None if document.best is None else document.best.quality
+    beside = quality(document.baseline.quality, document.measure)
+    said = f"The best {label}: {quality(best, document.measure)}"
+    yield f"{said}; that of {document.baseline.predictor}: {beside}"
+    yield SINGLE
 
 
 def _division(document: Report) -> Iterator[str]:

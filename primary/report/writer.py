@@ -209,10 +209,12 @@ def summary_lines(view: RunView) -> list[str]:
         f"Score            {si(score.ops, 'OPS')}  ({exact(score.ops)} operations/s)",
         _regulated_line(score, why),
         *_quality_lines(score, status, why),
+        *_baseline_lines(status),
         f"Time             {duration(score.elapsed_seconds)}",
         *(f"Queue            {line}" for line in clock_lines(status.clock)),
         f"Operations       {si(score.operations, '')}  ({score.operations:,})",
         f"Trials           {', '.join(counted) or 'none'}",
+        *_training_lines(view),
         *_energy_lines(status),
         *_storage_lines(status),
         f"Witness          {_witness(view, status)}",
@@ -252,6 +254,35 @@ def _quality_lines(score: ScoreStatus, status: RunStatus, why: str) -> list[str]
         best = quality(status.best_quality, status.measure)
         lines.append(f"Quality          {best}, the best {MEASURES[status.measure].label}")
     return lines
+
+
+def _training_lines(view: RunView) -> list[str]:
+    """Return how long a training took, and what on, where nothing was searched for."""
+    times = view.training_times(view.until)
+    reached = [each for each in times if each.reached is not False]
+    if not reached:
+        return []
+    middle = sorted(reached, key=lambda each: each.seconds)[(len(reached) - 1) // 2]
+    parts = (
+        f"{name} {duration(seconds)}"
+        for name, seconds in (
+            ("staging", middle.staging_seconds),
+            ("compute", middle.compute_seconds),
+            ("extra", middle.extra_seconds),
+        )
+    )
+    whose = middle.trial if len(reached) == 1 else f"{middle.trial}, the median of {len(reached)}"
+    what = "Time to target " if middle.reached else "A training took"
+    return [f"{what}  {duration(middle.seconds)} ({', '.join(parts)}), {whose}"]
+
+
+def _baseline_lines(status: RunStatus) -> list[str]:
+    """Return what a predictor reaches that has learnt nothing, where it was measured."""
+    if (found := status.baseline) is None:
+        return []
+    reached = quality(found.quality, status.measure)
+    label = MEASURES[status.measure].label
+    return [f"Baseline         {reached}, the {label} of {found.predictor}"]
 
 
 def _regulated_line(score: ScoreStatus, why: str) -> str:

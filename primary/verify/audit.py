@@ -23,6 +23,7 @@ from aiperf_hpc.primary.report.provenance import named_files
 from aiperf_hpc.primary.verify.beside import beside
 from aiperf_hpc.primary.verify.evidence import Evidence, Failures, Note
 from aiperf_hpc.primary.verify.rules import (
+    baseline,
     batches,
     clock,
     course,
@@ -136,6 +137,8 @@ RULES: tuple[Rule, ...] = (
          work.samples, _progress),
     Rule("evaluations", "evaluations are whole, in order, within limits",
          work.evaluations, _evaluations),
+    Rule("baseline", "a trivial predictor's quality is of all validation samples, alike everywhere",
+         baseline.baselines, baseline.measured),
     Rule("order", "one trial at a time on a replica, from the run's start on",
          course.order, _trials),
     Rule("rounds", "phases and epochs as configured; the chosen kernel size is in the graph",

@@ -46,7 +46,8 @@ KEPT: frozenset[type[records.Event]] = frozenset(
         records.NodeChecked, records.SchedulerState, records.RunEnded,
         records.ReplicaStarted, records.SystemDescribed, records.PeakMeasured,
         records.DatasetLoaded, records.TrialEnded, records.CheckpointDropped, records.TimeSpent,
-        records.ReplicaEnded, records.SearchStarted, records.SearchFailed,
+        records.BaselineMeasured, records.ReplicaEnded, records.SearchStarted,
+        records.SearchFailed,
     }
 )  # fmt: skip
 """The kinds of records that there are few of, and that are kept as they are."""

@@ -27,6 +27,7 @@ from aiperf_hpc.graph import Graph
 from aiperf_hpc.machine import cpu_model
 from aiperf_hpc.replica.data import load_dataset
 from aiperf_hpc.replica.data.base import Dataset
+from aiperf_hpc.replica.data.baseline import Tally, has_baseline
 from aiperf_hpc.replica.engines import engine_for
 from aiperf_hpc.replica.engines.base import EvaluationSums, Network, RankEngine, RankNetwork
 from aiperf_hpc.replica.execution.ranks_in_turn import RanksInTurn, parts_of_batches
@@ -139,13 +140,17 @@ def _built(bench: Bench, epoch: RecordedEpoch, saved: Interrupted) -> RankNetwor
 
 
 def _evaluation(bench: Bench, epoch: RecordedEpoch, network: Network) -> EvaluationAgain:
-    for batch in bench.dataset.validation(epoch.hyperparameters.batch_size):
+    objective = bench.engine.objective
+    batches = bench.dataset.validation(epoch.hyperparameters.batch_size)
+    tally = Tally(objective, bench.dataset.info) if has_baseline(objective) else None
+    for batch in batches if tally is None else tally.watched(batches):
         network.evaluate_step(batch)
     found: EvaluationSums = network.drain_evaluation()
     return EvaluationAgain(
         loss=found.mean_loss,
-        sums=found.sums(bench.engine.objective.quality),
+        sums=found.sums(objective.quality),
         samples=found.samples,
+        baseline=None if tally is None else tally.measured().sums,
     )
 
 

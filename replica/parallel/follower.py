@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from aiperf_hpc.errors import AIPerfError, EngineError, without_frames
 from aiperf_hpc.replica.data.base import Batch, Dataset, Part
+from aiperf_hpc.replica.data.baseline import Tally
 from aiperf_hpc.replica.engines.base import RankEngine
 from aiperf_hpc.replica.parallel.collectives.base import Collective
 from aiperf_hpc.replica.parallel.data_parallel import DataParallelNetwork
@@ -41,6 +42,8 @@ class _Follower:
         self._builder = NetworkBuilder(engine, collective)
         self._network: DataParallelNetwork | None = None
         self._batches: Iterator[Batch] = iter(())
+        self._objective = engine.objective
+        self._tally: Tally | None = None
 
     def do(self, command: Command, numbers: Sequence[float]) -> None:
         """Do one thing. Raises AIPerfError when it failed, here or on another rank."""
@@ -56,6 +59,11 @@ class _Follower:
                 self._batches = self._dataset.train(epoch, batch_size, seed)
             case Command.VALIDATION:
                 self._batches = self._dataset.validation(int(numbers[0]))
+            case Command.WATCH_TARGETS:
+                self._tally = Tally(self._objective, self._dataset.info)
+                self._batches = self._tally.watched(self._batches)
+            case Command.SUM_TARGETS if self._tally is not None:
+                self._collective.allreduce_sum(self._tally.totals)
             case _ if self._network is None:
                 raise EngineError("there is no network: it could not be built")
             case Command.CALIBRATE:

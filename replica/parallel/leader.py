@@ -11,7 +11,9 @@ from numpy.typing import NDArray
 
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.morphism.weights.checkpoint import Weights
+from aiperf_hpc.objective import Objective
 from aiperf_hpc.replica.data.base import WHOLE, Batch, Dataset, Part
+from aiperf_hpc.replica.data.baseline import Tally
 from aiperf_hpc.replica.engines.base import EvaluationSums, OptimizerState, RankEngine
 from aiperf_hpc.replica.parallel.collectives.base import Collective
 from aiperf_hpc.replica.parallel.data_parallel import DataParallelNetwork
@@ -19,7 +21,7 @@ from aiperf_hpc.replica.parallel.network_builder import NetworkBuilder
 from aiperf_hpc.replica.parallel.protocol import Announce, BuildRequest, Command, Warmup
 from aiperf_hpc.replica.parallel.rank_dataset import RankDataset
 from aiperf_hpc.replica.parallel.step_clock import PARTS
-from aiperf_hpc.run.records import StepTimes
+from aiperf_hpc.run.records import BaselineMeasured, StepTimes
 from aiperf_hpc.trial import DatasetInfo, Hyperparameters
 
 
@@ -189,3 +191,23 @@ class LeadingDataset:
         del part
         self._announce(Command.VALIDATION, batch_size)
         return self._dataset.validation(batch_size)
+
+
+class LeadingBaseline:
+    """The baseline of all ranks' parts of the samples; see ``data.baseline.Baseline``."""
+
+    def __init__(self, objective: Objective, info: DatasetInfo, collective: Collective) -> None:
+        self._tally = Tally(objective, info)
+        self._collective = collective
+        self._announce = Announce(collective)
+
+    def watched(self, batches: Iterator[Batch]) -> Iterator[Batch]:
+        """Have all ranks look at the targets of the evaluation that was announced last."""
+        self._announce(Command.WATCH_TARGETS)
+        return self._tally.watched(batches)
+
+    def measured(self) -> BaselineMeasured:
+        """Return what the totals of all ranks come to."""
+        self._announce(Command.SUM_TARGETS)
+        self._collective.allreduce_sum(self._tally.totals)
+        return self._tally.measured()

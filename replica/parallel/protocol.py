@@ -36,6 +36,8 @@ class Command(IntEnum):
     DRAIN_TRAINING = auto()
     EVALUATE_STEP = auto()
     DRAIN_EVALUATION = auto()
+    WATCH_TARGETS = auto()  # Of the evaluation that was announced last.
+    SUM_TARGETS = auto()
     CLOSE = auto()
 
 

@@ -15,6 +15,7 @@ from aiperf_hpc.ops_counter.memory import MemoryLimit
 from aiperf_hpc.predictions import Predictions
 from aiperf_hpc.replica.context import ReplicaContext
 from aiperf_hpc.replica.data.base import Batch, Dataset
+from aiperf_hpc.replica.data.baseline import Baseline
 from aiperf_hpc.replica.engines.base import Engine, Network
 from aiperf_hpc.replica.runtime.background import IMMEDIATE
 from aiperf_hpc.replica.training.best_epoch import BestEpochSoFar, keeps_best_epochs
@@ -46,6 +47,7 @@ class Trainer:
         dataset: Dataset,
         memory: MemoryLimit,
         checkpoints: Executor = IMMEDIATE,
+        baseline: Baseline | None = None,
     ) -> None:
         """Make a trainer.
 
@@ -55,7 +57,9 @@ class Trainer:
             dataset: what on.
             memory: what a training may take on a rank.
             checkpoints: writes those of trials under way, while they go on.
+            baseline: is measured and recorded with the first complete evaluation; None for not.
         """
+        self._baseline = baseline
         self._context = context
         self._checkpoints = checkpoints
         self._engine = engine
@@ -272,7 +276,7 @@ class Trainer:
 
             evaluation = EvaluationCredit(self._context, network, trial.name, epoch, self._measure)
             with self._watch.during(TimePhase.EVALUATE), evaluation:
-                for batch in self._timed(self._dataset.validation(used.batch_size)):
+                for batch in self._timed(self._validation(used.batch_size)):
                     network.evaluate_step(batch)
                     evaluation.executed(batch.whole)
                     self._stop_if_asked()
@@ -283,6 +287,7 @@ class Trainer:
             self._course = self._course.after(value, evaluated.validation_loss)
             self._epoch_seconds = self._clock.monotonic() - began
             self._journal.append(evaluated)
+            self._record_baseline()
             self._predictions = evaluation.predictions
             end = EpochEnd(network, self._watch)
             if self._best_epoch is not None:
@@ -298,6 +303,16 @@ class Trainer:
                 return TrialState.STOPPED, reason, end.weights
             checkpoints.after_epoch(self._course, end)
         return TrialState.COMPLETED, "", end.weights
+
+    def _validation(self, batch_size: int) -> Iterator[Batch]:
+        """Return the batches of an evaluation; what measures the baseline looks at them too."""
+        batches = self._dataset.validation(batch_size)
+        return batches if self._baseline is None else self._baseline.watched(batches)
+
+    def _record_baseline(self) -> None:
+        if self._baseline is not None:
+            self._journal.append(self._baseline.measured())
+            self._baseline = None
 
     def _near_its_end(self, trial: PlannedTrial, epoch: int) -> bool:
         """Return whether a trial that begins this epoch may end before long.

@@ -53,6 +53,8 @@ class EvaluationAgain(Value):
     sums: dict[str, float]
     """The sums of the run's measure, by its names."""
     samples: int
+    baseline: dict[str, float] | None = None
+    """Those of a predictor that has learnt nothing, on the same samples; None for none."""
 
 
 class MatrixOperations(Value):

@@ -45,6 +45,8 @@ class Measure:
     """The error, in [0, 1], that the regulated score is made of; None where a quality has none."""
     resolution: Callable[[int], float] | None = None
     """The smallest error above zero that so many samples can show."""
+    baseline: str = ""
+    """What a predictor predicts that has learnt nothing, in words; empty where none is known."""
     rows: tuple[str, ...] = ()
     """The names of the values of each sample that are kept, in place of sums, until all samples
     are evaluated."""
@@ -120,6 +122,7 @@ ACCURACY = Measure(
     # From the counts, since 1 - 0.7 is more than 0.3.
     error=lambda sums, samples: (samples - sums["correct"]) / samples,
     resolution=lambda samples: 1.0 / samples,
+    baseline="the most frequent class",
 )
 """The share of samples whose most probable class is the label: top-1."""
 
@@ -131,6 +134,7 @@ MEAN_ABSOLUTE_ERROR = Measure(
     impossible=_no_mean,
     goal="minimize",
     perfect=0.0,
+    baseline="zeros",
     # It has the unit of the targets and no bound: it is no share, so that -ln of it says nothing.
 )
 """The mean over all samples and all their targets of the distance to the target."""

@@ -13,6 +13,7 @@ import pytest
 from tests.end_to_end.conftest import CachedView
 from tests.support.command import aiperf
 
+from aiperf_hpc.primary.formatting import quality
 from aiperf_hpc.run.history import RunHistory
 from aiperf_hpc.trial import RoundPhase, TrialState
 
@@ -76,8 +77,14 @@ def test_a_regression_on_volumes_is_trained_to_its_stated_error(
     assert history.searchers == set()
     assert history.proposals == {}
     summary = done.stdout
+    said, *others = (replica.baseline for replica in history.replicas.values())
+    assert said is not None
+    assert all(other == said for other in others)
+    assert said.quality == pytest.approx(0.5, abs=0.05)
+    baseline = quality(said.quality, said.measure)
     assert "Regulated score  none: the mean absolute error is no share of the samples" in summary
     assert "the best mean absolute error" in summary
+    assert f"Baseline         {baseline}, the mean absolute error of zeros\n" in summary
     assert "workload: volumes; the benchmark's score is that of automl" in summary
     verified = aiperf("verify", run.paths.root)
     assert verified.returncode == 0, verified.stdout
@@ -90,6 +97,13 @@ def test_a_regression_on_volumes_is_trained_to_its_stated_error(
     assert document["operations"]["by_kind"]["conv3d"]["forward"] > 0
     status = json.loads(aiperf("status", run.paths.root, "--json").stdout)
     assert status["best_quality"] == document["best"]["quality"]
+    assert status["baseline"] == document["baseline"]
+    assert document["baseline"] == {"predictor": "zeros", "quality": said.quality}
+    html, text = (
+        path.read_text("utf-8") for path in (run.paths.report_html, run.paths.result_text)
+    )
+    assert f"; that of zeros: {baseline}</span>" in html
+    assert f"; that of zeros: {baseline}\n" in text
 
 
 @pytest.mark.parametrize(

@@ -110,6 +110,7 @@ EVENTS: tuple[AnyEvent, ...] = (
     records.Calibrated(trial="t1", layers=("relu_deep1_norm",), samples=8),
     records.Progress(trial="t1", epoch=1, train_samples=2**40, validation_samples=0),
     evaluated(correct=1),
+    records.BaselineMeasured(measure="accuracy", sums={"correct": 1.0}, samples=10),
     trial_ended(state=TrialState.STOPPED, predicted=0.75),
     records.PredictionsKept(trial="t", epoch=3, samples=50_000, sha256="0" * 64),
     records.BestEpochKept(

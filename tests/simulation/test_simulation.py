@@ -66,7 +66,7 @@ def test_sixteen_replicas_pass_verification(view: RunView) -> None:
     unseen = {f.rule for f in findings if not f.checked}
     assert unseen == {
         "timekeeping", "clock", "heads", "rates", "machines", "energy", "predictions",
-        "best epochs", "signature", "study", "witness",
+        "best epochs", "baseline", "signature", "study", "witness",
     }  # fmt: skip
 
 

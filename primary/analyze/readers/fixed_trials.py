@@ -16,11 +16,9 @@ from aiperf_hpc.primary.analyze.training_log import (
     TrainingLog,
 )
 from aiperf_hpc.primary.monitor.run_view import RunView
+from aiperf_hpc.primary.monitor.trainings import chains, cut
 from aiperf_hpc.run.history import ReplicaHistory, RunHistory, Trial
 from aiperf_hpc.trial import TrialState
-
-PATIENCE = "no lower validation loss"
-"""How the reason of a trial begins that patience ended, and not the end of its run."""
 
 
 def trainings(view: RunView, base: TrainingLog) -> tuple[tuple[TrainingLog, ...], list[str]]:
@@ -29,32 +27,12 @@ def trainings(view: RunView, base: TrainingLog) -> tuple[tuple[TrainingLog, ...]
     A training that was interrupted and gone on with is one. What the run's end cut says nothing
     of the time to a target; it is left out, unless there is nothing else.
     """
-    chains, spans = list(_chains(view.history)), spans_of(view.history, view.until)
-    whole = [chain for chain in chains if not _cut(chain[-1])]
-    cut = len(chains) - len(whole)
-    logs = tuple(_training(view, chain, spans, base) for chain in whole or chains)
+    every, spans = list(chains(view.history)), spans_of(view.history, view.until)
+    whole = [chain for chain in every if not cut(chain[-1])]
+    left = len(every) - len(whole)
+    logs = tuple(_training(view, chain, spans, base) for chain in whole or every)
     said = "left out" if whole else "all that there are"
-    return logs, [f"{cut} trainings were cut by the run's end: {said}"] if cut else []
-
-
-def _chains(history: RunHistory) -> Iterator[tuple[Trial, ...]]:
-    """Yield trials in order of their start, each behind the interrupted ones that it goes on
-    with."""
-    followed = {trial.started.resumes for trial in history.trials.values()}
-    for trial in sorted(history.trials.values(), key=lambda each: each.started_utc):
-        if trial.id in followed:
-            continue
-        chain = [trial]
-        while (before := history.trials.get(chain[0].started.resumes or "")) is not None:
-            chain.insert(0, before)
-        yield tuple(chain)
-
-
-def _cut(trial: Trial) -> bool:
-    """Return whether the run's end, and nothing of its own, ended a trial."""
-    if trial.state is TrialState.STOPPED:
-        return not trial.reason.startswith(PATIENCE)
-    return not trial.state.ended
+    return logs, [f"{left} trainings were cut by the run's end: {said}"] if left else []
 
 
 def _training(
@@ -98,7 +76,7 @@ def _run(
     first, last = chain[0], chain[-1]
     if first.training_utc is None:
         return None
-    if _cut(last):
+    if cut(last):
         return Interval(started=first.training_utc, ended=end)
     ended = evaluations[-1].ended if evaluations else last.ended_utc
     return Interval(started=first.training_utc, ended=ended)
@@ -108,7 +86,7 @@ def _succeeded(
     last: Trial, evaluations: Sequence[Evaluation], quality: Quality | None
 ) -> bool | None:
     """Return whether the target was reached; without one, whether the training came to its end."""
-    if _cut(last):
+    if cut(last):
         return None
     if quality is None or quality.target is None:
         return last.state is not TrialState.FAILED
@@ -176,7 +154,7 @@ def _problems(chain: Sequence[Trial]) -> Iterator[str]:
     for trial in chain[:-1]:
         yield f"{trial.id} was interrupted: {trial.reason or 'no reason is recorded'}"
     last = chain[-1]
-    if _cut(last):
+    if cut(last):
         yield f"{last.id} was cut by the run's end"
     elif last.state is TrialState.FAILED:
         yield f"{last.id} failed: {last.reason}"

@@ -38,7 +38,7 @@ export function headline(status) {
   const asked = status.hours * 3600;
   const none = (words) => [h("span", { class: "none" }, "none"), h("span", { class: "exact" }, words)];
   const best = status.best_trial === null ? null
-    : h("span", { class: "exact" }, `best ${measureLabel(measure)} ${quality(status.best_quality, measure)}, ${status.best_trial}`);
+    : h("span", { class: "exact" }, `best ${measureLabel(measure)} ${quality(status.best_quality, measure)}, ${status.best_trial}${beside(status)}`);
   return [
     h("dl", { class: "figures" },
       figure("Score", "score", large(score.ops), h("span", { class: "exact" }, `${whole(score.operations)} operations`), "first"),
@@ -50,6 +50,11 @@ export function headline(status) {
     h("div", { class: "whole" }, bar(status.elapsed_seconds / asked, "Time of the run")),
     rules(status),
   ];
+}
+
+/** Return what a predictor reaches that has learnt nothing, where it was measured. */
+function beside({ baseline, measure }) {
+  return baseline ? `; that of ${baseline.predictor}: ${quality(baseline.quality, measure)}` : "";
 }
 
 function figure(term, id, value, more = null, kind = null) {

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from enum import StrEnum
 
 from aiperf_hpc.execution import EpochAgain, EvaluationAgain, ExecutionResult
+from aiperf_hpc.objective import MEASURES
 from aiperf_hpc.ops_counter.count import count
 from aiperf_hpc.primary.verify.evidence import Evidence
 from aiperf_hpc.primary.verify.execution.tolerance import (
@@ -22,6 +23,8 @@ from aiperf_hpc.run.history import Evaluation, Trial
 from aiperf_hpc.run.records import BestEpochKept
 from aiperf_hpc.trial import Value
 
+BASELINE_SHARE = 1e-9
+"""By which a trivial predictor's quality may differ: ranks add numbers up in another order."""
 MATRIX_LAYERS = (
     "conv2d", "fan_out_conv2d", "conv3d", "dense", "fan_out_dense", "glorot_dense",
 )  # fmt: skip
@@ -93,6 +96,7 @@ def _checks(
     own, before = recorded[kept.epoch], recorded.get(kept.epoch - 1)
     if again.evaluated is not None:
         yield from _evaluations(own, again.evaluated, f"epoch {kept.epoch}", tolerance)
+        yield from _baseline(run, trial, again.evaluated)
     if before is not None and again.before is not None:
         yield from _evaluations(before, again.before, f"epoch {before.epoch}", tolerance)
     if again.train_loss is not None:
@@ -133,6 +137,17 @@ def _evaluations(
         yield _relative(name, *qualities, tolerance.loss)
     losses = recorded.validation_loss, again.loss
     yield _relative(f"{where}: validation loss", *losses, tolerance.loss)
+
+
+def _baseline(run: Evidence, trial: Trial, again: EvaluationAgain) -> Iterator[Check]:
+    """Yield the check of what was said of a predictor that has learnt nothing."""
+    recorded = run.history.replicas[trial.replica].baseline
+    if recorded is None or again.baseline is None:
+        return
+    measure = MEASURES[recorded.measure]
+    what = f"{measure.baseline}: {measure.label}"
+    now = measure.quality(again.baseline, again.samples)
+    yield _relative(what, recorded.quality, now, BASELINE_SHARE)
 
 
 def _training_loss(recorded: Evaluation, again: float, tolerance: Tolerance) -> Check:

@@ -27,8 +27,8 @@ Json = dict[str, Any]
 
 STATED = (
     "run_id", "final", "valid", "invalid", "started", "until", "end_reason", "nodes", "hours",
-    "launcher", "measure", "score", "series", "interval_hours", "operations", "best", "datasets",
-    "versions", "commit", "config",
+    "launcher", "measure", "baseline", "score", "series", "interval_hours", "operations", "best",
+    "datasets", "versions", "commit", "config",
 )  # fmt: skip
 """What of a report must follow from the records until the run's end. (A replica that was cut off
 may have written on after it; that changes nothing of these.)"""

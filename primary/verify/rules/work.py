@@ -83,7 +83,7 @@ def samples(run: Evidence) -> Failures:
                 yield f"{key[0]}, epoch {key[1]}: {what}"
 
 
-def _targets(run: Evidence) -> int:
+def numbers_a_sample(run: Evidence) -> int:
     """Return how many numbers a sample's targets are."""
     shapes = (spec.shape for spec in workload_of(run.config).objective.targets.values())
     return sum(math.prod(size or 1 for size in shape) for shape in shapes)
@@ -102,7 +102,7 @@ def evaluations(run: Evidence) -> Failures:
                 yield f"{trial.id}, epoch {result.epoch}: {result.samples} samples evaluated"
             if result.measure.name != wanted:
                 yield f"{trial.id}, epoch {result.epoch}: {result.measure.name}, not {wanted}"
-            values, due = result.sums.get("values"), result.samples * _targets(run)
+            values, due = result.sums.get("values"), result.samples * numbers_a_sample(run)
             if values is not None and values != due:
                 what = f"{values:g} values of {result.samples} samples, there must be {due}"
                 yield f"{trial.id}, epoch {result.epoch}: {what}"

@@ -46,6 +46,7 @@ WRITERS: Mapping[type[records.Event], tuple[str, ...]] = {
     records.Calibrated: (TRAINER,),
     records.Progress: (TRAINER,),
     records.Evaluated: (TRAINER,),
+    records.BaselineMeasured: (TRAINER,),
     records.TrialEnded: (TRAINER,),
     records.PredictionsKept: (TRAINER,),
     records.CheckpointDropped: (TRAINER,),

@@ -457,12 +457,41 @@ class Evaluated(Event):
         if (correct := values["correct"]) is not None:
             values["sums"] = {"correct": float(correct)}
             values["correct"] = None
-        measure = MEASURES.get(values["measure"])
-        if measure is None:
-            raise ValueError(unknown_measure(self.measure))
-        sums, samples = values["sums"], values["samples"]
-        if sums.keys() != measure.names or measure.impossible(sums, samples):
-            measure.check(sums, samples)  # Says what is wrong.
+        _check_sums(values["measure"], values["sums"], values["samples"])
+        return self
+
+    @property
+    def quality(self) -> float:
+        """The quality by the record's measure."""
+        return MEASURES[self.measure].quality(self.sums, self.samples)
+
+
+def _check_sums(name: str, sums: dict[str, float], samples: int) -> None:
+    """Raise ValueError unless a measure can have these sums over so many samples."""
+    measure = MEASURES.get(name)
+    if measure is None:
+        raise ValueError(unknown_measure(name))
+    if sums.keys() != measure.names or measure.impossible(sums, samples):
+        measure.check(sums, samples)  # Says what is wrong.
+
+
+class BaselineMeasured(Event):
+    """What a predictor reaches on the validation samples that has learnt nothing.
+
+    Which predictor that is, the measure says (``Measure.baseline``). Once in each life of a
+    replica that searches for no network, behind its first evaluation.
+    """
+
+    type: Literal["baseline_measured"] = "baseline_measured"
+    measure: str
+    """The name of the measure of quality."""
+    sums: dict[str, Finite]
+    """The measure's sums over the validation samples, by its names."""
+    samples: Number
+
+    @model_validator(mode="after")
+    def _has_the_sums_of_its_measure(self) -> Self:
+        _check_sums(self.measure, self.sums, self.samples)
         return self
 
     @property
@@ -745,6 +774,7 @@ AnyEvent = Annotated[
     | Calibrated
     | Progress
     | Evaluated
+    | BaselineMeasured
     | TrialEnded
     | PredictionsKept
     | BestEpochKept

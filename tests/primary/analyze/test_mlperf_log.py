@@ -20,11 +20,20 @@ from tests.support.run_writer import (
 
 from aiperf_hpc.config import load_config
 from aiperf_hpc.errors import UsageError
+from aiperf_hpc.primary.analyze.measures.time_to_solution import (
+    compute,
+    extra,
+    staging,
+    time_to_solution,
+)
 from aiperf_hpc.primary.analyze.mlperf_log import write_logs
 from aiperf_hpc.primary.analyze.options import Options
+from aiperf_hpc.primary.analyze.readers.run_directory import read_run
 from aiperf_hpc.primary.analyze.readers.sources import read_sources
 from aiperf_hpc.primary.analyze.sections.reference_convergence import reference_convergence
+from aiperf_hpc.primary.monitor.run_view import RunView
 from aiperf_hpc.run.manifest import RULES, RunManifest
+from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.run.records import DatasetLoaded, Evaluated, TrainingStarted
 from aiperf_hpc.trial import (
     DatasetInfo,
@@ -163,6 +172,21 @@ def test_our_analysis_compares_them_with_the_references_convergence(tmp_path: Pa
     assert (row.batch_size, row.mean) == (128, 6.0)
     assert row.reference > 10.0
     assert row.verdict == "faster than chance allows"
+
+
+def test_a_report_divides_the_time_as_the_analysis_does(tmp_path: Path) -> None:
+    """But for the network's building and staging, which lie before the run of MLPerf HPC."""
+    root = write_run(tmp_path / "run", COURSES)
+    view = RunView(RunPaths(root))
+    view.refresh()
+    (entry,) = read_run(root).entries
+    assert len(view.training_times(view.until)) == len(entry.logs) == 2
+    for ours, log in zip(view.training_times(view.until), entry.logs, strict=True):
+        assert ours.staging_seconds == 60.0 * staging(log) == 10.0
+        assert ours.compute_seconds == pytest.approx(60.0 * compute(log))
+        assert ours.extra_seconds == pytest.approx(60.0 * extra(log) + 1.0)
+        assert ours.seconds == pytest.approx(60.0 * time_to_solution(log) + 11.0)
+        assert ours.reached
 
 
 def test_an_open_configuration_makes_open_logs(tmp_path: Path) -> None:

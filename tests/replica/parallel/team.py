@@ -27,7 +27,7 @@ from aiperf_hpc.replica.parallel.collectives.base import Array
 from aiperf_hpc.replica.parallel.follower import follow
 from aiperf_hpc.replica.parallel.leader import LeadingDataset, LeadingEngine, LeadingNetwork
 from aiperf_hpc.replica.parallel.protocol import Announce, Command
-from aiperf_hpc.trial import Hyperparameters
+from aiperf_hpc.trial import DatasetInfo, Hyperparameters
 
 GRAPH = two_stems()
 USED = Hyperparameters(batch_size=8, learning_rate=0.1, momentum=0.0)
@@ -202,6 +202,10 @@ class Engine:
 
 class Numbered(FakeDataset):
     """Samples whose label is their number, modulo 7."""
+
+    @property
+    def info(self) -> DatasetInfo:
+        return super().info.model_copy(update={"classes": 7})
 
     def _batches(self, samples: int, batch_size: int, part: Part) -> Iterator[Batch]:
         for start in range(0, samples, batch_size):

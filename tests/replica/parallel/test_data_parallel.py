@@ -26,6 +26,7 @@ from aiperf_hpc.objective import ACCURACY, CLASSIFICATION
 from aiperf_hpc.primary.launchers.base import rank_starter
 from aiperf_hpc.replica.data.base import Part
 from aiperf_hpc.replica.parallel import data_parallel
+from aiperf_hpc.replica.parallel.leader import LeadingBaseline
 from aiperf_hpc.trial import StepPart
 
 
@@ -98,6 +99,18 @@ def test_nothing_inserted_is_nothing_to_calibrate() -> None:
         batch = next(team.dataset.train(1, 8, 0))
         assert network.calibrate(batch) == ()
         network.train_step(batch, 0.1)
+
+
+@pytest.mark.parametrize("size", [1, 3])
+def test_a_baseline_is_that_of_all_ranks_samples(size: int) -> None:
+    with Team(size) as team:
+        network = build(team)
+        baseline = LeadingBaseline(CLASSIFICATION, team.dataset.info, team.collectives[0])
+        for batch in baseline.watched(team.dataset.validation(8)):
+            network.evaluate_step(batch)
+        assert network.drain_evaluation().samples == 20
+        # Labels 0 to 6 in turn: the first six of them come three times in 20 samples.
+        assert baseline.measured().sums == {"correct": 3.0}
 
 
 def test_an_evaluation_is_the_sum_of_all_ranks() -> None:

@@ -29,6 +29,7 @@ from aiperf_hpc.ops_counter.count import count
 from aiperf_hpc.ops_counter.memory import MemoryLimit, training_bytes
 from aiperf_hpc.replica.context import ReplicaContext
 from aiperf_hpc.replica.data.base import Batch
+from aiperf_hpc.replica.data.baseline import Tally
 from aiperf_hpc.replica.engines.base import OptimizerState
 from aiperf_hpc.replica.runtime.background import IMMEDIATE, background_thread
 from aiperf_hpc.replica.runtime.stopping import StopFlag
@@ -65,6 +66,7 @@ class Bench:
         *scripts: Script,
         memory: int = PLENTY,
         checkpoints: Executor = IMMEDIATE,
+        baseline: bool = False,
         **training: object,
     ) -> None:
         self.engine = FakeEngine(*scripts)
@@ -94,7 +96,8 @@ class Bench:
             stopwatch=self.watch,
         )
         limit = MemoryLimit(context.config, memory)
-        self.trainer = Trainer(context, self.engine, self.dataset, limit, checkpoints)
+        tally = Tally(self.engine.objective, self.dataset.info) if baseline else None
+        self.trainer = Trainer(context, self.engine, self.dataset, limit, checkpoints, tally)
         self.hyperparameters = configured_hyperparameters(config.training)
 
     def run(
@@ -429,3 +432,14 @@ def test_a_trial_whose_time_is_over_before_its_first_step_trains_nothing(tmp_pat
     assert (result.state, result.reason) == (TrialState.STOPPED, "enough")
     assert bench.credited() == (0, 0)
     assert bench.engine.networks[0].steps == 0
+
+
+def test_a_baseline_is_recorded_behind_the_first_evaluation_and_never_again(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, Script(), baseline=True)
+    bench.run(epochs=2)
+    bench.run(epochs=1)
+    kinds = (records.Evaluated, records.BaselineMeasured)
+    events = [r.event for r in JournalReader(bench.path).read() if isinstance(r.event, kinds)]
+    assert [type(event) for event in events] == [kinds[0], kinds[1], kinds[0], kinds[0]]
+    assert isinstance(events[1], records.BaselineMeasured)
+    assert events[1].sums == {"correct": 20}

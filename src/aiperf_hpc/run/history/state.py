@@ -153,6 +153,8 @@ class ReplicaHistory:
     """Whether they are for the copies of best epochs, too."""
     staged_bytes: int = 0
     """Bytes of the dataset that all its lives brought to the node; 0 where none did."""
+    baseline: records.BaselineMeasured | None = None
+    """What a predictor reached that has learnt nothing, as its latest life measured it."""
     last_utc: float = 0.0
     phase: TimePhase = TimePhase.START
     heartbeat: records.Heartbeat | None = None
@@ -706,6 +708,9 @@ class HistoryState:
         if utc > self.evaluated_utc:
             self.evaluated_utc = utc
 
+    def _baseline_measured(self, _: float, event: records.BaselineMeasured, by: _Writer) -> None:
+        by.replica.baseline = event
+
     def _trial_ended(self, utc: float, event: records.TrialEnded, by: _Writer) -> None:
         trial = self._trial(event.trial, by)
         if trial is None:
@@ -742,6 +747,7 @@ _CHANGES: Final[dict[type, Callable[[HistoryState, float, Any, _Writer], None]]]
     records.Progress: HistoryState._progress,
     FrequentProgress: HistoryState._progress,
     records.Evaluated: HistoryState._evaluated,
+    records.BaselineMeasured: HistoryState._baseline_measured,
     records.TrialEnded: HistoryState._trial_ended,
     records.PredictionsKept: HistoryState._predictions_kept,
     records.BestEpochKept: HistoryState._best_epoch_kept,
