@@ -18,9 +18,13 @@ from dataclasses import dataclass
 from aiperf_hpc.graph import (
     Add,
     BatchNorm,
+    BiasedConv2D,
+    BoxShifts,
+    ClassScores,
     Conv2D,
     Conv3D,
     Dense,
+    Detector,
     Dropout,
     Embedding,
     FanOutConv2D,
@@ -34,6 +38,14 @@ from aiperf_hpc.graph import (
     LeakyReLU,
     MaxPool2D,
     MaxPool3D,
+    NearestResize2D,
+    PositionwiseDense,
+    ProposalHead,
+    Proposals,
+    RegionAlign,
+    RegionAverage,
+    RegionConv2D,
+    RegionFlatten,
     ReLU,
     SameMaxPool2D,
     Scale,
@@ -107,6 +119,14 @@ def nothing(context: LayerContext) -> Operations:
     return Operations(0)
 
 
+@counts(NearestResize2D, RegionFlatten, Proposals, Detector)
+def copied(context: LayerContext) -> Operations:
+    """Return zero: what is there is put elsewhere, and boxes are chosen by comparing them, how many
+    of which it takes is the data's to say."""
+    del context
+    return Operations(0)
+
+
 @counts(Embedding)
 def embedding(context: LayerContext) -> Operations:
     """Return zero forward, which looks rows up; an addition an element for their gradients, and
@@ -116,7 +136,7 @@ def embedding(context: LayerContext) -> Operations:
     return Operations(0, ADD * context.elements + update, update)
 
 
-@counts(Conv2D, FanOutConv2D, Conv3D)
+@counts(BiasedConv2D, Conv2D, FanOutConv2D, Conv3D, RegionConv2D)
 def convolution(context: LayerContext) -> Operations:
     """Return 2 k² Ci Co, or 2 k³ Ci Co, at each place of the output, and as much for the update.
 
@@ -130,6 +150,40 @@ def convolution(context: LayerContext) -> Operations:
 def dense(context: LayerContext) -> Operations:
     """Return 2 Ci Co forward, and 2 (Ci + 1) Co for the update of weights and bias."""
     return _trained(context, MAC * math.prod(context.parameters["kernel"]))
+
+
+@counts(PositionwiseDense, ClassScores, BoxShifts)
+def positionwise_dense(context: LayerContext) -> Operations:
+    """Return 2 Ci Co for each vector forward, and as ``dense`` for the update."""
+    vectors = context.output[0]
+    return _trained(context, MAC * vectors * math.prod(context.parameters["kernel"]))
+
+
+@counts(ProposalHead)
+def proposal_head(context: LayerContext) -> Operations:
+    """Return what its three convolutions take at all places; nothing for the ReLU between them.
+
+    Those of 1 x 1 always need the gradient by what they read: the one before them is trained.
+    """
+    sizes = {name: math.prod(shape) for name, shape in context.parameters.items()}
+    places = sum(math.prod(shape[:2]) for shape in context.inputs)
+    shared = MAC * places * sizes["shared_kernel"]
+    behind = MAC * places * (sizes["score_kernel"] + sizes["box_kernel"])
+    update = MAC * sum(sizes.values())
+    gradients = (1 + int(context.input_gradient)) * shared + 2 * behind
+    return Operations(shared + behind, gradients + update, update)
+
+
+@counts(RegionAlign)
+def region_align(context: LayerContext) -> Operations:
+    """Return a multiply-accumulate for each of 4 x 4 weighted places an element."""
+    return Operations(MAC * 4 * RegionAlign.samples**2 * context.elements)
+
+
+@counts(RegionAverage)
+def region_average(context: LayerContext) -> Operations:
+    """Return an addition an input element and a division a channel of each region."""
+    return Operations(ADD * math.prod(context.inputs[0]) + DIVIDE * context.elements)
 
 
 def _trained(context: LayerContext, forward: int) -> Operations:

@@ -28,9 +28,13 @@ from aiperf_hpc.errors import CountError
 from aiperf_hpc.graph import (
     Add,
     BatchNorm,
+    BiasedConv2D,
+    BoxShifts,
+    ClassScores,
     Conv2D,
     Conv3D,
     Dense,
+    Detector,
     Dropout,
     Embedding,
     FanOutConv2D,
@@ -45,6 +49,14 @@ from aiperf_hpc.graph import (
     LeakyReLU,
     MaxPool2D,
     MaxPool3D,
+    NearestResize2D,
+    PositionwiseDense,
+    ProposalHead,
+    Proposals,
+    RegionAlign,
+    RegionAverage,
+    RegionConv2D,
+    RegionFlatten,
     ReLU,
     SameMaxPool2D,
     Scale,
@@ -101,14 +113,27 @@ def _pointwise(context: LayerContext, fused: bool, forward: int, backward: int) 
     )
 
 
-@moves(Input, IntegerInput, Flatten)
+@moves(Input, IntegerInput, Flatten, RegionFlatten)
 def nothing(context: LayerContext, fused: bool) -> Moved:
     """Return zero: samples are read by the layers behind, and a view moves nothing."""
     del context, fused
     return Moved(0)
 
 
-@moves(Conv2D, FanOutConv2D, Conv3D, Dense, FanOutDense, GlorotDense)
+@moves(
+    BiasedConv2D,
+    BoxShifts,
+    ClassScores,
+    Conv2D,
+    Conv3D,
+    Dense,
+    FanOutConv2D,
+    FanOutDense,
+    GlorotDense,
+    PositionwiseDense,
+    ProposalHead,
+    RegionConv2D,
+)
 def product(context: LayerContext, fused: bool) -> Moved:
     """Return input and output forward and for the gradient by the weights; again by the inputs.
 
@@ -167,12 +192,35 @@ def max_pool(context: LayerContext, fused: bool) -> Moved:
     return Moved(read + made, (2 * read + made) * int(context.input_gradient))
 
 
-@moves(GlobalAveragePool2D)
+@moves(GlobalAveragePool2D, RegionAverage)
 def global_average_pool2d(context: LayerContext, fused: bool) -> Moved:
     """Return input and output, forward and backward."""
     del fused
     both = _read(context) + context.elements
     return Moved(both, both * int(context.input_gradient))
+
+
+@moves(NearestResize2D, Detector)
+def copied(context: LayerContext, fused: bool) -> Moved:
+    """Return input and output forward, and their gradients backward."""
+    both = 0 if fused else _read(context) + context.elements
+    return Moved(both, both * int(context.input_gradient))
+
+
+@moves(Proposals)
+def proposals(context: LayerContext, fused: bool) -> Moved:
+    """Return input and output once: what is sorted of them is little."""
+    del fused
+    return Moved(_read(context) + context.elements)
+
+
+@moves(RegionAlign)
+def region_align(context: LayerContext, fused: bool) -> Moved:
+    """Return 4 places of each of 2 x 2 samples read and one element written; backward the places'
+    gradients read and written."""
+    del fused
+    read = 4 * RegionAlign.samples**2 * context.elements
+    return Moved(read + context.elements, (2 * read + context.elements))
 
 
 @moves(Embedding)

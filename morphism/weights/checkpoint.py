@@ -64,6 +64,10 @@ def _initial(value: InitialValue, shape: Shape, rng: np.random.Generator) -> Arr
             return he_normal(shape, rng)
         case Distribution.STANDARD_NORMAL:
             return rng.standard_normal(shape, np.float32)
+        case Distribution.NORMAL_HUNDREDTH:
+            return rng.standard_normal(shape, np.float32) * np.float32(0.01)
+        case Distribution.NORMAL_THOUSANDTH:
+            return rng.standard_normal(shape, np.float32) * np.float32(0.001)
         case Distribution.GLOROT_UNIFORM:
             return _glorot_uniform(shape, rng)
         case Distribution.FAN_OUT_TRUNCATED_NORMAL:

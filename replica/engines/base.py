@@ -46,8 +46,8 @@ class EvaluationSums:
     """The sum of the samples' losses, without label smoothing."""
     samples: int = 0
     parts: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
-    """The parts of the objective's measure, by its names: its sums, (), or its rows, (samples,).
-    Without samples there are none."""
+    """The parts of the objective's measure, by its names: its sums, (), or its rows, (samples,)
+    or (samples, numbers). Without samples there are none."""
     predictions: NDArray[np.int64] | None = None
     """The most probable class of each sample, (samples,), in the order of evaluation; None where
     the objective does not ask for them, and without samples."""

@@ -193,7 +193,7 @@ class DataParallelNetwork:
         self._agree(failure, round(failed))
         if round(samples) != wanted:
             raise EngineError(f"the ranks evaluated {samples:.0f} samples of batches of {wanted}")
-        parts = self._rows(part, round(samples)) if self._measure.rows else added
+        parts = self._rows(part) if self._measure.rows else added
         predictions = self._predictions(part, batches) if self._predicts and wanted else None
         return evaluated(self._measure, loss, round(samples), parts, predictions)
 
@@ -221,16 +221,21 @@ class DataParallelNetwork:
             return []
         return [float(part.parts.get(name, 0.0)) for name in self._measure.sums]
 
-    def _rows(self, part: EvaluationSums, samples: int) -> list[NDArray[np.float64]]:
-        """Return the rows of all ranks, those of rank 0 first; gathered in rows of one length."""
+    def _rows(self, part: EvaluationSums) -> list[NDArray[np.float64]]:
+        """Return the rows of all ranks, those of rank 0 first; gathered in rows of one length.
+
+        They are of one number each, (samples,), or of several, (samples, numbers).
+        """
         gathered = []
         for name in self._measure.rows:
-            own = np.zeros(1 + samples, np.float64)
             rows = part.parts.get(name, np.zeros(0))
-            own[0] = len(rows)
-            own[1 : 1 + len(rows)] = rows
+            counts = self._collective.gather(np.array([len(rows), rows.size], np.int64))
+            numbers, width = counts[:, 1], int((counts[:, 1] // np.maximum(counts[:, 0], 1)).max())
+            own = np.zeros(1 + int(numbers.max()), np.float64)
+            own[: rows.size] = rows.ravel()
             every = self._collective.gather(own)
-            gathered.append(np.concatenate([row[1 : 1 + round(row[0])] for row in every]))
+            flat = np.concatenate([row[:n] for row, n in zip(every, numbers, strict=True)])
+            gathered.append(flat.reshape(-1, width) if width > 1 else flat)
         return gathered
 
     def drain_training(self) -> float:

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator
 
+from aiperf_hpc.average_precision import average_precisions
 from aiperf_hpc.trial import LABEL, TensorSpec, Value
 
 Sums = Mapping[str, float]
@@ -49,9 +50,10 @@ class Measure:
     """What a predictor predicts that has learnt nothing, in words; empty where none is known."""
     rows: tuple[str, ...] = ()
     """The names of the values of each sample that are kept, in place of sums, until all samples
-    are evaluated."""
-    summarize: Callable[[Mapping[str, list[float]]], dict[str, float]] | None = None
-    """What is recorded, of the rows of all samples; None where there are no rows."""
+    are evaluated: one a sample, or so many."""
+    summarize: Callable[[Mapping[str, list[Any]]], dict[str, float]] | None = None
+    """What is recorded, of the rows of all samples, each a number or a list of numbers; None where
+    there are no rows."""
 
     names: frozenset[str] = field(init=False)
     """The names of the recorded sums, to be compared with."""
@@ -139,7 +141,52 @@ MEAN_ABSOLUTE_ERROR = Measure(
 )
 """The mean over all samples and all their targets of the distance to the target."""
 
-MEASURES: dict[str, Measure] = {m.name: m for m in (ACCURACY, MEAN_ABSOLUTE_ERROR)}
+
+def _no_precision(sums: Sums, _: int) -> str:
+    found, classes = sums["average_precision"], sums["classes"]
+    if classes >= 1 and float(classes).is_integer() and 0.0 <= found <= classes:
+        return ""
+    return f"average precisions of {found:g} in {classes:g} classes"
+
+
+MOST_DETECTIONS = 100
+"""Detections of a sample that are looked at, the best ones: COCO's."""
+_BOX, _DETECTION = 5, 6
+"""Numbers of a true box, its class the last, and of a detection, its score and class the last."""
+
+
+def _precisions(rows: Mapping[str, list[Any]]) -> dict[str, float]:
+    """Return the sum of the classes' average precisions, and of how many classes there are."""
+    found = average_precisions(
+        [_of_length(_DETECTION, sample) for sample in rows["detections"]],
+        [_of_length(_BOX, sample) for sample in rows["boxes"]],
+    )
+    return {"average_precision": sum(found.values()), "classes": float(len(found))}
+
+
+def _of_length(length: int, numbers: list[float]) -> list[list[float]]:
+    """Return so many numbers each, of those whose last one, a class, is not below zero."""
+    parts = [numbers[i : i + length] for i in range(0, len(numbers), length)]
+    return [part for part in parts if part[-1] >= 0]
+
+
+MEAN_AVERAGE_PRECISION = Measure(
+    name="mean_average_precision",
+    label="mean average precision at IoU 0.5",
+    sums=("average_precision", "classes"),
+    quality=lambda sums, _: sums["average_precision"] / sums["classes"],
+    impossible=_no_precision,
+    goal="maximize",
+    perfect=1.0,
+    rows=("detections", "boxes"),
+    summarize=_precisions,
+    # One minus it is no share of samples that were wrong.
+)
+"""The mean over classes of the precision averaged over 101 recalls, as COCO measures it."""
+
+MEASURES: dict[str, Measure] = {
+    m.name: m for m in (ACCURACY, MEAN_ABSOLUTE_ERROR, MEAN_AVERAGE_PRECISION)
+}
 """The measures that records may name."""
 
 
@@ -199,4 +246,19 @@ def regression(*shape: int) -> Objective:
         targets={"values": TensorSpec(shape=shape)},
         loss="mean_squared_error",
         measure=MEAN_ABSOLUTE_ERROR.name,
+    )
+
+
+def detection(most: int) -> Objective:
+    """Return the objective of boxes about what is in a sample, each of a class.
+
+    Args:
+        most: rows for boxes of a sample: (top, left, bottom, right, class) in pixels, the latter
+            two sides behind the last row and column; -1 where there is none.
+    """
+    return Objective(
+        kind="detection",
+        targets={"boxes": TensorSpec(shape=(most, _BOX), dtype="int32")},
+        loss="detection",
+        measure=MEAN_AVERAGE_PRECISION.name,
     )

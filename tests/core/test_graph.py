@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from tests.support.detectors import detector
 from tests.support.networks import (
     SMALL,
     THIN,
@@ -296,7 +297,9 @@ def test_every_layer_says_how_what_it_stores_begins_and_what_decays() -> None:
     words = Graph(
         (Node("words", IntegerInput((6,))), Node("embedded", Embedding(11, 4), ("words",)))
     )
-    graphs = [residual(), volumes(), flat_images(), cosmoflow(), thin_resnet50_v15(), words]
+    detectors = [detector(), detector(variant="c4")]
+    others = [residual(), volumes(), flat_images(), cosmoflow(), thin_resnet50_v15(), words]
+    graphs = [*others, *detectors]
     met: dict[type[Layer], set[str]] = {}
     for graph in graphs:
         for node in graph.nodes:

@@ -26,8 +26,19 @@ from aiperf_hpc.trial import Value
 BASELINE_SHARE = 1e-9
 """By which a trivial predictor's quality may differ: ranks add numbers up in another order."""
 MATRIX_LAYERS = (
-    "conv2d", "fan_out_conv2d", "conv3d", "dense", "fan_out_dense", "glorot_dense",
-)  # fmt: skip
+    "biased_conv2d",
+    "box_shifts",
+    "class_scores",
+    "conv2d",
+    "conv3d",
+    "dense",
+    "fan_out_conv2d",
+    "fan_out_dense",
+    "glorot_dense",
+    "positionwise_dense",
+    "proposal_head",
+    "region_conv2d",
+)
 """The kinds of layers whose operations PyTorch's counter knows."""
 
 

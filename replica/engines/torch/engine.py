@@ -50,7 +50,7 @@ from aiperf_hpc.replica.engines.torch.device import (
 )
 from aiperf_hpc.replica.engines.torch.graph import build_module
 from aiperf_hpc.replica.engines.torch.layers import MomentsInterpreter
-from aiperf_hpc.replica.engines.torch.objectives import LOSSES, QUALITIES
+from aiperf_hpc.replica.engines.torch.objective_rows import loss_of, quality_of
 from aiperf_hpc.replica.engines.torch.optimizers import OPTIMIZERS
 from aiperf_hpc.trial import Hyperparameters
 
@@ -146,8 +146,8 @@ class TorchNetwork:
         self._graph = graph
         self._measure = objective.quality
         self._targets = objective.targets
-        self._loss_of = LOSSES[objective.loss]
-        self._quality_of = QUALITIES[objective.measure]
+        self._loss_of = loss_of(objective.loss, graph)
+        self._quality_of = quality_of(objective.measure, graph)
         self._used = hyperparameters
         self._device = device
         self._transparent = transparent(graph, weights)

@@ -13,6 +13,7 @@ from torch import Tensor, fx, nn
 
 from aiperf_hpc.errors import EngineError
 from aiperf_hpc.graph import Graph
+from aiperf_hpc.replica.engines.torch.detection import layers as _detection  # noqa: F401 -- builders
 from aiperf_hpc.replica.engines.torch.layers import BUILDERS
 from aiperf_hpc.replica.engines.torch.module_code import ModuleCode, attribute
 

@@ -8,7 +8,12 @@ from aiperf_hpc.config.dataset import DatasetConfig
 from aiperf_hpc.config.differences import Difference, differences, preset_of
 from aiperf_hpc.config.engine import EngineConfig, SimulationConfig
 from aiperf_hpc.config.loading import load_config, preset_names, preset_text, validate
-from aiperf_hpc.config.model import CosmoFlowConfig, ModelConfig, ResNet50Config
+from aiperf_hpc.config.model import (
+    CosmoFlowConfig,
+    ExtremeWeatherConfig,
+    ModelConfig,
+    ResNet50Config,
+)
 from aiperf_hpc.config.replica import ReplicaConfig
 from aiperf_hpc.config.run import JournalConfig, KeepConfig, RunConfig, ScoreConfig
 from aiperf_hpc.config.search import (
@@ -29,6 +34,7 @@ __all__ = [
     "DatasetConfig",
     "Difference",
     "EngineConfig",
+    "ExtremeWeatherConfig",
     "Fraction",
     "HpoConfig",
     "Integers",

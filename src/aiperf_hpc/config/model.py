@@ -43,6 +43,35 @@ class ResNet50Config(Section):
     )
 
 
+Sizes = Annotated[
+    tuple[Annotated[int, Field(ge=1, le=4096)], ...], Field(min_length=5, max_length=5)
+]
+
+
+class ExtremeWeatherConfig(Section):
+    """What there is to choose of Extreme Weather Analytics' Faster R-CNN."""
+
+    variant: Literal["fpn", "c4"] = Field(
+        "fpn", description="fpn: features of five strides; c4: of one, and a stage for each region"
+    )
+    width: int = Field(64, ge=1, le=1024, description="channels of the stem; 64 is ResNet-50")
+    blocks: tuple[Blocks, Blocks, Blocks, Blocks] = Field(
+        (3, 4, 6, 3), description="blocks a stage; ResNet-50 has 3, 4, 6 and 3"
+    )
+    pyramid: int = Field(256, ge=1, le=4096, description="fpn: channels of its features")
+    hidden: int = Field(1024, ge=1, le=65_536, description="fpn: units of both dense layers")
+    anchors: Sizes = Field((32, 64, 128, 256, 512), description="sides in pixels, five of them")
+    proposals: int = Field(
+        2000, ge=1, le=100_000, description="anchors a level that are compared with each other"
+    )
+    kept: int = Field(
+        2000, ge=1, le=100_000, description="boxes among which regions are drawn in training"
+    )
+    regions: int = Field(
+        512, ge=1, le=10_000, description="boxes of each sample that the second stage looks at"
+    )
+
+
 class ModelConfig(Section):
     """The initial network."""
 
@@ -56,3 +85,4 @@ class ModelConfig(Section):
     )
     cosmoflow: CosmoFlowConfig = CosmoFlowConfig()
     resnet50: ResNet50Config = ResNet50Config()
+    extreme_weather: ExtremeWeatherConfig = ExtremeWeatherConfig()

@@ -19,13 +19,14 @@ LABELS = Measure(
     impossible=lambda sums, _: "",
     goal="maximize",
     perfect=6.0,
-    rows=("label",),
+    rows=("label", "pair"),
     summarize=lambda rows: {"median": float(np.median(rows["label"]))},
 )
 
 
 def evaluate(network: Quadratic, batch: Batch) -> None:
-    part = evaluated(LABELS, 0.0, batch.size, (batch.targets["label"],))
+    label = batch.targets["label"]
+    part = evaluated(LABELS, 0.0, batch.size, (label, np.stack([label, label + 1], 1)))
     network._sums = network._sums.merged(part, LABELS)
 
 
@@ -45,6 +46,9 @@ def test_rows_of_all_ranks_and_batches_are_put_behind_each_other(
         labels = np.arange(20) % 7
         assert found.samples == 20
         assert sorted(found.parts["label"].tolist()) == sorted(labels.tolist())
+        np.testing.assert_array_equal(
+            found.parts["pair"], found.parts["label"][:, None] + np.array([0, 1])
+        )
         assert found.sums(LABELS) == {"median": float(np.median(labels))}
         assert network.drain_evaluation().samples == 0
         network.close()

@@ -29,5 +29,17 @@ from aiperf_hpc.graph.layers.pooling import GlobalAveragePool2D as GlobalAverage
 from aiperf_hpc.graph.layers.pooling import MaxPool2D as MaxPool2D
 from aiperf_hpc.graph.layers.pooling import MaxPool3D as MaxPool3D
 from aiperf_hpc.graph.layers.pooling import SameMaxPool2D as SameMaxPool2D
+from aiperf_hpc.graph.layers.regions import BiasedConv2D as BiasedConv2D
+from aiperf_hpc.graph.layers.regions import BoxShifts as BoxShifts
+from aiperf_hpc.graph.layers.regions import ClassScores as ClassScores
+from aiperf_hpc.graph.layers.regions import Detector as Detector
+from aiperf_hpc.graph.layers.regions import NearestResize2D as NearestResize2D
+from aiperf_hpc.graph.layers.regions import PositionwiseDense as PositionwiseDense
+from aiperf_hpc.graph.layers.regions import ProposalHead as ProposalHead
+from aiperf_hpc.graph.layers.regions import Proposals as Proposals
+from aiperf_hpc.graph.layers.regions import RegionAlign as RegionAlign
+from aiperf_hpc.graph.layers.regions import RegionAverage as RegionAverage
+from aiperf_hpc.graph.layers.regions import RegionConv2D as RegionConv2D
+from aiperf_hpc.graph.layers.regions import RegionFlatten as RegionFlatten
 from aiperf_hpc.graph.layers.regularisation import Dropout as Dropout
 from aiperf_hpc.graph.layers.reshaping import Flatten as Flatten

@@ -1,0 +1,235 @@
+"""How the ``torch`` engine computes the layers of a detector; see ``torch.layers``.
+
+Regions are (samples, channels, regions, height, width), in memory with the channels last, so that
+those of all samples are as many images without a copy.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, fx
+from torch.nn import functional
+
+from aiperf_hpc.graph import (
+    BiasedConv2D,
+    BoxShifts,
+    ClassScores,
+    Detector,
+    NearestResize2D,
+    Node,
+    PositionwiseDense,
+    ProposalHead,
+    Proposals,
+    RegionAlign,
+    RegionAverage,
+    RegionConv2D,
+    RegionFlatten,
+)
+from aiperf_hpc.graph.layers.regions import BOX
+from aiperf_hpc.replica.engines.torch.detection.boxes import areas
+from aiperf_hpc.replica.engines.torch.detection.proposals import propose, text_of
+from aiperf_hpc.replica.engines.torch.layers import builds
+from aiperf_hpc.replica.engines.torch.module_code import ModuleCode
+
+PLACES = 14.0
+"""The least places of a box's side on its level, where there is a finer one (Lin et al. 2017)."""
+
+
+@builds(BiasedConv2D)
+def _biased_conv2d(code: ModuleCode, node: Node, layer: BiasedConv2D) -> fx.Node:
+    code.allow_overwriting(node)
+    kernel, bias = code.tensor(node, "kernel"), code.tensor(node, "bias")
+    return code.call(torch.conv2d, code.read(node), kernel, bias, 1, layer.kernel // 2)
+
+
+@builds(NearestResize2D)
+def _nearest_resize2d(code: ModuleCode, node: Node, layer: NearestResize2D) -> fx.Node:
+    return code.call(functional.interpolate, code.read(node), (layer.height, layer.width))
+
+
+@builds(ProposalHead)
+def _proposal_head(code: ModuleCode, node: Node, layer: ProposalHead) -> fx.Node:
+    parts = [code.tensor(node, key) for key in layer.initial_values]
+    return code.call(proposal_rows, *parts, *(code.values[name] for name in node.inputs))
+
+
+def proposal_rows(
+    shared: Tensor,
+    shared_bias: Tensor,
+    score: Tensor,
+    score_bias: Tensor,
+    box: Tensor,
+    box_bias: Tensor,
+    *levels: Tensor,
+) -> Tensor:
+    """Return a score and four shifts of each anchor of all levels, (samples, anchors, 5)."""
+    rows = []
+    for level in levels:
+        read = torch.relu_(torch.conv2d(level, shared, shared_bias, 1, 1))
+        scores = torch.conv2d(read, score, score_bias).permute(0, 2, 3, 1)
+        shifts = torch.conv2d(read, box, box_bias).permute(0, 2, 3, 1)
+        samples = len(level)
+        rows.append(
+            torch.cat([scores.reshape(samples, -1, 1), shifts.reshape(samples, -1, BOX)], 2)
+        )
+    return torch.cat(rows, 1)
+
+
+@builds(Proposals)
+def _proposals(code: ModuleCode, node: Node, layer: Proposals) -> fx.Node:
+    rows, truths = (code.values[name] for name in node.inputs)
+    return code.call(propose, rows, truths, text_of(layer), code.training)
+
+
+@builds(RegionAlign)
+def _region_align(code: ModuleCode, node: Node, layer: RegionAlign) -> fx.Node:
+    boxes, *levels = (code.values[name] for name in node.inputs)
+    return code.call(align, boxes, layer.size, layer.strides, *levels)
+
+
+def align(boxes: Tensor, size: int, strides: tuple[int, ...], *levels: Tensor) -> Tensor:
+    """Return boxes' features, (samples, channels, regions, size, size).
+
+    Each is a weighted sum of 16 places, the corners about four points, which a look-up with weights
+    adds up without writing any of them.
+
+    Args:
+        boxes: (samples, regions, 4), in pixels.
+        size: of what is returned.
+        strides: the pixels from one place of a level to the next.
+        levels: their features, (samples, channels, height, width).
+    """
+    samples, regions, _ = boxes.shape
+    pixels = [level.permute(0, 2, 3, 1).flatten(1, 2) for level in levels]
+    table = torch.cat(pixels, 1)
+    of_sample = torch.arange(samples, device=boxes.device) * table.shape[1]
+    chosen = _level_of(boxes, strides)
+    widths = [level.shape[3] for level in levels]
+    first, stride, height, width = (
+        torch.tensor(values, device=boxes.device)[chosen]
+        for values in (_starts(pixels), strides, [level.shape[2] for level in levels], widths)
+    )
+    down, down_weights = _corners(boxes[..., 0], boxes[..., 2], stride, height, size)
+    across, across_weights = _corners(boxes[..., 1], boxes[..., 3], stride, width, size)
+    place = (of_sample[:, None] + first)[..., None, None, None, None]
+    # (samples, regions, 2 size, corners, 1, 1) and (samples, regions, 1, 1, 2 size, corners).
+    rows = down[..., None, None] * width[..., None, None, None, None]
+    found = place + rows + across[:, :, None, None]
+    weights = down_weights[..., None, None] * across_weights[:, :, None, None] / 4.0
+    made = functional.embedding_bag(
+        _bags(found, size),
+        table.flatten(0, 1),
+        mode="sum",
+        per_sample_weights=_bags(weights, size).to(table.dtype),
+    )
+    return made.view(samples, regions, size, size, -1).movedim(-1, 1)
+
+
+def _starts(pixels: list[Tensor]) -> list[int]:
+    """Return where each level begins among all places of a sample."""
+    starts = [0]
+    for level in pixels[:-1]:
+        starts.append(starts[-1] + level.shape[1])
+    return starts
+
+
+def _level_of(boxes: Tensor, strides: tuple[int, ...]) -> Tensor:
+    """Return the number of each box's level, int64 (samples, regions)."""
+    places = areas(boxes).sqrt() / (PLACES * strides[0])
+    level = torch.log2(places.clamp(min=2.0**-20)).floor()
+    return level.clamp(0, len(strides) - 1).long()
+
+
+def _corners(
+    first: Tensor, last: Tensor, stride: Tensor, places: Tensor, size: int
+) -> tuple[Tensor, Tensor]:
+    """Return the two places about each point along an axis, and their weights.
+
+    Args:
+        first: where boxes begin, in pixels, (samples, regions).
+        last: where they end.
+        stride: the pixels from one place to the next.
+        places: how many there are.
+        size: features along the axis, of two points each.
+
+    Returns:
+        Both (samples, regions, 2 size, 2).
+    """
+    points = RegionAlign.samples * size
+    shares = (torch.arange(points, device=first.device) + 0.5) / points
+    along = first[..., None] + (last - first)[..., None] * shares
+    along = along / stride[..., None] - 0.5
+    last_place = (places - 1)[..., None]
+    along = torch.minimum(along.clamp(min=0.0), last_place.to(along.dtype))
+    before = along.floor().long()
+    behind = torch.minimum(before + 1, last_place)
+    share = along - before
+    return torch.stack([before, behind], -1), torch.stack([1.0 - share, share], -1)
+
+
+def _bags(values: Tensor, size: int) -> Tensor:
+    """Return what belongs to each feature in a row, (features, 16).
+
+    ``values`` are (samples, regions, 2 size, 2, 2 size, 2): points and corners of both axes.
+    """
+    split = values.reshape(*values.shape[:2], size, 2, 2, size, 2, 2)
+    return split.permute(0, 1, 2, 5, 3, 4, 6, 7).flatten(4).flatten(0, 3)
+
+
+@builds(RegionConv2D)
+def _region_conv2d(code: ModuleCode, node: Node, layer: RegionConv2D) -> fx.Node:
+    return code.call(convolve_regions, code.read(node), code.tensor(node, "kernel"), layer.stride)
+
+
+def convolve_regions(x: Tensor, kernel: Tensor, stride: int) -> Tensor:
+    """Convolve each region by itself: as many images as samples have regions."""
+    samples, regions = x.shape[0], x.shape[2]
+    images, side = x.movedim(2, 1).flatten(0, 1), kernel.shape[-1]
+    if side == 1 and stride > 1:
+        # What a stride leaves out is not read; oneDNN may write beyond its memory over it.
+        images, stride = images[:, :, ::stride, ::stride], 1
+    made = torch.conv2d(images, kernel, None, stride, side // 2)
+    return made.view(samples, regions, *made.shape[1:]).movedim(1, 2)
+
+
+@builds(RegionAverage)
+def _region_average(code: ModuleCode, node: Node, layer: RegionAverage) -> fx.Node:
+    return code.call(average_of_regions, code.read(node))
+
+
+def average_of_regions(x: Tensor) -> Tensor:
+    """Return means over height and width, (samples, regions, channels)."""
+    return x.mean((3, 4)).movedim(1, 2)
+
+
+@builds(RegionFlatten)
+def _region_flatten(code: ModuleCode, node: Node, layer: RegionFlatten) -> fx.Node:
+    return code.call(flatten_regions, code.read(node))
+
+
+def flatten_regions(x: Tensor) -> Tensor:
+    """Return each region as a vector with the channels last, (samples, regions, features)."""
+    return x.movedim(1, -1).flatten(2)
+
+
+@builds(ClassScores)
+@builds(BoxShifts)
+@builds(PositionwiseDense)
+def _positionwise_dense(code: ModuleCode, node: Node, layer: PositionwiseDense) -> fx.Node:
+    weight, bias = code.tensor(node, "kernel"), code.tensor(node, "bias")
+    return code.call(positionwise_dense, code.read(node), weight, bias)
+
+
+def positionwise_dense(x: Tensor, kernel: Tensor, bias: Tensor) -> Tensor:
+    """Return x @ kernel + bias of each vector, (samples, vectors, units)."""
+    return torch.addmm(bias, x.flatten(0, 1), kernel).view(*x.shape[:2], -1)
+
+
+@builds(Detector)
+def _detector(code: ModuleCode, node: Node, layer: Detector) -> fx.Node:
+    return code.call(behind_each_other, *(code.values[name] for name in node.inputs))
+
+
+def behind_each_other(*parts: Tensor) -> Tensor:
+    """Return all of each sample, float32 (samples, numbers): boxes need all their digits."""
+    return torch.cat([part.flatten(1).float() for part in parts], 1)

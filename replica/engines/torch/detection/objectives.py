@@ -1,0 +1,202 @@
+"""The loss of a detector of two stages, and what it finds.
+
+As tensorpack's Faster R-CNN has them (examples/FasterRCNN), the nearest public program in
+TensorFlow: 256 anchors a sample, half of them positive at most, a logistic loss of their scores and
+Huber's of the positive ones' shifts; a softmax cross entropy of the regions' classes, and the
+absolute differences of the shifts of those on true boxes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from aiperf_hpc.errors import EngineError
+from aiperf_hpc.graph import Graph, Proposals
+from aiperf_hpc.graph.layers.regions import BOX
+from aiperf_hpc.objective import MOST_DETECTIONS
+from aiperf_hpc.replica.engines.torch.detection.boxes import (
+    anchors_of,
+    areas,
+    best_apart,
+    clipped,
+    overlaps,
+    shifted,
+    shifts_of,
+)
+from aiperf_hpc.replica.engines.torch.detection.proposals import FOREGROUND, Truth
+from aiperf_hpc.replica.engines.torch.objectives import Loss, Targets
+
+ANCHORS = 256
+"""Anchors of a sample that the first stage's loss is taken over."""
+POSITIVE, NEGATIVE = 0.7, 0.3
+"""The overlap with a true box from which an anchor is positive, and below which it is negative."""
+HUBER = 1.0 / 9.0
+"""Where Huber's loss goes over from squares to absolute values."""
+SCALES = (10.0, 10.0, 5.0, 5.0)
+"""By what the second stage's shifts are multiplied in the network's output."""
+LEAST_SCORE = 0.05
+"""The probability from which a region is taken for a detection."""
+APART = 0.5
+"""The overlap of two detections of a class above which the better one stays alone."""
+_CANDIDATES = 1000
+"""Detections of a sample that are compared with each other."""
+
+
+class Said(NamedTuple):
+    """What a detector says of some samples."""
+
+    rows: Tensor
+    """(samples, anchors, 5): each anchor's score and shifts."""
+    regions: Tensor
+    """(samples, regions, 4), empty where there are fewer."""
+    scores: Tensor
+    """(samples, regions, classes + 1), before the softmax, the background last."""
+    shifts: Tensor
+    """(samples, regions, classes + 1, 4), as ``boxes.shifts_of``."""
+
+    @classmethod
+    def of(cls, output: Tensor, shapes: Sequence[tuple[int, ...]]) -> Said:
+        """Take a network's output apart, which has parts of some shapes behind each other."""
+        sizes = [rows * columns for rows, columns in shapes]
+        rows, regions, scores, shifts = (
+            part.reshape(-1, *shape)
+            for part, shape in zip(output.split_with_sizes(sizes, 1), shapes, strict=True)
+        )
+        scales = shifts.new_tensor(SCALES)
+        return cls(rows, regions, scores, shifts.reshape(*shifts.shape[:2], -1, BOX) / scales)
+
+
+class _Detector(NamedTuple):
+    """What has to be known of a network to understand its output."""
+
+    layer: Proposals
+    shapes: tuple[tuple[int, ...], ...]
+
+    @classmethod
+    def of(cls, graph: Graph) -> _Detector:
+        layers = [node.layer for node in graph.nodes if isinstance(node.layer, Proposals)]
+        if len(layers) != 1 or graph.output.layer.kind != "detector":
+            raise EngineError("what is trained to detect must end in a detector with proposals")
+        return cls(layers[0], graph.input_shapes(graph.output.name))
+
+    def anchors(self, device: torch.device) -> Tensor:
+        return anchors_of(self.layer.levels, self.layer.of_a_level, device)
+
+
+def detection(graph: Graph) -> Loss:
+    """Return the loss of a network: of both stages together, (samples,)."""
+    detector = _Detector.of(graph)
+
+    def loss(output: Tensor, targets: Targets, smoothing: float) -> Tensor:
+        del smoothing  # Labels alone are smoothed.
+        said, anchors = Said.of(output, detector.shapes), detector.anchors(output.device)
+        found = []
+        for rows, regions, scores, shifts, boxes in zip(*said, targets["boxes"], strict=True):
+            truth = Truth.of(boxes)
+            first = anchor_loss(rows, anchors, truth)
+            found.append(first + region_loss(regions, scores, shifts, truth))
+        return torch.stack(found)
+
+    return loss
+
+
+def anchor_loss(rows: Tensor, anchors: Tensor, truth: Truth) -> Tensor:
+    """Return the first stage's loss of a sample.
+
+    An anchor that overlaps a true box as no other does is positive too. Of the rest, some are drawn
+    in training; without gradients always the same ones, so that a loss can be compared.
+    """
+    found = overlaps(anchors, truth.boxes)
+    best, which = found.max(1)
+    nearest = ((found == found.max(0).values) & (found > 0.0)).any(1)
+    positive = (best >= POSITIVE) | nearest
+    negative = (best < NEGATIVE) & ~positive
+    draw = _draws(rows)
+    taken = _some(positive, ANCHORS // 2, draw)
+    chosen = taken | _some(negative, ANCHORS - taken.sum(), draw)
+    scores = functional.binary_cross_entropy_with_logits(
+        rows[:, 0], positive.to(rows.dtype), reduction="none"
+    )
+    wanted = shifts_of(truth.boxes[which], anchors)
+    shifts = functional.huber_loss(rows[:, 1:], wanted, reduction="none", delta=HUBER).sum(1)
+    return (_sum_where(chosen, scores) + _sum_where(taken, shifts) / HUBER) / ANCHORS
+
+
+def region_loss(regions: Tensor, scores: Tensor, shifts: Tensor, truth: Truth) -> Tensor:
+    """Return the second stage's loss of a sample, over regions that are not empty."""
+    there = areas(regions) > 0.0
+    best, which = overlaps(regions, truth.boxes).max(1)
+    on = (best >= FOREGROUND) & there
+    background = scores.shape[1] - 1
+    labels = torch.where(on, truth.classes[which], background)
+    classes = functional.cross_entropy(scores, labels, reduction="none")
+    own = shifts[torch.arange(len(regions), device=regions.device), labels]
+    wanted = shifts_of(truth.boxes[which], regions)
+    scales = shifts.new_tensor(SCALES)
+    differences = ((own - wanted).abs() * scales).sum(1)
+    total = _sum_where(there, classes) + _sum_where(on, differences)
+    return total / there.sum().clamp(min=1)
+
+
+def _sum_where(mask: Tensor, values: Tensor) -> Tensor:
+    """Return the sum of some values; what the others are does not matter."""
+    return torch.where(mask, values, 0.0).sum()
+
+
+def _draws(like: Tensor) -> Callable[[], Tensor]:
+    """Return what draws a number for each row, in [0, 1)."""
+    generator = None
+    if not torch.is_grad_enabled():
+        generator = torch.Generator(like.device).manual_seed(0)
+    return lambda: torch.rand(len(like), device=like.device, generator=generator)
+
+
+def _some(mask: Tensor, most: Tensor | int, draw: Callable[[], Tensor]) -> Tensor:
+    """Return so many of those that a mask has, drawn, or all if there are fewer."""
+    drawn = torch.where(mask, draw(), -1.0)
+    best = drawn.topk(min(ANCHORS, len(drawn)))
+    numbers = torch.arange(len(best.indices), device=mask.device)
+    kept = (best.values >= 0.0) & (numbers < most)
+    return torch.zeros_like(mask).scatter(0, best.indices, kept)
+
+
+def mean_average_precision(graph: Graph) -> Callable[[Tensor, Targets], Sequence[Tensor]]:
+    """Return what gives each sample's detections and true boxes as rows.
+
+    Detections are (samples, 6 x 100): box, score and class of the best ones, -1 where there are
+    fewer; true boxes (samples, 5 x boxes).
+    """
+    detector = _Detector.of(graph)
+
+    def rows(output: Tensor, targets: Targets) -> Sequence[Tensor]:
+        said = Said.of(output, detector.shapes)
+        found = [
+            detections(detector.layer, regions, scores, shifts)
+            for regions, scores, shifts in zip(said.regions, said.scores, said.shifts, strict=True)
+        ]
+        return torch.stack(found).flatten(1), targets["boxes"].flatten(1)
+
+    return rows
+
+
+def detections(layer: Proposals, regions: Tensor, scores: Tensor, shifts: Tensor) -> Tensor:
+    """Return a sample's detections, (100, 6): box, probability, class; -1 where there are fewer."""
+    there = areas(regions) > 0.0
+    probabilities = scores.softmax(1)[:, :-1] * there[:, None]
+    best = probabilities.flatten().topk(min(_CANDIDATES, probabilities.numel()))
+    classes = probabilities.shape[1]
+    region, number = best.indices // classes, best.indices % classes
+    boxes = clipped(shifted(regions[region], shifts[region, number]), layer.height, layer.width)
+    good = (best.values >= LEAST_SCORE) & (areas(boxes) > 0.0)
+    boxes, score, number = boxes[good], best.values[good], number[good]
+    # Classes are put so far apart that they do not overlap.
+    apart = boxes + (number * (2 * max(layer.height, layer.width)))[:, None]
+    kept = best_apart(apart, APART)
+    found = torch.cat([boxes, score[:, None], number[:, None].to(boxes.dtype)], 1)[kept]
+    found = found[:MOST_DETECTIONS]
+    return functional.pad(found, (0, 0, 0, MOST_DETECTIONS - len(found)), value=-1.0)

@@ -1,0 +1,44 @@
+"""Small detectors of two stages, and what they read."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from aiperf_hpc.config import ExtremeWeatherConfig
+from aiperf_hpc.graph import Graph, Shape
+from aiperf_hpc.replica.data.base import Batch
+from aiperf_hpc.workloads.extreme_weather.network import extreme_weather
+
+CLASSES = 4
+BOXES = (15, 5)
+THIN = {
+    "width": 2,
+    "blocks": (1, 1, 1, 1),
+    "pyramid": 4,
+    "hidden": 8,
+    "anchors": (8, 16, 24, 32, 48),
+    "proposals": 30,
+    "kept": 20,
+    "regions": 8,
+}
+
+
+def detector(shape: Shape = (64, 96, 16), /, **settings: object) -> Graph:
+    """Return a thin one: with a pyramid, unless ``variant`` says otherwise."""
+    return extreme_weather(
+        shape, BOXES, CLASSES, ExtremeWeatherConfig.model_validate(THIN | settings)
+    )
+
+
+def maps_with_boxes(samples: int = 2, shape: Shape = (64, 96, 16), seed: int = 0) -> Batch:
+    """Return noise with one to three boxes a map, in which there is something."""
+    rng = np.random.default_rng(seed)
+    maps = rng.standard_normal((samples, *shape)).astype(np.float32)
+    boxes = np.full((samples, *BOXES), -1, np.int32)
+    for sample in range(samples):
+        for row in range(1 + sample % 3):
+            top, left = rng.integers(0, (shape[0] - 24, shape[1] - 24))
+            height, width = rng.integers(8, 24, 2)
+            boxes[sample, row] = top, left, top + height, left + width, row % CLASSES
+            maps[sample, top : top + height, left : left + width, row % CLASSES] += 3.0
+    return Batch({"image": maps, "boxes": boxes}, {"boxes": boxes})

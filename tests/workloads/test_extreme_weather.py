@@ -1,0 +1,81 @@
+"""Extreme Weather Analytics' networks: their sizes and operations."""
+
+from __future__ import annotations
+
+import pytest
+from tests.support.detectors import detector
+
+from aiperf_hpc.config import ExtremeWeatherConfig
+from aiperf_hpc.errors import GraphError
+from aiperf_hpc.graph import Graph, Proposals
+from aiperf_hpc.ops_counter.count import count
+from aiperf_hpc.ops_counter.traffic import traffic
+from aiperf_hpc.primary.verify.execution.comparison import MATRIX_LAYERS
+from aiperf_hpc.replica.engines.torch.operation_count import matrix_operations
+from aiperf_hpc.workloads.extreme_weather.network import extreme_weather
+
+
+def network(shape: tuple[int, ...] = (768, 1152, 16), /, **settings: object) -> Graph:
+    return extreme_weather(shape, (15, 5), 4, ExtremeWeatherConfig.model_validate(settings))
+
+
+def counted(graph: Graph) -> tuple[int, int]:
+    """Operations of convolutions and products of matrices, forward and in training."""
+    kinds = [each for kind, each in count(graph).by_kind().items() if kind in MATRIX_LAYERS]
+    forward = sum(each.forward for each in kinds)
+    return forward, forward + sum(each.backward - each.update for each in kinds)
+
+
+@pytest.mark.parametrize(
+    ("graph", "parameters", "forward", "training"),
+    [
+        (network(variant="c4"), 33_115_108, 1_028_103_864_320, 3_062_115_336_192),
+        (network(), 41_408_424, 364_098_588_672, 1_070_099_509_248),
+        (network((192, 288, 16), regions=64), 41_408_424, 23_648_773_632, 69_559_054_848),
+    ],
+    ids=["c4", "fpn", "fpn of a quarter"],
+)
+def test_sizes_and_operations_are_those_of_tensorpacks_networks(
+    graph: Graph, parameters: int, forward: int, training: int
+) -> None:
+    """Of 16 channels and 5 classes, counted by PyTorch for networks that were written for that."""
+    assert graph.parameter_count == parameters
+    assert counted(graph) == (forward, training)
+
+
+@pytest.mark.parametrize("variant", ["fpn", "c4"])
+def test_a_further_region_costs_what_its_head_does(variant: str) -> None:
+    one, other = (counted(network(variant=variant, regions=n))[0] for n in (100, 101))
+    assert other - one == {"c4": 1_618_579_456, "fpn": 27_838_464}[variant]
+
+
+@pytest.mark.parametrize("variant", ["fpn", "c4"])
+@pytest.mark.parametrize("shape", [(64, 96, 16), (100, 151, 3), (65, 64, 1)])
+def test_operations_of_any_size_are_pytorchs(variant: str, shape: tuple[int, ...]) -> None:
+    graph = detector(shape, variant=variant)
+    found = matrix_operations(graph)
+    assert counted(graph) == (found.forward, found.training)
+
+
+def test_anchors_are_those_of_all_levels() -> None:
+    (fpn,), (c4,) = (
+        [node.layer for node in network(variant=v).nodes if isinstance(node.layer, Proposals)]
+        for v in ("fpn", "c4")
+    )
+    assert fpn.anchors == (165_888, 41_472, 10_368, 2_592, 648)
+    assert c4.anchors == (48 * 72 * 15,)
+    assert c4.of_a_level == ((32, 64, 128, 256, 512),)
+
+
+@pytest.mark.parametrize("variant", ["fpn", "c4"])
+def test_a_graph_is_written_and_read_back_with_its_hash(variant: str) -> None:
+    graph = detector(variant=variant)
+    again = Graph.from_json(graph.to_json())
+    assert again == graph
+    assert again.hash == graph.hash
+    assert traffic(graph).sample > 0
+
+
+def test_maps_smaller_than_a_stride_are_refused() -> None:
+    with pytest.raises(GraphError, match="a map of .*at least 64"):
+        network((63, 96, 16))

@@ -1,0 +1,190 @@
+"""Faster R-CNN on maps of weather: the network that stands for that of HPC AI500's benchmark.
+
+The benchmark's own code is public nowhere: its paper says Faster R-CNN in TensorFlow. This is the
+nearest public program, tensorpack's (examples/FasterRCNN), in its two variants: on the features of
+ResNet-50's fourth stage (C4), and on a feature pyramid (FPN, Lin et al. 2017). The trunk has its
+strides in the 3 x 3 convolutions, reads 16 channels, and its normalisations are trained: there are
+no weights of photographs to start from.
+"""
+
+from __future__ import annotations
+
+from aiperf_hpc.config import ExtremeWeatherConfig
+from aiperf_hpc.errors import GraphError
+from aiperf_hpc.graph import (
+    Add,
+    BatchNorm,
+    BiasedConv2D,
+    BoxShifts,
+    ClassScores,
+    Conv2D,
+    Detector,
+    Graph,
+    Input,
+    IntegerInput,
+    Layer,
+    MaxPool2D,
+    NearestResize2D,
+    Node,
+    PositionwiseDense,
+    ProposalHead,
+    Proposals,
+    RegionAlign,
+    RegionAverage,
+    RegionConv2D,
+    RegionFlatten,
+    ReLU,
+    Shape,
+)
+from aiperf_hpc.graph.layers.regions import RATIOS
+
+INPUT, BOXES = "image", "boxes"
+"""The names of what the network reads: maps, and, in training alone, the true boxes."""
+EXPANSION = 4
+"""By what a block's output is wider than its 3 x 3 convolution."""
+STRIDES = (4, 8, 16, 32, 64)
+"""Pixels from one place to the next of the pyramid's features, the last for proposals alone."""
+C4_STRIDE = 16
+FPN_SIZE, C4_SIZE = 7, 14
+"""Features of a region along each axis."""
+LEAST_SIDE = 64
+"""Pixels of a side at least: those from one place of the coarsest features to the next."""
+
+
+def extreme_weather(
+    image: Shape, boxes: Shape, classes: int, settings: ExtremeWeatherConfig
+) -> Graph:
+    """Return the network for maps of a shape (height, width, channels).
+
+    Args:
+        image: the shape of a sample.
+        boxes: that of its true boxes, (boxes, 5).
+        classes: of a box.
+        settings: what there is to choose.
+
+    Raises:
+        GraphError: there is no such network for maps of that shape.
+    """
+    if len(image) != 3 or min(image[:2]) < LEAST_SIDE:
+        raise GraphError(
+            f"a map of {image}: height and width must be at least {LEAST_SIDE}, the stride of the "
+            "network's coarsest features"
+        )
+    made = _Network(image, boxes, settings)
+    (made.with_pyramid if settings.variant == "fpn" else made.with_fourth_stage)(classes)
+    return Graph(tuple(made.nodes))
+
+
+class _Network:
+    """The nodes so far; each method returns the name of the last one that it adds."""
+
+    def __init__(self, image: Shape, boxes: Shape, settings: ExtremeWeatherConfig) -> None:
+        self._settings = settings
+        self._image = image
+        self.nodes = [Node(INPUT, Input(image)), Node(BOXES, IntegerInput(boxes))]
+        self._sizes: dict[str, tuple[int, int]] = {}
+        """Rows and columns of what the stages give."""
+
+    def _add(self, name: str, layer: Layer, *inputs: str) -> str:
+        self.nodes.append(Node(name, layer, inputs))
+        return name
+
+    def _normalised(self, name: str, source: str, layer: Layer, *, active: bool = True) -> str:
+        norm = self._add(f"{name}_norm", BatchNorm(), self._add(f"{name}_conv", layer, source))
+        return self._add(f"{name}_relu", ReLU(), norm) if active else norm
+
+    def _bottleneck(
+        self, name: str, source: str, stage: int, block: int, conv: type[Conv2D | RegionConv2D]
+    ) -> str:
+        """1 x 1, 3 x 3 with the stride, 1 x 1; the source, or its projection, is added."""
+        width = self._settings.width * 2 ** (stage - 2)
+        stride = 2 if block == 0 and stage > 2 else 1
+        last = self._normalised(f"{name}_a", source, conv(width, 1))
+        last = self._normalised(f"{name}_b", last, conv(width, 3, stride))
+        last = self._normalised(f"{name}_c", last, conv(EXPANSION * width, 1), active=False)
+        if block == 0:
+            shortcut = conv(EXPANSION * width, 1, stride)
+            source = self._normalised(f"{name}_shortcut", source, shortcut, active=False)
+        total = self._add(f"{name}_add", Add(), last, source)
+        return self._add(f"{name}_relu", ReLU(), total)
+
+    def _stage(self, number: int, source: str, conv: type[Conv2D | RegionConv2D] = Conv2D) -> str:
+        """Add a stage of ResNet-50, counted from 2 to 5 as where features are named after them."""
+        for block in range(self._settings.blocks[number - 2]):
+            source = self._bottleneck(f"s{number}b{block + 1}", source, number, block, conv)
+        return source
+
+    def _trunk(self, last: int) -> list[str]:
+        """Add the stem and the stages up to one; return what the stages give."""
+        source = self._normalised("stem", INPUT, Conv2D(self._settings.width, 7, 2))
+        source = self._add("stem_pool", MaxPool2D(3, 2), source)
+        found = []
+        for number in range(2, last + 1):
+            source = self._stage(number, source)
+            self._sizes[source] = self._places(STRIDES[number - 2])
+            found.append(source)
+        return found
+
+    def _places(self, stride: int) -> tuple[int, int]:
+        """Return rows and columns behind so many halvings, each rounded up."""
+        height, width, _ = self._image
+        return -(-height // stride), -(-width // stride)
+
+    def with_pyramid(self, classes: int) -> None:
+        """Add all of the variant on a feature pyramid."""
+        settings = self._settings
+        levels = self._pyramid(self._trunk(5))
+        levels.append(self._add("p6", MaxPool2D(1, 2), levels[-1]))
+        regions, rows = self._proposed(levels, STRIDES, settings.pyramid, len(RATIOS))
+        align = RegionAlign(FPN_SIZE, STRIDES[:-1])
+        last = self._add("features", align, regions, *levels[:-1])
+        last = self._add("flat", RegionFlatten(), last)
+        for number in (1, 2):
+            last = self._add(f"dense{number}", PositionwiseDense(settings.hidden), last)
+            last = self._add(f"dense{number}_relu", ReLU(), last)
+        self._detected(rows, regions, last, classes)
+
+    def _pyramid(self, stages: list[str]) -> list[str]:
+        """Add the way back from coarse to fine features; return them, the finest first."""
+        channels, above, found = self._settings.pyramid, "", []
+        for number, stage in reversed(list(enumerate(stages, 2))):
+            lateral = self._add(f"lateral{number}", BiasedConv2D(channels, 1), stage)
+            if above:
+                resized = NearestResize2D(*self._sizes[stage])
+                larger = self._add(f"larger{number}", resized, above)
+                lateral = self._add(f"merged{number}", Add(), lateral, larger)
+            above = lateral
+            found.append(self._add(f"p{number}", BiasedConv2D(channels, 3), lateral))
+        return found[::-1]
+
+    def with_fourth_stage(self, classes: int) -> None:
+        """Add all of the variant on the fourth stage's features: the fifth is for each region."""
+        features = self._trunk(4)[-1]
+        width = EXPANSION * 4 * self._settings.width
+        anchors = len(RATIOS) * len(self._settings.anchors)
+        regions, rows = self._proposed([features], (C4_STRIDE,), width, anchors)
+        last = self._add("features", RegionAlign(C4_SIZE, (C4_STRIDE,)), regions, features)
+        last = self._stage(5, last, RegionConv2D)
+        self._detected(rows, regions, self._add("average", RegionAverage(), last), classes)
+
+    def _proposed(
+        self, levels: list[str], strides: tuple[int, ...], channels: int, anchors: int
+    ) -> tuple[str, str]:
+        """Add the first stage; return the nodes of its regions and of its rows."""
+        settings, (height, width, _) = self._settings, self._image
+        rows = self._add("proposal_rows", ProposalHead(channels, anchors), *levels)
+        proposals = Proposals(
+            count=settings.regions,
+            before=settings.proposals,
+            kept=settings.kept,
+            levels=tuple((*self._places(stride), stride) for stride in strides),
+            sizes=settings.anchors,
+            height=height,
+            width=width,
+        )
+        return self._add("regions", proposals, rows, BOXES), rows
+
+    def _detected(self, rows: str, regions: str, features: str, classes: int) -> None:
+        scores = self._add("scores", ClassScores(classes + 1), features)
+        shifts = self._add("shifts", BoxShifts(4 * (classes + 1)), features)
+        self._add("detected", Detector(), rows, regions, scores, shifts)
