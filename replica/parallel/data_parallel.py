@@ -4,7 +4,8 @@ Every rank holds the whole network and trains on its part of each batch; gradien
 over the ranks before each update, so that all ranks keep the same weights. A batch of a trial is
 that of the whole replica.
 
-What one rank cannot do, all ranks hear of in the same step, so that none waits for ever.
+What one rank cannot do, all ranks hear of when they agree next, so that none waits for ever:
+until then it gives zeros, and what was trained is credited to nobody.
 """
 
 from __future__ import annotations
@@ -66,7 +67,10 @@ class DataParallelNetwork:
         self.step_times = np.zeros(1 + len(PARTS))
         """Steps, and the seconds of their parts, as the mean over all ranks."""
         self._trained = False
-        self._failure: AIPerfError | None = None
+        self.failure: AIPerfError | None = None
+        """What this rank could not do since all agreed last."""
+        self._executed = self._given = 0
+        """The samples that this rank has trained on since then, and those of the whole batches."""
         self._to_evaluate: list[int] = []
         """The whole size of each batch that is being evaluated."""
 
@@ -98,52 +102,69 @@ class DataParallelNetwork:
         self._agree(failure, round(float(flat[-1])))
         return flat[:-1]
 
-    def train_step(self, take: Take, learning_rate: float) -> None:
+    def train_step(self, take: Take, learning_rate: float, *, agreed: bool = True) -> None:
         """Train on one batch, of which ``take`` gives this rank's part.
 
+        Args:
+            take: gives this rank's part of the batch.
+            learning_rate: of the update.
+            agreed: whether all ranks agree, before any updates, that none has failed. In other
+                steps one that has gives zeros, and the others hear of it when they agree next.
+
         Raises:
-            EngineError: it failed, here or on another rank; the weights are as before.
+            EngineError: a step failed, here or on another rank: all ranks raise in the same call.
         """
         network, clock, pending = self.local, self._clock, list[Pending]()
-        failure: AIPerfError | None = None
-        executed = whole = 0
 
         def ready(bucket: Buffer) -> None:
             clock.book(StepPart.COMPUTE)
             pending.append(self._collective.start_allreduce_sum(bucket))
             clock.book(StepPart.QUEUE)
 
+        clock.begin()
         try:
             batch = take()
-            whole = batch.whole
+            self._given += batch.whole
             clock.begin()
             with self._collective.waiting(_TRAINING):
                 network.await_room()
-            network.gradients(batch, batch.size / whole, ready)
-            executed = batch.size
+            if self.failure is None:
+                network.gradients(batch, batch.size / batch.whole, ready)
+                self._executed += batch.size
         except AIPerfError as error:
-            failure = without_frames(error)
+            self.failure = self.failure or without_frames(error)
         # The others wait for every bucket, of a rank that failed too.
         for bucket in range(len(pending), len(network.buckets)):
             ready(network.zeros(bucket))
         clock.book(StepPart.COMPUTE)
-        trained, failed = self._sums(executed, failure is not None)
+        agreement = self._training_sums() if agreed else None
         clock.book(StepPart.WAIT)
         reduced = [reduction.wait() for reduction in pending]
         clock.book(StepPart.REDUCE)
-        self._agree(failure, round(failed))
-        if round(trained) != whole:
-            raise EngineError(f"the ranks trained on {trained:.0f} samples of a batch of {whole}")
+        if agreement is not None:
+            self._agree_on_training(*agreement)
         with self._collective.waiting(_TRAINING):  # Some updates in fp16 ask for a value.
             network.apply(reduced, learning_rate)
         clock.book(StepPart.COMPUTE)
-        clock.count()
+        clock.count(waited_apart=agreed)
         self._trained = True
         self._steps += 1
         if self._checking is not None and self._steps - self._checking[0] >= CHECK_DELAY:
             self._compare(*self._checking)
         if self._steps % CHECK_STEPS == 0:
             self._checking = self._steps, self.local.checksum()
+
+    def _training_sums(self, *others: float) -> list[float]:
+        """Return the sums over all ranks of what they agree on after training, and of others."""
+        return self._sums(self._executed, self.failure is not None, *others)
+
+    def _agree_on_training(self, executed: float, failed: float) -> None:
+        """Raise, on all ranks, unless each has trained on its part of every batch."""
+        failure, given = self.failure, self._given
+        self.failure, self._executed, self._given = None, 0, 0
+        self._agree(failure, round(failed))
+        if round(executed) != given:
+            raise EngineError(f"the ranks trained on {executed:.0f} samples of batches of {given}")
 
     def _sums(self, *numbers: float) -> list[float]:
         """Return each number's sum over all ranks."""
@@ -169,7 +190,7 @@ class DataParallelNetwork:
                     self.local.await_room()
                 self.local.evaluate_step(batch)
         except AIPerfError as error:
-            self._failure = self._failure or without_frames(error)
+            self.failure = self.failure or without_frames(error)
 
     def drain_evaluation(self) -> EvaluationSums:
         """Return the sums of all ranks since the last call.
@@ -177,7 +198,7 @@ class DataParallelNetwork:
         Raises:
             EngineError: a rank failed, or they did not evaluate each sample of every batch.
         """
-        failure, self._failure = self._failure, None
+        failure, self.failure = self.failure, None
         batches, self._to_evaluate = self._to_evaluate, []
         wanted = sum(batches)
         part = EvaluationSums()
@@ -245,25 +266,27 @@ class DataParallelNetwork:
             NonFiniteLossError: it is not finite, on any rank.
             EngineError: a rank failed.
         """
-        loss, failure = 0.0, None
+        loss = 0.0
         self._clock.begin()
         try:
             with self._collective.waiting(_TRAINING):
                 loss = self.local.drain_training()
             self._clock.book(StepPart.COMPUTE)
         except AIPerfError as error:
-            failure = error
-        infinite = isinstance(failure, NonFiniteLossError)
-        loss, failed, others, *times = self._sums(
-            loss, failure is not None, infinite, *self._clock.take()
+            self.failure = self.failure or error
+        own = isinstance(self.failure, NonFiniteLossError)
+        executed, failed, loss, infinite, *times = self._training_sums(
+            loss, own, *self._clock.take()
         )
         self.step_times += np.array(times) / self._collective.size
-        if failed and failure is None and others:
-            raise NonFiniteLossError(
+        if own and failed > infinite:
+            self.failure = None  # What another rank did not execute is not credited for it.
+        elif infinite and failed == infinite:
+            self.failure = self.failure or NonFiniteLossError(
                 "the training loss is not finite on another rank; "
                 "a lower training.learning_rate may help"
             )
-        self._agree(failure, round(failed))
+        self._agree_on_training(executed, failed)
         return loss
 
     def close(self) -> None:

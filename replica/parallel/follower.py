@@ -69,7 +69,7 @@ class _Follower:
             case Command.CALIBRATE:
                 self._network.calibrate(self._peek)
             case Command.TRAIN_STEP:
-                self._network.train_step(self._take, numbers[0])
+                self._network.train_step(self._take, numbers[0], agreed=bool(numbers[1]))
             case Command.DRAIN_TRAINING:
                 self._network.drain_training()
             case Command.EVALUATE_STEP:
@@ -77,8 +77,10 @@ class _Follower:
             case Command.DRAIN_EVALUATION:
                 self._network.drain_evaluation()
             case Command.CLOSE:
-                self._network.close()
-                self._network = None
+                closed, self._network = self._network, None
+                closed.close()
+                if closed.failure is not None:  # Rank 0 had one of its own first.
+                    raise closed.failure
 
     def _take(self) -> Batch:
         batch = next(self._batches, None)

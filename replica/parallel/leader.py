@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import math
+import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -24,6 +26,10 @@ from aiperf_hpc.replica.parallel.step_clock import PARTS
 from aiperf_hpc.run.records import BaselineMeasured, StepTimes
 from aiperf_hpc.trial import DatasetInfo, Hyperparameters
 
+AGREE_SECONDS = 1.0
+"""The time after which the ranks agree in a training step again: such a step waits for the slowest
+rank, by messages that take the longer the more ranks there are."""
+
 
 class LeadingNetwork:
     """Rank 0's side of a network: announces each call, then makes it."""
@@ -37,6 +43,7 @@ class LeadingNetwork:
         self._network = network
         self._announce = announce
         self._closed = closed
+        self._agreed = -math.inf
 
     def warm(self, batch_size: int) -> None:
         """Each rank warmed its network when it had built it."""
@@ -48,8 +55,12 @@ class LeadingNetwork:
 
     def train_step(self, batch: Batch, learning_rate: float) -> None:
         """Train on one batch on all ranks; ``batch`` is rank 0's part of it."""
-        self._announce(Command.TRAIN_STEP, learning_rate)
-        self._network.train_step(lambda: batch, learning_rate)
+        now = time.monotonic()
+        agreed = now - self._agreed >= AGREE_SECONDS
+        if agreed:
+            self._agreed = now
+        self._announce(Command.TRAIN_STEP, learning_rate, agreed)
+        self._network.train_step(lambda: batch, learning_rate, agreed=agreed)
 
     def drain_training(self) -> float:
         """Return the mean loss since the last call, of all ranks."""

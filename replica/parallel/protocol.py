@@ -32,7 +32,7 @@ class Command(IntEnum):
     TRAIN = auto()  # With epoch, batch size and seed.
     VALIDATION = auto()  # With the batch size.
     CALIBRATE = auto()
-    TRAIN_STEP = auto()  # With the learning rate.
+    TRAIN_STEP = auto()  # With the learning rate, and 1 where all ranks agree in it.
     DRAIN_TRAINING = auto()
     EVALUATE_STEP = auto()
     DRAIN_EVALUATION = auto()

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
 import subprocess
 import sys
+from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,6 +22,7 @@ from tests.replica.parallel.team import (
     build_grown,
     drifting,
 )
+from tests.replica.parallel.threads import Threads
 from tests.support.waiting import PATIENCE_SECONDS
 
 from aiperf_hpc.errors import EngineError, NonFiniteLossError, OutOfMemoryError
@@ -25,7 +30,7 @@ from aiperf_hpc.morphism.weights.checkpoint import initial_weights
 from aiperf_hpc.objective import ACCURACY, CLASSIFICATION
 from aiperf_hpc.primary.launchers.base import rank_starter
 from aiperf_hpc.replica.data.base import Part
-from aiperf_hpc.replica.parallel import data_parallel
+from aiperf_hpc.replica.parallel import data_parallel, leader
 from aiperf_hpc.replica.parallel.leader import LeadingBaseline
 from aiperf_hpc.trial import StepPart
 
@@ -149,15 +154,22 @@ def test_predictions_of_all_ranks_are_in_the_order_of_the_samples(size: int) -> 
     assert numbers == [number % 7 for number in range(20)]
 
 
+def full_in_step_2(network: Quadratic) -> None:
+    network.errors = {2: OutOfMemoryError("no memory left")}
+
+
 @pytest.mark.parametrize("early", [True, False])
 @pytest.mark.parametrize("rank", [0, 2])
-def test_a_step_that_one_rank_cannot_do_updates_none(rank: int, early: bool) -> None:
-    """Before it has given a bucket of gradients, or between two of them."""
+def test_a_step_that_one_rank_cannot_do_updates_none(
+    monkeypatch: pytest.MonkeyPatch, rank: int, early: bool
+) -> None:
+    """Before it has given a bucket of gradients, or between two of them; where ranks agree."""
+    monkeypatch.setattr(leader, "AGREE_SECONDS", 0.0)
     with Team(3) as team:
 
         def prepare(network: Quadratic) -> None:
             network.fails_early = early
-            network.errors = {2: OutOfMemoryError("no memory left")}
+            full_in_step_2(network)
 
         team.engines[rank].prepare = prepare
         network = build(team)
@@ -172,6 +184,116 @@ def test_a_step_that_one_rank_cannot_do_updates_none(rank: int, early: bool) -> 
     for engine in team.engines:
         np.testing.assert_array_equal(engine.networks[0].w, after_one)
         assert engine.networks[1].steps == 1
+
+
+@pytest.mark.parametrize("early", [True, False])
+@pytest.mark.parametrize("rank", [0, 2])
+def test_what_fails_between_two_agreements_fails_on_all_ranks_in_the_next(
+    monkeypatch: pytest.MonkeyPatch, rank: int, early: bool
+) -> None:
+    """Until then no rank waits for it, and the first thing heard of it is that error."""
+    monkeypatch.setattr(leader, "AGREE_SECONDS", math.inf)
+    with Team(3) as team:
+
+        def prepare(network: Quadratic) -> None:
+            network.fails_early = early
+            full_in_step_2(network)
+
+        team.engines[rank].prepare = prepare
+        network = build(team)
+        for batch in team.dataset.train(1, 8, 0):
+            network.train_step(batch, 0.1)
+        words = "no memory left" if rank == 0 else "1 of 3 ranks failed"
+        with pytest.raises(EngineError, match=words):
+            network.drain_training()
+        network.close()
+        again = build(team)
+        again.train_step(next(team.dataset.train(1, 8, 0)), 0.1)
+        assert again.drain_training() > 0.0
+    # All have the same weights even so.
+    for engine in team.engines:
+        np.testing.assert_array_equal(engine.networks[0].w, team.engines[0].networks[0].w)
+        assert engine.networks[0].steps == (2 if engine is team.engines[rank] else 7)
+
+
+def test_a_failure_that_nobody_asks_for_is_said_when_the_network_is_closed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Rank 0 had one of its own, and closes without an agreement."""
+    monkeypatch.setattr(leader, "AGREE_SECONDS", math.inf)
+    with Team(2) as team:
+        team.engines[1].prepare = full_in_step_2
+        network = build(team)
+        for batch in list(team.dataset.train(1, 8, 0))[:3]:
+            network.train_step(batch, 0.1)
+        network.close()
+    assert capsys.readouterr().err == "aiperf: rank 1: no memory left\n"
+
+
+def test_a_loss_that_is_not_finite_credits_no_step_of_a_rank_that_failed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Samples that lead to such a loss are credited, if all ranks have executed theirs."""
+    monkeypatch.setattr(leader, "AGREE_SECONDS", math.inf)
+
+    def prepare(network: Quadratic) -> None:
+        network.loss = np.nan
+
+    with Team(2) as team:
+        team.engines[0].prepare = prepare
+        team.engines[1].prepare = full_in_step_2
+        network = build(team)
+        for batch in list(team.dataset.train(1, 8, 0))[:3]:
+            network.train_step(batch, 0.1)
+        with pytest.raises(EngineError, match="2 of 2 ranks failed") as raised:
+            network.drain_training()
+        assert not isinstance(raised.value, NonFiniteLossError)
+
+
+@pytest.mark.parametrize(("seconds", "agreements"), [(math.inf, 1), (0.0, 5)])
+def test_a_step_is_a_command_its_buckets_and_once_in_a_while_an_agreement(
+    monkeypatch: pytest.MonkeyPatch, seconds: float, agreements: int
+) -> None:
+    """The first step has one, in which most fail that fail at all; a drain is one by itself."""
+    monkeypatch.setattr(leader, "AGREE_SECONDS", seconds)
+    with Team(2) as team:
+        network = build(team)
+        first, *others = list(team.dataset.train(1, 8, 0))[:5]
+        calls = counted(monkeypatch, team.collectives[0])
+        network.train_step(first, 0.1)
+        assert calls == {"command": 1, "start_allreduce_sum": 2, "allreduce_sum": 1}
+        for batch in others:
+            network.train_step(batch, 0.1)
+        assert calls == {"command": 5, "start_allreduce_sum": 10, "allreduce_sum": agreements}
+        network.drain_training()
+        assert calls["command"] == 6
+        assert calls["allreduce_sum"] == agreements + 1
+
+
+def counted(monkeypatch: pytest.MonkeyPatch, collective: Threads) -> Counter[str]:
+    """Return how often each of a collective's calls will have been made by others than itself."""
+    calls, inside = Counter[str](), [False]
+
+    def count(name: str) -> Callable[..., Any]:
+        real = getattr(collective, name)
+
+        def call(*given: Any) -> Any:  # noqa: ANN401 -- any call's
+            if inside[0]:
+                return real(*given)
+            calls[name] += 1
+            inside[0] = True
+            try:
+                return real(*given)
+            finally:
+                inside[0] = False
+
+        return call
+
+    for name in (
+        "start_allreduce_sum", "allreduce_sum", "barrier", "broadcast", "command", "gather",
+    ):  # fmt: skip
+        monkeypatch.setattr(collective, name, count(name))
+    return calls
 
 
 def test_ranks_whose_weights_differ_are_named() -> None:

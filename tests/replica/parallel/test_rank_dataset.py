@@ -15,6 +15,7 @@ from tests.replica.parallel.team import (
 
 from aiperf_hpc.errors import DatasetError, EngineError
 from aiperf_hpc.replica.data.base import Batch, Part
+from aiperf_hpc.replica.parallel import leader
 
 
 @given(samples=st.integers(0, 200), ranks=st.integers(1, 20))
@@ -37,11 +38,12 @@ def test_a_rank_whose_data_cannot_be_read_fails_the_step() -> None:
         build(team).train_step(next(team.dataset.train(1, 8, 0)), 0.1)
 
 
-def test_ranks_that_disagree_about_the_data_are_found() -> None:
+def test_ranks_that_disagree_about_the_data_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leader, "AGREE_SECONDS", 0.0)
     with Team(2, lambda: Numbered(train_samples=44)) as team:
         network = build(team)
         *most, last, _ = team.dataset.train(1, 8, 0)
         for batch in most:
             network.train_step(batch, 0.1)
-        with pytest.raises(EngineError, match="the ranks trained on 6 samples of a batch of 8"):
+        with pytest.raises(EngineError, match="the ranks trained on 6 samples of batches of 8"):
             network.train_step(last, 0.1)
