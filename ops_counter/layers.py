@@ -17,13 +17,18 @@ from dataclasses import dataclass
 
 from aiperf_hpc.graph import (
     Add,
+    AtrousConv2D,
     BatchNorm,
     BiasedConv2D,
     BoxShifts,
+    ChannelAffine,
     ClassScores,
+    Concat,
     Conv2D,
     Conv3D,
+    ConvTranspose2D,
     Dense,
+    DepthwiseConv2D,
     Detector,
     Dropout,
     Embedding,
@@ -32,6 +37,7 @@ from aiperf_hpc.graph import (
     Flatten,
     GlobalAveragePool2D,
     GlorotDense,
+    ImagePool2D,
     Input,
     IntegerInput,
     Layer,
@@ -52,6 +58,8 @@ from aiperf_hpc.graph import (
     Shape,
     Softmax,
     Tanh,
+    Tile,
+    UniformConv2D,
 )
 
 MAC = 2
@@ -108,11 +116,12 @@ def counts(*layers: type[Layer]) -> Callable[[Formula], Formula]:
     return register
 
 
-@counts(Input, IntegerInput, Flatten, Dropout)
+@counts(Input, IntegerInput, Flatten, Dropout, Concat, Tile)
 def nothing(context: LayerContext) -> Operations:
     """Return zero: what is there is taken as it is.
 
-    A dropout too, which is the identity in validation, where the forward count is credited; that
+    What is put behind each other or repeated is copied. A dropout is nothing too: it is the
+    identity in validation, where the forward count is credited; that
     it draws and multiplies in training is not credited.
     """
     del context
@@ -136,14 +145,31 @@ def embedding(context: LayerContext) -> Operations:
     return Operations(0, ADD * context.elements + update, update)
 
 
-@counts(BiasedConv2D, Conv2D, FanOutConv2D, Conv3D, RegionConv2D)
+@counts(
+    AtrousConv2D,
+    BiasedConv2D,
+    Conv2D,
+    Conv3D,
+    DepthwiseConv2D,
+    FanOutConv2D,
+    RegionConv2D,
+    UniformConv2D,
+)
 def convolution(context: LayerContext) -> Operations:
     """Return 2 k² Ci Co, or 2 k³ Ci Co, at each place of the output, and as much for the update.
 
-    A bias counts as a dense layer's does: 2 Co in the update, nothing forward.
+    Of a depthwise one, 2 k² C: each channel is convolved by itself. A bias counts as a dense
+    layer's does: 2 Co in the update, nothing forward.
     """
     kernel = math.prod(context.parameters["kernel"])
     return _trained(context, MAC * kernel * math.prod(context.output[:-1]))
+
+
+@counts(ConvTranspose2D)
+def transposed_convolution(context: LayerContext) -> Operations:
+    """Return 2 k² Ci Co at each place of the input, and as much for the update."""
+    kernel = math.prod(context.parameters["kernel"])
+    return _trained(context, MAC * kernel * math.prod(context.inputs[0][:-1]))
 
 
 @counts(Dense, FanOutDense, GlorotDense)
@@ -203,6 +229,12 @@ def batch_norm(context: LayerContext) -> Operations:
     return Operations(7 * context.elements)
 
 
+@counts(ChannelAffine)
+def channel_affine(context: LayerContext) -> Operations:
+    """Return a multiplication and an addition an element."""
+    return Operations((MULTIPLY + ADD) * context.elements)
+
+
 @counts(ReLU)
 def relu(context: LayerContext) -> Operations:
     """Return a comparison an element."""
@@ -240,7 +272,7 @@ def max_pool(context: LayerContext) -> Operations:
     return Operations(COMPARE * context.layer.window.kernel**axes * context.elements)
 
 
-@counts(GlobalAveragePool2D)
+@counts(GlobalAveragePool2D, ImagePool2D)
 def global_average_pool2d(context: LayerContext) -> Operations:
     """Return an addition an input element and one division a channel."""
     height, width, channels = context.inputs[0]

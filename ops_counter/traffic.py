@@ -27,13 +27,18 @@ from typing import NamedTuple
 from aiperf_hpc.errors import CountError
 from aiperf_hpc.graph import (
     Add,
+    AtrousConv2D,
     BatchNorm,
     BiasedConv2D,
     BoxShifts,
+    ChannelAffine,
     ClassScores,
+    Concat,
     Conv2D,
     Conv3D,
+    ConvTranspose2D,
     Dense,
+    DepthwiseConv2D,
     Detector,
     Dropout,
     Embedding,
@@ -43,6 +48,7 @@ from aiperf_hpc.graph import (
     GlobalAveragePool2D,
     GlorotDense,
     Graph,
+    ImagePool2D,
     Input,
     IntegerInput,
     Layer,
@@ -63,6 +69,8 @@ from aiperf_hpc.graph import (
     Shape,
     Softmax,
     Tanh,
+    Tile,
+    UniformConv2D,
 )
 from aiperf_hpc.ops_counter.layers import LayerContext
 
@@ -121,18 +129,22 @@ def nothing(context: LayerContext, fused: bool) -> Moved:
 
 
 @moves(
+    AtrousConv2D,
     BiasedConv2D,
     BoxShifts,
     ClassScores,
     Conv2D,
     Conv3D,
+    ConvTranspose2D,
     Dense,
+    DepthwiseConv2D,
     FanOutConv2D,
     FanOutDense,
     GlorotDense,
     PositionwiseDense,
     ProposalHead,
     RegionConv2D,
+    UniformConv2D,
 )
 def product(context: LayerContext, fused: bool) -> Moved:
     """Return input and output forward and for the gradient by the weights; again by the inputs.
@@ -155,6 +167,28 @@ def batch_norm(context: LayerContext, fused: bool) -> Moved:
     if fused:
         return Moved(0)
     return Moved(3 * context.elements, (2 + 3 * int(context.input_gradient)) * context.elements)
+
+
+@moves(ChannelAffine)
+def channel_affine(context: LayerContext, fused: bool) -> Moved:
+    """Return 2 an element forward; backward 2 for the gradients of scale and shift, which read
+    input and gradient, and 2 for the input's gradient."""
+    if fused:
+        return Moved(0)
+    return Moved(2 * context.elements, (2 + 2 * int(context.input_gradient)) * context.elements)
+
+
+@moves(Concat)
+def concat(context: LayerContext, fused: bool) -> Moved:
+    """Return 2 an element forward and backward: a copy, unless each input is made where it is to
+    be."""
+    return _pointwise(context, fused, 2, 2)
+
+
+@moves(Tile)
+def tile(context: LayerContext, fused: bool) -> Moved:
+    """Return the output written forward, unless who reads it repeats it; its gradient read."""
+    return Moved(0 if fused else context.elements, context.elements * int(context.input_gradient))
 
 
 @moves(ReLU, LeakyReLU, Tanh, Softmax)
@@ -192,7 +226,7 @@ def max_pool(context: LayerContext, fused: bool) -> Moved:
     return Moved(read + made, (2 * read + made) * int(context.input_gradient))
 
 
-@moves(GlobalAveragePool2D, RegionAverage)
+@moves(GlobalAveragePool2D, ImagePool2D, RegionAverage)
 def global_average_pool2d(context: LayerContext, fused: bool) -> Moved:
     """Return input and output, forward and backward."""
     del fused

@@ -54,11 +54,14 @@ def initial_weights(graph: Graph, rng: np.random.Generator) -> Weights:
     weights: dict[str, Array] = {}
     for name, shape in expected_shapes(graph).items():
         node, key = name.rsplit("/", 1)
-        weights[name] = _initial(graph.by_name[node].layer.initial_values[key], shape, rng)
+        value = graph.by_name[node].layer.initial_values[key]
+        kernel = graph.parameters.get(f"{node}/kernel", shape)
+        weights[name] = _initial(value, shape, kernel, rng)
     return weights
 
 
-def _initial(value: InitialValue, shape: Shape, rng: np.random.Generator) -> Array:
+def _initial(value: InitialValue, shape: Shape, kernel: Shape, rng: np.random.Generator) -> Array:
+    """Return an array of a layer whose kernel has a shape."""
     match value:
         case Distribution.HE_NORMAL:
             return he_normal(shape, rng)
@@ -74,6 +77,9 @@ def _initial(value: InitialValue, shape: Shape, rng: np.random.Generator) -> Arr
             return _fan_out_truncated_normal(shape, rng)
         case float():
             return np.full(shape, value, np.float32)
+        case Distribution.FAN_IN_UNIFORM:
+            bound = math.sqrt(1.0 / math.prod(kernel[:-1]))
+            return rng.uniform(-bound, bound, shape).astype(np.float32)
 
 
 def he_normal(shape: Shape, rng: np.random.Generator) -> Array:

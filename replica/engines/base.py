@@ -18,7 +18,7 @@ from aiperf_hpc.morphism.weights.checkpoint import Array, Weights
 from aiperf_hpc.objective import Measure, Objective
 from aiperf_hpc.replica.data.base import Batch
 from aiperf_hpc.replica.engines.checksum import PendingChecksum
-from aiperf_hpc.trial import Hyperparameters, TensorSpec
+from aiperf_hpc.trial import Hyperparameters
 
 Buffer = Any
 """A flat float32 array: of numpy, or a tensor of the engine's framework where that keeps it."""
@@ -99,17 +99,21 @@ def evaluated(
     return EvaluationSums(loss, samples, dict(named), predictions)
 
 
-def empty_batch(graph: Graph, targets: Mapping[str, TensorSpec], samples: int) -> Batch:
+def empty_batch(graph: Graph, objective: Objective, samples: int) -> Batch:
     """Return a batch of zeros of the shapes that a graph and its targets have.
 
     An axis whose size differs from batch to batch has one element.
     """
+    places = graph.shapes[graph.output.name][:-1]
     inputs = {
         name: np.zeros((samples, *graph.shapes[name]), graph.dtype(name)) for name in graph.inputs
     }
     wanted = {
-        name: np.zeros((samples, *(size or 1 for size in spec.shape)), spec.dtype)
-        for name, spec in targets.items()
+        name: np.zeros(
+            (samples, *(places if objective.dense else (size or 1 for size in spec.shape))),
+            spec.dtype,
+        )
+        for name, spec in objective.targets.items()
     }
     return Batch(inputs, wanted)
 

@@ -113,6 +113,13 @@ def _no_mean(sums: Sums, samples: int) -> str:
     return f"an absolute error of {sums['absolute_error']:g} in {sums['values']:g} values"
 
 
+def _no_sum_of_shares(sums: Sums, samples: int) -> str:
+    found = sums["intersection_over_union"]
+    if 0.0 <= found <= samples:
+        return ""
+    return f"ratios of intersection to union add up to {found:g} over {samples} samples"
+
+
 ACCURACY = Measure(
     name="accuracy",
     label="accuracy",
@@ -140,6 +147,22 @@ MEAN_ABSOLUTE_ERROR = Measure(
     # It has the unit of the targets and no bound: it is no share, so that -ln of it says nothing.
 )
 """The mean over all samples and all their targets of the distance to the target."""
+
+INTERSECTION_OVER_UNION = Measure(
+    name="intersection_over_union",
+    label="IoU",
+    sums=("intersection_over_union",),
+    quality=lambda sums, samples: sums["intersection_over_union"] / samples,
+    impossible=_no_sum_of_shares,
+    goal="maximize",
+    perfect=1.0,
+    # A mean of ratios has no smallest error above zero, as a share of samples has.
+)
+"""The mean over samples of the mean over classes of |found and there| / |found or there|.
+
+Of each sample by itself, a class that is neither found nor there counting as 1: not the ratios of
+all samples' pixels together. [mlcommons/hpc, deepcam/src/deepCam/utils/metric.py]
+"""
 
 
 def _no_precision(sums: Sums, _: int) -> str:
@@ -185,7 +208,13 @@ MEAN_AVERAGE_PRECISION = Measure(
 """The mean over classes of the precision averaged over 101 recalls, as COCO measures it."""
 
 MEASURES: dict[str, Measure] = {
-    m.name: m for m in (ACCURACY, MEAN_ABSOLUTE_ERROR, MEAN_AVERAGE_PRECISION)
+    m.name: m
+    for m in (
+        ACCURACY,
+        MEAN_ABSOLUTE_ERROR,
+        INTERSECTION_OVER_UNION,
+        MEAN_AVERAGE_PRECISION,
+    )
 }
 """The measures that records may name."""
 
@@ -217,6 +246,11 @@ class Objective(Value):
     """The loss's row in the engines' tables."""
     measure: Annotated[str, AfterValidator(_known)]
     """The quality's row in ``MEASURES`` and in the engines' tables."""
+    dense: bool = False
+    """Whether each target is told of every place of the output: its shape is then the output's
+    without its channels."""
+    class_weights: tuple[float, ...] = ()
+    """By what the loss of each class is multiplied; none: by 1."""
     predictions: bool = False
     """Whether evaluations also tell the most probable class of every sample."""
 
@@ -233,6 +267,22 @@ CLASSIFICATION = Objective(
     measure=ACCURACY.name,
 )
 """The objective of classes, one for each sample, by the network's softmax."""
+
+
+def segmentation(*class_weights: float) -> Objective:
+    """Return the objective of a class for each pixel, by the network's softmax.
+
+    Args:
+        class_weights: by what the cross-entropy of a pixel of each class is multiplied; none: 1.
+    """
+    return Objective(
+        kind="segmentation",
+        targets={"mask": TensorSpec(shape=(None, None), dtype="int32")},
+        loss="pixel_cross_entropy",
+        measure=INTERSECTION_OVER_UNION.name,
+        dense=True,
+        class_weights=class_weights,
+    )
 
 
 def regression(*shape: int) -> Objective:

@@ -10,6 +10,7 @@ from tests.support.networks import (
     SMALL,
     THIN,
     cosmoflow,
+    deepcam,
     flat_images,
     random_chain,
     residual,
@@ -23,17 +24,23 @@ from aiperf_hpc.graph import (
     LAYERS,
     SCHEMA_VERSION,
     Add,
+    AtrousConv2D,
     BatchNorm,
+    ChannelAffine,
     ChannelRole,
+    Concat,
     Conv2D,
     Conv3D,
+    ConvTranspose2D,
     Dense,
+    DepthwiseConv2D,
     Dropout,
     Embedding,
     Flatten,
     GlobalAveragePool2D,
     GlorotDense,
     Graph,
+    ImagePool2D,
     Input,
     IntegerInput,
     Layer,
@@ -46,6 +53,8 @@ from aiperf_hpc.graph import (
     Shape,
     Softmax,
     Tanh,
+    Tile,
+    UniformConv2D,
 )
 
 IMAGE = Node("image", Input((8, 6, 3)))
@@ -196,7 +205,7 @@ def test_text_that_is_no_graph_is_refused(text: str, message: str) -> None:
         Graph.from_json(text)
 
 
-@pytest.mark.parametrize("make", [volumes, flat_images, cosmoflow])
+@pytest.mark.parametrize("make", [volumes, flat_images, cosmoflow, deepcam])
 def test_json_gives_a_graph_of_any_layers_back(make: Callable[[], Graph]) -> None:
     graph = make()
     again = Graph.from_json(graph.to_json())
@@ -274,6 +283,46 @@ def test_shapes_of_volumes(layer: Layer, shape: Shape) -> None:
     assert layer.output_shape((7, 8, 9, 2)) == shape
 
 
+@pytest.mark.parametrize(
+    ("layer", "shape"),
+    [
+        (DepthwiseConv2D(3), (7, 9, 4)),
+        (DepthwiseConv2D(5, 2, 6), (4, 5, 4)),
+        (AtrousConv2D(6, 3, 18), (7, 9, 6)),
+        (UniformConv2D(6, 3), (7, 9, 6)),
+        (ConvTranspose2D(6, 3, 2), (14, 18, 6)),
+        (ConvTranspose2D(6, 5, 3), (21, 27, 6)),
+        (ImagePool2D(), (1, 1, 4)),
+        (ChannelAffine(), (7, 9, 4)),
+    ],
+)
+def test_shapes_of_images(layer: Layer, shape: Shape) -> None:
+    assert layer.output_shape((7, 9, 4)) == shape
+
+
+def test_channels_are_put_behind_each_other_and_a_pixel_is_repeated() -> None:
+    assert Concat().output_shape((7, 9, 4), (7, 9, 1), (7, 9, 2)) == (7, 9, 7)
+    assert Tile(7, 9).output_shape((1, 1, 4)) == (7, 9, 4)
+    with pytest.raises(GraphError, match="differ in more than channels"):
+        Concat().output_shape((7, 9, 4), (7, 8, 4))
+    with pytest.raises(GraphError, match=r"repeats one pixel, got \(1, 2, 4\)"):
+        Tile(7, 9).output_shape((1, 2, 4))
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: DepthwiseConv2D(4), "depthwise_conv2d: kernel must be odd, got 4"),
+        (lambda: AtrousConv2D(4, 3, 0), "dilation must be a whole number of at least 1"),
+        (lambda: UniformConv2D(4, 2), "uniform_conv2d: kernel must be odd"),
+        (lambda: ConvTranspose2D(4, 3, 3), "a kernel of 3 reaches not all places at stride 3"),
+    ],
+)
+def test_convolutions_that_are_none_are_refused(make: Callable[[], Layer], message: str) -> None:
+    with pytest.raises(GraphError, match=message):
+        make()
+
+
 def test_a_convolution_of_volumes_has_a_bias_where_it_is_asked_for() -> None:
     kernel = {"kernel": (2, 2, 2, 3, 5)}
     assert Conv3D(5, 2).parameters((4, 4, 4, 3)) == kernel
@@ -298,8 +347,8 @@ def test_every_layer_says_how_what_it_stores_begins_and_what_decays() -> None:
         (Node("words", IntegerInput((6,))), Node("embedded", Embedding(11, 4), ("words",)))
     )
     detectors = [detector(), detector(variant="c4")]
-    others = [residual(), volumes(), flat_images(), cosmoflow(), thin_resnet50_v15(), words]
-    graphs = [*others, *detectors]
+    others = [residual(), volumes(), flat_images(), cosmoflow(), words]
+    graphs = [*others, *detectors, deepcam(), thin_resnet50_v15()]
     met: dict[type[Layer], set[str]] = {}
     for graph in graphs:
         for node in graph.nodes:
@@ -310,8 +359,7 @@ def test_every_layer_says_how_what_it_stores_begins_and_what_decays() -> None:
     for layer, names in met.items():
         assert set(layer.initial_values) == names
         assert layer.decayed <= names
-        produces = layer.channel_role is ChannelRole.PRODUCES
-        assert produces == ("kernel" in names)
+        assert layer.channel_role is not ChannelRole.PRODUCES or "kernel" in names
         assert layer.normalises == (layer is BatchNorm)
 
 

@@ -10,13 +10,19 @@ from aiperf_hpc.errors import CountError
 from aiperf_hpc.graph import (
     LAYERS,
     Add,
+    AtrousConv2D,
     BatchNorm,
+    ChannelAffine,
+    Concat,
     Conv2D,
     Conv3D,
+    ConvTranspose2D,
     Dense,
+    DepthwiseConv2D,
     Dropout,
     Flatten,
     Graph,
+    ImagePool2D,
     Input,
     Layer,
     LeakyReLU,
@@ -27,6 +33,8 @@ from aiperf_hpc.graph import (
     Scale,
     Shape,
     Tanh,
+    Tile,
+    UniformConv2D,
 )
 from aiperf_hpc.ops_counter.count import count
 from aiperf_hpc.ops_counter.layers import TABLE
@@ -210,3 +218,39 @@ def test_a_convolution_of_volumes_is_counted_at_its_output(bias: bool) -> None:
     assert backward(graph, "first") == forward + update
     assert layers["second"].operations.forward == 2 * 8 * 4 * 2 * (3 * 3 * 4)
     assert backward(graph, "second") == 2 * (2 * 8 * 4 * 2 * 3 * 3 * 4) + 2 * 8 * 4 * 2
+
+
+@pytest.mark.parametrize(
+    ("layer", "kernel", "places"),
+    [
+        (DepthwiseConv2D(3, 2), 9 * 3, 3 * 4),
+        (DepthwiseConv2D(3, 1, 2), 9 * 3, 5 * 7),
+        (AtrousConv2D(4, 3, 6), 9 * 3 * 4, 5 * 7),
+        (UniformConv2D(4, 3), 9 * 3 * 4, 5 * 7),
+        (ConvTranspose2D(4, 3, 2), 9 * 3 * 4, 5 * 7),
+    ],
+)
+def test_a_convolution_is_counted_at_the_places_where_its_kernel_lies(
+    layer: Layer, kernel: int, places: int
+) -> None:
+    """A transposed one at those of its input. Behind a normalisation there is a gradient by it."""
+    nodes = (IMAGE, Node("norm", BatchNorm(), ("image",)), Node("conv", layer, ("norm",)))
+    found = count(Graph(nodes)).layers["conv"].operations
+    assert found.forward == 2 * kernel * places
+    assert found.update == 2 * kernel
+    assert found.backward == 2 * found.forward + found.update
+
+
+def test_what_is_copied_costs_nothing_and_a_scale_with_a_shift_two_an_element() -> None:
+    nodes = (
+        IMAGE,
+        Node("affine", ChannelAffine(), ("image",)),
+        Node("pool", ImagePool2D(), ("affine",)),
+        Node("tile", Tile(5, 7), ("pool",)),
+        Node("concat", Concat(), ("image", "tile")),
+    )
+    forward = {name: c.operations.forward for name, c in count(Graph(nodes)).layers.items()}
+    elements = 5 * 7 * 3
+    assert forward == {
+        "image": 0, "affine": 2 * elements, "pool": elements + 4 * 3, "tile": 0, "concat": 0
+    }  # fmt: skip

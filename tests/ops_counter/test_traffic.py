@@ -8,7 +8,7 @@ from typing import cast
 
 import pytest
 import torch
-from tests.support.networks import flat_images, residual, two_stems, volumes
+from tests.support.networks import deepcam, flat_images, residual, two_stems, volumes
 from tests.support.torch_network import logits, meta_tensors
 from torch import Tensor
 from torch.nn import functional
@@ -19,15 +19,19 @@ from aiperf_hpc.graph import (
     LAYERS,
     Add,
     BatchNorm,
+    ChannelAffine,
+    Concat,
     Conv2D,
     Dense,
     Embedding,
     Flatten,
     Graph,
+    ImagePool2D,
     Input,
     IntegerInput,
     Node,
     ReLU,
+    Tile,
 )
 from aiperf_hpc.morphism.networks.resnet import resnet50
 from aiperf_hpc.ops_counter.traffic import TABLE, GraphTraffic, LayerTraffic, traffic
@@ -144,6 +148,27 @@ def test_an_embedding_moves_rows_with_samples_and_its_table_with_steps() -> None
     assert of(graph, "table") == expected
 
 
+def test_a_pixel_repeated_scaled_and_put_behind_an_image() -> None:
+    """4 x 4 x 3 elements; what is repeated is written, not read as often."""
+    graph = Graph(
+        (
+            IMAGE,
+            Node("affine", ChannelAffine(), ("image",)),
+            Node("pool", ImagePool2D(), ("affine",)),
+            Node("tile", Tile(4, 4), ("pool",)),
+            Node("concat", Concat(), ("affine", "tile")),
+        )
+    )
+    moved = {name: (t.forward // 4, t.backward // 4) for name, t in traffic(graph).layers.items()}
+    # The affine's gradient is the sum of two: 3 x 48 more.
+    assert moved == {
+        "image": (0, 0), "affine": (96, 96 + 144), "pool": (51, 51), "tile": (48, 48),
+        "concat": (192, 192),
+    }  # fmt: skip
+    fused = traffic(graph, fused=True).layers
+    assert [fused[name].forward for name in ("affine", "tile", "concat")] == [0, 0, 0]
+
+
 Tensors = Sequence[Tensor | None]
 
 
@@ -226,7 +251,7 @@ def test_resnet50_updates_its_published_parameters() -> None:
     assert sum(layer.update for layer in layers) == 20 * 25_557_032
 
 
-@pytest.mark.parametrize("make", [resnet50, residual, two_stems, volumes, flat_images])
+@pytest.mark.parametrize("make", [resnet50, residual, two_stems, volumes, flat_images, deepcam])
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_fusing_saves_and_never_costs(make: Callable[[], Graph], precision: str) -> None:
     graph = make()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from aiperf_hpc.config import CosmoFlowConfig
+from aiperf_hpc.config import CosmoFlowConfig, DeepCAMConfig
 from aiperf_hpc.graph import (
     Add,
     BatchNorm,
@@ -33,6 +33,7 @@ from aiperf_hpc.morphism.operators.base import Morphism
 from aiperf_hpc.morphism.operators.registry import MORPHISMS
 from aiperf_hpc.morphism.weights.checkpoint import Array, Weights, initial_weights
 from aiperf_hpc.workloads.cosmoflow.network import cosmoflow as cosmoflow_network
+from aiperf_hpc.workloads.deepcam.network import deepcam as deepcam_network
 
 if TYPE_CHECKING:  # Ranks that are no tests import this too.
     import pytest
@@ -152,6 +153,12 @@ def cosmoflow(side: int = 32, kernel: int = 3) -> Graph:
     """The network of MLPerf HPC's CosmoFlow on volumes of side³ of four channels."""
     settings = CosmoFlowConfig.model_validate({"kernel": kernel})
     return cosmoflow_network((side, side, side, 4), 4, settings)
+
+
+def deepcam(image: Shape = (32, 48, 5), width: int = 4, middle_blocks: int = 1) -> Graph:
+    """The network of MLPerf HPC's DeepCAM, by default an eighth as wide and with one block."""
+    settings = DeepCAMConfig(width=width, middle_blocks=middle_blocks)
+    return deepcam_network(image, 3, settings)
 
 
 def thin_resnet50() -> Graph:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from tests.support.torch_network import logits, meta_tensors
+from tests.support.torch_network import logits, meta_tensors, run
 from torch import Tensor
 from torch.nn import functional
 from torch.utils.flop_counter import FlopCounterMode
@@ -11,6 +11,16 @@ from torch.utils.flop_counter import FlopCounterMode
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.ops_counter.count import count
 from aiperf_hpc.primary.verify.execution.comparison import MATRIX_LAYERS
+from aiperf_hpc.replica.engines.torch.operation_count import CORRECTED
+
+
+def executed_apart(graph: Graph) -> tuple[int, int]:
+    """The operations of a forward pass, and of one with its backward pass, of a sample."""
+    with FlopCounterMode(display=False, custom_mapping=CORRECTED) as counter:
+        found = run(graph, meta_tensors(graph), meta_images(graph))[graph.output.name]
+        forward = int(counter.get_total_flops())
+        found.sum().backward()  # type: ignore[no-untyped-call]
+    return forward, int(counter.get_total_flops())
 
 
 def executed(graph: Graph, samples: int = 1) -> int:

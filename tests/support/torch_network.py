@@ -12,14 +12,20 @@ from torch.nn import functional
 
 from aiperf_hpc.graph import (
     Add,
+    AtrousConv2D,
     BatchNorm,
+    ChannelAffine,
+    Concat,
     Conv2D,
     Conv3D,
+    ConvTranspose2D,
     Dense,
+    DepthwiseConv2D,
     Dropout,
     Flatten,
     GlobalAveragePool2D,
     Graph,
+    ImagePool2D,
     Input,
     LeakyReLU,
     MaxPool2D,
@@ -30,6 +36,8 @@ from aiperf_hpc.graph import (
     Scale,
     Softmax,
     Tanh,
+    Tile,
+    UniformConv2D,
 )
 from aiperf_hpc.morphism.weights.checkpoint import Array, Weights
 
@@ -91,6 +99,32 @@ def _layer(
         case Conv2D(kernel=kernel, stride=stride):
             weight = tensors[f"{node.name}/kernel"]
             return functional.conv2d(inputs[0], weight, stride=stride, padding=(kernel - 1) // 2)
+        case DepthwiseConv2D(kernel=kernel, stride=stride, dilation=dilation):
+            weight, padding = tensors[f"{node.name}/kernel"], dilation * (kernel - 1) // 2
+            groups = inputs[0].shape[1]
+            return functional.conv2d(inputs[0], weight, None, stride, padding, dilation, groups)
+        case AtrousConv2D(kernel=kernel, dilation=dilation):
+            weight, padding = tensors[f"{node.name}/kernel"], dilation * (kernel - 1) // 2
+            return functional.conv2d(inputs[0], weight, None, 1, padding, dilation)
+        case UniformConv2D(kernel=kernel, bias=biased):
+            shift = tensors[f"{node.name}/bias"] if biased else None
+            weight = tensors[f"{node.name}/kernel"]
+            return functional.conv2d(inputs[0], weight, shift, padding=(kernel - 1) // 2)
+        case ConvTranspose2D(kernel=kernel, stride=stride):
+            weight, padding = tensors[f"{node.name}/kernel"], (kernel - 1) // 2
+            return functional.conv_transpose2d(
+                inputs[0], weight, None, stride, padding, output_padding=stride - 1
+            )
+        case ChannelAffine():
+            scale, shift = (tensors[f"{node.name}/{key}"] for key in ("scale", "shift"))
+            last = inputs[0].movedim(1, -1)
+            return (last * scale + shift).movedim(-1, 1)
+        case Concat():
+            return torch.cat(inputs, dim=-1 if inputs[0].ndim == 3 else 1)
+        case ImagePool2D():
+            return inputs[0].mean(dim=(2, 3), keepdim=True)
+        case Tile(height=height, width=width):
+            return inputs[0].repeat(1, 1, height, width)
         case Conv3D(kernel=kernel, stride=stride, bias=biased):
             volumes = functional.pad(inputs[0], ((kernel - 1) // 2, kernel // 2) * 3)
             shift = tensors[f"{node.name}/bias"] if biased else None
@@ -138,7 +172,7 @@ def _layer(
             weight, bias = tensors[f"{node.name}/kernel"], tensors[f"{node.name}/bias"]
             return torch.addmm(bias, inputs[0], weight)
         case Softmax():
-            return functional.softmax(inputs[0], dim=-1)
+            return functional.softmax(inputs[0], dim=1 if inputs[0].ndim > 3 else -1)
         case _:
             raise NotImplementedError(node.layer.kind)
 

@@ -26,18 +26,22 @@ from aiperf_hpc.trial import Value
 BASELINE_SHARE = 1e-9
 """By which a trivial predictor's quality may differ: ranks add numbers up in another order."""
 MATRIX_LAYERS = (
+    "atrous_conv2d",
     "biased_conv2d",
     "box_shifts",
     "class_scores",
     "conv2d",
     "conv3d",
+    "conv_transpose2d",
     "dense",
+    "depthwise_conv2d",
     "fan_out_conv2d",
     "fan_out_dense",
     "glorot_dense",
     "positionwise_dense",
     "proposal_head",
     "region_conv2d",
+    "uniform_conv2d",
 )
 """The kinds of layers whose operations PyTorch's counter knows."""
 

@@ -35,7 +35,7 @@ from aiperf_hpc.replica.engines.base import (
 from aiperf_hpc.replica.engines.checksum import PendingChecksum
 from aiperf_hpc.replica.engines.tensorflow.checksum import summed
 from aiperf_hpc.replica.engines.tensorflow.layers import OPERATIONS, STATISTICS_RATE, Pass
-from aiperf_hpc.replica.engines.tensorflow.objectives import LOSSES, QUALITIES
+from aiperf_hpc.replica.engines.tensorflow.objectives import QUALITIES, weighted
 from aiperf_hpc.replica.engines.tensorflow.optimizers import OPTIMIZERS
 from aiperf_hpc.replica.tensorflow_import import tf
 from aiperf_hpc.system.accelerators import find_accelerators, least_memory
@@ -94,7 +94,7 @@ class TensorFlowNetwork:
         _check_layers(graph)
         self._objective = objective
         self._measure = objective.quality
-        self._loss_of = LOSSES[objective.loss]
+        self._loss_of = weighted(objective)
         self._quality_of = QUALITIES[objective.measure]
         with _named_errors():
             self._variables = {name: tf.Variable(array) for name, array in weights.items()}
@@ -201,7 +201,7 @@ class TensorFlowNetwork:
     def warm(self, batch_size: int, *, halves: bool = False) -> None:
         """Graphs are optimised, and kernels chosen for the batch's shape, when they first run."""
         weights, optimizer_state = self.weights(), self.optimizer_state()
-        batch = empty_batch(self._graph, self._objective.targets, batch_size)
+        batch = empty_batch(self._graph, self._objective, batch_size)
         if halves:
             step_in_halves(self, batch, 0.0)
         else:

@@ -13,10 +13,15 @@ from typing import Any, TypeVar
 
 from aiperf_hpc.graph import (
     Add,
+    AtrousConv2D,
     BatchNorm,
+    ChannelAffine,
+    Concat,
     Conv2D,
     Conv3D,
+    ConvTranspose2D,
     Dense,
+    DepthwiseConv2D,
     Dropout,
     Embedding,
     FanOutConv2D,
@@ -24,6 +29,7 @@ from aiperf_hpc.graph import (
     Flatten,
     GlobalAveragePool2D,
     GlorotDense,
+    ImagePool2D,
     Input,
     IntegerInput,
     Layer,
@@ -36,6 +42,8 @@ from aiperf_hpc.graph import (
     Scale,
     Softmax,
     Tanh,
+    Tile,
+    UniformConv2D,
 )
 from aiperf_hpc.replica.engines.base import overruns_onednn
 from aiperf_hpc.replica.tensorflow_import import tf
@@ -123,6 +131,50 @@ def _conv3d(run: Pass, node: Node, layer: Conv3D, inputs: Tensors) -> tf.Tensor:
     # Not bias_add: with an addition and a leaky ReLU behind it, TensorFlow 2.18 fuses all of them
     # in inference, and takes 0.2 for the slope whatever it is.
     return made + run.read(node, "bias") if layer.bias else made
+
+
+@executes(DepthwiseConv2D)
+def _depthwise_conv2d(run: Pass, node: Node, layer: DepthwiseConv2D, inputs: Tensors) -> tf.Tensor:
+    """Convolve; with a dilation TensorFlow allows no stride, so that what it skips is computed."""
+    source, stride, spread = inputs[0], layer.stride, layer.dilation
+    kernel = tf.transpose(run.read(node, "kernel"), [0, 1, 3, 2])
+    if stride > 1 and spread > 1:
+        dense = _depthwise(source, kernel, layer.kernel, 1, spread)
+        return dense[:, ::stride, ::stride]
+    return _depthwise(source, kernel, layer.kernel, stride, spread)
+
+
+def _depthwise(
+    source: tf.Tensor, kernel: tf.Tensor, size: int, stride: int, dilation: int
+) -> tf.Tensor:
+    padded = tf.pad(source, _symmetric(dilation * (size - 1) + 1))
+    strides = [1, stride, stride, 1]
+    return tf.nn.depthwise_conv2d(padded, kernel, strides, "VALID", dilations=[dilation] * 2)
+
+
+@executes(AtrousConv2D)
+def _atrous_conv2d(run: Pass, node: Node, layer: AtrousConv2D, inputs: Tensors) -> tf.Tensor:
+    kernel = run.read(node, "kernel")
+    return tf.nn.conv2d(inputs[0], kernel, 1, "SAME", dilations=layer.dilation)
+
+
+@executes(UniformConv2D)
+def _uniform_conv2d(run: Pass, node: Node, layer: UniformConv2D, inputs: Tensors) -> tf.Tensor:
+    made = tf.nn.conv2d(inputs[0], run.read(node, "kernel"), 1, "SAME")
+    return made + run.read(node, "bias") if layer.bias else made
+
+
+@executes(ConvTranspose2D)
+def _conv_transpose2d(run: Pass, node: Node, layer: ConvTranspose2D, inputs: Tensors) -> tf.Tensor:
+    """Make all that the kernel reaches, and leave out what is before the first and behind the last
+    row and column."""
+    source, size, stride = inputs[0], layer.kernel, layer.stride
+    height, width = source.shape[1:3]
+    reached = [(n - 1) * stride + size for n in (height, width)]
+    shape = [tf.shape(source)[0], *reached, layer.channels]
+    made = tf.nn.conv2d_transpose(source, run.read(node, "kernel"), shape, stride, "VALID")
+    first = (size - 1) // 2
+    return made[:, first : first + height * stride, first : first + width * stride]
 
 
 def _convolve_pixels(images: tf.Tensor, kernel: tf.Tensor, stride: int) -> tf.Tensor:
@@ -252,6 +304,26 @@ def _flatten(run: Pass, node: Node, layer: Flatten, inputs: Tensors) -> tf.Tenso
 @executes(Add)
 def _add(run: Pass, node: Node, layer: Add, inputs: Tensors) -> tf.Tensor:
     return sum(inputs[1:], inputs[0])  # Not add_n, which has no oneDNN kernel.
+
+
+@executes(Concat)
+def _concat(run: Pass, node: Node, layer: Concat, inputs: Tensors) -> tf.Tensor:
+    return tf.concat(inputs, -1)
+
+
+@executes(ChannelAffine)
+def _channel_affine(run: Pass, node: Node, layer: ChannelAffine, inputs: Tensors) -> tf.Tensor:
+    return inputs[0] * run.read(node, "scale") + run.read(node, "shift")
+
+
+@executes(ImagePool2D)
+def _image_pool2d(run: Pass, node: Node, layer: ImagePool2D, inputs: Tensors) -> tf.Tensor:
+    return tf.reduce_mean(inputs[0], [1, 2], keepdims=True)
+
+
+@executes(Tile)
+def _tile(run: Pass, node: Node, layer: Tile, inputs: Tensors) -> tf.Tensor:
+    return tf.tile(inputs[0], [1, layer.height, layer.width, 1])
 
 
 @executes(GlobalAveragePool2D)

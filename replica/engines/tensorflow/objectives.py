@@ -8,7 +8,9 @@ their order: its sums over the batch, (), or its rows, (samples,).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
+from aiperf_hpc.objective import Objective
 from aiperf_hpc.replica.tensorflow_import import tf
 
 Targets = Mapping[str, tf.Tensor]
@@ -34,6 +36,22 @@ def mean_squared_error(output: tf.Tensor, targets: Targets, smoothing: float) ->
     return tf.reduce_mean(squares, axis=list(range(1, squares.shape.rank)))
 
 
+def pixel_cross_entropy(
+    output: tf.Tensor, targets: Targets, smoothing: float, weights: tuple[float, ...] = ()
+) -> tf.Tensor:
+    """Return the mean over all pixels of -log of the class's softmax times the class's weight.
+
+    Divided by the number of pixels, not by the sum of their weights; (samples, height, width,
+    classes), and a mask (samples, height, width).
+    """
+    del smoothing  # Labels alone are smoothed.
+    mask = targets["mask"]
+    losses = tf.nn.sparse_softmax_cross_entropy_with_logits(mask, output)
+    if weights:
+        losses *= tf.gather(tf.constant(weights, losses.dtype), mask)
+    return tf.reduce_mean(losses, [1, 2])
+
+
 def accuracy(output: tf.Tensor, targets: Targets) -> Sequence[tf.Tensor]:
     """Return how many samples have their label as the most probable class."""
     hits = tf.equal(tf.argmax(output, axis=-1, output_type=tf.int32), targets["label"])
@@ -46,8 +64,34 @@ def mean_absolute_error(output: tf.Tensor, targets: Targets) -> Sequence[tf.Tens
     return tf.reduce_sum(distances), tf.size(distances)
 
 
+def intersection_over_union(output: tf.Tensor, targets: Targets) -> Sequence[tf.Tensor]:
+    """Return the sum over samples of the mean over classes of the ratio; 0 / 0 is 1."""
+    mask = targets["mask"]
+    found = tf.argmax(output, axis=-1, output_type=tf.int32)
+    ratios = []
+    for number in range(output.shape[-1]):
+        one, other = tf.equal(found, number), tf.equal(mask, number)
+        both, either = (
+            tf.math.count_nonzero(pixels, [1, 2], dtype=tf.float64)
+            for pixels in (one & other, one | other)
+        )
+        ratios.append(tf.where(either > 0.0, both / tf.maximum(either, 1.0), 1.0))
+    return (tf.reduce_sum(tf.reduce_mean(tf.stack(ratios), 0)),)
+
+
 Loss = Callable[[tf.Tensor, Targets, float], tf.Tensor]
 Quality = Callable[[tf.Tensor, Targets], Sequence[tf.Tensor]]
 
-LOSSES: dict[str, Loss] = {f.__name__: f for f in (softmax_cross_entropy, mean_squared_error)}
-QUALITIES: dict[str, Quality] = {f.__name__: f for f in (accuracy, mean_absolute_error)}
+LOSSES: dict[str, Loss] = {
+    f.__name__: f for f in (softmax_cross_entropy, mean_squared_error, pixel_cross_entropy)
+}
+QUALITIES: dict[str, Quality] = {
+    f.__name__: f for f in (accuracy, mean_absolute_error, intersection_over_union)
+}
+
+
+def weighted(objective: Objective) -> Loss:
+    """Return an objective's loss, by the weights of classes that it has."""
+    if objective.loss == pixel_cross_entropy.__name__:
+        return partial(pixel_cross_entropy, weights=objective.class_weights)
+    return LOSSES[objective.loss]

@@ -145,8 +145,8 @@ class TorchNetwork:
         check_weights(graph, weights)
         self._graph = graph
         self._measure = objective.quality
-        self._targets = objective.targets
-        self._loss_of = loss_of(objective.loss, graph)
+        self._objective = objective
+        self._loss_of = loss_of(objective, graph)
         self._quality_of = quality_of(objective.measure, graph)
         self._used = hyperparameters
         self._device = device
@@ -360,7 +360,7 @@ class TorchNetwork:
         kept, counts = [tensor.clone() for tensor in state], (self._steps, self._samples)
         restore_optimizer = self._optimizer.snapshot()
         scale = self._scaler.state_dict()
-        batch = empty_batch(self._graph, self._targets, batch_size)
+        batch = empty_batch(self._graph, self._objective, batch_size)
         # What is warmed with one sample has no memory for more yet: that is worth no compilation.
         self._compiled_size = batch_size if batch_size > 1 else 0
         try:

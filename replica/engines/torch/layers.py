@@ -16,10 +16,15 @@ from torch.nn import functional
 
 from aiperf_hpc.graph import (
     Add,
+    AtrousConv2D,
     BatchNorm,
+    ChannelAffine,
+    Concat,
     Conv2D,
     Conv3D,
+    ConvTranspose2D,
     Dense,
+    DepthwiseConv2D,
     Dropout,
     Embedding,
     FanOutConv2D,
@@ -27,6 +32,7 @@ from aiperf_hpc.graph import (
     Flatten,
     GlobalAveragePool2D,
     GlorotDense,
+    ImagePool2D,
     Input,
     IntegerInput,
     Layer,
@@ -39,6 +45,8 @@ from aiperf_hpc.graph import (
     Scale,
     Softmax,
     Tanh,
+    Tile,
+    UniformConv2D,
 )
 from aiperf_hpc.replica.engines.base import overruns_onednn
 from aiperf_hpc.replica.engines.torch.module_code import ModuleCode, attribute
@@ -96,6 +104,42 @@ def _conv3d(code: ModuleCode, node: Node, layer: Conv3D) -> fx.Node:
     if before != behind:
         source, before = code.call(functional.pad, source, (before, behind) * 3), 0
     return code.call(torch.conv3d, source, weights, bias, stride, before)
+
+
+@builds(DepthwiseConv2D)
+def _depthwise_conv2d(code: ModuleCode, node: Node, layer: DepthwiseConv2D) -> fx.Node:
+    code.allow_overwriting(node)
+    weights, (read,) = code.tensor(node, "kernel"), code.graph.input_shapes(node.name)
+    padding, dilation = layer.dilation * (layer.kernel - 1) // 2, layer.dilation
+    return code.call(
+        torch.conv2d, code.read(node), weights, None, layer.stride, padding, dilation, read[-1]
+    )
+
+
+@builds(AtrousConv2D)
+def _atrous_conv2d(code: ModuleCode, node: Node, layer: AtrousConv2D) -> fx.Node:
+    code.allow_overwriting(node)
+    padding = layer.dilation * (layer.kernel - 1) // 2
+    weights = code.tensor(node, "kernel")
+    return code.call(torch.conv2d, code.read(node), weights, None, 1, padding, layer.dilation)
+
+
+@builds(UniformConv2D)
+def _uniform_conv2d(code: ModuleCode, node: Node, layer: UniformConv2D) -> fx.Node:
+    code.allow_overwriting(node)
+    bias = code.tensor(node, "bias") if layer.bias else None
+    weights, padding = code.tensor(node, "kernel"), (layer.kernel - 1) // 2
+    return code.call(torch.conv2d, code.read(node), weights, bias, 1, padding)
+
+
+@builds(ConvTranspose2D)
+def _conv_transpose2d(code: ModuleCode, node: Node, layer: ConvTranspose2D) -> fx.Node:
+    code.allow_overwriting(node)
+    weights, stride = code.tensor(node, "kernel"), layer.stride
+    padding, behind = (layer.kernel - 1) // 2, stride - 1
+    return code.call(
+        torch.conv_transpose2d, code.read(node), weights, None, stride, padding, behind
+    )
 
 
 FEW_PIXELS = 8192
@@ -253,6 +297,36 @@ def _max_pool3d(code: ModuleCode, node: Node, layer: MaxPool3D) -> fx.Node:
         padding = (before, behind) * 3
         source, before = code.call(functional.pad, source, padding, "constant", -math.inf), 0
     return code.call(functional.max_pool3d, source, layer.kernel, layer.stride, before)
+
+
+@builds(Concat)
+def _concat(code: ModuleCode, node: Node, layer: Concat) -> fx.Node:
+    code.allow_overwriting(node)
+    sequence = len(code.graph.shapes[node.name]) == 2
+    return code.call(torch.cat, [code.values[name] for name in node.inputs], 2 if sequence else 1)
+
+
+@builds(ChannelAffine)
+def _channel_affine(code: ModuleCode, node: Node, layer: ChannelAffine) -> fx.Node:
+    code.allow_overwriting(node)
+    scale, shift = code.tensor(node, "scale"), code.tensor(node, "shift")
+    return code.call(scale_and_shift, code.read(node), scale, shift)
+
+
+def scale_and_shift(x: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
+    """Return scale * x + shift, of (channels,) each, in x's type."""
+    channels = (-1, *[1] * (x.ndim - 2)) if x.ndim != 3 else (-1,)
+    return torch.addcmul(shift.view(channels), x, scale.view(channels))
+
+
+@builds(ImagePool2D)
+def _image_pool2d(code: ModuleCode, node: Node, layer: ImagePool2D) -> fx.Node:
+    return code.call(torch.mean, code.read(node), (2, 3), True)
+
+
+@builds(Tile)
+def _tile(code: ModuleCode, node: Node, layer: Tile) -> fx.Node:
+    return code.call(Tensor.expand, code.read(node), -1, -1, layer.height, layer.width)
 
 
 @builds(GlobalAveragePool2D)

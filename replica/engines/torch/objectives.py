@@ -8,9 +8,13 @@ their order: its sums over the batch, (), or its rows, (samples,).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache, partial
 
+import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
+
+from aiperf_hpc.objective import Objective
 
 Targets = Mapping[str, Tensor]
 
@@ -30,6 +34,26 @@ def mean_squared_error(output: Tensor, targets: Targets, smoothing: float) -> Te
     return (output - targets["values"]).square().flatten(1).mean(dim=1)
 
 
+def pixel_cross_entropy(
+    output: Tensor, targets: Targets, smoothing: float, weights: tuple[float, ...] = ()
+) -> Tensor:
+    """Return the mean over all pixels of -log of the class's softmax times the class's weight.
+
+    Divided by the number of pixels, not by the sum of their weights; (samples, classes, height,
+    width), and a mask (samples, height, width).
+    """
+    del smoothing  # Labels alone are smoothed.
+    by_class = _on_device(weights, output.device) if weights else None
+    losses = cross_entropy(output, targets["mask"], by_class, reduction="none")
+    return losses.flatten(1).mean(dim=1)
+
+
+@lru_cache(maxsize=4)
+def _on_device(numbers: tuple[float, ...], device: torch.device) -> Tensor:
+    """Return numbers where they are used, brought there once: a copy waits for the device."""
+    return torch.tensor(numbers, device=device)
+
+
 def accuracy(output: Tensor, targets: Targets) -> Sequence[Tensor]:
     """Return how many samples have their label as the most probable class."""
     return ((output.argmax(dim=1) == targets["label"]).sum(),)
@@ -41,8 +65,30 @@ def mean_absolute_error(output: Tensor, targets: Targets) -> Sequence[Tensor]:
     return distances.sum(), distances.new_full((), distances.numel())
 
 
+def intersection_over_union(output: Tensor, targets: Targets) -> Sequence[Tensor]:
+    """Return the sum over samples of the mean over classes of the ratio; 0 / 0 is 1."""
+    found, there = output.argmax(dim=1).flatten(1), targets["mask"].flatten(1)
+    ratios = []
+    for number in range(output.shape[1]):
+        one, other = found == number, there == number
+        both, any_ = (one & other).sum(dim=1), (one | other).sum(dim=1)
+        ratios.append(torch.where(any_ > 0, both.double() / any_.clamp(min=1), 1.0))
+    return (torch.stack(ratios).mean(dim=0).sum(),)
+
+
 Loss = Callable[[Tensor, Targets, float], Tensor]
 Quality = Callable[[Tensor, Targets], Sequence[Tensor]]
 
-LOSSES: dict[str, Loss] = {f.__name__: f for f in (softmax_cross_entropy, mean_squared_error)}
-QUALITIES: dict[str, Quality] = {f.__name__: f for f in (accuracy, mean_absolute_error)}
+LOSSES: dict[str, Loss] = {
+    f.__name__: f for f in (softmax_cross_entropy, mean_squared_error, pixel_cross_entropy)
+}
+QUALITIES: dict[str, Quality] = {
+    f.__name__: f for f in (accuracy, mean_absolute_error, intersection_over_union)
+}
+
+
+def weighted(objective: Objective) -> Loss:
+    """Return an objective's loss, by the weights of classes that it has."""
+    if objective.loss == pixel_cross_entropy.__name__:
+        return partial(pixel_cross_entropy, weights=objective.class_weights)
+    return LOSSES[objective.loss]

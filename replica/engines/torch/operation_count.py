@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any, cast
+
 import torch
 from torch import Tensor, nn
-from torch.utils.flop_counter import FlopCounterMode
+from torch.utils.flop_counter import FlopCounterMode, conv_flop_count
 
 from aiperf_hpc.execution import MatrixOperations
 from aiperf_hpc.graph import Graph, Shape
@@ -14,6 +17,28 @@ from aiperf_hpc.replica.engines.torch.graph import build_module
 _LEAST_AXES = 4
 """The axes of a convolution's kernel in two dimensions; no other parameter has as many."""
 _TYPES = {"float32": torch.float32, "int32": torch.int32, "bool": torch.bool}
+
+
+Sizes = Sequence[int]
+
+
+def _backward_of_convolution(
+    gradient: Sizes,
+    x: Sizes,
+    weights: Sizes,
+    *settings: object,
+    **_: object,
+) -> int:
+    """Count as much as forward for each gradient that is wanted: by the input, by the weights."""
+    # Behind the bias' sizes, strides, padding and dilation.
+    transposed, wanted = settings[4], cast("list[bool]", settings[7])
+    forward = conv_flop_count(list(x), list(weights), list(gradient), transposed=bool(transposed))
+    return int(forward) * sum(wanted[:2])
+
+
+CORRECTED: dict[Any, Any] = {torch.ops.aten.convolution_backward: _backward_of_convolution}
+"""PyTorch 2.13 takes a grouped convolution's gradient by its weights for one without groups: its
+pull request 183405."""
 
 
 def matrix_operations(graph: Graph) -> MatrixOperations:
@@ -35,7 +60,7 @@ def matrix_operations(graph: Graph) -> MatrixOperations:
         )
         for name in graph.inputs
     ]
-    with FlopCounterMode(display=False) as counter:
+    with FlopCounterMode(display=False, custom_mapping=CORRECTED) as counter:
         output = module(*inputs)
         forward = int(counter.get_total_flops())
         output.float().sum().backward()

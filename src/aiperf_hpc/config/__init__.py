@@ -10,6 +10,7 @@ from aiperf_hpc.config.engine import EngineConfig, SimulationConfig
 from aiperf_hpc.config.loading import load_config, preset_names, preset_text, validate
 from aiperf_hpc.config.model import (
     CosmoFlowConfig,
+    DeepCAMConfig,
     ExtremeWeatherConfig,
     ModelConfig,
     ResNet50Config,
@@ -32,6 +33,7 @@ from aiperf_hpc.config.training import TrainingConfig
 __all__ = [
     "CosmoFlowConfig",
     "DatasetConfig",
+    "DeepCAMConfig",
     "Difference",
     "EngineConfig",
     "ExtremeWeatherConfig",

@@ -35,6 +35,20 @@ class CosmoFlowConfig(Section):
     )
 
 
+class DeepCAMConfig(Section):
+    """What there is to choose of DeepCAM's network; the defaults are the reference's."""
+
+    width: int = Field(
+        32,
+        ge=1,
+        le=1024,
+        description="channels of the first convolution; all others are in proportion",
+    )
+    middle_blocks: int = Field(
+        16, ge=0, le=MOST_BLOCKS, description="blocks of 728 channels between entry and exit"
+    )
+
+
 class ResNet50Config(Section):
     """What there is to choose of ResNet-50 v1.5 besides stem, width and blocks."""
 
@@ -84,5 +98,6 @@ class ModelConfig(Section):
         (3, 4, 6, 3), description="blocks a stage; ResNet-50 has 3, 4, 6 and 3"
     )
     cosmoflow: CosmoFlowConfig = CosmoFlowConfig()
+    deepcam: DeepCAMConfig = DeepCAMConfig()
     resnet50: ResNet50Config = ResNet50Config()
     extreme_weather: ExtremeWeatherConfig = ExtremeWeatherConfig()

@@ -26,10 +26,15 @@ from tests.support.torch_network import run as torch_run
 from aiperf_hpc.graph import (
     LAYERS,
     Add,
+    AtrousConv2D,
     BatchNorm,
+    ChannelAffine,
+    Concat,
     Conv2D,
     Conv3D,
+    ConvTranspose2D,
     Dense,
+    DepthwiseConv2D,
     Dropout,
     Embedding,
     FanOutConv2D,
@@ -38,6 +43,7 @@ from aiperf_hpc.graph import (
     GlobalAveragePool2D,
     GlorotDense,
     Graph,
+    ImagePool2D,
     Input,
     IntegerInput,
     Layer,
@@ -51,6 +57,8 @@ from aiperf_hpc.graph import (
     Shape,
     Softmax,
     Tanh,
+    Tile,
+    UniformConv2D,
 )
 from aiperf_hpc.graph.layers import regions
 from aiperf_hpc.morphism.weights.checkpoint import Array, Weights
@@ -117,6 +125,18 @@ CASES: list[tuple[Layer, Shape]] = [
     *[(MaxPool3D(k, s), VOLUME) for k in (1, 2, 3, 4) for s in (1, 2, 3)],
     (MaxPool3D(2, 2), (4, 6, 8, 3)),
     (MaxPool3D(2, 2), (1, 1, 1, 3)),
+    *[
+        (DepthwiseConv2D(k, s, d), IMAGE)
+        for k, s, d in ((3, 1, 1), (3, 2, 1), (5, 1, 2), (3, 2, 3))
+    ],
+    *[(AtrousConv2D(4, k, d), IMAGE) for k, d in ((1, 6), (3, 2), (3, 9))],
+    (UniformConv2D(4, 1), IMAGE),
+    (UniformConv2D(4, 3, bias=True), IMAGE),
+    *[(ConvTranspose2D(4, k, s), IMAGE) for k, s in ((1, 1), (3, 1), (3, 2), (5, 2), (5, 3))],
+    *[(layer, shape) for layer in (ChannelAffine(), Concat()) for shape in ((6,), IMAGE, VOLUME)],
+    (Concat(), (4, 6)),
+    (ImagePool2D(), IMAGE),
+    (Tile(2, 3), (1, 1, 5)),
     (GlobalAveragePool2D(), IMAGE),
     (Flatten(), (6,)),
     (Flatten(), (4, 6)),

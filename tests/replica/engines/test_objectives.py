@@ -13,6 +13,7 @@ from torch.nn import functional
 
 from aiperf_hpc.graph import (
     Add,
+    Conv2D,
     Dense,
     Embedding,
     Flatten,
@@ -21,17 +22,20 @@ from aiperf_hpc.graph import (
     IntegerInput,
     LeakyReLU,
     Node,
+    Softmax,
     Tanh,
 )
 from aiperf_hpc.morphism.weights.checkpoint import initial_weights
 from aiperf_hpc.objective import (
     ACCURACY,
     CLASSIFICATION,
+    INTERSECTION_OVER_UNION,
     MEAN_ABSOLUTE_ERROR,
     MEASURES,
     Measure,
     Objective,
     regression,
+    segmentation,
 )
 from aiperf_hpc.replica.data.base import Batch
 from aiperf_hpc.replica.engines import load_engine
@@ -277,3 +281,93 @@ def test_nothing_evaluated_has_no_parts_and_merges_with_everything() -> None:
     ):
         assert merged.sums(ACCURACY) == {"correct": 3.0}
         assert merged.samples == 4
+
+
+PIXELS = Graph(
+    (
+        Node("fields", Input((4, 6, 2))),
+        Node("logits", Conv2D(3, 3), ("fields",)),
+        Node("classes", Softmax(), ("logits",)),
+    )
+)
+WEIGHTS = (1.0, 2.5, 0.5)
+
+
+def masked(samples: int) -> Batch:
+    """Fields and masks: of the first sample all of one class, of the next without another."""
+    rng = np.random.default_rng(samples)
+    mask = rng.integers(0, 3, (samples, 4, 6)).astype(np.int32)
+    mask[0] = 0
+    mask[1:2][mask[1:2] == 2] = 1
+    return Batch({"fields": rng.standard_normal((samples, 4, 6, 2), np.float32)}, {"mask": mask})
+
+
+def ratios_of(logits: Any, mask: Any) -> float:  # noqa: ANN401 -- arrays, classes last
+    """The sum over samples, pixel by pixel as its definition has it."""
+    total = 0.0
+    for found, there in zip(logits.argmax(-1), mask, strict=True):
+        for number in range(3):
+            one, other = (
+                {*map(tuple, np.argwhere(found == number))},
+                {*map(tuple, np.argwhere(there == number))},
+            )
+            total += (len(one & other) / len(one | other) if one | other else 1.0) / 3
+    return total
+
+
+@pytest.mark.parametrize("name", ENGINES)
+def test_pixels_are_trained_by_weighted_classes_over_all_pixels(name: str) -> None:
+    """The mean over pixels, where PyTorch's own divides by the sum of their weights."""
+    network = built(name, segmentation(*WEIGHTS), PIXELS)
+    batch = masked(5)
+    weights = network.weights()
+    kernel = torch.from_numpy(weights["logits/kernel"]).permute(3, 2, 0, 1).requires_grad_()
+    fields = torch.from_numpy(batch.inputs["fields"]).movedim(-1, 1)
+    logits = functional.conv2d(fields, kernel, padding=1)
+    mask = torch.from_numpy(batch.targets["mask"]).long()
+    by_class = torch.tensor(WEIGHTS)
+    summed = functional.cross_entropy(logits, mask, by_class, reduction="sum")
+    loss = summed / mask.numel()
+    assert loss.item() != pytest.approx(functional.cross_entropy(logits, mask, by_class).item())
+    (gradient,) = torch.autograd.grad(loss, kernel)
+    network.train_step(batch, 0.1)
+    assert network.drain_training() == pytest.approx(loss.item(), rel=1e-5)
+    wanted = (kernel - 0.1 * gradient).permute(2, 3, 1, 0).detach().numpy()
+    np.testing.assert_allclose(network.weights()["logits/kernel"], wanted, rtol=1e-4, atol=1e-6)
+    network.close()
+
+
+@pytest.mark.parametrize("name", ENGINES)
+def test_intersection_over_union_is_of_each_sample_by_itself(name: str) -> None:
+    """What is neither found nor there counts as found: in the first sample two classes may."""
+    network = built(name, segmentation(), PIXELS)
+    network.warm(4)
+    sums, wanted, samples = EvaluationSums(), 0.0, 0
+    for number in (5, 2, 1):
+        batch = masked(number)
+        network.evaluate_step(batch)
+        logits = np.asarray(network.outputs(batch.inputs))
+        last = np.moveaxis(logits, 1, -1) if name == "torch" else logits
+        wanted += ratios_of(last, batch.targets["mask"])
+        samples += number
+    sums = network.drain_evaluation()
+    recorded = sums.sums(INTERSECTION_OVER_UNION)
+    assert recorded["intersection_over_union"] == pytest.approx(wanted, rel=1e-9)
+    quality = INTERSECTION_OVER_UNION.quality(recorded, samples)
+    assert 0.0 < quality == pytest.approx(wanted / 8)
+    network.close()
+
+
+@pytest.mark.parametrize("rows", [torch_objectives, tensorflow_objectives])
+def test_ratios_of_background_alone_and_of_what_is_there(rows: Any) -> None:  # noqa: ANN401
+    """A mask of 8 pixels with a river of 2: all background has (6/8 + 1 + 0) / 3."""
+    mask = np.array([[[0, 0, 2, 2], [0, 0, 0, 0]]])
+    background, perfect = np.zeros(mask.shape, np.int64), mask
+    for found, wanted in ((background, (6 / 8 + 1 + 0) / 3), (perfect, 1.0)):
+        logits = np.eye(3, dtype=np.float32)[found]
+        if rows is torch_objectives:
+            given = torch.from_numpy(logits).movedim(-1, 1), torch.from_numpy(mask)
+        else:
+            given = tf.constant(logits), tf.constant(mask, tf.int32)
+        (total,) = rows.intersection_over_union(given[0], {"mask": given[1]})
+        assert float(total) == pytest.approx(wanted)

@@ -324,7 +324,7 @@ def test_no_part_of_a_batch_is_compiled_for_after_warming(rank: int) -> None:
     warm = len(compiled)
     assert warm == 2
     for size in (last - first, *range(last - first + 1)):
-        part = labelled(graph, size) if size else empty_batch(graph, network._targets, 0)
+        part = labelled(graph, size) if size else empty_batch(graph, network._objective, 0)
         network.apply(given(network, part, 1 / 3), 0.01)
         if size:
             network.train_step(part, 0.01)

@@ -14,9 +14,13 @@ from aiperf_hpc.graph.layers.base import InitialValue as InitialValue
 from aiperf_hpc.graph.layers.base import Layer as Layer
 from aiperf_hpc.graph.layers.base import Shape as Shape
 from aiperf_hpc.graph.layers.base import SlidingWindow as SlidingWindow
+from aiperf_hpc.graph.layers.convolution import AtrousConv2D as AtrousConv2D
 from aiperf_hpc.graph.layers.convolution import Conv2D as Conv2D
 from aiperf_hpc.graph.layers.convolution import Conv3D as Conv3D
+from aiperf_hpc.graph.layers.convolution import ConvTranspose2D as ConvTranspose2D
+from aiperf_hpc.graph.layers.convolution import DepthwiseConv2D as DepthwiseConv2D
 from aiperf_hpc.graph.layers.convolution import FanOutConv2D as FanOutConv2D
+from aiperf_hpc.graph.layers.convolution import UniformConv2D as UniformConv2D
 from aiperf_hpc.graph.layers.dense import Dense as Dense
 from aiperf_hpc.graph.layers.dense import FanOutDense as FanOutDense
 from aiperf_hpc.graph.layers.dense import GlorotDense as GlorotDense
@@ -24,8 +28,11 @@ from aiperf_hpc.graph.layers.embedding import Embedding as Embedding
 from aiperf_hpc.graph.layers.input import Input as Input
 from aiperf_hpc.graph.layers.input import IntegerInput as IntegerInput
 from aiperf_hpc.graph.layers.merging import Add as Add
+from aiperf_hpc.graph.layers.merging import Concat as Concat
 from aiperf_hpc.graph.layers.normalisation import BatchNorm as BatchNorm
+from aiperf_hpc.graph.layers.normalisation import ChannelAffine as ChannelAffine
 from aiperf_hpc.graph.layers.pooling import GlobalAveragePool2D as GlobalAveragePool2D
+from aiperf_hpc.graph.layers.pooling import ImagePool2D as ImagePool2D
 from aiperf_hpc.graph.layers.pooling import MaxPool2D as MaxPool2D
 from aiperf_hpc.graph.layers.pooling import MaxPool3D as MaxPool3D
 from aiperf_hpc.graph.layers.pooling import SameMaxPool2D as SameMaxPool2D
@@ -43,3 +50,4 @@ from aiperf_hpc.graph.layers.regions import RegionConv2D as RegionConv2D
 from aiperf_hpc.graph.layers.regions import RegionFlatten as RegionFlatten
 from aiperf_hpc.graph.layers.regularisation import Dropout as Dropout
 from aiperf_hpc.graph.layers.reshaping import Flatten as Flatten
+from aiperf_hpc.graph.layers.reshaping import Tile as Tile

@@ -30,6 +30,9 @@ class Distribution(Enum):
     FAN_OUT_TRUNCATED_NORMAL = "fan_out_truncated_normal"
     """Normal, cut off at two deviations, of mean 0 and variance 2 / fan-out: TensorFlow's variance
     scaling by fan-out."""
+    FAN_IN_UNIFORM = "fan_in_uniform"
+    """Uniform within the root of 1 / fan-in of the layer's kernel: what PyTorch's layers begin
+    with."""
 
 
 InitialValue = Distribution | float

@@ -1,11 +1,11 @@
-"""Normalisations."""
+"""Normalisations, and their scale and shift alone."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import ClassVar
 
-from aiperf_hpc.graph.layers.base import InitialValue, Layer, Shape, layer_class
+from aiperf_hpc.graph.layers.base import ChannelRole, InitialValue, Layer, Shape, layer_class
 
 
 @layer_class
@@ -32,3 +32,19 @@ class BatchNorm(Layer):
 
     def statistics(self, *inputs: Shape) -> dict[str, Shape]:
         return {"mean": inputs[0][-1:], "variance": inputs[0][-1:]}
+
+
+@layer_class
+class ChannelAffine(Layer):
+    """scale * x + shift, each channel its own: what is trained of a normalisation, without it."""
+
+    kind: ClassVar[str] = "channel_affine"
+    initial_values: ClassVar[Mapping[str, InitialValue]] = {"scale": 1.0, "shift": 0.0}
+    # A parameter for each channel that it reads, which no morphism adds.
+    channel_role: ClassVar[ChannelRole] = ChannelRole.REARRANGES
+
+    def output_shape(self, *inputs: Shape) -> Shape:
+        return inputs[0]
+
+    def parameters(self, *inputs: Shape) -> dict[str, Shape]:
+        return {"scale": inputs[0][-1:], "shift": inputs[0][-1:]}

@@ -89,3 +89,13 @@ class GlobalAveragePool2D(Layer):
 
     def output_shape(self, *inputs: Shape) -> Shape:
         return (image(inputs[0])[2],)
+
+
+@layer_class
+class ImagePool2D(Layer):
+    """Mean over height and width, as an image of one pixel."""
+
+    kind: ClassVar[str] = "image_pool2d"
+
+    def output_shape(self, *inputs: Shape) -> Shape:
+        return 1, 1, image(inputs[0])[2]

@@ -5,7 +5,15 @@ from __future__ import annotations
 import math
 from typing import ClassVar
 
-from aiperf_hpc.graph.layers.base import ChannelRole, Layer, Shape, layer_class
+from aiperf_hpc.graph.layers.base import (
+    ChannelRole,
+    Layer,
+    Shape,
+    image,
+    layer_class,
+    require,
+    require_sizes,
+)
 
 
 @layer_class
@@ -18,3 +26,22 @@ class Flatten(Layer):
 
     def output_shape(self, *inputs: Shape) -> Shape:
         return (math.prod(inputs[0]),)
+
+
+@layer_class
+class Tile(Layer):
+    """An image of one pixel, repeated over a height and a width."""
+
+    kind: ClassVar[str] = "tile"
+    output_kept: ClassVar[bool] = False
+
+    height: int
+    width: int
+
+    def __post_init__(self) -> None:
+        require_sizes(self, "height", "width")
+
+    def output_shape(self, *inputs: Shape) -> Shape:
+        *places, channels = image(inputs[0])
+        require(places == [1, 1], f"repeats one pixel, got {inputs[0]}")
+        return self.height, self.width, channels

@@ -1,0 +1,194 @@
+"""DeepCAM's network, layer by layer as MLPerf HPC's reference builds it, at output stride 16.
+
+[mlcommons/hpc, deepcam/src/deepCam/architecture/deeplab_xception.py]
+
+DeepLabv3+ (Chen et al. 2018): an Xception of separable convolutions, which makes an image 16 times
+smaller; convolutions of four dilations and the image's mean side by side; and a decoder of
+transposed convolutions, which reads features of a quarter of the image's size too. A separable
+convolution is a depthwise one and a 1 x 1 one with nothing between. The reference's activation is
+in place, so that what the decoder reads is behind block 1's activation too.
+"""
+
+from __future__ import annotations
+
+from aiperf_hpc.config import DeepCAMConfig
+from aiperf_hpc.errors import GraphError
+from aiperf_hpc.graph import (
+    Add,
+    AtrousConv2D,
+    BatchNorm,
+    ChannelAffine,
+    Concat,
+    Conv2D,
+    ConvTranspose2D,
+    DepthwiseConv2D,
+    Graph,
+    ImagePool2D,
+    Input,
+    Layer,
+    Node,
+    ReLU,
+    Shape,
+    Softmax,
+    Tile,
+    UniformConv2D,
+)
+
+INPUT, TARGETS = "image", "mask"
+"""The names of what the network reads, and of what its output is compared with."""
+STRIDE = 16
+"""By how much the smallest map is smaller than the image."""
+WIDTH = 32
+"""Channels of the reference's first convolution, to which those below belong."""
+ENTRY, MIDDLE, LAST, EXIT = (64, 128, 256), 728, 1024, (1536, 1536, 2048)
+"""Channels of the entry flow, the middle blocks, the block behind them and the exit flow."""
+RATES = (6, 12, 18)
+"""Dilations of the 3 x 3 convolutions that lie side by side."""
+EXIT_RATE = 2
+"""Dilation of the exit flow."""
+DECODER, LOW = 256, 48
+"""Channels of the decoder, and of what it reads of the low-level features."""
+
+
+def deepcam(image: Shape, classes: int, settings: DeepCAMConfig) -> Graph:
+    """Return the network for images of a shape (height, width, channels).
+
+    Args:
+        image: the shape of a sample; height and width are multiples of 16.
+        classes: of a pixel.
+        settings: what there is to choose.
+
+    Raises:
+        GraphError: there is no such network for images of that shape.
+    """
+    if len(image) != 3 or any(side % STRIDE for side in image[:2]):
+        raise GraphError(
+            f"an image of {image}: height and width must be multiples of {STRIDE}, by which the "
+            "network makes it smaller"
+        )
+    made = _Network(image, settings.width)
+    low = made.entry()
+    for number in range(4, 4 + settings.middle_blocks):
+        made.middle_block(f"block{number}")
+    made.exit(f"block{4 + settings.middle_blocks}")
+    made.pyramid()
+    made.decoder(low, classes)
+    return Graph(tuple(made.nodes))
+
+
+class _Network:
+    """The nodes so far; each method adds behind the last of them."""
+
+    def __init__(self, image: Shape, width: int) -> None:
+        self.nodes = [Node(INPUT, Input(image))]
+        self._width = width
+        self._map = (image[0] // STRIDE, image[1] // STRIDE)
+
+    def entry(self) -> str:
+        """Add all down to the smallest map; return the name of the low-level features."""
+        narrow, _, wide = ENTRY
+        self._normed("conv1", Conv2D(self._scaled(WIDTH), 3, 2))
+        self._relu("conv1")
+        self._normed("conv2", Conv2D(self._scaled(narrow), 3))
+        self._relu("conv2")
+        self._entry_block("block1", ENTRY[1])
+        low = self._relu("block1")
+        for name, channels in (("block2", wide), ("block3", MIDDLE)):
+            self._entry_block(name, channels)
+            self._relu(name)
+        return low
+
+    def middle_block(self, name: str) -> None:
+        """Add a block whose input is added to what three separable convolutions make of it."""
+        read = self._last
+        for part in "ab":
+            self._relu(self._separable(f"{name}{part}", MIDDLE, normed=True))
+        self._separable(f"{name}c", MIDDLE, normed=True)
+        self._add(f"{name}_add", Add(), self._last, read)
+        self._relu(name)
+
+    def exit(self, name: str) -> None:
+        """Add the block behind the middle ones, and the exit flow."""
+        read = self._last
+        self._relu(self._separable(f"{name}a", MIDDLE, normed=True))
+        self._separable(f"{name}b", LAST, normed=True)
+        self._separable(f"{name}c", LAST)
+        self._shortcut(name, read, LAST, stride=1)
+        for number, channels in enumerate(EXIT, 3):
+            self._relu(self._separable(f"conv{number}", channels, normed=True, rate=EXIT_RATE))
+
+    def pyramid(self) -> None:
+        """Add what sees the smallest map at several scales, side by side (ASPP)."""
+        read, channels = self._last, self._scaled(DECODER)
+        self._normed("aspp1", Conv2D(channels, 1), read)
+        parts = [self._relu("aspp1")]
+        for number, rate in enumerate(RATES, 2):
+            self._normed(f"aspp{number}", AtrousConv2D(channels, 3, rate), read)
+            parts.append(self._relu(f"aspp{number}"))
+        self._add("pool", ImagePool2D(), read)
+        self._add("pool_conv", UniformConv2D(channels, 1))
+        self._add("pool_affine", ChannelAffine())
+        self._relu("pool")
+        parts.append(self._add("pool_tile", Tile(*self._map)))
+        self._add("aspp", Concat(), *parts)
+        self._normed("merge", UniformConv2D(channels, 1))
+        self._relu("merge")
+
+    def decoder(self, low: str, classes: int) -> None:
+        """Add the way back to the image's size, with the low-level features."""
+        channels = self._scaled(DECODER)
+        self._up("up1")
+        high = self._up("up2")
+        self._normed("low", UniformConv2D(self._scaled(LOW), 1), low)
+        self._add("decoder", Concat(), high, self._relu("low"))
+        for part in "ab":
+            self._normed(f"fuse{part}", UniformConv2D(channels, 3))
+            self._relu(f"fuse{part}")
+        self._add("fusec", UniformConv2D(channels, 1, bias=True))
+        self._up("up3")
+        self._add("logits", ConvTranspose2D(classes, 3, 2))
+        self._add("probabilities", Softmax())
+
+    @property
+    def _last(self) -> str:
+        return self.nodes[-1].name
+
+    def _scaled(self, channels: int) -> int:
+        return max(1, channels * self._width // WIDTH)
+
+    def _add(self, name: str, layer: Layer, *inputs: str) -> str:
+        self.nodes.append(Node(name, layer, inputs or (self._last,)))
+        return name
+
+    def _normed(self, name: str, layer: Layer, *inputs: str) -> str:
+        self._add(name, layer, *inputs)
+        self._add(f"{name}_norm", BatchNorm())
+        return name
+
+    def _relu(self, name: str) -> str:
+        return self._add(f"{name}_relu", ReLU())
+
+    def _up(self, name: str) -> str:
+        """Add what doubles the map's sides."""
+        self._normed(name, ConvTranspose2D(self._scaled(DECODER), 3, 2))
+        return self._relu(name)
+
+    def _separable(
+        self, name: str, channels: int, *, normed: bool = False, stride: int = 1, rate: int = 1
+    ) -> str:
+        self._add(f"{name}_depthwise", DepthwiseConv2D(3, stride, rate))
+        add = self._normed if normed else self._add
+        return add(name, Conv2D(self._scaled(channels), 1))
+
+    def _entry_block(self, name: str, channels: int) -> None:
+        """Add a block that halves the map, without the activation at its end."""
+        read = self._last
+        self._relu(self._separable(f"{name}a", channels, normed=True))
+        self._separable(f"{name}b", channels, normed=True)
+        self._separable(f"{name}c", channels, stride=2)
+        self._shortcut(name, read, channels, stride=2)
+
+    def _shortcut(self, name: str, read: str, channels: int, stride: int) -> None:
+        made = self._last
+        self._normed(f"{name}_skip", Conv2D(self._scaled(channels), 1, stride), read)
+        self._add(f"{name}_add", Add(), made, self._last)
