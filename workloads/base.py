@@ -11,6 +11,7 @@ from aiperf_hpc.objective import Objective
 from aiperf_hpc.ops_counter.divisions import RuleCheck
 from aiperf_hpc.ops_counter.divisions.evidence import RunEvidence
 from aiperf_hpc.ops_counter.divisions.judgement import Rule
+from aiperf_hpc.ops_counter.valid_flops import Weight
 from aiperf_hpc.trial import DatasetInfo, Hyperparameters
 
 
@@ -65,6 +66,8 @@ class Workload:
     logged: Callable[[RunConfig, Hyperparameters], Mapping[str, object]] | None = None
     """What MLPerf HPC's logs of it state of a training, by their keys; None where it is none of
     that benchmark's."""
+    valid_flops: Weight | None = None
+    """How HPC AI500 weights qualities of it; None where it is none of that benchmark's."""
     objectives: Mapping[str, Objective] = field(default_factory=dict)
     """The objective on datasets with other targets than the official one's, by their names."""
 

@@ -17,6 +17,7 @@ from aiperf_hpc.primary.formatting import age, duration
 from aiperf_hpc.primary.monitor.clock import clock_lines
 from aiperf_hpc.primary.monitor.elasticity import elasticity_lines
 from aiperf_hpc.primary.monitor.kinds import kind_lines
+from aiperf_hpc.primary.monitor.models import model_lines
 from aiperf_hpc.primary.monitor.run_view import (
     ReplicaStatus,
     RunState,
@@ -63,6 +64,8 @@ def _lines(status: RunStatus) -> Iterator[str]:
     for replica in status.replicas:
         yield f"  {_replica_line(status, replica)}"
     for line in elasticity_lines(status.elasticity) if status.elasticity is not None else ():
+        yield f"  {line}"
+    for line in model_lines(status.models, status.measure):
         yield f"  {line}"
     for line in kind_lines(status.kinds):
         yield f"  {line}"

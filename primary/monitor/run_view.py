@@ -36,6 +36,7 @@ from aiperf_hpc.primary.monitor.clock import ClockStatus, clock_status, queue_re
 from aiperf_hpc.primary.monitor.consistency import clock_problems, disagreements, rejections
 from aiperf_hpc.primary.monitor.elasticity import ElasticityStatus, elasticity_status
 from aiperf_hpc.primary.monitor.kinds import KindStatus, kinds_status
+from aiperf_hpc.primary.monitor.models import ModelsStatus, models_status
 from aiperf_hpc.primary.monitor.run_graphs import RunGraphs
 from aiperf_hpc.primary.monitor.run_machine import RunMachine
 from aiperf_hpc.primary.monitor.telemetry import TelemetryStatus, telemetry_status
@@ -236,6 +237,8 @@ class RunStatus(Value):
     """Nodes that come and go; None where the run has those that it began with."""
     kinds: tuple[KindStatus, ...] = ()
     """What each kind of node contributed; none where all nodes are alike."""
+    models: ModelsStatus | None = None
+    """The models that were trained of one network; None where a network is searched for."""
 
 
 def _by_number(name: str) -> list[tuple[str, int]]:
@@ -421,7 +424,13 @@ class RunView:
             clock=clock_status(history, self.manifest, until),
             elasticity=elasticity_status(history, self.manifest, recorded, until),
             kinds=kinds_status(history, self.machine.kinds(), self.manifest, recorded, until),
+            models=self.models(until),
         )
+
+    def models(self, until: float) -> ModelsStatus | None:
+        """Return how many models were trained until a time, UTC seconds; None of a search."""
+        weight = workload_of(self.manifest.config).valid_flops
+        return models_status(self.history, self.manifest, self.measure, weight, until)
 
     def telemetry(self) -> TelemetryStatus:
         """Return what the nodes do now, each accelerator too."""

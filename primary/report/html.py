@@ -14,6 +14,7 @@ from aiperf_hpc.config import differences, preset_of
 from aiperf_hpc.objective import MEASURES, Measure
 from aiperf_hpc.primary import formatting
 from aiperf_hpc.primary.monitor.clock import clock_lines
+from aiperf_hpc.primary.monitor.models import model_lines
 from aiperf_hpc.primary.monitor.run_view import ScoreStatus
 from aiperf_hpc.primary.monitor.witnesses import witness_line
 from aiperf_hpc.primary.report import ancestry
@@ -79,6 +80,7 @@ def render(document: Report, fine: Sequence[ScoreStatus], journals: Sequence[str
             witness=witness_line(document.witnesses, ended=document.final),
             nodes_plot=nodes_plot(document.elasticity, document.score.elapsed_seconds),
             scaling_plots=scaling_plots(document.scaling.points) if document.scaling else [],
+            models=model_lines(document.models, document.measure),
             learning=learning_plot(
                 document.trials, document.best.trial if document.best else None, measure
             ),

@@ -19,6 +19,7 @@ from aiperf_hpc.primary.formatting import utc_text
 from aiperf_hpc.primary.monitor.clock import ClockStatus
 from aiperf_hpc.primary.monitor.elasticity import ElasticityStatus
 from aiperf_hpc.primary.monitor.kinds import KindStatus
+from aiperf_hpc.primary.monitor.models import ModelsStatus
 from aiperf_hpc.primary.monitor.run_view import BaselineStatus, RunView, ScoreStatus
 from aiperf_hpc.primary.monitor.trainings import TrainingTime
 from aiperf_hpc.primary.monitor.witnesses import WitnessStatus
@@ -93,6 +94,8 @@ class Report(Value):
     """Where the time of all replicas together went."""
     trainings: tuple[TrainingTime, ...] = ()
     """Where nothing was searched for: the time of each training that came to its end."""
+    models: ModelsStatus | None = None
+    """Where nothing was searched for: how many models were trained at once, and a minute."""
     step: StepSplit | None = None
     """Where the time of a training step went; None where replicas have one rank."""
     replicas: tuple[ReplicaReport, ...]
@@ -211,6 +214,7 @@ def make_report(view: RunView) -> Report:
         best=best_graph(view, end),
         time=total_time(view, final.elapsed),
         trainings=view.training_times(end),
+        models=status.models,
         step=split_steps([t for r in history.replicas.values() for t in r.step_times]),
         replicas=replica_rows(view, status, final.elapsed),
         trials=trial_rows(view, end),

@@ -13,6 +13,7 @@ from aiperf_hpc.objective import MEASURES
 from aiperf_hpc.ops_counter.divisions import Division
 from aiperf_hpc.primary.formatting import duration, quality
 from aiperf_hpc.primary.monitor.clock import clock_lines
+from aiperf_hpc.primary.monitor.models import model_lines
 from aiperf_hpc.primary.monitor.telemetry import energy_line
 from aiperf_hpc.primary.monitor.witnesses import witness_line
 from aiperf_hpc.primary.report.model import Report
@@ -126,6 +127,9 @@ def _result_line(document: Report) -> Iterator[str]:
     )
     yield SINGLE
     yield from _reached(document)
+    if trained := model_lines(document.models, document.measure):
+        yield from (line[0].upper() + line[1:] for line in trained)
+        yield SINGLE
     if document.telemetry is not None and (energy := energy_line(document.telemetry.energy)):
         yield energy[0].upper() + energy[1:]
         yield SINGLE

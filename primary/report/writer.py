@@ -15,6 +15,7 @@ from aiperf_hpc.objective import MEASURES
 from aiperf_hpc.ops_counter.divisions import Division
 from aiperf_hpc.primary.formatting import duration, exact, few, percent, quality, si
 from aiperf_hpc.primary.monitor.clock import clock_lines
+from aiperf_hpc.primary.monitor.models import model_lines
 from aiperf_hpc.primary.monitor.run_catalog import RunRow
 from aiperf_hpc.primary.monitor.run_view import RunStatus, RunView, ScoreStatus
 from aiperf_hpc.primary.monitor.telemetry import energy_line
@@ -215,6 +216,7 @@ def summary_lines(view: RunView) -> list[str]:
         f"Operations       {si(score.operations, '')}  ({score.operations:,})",
         f"Trials           {', '.join(counted) or 'none'}",
         *_training_lines(view),
+        *_model_lines(status),
         *_energy_lines(status),
         *_storage_lines(status),
         f"Witness          {_witness(view, status)}",
@@ -231,6 +233,13 @@ def _division_of(view: RunView) -> str:
     declared = "; ".join(map(str, judgement.declared)) or "nothing declared"
     said = "" if judgement.division is Division.CLOSED else f": {declared}"
     return f", {judgement.division} division{said}"
+
+
+def _model_lines(status: RunStatus) -> list[str]:
+    """Return how many models were trained at once, and to what, where nothing is searched for."""
+    lines = model_lines(status.models, status.measure)
+    names = ["Models", *[""] * len(lines)]
+    return [f"{name:<16} {line}" for name, line in zip(names, lines, strict=False)]
 
 
 def _energy_lines(status: RunStatus) -> list[str]:

@@ -17,7 +17,7 @@ from aiperf_hpc.primary.study.factors import Ratio
 from aiperf_hpc.primary.study.plan import Study, Variation, in_turn
 from aiperf_hpc.primary.study.result import StudyResult, make_result, measured
 from aiperf_hpc.run.paths import RunPaths, write_whole
-from aiperf_hpc.run.records import TIME_OVER, RunEnded
+from aiperf_hpc.run.records import TIME_OVER, TRAININGS_DONE, RunEnded
 from aiperf_hpc.signals import run_to_its_end
 
 MOST_ATTEMPTS = 100
@@ -151,7 +151,8 @@ def _not_by_its_time(view: RunView) -> str | None:
     reason = _end_reason(view)
     if reason is None:
         return "the run has not ended"
-    return None if reason == TIME_OVER else f"the run ended early: {reason}"
+    as_asked = reason in (TIME_OVER, TRAININGS_DONE)
+    return None if as_asked else f"the run ended early: {reason}"
 
 
 def _end_reason(view: RunView) -> str | None:

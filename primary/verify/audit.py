@@ -145,6 +145,7 @@ RULES: tuple[Rule, ...] = (
          course.rounds, _trials),
     Rule("study", "studies were asked for and told what the journals say was tried",
          study.studies, study.studied),
+    Rule("trainings", "replicas trained as often as was asked for", course.trainings, _replicas),
     Rule("states", "trials ended as their records say", course.states, _trials),
     Rule("time", "no replica spent more time than there was", course.time, _replicas),
     Rule("rates", "no device computed faster than it can, none as evenly as none does",

@@ -29,7 +29,13 @@ from aiperf_hpc.replica.trials.prediction import predicted_value
 from aiperf_hpc.replica.trials.prefetch import Prefetch
 from aiperf_hpc.run.graph_store import GraphStore
 from aiperf_hpc.run.identity import seed_of
-from aiperf_hpc.run.records import CheckpointDropped, PredictionsKept, TimeSpent, TrialEnded
+from aiperf_hpc.run.records import (
+    TRAININGS_DONE,
+    CheckpointDropped,
+    PredictionsKept,
+    TimeSpent,
+    TrialEnded,
+)
 from aiperf_hpc.trial import RoundPhase, TimePhase, TrialState
 
 MOST_FAILURES = 5
@@ -98,7 +104,9 @@ class TrialLoop:
         )
         self._background = background
         self._builder = builder
-        self._prefetch = Prefetch(context, background, self._plan, builder)
+        self._prefetch = Prefetch(
+            context, background, self._plan, builder, lambda: self._planner.done
+        )
         self._concluding: Future[None] | None = None
         self._failures = 0
         self._kept: dict[str, float] = {}
@@ -106,7 +114,7 @@ class TrialLoop:
         self._best_epochs = BestEpochStore(context)
 
     def run(self) -> str:
-        """Work until the run ends; return why it ended.
+        """Work until the run ends, or what was asked for is trained; return which.
 
         Raises:
             ReplicaFailedError: too many trials failed in a row.
@@ -121,8 +129,7 @@ class TrialLoop:
             self._planner.drop(unused)
         if self._concluding is not None:
             self._concluding.result()
-        assert self._stop.reason is not None  # noqa: S101 -- nothing else ends the loop
-        return self._stop.reason
+        return self._stop.reason or TRAININGS_DONE
 
     def _recall(self) -> None:
         """Learn which checkpoints earlier lives of this replica have left."""

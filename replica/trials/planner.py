@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Generator, Iterator
 from dataclasses import replace
-from itertools import count
+from itertools import count, repeat
 from pathlib import Path
 
 import numpy as np
@@ -72,6 +72,8 @@ class Planner:
         self._numbers = count(1)
         self._beginnings = count()
         self._plans = self._all_plans()
+        self.done = False
+        """Whether there will be nothing more to train."""
 
     def next(self) -> PlannedTrial | None:
         """Return what to train next; None when there is nothing yet."""
@@ -131,15 +133,22 @@ class Planner:
 
     def _all_plans(self) -> Iterator[PlannedTrial | None]:
         first = yield from self._take_over()
+        if not self._config.search.searches:
+            yield from self._trainings(first)
         for number in count(first):
-            if not self._config.search.searches:
-                yield self._plan(number, self._beginning())
-                continue
             candidate = self._beginning() if number == 1 else self._candidate()
             while candidate is None:
                 yield None
                 candidate = self._candidate()
             yield from self._round(number, candidate)
+
+    def _trainings(self, first: int) -> Iterator[PlannedTrial | None]:
+        """Yield the initial network as often as that was asked for, then nothing any more."""
+        most = self._config.search.trainings
+        for number in count(first) if most is None else range(first, most + 1):
+            yield self._plan(number, self._beginning())
+        self.done = True
+        yield from repeat(None)
 
     def _take_over(self) -> Generator[PlannedTrial, None, int]:
         """Go on where an earlier life of this replica ended; return the next round's number."""

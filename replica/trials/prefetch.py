@@ -23,6 +23,7 @@ class Prefetch:
         background: Executor,
         plan: Callable[[], PlannedTrial | None],
         builder: TrialBuilder,
+        done: Callable[[], bool] = lambda: False,
     ) -> None:
         """Begin with nothing.
 
@@ -31,10 +32,12 @@ class Prefetch:
             background: where it is planned.
             plan: says what to train next; None when there is nothing yet.
             builder: makes it ready.
+            done: says whether there will be nothing more to train.
         """
         self._background = background
         self._plan = plan
         self._builder = builder
+        self._done = done
         self._stop = context.stop
         self._watch = context.stopwatch
         self._clock = context.clock
@@ -53,12 +56,12 @@ class Prefetch:
             self._make(self._planning)
 
     def take(self) -> BuiltTrial | None:
-        """Wait for the next trial and return it; None when the run ends first."""
+        """Wait for the next trial and return it; None when the run ends first, or none follows."""
         self._look_at = 0.0
         self._pause = FIRST_PAUSE
         with self._watch.during(TimePhase.SEARCH_WAIT):
             while self._making is None:
-                if self._stop.reason is not None:
+                if self._stop.reason is not None or self._done():
                     return None
                 self.look()
                 if self._making is None:

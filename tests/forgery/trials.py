@@ -6,6 +6,8 @@ from typing import Any
 
 from tests.forgery.forger import ForgedRun, at, event_of, forgery, like, of
 
+from aiperf_hpc.run.records import TRAININGS_DONE
+
 
 @forgery("trials", "writers")
 def a_trial_in_a_search_workers_journal(run: ForgedRun) -> None:
@@ -69,6 +71,11 @@ def a_trial_that_is_still_in_training_at_its_end(run: ForgedRun) -> None:
 def a_trial_without_its_end(run: ForgedRun) -> None:
     lines = run.trainer()
     del lines[at(lines, "trial_ended", 2)]
+
+
+@forgery("trials", "trainings")
+def an_end_by_trainings_that_nobody_asked_for(run: ForgedRun) -> None:
+    event_of(run.trainer(), "replica_ended")["reason"] = TRAININGS_DONE
 
 
 @forgery("trials", "order")

@@ -13,6 +13,7 @@ from aiperf_hpc.errors import GraphError
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.morphism.networks.resnet import V1_5, resnet50
 from aiperf_hpc.objective import CLASSIFICATION
+from aiperf_hpc.ops_counter.valid_flops import Weight
 from aiperf_hpc.trial import DatasetInfo
 from aiperf_hpc.workloads.base import Definition, Workload
 from aiperf_hpc.workloads.resnet50 import rules
@@ -76,5 +77,6 @@ WORKLOAD = Workload(
     },
     settings_rules=rules.OF_SETTINGS,
     record_rules=rules.OF_RECORDS,
+    valid_flops=Weight(rules.TARGET, 5),
     opened="everything but the dataset, the target and the epochs (HPC AI500's free level)",
 )

@@ -6,9 +6,9 @@ Jiang et al. 2020, HPC AI500 V2.0 (arXiv:2007.00279), and its ranking
 
 from __future__ import annotations
 
-import math
 from typing import NamedTuple
 
+from aiperf_hpc.ops_counter import valid_flops as formula
 from aiperf_hpc.primary.analyze.measured import NotMeasuredError
 from aiperf_hpc.primary.analyze.training_log import Quality, TrainingLog
 
@@ -58,17 +58,13 @@ KNOWN_COUNTS = (
 def valid_flops(flops: float, ratio: float, exponent: int) -> float:
     """Return VFLOPS = FLOPS · ratio^n, operations per second.
 
-    ``ratio`` is achieved over target quality (``quality_ratio``). As published, a quality beyond
-    the target raises the result: nothing caps the ratio at 1.
+    ``ratio`` is achieved over target quality (``quality_ratio``).
 
     Raises:
         NotMeasuredError: it is larger, or smaller, than any number.
     """
-    try:
-        found = flops * float(ratio) ** exponent
-    except OverflowError:
-        found = math.inf
-    if math.isinf(found) or (found == 0.0 and flops * ratio > 0.0):
+    found = formula.weighted(flops, ratio, exponent)
+    if found is None:
         raise NotMeasuredError(f"FLOPS times {ratio:g} to the power of {exponent} is no number")
     return found
 
@@ -76,19 +72,15 @@ def valid_flops(flops: float, ratio: float, exponent: int) -> float:
 def quality_ratio(achieved: float, target: float, *, higher_is_better: bool) -> float:
     """Return how good the achieved quality is as a share of the target: over 1 is better.
 
-    achieved / target as the paper has it for accuracy and average precision. Where lower is
-    better (an error, a loss) the paper has no case; then it is target / achieved, so that twice
-    the allowed error is half the quality.
-
     Raises:
         NotMeasuredError: one of them is not positive, and so no share of the other.
     """
-    better, worse = (achieved, target) if higher_is_better else (target, achieved)
-    if not (target > 0.0 and worse > 0.0 and better >= 0.0):
+    ratio = formula.quality_ratio(achieved, target, higher_is_better=higher_is_better)
+    if ratio is None:
         raise NotMeasuredError(
             f"quality {achieved:g} with target {target:g}: their ratio means nothing"
         )
-    return better / worse
+    return ratio
 
 
 def achieved_quality(log: TrainingLog) -> float:

@@ -10,7 +10,14 @@ from aiperf_hpc.primary.verify.evidence import Evidence, Failures, quality
 from aiperf_hpc.primary.verify.journal import CLOCK_TOLERANCE, Journal
 from aiperf_hpc.run.history import Trial
 from aiperf_hpc.run.paths import Incarnation
-from aiperf_hpc.run.records import TIME_OVER, ReplicaEnded, ReplicaStarted, RunEnded, TimeSpent
+from aiperf_hpc.run.records import (
+    TIME_OVER,
+    TRAININGS_DONE,
+    ReplicaEnded,
+    ReplicaStarted,
+    RunEnded,
+    TimeSpent,
+)
 from aiperf_hpc.trial import RoundPhase, TrialState
 
 
@@ -92,6 +99,19 @@ def _used(run: Evidence, trial: Trial) -> Failures:
     sizes = (None, *searched.kernel_size.values) if searched else (None,)
     if used.kernel_size not in sizes:
         yield f"{trial.id}: kernel size {used.kernel_size} is not in the search space"
+
+
+def trainings(run: Evidence) -> Failures:
+    """A replica has no more trainings than were asked for, and all of them where it says so."""
+    wanted = run.config.search.trainings
+    for replica in run.history.replicas.values():
+        trials = [run.history.trials[name] for name in replica.trials]
+        begun = max((trial.started.round for trial in trials), default=0)
+        ended = {trial.started.round for trial in trials if trial.ended is not None}
+        if wanted is not None and begun > wanted:
+            yield f"{replica.id} began training {begun} of {wanted}"
+        if replica.ended == TRAININGS_DONE and len(ended) != wanted:
+            yield f"{replica.id} ended as if done, with {len(ended)} trainings of {wanted or 'any'}"
 
 
 def states(run: Evidence) -> Failures:

@@ -127,6 +127,9 @@ class SearchConfig(Section):
         description="guided: Bayesian, by a Gaussian process over graphs; greedy: the best; "
         "fixed: none, the initial network is trained as it is",
     )
+    trainings: Annotated[int, Field(ge=1, le=1_000_000)] | None = Field(
+        None, description="fixed: of each replica, which then ends; as many as there is time for"
+    )
     confidence: float = Field(
         1.0, ge=0.0, le=100.0, description="guided: deviations added to what is expected"
     )
@@ -153,6 +156,15 @@ class SearchConfig(Section):
     noise: float = Field(
         0.0, ge=0.0, description="on kernels that a morphism makes or changes; 0 keeps the function"
     )
+
+    @model_validator(mode="after")
+    def _counts_trainings_of_one_network(self) -> SearchConfig:
+        if self.trainings is not None and self.searches:
+            raise ValueError(
+                f"trainings {self.trainings} is of method fixed, which trains one network; method "
+                f"{self.method} searches for as long as the run lasts"
+            )
+        return self
 
     @property
     def searches(self) -> bool:

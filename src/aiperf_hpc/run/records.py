@@ -34,6 +34,7 @@ from aiperf_hpc.trial import (
 )
 
 TIME_OVER = "the run's time is over"
+TRAININGS_DONE = "the trainings that were asked for are done"
 """Why a run and its replicas end once it has lasted as long as it was to."""
 
 Duration = Annotated[Time, Field(ge=0)]

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+from pydantic import ValidationError
 from tests.replica.trials.test_loop import Bench
 
 from aiperf_hpc.config import SearchConfig
 from aiperf_hpc.run import records
-from aiperf_hpc.trial import RoundPhase
+from aiperf_hpc.run.paths import Incarnation
+from aiperf_hpc.trial import RoundPhase, TrialState
+
+LATER = Incarnation(0, 1)
 
 
 def test_the_initial_network_is_trained_again_and_again_from_other_weights(tmp_path: Path) -> None:
@@ -27,6 +32,29 @@ def test_the_initial_network_is_trained_again_and_again_from_other_weights(tmp_p
     assert len({weights[kernel].tobytes() for weights in first}) == 3
     ended = bench.events(records.TrialEnded)
     assert all(e.predicted_accuracy is None for e in ended)
+
+
+def test_a_replica_ends_when_it_has_trained_as_often_as_was_asked_for(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, search={"method": "fixed", "trainings": 2})
+    assert bench.run(5) == records.TRAININGS_DONE
+    ended = bench.events(records.TrialEnded)
+    assert [e.state for e in ended] == [TrialState.COMPLETED] * 2
+    again = Bench(tmp_path, life=LATER, search={"method": "fixed", "trainings": 2})
+    assert again.run(5) == records.TRAININGS_DONE
+    assert again.events(records.TrialStarted) == bench.events(records.TrialStarted)
+
+
+def test_a_later_life_trains_what_is_left(tmp_path: Path) -> None:
+    Bench(tmp_path, search={"method": "fixed", "trainings": 3}).run(2)
+    again = Bench(tmp_path, life=LATER, search={"method": "fixed", "trainings": 3})
+    assert again.run(5) == records.TRAININGS_DONE
+    assert [s.round for s in again.events(records.TrialStarted)][-1] == 3
+
+
+@pytest.mark.parametrize("method", ["guided", "greedy"])
+def test_a_search_has_no_number_of_trainings(method: str) -> None:
+    with pytest.raises(ValidationError, match="trainings 2 is of method fixed, .* searches for"):
+        SearchConfig.model_validate({"method": method, "trainings": 2})
 
 
 def test_a_replica_that_trains_a_fixed_network_has_no_search_processes() -> None:

@@ -1,0 +1,183 @@
+"""Models of one network: what status and report say of weak and of strong scaling."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from tests.support.run_writer import (
+    START,
+    RunWriter,
+    evaluated,
+    progress,
+    replica_started,
+    run_ended,
+    run_started,
+    trial_ended,
+    trial_started,
+)
+
+from aiperf_hpc.config import load_config
+from aiperf_hpc.objective import ACCURACY
+from aiperf_hpc.ops_counter.valid_flops import Weight
+from aiperf_hpc.primary.monitor.models import ModelsStatus, model_lines, models_status
+from aiperf_hpc.run.manifest import RULES, RunManifest
+from aiperf_hpc.run.records import TrainingStarted
+from aiperf_hpc.trial import RoundPhase, TrialState
+
+SAMPLES = 1000
+EPOCH = 60.0
+"""Seconds."""
+
+
+class Training(NamedTuple):
+    """What one training records."""
+
+    replica: str
+    begins: float
+    accuracies: Sequence[float]
+    state: TrialState | None = TrialState.COMPLETED
+    reason: str = ""
+    resumes: str | None = None
+    first_epoch: int = 1
+    seed: int = 0
+
+
+def write(root: Path, trainings: Sequence[Training], *, end: float = 1000.0) -> RunWriter:
+    """Write a run of these trainings; each has a step a second after its start."""
+    run = RunWriter(root)
+    run.primary(0, run_started())
+    for replica in dict.fromkeys(each.replica for each in trainings):
+        run.replica(1, replica_started(replica), name=replica)
+    for number, each in enumerate(trainings, 1):
+        trial, now = f"t{number}", each.begins
+        started = trial_started(trial, phase=RoundPhase.FIXED)
+        update = {"resumes": each.resumes, "first_epoch": each.first_epoch, "seed": each.seed}
+        run.replica(now, started.model_copy(update=update), name=each.replica)
+        run.replica(now + 1, TrainingStarted(trial=trial), name=each.replica)
+        for epoch, accuracy in enumerate(each.accuracies, each.first_epoch):
+            now += EPOCH
+            run.replica(now, progress(trial, train=SAMPLES, epoch=epoch), name=each.replica)
+            result = evaluated(
+                trial, correct=round(SAMPLES * accuracy), samples=SAMPLES, epoch=epoch
+            )
+            run.replica(now + 1, result, name=each.replica)
+        if each.state is not None:
+            ended = trial_ended(trial, each.state).model_copy(update={"reason": each.reason})
+            run.replica(now + 2, ended, name=each.replica)
+    run.primary(end, run_ended())
+    return run
+
+
+def status(
+    root: Path,
+    trainings: Sequence[Training],
+    *assignments: str,
+    nodes: int = 1,
+    weight: Weight | None = None,
+) -> ModelsStatus:
+    run = write(root, trainings)
+    config = load_config("volumes", ["training.target=0.7", *assignments])
+    manifest = RunManifest(
+        run_id="run", nodes=nodes, hours=1.0, launcher="local", cores=(), versions={}, commit="c",
+        rules=RULES, config=config,
+    )  # fmt: skip
+    found = models_status(run.history(), manifest, ACCURACY, weight, START + 1000.0)
+    assert found is not None
+    return found
+
+
+def test_models_that_are_trained_at_once_are_counted_by_the_minute(tmp_path: Path) -> None:
+    """Three reach the target: the first starts at 11 s, the last one ends at 251 s; one is cut."""
+    found = status(
+        tmp_path,
+        [
+            Training("r0", 10, [0.5, 0.8], seed=1),
+            Training("r1", 20, [0.5, 0.6, 0.7], seed=2),
+            Training("r0", 130, [0.6, 0.9], seed=3),
+            Training("r1", 202, [0.4], TrialState.STOPPED, "the run's time is over", seed=4),
+        ],
+        nodes=2,
+    )
+    assert (found.scaling, found.at_once, found.ended, found.reached) == ("weak", 2, 3, 3)
+    assert found.begun == 4
+    assert found.median_seconds == 121
+    assert found.models_per_minute == pytest.approx(3 / 4)
+    how, what = model_lines(found, "accuracy")
+    assert how == "weak scaling: 2 models at once, each on 1 node, 1 rank"
+    assert what == ("3 of 4 reached 70.00%, in 2 min 01 s each (median); 0.75 models a minute")
+
+
+def test_one_model_on_all_nodes_is_strong_scaling(tmp_path: Path) -> None:
+    found = status(
+        tmp_path,
+        [Training("r0", 10, [0.8])],
+        "replica.nodes=4",
+        "replica.ranks_per_node=2",
+        nodes=4,
+    )
+    assert (found.scaling, found.at_once, found.nodes_each, found.ranks_each) == ("strong", 1, 4, 8)
+    assert model_lines(found, "accuracy")[0] == (
+        "strong scaling: one model at a time, each on 4 nodes, 8 ranks"
+    )
+
+
+def test_a_training_that_was_interrupted_and_gone_on_with_is_one(tmp_path: Path) -> None:
+    """Its time is that from its first step on; the epoch that was done again counts once."""
+    found = status(
+        tmp_path,
+        [
+            Training("r0", 10, [0.5, 0.6], state=None, seed=7),
+            Training("r0", 300, [0.55, 0.75], resumes="t1", first_epoch=2, seed=7),
+        ],
+    )
+    assert (found.begun, found.ended, found.reached) == (1, 1, 1)
+    assert found.median_seconds == 300 + 2 * EPOCH + 1 - 10
+    assert found.models_per_minute == pytest.approx(60 / (300 + 2 * EPOCH + 1 - 11))
+
+
+def test_what_has_not_reached_the_target_counts_for_no_rate(tmp_path: Path) -> None:
+    found = status(
+        tmp_path,
+        [
+            Training("r0", 10, [0.5], TrialState.STOPPED, "no lower validation loss for 1 epoch"),
+            Training("r0", 100, [], TrialState.FAILED, "EngineError"),
+        ],
+    )
+    assert (found.begun, found.ended, found.reached) == (2, 1, 0)
+    assert found.models_per_minute is None
+    assert found.median_seconds is None
+    assert model_lines(found, "accuracy")[1] == "0 of 2 reached 70.00%"
+
+
+def test_without_a_target_a_model_is_trained_when_it_has_ended(tmp_path: Path) -> None:
+    found = status(tmp_path, [Training("r0", 10, [0.5])], "training.target=null")
+    assert (found.target, found.reached, found.ended) == (None, 0, 1)
+    assert found.models_per_minute == pytest.approx(1.0)
+    assert model_lines(found, "accuracy")[1] == "1 of 1 trained; 1 models a minute"
+
+
+def test_valid_flops_weight_each_models_operations_by_what_it_reached(tmp_path: Path) -> None:
+    """Two models, of qualities 0.4 and 0.8 for a target of 0.8 and n = 2: a quarter and all."""
+    trainings = [Training("r0", 10, [0.4]), Training("r1", 10, [0.8])]
+    found = status(tmp_path, trainings, "training.target=null", nodes=2, weight=Weight(0.8, 2))
+    assert found.valid_flops is not None
+    assert found.valid_flops.quality == pytest.approx(0.6)
+    assert found.valid_flops.vflops == pytest.approx(found.valid_flops.flops * (0.25 + 1) / 2)
+    assert found.valid_flops.flops > 0
+    assert model_lines(found, "accuracy")[2] == (
+        "valid FLOPS 20.8 VFLOPS, of 33.3 FLOPS: each model's × (its accuracy / 80.00%)^2, "
+        "60.00% in the mean"
+    )
+
+
+def test_a_run_that_searches_has_none(tmp_path: Path) -> None:
+    run = write(tmp_path, [Training("r0", 10, [0.8])])
+    manifest = RunManifest(
+        run_id="run", nodes=1, hours=1.0, launcher="local", cores=(), versions={}, commit="c",
+        rules=RULES, config=load_config("quickstart"),
+    )  # fmt: skip
+    assert models_status(run.history(), manifest, ACCURACY, None, START + 1000.0) is None
+    assert model_lines(None, "accuracy") == []
