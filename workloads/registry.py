@@ -75,6 +75,30 @@ def workload_of(config: RunConfig) -> Workload:
     return workload
 
 
+def require_samples(config: RunConfig, dataset: DatasetInfo) -> None:
+    """Require that a batch is no larger than the data, and that each rank has a sample.
+
+    A search halves batches and draws their sizes; a training that is fixed has the one that is
+    asked for.
+
+    Raises:
+        ConfigError: the dataset has fewer samples.
+    """
+    if config.search.searches:
+        return
+    batch, ranks = config.training.batch_size, config.replica.ranks
+    if dataset.train_samples < batch:
+        raise ConfigError(
+            f"training.batch_size={batch}: dataset '{dataset.name}' has {dataset.train_samples} "
+            "training samples; lower it"
+        )
+    if dataset.validation_samples < ranks:
+        raise ConfigError(
+            f"replica.ranks_per_node: dataset '{dataset.name}' has {dataset.validation_samples} "
+            f"validation samples, not one for each of {ranks} ranks; lower it"
+        )
+
+
 def initial_graph(config: RunConfig, dataset: DatasetInfo) -> Graph:
     """Return the network that a run starts from.
 

@@ -16,7 +16,13 @@ from pathlib import Path
 from aiperf_hpc import __version__
 from aiperf_hpc.commit import source_commit, source_release
 from aiperf_hpc.config import DatasetConfig, RunConfig
-from aiperf_hpc.errors import DatasetError, RunDirectoryError, UsageError, reason_of
+from aiperf_hpc.errors import (
+    DatasetError,
+    GraphError,
+    RunDirectoryError,
+    UsageError,
+    reason_of,
+)
 from aiperf_hpc.extras import missing
 from aiperf_hpc.primary.control.ranks import Settled, settle_here, settle_on_cluster
 from aiperf_hpc.primary.control.scaling import require_nodes
@@ -30,7 +36,7 @@ from aiperf_hpc.primary.launchers.slurm.node_groups import require_none, require
 from aiperf_hpc.run.manifest import RULES, RunManifest
 from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.trial import DatasetInfo
-from aiperf_hpc.workloads.registry import initial_graph, workload_of
+from aiperf_hpc.workloads.registry import initial_graph, require_samples, workload_of
 
 
 def make_manifest(
@@ -177,9 +183,19 @@ def remove_run_directory(paths: RunPaths) -> None:
 
 
 def _check_room(manifest: RunManifest, folder: Path, dataset: DatasetInfo) -> None:
-    """Require room for the weights of every replica's stock and kept trials."""
+    """Require room for the weights of every replica's stock and kept trials.
+
+    Raises:
+        ConfigError: the dataset has fewer samples than the run needs.
+        DatasetError: there is no network for its samples.
+        RunDirectoryError: there is no room.
+    """
     config = manifest.config
-    initial = initial_graph(config, dataset)
+    require_samples(config, dataset)
+    try:
+        initial = initial_graph(config, dataset)
+    except GraphError as error:
+        raise DatasetError(f"dataset '{dataset.name}': {error}") from None
     files = manifest.most_replicas * (config.search.stock + config.search.keep_checkpoints + 2)
     needed = 4 * initial.parameter_count * files + 64 * 2**20
     free = free_bytes(folder)

@@ -24,6 +24,7 @@ from aiperf_hpc.primary.control.eligibility import require_eligible
 from aiperf_hpc.primary.control.prepare import make_manifest, make_run_directory
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import RunPaths
+from aiperf_hpc.trial import DatasetInfo, TensorSpec
 
 AIPERF = (sys.executable, "-m", "aiperf_hpc.primary.cli")
 START = ("start", "--nodes", "1", "--hours", "1", "--launcher", "local", "--yes")
@@ -125,6 +126,35 @@ def test_a_run_directory_that_cannot_be_finished_is_not_begun(
     with pytest.raises(RunDirectoryError, match="No space left on device"):
         make_run_directory(manifest, tmp_path / "run", DATASET)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        (
+            {"inputs": {"volume": TensorSpec(shape=(40, 40, 40, 4))}},
+            r"dataset 'density': a volume of \(40, .* each side must be a multiple of 16",
+        ),
+        ({"train_samples": 7}, "training.batch_size=8: dataset 'density' has 7 training samples"),
+    ],
+)
+def test_data_that_a_workload_cannot_be_trained_on_make_no_run(
+    changed: dict[str, object], message: str, tmp_path: Path
+) -> None:
+    manifest = make_manifest(load_config("cosmoflow_laptop"), 1, 1.0, "local")
+    described = DatasetInfo(
+        name="density",
+        sha256="0" * 64,
+        inputs={"volume": TensorSpec(shape=(32, 32, 32, 4))},
+        targets={"values": TensorSpec(shape=(2,))},
+        train_samples=8,
+        validation_samples=4,
+    )
+    with pytest.raises(UsageError, match=message) as caught:
+        make_run_directory(manifest, tmp_path / "run", described.model_copy(update=changed))
+    assert "\n" not in str(caught.value)
+    assert not list(tmp_path.iterdir())
+    make_run_directory(manifest, tmp_path / "run", described)
 
 
 def test_a_run_knows_the_command_that_started_it(

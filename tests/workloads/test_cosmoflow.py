@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import threading
+
 import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
+from tests.replica.parallel.threads import Table, Threads
 from tests.support.engine_steps import ENGINES, hyperparameters, momenta_of, relative_error
 from tests.support.torch_counts import counted, meta_images
 from tests.support.torch_network import meta_tensors, run
+from tests.support.waiting import PATIENCE_SECONDS
 from torch import Tensor
 from torch.nn import functional
 from torch.utils.flop_counter import FlopCounterMode
@@ -19,7 +24,12 @@ from aiperf_hpc.morphism.weights.checkpoint import Weights, initial_weights
 from aiperf_hpc.objective import regression
 from aiperf_hpc.ops_counter.count import count
 from aiperf_hpc.replica.data.base import Batch
+from aiperf_hpc.replica.data.generated import GeneratedDataset
 from aiperf_hpc.replica.engines import load_engine
+from aiperf_hpc.replica.parallel.follower import follow
+from aiperf_hpc.replica.parallel.leader import LeadingDataset, LeadingEngine
+from aiperf_hpc.replica.parallel.protocol import Announce, Command
+from aiperf_hpc.trial import DatasetInfo, TensorSpec
 from aiperf_hpc.workloads.cosmoflow import WORKLOAD
 from aiperf_hpc.workloads.cosmoflow.network import cosmoflow
 
@@ -130,7 +140,7 @@ def a_batch(seed: int = 0) -> Batch:
 
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize(("kernel", "l2"), [(3, 0.0), (2, 0.05)])
-def test_outputsand_gradients_are_the_references(engine: str, kernel: int, l2: float) -> None:
+def test_outputs_and_gradients_are_the_references(engine: str, kernel: int, l2: float) -> None:
     """The momenta after a step of rate 1 are the gradients, those of the penalty among them."""
     graph = small(kernel=kernel, l2=l2)
     weights, batch = weights_of(graph), a_batch()
@@ -170,3 +180,57 @@ def test_both_engines_train_alike() -> None:
         assert each_moved > 0.0, name
     for each in networks:
         each.close()
+
+
+@pytest.mark.parametrize("name", ENGINES)
+def test_ranks_get_the_gradients_of_one_process(name: str) -> None:
+    """Three ranks, of 6 samples in one step and of 4 in the next: the penalty counts once."""
+    graph, data = small(l2=0.05), GeneratedDataset(SAMPLES, a_part)
+    used = hyperparameters().model_copy(update={"batch_size": 6})
+    engine = load_engine(name, 2, objective=regression(4))
+    table = Table(3)
+    own, *others = (Threads(table, rank, 3) for rank in range(3))
+    threads = [
+        threading.Thread(
+            target=follow, args=(load_engine(name, 2, objective=regression(4)), data, other)
+        )
+        for other in others
+    ]
+    for thread in threads:
+        thread.start()
+    alone = engine.build(graph, weights_of(graph), used)
+    together = LeadingEngine(engine, own).build(graph, weights_of(graph), used)
+    whole, parts = data.train(1, 6, 0), LeadingDataset(data, own).train(1, 6, 0)
+    for batch, part in zip(whole, parts, strict=True):
+        alone.train_step(batch, 0.1)
+        together.train_step(part, 0.1)
+    assert together.drain_training() == pytest.approx(alone.drain_training(), rel=1e-5)
+    found, wanted = together.optimizer_state(), alone.optimizer_state()
+    assert found.keys() == wanted.keys()
+    for slot in wanted:
+        assert relative_error(found[slot], wanted[slot]) < 1e-4, slot
+    together.close()
+    alone.close()
+    Announce(own)(Command.END)
+    for thread in threads:
+        thread.join(PATIENCE_SECONDS)
+        assert not thread.is_alive()
+
+
+SAMPLES = DatasetInfo(
+    name="density",
+    sha256="0" * 64,
+    inputs={"volume": TensorSpec(shape=(SIDE, SIDE, SIDE, 4))},
+    targets={"values": TensorSpec(shape=(4,))},
+    train_samples=10,
+    validation_samples=1,
+)
+
+
+def a_part(_: int, chosen: NDArray[np.intp]) -> Batch:
+    """Return samples that each come of their number."""
+    each = [a_batch(number) for number in chosen.tolist()]
+    return Batch(
+        {"volume": np.stack([batch.inputs["volume"][0] for batch in each])},
+        {"values": np.stack([batch.targets["values"][0] for batch in each])},
+    )

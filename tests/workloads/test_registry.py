@@ -15,7 +15,12 @@ from aiperf_hpc.replica.data import dataset_names, load_dataset
 from aiperf_hpc.replica.engines.tensorflow import objectives as tensorflow_objectives
 from aiperf_hpc.replica.engines.torch import objectives as torch_objectives
 from aiperf_hpc.workloads.base import Workload
-from aiperf_hpc.workloads.registry import WORKLOADS, initial_graph, workload_of
+from aiperf_hpc.workloads.registry import (
+    WORKLOADS,
+    initial_graph,
+    require_samples,
+    workload_of,
+)
 
 
 def config(**sections: object) -> RunConfig:
@@ -107,3 +112,27 @@ def test_a_volume_that_is_too_small_or_no_cube_is_refused() -> None:
     )
     with pytest.raises(GraphError, match="must be a cube"):
         initial_graph(chosen, flat)
+
+
+@pytest.mark.parametrize(
+    ("sections", "samples", "message"),
+    [
+        ({"training": {"batch_size": 8}}, (7, 5), "batch_size=8: dataset 'volumes' has 7 training"),
+        (
+            {"replica": {"ranks_per_node": 4}},
+            (512, 3),
+            "ranks_per_node: dataset 'volumes' has 3 validation samples, not one for each of 4",
+        ),
+    ],
+)
+def test_fewer_samples_than_a_batch_or_ranks_are_refused_where_nothing_is_searched_for(
+    sections: dict[str, Any], samples: tuple[int, int], message: str
+) -> None:
+    sizes = dict(zip(("train_samples", "validation_samples"), samples, strict=True))
+    chosen = config(**VOLUMES | sections | {"dataset": {"name": "volumes", **sizes}})
+    info = load_dataset(chosen.dataset, 1).info
+    with pytest.raises(ConfigError, match=message):
+        require_samples(chosen, info)
+    enough = {"train_samples": 512, "validation_samples": 4}
+    require_samples(chosen, info.model_copy(update=enough))
+    require_samples(config(**sections), info)

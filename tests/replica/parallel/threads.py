@@ -30,7 +30,7 @@ class Threads(Unlimited):
         self.copies = Copies()
 
     def gather(self, row: Array) -> Array:
-        self.table.rows[self.rank] = row.copy()
+        self.table.rows[self.rank] = np.array(row)  # Of a framework's tensor too.
         self.table.barrier.wait()
         rows = np.array(self.table.rows)
         self.table.barrier.wait()
