@@ -26,13 +26,14 @@ class ValidFlopsStatus(Value):
     """HPC AI500's measure, of all models that came to their end."""
 
     flops: float
-    """Their operations over the time from the first one's first step to the last one's end."""
+    """Operations over time: of one model at a time the mean over the models, of several at once
+    those of all from the first one's first step to the last one's end."""
     quality: float
     """The mean of what their last evaluations found."""
     target: float
     exponent: int
     vflops: float
-    """The sum over the models of FLOPS x (quality / target)^exponent."""
+    """The same of FLOPS x (quality / target)^exponent of each model."""
 
 
 class ModelsStatus(Value):
@@ -94,7 +95,9 @@ def models_status(
         reached=len(reached),
         median_seconds=median(each.seconds for each in reached) if reached else None,
         models_per_minute=len(good) / minutes if minutes > 0.0 else None,
-        valid_flops=_valid_flops([begun[each.trial] for each in times], measure, weight),
+        valid_flops=_valid_flops(
+            [begun[each.trial] for each in times], measure, weight, weak=manifest.replicas > 1
+        ),
     )
 
 
@@ -119,14 +122,14 @@ def _operations(chain: Chain) -> int:
 
 
 def _valid_flops(
-    ended: Sequence[Chain], measure: Measure, weight: Weight | None
+    ended: Sequence[Chain], measure: Measure, weight: Weight | None, *, weak: bool
 ) -> ValidFlopsStatus | None:
-    seconds = _seconds(ended)
-    if weight is None or seconds <= 0.0:
+    if weight is None or _seconds(ended) <= 0.0:
         return None
     higher = measure.goal == "maximize"
     reached = [chain[-1].evaluations[-1].quality for chain in ended]
-    rates = [_operations(chain) / seconds for chain in ended]
+    seconds = [_seconds(ended if weak else [chain]) for chain in ended]
+    rates = [_operations(c) / took for c, took in zip(ended, seconds, strict=True)]
     weighed: list[float] = []
     for rate, achieved in zip(rates, reached, strict=True):
         ratio = quality_ratio(achieved, weight.target, higher_is_better=higher)
@@ -134,12 +137,13 @@ def _valid_flops(
         if found is None:
             return None
         weighed.append(found)
+    combined = sum if weak else fmean
     return ValidFlopsStatus(
-        flops=sum(rates),
+        flops=combined(rates),
         quality=fmean(reached),
         target=weight.target,
         exponent=weight.exponent,
-        vflops=sum(weighed),
+        vflops=combined(weighed),
     )
 
 

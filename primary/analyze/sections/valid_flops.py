@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import groupby
+from itertools import groupby, repeat
 from statistics import fmean, stdev
 from typing import NamedTuple
 
@@ -47,7 +47,8 @@ class ValidFlops(Value):
     that their mean is what counts is our reading (docs/decisions/valid_flops.md).
 
     Of trainings one after another (strong scaling) the means; of models trained at once (weak
-    scaling) FLOPS and VFLOPS are sums, since they share the machine.
+    scaling) FLOPS and VFLOPS are sums, since they share the machine: of our runs of all operations
+    over the time of all, since a replica may train several one after another.
     """
 
     entry: str
@@ -131,6 +132,11 @@ def _row(entry: Entry, chosen: int | None) -> ValidFlops:
         raise NotMeasuredError(next(iter(unmeasured.values()), "the entry has no trainings"))
     at_once = entry.scenario == "weak"
     combined = sum if at_once else fmean
+    shares = _shares([training.log for training in trainings]) if at_once else repeat(1.0)
+    trainings = [
+        each._replace(flops=each.flops * share, vflops=each.vflops * share)
+        for each, share in zip(trainings, shares, strict=False)
+    ]
     vflops = [training.vflops for training in trainings]
     quality, target = target_of(trainings[0].log)
     times = list(_times_to_quality(training.log for training in trainings))
@@ -151,6 +157,20 @@ def _row(entry: Entry, chosen: int | None) -> ValidFlops:
         reached=len(times),
         seconds_to_quality=fmean(times) if times else None,
     )
+
+
+def _shares(logs: Sequence[TrainingLog]) -> Iterator[float]:
+    """Yield each training's part of the time of all, for those whose operations were counted.
+
+    A replica may train several models one after another: their rates do not add up.
+    """
+    runs = [log.run for log in logs if log.operations is not None and log.run is not None]
+    ends = [run.ended for run in runs if run.ended is not None]
+    counted = len(ends) == len(logs)
+    whole = max(ends) - min(run.started for run in runs) if counted else 0.0
+    for log in logs:
+        own = None if log.run is None else log.run.seconds
+        yield own / whole if counted and whole > 0.0 and own is not None else 1.0
 
 
 def _training(benchmark: str, log: TrainingLog, exponent: int) -> _Training:

@@ -173,6 +173,15 @@ def test_valid_flops_weight_each_models_operations_by_what_it_reached(tmp_path: 
     )
 
 
+def test_valid_flops_of_models_one_after_another_are_their_mean(tmp_path: Path) -> None:
+    trainings = [Training("r0", 10, [0.4]), Training("r0", 500, [0.8])]
+    found = status(tmp_path, trainings, "training.target=null", weight=Weight(0.8, 2))
+    assert found.valid_flops is not None
+    # A training and a validation sample are an operation each; validation is not recorded here.
+    assert found.valid_flops.flops == pytest.approx(SAMPLES / EPOCH)
+    assert found.valid_flops.vflops == pytest.approx(SAMPLES / EPOCH * (0.25 + 1) / 2)
+
+
 def test_a_run_that_searches_has_none(tmp_path: Path) -> None:
     run = write(tmp_path, [Training("r0", 10, [0.8])])
     manifest = RunManifest(

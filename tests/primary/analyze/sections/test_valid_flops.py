@@ -100,6 +100,17 @@ def test_models_that_train_at_once_add_up() -> None:
     assert row.deviation is None
 
 
+def test_models_that_a_replica_trains_one_after_another_do_not_add_up() -> None:
+    """Of 100 s each, in 200 s: two at once, then one beside one that is not there."""
+    later = Interval(started=100.0, ended=200.0)
+    logs = (training(0.124), training(0.124), training(0.248, run=later))
+    (row,) = valid_flops_table(
+        [entry("a", *logs, scenario="weak")], Options(vflops_exponent=2)
+    ).rows
+    assert row.flops == pytest.approx(3_000_000 / 200)
+    assert row.vflops == pytest.approx((2 + 0.25) * 1_000_000 / 200)
+
+
 def test_a_target_that_nobody_reached_has_no_time() -> None:
     (row,) = valid_flops_table([entry("a", training(0.3))], Options()).rows
     assert (row.reached, row.seconds_to_quality) == (0, None)
