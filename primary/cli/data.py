@@ -13,13 +13,13 @@ KILLED = 137
 
 
 def prepare(
-    name: Annotated[str, Argument(metavar="NAME", help="cifar10, cosmoflow or imagenet.")],
+    name: Annotated[str, Argument(metavar="NAME", help="cifar10, cosmoflow, deepcam or imagenet.")],
     source: Annotated[str, Option("--from", metavar="ARCHIVE_OR_DIR", help="What was downloaded.")],
     target: Annotated[
         str | None, Option("--to", metavar="FOLDER", help="Default: data/NAME.")
     ] = None,
     shards: Annotated[
-        str | None, Option("--shards", metavar="N", help="Training shards (cosmoflow, imagenet).")
+        str | None, Option("--shards", metavar="N", help="Training shards (not cifar10).")
     ] = None,
     restart: Annotated[
         bool, Option("--restart", help="Keep nothing of an interrupted preparation.")

@@ -14,6 +14,7 @@ __all__ = ["Batch", "Dataset", "dataset_names", "load_dataset"]
 _MODULES = {
     "cifar10": "aiperf_hpc.replica.data.cifar10",
     "cosmoflow": "aiperf_hpc.replica.data.cosmoflow",
+    "deepcam": "aiperf_hpc.replica.data.deepcam",
     "density": "aiperf_hpc.replica.data.density",
     "digits": "aiperf_hpc.replica.data.digits",
     "imagenet": "aiperf_hpc.replica.data.imagenet",

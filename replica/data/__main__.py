@@ -13,7 +13,14 @@ from typing import Literal, NoReturn, cast
 from aiperf_hpc.config import DatasetConfig
 from aiperf_hpc.dataset_manifest import dataset_name
 from aiperf_hpc.errors import AIPerfError, DatasetError, UsageError
-from aiperf_hpc.replica.data import cifar10, cosmoflow, dataset_names, imagenet, load_dataset
+from aiperf_hpc.replica.data import (
+    cifar10,
+    cosmoflow,
+    dataset_names,
+    deepcam,
+    imagenet,
+    load_dataset,
+)
 from aiperf_hpc.replica.data.reporting import Reporter, reporter
 from aiperf_hpc.replica.data.staging import Options
 from aiperf_hpc.signals import Interruption, interruptible
@@ -23,11 +30,15 @@ from aiperf_hpc.trial import DatasetInfo
 _PREPARERS: dict[str, Callable[[Path, Path, Options], DatasetInfo]] = {
     "cifar10": cifar10.prepare,
     "cosmoflow": cosmoflow.prepare,
+    "deepcam": deepcam.prepare,
     "imagenet": imagenet.prepare,
 }
 _VERIFIERS: dict[str, Callable[[Path, int], None]] = {"imagenet": imagenet.verify}
 """What verifies a folder, for datasets that are not checked to the last byte whenever they are
 loaded."""
+
+_SHARDED = {"cosmoflow": cosmoflow.verify, "deepcam": deepcam.verify}
+"""What verifies folders of shards whose samples are files of their own."""
 
 BROKEN = 1
 """Exit status where a verification found something broken."""
@@ -119,8 +130,8 @@ def _verify(arguments: argparse.Namespace, told: Reporter) -> int:
     name = dataset_name(folder)
     if name == "imagenet":
         return _verify_imagenet(folder, told, decode=arguments.decode)
-    if name == "cosmoflow" and not arguments.decode:
-        return _verify_cosmoflow(folder, told)
+    if name in _SHARDED and not arguments.decode:
+        return _verify_shards(name, folder, told)
     if name not in _PREPARERS:
         raise DatasetError(f"{folder} holds dataset '{name}', which needs no preparation")
     if arguments.decode:
@@ -151,9 +162,9 @@ def _verify_imagenet(folder: Path, told: Reporter, *, decode: bool) -> int:
     return 0
 
 
-def _verify_cosmoflow(folder: Path, told: Reporter) -> int:
+def _verify_shards(name: str, folder: Path, told: Reporter) -> int:
     began = time.monotonic()
-    found = cosmoflow.verify(folder, _cores(), told.progress)
+    found = _SHARDED[name](folder, _cores(), told.progress)
     took = f"({time.monotonic() - began:.1f} s)"
     for problem in found.broken:
         told.complain(problem)
@@ -162,7 +173,7 @@ def _verify_cosmoflow(folder: Path, told: Reporter) -> int:
         told.complain(f"{folder}: {broken} {took}")
         return BROKEN
     whole = f"{found.files} files, {found.samples} samples"
-    told.say(f"cosmoflow: {folder} is as it was prepared: {whole} {took}")
+    told.say(f"{name}: {folder} is as it was prepared: {whole} {took}")
     return 0
 
 

@@ -78,6 +78,7 @@ COLLECTIVES = {
 NPU = Package("torch_npu", "install Huawei's build for this version of PyTorch")
 SIMULATION = Package("greenlet", pip_install("simulate"))
 PARQUET = Package("pyarrow", pip_install("parquet"))
+HDF5 = Package("h5py", pip_install("hdf5"))
 NNI = Package("nni", pip_install("nni"))
 PYSLURM = Package("pyslurm", pip_install("pyslurm"))
 

@@ -5,6 +5,14 @@ A sample is a TFRecord file of one example, plain or compressed by GZIP: ``x``, 
 A network reads ln(1 + x). [mlcommons/hpc, cosmoflow/data/cosmo.py and prepare.py]
 """
 
-from aiperf_hpc.replica.data.cosmoflow.dataset import load as load
-from aiperf_hpc.replica.data.cosmoflow.preparation import prepare as prepare
-from aiperf_hpc.replica.data.cosmoflow.verification import verify as verify
+from __future__ import annotations
+
+from functools import partial
+
+from aiperf_hpc.replica.data.cosmoflow.codec import CosmoFlowCodec
+from aiperf_hpc.replica.data.cosmoflow.source import prepare_cosmoflow
+from aiperf_hpc.replica.data.sharded import dataset, verification
+
+load = partial(dataset.load, CosmoFlowCodec())
+prepare = prepare_cosmoflow
+verify = partial(verification.verify, CosmoFlowCodec())

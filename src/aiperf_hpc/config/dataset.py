@@ -17,6 +17,7 @@ class DatasetConfig(Section):
         "digits",
         "cifar10",
         "cosmoflow",
+        "deepcam",
         "density",
         "imagenet",
         "simulated",

@@ -16,9 +16,11 @@ from aiperf_hpc.errors import DatasetError
 from aiperf_hpc.replica.data import cosmoflow, load_dataset
 from aiperf_hpc.replica.data.__main__ import main
 from aiperf_hpc.replica.data.base import Dataset, Part
-from aiperf_hpc.replica.data.cosmoflow import preparation, samples
+from aiperf_hpc.replica.data.cosmoflow import samples
 from aiperf_hpc.replica.data.cosmoflow.samples import Sample
+from aiperf_hpc.replica.data.cosmoflow.source import OfficialFiles
 from aiperf_hpc.replica.data.progress import Progress
+from aiperf_hpc.replica.data.sharded.preparation import shard_counts
 from aiperf_hpc.replica.data.staging import Options
 
 SIDE, TRAINING, HELD_OUT = 4, 11, 5
@@ -220,4 +222,4 @@ def test_more_shards_than_samples_are_refused(source: Path, tmp_path: Path) -> N
 
 
 def test_a_shard_has_the_files_of_a_universe() -> None:
-    assert preparation._shard_counts(524_288, 65_536, None) == (8_192, 1_024)
+    assert shard_counts(524_288, 65_536, None, OfficialFiles.shard_samples) == (8_192, 1_024)

@@ -1,4 +1,4 @@
-"""Verifying a prepared folder of volumes: every shard and every sample of it, to the last byte."""
+"""Verifying a prepared folder of shards: every shard and every sample of it, to the last byte."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 from aiperf_hpc.dataset_manifest import MANIFEST
 from aiperf_hpc.errors import DatasetError
-from aiperf_hpc.replica.data.cosmoflow.dataset import Files, open_index
-from aiperf_hpc.replica.data.cosmoflow.preparation import NAME, PARTS, sha256_of
 from aiperf_hpc.replica.data.jobs import in_threads
 from aiperf_hpc.replica.data.progress import Meter, Show, not_shown
+from aiperf_hpc.replica.data.sharded.dataset import Codec, Files, open_index
+from aiperf_hpc.replica.data.sharded.preparation import PARTS, sha256_of
 from aiperf_hpc.replica.data.shards import Shard, load_sizes, verify_shards
 
 
@@ -30,10 +30,11 @@ class _Found(NamedTuple):
     problem: str | None
 
 
-def verify(folder: Path, threads: int, progress: Show = not_shown) -> Verification:
+def verify(codec: Codec, folder: Path, threads: int, progress: Show = not_shown) -> Verification:
     """Check every file of a prepared folder, and where none is broken the dataset's SHA-256.
 
     Args:
+        codec: what is stored of its samples.
         folder: of ``aiperf data prepare``.
         threads: how many shards are looked at at once.
         progress: is told how far it is.
@@ -41,18 +42,19 @@ def verify(folder: Path, threads: int, progress: Show = not_shown) -> Verificati
     Raises:
         DatasetError: what describes the folder cannot be read, or is of two preparations.
     """
-    info, index = open_index(folder)
+    name = codec.name
+    info, index = open_index(folder, name)
     meter = Meter(progress, "verifying", len(index.train) + len(index.validation), "shards")
     lines, broken = list[tuple[str, str]](), list[str]()
-    by_part = zip(PARTS, (index.train, index.validation), load_sizes(folder, index, NAME),
+    by_part = zip(PARTS, (index.train, index.validation), load_sizes(folder, index, name),
                   strict=True)  # fmt: skip
     for part, shards, sizes in by_part:
-        files = Files(folder, shards, sizes)
+        files = Files(name, folder, shards, sizes)
 
         def checked(
             at: tuple[int, Shard], stopped: threading.Event, files: Files = files
         ) -> _Found:
-            found = _shard(files, *at, stopped)
+            found = _shard(codec, files, *at, stopped)
             meter.add()
             return found
 
@@ -75,14 +77,16 @@ def _places(shards: tuple[Shard, ...]) -> Iterator[tuple[int, Shard]]:
         start += shard.samples
 
 
-def _shard(files: Files, start: int, shard: Shard, stopped: threading.Event) -> _Found:
+def _shard(
+    codec: Codec, files: Files, start: int, shard: Shard, stopped: threading.Event
+) -> _Found:
     digests = list[str]()
     try:
-        verify_shards(files.folder, [shard], 1, NAME, whole=True)
+        verify_shards(files.folder, [shard], 1, codec.name, whole=True)
         for place in range(start, start + shard.samples):
             if stopped.is_set():
                 break
-            digests.append(files.read(place).sha256)
+            digests.append(files.read(place, codec.sha256))
     except DatasetError as error:
         return _Found(digests, str(error))
     return _Found(digests, None)

@@ -1,13 +1,11 @@
-"""From the official files, one sample each, to shards of several.
+"""From files of one sample each to shards of several.
 
-A shard is the files of its samples, byte by byte, one behind the other; that is a TFRecord file
-too, compressed where they are. Which samples it has, and where, follows from the sorted names
-alone.
+A shard is what is stored of its samples, one behind the other; a TFRecord file. Which samples it
+has, and where, follows from the sorted names alone.
 
 The dataset's SHA-256 is that of its numbers, however they were stored. It is taken over one line a
 sample, the training samples first, each part by its files' sorted names: ``<part> <SHA-256 of the
-counts and the parameters>`` with a tab between and a newline at the end; part is train or
-validation.
+sample>`` with a tab between and a newline at the end; part is train or validation.
 """
 
 from __future__ import annotations
@@ -16,12 +14,10 @@ import hashlib
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from aiperf_hpc.dataset_manifest import save_dataset_manifest
 from aiperf_hpc.errors import DatasetError, reason_of
-from aiperf_hpc.replica.data.cosmoflow import samples
-from aiperf_hpc.replica.data.cosmoflow.samples import PARAMETERS, Sample
 from aiperf_hpc.replica.data.jobs import in_threads
 from aiperf_hpc.replica.data.progress import Meter
 from aiperf_hpc.replica.data.shards import ShardIndex, describe_shard, save_index, save_sizes
@@ -30,10 +26,55 @@ from aiperf_hpc.replica.data.unfinished import Plan, Unfinished, check_target, r
 from aiperf_hpc.replica.data.written_shards import Refusals, Written, finished, note
 from aiperf_hpc.trial import DatasetInfo, TensorSpec
 
-NAME = "cosmoflow"
 PARTS = ("train", "validation")
-SHARD_SAMPLES = 64
-"""Samples of a shard when the number of shards is not given: what one universe was cut into."""
+
+
+class Kind(Protocol):
+    """What all samples of a dataset have in common; equal kinds are one, and have words."""
+
+    @property
+    def inputs(self) -> dict[str, TensorSpec]: ...
+
+    @property
+    def targets(self) -> dict[str, TensorSpec]: ...
+
+
+class Loaded(NamedTuple):
+    """A sample as it is to be stored."""
+
+    content: bytes
+    """A TFRecord file of it."""
+    sha256: str
+    """Of its numbers."""
+    kind: Kind
+
+
+class SourceFormat(Protocol):
+    """How the samples of a dataset come: a file each, in ``train/`` and ``validation/``."""
+
+    @property
+    def name(self) -> str:
+        """The dataset's name."""
+        ...
+
+    @property
+    def unit(self) -> str:
+        """What its samples are, in the plural."""
+        ...
+
+    @property
+    def pattern(self) -> str:
+        """The names of its files, as a shell has them."""
+        ...
+
+    @property
+    def shard_samples(self) -> int:
+        """Samples of a shard when the number of shards is not given."""
+        ...
+
+    def load(self, path: Path) -> Loaded:
+        """Read a file, checked. Raises OSError, and ValueError with what is wrong, in words."""
+        ...
 
 
 class _Job(NamedTuple):
@@ -52,25 +93,17 @@ class _Job(NamedTuple):
         return hashlib.sha256("".join(lines).encode("utf-8", "surrogateescape")).hexdigest()
 
 
-class Kind(NamedTuple):
-    """What all samples of a dataset have in common."""
-
-    shape: tuple[int, ...]
-    compressed: bool
-
-    def __str__(self) -> str:
-        sizes = " x ".join(str(size) for size in self.shape)
-        return f"{sizes}, {'GZIP' if self.compressed else 'not compressed'}"
-
-
-def prepare(source: Path, target: Path, options: Options | None = None) -> DatasetInfo:
-    """Make the folder ``target`` of shards out of the official files.
+def prepare(
+    form: SourceFormat, source: Path, target: Path, options: Options | None = None
+) -> DatasetInfo:
+    """Make the folder ``target`` of shards out of files of a sample each.
 
     Every sample is read and checked once. Shards that are finished are kept when the preparation
     is interrupted; the next one of the same ``target`` goes on with them.
 
     Args:
-        source: a folder with ``train/`` and ``validation/``, a TFRecord file a sample in each.
+        form: how the samples come.
+        source: a folder with ``train/`` and ``validation/``, a file a sample in each.
         target: where the dataset is to be.
         options: ``shards`` is the number of training shards; the validation samples get as many
             as makes their shards as large.
@@ -83,23 +116,26 @@ def prepare(source: Path, target: Path, options: Options | None = None) -> Datas
     """
     options = options or Options()
     check_target(target)
-    files = {part: _files(source / part) for part in PARTS}
+    files = {part: _files(form, source / part) for part in PARTS}
     if target.resolve() == source.resolve() or source.resolve() in target.resolve().parents:
         raise DatasetError(f"cannot write the dataset to {target}: it lies in its source {source}")
-    kind = _kind_of(files["train"][0])
-    shards = _shard_counts(len(files["train"]), len(files["validation"]), options.shards)
+    kind = _load(form, files["train"][0]).kind
+    counts = len(files["train"]), len(files["validation"])
+    shards = shard_counts(*counts, options.shards, form.shard_samples)
     jobs = [
         job for part, number in zip(PARTS, shards, strict=True)
         for job in _cut(part, files[part], number)
     ]  # fmt: skip
-    plan = Plan(dataset=NAME, source=str(source), names_sha256=_names_sha256(jobs), shards=shards)
+    plan = Plan(
+        dataset=form.name, source=str(source), names_sha256=_names_sha256(jobs), shards=shards
+    )
     with resumed(target, plan, options) as work:
-        counts = " + ".join(str(len(found)) for found in files.values())
         options.report(
-            f"{source}: {counts} volumes of {kind}, for {shards[0]} + {shards[1]} shards"
+            f"{source}: {counts[0]} + {counts[1]} {form.unit} of {kind}, for {shards[0]} + "
+            f"{shards[1]} shards"
         )
-        written = _write(work, jobs, kind, options)
-        return _describe(work.dataset, jobs, written, kind)
+        written = _write(work, jobs, form, kind, options)
+        return _describe(work.dataset, jobs, written, form.name, kind)
 
 
 def sha256_of(lines: Iterable[tuple[str, str]]) -> str:
@@ -110,41 +146,40 @@ def sha256_of(lines: Iterable[tuple[str, str]]) -> str:
     return digest.hexdigest()
 
 
-def _files(folder: Path) -> list[Path]:
-    try:
-        found = sorted(p for p in folder.iterdir() if ".tfrecord" in p.name and p.name[0] != ".")
-    except OSError as error:
-        raise DatasetError(
-            f"dataset '{NAME}': cannot read {folder}: {reason_of(error)}; the source is a folder "
-            "with train/ and validation/"
-        ) from None
-    if not found:
-        raise DatasetError(f"dataset '{NAME}': {folder} has no files named *.tfrecord*")
-    return found
+def shard_counts(training: int, held_out: int, wanted: int | None, each: int) -> tuple[int, int]:
+    """Return how many shards the training and the validation samples have.
 
-
-def _read(path: Path) -> tuple[bytes, Sample]:
-    """Return a file and its sample. Raises DatasetError."""
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise DatasetError(f"cannot read {path}: {reason_of(error)}") from None
-    try:
-        return content, samples.read(content)
-    except ValueError as error:
-        raise DatasetError(f"{path}: {error}") from None
-
-
-def _kind_of(path: Path) -> Kind:
-    content, sample = _read(path)
-    return Kind(sample.counts.shape, samples.is_compressed(content))
-
-
-def _shard_counts(training: int, held_out: int, wanted: int | None) -> tuple[int, int]:
-    shards = wanted if wanted is not None else -(-training // SHARD_SAMPLES)
+    Raises:
+        DatasetError: so many shards are wanted that one would have no sample.
+    """
+    shards = wanted if wanted is not None else -(-training // each)
     if not 1 <= shards <= training:
         raise DatasetError(f"--shards {shards}: for {training} training samples, 1 to {training}")
     return shards, min(held_out, max(1, round(held_out * shards / training)))
+
+
+def _files(form: SourceFormat, folder: Path) -> list[Path]:
+    try:
+        found = sorted(path for path in folder.iterdir() if path.match(form.pattern))
+    except OSError as error:
+        raise DatasetError(
+            f"dataset '{form.name}': cannot read {folder}: {reason_of(error)}; the source is a "
+            "folder with train/ and validation/"
+        ) from None
+    found = [path for path in found if path.name[0] != "."]
+    if not found:
+        raise DatasetError(f"dataset '{form.name}': {folder} has no files named {form.pattern}")
+    return found
+
+
+def _load(form: SourceFormat, path: Path) -> Loaded:
+    """Return a file's sample. Raises DatasetError."""
+    try:
+        return form.load(path)
+    except OSError as error:
+        raise DatasetError(f"cannot read {path}: {reason_of(error)}") from None
+    except ValueError as error:
+        raise DatasetError(f"{path}: {error}") from None
 
 
 def _cut(part: str, files: Sequence[Path], shards: int) -> Iterator[_Job]:
@@ -159,7 +194,7 @@ def _names_sha256(jobs: Sequence[_Job]) -> str:
 
 
 def _write(
-    work: Unfinished, jobs: Sequence[_Job], kind: Kind, options: Options
+    work: Unfinished, jobs: Sequence[_Job], form: SourceFormat, kind: Kind, options: Options
 ) -> dict[str, Written]:
     """Write all shards that are not kept from before; return all of them by their files."""
     written: dict[str, Written] = {}
@@ -171,7 +206,8 @@ def _write(
     check_space(work.root, sum(path.stat().st_size for job in left for path in job.sources))
     total = sum(len(job.sources) for job in jobs)
     kept = total - sum(len(job.sources) for job in left)
-    writer = _Writer(work, kind, Meter(options.progress, "preparing", total, "samples", kept=kept))
+    meter = Meter(options.progress, "preparing", total, "samples", kept=kept)
+    writer = _Writer(work, form, kind, meter)
     refusals = Refusals(options.complain, "samples")
     for job, (shard, refused) in zip(
         left, in_threads(writer.write, left, options.cores), strict=True
@@ -187,8 +223,9 @@ def _write(
 class _Writer:
     """Writes shards, and looks at every file even where some cannot be stored."""
 
-    def __init__(self, work: Unfinished, kind: Kind, meter: Meter) -> None:
+    def __init__(self, work: Unfinished, form: SourceFormat, kind: Kind, meter: Meter) -> None:
         self._work = work
+        self._form = form
         self._kind = kind
         self._meter = meter
 
@@ -202,47 +239,46 @@ class _Writer:
                     return None, refused  # Nobody asks for it any more.
                 self._meter.add()
                 try:
-                    content, digest = self._checked(source)
+                    found = self._checked(source)
                 except DatasetError as error:
                     refused.append(str(error))
                     continue
-                shard.write(content)
-                sizes.append(len(content))
-                digests.append(digest)
+                shard.write(found.content)
+                sizes.append(len(found.content))
+                digests.append(found.sha256)
         if refused:
             path.unlink()
             return None, refused
-        found = Written(
+        written = Written(
             shard=describe_shard(path, len(sizes)),
             stamp=job.stamp(),
             sizes=tuple(sizes),
             sources=tuple(digests),
         )
-        note(self._work, found)
-        return found, refused
+        note(self._work, written)
+        return written, refused
 
-    def _checked(self, source: Path) -> tuple[bytes, str]:
-        """Return a file and the digest of its sample. Raises DatasetError."""
-        content, sample = _read(source)
-        kind = Kind(sample.counts.shape, samples.is_compressed(content))
-        if kind != self._kind:
+    def _checked(self, source: Path) -> Loaded:
+        """Return the sample of a file. Raises DatasetError."""
+        found = _load(self._form, source)
+        if found.kind != self._kind:
             raise DatasetError(
-                f"{source} is of another variant: {kind}, and the first sample {self._kind}"
+                f"{source} is of another variant: {found.kind}, and the first sample {self._kind}"
             )
-        return content, sample.sha256
+        return found
 
 
 def _describe(
-    folder: Path, jobs: Sequence[_Job], written: Mapping[str, Written], kind: Kind
+    folder: Path, jobs: Sequence[_Job], written: Mapping[str, Written], name: str, kind: Kind
 ) -> DatasetInfo:
     """Write what says what the shards in a folder hold."""
     in_order = [(job, written[job.file]) for job in jobs]
     counts = {part: sum(len(job.sources) for job in jobs if job.part == part) for part in PARTS}
     info = DatasetInfo(
-        name=NAME,
+        name=name,
         sha256=sha256_of((job.part, digest) for job, each in in_order for digest in each.sources),
-        inputs={"volume": TensorSpec(shape=kind.shape)},
-        targets={"values": TensorSpec(shape=(PARAMETERS,))},
+        inputs=kind.inputs,
+        targets=kind.targets,
         train_samples=counts["train"],
         validation_samples=counts["validation"],
     )

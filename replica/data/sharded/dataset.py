@@ -1,16 +1,17 @@
-"""A prepared folder of volumes as a dataset: files read, checked and decoded by threads."""
+"""A prepared folder of shards as a dataset: samples read, checked and decoded by threads."""
 
 from __future__ import annotations
 
 import os
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
 from pathlib import Path
+from typing import Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,9 +21,6 @@ from aiperf_hpc.dataset_manifest import load_dataset_manifest
 from aiperf_hpc.errors import DatasetError, reason_of
 from aiperf_hpc.replica.data import rng
 from aiperf_hpc.replica.data.base import WHOLE, Batch, Part
-from aiperf_hpc.replica.data.cosmoflow import samples
-from aiperf_hpc.replica.data.cosmoflow.preparation import NAME
-from aiperf_hpc.replica.data.cosmoflow.samples import PARAMETERS, Sample
 from aiperf_hpc.replica.data.rng import Purpose
 from aiperf_hpc.replica.data.shards import (
     Shard,
@@ -37,41 +35,70 @@ from aiperf_hpc.trial import DatasetInfo
 AHEAD = 2
 """Batches made while one is used."""
 
+T = TypeVar("T")
 
-def load(config: DatasetConfig, cores: int) -> CosmoFlowDataset:
+
+class Codec(Protocol):
+    """What a shard stores of a sample, and what a network is given of it."""
+
+    @property
+    def name(self) -> str:
+        """The dataset's name."""
+        ...
+
+    def empty(self, info: DatasetInfo, number: int) -> Batch:
+        """Return a batch with room for so many samples."""
+        ...
+
+    def decode(self, content: bytes, batch: Batch, at: int) -> None:
+        """Put what is stored of a sample into its place in a batch.
+
+        Raises:
+            ValueError: it is damaged, or of another shape; what is wrong, in words.
+        """
+        ...
+
+    def sha256(self, content: bytes) -> str:
+        """Return the SHA-256 of a sample's numbers. Raises ValueError as ``decode`` does."""
+        ...
+
+
+def load(codec: Codec, config: DatasetConfig, cores: int) -> ShardedDataset:
     """Open a prepared folder; each shard's size and first bytes are checked.
 
     Raises:
         DatasetError: no folder is given, it was not prepared, or a shard is missing, truncated
             or not the one that was prepared.
     """
+    name = codec.name
     if config.path is None:
-        raise DatasetError(f"dataset '{NAME}': no folder is given; pass --set dataset.path=FOLDER")
-    info, index = open_index(config.path)
-    verify_shards(config.path, (*index.train, *index.validation), max(1, cores), NAME, whole=False)
-    training, held_out = load_sizes(config.path, index, NAME)
-    return CosmoFlowDataset(
+        raise DatasetError(f"dataset '{name}': no folder is given; pass --set dataset.path=FOLDER")
+    info, index = open_index(config.path, name)
+    verify_shards(config.path, (*index.train, *index.validation), max(1, cores), name, whole=False)
+    training, held_out = load_sizes(config.path, index, name)
+    return ShardedDataset(
         info,
-        Files(config.path, index.train, training),
-        Files(config.path, index.validation, held_out),
+        codec,
+        Files(name, config.path, index.train, training),
+        Files(name, config.path, index.validation, held_out),
         max(1, min(config.parallel_transforms, cores)),
     )
 
 
-def open_index(folder: Path) -> tuple[DatasetInfo, ShardIndex]:
+def open_index(folder: Path, name: str) -> tuple[DatasetInfo, ShardIndex]:
     """Read what describes a prepared folder.
 
     Raises:
         DatasetError: it was not prepared, or its descriptions are of two preparations.
     """
-    info, index = load_dataset_manifest(folder, NAME), load_index(folder, NAME)
+    info, index = load_dataset_manifest(folder, name), load_index(folder, name)
     counts = [sum(s.samples for s in part) for part in (index.train, index.validation)]
     if index.dataset_sha256 != info.sha256 or counts != [
         info.train_samples,
         info.validation_samples,
     ]:
         raise DatasetError(
-            f"dataset '{NAME}': dataset.json and shards.json of {folder} are of two preparations; "
+            f"dataset '{name}': dataset.json and shards.json of {folder} are of two preparations; "
             "prepare it again"
         )
     return info, index
@@ -81,6 +108,7 @@ def open_index(folder: Path) -> tuple[DatasetInfo, ShardIndex]:
 class Files:
     """The samples of one part, each a file within a shard."""
 
+    dataset: str
     folder: Path
     shards: Sequence[Shard]
     sizes: Sizes
@@ -93,10 +121,13 @@ class Files:
     def _offsets(self) -> NDArray[np.int64]:
         return np.concatenate([[0], np.cumsum(self.sizes)])
 
-    def read(self, place: int) -> Sample:
-        """Return the sample at a place. Raises DatasetError where it cannot be read or is broken.
+    def read(self, place: int, decode: Callable[[bytes], T]) -> T:
+        """Return what the sample at a place is decoded to.
 
         Its shard is opened each time: a sample has millions of bytes, and they are read at random.
+
+        Raises:
+            DatasetError: it cannot be read or is broken.
         """
         number = bisect_right(self._starts, place) - 1
         path = self.folder / self.shards[number].file
@@ -107,20 +138,21 @@ class Files:
                 content = os.pread(file.fileno(), size, offset)
             if len(content) < size:
                 raise ValueError("it is truncated")
-            return samples.read(content)
+            return decode(content)
         except (OSError, ValueError) as error:
             problem = reason_of(error) if isinstance(error, OSError) else error
             raise DatasetError(
-                f"dataset '{NAME}': reading {self.folder} failed: {path.name}, the sample at byte "
-                f"{offset}: {problem}; prepare it again"
+                f"dataset '{self.dataset}': reading {self.folder} failed: {path.name}, the sample "
+                f"at byte {offset}: {problem}; prepare it again"
             ) from None
 
 
 @dataclass(frozen=True)
-class CosmoFlowDataset:
-    """The volumes of a prepared folder, as ln(1 + counts)."""
+class ShardedDataset:
+    """The samples of a prepared folder."""
 
     info: DatasetInfo
+    codec: Codec
     training: Files
     held_out: Files
     parallel: int
@@ -146,15 +178,15 @@ class CosmoFlowDataset:
         """Decode batches in order, so many of them ahead that no thread waits for a batch."""
         ahead = AHEAD + self.parallel // max(1, batch_size // part.ranks)
         pending: deque[tuple[Batch, list[Future[None]]]] = deque()
-        with ThreadPoolExecutor(self.parallel, NAME) as pool:
+        with ThreadPoolExecutor(self.parallel, self.info.name) as pool:
             try:
                 for start in range(0, len(order), batch_size):
                     chosen = part.of(order[start : start + batch_size]).tolist()
                     if not chosen:
                         continue
-                    batch = self._empty(len(chosen))
+                    batch = self.codec.empty(self.info, len(chosen))
                     work = [
-                        pool.submit(_load, files, place, batch, at)
+                        pool.submit(self._decode, files, place, batch, at)
                         for at, place in enumerate(chosen)
                     ]
                     pending.append((batch, work))
@@ -165,27 +197,11 @@ class CosmoFlowDataset:
             finally:
                 pool.shutdown(wait=False, cancel_futures=True)
 
-    def _empty(self, number: int) -> Batch:
-        shape = self.info.input_shape("volume")
-        return Batch(
-            {"volume": np.empty((number, *shape), np.float32)},
-            {"values": np.empty((number, PARAMETERS), np.float32)},
-        )
+    def _decode(self, files: Files, place: int, batch: Batch, at: int) -> None:
+        files.read(place, lambda content: self.codec.decode(content, batch, at))
 
 
 def _finished(batch: Batch, work: list[Future[None]]) -> Batch:
     for sample in work:
         sample.result()
     return batch
-
-
-def _load(files: Files, place: int, batch: Batch, at: int) -> None:
-    """Read and decode one sample into its place in a batch."""
-    sample, volumes = files.read(place), batch.inputs["volume"]
-    if sample.counts.shape != volumes.shape[1:]:
-        raise DatasetError(
-            f"dataset '{NAME}': {files.folder} holds a volume of {sample.counts.shape}, not "
-            f"{volumes.shape[1:]}; prepare it again"
-        )
-    samples.logarithms(sample.counts, volumes[at])
-    batch.targets["values"][at] = sample.parameters

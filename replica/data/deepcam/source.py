@@ -1,0 +1,175 @@
+"""The official files: an HDF5 file a sample in ``train/`` and ``validation/``, and ``stats.h5``.
+
+They are read by h5py, which is needed for nothing else: what is prepared is read without it.
+"""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from aiperf_hpc.errors import DatasetError, reason_of
+from aiperf_hpc.extras import HDF5
+from aiperf_hpc.replica.data.deepcam.stored import (
+    CLASSES,
+    NAME,
+    Floats,
+    Mask,
+    Sample,
+    sha256_of,
+    written,
+)
+from aiperf_hpc.replica.data.sharded.preparation import Loaded, prepare
+from aiperf_hpc.replica.data.staging import Options
+from aiperf_hpc.trial import DatasetInfo, TensorSpec
+
+if TYPE_CHECKING:
+    import h5py
+
+STATISTICS = "stats.h5"
+"""The least and the largest number of each field, over all samples."""
+MULTIPLE = 16
+"""Of which height and width are multiples: the network makes a map 16 times smaller."""
+_DATA, _LABELS = "climate/data", "climate/labels_0"
+_LEAST, _LARGEST = "climate/minval", "climate/maxval"
+
+
+class Kind(NamedTuple):
+    """What all samples of a dataset have in common."""
+
+    shape: tuple[int, int, int]
+
+    def __str__(self) -> str:
+        return " x ".join(str(size) for size in self.shape)
+
+    @property
+    def inputs(self) -> dict[str, TensorSpec]:
+        return {"image": TensorSpec(shape=self.shape)}
+
+    @property
+    def targets(self) -> dict[str, TensorSpec]:
+        return {"mask": TensorSpec(shape=self.shape[:2], dtype="int32")}
+
+
+class Bounds(NamedTuple):
+    """What is scaled to 0, and by what: (channels,) each."""
+
+    shift: Floats
+    scale: Floats
+
+
+class OfficialFiles:
+    """See ``sharded.preparation.SourceFormat``."""
+
+    name = NAME
+    unit = "maps"
+    pattern = "*.h5"
+    shard_samples = 8
+    """Half a gigabyte, of official maps."""
+
+    def __init__(self, bounds: Bounds) -> None:
+        self._bounds = bounds
+
+    def load(self, path: Path) -> Loaded:
+        with _opened(path) as file:
+            fields, mask = _fields(_dataset(file, _DATA)), _mask(_dataset(file, _LABELS))
+        if mask.shape != fields.shape[:2]:
+            raise ValueError(f"its mask is of {mask.shape}, its fields of {fields.shape[:2]}")
+        shift, scale = self._bounds
+        if fields.shape[2] != len(shift):
+            raise ValueError(f"it has {fields.shape[2]} fields, {STATISTICS} has {len(shift)}")
+        sample = Sample(scale * (fields - shift), mask)
+        height, width, channels = fields.shape
+        return Loaded(written(sample), sha256_of(sample.content), Kind((height, width, channels)))
+
+
+def prepare_deepcam(source: Path, target: Path, options: Options | None = None) -> DatasetInfo:
+    """Make the folder ``target`` of shards out of the official files; as ``sharded.prepare``.
+
+    Raises:
+        DatasetError: also where ``stats.h5`` is missing or damaged, or h5py is not installed.
+    """
+    if not HDF5.installed:
+        raise DatasetError(f"reading HDF5 needs the package 'h5py': {HDF5.remedy}")
+    return prepare(OfficialFiles(_bounds(source / STATISTICS)), source, target, options)
+
+
+def _bounds(path: Path) -> Bounds:
+    """Return what fields are scaled by. Raises DatasetError."""
+    try:
+        with _opened(path) as file:
+            least, largest = (_numbers(_dataset(file, key)) for key in (_LEAST, _LARGEST))
+    except OSError as error:
+        raise DatasetError(
+            f"dataset '{NAME}': cannot read {path}: {reason_of(error)}; the source is a folder "
+            f"with train/, validation/ and {STATISTICS}"
+        ) from None
+    except ValueError as error:
+        raise DatasetError(f"{path}: {error}") from None
+    if least.shape != largest.shape or not (largest > least).all():
+        raise DatasetError(
+            f"{path}: {_LARGEST} must be above {_LEAST} for each of as many fields, got "
+            f"{largest.shape} and {least.shape}"
+        )
+    return Bounds(least.astype(np.float32), (1.0 / (largest - least)).astype(np.float32))
+
+
+def _opened(path: Path) -> h5py.File:
+    """Open a file. Raises OSError where it cannot be read, and ValueError where it is none."""
+    import h5py
+
+    with path.open("rb"):  # So that what is no file at all is told from what is damaged.
+        pass
+    try:
+        return h5py.File(path, "r")
+    except OSError as error:
+        raise ValueError(f"it is no whole HDF5 file: {error}") from None
+
+
+def _dataset(file: h5py.File, name: str) -> Any:  # noqa: ANN401 -- h5py has no types
+    found = file.get(name)
+    if found is None or not hasattr(found, "dtype"):
+        raise ValueError(f"it has no {name}: a file of DeepCAM has {_DATA} and {_LABELS}")
+    return found
+
+
+def _numbers(found: Any) -> Floats:  # noqa: ANN401 -- h5py has no types
+    """Return all numbers of a dataset. Raises ValueError where they cannot be read or are none."""
+    try:
+        values = np.asarray(found[...])
+    except OSError as error:
+        raise ValueError(f"{found.name} cannot be read: {error}") from None
+    if values.dtype.kind != "f":
+        raise ValueError(f"{found.name} is {values.dtype}, not floating point")
+    if not math.isfinite(float(values.sum(dtype=np.float64))):
+        raise ValueError(f"{found.name} has a number that is not finite")
+    return values
+
+
+def _fields(found: Any) -> Floats:  # noqa: ANN401 -- h5py has no types
+    if found.ndim != 3:
+        raise ValueError(f"{_DATA} is of {found.shape}, not (height, width, fields)")
+    height, width, fields = found.shape
+    if height < fields:
+        raise ValueError(f"{_DATA} is of {found.shape}: the fields must be the last axis")
+    if height % MULTIPLE or width % MULTIPLE:
+        raise ValueError(
+            f"{_DATA} is of {found.shape}: height and width must be multiples of {MULTIPLE}"
+        )
+    return _numbers(found).astype(np.float32, copy=False)
+
+
+def _mask(found: Any) -> Mask:  # noqa: ANN401 -- h5py has no types
+    try:
+        values = np.asarray(found[...])
+    except OSError as error:
+        raise ValueError(f"{_LABELS} cannot be read: {error}") from None
+    if values.dtype.kind == "f" and not (values == np.rint(values)).all():
+        raise ValueError(f"{_LABELS} is {values.dtype} and has numbers that are no classes")
+    if values.size and not 0 <= values.min() <= values.max() < CLASSES:
+        worst = values.max() if values.max() >= CLASSES else values.min()
+        raise ValueError(f"{_LABELS} has the class {worst:g}; there are 0 to {CLASSES - 1}")
+    return values.astype(np.uint8)
