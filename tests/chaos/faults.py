@@ -269,6 +269,8 @@ def _cancel_step(run: TormentedRun, rng: random.Random) -> Fault | None:
 
 def _scale(run: TormentedRun, rng: random.Random) -> Fault | None:
     """Ask for other nodes: replicas join, or leave in order, and those that left may return."""
+    if "controller" in run.busy:  # It would be waited for, and its return would have to wait.
+        return None
     now = run.nodes
     nodes = rng.choice([n for n in range(LEAST_NODES, MOST_NODES + 1) if n != now])
     done = run.cluster.aiperf("scale", run.paths.root, "--nodes", nodes)

@@ -174,7 +174,9 @@ class StepLauncher:
         self._jobs: list[Job] = []
         self._steps: dict[str, Step] = {}
         """Those that run."""
-        self._stale = StaleSteps(step_prefix(manifest), held_jobs, rate_limit)
+        self._stale = StaleSteps(step_prefix(manifest), held_jobs, rate_limit, clock)
+        self._in_vain: set[str] = set()
+        """Replicas whose sruns waited for ever and were ended, to be started anew."""
         self._doubtful: dict[str, End] = {}
         """Those that ended as nobody foresaw, until SLURM was asked about their nodes."""
         self._waiting: list[str] = []
@@ -305,16 +307,15 @@ class StepLauncher:
         try:
             return self._rate_limit.call(request)
         except SchedulerError as error:
-            raise UsageError(
-                f"{what}: {error}; nothing was started; try again when SLURM answers"
-            ) from None
+            raise _not_answered(what, error) from None
 
     def _end_earlier(self) -> None:
         """End the steps of an earlier primary, whose replicas this one's replace."""
-        what, prefix = "the run's earlier steps cannot be ended", step_prefix(self._manifest)
-        end_sruns(prefix)  # One that waits would start its step later.
-        if steps := self._ask(lambda: self._held_jobs.steps(prefix), what):
-            self._ask(lambda: self._held_jobs.cancel([step.id for step in steps]), what)
+        end_sruns(step_prefix(self._manifest))  # One that waits would start its step later.
+        try:
+            self._stale.end_earlier()
+        except SchedulerError as error:
+            raise _not_answered("the run's earlier steps cannot be ended", error) from None
 
     def _try(self, place: Place, count: int = 0) -> list[str]:
         """Start a step that does nothing on these nodes, so that a refusal is said in one line.
@@ -322,7 +323,8 @@ class StepLauncher:
         Return their names. Raises UsageError when it is refused, SchedulerSilentError when nobody
         answers.
         """
-        command = trial_command(self._manifest, place, TRIAL_SECONDS, count)
+        overlap = self._stale.overlaps(place)
+        command = trial_command(self._manifest, place, TRIAL_SECONDS, count, overlap=overlap)
         try:
             said = self._held_jobs.try_step(command)
         except SchedulerSilentError:
@@ -391,7 +393,10 @@ class StepLauncher:
         log = self._paths.replica_log(name)
         begins = log.stat().st_size if log.exists() else 0
         first_host = self._hosts.get(place.nodes[0], "")
-        command = step_command(self._manifest, self._paths, life, place, first_host)
+        overlap = self._stale.overlaps(place)
+        command = step_command(
+            self._manifest, self._paths, life, place, first_host, overlap=overlap
+        )
         process = self._spawn(command, log)
         self._steps[name] = Step(life, place, process, log, begins)
         self._stale.started(self._steps[name], self._clock.monotonic())
@@ -406,7 +411,11 @@ class StepLauncher:
             else:
                 del self._steps[name]
                 self._stale.ended(name)
-                self._ended(name, End(step, status, step.words()))
+                if name in self._in_vain and not self._stopping and name not in self._released:
+                    self._start(name, step.place)
+                else:
+                    self._ended(name, End(step, status, step.words()))
+                self._in_vain.discard(name)
         if not self._stopping:
             for granted in self._holding.granted():
                 self._arrived(granted)
@@ -490,12 +499,15 @@ class StepLauncher:
         self._jobs = [job for job in self._jobs if job.id not in jobs]
 
     def _free(self) -> None:
-        """Have nodes freed of steps whose end SLURM has missed."""
+        """Have nodes freed of steps whose end SLURM has missed, or start beside those."""
         try:
-            self._stale.free()
+            in_vain = self._stale.free(self._clock.monotonic())
             self.problem = None
         except SchedulerError as error:
             self.problem = str(error)  # It is tried again.
+            return
+        self._in_vain.update(in_vain)
+        self._send(signal.SIGKILL, in_vain)
 
     def _ended(self, name: str, end: End) -> None:
         if end.foreseen or self._stopping or name in self._released:
@@ -631,6 +643,10 @@ class StepLauncher:
         for name, step in self._steps.items():
             if name in replicas:
                 step.process.send_signal(number)
+
+
+def _not_answered(what: str, error: SchedulerError) -> UsageError:
+    return UsageError(f"{what}: {error}; nothing was started; try again when SLURM answers")
 
 
 def held_nodes(jobs: Sequence[Job]) -> int:

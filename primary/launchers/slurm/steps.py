@@ -78,7 +78,13 @@ def step_prefix(manifest: RunManifest) -> str:
 
 
 def step_command(
-    manifest: RunManifest, paths: RunPaths, life: Life, place: Place, first_host: str = ""
+    manifest: RunManifest,
+    paths: RunPaths,
+    life: Life,
+    place: Place,
+    first_host: str = "",
+    *,
+    overlap: bool = False,
 ) -> list[str]:
     """Return the command that runs one life of a replica as a step.
 
@@ -91,6 +97,7 @@ def step_command(
         life: whose life.
         place: where.
         first_host: the first node's host name, by which the others of several find it.
+        overlap: whether to start beside steps that SLURM counts as running there.
     """
     root = str(paths.root)
     replica = [sys.executable, "-m", "aiperf_hpc.replica", root, "--replica", life.replica]
@@ -98,7 +105,7 @@ def step_command(
     name = f"--job-name={step_prefix(manifest)}{life.replica}"
     shell = ["/bin/sh", "-c", ON_THE_NODE, str(paths.manifest)]
     meet = _meeting(manifest, place, first_host)
-    return [*_srun(manifest, place), name, *meet, *shell, *replica, *lives]
+    return [*_srun(manifest, place, overlap=overlap), name, *meet, *shell, *replica, *lives]
 
 
 def _meeting(manifest: RunManifest, place: Place, first_host: str) -> list[str]:
@@ -110,7 +117,9 @@ def _meeting(manifest: RunManifest, place: Place, first_host: str) -> list[str]:
     return [f"--export=ALL,MASTER_ADDR={host}"]
 
 
-def trial_command(manifest: RunManifest, place: Place, seconds: int, count: int = 0) -> list[str]:
+def trial_command(
+    manifest: RunManifest, place: Place, seconds: int, count: int = 0, *, overlap: bool = False
+) -> list[str]:
     """Return a step that does nothing but say where it is, with the options of those that work.
 
     It is refused, rather than waiting, when the nodes are not free within so many seconds.
@@ -120,6 +129,7 @@ def trial_command(manifest: RunManifest, place: Place, seconds: int, count: int 
         place: a job, and its nodes if they are known.
         seconds: how long to wait.
         count: how many nodes the job has, where their names are not known.
+        overlap: whether to start beside steps that SLURM counts as running there.
     """
     own = [
         f"--immediate={seconds}",
@@ -128,10 +138,12 @@ def trial_command(manifest: RunManifest, place: Place, seconds: int, count: int 
         "-c",
         'echo "$SLURMD_NODENAME" "$(uname -n)"',
     ]
-    return [*_srun(manifest, place, count), *own]
+    return [*_srun(manifest, place, count, overlap=overlap), *own]
 
 
-def _srun(manifest: RunManifest, place: Place, count: int = 0) -> list[str]:
+def _srun(
+    manifest: RunManifest, place: Place, count: int = 0, *, overlap: bool = False
+) -> list[str]:
     slurm, replica = groups_of(manifest)[place.group].slurm, manifest.config.replica
     nodes = len(place.nodes) or count
     gres = [f"--gres={slurm.gres}"] if slurm.gres else []
@@ -144,6 +156,7 @@ def _srun(manifest: RunManifest, place: Place, count: int = 0) -> list[str]:
         *([f"--nodelist={place}"] if place.nodes else []),
         "--input=none",
         "--cpu-bind=none",
+        *(["--overlap"] if overlap else []),
         *gres,
         *rank_options(slurm, replica),
     ]

@@ -64,6 +64,8 @@ class Cluster:
         self.jobs = {"17": ("RUNNING", [f"n{n}" for n in range(1, nodes + 1)])}
         self.calls: list[tuple[float, tuple[str, ...]]] = []
         self.old_steps = ""
+        self.stale = False
+        """Whether scancel ends none of those."""
         self.gres = "N/A"
         self.partitions: dict[str, str] = {}
         self.trial: Answer | None = None
@@ -84,6 +86,8 @@ class Cluster:
         if "--steps" in command:
             return Answer(0, self.old_steps, "")
         if command[0] == "scancel":
+            kept = (s for s in self.old_steps.splitlines() if s.partition("|")[0] not in command)
+            self.old_steps = self.old_steps if self.stale else "\n".join(kept)
             return Answer(0, "", "")
         lines = (
             f"{job[:2]}|{job}|{s}|0|60|7200|{len(n)}|{self.gres}|None|"
@@ -237,6 +241,33 @@ def test_a_step_whose_end_slurm_has_missed_is_ended_where_the_next_one_waits(
     assert all(later - at >= 5.0 for at, later in zip(times, times[1:], strict=False))
 
 
+def test_where_nothing_ends_such_a_step_the_next_one_starts_beside_it(cluster: Cluster) -> None:
+    cluster.stale = True
+    launcher = cluster.launcher()
+    launcher.start()
+    cluster.sruns[-1].end(137, "srun: error: n2: task 0: Killed\n")
+    cluster.looked(launcher)
+    waits = cluster.sruns[-1]
+    with waits.log.open("a") as log:
+        log.write(
+            "srun: Job 17 step creation still disabled, retrying (Requested nodes are busy)\n"
+        )
+    cluster.old_steps = "17.0|aiperf-now-r0|n1\n17.1|aiperf-now-r1|n2\n"
+    for _ in range(3):  # It is found, cancelled, and still there.
+        cluster.looked(launcher)
+    assert cluster.said("scancel") == [("17.1",)]
+    launcher.states()
+    beside = cluster.sruns[-1]
+    assert waits.signals == [signal.SIGKILL]
+    assert beside.option("nodelist") == "n2"
+    assert "--overlap" in beside.command
+    assert beside.command[-4:] == ["--launch", "0", "--restart", "2"]
+    assert launcher.states()["r1"].phase is JobPhase.RUNNING
+    beside.end(137)
+    cluster.looked(launcher)
+    assert len(cluster.sruns) == 5  # Of its deaths it has had two.
+
+
 def test_a_node_that_fails_ends_its_replica_which_goes_on_on_a_spare(cluster: Cluster) -> None:
     launcher = cluster.launcher()
     launcher.start()
@@ -336,7 +367,21 @@ def test_a_resumed_run_ends_the_steps_of_its_earlier_primary(cluster: Cluster) -
     assert cluster.said("scancel") == [("17.1", "17.3")]
     assert cluster.sruns[0].command[-4:] == ["--launch", "1", "--restart", "0"]
     asked = [at for at, command in cluster.calls if command[0] != "srun"]
-    assert asked == [0.0, 5.0, 10.0]
+    assert asked == [0.0, 5.0, 10.0, 15.0]
+    assert "--overlap" not in cluster.sruns[0].command
+
+
+def test_a_resumed_run_starts_beside_steps_that_nothing_ends(cluster: Cluster) -> None:
+    cluster.stale = True
+    cluster.old_steps = "17.1|aiperf-now-r0|n1\n17.TBD|aiperf-now-r1|\n"
+    launcher = cluster.launcher(launch=1)
+    launcher.start()
+    assert cluster.said("scancel") == [("17.1",)]
+    assert [each.option("nodelist") for each in cluster.sruns] == ["n1", "n2"]
+    assert ["--overlap" in each.command for each in cluster.sruns] == [True, False]
+    (trial,) = cluster.said("srun")
+    assert "--overlap" in trial
+    assert cluster.now >= 20.0
 
 
 def test_a_heterogeneous_job_gives_the_nodes_of_its_components(cluster: Cluster) -> None:
