@@ -12,7 +12,9 @@ from aiperf_hpc.ops_counter import valid_flops as formula
 from aiperf_hpc.primary.analyze.measured import NotMeasuredError
 from aiperf_hpc.primary.analyze.training_log import Quality, TrainingLog
 
-EXPONENTS = {"resnet": 5, "imagenet": 5, "cifar10": 5, "digits": 5, "deepcam": 10}
+EXPONENTS = {
+    "resnet": 5, "imagenet": 5, "cifar10": 5, "digits": 5, "deepcam": 10, "extreme-weather": 10
+}  # fmt: skip
 """n by what a benchmark's name has in it: 5 for image classification, 10 for extreme weather
 analytics [HPC AI500 V2.0, Valid FLOPS]. That CIFAR-10 and digits are the one and DeepCAM the other
 is our reading: HPC AI500's own networks are ResNet-50 and Faster R-CNN."""

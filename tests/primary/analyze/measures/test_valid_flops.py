@@ -169,6 +169,8 @@ def test_a_power_beyond_all_numbers_is_neither_infinite_nor_zero(
 
 def test_the_exponent_is_the_papers_unless_another_is_chosen() -> None:
     assert exponent_of("deepcam", None) == (10, "HPC AI500")
+    assert exponent_of("extreme-weather on weather", None) == (10, "HPC AI500")
+    assert exponent_of("resnet50-v1.5 on imagenet", None) == (5, "HPC AI500")
     assert exponent_of("resnet", None) == (5, "HPC AI500")
     assert exponent_of("automl on imagenet", None) == (5, "HPC AI500")
     assert exponent_of("resnet", 10) == (10, "chosen")
