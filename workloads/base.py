@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 from aiperf_hpc.config import ModelConfig, RunConfig
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.objective import Objective
-from aiperf_hpc.ops_counter.divisions import RuleCheck
+from aiperf_hpc.ops_counter.divisions import RuleCheck, violations_of
 from aiperf_hpc.ops_counter.divisions.evidence import RunEvidence
 from aiperf_hpc.ops_counter.divisions.judgement import Rule
 from aiperf_hpc.ops_counter.valid_flops import Weight
@@ -68,6 +69,8 @@ class Workload:
     that benchmark's."""
     valid_flops: Weight | None = None
     """How HPC AI500 weights qualities of it; None where it is none of that benchmark's."""
+    edition: Callable[[RunConfig], str] = lambda _: ""
+    """The earlier version of its benchmark that a configuration is of; empty for today's."""
     objectives: Mapping[str, Objective] = field(default_factory=dict)
     """The objective on datasets with other targets than the official one's, by their names."""
 
@@ -86,3 +89,9 @@ def _of_run(rule: Callable[[RunConfig], RuleCheck]) -> Rule:
         return rule(run.config)
 
     return asked
+
+
+def mlperf_division(workload: Workload, config: RunConfig) -> Literal["closed", "open"]:
+    """Return the division of MLPerf HPC that settings are of, by the workload's rules."""
+    broken = violations_of(rule(config) for rule in workload.settings_rules)
+    return "open" if broken else "closed"

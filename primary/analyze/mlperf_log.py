@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from aiperf_hpc.errors import RunDirectoryError, UsageError
-from aiperf_hpc.ops_counter.divisions import violations_of
 from aiperf_hpc.primary.analyze.readers.run_directory import read_run
 from aiperf_hpc.primary.analyze.training_log import Interval, TrainingLog
 from aiperf_hpc.primary.monitor.run_view import RunView
@@ -19,7 +18,7 @@ from aiperf_hpc.primary.report.mllog import END, POINT, START, STATUSES, UNSAID,
 from aiperf_hpc.run.paths import RunPaths, write_whole
 from aiperf_hpc.system.site import SiteDescription
 from aiperf_hpc.trial import Hyperparameters
-from aiperf_hpc.workloads.base import Workload
+from aiperf_hpc.workloads.base import Workload, mlperf_division
 from aiperf_hpc.workloads.registry import workload_of
 
 
@@ -99,11 +98,10 @@ def _interval(span: Interval, name: str) -> Iterator[str]:
 def _settings(view: RunView, workload: Workload, log: TrainingLog) -> Iterator[tuple[str, object]]:
     config = view.manifest.config
     site = view.manifest.site or SiteDescription()
-    closed = not violations_of(rule(config) for rule in workload.settings_rules)
     yield "submission_benchmark", workload.name
     yield "submission_org", site.submitter or UNSAID.format("ORG")
     yield "submission_platform", site.system_name or UNSAID.format("PLATFORM")
-    yield "submission_division", "closed" if closed else "open"
+    yield "submission_division", mlperf_division(workload, config)
     yield "submission_status", STATUSES.get(site.status, "research")
     yield "number_of_nodes", log.nodes or 1
     yield "number_of_ranks", log.accelerators or 1

@@ -71,6 +71,7 @@ WORKLOAD = Workload(
     settings_rules=rules.OF_SETTINGS,
     record_rules=rules.OF_RECORDS,
     logged=logged,
+    edition=lambda config: "v0.7" if config.model.cosmoflow.kernel == rules.KERNEL_V07 else "",
     objectives={"density": regression(STAND_IN_PARAMETERS)},
     opened="the optimizer and all hyperparameters; the network must be equivalent to the "
     "reference's",

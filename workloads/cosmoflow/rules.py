@@ -16,6 +16,8 @@ from aiperf_hpc.trial import DatasetInfo, TrialState
 VOLUME: Final = (128, 128, 128, 4)
 """The shape of an official sample: cells, and redshifts."""
 TARGET: Final = 0.124
+KERNEL_V07: Final = 2
+"""The kernel of version 0.7 of the benchmark; later ones have 3."""
 SAMPLES: Final = {2: (262_144, 65_536), 3: (524_288, 65_536)}
 """The official training and validation samples, by the kernel of the version that has them."""
 FREE: Final = ("dropout", "l2", "kernel")

@@ -35,6 +35,7 @@ from aiperf_hpc.primary.monitor.run_view import RunView
 from aiperf_hpc.run.history import Trial
 from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.trial import DatasetInfo
+from aiperf_hpc.workloads.base import mlperf_division
 from aiperf_hpc.workloads.registry import workload_of
 
 MOST_WINDOWS = 1024
@@ -72,12 +73,20 @@ def _entry(view: RunView) -> Entry:
         benchmark=_benchmark(view),
         scenario="weak" if manifest.replicas > 1 and not _searches(view) else "strong",
         round=manifest.versions.get("aiperf-hpc"),
-        division=view.judgement().division,
+        division=_division(view),
         system=_system(view),
         path=str(view.paths.root),
         logs=logs,
         problems=(*_problems(view), *problems),
     )
+
+
+def _division(view: RunView) -> str | None:
+    """Return the division: AIPerf's or, of a workload of MLPerf HPC, that of its settings there."""
+    workload = workload_of(view.manifest.config)
+    if workload.logged is None:
+        return view.judgement().division
+    return mlperf_division(workload, view.manifest.config)
 
 
 def _searches(view: RunView) -> bool:
@@ -87,9 +96,10 @@ def _searches(view: RunView) -> bool:
 def _benchmark(view: RunView) -> str:
     """Return what was measured: ``automl on imagenet``, ``automl on digits, without search``."""
     config = view.manifest.config
-    name, dataset = config.workload, config.dataset.name
-    named = name if name == dataset else f"{name} on {dataset}"
-    odd = workload_of(config).searchable and not config.search.searches
+    workload, dataset = workload_of(config), config.dataset.name
+    name = f"{workload.name} {workload.edition(config)}".rstrip()
+    named = name if workload.name == dataset else f"{name} on {dataset}"
+    odd = workload.searchable and not config.search.searches
     return f"{named}, without search" if odd else named
 
 

@@ -20,6 +20,7 @@ from tests.support.run_writer import (
 
 from aiperf_hpc.config import load_config
 from aiperf_hpc.errors import UsageError
+from aiperf_hpc.primary.analyze.measured import NotMeasuredError
 from aiperf_hpc.primary.analyze.measures.time_to_solution import (
     compute,
     extra,
@@ -172,6 +173,22 @@ def test_our_analysis_compares_them_with_the_references_convergence(tmp_path: Pa
     assert (row.batch_size, row.mean) == (128, 6.0)
     assert row.reference > 10.0
     assert row.verdict == "faster than chance allows"
+    own = read_run(tmp_path / "run").entries
+    (same,) = reference_convergence(own, Options()).rows
+    assert (same.mean, same.reference, same.verdict) == (row.mean, row.reference, row.verdict)
+
+
+def test_the_reference_binds_neither_open_settings_nor_other_data(tmp_path: Path) -> None:
+    courses = [[0.12]] * 10 + [[0.4]]
+    opened = write_run(tmp_path / "open", courses, "training.momentum=0.8")
+    with pytest.raises(NotMeasuredError, match="do not bind the open division"):
+        reference_convergence(read_run(opened).entries, Options())
+    other = write_run(tmp_path / "density", courses, "dataset={name: density}")
+    with pytest.raises(NotMeasuredError, match="^cosmoflow on density has no reference"):
+        reference_convergence(read_run(other).entries, Options())
+    before = write_run(tmp_path / "v0.7", courses, "model.cosmoflow.kernel=2")
+    with pytest.raises(NotMeasuredError, match="^cosmoflow v0.7 has no reference"):
+        reference_convergence(read_run(before).entries, Options())
 
 
 def test_a_report_divides_the_time_as_the_analysis_does(tmp_path: Path) -> None:
