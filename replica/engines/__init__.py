@@ -30,6 +30,7 @@ def load_engine(
     clock: Clock = SYSTEM,
     device: int = 0,
     objective: Objective = CLASSIFICATION,
+    ranks: int = 1,
 ) -> RankEngine:
     """Import an engine's framework, on ``cores`` threads, and return the engine.
 
@@ -40,6 +41,7 @@ def load_engine(
         clock: by which its time passes.
         device: which of the host's accelerators is this rank's.
         objective: what its networks are trained for.
+        ranks: those that train one network together.
 
     Raises:
         EngineError: the framework is not installed; the message names the extra. Or there is no
@@ -54,7 +56,7 @@ def load_engine(
         raise EngineError(
             f"engine '{name}' needs the package '{error.name}': {ENGINES[name].remedy}"
         ) from None
-    return cast("RankEngine", module.make_engine(cores, device, settings, objective))
+    return cast("RankEngine", module.make_engine(cores, device, settings, objective, ranks))
 
 
 def seen_devices(config: RunConfig) -> VisibleDevices | None:
@@ -85,7 +87,13 @@ def engine_for(
     keeps = config.training.keep_predictions
     objective = workload_of(config).objective.model_copy(update={"predictions": keeps})
     engine = load_engine(
-        settings.name, cores, settings=settings, clock=clock, device=device, objective=objective
+        settings.name,
+        cores,
+        settings=settings,
+        clock=clock,
+        device=device,
+        objective=objective,
+        ranks=config.replica.ranks,
     )
     if config.training.precision == "fp16" and engine.name == "torch" and not engine.accelerators:
         raise EngineError(

@@ -464,7 +464,7 @@ def accelerators_here(settings: EngineConfig) -> tuple[str, int]:
 
 
 def make_engine(
-    cores: int, device: int, settings: EngineConfig, objective: Objective
+    cores: int, device: int, settings: EngineConfig, objective: Objective, ranks: int
 ) -> TensorFlowEngine:
     """Return the engine.
 
@@ -473,7 +473,9 @@ def make_engine(
         device: which of the host's accelerators it computes on, where there are any.
         settings: whether it computes on the CPU although there are accelerators.
         objective: what its networks are trained for.
+        ranks: those that train one network together, all the same to it.
     """
+    del ranks
     tf.config.threading.set_intra_op_parallelism_threads(cores)
     tf.config.threading.set_inter_op_parallelism_threads(2)
     accelerators = tf.config.list_physical_devices("GPU")

@@ -38,16 +38,18 @@ class Compiler:
     For one thread at a time.
     """
 
-    def __init__(self, cores: int, device: int, settings: EngineConfig) -> None:
+    def __init__(self, cores: int, device: int, settings: EngineConfig, ranks: int) -> None:
         """Start nothing yet.
 
         Args:
             cores: the threads that compiled code computes on, where it computes on CPUs.
             device: which of the host's accelerators it is for, where there are any.
             settings: those of the engine whose networks are compiled.
+            ranks: those that train one network together.
         """
         self._command = [sys.executable, "-m", f"{__package__}.compiler_process"]
         self._command += ["--cores", str(cores), "--device", str(device)]
+        self._command += ["--ranks", str(ranks)]
         self._command += ["--settings", settings.model_dump_json()]
         self._process: subprocess.Popen[str] | None = None
 

@@ -41,6 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog=__spec__.name)
     parser.add_argument("--cores", type=int, required=True)
     parser.add_argument("--device", type=int, required=True)
+    parser.add_argument("--ranks", type=int, required=True)
     parser.add_argument("--settings", type=EngineConfig.model_validate_json, required=True)
     options = parser.parse_args(arguments)
     for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT):
@@ -48,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     lower_priority()
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # What a compiler prints is no answer.
-    placement = placement_of(options.cores, options.device, options.settings)
+    placement = placement_of(options.cores, options.device, options.settings, options.ranks)
     for line in _requests():
         answer = _answered(placement, CompileRequest.model_validate_json(line))
         answers.write(answer.model_dump_json() + "\n")

@@ -14,6 +14,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from aiperf_hpc.errors import EngineError
 from aiperf_hpc.replica.data.base import Batch, Pixels, Scaling
@@ -199,6 +200,13 @@ def channels_first(images: Tensor) -> Tensor:
     height, width), of ones with the channels last, in the memory that they are in.
     """
     return images.movedim(-1, 1) if images.ndim >= 4 else images
+
+
+def filled(samples: Tensor, size: int) -> Tensor:
+    """Return a batch of a size, of some samples and of zeros, in memory as ``channels_first``'s."""
+    last = samples.movedim(1, -1) if samples.ndim >= 4 else samples
+    missing = (0, 0) * (last.ndim - 1) + (0, size - len(samples))
+    return channels_first(functional.pad(last, missing))
 
 
 def _tensor(values: Any) -> Tensor:  # noqa: ANN401 -- an array or a tensor of any framework

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple, cast
@@ -16,7 +17,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, fx, nn
+from torch import Tensor, nn
 from torch._functorch import config as functorch_config
 
 from aiperf_hpc.config import EngineConfig
@@ -44,12 +45,15 @@ from aiperf_hpc.replica.engines.torch.device import (
     channels_first,
     choose_device,
     compute_on,
+    filled,
     give_back_freed_memory,
     keep_freed_memory,
     seen_accelerators,
 )
-from aiperf_hpc.replica.engines.torch.graph import build_module
+from aiperf_hpc.replica.engines.torch.graph import build_module, in_parts
 from aiperf_hpc.replica.engines.torch.layers import MomentsInterpreter
+from aiperf_hpc.replica.engines.torch.loading import Loading
+from aiperf_hpc.replica.engines.torch.module_code import attribute
 from aiperf_hpc.replica.engines.torch.objective_rows import loss_of, quality_of
 from aiperf_hpc.replica.engines.torch.optimizers import OPTIMIZERS
 from aiperf_hpc.trial import Hyperparameters
@@ -127,6 +131,9 @@ class Placement(NamedTuple):
     tuned: bool = False
     """Whether convolutions of a trial's batch are by the kernels that were the fastest when they
     were timed: at a shape's first execution, by the thread that executes it, and for it alone."""
+    parted: bool = False
+    """Whether each bucket of gradients has compiled code of its own, so that it is final before the
+    backward pass is over: for ranks that reduce one while the next is computed."""
 
 
 class TorchNetwork:
@@ -172,9 +179,10 @@ class TorchNetwork:
             self._build_modules(rows=device.type == "cpu" and not placement.compiled)
         self._cores, self._tuned = placement.cores, placement.tuned
         self._operations = count(graph).training
+        self._buckets = _buckets(self._layout)
         self._eager: Modules = (self._training, self._inference)
-        self._loading = _Loading(placement.backend)
-        self._modules = _compiled(self._eager, self._loading) if placement.compiled else self._eager
+        self._loading = Loading(placement.backend)
+        self._modules = self._compiled(placement.parted) if placement.compiled else self._eager
         self._compiled_size: int | None = None
         """The samples of a batch that is computed by compiled code; 0 for none, None until the
         first batch of all."""
@@ -194,7 +202,6 @@ class TorchNetwork:
         self._scaler.scale(torch.zeros((), device=device))  # Makes its tensors.
         self._gradients: Tensor | None = None
         self._gradient_views: list[Tensor] = []
-        self._buckets = _buckets(self._layout)
         self._giving: _Giving | None = None
 
     def _build_modules(self, *, rows: bool) -> None:
@@ -212,12 +219,44 @@ class TorchNetwork:
         self._training = build_module(self._graph, tensors, training=True, rows=rows)
         self._inference = build_module(self._graph, tensors, training=False, rows=rows)
 
+    def _compiled(self, parted: bool) -> Modules:
+        """Return modules that are compiled when they are called first."""
+        training = self._training
+        if parted and len(self._buckets) > 1:
+            training = in_parts(training, self._bucket_of_each())
+            for name, part in list(training.named_children()):
+                setattr(training, name, self._to_compile(part))
+            return training, self._to_compile(self._inference)
+        return self._to_compile(training), self._to_compile(self._inference)
+
+    def _to_compile(self, module: nn.Module) -> Any:  # noqa: ANN401 -- the module, to call
+        return torch.compile(module, dynamic=False, backend=self._loading)
+
+    def _bucket_of_each(self) -> dict[str, int]:
+        """Return the bucket of each parameter, by its attribute of a module."""
+        ends = [place.stop for place in self._buckets]
+        return {
+            attribute(name): bisect_right(ends, place.start)
+            for name, place in self._layout.places.items()
+        }
+
     def _outputs(self, inputs: Sequence[Tensor], *, training: bool) -> Tensor:
-        """A compiled module is for one size of a batch; the rest of an epoch has another."""
+        """A compiled module is for one size of a batch; the rest of an epoch has another.
+
+        In inference, where samples know nothing of each other, more than half of a batch is filled
+        up to one. A training step is executed as it is: others would change what it normalises by.
+        """
         samples = len(inputs[0])
-        self._use_threads(samples)
         if self._compiled_size is None:
             self._compiled_size = samples
+        size = self._compiled_size
+        if not training and self._modules is not self._eager and samples < size < 2 * samples:
+            return self._of_size([filled(t, size) for t in inputs], training=False)[:samples]
+        return self._of_size(inputs, training=training)
+
+    def _of_size(self, inputs: Sequence[Tensor], *, training: bool) -> Tensor:
+        samples = len(inputs[0])
+        self._use_threads(samples)
         whole = samples == self._compiled_size
         if self._tuned:
             # What an epoch leaves over comes once in an epoch: that is not worth it.
@@ -509,38 +548,6 @@ def _is_of_norm(name: str) -> bool:
     return name.endswith(("/gamma", "/beta"))
 
 
-class _Loading:
-    """A back end that compiles by another one, and may leave it at that."""
-
-    def __init__(self, backend: str | Callable[..., Any]) -> None:
-        self._backend = backend
-        self._only = False
-
-    @contextmanager
-    def only(self) -> Iterator[None]:
-        """Let what is called within the block be compiled, and give no number."""
-        self._only = True
-        try:
-            yield
-        finally:
-            self._only = False
-
-    def __call__(self, module: fx.GraphModule, inputs: list[Tensor]) -> Callable[..., Any]:
-        # A second to import, which what compiles nothing is spared.
-        from torch._dynamo.backends.registry import lookup_backend
-
-        compiled = lookup_backend(self._backend)(module, inputs)
-        return lambda *given: (torch.zeros(()),) if self._only else compiled(*given)
-
-
-def _compiled(modules: Modules, backend: Callable[..., Any]) -> Modules:
-    """Return modules that are compiled when they are called first."""
-    training, inference = (
-        torch.compile(module, dynamic=False, backend=backend) for module in modules
-    )
-    return training, inference
-
-
 def _buckets(layout: _Layout) -> list[slice]:
     """Return the places of the buckets: whole parameters, in the order of the layout."""
     buckets = []
@@ -715,7 +722,7 @@ def accelerators_here(settings: EngineConfig) -> tuple[str, int]:
 
 
 def make_engine(
-    cores: int, device: int, settings: EngineConfig, objective: Objective
+    cores: int, device: int, settings: EngineConfig, objective: Objective, ranks: int
 ) -> TorchEngine:
     """Return the engine.
 
@@ -724,16 +731,17 @@ def make_engine(
         device: which of the host's accelerators it computes on, where there are any.
         settings: which kind of device, and whether it compiles.
         objective: what its networks are trained for.
+        ranks: those that train one network together.
 
     Raises:
         EngineError: there is no device of the kind that is asked for.
     """
-    placement = placement_of(cores, device, settings)
-    compiler = Compiler(cores, device, settings) if placement.compiled else None
+    placement = placement_of(cores, device, settings, ranks)
+    compiler = Compiler(cores, device, settings, ranks) if placement.compiled else None
     return TorchEngine(placement, objective, compiler)
 
 
-def placement_of(cores: int, device: int, settings: EngineConfig) -> Placement:
+def placement_of(cores: int, device: int, settings: EngineConfig, ranks: int) -> Placement:
     """Choose where and how to compute, and set up this process for it; as ``make_engine``."""
     torch.set_num_threads(cores)
     chosen = choose_device(settings.device, device)
@@ -748,4 +756,4 @@ def placement_of(cores: int, device: int, settings: EngineConfig) -> Placement:
         # Both passes at once, in whichever process: a backward pass is else compiled by its first
         # execution. Compiled code is found again by a key that has this setting in it.
         functorch_config.force_non_lazy_backward_lowering = True
-    return Placement(chosen, cores, compiled, tuned=chosen.type == "cuda")
+    return Placement(chosen, cores, compiled, tuned=chosen.type == "cuda", parted=ranks > 1)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from torch import Tensor, fx, nn
+from torch.fx.passes.split_module import split_module
 
 from aiperf_hpc.errors import EngineError
 from aiperf_hpc.graph import Graph
@@ -55,3 +56,26 @@ def build_module(
     # network is closed, until the garbage collector comes by.
     lines.owning_module = None
     return module
+
+
+def in_parts(module: fx.GraphModule, bucket_of: Mapping[str, int]) -> fx.GraphModule:
+    """Return a module of modules, one for each bucket of gradients, called one after the other.
+
+    The backward pass of one of them is over when the gradients of its bucket are final. Each
+    begins with what reads the first parameter of its bucket: where a convolution does, nothing is
+    kept from being fused that would be.
+
+    Args:
+        module: its parameters stay what they are.
+        bucket_of: the bucket of each parameter, by its attribute; the last one has the first that
+            is read.
+    """
+    place, place_of = max(bucket_of.values()), {}
+    for node in module.graph.nodes:
+        read = [bucket_of[n.target] for n in node.all_input_nodes if n.target in bucket_of]
+        place = place_of[node] = min([place, *read])
+    parts = split_module(module, module, place_of.__getitem__, keep_original_order=True)
+    for part in parts.modules():
+        if isinstance(part, fx.GraphModule):
+            part.graph.owning_module = None  # As above.
+    return parts

@@ -15,6 +15,7 @@ from tests.support.networks import trained_weights, two_stems
 from aiperf_hpc.config import EngineConfig
 from aiperf_hpc.objective import CLASSIFICATION
 from aiperf_hpc.replica.engines.base import RankNetwork
+from aiperf_hpc.replica.engines.torch import engine as torch_engine
 from aiperf_hpc.replica.engines.torch.compiler import Compiler, CompileRequest
 from aiperf_hpc.replica.engines.torch.compiler_process import fill_cache
 from aiperf_hpc.replica.engines.torch.engine import Placement, TorchEngine
@@ -37,19 +38,22 @@ class Recorder:
         return module.forward
 
 
-@pytest.mark.parametrize("precision", ["fp32", "bf16"])
-def test_what_is_compiled_ahead_is_what_steps_execute(precision: str) -> None:
+@pytest.mark.parametrize(("precision", "parts"), [("fp32", 1), ("bf16", 1), ("bf16", 3)])
+def test_what_is_compiled_ahead_is_what_steps_execute(
+    monkeypatch: pytest.MonkeyPatch, precision: str, parts: int
+) -> None:
     """To the types of its arguments: else it would be compiled twice, and the second time here."""
+    monkeypatch.setattr(torch_engine, "BUCKET_BYTES", 300)
     ahead, here, graph = Recorder(), Recorder(), two_stems()
     request = REQUEST.model_copy(update={"precision": precision})
-    placement = Placement(torch.device("cpu"), 1, True, here)
+    placement = Placement(torch.device("cpu"), 1, True, here, parted=parts > 1)
     fill_cache(placement, request, ahead)
     used = hyperparameters(precision=precision)
     weights = trained_weights(graph, np.random.default_rng(0))
     network = TorchEngine(placement, CLASSIFICATION).build(graph, weights, used)
     network.warm(request.samples)
     network.close()
-    assert len(here.given) == 2
+    assert len(here.given) == parts + 1
     assert here.given == ahead.given
 
 
@@ -77,7 +81,7 @@ def test_two_threads_trace_and_train_beside_each_other() -> None:
 
 
 def test_one_sample_is_compiled_for_by_nobody() -> None:
-    compiler = Compiler(1, 0, SETTINGS)
+    compiler = Compiler(1, 0, SETTINGS, 1)
     placement = Placement(torch.device("cpu"), 1, True)
     TorchEngine(placement, CLASSIFICATION, compiler).compile_ahead(two_stems(), "fp32", 1)
     assert compiler._process is None
@@ -89,7 +93,7 @@ def answering(compiler: Compiler, code: str) -> None:
 
 
 def test_why_it_could_not_be_compiled_is_said(capsys: pytest.CaptureFixture[str]) -> None:
-    compiler = Compiler(1, 0, SETTINGS)
+    compiler = Compiler(1, 0, SETTINGS, 1)
     answering(compiler, 'input(); print(\'{"error": "no such layer"}\', flush=True); input()')
     compiler.compile(REQUEST)
     assert "is compiled beside its steps: no such layer\n" in capsys.readouterr().err
@@ -98,7 +102,7 @@ def test_why_it_could_not_be_compiled_is_said(capsys: pytest.CaptureFixture[str]
 def test_a_process_that_ended_is_said_and_another_one_is_asked_next(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    compiler = Compiler(1, 0, SETTINGS)
+    compiler = Compiler(1, 0, SETTINGS, 1)
     answering(compiler, "import sys; input(); sys.exit(3)")
     compiler.compile(REQUEST)
     assert "the process that compiles ended with status 3\n" in capsys.readouterr().err
@@ -108,7 +112,7 @@ def test_a_process_that_ended_is_said_and_another_one_is_asked_next(
 
 
 def test_the_process_ends_with_whoever_asks() -> None:
-    compiler = Compiler(1, 0, SETTINGS)
+    compiler = Compiler(1, 0, SETTINGS, 1)
     answering(compiler, "input(); print('{}', flush=True); input()")
     compiler.compile(REQUEST)
     process = compiler._process
@@ -120,7 +124,7 @@ def test_the_process_ends_with_whoever_asks() -> None:
 
 def test_what_cannot_be_built_is_answered_in_a_line(capfd: pytest.CaptureFixture[str]) -> None:
     """By the process itself, which goes on; no compiler is needed for it."""
-    compiler = Compiler(1, 0, SETTINGS)
+    compiler = Compiler(1, 0, SETTINGS, 1)
     for graph in ("{}", "no graph"):
         compiler.compile(REQUEST.model_copy(update={"graph": graph}))
     first, second = capfd.readouterr().err.splitlines()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import importlib.util
+import math
 import threading
 import weakref
 from collections.abc import Callable
@@ -19,13 +20,16 @@ from tests.support.networks import residual, trained_weights, two_stems
 from aiperf_hpc.config import EngineConfig
 from aiperf_hpc.errors import EngineError, OutOfMemoryError
 from aiperf_hpc.morphism.weights.checkpoint import initial_weights
-from aiperf_hpc.objective import CLASSIFICATION
+from aiperf_hpc.objective import ACCURACY, CLASSIFICATION
 from aiperf_hpc.replica.data.base import Batch, Part, Pixels, Scaling, labelled_images
 from aiperf_hpc.replica.engines import load_engine
 from aiperf_hpc.replica.engines.base import RankEngine, empty_batch
+from aiperf_hpc.replica.engines.torch import engine as torch_engine
 from aiperf_hpc.replica.engines.torch.device import (
     ALLOCATOR_SETTINGS,
     Feed,
+    channels_first,
+    filled,
     let_segments_grow,
     scaled,
 )
@@ -233,37 +237,64 @@ def test_buckets_are_ready_before_the_backward_pass_is_over(engine: RankEngine) 
 def test_a_last_batch_of_another_size_is_not_compiled_for(
     warmed_with: int, compilations: int
 ) -> None:
-    """Compiled by a back end that counts what it is given, and runs it as it is.
+    """Compiled by a back end that notes the batches that its code is called with.
 
     Once for the training step and once for the evaluation's; not at all as long as there was
-    memory for one sample only.
+    memory for one sample only. In an evaluation 5 of 8 samples are filled up to 8.
     """
     compiled: list[int] = []
+    executed: list[int] = []
 
-    def count(code: torch.fx.GraphModule, inputs: list[torch.Tensor]) -> object:
+    def note(code: torch.fx.GraphModule, inputs: list[torch.Tensor]) -> Callable[..., object]:
         compiled.append(len(inputs))
-        return code.forward
+
+        def execute(*given: torch.Tensor) -> object:
+            executed.extend(len(t) for t in given if t.shape[1:] == (3, 9, 8))
+            return code.forward(*given)
+
+        return execute
 
     here, graph = torch.device("cpu"), residual()
     weights = trained_weights(graph, np.random.default_rng(7))
     fast, plain = (
         TorchEngine(placement, CLASSIFICATION).build(graph, weights, hyperparameters())
-        for placement in (Placement(here, 2, True, count), Placement(here, 2, False))
+        for placement in (Placement(here, 2, True, note), Placement(here, 2, False))
     )
     if warmed_with:
         fast.warm(warmed_with)
-    for size in (8, 8, 3, 8, 5):
+    for size in (8, 3, 8, 5):
         for network in (fast, plain):
             network.train_step(labelled(graph, size), 0.01)
-            network.evaluate_step(labelled(graph, size))
-    assert len(compiled) == compilations
     assert fast.drain_training() == pytest.approx(plain.drain_training(), rel=1e-4)
-    assert fast.drain_evaluation().loss == pytest.approx(plain.drain_evaluation().loss, rel=1e-3)
+    executed.clear()
+    for size in (8, 3, 8, 5):
+        for network in (fast, plain):
+            network.evaluate_step(labelled(graph, size))
+    assert executed == ([8, 8, 8] if compilations else [])
+    assert len(compiled) == compilations
+    found, wanted = fast.drain_evaluation(), plain.drain_evaluation()
+    assert found.samples == wanted.samples == 24
+    assert found.loss == pytest.approx(wanted.loss, rel=1e-3)
+    assert found.sums(ACCURACY) == wanted.sums(ACCURACY)
 
 
-@pytest.mark.parametrize("compiled", [False, True])
-def test_a_closed_network_is_freed_at_once(*, compiled: bool) -> None:
+@pytest.mark.parametrize("shape", [(3, 5, 4, 2), (3, 2, 3, 4, 5), (3, 7), (3,)])
+def test_a_batch_is_filled_up_with_zeros_that_lie_as_it_does(shape: tuple[int, ...]) -> None:
+    """Compiled code is for one order of memory."""
+    samples = channels_first(torch.arange(math.prod(shape)).view(shape))
+    whole = channels_first(torch.zeros((5, *shape[1:]), dtype=torch.int64))
+    found = filled(samples, 5)
+    assert (found.shape, found.stride(), found.dtype) == (whole.shape, whole.stride(), whole.dtype)
+    assert torch.equal(found[:3], samples)
+    assert not found[3:].any()
+
+
+@pytest.mark.parametrize(("compiled", "parted"), [(False, False), (True, False), (True, True)])
+def test_a_closed_network_is_freed_at_once(
+    monkeypatch: pytest.MonkeyPatch, *, compiled: bool, parted: bool
+) -> None:
     """Not when the garbage collector comes by: the next network wants the memory now."""
+    monkeypatch.setattr(torch_engine, "BUCKET_BYTES", 300)
     graph = two_stems()
     network = TorchNetwork(
         graph,
@@ -271,7 +302,7 @@ def test_a_closed_network_is_freed_at_once(*, compiled: bool) -> None:
         hyperparameters(precision="bf16"),
         None,
         CLASSIFICATION,
-        Placement(torch.device("cpu"), cores=1, compiled=compiled, backend="eager"),
+        Placement(torch.device("cpu"), 1, compiled=compiled, backend="eager", parted=parted),
     )
     network.warm(8, halves=True)
     network.train_step(labelled(graph, 8), 0.05)
@@ -355,8 +386,12 @@ def test_only_the_batch_of_a_trial_is_worth_timing_kernels_for(
     network.close()
 
 
-def test_where_kernels_are_timed_building_compiles_and_only_warming_executes() -> None:
+@pytest.mark.parametrize("parts", [1, 3])
+def test_where_kernels_are_timed_building_compiles_and_only_warming_executes(
+    monkeypatch: pytest.MonkeyPatch, parts: int
+) -> None:
     """Beside a training nothing may be executed; what is compiled then is not compiled again."""
+    monkeypatch.setattr(torch_engine, "BUCKET_BYTES", 300)
     events: list[str] = []
 
     def noting(code: torch.fx.GraphModule, inputs: list[torch.Tensor]) -> Callable[..., object]:
@@ -370,13 +405,14 @@ def test_where_kernels_are_timed_building_compiles_and_only_warming_executes() -
 
     graph, here = two_stems(), torch.device("cpu")
     weights = trained_weights(graph, np.random.default_rng(4))
+    compiled = Placement(here, 1, True, noting, tuned=True, parted=parts > 1)
     timed, plain = (
         TorchEngine(placement, CLASSIFICATION).build(graph, weights, hyperparameters(batch_size=8))
-        for placement in (Placement(here, 1, True, noting, tuned=True), Placement(here, 1, False))
+        for placement in (compiled, Placement(here, 1, False))
     )
-    assert events == ["compiled"] * 2
+    assert events == ["compiled"] * (parts + 1)
     timed.warm(8)
-    assert events[2:] == ["executed"] * 2
+    assert events[parts + 1 :] == ["executed"] * (parts + 1)
     for network in (timed, plain):
         network.train_step(labelled(graph, 8), 0.05)
     assert timed.drain_training() == pytest.approx(plain.drain_training(), rel=1e-4)

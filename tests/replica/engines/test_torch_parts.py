@@ -1,0 +1,116 @@
+"""Compiled code in parts: the backward pass of each is over when its bucket is final."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, cast
+
+import numpy as np
+import pytest
+import torch
+from tests.support.engine_steps import hyperparameters, labelled, relative_error
+from tests.support.networks import residual, trained_weights
+from torch._dynamo.backends.common import aot_autograd
+from torch._functorch._aot_autograd.utils import make_boxed_func
+
+from aiperf_hpc.objective import CLASSIFICATION
+from aiperf_hpc.replica.engines.torch import engine as torch_engine
+from aiperf_hpc.replica.engines.torch.engine import Placement, TorchNetwork
+
+GRAPH = residual()
+
+
+class Backend:
+    """A back end that notes how often it compiles, and each call of a backward pass's code."""
+
+    def __init__(self) -> None:
+        self.compiled = 0
+        self.events: list[str] = []
+
+    def __call__(self, module: torch.fx.GraphModule, inputs: list[torch.Tensor]) -> Any:  # noqa: ANN401
+        self.compiled += 1
+        back = aot_autograd(
+            fw_compiler=lambda code, _: make_boxed_func(code), bw_compiler=self._backward
+        )
+        return back(module, inputs)
+
+    def _backward(self, code: torch.fx.GraphModule, _: object) -> Callable[..., object]:
+        def execute(*given: torch.Tensor) -> object:
+            self.events.append("code")
+            return code(*given)
+
+        return cast("Callable[..., object]", make_boxed_func(execute))
+
+
+def network(
+    backend: Backend | None, *, parted: bool = False, precision: str = "fp32"
+) -> TorchNetwork:
+    """Return a network that a back end compiles, or that is not compiled."""
+    weights = trained_weights(GRAPH, np.random.default_rng(0))
+    here = Placement(torch.device("cpu"), cores=1, compiled=False)
+    if backend is not None:
+        here = here._replace(compiled=True, backend=backend, parted=parted)
+    used = hyperparameters(precision=precision)
+    return TorchNetwork(GRAPH, weights, used, None, CLASSIFICATION, here)
+
+
+def train(trained: TorchNetwork, events: list[str], steps: int = 1) -> float:
+    """Train on a batch by halves, and note when each bucket is given."""
+    for step in range(steps):
+        given: list[torch.Tensor] = []
+
+        def ready(bucket: torch.Tensor, given: list[torch.Tensor] = given) -> None:
+            events.append("bucket")
+            given.append(bucket)
+
+        trained.gradients(labelled(GRAPH, 8, seed=step), 1.0, ready)
+        trained.apply(given, 0.05)
+    return trained.drain_training()
+
+
+@pytest.mark.parametrize("parted", [False, True])
+def test_buckets_are_given_while_the_rest_of_the_backward_pass_is_to_come(
+    monkeypatch: pytest.MonkeyPatch, *, parted: bool
+) -> None:
+    """In one piece, all gradients come at its end; nothing is compiled again in later steps."""
+    monkeypatch.setattr(torch_engine, "BUCKET_BYTES", 500)
+    backend = Backend()
+    trained = network(backend, parted=parted)
+    buckets = len(trained.buckets)
+    assert buckets == 4
+    trained.warm(8, halves=True)
+    assert backend.compiled == (buckets if parted else 1) + 1  # And the evaluation's.
+    backend.events.clear()
+    train(trained, backend.events)
+    once = ["code", "bucket"] * buckets if parted else ["code"] + ["bucket"] * buckets
+    assert backend.events == once
+    train(trained, [], steps=3)
+    assert backend.compiled == (buckets if parted else 1) + 1
+    trained.close()
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_a_border_anywhere_changes_no_number(
+    monkeypatch: pytest.MonkeyPatch, precision: str
+) -> None:
+    """Of a sum that is written over what another part gave, too: a bucket for each parameter."""
+    monkeypatch.setattr(torch_engine, "BUCKET_BYTES", 1)
+    parts = network(Backend(), parted=True, precision=precision)
+    plain = network(None, precision=precision)
+    assert len(parts.buckets) == len(GRAPH.parameters)
+    losses = [train(each, [], steps=3) for each in (parts, plain)]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-5 if precision == "fp32" else 1e-2)
+    found, wanted = parts.weights(), plain.weights()
+    for name, array in wanted.items():
+        assert relative_error(found[name], array) < (1e-5 if precision == "fp32" else 2e-2), name
+    for each in (parts, plain):
+        each.close()
+
+
+def test_where_all_gradients_are_one_bucket_the_code_is_one_piece() -> None:
+    backend = Backend()
+    trained = network(backend, parted=True)
+    assert len(trained.buckets) == 1
+    trained.warm(8, halves=True)
+    assert backend.compiled == 2
+    trained.close()
