@@ -1,13 +1,13 @@
 """When gradients are final within a backward pass, and what of their reduction it hides.
 
-    python benchmarks/overlap.py [RESULT.json] [--rounds 3] [--gigabytes 0 0.5] [--blocks 1,1,1,1]
+    python benchmarks/overlap.py [RESULT.json] [--rounds 5] [--gigabytes 0 0.5] [--blocks 1,1,1,1]
 
 ResNet-50 of small images, or one of its kind with fewer blocks, by the engine ``torch`` on two
 ranks over gloo, a core each: eager, compiled whole, and compiled in parts, a bucket of gradients
-each, which is what ranks do. The ways take turns, each run by processes of its own; what is
-compiled is kept for all rounds. On one host gloo reduces on the cores that compute, which overlap
-can save nothing of: so there is a made-up link, too, which sums as gloo does, and before that takes
-the time that it has for its gigabytes a second, on no core.
+each, which is what ranks do. The three networks are trained in turns by the same two processes, a
+few steps a turn. On one host gloo reduces on the cores that compute, which overlap can save nothing
+of: so there is a made-up link, too, which sums as gloo does, and before that takes the time that it
+has for its gigabytes a second, on no core.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from aiperf_hpc.trial import Hyperparameters
 
 Blocks = tuple[int, int, int, int]
 RANKS, IMAGE, CLASSES, BATCH = 2, 32, 10, 64
-WARM_UP, STEPS = 3, 15
+STEPS = 4
 WAYS = {"eager": (False, False), "whole": (True, False), "parts": (True, True)}
 """Whether it is compiled, and whether in parts."""
 
@@ -102,19 +102,13 @@ def built(link: Link, way: str, blocks: Blocks) -> DataParallelNetwork:
     return DataParallelNetwork(network, graph, weights, link, CLASSIFICATION)
 
 
-def work(way: str, gigabytes: float, blocks: Blocks) -> None:
-    """Do one rank's part of one measurement; rank 0 prints it."""
-    link = Link(gigabytes)
-    share_cores(link)
-    torch.set_num_threads(1)
-    network, batch = built(link, way, blocks), part_of(link.rank)
+def turn(link: Link, network: DataParallelNetwork, batch: Batch) -> dict[str, Any]:
+    """Train for some steps; return what each took, when its buckets were given, and the memory."""
     seconds, given = list[float](), list[list[float]]()
-    for step in range(WARM_UP + STEPS):
-        if step == WARM_UP:
-            network.drain_training()
-            network.step_times[:] = 0.0
-            seconds.clear()
-            given.clear()
+    network.drain_training()
+    network.step_times[:] = 0.0
+    Path("/proc/self/clear_refs").write_text("5", "ascii")  # The peak begins anew: proc(5).
+    for _ in range(STEPS):
         link.given.clear()
         begun = time.perf_counter()
         network.train_step(lambda: batch, 0.01)
@@ -122,18 +116,41 @@ def work(way: str, gigabytes: float, blocks: Blocks) -> None:
         given.append([each - begun for each in link.given])
     loss = network.drain_training()
     times = dict(zip(("steps", *PARTS), network.step_times.tolist(), strict=True))
-    found = {"seconds": seconds, "given": given, "loss": loss, "times": times}
+    return {"seconds": seconds, "given": given, "loss": loss, "times": times, "peak": peak()}
+
+
+def peak() -> float:
+    """Return the most resident memory since it was begun anew, in MB."""
+    lines = Path("/proc/self/status").read_text("ascii").splitlines()
+    (line,) = (line for line in lines if line.startswith("VmHWM"))
+    return int(line.split()[1]) / 1e3
+
+
+def work(gigabytes: float, blocks: Blocks, rounds: int) -> None:
+    """Do one rank's part of all measurements over a link; rank 0 prints what it finds."""
+    link = Link(gigabytes)
+    share_cores(link)
+    torch.set_num_threads(1)
+    batch = part_of(link.rank)
+    networks = {way: built(link, way, blocks) for way in WAYS}
+    found: dict[str, list[dict[str, Any]]] = {way: [] for way in WAYS}
+    for number in range(rounds + 1):
+        for way in list(WAYS) if number % 2 else reversed(WAYS):
+            result = turn(link, networks[way], batch)
+            if number:  # The first one is to warm up.
+                found[way].append(result)
+                print(f"{way}: {statistics.median(result['seconds']):.3f} s", file=sys.stderr)
     if link.rank == 0:
         sys.stdout.write(f"\n{json.dumps(found)}\n")
         sys.stdout.flush()
-    network.close()
     link.close()
 
 
-def run(way: str, gigabytes: float, blocks: Blocks) -> dict[str, Any]:
-    """Start the ranks of one measurement; return what rank 0 found."""
-    command = [*rank_starter(RANKS, "torch"), sys.executable, __file__, "--work", way]
+def run(gigabytes: float, blocks: Blocks, rounds: int) -> dict[str, Any]:
+    """Start the ranks of all measurements over a link; return what rank 0 found."""
+    command = [*rank_starter(RANKS, "torch"), sys.executable, __file__, "--work"]
     command += ["--gigabytes", str(gigabytes), "--blocks", ",".join(map(str, blocks))]
+    command += ["--rounds", str(rounds)]
     done = subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True)
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return found
@@ -141,8 +158,7 @@ def run(way: str, gigabytes: float, blocks: Blocks) -> dict[str, Any]:
 
 def row(way: str, rounds: list[dict[str, Any]]) -> str:
     """Return a way's line of the table."""
-    seconds = [each for found in rounds for each in found["seconds"]]
-    middle = statistics.median(seconds)
+    middle = statistics.median(each for found in rounds for each in found["seconds"])
     last = [[t / each[-1] for t in each] for found in rounds for each in found["given"]]
     places = [statistics.median(column) for column in zip(*last, strict=True)]
     steps = sum(found["times"]["steps"] for found in rounds)
@@ -152,7 +168,8 @@ def row(way: str, rounds: list[dict[str, Any]]) -> str:
         f"| {way} | {BATCH * RANKS / middle:.1f} | {1e3 * middle:.0f} | "
         f"{1e3 * parts['wait']:.0f} | {1e3 * parts['reduce']:.0f} | "
         f"{100 * idle / sum(parts.values()):.1f} % | "
-        f"{', '.join(f'{place:.2f}' for place in places)} |"
+        f"{', '.join(f'{place:.2f}' for place in places)} | "
+        f"{statistics.median(found['peak'] for found in rounds):.0f} |"
     )
 
 
@@ -165,27 +182,23 @@ def main() -> None:
     """Run the command line: a table a link, of medians over all steps of all rounds."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("result", type=Path, nargs="?")
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--gigabytes", type=float, nargs="*", default=[0.0, 0.5])
     parser.add_argument("--blocks", type=_blocks, default=RESNET50_BLOCKS, help="of each stage")
-    parser.add_argument("--work", choices=WAYS, help=argparse.SUPPRESS)
+    parser.add_argument("--work", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.work:
-        work(options.work, options.gigabytes[0], options.blocks)
+        work(options.gigabytes[0], options.blocks, options.rounds)
         return
     found: dict[float, dict[str, list[dict[str, Any]]]] = {}
     with own_kernel_caches(os.environ):
         for gigabytes in options.gigabytes:
-            rounds = found[gigabytes] = {way: [] for way in WAYS}
-            for number in range(options.rounds):
-                for way in list(WAYS) if number % 2 else reversed(WAYS):
-                    rounds[way].append(run(way, gigabytes, options.blocks))
-    for gigabytes, ways in found.items():
-        print(f"\n{gigabytes:g} GB/s" if gigabytes else "\ngloo alone")
-        print("| | images/s | step, ms | wait | reduce | of the step | buckets given at |")
-        print("|---|---|---|---|---|---|---|")
-        for way, results in ways.items():
-            print(row(way, results), flush=True)
+            ways = found[gigabytes] = run(gigabytes, options.blocks, options.rounds)
+            print(f"\n{gigabytes:g} GB/s" if gigabytes else "\ngloo alone")
+            print("| | images/s | step, ms | wait | reduce | of it | buckets given at | peak, MB |")
+            print("|---|---|---|---|---|---|---|---|")
+            for way, results in ways.items():
+                print(row(way, results), flush=True)
     if options.result:
         options.result.write_text(json.dumps(found, indent=1), "utf-8")
 

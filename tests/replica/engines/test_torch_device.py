@@ -187,8 +187,10 @@ def test_an_evaluation_neither_computes_on_the_host_nor_waits_for_a_value(
 def test_no_loss_and_no_measure_makes_anything_on_the_host(
     accelerator: Accelerator, name: str
 ) -> None:
-    output = torch.zeros(4, 5, device=META)
+    pixels = (3, 2) if name in ("pixel_cross_entropy", "intersection_over_union") else ()
+    output = torch.zeros(4, 5, *pixels, device=META)
     targets = {
+        "mask": torch.zeros(4, *pixels, dtype=torch.int64, device=META),
         "label": torch.zeros(4, dtype=torch.int64, device=META),
         "values": torch.zeros(4, 5, device=META),
     }
