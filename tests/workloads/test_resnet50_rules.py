@@ -115,9 +115,15 @@ def test_rules_on_records(
     assert rule(trained.evidence(tmp_path)).reasons == ((reason,) if reason else ())
 
 
-def test_images_that_are_not_augmented_are_told(tmp_path: Path) -> None:
-    (said,) = rules.data(Trained().evidence(tmp_path, "dataset.augment=false")).reasons
-    assert said == "images are not augmented (dataset.augment)"
+@pytest.mark.parametrize(
+    ("assignment", "reason"),
+    [
+        ("dataset.augment=false", "images are not augmented (dataset.augment)"),
+        ("dataset.least_crop=0.08", "dataset.least_crop is 0.08; 0.05 is required"),
+    ],
+)
+def test_another_augmentation_is_told(assignment: str, reason: str, tmp_path: Path) -> None:
+    assert rules.data(Trained().evidence(tmp_path, assignment)).reasons == (reason,)
 
 
 def test_a_run_that_keeps_all_rules_is_told_so_and_is_still_none_of_the_scores(

@@ -55,7 +55,7 @@ WORKLOAD = Workload(
     datasets=("imagenet", "cifar10", "digits", "synthetic"),
     network=_network,
     searchable=False,
-    presets=("resnet50_v15", "resnet50_v15_1000"),
+    presets=("resnet50_v15", "resnet50_v15_1000", "resnet50_v15_laptop"),
     official={
         "1,001 outputs, as in its code": partial(
             resnet50, rules.IMAGE, CLASSES + SPARE, version=V1_5

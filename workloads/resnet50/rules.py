@@ -23,6 +23,8 @@ SAMPLES: Final = (1_281_167, 50_000)
 """ILSVRC 2012's training and validation images."""
 SPARE: Final = (0, 1)
 """Outputs behind those of the classes: of 1,000 outputs, and of the 1,001 of its code."""
+LEAST_CROP: Final = 0.05
+"""The least share of an image that a training crop covers."""
 UPDATE: Final = {
     "optimizer": "sgd",
     "momentum": 0.875,
@@ -92,8 +94,7 @@ def data(run: RunEvidence) -> RuleCheck:
     seen = {each.dataset for each in run.replicas if each.dataset is not None}
     value = ", ".join(sorted(dataset.name for dataset in seen)) or "none"
     wrong = list(_data(seen))
-    if not run.config.dataset.augment:
-        wrong.append("images are not augmented (dataset.augment)")
+    wrong += _augmented(run.config)
     return RuleCheck.of("data", value, "ImageNet", wrong)
 
 
@@ -111,6 +112,13 @@ def _data(seen: set[DatasetInfo]) -> Iterator[str]:
         yield f"images of {shape}; {IMAGE} is required"
     if counts != SAMPLES:
         yield "{:,} + {:,} images; ".format(*counts) + "{:,} + {:,} are required".format(*SAMPLES)
+
+
+def _augmented(config: RunConfig) -> Iterator[str]:
+    if not config.dataset.augment:
+        yield "images are not augmented (dataset.augment)"
+    if config.dataset.least_crop != LEAST_CROP:
+        yield f"dataset.least_crop is {config.dataset.least_crop:g}; {LEAST_CROP:g} is required"
 
 
 def reached(run: RunEvidence) -> RuleCheck:

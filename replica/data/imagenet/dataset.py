@@ -20,7 +20,8 @@ class ImageNetDataset:
     ``sizes`` are the bytes of each record, of training and validation. ``parallel`` is the number
     of images decoded at once; no sample depends on it. ``reader`` returns what reads the shards; it
     is called when samples are asked for, and imports no framework before. ``decoded`` are images
-    that the reader of Pillow keeps.
+    that the reader of Pillow keeps, ``least_crop`` the least share of an image that a training crop
+    covers.
     """
 
     info: DatasetInfo
@@ -31,6 +32,7 @@ class ImageNetDataset:
     parallel: int
     reader: Callable[[], Reader]
     decoded: DecodedImages
+    least_crop: float
 
     def train(self, epoch: int, batch_size: int, seed: int, part: Part = WHOLE) -> Iterator[Batch]:
         """Yield every training sample once, in the order and augmentation of (seed, epoch).

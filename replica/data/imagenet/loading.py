@@ -47,6 +47,7 @@ def load(config: DatasetConfig, cores: int, engine: str) -> ImageNetDataset:
         max(1, min(config.parallel_transforms, cores)),
         _tensorflow if engine == "tensorflow" else _pillow,
         DecodedImages(int(config.decoded_gib * 2**30)),
+        config.least_crop,
     )
 
 

@@ -58,12 +58,18 @@ class Box(NamedTuple):
     width: int
 
 
-def windows(samples: int, seed: int, epoch: int) -> Iterator[Window]:
-    """Yield the windows of an epoch of so many samples; the last one may be smaller."""
+def windows(
+    samples: int, seed: int, epoch: int, least_crop: float = CROP_AREA[0]
+) -> Iterator[Window]:
+    """Yield the windows of an epoch of so many samples; the last one may be smaller.
+
+    ``least_crop`` is the least share of an image that a training crop covers.
+    """
     for number, start in enumerate(range(0, samples, WINDOW)):
         count = min(WINDOW, samples - start)
         order = rng.permutation(count, Purpose.WINDOWS, seed, epoch, number)
-        yield Window(order.astype(np.int64), crop_draws(count, Purpose.CROP, seed, epoch, number))
+        crops = crop_draws(count, Purpose.CROP, seed, epoch, number, least=least_crop)
+        yield Window(order.astype(np.int64), crops)
 
 
 def groups(shards: int, seed: int, epoch: int) -> list[list[int]]:
@@ -91,7 +97,7 @@ def reading_order(shards: Sequence[Shard], together: list[list[int]]) -> NDArray
     return np.concatenate(parts)
 
 
-def crop_draws(count: int, *key: int) -> NDArray[np.float32]:
+def crop_draws(count: int, *key: int, least: float = CROP_AREA[0]) -> NDArray[np.float32]:
     """Draw the training crops of some samples, float32 (count, 2 * ATTEMPTS + 3).
 
     The columns are the widths that are tried and the heights, both in units of the square root of
@@ -102,8 +108,7 @@ def crop_draws(count: int, *key: int) -> NDArray[np.float32]:
     words = rng.words(count * (2 * ATTEMPTS + 3), *key).reshape(count, -1)
     # 24 bits: more may round to 1 in float32, and that would put a crop beside its image.
     uniform = (words >> np.uint64(40)).astype(np.float64) * 2.0**-24
-    low, high = CROP_AREA
-    side = np.sqrt(low + (high - low) * uniform[:, :ATTEMPTS])
+    side = np.sqrt(least + (CROP_AREA[1] - least) * uniform[:, :ATTEMPTS])
     low, high = np.log(CROP_ASPECT)
     slant = np.exp((low + (high - low) * uniform[:, ATTEMPTS : 2 * ATTEMPTS]) / 2)
     drawn = np.concatenate([side * slant, side / slant, uniform[:, 2 * ATTEMPTS :]], axis=1)

@@ -126,7 +126,7 @@ def _shuffled(records: Tensor, dataset: ImageNetDataset, seed: int, epoch: int) 
     is used up."""
     columns = 2 * ATTEMPTS + 3
     drawn = tf.data.Dataset.from_generator(
-        lambda: sample_order.windows(dataset.info.train_samples, seed, epoch),
+        lambda: sample_order.windows(dataset.info.train_samples, seed, epoch, dataset.least_crop),
         output_signature=(
             tf.TensorSpec((None,), tf.int64),
             tf.TensorSpec((None, columns), tf.float32),

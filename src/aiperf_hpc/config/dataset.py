@@ -28,6 +28,10 @@ class DatasetConfig(Section):
     ] = Field("imagenet", description="the dataset; only imagenet's runs can be VALID")
     path: Path | None = Field(None, description="folder made by `aiperf data prepare`")
     augment: bool = Field(True, description="the dataset's standard augmentation in training")
+    least_crop: float = Field(
+        0.08, gt=0.0, le=1.0, description="least share of an image that a training crop covers; "
+        "imagenet"
+    )  # fmt: skip
     parallel_transforms: int = Field(48, ge=1, le=1024, description="bounded by the cores")
     cache: Literal["none", "memory", "disk"] = Field(
         "none",

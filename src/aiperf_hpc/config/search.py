@@ -127,8 +127,11 @@ class SearchConfig(Section):
         description="guided: Bayesian, by a Gaussian process over graphs; greedy: the best; "
         "fixed: none, the initial network is trained as it is",
     )
-    trainings: Annotated[int, Field(ge=1, le=1_000_000)] | None = Field(
-        None, description="fixed: of each replica, which then ends; as many as there is time for"
+    trainings: int | None = Field(
+        None,
+        ge=1,
+        le=1_000_000,
+        description="fixed: of each replica, which then ends; none: as many as there is time for",
     )
     confidence: float = Field(
         1.0, ge=0.0, le=100.0, description="guided: deviations added to what is expected"

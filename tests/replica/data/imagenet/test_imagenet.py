@@ -331,14 +331,14 @@ def test_validation_is_a_resize_and_a_centre_crop(load: Load, ramps: Path) -> No
     assert np.abs(pixels[..., 2]).max() < 4
 
 
-def _windows(load: Load, ramps: Path) -> NDArray[np.float64]:
+def _windows(load: Load, ramps: Path, **values: object) -> NDArray[np.float64]:
     """Return left, right, top and bottom of each training crop, in source pixels.
 
     Fitted to the crop's pixels; right is left of left when the crop is a mirror image.
     """
     places = (np.arange(32) + 0.5) / 32
     windows = []
-    for sample in _pixels(_epoch(load(ramps))):
+    for sample in _pixels(_epoch(load(ramps, **values))):
         edges: list[float] = []
         for channel, extent in ((0, WIDTH), (1, HEIGHT)):
             profile = sample[..., channel].mean(channel)
@@ -367,6 +367,12 @@ def test_training_crops_are_parts_of_the_image(load: Load, ramps: Path) -> None:
     assert aspect[~whole].max() < 1.4
     # 200 flips of a coin have a deviation of 7.
     assert abs(int(mirrored.sum()) - 100) < 36
+
+
+def test_crops_can_be_kept_large(load: Load, ramps: Path) -> None:
+    left, right, top, bottom = _windows(load, ramps, least_crop=0.6).T
+    share = np.abs(right - left) * (bottom - top) / (WIDTH * HEIGHT)
+    assert 0.55 < share.min() < 0.75
 
 
 def test_crops_differ_between_samples_and_epochs(load: Load, ramps: Path) -> None:
