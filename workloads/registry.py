@@ -11,11 +11,18 @@ from aiperf_hpc.errors import ConfigError
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.objective import CLASSIFICATION
 from aiperf_hpc.trial import DatasetInfo
-from aiperf_hpc.workloads import automl, cosmoflow, resnet50, volumes
+from aiperf_hpc.workloads import automl, cosmoflow, extreme_weather, resnet50, volumes
 from aiperf_hpc.workloads.base import Workload
 
 WORKLOADS: dict[str, Workload] = {
-    w.name: w for w in (automl.WORKLOAD, cosmoflow.WORKLOAD, resnet50.WORKLOAD, volumes.WORKLOAD)
+    w.name: w
+    for w in (
+        automl.WORKLOAD,
+        cosmoflow.WORKLOAD,
+        extreme_weather.WORKLOAD,
+        resnet50.WORKLOAD,
+        volumes.WORKLOAD,
+    )
 }
 
 
@@ -45,6 +52,11 @@ def workload_of(config: RunConfig) -> Workload:
         raise ConfigError(
             f"search.method={config.search.method}: no morphism grows the networks of workload "
             f"'{workload.name}'; set search.method=fixed"
+        )
+    if config.engine.name not in (*workload.engines, "simulated"):
+        raise ConfigError(
+            f"engine.name={config.engine.name}: workload '{workload.name}' is trained by "
+            f"{', '.join(workload.engines)}; set engine.name={workload.engines[0]}"
         )
     workload = replace(workload, objective=workload.objective_on(config.dataset.name))
     objective, target = workload.objective, config.training.target

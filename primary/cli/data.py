@@ -13,7 +13,9 @@ KILLED = 137
 
 
 def prepare(
-    name: Annotated[str, Argument(metavar="NAME", help="cifar10, cosmoflow, deepcam or imagenet.")],
+    name: Annotated[
+        str, Argument(metavar="NAME", help="cifar10, cosmoflow, deepcam, extremeweather, imagenet.")
+    ],
     source: Annotated[str, Option("--from", metavar="ARCHIVE_OR_DIR", help="What was downloaded.")],
     target: Annotated[
         str | None, Option("--to", metavar="FOLDER", help="Default: data/NAME.")
@@ -35,6 +37,7 @@ def prepare(
       $ aiperf data prepare cifar10 --from cifar-10-binary.tar.gz
       $ aiperf data prepare imagenet --from /archives/imagenet --to /data/imagenet
       $ aiperf data prepare cosmoflow --from /archives/cosmoUniverse --to /data/cosmoflow
+      $ aiperf data prepare extremeweather --from /archives/climo --to /data/extremeweather
     """
     target = target or f"data/{name}"
     arguments = ["prepare", name, "--from", source, "--to", target]

@@ -79,6 +79,8 @@ def quality(result: Evaluation) -> float:
             return result.sums["correct"] / result.samples
         case "mean_absolute_error":
             return result.sums["absolute_error"] / result.sums["values"]
+        case "mean_average_precision":
+            return result.sums["average_precision"] / result.sums["classes"]
         case other:
             raise AIPerfError(f"verify cannot recompute the measure '{other}'")
 

@@ -17,6 +17,7 @@ _MODULES = {
     "deepcam": "aiperf_hpc.replica.data.deepcam",
     "density": "aiperf_hpc.replica.data.density",
     "digits": "aiperf_hpc.replica.data.digits",
+    "extremeweather": "aiperf_hpc.replica.data.extremeweather",
     "imagenet": "aiperf_hpc.replica.data.imagenet",
     "simulated": "aiperf_hpc.replica.data.simulated",
     "synthetic": "aiperf_hpc.replica.data.synthetic",

@@ -18,10 +18,13 @@ from aiperf_hpc.replica.data import (
     cosmoflow,
     dataset_names,
     deepcam,
+    extremeweather,
     imagenet,
     load_dataset,
 )
+from aiperf_hpc.replica.data.progress import Show
 from aiperf_hpc.replica.data.reporting import Reporter, reporter
+from aiperf_hpc.replica.data.sharded.verification import Verification
 from aiperf_hpc.replica.data.staging import Options
 from aiperf_hpc.signals import Interruption, interruptible
 from aiperf_hpc.streams import ascii_json, print_in_any_locale
@@ -31,14 +34,19 @@ _PREPARERS: dict[str, Callable[[Path, Path, Options], DatasetInfo]] = {
     "cifar10": cifar10.prepare,
     "cosmoflow": cosmoflow.prepare,
     "deepcam": deepcam.prepare,
+    "extremeweather": extremeweather.prepare,
     "imagenet": imagenet.prepare,
 }
 _VERIFIERS: dict[str, Callable[[Path, int], None]] = {"imagenet": imagenet.verify}
 """What verifies a folder, for datasets that are not checked to the last byte whenever they are
 loaded."""
 
-_SHARDED = {"cosmoflow": cosmoflow.verify, "deepcam": deepcam.verify}
-"""What verifies folders of shards whose samples are files of their own."""
+_SHARDED: dict[str, Callable[[Path, int, Show], Verification]] = {
+    "cosmoflow": cosmoflow.verify,
+    "deepcam": deepcam.verify,
+    "extremeweather": extremeweather.verify,
+}
+"""What verifies folders of shards, every sample of them."""
 
 BROKEN = 1
 """Exit status where a verification found something broken."""

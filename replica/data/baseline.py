@@ -21,6 +21,9 @@ from aiperf_hpc.replica.data.base import Batch
 from aiperf_hpc.run.records import BaselineMeasured
 from aiperf_hpc.trial import DatasetInfo
 
+MOST_CLASSES = 1000
+"""Classes of boxes: more than any dataset has that is known here."""
+
 Targets = Mapping[str, NDArray[Any]]
 """A batch's, by the objective's names: each (samples, \\*shape)."""
 Totals = NDArray[np.float64]
@@ -52,11 +55,21 @@ def _from_zeros(targets: Targets, _: DatasetInfo) -> Totals:
     return np.array([values.sum(), values.size], np.float64)
 
 
+def _of_boxes(targets: Targets, _: DatasetInfo) -> Totals:
+    """Return how many boxes each class has, of as many classes as there may be."""
+    classes = targets["boxes"][..., -1]
+    return np.bincount(classes[classes >= 0], minlength=MOST_CLASSES).astype(np.float64)
+
+
 PREDICTORS: dict[str, Predictor] = {
     "accuracy": Predictor(_of_each_class, lambda counts: {"correct": float(counts.max())}),
     "mean_absolute_error": Predictor(
         _from_zeros,
         lambda totals: {"absolute_error": float(totals[0]), "values": float(totals[1])},
+    ),
+    "mean_average_precision": Predictor(
+        _of_boxes,
+        lambda boxes: {"average_precision": 0.0, "classes": float(np.count_nonzero(boxes))},
     ),
 }
 """The trivial predictors, by the names of measures."""

@@ -77,8 +77,9 @@ COLLECTIVES = {
 }
 NPU = Package("torch_npu", "install Huawei's build for this version of PyTorch")
 SIMULATION = Package("greenlet", pip_install("simulate"))
-PARQUET = Package("pyarrow", pip_install("parquet"))
+DETECTION = Package("pycocotools", pip_install("detection"))
 HDF5 = Package("h5py", pip_install("hdf5"))
+PARQUET = Package("pyarrow", pip_install("parquet"))
 NNI = Package("nni", pip_install("nni"))
 PYSLURM = Package("pyslurm", pip_install("pyslurm"))
 
@@ -96,6 +97,8 @@ def _needed(config: RunConfig) -> Iterator[tuple[str, Package]]:
     engine, replica = config.engine, config.replica
     if engine.name in ENGINES:
         yield f"engine '{engine.name}'", ENGINES[engine.name]
+    if config.workload == "extreme-weather":
+        yield f"workload '{config.workload}'", DETECTION
     if engine.device == "npu":
         yield "engine.device=npu", NPU
     if replica.ranks > 1 and replica.collective != "auto":

@@ -203,6 +203,7 @@ MEAN_AVERAGE_PRECISION = Measure(
     perfect=1.0,
     rows=("detections", "boxes"),
     summarize=_precisions,
+    baseline="no box",
     # One minus it is no share of samples that were wrong.
 )
 """The mean over classes of the precision averaged over 101 recalls, as COCO measures it."""

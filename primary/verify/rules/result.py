@@ -186,7 +186,8 @@ def _result(run: Evidence, trial: Trial) -> Json:
     train, validation = run.samples.get(trial.id, (0, 0))
     until = [e for e in trial.evaluations if e.utc <= run.end]
     is_share = all(e.measure.name == "accuracy" for e in until)
-    best = (max if is_share else min)((quality(e) for e in until), default=None)
+    less = any(e.measure.name == "mean_absolute_error" for e in until)
+    best = (min if less else max)((quality(e) for e in until), default=None)
     return {
         "train_samples": train,
         "validation_samples": validation,

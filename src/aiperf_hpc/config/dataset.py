@@ -19,6 +19,7 @@ class DatasetConfig(Section):
         "cosmoflow",
         "deepcam",
         "density",
+        "extremeweather",
         "imagenet",
         "simulated",
         "synthetic",

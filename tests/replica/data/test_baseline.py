@@ -9,7 +9,7 @@ import pytest
 from tests.support.fakes import FakeDataset
 
 from aiperf_hpc.errors import DatasetError
-from aiperf_hpc.objective import CLASSIFICATION, MEASURES, Objective, regression
+from aiperf_hpc.objective import CLASSIFICATION, MEASURES, Objective, detection, regression
 from aiperf_hpc.replica.data.base import Batch, labelled_images
 from aiperf_hpc.replica.data.baseline import PREDICTORS, Tally
 from aiperf_hpc.trial import DatasetInfo
@@ -47,6 +47,15 @@ def test_zeros_are_as_far_off_as_the_targets_are_large() -> None:
     measured = tallied(regression(2), *batches).measured()
     assert measured.sums == {"absolute_error": 3.0, "values": 10}
     assert measured.quality == pytest.approx(0.3)
+
+
+def test_no_box_finds_nothing_of_the_classes_that_there_are() -> None:
+    boxes = np.full((5, 3, 5), -1, np.int32)
+    boxes[1, 0], boxes[4, 1], boxes[4, 0] = [0, 0, 2, 2, 3], [0, 0, 2, 2, 3], [0, 0, 1, 1, 0]
+    batch = Batch({}, {"boxes": boxes})
+    measured = tallied(detection(3), batch).measured()
+    assert measured.sums == {"average_precision": 0.0, "classes": 2.0}
+    assert measured.quality == 0.0
 
 
 def test_an_evaluation_that_was_cut_is_no_baseline_and_the_next_one_is_watched_anew() -> None:

@@ -1,0 +1,10 @@
+"""The ExtremeWeather dataset: maps of a climate model, and boxes about cyclones and rivers in them.
+
+A year is a file of HDF5, ``climo_YYYY.h5``: ``images``, float32 (maps, 16, height, width), and
+``boxes`` (maps, 15, 5): first row, first column, last row, last column and class of each, in rows
+of -1 where there are fewer. [Racah et al. 2017; extremeweatherdataset.github.io]
+"""
+
+from aiperf_hpc.replica.data.extremeweather.dataset import load as load
+from aiperf_hpc.replica.data.extremeweather.preparation import prepare as prepare
+from aiperf_hpc.replica.data.extremeweather.verification import verify as verify

@@ -1,0 +1,100 @@
+"""One map with its boxes: as the official files have it, and as a record of a shard."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aiperf_hpc.replica.data.weather.boxes import CHANNELS, MOST_BOXES, NONE
+from aiperf_hpc.replica.data.weather.fields import CHANNELS as BOUNDS
+
+NAME = "extremeweather"
+CLASSES = 4
+BOX = 5
+"""Numbers of a box."""
+_BOXES_BYTES = MOST_BOXES * BOX * 4
+
+Maps = NDArray[np.float32]
+Boxes = NDArray[np.int32]
+
+
+class Sample(NamedTuple):
+    """A map and its boxes."""
+
+    fields: Maps
+    """(height, width, 16), in the quantities' own units."""
+    boxes: Boxes
+    """(15, 5): the first row and column, those behind the last, the class; -1 where none is."""
+
+    def written(self) -> bytes:
+        """Return the record of a shard."""
+        return self.fields.astype("<f4").tobytes() + self.boxes.astype("<i4").tobytes()
+
+    @property
+    def sha256(self) -> str:
+        """The digest of the numbers."""
+        return hashlib.sha256(self.written()).hexdigest()
+
+
+def record_bytes(shape: Sequence[int]) -> int:
+    """Return the bytes of a record of a map of a shape (height, width, channels)."""
+    return math.prod(shape) * 4 + _BOXES_BYTES
+
+
+def read(record: bytes, shape: Sequence[int]) -> Sample:
+    """Return the sample of a record."""
+    fields = np.frombuffer(record, "<f4", math.prod(shape)).reshape(shape)
+    boxes = np.frombuffer(record, "<i4", MOST_BOXES * BOX, len(record) - _BOXES_BYTES)
+    return Sample(fields, boxes.reshape(MOST_BOXES, BOX))
+
+
+def checked(image: Maps, rows: NDArray[np.generic]) -> Sample:
+    """Return the sample of a map (16, height, width) and its rows of boxes.
+
+    Raises:
+        ValueError: what is wrong with it.
+    """
+    finite = np.isfinite(image).all((1, 2))
+    if not finite.all():
+        channel = CHANNELS[int(np.flatnonzero(~finite)[0])]
+        raise ValueError(f"channel {channel} has numbers that are not finite")
+    boxes = np.full((MOST_BOXES, BOX), NONE, np.int32)
+    found = [each for each in rows.astype(np.float64).tolist() if any(n != NONE for n in each)]
+    for number, each in enumerate(found):
+        try:
+            boxes[number] = _box(each, *image.shape[1:])
+        except ValueError as error:
+            raise ValueError(f"box {number + 1}: {error}") from None
+    return Sample(np.ascontiguousarray(image.transpose(1, 2, 0), np.float32), boxes)
+
+
+def _box(numbers: Sequence[float], height: int, width: int) -> tuple[int, ...]:
+    """Return a box as it is trained on: what of it lies in the map, in whole pixels."""
+    if not all(map(math.isfinite, numbers)):
+        raise ValueError(f"{numbers} are not finite numbers")
+    *sides, label = numbers
+    if label not in range(CLASSES):
+        raise ValueError(f"its class is {label:g}; 0 to {CLASSES - 1} are known")
+    top, left, bottom, right = (*map(math.floor, sides[:2]), *map(math.ceil, sides[2:]))
+    told = f"rows {sides[0]:g} to {sides[2]:g}, columns {sides[1]:g} to {sides[3]:g}"
+    if bottom <= top or right <= left:
+        raise ValueError(f"{told}: it is empty")
+    inside = max(top, 0), max(left, 0), min(bottom, height), min(right, width)
+    if inside[2] <= inside[0] or inside[3] <= inside[1]:
+        raise ValueError(f"{told}: it lies outside the map of {height} x {width}")
+    return (*inside, int(label))
+
+
+_LOW = np.array([BOUNDS[name].low for name in CHANNELS], np.float32)
+_FACTOR = np.array([1.0 / (BOUNDS[name].high - BOUNDS[name].low) for name in CHANNELS], np.float32)
+
+
+def scaled(fields: Maps) -> Maps:
+    """Return what networks read: each quantity from 0 to 1 between its usual bounds."""
+    found: Maps = (fields - _LOW) * _FACTOR
+    return found

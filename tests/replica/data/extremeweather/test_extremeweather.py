@@ -1,0 +1,234 @@
+"""Tests of preparing, reading and verifying the maps of Extreme Weather Analytics."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+
+from aiperf_hpc.config import DatasetConfig
+from aiperf_hpc.dataset_manifest import load_dataset_manifest
+from aiperf_hpc.errors import DatasetError
+from aiperf_hpc.extras import HDF5
+from aiperf_hpc.replica.data import extremeweather, load_dataset
+from aiperf_hpc.replica.data.__main__ import main
+from aiperf_hpc.replica.data.base import Dataset
+from aiperf_hpc.replica.data.extremeweather import source as official
+from aiperf_hpc.replica.data.extremeweather.samples import Sample, checked
+from aiperf_hpc.replica.data.progress import Progress
+from aiperf_hpc.replica.data.staging import Options
+from aiperf_hpc.replica.data.weather.fields import CHANNELS
+
+HEIGHT, WIDTH, MAPS = 4, 6, 5
+YEARS = ("1979", "1980", "1981")
+
+
+def write_year(path: Path, seed: int, maps: int = MAPS, height: int = HEIGHT) -> None:
+    """The number of a map stands in its first box, so that a map can be told again."""
+    rng = np.random.default_rng(seed)
+    images = rng.standard_normal((maps, 16, height, WIDTH)).astype(np.float32)
+    boxes = np.full((maps, 15, 5), -1.0, np.float32)
+    boxes[:, 0] = [[0, 0, 1 + seed % 3, 1 + each % WIDTH, each % 4] for each in range(maps)]
+    with h5py.File(path, "w") as file:
+        file["images"], file["boxes"] = images, boxes
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    folder = tmp_path / "climo"
+    folder.mkdir()
+    for seed, year in enumerate(YEARS):
+        write_year(folder / f"climo_{year}.h5", seed)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("whole")
+    for seed, year in enumerate(YEARS):
+        write_year(place / f"climo_{year}.h5", seed)
+    extremeweather.prepare(place, place / "prepared", Options(shards=4, cores=2))
+    return place / "prepared"
+
+
+def opened(folder: Path) -> Dataset:
+    return load_dataset(DatasetConfig(name="extremeweather", path=folder), 2)
+
+
+def test_a_folder_says_what_it_holds(folder: Path, source: Path, tmp_path: Path) -> None:
+    info = load_dataset_manifest(folder, "extremeweather")
+    assert info.input_shape("image") == (HEIGHT, WIDTH, 16)
+    assert info.targets["boxes"].shape == info.input_shape("boxes") == (15, 5)
+    assert (info.train_samples, info.validation_samples) == (2 * MAPS, MAPS)
+    assert opened(folder).info == info
+    # However it is cut, it is the same.
+    assert extremeweather.prepare(source, tmp_path / "again", Options(shards=2)) == info
+
+
+def test_every_map_comes_once_scaled_with_its_boxes(folder: Path) -> None:
+    dataset = opened(folder)
+    orders = []
+    for epoch in (1, 2):
+        batches = list(dataset.train(epoch, 4, 7))
+        assert [batch.size for batch in batches] == [4, 4, 2]
+        boxes = np.concatenate([batch.targets["boxes"] for batch in batches])
+        orders.append([tuple(row) for row in boxes[:, 0].tolist()])
+        assert (boxes[:, 1:] == -1).all()
+    assert orders[0] != orders[1]
+    wanted = [(0, 0, 1 + seed, 1 + each, each % 4) for seed in (0, 1) for each in range(MAPS)]
+    assert sorted(orders[0]) == sorted(orders[1]) == sorted(wanted)
+    (batch,) = dataset.validation(MAPS)
+    np.testing.assert_array_equal(batch.inputs["boxes"], batch.targets["boxes"])
+    images = np.random.default_rng(2).standard_normal((MAPS, 16, HEIGHT, WIDTH)).astype(np.float32)
+    channel = CHANNELS["T500"]  # The sixth of the official order.
+    scaled = (images[:, 5] - channel.low) / (channel.high - channel.low)
+    np.testing.assert_allclose(batch.inputs["image"][..., 5], scaled, rtol=1e-5)
+
+
+def test_a_preparation_goes_on_where_it_was_interrupted(source: Path, tmp_path: Path) -> None:
+    target = tmp_path / "target"
+
+    def interrupt(progress: Progress) -> None:
+        if progress.done > MAPS:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        extremeweather.prepare(source, target, Options(shards=4, progress=interrupt))
+    said: list[str] = []
+    extremeweather.prepare(source, target, Options(shards=4, report=said.append))
+    assert any("shards are kept" in line for line in said)
+    assert extremeweather.verify(target, 2).broken == ()
+
+
+def _set(name: str, place: tuple[int, ...], value: float) -> Callable[[Path], None]:
+    def change(folder: Path) -> None:
+        with h5py.File(folder / "climo_1980.h5", "r+") as file:
+            file[name][place] = value
+
+    return change
+
+
+def _box(*numbers: float) -> Callable[[Path], None]:
+    def change(folder: Path) -> None:
+        with h5py.File(folder / "climo_1980.h5", "r+") as file:
+            file["boxes"][2, 1] = numbers
+
+    return change
+
+
+def _cut(folder: Path) -> None:
+    path = folder / "climo_1980.h5"
+    path.write_bytes(path.read_bytes()[:-100])
+
+
+def _without(name: str) -> Callable[[Path], None]:
+    def change(folder: Path) -> None:
+        with h5py.File(folder / "climo_1980.h5", "r+") as file:
+            del file[name]
+
+    return change
+
+
+def _another(name: str, value: Any) -> Callable[[Path], None]:  # noqa: ANN401
+    def change(folder: Path) -> None:
+        _without(name)(folder)
+        with h5py.File(folder / "climo_1980.h5", "r+") as file:
+            file[name] = value
+
+    return change
+
+
+def _no_box_held_out(folder: Path) -> None:
+    with h5py.File(folder / "climo_1981.h5", "r+") as file:
+        file["boxes"][:] = -1
+
+
+def _only_one(folder: Path) -> None:
+    for year in YEARS[1:]:
+        (folder / f"climo_{year}.h5").unlink()
+
+
+WRONG: list[tuple[Callable[[Path], object], str]] = [
+    (_set("images", (2, 7, 0, 0), np.nan), "climo_1980.h5: map 3: channel TREFHT has numbers that"),
+    (_box(0, 0, 2, 2, 4), "climo_1980.h5: map 3: box 2: its class is 4; 0 to 3 are known"),
+    (_box(0, 0, 2, 2, 1.5), "box 2: its class is 1.5"),
+    (_box(2, 0, 1, 2, 1), "box 2: rows 2 to 1, columns 0 to 2: it is empty"),
+    (_box(0, 7, 2, 9, 1), "columns 7 to 9: it lies outside the map of 4 x 6"),
+    (_box(0, np.inf, 2, 9, 1), "are not finite numbers"),
+    (_cut, "cannot read .*climo_1980.h5: .*truncated"),
+    (_without("boxes"), "climo_1980.h5 has no 'images' and 'boxes'"),
+    (
+        _another("images", np.zeros((MAPS, 3, HEIGHT, WIDTH), np.float32)),
+        "'images' is float32 .*float32 .maps, 16, height, width. is required",
+    ),
+    (_another("images", np.zeros((MAPS, 16, HEIGHT, WIDTH))), "'images' is float64"),
+    (_another("boxes", np.zeros((MAPS, 15, 4))), "'boxes' is .5, 15, 4.; .5, 15, 5. is required"),
+    (
+        lambda folder: write_year(folder / "climo_1980.h5", 1, height=8),
+        "climo_1980.h5 has maps of .8, 6, 16., and climo_1979.h5 of .4, 6, 16.",
+    ),
+    (_no_box_held_out, "climo_1981.h5 is held out and has no box: there is nothing to find"),
+    (_only_one, "has 1 files named"),
+]
+
+
+@pytest.mark.parametrize(("damage", "message"), WRONG, ids=[m[:24] for _, m in WRONG])
+def test_what_is_wrong_is_said_in_one_line(
+    damage: Callable[[Path], object], message: str, source: Path, tmp_path: Path
+) -> None:
+    damage(source)
+    with pytest.raises(DatasetError, match=message) as caught:
+        extremeweather.prepare(source, tmp_path / "target", Options(shards=2))
+    assert "\n" not in str(caught.value)
+
+
+def test_all_maps_that_are_wrong_are_named(source: Path, tmp_path: Path) -> None:
+    for place in (1, 3):
+        _set("images", (place, 0, 0, 0), np.inf)(source)
+    told: list[str] = []
+    with pytest.raises(DatasetError, match="2 of 15 maps are corrupt"):
+        extremeweather.prepare(source, tmp_path / "target", Options(complain=told.append))
+    assert [line.split(": ")[1] for line in told] == ["map 2", "map 4"]
+
+
+def test_a_box_that_reaches_over_the_edge_is_cut_there() -> None:
+    rows = np.full((15, 5), -1.0)
+    rows[1] = (-3, 2.5, 3.2, 100, 2)
+    found = checked(np.zeros((16, HEIGHT, WIDTH), np.float32), rows)
+    assert isinstance(found, Sample)
+    assert found.boxes[0].tolist() == [0, 2, 4, 6, 2]
+    assert (found.boxes[1:] == -1).all()
+
+
+def test_damage_to_a_prepared_folder_is_found(
+    source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target = tmp_path / "target"
+    assert main(["prepare", "extremeweather", "--from", str(source), "--to", str(target)]) == 0
+    assert main(["verify", str(target)]) == 0
+    assert "15 samples" in capsys.readouterr().out
+    shard = next(target.glob("train-*"))
+    content = bytearray(shard.read_bytes())
+    content[-1] ^= 1
+    shard.write_bytes(content)
+    assert main(["verify", str(target)]) == 1
+    shard.write_bytes(content[:-1])
+    with pytest.raises(DatasetError, match=f"{shard.name} .*"):
+        opened(target)
+
+
+def test_without_h5py_it_is_said_what_installs_it(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(official, "HDF5", HDF5._replace(package="no_such_package"))
+    with pytest.raises(DatasetError, match="reading HDF5 needs the package 'h5py': .*hdf5"):
+        extremeweather.prepare(source, tmp_path / "target")
+
+
+def test_without_a_folder_it_is_said_how_to_give_one() -> None:
+    with pytest.raises(DatasetError, match="no folder is given; pass --set dataset.path=FOLDER"):
+        load_dataset(DatasetConfig(name="extremeweather"), 1)
