@@ -79,6 +79,10 @@ class Workload:
         """All rules of its benchmark's closed division, asked of a run."""
         return (*(_of_run(rule) for rule in self.settings_rules), *self.record_rules)
 
+    def valid_flops_on(self, dataset: str) -> Weight | None:
+        """Return how HPC AI500 weights qualities; None on what stands in for its dataset."""
+        return self.valid_flops if dataset == self.datasets[0] else None
+
     def objective_on(self, dataset: str) -> Objective:
         """Return what is trained for on a dataset."""
         return self.objectives.get(dataset, self.objective)

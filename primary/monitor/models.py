@@ -56,7 +56,8 @@ class ModelsStatus(Value):
     """Models that reached the target, or that came to their end where there is none, over the
     minutes from the first one's first step to the last one's last evaluation."""
     valid_flops: ValidFlopsStatus | None = None
-    """None where the workload is none of HPC AI500's, or no model has come to its end."""
+    """None where the workload is none of HPC AI500's, its dataset another, or no model has come to
+    its end."""
 
 
 def models_status(

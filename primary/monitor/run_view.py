@@ -429,7 +429,8 @@ class RunView:
 
     def models(self, until: float) -> ModelsStatus | None:
         """Return how many models were trained until a time, UTC seconds; None of a search."""
-        weight = workload_of(self.manifest.config).valid_flops
+        config = self.manifest.config
+        weight = workload_of(config).valid_flops_on(config.dataset.name)
         return models_status(self.history, self.manifest, self.measure, weight, until)
 
     def telemetry(self) -> TelemetryStatus:

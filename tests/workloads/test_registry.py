@@ -45,6 +45,14 @@ def test_every_preset_names_a_workload_that_it_can_be(name: str) -> None:
     assert name in workload_of(load_config(name)).presets
 
 
+def test_valid_flops_are_of_hpc_ai500s_workloads_on_its_own_datasets() -> None:
+    weights = {w.name: w.valid_flops_on(w.datasets[0]) for w in WORKLOADS.values()}
+    assert {name: weight for name, weight in weights.items() if weight is not None} == {
+        "resnet50-v1.5": (0.763, 5), "extreme-weather": (0.35, 10)
+    }  # fmt: skip
+    assert WORKLOADS["resnet50-v1.5"].valid_flops_on("cifar10") is None
+
+
 def test_every_preset_is_of_one_workload_and_official_networks_differ() -> None:
     assert sorted(p for w in WORKLOADS.values() for p in w.presets) == preset_names()
     graphs = [make() for w in WORKLOADS.values() for make in w.official.values()]
