@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,7 @@ from aiperf_hpc.graph import (
 from aiperf_hpc.machine import available_bytes
 from aiperf_hpc.morphism.networks.resnet import resnet50
 from aiperf_hpc.ops_counter.memory import MemoryLimit, training_bytes
+from aiperf_hpc.replica import main
 from aiperf_hpc.replica.runtime.stopping import StopFlag
 from aiperf_hpc.replica.runtime.stopwatch import Stopwatch
 from aiperf_hpc.replica.training.memory_estimate import memory_bound
@@ -221,3 +223,21 @@ def test_a_rank_has_its_share_of_the_batch() -> None:
     bound = memory_bound(MemoryLimit(config, 2**40), graph)
     assert bound is not None
     assert bound.needed(graph) == training_bytes(graph, 16, "fp32")
+
+
+def test_a_thread_that_wants_pythons_lock_has_it_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The one that launches a training's steps wants it after each kernel."""
+    found: list[float] = []
+
+    def run(*_: object) -> int:
+        found.append(sys.getswitchinterval())
+        return 0
+
+    before = sys.getswitchinterval()
+    monkeypatch.setattr(main, "_run", run)
+    try:
+        main.main(["nowhere", "--replica", "r0"])
+    finally:
+        sys.setswitchinterval(before)
+    assert found == [pytest.approx(50e-6)]
+    assert before > found[0]

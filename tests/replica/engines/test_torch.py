@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import importlib.util
 import math
+import os
 import threading
 import weakref
 from collections.abc import Callable
@@ -29,6 +30,7 @@ from aiperf_hpc.replica.engines.torch.device import (
     ALLOCATOR_SETTINGS,
     Feed,
     channels_first,
+    choose_device,
     filled,
     let_segments_grow,
     scaled,
@@ -330,9 +332,33 @@ def test_an_accelerators_segments_grow_unless_its_allocator_is_set() -> None:
         assert given == {name: "max_split_size_mb:128"}
 
 
+def test_segments_grow_before_an_accelerator_is_computed_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """PyTorch reads the variable at the first allocation; on CUDA and ROCm."""
+    for name in ALLOCATOR_SETTINGS:
+        monkeypatch.setenv(name, "")  # For it to be as it was afterwards.
+        monkeypatch.delenv(name)
+    there: list[tuple[str, str | None]] = []
+
+    def set_device(device: torch.device) -> None:
+        there.append((str(device), os.environ.get(ALLOCATOR_SETTINGS[0])))
+
+    module = SimpleNamespace(
+        is_available=lambda: True, device_count=lambda: 8, set_device=set_device
+    )
+    monkeypatch.setattr(torch, "get_device_module", lambda kind: module)
+    assert choose_device("cuda", 11) == torch.device("cuda", 3)
+    assert there == [("cuda:3", "expandable_segments:True")]
+
+
 @pytest.mark.parametrize("rank", range(3))
-def test_no_part_of_a_batch_is_compiled_for_after_warming(rank: int) -> None:
+@pytest.mark.parametrize("parts", [1, 3])
+def test_no_part_of_a_batch_is_compiled_for_after_warming(
+    monkeypatch: pytest.MonkeyPatch, rank: int, parts: int
+) -> None:
     """Of 7 samples over 3 ranks one has 3; of an epoch's last batch any number up to that."""
+    monkeypatch.setattr(torch_engine, "BUCKET_BYTES", 300)
     compiled: list[int] = []
 
     def count(code: torch.fx.GraphModule, inputs: list[torch.Tensor]) -> object:
@@ -346,14 +372,14 @@ def test_no_part_of_a_batch_is_compiled_for_after_warming(rank: int) -> None:
         hyperparameters(batch_size=7),
         None,
         CLASSIFICATION,
-        Placement(torch.device("cpu"), cores=1, compiled=True, backend=count),
+        Placement(torch.device("cpu"), 1, compiled=True, backend=count, parted=parts > 1),
     )
     first, last = Part(rank, 3).bounds(7)
     network.warm(1, halves=True)
     assert not compiled
     network.warm(last - first, halves=True)
     warm = len(compiled)
-    assert warm == 2
+    assert warm == parts + 1
     for size in (last - first, *range(last - first + 1)):
         part = labelled(graph, size) if size else empty_batch(graph, network._objective, 0)
         network.apply(given(network, part, 1 / 3), 0.01)

@@ -11,11 +11,13 @@ import torch
 from tests.support.engine_steps import hyperparameters, labelled, relative_error
 from tests.support.networks import residual, trained_weights
 from torch._dynamo.backends.common import aot_autograd
+from torch._functorch import config as functorch_config
 from torch._functorch._aot_autograd.utils import make_boxed_func
 
+from aiperf_hpc.config import EngineConfig
 from aiperf_hpc.objective import CLASSIFICATION
 from aiperf_hpc.replica.engines.torch import engine as torch_engine
-from aiperf_hpc.replica.engines.torch.engine import Placement, TorchNetwork
+from aiperf_hpc.replica.engines.torch.engine import Placement, TorchNetwork, placement_of
 
 GRAPH = residual()
 
@@ -24,7 +26,7 @@ class Backend:
     """A back end that notes how often it compiles, and each call of a backward pass's code."""
 
     def __init__(self) -> None:
-        self.compiled = 0
+        self.compiled = self.backward = 0
         self.events: list[str] = []
 
     def __call__(self, module: torch.fx.GraphModule, inputs: list[torch.Tensor]) -> Any:  # noqa: ANN401
@@ -35,6 +37,8 @@ class Backend:
         return back(module, inputs)
 
     def _backward(self, code: torch.fx.GraphModule, _: object) -> Callable[..., object]:
+        self.backward += 1
+
         def execute(*given: torch.Tensor) -> object:
             self.events.append("code")
             return code(*given)
@@ -113,4 +117,18 @@ def test_where_all_gradients_are_one_bucket_the_code_is_one_piece() -> None:
     assert len(trained.buckets) == 1
     trained.warm(8, halves=True)
     assert backend.compiled == 2
+    trained.close()
+
+
+@pytest.mark.parametrize("parted", [False, True])
+def test_both_passes_are_compiled_at_once(monkeypatch: pytest.MonkeyPatch, *, parted: bool) -> None:
+    """Ahead, where nothing is executed: a backward pass is else compiled in a step."""
+    monkeypatch.setattr(torch_engine, "BUCKET_BYTES", 500)
+    backend = Backend()
+    with functorch_config.patch(force_non_lazy_backward_lowering=False):
+        placement_of(1, 0, EngineConfig(name="torch", device="cpu", compile="always"), 1)
+        trained = network(backend, parted=parted)
+        trained.compile(8)
+    assert backend.backward == (len(trained.buckets) if parted else 1)
+    assert not backend.events
     trained.close()
