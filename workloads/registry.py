@@ -11,7 +11,14 @@ from aiperf_hpc.errors import ConfigError
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.objective import CLASSIFICATION
 from aiperf_hpc.trial import DatasetInfo
-from aiperf_hpc.workloads import automl, cosmoflow, extreme_weather, resnet50, volumes
+from aiperf_hpc.workloads import (
+    automl,
+    cosmoflow,
+    deepcam,
+    extreme_weather,
+    resnet50,
+    volumes,
+)
 from aiperf_hpc.workloads.base import Workload
 
 WORKLOADS: dict[str, Workload] = {
@@ -19,6 +26,7 @@ WORKLOADS: dict[str, Workload] = {
     for w in (
         automl.WORKLOAD,
         cosmoflow.WORKLOAD,
+        deepcam.WORKLOAD,
         extreme_weather.WORKLOAD,
         resnet50.WORKLOAD,
         volumes.WORKLOAD,

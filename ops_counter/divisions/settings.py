@@ -100,6 +100,7 @@ CLOSED: Final[Settings] = {
     "training.schedule.warmup_start": 0.0,
     "training.schedule.power": 1.0,
     "training.schedule.end": 0.0,
+    "training.schedule.wave_steps": None,
     "training.schedule.milestones": [],
     "training.schedule.milestone_unit": "epoch",
     "training.schedule.factors": [],

@@ -73,6 +73,8 @@ def _lines(view: RunView, workload: Workload, log: TrainingLog) -> Iterator[str]
     if log.run is None:
         return
     yield event_line(log.run.started, START, "run_start")
+    better = workload.objective.quality.goal
+    quality = "eval_error" if better == "minimize" else "eval_accuracy"
     evaluations = {each.epoch: each for each in log.evaluations}
     for epoch in log.epochs:
         at: dict[str, object] = {"epoch_num": epoch.number}
@@ -80,7 +82,7 @@ def _lines(view: RunView, workload: Workload, log: TrainingLog) -> Iterator[str]
         found = evaluations[epoch.number]
         if found.started is not None:
             yield event_line(found.started, START, "eval_start", metadata=at)
-        yield event_line(found.ended, POINT, "eval_error", found.quality, at)
+        yield event_line(found.ended, POINT, quality, found.quality, at)
         if found.started is not None:
             yield event_line(found.ended, END, "eval_stop", metadata=at)
         yield event_line(epoch.ended or found.ended, END, "epoch_stop", metadata=at)

@@ -124,7 +124,8 @@ def _prepare(arguments: argparse.Namespace, told: Reporter) -> int:
         progress=told.progress,
     )
     info = _PREPARERS[arguments.name](arguments.source, arguments.target, options)
-    what = "samples" if info.classes is None else f"images of {info.classes} classes"
+    labelled = info.targets.keys() == {"label"}
+    what = f"images of {info.classes} classes" if labelled else "samples"
     told.say(
         f"{info.name}: {info.train_samples} training and {info.validation_samples} validation "
         f"{what} in {arguments.target} ({time.monotonic() - began:.1f} s)"

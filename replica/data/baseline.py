@@ -41,11 +41,10 @@ class Predictor:
 
 def _of_each_class(targets: Targets, info: DatasetInfo) -> Totals:
     """Return how many samples have each class, (classes,)."""
-    if info.classes is None:
-        raise DatasetError(f"dataset '{info.name}' does not say how many classes it has")
-    counts = np.bincount(targets["label"], minlength=info.classes)
-    if len(counts) > info.classes:
-        raise DatasetError(f"a label of {len(counts) - 1}, and classes up to {info.classes - 1}")
+    classes = _classes(info)
+    counts = np.bincount(targets["label"], minlength=classes)
+    if len(counts) > classes:
+        raise DatasetError(f"a label of {len(counts) - 1}, and classes up to {classes - 1}")
     return counts.astype(np.float64)
 
 
@@ -53,6 +52,23 @@ def _from_zeros(targets: Targets, _: DatasetInfo) -> Totals:
     """Return the sum of all distances from zero, and the number of values."""
     values = np.abs(targets["values"], dtype=np.float64)
     return np.array([values.sum(), values.size], np.float64)
+
+
+def _of_background(targets: Targets, info: DatasetInfo) -> Totals:
+    """Return the sum over samples of what class 0 everywhere is worth, (1,).
+
+    Class 0 is found in all pixels, and there in some; another is right where it is not there.
+    """
+    mask, classes = targets["mask"], _classes(info)
+    ratios = [(mask == 0).mean(axis=(1, 2), dtype=np.float64)]
+    ratios += [(mask != number).all(axis=(1, 2)).astype(np.float64) for number in range(1, classes)]
+    return np.array([np.mean(ratios, axis=0).sum()], np.float64)
+
+
+def _classes(info: DatasetInfo) -> int:
+    if info.classes is None:
+        raise DatasetError(f"dataset '{info.name}' does not say how many classes it has")
+    return info.classes
 
 
 def _of_boxes(targets: Targets, _: DatasetInfo) -> Totals:
@@ -66,6 +82,9 @@ PREDICTORS: dict[str, Predictor] = {
     "mean_absolute_error": Predictor(
         _from_zeros,
         lambda totals: {"absolute_error": float(totals[0]), "values": float(totals[1])},
+    ),
+    "intersection_over_union": Predictor(
+        _of_background, lambda totals: {"intersection_over_union": float(totals[0])}
     ),
     "mean_average_precision": Predictor(
         _of_boxes,

@@ -78,9 +78,13 @@ def _polynomial(schedule: Schedule, step: int, losses: Sequence[float]) -> float
 
 
 def _cosine(schedule: Schedule, step: int, losses: Sequence[float]) -> float:
-    """Half a wave, without restarts (Loshchilov and Hutter 2017, equation 5)."""
-    end = schedule.used.schedule.end
-    return end + (1.0 - end) * (1.0 + math.cos(math.pi * step / schedule.total)) / 2.0
+    """Half a wave, without restarts (Loshchilov and Hutter 2017, equation 5).
+
+    One of so many steps, behind the warm-up, rises again where a trial goes on, as PyTorch's does.
+    """
+    end, wave = schedule.used.schedule.end, schedule.used.schedule.wave_steps
+    share = step / schedule.total if wave is None else (step - schedule.warmup) / wave
+    return end + (1.0 - end) * (1.0 + math.cos(math.pi * share)) / 2.0
 
 
 def _multi_step(schedule: Schedule, step: int, losses: Sequence[float]) -> float:

@@ -156,6 +156,7 @@ INTERSECTION_OVER_UNION = Measure(
     impossible=_no_sum_of_shares,
     goal="maximize",
     perfect=1.0,
+    baseline="background everywhere",
     # A mean of ratios has no smallest error above zero, as a share of samples has.
 )
 """The mean over samples of the mean over classes of |found and there| / |found or there|.

@@ -118,6 +118,11 @@ class ScheduleSettings(Value):
     end: float = Field(
         0.0, ge=0.0, le=1.0, description="polynomial, cosine, plateau: the least share of the peak"
     )
+    wave_steps: int | None = Field(
+        None,
+        ge=1,
+        description="cosine: steps of its half wave behind the warm-up; else all of the trial's",
+    )
     milestones: tuple[Annotated[int, Field(ge=1)], ...] = Field(
         (), max_length=1_000, description="multi_step: complete epochs after which the rate changes"
     )
@@ -167,7 +172,7 @@ class ScheduleSettings(Value):
 
 _OF_SCHEDULE: dict[str, tuple[str, ...]] = {
     "polynomial": ("power", "end"),
-    "cosine": ("end",),
+    "cosine": ("end", "wave_steps"),
     "multi_step": ("milestones", "milestone_unit", "factors", "factor"),
     "plateau": ("factor", "end", "patience", "threshold", "threshold_mode"),
 }

@@ -15,17 +15,20 @@ from tests.support.torch_network import channels_first, to_tensors
 from torch import Tensor
 from torch.nn import functional
 
-from aiperf_hpc.config import DeepCAMConfig
+from aiperf_hpc.config import DeepCAMConfig, load_config
 from aiperf_hpc.errors import GraphError
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.morphism.weights.checkpoint import initial_weights
 from aiperf_hpc.objective import segmentation
 from aiperf_hpc.ops_counter.count import count
 from aiperf_hpc.primary.verify.execution.comparison import MATRIX_LAYERS
+from aiperf_hpc.replica.data import load_dataset
 from aiperf_hpc.replica.data.base import Batch
 from aiperf_hpc.replica.engines import load_engine
 from aiperf_hpc.replica.engines.torch.operation_count import matrix_operations
+from aiperf_hpc.workloads.deepcam import WORKLOAD
 from aiperf_hpc.workloads.deepcam.network import deepcam
+from aiperf_hpc.workloads.registry import initial_graph, workload_of
 
 
 def forward(graph: Graph) -> int:
@@ -181,3 +184,25 @@ def test_a_training_step_is_the_references(engine: str) -> None:
             wanted = wanted.transpose(2, 3, 1, 0)
         assert relative_error(-momentum, wanted) < 2e-3, name
     built.close()
+
+
+def test_the_laptops_network_takes_the_weather_that_stands_in() -> None:
+    config = load_config("deepcam_laptop", ["dataset.train_samples=2", "dataset.image_size=32"])
+    dataset = load_dataset(config.dataset, 1)
+    graph = initial_graph(config, dataset.info)
+    objective = workload_of(config).objective
+    weights = initial_weights(graph, np.random.default_rng(0))
+    network = load_engine("torch", 1, objective=objective).build(
+        graph, weights, hyperparameters(batch_size=2)
+    )
+    network.warm(2)
+    for batch in dataset.train(1, 2, 0):
+        network.train_step(batch, 0.01)
+        network.evaluate_step(batch)
+    assert network.drain_training() > 0.0
+    assert network.drain_evaluation().samples == 2
+    network.close()
+
+
+def test_weights_of_classes_are_those_of_the_reference() -> None:
+    assert WORKLOAD.objective.class_weights == pytest.approx((1.001730, 2.614611, 1.716420))

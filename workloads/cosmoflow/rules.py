@@ -9,9 +9,16 @@ from collections.abc import Iterator
 from typing import Final
 
 from aiperf_hpc.config import CosmoFlowConfig, RunConfig
+from aiperf_hpc.objective import MEAN_ABSOLUTE_ERROR
 from aiperf_hpc.ops_counter.divisions import RuleCheck
 from aiperf_hpc.ops_counter.divisions.evidence import RunEvidence
-from aiperf_hpc.trial import DatasetInfo, TrialState
+from aiperf_hpc.workloads.requirements import (
+    OfficialData,
+    data_rule,
+    differing,
+    reached_rule,
+    target_rule,
+)
 
 VOLUME: Final = (128, 128, 128, 4)
 """The shape of an official sample: cells, and redshifts."""
@@ -25,30 +32,11 @@ FREE: Final = ("dropout", "l2", "kernel")
 
 
 def data(run: RunEvidence) -> RuleCheck:
-    """All replicas had the official volumes, all of them."""
-    seen = {each.dataset for each in run.replicas if each.dataset is not None}
-    value = ", ".join(sorted(dataset.name for dataset in seen)) or "none"
+    """All replicas had the official volumes, all of them, of the version that has such kernels."""
     kernel = run.config.model.cosmoflow.kernel
-    return RuleCheck.of("data", value, "CosmoFlow's volumes", _data(seen, kernel))
-
-
-def _data(seen: set[DatasetInfo], kernel: int) -> Iterator[str]:
-    if len(seen) != 1:
-        yield f"replicas had {len(seen)} different datasets" if seen else "none was loaded"
-        return
-    (dataset,) = seen
-    if dataset.name != "cosmoflow":
-        yield f"{dataset.name} stands in for them; cosmoflow is required"
-        return
-    shape, counts = dataset.inputs["volume"].shape, (
-        dataset.train_samples, dataset.validation_samples,
-    )  # fmt: skip
-    if shape != VOLUME:
-        yield f"volumes of {shape}; {VOLUME} is required"
-    if counts != SAMPLES[kernel]:
-        yield f"{counts[0]:,} + {counts[1]:,} samples; " + (
-            "{:,} + {:,} are required with kernels of ".format(*SAMPLES[kernel]) + f"{kernel}"
-        )
+    where = f" with kernels of {kernel}"
+    wanted = OfficialData("cosmoflow", "volumes", "volume", VOLUME, SAMPLES[kernel], where)
+    return data_rule(run, wanted)
 
 
 def network(config: RunConfig) -> RuleCheck:
@@ -66,11 +54,7 @@ def optimizer(config: RunConfig) -> RuleCheck:
     """SGD of momentum 0.9, as it is: no other decay than the penalty, nothing clipped."""
     training = config.training
     wanted = {"optimizer": "sgd", "momentum": 0.9, "weight_decay": 0.0, "max_gradient_norm": None}
-    wrong = [
-        f"training.{name} is {getattr(training, name)}; {value} is required"
-        for name, value in wanted.items()
-        if getattr(training, name) != value
-    ]
+    wrong = differing(training, "training", wanted)
     value = f"{training.optimizer}, momentum {training.momentum:g}"
     return RuleCheck.of("optimizer", value, "sgd, momentum 0.9", wrong)
 
@@ -96,22 +80,12 @@ def _schedule(config: RunConfig) -> Iterator[str]:
 
 def target(config: RunConfig) -> RuleCheck:
     """A training ends at the benchmark's error."""
-    asked = config.training.target
-    wrong = [] if asked == TARGET else [f"training.target is {asked}; {TARGET:g} is required"]
-    return RuleCheck.of("target", "none" if asked is None else f"{asked:g}", f"{TARGET:g}", wrong)
+    return target_rule(config.training.target, TARGET)
 
 
 def reached(run: RunEvidence) -> RuleCheck:
     """Trainings reached the benchmark's error: all that ended by themselves, and at least one."""
-    ended = [trial for trial in run.trials if trial.state is TrialState.COMPLETED]
-    good = [t for t in ended if t.evaluations and t.evaluations[-1].quality <= TARGET]
-    value = f"{len(good)} of {len(ended)} trainings"
-    wrong = []
-    if not good:
-        wrong = [f"no training has reached {TARGET:g}"]
-    elif len(good) < len(ended):
-        wrong = [f"{len(ended) - len(good)} of {len(ended)} trainings did not reach {TARGET:g}"]
-    return RuleCheck.of("reached", value, "all, and at least 1", wrong)
+    return reached_rule(run, MEAN_ABSOLUTE_ERROR, TARGET)
 
 
 OF_SETTINGS = (network, optimizer, schedule, target)

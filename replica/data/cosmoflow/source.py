@@ -32,6 +32,10 @@ class Kind(NamedTuple):
     def targets(self) -> dict[str, TensorSpec]:
         return {"values": TensorSpec(shape=(PARAMETERS,))}
 
+    @property
+    def classes(self) -> None:
+        return None
+
 
 class OfficialFiles:
     """See ``sharded.preparation.SourceFormat``."""

@@ -53,6 +53,10 @@ class Kind(NamedTuple):
     def targets(self) -> dict[str, TensorSpec]:
         return {"mask": TensorSpec(shape=self.shape[:2], dtype="int32")}
 
+    @property
+    def classes(self) -> int:
+        return CLASSES
+
 
 class Bounds(NamedTuple):
     """What is scaled to 0, and by what: (channels,) each."""

@@ -38,6 +38,11 @@ class Kind(Protocol):
     @property
     def targets(self) -> dict[str, TensorSpec]: ...
 
+    @property
+    def classes(self) -> int | None:
+        """How many there are, where samples or parts of them have one."""
+        ...
+
 
 class Loaded(NamedTuple):
     """A sample as it is to be stored."""
@@ -279,6 +284,7 @@ def _describe(
         sha256=sha256_of((job.part, digest) for job, each in in_order for digest in each.sources),
         inputs=kind.inputs,
         targets=kind.targets,
+        classes=kind.classes,
         train_samples=counts["train"],
         validation_samples=counts["validation"],
     )

@@ -29,7 +29,8 @@ def load(config: DatasetConfig, cores: int) -> GeneratedDataset:
     del cores  # One core makes some 20 maps of 96 rows in a second, once each.
     height = height_of(config)
     spec = TensorSpec(shape=(height, height * 3 // 2), dtype="int32")
-    return load_weather(config, CHANNELS, Marks(MASK, spec, mask, read=False), weaker=False)
+    marks = Marks(MASK, spec, mask, read=False, classes=1 + len(CLASSES))
+    return load_weather(config, CHANNELS, marks, weaker=False)
 
 
 def mask(planted: Sequence[Phenomenon], marked: Sequence[Mask]) -> Integers:

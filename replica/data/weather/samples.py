@@ -41,6 +41,8 @@ class Marks(NamedTuple):
     """Takes what was planted, and the cells that each is marked in."""
     read: bool
     """Whether networks read it in training too, and not only the loss."""
+    classes: int | None = None
+    """Of what each cell has one."""
 
 
 class _Sample(NamedTuple):
@@ -76,6 +78,7 @@ def load_weather(
         sha256=content_sha256(config, channels, weaker=weaker),
         inputs={IMAGE: image} | ({marks.name: marks.spec} if marks.read else {}),
         targets={marks.name: marks.spec},
+        classes=marks.classes,
         train_samples=config.train_samples,
         validation_samples=config.validation_samples,
     )

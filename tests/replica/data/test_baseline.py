@@ -9,7 +9,14 @@ import pytest
 from tests.support.fakes import FakeDataset
 
 from aiperf_hpc.errors import DatasetError
-from aiperf_hpc.objective import CLASSIFICATION, MEASURES, Objective, detection, regression
+from aiperf_hpc.objective import (
+    CLASSIFICATION,
+    MEASURES,
+    Objective,
+    detection,
+    regression,
+    segmentation,
+)
 from aiperf_hpc.replica.data.base import Batch, labelled_images
 from aiperf_hpc.replica.data.baseline import PREDICTORS, Tally
 from aiperf_hpc.trial import DatasetInfo
@@ -47,6 +54,19 @@ def test_zeros_are_as_far_off_as_the_targets_are_large() -> None:
     measured = tallied(regression(2), *batches).measured()
     assert measured.sums == {"absolute_error": 3.0, "values": 10}
     assert measured.quality == pytest.approx(0.3)
+
+
+def test_background_everywhere_is_right_about_classes_that_are_not_there() -> None:
+    """Masks of 8 pixels: without anything, with a river of 2, with a cyclone of 1 and a river."""
+    masks = np.zeros((5, 2, 4), np.int32)
+    masks[1, 0, :2] = masks[2, 0, :2] = 2
+    masks[2, 1, 3] = 1
+    info = INFO.model_copy(update={"classes": 3})
+    batches = [Batch({}, {"mask": part}) for part in (masks[:2], masks[2:])]
+    measured = tallied(segmentation(), *batches, info=info).measured()
+    assert measured.measure == "intersection_over_union"
+    each = [1.0, (6 / 8 + 1 + 0) / 3, (5 / 8) / 3, 1.0, 1.0]
+    assert measured.quality == pytest.approx(sum(each) / 5)
 
 
 def test_no_box_finds_nothing_of_the_classes_that_there_are() -> None:

@@ -208,3 +208,13 @@ def test_no_rate_is_below_zero_or_above_the_peak() -> None:
     for settings, epoch in itertools.product((s for s, _, _ in SAME), range(EPOCHS)):
         found = rates(schedule(**settings), [1.0] * epoch)
         assert 0.0 <= min(found) <= max(found) <= 0.3
+
+
+def test_a_cosine_of_so_many_steps_is_pytorchs_and_begins_behind_the_warm_up() -> None:
+    """Of 12 steps in a trial of 40: it rises again."""
+    wave: dict[str, Any] = {"name": "cosine", "wave_steps": 12, "end": 0.1}
+    wanted = pytorchs(lambda o: lr_scheduler.CosineAnnealingLR(o, 12, 0.03))
+    assert rates(schedule(**wave)) == pytest.approx(wanted)
+    behind = rates(schedule(**wave, warmup_steps=4))
+    assert behind[:4] == pytest.approx([0.0, 0.075, 0.15, 0.225])
+    assert behind[4:] == pytest.approx(wanted[:-4])

@@ -1,0 +1,90 @@
+"""What closed divisions of benchmarks have in common: rules by the values that they require."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from pydantic import BaseModel
+
+from aiperf_hpc.objective import Measure
+from aiperf_hpc.ops_counter.divisions import RuleCheck
+from aiperf_hpc.ops_counter.divisions.evidence import RunEvidence
+from aiperf_hpc.trial import DatasetInfo, TrialState
+
+
+class OfficialData(NamedTuple):
+    """The data that a benchmark is run on."""
+
+    name: str
+    """The dataset's."""
+    unit: str
+    """What its samples are, in the plural."""
+    input: str
+    shape: tuple[int, ...]
+    """Of a sample."""
+    samples: tuple[int, int]
+    """For training and for validation."""
+    where: str = ""
+    """Of which choice these are the samples, such as a version's; empty where there is one."""
+
+
+def differing(section: BaseModel, where: str, wanted: Mapping[str, object]) -> list[str]:
+    """Return what in a section of a configuration is not as it is wanted, by its fields' names.
+
+    Args:
+        where: what the section is called, such as training.
+    """
+    return [
+        f"{where}.{name} is {getattr(section, name)}; {value} is required"
+        for name, value in wanted.items()
+        if getattr(section, name) != value
+    ]
+
+
+def data_rule(run: RunEvidence, wanted: OfficialData) -> RuleCheck:
+    """Return whether all replicas had the official data, all of it."""
+    seen = {each.dataset for each in run.replicas if each.dataset is not None}
+    value = ", ".join(sorted(dataset.name for dataset in seen)) or "none"
+    return RuleCheck.of("data", value, wanted.unit, _other_data(seen, wanted))
+
+
+def _other_data(seen: set[DatasetInfo], wanted: OfficialData) -> Iterator[str]:
+    if len(seen) != 1:
+        yield f"replicas had {len(seen)} different datasets" if seen else "none was loaded"
+        return
+    (dataset,) = seen
+    if dataset.name != wanted.name:
+        yield f"{dataset.name} stands in for them; {wanted.name} is required"
+        return
+    shape = dataset.inputs[wanted.input].shape
+    counts = dataset.train_samples, dataset.validation_samples
+    if shape != wanted.shape:
+        yield f"{wanted.unit} of {shape}; {wanted.shape} is required"
+    if counts != wanted.samples:
+        found, needed = (" + ".join(f"{n:,}" for n in each) for each in (counts, wanted.samples))
+        yield f"{found} samples; {needed} are required{wanted.where}"
+
+
+def target_rule(asked: float | None, target: float) -> RuleCheck:
+    """Return whether a training ends at the benchmark's quality."""
+    wrong = [] if asked == target else [f"training.target is {asked}; {target:g} is required"]
+    return RuleCheck.of("target", "none" if asked is None else f"{asked:g}", f"{target:g}", wrong)
+
+
+def reached_rule(run: RunEvidence, measure: Measure, target: float) -> RuleCheck:
+    """Return whether trainings reached a quality: all that ended by themselves, and at least one.
+
+    Of the last epoch, which is that of the network that a training leaves.
+    """
+    ended = [trial for trial in run.trials if trial.state is TrialState.COMPLETED]
+    last = [trial.evaluations[-1].quality for trial in ended if trial.evaluations]
+    good = sum(measure.reaches(quality, target) for quality in last)
+    wrong = []
+    if not good:
+        wrong = [f"no training has reached {target:g}"]
+    elif good < len(ended):
+        wrong = [f"{len(ended) - good} of {len(ended)} trainings did not reach {target:g}"]
+    return RuleCheck.of(
+        "reached", f"{good} of {len(ended)} trainings", "all, and at least 1", wrong
+    )
