@@ -66,6 +66,10 @@ class CachedView:
     def interrupt(self, number: signal.Signals = signal.SIGINT) -> subprocess.CompletedProcess[str]:
         """Ask the primary to end in order, and wait until it has."""
         self.process.send_signal(number)
+        return self.end()
+
+    def end(self) -> subprocess.CompletedProcess[str]:
+        """Wait until the primary has ended."""
         out, err = self.process.communicate(timeout=PATIENCE_SECONDS)
         self.history.refresh()
         return subprocess.CompletedProcess(self.process.args, self.process.returncode, out, err)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from subprocess import CompletedProcess
 
@@ -14,7 +14,7 @@ from tests.end_to_end.conftest import CachedView
 from tests.support.command import aiperf
 
 from aiperf_hpc.primary.formatting import quality
-from aiperf_hpc.run.history import RunHistory
+from aiperf_hpc.run.records import TRAININGS_DONE, RunEnded
 from aiperf_hpc.trial import RoundPhase, TrialState
 
 Trained = Callable[[str], tuple[CachedView, CompletedProcess[str]]]
@@ -24,7 +24,7 @@ SMALL = [
     argument
     for setting in (
         "dataset.train_samples=512", "dataset.validation_samples=64", f"training.target={TARGET}",
-        "training.max_epochs=40", "training.patience=40",
+        "training.max_epochs=40", "training.patience=40", "search.trainings=1",
     )
     for argument in ("--set", setting)
 ]  # fmt: skip
@@ -33,15 +33,9 @@ SMALL = [
 REPLICAS = {"torch": 2, "tensorflow": 1}
 
 
-def reached(history: RunHistory, replicas: int) -> bool:
-    """A trial of each replica ended at the target."""
-    done = {t.replica for t in history.trials.values() if t.state is TrialState.COMPLETED}
-    return len(done) == replicas
-
-
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
-    """A run of each engine, of which all replicas reached the target."""
+    """A run of each engine, which ends when each replica has trained a model to the target."""
 
     @cache
     def finished(engine: str) -> tuple[CachedView, CompletedProcess[str]]:
@@ -49,8 +43,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
         arguments = ("--nodes", REPLICAS[engine], "--set", f"engine.name={engine}", *SMALL)
         run = CachedView(folder, *arguments, config=Path("volumes"))
         try:
-            run.wait_until(partial(reached, replicas=REPLICAS[engine]))
-            return run, run.interrupt()
+            return run, run.end()
         finally:
             run.close()
 
@@ -66,7 +59,11 @@ def test_a_regression_on_volumes_is_trained_to_its_stated_error(
     assert done.stderr == ""
     history = run.history
     trials = [t for t in history.trials.values() if t.state is TrialState.COMPLETED]
-    assert len({trial.replica for trial in trials}) == REPLICAS[engine]
+    assert len({trial.replica for trial in trials}) == len(trials) == REPLICAS[engine]
+    assert len({trial.started.seed for trial in trials}) == REPLICAS[engine]
+    assert history.run_ended is not None
+    assert isinstance(history.run_ended.event, RunEnded)
+    assert history.run_ended.event.reason == TRAININGS_DONE
     for trial in trials:
         assert trial.reason == f"the target, {TARGET:g}, is reached"
         assert trial.started.phase is RoundPhase.FIXED
@@ -90,6 +87,10 @@ def test_a_regression_on_volumes_is_trained_to_its_stated_error(
     assert verified.returncode == 0, verified.stdout
     document = json.loads(run.paths.report_json.read_bytes())
     assert document["measure"] == "mean_absolute_error"
+    models = document["models"]
+    assert models["scaling"] == ("weak" if REPLICAS[engine] > 1 else "strong")
+    assert models["begun"] == models["reached"] == REPLICAS[engine]
+    assert models["models_per_minute"] > 0.0
     assert document["best"]["quality"] <= TARGET
     assert document["best"]["accuracy"] is None
     assert document["score"]["error"] is None
