@@ -107,7 +107,7 @@ def turn(link: Link, network: DataParallelNetwork, batch: Batch) -> dict[str, An
     seconds, given = list[float](), list[list[float]]()
     network.drain_training()
     network.step_times[:] = 0.0
-    Path("/proc/self/clear_refs").write_text("5", "ascii")  # The peak begins anew: proc(5).
+    Path("/proc/self/clear_refs").write_text("5", "utf-8")  # The peak begins anew.
     for _ in range(STEPS):
         link.given.clear()
         begun = time.perf_counter()
@@ -151,7 +151,7 @@ def run(gigabytes: float, blocks: Blocks, rounds: int) -> dict[str, Any]:
     command = [*rank_starter(RANKS, "torch"), sys.executable, __file__, "--work"]
     command += ["--gigabytes", str(gigabytes), "--blocks", ",".join(map(str, blocks))]
     command += ["--rounds", str(rounds)]
-    done = subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True)
+    done = subprocess.run(command, stdout=subprocess.PIPE, check=True, encoding="utf-8")
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return found
 

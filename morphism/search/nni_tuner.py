@@ -27,10 +27,10 @@ Parameters = dict[str, Any]
 ``Graph.to_json``; ``hash``, of that graph; ``parent``, the name of the trial that it grows from, or
 None; and ``morphisms``, the plain values of the steps from there."""
 
-_OF_REPLICAS = {"workers", "stock", "keep_checkpoints", "noise"}
-SETTINGS = frozenset(SearchConfig.model_fields) - _OF_REPLICAS
-"""What can be set of the search. The others are about processes and weights, which are NNI's and
-the trials'."""
+_OF_RUNS = {"workers", "stock", "keep_checkpoints", "noise", "trainings"}
+SETTINGS = frozenset(SearchConfig.model_fields) - _OF_RUNS
+"""What can be set of the search. The others are about processes, weights and the number of trials,
+which are NNI's and the trials'."""
 
 _log = logging.getLogger("nni.aiperf_hpc")
 """A logger below NNI's, which goes to ``dispatcher.log``."""
@@ -188,7 +188,7 @@ class AIPerfTuner(Tuner):  # type: ignore[misc]
 
 def _sections(search: Mapping[str, Any], model: Mapping[str, Any] | None = None) -> Parameters:
     """Return a configuration to be checked. Raises ConfigError for what NNI decides itself."""
-    for key in sorted(_OF_REPLICAS & search.keys()):
+    for key in sorted(_OF_RUNS & search.keys()):
         raise ConfigError(f"search.{key} means nothing under NNI; known: {sorted(SETTINGS)}")
     # A dataset that needs no path: which one is trained on is the trials' to know.
     return {"dataset": {"name": "synthetic"}, "search": dict(search), "model": dict(model or {})}

@@ -31,7 +31,9 @@ class ValidFlopsStatus(Value):
     quality: float
     """The mean of what their last evaluations found."""
     target: float
+    """The quality that the workload is to reach."""
     exponent: int
+    """Of the ratio of both, in the penalty."""
     vflops: float
     """The same of FLOPS x (quality / target)^exponent of each model."""
 
@@ -40,12 +42,17 @@ class ModelsStatus(Value):
     """The models of a run that trains one network as it is."""
 
     scaling: Literal["strong", "weak"]
+    """Strong where one replica trains a model at a time, weak where several train one each."""
     at_once: int
     """Models that are trained at once: the replicas."""
     nodes_each: int
+    """Nodes that train one model."""
     ranks_each: int
+    """Ranks that train one model, data-parallel."""
     target: float | None
+    """The quality at which a model's training is done; None where it ends by its epochs."""
     begun: int
+    """Models whose training has begun."""
     ended: int
     """Models that came to their end, and were evaluated."""
     reached: int
