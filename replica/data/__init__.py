@@ -6,6 +6,8 @@ import importlib
 from typing import cast
 
 from aiperf_hpc.config import DatasetConfig
+from aiperf_hpc.config.run import REAL_DATASETS
+from aiperf_hpc.errors import DatasetError
 from aiperf_hpc.replica.data.base import Batch, Dataset
 
 __all__ = ["Batch", "Dataset", "dataset_names", "load_dataset"]
@@ -41,8 +43,14 @@ def load_dataset(config: DatasetConfig, cores: int, engine: str = "tensorflow") 
         engine: what trains on it, which decides what reads ImageNet.
 
     Raises:
-        DatasetError: the dataset's folder is missing, unreadable, damaged or of other content.
+        DatasetError: the dataset's folder is missing, unreadable, damaged or of other content; or
+            one is given to a dataset that is in none.
     """
+    if config.path is not None and config.name not in REAL_DATASETS:
+        raise DatasetError(
+            f"dataset.path={config.path}: dataset '{config.name}' is in no folder; leave it out "
+            "(--set dataset.path=null)"
+        )
     module = importlib.import_module(_MODULES[config.name])
     # ImageNet's reader is the engine's own; the others give arrays.
     further = (engine,) if config.name == "imagenet" else ()

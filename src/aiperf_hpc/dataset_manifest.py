@@ -37,7 +37,10 @@ def load_dataset_manifest(folder: Path, name: str) -> DatasetInfo:
     prepare = f"make it with `aiperf data prepare {name} --from SOURCE --to {folder}`"
     info = _read_manifest(folder, f"dataset '{name}': ", prepare)
     if info.name != name:
-        raise DatasetError(f"dataset '{name}': {folder} holds '{info.name}'; {prepare}")
+        raise DatasetError(
+            f"dataset '{name}': {folder} holds '{info.name}'; name the folder of '{name}', which "
+            f"`aiperf data prepare {name} --from SOURCE --to FOLDER` makes"
+        )
     return info
 
 

@@ -75,7 +75,11 @@ def read(file: bytes) -> Sample:
         x = features[_X].as_bytes()
     except ValueError:
         raise ValueError("its volume x is not stored as bytes") from None
-    return Sample(_counts(x), _parameters(features[_Y].as_floats()))
+    try:
+        y = features[_Y].as_floats()
+    except ValueError:
+        raise ValueError("its parameters y are not stored as floating point numbers") from None
+    return Sample(_counts(x), _parameters(y))
 
 
 def written(sample: Sample, *, compressed: bool) -> bytes:
@@ -111,6 +115,8 @@ def _decompressed(file: bytes) -> bytes:
         raise ValueError(f"it has more than {MOST_BYTES} bytes")
     if not reader.eof:
         raise ValueError("it is truncated: its compressed content has no end")
+    if reader.unused_data:
+        raise ValueError(f"it has {len(reader.unused_data)} bytes behind its compressed content")
     return content
 
 

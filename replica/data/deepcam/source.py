@@ -5,7 +5,8 @@ They are read by h5py, which is needed for nothing else: what is prepared is rea
 
 from __future__ import annotations
 
-import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -85,7 +86,11 @@ class OfficialFiles:
         shift, scale = self._bounds
         if fields.shape[2] != len(shift):
             raise ValueError(f"it has {fields.shape[2]} fields, {STATISTICS} has {len(shift)}")
-        sample = Sample(scale * (fields - shift), mask)
+        with np.errstate(over="ignore"):
+            scaled = scale * (fields.astype(np.float32, copy=False) - shift)
+        if not np.isfinite(scaled).all():
+            raise ValueError(f"{_DATA} has a number that is not finite once {STATISTICS} scales it")
+        sample = Sample(scaled, mask)
         height, width, channels = fields.shape
         return Loaded(written(sample), sha256_of(sample.content), Kind((height, width, channels)))
 
@@ -113,43 +118,50 @@ def _bounds(path: Path) -> Bounds:
         ) from None
     except ValueError as error:
         raise DatasetError(f"{path}: {error}") from None
-    if least.shape != largest.shape or not (largest > least).all():
+    if least.ndim != 1 or least.shape != largest.shape or not (largest > least).all():
         raise DatasetError(
             f"{path}: {_LARGEST} must be above {_LEAST} for each of as many fields, got "
             f"{largest.shape} and {least.shape}"
         )
-    return Bounds(least.astype(np.float32), (1.0 / (largest - least)).astype(np.float32))
+    with np.errstate(over="ignore"):
+        scale = (1.0 / (largest - least)).astype(np.float32)
+    if not np.isfinite(scale).all():
+        raise DatasetError(f"{path}: {_LARGEST} is too near to {_LEAST} to scale a field by it")
+    return Bounds(least.astype(np.float32), scale)
 
 
-def _opened(path: Path) -> h5py.File:
-    """Open a file. Raises OSError where it cannot be read, and ValueError where it is none."""
+@contextmanager
+def _opened(path: Path) -> Iterator[h5py.File]:
+    """Open a file. Raises OSError where it cannot be read, and ValueError where it is damaged."""
     import h5py
 
     with path.open("rb"):  # So that what is no file at all is told from what is damaged.
         pass
     try:
-        return h5py.File(path, "r")
-    except OSError as error:
-        raise ValueError(f"it is no whole HDF5 file: {error}") from None
+        with h5py.File(path, "r") as file:
+            yield file
+    except (OSError, RuntimeError, TypeError, MemoryError) as error:
+        # What h5py raises of a damaged header: also of types and sizes that there are not.
+        raise ValueError(f"it is no whole HDF5 file: {' '.join(str(error).split())}") from None
 
 
 def _dataset(file: h5py.File, name: str) -> Any:  # noqa: ANN401 -- h5py has no types
+    import h5py
+
     found = file.get(name)
-    if found is None or not hasattr(found, "dtype"):
-        raise ValueError(f"it has no {name}: a file of DeepCAM has {_DATA} and {_LABELS}")
+    if not isinstance(found, h5py.Dataset):
+        raise ValueError(f"it has no dataset {name}")
     return found
 
 
 def _numbers(found: Any) -> Floats:  # noqa: ANN401 -- h5py has no types
-    """Return all numbers of a dataset. Raises ValueError where they cannot be read or are none."""
-    try:
-        values = np.asarray(found[...])
-    except OSError as error:
-        raise ValueError(f"{found.name} cannot be read: {error}") from None
-    if values.dtype.kind != "f":
-        raise ValueError(f"{found.name} is {values.dtype}, not floating point")
-    if not math.isfinite(float(values.sum(dtype=np.float64))):
-        raise ValueError(f"{found.name} has a number that is not finite")
+    """Return all numbers of a dataset. Raises ValueError where one is none."""
+    name = found.name.removeprefix("/")
+    if found.dtype.kind != "f":
+        raise ValueError(f"{name} is {found.dtype}, not floating point")
+    values = np.asarray(found[...])
+    if not np.isfinite(values).all():
+        raise ValueError(f"{name} has a number that is not finite")
     return values
 
 
@@ -163,14 +175,13 @@ def _fields(found: Any) -> Floats:  # noqa: ANN401 -- h5py has no types
         raise ValueError(
             f"{_DATA} is of {found.shape}: height and width must be multiples of {MULTIPLE}"
         )
-    return _numbers(found).astype(np.float32, copy=False)
+    return _numbers(found)
 
 
 def _mask(found: Any) -> Mask:  # noqa: ANN401 -- h5py has no types
-    try:
-        values = np.asarray(found[...])
-    except OSError as error:
-        raise ValueError(f"{_LABELS} cannot be read: {error}") from None
+    if found.dtype.kind not in "iufb":
+        raise ValueError(f"{_LABELS} is {found.dtype}, not integers")
+    values = np.asarray(found[...])
     if values.dtype.kind == "f" and not (values == np.rint(values)).all():
         raise ValueError(f"{_LABELS} is {values.dtype} and has numbers that are no classes")
     if values.size and not 0 <= values.min() <= values.max() < CLASSES:

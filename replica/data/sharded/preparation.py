@@ -11,6 +11,7 @@ sample>`` with a tab between and a newline at the end; part is train or validati
 from __future__ import annotations
 
 import hashlib
+import os
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -92,7 +93,7 @@ class _Job(NamedTuple):
     def stamp(self) -> str:
         """Return what changes when one of the files does: names, sizes, times."""
         lines = (
-            f"{each.name}\t{(found := each.stat()).st_size}\t{found.st_mtime_ns}\n"
+            f"{each.name}\t{(found := _stat(each)).st_size}\t{found.st_mtime_ns}\n"
             for each in self.sources
         )
         return hashlib.sha256("".join(lines).encode("utf-8", "surrogateescape")).hexdigest()
@@ -187,6 +188,14 @@ def _load(form: SourceFormat, path: Path) -> Loaded:
         raise DatasetError(f"{path}: {error}") from None
 
 
+def _stat(path: Path) -> os.stat_result:
+    """Return what the system says of a sample's file. Raises DatasetError."""
+    try:
+        return path.stat()
+    except OSError as error:
+        raise DatasetError(f"cannot read {path}: {reason_of(error)}") from None
+
+
 def _cut(part: str, files: Sequence[Path], shards: int) -> Iterator[_Job]:
     """Cut the files into shards whose sizes differ by one sample at most."""
     for shard in range(shards):
@@ -208,7 +217,7 @@ def _write(
         written = finished(work, jobs, options.cores, meter)
         options.report(f"going on in {work.root}: {len(written)} of {len(jobs)} shards are kept")
     left = [job for job in jobs if job.file not in written]
-    check_space(work.root, sum(path.stat().st_size for job in left for path in job.sources))
+    check_space(work.root, sum(_stat(path).st_size for job in left for path in job.sources))
     total = sum(len(job.sources) for job in jobs)
     kept = total - sum(len(job.sources) for job in left)
     meter = Meter(options.progress, "preparing", total, "samples", kept=kept)

@@ -71,7 +71,7 @@ class TelemetryConfig(Section):
         return self
 
 
-REAL_DATASETS = ("cifar10", "cosmoflow", "extremeweather", "imagenet")
+REAL_DATASETS = ("cifar10", "cosmoflow", "deepcam", "extremeweather", "imagenet")
 """Datasets that are prepared, and that a run takes an hour or more of."""
 PEAK_SECONDS = 4.0
 

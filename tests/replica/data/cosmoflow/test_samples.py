@@ -10,7 +10,7 @@ import pytest
 
 from aiperf_hpc.replica.data.cosmoflow import samples
 from aiperf_hpc.replica.data.cosmoflow.samples import Sample
-from aiperf_hpc.replica.data.tfrecord import example, of_bytes, of_floats, write_record
+from aiperf_hpc.replica.data.tfrecord import example, of_bytes, of_floats, of_integer, write_record
 from aiperf_hpc.replica.tensorflow_import import tf
 
 PLAIN, GZIP = False, True
@@ -83,12 +83,18 @@ COUNTS = a_sample().counts.tobytes()
         (WHOLE[:60] + b"\x07" + WHOLE[61:], "damaged: its checksum is another"),
         (PACKED[:60], "truncated: its compressed content has no end"),
         (PACKED[:20] + b"\xff\xff\xff" + PACKED[23:], "it is damaged"),
+        (PACKED + b"\0" * 8, "it has 8 bytes behind its compressed content"),
+        (PACKED * 2, f"it has {len(PACKED)} bytes behind its compressed content"),
         (record(b"no example"), "a record holds no example"),
         (record(example({b"image": of_bytes(b"1")})), "the features x and y is wanted"),
         (file_of(FLOATS), "as float32 it would be one of 6, the other variant"),
         (file_of(COUNTS[:-8]), "504 bytes, no cube of 4 channels in int16$"),
         (file_of(b""), "0 bytes, no cube"),
         (file_of(np.full((2, 2, 2, 4), -3, np.int16).tobytes()), "the count -3, and no count is"),
+        (
+            record(example({b"x": of_bytes(COUNTS), b"y": of_integer(1)})),
+            "its parameters y are not stored as floating point numbers",
+        ),
         (file_of(COUNTS, (0.1, 0.2)), "it has 2 parameters, not 4"),
         (file_of(COUNTS, (0.1, 0.2, float("nan"), 0.0)), "not finite"),
         (file_of(COUNTS, (0.1, 0.2, 70.0, 0.0)), r"its parameter 70 is not scaled to \[-1, 1\]"),

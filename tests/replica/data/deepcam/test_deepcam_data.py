@@ -135,7 +135,12 @@ CHANGES: list[tuple[dict[str, Any], str]] = [
     ({"labels_0": mask_of(1) + 1}, "climate/labels_0 has the class 3; there are 0 to 2"),
     ({"labels_0": -mask_of(1)}, "has the class -2"),
     ({"labels_0": mask_of(1) / 2}, "numbers that are no classes"),
-    ({"labels_0": None}, "it has no climate/labels_0: a file of DeepCAM has"),
+    ({"labels_0": None}, "it has no dataset climate/labels_0"),
+    ({"labels_0": np.full((HEIGHT, WIDTH), b"1")}, "climate/labels_0 is \\|S1, not integers"),
+    (
+        {"data": fields_of(1).astype(np.float64) * 1e300},
+        "not finite once stats.h5 scales it",
+    ),
 ]
 
 
@@ -156,6 +161,30 @@ def _cut(folder: Path) -> None:
     path.write_bytes(path.read_bytes()[:-9000])
 
 
+def _of_a_type(folder: Path) -> None:
+    """Which is no dataset, and has a number type as one does."""
+    with h5py.File(folder / "train" / "data-001.h5", "w") as file:
+        file["climate/data"] = np.dtype("f4")
+
+
+def _flipped(folder: Path) -> None:
+    """What is stored of a field is not what was compressed."""
+    path = folder / "train" / "data-001.h5"
+    with h5py.File(path, "w") as file:
+        file.create_dataset("climate/data", data=fields_of(1), compression="gzip")
+        file["climate/labels_0"] = mask_of(1)
+        (chunk,) = [file["climate/data"].id.get_chunk_info(0)]
+    content = bytearray(path.read_bytes())
+    content[chunk.byte_offset + 9 : chunk.byte_offset + 99] = bytes(90)
+    path.write_bytes(content)
+
+
+def _dangling(folder: Path) -> None:
+    path = folder / "train" / "data-002.h5"
+    path.unlink()
+    path.symlink_to("nowhere")
+
+
 def _statistics(folder: Path, least: Any, largest: Any) -> None:  # noqa: ANN401 -- arrays
     write(folder / "stats.h5", minval=least, maxval=largest)
 
@@ -168,7 +197,12 @@ def _statistics(folder: Path, least: Any, largest: Any) -> None:  # noqa: ANN401
         (lambda f: (f / "stats.h5").unlink(), "cannot read .*stats.h5: .*validation/ and stats.h5"),
         (lambda f: _statistics(f, LEAST, LEAST), "climate/maxval must be above climate/minval"),
         (lambda f: _statistics(f, LEAST, LARGEST[:3]), "for each of as many fields"),
-        (lambda f: _statistics(f, None, LARGEST), "stats.h5: it has no climate/minval"),
+        (lambda f: _statistics(f, None, LARGEST), "stats.h5: it has no dataset climate/minval"),
+        (lambda f: _statistics(f, LEAST[0], LARGEST[0]), r"as many fields, got \(\) and \(\)"),
+        (lambda f: _statistics(f, 0 * LEAST, 0 * LEAST + 1e-45), "too near to climate/minval"),
+        (_of_a_type, "it has no dataset climate/data"),
+        (_flipped, "data-001.h5: it is no whole HDF5 file: "),
+        (_dangling, "cannot read .*data-002.h5: No such file or directory$"),
         (lambda f: shutil.rmtree(f / "validation"), "cannot read .*validation: No such file"),
     ],
 )
