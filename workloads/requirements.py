@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from pydantic import BaseModel
 
+from aiperf_hpc.config import RunConfig
 from aiperf_hpc.objective import Measure
 from aiperf_hpc.ops_counter.divisions import RuleCheck
 from aiperf_hpc.ops_counter.divisions.evidence import RunEvidence
@@ -70,6 +71,24 @@ def target_rule(asked: float | None, target: float) -> RuleCheck:
     """Return whether a training ends at the benchmark's quality."""
     wrong = [] if asked == target else [f"training.target is {asked}; {target:g} is required"]
     return RuleCheck.of("target", "none" if asked is None else f"{asked:g}", f"{target:g}", wrong)
+
+
+def target_or_none_rule(asked: float | None, target: float) -> RuleCheck:
+    """Return whether a training ends at the benchmark's quality, or after all its epochs."""
+    wrong = []
+    if asked not in (None, target):
+        wrong = [f"training.target is {asked:g}; {target:g} or none is required"]
+    value = "none" if asked is None else f"{asked:g}"
+    return RuleCheck.of("target", value, f"{target:g}, or none", wrong)
+
+
+def epochs_rule(config: RunConfig, wanted: int) -> RuleCheck:
+    """Return whether a training that does not reach its target has so many epochs."""
+    training = config.training
+    wrong = differing(training, "training", {"max_epochs": wanted})
+    if training.patience < wanted:
+        wrong.append(f"training.patience is {training.patience}; at least {wanted} is required")
+    return RuleCheck.of("epochs", str(training.max_epochs), str(wanted), wrong)
 
 
 def reached_rule(run: RunEvidence, measure: Measure, target: float) -> RuleCheck:

@@ -56,6 +56,8 @@ def test_a_preset_starts_from_the_official_network(preset: str, name: str) -> No
     [
         (rules.network, "model.extreme_weather.regions=64", "regions is 64; 512 is required"),
         (rules.network, "model.extreme_weather.variant=c4", "proposals is 2000; 12000 is"),
+        (rules.optimizer, "training.optimizer=adam", "optimizer is adam; sgd is required"),
+        (rules.optimizer, "training.weight_decay_in=update", "is update; loss is required"),
         (rules.precision, "training.precision=bf16", "precision is bf16; fp32 is required"),
         (rules.epochs, "training.max_epochs=12", "max_epochs is 12; 50 is required"),
         (rules.epochs, "training.patience=10", "patience is 10; at least 50 is required"),
@@ -117,7 +119,7 @@ def test_a_run_that_keeps_all_rules_is_told_so_and_is_still_none_of_the_scores(
 ) -> None:
     judged = judge(Trained().evidence(tmp_path), WORKLOAD.rules)
     kept = {check.rule for check in judged.checks if check.passed}
-    assert {"network", "precision", "epochs", "target", "data", "reached"} <= kept
+    assert {"network", "optimizer", "precision", "epochs", "target", "data", "reached"} <= kept
     assert judged.division is None
 
 

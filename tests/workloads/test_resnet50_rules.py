@@ -91,12 +91,12 @@ class Trained(NamedTuple):
         (
             Trained(OFFICIAL.model_copy(update={"name": "cifar10"})),
             rules.data,
-            "cifar10 stands in for it; imagenet is required",
+            "cifar10 stands in for them; imagenet is required",
         ),
         (
             Trained(OFFICIAL.model_copy(update={"train_samples": 1_281_166})),
             rules.data,
-            "1,281,166 + 50,000 images; 1,281,167 + 50,000 are required",
+            "1,281,166 + 50,000 samples; 1,281,167 + 50,000 are required",
         ),
         (
             Trained(

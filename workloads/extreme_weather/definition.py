@@ -57,6 +57,9 @@ WORKLOAD = Workload(
     closed={
         "dataset": "the official maps of 768 x 1152, 13,140 at least",
         "model.extreme_weather": "either variant as its preset has it",
+        "training.optimizer": "sgd",
+        "training.momentum": "0.9",
+        "training.weight_decay": "0.0001, of kernels, in the loss",
         "training.precision": "fp32",
         "training.max_epochs": "50",
         "training.target": "0.35, or none: all 50 epochs are trained",

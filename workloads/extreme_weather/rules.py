@@ -12,9 +12,16 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from aiperf_hpc.config import ExtremeWeatherConfig, RunConfig
+from aiperf_hpc.objective import MEAN_AVERAGE_PRECISION
 from aiperf_hpc.ops_counter.divisions import RuleCheck
 from aiperf_hpc.ops_counter.divisions.evidence import RunEvidence
-from aiperf_hpc.trial import DatasetInfo, TrialState
+from aiperf_hpc.trial import DatasetInfo
+from aiperf_hpc.workloads.requirements import (
+    differing,
+    epochs_rule,
+    reached_rule,
+    target_or_none_rule,
+)
 
 MAP: Final = (768, 1152, 16)
 TARGET: Final = 0.35
@@ -26,20 +33,32 @@ VARIANTS: Final[Mapping[str, Mapping[str, object]]] = {
     "c4": {"variant": "c4", "proposals": 12_000},
 }
 """The settings of ``model.extreme_weather`` that the benchmark's networks have."""
+UPDATE: Final = {
+    "optimizer": "sgd",
+    "momentum": 0.9,
+    "weight_decay": 0.0001,
+    "weight_decay_of": "kernels",
+    "weight_decay_in": "loss",
+    "max_gradient_norm": None,
+}
+"""tensorpack's: its weight decay is half of it times the squares of all ``W`` in the loss."""
 
 
 def network(config: RunConfig) -> RuleCheck:
     """The network is one of the two that stand for the benchmark's, with all its regions."""
     chosen = config.model.extreme_weather
     official = ExtremeWeatherConfig.model_validate(VARIANTS[chosen.variant])
-    wrong = [
-        f"model.extreme_weather.{name} is {getattr(chosen, name)}; {getattr(official, name)} is "
-        "required"
-        for name in ExtremeWeatherConfig.model_fields
-        if getattr(chosen, name) != getattr(official, name)
-    ]
+    wrong = differing(chosen, "model.extreme_weather", official.model_dump())
     value = f"{chosen.variant}, {chosen.regions} regions"
     return RuleCheck.of("network", value, "Faster R-CNN, 512 regions", wrong)
+
+
+def optimizer(config: RunConfig) -> RuleCheck:
+    """SGD, and a penalty of kernels, as the program has them that stands for the benchmark's."""
+    training = config.training
+    wrong = differing(training, "training", UPDATE)
+    value = f"{training.optimizer}, momentum {training.momentum:g}"
+    return RuleCheck.of("optimizer", value, "sgd, momentum 0.9, L2 in the loss", wrong)
 
 
 def precision(config: RunConfig) -> RuleCheck:
@@ -51,23 +70,12 @@ def precision(config: RunConfig) -> RuleCheck:
 
 def epochs(config: RunConfig) -> RuleCheck:
     """A training has 50 epochs, unless it reaches the target before, and is not cut short."""
-    training = config.training
-    wrong = []
-    if training.max_epochs != EPOCHS:
-        wrong.append(f"training.max_epochs is {training.max_epochs}; {EPOCHS} is required")
-    if training.patience < EPOCHS:
-        wrong.append(f"training.patience is {training.patience}; at least {EPOCHS} is required")
-    return RuleCheck.of("epochs", str(training.max_epochs), str(EPOCHS), wrong)
+    return epochs_rule(config, EPOCHS)
 
 
 def target(config: RunConfig) -> RuleCheck:
     """A training ends at the benchmark's precision, or after all its epochs."""
-    asked = config.training.target
-    wrong = []
-    if asked not in (None, TARGET):
-        wrong = [f"training.target is {asked:g}; {TARGET:g} or none is required"]
-    value = "none" if asked is None else f"{asked:g}"
-    return RuleCheck.of("target", value, f"{TARGET:g}, or none", wrong)
+    return target_or_none_rule(config.training.target, TARGET)
 
 
 def data(run: RunEvidence) -> RuleCheck:
@@ -93,21 +101,10 @@ def _data(seen: set[DatasetInfo]) -> Iterator[str]:
 
 
 def reached(run: RunEvidence) -> RuleCheck:
-    """Trainings reached the benchmark's precision: all that ended by themselves, and at least one.
-
-    Of the last epoch, which is that of the network that a training leaves.
-    """
-    ended = [trial for trial in run.trials if trial.state is TrialState.COMPLETED]
-    good = [t for t in ended if t.evaluations and t.evaluations[-1].quality >= TARGET]
-    value = f"{len(good)} of {len(ended)} trainings"
-    wrong = []
-    if not good:
-        wrong = [f"no training has reached {TARGET:g}"]
-    elif len(good) < len(ended):
-        wrong = [f"{len(ended) - len(good)} of {len(ended)} trainings did not reach {TARGET:g}"]
-    return RuleCheck.of("reached", value, "all, and at least 1", wrong)
+    """All trainings that ended by themselves, one at least, reached the benchmark's precision."""
+    return reached_rule(run, MEAN_AVERAGE_PRECISION, TARGET)
 
 
-OF_SETTINGS = (network, precision, epochs, target)
+OF_SETTINGS = (network, optimizer, precision, epochs, target)
 """What a configuration alone decides."""
 OF_RECORDS = (data, reached)
