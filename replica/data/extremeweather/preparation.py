@@ -63,9 +63,10 @@ def prepare(source: Path, target: Path, options: Options | None = None) -> Datas
 
     Raises:
         DatasetError: ``source`` is no such folder, files are damaged, maps or boxes are not what
-            they should be (each is named, through ``complain`` if there are several), no map that
-            is held out has a box, ``target`` is not empty or cannot be written, there is not enough
-            space, or what an interrupted preparation has left is of something else.
+            they should be (each is named, through ``complain`` if there are several), there is no
+            box to learn from, or none to find in what is held out, ``target`` is not empty or
+            cannot be written, there is not enough space, or what an interrupted preparation has
+            left is of something else.
     """
     options = options or Options()
     check_target(target)
@@ -147,7 +148,7 @@ def _shard(
 ) -> tuple[Written | None, list[str]]:
     """Write one shard; return it, or what is wrong with its maps, each of which is looked at."""
     path, refused = work.dataset / job.file, list[str]()
-    digests, boxes = list[str](), 0
+    digests = list[str]()
     with path.open("wb") as shard, opened(job.year.path) as (images, rows):
         for number in range(job.first, job.last):
             if stopped.is_set():
@@ -160,7 +161,6 @@ def _shard(
                 continue
             shard.write(sample.written())
             digests.append(sample.sha256)
-            boxes += int((sample.boxes[:, -1] >= 0).sum())
     if refused:
         path.unlink()
         return None, refused
@@ -169,7 +169,6 @@ def _shard(
         stamp=job.stamp(),
         sizes=(),
         sources=tuple(digests),
-        converted={"boxes": boxes},
     )
     note(work, found)
     return found, refused
@@ -178,12 +177,6 @@ def _shard(
 def _describe(folder: Path, jobs: Sequence[_Job], written: Mapping[str, Written]) -> DatasetInfo:
     """Write what says what the shards in a folder hold."""
     in_order = [(job, written[job.file]) for job in jobs]
-    held_out = [each for job, each in in_order if job.part == "validation"]
-    if not sum(each.converted["boxes"] for each in held_out):
-        raise DatasetError(
-            f"dataset '{NAME}': {jobs[-1].year.path} is held out and has no box: there is nothing "
-            "to find in it"
-        )
     boxes = TensorSpec(shape=(MOST_BOXES, BOX), dtype="int32")
     counts = {part: sum(j.last - j.first for j in jobs if j.part == part) for part in PARTS}
     info = DatasetInfo(

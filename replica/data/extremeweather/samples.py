@@ -17,6 +17,9 @@ NAME = "extremeweather"
 CLASSES = 4
 BOX = 5
 """Numbers of a box."""
+FAR = 1000.0
+"""By how many times what is usual of a quantity a value may lie beside it: hundred times as much
+rain falls in the worst of storms."""
 _BOXES_BYTES = MOST_BOXES * BOX * 4
 
 Maps = NDArray[np.float32]
@@ -59,10 +62,7 @@ def checked(image: Maps, rows: NDArray[np.generic]) -> Sample:
     Raises:
         ValueError: what is wrong with it.
     """
-    finite = np.isfinite(image).all((1, 2))
-    if not finite.all():
-        channel = CHANNELS[int(np.flatnonzero(~finite)[0])]
-        raise ValueError(f"channel {channel} has numbers that are not finite")
+    _check_fields(image)
     boxes = np.full((MOST_BOXES, BOX), NONE, np.int32)
     found = [each for each in rows.astype(np.float64).tolist() if any(n != NONE for n in each)]
     for number, each in enumerate(found):
@@ -71,6 +71,21 @@ def checked(image: Maps, rows: NDArray[np.generic]) -> Sample:
         except ValueError as error:
             raise ValueError(f"box {number + 1}: {error}") from None
     return Sample(np.ascontiguousarray(image.transpose(1, 2, 0), np.float32), boxes)
+
+
+def _check_fields(image: Maps) -> None:
+    """Require finite numbers that no damage has made. Raises ValueError."""
+    least, most = image.min((1, 2)), image.max((1, 2))  # Not a number where one is none.
+    for name, low, high in zip(CHANNELS, least.tolist(), most.tolist(), strict=True):
+        if not (math.isfinite(low) and math.isfinite(high)):
+            raise ValueError(f"channel {name} has numbers that are not finite")
+        usual = BOUNDS[name]
+        middle, far = (usual.low + usual.high) / 2.0, FAR * (usual.high - usual.low)
+        for value in (low, high):
+            if abs(value - middle) > far:
+                raise ValueError(
+                    f"channel {name} has {value:g}, where {usual.low:g} to {usual.high:g} is usual"
+                )
 
 
 def _box(numbers: Sequence[float], height: int, width: int) -> tuple[int, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from aiperf_hpc.errors import DatasetError
 from aiperf_hpc.extras import HDF5
 from aiperf_hpc.replica.data.extremeweather import samples
 from aiperf_hpc.replica.data.extremeweather.samples import BOX, NAME, Sample
-from aiperf_hpc.replica.data.weather.boxes import CHANNELS, MOST_BOXES
+from aiperf_hpc.replica.data.weather.boxes import CHANNELS, MOST_BOXES, NONE
 
 IMAGES, BOXES = "images", "boxes"
 PATTERN = "climo_*.h5"
@@ -26,13 +27,16 @@ class Year:
     maps: int
     shape: tuple[int, int, int]
     """(height, width, channels)."""
+    boxes: int
+    """Rows of boxes that are in use, in all maps."""
 
 
 def years_of(folder: Path) -> list[Year]:
     """Return the files of a folder in the order of their names, all of maps of one shape.
 
     Raises:
-        DatasetError: there are fewer than two, or one is no such file; it is named.
+        DatasetError: there are fewer than two, one is no such file, which is named, or there is no
+            box in the last one, which is held out, or in all others.
     """
     if not HDF5.installed:
         raise DatasetError(f"reading HDF5 needs the package 'h5py': {HDF5.remedy}")
@@ -49,42 +53,61 @@ def years_of(folder: Path) -> list[Year]:
                 f"{year.path} has maps of {year.shape}, and {years[0].path.name} of "
                 f"{years[0].shape}"
             )
+    if not years[-1].boxes:
+        raise DatasetError(
+            f"dataset '{NAME}': {paths[-1]} is held out and has no box: there is nothing to find "
+            "in it"
+        )
+    if not any(year.boxes for year in years[:-1]):
+        raise DatasetError(
+            f"dataset '{NAME}': no file of {folder} has a box but {paths[-1].name}, which is held "
+            "out: there is nothing to learn from"
+        )
     return years
 
 
 def _year(path: Path) -> Year:
     with opened(path) as (images, boxes):
         shape, rows = tuple(images.shape), tuple(boxes.shape)
-        kind = images.dtype
-    if len(shape) != 4 or shape[1] != len(CHANNELS) or kind != "float32" or not shape[0]:
+        kinds = images.dtype, boxes.dtype
+        used = boxes[()] if boxes.dtype.kind in "iuf" else None
+    if len(shape) != 4 or shape[1] != len(CHANNELS) or kinds[0] != "float32" or not all(shape):
         raise DatasetError(
-            f"{path}: '{IMAGES}' is {kind} {shape}; float32 (maps, {len(CHANNELS)}, height, width) "
-            "is required"
+            f"{path}: '{IMAGES}' is {kinds[0]} {shape}; float32 (maps, {len(CHANNELS)}, height, "
+            "width) is required"
         )
-    if rows != (shape[0], MOST_BOXES, BOX):
-        raise DatasetError(
-            f"{path}: '{BOXES}' is {rows}; {(shape[0], MOST_BOXES, BOX)} is required"
-        )
-    return Year(path, shape[0], (shape[2], shape[3], shape[1]))
+    wanted = shape[0], MOST_BOXES, BOX
+    if rows != wanted or used is None:
+        raise DatasetError(f"{path}: '{BOXES}' is {kinds[1]} {rows}; numbers {wanted} are required")
+    return Year(path, shape[0], (shape[2], shape[3], shape[1]), int((used != NONE).any(2).sum()))
 
 
 @contextmanager
 def opened(path: Path) -> Iterator[tuple[Any, Any]]:
-    """Give a file's maps and boxes. Raises DatasetError where they cannot be read."""
+    """Give a file's maps and boxes. Raises DatasetError where they cannot be opened."""
     import h5py  # Imported here, since only preparing needs it.
 
     try:
-        with h5py.File(path, "r") as file:
-            yield file[IMAGES], file[BOXES]
-    except KeyError:
-        raise DatasetError(f"{path} has no '{IMAGES}' and '{BOXES}'") from None
+        file = h5py.File(path, "r")
     except OSError as error:
-        raise DatasetError(f"cannot read {path}: {' '.join(str(error).split())}") from None
+        raise DatasetError(f"cannot read {path}: {_reason(error)}") from None
+    with file:
+        arrays = tuple(file.get(name) for name in (IMAGES, BOXES))
+        if not all(isinstance(array, h5py.Dataset) for array in arrays):
+            raise DatasetError(f"{path} has no arrays '{IMAGES}' and '{BOXES}'")
+        yield arrays
 
 
 def sample_of(path: Path, images: Any, boxes: Any, number: int) -> Sample:  # noqa: ANN401
     """Return a map of an open file, checked. Raises DatasetError."""
     try:
         return samples.checked(images[number], boxes[number])
+    except OSError as error:
+        raise DatasetError(f"{path}: cannot read map {number + 1}: {_reason(error)}") from None
     except ValueError as error:
         raise DatasetError(f"{path}: map {number + 1}: {error}") from None
+
+
+def _reason(error: OSError) -> str:
+    """Return why HDF5 cannot read: of what the system refuses it tells times and addresses too."""
+    return os.strerror(error.errno) if error.errno else " ".join(str(error).split())

@@ -9,6 +9,7 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from aiperf_hpc.config import DatasetConfig
 from aiperf_hpc.dataset_manifest import load_dataset_manifest
@@ -21,16 +22,27 @@ from aiperf_hpc.replica.data.extremeweather import source as official
 from aiperf_hpc.replica.data.extremeweather.samples import Sample, checked
 from aiperf_hpc.replica.data.progress import Progress
 from aiperf_hpc.replica.data.staging import Options
-from aiperf_hpc.replica.data.weather.fields import CHANNELS
+from aiperf_hpc.replica.data.weather.boxes import CHANNELS
+from aiperf_hpc.replica.data.weather.fields import CHANNELS as FIELDS
 
 HEIGHT, WIDTH, MAPS = 4, 6, 5
 YEARS = ("1979", "1980", "1981")
 
 
+LOW, HIGH = (
+    np.array([getattr(FIELDS[name], bound) for name in CHANNELS])[:, None, None]
+    for bound in ("low", "high")
+)
+
+
+def numbers(seed: int, maps: int = MAPS, height: int = HEIGHT) -> NDArray[np.float64]:
+    """What networks read of a year, but with the channels first."""
+    return np.random.default_rng(seed).standard_normal((maps, 16, height, WIDTH))
+
+
 def write_year(path: Path, seed: int, maps: int = MAPS, height: int = HEIGHT) -> None:
     """The number of a map stands in its first box, so that a map can be told again."""
-    rng = np.random.default_rng(seed)
-    images = rng.standard_normal((maps, 16, height, WIDTH)).astype(np.float32)
+    images = (LOW + (HIGH - LOW) * numbers(seed, maps, height)).astype(np.float32)
     boxes = np.full((maps, 15, 5), -1.0, np.float32)
     boxes[:, 0] = [[0, 0, 1 + seed % 3, 1 + each % WIDTH, each % 4] for each in range(maps)]
     with h5py.File(path, "w") as file:
@@ -83,10 +95,7 @@ def test_every_map_comes_once_scaled_with_its_boxes(folder: Path) -> None:
     assert sorted(orders[0]) == sorted(orders[1]) == sorted(wanted)
     (batch,) = dataset.validation(MAPS)
     np.testing.assert_array_equal(batch.inputs["boxes"], batch.targets["boxes"])
-    images = np.random.default_rng(2).standard_normal((MAPS, 16, HEIGHT, WIDTH)).astype(np.float32)
-    channel = CHANNELS["T500"]  # The sixth of the official order.
-    scaled = (images[:, 5] - channel.low) / (channel.high - channel.low)
-    np.testing.assert_allclose(batch.inputs["image"][..., 5], scaled, rtol=1e-5)
+    np.testing.assert_allclose(batch.inputs["image"], numbers(2).transpose(0, 2, 3, 1), atol=1e-4)
 
 
 def test_a_preparation_goes_on_where_it_was_interrupted(source: Path, tmp_path: Path) -> None:
@@ -142,9 +151,39 @@ def _another(name: str, value: Any) -> Callable[[Path], None]:  # noqa: ANN401
     return change
 
 
-def _no_box_held_out(folder: Path) -> None:
-    with h5py.File(folder / "climo_1981.h5", "r+") as file:
-        file["boxes"][:] = -1
+def _no_box(*years: str) -> Callable[[Path], None]:
+    def change(folder: Path) -> None:
+        for year in years:
+            with h5py.File(folder / f"climo_{year}.h5", "r+") as file:
+                file["boxes"][:] = -1
+
+    return change
+
+
+def _a_group(folder: Path) -> None:
+    _without("images")(folder)
+    with h5py.File(folder / "climo_1980.h5", "r+") as file:
+        file.create_group("images")
+
+
+def _a_folder(folder: Path) -> None:
+    path = folder / "climo_1980.h5"
+    path.unlink()
+    path.mkdir()
+
+
+def _packed_and_torn(folder: Path) -> None:
+    """In a map of packed ones, where the file itself is as long as it should be."""
+    path, images = folder / "climo_1980.h5", np.zeros((MAPS, 16, HEIGHT, WIDTH), np.float32)
+    _without("images")(folder)
+    with h5py.File(path, "r+") as file:
+        packed = file.create_dataset(
+            "images", data=images, chunks=images[:1].shape, compression="gzip"
+        )
+        place = packed.id.get_chunk_info(2)
+    with path.open("r+b") as torn:
+        torn.seek(place.byte_offset)
+        torn.write(bytes(place.size))
 
 
 def _only_one(folder: Path) -> None:
@@ -160,18 +199,27 @@ WRONG: list[tuple[Callable[[Path], object], str]] = [
     (_box(0, 7, 2, 9, 1), "columns 7 to 9: it lies outside the map of 4 x 6"),
     (_box(0, np.inf, 2, 9, 1), "are not finite numbers"),
     (_cut, "cannot read .*climo_1980.h5: .*truncated"),
-    (_without("boxes"), "climo_1980.h5 has no 'images' and 'boxes'"),
+    (_without("boxes"), "climo_1980.h5 has no arrays 'images' and 'boxes'"),
     (
         _another("images", np.zeros((MAPS, 3, HEIGHT, WIDTH), np.float32)),
         "'images' is float32 .*float32 .maps, 16, height, width. is required",
     ),
     (_another("images", np.zeros((MAPS, 16, HEIGHT, WIDTH))), "'images' is float64"),
-    (_another("boxes", np.zeros((MAPS, 15, 4))), "'boxes' is .5, 15, 4.; .5, 15, 5. is required"),
+    (
+        _another("boxes", np.zeros((MAPS, 15, 4))),
+        "'boxes' is float64 .5, 15, 4.; numbers",
+    ),
     (
         lambda folder: write_year(folder / "climo_1980.h5", 1, height=8),
         "climo_1980.h5 has maps of .8, 6, 16., and climo_1979.h5 of .4, 6, 16.",
     ),
-    (_no_box_held_out, "climo_1981.h5 is held out and has no box: there is nothing to find"),
+    (_another("boxes", np.zeros((MAPS, 15, 5), "c8")), "'boxes' is complex64 .5, 15, 5.; numbers"),
+    (_set("images", (2, 7, 0, 0), 3e38), "map 3: channel TREFHT has 3e.38, where 240 to 310 is us"),
+    (_a_group, "climo_1980.h5 has no arrays 'images' and 'boxes'"),
+    (_a_folder, "cannot read .*climo_1980.h5: Is a directory$"),
+    (_packed_and_torn, "climo_1980.h5: cannot read map 3: .*filter returned failure"),
+    (_no_box("1981"), "climo_1981.h5 is held out and has no box: there is nothing to find"),
+    (_no_box("1979", "1980"), "no file of .*climo has a box but climo_1981.h5, which is held out"),
     (_only_one, "has 1 files named"),
 ]
 
