@@ -13,6 +13,8 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from fractions import Fraction
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -102,19 +104,32 @@ def _jobs(years: Sequence[Year], wanted: int | None) -> list[_Job]:
             f"{len(years) - 1} to {training}"
         )
     each = SHARD_SAMPLES if wanted is None else -(-training // wanted)
-    cuts = {part: list(_cut(chosen, each)) for part, chosen in
-            zip(PARTS, (years[:-1], years[-1:]), strict=True)}  # fmt: skip
+    pieces = {
+        "train": _pieces(years[:-1], wanted),
+        "validation": [-(-years[-1].maps // each)],
+    }
     return [
-        _Job(part, f"{part}-{number:05d}-of-{len(found):05d}", *cut)
-        for part, found in cuts.items()
-        for number, cut in enumerate(found)
+        _Job(part, f"{part}-{number:05d}-of-{sum(pieces[part]):05d}", *cut)
+        for part, chosen in zip(PARTS, (years[:-1], years[-1:]), strict=True)
+        for number, cut in enumerate(_cut(chosen, pieces[part]))
     ]
 
 
-def _cut(years: Sequence[Year], each: int) -> Iterator[tuple[Year, int, int]]:
-    for year in years:
-        for first in range(0, year.maps, each):
-            yield year, first, min(first + each, year.maps)
+def _pieces(years: Sequence[Year], wanted: int | None) -> list[int]:
+    """Return into how many shards each year is cut: so many in all, as equal as can be."""
+    if wanted is None:
+        return [-(-year.maps // SHARD_SAMPLES) for year in years]
+    pieces = [1] * len(years)
+    for _ in range(wanted - len(years)):
+        largest = max(range(len(years)), key=lambda i: Fraction(years[i].maps, pieces[i]))
+        pieces[largest] += 1
+    return pieces
+
+
+def _cut(years: Sequence[Year], pieces: Sequence[int]) -> Iterator[tuple[Year, int, int]]:
+    for year, number in zip(years, pieces, strict=True):
+        edges = [year.maps * edge // number for edge in range(number + 1)]
+        yield from ((year, *edge) for edge in pairwise(edges))
 
 
 def _write(work: Unfinished, jobs: Sequence[_Job], options: Options) -> dict[str, Written]:

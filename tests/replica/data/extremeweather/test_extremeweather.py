@@ -21,6 +21,7 @@ from aiperf_hpc.replica.data.base import Dataset
 from aiperf_hpc.replica.data.extremeweather import source as official
 from aiperf_hpc.replica.data.extremeweather.samples import Sample, checked
 from aiperf_hpc.replica.data.progress import Progress
+from aiperf_hpc.replica.data.shards import load_index
 from aiperf_hpc.replica.data.staging import Options
 from aiperf_hpc.replica.data.weather.boxes import CHANNELS
 from aiperf_hpc.replica.data.weather.fields import CHANNELS as FIELDS
@@ -79,6 +80,12 @@ def test_a_folder_says_what_it_holds(folder: Path, source: Path, tmp_path: Path)
     assert opened(folder).info == info
     # However it is cut, it is the same.
     assert extremeweather.prepare(source, tmp_path / "again", Options(shards=2)) == info
+
+
+def test_there_are_as_many_shards_as_are_asked_for(folder: Path) -> None:
+    index = load_index(folder, "extremeweather")
+    assert [shard.samples for shard in index.train] == [2, 3, 2, 3]
+    assert [shard.samples for shard in index.validation] == [2, 3]
 
 
 def test_every_map_comes_once_scaled_with_its_boxes(folder: Path) -> None:
