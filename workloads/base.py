@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
 
 from aiperf_hpc.config import ModelConfig, RunConfig
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.objective import Objective
-from aiperf_hpc.ops_counter.divisions import RuleCheck, violations_of
+from aiperf_hpc.ops_counter.divisions import RuleCheck
 from aiperf_hpc.ops_counter.divisions.evidence import RunEvidence
 from aiperf_hpc.ops_counter.divisions.judgement import Rule
 from aiperf_hpc.ops_counter.valid_flops import Weight
@@ -62,8 +61,10 @@ class Workload:
     """The engines that train it."""
     settings_rules: tuple[Callable[[RunConfig], RuleCheck], ...] = ()
     """What its benchmark's closed division asks of a configuration."""
+    data_rule: Rule | None = None
+    """What it asks of the data that a run had."""
     record_rules: tuple[Rule, ...] = ()
-    """What it asks of a run's records besides."""
+    """What it asks of a run's trainings."""
     logged: Callable[[RunConfig, Hyperparameters], Mapping[str, object]] | None = None
     """What MLPerf HPC's logs of it state of a training, by their keys; None where it is none of
     that benchmark's."""
@@ -77,7 +78,13 @@ class Workload:
     @property
     def rules(self) -> tuple[Rule, ...]:
         """All rules of its benchmark's closed division, asked of a run."""
-        return (*(_of_run(rule) for rule in self.settings_rules), *self.record_rules)
+        return (*self.division_rules, *self.record_rules)
+
+    @property
+    def division_rules(self) -> tuple[Rule, ...]:
+        """Those that say whether a run is of that division, whatever came of its trainings."""
+        of_settings = (_of_run(rule) for rule in self.settings_rules)
+        return (*of_settings, *(() if self.data_rule is None else (self.data_rule,)))
 
     def valid_flops_on(self, dataset: str) -> Weight | None:
         """Return how HPC AI500 weights qualities; None on what stands in for its dataset."""
@@ -93,9 +100,3 @@ def _of_run(rule: Callable[[RunConfig], RuleCheck]) -> Rule:
         return rule(run.config)
 
     return asked
-
-
-def mlperf_division(workload: Workload, config: RunConfig) -> Literal["closed", "open"]:
-    """Return the division of MLPerf HPC that settings are of, by the workload's rules."""
-    broken = violations_of(rule(config) for rule in workload.settings_rules)
-    return "open" if broken else "closed"

@@ -18,7 +18,7 @@ from aiperf_hpc.primary.report.mllog import END, POINT, START, STATUSES, UNSAID,
 from aiperf_hpc.run.paths import RunPaths, write_whole
 from aiperf_hpc.system.site import SiteDescription
 from aiperf_hpc.trial import Hyperparameters
-from aiperf_hpc.workloads.base import Workload, mlperf_division
+from aiperf_hpc.workloads.base import Workload
 from aiperf_hpc.workloads.registry import workload_of
 
 
@@ -103,7 +103,7 @@ def _settings(view: RunView, workload: Workload, log: TrainingLog) -> Iterator[t
     yield "submission_benchmark", workload.name
     yield "submission_org", site.submitter or UNSAID.format("ORG")
     yield "submission_platform", site.system_name or UNSAID.format("PLATFORM")
-    yield "submission_division", mlperf_division(workload, config)
+    yield "submission_division", view.mlperf_division()
     yield "submission_status", STATUSES.get(site.status, "research")
     yield "number_of_nodes", log.nodes or 1
     yield "number_of_ranks", log.accelerators or 1

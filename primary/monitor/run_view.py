@@ -16,10 +16,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from enum import StrEnum
 from functools import cached_property
 from operator import attrgetter
+from typing import Literal
 
 from aiperf_hpc.errors import JournalError, RunDirectoryError
 from aiperf_hpc.objective import ACCURACY, MEASURES, Measure
-from aiperf_hpc.ops_counter.divisions import RuleCheck, Violation
+from aiperf_hpc.ops_counter.divisions import RuleCheck, Violation, violations_of
 from aiperf_hpc.ops_counter.divisions.evidence import RunEvidence
 from aiperf_hpc.ops_counter.divisions.judgement import Judgement, Rule, judge, judge_briefly
 from aiperf_hpc.ops_counter.score import (
@@ -348,6 +349,12 @@ class RunView:
         if self._judged is None or self._judged[0] != count:
             self._judged = count, judge(self._evidence(self.final()), self._rules)
         return self._judged[1]
+
+    def mlperf_division(self) -> Literal["closed", "open"]:
+        """Return the division of MLPerf HPC that the run is of, by its settings and its data."""
+        run = self._evidence(self.final())
+        rules = workload_of(self.manifest.config).division_rules
+        return "open" if violations_of(rule(run) for rule in rules) else "closed"
 
     def _broken(self, final: ScorePoint) -> list[Violation]:
         """Return the rules that are not kept: all once the run has ended, before the quick ones."""

@@ -69,6 +69,7 @@ WORKLOAD = Workload(
         "training.schedule": "a linear warm-up of any length, then multi_step with factors below 1",
     },
     settings_rules=rules.OF_SETTINGS,
+    data_rule=rules.data,
     record_rules=rules.OF_RECORDS,
     logged=logged,
     edition=lambda config: "v0.7" if config.model.cosmoflow.kernel == rules.KERNEL_V07 else "",

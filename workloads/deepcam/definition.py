@@ -62,6 +62,7 @@ WORKLOAD = Workload(
         "of the peak; then multi_step, by steps and one factor, or cosine, of wave_steps",
     },
     settings_rules=rules.OF_SETTINGS,
+    data_rule=rules.data,
     record_rules=rules.OF_RECORDS,
     logged=logged,
     opened="the optimizer and all hyperparameters; the network must be equivalent to the "

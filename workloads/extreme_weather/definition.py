@@ -69,6 +69,7 @@ WORKLOAD = Workload(
     },
     engines=("torch",),
     settings_rules=rules.OF_SETTINGS,
+    data_rule=rules.data,
     record_rules=rules.OF_RECORDS,
     valid_flops=Weight(rules.TARGET, 10),
     opened="everything but the dataset, the target and the epochs (HPC AI500's free level)",

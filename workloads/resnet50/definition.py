@@ -76,6 +76,7 @@ WORKLOAD = Workload(
         "training.schedule": "any",
     },
     settings_rules=rules.OF_SETTINGS,
+    data_rule=rules.data,
     record_rules=rules.OF_RECORDS,
     valid_flops=Weight(rules.TARGET, 5),
     opened="everything but the dataset, the target and the epochs (HPC AI500's free level)",

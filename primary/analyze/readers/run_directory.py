@@ -35,7 +35,6 @@ from aiperf_hpc.primary.monitor.run_view import RunView
 from aiperf_hpc.run.history import Trial
 from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.trial import DatasetInfo
-from aiperf_hpc.workloads.base import mlperf_division
 from aiperf_hpc.workloads.registry import workload_of
 
 MOST_WINDOWS = 1024
@@ -82,11 +81,9 @@ def _entry(view: RunView) -> Entry:
 
 
 def _division(view: RunView) -> str | None:
-    """Return the division: AIPerf's or, of a workload of MLPerf HPC, that of its settings there."""
+    """Return the division: AIPerf's or, of a workload of MLPerf HPC, that of the run there."""
     workload = workload_of(view.manifest.config)
-    if workload.logged is None:
-        return view.judgement().division
-    return mlperf_division(workload, view.manifest.config)
+    return view.judgement().division if workload.logged is None else view.mlperf_division()
 
 
 def _searches(view: RunView) -> bool:

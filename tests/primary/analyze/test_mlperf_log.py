@@ -70,7 +70,9 @@ USED = Hyperparameters(
 )
 
 
-def write_run(root: Path, errors: list[list[float]], *assignments: str) -> Path:
+def write_run(
+    root: Path, errors: list[list[float]], *assignments: str, data: DatasetInfo = OFFICIAL
+) -> Path:
     """A run whose trainings had these errors, an epoch of 100 s each; the last training was cut."""
     config = load_config("cosmoflow", ["training.batch_size=128", *assignments])
     manifest = RunManifest(
@@ -81,7 +83,7 @@ def write_run(root: Path, errors: list[list[float]], *assignments: str) -> Path:
     manifest.save(run.paths)
     run.primary(0, run_started(10.0))
     run.replica(1, replica_started())
-    run.replica(15, DatasetLoaded(dataset=OFFICIAL, staged_seconds=10.0))
+    run.replica(15, DatasetLoaded(dataset=data, staged_seconds=10.0))
     for number, course in enumerate(errors):
         trial = f"t{number}"
         started = trial_started(trial, phase=RoundPhase.FIXED)
@@ -89,7 +91,7 @@ def write_run(root: Path, errors: list[list[float]], *assignments: str) -> Path:
         run.replica(now + 1, TrainingStarted(trial=trial))
         for epoch, error in enumerate(course, 1):
             now += 100
-            run.replica(now - 10, progress(trial, train=OFFICIAL.train_samples, epoch=epoch))
+            run.replica(now - 10, progress(trial, train=data.train_samples, epoch=epoch))
             run.replica(now, progress(trial, validation=SAMPLES, epoch=epoch))
             run.replica(now, _evaluated(trial, epoch, error))
         state = TrialState.STOPPED if number == len(errors) - 1 else TrialState.COMPLETED
@@ -186,7 +188,8 @@ def test_the_reference_binds_neither_open_settings_nor_other_data(tmp_path: Path
     other = write_run(tmp_path / "density", courses, "dataset={name: density}")
     with pytest.raises(NotMeasuredError, match="^cosmoflow on density has no reference"):
         reference_convergence(read_run(other).entries, Options())
-    before = write_run(tmp_path / "v0.7", courses, "model.cosmoflow.kernel=2")
+    half = OFFICIAL.model_copy(update={"train_samples": OFFICIAL.train_samples // 2})
+    before = write_run(tmp_path / "v0.7", courses, "model.cosmoflow.kernel=2", data=half)
     with pytest.raises(NotMeasuredError, match="^cosmoflow v0.7 has no reference"):
         reference_convergence(read_run(before).entries, Options())
 

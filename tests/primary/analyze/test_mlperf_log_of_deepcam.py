@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from mlperf_logging.compliance_checker import mlp_compliance
@@ -19,6 +20,7 @@ from tests.support.run_writer import (
 
 from aiperf_hpc.config import load_config
 from aiperf_hpc.primary.analyze.mlperf_log import write_logs
+from aiperf_hpc.primary.analyze.readers.run_directory import read_run
 from aiperf_hpc.run.manifest import RULES, RunManifest
 from aiperf_hpc.run.records import DatasetLoaded, Evaluated, TrainingStarted
 from aiperf_hpc.trial import DatasetInfo, Hyperparameters, RoundPhase, TensorSpec
@@ -36,7 +38,7 @@ OFFICIAL = DatasetInfo(
 QUALITIES = (0.5, 0.75, 0.825)
 
 
-def write_run(root: Path, preset: str, *assignments: str) -> Path:
+def write_run(root: Path, preset: str, *assignments: str, data: DatasetInfo = OFFICIAL) -> Path:
     """A run of one training of three epochs, which reaches the target in the last."""
     config = load_config(preset, assignments)
     manifest = RunManifest(
@@ -50,7 +52,7 @@ def write_run(root: Path, preset: str, *assignments: str) -> Path:
     manifest.save(run.paths)
     run.primary(0, run_started(10.0))
     run.replica(1, replica_started())
-    run.replica(15, DatasetLoaded(dataset=OFFICIAL))
+    run.replica(15, DatasetLoaded(dataset=data))
     started = trial_started("t0", phase=RoundPhase.FIXED)
     run.replica(20, started.model_copy(update={"hyperparameters": used, "seed": 7}))
     run.replica(21, TrainingStarted(trial="t0"))
@@ -87,13 +89,29 @@ def test_the_checker_accepts_a_training(
     preset: str, assignments: tuple[str, ...], tmp_path: Path
 ) -> None:
     (log,) = write_logs(write_run(tmp_path / "run", preset, *assignments), tmp_path / "logs")
-    checker = mlp_compliance.make_checker("hpc", "3.0.0", quiet=True, werror=True)
-    accepted, _, _, _ = mlp_compliance.main(str(log), "hpc_3.0.0/common.yaml", checker)
-    assert accepted, checker.not_overwritable
-    events = [json.loads(line.removeprefix(":::MLLOG ")) for line in log.read_text().splitlines()]
+    events = accepted(log)
     values = {event["key"]: event["value"] for event in events}
     assert values["submission_benchmark"] == "deepcam"
     assert values["submission_division"] == "closed"
     assert (values["train_samples"], values["eval_samples"]) == (TRAINING, HELD_OUT)
     found = [e["value"] for e in events if e["key"] == "eval_accuracy"]
     assert found == pytest.approx(QUALITIES)
+
+
+def accepted(log: Path) -> list[dict[str, Any]]:
+    """Return a log's lines, which the checker accepts."""
+    checker = mlp_compliance.make_checker("hpc", "3.0.0", quiet=True, werror=True)
+    found, _, _, _ = mlp_compliance.main(str(log), "hpc_3.0.0/common.yaml", checker)
+    assert found, checker.not_overwritable
+    lines = log.read_text().splitlines()
+    return [json.loads(line.removeprefix(":::MLLOG ")) for line in lines]
+
+
+def test_closed_settings_on_other_data_are_of_no_closed_division(tmp_path: Path) -> None:
+    fewer = OFFICIAL.model_copy(update={"train_samples": 64})
+    root = write_run(tmp_path / "run", "deepcam", data=fewer)
+    (entry,) = read_run(root).entries
+    assert entry.division == "open"
+    (log,) = write_logs(root, tmp_path / "logs")
+    values = {event["key"]: event["value"] for event in accepted(log)}
+    assert (values["submission_division"], values["train_samples"]) == ("open", 64)
