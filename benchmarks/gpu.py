@@ -11,7 +11,8 @@ again: the same command goes on where it was cut. ``--again NAME`` measures a se
 
 It needs PyTorch and no TensorFlow. A machine that has PyTorch and NumPy may lack wheels of pydantic
 (with pydantic-core, annotated-types and typing-inspection), PyYAML, safetensors and google-crc32c;
-the section ``run``, which starts ``aiperf``, needs all that `pip install .` brings.
+the section ``run``, which starts ``aiperf``, needs all that `pip install .` brings. It needs a C
+compiler and Python's headers, too, for ``torch.compile``.
 """
 
 from __future__ import annotations

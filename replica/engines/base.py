@@ -251,7 +251,10 @@ class RankNetwork(Network, Protocol):
 
     @property
     def buckets(self) -> tuple[int, ...]:
-        """Elements of each bucket of gradients, in the order in which they become final."""
+        """Elements of each bucket of gradients, in the order in which they become final.
+
+        Zeros between gradients, by which an engine has them begin where it reads them best, too.
+        """
         ...
 
     def warm(self, batch_size: int, *, halves: bool = False) -> None:

@@ -7,7 +7,6 @@ instead of once for each layer that autocast meets; normalisations and the loss 
 
 from __future__ import annotations
 
-import itertools
 import math
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,7 +20,7 @@ from torch import Tensor, nn
 from torch._functorch import config as functorch_config
 
 from aiperf_hpc.config import EngineConfig
-from aiperf_hpc.errors import EngineError, NonFiniteLossError, OutOfMemoryError
+from aiperf_hpc.errors import EngineError, NonFiniteLossError
 from aiperf_hpc.graph import Graph, Shape
 from aiperf_hpc.morphism.weights.calibration import calibrate, transparent
 from aiperf_hpc.morphism.weights.checkpoint import Array, Weights, check_weights
@@ -40,6 +39,7 @@ from aiperf_hpc.replica.engines.base import (
 from aiperf_hpc.replica.engines.checksum import PendingChecksum
 from aiperf_hpc.replica.engines.torch.checksum import begin_checksum
 from aiperf_hpc.replica.engines.torch.compiler import Compiler, CompileRequest
+from aiperf_hpc.replica.engines.torch.compiler_check import check_compiler
 from aiperf_hpc.replica.engines.torch.device import (
     Feed,
     channels_first,
@@ -54,6 +54,7 @@ from aiperf_hpc.replica.engines.torch.graph import build_module, in_parts
 from aiperf_hpc.replica.engines.torch.layers import MomentsInterpreter
 from aiperf_hpc.replica.engines.torch.loading import Loading
 from aiperf_hpc.replica.engines.torch.module_code import attribute
+from aiperf_hpc.replica.engines.torch.named_errors import named_errors
 from aiperf_hpc.replica.engines.torch.objective_rows import loss_of, quality_of
 from aiperf_hpc.replica.engines.torch.optimizers import OPTIMIZERS
 from aiperf_hpc.trial import Hyperparameters
@@ -63,6 +64,9 @@ THREAD_OPERATIONS = 5e8
 they work."""
 BUCKET_BYTES = 25 * 2**20
 """Bytes of gradients that are reduced together, as PyTorch's own data parallelism has it."""
+ALIGNED = 128
+"""Elements by whose multiples parameters begin in a flat buffer: 256 bytes, in types of two. An
+accelerator reads what begins at no multiple of 16 in smaller pieces, by slower kernels."""
 COMPILER_BYTES = 2**30
 """What the context of the process that compiles takes of an accelerator, at most."""
 Modules = tuple[Callable[..., Tensor], Callable[..., Tensor]]
@@ -78,14 +82,24 @@ class _Layout:
     A convolution's kernel lies there as (out, k, ..., in): channels-last to PyTorch.
     """
 
-    def __init__(self, shapes: Mapping[str, Shape]) -> None:
+    def __init__(self, shapes: Mapping[str, Shape], aligned: int = 1) -> None:
+        """Lay out arrays one behind the other.
+
+        Args:
+            shapes: of each array.
+            aligned: the elements by whose multiples they begin; what is between two stays zero.
+        """
         self.shapes = dict(shapes)
-        ends = list(itertools.accumulate(math.prod(shape) for shape in shapes.values()))
-        self.size = ends[-1] if ends else 0
-        self.places = {
-            name: slice(end - math.prod(shape), end)
-            for (name, shape), end in zip(shapes.items(), ends, strict=True)
-        }
+        self._aligned = aligned
+        self.size = 0
+        self.places: dict[str, slice] = {}
+        for name, shape in shapes.items():
+            place = self.places[name] = slice(self.size, self.size + math.prod(shape))
+            self.size = self.end(place)
+
+    def end(self, place: slice) -> int:
+        """Return where the next array begins behind a place."""
+        return -(-place.stop // self._aligned) * self._aligned
 
     def views(self, flat: Tensor) -> dict[str, Tensor]:
         """Return each array as a view of a buffer, kernels as (out, in, k, ...)."""
@@ -160,10 +174,11 @@ class TorchNetwork:
         self._transparent = transparent(graph, weights)
         self._type = _TYPES[hyperparameters.precision]
         # The backward pass reaches the last parameters first.
-        self._layout = _Layout(dict(reversed(list(graph.parameters.items()))))
+        reached = dict(reversed(list(graph.parameters.items())))
+        self._layout = _Layout(reached, ALIGNED)
         self._statistics_layout = _Layout(graph.statistics)
-        with _named_errors():
-            self._flat = torch.empty(self._layout.size, device=device)
+        with named_errors():
+            self._flat = torch.zeros(self._layout.size, device=device)
             self._layout.write(self._flat, {name: weights[name] for name in graph.parameters})
             self._statistics = torch.empty(self._statistics_layout.size, device=device)
             self._statistics_layout.write(
@@ -282,7 +297,7 @@ class TorchNetwork:
         return loss.detach()
 
     def train_step(self, batch: Batch, learning_rate: float) -> None:
-        with _named_errors():
+        with named_errors():
             self._show(evaluated=False)
             loss = self._backward(batch)
             leaves = list(self._leaves.values())
@@ -306,7 +321,7 @@ class TorchNetwork:
     def _gradient_buffer(self) -> Tensor:
         """Return a flat buffer of all gradients in fp32, made when it is needed first."""
         if self._gradients is None:
-            self._gradients = torch.empty_like(self._flat)
+            self._gradients = torch.zeros_like(self._flat)
             self._gradient_views = list(self._layout.views(self._gradients).values())
         return self._gradients
 
@@ -337,12 +352,12 @@ class TorchNetwork:
         return tuple(place.stop - place.start for place in self._buckets)
 
     def await_room(self) -> None:
-        with _named_errors():
+        with named_errors():
             self._feed.await_room()
 
     def gradients(self, batch: Batch, share: float, ready: Callable[[Buffer], None]) -> None:
         """In fp16 the gradients are those of the loss times its scale, which ``apply`` undoes."""
-        with _named_errors():
+        with named_errors():
             self._show(evaluated=False)
             self._steps += 1
             flat = self._gradient_buffer()
@@ -358,11 +373,11 @@ class TorchNetwork:
                 self._loss += share * self._backward(batch)
 
     def zeros(self, bucket: int) -> Buffer:
-        with _named_errors():
+        with named_errors():
             return self._gradient_buffer()[self._buckets[bucket]].zero_()
 
     def apply(self, buckets: Sequence[Buffer], learning_rate: float) -> None:
-        with _named_errors():
+        with named_errors():
             flats = [torch.as_tensor(bucket, device=self._device) for bucket in buckets]
             self._show(evaluated=False)
             self._update(flats, learning_rate)
@@ -384,7 +399,7 @@ class TorchNetwork:
         self._compiled_size = samples
         self._use_threads(samples)
         training, inference = self._modules
-        with _named_errors(), self._loading.only():
+        with named_errors(), self._loading.only():
             training(*inputs)
             with torch.no_grad():
                 inference(*inputs)
@@ -408,7 +423,7 @@ class TorchNetwork:
             else:
                 self.train_step(batch, 0.0)
             self.evaluate_step(batch)
-            with _named_errors():
+            with named_errors():
                 self._loss.item()  # Waits.
         finally:
             for tensor, values in zip(state, kept, strict=True):
@@ -424,7 +439,7 @@ class TorchNetwork:
         return calibrate(self._graph, self._transparent, lambda: self.moments(batch), self.assign)
 
     def moments(self, batch: Batch) -> NDArray[np.float32]:
-        with _named_errors(), torch.no_grad():
+        with named_errors(), torch.no_grad():
             inputs = self._feed.inputs(batch, self._graph.inputs)
             measuring = MomentsInterpreter(self._training)
             measuring.run(*self._lowered(inputs))
@@ -436,31 +451,31 @@ class TorchNetwork:
             {name: array for name, array in weights.items() if name in layout.shapes}
             for layout in (self._layout, self._statistics_layout)
         )
-        with _named_errors():
+        with named_errors():
             self._optimizer.assign(parameters)
             self._statistics_layout.write(self._statistics, statistics)
             self._cast()
 
     def checksum(self) -> PendingChecksum:
-        with _named_errors():
+        with named_errors():
             pending = begin_checksum(self._optimizer.evaluated)
 
         def wait() -> int:
-            with _named_errors():
+            with named_errors():
                 return pending()
 
         return wait
 
     def statistics(self) -> NDArray[np.float32]:
-        with _named_errors():
+        with named_errors():
             return np.array(self._statistics.cpu().numpy())
 
     def set_statistics(self, flat: NDArray[np.float32]) -> None:
-        with _named_errors():
+        with named_errors():
             self._statistics.copy_(torch.from_numpy(flat))
 
     def drain_training(self) -> float:
-        with _named_errors():
+        with named_errors():
             loss, steps = self._loss.item(), self._steps
             self._loss.zero_()
             self._steps = 0
@@ -471,7 +486,7 @@ class TorchNetwork:
         return loss / steps if steps else 0.0
 
     def evaluate_step(self, batch: Batch) -> None:
-        with _named_errors(), torch.no_grad():
+        with named_errors(), torch.no_grad():
             self._show(evaluated=True)
             inputs, targets = (
                 self._feed.inputs(batch, self._graph.inputs),
@@ -490,7 +505,7 @@ class TorchNetwork:
             self._feed.done()
 
     def drain_evaluation(self) -> EvaluationSums:
-        with _named_errors():
+        with named_errors():
             loss, *added = self._evaluated.tolist()
             samples = self._samples
             rows = [
@@ -508,20 +523,20 @@ class TorchNetwork:
         return evaluated(self._measure, loss, samples, rows or added, predicted)
 
     def outputs(self, inputs: Mapping[str, NDArray[Any]]) -> NDArray[np.float32]:
-        with _named_errors(), torch.no_grad():
+        with named_errors(), torch.no_grad():
             self._show(evaluated=True)
             given = self._feed.inputs(Batch(inputs, {}), self._graph.inputs)
             found = self._inference(*self._lowered(given)).float()
             return cast("NDArray[np.float32]", found.cpu().numpy())
 
     def weights(self) -> Weights:
-        with _named_errors():
+        with named_errors():
             found = self._layout.read(self._optimizer.evaluated)
             found |= self._statistics_layout.read(self._statistics)
         return {name: found[name] for name in (*self._graph.parameters, *self._graph.statistics)}
 
     def optimizer_state(self) -> OptimizerState:
-        with _named_errors():
+        with named_errors():
             return self._optimizer.arrays()
 
     def close(self) -> None:
@@ -551,11 +566,13 @@ def _is_of_norm(name: str) -> bool:
 def _buckets(layout: _Layout) -> list[slice]:
     """Return the places of the buckets: whole parameters, in the order of the layout."""
     buckets = []
-    start = 0
+    start = size = 0
     for place in layout.places.values():
-        if (place.stop - start) * 4 >= BUCKET_BYTES or place.stop == layout.size:
-            buckets.append(slice(start, place.stop))
-            start = place.stop
+        size += place.stop - place.start
+        end = layout.end(place)
+        if size * 4 >= BUCKET_BYTES or end == layout.size:
+            buckets.append(slice(start, end))
+            start, size = end, 0
     return buckets
 
 
@@ -619,26 +636,6 @@ class _Giving:
             place = self._buckets[self._next]
             self._next += 1
             self._ready(self._flat[place])
-
-
-@contextmanager
-def _named_errors() -> Iterator[None]:
-    """Turn PyTorch's errors into ours, one line each."""
-    try:
-        yield
-    except torch.OutOfMemoryError as error:
-        raise OutOfMemoryError(_first_line(error)) from error
-    except RuntimeError as error:
-        told = _first_line(error)
-        if "not enough memory" in told or "can't allocate memory" in told:
-            raise OutOfMemoryError(told) from error
-        raise EngineError(f"PyTorch: {told}") from error
-    except MemoryError as error:
-        raise OutOfMemoryError("the host has no memory left") from error
-
-
-def _first_line(error: Exception) -> str:
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), repr(error))
 
 
 class TorchEngine:
@@ -708,7 +705,7 @@ class TorchEngine:
         return network
 
     def probe(self) -> Tensor:
-        with _named_errors():
+        with named_errors():
             return torch.ones(1, device=self._device)
 
 
@@ -734,9 +731,12 @@ def make_engine(
         ranks: those that train one network together.
 
     Raises:
-        EngineError: there is no device of the kind that is asked for.
+        EngineError: there is no device of the kind that is asked for, or nothing can be compiled
+            for it here.
     """
     placement = placement_of(cores, device, settings, ranks)
+    if placement.compiled and placement.device.type == "cuda":
+        check_compiler(placement.device)
     compiler = Compiler(cores, device, settings, ranks) if placement.compiled else None
     return TorchEngine(placement, objective, compiler)
 

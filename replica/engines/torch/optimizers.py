@@ -5,8 +5,10 @@ Their state lies in buffers of the same layout, so that it is read and written a
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Collection, Mapping, Sequence
 from inspect import unwrap
+from itertools import accumulate
 from typing import Any, NamedTuple, Protocol, cast
 
 import torch
@@ -30,7 +32,7 @@ FUSED = ("cpu", "cuda")
 
 
 class Layout(Protocol):
-    """Where each parameter lies in a flat buffer, one behind the other."""
+    """Where each parameter lies in a flat buffer, in order; zeros may be between two."""
 
     places: dict[str, slice]
 
@@ -46,8 +48,8 @@ class Layout(Protocol):
 class FlatOptimizer(torch.optim.Optimizer):
     """Base: updates all parameters at once, and keeps the norm of their gradients in bounds.
 
-    Gradients come as flat tensors that follow one another as the buffer's parameters do, each
-    of one or several whole parameters.
+    Gradients come as flat tensors: one for each parameter, or pieces of a buffer of its layout,
+    each of one or several whole parameters.
     """
 
     slot_names: tuple[str, ...] = ()
@@ -130,28 +132,32 @@ class FlatOptimizer(torch.optim.Optimizer):
         limit = self._used.max_gradient_norm
         if limit is None:
             return
-        norm = torch.stack(_norms(gradients)).square().sum().sqrt()
+        # Not what lies between them: zeros times what is no number would stay that.
+        parts = self._by_parameter(gradients)
+        norm = torch.stack(_norms(parts)).square().sum().sqrt()
         scale: Tensor | None = getattr(self, "grad_scale", None)
         if scale is not None:  # They are those of the loss times this.
             norm = norm / scale
-        torch._foreach_mul_(gradients, 1.0 / torch.clamp(norm / limit, min=1.0))
+        torch._foreach_mul_(parts, 1.0 / torch.clamp(norm / limit, min=1.0))
 
     def _cut(self, flat: Tensor) -> list[Tensor]:
         """Return each parameter's part of a buffer."""
         return [flat[place] for place in self._layout.places.values()]
 
+    def _is_of_each(self, gradients: Sequence[Tensor]) -> bool:
+        """Return whether gradients are one for each parameter, and not pieces of a buffer."""
+        return [len(gradient) for gradient in gradients] == self._sizes
+
     def _by_parameter(self, gradients: Sequence[Tensor]) -> list[Tensor]:
         """Return each parameter's gradient."""
-        if len(gradients) == len(self._sizes):
+        if self._is_of_each(gradients):
             return list(gradients)
-        found: list[Tensor] = []
-        for gradient in gradients:
-            first = last = len(found)
-            left = len(gradient)
-            while left:
-                left -= self._sizes[last]
-                last += 1
-            found += gradient.split_with_sizes(self._sizes[first:last])
+        ends = list(accumulate(len(gradient) for gradient in gradients))
+        found = []
+        for place in self._layout.places.values():
+            number = bisect_right(ends, place.start)
+            begin = ends[number] - len(gradients[number])
+            found.append(gradients[number][place.start - begin : place.stop - begin])
         return found
 
     def assign(self, weights: Weights) -> None:
@@ -236,7 +242,7 @@ class SGD(FlatOptimizer):
 
     def _divided(self, gradients: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
         """Return parameters and momenta in as large pieces as the gradients, for fewer kernels."""
-        if len(gradients) == len(self._parts):
+        if self._is_of_each(gradients):
             return self._parts, self._momenta
         sizes = tuple(len(gradient) for gradient in gradients)
         if sizes not in self._pieces:
@@ -416,7 +422,7 @@ class AveragedSGD(_Counting):
         super().__init__(flat, layout, decayed, used)
         self._averaged = False
         """Whether the parameters' memory holds the average."""
-        self._other = torch.empty_like(flat)
+        self._other = torch.zeros_like(flat)
         """The buffer of whichever of average and iterates that does not hold."""
 
     @property

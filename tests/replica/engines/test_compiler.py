@@ -13,12 +13,14 @@ from tests.support.engine_steps import hyperparameters, labelled
 from tests.support.networks import trained_weights, two_stems
 
 from aiperf_hpc.config import EngineConfig
+from aiperf_hpc.errors import EngineError, OutOfMemoryError
 from aiperf_hpc.objective import CLASSIFICATION
 from aiperf_hpc.replica.engines.base import RankNetwork
 from aiperf_hpc.replica.engines.torch import engine as torch_engine
 from aiperf_hpc.replica.engines.torch.compiler import Compiler, CompileRequest
+from aiperf_hpc.replica.engines.torch.compiler_check import check_compiler
 from aiperf_hpc.replica.engines.torch.compiler_process import fill_cache
-from aiperf_hpc.replica.engines.torch.engine import Placement, TorchEngine
+from aiperf_hpc.replica.engines.torch.engine import Placement, TorchEngine, make_engine
 
 SETTINGS = EngineConfig(name="torch", device="cpu", compile="always")
 REQUEST = CompileRequest(graph=two_stems().to_json(), precision="fp32", samples=8)
@@ -130,3 +132,64 @@ def test_what_cannot_be_built_is_answered_in_a_line(capfd: pytest.CaptureFixture
     first, second = capfd.readouterr().err.splitlines()
     assert first.startswith("aiperf: the next network is compiled beside its steps: ")
     assert second != first
+
+
+NO_COMPILER = "Failed to find C compiler. Please specify via CC environment variable."
+
+
+def failing(error: Exception) -> Callable[..., object]:
+    """Return a back end that compiles nothing."""
+
+    def compiled(module: torch.fx.GraphModule, inputs: list[torch.Tensor]) -> object:
+        raise error
+
+    return compiled
+
+
+@pytest.mark.parametrize("kind", ["cuda", "cpu"])
+def test_a_machine_that_cannot_compile_for_its_gpu_is_refused_before_anything_is_trained(
+    monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """Triton's launchers are C, and images of containers often have no compiler of it."""
+    placement = Placement(torch.device(kind), 1, compiled=True)
+    monkeypatch.setattr(torch_engine, "placement_of", lambda *_: placement)
+
+    def check(device: torch.device) -> None:
+        check_compiler(torch.device("cpu"), failing(RuntimeError(f"{NO_COMPILER}\nand more")))
+
+    monkeypatch.setattr(torch_engine, "check_compiler", check)
+    if kind == "cpu":
+        make_engine(1, 0, SETTINGS, CLASSIFICATION, 1)
+        return
+    with pytest.raises(EngineError) as raised:
+        make_engine(1, 0, SETTINGS, CLASSIFICATION, 1)
+    assert str(raised.value) == (
+        f"PyTorch: {NO_COMPILER}; torch.compile needs Triton, a C compiler (gcc) and Python's "
+        "headers on each node, or set engine.compile=never"
+    )
+
+
+def test_where_a_sum_can_be_compiled_nothing_is_refused() -> None:
+    check_compiler(torch.device("cpu"), "eager")
+
+
+@pytest.mark.parametrize(
+    ("error", "wanted"),
+    [
+        (RuntimeError(f"{NO_COMPILER}\nand more"), EngineError),
+        (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB"), OutOfMemoryError),
+    ],
+)
+def test_what_a_compiler_says_is_told_and_not_that_it_said_something(
+    error: Exception, wanted: type[Exception]
+) -> None:
+    """PyTorch's own error begins with a line that names the back end alone."""
+    graph = two_stems()
+    placement = Placement(torch.device("cpu"), 1, True, failing(error))
+    network = TorchEngine(placement, CLASSIFICATION).build(
+        graph, trained_weights(graph, np.random.default_rng(0)), hyperparameters()
+    )
+    with pytest.raises(wanted) as raised:
+        network.warm(8)
+    assert str(raised.value).removeprefix("PyTorch: ") == str(error).splitlines()[0]
+    network.close()

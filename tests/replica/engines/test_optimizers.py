@@ -94,16 +94,13 @@ def applied(network: RankNetwork, by_name: Arrays, rate: float) -> None:
 
 
 def in_buckets(network: RankNetwork, by_name: Arrays) -> list[NDArray[np.float32]]:
-    """Return gradients as the engine's own flat buckets: torch's are reversed, kernels too."""
-    names = list(by_name)
-    flat: list[NDArray[np.float32]] = []
+    """Return gradients as the engine's own flat buckets."""
     if isinstance(network, TorchNetwork):
-        for name in reversed(names):
-            array = by_name[name]
-            flat.append((array.transpose(3, 0, 1, 2) if array.ndim == 4 else array).ravel())
+        flat = torch.zeros(sum(network.buckets))
+        network._layout.write(flat, by_name)
+        whole = flat.numpy()
     else:
-        flat = [by_name[name].ravel() for name in names]
-    whole = np.concatenate(flat)
+        whole = np.concatenate([array.ravel() for array in by_name.values()])
     return np.split(whole, np.cumsum(network.buckets)[:-1])
 
 
@@ -486,6 +483,10 @@ def test_a_loss_that_is_scaled_trains_as_one_that_is_not(name: str) -> None:
     after = half.weights(), half.optimizer_state()
     assert all(np.array_equal(before[0][n], after[0][n]) for n in graph.parameters)
     assert _equal(before[1], after[1])
+    half.train_step(large, RATE)  # Nothing that is no number is left of it anywhere.
+    later = half.weights()
+    assert all(np.isfinite(later[n]).all() for n in graph.parameters)
+    assert not any(np.array_equal(after[0][n], later[n]) for n in graph.parameters)
 
 
 @pytest.mark.parametrize("threads", [1, 2, 5])

@@ -235,6 +235,26 @@ def test_buckets_are_ready_before_the_backward_pass_is_over(engine: RankEngine) 
     network.close()
 
 
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_parameters_and_buckets_begin_where_accelerators_read_them_best(
+    monkeypatch: pytest.MonkeyPatch, engine: RankEngine, precision: str
+) -> None:
+    """Whatever is before them: a bias of five classes, a kernel of five channels."""
+    monkeypatch.setattr(torch_engine, "BUCKET_BYTES", 500)
+    graph = residual()
+    weights = initial_weights(graph, np.random.default_rng(6))
+    network = engine.build(graph, weights, hyperparameters(precision=precision))
+    assert isinstance(network, TorchNetwork)
+    found = list(network._leaves.values())
+    network.gradients(labelled(graph, 8), 1.0, found.append)
+    assert len(found) > len(graph.parameters) + 2
+    found += network._gradient_views
+    assert [tensor.storage_offset() * tensor.element_size() % 256 for tensor in found] == [0] * len(
+        found
+    )
+    network.close()
+
+
 @pytest.mark.parametrize(("warmed_with", "compilations"), [(0, 2), (8, 2), (1, 0)])
 def test_a_last_batch_of_another_size_is_not_compiled_for(
     warmed_with: int, compilations: int
