@@ -74,7 +74,8 @@ GPU = Sizes(
         "--hours", "0.12", "--config", "imagenet_gpu", "--set", "dataset.train_samples=7680",
         "--set", "dataset.validation_samples=640", "--set", "dataset.classes=1000",
         "--set", "model.base_width=192", "--set", "training.batch_size=128",
-        "--set", "training.max_epochs=8", "--set", "rounds.warmup_epochs=[8,8,8]",
+        # Trials longer than it takes to compile the next network beside one, as those of hours are.
+        "--set", "training.max_epochs=16", "--set", "rounds.warmup_epochs=[16,16,16]",
     ),
 )  # fmt: skip
 DRY = Sizes(

@@ -9,11 +9,13 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 import torch
+from tests.support.detectors import detector
 from tests.support.engine_steps import hyperparameters, labelled
-from tests.support.networks import trained_weights, two_stems
+from tests.support.networks import cosmoflow, trained_weights, two_stems
 
 from aiperf_hpc.config import EngineConfig
 from aiperf_hpc.errors import EngineError, OutOfMemoryError
+from aiperf_hpc.graph import Graph
 from aiperf_hpc.objective import CLASSIFICATION
 from aiperf_hpc.replica.engines.base import RankNetwork
 from aiperf_hpc.replica.engines.torch import engine as torch_engine
@@ -21,6 +23,7 @@ from aiperf_hpc.replica.engines.torch.compiler import Compiler, CompileRequest
 from aiperf_hpc.replica.engines.torch.compiler_check import check_compiler
 from aiperf_hpc.replica.engines.torch.compiler_process import fill_cache
 from aiperf_hpc.replica.engines.torch.engine import Placement, TorchEngine, make_engine
+from aiperf_hpc.workloads.registry import workload_named
 
 SETTINGS = EngineConfig(name="torch", device="cpu", compile="always")
 REQUEST = CompileRequest(graph=two_stems().to_json(), precision="fp32", samples=8)
@@ -57,6 +60,27 @@ def test_what_is_compiled_ahead_is_what_steps_execute(
     network.close()
     assert len(here.given) == parts + 1
     assert here.given == ahead.given
+
+
+@pytest.mark.parametrize(
+    ("graph", "workload"),
+    [(cosmoflow(), "cosmoflow"), (detector(), "extreme-weather")],
+    ids=["volumes", "boxes"],
+)
+def test_networks_of_other_workloads_are_whole_pieces_of_code(
+    monkeypatch: pytest.MonkeyPatch, graph: Graph, workload: str
+) -> None:
+    """Nothing in them depends on a number, which would cut the code there."""
+    monkeypatch.setattr(torch_engine, "BUCKET_BYTES", 20_000)
+    here = Recorder()
+    placement = Placement(torch.device("cpu"), 1, True, here, parted=True)
+    weights = trained_weights(graph, np.random.default_rng(0))
+    engine = TorchEngine(placement, workload_named(workload).objective)
+    network = engine.build(graph, weights, hyperparameters(batch_size=2, precision="bf16"))
+    network.warm(2, halves=True)
+    assert len(network.buckets) > 1
+    assert len(here.given) == len(network.buckets) + 1
+    network.close()
 
 
 def test_two_threads_trace_and_train_beside_each_other() -> None:
