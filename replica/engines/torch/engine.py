@@ -99,7 +99,7 @@ class _Layout:
 
     def end(self, place: slice) -> int:
         """Return where the next array begins behind a place."""
-        return -(-place.stop // self._aligned) * self._aligned
+        return -(-int(place.stop) // self._aligned) * self._aligned
 
     def views(self, flat: Tensor) -> dict[str, Tensor]:
         """Return each array as a view of a buffer, kernels as (out, in, k, ...)."""

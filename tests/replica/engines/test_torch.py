@@ -245,7 +245,7 @@ def test_parameters_and_buckets_begin_where_accelerators_read_them_best(
     weights = initial_weights(graph, np.random.default_rng(6))
     network = engine.build(graph, weights, hyperparameters(precision=precision))
     assert isinstance(network, TorchNetwork)
-    found = list(network._leaves.values())
+    found: list[torch.Tensor] = list(network._leaves.values())
     network.gradients(labelled(graph, 8), 1.0, found.append)
     assert len(found) > len(graph.parameters) + 2
     found += network._gradient_views

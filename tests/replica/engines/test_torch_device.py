@@ -6,6 +6,7 @@ PyTorch's meta device has shapes and no values: a step that wants a value of it 
 
 from __future__ import annotations
 
+import weakref
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -219,6 +220,19 @@ def test_a_rank_waits_for_its_device_only_where_that_wait_is_limited(
 
 def evaluate(trained: RankNetwork, batch: Batch, learning_rate: float) -> None:
     trained.evaluate_step(batch)
+
+
+def test_a_closed_network_is_free_before_the_device_has_back_what_is_free(
+    accelerator: Accelerator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trained = network(precision="bf16")
+    with Dispatched():
+        step_in_halves(trained, there(labelled(GRAPH, 4)), 0.1)
+    flat, low = weakref.ref(trained._flat), weakref.ref(trained._low)
+    freed: list[bool] = []
+    monkeypatch.setattr(accelerator, "empty_cache", lambda: freed.append(flat() is low() is None))
+    trained.close()
+    assert freed == [True]
 
 
 def test_a_checksum_is_begun_without_a_wait_and_brings_one_number(
