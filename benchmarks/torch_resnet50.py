@@ -20,15 +20,17 @@ def conv_norm(inputs: int, outputs: int, kernel: int, stride: int = 1) -> nn.Seq
 
 
 class Bottleneck(nn.Module):
-    """1x1 with the stride (v1, He et al. 2015), 3x3, 1x1, and the shortcut."""
+    """1x1, 3x3, 1x1, and the shortcut; the stride is in the first (v1, He et al. 2015), or in the
+    3x3 (v1.5)."""
 
-    def __init__(self, inputs: int, width: int, stride: int) -> None:
+    def __init__(self, inputs: int, width: int, stride: int, *, strided_3x3: bool) -> None:
         super().__init__()
         outputs = width * EXPANSION
+        first, second = (1, stride) if strided_3x3 else (stride, 1)
         self.branch = nn.Sequential(
-            conv_norm(inputs, width, 1, stride),
+            conv_norm(inputs, width, 1, first),
             nn.ReLU(inplace=True),
-            conv_norm(width, width, 3),
+            conv_norm(width, width, 3, second),
             nn.ReLU(inplace=True),
             conv_norm(width, outputs, 1),
         )
@@ -40,7 +42,7 @@ class Bottleneck(nn.Module):
         return cast("Tensor", self.relu(self.branch(images) + self.shortcut(images)))
 
 
-def resnet50(classes: int = 1000) -> nn.Sequential:
+def resnet50(classes: int = 1000, *, strided_3x3: bool = False) -> nn.Sequential:
     """Return the network from images (samples, 3, height, width) to logits."""
     layers: list[nn.Module] = [
         conv_norm(3, 64, 7, 2),
@@ -50,7 +52,8 @@ def resnet50(classes: int = 1000) -> nn.Sequential:
     channels = 64
     for width, blocks, first in STAGES:
         for block in range(blocks):
-            layers.append(Bottleneck(channels, width, first if block == 0 else 1))
+            stride = first if block == 0 else 1
+            layers.append(Bottleneck(channels, width, stride, strided_3x3=strided_3x3))
             channels = width * EXPANSION
     head = (nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, classes))
     return nn.Sequential(*layers, *head)

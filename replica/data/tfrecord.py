@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import BinaryIO, NamedTuple
 
 import google_crc32c
+import numpy as np
 
 _LENGTH, _CHECKSUM = struct.Struct("<Q"), struct.Struct("<I")
 _HEADER = _LENGTH.size + _CHECKSUM.size
@@ -168,8 +169,9 @@ def features_of(content: Buffer) -> dict[bytes, Feature]:
 
 
 def _masked(content: Buffer) -> bytes:
-    # The library takes bytes, or what lies in memory as they do.
-    checksum = google_crc32c.value(content if isinstance(content, bytes) else bytes(content))
+    # The library takes bytes and arrays as they are, but no memoryview.
+    whole = content if isinstance(content, bytes) else np.asarray(content)
+    checksum = google_crc32c.value(whole)
     rotated = (checksum >> 15) | (checksum << 17)
     return _CHECKSUM.pack((rotated + 0xA282EAD8) & 0xFFFFFFFF)
 

@@ -22,12 +22,12 @@ class CosmoFlowCodec:
             {"values": np.empty((number, PARAMETERS), np.float32)},
         )
 
-    def decode(self, content: bytes, batch: Batch, at: int) -> None:
+    def decode(self, content: memoryview, batch: Batch, at: int) -> None:
         sample, volumes = samples.read(content), batch.inputs["volume"]
         if sample.counts.shape != volumes.shape[1:]:
             raise ValueError(f"a volume of {sample.counts.shape}, not {volumes.shape[1:]}")
         samples.logarithms(sample.counts, volumes[at])
         batch.targets["values"][at] = sample.parameters
 
-    def sha256(self, content: bytes) -> str:
+    def sha256(self, content: memoryview) -> str:
         return samples.read(content).sha256

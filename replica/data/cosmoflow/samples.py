@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aiperf_hpc.replica.data.tfrecord import (
+    Buffer,
     example,
     features_of,
     of_bytes,
@@ -49,7 +50,7 @@ class Sample(NamedTuple):
         return digest.hexdigest()
 
 
-def is_compressed(file: bytes) -> bool:
+def is_compressed(file: Buffer) -> bool:
     """Return whether a file is compressed by GZIP.
 
     A record that begins with these bytes has 559,903 bytes and some times 16 MiB, which no sample
@@ -58,7 +59,7 @@ def is_compressed(file: bytes) -> bool:
     return file[:3] == _GZIP_MAGIC
 
 
-def read(file: bytes) -> Sample:
+def read(file: Buffer) -> Sample:
     """Return the sample of a TFRecord file, plain or compressed, checked.
 
     Raises:
@@ -99,13 +100,18 @@ def written(sample: Sample, *, compressed: bool) -> bytes:
 
 def logarithms(counts: Counts, out: Floats) -> None:
     """Write ln(1 + counts), of counts of at least 0, by a table: there are 32,768 of them."""
-    np.take(_TABLE, counts.view(np.uint16), out=out, mode="clip")
+    places, found = counts.view(np.uint16).reshape(-1), out.reshape(-1)
+    for start in range(0, len(places), _CHUNK):
+        chunk = slice(start, start + _CHUNK)
+        np.take(_TABLE, places[chunk], out=found[chunk], mode="clip")
 
 
+_CHUNK = 1 << 16
+"""Counts at once: numpy makes places 64 bits wide, which are to stay in a cache."""
 _TABLE = np.log1p(np.arange(1 << 15, dtype=np.float64)).astype(np.float32)
 
 
-def _decompressed(file: bytes) -> bytes:
+def _decompressed(file: Buffer) -> bytes:
     reader = zlib.decompressobj(_GZIP)
     try:
         content = reader.decompress(file, MOST_BYTES)

@@ -88,12 +88,12 @@ class DeepCAMCodec:
             {"mask": np.empty((number, height, width), np.int32)},
         )
 
-    def decode(self, content: bytes, batch: Batch, at: int) -> None:
+    def decode(self, content: memoryview, batch: Batch, at: int) -> None:
         sample, images = read(content), batch.inputs["image"]
         if sample.fields.shape != images.shape[1:]:
             raise ValueError(f"a map of {sample.fields.shape}, not {images.shape[1:]}")
         images[at] = sample.fields
         batch.targets["mask"][at] = sample.mask
 
-    def sha256(self, content: bytes) -> str:
+    def sha256(self, content: memoryview) -> str:
         return sha256_of(_content(content))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from bisect import bisect_right
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -19,9 +18,11 @@ from aiperf_hpc.dataset_manifest import load_dataset_manifest
 from aiperf_hpc.errors import DatasetError, reason_of
 from aiperf_hpc.replica.data.base import Batch
 from aiperf_hpc.replica.data.extremeweather import samples
-from aiperf_hpc.replica.data.extremeweather.samples import NAME, Sample, record_bytes, scaled
+from aiperf_hpc.replica.data.extremeweather.samples import BOX, NAME, Sample, record_bytes, scale
+from aiperf_hpc.replica.data.file_parts import read_part
 from aiperf_hpc.replica.data.generated import TRAINING, VALIDATION, GeneratedDataset
 from aiperf_hpc.replica.data.shards import Shard, ShardIndex, load_index, verify_shards
+from aiperf_hpc.replica.data.weather.boxes import MOST_BOXES
 from aiperf_hpc.trial import DatasetInfo
 
 
@@ -44,10 +45,16 @@ def load(config: DatasetConfig, cores: int) -> GeneratedDataset:
     threads = max(1, min(config.parallel_transforms, cores))
 
     def make(part: int, chosen: NDArray[np.intp]) -> Batch:
+        maps = np.empty((len(chosen), *shape), np.float32)
+        boxes = np.empty((len(chosen), MOST_BOXES, BOX), np.int32)
+
+        def read(at: int) -> None:
+            found = parts[part].read(int(chosen[at]))
+            scale(found.fields, maps[at])
+            boxes[at] = found.boxes
+
         with ThreadPoolExecutor(threads, NAME) as pool:
-            found = list(pool.map(parts[part].read, chosen.tolist()))
-        maps = np.stack([scaled(each.fields) for each in found])
-        boxes = np.stack([each.boxes for each in found])
+            list(pool.map(read, range(len(chosen))))
         return Batch({"image": maps, "boxes": boxes}, {"boxes": boxes})
 
     return GeneratedDataset(info, make)
@@ -94,12 +101,11 @@ class Records:
         number, size = bisect_right(self._starts, place) - 1, record_bytes(self.shape)
         path, offset = self.folder / self.shards[number].file, place - self._starts[number]
         try:
-            with path.open("rb", buffering=0) as file:
-                record = os.pread(file.fileno(), size, offset * size)
+            record = read_part(path, offset * size, size)
         except OSError as error:
             raise DatasetError(
                 f"dataset '{NAME}': cannot read {path}: {reason_of(error)}"
             ) from None
         if len(record) < size:
             raise DatasetError(f"dataset '{NAME}': {path} is truncated; prepare it again")
-        return samples.read(record, self.shape)
+        return samples.read(record.data, self.shape)

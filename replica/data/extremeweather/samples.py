@@ -5,11 +5,13 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from aiperf_hpc.replica.data.tfrecord import Buffer
 from aiperf_hpc.replica.data.weather.boxes import CHANNELS, MOST_BOXES, NONE
 from aiperf_hpc.replica.data.weather.fields import CHANNELS as BOUNDS
 
@@ -22,7 +24,8 @@ FAR = 1000.0
 rain falls in the worst of storms."""
 _BOXES_BYTES = MOST_BOXES * BOX * 4
 
-Maps = NDArray[np.float32]
+Floats = NDArray[np.float32]
+Maps = Floats
 Boxes = NDArray[np.int32]
 
 
@@ -49,7 +52,7 @@ def record_bytes(shape: Sequence[int]) -> int:
     return math.prod(shape) * 4 + _BOXES_BYTES
 
 
-def read(record: bytes, shape: Sequence[int]) -> Sample:
+def read(record: Buffer, shape: Sequence[int]) -> Sample:
     """Return the sample of a record."""
     fields = np.frombuffer(record, "<f4", math.prod(shape)).reshape(shape)
     boxes = np.frombuffer(record, "<i4", MOST_BOXES * BOX, len(record) - _BOXES_BYTES)
@@ -109,7 +112,16 @@ _LOW = np.array([BOUNDS[name].low for name in CHANNELS], np.float32)
 _FACTOR = np.array([1.0 / (BOUNDS[name].high - BOUNDS[name].low) for name in CHANNELS], np.float32)
 
 
-def scaled(fields: Maps) -> Maps:
-    """Return what networks read: each quantity from 0 to 1 between its usual bounds."""
-    found: Maps = (fields - _LOW) * _FACTOR
-    return found
+def scale(fields: Maps, out: Maps) -> None:
+    """Write what networks read: each quantity from 0 to 1 between its usual bounds."""
+    low, factor = _lines(fields.shape[1])
+    # By rows, which stay in a cache between both; by cells of 16 it took four times as long.
+    for row, scaled in zip(fields, out, strict=True):
+        np.subtract(row.reshape(-1), low, out=scaled.reshape(-1))
+        np.multiply(scaled.reshape(-1), factor, out=scaled.reshape(-1))
+
+
+@lru_cache(maxsize=4)
+def _lines(width: int) -> tuple[Floats, Floats]:
+    """Return what is subtracted from the numbers of a row, and what they are multiplied by."""
+    return np.tile(_LOW, width), np.tile(_FACTOR, width)

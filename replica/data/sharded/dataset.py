@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -21,6 +20,7 @@ from aiperf_hpc.dataset_manifest import load_dataset_manifest
 from aiperf_hpc.errors import DatasetError, reason_of
 from aiperf_hpc.replica.data import rng
 from aiperf_hpc.replica.data.base import WHOLE, Batch, Part
+from aiperf_hpc.replica.data.file_parts import read_part
 from aiperf_hpc.replica.data.rng import Purpose
 from aiperf_hpc.replica.data.shards import (
     Shard,
@@ -50,7 +50,7 @@ class Codec(Protocol):
         """Return a batch with room for so many samples."""
         ...
 
-    def decode(self, content: bytes, batch: Batch, at: int) -> None:
+    def decode(self, content: memoryview, batch: Batch, at: int) -> None:
         """Put what is stored of a sample into its place in a batch.
 
         Raises:
@@ -58,7 +58,7 @@ class Codec(Protocol):
         """
         ...
 
-    def sha256(self, content: bytes) -> str:
+    def sha256(self, content: memoryview) -> str:
         """Return the SHA-256 of a sample's numbers. Raises ValueError as ``decode`` does."""
         ...
 
@@ -121,7 +121,7 @@ class Files:
     def _offsets(self) -> NDArray[np.int64]:
         return np.concatenate([[0], np.cumsum(self.sizes)])
 
-    def read(self, place: int, decode: Callable[[bytes], T]) -> T:
+    def read(self, place: int, decode: Callable[[memoryview], T]) -> T:
         """Return what the sample at a place is decoded to.
 
         Its shard is opened each time: a sample has millions of bytes, and they are read at random.
@@ -134,11 +134,10 @@ class Files:
         size = int(self.sizes[place])
         offset = int(self._offsets[place] - self._offsets[self._starts[number]])
         try:
-            with path.open("rb", buffering=0) as file:
-                content = os.pread(file.fileno(), size, offset)
+            content = read_part(path, offset, size)
             if len(content) < size:
                 raise ValueError("it is truncated")
-            return decode(content)
+            return decode(content.data)
         except (OSError, ValueError) as error:
             problem = reason_of(error) if isinstance(error, OSError) else error
             raise DatasetError(

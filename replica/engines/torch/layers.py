@@ -126,10 +126,12 @@ def _atrous_conv2d(code: ModuleCode, node: Node, layer: AtrousConv2D) -> fx.Node
 
 @builds(UniformConv2D)
 def _uniform_conv2d(code: ModuleCode, node: Node, layer: UniformConv2D) -> fx.Node:
-    code.allow_overwriting(node)
     bias = code.tensor(node, "bias") if layer.bias else None
-    weights, padding = code.tensor(node, "kernel"), (layer.kernel - 1) // 2
-    return code.call(torch.conv2d, code.read(node), weights, bias, 1, padding)
+    source, weights = code.read(node), code.tensor(node, "kernel")
+    if code.rows and layer.kernel == 1:  # As above.
+        return code.call(convolve_pixels, source, weights, bias)
+    code.allow_overwriting(node)
+    return code.call(torch.conv2d, source, weights, bias, 1, (layer.kernel - 1) // 2)
 
 
 @builds(ConvTranspose2D)
@@ -142,25 +144,29 @@ def _conv_transpose2d(code: ModuleCode, node: Node, layer: ConvTranspose2D) -> f
     )
 
 
+_NEVER_ONEDNN = 20480
+"""The numbers of a single image up to which PyTorch does not convolve by oneDNN in any case."""
 FEW_PIXELS = 8192
 """The pixels of a batch up to which oneDNN multiplies matrices faster than it convolves, in types
 of two bytes."""
 
 
-def convolve_pixels(x: Tensor, kernel: Tensor) -> Tensor:
+def convolve_pixels(x: Tensor, kernel: Tensor, bias: Tensor | None = None) -> Tensor:
     """Convolve 1 x 1 without a stride, on a CPU: a product of matrices, over all images' pixels.
 
     oneDNN convolves slowly where images have few pixels, so that here they are all one row, without
     a copy; in types of two bytes it multiplies matrices faster still, while there are few pixels
-    (benchmarks/pointwise.py).
+    (benchmarks/pointwise.py). On one thread PyTorch has a BLAS convolve such a row in fp32, on an
+    AMD EPYC at half of oneDNN's speed; with a dilation, which means nothing here, it does not.
     """
     pixels = x.permute(0, 2, 3, 1)
     samples, height, width, channels = pixels.shape
     if x.element_size() == 2 and samples * height * width <= FEW_PIXELS:
-        made = pixels.reshape(-1, channels) @ kernel.flatten(1).t()
+        made = functional.linear(pixels.reshape(-1, channels), kernel.flatten(1), bias)
     else:
         row = pixels.reshape(1, 1, -1, channels).permute(0, 3, 1, 2)
-        made = torch.conv2d(row, kernel).permute(0, 2, 3, 1)
+        dilation = 2 if row.numel() > _NEVER_ONEDNN else 1
+        made = torch.conv2d(row, kernel, bias, dilation=dilation).permute(0, 2, 3, 1)
     return made.reshape(samples, height, width, -1).permute(0, 3, 1, 2)
 
 
