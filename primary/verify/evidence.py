@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -68,21 +68,34 @@ class ToldOfTrials:
     """The last epoch that was evaluated."""
 
 
+FORMULAS: Mapping[str, Callable[[Mapping[str, float], int], float]] = {
+    "accuracy": lambda sums, samples: sums["correct"] / samples,
+    "intersection_over_union": lambda sums, samples: sums["intersection_over_union"] / samples,
+    "mean_absolute_error": lambda sums, _: sums["absolute_error"] / sums["values"],
+    "mean_average_precision": lambda sums, _: sums["average_precision"] / sums["classes"],
+}
+"""Verification's own reading of each measure's sums."""
+ERRORS = ("mean_absolute_error",)
+"""The measures of which less is better."""
+
+
 def quality(result: Evaluation) -> float:
     """Return the quality of an evaluation from its sums.
 
     Raises:
         AIPerfError: verification has no formula of its own for its measure.
     """
-    match result.measure.name:
-        case "accuracy":
-            return result.sums["correct"] / result.samples
-        case "mean_absolute_error":
-            return result.sums["absolute_error"] / result.sums["values"]
-        case "mean_average_precision":
-            return result.sums["average_precision"] / result.sums["classes"]
-        case other:
-            raise AIPerfError(f"verify cannot recompute the measure '{other}'")
+    name = result.measure.name
+    if name not in FORMULAS:
+        raise AIPerfError(f"verify cannot recompute the measure '{name}'")
+    return FORMULAS[name](result.sums, result.samples)
+
+
+def best_quality(results: Iterable[Evaluation]) -> float | None:
+    """Return the best quality of evaluations by one measure; None of no evaluation."""
+    found = list(results)
+    better = min if any(each.measure.name in ERRORS for each in found) else max
+    return better((quality(each) for each in found), default=None)
 
 
 class Evidence:

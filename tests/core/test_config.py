@@ -50,7 +50,13 @@ def test_a_file_that_is_missing_or_unreadable_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("dataset", "given", "seconds"),
-    [("imagenet", None, 4.0), ("digits", None, 0.0), ("imagenet", 0.0, 0.0), ("digits", 2.5, 2.5)],
+    [
+        ("imagenet", None, 4.0),
+        ("deepcam", None, 4.0),
+        ("digits", None, 0.0),
+        ("imagenet", 0.0, 0.0),
+        ("digits", 2.5, 2.5),
+    ],
 )
 def test_peaks_are_measured_where_a_run_is_no_test(
     dataset: str, given: float | None, seconds: float

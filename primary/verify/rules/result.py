@@ -18,7 +18,7 @@ from aiperf_hpc.primary.report.provenance import has_grown, maker_of
 from aiperf_hpc.primary.report.scaling import Scaling
 from aiperf_hpc.primary.report.stated import MOST_REPORT_BYTES, stated_report
 from aiperf_hpc.primary.report.writer import report_files
-from aiperf_hpc.primary.verify.evidence import Evidence, Failures, Note, quality
+from aiperf_hpc.primary.verify.evidence import Evidence, Failures, Note, best_quality, quality
 from aiperf_hpc.run.history import Trial
 from aiperf_hpc.run.records import PredictionsKept
 from aiperf_hpc.untrusted import bytes_inside
@@ -186,8 +186,7 @@ def _result(run: Evidence, trial: Trial) -> Json:
     train, validation = run.samples.get(trial.id, (0, 0))
     until = [e for e in trial.evaluations if e.utc <= run.end]
     is_share = all(e.measure.name == "accuracy" for e in until)
-    less = any(e.measure.name == "mean_absolute_error" for e in until)
-    best = (min if less else max)((quality(e) for e in until), default=None)
+    best = best_quality(until)
     return {
         "train_samples": train,
         "validation_samples": validation,

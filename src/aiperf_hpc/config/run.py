@@ -71,8 +71,8 @@ class TelemetryConfig(Section):
         return self
 
 
-REAL_DATASETS = ("cifar10", "cosmoflow", "deepcam", "extremeweather", "imagenet")
-"""Datasets that are prepared, and that a run takes an hour or more of."""
+PREPARED_DATASETS = ("cifar10", "cosmoflow", "deepcam", "extremeweather", "imagenet")
+"""Datasets that ``aiperf data prepare`` makes a folder of."""
 PEAK_SECONDS = 4.0
 
 
@@ -123,7 +123,7 @@ class RunConfig(Section):
         given = self.peaks.at_start_seconds
         if given is not None:
             return given
-        return PEAK_SECONDS if self.dataset.name in REAL_DATASETS else 0.0
+        return PEAK_SECONDS if self.dataset.name in PREPARED_DATASETS else 0.0
 
     def settled(self) -> RunConfig:
         """Return it with numbers for its ranks, as ``ReplicaConfig.settled``."""
@@ -181,7 +181,7 @@ class RunConfig(Section):
 
     @model_validator(mode="after")
     def _needs_a_path(self) -> RunConfig:
-        if self.dataset.name in REAL_DATASETS and self.dataset.path is None:
+        if self.dataset.name in PREPARED_DATASETS and self.dataset.path is None:
             raise ValueError(
                 f"dataset '{self.dataset.name}' needs dataset.path: the folder that "
                 f"`aiperf data prepare {self.dataset.name} --from SOURCE --to FOLDER` made; "

@@ -34,8 +34,9 @@ from aiperf_hpc.trial import (
 )
 
 TIME_OVER = "the run's time is over"
-TRAININGS_DONE = "the trainings that were asked for are done"
 """Why a run and its replicas end once it has lasted as long as it was to."""
+TRAININGS_DONE = "the trainings that were asked for are done"
+"""Why a replica ends that has trained as often as it was to, and the run with the last of them."""
 
 Duration = Annotated[Time, Field(ge=0)]
 

@@ -19,7 +19,7 @@ from tests.replica.data.conftest import jpeg
 from tests.support.processes import in_a_group
 from tests.support.waiting import PATIENCE_SECONDS, until
 
-from aiperf_hpc.config.run import REAL_DATASETS
+from aiperf_hpc.config.run import PREPARED_DATASETS
 from aiperf_hpc.dataset_manifest import load_dataset_manifest
 from aiperf_hpc.replica.data import dataset_names
 from aiperf_hpc.replica.data.__main__ import main
@@ -91,7 +91,7 @@ def test_prepare_prints_what_it_made(imagenet_source: Path, tmp_path: Path) -> N
     ]
 
 
-@pytest.mark.parametrize("name", REAL_DATASETS)
+@pytest.mark.parametrize("name", PREPARED_DATASETS)
 def test_prepare_from_nothing(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -100,7 +100,7 @@ def test_prepare_from_nothing(
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("name", sorted(set(dataset_names()) - set(REAL_DATASETS)))
+@pytest.mark.parametrize("name", sorted(set(dataset_names()) - set(PREPARED_DATASETS)))
 def test_a_dataset_in_no_folder_is_not_prepared_nor_read_from_one(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
