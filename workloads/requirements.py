@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from pydantic import BaseModel
@@ -24,8 +24,8 @@ class OfficialData(NamedTuple):
     input: str
     shape: tuple[int, ...]
     """Of a sample."""
-    samples: tuple[int, int]
-    """For training and for validation."""
+    samples: tuple[int, int] | int
+    """For training and for validation; a single number is the least of both together."""
     where: str = ""
     """Of which choice these are the samples, such as a version's; empty where there is one."""
 
@@ -37,17 +37,26 @@ def differing(section: BaseModel, where: str, wanted: Mapping[str, object]) -> l
         where: what the section is called, such as training.
     """
     return [
-        f"{where}.{name} is {getattr(section, name)}; {value} is required"
+        f"{where}.{name} is {_said(getattr(section, name))}; {_said(value)} is required"
         for name, value in wanted.items()
         if getattr(section, name) != value
     ]
 
 
-def data_rule(run: RunEvidence, wanted: OfficialData) -> RuleCheck:
-    """Return whether all replicas had the official data, all of it."""
+def _said(value: object) -> object:
+    return "none" if value is None else value
+
+
+def data_rule(run: RunEvidence, wanted: OfficialData, further: Iterable[str] = ()) -> RuleCheck:
+    """Return whether all replicas had the official data, all of it.
+
+    Args:
+        further: what else is wrong with how they were read.
+    """
     seen = {each.dataset for each in run.replicas if each.dataset is not None}
     value = ", ".join(sorted(dataset.name for dataset in seen)) or "none"
-    return RuleCheck.of("data", value, wanted.unit, _other_data(seen, wanted))
+    wrong = [*_other_data(seen, wanted), *further]
+    return RuleCheck.of("data", value, f"the official {wanted.unit}", wrong)
 
 
 def _other_data(seen: set[DatasetInfo], wanted: OfficialData) -> Iterator[str]:
@@ -59,17 +68,26 @@ def _other_data(seen: set[DatasetInfo], wanted: OfficialData) -> Iterator[str]:
         yield f"{dataset.name} stands in for them; {wanted.name} is required"
         return
     shape = dataset.inputs[wanted.input].shape
-    counts = dataset.train_samples, dataset.validation_samples
     if shape != wanted.shape:
         yield f"{wanted.unit} of {shape}; {wanted.shape} is required"
-    if counts != wanted.samples:
-        found, needed = (" + ".join(f"{n:,}" for n in each) for each in (counts, wanted.samples))
-        yield f"{found} samples; {needed} are required{wanted.where}"
+    yield from _other_numbers(dataset, wanted)
+
+
+def _other_numbers(dataset: DatasetInfo, wanted: OfficialData) -> Iterator[str]:
+    counts, needed = (dataset.train_samples, dataset.validation_samples), wanted.samples
+    if isinstance(needed, int):
+        if sum(counts) < needed:
+            yield f"{sum(counts):,} {wanted.unit}; {needed:,} at least are required"
+    elif counts != needed:
+        found, due = (" + ".join(f"{n:,}" for n in each) for each in (counts, needed))
+        yield f"{found} {wanted.unit}; {due} are required{wanted.where}"
 
 
 def target_rule(asked: float | None, target: float) -> RuleCheck:
     """Return whether a training ends at the benchmark's quality."""
-    wrong = [] if asked == target else [f"training.target is {asked}; {target:g} is required"]
+    wrong = (
+        [] if asked == target else [f"training.target is {_said(asked)}; {target:g} is required"]
+    )
     return RuleCheck.of("target", "none" if asked is None else f"{asked:g}", f"{target:g}", wrong)
 
 

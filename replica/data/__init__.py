@@ -6,7 +6,7 @@ import importlib
 from typing import cast
 
 from aiperf_hpc.config import DatasetConfig
-from aiperf_hpc.config.run import REAL_DATASETS
+from aiperf_hpc.config.run import PREPARED_DATASETS
 from aiperf_hpc.errors import DatasetError
 from aiperf_hpc.replica.data.base import Batch, Dataset
 
@@ -46,7 +46,7 @@ def load_dataset(config: DatasetConfig, cores: int, engine: str = "tensorflow") 
         DatasetError: the dataset's folder is missing, unreadable, damaged or of other content; or
             one is given to a dataset that is in none.
     """
-    if config.path is not None and config.name not in REAL_DATASETS:
+    if config.path is not None and config.name not in PREPARED_DATASETS:
         raise DatasetError(
             f"dataset.path={config.path}: dataset '{config.name}' is in no folder; leave it out "
             "(--set dataset.path=null)"

@@ -7,17 +7,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from tests.support.run_writer import RunWriter, run_started, trial_ended, trial_started
+from tests.support.fixed_run import fixed_run
 
 from aiperf_hpc.config import RunConfig, load_config
 from aiperf_hpc.ops_counter.divisions import RuleCheck
 from aiperf_hpc.ops_counter.divisions.evidence import RunEvidence
 from aiperf_hpc.ops_counter.divisions.judgement import judge
-from aiperf_hpc.ops_counter.score import ScorePoint
 from aiperf_hpc.primary.cli import main
-from aiperf_hpc.run.manifest import RULES, RunManifest
-from aiperf_hpc.run.records import DatasetLoaded, Evaluated
-from aiperf_hpc.trial import DatasetInfo, RoundPhase, TensorSpec
+from aiperf_hpc.trial import DatasetInfo, TensorSpec
 from aiperf_hpc.workloads.cosmoflow import WORKLOAD, rules
 
 OFFICIAL = DatasetInfo(
@@ -54,7 +51,7 @@ def test_what_is_free_breaks_no_rule(preset: str, assignments: tuple[str, ...]) 
         (rules.optimizer, "training.optimizer=adam", "optimizer is adam; sgd is required"),
         (rules.optimizer, "training.momentum=0.8", "momentum is 0.8; 0.9 is required"),
         (rules.optimizer, "training.weight_decay=0.01", "weight_decay is 0.01; 0.0 is required"),
-        (rules.optimizer, "training.max_gradient_norm=1", "max_gradient_norm is 1.0; None is"),
+        (rules.optimizer, "training.max_gradient_norm=1", "max_gradient_norm is 1.0; none is"),
         (rules.schedule, "training.schedule={name: cosine}", "cosine; multi_step is required"),
         (
             rules.schedule,
@@ -68,7 +65,7 @@ def test_what_is_free_breaks_no_rule(preset: str, assignments: tuple[str, ...]) 
             "a decay to 1 of the peak",
         ),
         (rules.target, "training.target=0.2", "training.target is 0.2; 0.124 is required"),
-        (rules.target, "training.target=null", "training.target is None; 0.124 is required"),
+        (rules.target, "training.target=null", "training.target is none; 0.124 is required"),
     ],
 )
 def test_what_breaks_a_rule_of_settings(
@@ -89,26 +86,10 @@ class Trained(NamedTuple):
     ended: bool = True
 
     def evidence(self, root: Path, *assignments: str) -> RunEvidence:
-        run, samples = RunWriter(root), self.dataset.validation_samples
-        run.primary(0, run_started())
-        run.replica(1, DatasetLoaded(dataset=self.dataset))
-        run.replica(2, trial_started(phase=RoundPhase.FIXED))
-        result = Evaluated(
-            trial="t1",
-            epoch=1,
-            learning_rate=0.1,
-            train_loss=1.0,
-            validation_loss=1.0,
-            measure="mean_absolute_error",
-            sums={"absolute_error": 4 * samples * self.error, "values": 4 * samples},
-            samples=samples,
-        )
-        run.replica(3, result, *([trial_ended()] if self.ended else []))
-        manifest = RunManifest(
-            run_id="run", nodes=1, hours=1.0, launcher="local", cores=(), versions={}, commit="c",
-            rules=RULES, config=load_config("cosmoflow", assignments),
-        )  # fmt: skip
-        return RunEvidence(run.history(), manifest, ScorePoint(1.0, 1, None, None), 0.0)
+        values = 4.0 * self.dataset.validation_samples
+        sums = {"absolute_error": self.error * values, "values": values}
+        config = load_config("cosmoflow", assignments)
+        return fixed_run(root, config, self.dataset, "mean_absolute_error", sums, ended=self.ended)
 
 
 @pytest.mark.parametrize(
@@ -126,7 +107,7 @@ class Trained(NamedTuple):
         (
             Trained(OFFICIAL.model_copy(update={"train_samples": 262_144})),
             rules.data,
-            "262,144 + 65,536 samples; 524,288 + 65,536 are required with kernels of 3",
+            "262,144 + 65,536 volumes; 524,288 + 65,536 are required with kernels of 3",
         ),
         (
             Trained(

@@ -6,16 +6,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.support.run_writer import RunWriter, run_started, trial_ended, trial_started
+from tests.support.fixed_run import fixed_run
 
 from aiperf_hpc.config import RunConfig, load_config
 from aiperf_hpc.ops_counter.divisions import RuleCheck
 from aiperf_hpc.ops_counter.divisions.evidence import RunEvidence
-from aiperf_hpc.ops_counter.score import ScorePoint
 from aiperf_hpc.primary.cli import main
-from aiperf_hpc.run.manifest import RULES, RunManifest
-from aiperf_hpc.run.records import DatasetLoaded, Evaluated
-from aiperf_hpc.trial import DatasetInfo, Hyperparameters, RoundPhase, TensorSpec
+from aiperf_hpc.trial import DatasetInfo, Hyperparameters, TensorSpec
 from aiperf_hpc.workloads.deepcam import WORKLOAD, rules
 from aiperf_hpc.workloads.deepcam.logged import logged
 
@@ -55,7 +52,7 @@ def test_what_is_free_breaks_no_rule(preset: str, assignments: tuple[str, ...]) 
         (rules.optimizer, "training.optimizer=sgd", "sgd; adam, adamw or lamb is required"),
         (rules.optimizer, "training.epsilon=1e-8", "training.epsilon is 1e-08; 1e-06 is required"),
         (rules.optimizer, "training.weight_decay_of=kernels", "kernels; all is required"),
-        (rules.optimizer, NO_NORM, "max_gradient_norm is None; 1.0 is required"),
+        (rules.optimizer, NO_NORM, "max_gradient_norm is none; 1.0 is required"),
         (rules.schedule, "training.schedule={name: linear}", "linear; multi_step or cosine is"),
         (rules.schedule, "training.schedule={name: cosine}", "its steps are stated (wave_steps)"),
         (rules.schedule, "training.schedule.milestone_unit=epoch", "decays after epochs"),
@@ -83,26 +80,8 @@ def test_what_breaks_a_rule_of_settings(
 
 def evidence(root: Path, quality: float = 0.83, dataset: DatasetInfo = OFFICIAL) -> RunEvidence:
     """Of a run of one training."""
-    run, samples = RunWriter(root), dataset.validation_samples
-    run.primary(0, run_started())
-    run.replica(1, DatasetLoaded(dataset=dataset))
-    run.replica(2, trial_started(phase=RoundPhase.FIXED))
-    result = Evaluated(
-        trial="t1",
-        epoch=1,
-        learning_rate=0.1,
-        train_loss=1.0,
-        validation_loss=1.0,
-        measure="intersection_over_union",
-        sums={"intersection_over_union": quality * samples},
-        samples=samples,
-    )
-    run.replica(3, result, trial_ended())
-    manifest = RunManifest(
-        run_id="run", nodes=1, hours=1.0, launcher="local", cores=(), versions={}, commit="c",
-        rules=RULES, config=load_config("deepcam"),
-    )  # fmt: skip
-    return RunEvidence(run.history(), manifest, ScorePoint(1.0, 1, None, None), 0.0)
+    sums = {"intersection_over_union": quality * dataset.validation_samples}
+    return fixed_run(root, load_config("deepcam"), dataset, "intersection_over_union", sums)
 
 
 @pytest.mark.parametrize(
@@ -112,7 +91,7 @@ def evidence(root: Path, quality: float = 0.83, dataset: DatasetInfo = OFFICIAL)
         (0.83, {}, rules.reached, ""),
         (0.81, {}, rules.reached, "no training has reached 0.82"),
         (0.83, {"name": "weather_masks"}, rules.data, "weather_masks stands in for them; deepcam"),
-        (0.83, {"train_samples": 9}, rules.data, "9 + 15,158 samples; 121,266 + 15,158 are"),
+        (0.83, {"train_samples": 9}, rules.data, "9 + 15,158 maps; 121,266 + 15,158 are"),
         (
             0.83,
             {"inputs": {"image": TensorSpec(shape=(96, 144, 16))}},

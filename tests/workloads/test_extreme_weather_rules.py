@@ -25,7 +25,7 @@ BOXES = TensorSpec(shape=(15, 5), dtype="int32")
 OFFICIAL = DatasetInfo(
     name="extremeweather",
     sha256="0" * 64,
-    inputs={"image": TensorSpec(shape=rules.MAP), "boxes": BOXES},
+    inputs={"image": TensorSpec(shape=rules.OFFICIAL.shape), "boxes": BOXES},
     targets={"boxes": BOXES},
     train_samples=11_680,
     validation_samples=1_460,

@@ -51,7 +51,7 @@ def test_what_is_free_breaks_no_rule(preset: str, assignments: tuple[str, ...]) 
         (rules.optimizer, "training.weight_decay=0.0001", "weight_decay is 0.0001; 3.05"),
         (rules.optimizer, "training.weight_decay_of=kernels", "is kernels; all is required"),
         (rules.optimizer, "training.weight_decay_in=update", "is update; loss is required"),
-        (rules.optimizer, "training.max_gradient_norm=1", "max_gradient_norm is 1.0; None is"),
+        (rules.optimizer, "training.max_gradient_norm=1", "max_gradient_norm is 1.0; none is"),
         (rules.smoothing, "training.label_smoothing=0", "label_smoothing is 0; 0.1 is required"),
         (rules.epochs, "training.max_epochs=50", "max_epochs is 50; 90 is required"),
         (rules.epochs, "training.patience=10", "patience is 10; at least 90 is required"),
@@ -96,7 +96,7 @@ class Trained(NamedTuple):
         (
             Trained(OFFICIAL.model_copy(update={"train_samples": 1_281_166})),
             rules.data,
-            "1,281,166 + 50,000 samples; 1,281,167 + 50,000 are required",
+            "1,281,166 + 50,000 images; 1,281,167 + 50,000 are required",
         ),
         (
             Trained(

@@ -42,11 +42,8 @@ def data(run: RunEvidence) -> RuleCheck:
 def network(config: RunConfig) -> RuleCheck:
     """The network is the reference's, of either version; dropout and penalty are free."""
     chosen, official = config.model.cosmoflow, CosmoFlowConfig()
-    wrong = [
-        f"model.cosmoflow.{name} is {getattr(chosen, name)}; {getattr(official, name)} is required"
-        for name in CosmoFlowConfig.model_fields
-        if name not in FREE and getattr(chosen, name) != getattr(official, name)
-    ]
+    wanted = {name: value for name, value in official if name not in FREE}
+    wrong = differing(chosen, "model.cosmoflow", wanted)
     return RuleCheck.of("network", f"kernels of {chosen.kernel}", "the reference's", wrong)
 
 

@@ -32,7 +32,7 @@ LAMB_NORM: Final = 1.0
 def network(config: RunConfig) -> RuleCheck:
     """The network is the reference's."""
     chosen, official = config.model.deepcam, DeepCAMConfig()
-    wrong = differing(chosen, "model.deepcam", official.model_dump())
+    wrong = differing(chosen, "model.deepcam", dict(official))
     value = f"{chosen.middle_blocks} middle blocks, width {chosen.width}"
     return RuleCheck.of("network", value, "the reference's", wrong)
 

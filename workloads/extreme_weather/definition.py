@@ -27,7 +27,7 @@ def _network(model: ModelConfig, dataset: DatasetInfo) -> Graph:
 
 def _official(variant: str) -> Graph:
     settings = ExtremeWeatherConfig.model_validate(rules.VARIANTS[variant])
-    return extreme_weather(rules.MAP, (MOST_BOXES, 5), CLASSES, settings)
+    return extreme_weather(rules.OFFICIAL.shape, (MOST_BOXES, 5), CLASSES, settings)
 
 
 WORKLOAD = Workload(

@@ -8,26 +8,27 @@ is the dataset, the target and the number of epochs, is fixed on every level.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Final
 
 from aiperf_hpc.config import ExtremeWeatherConfig, RunConfig
 from aiperf_hpc.objective import MEAN_AVERAGE_PRECISION
 from aiperf_hpc.ops_counter.divisions import RuleCheck
 from aiperf_hpc.ops_counter.divisions.evidence import RunEvidence
-from aiperf_hpc.trial import DatasetInfo
 from aiperf_hpc.workloads.requirements import (
+    OfficialData,
+    data_rule,
     differing,
     epochs_rule,
     reached_rule,
     target_or_none_rule,
 )
 
-MAP: Final = (768, 1152, 16)
 TARGET: Final = 0.35
 EPOCHS: Final = 50
 MAPS: Final = 13_140
 """Nine years of four maps a day, which the paper has: for training and validation together."""
+OFFICIAL: Final = OfficialData("extremeweather", "maps", "image", (768, 1152, 16), MAPS)
 VARIANTS: Final[Mapping[str, Mapping[str, object]]] = {
     "fpn": {"variant": "fpn"},
     "c4": {"variant": "c4", "proposals": 12_000},
@@ -80,24 +81,7 @@ def target(config: RunConfig) -> RuleCheck:
 
 def data(run: RunEvidence) -> RuleCheck:
     """All replicas had the ExtremeWeather maps, of nine years at least."""
-    seen = {each.dataset for each in run.replicas if each.dataset is not None}
-    value = ", ".join(sorted(dataset.name for dataset in seen)) or "none"
-    return RuleCheck.of("data", value, "the ExtremeWeather maps", _data(seen))
-
-
-def _data(seen: set[DatasetInfo]) -> Iterator[str]:
-    if len(seen) != 1:
-        yield f"replicas had {len(seen)} different datasets" if seen else "none was loaded"
-        return
-    (dataset,) = seen
-    if dataset.name != "extremeweather":
-        yield f"{dataset.name} stands in for them; extremeweather is required"
-        return
-    shape, maps = dataset.inputs["image"].shape, dataset.train_samples + dataset.validation_samples
-    if shape != MAP:
-        yield f"maps of {shape}; {MAP} is required"
-    if maps < MAPS:
-        yield f"{maps:,} maps; {MAPS:,} at least are required"
+    return data_rule(run, OFFICIAL)
 
 
 def reached(run: RunEvidence) -> RuleCheck:

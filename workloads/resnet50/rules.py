@@ -81,9 +81,7 @@ def target(config: RunConfig) -> RuleCheck:
 
 def data(run: RunEvidence) -> RuleCheck:
     """All replicas had ImageNet, all of it, in the benchmark's size and augmented."""
-    found = data_rule(run, OFFICIAL)
-    wrong = [*found.reasons, *_augmented(run.config)]
-    return RuleCheck.of("data", found.value, "ImageNet", wrong)
+    return data_rule(run, OFFICIAL, _augmented(run.config))
 
 
 def _augmented(config: RunConfig) -> Iterator[str]:
