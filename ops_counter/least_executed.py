@@ -11,7 +11,16 @@ import math
 from fractions import Fraction
 from typing import NamedTuple
 
-from aiperf_hpc.graph import Conv2D, Conv3D, Graph, Shape
+from aiperf_hpc.graph import (
+    ConvTranspose2D,
+    Graph,
+    Layer,
+    ProposalHead,
+    RegionConv2D,
+    Shape,
+    SlidingWindow,
+)
+from aiperf_hpc.graph.layers.regions import SHARED_KERNEL
 from aiperf_hpc.ops_counter.count import count
 
 
@@ -28,28 +37,58 @@ def least_executed(graph: Graph) -> LeastOperations:
     Raises:
         CountError: a layer has no formula.
     """
-    layers, shapes = count(graph).layers, graph.shapes
+    layers = count(graph).layers
     training = forward = Fraction(0)
     for node in graph.nodes:
-        operations, share = layers[node.name].operations, Fraction(1)
-        if isinstance(node.layer, Conv2D | Conv3D):
-            share = share_inside(node.layer, shapes[node.inputs[0]])
+        operations = layers[node.name].operations
+        share = share_inside(node.layer, *graph.input_shapes(node.name))
         forward += share * operations.forward
         training += share * (operations.forward + operations.backward - operations.update)
     return LeastOperations(math.floor(training), math.floor(forward))
 
 
-def share_inside(layer: Conv2D | Conv3D, shape: Shape) -> Fraction:
-    """Return the part of a convolution's taps that lie inside of what it reads.
+def share_inside(layer: Layer, *inputs: Shape) -> Fraction:
+    """Return the part of a layer's operations forward whose taps lie inside of what it reads.
 
-    37/49 an axis for a kernel of 7 on 7 places, squared for an image: 0.57.
+    37/49 an axis for a kernel of 7 on 7 places, squared for an image: 0.57. All of a layer that has
+    no kernel.
     """
-    share = Fraction(1)
-    window = layer.window
-    before, _ = window.padding
-    for size in shape[:-1]:
-        (places,) = window.slid_over((size,))
-        starts = (place * window.stride - before for place in range(places))
-        inside = sum(min(start + window.kernel, size) - max(start, 0) for start in starts)
-        share *= Fraction(inside, places * window.kernel)
-    return share
+    match layer:
+        case ProposalHead():
+            return _of_proposals(layer, *inputs)
+        case ConvTranspose2D():
+            # Its taps lie in what it makes: those of a convolution that reads that.
+            return _inside(SlidingWindow(layer.kernel, layer.stride), layer.output_shape(*inputs))
+        case RegionConv2D():
+            return _inside(layer.window, inputs[0][1:])
+        case _ if "kernel" in layer.decayed:
+            return _inside(layer.window, inputs[0])
+    return Fraction(1)
+
+
+def _inside(window: SlidingWindow, shape: Shape) -> Fraction:
+    """Return the part of a window's taps on all axes of a shape but the channels'."""
+    return math.prod((_of_axis(window, size) for size in shape[:-1]), start=Fraction(1))
+
+
+def _of_axis(window: SlidingWindow, size: int) -> Fraction:
+    (places,), (before, _) = window.slid_over((size,)), window.padding
+    inside = 0
+    for tap in range(window.kernel):
+        offset = tap * window.dilation - before
+        # Of place * stride + offset, those from 0 to below the size.
+        first = max(0, -(offset // window.stride))
+        last = min(places - 1, (size - 1 - offset) // window.stride)
+        inside += max(0, last - first + 1)
+    return Fraction(inside, places * window.kernel)
+
+
+def _of_proposals(layer: ProposalHead, *levels: Shape) -> Fraction:
+    """Return the share of its 3 x 3 convolution, on all levels, and of what reads that."""
+    sizes = {name: math.prod(shape) for name, shape in layer.parameters(*levels).items()}
+    places = [math.prod(level[:-1]) for level in levels]
+    window = SlidingWindow(SHARED_KERNEL, 1)
+    parts = (n * _inside(window, level) for n, level in zip(places, levels, strict=True))
+    inside = sum(parts, start=Fraction(0))
+    shared, behind = sizes["shared_kernel"], sizes["score_kernel"] + sizes["box_kernel"]
+    return (shared * inside + behind * sum(places)) / (sum(places) * (shared + behind))

@@ -83,7 +83,7 @@ def describe(graph: Graph) -> Vector:
         stage = _stage(largest, _pixels(shapes[name]), len(shapes[name]) - 1)
         below = max([depth[source] for source in read], default=0)
         if layer.channel_role is ChannelRole.PRODUCES and len(shapes[name]) > 1:
-            kernel, stride = layer.window
+            kernel, stride = layer.window.kernel, layer.window.stride
             labels.append(_label(layer.kind, kernel, stride, stage))
             depth.append(below + 1)
             counts = stages[stage]

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from enum import StrEnum
 
 from aiperf_hpc.execution import EpochAgain, EvaluationAgain, ExecutionResult
+from aiperf_hpc.graph import LAYERS
 from aiperf_hpc.objective import MEASURES
 from aiperf_hpc.ops_counter.count import count
 from aiperf_hpc.primary.verify.evidence import Evidence
@@ -25,25 +26,10 @@ from aiperf_hpc.trial import Value
 
 BASELINE_SHARE = 1e-9
 """By which a trivial predictor's quality may differ: ranks add numbers up in another order."""
-MATRIX_LAYERS = (
-    "atrous_conv2d",
-    "biased_conv2d",
-    "box_shifts",
-    "class_scores",
-    "conv2d",
-    "conv3d",
-    "conv_transpose2d",
-    "dense",
-    "depthwise_conv2d",
-    "fan_out_conv2d",
-    "fan_out_dense",
-    "glorot_dense",
-    "positionwise_dense",
-    "proposal_head",
-    "region_conv2d",
-    "uniform_conv2d",
+MATRIX_LAYERS = tuple(
+    kind for kind, layer in LAYERS.items() if any(name.endswith("kernel") for name in layer.decayed)
 )
-"""The kinds of layers whose operations PyTorch's counter knows."""
+"""The kinds of layers that have kernels, whose operations PyTorch's counter knows."""
 
 
 class Verdict(StrEnum):

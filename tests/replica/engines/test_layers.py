@@ -60,12 +60,12 @@ from aiperf_hpc.graph import (
     Tile,
     UniformConv2D,
 )
-from aiperf_hpc.graph.layers import regions
 from aiperf_hpc.morphism.weights.checkpoint import Array, Weights
 from aiperf_hpc.replica.data.base import Batch
 from aiperf_hpc.replica.engines.base import RankEngine, RankNetwork
 from aiperf_hpc.replica.engines.tensorflow import engine as tensorflow_engine
 from aiperf_hpc.replica.engines.tensorflow.layers import OPERATIONS
+from aiperf_hpc.replica.engines.torch.detection import layers as detection
 from aiperf_hpc.replica.engines.torch.graph import build_module
 from aiperf_hpc.replica.engines.torch.layers import BUILDERS
 from aiperf_hpc.replica.tensorflow_import import tf
@@ -165,7 +165,9 @@ def test_a_layer_gives_what_pytorchs_function_gives(name: str, layer: Layer, sha
 def test_every_layer_is_known_to_both_engines_and_tried_here() -> None:
     """But for what stands at both ends of every network in the contract's other tests, and for what
     reads integers (test_objectives.py). Detectors are PyTorch's alone (test_detection.py)."""
-    of_detectors = {layer for layer in LAYERS.values() if layer.__module__ == regions.__name__}
+    of_detectors = {
+        layer for layer, built in BUILDERS.items() if built.__module__ == detection.__name__
+    }
     assert set(BUILDERS) == set(OPERATIONS) | of_detectors == set(LAYERS.values())
     elsewhere = {Input, Softmax, IntegerInput, Embedding} | of_detectors
     assert {type(layer) for layer, _ in CASES} == set(LAYERS.values()) - elsewhere

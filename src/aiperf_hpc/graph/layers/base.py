@@ -61,14 +61,17 @@ class SlidingWindow(NamedTuple):
     """Elements along each axis but the channels'."""
     stride: int
     """Elements that it moves by along each of these axes."""
+    dilation: int = 1
+    """From one of its elements to the next, along each of these axes."""
 
     @property
     def padding(self) -> tuple[int, int]:
-        """Elements added before and behind each of these axes, k - 1 together.
+        """Elements added before and behind each of these axes, dilation (k - 1) together.
 
-        An even kernel's one more is behind, as in TensorFlow's SAME padding at stride 1.
+        Of an odd number the one more is behind, as in TensorFlow's SAME padding at stride 1.
         """
-        return (self.kernel - 1) // 2, self.kernel // 2
+        added = self.dilation * (self.kernel - 1)
+        return added // 2, added - added // 2
 
     def slid_over(self, places: Shape) -> Shape:
         """Return how often it lies on each axis of some places, padded: n / stride, rounded up."""

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
-from dataclasses import replace
-from typing import ClassVar
+from dataclasses import dataclass, replace
+from typing import ClassVar, Self
 
 from aiperf_hpc.graph.layers.base import (
     ChannelRole,
@@ -22,8 +21,66 @@ from aiperf_hpc.graph.layers.base import (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class _OddConv2D(Layer):
+    """What convolutions of images have in common: k x k with odd k, without a bias, at stride 1.
+
+    Padded by (k - 1) / 2 on every side, so that an image keeps its size. Kernel layout:
+    (k, k, in, out).
+    """
+
+    initial_values: ClassVar[Mapping[str, InitialValue]] = {"kernel": Distribution.HE_NORMAL}
+    decayed: ClassVar[frozenset[str]] = frozenset({"kernel"})
+    channel_role: ClassVar[ChannelRole] = ChannelRole.PRODUCES
+    unfolds_input: ClassVar[bool] = True
+
+    channels: int
+    kernel: int
+
+    def __post_init__(self) -> None:
+        require_sizes(self, "channels", "kernel")
+        _require_odd(self.kind, self.kernel)
+
+    @property
+    def window(self) -> SlidingWindow:
+        return SlidingWindow(self.kernel, 1)
+
+    def output_shape(self, *inputs: Shape) -> Shape:
+        height, width, _ = image(inputs[0])
+        return height, width, self.channels
+
+    def parameters(self, *inputs: Shape) -> dict[str, Shape]:
+        return {"kernel": (self.kernel, self.kernel, image(inputs[0])[2], self.channels)}
+
+    def with_channels(self, channels: int) -> Self:
+        return replace(self, channels=channels)
+
+
+def _require_odd(kind: str, kernel: int) -> None:
+    require(kernel % 2 == 1, f"{kind}: kernel must be odd, got {kernel}")
+
+
+@dataclass(frozen=True, slots=True)
+class _StridedConv2D(_OddConv2D):
+    """The same at any stride: a side of n places becomes one of n / stride, rounded up."""
+
+    stride: int = 1
+
+    def __post_init__(self) -> None:
+        require_sizes(self, "channels", "kernel", "stride")
+        _require_odd(self.kind, self.kernel)
+
+    @property
+    def window(self) -> SlidingWindow:
+        return SlidingWindow(self.kernel, self.stride)
+
+    def output_shape(self, *inputs: Shape) -> Shape:
+        height, width, _ = image(inputs[0])
+        return -(-height // self.stride), -(-width // self.stride), self.channels
+
+
 @layer_class
-class Conv2D(Layer):
+class Conv2D(_StridedConv2D):
     """Bias-free convolution, k x k with odd k, padded by (k - 1) / 2 on every side.
 
     The symmetric padding makes output positions independent of k, for every stride, so that
@@ -32,33 +89,7 @@ class Conv2D(Layer):
     """
 
     kind: ClassVar[str] = "conv2d"
-    initial_values: ClassVar[Mapping[str, InitialValue]] = {"kernel": Distribution.HE_NORMAL}
-    decayed: ClassVar[frozenset[str]] = frozenset({"kernel"})
-    channel_role: ClassVar[ChannelRole] = ChannelRole.PRODUCES
     growable_kernel: ClassVar[bool] = True
-    unfolds_input: ClassVar[bool] = True
-
-    channels: int
-    kernel: int
-    stride: int = 1
-
-    def __post_init__(self) -> None:
-        require_sizes(self, "channels", "kernel", "stride")
-        require(self.kernel % 2 == 1, f"{self.kind}: kernel must be odd, got {self.kernel}")
-
-    @property
-    def window(self) -> SlidingWindow:
-        return SlidingWindow(self.kernel, self.stride)
-
-    def output_shape(self, *inputs: Shape) -> Shape:
-        height, width, _ = image(inputs[0])
-        return math.ceil(height / self.stride), math.ceil(width / self.stride), self.channels
-
-    def parameters(self, *inputs: Shape) -> dict[str, Shape]:
-        return {"kernel": (self.kernel, self.kernel, image(inputs[0])[2], self.channels)}
-
-    def with_channels(self, channels: int) -> Conv2D:
-        return replace(self, channels=channels)
 
 
 @layer_class
@@ -130,11 +161,11 @@ class DepthwiseConv2D(Layer):
 
     def __post_init__(self) -> None:
         require_sizes(self, "kernel", "stride", "dilation")
-        _require_odd(self)
+        _require_odd(self.kind, self.kernel)
 
     @property
     def window(self) -> SlidingWindow:
-        return SlidingWindow(self.kernel, self.stride)
+        return SlidingWindow(self.kernel, self.stride, self.dilation)
 
     def output_shape(self, *inputs: Shape) -> Shape:
         *places, channels = image(inputs[0])
@@ -145,43 +176,27 @@ class DepthwiseConv2D(Layer):
 
 
 @layer_class
-class AtrousConv2D(Layer):
+class AtrousConv2D(_OddConv2D):
     """A bias-free convolution whose k x k taps, with odd k, lie ``dilation`` apart, at stride 1.
 
     Padded by dilation (k - 1) / 2 on every side. Kernel layout: (k, k, in, out).
     """
 
     kind: ClassVar[str] = "atrous_conv2d"
-    initial_values: ClassVar[Mapping[str, InitialValue]] = {"kernel": Distribution.HE_NORMAL}
-    decayed: ClassVar[frozenset[str]] = frozenset({"kernel"})
-    channel_role: ClassVar[ChannelRole] = ChannelRole.PRODUCES
-    unfolds_input: ClassVar[bool] = True
 
-    channels: int
-    kernel: int
     dilation: int
 
     def __post_init__(self) -> None:
         require_sizes(self, "channels", "kernel", "dilation")
-        _require_odd(self)
+        _require_odd(self.kind, self.kernel)
 
     @property
     def window(self) -> SlidingWindow:
-        return SlidingWindow(self.kernel, 1)
-
-    def output_shape(self, *inputs: Shape) -> Shape:
-        height, width, _ = image(inputs[0])
-        return height, width, self.channels
-
-    def parameters(self, *inputs: Shape) -> dict[str, Shape]:
-        return {"kernel": (self.kernel, self.kernel, image(inputs[0])[2], self.channels)}
-
-    def with_channels(self, channels: int) -> AtrousConv2D:
-        return replace(self, channels=channels)
+        return SlidingWindow(self.kernel, 1, self.dilation)
 
 
 @layer_class
-class UniformConv2D(Layer):
+class UniformConv2D(_OddConv2D):
     """A convolution as PyTorch makes it, k x k with odd k, at stride 1; kernel and bias begin
     uniform.
 
@@ -192,37 +207,54 @@ class UniformConv2D(Layer):
     initial_values: ClassVar[Mapping[str, InitialValue]] = {
         "kernel": Distribution.FAN_IN_UNIFORM, "bias": Distribution.FAN_IN_UNIFORM
     }  # fmt: skip
-    decayed: ClassVar[frozenset[str]] = frozenset({"kernel"})
-    channel_role: ClassVar[ChannelRole] = ChannelRole.PRODUCES
-    unfolds_input: ClassVar[bool] = True
 
-    channels: int
-    kernel: int
     bias: bool = False
 
     def __post_init__(self) -> None:
-        require_sizes(self, "channels", "kernel")
-        _require_odd(self)
+        _OddConv2D.__post_init__(self)
         require(type(self.bias) is bool, f"{self.kind}: bias must be true or false")
 
-    @property
-    def window(self) -> SlidingWindow:
-        return SlidingWindow(self.kernel, 1)
-
-    def output_shape(self, *inputs: Shape) -> Shape:
-        height, width, _ = image(inputs[0])
-        return height, width, self.channels
-
     def parameters(self, *inputs: Shape) -> dict[str, Shape]:
-        kernel = (self.kernel, self.kernel, image(inputs[0])[2], self.channels)
-        return {"kernel": kernel, "bias": (self.channels,)} if self.bias else {"kernel": kernel}
-
-    def with_channels(self, channels: int) -> UniformConv2D:
-        return replace(self, channels=channels)
+        kernel = _OddConv2D.parameters(self, *inputs)
+        return {**kernel, "bias": (self.channels,)} if self.bias else kernel
 
 
 @layer_class
-class ConvTranspose2D(Layer):
+class BiasedConv2D(_OddConv2D):
+    """A convolution of images with a bias, k x k with odd k, at stride 1, as a pyramid has them.
+
+    Padded by (k - 1) / 2 on every side; the kernel begins by Glorot's rule. Kernel layout:
+    (k, k, in, out).
+    """
+
+    kind: ClassVar[str] = "biased_conv2d"
+    initial_values: ClassVar[Mapping[str, InitialValue]] = {
+        "kernel": Distribution.GLOROT_UNIFORM, "bias": 0.0
+    }  # fmt: skip
+
+    def parameters(self, *inputs: Shape) -> dict[str, Shape]:
+        return {**_OddConv2D.parameters(self, *inputs), "bias": (self.channels,)}
+
+
+@layer_class
+class RegionConv2D(_StridedConv2D):
+    """A convolution of each region by itself, as ``Conv2D``: (regions, height, width, channels).
+
+    Kernel layout: (k, k, in, out).
+    """
+
+    kind: ClassVar[str] = "region_conv2d"
+
+    def output_shape(self, *inputs: Shape) -> Shape:
+        regions, *places, _ = volume(inputs[0])
+        return (regions, *self.window.slid_over(tuple(places)), self.channels)
+
+    def parameters(self, *inputs: Shape) -> dict[str, Shape]:
+        return {"kernel": (self.kernel, self.kernel, volume(inputs[0])[3], self.channels)}
+
+
+@layer_class
+class ConvTranspose2D(_OddConv2D):
     """What a bias-free convolution of k x k with odd k at a stride has for its input's gradient.
 
     An image becomes ``stride`` times as high and as wide: each of its elements is multiplied by
@@ -233,27 +265,19 @@ class ConvTranspose2D(Layer):
 
     kind: ClassVar[str] = "conv_transpose2d"
     initial_values: ClassVar[Mapping[str, InitialValue]] = {"kernel": Distribution.FAN_IN_UNIFORM}
-    decayed: ClassVar[frozenset[str]] = frozenset({"kernel"})
     # A kernel whose last axis is not its own channels cannot be widened.
     channel_role: ClassVar[ChannelRole] = ChannelRole.REARRANGES
-    unfolds_input: ClassVar[bool] = True
 
-    channels: int
-    kernel: int
     stride: int
 
     def __post_init__(self) -> None:
         require_sizes(self, "channels", "kernel", "stride")
-        _require_odd(self)
+        _require_odd(self.kind, self.kernel)
         require(
             2 * self.stride <= self.kernel + 1,
             f"{self.kind}: a kernel of {self.kernel} reaches not all places at stride "
             f"{self.stride}; (kernel + 1) / 2 at most",
         )
-
-    @property
-    def window(self) -> SlidingWindow:
-        return SlidingWindow(self.kernel, 1)
 
     def output_shape(self, *inputs: Shape) -> Shape:
         height, width, _ = image(inputs[0])
@@ -261,10 +285,3 @@ class ConvTranspose2D(Layer):
 
     def parameters(self, *inputs: Shape) -> dict[str, Shape]:
         return {"kernel": (self.kernel, self.kernel, self.channels, image(inputs[0])[2])}
-
-    def with_channels(self, channels: int) -> ConvTranspose2D:
-        return replace(self, channels=channels)
-
-
-def _require_odd(layer: AtrousConv2D | ConvTranspose2D | DepthwiseConv2D | UniformConv2D) -> None:
-    require(layer.kernel % 2 == 1, f"{layer.kind}: kernel must be odd, got {layer.kernel}")

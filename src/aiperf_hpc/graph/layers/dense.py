@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import ClassVar
+from typing import ClassVar, Self
 
 from aiperf_hpc.bounds import LARGEST
 from aiperf_hpc.graph.layers.base import (
@@ -42,7 +42,7 @@ class Dense(Layer):
     def parameters(self, *inputs: Shape) -> dict[str, Shape]:
         return {"kernel": (inputs[0][0], self.units), "bias": (self.units,)}
 
-    def with_channels(self, channels: int) -> Dense:
+    def with_channels(self, channels: int) -> Self:
         return replace(self, units=channels)
 
 
@@ -83,3 +83,17 @@ class GlorotDense(Dense):
     @property
     def penalties(self) -> Mapping[str, float]:
         return {"kernel": self.l2} if self.l2 else {}
+
+
+@layer_class
+class PositionwiseDense(Dense):
+    """The same dense layer for each vector of a sample: (vectors, in) to (vectors, units)."""
+
+    kind: ClassVar[str] = "positionwise_dense"
+
+    def output_shape(self, *inputs: Shape) -> Shape:
+        require(len(inputs[0]) == 2, f"needs an input (vectors, features), got {inputs[0]}")
+        return inputs[0][0], self.units
+
+    def parameters(self, *inputs: Shape) -> dict[str, Shape]:
+        return {"kernel": (inputs[0][1], self.units), "bias": (self.units,)}

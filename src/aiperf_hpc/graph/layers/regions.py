@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import ClassVar
 
 from aiperf_hpc.graph.layers.base import (
@@ -17,7 +16,6 @@ from aiperf_hpc.graph.layers.base import (
     InitialValue,
     Layer,
     Shape,
-    SlidingWindow,
     image,
     is_size,
     layer_class,
@@ -25,70 +23,18 @@ from aiperf_hpc.graph.layers.base import (
     require_sizes,
     volume,
 )
+from aiperf_hpc.graph.layers.dense import PositionwiseDense
 
 BOX = 4
 """Numbers of a box."""
+SHARED_KERNEL = 3
+"""Of the convolution that a proposal head begins with, along each axis."""
 RATIOS = (0.5, 1.0, 2.0)
 """The heights of anchors by their widths."""
 LEVEL = 3
 """What is said of a level of features: rows, columns, and the pixels from one to the next."""
 
 Level = tuple[int, int, int]
-
-
-@layer_class
-class BiasedConv2D(Layer):
-    """A convolution of images with a bias, k x k with odd k, at stride 1, as a pyramid has them.
-
-    Padded by (k - 1) / 2 on every side. Kernel layout: (k, k, in, out).
-    """
-
-    kind: ClassVar[str] = "biased_conv2d"
-    initial_values: ClassVar[Mapping[str, InitialValue]] = {
-        "kernel": Distribution.GLOROT_UNIFORM, "bias": 0.0
-    }  # fmt: skip
-    decayed: ClassVar[frozenset[str]] = frozenset({"kernel"})
-    channel_role: ClassVar[ChannelRole] = ChannelRole.PRODUCES
-    unfolds_input: ClassVar[bool] = True
-
-    channels: int
-    kernel: int
-
-    def __post_init__(self) -> None:
-        require_sizes(self, "channels", "kernel")
-        require(self.kernel % 2 == 1, f"biased_conv2d: kernel must be odd, got {self.kernel}")
-
-    @property
-    def window(self) -> SlidingWindow:
-        return SlidingWindow(self.kernel, 1)
-
-    def output_shape(self, *inputs: Shape) -> Shape:
-        height, width, _ = image(inputs[0])
-        return height, width, self.channels
-
-    def parameters(self, *inputs: Shape) -> dict[str, Shape]:
-        kernel = (self.kernel, self.kernel, image(inputs[0])[2], self.channels)
-        return {"kernel": kernel, "bias": (self.channels,)}
-
-    def with_channels(self, channels: int) -> BiasedConv2D:
-        return replace(self, channels=channels)
-
-
-@layer_class
-class NearestResize2D(Layer):
-    """Each place of a larger or smaller image takes the nearest one's values: floor(i in / out)."""
-
-    kind: ClassVar[str] = "nearest_resize2d"
-    output_kept: ClassVar[bool] = False
-
-    height: int
-    width: int
-
-    def __post_init__(self) -> None:
-        require_sizes(self, "height", "width")
-
-    def output_shape(self, *inputs: Shape) -> Shape:
-        return self.height, self.width, image(inputs[0])[2]
 
 
 @layer_class
@@ -133,7 +79,7 @@ class ProposalHead(Layer):
     def parameters(self, *inputs: Shape) -> dict[str, Shape]:
         read, made, anchors = image(inputs[0])[2], self.channels, self.anchors
         return {
-            "shared_kernel": (3, 3, read, made),
+            "shared_kernel": (SHARED_KERNEL, SHARED_KERNEL, read, made),
             "shared_bias": (made,),
             "score_kernel": (1, 1, made, anchors),
             "score_bias": (anchors,),
@@ -260,39 +206,6 @@ class RegionAlign(Layer):
 
 
 @layer_class
-class RegionConv2D(Layer):
-    """A convolution of each region by itself, as ``Conv2D``. Kernel layout: (k, k, in, out)."""
-
-    kind: ClassVar[str] = "region_conv2d"
-    initial_values: ClassVar[Mapping[str, InitialValue]] = {"kernel": Distribution.HE_NORMAL}
-    decayed: ClassVar[frozenset[str]] = frozenset({"kernel"})
-    channel_role: ClassVar[ChannelRole] = ChannelRole.PRODUCES
-    unfolds_input: ClassVar[bool] = True
-
-    channels: int
-    kernel: int
-    stride: int = 1
-
-    def __post_init__(self) -> None:
-        require_sizes(self, "channels", "kernel", "stride")
-        require(self.kernel % 2 == 1, f"region_conv2d: kernel must be odd, got {self.kernel}")
-
-    @property
-    def window(self) -> SlidingWindow:
-        return SlidingWindow(self.kernel, self.stride)
-
-    def output_shape(self, *inputs: Shape) -> Shape:
-        regions, *places, _ = volume(inputs[0])
-        return (regions, *self.window.slid_over(tuple(places)), self.channels)
-
-    def parameters(self, *inputs: Shape) -> dict[str, Shape]:
-        return {"kernel": (self.kernel, self.kernel, volume(inputs[0])[3], self.channels)}
-
-    def with_channels(self, channels: int) -> RegionConv2D:
-        return replace(self, channels=channels)
-
-
-@layer_class
 class RegionAverage(Layer):
     """The mean over each region's height and width: (regions, channels)."""
 
@@ -314,33 +227,6 @@ class RegionFlatten(Layer):
     def output_shape(self, *inputs: Shape) -> Shape:
         regions, *rest = volume(inputs[0])
         return regions, math.prod(rest)
-
-
-@layer_class
-class PositionwiseDense(Layer):
-    """The same dense layer for each vector of a sample: (vectors, in) to (vectors, units)."""
-
-    kind: ClassVar[str] = "positionwise_dense"
-    initial_values: ClassVar[Mapping[str, InitialValue]] = {
-        "kernel": Distribution.HE_NORMAL, "bias": 0.0
-    }  # fmt: skip
-    decayed: ClassVar[frozenset[str]] = frozenset({"kernel"})
-    channel_role: ClassVar[ChannelRole] = ChannelRole.PRODUCES
-
-    units: int
-
-    def __post_init__(self) -> None:
-        require_sizes(self, "units")
-
-    def output_shape(self, *inputs: Shape) -> Shape:
-        require(len(inputs[0]) == 2, f"needs an input (vectors, features), got {inputs[0]}")
-        return inputs[0][0], self.units
-
-    def parameters(self, *inputs: Shape) -> dict[str, Shape]:
-        return {"kernel": (inputs[0][1], self.units), "bias": (self.units,)}
-
-    def with_channels(self, channels: int) -> PositionwiseDense:
-        return replace(self, units=channels)
 
 
 @layer_class

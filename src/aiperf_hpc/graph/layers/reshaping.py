@@ -45,3 +45,20 @@ class Tile(Layer):
         *places, channels = image(inputs[0])
         require(places == [1, 1], f"repeats one pixel, got {inputs[0]}")
         return self.height, self.width, channels
+
+
+@layer_class
+class NearestResize2D(Layer):
+    """Each place of a larger or smaller image takes the nearest one's values: floor(i in / out)."""
+
+    kind: ClassVar[str] = "nearest_resize2d"
+    output_kept: ClassVar[bool] = False
+
+    height: int
+    width: int
+
+    def __post_init__(self) -> None:
+        require_sizes(self, "height", "width")
+
+    def output_shape(self, *inputs: Shape) -> Shape:
+        return self.height, self.width, image(inputs[0])[2]
