@@ -73,6 +73,11 @@ def workload_of(config: RunConfig) -> Workload:
             f"training.target={target:g}: no {objective.quality.label} is better than "
             f"{objective.quality.perfect:g}"
         )
+    if target is not None and target < 0.0:
+        raise ConfigError(
+            f"training.target={target:g}: no {objective.quality.label} is below 0; give one that "
+            "has to be trained for, or null"
+        )
     if config.engine.name == "simulated" and objective != CLASSIFICATION:
         raise ConfigError(
             f"engine.name=simulated makes up accuracies, which workload '{workload.name}' has not; "

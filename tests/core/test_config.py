@@ -320,3 +320,14 @@ def test_what_has_a_form_is_asked_for_in_words(assignment: str, said: str) -> No
     with pytest.raises(ConfigError, match=re.escape(said)) as refused:
         load_config("quickstart", [assignment])
     assert "pattern" not in str(refused.value)
+
+
+def test_a_fixed_training_needs_a_sample_for_each_rank_of_its_own_batch_alone() -> None:
+    """Batches that would be searched for, 256 samples at least by default, are none of it."""
+    ranks = "replica.ranks_per_node=1024"
+    config = load_config("resnet50_v15", ["dataset.path=/data", ranks])
+    assert config.training.batch_size == config.replica.ranks == 1024
+    with pytest.raises(ConfigError, match="of 1023 samples .* 1024 ranks.*; raise training.batch_"):
+        load_config("resnet50_v15", ["dataset.path=/data", ranks, "training.batch_size=1023"])
+    with pytest.raises(ConfigError, match="a batch of 256 .* raise .* and hpo.space.batch_size$"):
+        load_config("imagenet", ["dataset.path=/data", ranks, "training.batch_size=1024"])

@@ -67,7 +67,7 @@ def years_of(folder: Path) -> list[Year]:
 
 
 def _year(path: Path) -> Year:
-    with opened(path) as (images, boxes):
+    with opened(path) as (images, boxes), _reading(path):
         shape, rows = tuple(images.shape), tuple(boxes.shape)
         kinds = images.dtype, boxes.dtype
         used = boxes[()] if boxes.dtype.kind in "iuf" else None
@@ -87,12 +87,11 @@ def opened(path: Path) -> Iterator[tuple[Any, Any]]:
     """Give a file's maps and boxes. Raises DatasetError where they cannot be opened."""
     import h5py  # Imported here, since only preparing needs it.
 
-    try:
+    with _reading(path):
         file = h5py.File(path, "r")
-    except OSError as error:
-        raise DatasetError(f"cannot read {path}: {_reason(error)}") from None
     with file:
-        arrays = tuple(file.get(name) for name in (IMAGES, BOXES))
+        with _reading(path):
+            arrays = tuple(file.get(name) for name in (IMAGES, BOXES))
         if not all(isinstance(array, h5py.Dataset) for array in arrays):
             raise DatasetError(f"{path} has no arrays '{IMAGES}' and '{BOXES}'")
         yield arrays
@@ -100,14 +99,24 @@ def opened(path: Path) -> Iterator[tuple[Any, Any]]:
 
 def sample_of(path: Path, images: Any, boxes: Any, number: int) -> Sample:  # noqa: ANN401
     """Return a map of an open file, checked. Raises DatasetError."""
+    with _reading(f"map {number + 1} of {path}"):
+        image, rows = images[number], boxes[number]
     try:
-        return samples.checked(images[number], boxes[number])
-    except OSError as error:
-        raise DatasetError(f"{path}: cannot read map {number + 1}: {_reason(error)}") from None
+        return samples.checked(image, rows)
     except ValueError as error:
         raise DatasetError(f"{path}: map {number + 1}: {error}") from None
 
 
-def _reason(error: OSError) -> str:
-    """Return why HDF5 cannot read: of what the system refuses it tells times and addresses too."""
-    return os.strerror(error.errno) if error.errno else " ".join(str(error).split())
+@contextmanager
+def _reading(what: object) -> Iterator[None]:
+    """Tell what h5py says of a file that it cannot read, in a DatasetError.
+
+    Of a damaged header that is also of types and sizes that there are not. Of what the system
+    refuses it tells times and addresses, which its own words do without.
+    """
+    try:
+        yield
+    except (OSError, RuntimeError, TypeError, ValueError, MemoryError) as error:
+        number = getattr(error, "errno", None)
+        said = os.strerror(number) if number else " ".join(str(error).split())
+        raise DatasetError(f"cannot read {what}: {said}") from None

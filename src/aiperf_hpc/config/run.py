@@ -133,11 +133,14 @@ class RunConfig(Section):
 
     @model_validator(mode="after")
     def _has_a_sample_for_each_rank(self) -> RunConfig:
-        smallest = min(self.training.batch_size, self.hpo.space.batch_size.values[0])
+        batches = {"training.batch_size": self.training.batch_size}
+        if self.search.searches:
+            batches["hpo.space.batch_size"] = self.hpo.space.batch_size.values[0]
+        smallest = min(batches.values())
         if smallest < self.replica.ranks:
             raise ValueError(
                 f"a batch of {smallest} samples cannot be divided among the {self.replica.ranks} "
-                "ranks of a replica; raise training.batch_size and hpo.space.batch_size"
+                f"ranks of a replica; raise {' and '.join(batches)}"
             )
         return self
 

@@ -179,6 +179,15 @@ def _a_folder(folder: Path) -> None:
     path.mkdir()
 
 
+def _no_such_type(folder: Path) -> None:
+    """Exponents begin where no type of NumPy has them begin."""
+    path = folder / "climo_1980.h5"
+    content = path.read_bytes()
+    mantissa, bias = bytes((23, 8, 0, 23)), (127).to_bytes(4, "little")
+    assert content.count(mantissa + bias) == 2  # Of maps and of boxes.
+    path.write_bytes(content.replace(mantissa + bias, mantissa + bytes((0, 0, 0, 127))))
+
+
 def _packed_and_torn(folder: Path) -> None:
     """In a map of packed ones, where the file itself is as long as it should be."""
     path, images = folder / "climo_1980.h5", np.zeros((MAPS, 16, HEIGHT, WIDTH), np.float32)
@@ -224,7 +233,8 @@ WRONG: list[tuple[Callable[[Path], object], str]] = [
     (_set("images", (2, 7, 0, 0), 3e38), "map 3: channel TREFHT has 3e.38, where 240 to 310 is us"),
     (_a_group, "climo_1980.h5 has no arrays 'images' and 'boxes'"),
     (_a_folder, "cannot read .*climo_1980.h5: Is a directory$"),
-    (_packed_and_torn, "climo_1980.h5: cannot read map 3: .*filter returned failure"),
+    (_no_such_type, "cannot read .*climo_1980.h5: Insufficient precision"),
+    (_packed_and_torn, "cannot read map 3 of .*climo_1980.h5: .*filter returned failure"),
     (_no_box("1981"), "climo_1981.h5 is held out and has no box: there is nothing to find"),
     (_no_box("1979", "1980"), "no file of .*climo has a box but climo_1981.h5, which is held out"),
     (_only_one, "has 1 files named"),
