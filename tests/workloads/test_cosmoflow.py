@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import threading
-
 import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
-from tests.replica.parallel.threads import Table, Threads
 from tests.support.engine_steps import ENGINES, hyperparameters, momenta_of, relative_error
+from tests.support.rank_threads import followed
 from tests.support.torch_counts import counted, meta_images
 from tests.support.torch_network import meta_tensors, run
-from tests.support.waiting import PATIENCE_SECONDS
 from torch import Tensor
 from torch.nn import functional
 from torch.utils.flop_counter import FlopCounterMode
@@ -26,9 +23,8 @@ from aiperf_hpc.ops_counter.count import count
 from aiperf_hpc.replica.data.base import Batch
 from aiperf_hpc.replica.data.generated import GeneratedDataset
 from aiperf_hpc.replica.engines import load_engine
-from aiperf_hpc.replica.parallel.follower import follow
+from aiperf_hpc.replica.engines.base import RankEngine
 from aiperf_hpc.replica.parallel.leader import LeadingDataset, LeadingEngine
-from aiperf_hpc.replica.parallel.protocol import Announce, Command
 from aiperf_hpc.trial import DatasetInfo, TensorSpec
 from aiperf_hpc.workloads.cosmoflow import WORKLOAD
 from aiperf_hpc.workloads.cosmoflow.network import cosmoflow
@@ -187,34 +183,24 @@ def test_ranks_get_the_gradients_of_one_process(name: str) -> None:
     """Three ranks, of 6 samples in one step and of 4 in the next: the penalty counts once."""
     graph, data = small(l2=0.05), GeneratedDataset(SAMPLES, a_part)
     used = hyperparameters().model_copy(update={"batch_size": 6})
-    engine = load_engine(name, 2, objective=regression(4))
-    table = Table(3)
-    own, *others = (Threads(table, rank, 3) for rank in range(3))
-    threads = [
-        threading.Thread(
-            target=follow, args=(load_engine(name, 2, objective=regression(4)), data, other)
-        )
-        for other in others
-    ]
-    for thread in threads:
-        thread.start()
-    alone = engine.build(graph, weights_of(graph), used)
-    together = LeadingEngine(engine, own).build(graph, weights_of(graph), used)
-    whole, parts = data.train(1, 6, 0), LeadingDataset(data, own).train(1, 6, 0)
-    for batch, part in zip(whole, parts, strict=True):
-        alone.train_step(batch, 0.1)
-        together.train_step(part, 0.1)
-    assert together.drain_training() == pytest.approx(alone.drain_training(), rel=1e-5)
-    found, wanted = together.optimizer_state(), alone.optimizer_state()
-    assert found.keys() == wanted.keys()
-    for slot in wanted:
-        assert relative_error(found[slot], wanted[slot]) < 1e-4, slot
-    together.close()
-    alone.close()
-    Announce(own)(Command.END)
-    for thread in threads:
-        thread.join(PATIENCE_SECONDS)
-        assert not thread.is_alive()
+
+    def made() -> RankEngine:
+        return load_engine(name, 2, objective=regression(4))
+
+    with followed(3, made, data) as own:
+        alone = made().build(graph, weights_of(graph), used)
+        together = LeadingEngine(made(), own).build(graph, weights_of(graph), used)
+        whole, parts = data.train(1, 6, 0), LeadingDataset(data, own).train(1, 6, 0)
+        for batch, part in zip(whole, parts, strict=True):
+            alone.train_step(batch, 0.1)
+            together.train_step(part, 0.1)
+        assert together.drain_training() == pytest.approx(alone.drain_training(), rel=1e-5)
+        found, wanted = together.optimizer_state(), alone.optimizer_state()
+        assert found.keys() == wanted.keys()
+        for slot in wanted:
+            assert relative_error(found[slot], wanted[slot]) < 1e-4, slot
+        together.close()
+        alone.close()
 
 
 SAMPLES = DatasetInfo(
