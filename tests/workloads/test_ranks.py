@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 from numpy.typing import NDArray
 from tests.support.detectors import BOXES, detector, maps_with_boxes
 from tests.support.engine_steps import hyperparameters, labelled, momenta_of, relative_error
@@ -27,15 +28,14 @@ USED = hyperparameters(
 )
 
 
-def some_of(whole: Batch, inputs: tuple[str, ...]) -> GeneratedDataset:
-    """Return a dataset of the samples of a batch, as few for validation as can be."""
+def some_of(whole: Batch) -> GeneratedDataset:
+    """Return a dataset of the samples of a batch; what it says of them does not matter here."""
     info = DatasetInfo.of_labelled_images("digits", "0" * 64, (1, 1, 1), 2, SAMPLES, 1)
 
     def make(_: int, chosen: NDArray[np.intp]) -> Batch:
         parts = {name: array[chosen] for name, array in whole.inputs.items()}
         return Batch(parts, {name: array[chosen] for name, array in whole.targets.items()})
 
-    assert whole.inputs.keys() == set(inputs)
     return GeneratedDataset(info, make)
 
 
@@ -46,7 +46,7 @@ def residual() -> Graph:
 @pytest.mark.parametrize("name", ["tensorflow", "torch"])
 def test_ranks_get_the_mean_gradients_of_resnet50s_parts(name: str) -> None:
     graph = residual()
-    data = some_of(labelled(graph, SAMPLES), ("image",))
+    data = some_of(labelled(graph, SAMPLES))
     together, alone = gradients(name, CLASSIFICATION, graph, data)
     for key in graph.parameters:
         assert relative_error(together[key], alone[key]) < 1e-4, key
@@ -56,13 +56,14 @@ def test_ranks_get_the_mean_gradients_of_resnet50s_parts(name: str) -> None:
 def test_ranks_get_the_mean_gradients_of_a_detectors_parts(
     variant: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All anchors and all regions are trained on, so that nothing is left to be drawn."""
+    """All anchors and all regions are trained on, in one order: nothing is left to be drawn."""
     monkeypatch.setattr(objectives, "ANCHORS", 10_000)
+    monkeypatch.setattr(torch, "randperm", torch.arange)
     graph = detector(variant=variant, regions=60)
-    data = some_of(maps_with_boxes(SAMPLES), ("image", "boxes"))
+    data = some_of(maps_with_boxes(SAMPLES))
     together, alone = gradients("torch", detection(BOXES[0]), graph, data)
     for key in graph.parameters:
-        assert relative_error(together[key], alone[key]) < 1e-3, key
+        assert relative_error(together[key], alone[key]) < 1e-5, key
 
 
 def gradients(
