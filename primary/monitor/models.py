@@ -162,17 +162,22 @@ def model_lines(found: ModelsStatus | None, measure: str) -> list[str]:
 
 def _lines(found: ModelsStatus, measure: str) -> Iterator[str]:
     yield ", ".join(_how(found))
-    if found.target is None:
-        said = f"{found.ended} of {found.begun} trained"
-    else:
-        said = f"{found.reached} of {found.begun} reached {quality(found.target, measure)}"
-    if found.median_seconds is not None:
-        said += f", in {duration(found.median_seconds)} each (median)"
-    if found.models_per_minute is not None:
-        said += f"; {found.models_per_minute:.4g} models a minute"
-    yield said
+    yield "; ".join(_what(found, measure))
     if found.valid_flops is not None:
         yield _valid_flops_words(found.valid_flops, measure)
+
+
+def _what(found: ModelsStatus, measure: str) -> Iterator[str]:
+    said = f"{found.ended} trained"
+    if found.target is not None:
+        said = f"{found.reached} of {found.ended} reached {quality(found.target, measure)}"
+    if found.median_seconds is not None:
+        said += f", in {duration(found.median_seconds)} each (median)"
+    yield said
+    if found.models_per_minute is not None:
+        yield f"{found.models_per_minute:.4g} models a minute"
+    if without := found.begun - found.ended:  # Under way, failed, or cut by an interruption.
+        yield f"{without} more without an end"
 
 
 def _how(found: ModelsStatus) -> Iterator[str]:

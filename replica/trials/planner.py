@@ -71,6 +71,8 @@ class Planner:
         self._knowledge = knowledge
         self._numbers = count(1)
         self._beginnings = count()
+        self._lost: tuple[int, ...] = ()
+        """Rounds that an earlier life trained, and was lost before it could record their ends."""
         self._plans = self._all_plans()
         self.done = False
         """Whether there will be nothing more to train."""
@@ -145,7 +147,7 @@ class Planner:
     def _trainings(self, first: int) -> Iterator[PlannedTrial | None]:
         """Yield the initial network as often as that was asked for, then nothing any more."""
         most = self._config.search.trainings
-        for number in count(first) if most is None else range(first, most + 1):
+        for number in count(first) if most is None else (*self._lost, *range(first, most + 1)):
             yield self._plan(number, self._beginning())
         self.done = True
         yield from repeat(None)
@@ -162,6 +164,8 @@ class Planner:
             if trial.started.phase is RoundPhase.HPO:
                 self._learn(trial)
         last = trials[-1]
+        ended = {t.started.round for t in trials if t.ended is not None}
+        self._lost = tuple(n for n in range(1, last.started.round) if n not in ended)
         if last.ended is not None:
             return last.started.round + 1
         planned = self._going_on_with(last)

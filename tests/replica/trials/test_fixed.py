@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 from tests.replica.trials.test_loop import Bench
+from tests.support.run_writer import RunWriter, trial_started
 
 from aiperf_hpc.config import SearchConfig
 from aiperf_hpc.run import records
-from aiperf_hpc.run.paths import Incarnation
+from aiperf_hpc.run.paths import FIRST, Incarnation
 from aiperf_hpc.trial import RoundPhase, TrialState
 
 LATER = Incarnation(0, 1)
@@ -49,6 +50,19 @@ def test_a_later_life_trains_what_is_left(tmp_path: Path) -> None:
     again = Bench(tmp_path, life=LATER, search={"method": "fixed", "trainings": 3})
     assert again.run(5) == records.TRAININGS_DONE
     assert [s.round for s in again.events(records.TrialStarted)][-1] == 3
+
+
+def test_a_training_whose_end_was_lost_is_done_again(tmp_path: Path) -> None:
+    """The first life trained the second network while the first one's weights were stored."""
+    lost = RunWriter(tmp_path)
+    for number in (1, 2):
+        started = trial_started(f"r0-t{number}", phase=RoundPhase.FIXED)
+        lost.life(FIRST, 10.0 * number, started.model_copy(update={"round": number}))
+    again = Bench(tmp_path, life=LATER, search={"method": "fixed", "trainings": 3})
+    assert again.run(5) == records.TRAININGS_DONE
+    rounds = {s.trial: s.round for s in again.events(records.TrialStarted)}
+    ended = [rounds[e.trial] for e in again.events(records.TrialEnded)]
+    assert ended == [1, 2, 3]
 
 
 @pytest.mark.parametrize("method", ["guided", "greedy"])
