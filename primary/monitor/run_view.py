@@ -211,6 +211,8 @@ class RunStatus(Value):
     """The best quality that an evaluation observed."""
     baseline: BaselineStatus | None = None
     """What is beside it; None where a network is searched for, and before the first evaluation."""
+    without_error: str = ""
+    """Why there is no error, and so no regulated score; empty where there is."""
     best_trial: str | None
     replicas: tuple[ReplicaStatus, ...]
     trials_by_state: dict[str, int]
@@ -402,6 +404,7 @@ class RunView:
             best_accuracy=self._accuracy(best),
             best_quality=None if best is None else best.quality,
             baseline=self.baseline(),
+            without_error=self.without_error(until),
             best_trial=None if best is None else best.trial,
             replicas=tuple(
                 self._replica(name, now) for name in sorted(history.replicas, key=_by_number)

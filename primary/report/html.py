@@ -354,6 +354,7 @@ def _environment(measure: Measure) -> Environment:
         "percent": formatting.percent,
         "quality": lambda value: formatting.quality(value, measure.name),
         "duration": formatting.duration,
+        "capital": lambda text: text[:1].upper() + text[1:],
         "size": formatting.size,
         "when": lambda text: text.replace("T", " ")[:19] + " UTC",
         "ranges": formatting.ranges,

@@ -88,6 +88,16 @@ def _long(folder: Path) -> Path:
     return write_report(RunView(paths), [other])
 
 
+def _models(folder: Path) -> Path:
+    """Write a report of a run that trained one network again and again, to a target."""
+    config = {
+        "search": {"method": "fixed"},
+        "training": {"batch_size": 64, "precision": "fp32", "target": 0.5},
+    }
+    plan = Plan(replicas=2, trials=3, hpo_trials=0, run_id="models", config=config)
+    return write_report(RunView(write_run(folder, plan)))
+
+
 def _damaged(folder: Path) -> Path:
     """Write a report of a run that goes on, with failures and problems."""
     paths = write_run(folder, Plan(replicas=1, ended=False))
@@ -137,6 +147,12 @@ def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Pages by what they show."""
     folder = tmp_path_factory.mktemp("reports")
     analysis, card = _analysed(folder / "analysis")
-    return {"long": _long(folder), "damaged": _damaged(folder / "damaged"),
-            "empty": _empty(folder / "empty"), "analysis": analysis, "card": card,
-            "ranking": _ranking(folder / "ranking")}  # fmt: skip
+    return {
+        "long": _long(folder),
+        "models": _models(folder / "models"),
+        "damaged": _damaged(folder / "damaged"),
+        "empty": _empty(folder / "empty"),
+        "analysis": analysis,
+        "card": card,
+        "ranking": _ranking(folder / "ranking"),
+    }

@@ -155,6 +155,28 @@ def test_it_shows_what_happens_by_itself(page: Page, live: LiveRun) -> None:
     assert page.browser.complaints == []
 
 
+def test_of_one_network_it_shows_how_fast_models_reach_their_target(
+    browser: Chromium, tmp_path: Path
+) -> None:
+    training = {"batch_size": 64, "precision": "fp32", "target": 0.5}
+    config = {"search": {"method": "fixed"}, "training": training}
+    with (
+        LiveRun(tmp_path / "runs" / "models", config=config) as live,
+        ServerThread(FolderOfRuns(tmp_path / "runs")) as server,
+    ):
+        page = Page(browser, server.url)
+        page.open("#/runs/models")
+        trial = live.begin()
+        page.shows("#models", "none")
+        page.shows("#models + .exact", "weak scaling: 2 models at once; 0 models ended")
+        live.epoch(trial, 1, correct=270)
+        live.finish(trial)
+        page.shows("#median + .exact", "the median of 1 of 1 models")
+        said = page.api("runs/models/status")["models"]
+        page.shows("#median", duration(said["median_seconds"]))
+        assert browser.complaints == []
+
+
 def _headline(page: Page) -> dict[str, str]:
     score = page.api(f"runs/{ADDRESS}/status")["score"]
     return {

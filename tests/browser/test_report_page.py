@@ -14,7 +14,7 @@ from tests.browser.conftest import TRIALS
 pytestmark = pytest.mark.browser
 
 PHONE, DESK = 390, 1280
-PAGES = ("long", "damaged", "empty", "analysis", "card", "ranking")
+PAGES = ("long", "models", "damaged", "empty", "analysis", "card", "ranking")
 LEAST_TYPE = 9.0
 """Pixels: the smallest type that is legible."""
 

@@ -6,7 +6,7 @@ import { bar, h, show, table } from "./dom.js";
 import { clock, measureLabel, moment, number, percent, quality, si } from "./words.js";
 
 const EVERY_MILLISECONDS = 1000;
-const COLUMNS = [["Run", "names"], ["State"], ["Score", "number"], ["Regulated", "number"], ["Error", "number"],
+const COLUMNS = [["Run", "names"], ["State"], ["Score", "number"], ["Regulated", "number"], ["Reached", "number"],
   ["Time", "number"], ["Progress"], ["Nodes", "number"], ["Workload"], ["Started", "short"], ["Rules"]];
 
 /** Return the view of the list. */
@@ -71,11 +71,12 @@ function list({ runs, loading, unreadable, foreign }) {
 
 function row(run) {
   const { elapsed_seconds: elapsed, ops, regulated, error } = run.score;
-  const reached = error === null ? `${quality(run.best_quality, run.measure)} ${measureLabel(run.measure)}` : percent(error);
+  const reached = error === null
+    ? [quality(run.best_quality, run.measure), measureLabel(run.measure)] : [percent(error), "error"];
   return [
     h("a", { href: `#/runs/${encodeURIComponent(run.name)}` }, run.name),
     [state(run.state), run.simulated ? " simulated" : null],
-    si(ops, "OPS"), si(regulated, "OPS"), run.best_quality === null ? "–" : reached,
+    si(ops, "OPS"), si(regulated, "OPS"), run.best_quality === null ? "–" : h("span", {}, reached[0], h("span", { class: "of" }, ` ${reached[1]}`)),
     `${clock(elapsed)} of ${clock(run.hours * 3600)}`,
     bar(elapsed / (run.hours * 3600), `Time of ${run.name}`),
     run.nodes, run.workload, moment(run.started_utc),

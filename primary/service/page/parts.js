@@ -32,24 +32,56 @@ export function alerts(status) {
     : null;
 }
 
-/** Return score, error and time. */
+/** Return score, error or quality, models and time. */
 export function headline(status) {
-  const { score, measure } = status;
+  const { score } = status;
   const asked = status.hours * 3600;
-  const none = (words) => [h("span", { class: "none" }, "none"), h("span", { class: "exact" }, words)];
-  const best = status.best_trial === null ? null
-    : h("span", { class: "exact" }, `best ${measureLabel(measure)} ${quality(status.best_quality, measure)}, ${status.best_trial}${beside(status)}`);
   return [
     h("dl", { class: "figures" },
       figure("Score", "score", large(score.ops), h("span", { class: "exact" }, `${whole(score.operations)} operations`), "first"),
-      figure("Regulated score", "regulated", score.regulated === null ? none("no error yet") : large(score.regulated)),
-      figure("Error", "error", score.error === null ? none("no evaluation yet") : percent(score.error), best),
+      figure("Regulated score", "regulated", score.regulated === null ? none(status.without_error) : large(score.regulated)),
+      reached(status),
+      models(status.models),
       figure(status.state === "ended" ? "Time" : "Time left", "left",
         clock(status.state === "ended" ? status.elapsed_seconds : status.remaining_seconds),
         h("span", { class: "exact" }, `${clock(status.elapsed_seconds)} of ${clock(asked)}`))),
     h("div", { class: "whole" }, bar(status.elapsed_seconds / asked, "Time of the run")),
     rules(status),
   ];
+}
+
+/** Return the error or, of a measure that has none, the quality itself. */
+function reached(status) {
+  const { score, measure, best_trial: trial } = status;
+  const label = measureLabel(measure);
+  const best = quality(status.best_quality, measure);
+  if (score.error === null && trial !== null)
+    return figure(`${label[0].toUpperCase()}${label.slice(1)}`, "quality", best, exact(`the best, ${trial}${beside(status)}`));
+  const whose = trial === null ? null : exact(`best ${label} ${best}, ${trial}${beside(status)}`);
+  return figure("Error", "error", score.error === null ? none(status.without_error) : percent(score.error), whose);
+}
+
+/** Return how long a model took to its target, and how many a minute did: of one network, trained as it is. */
+function models(found) {
+  if (!found) return null;
+  const { begun, reached: good, ended, target } = found;
+  const many = found.at_once > 1 ? `${found.at_once} models at once` : "one model at a time";
+  return [
+    found.median_seconds === null ? null
+      : figure("Time to target", "median", duration(found.median_seconds), exact(`the median of ${good} of ${begun} models`)),
+    figure("Models a minute", "models",
+      found.models_per_minute === null ? none(target === null ? `none of ${begun} has come to its end` : `none of ${begun} has reached ${target}`)
+        : String(Number(found.models_per_minute.toPrecision(4))),
+      exact(`${found.scaling} scaling: ${many}; ${number(ended, "model")} ended`)),
+  ];
+}
+
+function exact(words) {
+  return h("span", { class: "exact" }, words);
+}
+
+function none(words) {
+  return [h("span", { class: "none" }, "none"), exact(words)];
 }
 
 /** Return what a predictor reaches that has learnt nothing, where it was measured. */
