@@ -18,8 +18,10 @@ compiler and Python's headers, too, for ``torch.compile``.
 from __future__ import annotations
 
 import argparse
+import ctypes
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -41,6 +43,8 @@ except ModuleNotFoundError as error:
 
 Kept = dict[str, Any]
 DRY_CPU = "--dry-cpu"
+_PR_SET_PDEATHSIG = 1
+"""Of prctl(2)."""
 DRY_LIMITS = 4
 """How much longer a section may take on a CPU, which others may use."""
 
@@ -85,6 +89,11 @@ def measured(name: str, arguments: Sequence[str]) -> Kept:
     return {"rows": rows, "seconds": time.monotonic() - begun, "ended": ended}
 
 
+def end_with_parent() -> None:
+    """Have this process end if its parent is killed: nothing is measured beside what it left."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
 def measure(file: Path, kept: Kept, options: argparse.Namespace) -> None:
     """Measure the sections that a file does not have, and keep each in it."""
     until = time.monotonic() + (options.within or float("inf"))
@@ -127,6 +136,7 @@ def main() -> int:
     parser.add_argument("--section", choices=SECTIONS, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.section:
+        end_with_parent()
         let_segments_grow(os.environ)  # Before anything takes memory, as the engine does.
         with own_kernel_caches(os.environ):  # None of another section is used.
             for row in SECTIONS[options.section].measure(DRY if options.dry_cpu else GPU):

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -86,11 +87,9 @@ class NetworkBuilder:
         network: RankNetwork | None = None
         failure: AIPerfError | None = None
         try:
-            built = future.result()
             if self._engine.warms_alone and request.warmup is Warmup.TAKEN:
-                # The other thread has compiled it; what a step times, it times for this one.
-                self._warm(built, request)
-            network = built
+                self._warm_alone(future, request)
+            network = future.result()
         except AIPerfError as error:
             failure = without_frames(error)
         problem = self._differences(request.graph, network)
@@ -103,6 +102,20 @@ class NetworkBuilder:
         return DataParallelNetwork(
             network, request.graph, request.weights, self._collective, self._engine.objective
         )
+
+    def _warm_alone(self, built: Future[RankNetwork], request: BuildRequest) -> None:
+        """Warm a network by this thread, while the other one, which has built it, asks the ranks.
+
+        What a step times, it times for the thread that executes it. To compile is not left for it,
+        but to time all kernels may take longer on one rank than others have for an answer.
+        """
+        warmed: Future[None] = Future()
+        asking = self._thread.submit(self._wait_for_all, warmed)
+        try:
+            self._warm(built.result(), request)
+        finally:
+            warmed.set_result(None)
+            asking.result()
 
     def _differences(self, graph: Graph, network: RankNetwork | None) -> str:
         """Return in what the ranks' networks, or None, differ, the same on all; '' for nothing."""
@@ -120,7 +133,7 @@ class NetworkBuilder:
             )
         return ""
 
-    def _wait_for_all(self, future: Future[RankNetwork]) -> None:
+    def _wait_for_all(self, future: Future[Any]) -> None:
         """Wait until every rank has built its own, or could not.
 
         Not by a barrier, in which a rank that is slow looks like one that hangs: they ask each

@@ -14,10 +14,12 @@ from tests.replica.parallel.team import (
     Team,
     build,
 )
+from tests.support.waiting import PATIENCE_SECONDS
 
 from aiperf_hpc.errors import EngineError, OutOfMemoryError
 from aiperf_hpc.morphism.weights.checkpoint import initial_weights
 from aiperf_hpc.replica.data.base import Part
+from aiperf_hpc.replica.parallel.collectives.base import Array
 from aiperf_hpc.replica.parallel.collectives.watched import Watch, WatchedCollective
 from aiperf_hpc.replica.parallel.leader import LeadingEngine
 from aiperf_hpc.replica.parallel.protocol import Warmup
@@ -122,6 +124,41 @@ def test_where_steps_time_kernels_the_thread_that_trains_warms_too(failing: int 
     networks = [engine.networks[0] for engine in team.engines]
     assert [network.warmed for network in networks] == [[4, 4], [4] if failing else [4, 4]]
     assert [network.closed for network in networks] == [failing is not None] * 2
+
+
+def test_a_rank_that_times_its_kernels_for_long_is_not_taken_for_hung() -> None:
+    """The others ask it meanwhile, as they ask one that builds."""
+    answered, warmed = threading.Semaphore(0), threading.Event()
+    found: list[bool] = []
+
+    def prepare(network: Quadratic) -> None:
+        real = network.warm
+
+        def warm(batch_size: int, *, halves: bool = False) -> None:
+            real(batch_size, halves=halves)
+            if network is team.engines[0].networks[0]:
+                warmed.set()
+            elif len(network.warmed) == 2:
+                assert warmed.wait(PATIENCE_SECONDS)
+                found.extend(answered.acquire(timeout=PATIENCE_SECONDS) for _ in range(3))
+
+        network.warm = warm  # type: ignore[method-assign]
+
+    with Team(2) as team:
+        ask = team.collectives[0].allreduce_sum
+
+        def asked(flat: Array) -> None:
+            ask(flat)
+            if warmed.is_set():
+                answered.release()
+
+        team.collectives[0].allreduce_sum = asked  # type: ignore[method-assign]
+        for engine in team.engines:
+            engine.warms_alone = True
+            engine.prepare = prepare
+        weights = initial_weights(GRAPH, np.random.default_rng(0))
+        team.engine.begin(GRAPH, weights, USED, None, Warmup.TAKEN)()
+    assert found == [True] * 3
 
 
 @pytest.mark.parametrize("lacking", ["zeros_error", "warm_error"])
