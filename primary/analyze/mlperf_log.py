@@ -8,6 +8,7 @@ log. [mlcommons/logging: mlperf_logging/mllog, compliance_checker/hpc_3.0.0]
 from __future__ import annotations
 
 from collections.abc import Iterator
+from operator import itemgetter
 from pathlib import Path
 
 from aiperf_hpc.errors import RunDirectoryError, UsageError
@@ -62,39 +63,55 @@ def _texts(view: RunView, run: Path) -> Iterator[str]:
 
 
 def _lines(view: RunView, workload: Workload, log: TrainingLog) -> Iterator[str]:
+    """Yield a training's lines by their time: a later life of its replica stages within its run."""
+    for _, line in sorted(_events(view, workload, log), key=itemgetter(0)):
+        yield line
+
+
+Event = tuple[float, str]
+"""When something was, UTC seconds, and the line that says it."""
+
+
+def _event(
+    utc: float, kind: str, key: str, value: object = None, at: dict[str, object] | None = None
+) -> Event:
+    return utc, event_line(utc, kind, key, value, at)
+
+
+def _events(view: RunView, workload: Workload, log: TrainingLog) -> Iterator[Event]:
     start = log.init.started if log.init else (log.run.started if log.run else 0.0)
     for key, value in _settings(view, workload, log):
-        yield event_line(start, POINT, key, value)
-    yield event_line(start, POINT, "cache_clear", False)
-    yield event_line(start, START, "init_start")
+        yield _event(start, POINT, key, value)
+    yield _event(start, POINT, "cache_clear", False)
+    yield _event(start, START, "init_start")
     for staged in log.staging:
         yield from _interval(staged, "staging")
-    yield event_line(log.init.ended or start if log.init else start, END, "init_stop")
+    yield _event(log.init.ended or start if log.init else start, END, "init_stop")
     if log.run is None:
         return
-    yield event_line(log.run.started, START, "run_start")
+    yield _event(log.run.started, START, "run_start")
     better = workload.objective.quality.goal
     quality = "eval_error" if better == "minimize" else "eval_accuracy"
     evaluations = {each.epoch: each for each in log.evaluations}
     for epoch in log.epochs:
         at: dict[str, object] = {"epoch_num": epoch.number}
-        yield event_line(epoch.started, START, "epoch_start", metadata=at)
+        yield _event(epoch.started, START, "epoch_start", at=at)
         found = evaluations[epoch.number]
         if found.started is not None:
-            yield event_line(found.started, START, "eval_start", metadata=at)
-        yield event_line(found.ended, POINT, quality, found.quality, at)
+            yield _event(found.started, START, "eval_start", at=at)
+        yield _event(found.ended, POINT, quality, found.quality, at)
         if found.started is not None:
-            yield event_line(found.ended, END, "eval_stop", metadata=at)
-        yield event_line(epoch.ended or found.ended, END, "epoch_stop", metadata=at)
+            yield _event(found.ended, END, "eval_stop", at=at)
+        yield _event(epoch.ended or found.ended, END, "epoch_stop", at=at)
     status = "success" if log.succeeded else "aborted"
     end = log.run.started if log.run.ended is None else log.run.ended
-    yield event_line(end, END, "run_stop", metadata={"status": status})
+    yield _event(end, END, "run_stop", at={"status": status})
 
 
-def _interval(span: Interval, name: str) -> Iterator[str]:
-    yield event_line(span.started, START, f"{name}_start")
+def _interval(span: Interval, name: str) -> Iterator[Event]:
+    yield _event(span.started, START, f"{name}_start")
     if span.ended is not None:
-        yield event_line(span.ended, END, f"{name}_stop")
+        yield _event(span.ended, END, f"{name}_stop")
 
 
 def _settings(view: RunView, workload: Workload, log: TrainingLog) -> Iterator[tuple[str, object]]:

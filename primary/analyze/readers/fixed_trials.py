@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
@@ -45,14 +46,15 @@ def _training(
     config = view.manifest.config
     settings = {"trial": last.id, "seed": first.started.seed, **used.model_dump(mode="json")}
     executed = [span for trial in chain for span in spans.get(trial.id, ())]
+    run = _run(chain, evaluations, view.history.end_utc)
     predicted, unread = predicted_by(last, view.paths)
     return base.model_copy(
         update={
             "source": f"{base.source}:{last.id}",
-            "run": _run(chain, evaluations, view.history.end_utc),
+            "run": run,
             "succeeded": _succeeded(last, evaluations, base.quality),
             "init": init_of(view.history, [replica]),
-            "staging": tuple(staging_of([replica])),
+            "staging": _staging(replica, run),
             "epochs": epochs,
             "evaluations": evaluations,
             "global_batch_size": used.batch_size,
@@ -64,6 +66,12 @@ def _training(
             "problems": (*_problems(chain), *([unread] if unread else [])),
         }
     )
+
+
+def _staging(replica: ReplicaHistory, run: Interval | None) -> tuple[Interval, ...]:
+    """Return the staging of a training: not that of a later life, when it was over."""
+    end = math.inf if run is None or run.ended is None else run.ended
+    return tuple(each for each in staging_of([replica]) if each.started <= end)
 
 
 def _run(

@@ -34,7 +34,7 @@ from aiperf_hpc.primary.analyze.readers.sources import read_sources
 from aiperf_hpc.primary.analyze.sections.reference_convergence import reference_convergence
 from aiperf_hpc.primary.monitor.run_view import RunView
 from aiperf_hpc.run.manifest import RULES, RunManifest
-from aiperf_hpc.run.paths import RunPaths
+from aiperf_hpc.run.paths import Incarnation, RunPaths
 from aiperf_hpc.run.records import DatasetLoaded, Evaluated, TrainingStarted
 from aiperf_hpc.trial import (
     DatasetInfo,
@@ -160,6 +160,18 @@ def test_times_are_those_of_the_records(logs: list[Path]) -> None:
     errors = [e["value"] for e in found if e["key"] == "eval_error"]
     assert errors == pytest.approx(COURSES[0])
     assert found[-1]["metadata"] == {"status": "success"}
+
+
+def test_a_later_life_stages_within_no_training_that_was_over(tmp_path: Path) -> None:
+    """The replica dies 2 s before the run's end, and has its data once more a second later."""
+    root = write_run(tmp_path / "run", COURSES)
+    again = DatasetLoaded(dataset=OFFICIAL, staged_seconds=5.0)
+    RunWriter(root).life(Incarnation(0, 1), 634.0, replica_started(), again)
+    (entry,) = read_run(root).entries
+    assert [60.0 * staging(log) for log in entry.logs] == [10.0, 10.0]
+    for log in write_logs(root, tmp_path / "logs"):
+        found = [e["time_ms"] for e in events(log) if e["key"] == "staging_start"]
+        assert len(found) == 1
 
 
 def test_our_analysis_compares_them_with_the_references_convergence(tmp_path: Path) -> None:
