@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import lru_cache
 
 from aiperf_hpc.config import ModelConfig, RunConfig
 from aiperf_hpc.errors import ConfigError
 from aiperf_hpc.graph import Graph
-from aiperf_hpc.objective import CLASSIFICATION
+from aiperf_hpc.objective import CLASSIFICATION, Measure, Objective
 from aiperf_hpc.trial import DatasetInfo
 from aiperf_hpc.workloads import (
     automl,
@@ -51,53 +52,64 @@ def workload_of(config: RunConfig) -> Workload:
         ConfigError: there is none of that name, or the configuration asks for what it has not.
     """
     workload = workload_named(config.workload)
+    objective = workload.objective_on(config.dataset.name)
+    refused = (
+        *_of_its_parts(workload, config),
+        *_of_its_target(objective.quality, config.training.target),
+        *_of_its_objective(workload.name, objective, config),
+    )
+    if refused:
+        raise ConfigError(refused[0])
+    return replace(workload, objective=objective)
+
+
+def _of_its_parts(workload: Workload, config: RunConfig) -> Iterator[str]:
+    """Yield which dataset, search or engine is asked for that a workload has not."""
     if config.dataset.name not in workload.datasets:
-        raise ConfigError(
+        yield (
             f"dataset.name={config.dataset.name}: workload '{workload.name}' has the datasets "
             f"{', '.join(workload.datasets)}"
         )
     if config.search.searches and not workload.searchable:
-        raise ConfigError(
+        yield (
             f"search.method={config.search.method}: no morphism grows the networks of workload "
             f"'{workload.name}'; set search.method=fixed"
         )
     if config.engine.name not in (*workload.engines, "simulated"):
-        raise ConfigError(
+        yield (
             f"engine.name={config.engine.name}: workload '{workload.name}' is trained by "
             f"{', '.join(workload.engines)}; set engine.name={workload.engines[0]}"
         )
-    workload = replace(workload, objective=workload.objective_on(config.dataset.name))
-    objective, target = workload.objective, config.training.target
-    if target is not None and not objective.quality.can_reach(target):
-        raise ConfigError(
-            f"training.target={target:g}: no {objective.quality.label} is better than "
-            f"{objective.quality.perfect:g}"
-        )
+
+
+def _of_its_target(measure: Measure, target: float | None) -> Iterator[str]:
+    """Yield why a target cannot be, if it cannot."""
+    if target is not None and not measure.can_reach(target):
+        yield f"training.target={target:g}: no {measure.label} is better than {measure.perfect:g}"
     if target is not None and target < 0.0:
-        raise ConfigError(
-            f"training.target={target:g}: no {objective.quality.label} is below 0; give one that "
-            "has to be trained for, or null"
+        yield (
+            f"training.target={target:g}: no {measure.label} is below 0; give one that has to be "
+            "trained for, or null"
         )
-    if config.engine.name == "simulated" and objective != CLASSIFICATION:
-        raise ConfigError(
-            f"engine.name=simulated makes up accuracies, which workload '{workload.name}' has not; "
-            "set engine.name to torch or tensorflow"
+
+
+def _of_its_objective(name: str, objective: Objective, config: RunConfig) -> Iterator[str]:
+    """Yield what is asked of classes that an objective has not."""
+    training, simulated = config.training, config.engine.name == "simulated"
+    if simulated and objective != CLASSIFICATION:
+        yield (
+            f"engine.name=simulated makes up accuracies, which workload '{name}' has not; set "
+            "engine.name to torch or tensorflow"
         )
-    if config.training.keep_predictions and objective.kind != CLASSIFICATION.kind:
-        raise ConfigError(
-            f"training.keep_predictions: workload '{workload.name}' predicts no classes; set it to "
-            "false"
+    if training.keep_predictions and objective.kind != CLASSIFICATION.kind:
+        yield f"training.keep_predictions: workload '{name}' predicts no classes; set it to false"
+    if training.keep_predictions and simulated:
+        yield "training.keep_predictions: engine.name=simulated predicts nothing; set it to false"
+    if training.label_smoothing and objective.kind != CLASSIFICATION.kind:
+        yield (
+            f"training.label_smoothing={training.label_smoothing:g}: the targets of workload "
+            f"'{name}' are no labels; set it to 0"
         )
-    if config.training.keep_predictions and config.engine.name == "simulated":
-        raise ConfigError(
-            "training.keep_predictions: engine.name=simulated predicts nothing; set it to false"
-        )
-    if config.training.label_smoothing and objective.kind != CLASSIFICATION.kind:
-        raise ConfigError(
-            f"training.label_smoothing={config.training.label_smoothing:g}: the targets of "
-            f"workload '{workload.name}' are no labels; set it to 0"
-        )
-    return workload
 
 
 def require_samples(config: RunConfig, dataset: DatasetInfo) -> None:
