@@ -10,6 +10,7 @@ from pydantic import ValidationError
 from aiperf_hpc.objective import (
     ACCURACY,
     CLASSIFICATION,
+    INTERSECTION_OVER_UNION,
     MEAN_ABSOLUTE_ERROR,
     MEASURES,
     Objective,
@@ -67,6 +68,13 @@ def test_a_negative_distance_is_refused() -> None:
         MEAN_ABSOLUTE_ERROR.check({"absolute_error": -1.0, "values": 20.0}, 10)
     with pytest.raises(ValueError, match="in 9 values"):
         MEAN_ABSOLUTE_ERROR.check({"absolute_error": 1.0, "values": 9.0}, 10)
+
+
+@pytest.mark.parametrize("total", [-0.5, 10.5])
+def test_ratios_beyond_one_a_sample_are_refused(total: float) -> None:
+    INTERSECTION_OVER_UNION.check({"intersection_over_union": 10.0}, 10)
+    with pytest.raises(ValueError, match=f"add up to {total} over 10 samples"):
+        INTERSECTION_OVER_UNION.check({"intersection_over_union": total}, 10)
 
 
 def test_an_objective_is_data_that_a_record_can_hold() -> None:

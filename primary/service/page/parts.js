@@ -68,7 +68,7 @@ function models(found) {
   const many = found.at_once > 1 ? `${found.at_once} models at once` : "one model at a time";
   return [
     found.median_seconds === null ? null
-      : figure("Time to target", "median", duration(found.median_seconds), exact(`the median of ${good} of ${begun} models`)),
+      : figure("Time to target", "median", duration(found.median_seconds), exact(`the median of ${good} of ${ended} models`)),
     figure("Models a minute", "models",
       found.models_per_minute === null ? none(target === null ? `none of ${begun} has come to its end` : `none of ${begun} has reached ${target}`)
         : String(Number(found.models_per_minute.toPrecision(4))),

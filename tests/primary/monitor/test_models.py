@@ -163,15 +163,18 @@ def test_without_a_target_a_model_is_trained_when_it_has_ended(tmp_path: Path) -
 
 
 def test_valid_flops_weight_each_models_operations_by_what_it_reached(tmp_path: Path) -> None:
-    """Two models, of qualities 0.4 and 0.8 for a target of 0.8 and n = 2: a quarter and all."""
-    trainings = [Training("r0", 10, [0.4]), Training("r1", 10, [0.8])]
+    """Two models, of qualities 0.4 and 0.8 for a target of 0.8 and n = 2: a quarter and all.
+
+    Trained at once, they share the time from the first one's first step to the last one's end.
+    """
+    trainings = [Training("r0", 10, [0.4]), Training("r1", 40, [0.8])]
     found = status(tmp_path, trainings, "training.target=null", nodes=2, weight=Weight(0.8, 2))
     assert found.valid_flops is not None
     assert found.valid_flops.quality == pytest.approx(0.6)
     assert found.valid_flops.vflops == pytest.approx(found.valid_flops.flops * (0.25 + 1) / 2)
-    assert found.valid_flops.flops > 0
+    assert found.valid_flops.flops == pytest.approx(2 * SAMPLES / (EPOCH + 30))
     assert model_lines(found, "accuracy")[2] == (
-        "valid FLOPS 20.8 VFLOPS, of 33.3 FLOPS: each model's × (its accuracy / 80.00%)^2, "
+        "valid FLOPS 13.9 VFLOPS, of 22.2 FLOPS: each model's × (its accuracy / 80.00%)^2, "
         "60.00% in the mean"
     )
 

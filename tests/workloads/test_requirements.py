@@ -1,0 +1,71 @@
+"""What closed divisions have in common, of runs with several replicas and trainings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pytest
+from tests.support.run_writer import RunWriter, evaluated, run_started, trial_ended, trial_started
+
+from aiperf_hpc.config import load_config
+from aiperf_hpc.objective import ACCURACY
+from aiperf_hpc.ops_counter.divisions.evidence import RunEvidence
+from aiperf_hpc.ops_counter.score import ScorePoint
+from aiperf_hpc.run.manifest import RULES, RunManifest
+from aiperf_hpc.run.records import DatasetLoaded
+from aiperf_hpc.trial import DatasetInfo, RoundPhase
+from aiperf_hpc.workloads.requirements import OfficialData, data_rule, reached_rule
+
+OFFICIAL = OfficialData("digits", "images", "image", (8, 8, 1), (90, 10))
+DIGITS = DatasetInfo.of_labelled_images("digits", "0" * 64, (8, 8, 1), 10, 90, 10)
+
+
+def evidence(
+    root: Path, replicas: Mapping[str, Sequence[int]], *loaded: DatasetInfo
+) -> RunEvidence:
+    """Return a run whose replicas loaded these, and whose trainings got so many of 100 right."""
+    run, number = RunWriter(root), 0
+    run.primary(0, run_started())
+    for (name, trainings), info in zip(replicas.items(), loaded or [DIGITS] * 9, strict=False):
+        run.replica(1, DatasetLoaded(dataset=info), name=name)
+        for correct in trainings:
+            number += 1
+            trial, at = f"t{number}", float(10 * number)
+            run.replica(at, trial_started(trial, phase=RoundPhase.FIXED), name=name)
+            run.replica(at + 1, evaluated(trial, correct=correct), trial_ended(trial), name=name)
+    manifest = RunManifest(
+        run_id="run", nodes=1, hours=1.0, launcher="local", cores=(), versions={}, commit="c",
+        rules=RULES, config=load_config("quickstart"),
+    )  # fmt: skip
+    return RunEvidence(run.history(), manifest, ScorePoint(1.0, 1, None, None), 0.0)
+
+
+@pytest.mark.parametrize(
+    ("replicas", "value", "reasons"),
+    [
+        ({"r0": [80, 90], "r1": [70]}, "3 of 3 trainings", ()),
+        (
+            {"r0": [80, 60], "r1": [69]},
+            "1 of 3 trainings",
+            ("2 of 3 trainings did not reach 0.7",),
+        ),
+        ({"r0": [60]}, "0 of 1 trainings", ("no training has reached 0.7",)),
+        ({"r0": []}, "0 of 0 trainings", ("no training has reached 0.7",)),
+    ],
+)
+def test_all_trainings_that_ended_must_reach_the_target(
+    replicas: Mapping[str, Sequence[int]], value: str, reasons: tuple[str, ...], tmp_path: Path
+) -> None:
+    found = reached_rule(evidence(tmp_path, replicas), ACCURACY, 0.7)
+    assert (found.value, found.reasons) == (value, reasons)
+
+
+def test_all_replicas_must_have_the_same_data(tmp_path: Path) -> None:
+    replicas: Mapping[str, Sequence[int]] = {"r0": [80], "r1": [80]}
+    assert data_rule(evidence(tmp_path / "same", replicas), OFFICIAL).reasons == ()
+    fewer = DIGITS.model_copy(update={"train_samples": 80})
+    two = data_rule(evidence(tmp_path / "two", replicas, DIGITS, fewer), OFFICIAL)
+    assert two.reasons == ("replicas had 2 different datasets",)
+    none = data_rule(evidence(tmp_path / "none", {}), OFFICIAL)
+    assert (none.value, none.reasons) == ("none", ("none was loaded",))
