@@ -19,7 +19,7 @@ from aiperf_hpc.replica.data.cosmoflow import samples
 from aiperf_hpc.replica.data.cosmoflow.samples import Sample
 from aiperf_hpc.replica.data.staging import Options
 
-BATCH, DISTINCT, TRAINING = 4, 2, 32
+BATCH, DISTINCT, TRAINING = 4, 2, 64
 
 
 def lay_out(folder: Path, side: int, *, compressed: bool) -> None:

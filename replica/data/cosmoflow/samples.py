@@ -8,6 +8,7 @@ import zlib
 from typing import NamedTuple
 
 import numpy as np
+from isal import isal_zlib
 from numpy.typing import NDArray
 
 from aiperf_hpc.replica.data.tfrecord import (
@@ -27,6 +28,8 @@ MOST_BYTES = 1 << 30
 RANGE = 1.2
 """The largest parameter that the network can say; the official ones lie in [-1, 1]."""
 _GZIP_MAGIC, _GZIP = b"\x1f\x8b\x08", 31
+_PIECE = 1 << 16
+"""Bytes of a compressed file that are decompressed at once."""
 _X, _Y = b"x", b"y"
 _STORED = np.dtype("<i2")
 
@@ -111,19 +114,36 @@ _CHUNK = 1 << 16
 _TABLE = np.log1p(np.arange(1 << 15, dtype=np.float64)).astype(np.float32)
 
 
-def _decompressed(file: Buffer) -> bytes:
-    reader = zlib.decompressobj(_GZIP)
-    try:
-        content = reader.decompress(file, MOST_BYTES)
-    except zlib.error as error:
-        raise ValueError(f"it is damaged: {error}") from None
-    if reader.unconsumed_tail:
-        raise ValueError(f"it has more than {MOST_BYTES} bytes")
-    if not reader.eof:
-        raise ValueError("it is truncated: its compressed content has no end")
-    if reader.unused_data:
-        raise ValueError(f"it has {len(reader.unused_data)} bytes behind its compressed content")
-    return content
+def _decompressed(file: Buffer) -> memoryview:
+    """Return the content of a compressed file. Raises ValueError.
+
+    By ISA-L, in half of zlib's time, and put together in one array: as ``bytes`` it would twice
+    take memory of the kernel, which clears it page by page.
+    """
+    read, reader, size = memoryview(file), isal_zlib.decompressobj(_GZIP), 0
+    content = np.empty(_told_size(read), np.uint8)
+    for start in range(0, len(read), _PIECE):
+        try:
+            piece = reader.decompress(read[start : start + _PIECE])
+        except isal_zlib.IsalError as error:  # type: ignore[misc]  # Its stub is wrong.
+            raise ValueError(f"it is damaged: {error}") from None
+        size += len(piece)
+        if size > MOST_BYTES:
+            raise ValueError(f"it has more than {MOST_BYTES} bytes")
+        if size > len(content):  # What told the size is no end of such a file.
+            content = np.resize(content, 2 * size)
+        content.data[size - len(piece) : size] = piece
+        if reader.eof:
+            behind = len(reader.unused_data) + len(read[start + _PIECE :])
+            if behind:
+                raise ValueError(f"it has {behind} bytes behind its compressed content")
+            return content[:size].data
+    raise ValueError("it is truncated: its compressed content has no end")
+
+
+def _told_size(file: memoryview) -> int:
+    """Return how many bytes a compressed file says to hold, in its last four."""
+    return min(int.from_bytes(file[-4:], "little"), MOST_BYTES)
 
 
 def _counts(content: memoryview) -> Counts:

@@ -94,7 +94,7 @@ class Records:
         return [0, *accumulate(shard.samples for shard in self.shards)]
 
     def read(self, place: int) -> Sample:
-        """Return the map at a place. Raises DatasetError where it cannot be read.
+        """Return the map at a place, until this thread reads the next. Raises DatasetError.
 
         Its shard is opened each time: a map has millions of bytes, and they are read at random.
         """
