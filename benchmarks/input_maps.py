@@ -48,6 +48,7 @@ def lay_out_extreme_weather(folder: Path, height: int) -> None:
     source = folder / FILES
     source.mkdir()
     fields = np.random.default_rng(0).random((CHANNELS, height, height * 3 // 2), np.float32)
+    fields *= 1e-6  # So little that any quantity may be it.
     boxes = np.full((15, 5), -1.0, np.float32)
     boxes[0] = BOX
     for year, maps in ((1979, TRAINING), (1980, HELD_OUT)):

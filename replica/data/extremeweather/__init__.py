@@ -5,6 +5,13 @@ A year is a file of HDF5, ``climo_YYYY.h5``: ``images``, float32 (maps, 16, heig
 of -1 where there are fewer. [Racah et al. 2017; extremeweatherdataset.github.io]
 """
 
-from aiperf_hpc.replica.data.extremeweather.dataset import load as load
+from __future__ import annotations
+
+from functools import partial
+
 from aiperf_hpc.replica.data.extremeweather.preparation import prepare as prepare
-from aiperf_hpc.replica.data.extremeweather.verification import verify as verify
+from aiperf_hpc.replica.data.extremeweather.samples import ExtremeWeatherCodec
+from aiperf_hpc.replica.data.sharded import dataset, verification
+
+load = partial(dataset.load, ExtremeWeatherCodec())
+verify = partial(verification.verify, ExtremeWeatherCodec())

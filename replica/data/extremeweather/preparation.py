@@ -1,7 +1,7 @@
 """From the official files, a year each, to shards of maps that can be read one by one.
 
-The last year is held out: which maps the benchmark's paper held out is not known. A shard is the
-records of some maps of one year, one behind the other, all of one size.
+The last year is held out: which maps the benchmark's paper held out is not known. A shard is a
+TFRecord file of some maps of one year.
 
 The dataset's SHA-256 is taken over one line a map, the training maps first, each part by the sorted
 names of its files: ``<part> <SHA-256 of the map and its boxes>`` with a tab between and a newline
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from itertools import pairwise
 from pathlib import Path
@@ -20,18 +20,20 @@ from typing import NamedTuple
 
 from aiperf_hpc.dataset_manifest import save_dataset_manifest
 from aiperf_hpc.errors import DatasetError
-from aiperf_hpc.replica.data.extremeweather.samples import BOX, NAME, record_bytes
+from aiperf_hpc.replica.data.extremeweather.samples import BOX, NAME, content_bytes, sha256_of
 from aiperf_hpc.replica.data.extremeweather.source import Year, opened, sample_of, years_of
 from aiperf_hpc.replica.data.jobs import in_threads
 from aiperf_hpc.replica.data.progress import Meter
-from aiperf_hpc.replica.data.shards import ShardIndex, describe_shard, save_index
+from aiperf_hpc.replica.data.sharded.preparation import PARTS
+from aiperf_hpc.replica.data.sharded.preparation import sha256_of as dataset_sha256
+from aiperf_hpc.replica.data.shards import ShardIndex, describe_shard, save_index, save_sizes
 from aiperf_hpc.replica.data.staging import Options, check_space
+from aiperf_hpc.replica.data.tfrecord import OVERHEAD, write_record
 from aiperf_hpc.replica.data.unfinished import Plan, Unfinished, check_target, resumed
 from aiperf_hpc.replica.data.weather.boxes import MOST_BOXES
 from aiperf_hpc.replica.data.written_shards import Refusals, Written, finished, note
 from aiperf_hpc.trial import DatasetInfo, TensorSpec
 
-PARTS = ("train", "validation")
 SHARD_SAMPLES = 20
 """Maps of a shard when the number of shards is not given: some gigabyte of the official ones."""
 
@@ -78,7 +80,7 @@ def prepare(source: Path, target: Path, options: Options | None = None) -> Datas
     plan = Plan(
         dataset=NAME,
         source=str(source),
-        names_sha256=sha256_of((year.path.name, str(year.maps)) for year in years),
+        names_sha256=dataset_sha256((year.path.name, str(year.maps)) for year in years),
         shards=(counts[0], counts[1]),
     )
     with resumed(target, plan, options) as work:
@@ -86,14 +88,6 @@ def prepare(source: Path, target: Path, options: Options | None = None) -> Datas
         options.report(f"{source}: {len(years)} years of maps of {sizes}, {years[-1].path.name} "
                        "held out")  # fmt: skip
         return _describe(work.dataset, jobs, _write(work, jobs, options))
-
-
-def sha256_of(lines: Iterable[tuple[str, str]]) -> str:
-    """Return the SHA-256 of a dataset: of the part and the digest of each map, in order."""
-    digest = hashlib.sha256()
-    for part, told in lines:
-        digest.update(f"{part}\t{told}\n".encode("utf-8", "surrogateescape"))
-    return digest.hexdigest()
 
 
 def _jobs(years: Sequence[Year], wanted: int | None) -> list[_Job]:
@@ -140,7 +134,7 @@ def _write(work: Unfinished, jobs: Sequence[_Job], options: Options) -> dict[str
         written = finished(work, jobs, options.cores, meter)
         options.report(f"going on in {work.root}: {len(written)} of {len(jobs)} shards are kept")
     left = [job for job in jobs if job.file not in written]
-    record = record_bytes(jobs[0].year.shape)
+    record = _record_bytes(jobs[0].year)
     check_space(work.root, sum(job.last - job.first for job in left) * record)
     total, missing = (sum(job.last - job.first for job in some) for some in (jobs, left))
     meter = Meter(options.progress, "preparing", total, "maps", kept=total - missing)
@@ -174,19 +168,24 @@ def _shard(
             except DatasetError as error:
                 refused.append(str(error))
                 continue
-            shard.write(sample.written())
-            digests.append(sample.sha256)
+            content = sample.content
+            write_record(shard, content)
+            digests.append(sha256_of(content))
     if refused:
         path.unlink()
         return None, refused
     found = Written(
         shard=describe_shard(path, len(digests)),
         stamp=job.stamp(),
-        sizes=(),
+        sizes=(_record_bytes(job.year),) * len(digests),
         sources=tuple(digests),
     )
     note(work, found)
     return found, refused
+
+
+def _record_bytes(year: Year) -> int:
+    return content_bytes(year.shape) + OVERHEAD
 
 
 def _describe(folder: Path, jobs: Sequence[_Job], written: Mapping[str, Written]) -> DatasetInfo:
@@ -196,7 +195,9 @@ def _describe(folder: Path, jobs: Sequence[_Job], written: Mapping[str, Written]
     counts = {part: sum(j.last - j.first for j in jobs if j.part == part) for part in PARTS}
     info = DatasetInfo(
         name=NAME,
-        sha256=sha256_of((job.part, digest) for job, each in in_order for digest in each.sources),
+        sha256=dataset_sha256(
+            (job.part, digest) for job, each in in_order for digest in each.sources
+        ),
         inputs={"image": TensorSpec(shape=jobs[0].year.shape), "boxes": boxes},
         targets={"boxes": boxes},
         train_samples=counts["train"],
@@ -204,6 +205,7 @@ def _describe(folder: Path, jobs: Sequence[_Job], written: Mapping[str, Written]
     )
     shards = (tuple(each.shard for job, each in in_order if job.part == part) for part in PARTS)
     training, validation = shards
+    save_sizes(folder, [size for _, each in in_order for size in each.sizes])
     save_index(
         folder, ShardIndex(dataset_sha256=info.sha256, train=training, validation=validation)
     )

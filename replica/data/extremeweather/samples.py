@@ -1,4 +1,4 @@
-"""One map with its boxes: as the official files have it, and as a record of a shard."""
+"""One map with its boxes: as the official files have it, as it is stored, and as it is read."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from aiperf_hpc.replica.data.tfrecord import Buffer
+from aiperf_hpc.replica.data.base import Batch
+from aiperf_hpc.replica.data.tfrecord import Buffer, records
 from aiperf_hpc.replica.data.weather.boxes import CHANNELS, MOST_BOXES, NONE
 from aiperf_hpc.replica.data.weather.fields import CHANNELS as BOUNDS
+from aiperf_hpc.trial import DatasetInfo
 
 NAME = "extremeweather"
 CLASSES = 4
@@ -37,26 +39,52 @@ class Sample(NamedTuple):
     boxes: Boxes
     """(15, 5): the first row and column, those behind the last, the class; -1 where none is."""
 
-    def written(self) -> bytes:
-        """Return the record of a shard."""
-        return self.fields.astype("<f4").tobytes() + self.boxes.astype("<i4").tobytes()
-
     @property
-    def sha256(self) -> str:
-        """The digest of the numbers."""
-        return hashlib.sha256(self.written()).hexdigest()
+    def content(self) -> bytes:
+        """What is stored of it: its numbers, little-endian, the fields first."""
+        return self.fields.astype("<f4", copy=False).tobytes() + self.boxes.astype("<i4").tobytes()
 
 
-def record_bytes(shape: Sequence[int]) -> int:
-    """Return the bytes of a record of a map of a shape (height, width, channels)."""
+def content_bytes(shape: Sequence[int]) -> int:
+    """Return the bytes that are stored of a map of a shape (height, width, channels)."""
     return math.prod(shape) * 4 + _BOXES_BYTES
 
 
-def read(record: Buffer, shape: Sequence[int]) -> Sample:
-    """Return the sample of a record."""
-    fields = np.frombuffer(record, "<f4", math.prod(shape)).reshape(shape)
-    boxes = np.frombuffer(record, "<i4", MOST_BOXES * BOX, len(record) - _BOXES_BYTES)
-    return Sample(fields, boxes.reshape(MOST_BOXES, BOX))
+def sha256_of(content: Buffer) -> str:
+    """Return the SHA-256 of a sample: of what is stored of it."""
+    return hashlib.sha256(content).hexdigest()
+
+
+class ExtremeWeatherCodec:
+    """See ``sharded.dataset.Codec``. A sample is a record of a TFRecord file."""
+
+    name = NAME
+
+    def empty(self, info: DatasetInfo, number: int) -> Batch:
+        maps = np.empty((number, *info.input_shape("image")), np.float32)
+        boxes = np.empty((number, MOST_BOXES, BOX), np.int32)
+        return Batch({"image": maps, "boxes": boxes}, {"boxes": boxes})
+
+    def decode(self, content: memoryview, batch: Batch, at: int) -> None:
+        stored, maps = only_record(content), batch.inputs["image"]
+        shape = maps.shape[1:]
+        if len(stored) != content_bytes(shape):
+            raise ValueError(f"{len(stored)} bytes are no map of {shape}")
+        fields = np.frombuffer(stored, "<f4", math.prod(shape)).reshape(shape)
+        boxes = np.frombuffer(stored, "<i4", MOST_BOXES * BOX, len(stored) - _BOXES_BYTES)
+        scale(fields, maps[at])
+        batch.targets["boxes"][at] = boxes.reshape(MOST_BOXES, BOX)
+
+    def sha256(self, content: memoryview) -> str:
+        return sha256_of(only_record(content))
+
+
+def only_record(file: Buffer) -> memoryview:
+    """Return the content of a TFRecord file of one record. Raises ValueError."""
+    found = list(records(file))
+    if len(found) != 1:
+        raise ValueError("it holds no map")
+    return found[0]
 
 
 def checked(image: Maps, rows: NDArray[np.generic]) -> Sample:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,10 +20,11 @@ from aiperf_hpc.replica.data import extremeweather, load_dataset
 from aiperf_hpc.replica.data.__main__ import main
 from aiperf_hpc.replica.data.base import Dataset
 from aiperf_hpc.replica.data.extremeweather import source as official
-from aiperf_hpc.replica.data.extremeweather.samples import Sample, checked
+from aiperf_hpc.replica.data.extremeweather.samples import ExtremeWeatherCodec, Sample, checked
 from aiperf_hpc.replica.data.progress import Progress
 from aiperf_hpc.replica.data.shards import load_index
 from aiperf_hpc.replica.data.staging import Options
+from aiperf_hpc.replica.data.tfrecord import write_record
 from aiperf_hpc.replica.data.weather.boxes import CHANNELS
 from aiperf_hpc.replica.data.weather.fields import CHANNELS as FIELDS
 
@@ -284,6 +286,29 @@ def test_damage_to_a_prepared_folder_is_found(
     shard.write_bytes(content[:-1])
     with pytest.raises(DatasetError, match=f"{shard.name} .*"):
         opened(target)
+
+
+@pytest.mark.parametrize("place", [40, -5], ids=["a field", "a class"])
+def test_damage_is_found_where_a_map_is_read(source: Path, tmp_path: Path, place: int) -> None:
+    target = tmp_path / "target"
+    extremeweather.prepare(source, target, Options(shards=2))
+    dataset = opened(target)
+    shard = next(target.glob("train-*"))
+    content = bytearray(shard.read_bytes())
+    content[place] ^= 1
+    shard.write_bytes(content)
+    with pytest.raises(DatasetError, match=f"{shard.name}, .* is damaged: its checksum is another"):
+        list(dataset.train(1, 4, 0))
+
+
+def test_a_record_of_another_size_is_no_map(folder: Path) -> None:
+    codec, info = ExtremeWeatherCodec(), load_dataset_manifest(folder, "extremeweather")
+    file = io.BytesIO()
+    write_record(file, bytes(99))
+    with pytest.raises(ValueError, match="99 bytes are no map of"):
+        codec.decode(memoryview(file.getvalue()), codec.empty(info, 1), 0)
+    with pytest.raises(ValueError, match="it holds no map"):
+        codec.sha256(memoryview(b""))
 
 
 def test_without_h5py_it_is_said_what_installs_it(
