@@ -288,12 +288,13 @@ class TorchNetwork:
         """Return real numbers in the compute type, and integers as they are."""
         return [t.to(self._type) if t.is_floating_point() else t for t in inputs]
 
-    def _backward(self, batch: Batch) -> Tensor:
-        """Put gradients, times the loss scale, beside the leaves; return the mean loss."""
+    def _backward(self, batch: Batch, share: float = 1.0) -> Tensor:
+        """Put gradients, times share and loss scale, beside the leaves; return the mean loss."""
         inputs, targets = self._feed.inputs(batch, self._graph.inputs), self._feed.targets(batch)
         output = self._outputs(inputs, training=True)
         loss = self._loss_of(output, targets, self._used.label_smoothing).mean()
-        self._scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
+        own = loss if share == 1.0 else loss * share
+        self._scaler.scale(own).backward()  # type: ignore[no-untyped-call]
         return loss.detach()
 
     def train_step(self, batch: Batch, learning_rate: float) -> None:
@@ -310,7 +311,7 @@ class TorchNetwork:
                 self._optimizer.step(parts, learning_rate)
             else:
                 flat = self._gradient_buffer()
-                torch._foreach_copy_(self._gradient_views, gradients)
+                _copy_each(self._gradient_views, gradients)
                 del gradients
                 self._update([flat], learning_rate)
             # Added up on the device: to read it here would be to wait for the step.
@@ -369,8 +370,8 @@ class TorchNetwork:
                 return
             if self._giving is None:
                 self._giving = _Giving(self._leaves, self._layout, self._buckets)
-            with self._giving.to(flat, self._gradient_views, share, ready):
-                self._loss += share * self._backward(batch)
+            with self._giving.to(flat, self._gradient_views, ready):
+                self._loss += share * self._backward(batch, share)
 
     def zeros(self, bucket: int) -> Buffer:
         with named_errors():
@@ -576,6 +577,13 @@ def _buckets(layout: _Layout) -> list[slice]:
     return buckets
 
 
+def _copy_each(to: Sequence[Tensor], values: Sequence[Tensor]) -> None:
+    """Copy tensors, those of one type together: accelerators copy from several types one by one."""
+    for dtype in dict.fromkeys(value.dtype for value in values):
+        numbers = [number for number, value in enumerate(values) if value.dtype is dtype]
+        torch._foreach_copy_([to[n] for n in numbers], [values[n] for n in numbers])
+
+
 class _Giving:
     """Gives buckets of gradients away while the backward pass is still going on."""
 
@@ -594,37 +602,27 @@ class _Giving:
 
     @contextmanager
     def to(
-        self,
-        flat: Tensor,
-        views: Sequence[Tensor],
-        share: float,
-        ready: Callable[[Buffer], None],
+        self, flat: Tensor, views: Sequence[Tensor], ready: Callable[[Buffer], None]
     ) -> Iterator[None]:
         """Give what a backward pass within the block makes final, by way of a flat buffer."""
         self._flat = flat
         self._views = views
-        self._share = share
         self._ready = ready
-        self._missing = list(self._members)
+        self._final: list[list[tuple[int, Tensor]]] = [[] for _ in self._buckets]
         self._next = 0
         self._active = True
         try:
             yield
         finally:
             self._active = False
-            del self._flat, self._views, self._ready
+            del self._flat, self._views, self._ready, self._final
 
     def _hook(self, number: int, bucket: int) -> Callable[[Tensor], None]:
         def final(leaf: Tensor) -> None:
             if not self._active:
                 return
-            gradient = cast("Tensor", leaf.grad)
+            self._final[bucket].append((number, cast("Tensor", leaf.grad)))
             leaf.grad = None
-            if gradient.dtype is torch.float32:
-                torch.mul(gradient, self._share, out=self._views[number])
-            else:
-                self._views[number].copy_(gradient).mul_(self._share)
-            self._missing[bucket] -= 1
             self._give()
 
         return final
@@ -632,7 +630,12 @@ class _Giving:
     def _give(self) -> None:
         """Give all buckets that are complete, and those before them too."""
         # In one order on every rank, or they would sum different buckets with each other.
-        while self._next < len(self._buckets) and not self._missing[self._next]:
+        while self._next < len(self._buckets):
+            found = self._final[self._next]
+            if len(found) < self._members[self._next]:
+                return
+            _copy_each([self._views[n] for n, _ in found], [gradient for _, gradient in found])
+            found.clear()
             place = self._buckets[self._next]
             self._next += 1
             self._ready(self._flat[place])
