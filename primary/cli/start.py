@@ -123,9 +123,10 @@ class Manner:
 def start(asked: Asked, manner: Manner, protection: Protection, repetition: Repetition) -> int:
     """Run the benchmark.
 
-    Each node has a replica that searches for networks and trains them for the whole time. The
-    score is operations per second, recounted from the records by `aiperf verify`. Without --detach
-    the run is shown while it lasts; the first Ctrl-C stops it in order, the second at once.
+    Each node has a replica that searches for networks and trains them for the whole time; with a
+    --workload of another benchmark it trains that one's network, to its target. The score is
+    operations per second, recounted from the records by `aiperf verify`. Without --detach the run
+    is shown while it lasts; the first Ctrl-C stops it in order, the second at once.
     Needs an engine: the extra `cpu`, `cuda` or `torch`; of several ranks a collective, e.g. `mpi`.
 
     Examples:

@@ -20,7 +20,7 @@ from typing import Literal
 
 from aiperf_hpc.errors import JournalError, RunDirectoryError
 from aiperf_hpc.objective import ACCURACY, MEASURES, Measure
-from aiperf_hpc.ops_counter.divisions import RuleCheck, Violation, violations_of
+from aiperf_hpc.ops_counter.divisions import Violation, violations_of
 from aiperf_hpc.ops_counter.divisions.evidence import RunEvidence
 from aiperf_hpc.ops_counter.divisions.judgement import Judgement, Rule, judge, judge_briefly
 from aiperf_hpc.ops_counter.score import (
@@ -340,10 +340,6 @@ class RunView:
     def violations(self) -> list[Violation]:
         """Return the rules that the run does not keep so far."""
         return self.judgement().violations
-
-    def rule_checks(self) -> list[RuleCheck]:
-        """Return what came of every rule so far."""
-        return list(self.judgement().checks)
 
     def judgement(self) -> Judgement:
         """Return in which division the run is official, and what came of every rule so far."""

@@ -183,11 +183,6 @@ def absences(history: RunHistory) -> tuple[NodeAbsences, ...]:
     )
 
 
-def node_points(samplers: Iterable[SamplerHistory]) -> list[Point]:
-    """Return the points of all samplers of a host that count, in order of time."""
-    return [point for sampler in counted(samplers) for point in sampler.points]
-
-
 def telemetry_lines(status: TelemetryStatus) -> Iterator[str]:
     """Yield a line for each node, and one for the energy, for a terminal."""
     for node in status.nodes:

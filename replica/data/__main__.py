@@ -159,30 +159,28 @@ def _verify(arguments: argparse.Namespace, told: Reporter) -> int:
 def _verify_imagenet(folder: Path, told: Reporter, *, decode: bool) -> int:
     began = time.monotonic()
     found = imagenet.verify_folder(folder, _cores(), decode=decode, progress=told.progress)
-    took = f"({time.monotonic() - began:.1f} s)"
-    for problem in found.broken:
-        told.complain(problem)
-    if found.broken:
-        broken = f"{len(found.broken)} of {found.files} files are broken: those above"
-        told.complain(f"{folder}: {broken} {took}")
-        return BROKEN
     images = f"{found.images} images{', decoded' if decode else ''}"
-    told.say(f"imagenet: {folder} is as it was prepared: {found.files} files, {images} {took}")
-    return 0
+    return _say(f"imagenet: {folder}", images, found.files, found.broken, began, told)
 
 
 def _verify_shards(name: str, folder: Path, told: Reporter) -> int:
     began = time.monotonic()
     found = _SHARDED[name](folder, _cores(), told.progress)
+    samples = f"{found.samples} samples"
+    return _say(f"{name}: {folder}", samples, found.files, found.broken, began, told)
+
+
+def _say(
+    what: str, samples: str, files: int, broken: Sequence[str], began: float, told: Reporter
+) -> int:
+    """Say what a verification found; return the exit status."""
     took = f"({time.monotonic() - began:.1f} s)"
-    for problem in found.broken:
+    for problem in broken:
         told.complain(problem)
-    if found.broken:
-        broken = f"{len(found.broken)} of {found.files} files are broken: those above"
-        told.complain(f"{folder}: {broken} {took}")
+    if broken:
+        told.complain(f"{what}: {len(broken)} of {files} files are broken: those above {took}")
         return BROKEN
-    whole = f"{found.files} files, {found.samples} samples"
-    told.say(f"{name}: {folder} is as it was prepared: {whole} {took}")
+    told.say(f"{what} is as it was prepared: {files} files, {samples} {took}")
     return 0
 
 

@@ -125,9 +125,11 @@ def test_logs_state_the_schedule_as_the_reference_has_it() -> None:
     assert found["scheduler_lr_warmup_factor"] == 4.0
     assert found["scheduler_milestones"] == [800]
     assert (found["scheduler_type"], found["scheduler_decay_rate"]) == ("multistep", 0.1)
-    cosine = load_config("deepcam_cosine", ["training.optimizer=adam", NO_NORM])
+    assignments = ["training.optimizer=adam", NO_NORM, "training.schedule.end=0.1"]
+    cosine = load_config("deepcam_cosine", assignments)
     found = logged(cosine, used_by(cosine))
     assert (found["scheduler_type"], found["scheduler_t_max"]) == ("cosine_annealing", 9000)
+    assert found["scheduler_eta_min"] == pytest.approx(0.000155)
     assert (found["opt_name"], "opt_max_grad_norm" in found) == ("Adam", False)
 
 

@@ -49,7 +49,7 @@ def test_every_rule_has_its_value_its_limit_and_what_came_of_it(reported: RunPat
     assert re.search(rf"^duration +{duration:.6g} h +>= 1 h +\.\.\.\.\.\. FAILED$", text, re.M)
     assert re.search(r"^error +\d+\.\d\d% +<= 30% +\.\.\.\.\.\. PASSED$", text, re.M)
     assert re.search(r"^dataset +digits +ImageNet +\.\.\.\.\.\. FAILED$", text, re.M)
-    assert text.count("...... ") == len(refreshed(reported).rule_checks())
+    assert text.count("...... ") == len(refreshed(reported).judgement().checks)
     assert f"{text.count('...... PASSED')} rules passed," in text
     assert f"{text.count('...... FAILED')} rules failed." in text
 

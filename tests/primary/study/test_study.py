@@ -14,7 +14,7 @@ from aiperf_hpc.primary.monitor.run_view import RunView
 from aiperf_hpc.primary.study.conduct import StudyFolder, conduct, read_result
 from aiperf_hpc.primary.study.plan import Study
 from aiperf_hpc.primary.study.result import lines, make_result, measured
-from aiperf_hpc.run.records import TIME_OVER
+from aiperf_hpc.run.records import TIME_OVER, TRAININGS_DONE
 
 STUDY = Study(
     hours=0.1, launcher="local", factors={"a": {"seed": 1}, "b": {"seed": 2}, "c": {"seed": 3}}
@@ -79,6 +79,11 @@ def test_a_run_that_ended_early_is_no_measurement_and_the_next_attempt_is(tmp_pa
     assert "ended early: the node is gone" in one.missing[0]
     write_run(tmp_path / "runs/none-1-attempt-2", Plan())
     assert len(read_result(STUDY, folder).systems[0].values) == 1
+
+
+def test_a_run_that_has_done_all_its_trainings_is_a_measurement(tmp_path: Path) -> None:
+    write_run(tmp_path / "runs/none-1", Plan(end_reason=TRAININGS_DONE))
+    assert len(read_result(STUDY, StudyFolder(tmp_path)).systems[0].values) == 1
 
 
 def test_what_was_made_is_kept_and_what_failed_is_made_again(

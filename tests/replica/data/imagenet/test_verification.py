@@ -150,7 +150,7 @@ def test_the_command(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["verify", str(folder)]) == 1
     named, summary = capsys.readouterr().err.splitlines()
     assert f"cannot read {folder / SECOND}" in named
-    assert summary.startswith(f"aiperf: {folder}: 1 of 9 files are broken: those above (")
+    assert summary.startswith(f"aiperf: imagenet: {folder}: 1 of 9 files are broken: those above (")
 
 
 def test_folders_that_were_not_prepared(
