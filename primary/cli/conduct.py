@@ -32,7 +32,7 @@ from aiperf_hpc.run.storage import BackoffRetry, Retry
 from aiperf_hpc.signals import Interrupts
 from aiperf_hpc.streams import as_printed
 from aiperf_hpc.system.node import describe_rank
-from aiperf_hpc.trial import JobPhase
+from aiperf_hpc.trial import JobPhase, TrialState
 
 if TYPE_CHECKING:
     from aiperf_hpc.primary.service.endpoint import Endpoint
@@ -202,11 +202,15 @@ def say_result(view: RunView, as_json: bool) -> None:
 
 
 def status_of(view: RunView) -> int:
-    """Return the exit status of a run that has ended: 0 if a replica ended in order."""
+    """Return the exit status of a run that has ended: 0 if a replica ended in order.
+
+    1 all the same where every trial failed, of data that are damaged, say.
+    """
     in_order = [
         r for r in view.history.replicas.values() if r.ended and not r.ended.startswith("failed")
     ]
-    return 0 if in_order else 1
+    states = {trial.state for trial in view.history.trials.values()}
+    return 0 if in_order and states != {TrialState.FAILED} else 1
 
 
 def _ended_otherwise(replica: ReplicaHistory) -> bool:

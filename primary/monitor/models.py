@@ -168,6 +168,9 @@ def _lines(found: ModelsStatus, measure: str) -> Iterator[str]:
 
 
 def _what(found: ModelsStatus, measure: str) -> Iterator[str]:
+    if not found.ended:
+        yield f"none of {found.begun} has come to its end"
+        return
     said = f"{found.ended} trained"
     if found.target is not None:
         said = f"{found.reached} of {found.ended} reached {quality(found.target, measure)}"

@@ -70,10 +70,10 @@ def chains(history: RunHistory) -> Iterator[tuple[Trial, ...]]:
 
 
 def cut(trial: Trial) -> bool:
-    """Return whether the run's end, and nothing of its own, ended a trial."""
-    if trial.state is TrialState.STOPPED:
-        return not trial.reason.startswith(PATIENCE)
-    return not trial.state.ended
+    """Return whether nothing of its own ended a trial, but the run's end or its replica's death."""
+    if trial.ended is None:
+        return True
+    return trial.state is TrialState.STOPPED and not trial.reason.startswith(PATIENCE)
 
 
 def _time(replica: ReplicaHistory, chain: Sequence[Trial], target: float | None) -> TrainingTime:

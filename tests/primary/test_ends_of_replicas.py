@@ -6,12 +6,19 @@ from pathlib import Path
 
 import pytest
 from tests.support.run_factory import Plan, write_manifest
-from tests.support.run_writer import RunWriter, run_ended, run_started
+from tests.support.run_writer import (
+    RunWriter,
+    replica_started,
+    run_ended,
+    run_started,
+    trial_ended,
+    trial_started,
+)
 
-from aiperf_hpc.primary.cli.conduct import say_result
+from aiperf_hpc.primary.cli.conduct import say_result, status_of
 from aiperf_hpc.primary.monitor.run_view import RunView
 from aiperf_hpc.run import records
-from aiperf_hpc.trial import JobPhase
+from aiperf_hpc.trial import JobPhase, TrialState
 
 ABORTED = """\
 --------------------------------------------------------------------------
@@ -57,3 +64,29 @@ def test_the_last_words_of_a_replica_without_a_record(
     expected = words.format(root=run.paths.root, log=log)
     assert f"r0 (job 25_0 on n1) failed: FAILED: exit status 14; {expected}" in said
     assert len(said.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("states", "status"),
+    [
+        ((), 0),
+        ((TrialState.FAILED, TrialState.COMPLETED), 0),
+        ((TrialState.FAILED, TrialState.FAILED), 1),
+    ],
+    ids=["none", "one of two", "all"],
+)
+def test_a_run_whose_trials_all_failed_has_failed(
+    tmp_path: Path, states: tuple[TrialState, ...], status: int
+) -> None:
+    run = RunWriter(tmp_path / "run")
+    write_manifest(run.paths, Plan(replicas=1))
+    run.primary(0, run_started())
+    run.replica(1, replica_started())
+    for number, state in enumerate(states, 2):
+        trial = f"t{number}"
+        run.replica(number, trial_started(trial), trial_ended(trial, state))
+    run.replica(8, records.ReplicaEnded(reason=records.TRAININGS_DONE))
+    run.primary(9, run_ended())
+    view = RunView(run.paths)
+    view.history.refresh()
+    assert status_of(view) == status

@@ -23,17 +23,17 @@ from aiperf_hpc.trial import TrialState
 
 
 def trainings(view: RunView, base: TrainingLog) -> tuple[tuple[TrainingLog, ...], list[str]]:
-    """Return the trainings of a run, and a line on those that its end cut.
+    """Return the trainings of a run, and a line on those that came to no end of their own.
 
-    A training that was interrupted and gone on with is one. What the run's end cut says nothing
-    of the time to a target; it is left out, unless there is nothing else.
+    A training that was interrupted and gone on with is one. What the run's end or a death cut says
+    nothing of the time to a target; it is left out, unless there is nothing else.
     """
     every, spans = list(chains(view.history)), spans_of(view.history, view.until)
     whole = [chain for chain in every if not cut(chain[-1])]
     left = len(every) - len(whole)
     logs = tuple(_training(view, chain, spans, base) for chain in whole or every)
     said = "left out" if whole else "all that there are"
-    return logs, [f"{left} trainings were cut by the run's end: {said}"] if left else []
+    return logs, [f"{left} trainings came to no end of their own: {said}"] if left else []
 
 
 def _training(
@@ -163,6 +163,6 @@ def _problems(chain: Sequence[Trial]) -> Iterator[str]:
         yield f"{trial.id} was interrupted: {trial.reason or 'no reason is recorded'}"
     last = chain[-1]
     if cut(last):
-        yield f"{last.id} was cut by the run's end"
+        yield f"{last.id} came to no end: {last.reason or 'the run ended first'}"
     elif last.state is TrialState.FAILED:
         yield f"{last.id} failed: {last.reason}"

@@ -154,7 +154,7 @@ def _training(worker: Worker, correct: list[int]) -> None:
 def test_each_trial_of_a_fixed_network_is_a_training(tmp_path: Path) -> None:
     entry = _read(_fixed_run(tmp_path / "run").root)
     assert entry.benchmark == "automl on digits, without search"
-    assert "1 trainings were cut by the run's end: left out" in entry.problems
+    assert "1 trainings came to no end of their own: left out" in entry.problems
     first, second = entry.logs
     assert first.run is not None
     # Two epochs of 20 s and 4 s; neither building before them nor storing behind them.

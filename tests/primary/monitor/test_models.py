@@ -24,7 +24,7 @@ from aiperf_hpc.objective import ACCURACY
 from aiperf_hpc.ops_counter.valid_flops import Weight
 from aiperf_hpc.primary.monitor.models import ModelsStatus, model_lines, models_status
 from aiperf_hpc.run.manifest import RULES, RunManifest
-from aiperf_hpc.run.records import TrainingStarted
+from aiperf_hpc.run.records import RanksLost, TrainingStarted
 from aiperf_hpc.trial import RoundPhase, TrialState
 
 SAMPLES = 1000
@@ -43,6 +43,8 @@ class Training(NamedTuple):
     resumes: str | None = None
     first_epoch: int = 1
     seed: int = 0
+    lost: bool = False
+    """Whether one of its ranks is lost at its end."""
 
 
 def write(root: Path, trainings: Sequence[Training], *, end: float = 1000.0) -> RunWriter:
@@ -64,6 +66,8 @@ def write(root: Path, trainings: Sequence[Training], *, end: float = 1000.0) -> 
                 trial, correct=round(SAMPLES * accuracy), samples=SAMPLES, epoch=epoch
             )
             run.replica(now + 1, result, name=each.replica)
+        if each.lost:
+            run.replica(now + 2, RanksLost(ranks=(1,), reason="rank 1 is gone"), name=each.replica)
         if each.state is not None:
             ended = trial_ended(trial, each.state).model_copy(update={"reason": each.reason})
             run.replica(now + 2, ended, name=each.replica)
@@ -139,6 +143,14 @@ def test_a_training_that_was_interrupted_and_gone_on_with_is_one(tmp_path: Path)
     assert (found.begun, found.ended, found.reached) == (1, 1, 1)
     assert found.median_seconds == 300 + 2 * EPOCH + 1 - 10
     assert found.models_per_minute == pytest.approx(60 / (300 + 2 * EPOCH + 1 - 11))
+
+
+def test_a_training_whose_rank_was_lost_has_no_end(tmp_path: Path) -> None:
+    """Nothing was kept of it, so that its replica began anew."""
+    lost = Training("r0", 10, [0.5, 0.6], state=None, lost=True)
+    found = status(tmp_path, [lost, Training("r0", 300, [0.8])])
+    assert (found.begun, found.ended, found.reached) == (2, 1, 1)
+    assert model_lines(found, "accuracy")[1].startswith("1 of 1 reached 70.00%")
 
 
 def test_what_has_not_reached_the_target_counts_for_no_rate(tmp_path: Path) -> None:
