@@ -128,9 +128,13 @@ def _conv3d(run: Pass, node: Node, layer: Conv3D, inputs: Tensors) -> tf.Tensor:
     else:
         padded = tf.pad(source, [[0, 0], *[layer.window.padding] * 3, [0, 0]])
         made = tf.nn.conv3d(padded, kernel, [1, *[stride] * 3, 1], "VALID")
-    # Not bias_add: with an addition and a leaky ReLU behind it, TensorFlow 2.18 fuses all of them
-    # in inference, and takes 0.2 for the slope whatever it is.
-    return made + run.read(node, "bias") if layer.bias else made
+    if not layer.bias:
+        return made
+    bias = run.read(node, "bias")
+    # In inference not bias_add: with an addition and a leaky ReLU behind it, TensorFlow 2.18 fuses
+    # all of them, and takes 0.2 for the slope whatever it is. A training step's gradient reads
+    # what is between them, so that only the convolution and its bias are fused there.
+    return tf.nn.bias_add(made, bias) if run.training else made + bias
 
 
 @executes(DepthwiseConv2D)
