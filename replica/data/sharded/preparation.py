@@ -3,31 +3,32 @@
 A shard is what is stored of its samples, one behind the other; a TFRecord file. Which samples it
 has, and where, follows from the sorted names alone.
 
-The dataset's SHA-256 is that of its numbers, however they were stored. It is taken over one line a
-sample, the training samples first, each part by its files' sorted names: ``<part> <SHA-256 of the
-sample>`` with a tab between and a newline at the end; part is train or validation.
+The dataset's SHA-256 (``writing``) is that of its numbers, however they were stored, each part by
+its files' sorted names.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
-import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Sequence
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import BinaryIO, NamedTuple, Protocol
 
-from aiperf_hpc.dataset_manifest import save_dataset_manifest
 from aiperf_hpc.errors import DatasetError, reason_of
-from aiperf_hpc.replica.data.jobs import in_threads
-from aiperf_hpc.replica.data.progress import Meter
-from aiperf_hpc.replica.data.shards import ShardIndex, describe_shard, save_index, save_sizes
-from aiperf_hpc.replica.data.staging import Options, check_space
-from aiperf_hpc.replica.data.unfinished import Plan, Unfinished, check_target, resumed
-from aiperf_hpc.replica.data.written_shards import Refusals, Written, finished, note
+from aiperf_hpc.replica.data.sharded.writing import (
+    PARTS,
+    Described,
+    Store,
+    Stored,
+    describe,
+    sha256_of,
+    write_shards,
+)
+from aiperf_hpc.replica.data.staging import Options
+from aiperf_hpc.replica.data.unfinished import Plan, check_target, resumed
 from aiperf_hpc.trial import DatasetInfo, TensorSpec
-
-PARTS = ("train", "validation")
 
 
 class Kind(Protocol):
@@ -90,6 +91,14 @@ class _Job(NamedTuple):
     file: str
     sources: Sequence[Path]
 
+    @property
+    def samples(self) -> int:
+        return len(self.sources)
+
+    @property
+    def size(self) -> int:
+        return sum(_stat(path).st_size for path in self.sources)
+
     def stamp(self) -> str:
         """Return what changes when one of the files does: names, sizes, times."""
         lines = (
@@ -140,16 +149,9 @@ def prepare(
             f"{source}: {counts[0]} + {counts[1]} {form.unit} of {kind}, for {shards[0]} + "
             f"{shards[1]} shards"
         )
-        written = _write(work, jobs, form, kind, options)
-        return _describe(work.dataset, jobs, written, form.name, kind)
-
-
-def sha256_of(lines: Iterable[tuple[str, str]]) -> str:
-    """Return the SHA-256 of a dataset: of the part and the digest of each sample, in order."""
-    digest = hashlib.sha256()
-    for part, told in lines:
-        digest.update(f"{part}\t{told}\n".encode("utf-8", "surrogateescape"))
-    return digest.hexdigest()
+        written = write_shards(work, jobs, partial(_samples, form, kind), "samples", options)
+        all_have = Described(form.name, kind.inputs, kind.targets, kind.classes)
+        return describe(work.dataset, jobs, written, all_have)
 
 
 def shard_counts(training: int, held_out: int, wanted: int | None, each: int) -> tuple[int, int]:
@@ -207,100 +209,16 @@ def _names_sha256(jobs: Sequence[_Job]) -> str:
     return sha256_of((job.part, source.name) for job in jobs for source in job.sources)
 
 
-def _write(
-    work: Unfinished, jobs: Sequence[_Job], form: SourceFormat, kind: Kind, options: Options
-) -> dict[str, Written]:
-    """Write all shards that are not kept from before; return all of them by their files."""
-    written: dict[str, Written] = {}
-    if noted := len(work.finished()):
-        meter = Meter(options.progress, "checking", noted, "finished shards")
-        written = finished(work, jobs, options.cores, meter)
-        options.report(f"going on in {work.root}: {len(written)} of {len(jobs)} shards are kept")
-    left = [job for job in jobs if job.file not in written]
-    check_space(work.root, sum(_stat(path).st_size for job in left for path in job.sources))
-    total = sum(len(job.sources) for job in jobs)
-    kept = total - sum(len(job.sources) for job in left)
-    meter = Meter(options.progress, "preparing", total, "samples", kept=kept)
-    writer = _Writer(work, form, kind, meter)
-    refusals = Refusals(options.complain, "samples")
-    for job, (shard, refused) in zip(
-        left, in_threads(writer.write, left, options.cores), strict=True
-    ):
-        for what in refused:
-            refusals.add(what)
-        if shard is not None:
-            written[job.file] = shard
-    refusals.check(total)
-    return written
+def _samples(form: SourceFormat, kind: Kind, job: _Job) -> Generator[Store, None, None]:
+    for source in job.sources:
+        yield partial(_store, form, kind, source)
 
 
-class _Writer:
-    """Writes shards, and looks at every file even where some cannot be stored."""
-
-    def __init__(self, work: Unfinished, form: SourceFormat, kind: Kind, meter: Meter) -> None:
-        self._work = work
-        self._form = form
-        self._kind = kind
-        self._meter = meter
-
-    def write(self, job: _Job, stopped: threading.Event) -> tuple[Written | None, list[str]]:
-        """Write one shard; return it, or what is wrong with its files."""
-        path, refused = self._work.dataset / job.file, list[str]()
-        sizes, digests = list[int](), list[str]()
-        with path.open("wb") as shard:
-            for source in job.sources:
-                if stopped.is_set():
-                    return None, refused  # Nobody asks for it any more.
-                self._meter.add()
-                try:
-                    found = self._checked(source)
-                except DatasetError as error:
-                    refused.append(str(error))
-                    continue
-                shard.write(found.content)
-                sizes.append(len(found.content))
-                digests.append(found.sha256)
-        if refused:
-            path.unlink()
-            return None, refused
-        written = Written(
-            shard=describe_shard(path, len(sizes)),
-            stamp=job.stamp(),
-            sizes=tuple(sizes),
-            sources=tuple(digests),
+def _store(form: SourceFormat, kind: Kind, source: Path, shard: BinaryIO) -> Stored:
+    found = _load(form, source)
+    if found.kind != kind:
+        raise DatasetError(
+            f"{source} is of another variant: {found.kind}, and the first sample {kind}"
         )
-        note(self._work, written)
-        return written, refused
-
-    def _checked(self, source: Path) -> Loaded:
-        """Return the sample of a file. Raises DatasetError."""
-        found = _load(self._form, source)
-        if found.kind != self._kind:
-            raise DatasetError(
-                f"{source} is of another variant: {found.kind}, and the first sample {self._kind}"
-            )
-        return found
-
-
-def _describe(
-    folder: Path, jobs: Sequence[_Job], written: Mapping[str, Written], name: str, kind: Kind
-) -> DatasetInfo:
-    """Write what says what the shards in a folder hold."""
-    in_order = [(job, written[job.file]) for job in jobs]
-    counts = {part: sum(len(job.sources) for job in jobs if job.part == part) for part in PARTS}
-    info = DatasetInfo(
-        name=name,
-        sha256=sha256_of((job.part, digest) for job, each in in_order for digest in each.sources),
-        inputs=kind.inputs,
-        targets=kind.targets,
-        classes=kind.classes,
-        train_samples=counts["train"],
-        validation_samples=counts["validation"],
-    )
-    training, held_out = (
-        tuple(each.shard for job, each in in_order if job.part == part) for part in PARTS
-    )
-    save_sizes(folder, [size for _, each in in_order for size in each.sizes])
-    save_index(folder, ShardIndex(dataset_sha256=info.sha256, train=training, validation=held_out))
-    save_dataset_manifest(folder, info)
-    return info
+    shard.write(found.content)
+    return Stored(len(found.content), found.sha256)

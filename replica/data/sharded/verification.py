@@ -12,7 +12,7 @@ from aiperf_hpc.errors import DatasetError
 from aiperf_hpc.replica.data.jobs import in_threads
 from aiperf_hpc.replica.data.progress import Meter, Show, not_shown
 from aiperf_hpc.replica.data.sharded.dataset import Codec, Files, open_index
-from aiperf_hpc.replica.data.sharded.preparation import PARTS, sha256_of
+from aiperf_hpc.replica.data.sharded.writing import PARTS, sha256_of
 from aiperf_hpc.replica.data.shards import Shard, load_sizes, verify_shards
 
 
