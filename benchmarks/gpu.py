@@ -75,7 +75,8 @@ def measured(name: str, arguments: Sequence[str]) -> Kept:
     limit, begun = SECTIONS[name].limit, time.monotonic()
     if DRY_CPU in arguments:
         limit *= DRY_LIMITS
-    command = [sys.executable, __file__, "--section", name, *arguments]
+    command = [sys.executable, __file__, "--section", name, "--parent", str(os.getpid())]
+    command += arguments
     print(f"{name}: at most {limit} s", file=sys.stderr, flush=True)
     try:
         done = subprocess.run(command, stdout=subprocess.PIPE, timeout=limit, check=False)
@@ -89,9 +90,11 @@ def measured(name: str, arguments: Sequence[str]) -> Kept:
     return {"rows": rows, "seconds": time.monotonic() - begun, "ended": ended}
 
 
-def end_with_parent() -> None:
+def end_with(parent: int) -> None:
     """Have this process end if its parent is killed: nothing is measured beside what it left."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        sys.exit("gpu.py: whoever began this section is gone")
 
 
 def measure(file: Path, kept: Kept, options: argparse.Namespace) -> None:
@@ -134,9 +137,10 @@ def main() -> int:
         "--within", type=int, metavar="SECONDS", help="begin none that may last longer"
     )
     parser.add_argument("--section", choices=SECTIONS, help=argparse.SUPPRESS)
+    parser.add_argument("--parent", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.section:
-        end_with_parent()
+        end_with(options.parent)
         let_segments_grow(os.environ)  # Before anything takes memory, as the engine does.
         with own_kernel_caches(os.environ):  # None of another section is used.
             for row in SECTIONS[options.section].measure(DRY if options.dry_cpu else GPU):
