@@ -22,7 +22,9 @@ class TrainingTime(Value):
     trial: str
     """The trial, or the last one of those that it was interrupted into."""
     replica: str
+    """The replica that trained it, or the last part of it."""
     seed: int
+    """Of its initial weights and its order of samples."""
     reached: bool | None
     """Whether it reached the target; None where none was asked for."""
     epochs: int

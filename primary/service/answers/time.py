@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from aiperf_hpc.primary.monitor.run_view import RunView
+from aiperf_hpc.primary.monitor.trainings import TrainingTime
 from aiperf_hpc.primary.report.time_split import total_time
 from aiperf_hpc.primary.service.answers.base import Answer
 
@@ -26,6 +27,9 @@ class Time(Answer):
     """The elapsed time of all replicas together."""
     phases: tuple[Phase, ...]
     """Every phase; together they are the elapsed time."""
+    trainings: tuple[TrainingTime, ...] = ()
+    """Of a run that trains one network as it is: each training that came to its end, and its
+    seconds as staging, compute and extra, as MLPerf HPC divides them."""
 
 
 def time(view: RunView) -> Time:
@@ -38,4 +42,5 @@ def time(view: RunView) -> Time:
             Phase(name=name, seconds=phase.seconds, share=phase.share)
             for name, phase in split.phases.items()
         ),
+        trainings=view.training_times(view.until),
     )
