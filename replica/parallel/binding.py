@@ -26,6 +26,10 @@ LOCAL_RANKS = (
 MPI's mpirun, Horovod, torchrun (and ``start_ranks.py``), MPICH's mpirun and, last because one of
 the others may be within its step, srun."""
 
+_ORDER, _BY_BUS = "CUDA_DEVICE_ORDER", "PCI_BUS_ID"
+"""How CUDA numbers GPUs: by itself the fastest first, where SLURM and NVIDIA's tools go by the bus,
+by which cores and readings are found."""
+
 
 def bind(
     given: VisibleDevices, replica: ReplicaConfig, environment: MutableMapping[str, str]
@@ -52,6 +56,8 @@ def bind(
         # What the others number is what this one leaves.
         for name in VARIABLES["AMD"][1:]:
             environment.pop(name, None)
+    if given.variable == VARIABLES["NVIDIA"][0]:
+        environment.setdefault(_ORDER, _BY_BUS)
     own = VisibleDevices(given.variable, (given.names[number % len(given.names)],))
     environment[own.variable] = own.names[0]
     environment[BOUND] = str(own)

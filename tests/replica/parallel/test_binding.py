@@ -95,6 +95,14 @@ class Driver:
         self.current = device
 
 
+def test_cuda_numbers_gpus_as_slurm_and_nvidias_tools_do() -> None:
+    """By itself the fastest one is its first, which on a node of several kinds is another one."""
+    assert bound(FOUR, 4, LOCAL_RANK="1")["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
+    asked = bound(FOUR, 4, LOCAL_RANK="1", CUDA_DEVICE_ORDER="FASTEST_FIRST")
+    assert asked["CUDA_DEVICE_ORDER"] == "FASTEST_FIRST"
+    assert "CUDA_DEVICE_ORDER" not in bound(VisibleDevices("ROCR_VISIBLE_DEVICES", ("0",)), 1)
+
+
 def test_what_was_chosen_already_stays() -> None:
     alone = VisibleDevices("CUDA_VISIBLE_DEVICES", ("MIG-1",))
     assert bound(alone, 4, SLURM_LOCALID="3")["CUDA_VISIBLE_DEVICES"] == "MIG-1"
