@@ -15,7 +15,6 @@ from aiperf_hpc.config import RunConfig, load_config
 from aiperf_hpc.config.loading import validate
 from aiperf_hpc.config.replica import ReplicaConfig
 from aiperf_hpc.errors import GraphError, UsageError
-from aiperf_hpc.extras import missing
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.kernels import KernelCategory, Profile, ProfileRequest
 from aiperf_hpc.primary.formatting import percent
@@ -25,7 +24,7 @@ from aiperf_hpc.run.history import Trial
 from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.signals import interruptible
 from aiperf_hpc.trial import DatasetInfo
-from aiperf_hpc.workloads.registry import initial_graph, workload_of
+from aiperf_hpc.workloads.registry import initial_graph, missing, workload_of
 
 INITIAL = "initial"
 STEPS, MOST_STEPS = 10, 10_000

@@ -16,7 +16,6 @@ from aiperf_hpc.clock import Clock
 from aiperf_hpc.config import RunConfig
 from aiperf_hpc.dataset_manifest import load_dataset_manifest
 from aiperf_hpc.errors import DatasetError, EngineError, PreflightError
-from aiperf_hpc.extras import missing
 from aiperf_hpc.machine import available_bytes
 from aiperf_hpc.replica.data import load_dataset
 from aiperf_hpc.replica.data.base import Dataset
@@ -28,6 +27,7 @@ from aiperf_hpc.slurm import node_name
 from aiperf_hpc.system.accelerators import computing_on_bus
 from aiperf_hpc.trial import DatasetInfo
 from aiperf_hpc.visible_devices import BOUND
+from aiperf_hpc.workloads.registry import missing
 
 
 def check_node(manifest: RunManifest) -> None:

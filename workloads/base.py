@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from aiperf_hpc.config import ModelConfig, RunConfig
+from aiperf_hpc.extras import Package
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.objective import Objective
 from aiperf_hpc.ops_counter.divisions import RuleCheck
@@ -59,6 +60,8 @@ class Workload:
     """What a run of the open division may change, in words."""
     engines: tuple[str, ...] = ("torch", "tensorflow")
     """The engines that train it."""
+    needs: tuple[Package, ...] = ()
+    """Packages that it needs whatever trains it."""
     settings_rules: tuple[Callable[[RunConfig], RuleCheck], ...] = ()
     """What its benchmark's closed division asks of a configuration."""
     data_rule: Rule | None = None

@@ -9,6 +9,7 @@ from functools import lru_cache
 
 from aiperf_hpc.config import ModelConfig, RunConfig
 from aiperf_hpc.errors import ConfigError
+from aiperf_hpc.extras import lacking, needed_by
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.objective import CLASSIFICATION, Measure, Objective
 from aiperf_hpc.trial import DatasetInfo
@@ -110,6 +111,14 @@ def _of_its_objective(name: str, objective: Objective, config: RunConfig) -> Ite
             f"training.label_smoothing={training.label_smoothing:g}: the targets of workload "
             f"'{name}' are no labels; set it to 0"
         )
+
+
+def missing(config: RunConfig) -> list[str]:
+    """Return what a run needs and this environment lacks: a line each, with what installs it."""
+    workload = WORKLOADS.get(config.workload)
+    own = () if workload is None else workload.needs
+    of_workload = ((f"workload '{config.workload}'", package) for package in own)
+    return lacking([*needed_by(config), *of_workload])
 
 
 def require_samples(config: RunConfig, dataset: DatasetInfo) -> None:

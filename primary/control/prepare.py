@@ -23,7 +23,6 @@ from aiperf_hpc.errors import (
     UsageError,
     reason_of,
 )
-from aiperf_hpc.extras import missing
 from aiperf_hpc.primary.control.ranks import Settled, settle_here, settle_on_cluster
 from aiperf_hpc.primary.control.scaling import require_nodes
 from aiperf_hpc.primary.control.working_side import ask
@@ -36,7 +35,7 @@ from aiperf_hpc.primary.launchers.slurm.node_groups import require_none, require
 from aiperf_hpc.run.manifest import RULES, RunManifest
 from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.trial import DatasetInfo
-from aiperf_hpc.workloads.registry import initial_graph, require_samples, workload_of
+from aiperf_hpc.workloads.registry import initial_graph, missing, require_samples, workload_of
 
 
 def make_manifest(

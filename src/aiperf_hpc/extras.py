@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from importlib import metadata, util
 from pathlib import Path
 from typing import NamedTuple
@@ -84,21 +84,24 @@ NNI = Package("nni", pip_install("nni"))
 PYSLURM = Package("pyslurm", pip_install("pyslurm"))
 
 
-def missing(config: RunConfig) -> list[str]:
-    """Return what a run needs and this environment lacks: a line each, with what installs it."""
+def lacking(needed: Iterable[tuple[str, Package]]) -> list[str]:
+    """Return a line for each package that this environment lacks, with what installs it.
+
+    Args:
+        needed: packages, each behind what needs it.
+    """
     return [
-        f"{what} needs the package '{needed.package}': {needed.remedy}"
-        for what, needed in _needed(config)
-        if not needed.installed
+        f"{what} needs the package '{package.package}': {package.remedy}"
+        for what, package in needed
+        if not package.installed
     ]
 
 
-def _needed(config: RunConfig) -> Iterator[tuple[str, Package]]:
+def needed_by(config: RunConfig) -> Iterator[tuple[str, Package]]:
+    """Yield the packages of a run's engine, device and collective, each behind what needs it."""
     engine, replica = config.engine, config.replica
     if engine.name in ENGINES:
         yield f"engine '{engine.name}'", ENGINES[engine.name]
-    if config.workload == "extreme-weather":
-        yield f"workload '{config.workload}'", DETECTION
     if engine.device == "npu":
         yield "engine.device=npu", NPU
     if replica.ranks > 1 and replica.collective != "auto":

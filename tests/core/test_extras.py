@@ -12,7 +12,7 @@ import pytest
 
 from aiperf_hpc import extras
 from aiperf_hpc.config import validate
-from aiperf_hpc.extras import Package, missing, pip_install
+from aiperf_hpc.extras import Package, lacking, needed_by, pip_install
 
 PIP = f"{sys.executable} -m pip"
 
@@ -44,17 +44,17 @@ def test_what_a_configuration_needs_and_is_not_there_is_named(
 ) -> None:
     config = validate({"dataset": {"name": "digits"}, **values}, "test")
     without(package)
-    (line,) = missing(config)
+    (line,) = lacking(needed_by(config))
     assert line.startswith(words)
     assert "\n" not in line
 
 
 def test_what_a_configuration_does_not_need_is_not_asked_for(without: Callable[..., None]) -> None:
     without("torch", "mpi4py", "horovod", "greenlet", "nni")
-    assert missing(validate({"dataset": {"name": "digits"}}, "test")) == []
+    assert lacking(needed_by(validate({"dataset": {"name": "digits"}}, "test"))) == []
     simulated = {"dataset": {"name": "digits"}, "engine": {"name": "simulated"}}
     without("torch", "tensorflow")
-    assert missing(validate(simulated, "test")) == []
+    assert lacking(needed_by(validate(simulated, "test"))) == []
 
 
 def test_a_folder_of_that_name_is_no_package(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,7 +12,7 @@ from tests.support.fixed_run import fixed_run
 
 from aiperf_hpc.config import RunConfig, load_config
 from aiperf_hpc.errors import ConfigError
-from aiperf_hpc.extras import DETECTION, missing
+from aiperf_hpc.extras import DETECTION
 from aiperf_hpc.ops_counter.divisions import RuleCheck
 from aiperf_hpc.ops_counter.divisions.evidence import RunEvidence
 from aiperf_hpc.ops_counter.divisions.judgement import judge
@@ -19,7 +20,7 @@ from aiperf_hpc.primary.cli import main
 from aiperf_hpc.primary.verify.evidence import quality as recounted
 from aiperf_hpc.trial import DatasetInfo, TensorSpec
 from aiperf_hpc.workloads.extreme_weather import WORKLOAD, rules
-from aiperf_hpc.workloads.registry import initial_graph, workload_of
+from aiperf_hpc.workloads.registry import WORKLOADS, initial_graph, missing, workload_of
 
 BOXES = TensorSpec(shape=(15, 5), dtype="int32")
 OFFICIAL = DatasetInfo(
@@ -144,7 +145,7 @@ def test_another_engine_and_what_is_not_installed_are_said_before_a_start(
     with pytest.raises(ConfigError, match="'extreme-weather' is trained by torch; set engine.name"):
         workload_of(config)
     assert missing(load_config("extreme_weather_laptop")) == []
-    lacking = DETECTION._replace(package="no_such_package")
-    monkeypatch.setattr("aiperf_hpc.extras.DETECTION", lacking)
+    lacking = replace(WORKLOAD, needs=(DETECTION._replace(package="no_such_package"),))
+    monkeypatch.setitem(WORKLOADS, WORKLOAD.name, lacking)
     (said,) = missing(load_config("extreme_weather_laptop"))
     assert "workload 'extreme-weather' needs the package 'no_such_package': " in said

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from aiperf_hpc.config import ExtremeWeatherConfig, ModelConfig
+from aiperf_hpc.extras import DETECTION
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.objective import detection
 from aiperf_hpc.ops_counter.valid_flops import Weight
@@ -68,6 +69,7 @@ WORKLOAD = Workload(
         "training.schedule": "any",
     },
     engines=("torch",),
+    needs=(DETECTION,),
     settings_rules=rules.OF_SETTINGS,
     data_rule=rules.data,
     record_rules=rules.OF_RECORDS,

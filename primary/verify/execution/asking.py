@@ -16,14 +16,13 @@ from aiperf_hpc.execution import (
     KeptCheckpoint,
     RecordedEpoch,
 )
-from aiperf_hpc.extras import missing
 from aiperf_hpc.primary.launchers.process_session import failure_reason, run_in_session
 from aiperf_hpc.primary.verify.evidence import Evidence
 from aiperf_hpc.primary.verify.rules.kept import files_of, not_kept, wrong_best_epoch
 from aiperf_hpc.run.history import Trial
 from aiperf_hpc.run.records import BestEpochKept
 from aiperf_hpc.signals import interruptible
-from aiperf_hpc.workloads.registry import workload_of
+from aiperf_hpc.workloads.registry import missing, workload_of
 
 
 def possible(config: RunConfig) -> None:
