@@ -89,10 +89,10 @@ def _replica_line(status: RunStatus, replica: ReplicaStatus) -> str:
     seen = "" if last is None else f", last record {age(last)} ago"
     where = f"on {replica.node}" if replica.node else "on no node yet"
     detail = f" ({replica.detail})" if replica.detail else ""
-    return (
-        f"{replica.id}  {replica.state}{detail}  {where}, job {replica.job}, round "
-        f"{status.rounds[replica.id]}, {replica.trials} trials, stock {replica.stock}{seen}"
-    )
+    done = f"round {status.rounds[replica.id]}, {replica.trials} trials, stock {replica.stock}"
+    if status.models is not None:
+        done = f"{replica.trials} trials"  # There are no rounds and no stock without a search.
+    return f"{replica.id}  {replica.state}{detail}  {where}, job {replica.job}, {done}{seen}"
 
 
 def _storage_line(storage: StorageStatus) -> str:

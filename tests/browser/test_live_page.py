@@ -174,6 +174,8 @@ def test_of_one_network_it_shows_how_fast_models_reach_their_target(
         page.shows("#median + .exact", "the median of 1 of 1 models")
         said = page.api("runs/models/status")["models"]
         page.shows("#median", duration(said["median_seconds"]))
+        page.shows("[data-part=machines]", "1 trial")
+        assert "in stock" not in (page.text("[data-part=machines]") or "")
         assert browser.complaints == []
 
 

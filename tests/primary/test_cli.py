@@ -154,6 +154,18 @@ def test_status_says_where_the_present_primary_serves(served: RunPaths) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("method", "done"), [("fixed", ", 2 trials\n"), ("greedy", ", round 2, 2 trials, stock 0\n")]
+)
+def test_status_says_what_a_replica_has_done(
+    method: str, done: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan = Plan(replicas=1, trials=2, hpo_trials=0, config={"search": {"method": method}})
+    assert main(["status", str(write_run(tmp_path / "run", plan).root)]) == 0
+    (line,) = [each for each in capsys.readouterr().out.splitlines(True) if "  r0  " in each]
+    assert line.endswith(done)
+
+
 def test_a_simulated_run_cannot_be_resumed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -8,7 +8,7 @@ const COLUMNS = [["Node", "short"], ["Replicas"], ["Processors", "load"], ["Memo
   ["Power", "number"], ["Last record", "number"]];
 
 /** Return a row for each node: those that telemetry tells, and those that replicas run on. */
-export function machines({ replicas, telemetry }) {
+export function machines({ replicas, telemetry, models }) {
   const nodes = new Map((telemetry?.nodes ?? []).map((node) => [node.host, { node, replicas: [] }]));
   for (const replica of replicas) {
     const host = replica.host ?? replica.node ?? "not placed yet";
@@ -19,9 +19,13 @@ export function machines({ replicas, telemetry }) {
   const urgency = ([, each]) => (each.replicas.some(troubled) ? 0 : 1);
   const shown = [...nodes].sort((a, b) => urgency(a) - urgency(b)).slice(0, MOST);
   return [
-    table("Machines", COLUMNS, shown.map(([host, each]) => row(host, each)), "machines stack"),
+    table("Machines", COLUMNS, shown.map(([host, each]) => row(host, each, !models)), "machines stack"),
     h("p", { class: "lead", id: "energy" }, states(replicas), summary(telemetry, nodes.size)),
   ];
+}
+
+function worked({ id, state, trials, stock }, searches) {
+  return `${id} ${state}, ${number(trials, "trial")}${searches ? `, ${whole(stock)} in stock` : ""}`;
 }
 
 function troubled({ state, storage_waiting: waiting }) {
@@ -36,13 +40,13 @@ function states(replicas) {
   return `${number(replicas.length, "replica")}: ${said.join(", ")}. `;
 }
 
-function row(host, { node, replicas }) {
+function row(host, { node, replicas }, searches) {
   const percentages = replicas.map((replica) => replica.cpu_percent).filter((value) => value !== null);
   const bytes = replicas.map((replica) => replica.memory_bytes).filter((value) => value !== null);
   const quiet = replicas.map((replica) => replica.last_record_seconds).filter((value) => value !== null);
   return [
     host,
-    h("span", {}, replicas.map((replica) => `${replica.id} ${replica.state}, ${number(replica.trials, "trial")}, ${whole(replica.stock)} in stock`).join("; ") || "–"),
+    h("span", {}, replicas.map((replica) => worked(replica, searches)).join("; ") || "–"),
     node === null || node.cpu_percent === null
       ? h("span", {}, percentages.length ? `${whole(sum(percentages))}% of a core` : "–")
       : load(node.cpu_percent, `Processors of ${host}`),
