@@ -151,7 +151,7 @@ def aimed(entry: Entry, options: Options) -> Entry:
 def _aimed_log(log: TrainingLog, target: float) -> TrainingLog:
     if log.quality is None:
         return log
-    named = {"target": target, "replaced": log.quality.target}
+    named = {"target": target, "replaced": log.quality.target, "weighted_by": None}
     return log.model_copy(update={"quality": log.quality.model_copy(update=named)})
 
 

@@ -69,6 +69,9 @@ class Quality(Value):
     """The quality at which the benchmark counts a training as done."""
     replaced: float | None = None
     """The target that the log states, where the user has named another."""
+    weighted_by: float | None = None
+    """The target of its benchmark, where Valid FLOPS are of that and a training may have another:
+    it may end at another quality than the benchmark's, or at none."""
 
     @property
     def stated(self) -> float | None:

@@ -100,10 +100,17 @@ def achieved_quality(log: TrainingLog) -> float:
 
 
 def target_of(log: TrainingLog) -> tuple[Quality, float]:
-    """Return what is measured and its target. Raises NotMeasuredError where there is none."""
-    if log.quality is None or log.quality.target is None:
+    """Return what is measured, and the target by which it is weighted.
+
+    Raises:
+        NotMeasuredError: there is none.
+    """
+    quality = log.quality
+    if quality is not None and quality.weighted_by is not None:
+        return quality, quality.weighted_by
+    if quality is None or quality.target is None:
         raise NotMeasuredError("the benchmark has no target: name one with --target")
-    return log.quality, log.quality.target
+    return quality, quality.target
 
 
 def known_count(benchmark: str, train_samples: int | None) -> KnownCount:

@@ -140,8 +140,8 @@ def _problems(view: RunView) -> Iterator[str]:
 
 def _base(view: RunView) -> TrainingLog:
     """Return what every training of a run shares."""
-    manifest = view.manifest
-    measure = view.measure
+    config, measure = view.manifest.config, view.measure
+    weight = workload_of(config).valid_flops_on(config.dataset.name)
     dataset = _dataset(view)
     return TrainingLog(
         source=str(view.paths.root),
@@ -150,7 +150,8 @@ def _base(view: RunView) -> TrainingLog:
         quality=Quality(
             name=measure.name,
             higher_is_better=measure.goal == "maximize",
-            target=manifest.config.training.target,
+            target=config.training.target,
+            weighted_by=None if weight is None else weight.target,
         ),
         train_samples=dataset.train_samples if dataset else None,
         eval_samples=dataset.validation_samples if dataset else None,

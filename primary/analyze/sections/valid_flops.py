@@ -12,7 +12,7 @@ from aiperf_hpc.primary.analyze.declaration import LAYERS, Declaration, Layer
 from aiperf_hpc.primary.analyze.measured import NotMeasuredError
 from aiperf_hpc.primary.analyze.measures.scaling import throughput_of_all
 from aiperf_hpc.primary.analyze.measures.score import operations_per_second
-from aiperf_hpc.primary.analyze.measures.time_to_accuracy import time_to_target
+from aiperf_hpc.primary.analyze.measures.time_to_accuracy import time_to_quality
 from aiperf_hpc.primary.analyze.measures.valid_flops import (
     achieved_quality,
     exponent_of,
@@ -198,7 +198,7 @@ def _flops_source(benchmark: str, log: TrainingLog) -> str:
 def _times_to_quality(logs: Iterable[TrainingLog]) -> Iterator[float]:
     for log in logs:
         try:
-            yield time_to_target(log)
+            yield time_to_quality(log, target_of(log)[1])
         except NotMeasuredError:
             continue  # Counted: `reached` says of how many trainings there is a time.
 

@@ -26,6 +26,7 @@ from tests.support.run_factory import (
     write_run,
 )
 
+from aiperf_hpc.config import RunConfig
 from aiperf_hpc.errors import UsageError
 from aiperf_hpc.ops_counter.count import count
 from aiperf_hpc.predictions import Predictions, save_predictions
@@ -38,6 +39,7 @@ from aiperf_hpc.primary.peaks.model import Peaks
 from aiperf_hpc.run import records
 from aiperf_hpc.run.history import RunHistory, Trial
 from aiperf_hpc.run.journal import JournalWriter
+from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.trial import Machine, RoundPhase, TrialState
 
@@ -176,6 +178,21 @@ def test_a_target_says_whether_a_training_succeeded(tmp_path: Path) -> None:
     quality = entry.logs[0].quality
     assert quality is not None
     assert (quality.name, quality.higher_is_better, quality.target) == ("accuracy", True, 0.8)
+
+
+@pytest.mark.parametrize(("dataset", "weighted_by"), [("imagenet", 0.763), ("digits", None)])
+def test_trainings_of_hpc_ai500_are_weighted_by_its_target_on_its_data(
+    dataset: str, weighted_by: float | None, tmp_path: Path
+) -> None:
+    paths = _fixed_run(tmp_path / "run", target=0.8)
+    manifest = RunManifest.load(paths)
+    sections = manifest.config.model_dump(mode="json") | {"workload": "resnet50-v1.5"}
+    sections["dataset"] |= {"name": dataset, "path": "/data" if dataset == "imagenet" else None}
+    config = RunConfig.model_validate(sections)
+    manifest.model_copy(update={"config": config}).save(paths)
+    quality = _read(paths.root).logs[0].quality
+    assert quality is not None
+    assert (quality.target, quality.weighted_by) == (0.8, weighted_by)
 
 
 def test_several_replicas_train_a_fixed_network_at_once(tmp_path: Path) -> None:

@@ -189,6 +189,20 @@ def test_a_target_that_the_user_names_contradicts_no_declaration() -> None:
     assert table.declared[0].contradicted == ()
 
 
+def test_the_benchmarks_own_target_weights_what_ended_at_another() -> None:
+    """Time to quality is that to this target too; one that the user names goes before both."""
+    own = MAE.model_copy(update={"target": 0.3, "weighted_by": 0.124})
+    one = entry("a", training(0.248, quality=own), training(0.124, quality=own))
+    (row,) = valid_flops_table([one], Options(vflops_exponent=2)).rows
+    assert (row.target, row.reached, row.seconds_to_quality) == (0.124, 1, 90.0)
+    assert row.vflops == pytest.approx((2_500.0 + 10_000.0) / 2)
+    named = Options(targets=(Qualities(benchmark=None, values=(0.248,)),))
+    public = one.model_copy(update={"format": "mllog"})
+    table = analyze(Reading((public,)), named).sections["valid_flops"]
+    assert isinstance(table, ValidFlopsTable)
+    assert (table.rows[0].target, table.rows[0].reached) == (0.248, 2)
+
+
 def test_logs_of_another_problem_contradict_every_declaration() -> None:
     easier = MAE.model_copy(update={"target": 0.25})
     one = entry("a", training(0.1, quality=easier, train_samples=1_280), training(0.1))
