@@ -28,6 +28,8 @@ class OfficialData(NamedTuple):
     """For training and for validation; a single number is the least of both together."""
     where: str = ""
     """Of which choice these are the samples, such as a version's; empty where there is one."""
+    classes: int | None = None
+    """Of samples or of their parts; None where labels name none."""
 
 
 def differing(section: BaseModel, where: str, wanted: Mapping[str, object]) -> list[str]:
@@ -70,6 +72,8 @@ def _other_data(seen: set[DatasetInfo], wanted: OfficialData) -> Iterator[str]:
     shape = dataset.inputs[wanted.input].shape
     if shape != wanted.shape:
         yield f"{wanted.unit} of {shape}; {wanted.shape} is required"
+    if dataset.classes != wanted.classes:
+        yield f"{_said(dataset.classes)} classes; {_said(wanted.classes)} are required"
     yield from _other_numbers(dataset, wanted)
 
 

@@ -17,7 +17,7 @@ from aiperf_hpc.run.records import DatasetLoaded
 from aiperf_hpc.trial import DatasetInfo, RoundPhase
 from aiperf_hpc.workloads.requirements import OfficialData, data_rule, reached_rule
 
-OFFICIAL = OfficialData("digits", "images", "image", (8, 8, 1), (90, 10))
+OFFICIAL = OfficialData("digits", "images", "image", (8, 8, 1), (90, 10), classes=10)
 DIGITS = DatasetInfo.of_labelled_images("digits", "0" * 64, (8, 8, 1), 10, 90, 10)
 
 

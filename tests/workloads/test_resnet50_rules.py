@@ -94,6 +94,11 @@ class Trained(NamedTuple):
             "cifar10 stands in for them; imagenet is required",
         ),
         (
+            Trained(OFFICIAL.model_copy(update={"classes": 100})),
+            rules.data,
+            "100 classes; 1000 are required",
+        ),
+        (
             Trained(OFFICIAL.model_copy(update={"train_samples": 1_281_166})),
             rules.data,
             "1,281,166 + 50,000 images; 1,281,167 + 50,000 are required",

@@ -22,7 +22,9 @@ from aiperf_hpc.workloads.requirements import (
 )
 
 TARGET: Final = 0.82
-OFFICIAL: Final = OfficialData("deepcam", "maps", "image", (768, 1152, 16), (121_266, 15_158))
+OFFICIAL: Final = OfficialData(
+    "deepcam", "maps", "image", (768, 1152, 16), (121_266, 15_158), classes=3
+)
 OPTIMIZERS: Final = ("adam", "adamw", "lamb")
 EPSILON: Final = 1e-6
 LAMB_NORM: Final = 1.0

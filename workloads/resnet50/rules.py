@@ -27,7 +27,9 @@ from aiperf_hpc.workloads.requirements import (
 IMAGE: Final = (224, 224, 3)
 TARGET: Final = 0.763
 EPOCHS: Final = 90
-OFFICIAL: Final = OfficialData("imagenet", "images", "image", IMAGE, (1_281_167, 50_000))
+OFFICIAL: Final = OfficialData(
+    "imagenet", "images", "image", IMAGE, (1_281_167, 50_000), classes=1000
+)
 """ILSVRC 2012's training and validation images."""
 SPARE: Final = (0, 1)
 """Outputs behind those of the classes: of 1,000 outputs, and of the 1,001 of its code."""
