@@ -18,7 +18,6 @@ compiler and Python's headers, too, for ``torch.compile``.
 from __future__ import annotations
 
 import argparse
-import ctypes
 import json
 import os
 import signal
@@ -32,7 +31,7 @@ from typing import Any
 try:
     import torch
     from gpu_report import report
-    from gpu_sections import DRY, GPU, SECTIONS, Row
+    from gpu_sections import DRY, GPU, SECTIONS, Row, signal_when_parent_ends
 
     from aiperf_hpc.replica.engines.torch.device import let_segments_grow
     from aiperf_hpc.replica.runtime.kernel_caches import own_kernel_caches
@@ -43,8 +42,6 @@ except ModuleNotFoundError as error:
 
 Kept = dict[str, Any]
 DRY_CPU = "--dry-cpu"
-_PR_SET_PDEATHSIG = 1
-"""Of prctl(2)."""
 DRY_LIMITS = 4
 """How much longer a section may take on a CPU, which others may use."""
 
@@ -92,7 +89,7 @@ def measured(name: str, arguments: Sequence[str]) -> Kept:
 
 def end_with(parent: int) -> None:
     """Have this process end if its parent is killed: nothing is measured beside what it left."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    signal_when_parent_ends(signal.SIGKILL)
     if os.getppid() != parent:
         sys.exit("gpu.py: whoever began this section is gone")
 

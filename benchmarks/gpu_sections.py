@@ -5,8 +5,10 @@ A section yields rows as it finds them, so that one that is cut at its limit has
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import resource
+import signal
 import subprocess
 import sys
 import tempfile
@@ -43,6 +45,8 @@ INITIAL = "ResNet-50"
 SCALING = Scaling((1 / 64,) * 3, (-2.0,) * 3)
 """What the bytes of images stand for."""
 Row = dict[str, Any]
+_PR_SET_PDEATHSIG = 1
+"""Of prctl(2)."""
 
 
 class Sizes(NamedTuple):
@@ -432,6 +436,11 @@ def profile(sizes: Sizes) -> Iterator[Row]:
         }
 
 
+def signal_when_parent_ends(number: signal.Signals) -> None:
+    """Have this process get a signal as soon as its parent has ended, however that did."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number)
+
+
 def run(sizes: Sizes) -> Iterator[Row]:
     """Yield what a whole run's trainer did with its time: by a run of ``aiperf start``.
 
@@ -448,7 +457,9 @@ def run(sizes: Sizes) -> Iterator[Row]:
             "--launcher", "local", "--run-dir", str(path), *sizes.run, "--set",
             "engine.name=torch", "--set", "dataset.name=synthetic",
         ]  # fmt: skip
-        subprocess.run(command, check=True, stdout=sys.stderr)
+        # A section that is cut at its limit is killed; its run then stops in order.
+        tell = partial(signal_when_parent_ends, signal.SIGTERM)
+        subprocess.run(command, check=True, stdout=sys.stderr, preexec_fn=tell)
         history = RunHistory(RunPaths(path))
         history.refresh()
     (replica,) = history.replicas.values()
