@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from enum import StrEnum
 
 from aiperf_hpc.execution import EpochAgain, EvaluationAgain, ExecutionResult
-from aiperf_hpc.graph import LAYERS
+from aiperf_hpc.graph import LAYERS, Dropout, Graph
 from aiperf_hpc.objective import MEASURES
 from aiperf_hpc.ops_counter.count import count
 from aiperf_hpc.primary.verify.evidence import Evidence
@@ -120,7 +120,14 @@ def _tolerance(run: Evidence, trial: Trial, result: ExecutionResult) -> Toleranc
         and not _other_device(run, trial, result)
         and all(machine.versions.get(name) == v for name, v in result.versions.items())
     )
-    return EXACT if exact else ROUNDED[trial.started.hyperparameters.precision]
+    if not exact:
+        return ROUNDED[trial.started.hyperparameters.precision]
+    return EXACT.parted if _drops(run.graph(trial)) else EXACT
+
+
+def _drops(graph: Graph) -> bool:
+    """Return whether a network draws in training, which it does anew when it is executed again."""
+    return any(isinstance(node.layer, Dropout) and node.layer.rate > 0.0 for node in graph.nodes)
 
 
 def _evaluations(

@@ -6,7 +6,7 @@ docs/decisions/execution.md has the measurements that these numbers rest on.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 TIME_FACTOR: Final = 2.0
@@ -32,6 +32,11 @@ class Tolerance:
     trained_deviations: float
     """Of the quality after a training epoch, in deviations of what so many samples can tell."""
 
+    @property
+    def parted(self) -> Tolerance:
+        """That of a training which parts from the recorded one at its first step."""
+        return replace(self, **_PARTED)
+
     def samples(self, samples: int) -> int:
         """Return how many of so many samples may be of another class."""
         return math.ceil(self.flips * samples)
@@ -43,8 +48,8 @@ same order, so that evaluations are equal to the last digits that a record has. 
 loss is a mean over stretches of some seconds, in which a last, smaller batch weighs by its samples
 or as a step."""
 _PARTED: Final = {"trained_loss": 0.10, "trained_deviations": 5.0}
-"""Of two trainings of one epoch from one state, which part by rounding at the first step and go
-on to, most of all in a trial's first epochs."""
+"""Of two trainings of one epoch from one state, which part by rounding, or by what a dropout draws,
+at the first step and go on to, most of all in a trial's first epochs."""
 ROUNDED: Final = {
     "fp32": Tolerance(flips=0.0002, loss=1e-4, **_PARTED),
     "bf16": Tolerance(flips=0.002, loss=1e-2, **_PARTED),

@@ -21,7 +21,7 @@ from aiperf_hpc.execution import (
     MatrixOperations,
     RecordedEpoch,
 )
-from aiperf_hpc.graph import Graph
+from aiperf_hpc.graph import Dropout, Graph, Node
 from aiperf_hpc.ops_counter.count import count
 from aiperf_hpc.primary.cli import main
 from aiperf_hpc.primary.monitor.run_view import RunView
@@ -204,6 +204,21 @@ def test_on_another_device_times_are_not_compared_and_classes_may_be_rounded_awa
     (time,) = [c for c in found.trials[0].checks if c.verdict is Verdict.NOT_COMPARED]
     assert "executed on another" in time.tolerance
     assert failed(executed(device="another", evaluated=_less_correct(2))) == ["correct of 360"]
+
+
+def test_a_dropout_draws_anew_so_that_trainings_part_but_not_evaluations(
+    run: Evidence, executed: Callable[..., Outcome], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def dropping(trial: Trial) -> Graph:
+        *before, dense, last = grown(trial).nodes
+        drop = Node("drop", Dropout(0.5), dense.inputs)
+        return Graph((*before, drop, Node(dense.name, dense.layer, ("drop",)), last))
+
+    grown = run.graph
+    monkeypatch.setattr(run, "graph", dropping)
+    assert executed(train_loss=lambda e: 1.09 * e.train_loss).passed
+    assert failed(executed(train_loss=lambda e: 1.11 * e.train_loss)) == ["loss"]
+    assert failed(executed(evaluated=_less_correct(1))) == ["correct of 360"]
 
 
 def test_what_could_not_be_executed_fails(executed: Callable[..., Outcome]) -> None:
