@@ -4,13 +4,15 @@
 
 Prints a table in Markdown. Weak scaling, as in ``benchmarks/ranks.py``: each rank has as large a
 batch, so that two do twice the work in, at best, the same time. Each run is a process tree of its
-own; one rank and two take turns. The load is that of the machine when a case begins; where it is
-not 0, the fastest steps say more, since two ranks wait for whichever of them is held up.
+own; one rank and two take turns. The load is that of the machine when a case begins. Where others
+want the cores too, rank 0's processor time says more: one rank evades them to the other core, two
+have no other, and wait for whichever of them is held up.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import statistics
@@ -41,7 +43,7 @@ from aiperf_hpc.replica.parallel.protocol import Announce, Command
 from aiperf_hpc.trial import DatasetInfo, TensorSpec
 
 COLLECTIVE = "mpi"
-STEPS = 12
+STEPS = 6
 
 
 @dataclass
@@ -74,7 +76,8 @@ class Repeated:
 
 
 def work(name: str, precision: str, size: int) -> None:
-    """Be one rank of some; rank 0 prints the seconds of its steps after the first ones."""
+    """Be one rank of some; rank 0 prints the seconds of its steps after the first ones, those that
+    passed and those of the processor."""
     collective = ALONE if size == 1 else join(COLLECTIVE)
     if size == 1:
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:1])
@@ -94,10 +97,10 @@ def work(name: str, precision: str, size: int) -> None:
     network = leading.build(graph, weights, used)
     seconds = []
     for step in data.train(1, used.batch_size, 0):
-        begun = time.perf_counter()
+        begun = time.perf_counter(), time.process_time()
         network.train_step(step, RATE)
         network.drain_training()
-        seconds.append(time.perf_counter() - begun)
+        seconds.append((time.perf_counter() - begun[0], time.process_time() - begun[1]))
     network.close()
     if ranks.several:
         Announce(collective)(Command.END)
@@ -105,7 +108,7 @@ def work(name: str, precision: str, size: int) -> None:
     collective.close()
 
 
-def measured(name: str, precision: str, size: int) -> list[float]:
+def measured(name: str, precision: str, size: int) -> list[tuple[float, float]]:
     """Start the ranks of one measurement; return what rank 0 found."""
     command = [*rank_starter(size, COLLECTIVE), sys.executable, __file__, "--work", name, precision]
     done = subprocess.run(
@@ -116,27 +119,34 @@ def measured(name: str, precision: str, size: int) -> list[float]:
         check=True,
     )
     (line,) = (line for line in done.stdout.splitlines() if line.startswith(MARK))
-    found: list[float] = json.loads(line.removeprefix(MARK))
+    found: list[tuple[float, float]] = json.loads(line.removeprefix(MARK))
     return found
 
 
 def compare(names: list[str], precisions: list[str], rounds: int) -> dict[str, Any]:
     """Let one rank and two take turns; print a row for each case."""
     found: dict[str, Any] = {}
-    print("| network | precision | one rank, ms | two ranks, ms | times one | fastest | load |")
+    print(
+        "| network | precision | one rank, ms | two ranks, ms | times one | of processors | load |"
+    )
     print("|---|---|---|---|---|---|---|")
     for name in names:
         for precision in precisions:
             load = os.getloadavg()[0]
             cases = {str(size): partial(measured, name, precision, size) for size in (1, 2)}
             runs = in_turns(cases, rounds)
-            steps = [[seconds for run in runs[size] for seconds in run] for size in ("1", "2")]
-            (one, two), fastest = map(statistics.median, steps), list(map(min, steps))
+            one, two = (
+                [
+                    statistics.median(each)
+                    for each in zip(*itertools.chain(*runs[size]), strict=True)
+                ]
+                for size in ("1", "2")
+            )
             found[f"{name} {precision}"] = {**runs, "load": load}
             print(
-                f"| {name}, batch {CASES[name].batch} a rank | {precision} | {1e3 * one:,.0f} "
-                f"| {1e3 * two:,.0f} | {2 * one / two:.2f} "
-                f"| {2 * fastest[0] / fastest[1]:.2f} | {load:.1f} |",
+                f"| {name}, batch {CASES[name].batch} a rank | {precision} | {1e3 * one[0]:,.0f} "
+                f"| {1e3 * two[0]:,.0f} | {2 * one[0] / two[0]:.2f} "
+                f"| {2 * one[1] / two[1]:.2f} | {load:.1f} |",
                 flush=True,
             )
     return found
