@@ -28,6 +28,7 @@ from aiperf_hpc.machine import cpu_model
 from aiperf_hpc.replica.data import load_dataset
 from aiperf_hpc.replica.data.base import Dataset
 from aiperf_hpc.replica.data.baseline import Tally, has_baseline
+from aiperf_hpc.replica.data.generated import GeneratedDataset
 from aiperf_hpc.replica.engines import engine_for
 from aiperf_hpc.replica.engines.base import EvaluationSums, Network, RankEngine, RankNetwork
 from aiperf_hpc.replica.execution.ranks_in_turn import RanksInTurn, parts_of_batches
@@ -95,6 +96,7 @@ def _again(bench: Bench, epoch: RecordedEpoch) -> EpochAgain:
     network = _built(bench, epoch, began)
     try:
         before = _evaluation(bench, epoch, network) if epoch.epoch > 1 else None
+        make_samples(bench.dataset, epoch.epoch, epoch.hyperparameters.batch_size, epoch.seed)
         started = time.perf_counter()
         train_loss = _train(bench, epoch, network, began)
         after = _evaluation(bench, epoch, network)
@@ -110,6 +112,14 @@ def _again(bench: Bench, epoch: RecordedEpoch) -> EpochAgain:
         seconds=seconds,
         operations=_operations(evaluated.graph),
     )
+
+
+def make_samples(dataset: Dataset, epoch: int, batch_size: int, seed: int) -> None:
+    """Make the samples of a dataset out of formulas, which the run made in its first epoch: what it
+    recorded of a later one is without the time for them."""
+    if epoch > 1 and isinstance(dataset, GeneratedDataset):
+        for _ in dataset.train(epoch, batch_size, seed):
+            pass
 
 
 def _loaded(kept: KeptCheckpoint, epoch: RecordedEpoch) -> Interrupted:

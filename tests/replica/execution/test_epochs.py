@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 from tests.support.engine_steps import ENGINES
 from tests.support.networks import flat_images
 
@@ -33,14 +34,15 @@ from aiperf_hpc.graph import (
 )
 from aiperf_hpc.morphism.weights.checkpoint import initial_weights
 from aiperf_hpc.predictions import file_digest
-from aiperf_hpc.replica.data import load_dataset
+from aiperf_hpc.replica.data import Batch, load_dataset
+from aiperf_hpc.replica.data.generated import TRAINING, GeneratedDataset
 from aiperf_hpc.replica.engines import engine_for
 from aiperf_hpc.replica.engines.base import Network
 from aiperf_hpc.replica.execution.__main__ import main
-from aiperf_hpc.replica.execution.epochs import execute
+from aiperf_hpc.replica.execution.epochs import execute, make_samples
 from aiperf_hpc.replica.training.checkpoint import save_training
 from aiperf_hpc.replica.training.trial import TrialProgress, configured_hyperparameters
-from aiperf_hpc.trial import Hyperparameters
+from aiperf_hpc.trial import DatasetInfo, Hyperparameters
 
 LIMIT, SEED = 3, 7
 """The epoch limit, by which the learning rate falls, and the seed of the order of samples."""
@@ -195,3 +197,21 @@ def test_the_program_reads_a_request_and_writes_what_it_found(
     assert ExecutionResult.model_validate_json((tmp_path / "result.json").read_text()).epochs == ()
     assert run("{}") == 2
     assert "standard input: config" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("epoch", "made"), [(1, []), (2, list(range(5)))])
+def test_samples_out_of_formulas_are_made_before_a_later_epoch_is_timed(
+    epoch: int, made: list[int]
+) -> None:
+    asked: list[int] = []
+
+    def make(part: int, chosen: NDArray[np.intp]) -> Batch:
+        assert part == TRAINING
+        asked.extend(chosen.tolist())
+        return Batch({}, {})
+
+    info = DatasetInfo(
+        name="made", sha256="0" * 64, inputs={}, targets={}, train_samples=5, validation_samples=2
+    )
+    make_samples(GeneratedDataset(info, make), epoch, 2, 7)
+    assert sorted(asked) == made
