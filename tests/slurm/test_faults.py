@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from tests.slurm.conftest import FAST, Cluster, SlurmRun, gaps
+from tests.support.lives import launched_again
 from tests.support.processes import alive
 from tests.support.waiting import until
 
@@ -115,8 +116,8 @@ def test_a_killed_primary_is_replaced_by_another(slurm_run: Start) -> None:
     job = run.job
     run.kill_primary()
     run.resume()
-    later = Incarnation(1, 0)
-    run.wait_until(lambda h: all(resumed(h, name, later) for name in ("r0", "r1")))
+    run.wait_until(launched_again)
+    run.wait_until(lambda h: all(resumed(h, name, max(r.starts)) for name, r in h.replicas.items()))
     assert run.job != job
     listed = run.cluster.run("squeue", "-h", "-t", "R,PD", "-j", job).stdout
     assert listed.strip() == ""
