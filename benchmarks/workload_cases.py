@@ -6,7 +6,7 @@ import json
 import sys
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from workload_peers import Plain, cosmoflow, deepcam, resnet50
@@ -52,6 +52,12 @@ def tell(found: object) -> None:
     """Print what was measured, for who started this process."""
     sys.stdout.write(f"\n{MARK}{json.dumps(found)}\n")
     sys.stdout.flush()
+
+
+def told(output: str) -> Any:  # noqa: ANN401 -- JSON
+    """Return what a process told, of which this is the standard output."""
+    (line,) = (line for line in output.splitlines() if line.startswith(MARK))
+    return json.loads(line.removeprefix(MARK))
 
 
 def _volumes(side: int, batch: int, seed: int) -> Batch:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import json
 import os
 import statistics
 import subprocess
@@ -27,7 +26,7 @@ from typing import Any
 
 import numpy as np
 from side_by_side import in_turns, machine, save
-from workload_cases import CASES, MARK, RATE, WARM, Case, tell
+from workload_cases import CASES, RATE, WARM, Case, tell, told
 
 from aiperf_hpc.morphism.weights.checkpoint import initial_weights
 from aiperf_hpc.primary.launchers.base import rank_starter
@@ -118,8 +117,7 @@ def measured(name: str, precision: str, size: int) -> list[tuple[float, float]]:
         encoding="utf-8",
         check=True,
     )
-    (line,) = (line for line in done.stdout.splitlines() if line.startswith(MARK))
-    found: list[tuple[float, float]] = json.loads(line.removeprefix(MARK))
+    found: list[tuple[float, float]] = told(done.stdout)
     return found
 
 

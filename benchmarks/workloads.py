@@ -15,7 +15,6 @@ The load is that of the machine when a case begins.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import statistics
 import subprocess
@@ -27,7 +26,7 @@ from typing import Any
 
 import numpy as np
 from side_by_side import machine, save
-from workload_cases import CASES, MARK, MOMENTUM, RATE, WARM, Case, tell
+from workload_cases import CASES, MOMENTUM, RATE, WARM, Case, tell, told
 
 from aiperf_hpc.morphism.weights.checkpoint import initial_weights
 from aiperf_hpc.replica.engines import load_engine
@@ -140,8 +139,7 @@ def measured(*arguments: str) -> Seconds:
         encoding="utf-8",
         check=True,
     )
-    (line,) = (line for line in done.stdout.splitlines() if line.startswith(MARK))
-    found: Seconds = json.loads(line.removeprefix(MARK))
+    found: Seconds = told(done.stdout)
     return found
 
 

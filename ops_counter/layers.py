@@ -116,22 +116,25 @@ def counts(*layers: type[Layer]) -> Callable[[Formula], Formula]:
     return register
 
 
-@counts(Input, IntegerInput, Flatten, Dropout, Concat, Tile)
+@counts(
+    Input,
+    IntegerInput,
+    Flatten,
+    Dropout,
+    Concat,
+    Tile,
+    NearestResize2D,
+    RegionFlatten,
+    Proposals,
+    Detector,
+)
 def nothing(context: LayerContext) -> Operations:
-    """Return zero: what is there is taken as it is.
+    """Return zero: what is there is taken as it is, or put elsewhere.
 
-    What is put behind each other or repeated is copied. A dropout is nothing too: it is the
-    identity in validation, where the forward count is credited; that
-    it draws and multiplies in training is not credited.
+    A dropout is nothing too: it is the identity in validation, where the forward count is
+    credited; that it draws and multiplies in training is not credited. So are choices of boxes,
+    which are comparisons: how many of them it takes is the data's to say.
     """
-    del context
-    return Operations(0)
-
-
-@counts(NearestResize2D, RegionFlatten, Proposals, Detector)
-def copied(context: LayerContext) -> Operations:
-    """Return zero: what is there is put elsewhere, and boxes are chosen by comparing them, how many
-    of which it takes is the data's to say."""
     del context
     return Operations(0)
 

@@ -11,6 +11,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+# Without oneDNN, which TensorFlow has by itself only where the processor has AVX-512 VNNI or more,
+# it has no gradient of a dilated convolution, and that of a pooling over volumes goes to all
+# elements within 1e-5 of the largest (``pooling_ops_3d.cc``).
+os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
 
 LEGACY_KERAS = "TF_USE_LEGACY_KERAS"
 

@@ -119,6 +119,14 @@ def records(file: Buffer) -> Iterator[memoryview]:
         offset += size
 
 
+def only_record(file: Buffer) -> memoryview:
+    """Return the content of a file of one record. Raises ValueError where it is not one, whole."""
+    found = list(records(file))
+    if len(found) != 1:
+        raise ValueError(f"it has {len(found)} records, not 1")
+    return found[0]
+
+
 def _size(header: bytes, offset: int) -> int:
     """Return the bytes of a record that begins so. Raises ValueError."""
     if len(header) < _HEADER:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from numpy.typing import NDArray
 
 from aiperf_hpc.graph import BatchNorm, Graph
@@ -12,6 +13,11 @@ from aiperf_hpc.replica.engines.base import Network, RankNetwork
 from aiperf_hpc.trial import Hyperparameters
 
 ENGINES = ("tensorflow", "torch")
+GRADIENTS_BETWEEN_PARTS = pytest.mark.filterwarnings(
+    "ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning"
+)
+"""For tests that compile parts of a network: PyTorch's compiler looks for gradients of what one
+part gives the next, and hides its own warning of it where warnings are no errors."""
 
 
 def hyperparameters(**changed: object) -> Hyperparameters:

@@ -17,7 +17,7 @@ from aiperf_hpc.replica.data.tfrecord import (
     features_of,
     of_bytes,
     of_floats,
-    records,
+    only_record,
     write_record,
 )
 
@@ -69,10 +69,7 @@ def read(file: Buffer) -> Sample:
         ValueError: it is damaged, or holds no such sample; what is wrong, in words.
     """
     plain = _decompressed(file) if is_compressed(file) else file
-    found = list(records(plain))
-    if len(found) != 1:
-        raise ValueError(f"it has {len(found)} records, not 1")
-    features = features_of(found[0])
+    features = features_of(only_record(plain))
     if not {_X, _Y} <= features.keys():
         raise ValueError("it has no volume: an example of the features x and y is wanted")
     try:

@@ -1,19 +1,17 @@
 """The official files: an HDF5 file a sample in ``train/`` and ``validation/``, and ``stats.h5``.
 
-They are read by h5py, which is needed for nothing else: what is prepared is read without it.
+What is prepared of them is read without h5py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from aiperf_hpc.errors import DatasetError, reason_of
-from aiperf_hpc.extras import HDF5
+from aiperf_hpc.replica.data import hdf5
 from aiperf_hpc.replica.data.deepcam.stored import (
     CLASSES,
     NAME,
@@ -79,7 +77,7 @@ class OfficialFiles:
         self._bounds = bounds
 
     def load(self, path: Path) -> Loaded:
-        with _opened(path) as file:
+        with hdf5.opened(path) as file:
             fields, mask = _fields(_dataset(file, _DATA)), _mask(_dataset(file, _LABELS))
         if mask.shape != fields.shape[:2]:
             raise ValueError(f"its mask is of {mask.shape}, its fields of {fields.shape[:2]}")
@@ -101,15 +99,14 @@ def prepare_deepcam(source: Path, target: Path, options: Options | None = None) 
     Raises:
         DatasetError: also where ``stats.h5`` is missing or damaged, or h5py is not installed.
     """
-    if not HDF5.installed:
-        raise DatasetError(f"reading HDF5 needs the package 'h5py': {HDF5.remedy}")
+    hdf5.require_h5py()
     return prepare(OfficialFiles(_bounds(source / STATISTICS)), source, target, options)
 
 
 def _bounds(path: Path) -> Bounds:
     """Return what fields are scaled by. Raises DatasetError."""
     try:
-        with _opened(path) as file:
+        with hdf5.opened(path) as file:
             least, largest = (_numbers(_dataset(file, key)) for key in (_LEAST, _LARGEST))
     except OSError as error:
         raise DatasetError(
@@ -128,21 +125,6 @@ def _bounds(path: Path) -> Bounds:
     if not np.isfinite(scale).all():
         raise DatasetError(f"{path}: {_LARGEST} is too near to {_LEAST} to scale a field by it")
     return Bounds(least.astype(np.float32), scale)
-
-
-@contextmanager
-def _opened(path: Path) -> Iterator[h5py.File]:
-    """Open a file. Raises OSError where it cannot be read, and ValueError where it is damaged."""
-    import h5py
-
-    with path.open("rb"):  # So that what is no file at all is told from what is damaged.
-        pass
-    try:
-        with h5py.File(path, "r") as file:
-            yield file
-    except (OSError, RuntimeError, TypeError, MemoryError) as error:
-        # What h5py raises of a damaged header: also of types and sizes that there are not.
-        raise ValueError(f"it is no whole HDF5 file: {' '.join(str(error).split())}") from None
 
 
 def _dataset(file: h5py.File, name: str) -> Any:  # noqa: ANN401 -- h5py has no types

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aiperf_hpc.replica.data.base import Batch
-from aiperf_hpc.replica.data.tfrecord import Buffer, records, write_record
+from aiperf_hpc.replica.data.tfrecord import Buffer, only_record, write_record
 from aiperf_hpc.trial import DatasetInfo
 
 NAME = "deepcam"
@@ -70,10 +70,10 @@ def sha256_of(content: Buffer) -> str:
 
 
 def _content(file: Buffer) -> memoryview:
-    found = list(records(file))
-    if len(found) != 1 or len(found[0]) < _SIZES.size:
+    content = only_record(file)
+    if len(content) < _SIZES.size:
         raise ValueError("it holds no map")
-    return found[0]
+    return content
 
 
 class DeepCAMCodec:

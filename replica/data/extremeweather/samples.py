@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aiperf_hpc.replica.data.base import Batch
-from aiperf_hpc.replica.data.tfrecord import Buffer, records
+from aiperf_hpc.replica.data.tfrecord import Buffer, only_record
 from aiperf_hpc.replica.data.weather.boxes import CHANNELS, MOST_BOXES, NONE
 from aiperf_hpc.replica.data.weather.fields import CHANNELS as BOUNDS
 from aiperf_hpc.trial import DatasetInfo
@@ -77,14 +77,6 @@ class ExtremeWeatherCodec:
 
     def sha256(self, content: memoryview) -> str:
         return sha256_of(only_record(content))
-
-
-def only_record(file: Buffer) -> memoryview:
-    """Return the content of a TFRecord file of one record. Raises ValueError."""
-    found = list(records(file))
-    if len(found) != 1:
-        raise ValueError("it holds no map")
-    return found[0]
 
 
 def checked(image: Maps, rows: NDArray[np.generic]) -> Sample:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from aiperf_hpc.errors import DatasetError
-from aiperf_hpc.extras import HDF5
+from aiperf_hpc.errors import DatasetError, reason_of
+from aiperf_hpc.replica.data import hdf5
 from aiperf_hpc.replica.data.extremeweather import samples
 from aiperf_hpc.replica.data.extremeweather.samples import BOX, NAME, Sample
 from aiperf_hpc.replica.data.weather.boxes import CHANNELS, MOST_BOXES, NONE
@@ -38,8 +37,7 @@ def years_of(folder: Path) -> list[Year]:
         DatasetError: there are fewer than two, one is no such file, which is named, or there is no
             box in the last one, which is held out, or in all others.
     """
-    if not HDF5.installed:
-        raise DatasetError(f"reading HDF5 needs the package 'h5py': {HDF5.remedy}")
+    hdf5.require_h5py()
     paths = sorted(folder.glob(PATTERN))
     if len(paths) < 2:
         raise DatasetError(
@@ -67,7 +65,7 @@ def years_of(folder: Path) -> list[Year]:
 
 
 def _year(path: Path) -> Year:
-    with opened(path) as (images, boxes), _reading(path):
+    with opened(path) as (images, boxes):
         shape, rows = tuple(images.shape), tuple(boxes.shape)
         kinds = images.dtype, boxes.dtype
         used = boxes[()] if boxes.dtype.kind in "iuf" else None
@@ -84,39 +82,26 @@ def _year(path: Path) -> Year:
 
 @contextmanager
 def opened(path: Path) -> Iterator[tuple[Any, Any]]:
-    """Give a file's maps and boxes. Raises DatasetError where they cannot be opened."""
-    import h5py  # Imported here, since only preparing needs it.
+    """Give a file's maps and boxes. Raises DatasetError where they cannot be read."""
+    import h5py
 
-    with _reading(path):
-        file = h5py.File(path, "r")
-    with file:
-        with _reading(path):
+    try:
+        with hdf5.opened(path) as file:
             arrays = tuple(file.get(name) for name in (IMAGES, BOXES))
-        if not all(isinstance(array, h5py.Dataset) for array in arrays):
-            raise DatasetError(f"{path} has no arrays '{IMAGES}' and '{BOXES}'")
-        yield arrays
+            if not all(isinstance(array, h5py.Dataset) for array in arrays):
+                raise ValueError(f"it has no arrays '{IMAGES}' and '{BOXES}'")
+            yield arrays
+    except OSError as error:
+        raise DatasetError(f"cannot read {path}: {reason_of(error)}") from None
+    except ValueError as error:
+        raise DatasetError(f"{path}: {error}") from None
 
 
 def sample_of(path: Path, images: Any, boxes: Any, number: int) -> Sample:  # noqa: ANN401
     """Return a map of an open file, checked. Raises DatasetError."""
-    with _reading(f"map {number + 1} of {path}"):
-        image, rows = images[number], boxes[number]
     try:
+        with hdf5.reading():
+            image, rows = images[number], boxes[number]
         return samples.checked(image, rows)
     except ValueError as error:
         raise DatasetError(f"{path}: map {number + 1}: {error}") from None
-
-
-@contextmanager
-def _reading(what: object) -> Iterator[None]:
-    """Tell what h5py says of a file that it cannot read, in a DatasetError.
-
-    Of a damaged header that is also of types and sizes that there are not. Of what the system
-    refuses it tells times and addresses, which its own words do without.
-    """
-    try:
-        yield
-    except (OSError, RuntimeError, TypeError, ValueError, MemoryError) as error:
-        number = getattr(error, "errno", None)
-        said = os.strerror(number) if number else " ".join(str(error).split())
-        raise DatasetError(f"cannot read {what}: {said}") from None

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from tests.support.detectors import detector
-from tests.support.engine_steps import hyperparameters, labelled
+from tests.support.engine_steps import GRADIENTS_BETWEEN_PARTS, hyperparameters, labelled
 from tests.support.networks import cosmoflow, trained_weights, two_stems
 
 from aiperf_hpc.config import EngineConfig
@@ -43,6 +43,7 @@ class Recorder:
         return module.forward
 
 
+@GRADIENTS_BETWEEN_PARTS
 @pytest.mark.parametrize(("precision", "parts"), [("fp32", 1), ("bf16", 1), ("bf16", 3)])
 def test_what_is_compiled_ahead_is_what_steps_execute(
     monkeypatch: pytest.MonkeyPatch, precision: str, parts: int
@@ -62,6 +63,7 @@ def test_what_is_compiled_ahead_is_what_steps_execute(
     assert here.given == ahead.given
 
 
+@GRADIENTS_BETWEEN_PARTS
 @pytest.mark.parametrize(
     ("graph", "workload"),
     [(cosmoflow(), "cosmoflow"), (detector(), "extreme-weather")],

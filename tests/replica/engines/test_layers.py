@@ -61,7 +61,7 @@ from aiperf_hpc.graph import (
     UniformConv2D,
 )
 from aiperf_hpc.morphism.weights.checkpoint import Array, Weights
-from aiperf_hpc.replica.data.base import Batch
+from aiperf_hpc.replica.data.base import Batch, labelled_images
 from aiperf_hpc.replica.engines.base import RankEngine, RankNetwork
 from aiperf_hpc.replica.engines.tensorflow import engine as tensorflow_engine
 from aiperf_hpc.replica.engines.tensorflow.layers import OPERATIONS
@@ -232,6 +232,39 @@ def test_a_training_step_on_volumes_is_that_of_pytorch(engine: RankEngine, preci
         np.testing.assert_allclose(
             trained[name], kept * weights[name] + momenta[name], rtol=1e-5, atol=1e-5
         )
+    network.close()
+
+
+def test_the_gradient_of_a_pooling_goes_to_the_largest_alone_however_near_the_next_is(
+    engine: RankEngine,
+) -> None:
+    """TensorFlow without oneDNN gives it to all within 1e-5 of the largest."""
+    graph = Graph(
+        (
+            Node("image", Input((4, 4, 4, 1))),
+            Node("conv", Conv3D(1, 1), ("image",)),
+            Node("pool", MaxPool3D(2, 2), ("conv",)),
+            Node("flat", Flatten(), ("pool",)),
+            Node("logits", Dense(2), ("flat",)),
+            Node("probabilities", Softmax(), ("logits",)),
+        )
+    )
+    weights = trained_weights(graph, np.random.default_rng(3))
+    weights["conv/kernel"][...] = 1.0
+    images = np.zeros((2, 4, 4, 4, 1), np.float32)
+    images[:, ::2, ::2, ::2] = 1.0
+    images[:, 1::2, 1::2, 1::2] = 1.0 + 5e-6
+    batch = labelled_images(images, np.array([0, 1], np.int32))
+    tensors = to_tensors(graph, weights)
+    logits = torch_logits(graph, tensors, channels_first(images), training=True)
+    labels = torch.from_numpy(batch.targets["label"]).long()
+    torch.nn.functional.cross_entropy(logits, labels).backward()  # type: ignore[no-untyped-call]
+    gradient = tensors["conv/kernel"].grad
+    assert gradient is not None
+    network = engine.build(graph, weights, hyperparameters())
+    network.train_step(batch, 1.0)
+    (found,) = momenta_of(network)["conv/kernel"].ravel().tolist()
+    assert -found == pytest.approx(gradient.item(), rel=1e-4)
     network.close()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,6 @@ from tests.support.engine_steps import (
     hyperparameters,
     labelled,
     relative_error,
-    trained_by_more_than_rounding,
 )
 from tests.support.networks import residual, trained_weights
 
@@ -294,14 +294,24 @@ def rate(step: int) -> float:
     return RATE * (1.0 - step / 20)
 
 
+def without_rounding_alone() -> Graph:
+    """A network of no bias that a normalisation takes away again.
+
+    The gradients of one are of rounding alone, which Adam and LAMB bring to the size of all others.
+    """
+    nodes = (node for node in residual().nodes if node.name != "hidden_norm")
+    return Graph(
+        tuple(
+            replace(node, inputs=("hidden",)) if node.name == "hidden_relu" else node
+            for node in nodes
+        )
+    )
+
+
 @pytest.mark.parametrize("name", SETTINGS)
 def test_both_engines_agree_over_20_steps(both: tuple[RankEngine, RankEngine], name: str) -> None:
-    """Losses within 1e-3, weights within 1e-2 of the largest, as with plain SGD.
-
-    Outputs within 3e-2: a bias that a normalisation takes away again has gradients of rounding
-    alone, which Adam and LAMB bring to the size of all others, and running means lag behind it.
-    """
-    graph = residual()
+    """Losses within 1e-3, weights and outputs within 1e-2 of the largest, as with plain SGD."""
+    graph = without_rounding_alone()
     weights = trained_weights(graph, np.random.default_rng(21))
     networks = [built(engine, name, graph, weights, label_smoothing=0.1) for engine in both]
     for step in range(20):
@@ -313,11 +323,11 @@ def test_both_engines_agree_over_20_steps(both: tuple[RankEngine, RankEngine], n
     evaluated = labelled(graph, 32, seed=99)
     for network in networks:
         network.evaluate_step(evaluated)
-    assert relative_error(*(n.outputs(evaluated.inputs) for n in networks)) < 3e-2
+    assert relative_error(*(n.outputs(evaluated.inputs) for n in networks)) < 1e-2
     sums = [network.drain_evaluation() for network in networks]
     assert sums[0].loss == pytest.approx(sums[1].loss, rel=1e-2)
     found, wanted = (network.weights() for network in networks)
-    for parameter in trained_by_more_than_rounding(graph):
+    for parameter in graph.parameters:
         assert relative_error(found[parameter], wanted[parameter]) < 1e-2, parameter
     states = [network.optimizer_state() for network in networks]
     assert {k: a.shape for k, a in states[0].items()} == {k: a.shape for k, a in states[1].items()}

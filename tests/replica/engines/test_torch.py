@@ -15,7 +15,13 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from tests.support.engine_steps import given, hyperparameters, labelled, relative_error
+from tests.support.engine_steps import (
+    GRADIENTS_BETWEEN_PARTS,
+    given,
+    hyperparameters,
+    labelled,
+    relative_error,
+)
 from tests.support.networks import residual, trained_weights, two_stems
 from torch.profiler import ProfilerActivity, profile
 
@@ -328,6 +334,7 @@ def test_a_batch_is_filled_up_with_zeros_that_lie_as_it_does(shape: tuple[int, .
     assert not found[3:].any()
 
 
+@GRADIENTS_BETWEEN_PARTS
 @pytest.mark.parametrize(("compiled", "parted"), [(False, False), (True, False), (True, True)])
 def test_a_closed_network_is_freed_at_once(
     monkeypatch: pytest.MonkeyPatch, *, compiled: bool, parted: bool
@@ -389,6 +396,7 @@ def test_segments_grow_before_an_accelerator_is_computed_on(
     assert there == [("cuda:3", "expandable_segments:True")]
 
 
+@GRADIENTS_BETWEEN_PARTS
 @pytest.mark.parametrize("rank", range(3))
 @pytest.mark.parametrize("parts", [1, 3])
 def test_no_part_of_a_batch_is_compiled_for_after_warming(
@@ -449,6 +457,7 @@ def test_only_the_batch_of_a_trial_is_worth_timing_kernels_for(
     network.close()
 
 
+@GRADIENTS_BETWEEN_PARTS
 @pytest.mark.parametrize("parts", [1, 3])
 def test_where_kernels_are_timed_building_compiles_and_only_warming_executes(
     monkeypatch: pytest.MonkeyPatch, parts: int

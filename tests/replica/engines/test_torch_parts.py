@@ -8,7 +8,12 @@ from typing import Any, cast
 import numpy as np
 import pytest
 import torch
-from tests.support.engine_steps import hyperparameters, labelled, relative_error
+from tests.support.engine_steps import (
+    GRADIENTS_BETWEEN_PARTS,
+    hyperparameters,
+    labelled,
+    relative_error,
+)
 from tests.support.networks import residual, trained_weights
 from torch._dynamo.backends.common import aot_autograd
 from torch._functorch import config as functorch_config
@@ -72,6 +77,7 @@ def train(trained: TorchNetwork, events: list[str], steps: int = 1) -> float:
     return trained.drain_training()
 
 
+@GRADIENTS_BETWEEN_PARTS
 @pytest.mark.parametrize("parted", [False, True])
 def test_buckets_are_given_while_the_rest_of_the_backward_pass_is_to_come(
     monkeypatch: pytest.MonkeyPatch, *, parted: bool
@@ -93,6 +99,7 @@ def test_buckets_are_given_while_the_rest_of_the_backward_pass_is_to_come(
     trained.close()
 
 
+@GRADIENTS_BETWEEN_PARTS
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_a_border_anywhere_changes_no_number(
     monkeypatch: pytest.MonkeyPatch, precision: str
@@ -120,6 +127,7 @@ def test_where_all_gradients_are_one_bucket_the_code_is_one_piece() -> None:
     trained.close()
 
 
+@GRADIENTS_BETWEEN_PARTS
 @pytest.mark.parametrize("parted", [False, True])
 def test_both_passes_are_compiled_at_once(monkeypatch: pytest.MonkeyPatch, *, parted: bool) -> None:
     """Ahead, where nothing is executed: a backward pass is else compiled in a step."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import math
+import os
 import sys
 from pathlib import Path
 
@@ -114,6 +115,12 @@ class Recorded:
         )  # fmt: skip
         epochs = (epoch.model_copy(update=changed),)
         return ExecutionRequest(config=self.config, dataset=self.dataset.info, epochs=epochs)
+
+
+@pytest.fixture(autouse=True)
+def _cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many as all tests have: TensorFlow takes no other number in the same process."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _process: {0, 1})
 
 
 @pytest.fixture(scope="module", params=ENGINES)

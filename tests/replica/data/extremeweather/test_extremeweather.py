@@ -16,10 +16,9 @@ from aiperf_hpc.config import DatasetConfig
 from aiperf_hpc.dataset_manifest import load_dataset_manifest
 from aiperf_hpc.errors import DatasetError
 from aiperf_hpc.extras import HDF5
-from aiperf_hpc.replica.data import extremeweather, load_dataset
+from aiperf_hpc.replica.data import extremeweather, hdf5, load_dataset
 from aiperf_hpc.replica.data.__main__ import main
 from aiperf_hpc.replica.data.base import Dataset
-from aiperf_hpc.replica.data.extremeweather import source as official
 from aiperf_hpc.replica.data.extremeweather.samples import ExtremeWeatherCodec, Sample, checked
 from aiperf_hpc.replica.data.progress import Progress
 from aiperf_hpc.replica.data.shards import load_index
@@ -216,8 +215,8 @@ WRONG: list[tuple[Callable[[Path], object], str]] = [
     (_box(2, 0, 1, 2, 1), "box 2: rows 2 to 1, columns 0 to 2: it is empty"),
     (_box(0, 7, 2, 9, 1), "columns 7 to 9: it lies outside the map of 4 x 6"),
     (_box(0, np.inf, 2, 9, 1), "are not finite numbers"),
-    (_cut, "cannot read .*climo_1980.h5: .*truncated"),
-    (_without("boxes"), "climo_1980.h5 has no arrays 'images' and 'boxes'"),
+    (_cut, "climo_1980.h5: it is no whole HDF5 file: .*truncated"),
+    (_without("boxes"), "climo_1980.h5: it has no arrays 'images' and 'boxes'"),
     (
         _another("images", np.zeros((MAPS, 3, HEIGHT, WIDTH), np.float32)),
         "'images' is float32 .*float32 .maps, 16, height, width. is required",
@@ -233,10 +232,10 @@ WRONG: list[tuple[Callable[[Path], object], str]] = [
     ),
     (_another("boxes", np.zeros((MAPS, 15, 5), "c8")), "'boxes' is complex64 .5, 15, 5.; numbers"),
     (_set("images", (2, 7, 0, 0), 3e38), "map 3: channel TREFHT has 3e.38, where 240 to 310 is us"),
-    (_a_group, "climo_1980.h5 has no arrays 'images' and 'boxes'"),
+    (_a_group, "climo_1980.h5: it has no arrays 'images' and 'boxes'"),
     (_a_folder, "cannot read .*climo_1980.h5: Is a directory$"),
-    (_no_such_type, "cannot read .*climo_1980.h5: Insufficient precision"),
-    (_packed_and_torn, "cannot read map 3 of .*climo_1980.h5: .*filter returned failure"),
+    (_no_such_type, "climo_1980.h5: Insufficient precision"),
+    (_packed_and_torn, "climo_1980.h5: map 3: it is no whole HDF5 file: .*filter returned failure"),
     (_no_box("1981"), "climo_1981.h5 is held out and has no box: there is nothing to find"),
     (_no_box("1979", "1980"), "no file of .*climo has a box but climo_1981.h5, which is held out"),
     (_only_one, "has 1 files named"),
@@ -307,14 +306,14 @@ def test_a_record_of_another_size_is_no_map(folder: Path) -> None:
     write_record(file, bytes(99))
     with pytest.raises(ValueError, match="99 bytes are no map of"):
         codec.decode(memoryview(file.getvalue()), codec.empty(info, 1), 0)
-    with pytest.raises(ValueError, match="it holds no map"):
+    with pytest.raises(ValueError, match="it has 0 records, not 1"):
         codec.sha256(memoryview(b""))
 
 
 def test_without_h5py_it_is_said_what_installs_it(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(official, "HDF5", HDF5._replace(package="no_such_package"))
+    monkeypatch.setattr(hdf5, "HDF5", HDF5._replace(package="no_such_package"))
     with pytest.raises(DatasetError, match="reading HDF5 needs the package 'h5py': .*hdf5"):
         extremeweather.prepare(source, tmp_path / "target")
 
