@@ -191,7 +191,7 @@ class TorchNetwork:
             )
             self._optimizer.penalise(small.penalties)
             self._optimizer.load(optimizer_state)
-            self._build_modules(rows=device.type == "cpu" and not placement.compiled)
+            self._build_modules(on_cpu=device.type == "cpu" and not placement.compiled)
         self._cores, self._tuned = placement.cores, placement.tuned
         self._operations = count(graph).training
         self._buckets = _buckets(self._layout)
@@ -219,7 +219,7 @@ class TorchNetwork:
         self._gradient_views: list[Tensor] = []
         self._giving: _Giving | None = None
 
-    def _build_modules(self, *, rows: bool) -> None:
+    def _build_modules(self, *, on_cpu: bool) -> None:
         """Make what is differentiated, and both modules of it."""
         self._low = None if self._type is torch.float32 else self._flat.to(self._type)
         copies = self._views if self._low is None else self._layout.views(self._low)
@@ -231,8 +231,8 @@ class TorchNetwork:
         # As data, each has a version of its own: autograd takes views of one tensor for one.
         statistics = self._statistics_layout.views(self._statistics).items()
         tensors = self._leaves | {name: view.data for name, view in statistics}
-        self._training = build_module(self._graph, tensors, training=True, rows=rows)
-        self._inference = build_module(self._graph, tensors, training=False, rows=rows)
+        self._training = build_module(self._graph, tensors, training=True, on_cpu=on_cpu)
+        self._inference = build_module(self._graph, tensors, training=False, on_cpu=on_cpu)
 
     def _compiled(self, parted: bool) -> Modules:
         """Return modules that are compiled when they are called first."""

@@ -20,7 +20,7 @@ from aiperf_hpc.replica.engines.torch.module_code import ModuleCode, attribute
 
 
 def build_module(
-    graph: Graph, tensors: Mapping[str, Tensor], *, training: bool, rows: bool
+    graph: Graph, tensors: Mapping[str, Tensor], *, training: bool, on_cpu: bool
 ) -> fx.GraphModule:
     """Return what computes ``graph`` up to, without, its softmax.
 
@@ -29,8 +29,8 @@ def build_module(
         tensors: every parameter and statistic by its name; convolution kernels (out, in, k, ...).
         training: whether normalisations go by the batch, and update the running statistics, and
             dropouts drop.
-        rows: whether 1 x 1 convolutions go over one row of all images' pixels: faster on CPUs,
-            but not for inductor, which has its own way with memory.
+        on_cpu: whether a CPU executes it as it is written: convolutions go the ways that are fast
+            there, but are not for inductor, which has its own way with memory.
 
     Raises:
         EngineError: a layer is not known; the message names the node.
@@ -42,7 +42,7 @@ def build_module(
         else:
             root.register_buffer(attribute(name), tensor)
     lines = fx.Graph()
-    code = ModuleCode(graph, lines, training=training, rows=rows)
+    code = ModuleCode(graph, lines, training=training, on_cpu=on_cpu)
     for node in graph.nodes:
         builder = BUILDERS.get(type(node.layer))
         if builder is None:

@@ -49,6 +49,11 @@ from aiperf_hpc.graph import (
     UniformConv2D,
 )
 from aiperf_hpc.replica.engines.base import overruns_onednn
+from aiperf_hpc.replica.engines.torch.cpu_convolutions import (
+    convolve,
+    convolve_pixels,
+    convolve_transposed,
+)
 from aiperf_hpc.replica.engines.torch.module_code import ModuleCode, attribute
 
 _L = TypeVar("_L", bound=Layer)
@@ -83,13 +88,16 @@ def _input(code: ModuleCode, node: Node, layer: Input) -> fx.Node:
 def _conv2d(code: ModuleCode, node: Node, layer: Conv2D) -> fx.Node:
     source, stride, weights = code.read(node), layer.stride, code.tensor(node, "kernel")
     (read,) = code.graph.input_shapes(node.name)
-    row = code.rows and layer.kernel == 1
-    if row or overruns_onednn(layer.kernel, stride, read[-1]):
+    pixels = code.on_cpu and layer.kernel == 1
+    if pixels or overruns_onednn(layer.kernel, stride, read[-1]):
         source, stride = code.every(node.inputs[0], stride), 1
-    if row:  # Given as a view, which autograd has to copy when it is overwritten.
+    if pixels:  # Given as a view, which autograd has to copy when it is overwritten.
         return code.call(convolve_pixels, source, weights)
     code.allow_overwriting(node)
-    return code.call(torch.conv2d, source, weights, None, stride, (layer.kernel - 1) // 2)
+    padding = (layer.kernel - 1) // 2
+    if code.on_cpu:
+        return code.call(convolve, source, weights, stride, padding)
+    return code.call(torch.conv2d, source, weights, None, stride, padding)
 
 
 @builds(Conv3D)
@@ -128,10 +136,13 @@ def _atrous_conv2d(code: ModuleCode, node: Node, layer: AtrousConv2D) -> fx.Node
 def _uniform_conv2d(code: ModuleCode, node: Node, layer: UniformConv2D) -> fx.Node:
     bias = code.tensor(node, "bias") if layer.bias else None
     source, weights = code.read(node), code.tensor(node, "kernel")
-    if code.rows and layer.kernel == 1:  # As above.
+    if code.on_cpu and layer.kernel == 1:  # As above.
         return code.call(convolve_pixels, source, weights, bias)
     code.allow_overwriting(node)
-    return code.call(torch.conv2d, source, weights, bias, 1, (layer.kernel - 1) // 2)
+    padding = (layer.kernel - 1) // 2
+    if code.on_cpu and bias is None:
+        return code.call(convolve, source, weights, 1, padding)
+    return code.call(torch.conv2d, source, weights, bias, 1, padding)
 
 
 @builds(ConvTranspose2D)
@@ -139,35 +150,11 @@ def _conv_transpose2d(code: ModuleCode, node: Node, layer: ConvTranspose2D) -> f
     code.allow_overwriting(node)
     weights, stride = code.tensor(node, "kernel"), layer.stride
     padding, behind = (layer.kernel - 1) // 2, stride - 1
+    if code.on_cpu:
+        return code.call(convolve_transposed, code.read(node), weights, stride, padding, behind)
     return code.call(
         torch.conv_transpose2d, code.read(node), weights, None, stride, padding, behind
     )
-
-
-_NEVER_ONEDNN = 20480
-"""The numbers of a single image up to which PyTorch does not convolve by oneDNN in any case."""
-FEW_PIXELS = 8192
-"""The pixels of a batch up to which oneDNN multiplies matrices faster than it convolves, in types
-of two bytes."""
-
-
-def convolve_pixels(x: Tensor, kernel: Tensor, bias: Tensor | None = None) -> Tensor:
-    """Convolve 1 x 1 without a stride, on a CPU: a product of matrices, over all images' pixels.
-
-    oneDNN convolves slowly where images have few pixels, so that here they are all one row, without
-    a copy; in types of two bytes it multiplies matrices faster still, while there are few pixels
-    (benchmarks/pointwise.py). On one thread PyTorch has a BLAS convolve such a row in fp32, on an
-    AMD EPYC at half of oneDNN's speed; with a dilation, which means nothing here, it does not.
-    """
-    pixels = x.permute(0, 2, 3, 1)
-    samples, height, width, channels = pixels.shape
-    if x.element_size() == 2 and samples * height * width <= FEW_PIXELS:
-        made = functional.linear(pixels.reshape(-1, channels), kernel.flatten(1), bias)
-    else:
-        row = pixels.reshape(1, 1, -1, channels).permute(0, 3, 1, 2)
-        dilation = 2 if row.numel() > _NEVER_ONEDNN else 1
-        made = torch.conv2d(row, kernel, bias, dilation=dilation).permute(0, 2, 3, 1)
-    return made.reshape(samples, height, width, -1).permute(0, 3, 1, 2)
 
 
 @builds(BatchNorm)

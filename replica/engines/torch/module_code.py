@@ -16,12 +16,12 @@ Normalise = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
 class ModuleCode:
     """What has been written, and how to write more of it."""
 
-    def __init__(self, graph: Graph, code: fx.Graph, *, training: bool, rows: bool) -> None:
+    def __init__(self, graph: Graph, code: fx.Graph, *, training: bool, on_cpu: bool) -> None:
         self.graph = graph
         self.training = training
         """Whether it is code for training, and not for inference."""
-        self.rows = rows
-        """Whether 1 x 1 convolutions go over one row of all images' pixels."""
+        self.on_cpu = on_cpu
+        """Whether a CPU executes it as it is written."""
         self.values: dict[str, fx.Node] = {}
         """What each node gave, by the node's name."""
         self._code = code

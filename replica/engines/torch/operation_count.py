@@ -53,7 +53,7 @@ def matrix_operations(graph: Graph) -> MatrixOperations:
         name: nn.Parameter(_empty(shape)) for name, shape in graph.parameters.items()
     }
     tensors |= {name: _empty(shape) for name, shape in graph.statistics.items()}
-    module = build_module(graph, tensors, training=True, rows=False)
+    module = build_module(graph, tensors, training=True, on_cpu=False)
     inputs = [
         channels_first(
             torch.empty((1, *graph.shapes[name]), dtype=_TYPES[graph.dtype(name)], device="meta")

@@ -95,7 +95,7 @@ def executed(
             graph, variables, {"image": inputs}, "fp32", training=training
         )
         return np.array(found.numpy())
-    module = build_module(graph, to_tensors(graph, weights), training=training, rows=True)
+    module = build_module(graph, to_tensors(graph, weights), training=training, on_cpu=True)
     return channels_last(module(channels_first(inputs)))
 
 

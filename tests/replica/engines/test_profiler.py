@@ -21,6 +21,7 @@ from aiperf_hpc.replica.engines.kernel_categories import DEVICE_RULES, categoris
 from aiperf_hpc.replica.engines.profiling import Recording, load_profiler
 from aiperf_hpc.replica.engines.tensorflow.profiler import Span, busy_seconds, own_times, streams
 from aiperf_hpc.replica.engines.tensorflow.profiler import kernel_times as tensorflow_times
+from aiperf_hpc.replica.engines.torch import cpu_convolutions
 from aiperf_hpc.replica.engines.torch.profiler import Launched
 from aiperf_hpc.replica.engines.torch.profiler import kernel_times as torch_times
 from aiperf_hpc.trial import Hyperparameters
@@ -30,7 +31,7 @@ STEPS = 3
 
 @pytest.fixture(scope="module")
 def recording(engine: RankEngine, tmp_path_factory: pytest.TempPathFactory) -> Recording:
-    """Some steps of a network with every kind of layer of a ResNet."""
+    """Some steps of a network with every kind of layer of a ResNet, all convolved as such."""
     graph = residual()
     network = engine.build(
         graph, initial_weights(graph, rng()), Hyperparameters(batch_size=4, learning_rate=0.1)
@@ -44,7 +45,9 @@ def recording(engine: RankEngine, tmp_path_factory: pytest.TempPathFactory) -> R
             network.train_step(batch, 0.1)
         network.drain_training()
 
-    return load_profiler(engine.name)(steps, tmp_path_factory.mktemp("profile"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cpu_convolutions, "AVX2", False)  # With it, 1 x 1 are products of matrices.
+        return load_profiler(engine.name)(steps, tmp_path_factory.mktemp("profile"))
 
 
 COUNTED = {

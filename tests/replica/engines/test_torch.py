@@ -23,7 +23,6 @@ from tests.support.engine_steps import (
     relative_error,
 )
 from tests.support.networks import residual, trained_weights, two_stems
-from torch.profiler import ProfilerActivity, profile
 
 from aiperf_hpc.config import EngineConfig
 from aiperf_hpc.errors import EngineError, OutOfMemoryError
@@ -43,7 +42,6 @@ from aiperf_hpc.replica.engines.torch.device import (
     scaled,
 )
 from aiperf_hpc.replica.engines.torch.engine import Placement, TorchEngine, TorchNetwork
-from aiperf_hpc.replica.engines.torch.layers import convolve_pixels
 
 
 @pytest.fixture(scope="module")
@@ -61,21 +59,6 @@ def test_a_device_that_is_not_there_is_refused_and_auto_takes_the_cpu() -> None:
     chosen = load_engine("torch", 2)
     assert chosen.accelerators == ()
     assert chosen.memory_bytes is None
-
-
-@pytest.mark.skipif(not torch.backends.mkldnn.enabled, reason="PyTorch has no oneDNN here")
-def test_onednn_convolves_pixels_on_one_thread_too() -> None:
-    """Single images without a dilation PyTorch gives to a BLAS there, which may be half as fast."""
-    images, kernel, bias = torch.ones(2, 32, 20, 25), torch.ones(8, 32, 1, 1), torch.ones(8)
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        with profile(activities=[ProfilerActivity.CPU]) as profiled:
-            found = convolve_pixels(images, kernel, bias)
-    finally:
-        torch.set_num_threads(threads)
-    assert torch.equal(found, torch.full((2, 8, 20, 25), 33.0))
-    assert "aten::mkldnn_convolution" in {event.key for event in profiled.key_averages()}
 
 
 def test_the_thread_that_builds_computes_on_the_ranks_device(
