@@ -12,9 +12,11 @@ from typing import Any
 # This package has a time limit of its own for ranks that do not answer.
 os.environ.setdefault("HOROVOD_STALL_CHECK_DISABLE", "1")
 
+# Before Horovod, which imports it too, as it comes.
+from aiperf_hpc.replica.tensorflow_import import tf  # isort: split
+
 import horovod.tensorflow as hvd
 import numpy as np
-import tensorflow as tf
 from horovod.common.exceptions import HorovodInternalError
 
 from aiperf_hpc.replica.parallel.collectives.base import (

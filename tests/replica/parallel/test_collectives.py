@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -66,6 +67,28 @@ def test_every_collective_keeps_the_contract(collective: str) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == "3 ranks"
+
+
+ONEDNN = "TF_ENABLE_ONEDNN_OPTS"
+DILATED = """
+import aiperf_hpc.replica.parallel.collectives.horovod
+from aiperf_hpc.replica.tensorflow_import import tf
+kernel = tf.Variable(tf.ones((3, 3, 3, 4)))
+@tf.function
+def gradient():
+    with tf.GradientTape() as tape:
+        total = tf.reduce_sum(tf.nn.conv2d(tf.ones((1, 8, 8, 3)), kernel, 1, "SAME", dilations=2))
+    return tape.gradient(total, kernel)
+assert gradient().shape == kernel.shape
+"""
+
+
+def test_tensorflow_is_what_it_is_elsewhere_where_horovod_is_imported_first() -> None:
+    """Without oneDNN, which it takes by itself on some processors alone, there is no such one."""
+    pytest.importorskip("horovod", reason="Horovod has no wheels: make horovod builds it")
+    environment = {name: value for name, value in os.environ.items() if name != ONEDNN}
+    command = [sys.executable, "-c", DILATED]
+    subprocess.run(command, check=True, env=environment, timeout=PATIENCE_SECONDS)
 
 
 def test_one_rank_and_the_threads_of_these_tests_keep_the_contract_too() -> None:
