@@ -41,12 +41,12 @@ def opened(path: Path) -> Iterator[h5py.File]:
 def reading() -> Iterator[None]:
     """Tell what h5py raises of a damaged file in a ValueError of one line.
 
-    Of a damaged header that is also of types and sizes that there are not. Of what the system
-    refuses it tells times and addresses, which the system's own words do without.
+    Of a damaged header that is also of types and sizes that there are not. What the system refuses
+    stays an OSError, in the system's own words: h5py's have times and addresses in them.
     """
     try:
         yield
     except (OSError, RuntimeError, TypeError, MemoryError) as error:
-        number = getattr(error, "errno", None)
-        said = os.strerror(number) if number else " ".join(str(error).split())
-        raise ValueError(f"it is no whole HDF5 file: {said}") from None
+        if isinstance(error, OSError) and error.errno:
+            raise OSError(error.errno, os.strerror(error.errno)) from None
+        raise ValueError(f"it is no whole HDF5 file: {' '.join(str(error).split())}") from None

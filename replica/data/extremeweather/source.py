@@ -91,10 +91,8 @@ def opened(path: Path) -> Iterator[tuple[Any, Any]]:
             if not all(isinstance(array, h5py.Dataset) for array in arrays):
                 raise ValueError(f"it has no arrays '{IMAGES}' and '{BOXES}'")
             yield arrays
-    except OSError as error:
-        raise DatasetError(f"cannot read {path}: {reason_of(error)}") from None
-    except ValueError as error:
-        raise DatasetError(f"{path}: {error}") from None
+    except (OSError, ValueError) as error:
+        raise _unreadable(path, error) from None
 
 
 def sample_of(path: Path, images: Any, boxes: Any, number: int) -> Sample:  # noqa: ANN401
@@ -102,6 +100,14 @@ def sample_of(path: Path, images: Any, boxes: Any, number: int) -> Sample:  # no
     try:
         with hdf5.reading():
             image, rows = images[number], boxes[number]
+    except (OSError, ValueError) as error:
+        raise _unreadable(f"map {number + 1} of {path}", error) from None
+    try:
         return samples.checked(image, rows)
     except ValueError as error:
         raise DatasetError(f"{path}: map {number + 1}: {error}") from None
+
+
+def _unreadable(what: object, error: OSError | ValueError) -> DatasetError:
+    said = reason_of(error) if isinstance(error, OSError) else error
+    return DatasetError(f"cannot read {what}: {said}")

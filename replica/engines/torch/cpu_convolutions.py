@@ -46,22 +46,22 @@ def convolve_pixels(x: Tensor, kernel: Tensor, bias: Tensor | None = None) -> Te
     return made.reshape(samples, height, width, -1).permute(0, 3, 1, 2)
 
 
-def convolve(x: Tensor, kernel: Tensor, stride: int, padding: int) -> Tensor:
+def convolve(x: Tensor, kernel: Tensor, bias: Tensor | None, stride: int, padding: int) -> Tensor:
     """Convolve, as ``torch.conv2d`` does."""
-    if _laid_out_anew(x):
+    if bias is None and _laid_out_anew(x):
         made: Tensor = _LaidOutAnew.apply(x, kernel, stride, padding, False, 0)  # type: ignore[no-untyped-call]
         return made
-    return torch.conv2d(x, kernel, None, stride, padding)
+    return torch.conv2d(x, kernel, bias, stride, padding)
 
 
 def convolve_transposed(
-    x: Tensor, kernel: Tensor, stride: int, padding: int, behind: int
+    x: Tensor, kernel: Tensor, bias: Tensor | None, stride: int, padding: int, behind: int
 ) -> Tensor:
     """Convolve as ``torch.conv_transpose2d`` does, with so much more padding ``behind``."""
-    if _laid_out_anew(x):
+    if bias is None and _laid_out_anew(x):
         made: Tensor = _LaidOutAnew.apply(x, kernel, stride, padding, True, behind)  # type: ignore[no-untyped-call]
         return made
-    return torch.conv_transpose2d(x, kernel, None, stride, padding, behind)
+    return torch.conv_transpose2d(x, kernel, bias, stride, padding, behind)
 
 
 def _avx2_in_fp32(x: Tensor) -> bool:

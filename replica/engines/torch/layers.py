@@ -94,10 +94,8 @@ def _conv2d(code: ModuleCode, node: Node, layer: Conv2D) -> fx.Node:
     if pixels:  # Given as a view, which autograd has to copy when it is overwritten.
         return code.call(convolve_pixels, source, weights)
     code.allow_overwriting(node)
-    padding = (layer.kernel - 1) // 2
-    if code.on_cpu:
-        return code.call(convolve, source, weights, stride, padding)
-    return code.call(torch.conv2d, source, weights, None, stride, padding)
+    function = convolve if code.on_cpu else torch.conv2d
+    return code.call(function, source, weights, None, stride, (layer.kernel - 1) // 2)
 
 
 @builds(Conv3D)
@@ -139,10 +137,8 @@ def _uniform_conv2d(code: ModuleCode, node: Node, layer: UniformConv2D) -> fx.No
     if code.on_cpu and layer.kernel == 1:  # As above.
         return code.call(convolve_pixels, source, weights, bias)
     code.allow_overwriting(node)
-    padding = (layer.kernel - 1) // 2
-    if code.on_cpu and bias is None:
-        return code.call(convolve, source, weights, 1, padding)
-    return code.call(torch.conv2d, source, weights, bias, 1, padding)
+    function = convolve if code.on_cpu else torch.conv2d
+    return code.call(function, source, weights, bias, 1, (layer.kernel - 1) // 2)
 
 
 @builds(ConvTranspose2D)
@@ -150,11 +146,8 @@ def _conv_transpose2d(code: ModuleCode, node: Node, layer: ConvTranspose2D) -> f
     code.allow_overwriting(node)
     weights, stride = code.tensor(node, "kernel"), layer.stride
     padding, behind = (layer.kernel - 1) // 2, stride - 1
-    if code.on_cpu:
-        return code.call(convolve_transposed, code.read(node), weights, stride, padding, behind)
-    return code.call(
-        torch.conv_transpose2d, code.read(node), weights, None, stride, padding, behind
-    )
+    function = convolve_transposed if code.on_cpu else torch.conv_transpose2d
+    return code.call(function, code.read(node), weights, None, stride, padding, behind)
 
 
 @builds(BatchNorm)

@@ -44,17 +44,17 @@ def gradients(convolution: Convolution, *given: Tensor) -> list[Tensor]:
     [
         (convolve_pixels, torch.conv2d, (9, 32, 1, 1)),
         (
-            partial(convolve, stride=1, padding=1),
+            partial(convolve, bias=None, stride=1, padding=1),
             partial(torch.conv2d, padding=1),
             (9, 32, 3, 3),
         ),
         (
-            partial(convolve, stride=2, padding=3),
+            partial(convolve, bias=None, stride=2, padding=3),
             partial(torch.conv2d, stride=2, padding=3),
             (9, 32, 7, 7),
         ),
         (
-            partial(convolve_transposed, stride=2, padding=1, behind=1),
+            partial(convolve_transposed, bias=None, stride=2, padding=1, behind=1),
             partial(torch.conv_transpose2d, stride=2, padding=1, output_padding=1),
             (32, 9, 3, 3),
         ),
@@ -78,7 +78,7 @@ def test_outputs_and_gradients_are_those_of_pytorchs_function(
 def test_the_gradient_by_what_is_read_is_left_out_where_nobody_needs_it(avx2: bool) -> None:
     x, kernel = torch.ones(1, 32, 40, 40), torch.ones(4, 32, 3, 3, requires_grad=True)
     assert x.numel() >= LARGE_IMAGE
-    convolve(x, kernel, 1, 1).sum().backward()  # type: ignore[no-untyped-call]
+    convolve(x, kernel, None, 1, 1).sum().backward()  # type: ignore[no-untyped-call]
     assert x.grad is None
     assert kernel.grad is not None
     assert kernel.grad[0, 0].tolist() == [[39.0**2, 39.0 * 40, 39.0**2],
