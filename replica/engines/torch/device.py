@@ -24,6 +24,7 @@ DeviceKind = Literal["auto", "cpu", "cuda", "npu"]
 _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_MAX = -1, -2, -4
 """Numbers of glibc's parameters: see mallopt(3)."""
 _TOP_PAD = 256 * 2**20
+_NEVER = -1
 ALLOCATOR_SETTINGS = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF")
 """The variables that PyTorch's allocator of an accelerator's memory is set by."""
 _IN_FLIGHT = 2
@@ -104,7 +105,7 @@ def keep_freed_memory() -> bool:
     if not hasattr(library, "gnu_get_libc_version"):
         return False
     library.mallopt(_M_MMAP_MAX, 0)
-    library.mallopt(_M_TRIM_THRESHOLD, 2**31 - 1)
+    library.mallopt(_M_TRIM_THRESHOLD, _NEVER)
     library.mallopt(_M_TOP_PAD, _TOP_PAD)
     return True
 

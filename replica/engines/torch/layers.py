@@ -49,6 +49,7 @@ from aiperf_hpc.graph import (
     UniformConv2D,
 )
 from aiperf_hpc.replica.engines.base import overruns_onednn
+from aiperf_hpc.replica.engines.torch.cpu_activations import activate
 from aiperf_hpc.replica.engines.torch.cpu_convolutions import (
     convolve,
     convolve_pixels,
@@ -212,12 +213,16 @@ class MomentsInterpreter(fx.Interpreter):
 @builds(ReLU)
 def _relu(code: ModuleCode, node: Node, layer: ReLU) -> fx.Node:
     writable = code.writable(node.inputs[0])
+    if code.owns_gradient(node):
+        return code.call(activate, code.read(node), 0.0, writable)
     return code.call(torch.relu_ if writable else torch.relu, code.read(node))
 
 
 @builds(LeakyReLU)
 def _leaky_relu(code: ModuleCode, node: Node, layer: LeakyReLU) -> fx.Node:
     writable = code.writable(node.inputs[0])
+    if code.owns_gradient(node):
+        return code.call(activate, code.read(node), layer.slope, writable)
     return code.call(functional.leaky_relu, code.read(node), layer.slope, writable)
 
 

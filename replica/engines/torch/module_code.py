@@ -5,10 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from torch import Tensor, fx
 
-from aiperf_hpc.graph import Graph, Node
+from aiperf_hpc.graph import (
+    BatchNorm,
+    Conv2D,
+    Conv3D,
+    Dense,
+    Graph,
+    MaxPool2D,
+    MaxPool3D,
+    Node,
+)
 
+MAKES_GRADIENT = (BatchNorm, Conv2D, Conv3D, Dense, MaxPool2D, MaxPool3D)
+"""Layers whose backward pass makes the gradient of what they read anew."""
 Normalise = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
 """Takes what it reads, gamma, beta, and the running mean and variance."""
 
@@ -54,12 +66,26 @@ class ModuleCode:
         once = sum(reader.inputs.count(name) for reader in readers) == 1
         return once and name in self._overwritable
 
+    def owns_gradient(self, node: Node) -> bool:
+        """Return whether nothing else refers to the gradient of what ``node`` gives, on a CPU.
+
+        Autograd sums the gradients of several readers in a tensor of its own; a single reader's
+        gradient is one if its backward pass makes it anew, unlike that of a sum or a mean.
+        """
+        readers = [reader for reader in self.graph.nodes if node.name in reader.inputs]
+        return (
+            self.training
+            and self.on_cpu
+            and (len(readers) > 1 or any(isinstance(r.layer, MAKES_GRADIENT) for r in readers))
+        )
+
     def every(self, name: str, stride: int) -> fx.Node:
         """Leave out what a stride does, once for all convolutions that read the rest."""
         if stride == 1:
             return self.values[name]
         if (name, stride) not in self._thinned:
-            self._thinned[name, stride] = self.call(every, self.values[name], stride)
+            function = every_copied if self.on_cpu else every
+            self._thinned[name, stride] = self.call(function, self.values[name], stride)
         return self._thinned[name, stride]
 
 
@@ -73,5 +99,30 @@ def every(x: Tensor, stride: int) -> Tensor:
 
     The gradient of what is returned lies as ``x`` does.
     """
-    kept = (slice(None), *[slice(None, None, stride)] * (x.ndim - 2))
-    return x.movedim(1, -1)[kept].movedim(-1, 1)
+    return x.movedim(1, -1)[_kept(x.ndim, stride)].movedim(-1, 1)
+
+
+def every_copied(x: Tensor, stride: int) -> Tensor:
+    """Return a copy of ``every``, for several readers, and with a gradient made in one pass.
+
+    Autograd would fill a tensor with zeros for each axis that is strided.
+    """
+    copied: Tensor = _EveryCopied.apply(x, stride)  # type: ignore[no-untyped-call]
+    return copied
+
+
+class _EveryCopied(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, stride: int) -> Tensor:  # noqa: ANN401 -- of PyTorch
+        ctx.shape, ctx.stride = x.movedim(1, -1).shape, stride
+        return x.movedim(1, -1)[_kept(x.ndim, stride)].contiguous().movedim(-1, 1)
+
+    @staticmethod
+    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor, None]:  # noqa: ANN401 -- of PyTorch
+        whole = slope.new_zeros(ctx.shape)
+        whole[_kept(slope.ndim, ctx.stride)] = slope.movedim(1, -1)
+        return whole.movedim(-1, 1), None
+
+
+def _kept(axes: int, stride: int) -> tuple[slice, ...]:
+    return (slice(None), *[slice(None, None, stride)] * (axes - 2))

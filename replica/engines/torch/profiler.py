@@ -32,7 +32,7 @@ OPERATOR_RULES: Rules = (
         r"mkl_linear|mkldnn_linear|_scaled_mm)|^mkldnn::_linear|attention",
     ),
     (KernelCategory.NORMALISATION, r"^aten::.*(batch|layer|group|instance)_norm"),
-    (KernelCategory.RELU, r"^aten::(leaky_|p)?relu|^aten::threshold|^aten::clamp_min"),
+    (KernelCategory.RELU, r"^aten::(leaky_|p)?relu|^aten::threshold|^aten::clamp_min|^_Activation"),
     (KernelCategory.POOLING, r"^aten::.*pool"),
     (
         KernelCategory.REDUCTION,
@@ -43,7 +43,7 @@ OPERATOR_RULES: Rules = (
         KernelCategory.DATA_ARRANGEMENT,
         r"^aten::(cat|_cat|stack|_pad|pad|constant_pad|index|gather|scatter|slice_|select_|"
         r"im2col|col2im|roll|flip|repeat|tile|tril|triu|embedding|upsample|masked_|where|take|"
-        r"one_hot|unfold|fold|_to_dense|_reorder)|mkldnn_reorder",
+        r"one_hot|unfold|fold|_to_dense|_reorder)|mkldnn_reorder|^_(LaidOutAnew|EveryCopied)$",
     ),
     (
         KernelCategory.MEMORY_COPY,
