@@ -7,15 +7,17 @@ compared with it, without git. ``python -m aiperf_hpc.release`` writes the list 
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
 from aiperf_hpc import __version__
 from aiperf_hpc.commit import STAMP
+from aiperf_hpc.streams import print_in_any_locale
 
 PACKAGE = Path(__file__).parent
 RELEASES = PACKAGE / "releases"
@@ -96,8 +98,13 @@ def _differences(release: Mapping[str, str], files: Mapping[str, str]) -> Iterat
             yield f"{name} changed"
 
 
-def main() -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Write the list of this version's files, unless this version is released already."""
+    print_in_any_locale()
+    parser = argparse.ArgumentParser(
+        prog="python -m aiperf_hpc.release", description="Write the list of this version's files."
+    )
+    parser.parse_args(arguments)
     path = RELEASES / f"{__version__}{SUFFIX}"
     if path.exists():
         sys.stderr.write(f"{path}: {__version__} is released; raise the version first\n")

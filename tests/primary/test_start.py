@@ -185,7 +185,7 @@ def released(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., i
     """Start a run of a release, of a dataset that needs no looking at."""
     monkeypatch.setattr(start, "describe_dataset", lambda config: DATASET)
     monkeypatch.setattr(release, "RELEASES", tmp_path / "releases")
-    assert release.main() == 0
+    assert release.main([]) == 0
     command = [*START, *OFFICIAL, "--run-dir", str(tmp_path / "run"), "--dry-run"]
     return lambda *options: main([*command, *options])
 
