@@ -34,7 +34,7 @@ ANEW := --force-reinstall --no-cache-dir
 endif
 
 .PHONY: start test suite check quick horovod faults fuzz chaos slurm nfs nfs-packages benchmarks benchmarks-search \
-	benchmarks-training packages browser browser-packages scaling docs trust clean
+	benchmarks-training packages browser browser-packages scaling docs release trust clean
 
 start: $(VENV)/.installed
 	$(BIN)/aiperf start --nodes $(NODES) --hours $(HOURS) --config quickstart --launcher local --yes
@@ -87,6 +87,10 @@ trust: $(VENV)/.installed-test
 # The documentation as a site: build/site/index.html, which needs no server.
 docs: $(VENV)/.installed-docs
 	$(BIN)/python -m mkdocs build
+
+# The list of this version's files, by which a run's code is known as a release (docs/divisions.md).
+release: $(VENV)/.installed-test
+	$(BIN)/python -m aiperf_hpc.release
 
 # Weak scaling in simulation, 1 to 4,096 nodes: a report in runs/scaling/n4096/report.
 scaling: $(VENV)/.installed-test

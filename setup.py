@@ -19,7 +19,7 @@ def stamp(package: Path) -> None:
     target = package / CODE["STAMP"]
     target.unlink(missing_ok=True)  # Of an earlier build.
     if commit := CODE["source_commit"]():
-        target.write_text(f"{commit} {CODE['source_release']()}".rstrip() + "\n", "ascii")
+        target.write_text(f"{commit}\n", "ascii")
 
 
 class BuildPy(build_py):

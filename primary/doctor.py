@@ -15,7 +15,6 @@ from pathlib import Path
 import psutil
 
 from aiperf_hpc import __version__
-from aiperf_hpc.commit import source_commit, source_release
 from aiperf_hpc.errors import RunDirectoryError, SchedulerError, reason_of
 from aiperf_hpc.extras import COLLECTIVES, ENGINES, NNI, PYSLURM, SIMULATION, pip_install
 from aiperf_hpc.machine import available_bytes
@@ -30,6 +29,7 @@ from aiperf_hpc.primary.file_system import (
 from aiperf_hpc.primary.formatting import size
 from aiperf_hpc.primary.launchers.base import find_mpirun
 from aiperf_hpc.primary.launchers.slurm.client import SlurmCommands
+from aiperf_hpc.release import FILES, changes, package_digest
 from aiperf_hpc.system.environment import recorded_variables
 from aiperf_hpc.system.tools import AbsentError
 from aiperf_hpc.telemetry.rapl import rapl_zones
@@ -200,9 +200,9 @@ def _engines() -> Check:
 
 def _official() -> Iterator[Check]:
     """Look at the code and the variables: official results need a release, and what it states."""
-    versions = {"aiperf-hpc": __version__}
+    versions = {"aiperf-hpc": __version__, FILES: package_digest()}
     for check in (
-        release_rule(versions, source_commit(), source_release()),
+        release_rule(versions, changes()),
         environment_rule([recorded_variables(os.environ)], "fp32"),
     ):
         yield Check(

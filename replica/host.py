@@ -23,6 +23,7 @@ from aiperf_hpc.clock import SYSTEM, Clock
 from aiperf_hpc.config import RunConfig
 from aiperf_hpc.machine import available_bytes, cpu_model
 from aiperf_hpc.morphism.weights.checked_file import Tell
+from aiperf_hpc.release import FILES, package_digest
 from aiperf_hpc.replica.engines.base import Engine
 from aiperf_hpc.replica.engines.rank_peak import rank_peak
 from aiperf_hpc.replica.node_check import Loaded, check_node, checked_dataset
@@ -303,7 +304,7 @@ def package_versions() -> dict[str, str]:
     """Return the versions of what a replica's results may depend on, but for its engine."""
     packages = ("aiperf-hpc", "numpy", "optuna")
     versions = {name: metadata.version(name) for name in packages}
-    return versions | {"python": platform.python_version()}
+    return versions | {FILES: package_digest(), "python": platform.python_version()}
 
 
 SEARCH_THREADS = dict.fromkeys(("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS"), "1")

@@ -17,6 +17,7 @@ from aiperf_hpc.config import RunConfig
 from aiperf_hpc.dataset_manifest import load_dataset_manifest
 from aiperf_hpc.errors import DatasetError, EngineError, PreflightError
 from aiperf_hpc.machine import available_bytes
+from aiperf_hpc.release import FILES, package_digest
 from aiperf_hpc.replica.data import load_dataset
 from aiperf_hpc.replica.data.base import Dataset
 from aiperf_hpc.replica.data.local_copy import local_copy
@@ -146,6 +147,8 @@ def _version(name: str) -> str:
         return platform.python_version()
     if name == "aiperf-hpc":
         return __version__
+    if name == FILES:
+        return package_digest()
     try:
         return metadata.version(name)
     except metadata.PackageNotFoundError:

@@ -9,12 +9,16 @@ from aiperf_hpc.ops_counter.divisions.arithmetic import environment_rule, precis
 from aiperf_hpc.ops_counter.divisions.evidence import RunEvidence, told
 from aiperf_hpc.ops_counter.divisions.release import release_rule, versions_rule
 from aiperf_hpc.ops_counter.divisions.rule import RuleCheck
+from aiperf_hpc.release import FILES
 
 
 def release(run: RunEvidence) -> RuleCheck:
-    """The run was started by a release."""
+    """The run was started by a release, and all replicas ran the same files."""
     manifest = run.manifest
-    return release_rule(manifest.versions, manifest.commit, manifest.release)
+    files = manifest.versions.get(FILES)
+    machines = ((each.id, each.machine) for each in run.replicas)
+    others = (name for name, it in machines if it is not None and it.versions.get(FILES) != files)
+    return release_rule(manifest.versions, manifest.release_changes, others)
 
 
 def versions(run: RunEvidence) -> RuleCheck:

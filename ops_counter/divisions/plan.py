@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from aiperf_hpc.config import RunConfig
@@ -21,9 +21,8 @@ class Code:
     """The code that is to run."""
 
     versions: Mapping[str, str]
-    commit: str | None
-    release: str
-    """The tag of a release at that commit; empty where there is none."""
+    changes: Sequence[str]
+    """The files that differ from the release of its version."""
 
 
 def check_settings(config: RunConfig, division: Division) -> list[RuleCheck]:
@@ -62,7 +61,7 @@ def check_plan(
     return [
         *check_settings(config, division),
         asked_hours(hours),
-        release_rule(code.versions, code.commit, code.release),
+        release_rule(code.versions, code.changes),
         environment_rule([variables], config.training.precision),
         *(_datasets(dataset) if dataset is not None else ()),
     ]

@@ -5,38 +5,44 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
+from aiperf_hpc.ops_counter.divisions.evidence import told
 from aiperf_hpc.ops_counter.divisions.rule import RuleCheck
+from aiperf_hpc.release import FILES, list_digest, released
 
 PACKAGE = "aiperf-hpc"
-CHANGED = "+"
-"""What a commit ends in whose files were changed."""
 
 
-def release_rule(versions: Mapping[str, str], commit: str | None, tag: str) -> RuleCheck:
+def release_rule(
+    versions: Mapping[str, str], changes: Iterable[str], others: Iterable[str] = ()
+) -> RuleCheck:
     """Return whether the code is a release's, unchanged.
 
     Args:
-        versions: those of the packages, by name.
-        commit: as a run states it; None where nobody knows.
-        tag: the release that the commit is; empty where it is none.
+        versions: those of the packages, by name, and the digest of this package's files.
+        changes: the files that differ from the release of this version, and how.
+        others: the replicas whose files are not those that the run was started with.
     """
-    version = versions.get(PACKAGE, "of an unknown version")
-    known = "unknown" if commit is None else commit[:12]
-    changed = ", changed" if commit is not None and commit.endswith(CHANGED) else ""
-    value = f"{version}, commit {known}, {tag or 'no tag'}{changed}"
-    return RuleCheck.of("release", value, "a release, unchanged", _reasons(version, commit, tag))
+    version = versions.get(PACKAGE, "unknown")
+    value = f"{version}, files {versions.get(FILES, 'unknown')[:12]}"
+    reasons = (*_reasons(version, versions.get(FILES), changes), *_others(others))
+    return RuleCheck("release", value, "a release, unchanged", reasons)
 
 
-def _reasons(version: str, commit: str | None, tag: str) -> Iterator[str]:
-    if commit is None:
-        yield "nobody knows its commit; install a release, or run from its repository"
-        return
-    if commit.endswith(CHANGED):
-        yield f"files differ from commit {commit.rstrip(CHANGED)[:12]}; undo or commit the changes"
-    if not tag:
-        yield f"commit {commit.rstrip(CHANGED)[:12]} has no release's tag; check out v{version}"
-    elif tag != f"v{version}":
-        yield f"its tag is {tag} and its version {version}; check out v{version}"
+def _reasons(version: str, files: str | None, changes: Iterable[str]) -> Iterator[str]:
+    releases = released()
+    if files is None:
+        yield "the run does not record the digest of the package's files; run a released version"
+    elif version not in releases:
+        known = ", ".join(releases) or "none exists yet"
+        yield f"version {version} is not released; run a released version ({known})"
+    elif files != list_digest(releases[version]):
+        named = ", ".join(told(changes)) or "its files differ"
+        yield f"not release {version}: {named}; install the release unchanged"
+
+
+def _others(replicas: Iterable[str]) -> Iterator[str]:
+    if named := ", ".join(told(replicas)):
+        yield f"other files of the package on {named}; install the same release on all nodes"
 
 
 def versions_rule(replicas: Iterable[tuple[str, Mapping[str, str]]]) -> RuleCheck:

@@ -44,7 +44,7 @@ COMMANDS = (
         "verify",
         RESULTS,
         "report:verify",
-        "Recount a run from its own records, and execute trials of it again.",
+        "Verify a run: recompute its score from the records and re-execute sampled trials.",
     ),
     Row(
         "witness",

@@ -55,6 +55,10 @@ def report(
     return 0
 
 
+UNOFFICIAL = 3
+"""The exit status of ``aiperf verify --official`` for a consistent run that is not official."""
+
+
 @dataclass(frozen=True)
 class Execution:
     """Which trials are executed again, and with what."""
@@ -98,22 +102,31 @@ def verify(
             help="The root certificate of a time-stamp authority that you trust.",
         ),
     ] = None,
+    official: Annotated[
+        bool,
+        Option("--official", help="Exit with status 3 unless the result is official."),
+    ] = False,
     json: Json = False,
 ) -> int:
-    """Recount a run from its own records, and execute trials of it again.
+    """Verify a run: recompute its score from the records and re-execute sampled trials.
 
-    The exit status is 0 if the score equals the recount, every rule is kept and all that is
-    executed again is as recorded, else 1. A run that is signed says by which key; --key names those
-    of which one must have signed it. With --witness, one of these witnesses must have seen the run
-    from its start to its end.
+    The last two lines answer two questions: whether the records are consistent, and whether the
+    result is official by the benchmark's rules.
+
+    The exit status is 0 if the records are consistent and each re-executed trial is as recorded,
+    else 1. With --official it is 3 if that holds and the result is not official. --key names the
+    keys of which one must have signed the run. With --witness, one of these witnesses must have
+    seen the run from its start to its end.
 
     Examples:
       $ aiperf verify runs/20261121-101500
+      $ aiperf verify runs/20261121-101500 --official
       $ aiperf verify runs/20261121-101500 --key submitter.pub --witness centre.pub
       $ aiperf verify runs/20261121-101500 --execute 3
     """
     from aiperf_hpc.primary.verify import audit
     from aiperf_hpc.primary.verify.evidence import Evidence
+    from aiperf_hpc.primary.verify.verdict import verdict_of
     from aiperf_hpc.signatures import read_trusted
 
     trusted = read_trusted(key or ())
@@ -121,46 +134,47 @@ def verify(
     evidence = Evidence(view, trusted, read_trusted(witness or ()), _roots(tsa or []))
     findings = audit.check(evidence)
     outcome = _outcome(evidence, execution)
-    ended = view.history.end_utc is not None
-    kept = all(finding.passed for finding in findings)
-    passed = kept and (outcome is None or outcome.passed)
+    verdict = verdict_of(view, findings, outcome)
     if json:
-        rules = [
-            {
-                "rule": f.rule,
-                "passed": f.passed,
-                "checked": f.checked,
-                "failures": f.failures,
-                "notes": f.notes,
-            }
-            for f in findings
-        ]
-        said = {"passed": passed, "ended": ended, "signature": _signature(findings)}
         again = {} if outcome is None else {"execution": outcome.model_dump(mode="json")}
-        say_json({**said, "rules": rules, **again})
-        return 0 if passed else 1
-    for finding in findings:
-        verdict = "PASSED" if finding.passed else "FAILED"
-        say(f"{verdict}  {finding.rule:<12} {finding.checks} ({finding.checked} checked)")
-        for failure in finding.failures[:10]:
-            say(f"          {failure}")
-        if len(finding.failures) > 10:
-            say(f"          and {len(finding.failures) - 10} more")
-        for note in finding.notes[:10]:
-            say(f"          note: {note}")
-    failed = [finding.rule for finding in findings if not finding.passed]
-    view_end = f"; {_signature(findings)}"
-    view_end += "" if ended else "; the run has not ended, so that its score is not final"
-    say(
-        f"PASSED: the score equals the recount{view_end}"
-        if kept
-        else f"FAILED: {', '.join(failed)}{view_end}"
-    )
-    if outcome is not None:
-        from aiperf_hpc.primary.verify.execution.outcome import table, verdict_line
+        say_json({**verdict.document(), "rules": [_rule(each) for each in findings], **again})
+    else:
+        for finding in findings:
+            _say_finding(finding)
+        if outcome is not None:
+            from aiperf_hpc.primary.verify.execution.outcome import table
 
-        say("\n".join(("", *table(outcome), "", verdict_line(outcome))))
-    return 0 if passed else 1
+            say("\n".join(("", *table(outcome), "")))
+        say(f"records: {verdict.records}")
+        say(f"result: {verdict.result}")
+    if not verdict.consistent:
+        return 1
+    return UNOFFICIAL if official and not verdict.official else 0
+
+
+def _rule(finding: Finding) -> dict[str, object]:
+    return {
+        "rule": finding.rule,
+        "passed": None if finding.skipped else finding.passed,
+        "skipped": finding.skipped,
+        "checked": finding.checked,
+        "failures": finding.failures,
+        "notes": finding.notes,
+    }
+
+
+def _say_finding(finding: Finding) -> None:
+    if finding.skipped:
+        say(f"skipped {finding.rule:<12} {finding.checks}: {finding.skipped}")
+        return
+    verdict = "PASSED" if finding.passed else "FAILED"
+    say(f"{verdict}  {finding.rule:<12} {finding.checks} ({finding.checked} checked)")
+    for failure in finding.failures[:10]:
+        say(f"          {failure}")
+    if len(finding.failures) > 10:
+        say(f"          and {len(finding.failures) - 10} more")
+    for note in finding.notes[:10]:
+        say(f"          note: {note}")
 
 
 def _roots(files: Sequence[Path]) -> Sequence[Certificate]:
@@ -169,12 +183,6 @@ def _roots(files: Sequence[Path]) -> Sequence[Certificate]:
     from aiperf_hpc.primary.witnessing.timestamps import read_roots
 
     return read_roots(files)
-
-
-def _signature(findings: Sequence[Finding]) -> str:
-    """Return who signed the run, or that nobody did, or what is wrong with the signature."""
-    (found,) = (each for each in findings if each.rule == "signature")
-    return (*found.failures, *found.notes)[0]
 
 
 def _outcome(evidence: Evidence, execution: Execution) -> Outcome | None:

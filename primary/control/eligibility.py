@@ -38,7 +38,7 @@ def require_eligible(
             manifest.config,
             Division(manifest.division),
             hours=manifest.hours,
-            code=Code(manifest.versions, manifest.commit, manifest.release),
+            code=Code(manifest.versions, manifest.release_changes),
             variables=recorded_variables(environment),
             dataset=dataset,
         ),

@@ -14,7 +14,7 @@ from importlib import metadata
 from pathlib import Path
 
 from aiperf_hpc import __version__
-from aiperf_hpc.commit import source_commit, source_release
+from aiperf_hpc.commit import source_commit
 from aiperf_hpc.config import DatasetConfig, RunConfig
 from aiperf_hpc.errors import (
     DatasetError,
@@ -32,6 +32,7 @@ from aiperf_hpc.primary.launchers.registry import Chosen, choose_launcher, resol
 from aiperf_hpc.primary.launchers.slurm.client import Nodes
 from aiperf_hpc.primary.launchers.slurm.launcher import ARRAY
 from aiperf_hpc.primary.launchers.slurm.node_groups import require_none, require_total
+from aiperf_hpc.release import FILES, changes, package_digest
 from aiperf_hpc.run.manifest import RULES, RunManifest
 from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.trial import DatasetInfo
@@ -91,11 +92,12 @@ def make_manifest(
         cores=divide_cores(sorted(os.sched_getaffinity(0)), replicas) if chosen == "local" else (),
         versions={
             "aiperf-hpc": __version__,
+            FILES: package_digest(),
             "python": platform.python_version(),
             **{name: metadata.version(name) for name in ("numpy", "optuna", "pydantic")},
         },
         commit=source_commit(),
-        release=source_release(),
+        release_changes=tuple(changes()),
         rules=RULES,
         config=settled.config,
         devices=settled.devices,

@@ -8,12 +8,12 @@ import socket
 from pathlib import Path
 
 from aiperf_hpc import __version__
-from aiperf_hpc.commit import source_commit
 from aiperf_hpc.errors import RunDirectoryError, UsageError
 from aiperf_hpc.primary.control.claim import check_free
 from aiperf_hpc.primary.control.prepare import describe_dataset
 from aiperf_hpc.primary.launchers.process_session import end_session
 from aiperf_hpc.processes import arguments_of
+from aiperf_hpc.release import FILES, package_digest
 from aiperf_hpc.run.history import RunHistory
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import RunPaths
@@ -79,8 +79,8 @@ def _runs_here(started: ReplicaStarted, paths: RunPaths) -> bool:
 
 
 def _check_same_code(manifest: RunManifest, folder: Path) -> None:
-    was = manifest.versions.get("aiperf-hpc"), manifest.commit
-    now = __version__, source_commit()
+    was = manifest.versions.get("aiperf-hpc"), manifest.versions.get(FILES)
+    now = __version__, package_digest()
     if was != now:
         raise UsageError(
             f"{folder}: it was started by aiperf-hpc {_in_words(*was)}, this is "
@@ -88,8 +88,8 @@ def _check_same_code(manifest: RunManifest, folder: Path) -> None:
         )
 
 
-def _in_words(version: str | None, commit: str | None) -> str:
-    return f"{version} ({f'commit {commit}' if commit else 'of no known commit'})"
+def _in_words(version: str | None, files: str | None) -> str:
+    return f"{version} (files {files[:12] if files else 'unknown'})"
 
 
 def _check_same_configuration(history: RunHistory, paths: RunPaths, folder: Path) -> None:

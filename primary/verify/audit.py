@@ -80,6 +80,13 @@ class Finding:
     def passed(self) -> bool:
         return not self.failures
 
+    @property
+    def skipped(self) -> str | None:
+        """Why nothing was checked, e.g. ``unsigned``; None if something was, or is wrong."""
+        if self.checked or self.failures:
+            return None
+        return "; ".join(self.notes) or "nothing recorded"
+
 
 def _records(run: Evidence) -> int:
     return sum(len(journal.times) for journal in run.journals.values())

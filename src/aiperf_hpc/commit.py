@@ -1,4 +1,4 @@
-"""Which commit and release this code is: by its own repository, or stamped when it was built.
+"""Which commit this code is: by its own repository, or stamped when it was built.
 
 The standard library only, since ``setup.py`` runs it before anything is installed.
 """
@@ -14,28 +14,16 @@ PROJECT = "aiperf-hpc"
 HERE = Path("src/aiperf_hpc/commit.py")
 """The path of this file in the repository."""
 STAMP = "commit.txt"
-"""The name of a file beside this one in a package that was built, never in the repository: the
-commit, and the tag of its release, if any."""
+"""The name of a file beside this one in a package that was built, never in the repository, which
+has the commit."""
 
 
 def source_commit() -> str | None:
     """Return the commit of this code, with + when it was changed; None where that is not known."""
-    stamp = _stamp()
-    return commit_of(Path(__file__)) if stamp is None else next(iter(stamp), None)
-
-
-def source_release() -> str:
-    """Return the tag of the release that this code is; empty where it is none, or nobody knows."""
-    stamp = _stamp()
-    return release_of(Path(__file__)) if stamp is None else "".join(stamp[1:2])
-
-
-def _stamp() -> list[str] | None:
-    """Return the commit and the tag that a package was built from; None where it was not."""
     try:
-        return Path(__file__).with_name(STAMP).read_text("ascii").split()
+        return Path(__file__).with_name(STAMP).read_text("ascii").strip() or None
     except FileNotFoundError:
-        return None
+        return commit_of(Path(__file__))
 
 
 def commit_of(file: Path) -> str | None:
@@ -49,14 +37,6 @@ def commit_of(file: Path) -> str | None:
         return None
     # Without tags, which are no commits.
     return _git(top, "describe", "--always", "--exclude=*", "--abbrev=40", "--dirty=+") or None
-
-
-def release_of(file: Path) -> str:
-    """Return the tag, v and a number, of the commit that ``commit_of`` returns; empty without."""
-    top = _top(file)
-    if top is None:
-        return ""
-    return _git(top, "describe", "--tags", "--exact-match", "--match=v[0-9]*") or ""
 
 
 def _top(file: Path) -> Path | None:

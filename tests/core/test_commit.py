@@ -10,11 +10,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.support.source_tree import ROOT, copy_tree, unpack_wheel
 
 from aiperf_hpc import commit
-from aiperf_hpc.commit import HERE, STAMP, commit_of, release_of
+from aiperf_hpc.commit import HERE, STAMP, commit_of
 
-ROOT = Path(__file__).parents[2]
 Git = Callable[..., str]
 
 
@@ -144,30 +144,11 @@ def test_a_submodule_a_worktree_and_a_shallow_clone(tmp_path: Path) -> None:
 
 # What is built.
 
-PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input")
-OFFLINE = ("--no-deps", "--no-build-isolation", "--no-index", "--quiet")
-
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
     """A copy of this tree, without what it is not made of."""
-    top = tmp_path / "tree"
-    top.mkdir()
-    for name in ("setup.py", "pyproject.toml", "MANIFEST.in", "README.md", "LICENSE", ".gitignore"):
-        shutil.copy(ROOT / name, top)
-    unwanted = shutil.ignore_patterns("__pycache__", "*.egg-info", STAMP)
-    for folder in (
-        "src",
-        "primary",
-        "replica",
-        "workloads",
-        "morphism",
-        "ops_counter",
-        "configs",
-        "deploy",
-    ):
-        shutil.copytree(ROOT / folder, top / folder, symlinks=True, ignore=unwanted)
-    return top
+    return copy_tree(tmp_path / "tree")
 
 
 def committed(top: Path) -> str:
@@ -189,12 +170,9 @@ def built(source: Path, folder: Path) -> str | None:
 
 def test_a_wheel_is_stamped_with_the_commit_it_was_built_from(tree: Path, tmp_path: Path) -> None:
     first = committed(tree)
-    subprocess.run([*PIP, "wheel", *OFFLINE, "--wheel-dir", tmp_path, tree], check=True)
-    (wheel,) = tmp_path.glob("*.whl")
     # Installed in a repository that is another's: the stamp says which commit it is.
-    unpacked = tmp_path / "other" / "site-packages"
     made(tmp_path / "other")
-    shutil.unpack_archive(wheel, unpacked, "zip")
+    unpacked = unpack_wheel(tree, tmp_path / "other" / "site-packages")
     assert (unpacked / "aiperf_hpc/primary/cli/program.py").exists()
     assert list(unpacked.glob("*.dist-info/licenses/LICENSE"))
     said = subprocess.run(
@@ -225,24 +203,3 @@ def test_what_is_built_outside_of_git_has_no_stamp(tree: Path, tmp_path: Path) -
     made(tmp_path / "around")
     inner = shutil.move(tree, tmp_path / "around" / "inner")
     assert built(Path(inner), tmp_path / "built") is None
-
-
-def test_a_release_is_a_commit_with_a_versions_tag(tmp_path: Path) -> None:
-    git, _ = made(tmp_path)
-    git("tag", "-am", "no version", "latest")
-    assert release_of(tmp_path / HERE) == ""
-    git("tag", "-am", "a version", "v1.2.3")
-    assert release_of(tmp_path / HERE) == "v1.2.3"
-    assert release_of(tmp_path / "elsewhere" / HERE) == ""
-    git("commit", "-qm", "later", "--allow-empty")
-    assert release_of(tmp_path / HERE) == ""
-
-
-def test_a_package_knows_the_release_that_it_was_built_from(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(commit, "__file__", str(tmp_path / "commit.py"))
-    (tmp_path / STAMP).write_text("abc v1.2.3\n")
-    assert (commit.source_commit(), commit.source_release()) == ("abc", "v1.2.3")
-    (tmp_path / STAMP).write_text("abc\n")
-    assert (commit.source_commit(), commit.source_release()) == ("abc", "")

@@ -1,7 +1,8 @@
-"""What the package says of itself in several places is the same."""
+"""What the package states of itself in several places is the same; releases and their files."""
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import subprocess
@@ -12,10 +13,13 @@ from pathlib import Path
 
 import pytest
 import yaml
+from tests.support.source_tree import ROOT, copy_tree, unpack_wheel
 
 from aiperf_hpc import __version__
+from aiperf_hpc.commit import STAMP
+from aiperf_hpc.release import file_digests
 
-ROOT = Path(__file__).parents[2]
+LINKED = Path("src/aiperf_hpc")
 
 
 def test_the_citation_is_of_this_version_under_the_license_of_the_package() -> None:
@@ -29,13 +33,18 @@ def test_the_citation_is_of_this_version_under_the_license_of_the_package() -> N
     assert text.rstrip().endswith("limitations under the License.")
 
 
-def test_the_source_distribution_is_the_repository(tmp_path: Path) -> None:
+def tracked_files() -> set[str]:
+    """Return the files of the repository, as git lists them."""
     if not (ROOT / ".git").exists():
         pytest.skip("which files are the repository's is told by git")
     listed = subprocess.run(
         ["git", "-C", str(ROOT), "ls-files", "-z"], capture_output=True, text=True, check=True
     )
-    tracked = {name for name in listed.stdout.split("\0") if name and not name.startswith(".")}
+    return {name for name in listed.stdout.split("\0") if name and not name.startswith(".")}
+
+
+def test_the_source_distribution_is_the_repository(tmp_path: Path) -> None:
+    tracked = tracked_files()
     tree = tmp_path / "tree"
     for name in tracked:
         (tree / name).parent.mkdir(parents=True, exist_ok=True)
@@ -61,3 +70,80 @@ def test_extras_that_pages_install_are_the_packages() -> None:
     for wheel, extras in asked:
         assert set(extras.split(",")) <= project["optional-dependencies"].keys()
         assert wheel in ("", f"aiperf_hpc-{__version__}-py3-none-any.whl")
+
+
+# Releases.
+
+JUDGE = """
+import json
+from aiperf_hpc import __version__
+from aiperf_hpc.ops_counter.divisions.release import release_rule
+from aiperf_hpc.release import FILES, changes, package_digest
+versions = {"aiperf-hpc": __version__, FILES: package_digest()}
+print(json.dumps(release_rule(versions, changes()).reasons))
+"""
+
+
+def judged(source: Path) -> list[str]:
+    """Return what the rule ``release`` finds of the package in a folder."""
+    done = subprocess.run(
+        [sys.executable, "-c", JUDGE], env={"PYTHONPATH": str(source)}, cwd=source,
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    found: list[str] = json.loads(done.stdout)
+    return found
+
+
+def release(source: Path) -> subprocess.CompletedProcess[str]:
+    """Write the list of the files of the package in a folder."""
+    return subprocess.run(
+        [sys.executable, "-m", "aiperf_hpc.release"], env={"PYTHONPATH": str(source)}, cwd=source,
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+
+def test_each_tracked_file_of_the_package_counts() -> None:
+    folders = {path.name for path in (ROOT / LINKED).iterdir() if path.is_symlink()}
+    tracked = {
+        name.removeprefix(f"{LINKED}/")
+        for name in tracked_files()
+        if name.partition("/")[0] in folders or name.startswith(f"{LINKED}/")
+    }
+    lists = {name for name in tracked if name.startswith("releases/")}
+    assert file_digests().keys() >= tracked - folders - lists
+
+
+def test_a_checkout_and_a_wheel_are_the_release_until_a_file_differs(tmp_path: Path) -> None:
+    source = copy_tree(tmp_path / "tree") / "src"
+    shutil.rmtree(source / "aiperf_hpc" / "releases", ignore_errors=True)
+    (unreleased,) = judged(source)
+    assert unreleased == (
+        f"version {__version__} is not released; run a released version (none exists yet)"
+    )
+    done = release(source)
+    assert (done.returncode, done.stderr) == (0, "")
+    table = Path(done.stdout.strip())
+    assert table == source / "aiperf_hpc" / "releases" / f"{__version__}.sha256"
+    again = release(source)
+    assert again.returncode == 2
+    assert again.stderr.endswith(f"{__version__} is released; raise the version first\n")
+    installed = unpack_wheel(tmp_path / "tree", tmp_path / "site-packages")
+    assert file_digests(installed / "aiperf_hpc") == file_digests(source / "aiperf_hpc")
+    (installed / "aiperf_hpc" / STAMP).write_text("0123\n")
+    for place in (source, installed):
+        package = place / "aiperf_hpc"
+        assert judged(place) == []
+        assert list(package.rglob("__pycache__"))
+        assert judged(place) == []
+        check = ["sha256sum", "--check", "--strict", "--quiet", str(table)]
+        assert subprocess.run(check, cwd=package, check=False).returncode == 0
+        ends = "; install the release unchanged"
+        score = package / "ops_counter" / "score.py"
+        whole = score.read_bytes()
+        score.write_bytes(whole.replace(b"O", b"0", 1))
+        assert judged(place) == [f"not release {__version__}: ops_counter/score.py changed{ends}"]
+        score.write_bytes(whole)
+        (package / "configs" / "simulated.yaml").unlink()
+        (package / "primary" / "more.py").touch()
+        differences = "configs/simulated.yaml missing, primary/more.py added"
+        assert judged(place) == [f"not release {__version__}: {differences}{ends}"]

@@ -190,6 +190,7 @@ def test_what_cannot_be_resumed_says_why_and_changes_nothing(live_run: Start) ->
     for old, new, said in (
         ("momentum: 0.9", "momentum: 0.8", "run.yaml has changed since the run started"),
         ("aiperf-hpc: ", "aiperf-hpc: 9.", "resume it with the version that started it"),
+        ("aiperf-hpc files: ", "aiperf-hpc files: 0", "resume it with the version that started"),
     ):
         run.paths.manifest.write_text(manifest.replace(old, new))
         refused = aiperf("resume", run.paths.root)

@@ -79,9 +79,14 @@ def test_verify_passes_and_the_report_states_the_recount(finished: Finished) -> 
     paths, _ = finished
     done = aiperf("verify", paths.root)
     assert done.returncode == 0, done.stdout
-    assert done.stdout.splitlines()[-1] == "PASSED: the score equals the recount; unsigned"
+    *rules, records, result = done.stdout.splitlines()
+    assert records == "records: consistent; unsigned"
+    assert result.startswith("result: unofficial: duration: ")
+    assert any(each.startswith("skipped signature ") for each in rules)
+    assert "(0 checked)" not in done.stdout
+    assert aiperf("verify", paths.root, "--official").returncode == 3
     as_json = json.loads(aiperf("verify", paths.root, "--json").stdout)
-    assert as_json["passed"]
+    assert (as_json["consistent"], as_json["official"]) == (True, False)
     assert {rule["rule"] for rule in as_json["rules"]} == {rule.name for rule in RULES}
     unseen = {rule["rule"] for rule in as_json["rules"] if not rule["checked"]}
     # Its clock started at once, as nobody waited for nodes; of a search no baseline is told.
@@ -258,7 +263,7 @@ def test_a_run_that_never_ended_is_said_to_be_so(finished: Finished, tmp_path: P
     assert "run_ended" in lines[-1]
     journal.write_text("".join(lines[:-1]))
     done = aiperf("verify", paths.root)
-    assert "the run has not ended" in done.stdout.splitlines()[-1]
+    assert done.stdout.splitlines()[-1] == "result: unofficial: the run has not ended"
 
 
 def test_a_line_without_an_end_behind_the_last_record_is_found(

@@ -15,11 +15,10 @@ from tests.support.processes import alive, in_a_group
 from tests.support.run_factory import DATASET, configuration
 from tests.support.waiting import PATIENCE_SECONDS
 
-from aiperf_hpc import __version__
+from aiperf_hpc import release
 from aiperf_hpc.config import load_config
 from aiperf_hpc.errors import RunDirectoryError, UsageError
 from aiperf_hpc.primary.cli import main, start
-from aiperf_hpc.primary.control import prepare
 from aiperf_hpc.primary.control.eligibility import require_eligible
 from aiperf_hpc.primary.control.prepare import make_manifest, make_run_directory
 from aiperf_hpc.run.manifest import RunManifest
@@ -185,8 +184,8 @@ OFFICIAL = ("--config", "imagenet", "--set", "dataset.path=/data")
 def released(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., int]:
     """Start a run of a release, of a dataset that needs no looking at."""
     monkeypatch.setattr(start, "describe_dataset", lambda config: DATASET)
-    monkeypatch.setattr(prepare, "source_commit", lambda: "a" * 40)
-    monkeypatch.setattr(prepare, "source_release", lambda: f"v{__version__}")
+    monkeypatch.setattr(release, "RELEASES", tmp_path / "releases")
+    assert release.main([]) == 0
     command = [*START, *OFFICIAL, "--run-dir", str(tmp_path / "run"), "--dry-run"]
     return lambda *options: main([*command, *options])
 

@@ -14,6 +14,7 @@ from aiperf_hpc.clock import SYSTEM
 from aiperf_hpc.config import validate
 from aiperf_hpc.dataset_manifest import save_dataset_manifest
 from aiperf_hpc.errors import PREFLIGHT_STATUS, PreflightError
+from aiperf_hpc.release import FILES, package_digest
 from aiperf_hpc.replica import node_check
 from aiperf_hpc.replica.node_check import (
     check_dataset,
@@ -29,6 +30,7 @@ VERSIONS = {
     "aiperf-hpc": __version__,
     "python": platform.python_version(),
     "numpy": np.__version__,
+    FILES: package_digest(),
 }
 CIFAR10 = DatasetInfo.of_labelled_images(
     name="cifar10",
@@ -61,7 +63,13 @@ def test_the_same_node_passes() -> None:
 
 @pytest.mark.parametrize(
     ("name", "version"),
-    [("python", "3.9.1"), ("numpy", "1.0.0"), ("aiperf-hpc", "0.0.0"), ("no-such-thing", "1")],
+    [
+        ("python", "3.9.1"),
+        ("numpy", "1.0.0"),
+        ("aiperf-hpc", "0.0.0"),
+        (FILES, "ab" * 32),
+        ("no-such-thing", "1"),
+    ],
 )
 def test_another_version_is_refused_in_one_line(
     name: str, version: str, monkeypatch: pytest.MonkeyPatch

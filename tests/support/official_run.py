@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from aiperf_hpc.official_datasets import ARCHIVES
 from aiperf_hpc.ops_counter.divisions.evidence import RunEvidence
 from aiperf_hpc.ops_counter.divisions.work import RESNET50
 from aiperf_hpc.ops_counter.score import end_of, recorded, score_at
+from aiperf_hpc.release import FILES
 from aiperf_hpc.run import records
 from aiperf_hpc.run.clocks import Clocks
 from aiperf_hpc.run.file_clock import ClockReading
@@ -43,14 +45,16 @@ IMAGENET = DatasetInfo.of_labelled_images(
     train_samples=1_281_167,
     validation_samples=50_000,
 ).model_copy(update={"archives": dict(ARCHIVES["imagenet"])})
+VERSION = "1.0.0"
+RELEASE = f"{'0' * 64}  __init__.py\n"
+RELEASED = hashlib.sha256(RELEASE.encode()).hexdigest()
 MANIFEST = RunManifest(
     run_id="official",
     nodes=2,
     hours=1.0,
     launcher="slurm",
-    versions={"aiperf-hpc": "1.0.0"},
+    versions={"aiperf-hpc": VERSION, FILES: RELEASED},
     commit="0123456789abcdef0123456789abcdef01234567",
-    release="v1.0.0",
     rules=RULES,
     config=RunConfig(preset="imagenet", dataset=DatasetConfig(name="imagenet", path=Path("/d"))),
 )
@@ -86,6 +90,11 @@ class _Journal:
 
     def close(self) -> None:
         self._writer.close()
+
+
+def write_release(folder: Path) -> None:
+    """Write the list of files of the release that made the run."""
+    (folder / f"{VERSION}.sha256").write_text(RELEASE)
 
 
 def write_official_run(root: Path, rewrite: Rewrite = as_it_is) -> RunPaths:
@@ -149,7 +158,7 @@ def _replica(paths: RunPaths, name: str, rewrite: Rewrite) -> None:
 def _started(name: str) -> records.ReplicaStarted:
     machine = Machine(
         host=f"n-{name}", cpu="c", cores=(0,), memory_bytes=1, accelerators=("A",),
-        versions={"torch": "2.5"},
+        versions={FILES: RELEASED, "torch": "2.5"},
     )  # fmt: skip
     return records.ReplicaStarted(replica=name, pid=1, engine="torch", machine=machine)
 

@@ -159,14 +159,11 @@ def _number(value: float | None) -> str:
     return f"{value:,}" if isinstance(value, int) else f"{value:.5g}"
 
 
-def verdict_line(outcome: Outcome) -> str:
-    """Return what came of it in one line."""
+def differing(outcome: Outcome) -> str:
+    """Return which re-executed trials are not as recorded; empty if all are."""
     of = {verdict: [t.trial for t in outcome.trials if t.verdict is verdict] for verdict in Verdict}
-    if outcome.passed:
-        return "PASSED: all that was drawn is as recorded"
-    parts = [
+    return "; ".join(
         f"{verdict}: {', '.join(of[verdict])}"
         for verdict in (Verdict.FAILED, Verdict.NOT_EXECUTABLE)
         if of[verdict]
-    ]
-    return "; ".join(parts)
+    )

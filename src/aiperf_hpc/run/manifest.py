@@ -19,7 +19,7 @@ from aiperf_hpc.untrusted import MOST_YAML_BYTES, bytes_inside, parsed_yaml
 
 RULES = 2
 """The version of the rules that runs of this version are judged by; 1 was without divisions."""
-_UNSAID = ("site", "command", "release", "division", "nodes_max", "devices")
+_UNSAID = ("site", "command", "release_changes", "division", "nodes_max", "devices")
 """What is in the file only where there is something to say."""
 
 
@@ -45,8 +45,9 @@ class RunManifest(Value):
     in the file only where there are any."""
     versions: dict[str, str]
     commit: str | None
-    release: str = ""
-    """The tag of the release that the commit is; in the file only where it is one."""
+    release_changes: tuple[str, ...] = ()
+    """The files of the package that differ from the release of its version, and how; in the file
+    only where there are any."""
     rules: Annotated[int, Field(ge=1, le=RULES)] = 1
     """The version of the benchmark's rules that it is judged by; in the file from 2 on."""
     division: Literal["closed", "open"] | None = None

@@ -11,6 +11,7 @@ from tests.support.official_run import (
     IMAGENET,
     LATER,
     MANIFEST,
+    RELEASED,
     Rewrite,
     as_it_is,
     official_evidence,
@@ -30,6 +31,7 @@ from aiperf_hpc.ops_counter.divisions.judgement import (
 )
 from aiperf_hpc.ops_counter.divisions.work import RESNET50
 from aiperf_hpc.ops_counter.kinds import kinds_of
+from aiperf_hpc.release import FILES
 from aiperf_hpc.run import records
 from aiperf_hpc.run.records import AnyEvent
 from aiperf_hpc.system.description import Accelerator, NodeDescription
@@ -112,7 +114,7 @@ def unlike_the_servers(_: str, at: float, event: AnyEvent) -> AnyEvent:
 
 def other_version(who: str, _: float, event: AnyEvent) -> AnyEvent:
     if isinstance(event, records.ReplicaStarted) and who == "r1":
-        machine = event.machine.model_copy(update={"versions": {"torch": "2.4"}})
+        machine = event.machine.model_copy(update={"versions": {FILES: RELEASED, "torch": "2.4"}})
         return event.model_copy(update={"machine": machine})
     return event
 
@@ -224,8 +226,10 @@ def test_what_the_manifest_says_is_judged_too(tmp_path: Path) -> None:
         manifest = MANIFEST.model_copy(update=changes)
         return list(map(str, judge(RunEvidence(run.history, manifest, run.final, now)).violations))
 
-    assert broken(release="") == [
-        "release: commit 0123456789ab has no release's tag; check out v1.0.0"
+    changed = {**MANIFEST.versions, FILES: "ab" * 32}
+    assert broken(versions=changed, release_changes=("primary/doctor.py changed",)) == [
+        "release: not release 1.0.0: primary/doctor.py changed; install the release unchanged",
+        "release: other files of the package on r0, r1; install the same release on all nodes",
     ]
     assert broken(now=START) == ["end: 1970-01-12T14:46:40Z is yet to come"]
     assert broken(nodes=4) == ["replicas: 2 of 4 replicas"]

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from tests.support.official_run import RELEASED, VERSION
 
 from aiperf_hpc.official_datasets import ARCHIVES
 from aiperf_hpc.ops_counter.divisions.arithmetic import environment_rule, precision_rule
 from aiperf_hpc.ops_counter.divisions.dataset import content_rule, dataset_rule
 from aiperf_hpc.ops_counter.divisions.plan import asked_hours
 from aiperf_hpc.ops_counter.divisions.release import release_rule, versions_rule
+from aiperf_hpc.release import FILES
 from aiperf_hpc.trial import DatasetInfo, TensorSpec
 
 IMAGENET = DatasetInfo.of_labelled_images(
@@ -19,23 +21,30 @@ IMAGENET = DatasetInfo.of_labelled_images(
     train_samples=1_281_167,
     validation_samples=50_000,
 )
-VERSIONS = {"aiperf-hpc": "1.0.0"}
-COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 
 @pytest.mark.parametrize(
-    ("commit", "tag", "reasons"),
+    ("version", "files", "changes", "others", "reasons"),
     [
-        (COMMIT, "v1.0.0", []),
-        (COMMIT, "", ["commit 0123456789ab has no release's tag; check out v1.0.0"]),
-        (COMMIT, "v0.9", ["its tag is v0.9 and its version 1.0.0; check out v1.0.0"]),
-        (f"{COMMIT}+", "v1.0.0",
-         ["files differ from commit 0123456789ab; undo or commit the changes"]),
-        (None, "", ["nobody knows its commit; install a release, or run from its repository"]),
+        (VERSION, RELEASED, [], [], []),
+        (VERSION, "ab" * 32, ["a.py changed", "b.py missing", "c.py added", "d.py added"], [],
+         ["not release 1.0.0: a.py changed, b.py missing, c.py added, and 1 more; "
+          "install the release unchanged"]),
+        (VERSION, "ab" * 32, [], [],
+         ["not release 1.0.0: its files differ; install the release unchanged"]),
+        ("../1.0.0", RELEASED, [], [],
+         ["version ../1.0.0 is not released; run a released version (1.0.0)"]),
+        (VERSION, RELEASED, [], ["r1"],
+         ["other files of the package on r1; install the same release on all nodes"]),
+        (VERSION, None, [], [],
+         ["the run does not record the digest of the package's files; run a released version"]),
     ],
 )  # fmt: skip
-def test_a_release_is_unchanged(commit: str | None, tag: str, reasons: list[str]) -> None:
-    assert list(release_rule(VERSIONS, commit, tag).reasons) == reasons
+def test_a_release_is_unchanged(
+    version: str, files: str | None, changes: list[str], others: list[str], reasons: list[str]
+) -> None:
+    versions = {"aiperf-hpc": version} | ({} if files is None else {FILES: files})
+    assert list(release_rule(versions, changes, others).reasons) == reasons
 
 
 def test_versions_are_the_same_on_all_replicas() -> None:

@@ -136,8 +136,9 @@ def test_the_commands(run: RunPaths, tmp_path: Path, capsys: pytest.CaptureFixtu
     fingerprint = load_private_key(key).public.fingerprint
     assert f"signed by A Centre ({fingerprint}): {run.signature}\n" in capsys.readouterr().out
     assert main(["verify", root, "--key", str(public_path(key))]) == 0
-    last = capsys.readouterr().out.splitlines()[-1]
-    assert last == f"PASSED: the score equals the recount; signed by A Centre ({fingerprint})"
+    records, result = capsys.readouterr().out.splitlines()[-2:]
+    assert records == f"records: consistent; signed by A Centre ({fingerprint})"
+    assert result.startswith("result: unofficial: duration: ")
     assert main(["verify", root, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["signature"].startswith(f"signed by {fingerprint};")
     (tmp_path / "ranked").mkdir()
@@ -150,7 +151,9 @@ def test_the_commands(run: RunPaths, tmp_path: Path, capsys: pytest.CaptureFixtu
     assert main(["rank", str(tmp_path / "ranked"), "--key", other, "--json"]) == 0
     assert json.loads(capsys.readouterr().out.partition("\n")[2])["left_out"]
     assert main(["verify", root, "--key", other]) == 1
-    assert capsys.readouterr().out.splitlines()[-1].startswith("FAILED: signature; signed by SHA")
+    records, result = capsys.readouterr().out.splitlines()[-2:]
+    assert records.startswith("records: inconsistent; failed: signature; signed by SHA")
+    assert result == "result: unofficial: the records are inconsistent"
     assert main(["report", root, "--key", str(tmp_path / "none")]) == 2
     key.chmod(0o644)
     assert main(["sign", root, "--key", str(key)]) == 2

@@ -1,0 +1,43 @@
+"""A copy of the repository that wheels can be built from."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from aiperf_hpc.commit import STAMP
+
+ROOT = Path(__file__).parents[2]
+PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input")
+OFFLINE = ("--no-deps", "--no-build-isolation", "--no-index", "--quiet")
+
+
+def copy_tree(top: Path) -> Path:
+    """Copy what a package is built from."""
+    top.mkdir()
+    for name in ("setup.py", "pyproject.toml", "MANIFEST.in", "README.md", "LICENSE", ".gitignore"):
+        shutil.copy(ROOT / name, top)
+    unwanted = shutil.ignore_patterns("__pycache__", "*.egg-info", STAMP)
+    for folder in (
+        "src",
+        "primary",
+        "replica",
+        "workloads",
+        "morphism",
+        "ops_counter",
+        "configs",
+        "deploy",
+    ):
+        shutil.copytree(ROOT / folder, top / folder, symlinks=True, ignore=unwanted)
+    return top
+
+
+def unpack_wheel(tree: Path, folder: Path) -> Path:
+    """Build a wheel of a copy and unpack it into a folder, as its installation does."""
+    wheels = folder.with_name(f"{folder.name}-wheels")
+    subprocess.run([*PIP, "wheel", *OFFLINE, "--wheel-dir", wheels, tree], check=True)
+    (wheel,) = wheels.glob("*.whl")
+    shutil.unpack_archive(wheel, folder, "zip")
+    return folder
