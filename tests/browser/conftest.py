@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import tarfile
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NoReturn
 
 import pytest
 from tests.browser.chromium import Chromium, chromium
 from tests.fetch_cifar10 import NotAvailableError, pack
+from tests.support.cache import cached, unavailable
 from tests.support.clock import Clock
 from tests.support.result_logs import unpacked
 from tests.support.run_factory import Plan, write_manifest, write_run
@@ -39,39 +38,29 @@ TRIALS = 28
 """Trials of each replica in the long report."""
 
 
-def _without(message: str) -> NoReturn:
-    """Skip, or in CI fail, because a test that never runs must not pass for one that does."""
-    if os.environ.get("CI"):
-        pytest.fail(message)
-    pytest.skip(message)
-
-
 @pytest.fixture(scope="session")
 def axe() -> str:
     """The script of axe-core, fetched once and kept in the cache."""
-    default = Path.home() / ".cache" / "aiperf-hpc-tests"
-    cached = Path(os.environ.get("AIPERF_TEST_CACHE", default)) / f"{AXE}.js"
-    if not cached.exists():
-        with tempfile.TemporaryDirectory() as folder:
-            try:
-                tarball = pack(Path(folder), AXE, AXE_SHA256)
-            except NotAvailableError as error:
-                _without(f"axe is not available: {error}")
-            with tarfile.open(tarball) as archive:
-                script = archive.extractfile("package/axe.min.js")
-                assert script is not None
-                cached.parent.mkdir(parents=True, exist_ok=True)
-                part = cached.with_suffix(f".{os.getpid()}")
-                part.write_bytes(script.read())
-                part.replace(cached)
-    return cached.read_text("utf-8")
+    return cached(f"{AXE}.js", _fetch_axe).read_text("utf-8")
+
+
+def _fetch_axe(path: Path) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            tarball = pack(Path(folder), AXE, AXE_SHA256)
+        except NotAvailableError as error:
+            unavailable(f"axe is not available: {error}")
+        with tarfile.open(tarball) as archive:
+            script = archive.extractfile("package/axe.min.js")
+            assert script is not None
+            path.write_bytes(script.read())
 
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Chromium]:
     program = next((found for name in PROGRAMS if (found := shutil.which(name))), None)
     if program is None:
-        _without("no chromium on this machine; `make browser` installs it")
+        unavailable("no chromium on this machine; `make browser` installs it")
     with chromium(program) as started:
         yield started
 

