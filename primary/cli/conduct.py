@@ -248,5 +248,5 @@ def _last_words(log: Path) -> str | None:
 
 
 def where_served(url: str) -> str:
-    """Return where a run's status is served, for people."""
-    return f"status at {url}/api/v1/status"
+    """Return the address of a run's live page, for people."""
+    return f"live page at {url}/"
