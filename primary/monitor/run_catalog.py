@@ -214,7 +214,9 @@ def _entries(folder: Path) -> list[os.DirEntry[str]]:
         with os.scandir(folder) as entries:
             found = [e for e in entries if not e.name.startswith(".") and e.is_dir()]
     except OSError as error:
-        raise RunDirectoryError(f"cannot list the runs in {folder}: {reason_of(error)}") from None
+        raise RunDirectoryError(
+            f"cannot list the runs in {folder}: {reason_of(error)}; name a folder of runs"
+        ) from None
     return sorted(found, key=lambda entry: entry.name)
 
 

@@ -14,9 +14,9 @@ from aiperf_hpc.primary.site_file import read_site
     ("text", "words"),
     [
         ("submiter: X", "submiter: Extra inputs are not permitted"),
-        ("status: onprem", "status: Input should be ''"),
-        ("division: fast", "division: Input should be"),
-        ("cooling: [air]", "cooling: Input should be a valid string"),
+        ("status: onprem", "status: should be ''"),
+        ("division: fast", "division: should be"),
+        ("cooling: [air]", "cooling: should be text"),
         ("cooling: {a: b", "not YAML"),
         ("- a list", "not a mapping"),
         ("", "not a mapping"),
