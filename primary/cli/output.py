@@ -11,13 +11,15 @@ from itertools import chain
 
 from aiperf_hpc.streams import ascii_json, without_controls
 
-WIDTH = 100
-"""Columns of what is printed where there is no window, as into a file."""
+UNLIMITED = 1_000_000
+"""Columns where the output is no terminal: a row of a table is one line for other programs."""
 
 
 def window_columns() -> int:
-    """Return the columns of the terminal's window, or of the variable COLUMNS."""
-    return shutil.get_terminal_size((WIDTH, 0)).columns
+    """Return the columns of the variable COLUMNS or else of the terminal's window."""
+    if "COLUMNS" not in os.environ and not sys.stdout.isatty():
+        return UNLIMITED
+    return shutil.get_terminal_size().columns
 
 
 def say(text: str) -> None:

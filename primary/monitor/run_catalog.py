@@ -170,6 +170,13 @@ def latest_run(folder: Path) -> Path:
     return max(found.values(), key=lambda paths: (_started(paths), paths.root)).root
 
 
+def run_name(run: Path) -> str:
+    """Return the name by which commands in this folder take a run: below ``runs``, or its path."""
+    folder = RUNS.resolve()
+    root = run.resolve()
+    return str(root.relative_to(folder) if folder in root.parents else run)
+
+
 def age_order(row: RunRow) -> tuple[bool, float, str]:
     """Return what orders runs by their start; those that have not started are the last."""
     return row.started_utc is None, row.started_utc or 0.0, row.name
