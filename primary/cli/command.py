@@ -158,15 +158,16 @@ def refusal(error: typer.TyperException, command: str) -> UsageError:
     if invalid is None:
         said = f"{said[:1].lower()}{said[1:]}"
     else:
-        what = re.sub("^'[^']*' is not one of", "should be one of", invalid[2])
-        said = f"{invalid[1]}{_rejected(error) or f': {what}'}"
+        value, what = _rejected(error) or ("", invalid[2])
+        what = re.sub("^'[^']*' is not one of", "should be one of", what).rstrip(".")
+        said = f"{invalid[1]}{value}: {what}"
     context = getattr(error, "ctx", None)
     where = command if context is None else context.command_path
     return UsageError(f"{said}; see `{where} --help`")
 
 
-def _rejected(error: BaseException) -> str:
-    """Return the value that pydantic rejected and what it should be; nothing if it was not that."""
+def _rejected(error: BaseException) -> tuple[str, str] | None:
+    """Return the value that pydantic rejected, after a space, and what is wrong with it."""
     from pydantic import ValidationError  # Typer imports it where a value is converted.
 
     from aiperf_hpc.bounds import message_of
@@ -174,8 +175,8 @@ def _rejected(error: BaseException) -> str:
     cause = error.__cause__
     if isinstance(cause, ValidationError):
         first = cause.errors()[0]
-        return f" {first['input']}: {message_of(first)}"
-    return ""
+        return f" {first['input']}", message_of(first)
+    return None
 
 
 def _spelled_out(words: list[str]) -> Iterator[str]:

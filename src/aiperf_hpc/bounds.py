@@ -53,6 +53,7 @@ _KINDS: Final = {
     "path_type": "a path",
 }
 """What a value should be, by pydantic's names of errors."""
+_PRESENCE: Final = {"missing": "is missing", "extra_forbidden": "is not known"}
 
 
 def message_of(error: ErrorDetails | Mapping[str, Any]) -> str:
@@ -61,6 +62,8 @@ def message_of(error: ErrorDetails | Mapping[str, Any]) -> str:
     expected = _IN_WORDS.get(pattern) or _KINDS.get(error["type"])
     if expected is not None:
         return f"should be {expected}"
+    if error["type"] in _PRESENCE:
+        return _PRESENCE[error["type"]]
     said = str(error["msg"]).removeprefix("Value error, ").removeprefix("Input ")
     return f"{said[:1].lower()}{said[1:]}"
 

@@ -13,7 +13,7 @@ from aiperf_hpc.primary.site_file import read_site
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("submiter: X", "submiter: Extra inputs are not permitted"),
+        ("submiter: X", "submiter: is not known"),
         ("status: onprem", "status: should be ''"),
         ("division: fast", "division: should be"),
         ("cooling: [air]", "cooling: should be text"),

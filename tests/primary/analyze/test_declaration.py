@@ -103,7 +103,7 @@ def test_a_missing_layer_is_named(tmp_path: Path) -> None:
         ({"changed": True}, "layers.framework: say by `what` what was changed"),
         ({"changed": False, "what": "JAX"}, "layers.framework: it is not changed, yet"),
         ({"changed": False, "parts": ["batch size"]}, "layers.framework: it is not changed, yet"),
-        ({}, "layers.framework.changed: Field required"),
+        ({}, "layers.framework.changed: is missing"),
         ({"changed": True, "what": ""}, "layers.framework.what: "),
         ({"changed": False, "why": "so"}, "layers.framework.why: "),
         (None, "layers.framework: "),

@@ -140,7 +140,7 @@ def test_a_file_is_read_back_and_of_several_the_fastest_counts(tmp_path: Path) -
             peaks(sweeps=(sweep("copy", "fp32", 1.0),))
             .model_dump_json()
             .replace('"best":1.0', '"best":0.0'),
-            "0.sweeps.0.readings.0.best: should be greater than 0",
+            "0.sweeps.0.readings.0.best: Input should be greater than 0",
         ),
     ],
 )
