@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 from typer import Option
 
 from aiperf_hpc.errors import UsageError
-from aiperf_hpc.primary.cli.output import say, say_document, say_json
+from aiperf_hpc.primary.cli.output import say, say_document, say_folded, say_json
 from aiperf_hpc.primary.cli.parameters import Json, Run, SigningKey, Trusted, key_of, run_named
 from aiperf_hpc.primary.monitor.run_view import RunView
 from aiperf_hpc.run.paths import RunPaths
@@ -39,6 +39,8 @@ def report(
 ) -> int:
     """Write a run's report, also while it lasts.
 
+    Prints the rules of the benchmark that the run violates, and the path of the page.
+
     Examples:
       $ aiperf report runs/20261121-101500
       $ aiperf report runs/16nodes --scaling runs/1node runs/4nodes
@@ -50,8 +52,10 @@ def report(
     page = write_report(view, [RunPaths(folder) for folder in scaling or []], key=own)
     if json:
         say_document(view.paths.report_json.read_text("utf-8").rstrip())
-    else:
-        say(str(page))
+        return 0
+    for violation in view.violations():
+        say_folded(f"violated rule: {violation}", 4)
+    say(str(page))
     return 0
 
 

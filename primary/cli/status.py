@@ -10,7 +10,7 @@ from typing import Annotated
 from typer import Argument, Option
 
 from aiperf_hpc.primary.cli.conduct import where_served
-from aiperf_hpc.primary.cli.output import say, say_document
+from aiperf_hpc.primary.cli.output import say, say_document, say_folded
 from aiperf_hpc.primary.cli.parameters import Json, Run, run_named
 from aiperf_hpc.primary.cli.serving import Protection, endpoint_of
 from aiperf_hpc.primary.formatting import age, duration
@@ -48,7 +48,8 @@ def status(run: Run, json: Json = False) -> int:
     if json:
         say_document(now.model_dump_json(indent=1))
     else:
-        say("\n".join([_headline(run_name(run), now), *_lines(now)]))
+        for line in (_headline(run_name(run), now), *_lines(now)):
+            say_folded(line, 4)
     return 0
 
 
