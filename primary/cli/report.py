@@ -42,7 +42,7 @@ def report(
     Prints the rules of the benchmark that the run violates, and the path of the page.
 
     Examples:
-      $ aiperf report runs/20261121-101500
+      $ aiperf report 20261121-101500-imagenet-3f2a
       $ aiperf report runs/16nodes --scaling runs/1node runs/4nodes
     """  # fmt: skip
     from aiperf_hpc.primary.report.writer import write_report
@@ -112,9 +112,9 @@ def verify(
     from its start to its end.
 
     Examples:
-      $ aiperf verify runs/20261121-101500
-      $ aiperf verify runs/20261121-101500 --key submitter.pub --witness centre.pub
-      $ aiperf verify runs/20261121-101500 --execute 3
+      $ aiperf verify 20261121-101500-imagenet-3f2a
+      $ aiperf verify last --key submitter.pub --witness centre.pub
+      $ aiperf verify 20261121-101500-imagenet-3f2a --execute 3
     """
     from aiperf_hpc.primary.verify import audit
     from aiperf_hpc.primary.verify.evidence import Evidence
@@ -205,8 +205,8 @@ def replay(
     """What the search expected, and what came of it.
 
     Examples:
-      $ aiperf search replay runs/20261121-101500
-      $ aiperf search replay runs/20261121-101500 --plot search.svg
+      $ aiperf search replay 20261121-101500-imagenet-3f2a
+      $ aiperf search replay 20261121-101500-imagenet-3f2a --plot search.svg
     """
     from aiperf_hpc.primary.report.search_replay import replay_search, table
 

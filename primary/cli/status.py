@@ -39,8 +39,8 @@ def status(run: Run, json: Json = False) -> int:
     Also from another node that sees the run directory, and once the run has ended.
 
     Examples:
-      $ aiperf status runs/20261121-101500
-      $ aiperf status runs/20261121-101500 --json
+      $ aiperf status 20261121-101500-imagenet-3f2a
+      $ aiperf status 20261121-101500-imagenet-3f2a --json
     """
     view = RunView(RunPaths(run))
     view.refresh()
@@ -129,7 +129,7 @@ def serve(
 
     Examples:
       $ aiperf serve runs
-      $ aiperf serve runs/20261121-101500 --address 127.0.0.1:8000
+      $ aiperf serve 20261121-101500-imagenet-3f2a --address 127.0.0.1:8000
       $ aiperf serve runs --address 0.0.0.0:8765 --token-file tokens
     """
     from aiperf_hpc.primary.service.runs import runs_in

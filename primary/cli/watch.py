@@ -29,7 +29,7 @@ def watch(run: Run) -> int:
 
     Examples:
       $ aiperf watch last
-      $ aiperf watch runs/20261121-101500
+      $ aiperf watch 20261121-101500-imagenet-3f2a
     """
     view = RunView(RunPaths(run))
     view.refresh()
