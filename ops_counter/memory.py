@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from aiperf_hpc.config import RunConfig
 from aiperf_hpc.errors import EngineError
 from aiperf_hpc.graph import Graph
+from aiperf_hpc.system.words import size
 from aiperf_hpc.trial import Hyperparameters
 
 FRAMEWORK_BYTES = 1024 * 2**20
@@ -95,7 +96,7 @@ class MemoryLimit:
         if batch == 0 or (batch < wanted and self.config.engine.on_memory == "refuse"):
             raise EngineError(
                 f"batch size {wanted} needs an estimated "
-                f"{self.needed(graph, wanted) / 2**30:.1f} GiB, {self.bytes / 2**30:.1f} GiB are "
+                f"{size(self.needed(graph, wanted))}, {size(self.bytes)} are "
                 "there; lower the batch size or raise engine.memory_gib"
             )
         return planned.model_copy(update={"batch_size": batch})

@@ -8,7 +8,7 @@ import platform
 import shutil
 import subprocess
 import sysconfig
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from importlib import metadata
 from pathlib import Path
 
@@ -44,6 +44,10 @@ OPEN_RAPL = "as root: chmod a+r /sys/class/powercap/intel-rapl:*/energy_uj, and 
 
 OWN, SCRIPT_BYTES = b"aiperf_hpc", 65_536
 """What a program that starts this package has in it, and how far into it that is looked for."""
+
+
+SLURM_NEEDS = ("sbatch", "squeue", "srun", "controller")
+CPU_BUILDS = "the installed frameworks are builds for CPUs"
 
 
 class Check(Value):
@@ -88,6 +92,38 @@ def examine(folder: Path) -> list[Check]:
         *_slurm(),
         *examine_storage(folder),
     ]
+
+
+def readiness(checks: Sequence[Check]) -> str:
+    """Return for which runs this machine is ready, what the others lack, and what to do first."""
+    if missing := [check for check in checks if check.required and not check.found]:
+        return f"Not ready for any run ({_lack(missing[0])}). First: {missing[0].remedy}."
+    lacks = {"local runs": "", "SLURM": "", "GPUs": _lack_for_accelerators(checks)}
+    slurm = [check for check in checks if check.area == "SLURM" and check.name in SLURM_NEEDS]
+    unmet = [check for check in slurm if not check.found]
+    if unmet or not slurm:
+        lacks["SLURM"] = _lack(unmet[0]) if unmet else "no client found"
+    ready = " and ".join(", ".join(name for name in lacks if not lacks[name]).rsplit(", ", 1))
+    others = " or ".join(f"{name} ({why})" for name, why in lacks.items() if why)
+    first = "Start with `aiperf start --nodes 1 --hours 0.05`"
+    if lacks["GPUs"] == CPU_BUILDS:
+        first = f"First: {pip_install('cuda')}, or PyTorch's build for your accelerator"
+    elif unmet and unmet[0].name == "controller":
+        first = f"First: {unmet[0].remedy}"
+    return f"Ready for {ready}{f'; not for {others}' if others else ''}. {first}."
+
+
+def _lack(check: Check) -> str:
+    return f"{check.name}: {check.detail}"
+
+
+def _lack_for_accelerators(checks: Iterable[Check]) -> str:
+    """Return what a run on this machine's accelerators lacks; nothing if it may be possible."""
+    found = [check for check in checks if check.found]
+    if not any(check.area == "accelerator" for check in found):
+        return "no accelerator found"
+    frameworks = [c.detail for c in found if c.area == "framework" and c.name in ENGINES]
+    return CPU_BUILDS if all("cpu" in detail for detail in frameworks) else ""
 
 
 def _machine() -> Iterator[Check]:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from aiperf_hpc.bounds import message_of
 from aiperf_hpc.errors import UsageError
 from aiperf_hpc.system.site import SiteDescription
 from aiperf_hpc.untrusted import yaml_of
@@ -26,7 +27,7 @@ def read_site(path: Path) -> SiteDescription:
         first = error.errors(include_url=False)[0]
         key = ".".join(str(part) for part in first["loc"]) or "the file"
         raise UsageError(
-            f"{path}: {key}: {first['msg']}; `aiperf system --template` prints all entries"
+            f"{path}: {key}: {message_of(first)}; `aiperf system --template` prints all entries"
         ) from None
     except UsageError as error:
         raise UsageError(

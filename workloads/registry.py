@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import lru_cache
 
 from aiperf_hpc.config import ModelConfig, RunConfig
-from aiperf_hpc.errors import ConfigError
+from aiperf_hpc.errors import ConfigError, did_you_mean
 from aiperf_hpc.extras import lacking, needed_by
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.objective import CLASSIFICATION, Measure, Objective
@@ -40,9 +39,10 @@ def workload_named(name: str) -> Workload:
     """Return a workload. Raises ConfigError when there is none of that name."""
     workload = WORKLOADS.get(name)
     if workload is None:
-        close = difflib.get_close_matches(name, WORKLOADS, n=1)
-        hint = f"; did you mean '{close[0]}'?" if close else ""
-        raise ConfigError(f"no workload '{name}'{hint}; workloads: {', '.join(sorted(WORKLOADS))}")
+        raise ConfigError(
+            f"no workload '{name}'{did_you_mean(name, WORKLOADS)}; "
+            f"workloads: {', '.join(sorted(WORKLOADS))}"
+        )
     return workload
 
 

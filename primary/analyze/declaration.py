@@ -13,6 +13,7 @@ from typing import Any, Literal, get_args
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
+from aiperf_hpc.bounds import message_of
 from aiperf_hpc.errors import UsageError
 from aiperf_hpc.trial import Value
 from aiperf_hpc.untrusted import yaml_of
@@ -118,7 +119,7 @@ def _declared(values: Mapping[Any, Any], path: Path) -> Declaration:
     except ValidationError as error:
         first: Mapping[str, Any] = error.errors(include_url=False)[0]
         where = ".".join(str(part) for part in first["loc"] if part != "[key]")
-        said = str(first["msg"]).removeprefix("Value error, ")
+        said = message_of(first)
         raise UsageError(f"{path}: {where + ': ' if where else ''}{said}") from None
 
 

@@ -97,7 +97,7 @@ def load_prices(path: Path) -> PriceTable:
 def _described(error: ValidationError) -> str:
     first = error.errors()[0]
     key = ".".join(str(part) for part in first["loc"])
-    message = message_of(first).removeprefix("Value error, ")
+    message = message_of(first)
     given = first["input"]
     shown = "" if isinstance(given, Mapping | list) else f" (got {str(given)[:40]!r})"
     more = f"; {error.error_count() - 1} more like it" if error.error_count() > 1 else ""

@@ -158,22 +158,25 @@ def refusal(error: typer.TyperException, command: str) -> UsageError:
     if invalid is None:
         said = f"{said[:1].lower()}{said[1:]}"
     else:
-        what = invalid[2].replace("Input should be", "should be").partition(", unable to")[0]
-        what = re.sub("^'[^']*' is not one of", "should be one of", what)
-        said = f"{invalid[1]}{_given(error)}: {what}"
+        value, what = _rejected(error) or ("", invalid[2])
+        what = re.sub("^'[^']*' is not one of", "should be one of", what).rstrip(".")
+        said = f"{invalid[1]}{value}: {what}"
     context = getattr(error, "ctx", None)
     where = command if context is None else context.command_path
     return UsageError(f"{said}; see `{where} --help`")
 
 
-def _given(error: BaseException) -> str:
-    """Return the value that was refused, where it is known."""
+def _rejected(error: BaseException) -> tuple[str, str] | None:
+    """Return the value that pydantic rejected, after a space, and what is wrong with it."""
     from pydantic import ValidationError  # Typer imports it where a value is converted.
+
+    from aiperf_hpc.bounds import message_of
 
     cause = error.__cause__
     if isinstance(cause, ValidationError):
-        return f" {cause.errors()[0]['input']}"
-    return ""
+        first = cause.errors()[0]
+        return f" {first['input']}", message_of(first)
+    return None
 
 
 def _spelled_out(words: list[str]) -> Iterator[str]:

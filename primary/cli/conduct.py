@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from aiperf_hpc.errors import AIPerfError, UsageError
-from aiperf_hpc.primary.cli.output import say, say_document
+from aiperf_hpc.primary.cli.output import say_document, say_folded, shown_path
 from aiperf_hpc.primary.control.claim import Claim, Claimed, take
 from aiperf_hpc.primary.control.context import PrimaryContext
 from aiperf_hpc.primary.control.controller import Controller
@@ -18,6 +18,7 @@ from aiperf_hpc.primary.control.witnesses import forget, witnesses_of
 from aiperf_hpc.primary.launchers.registry import LAUNCHERS
 from aiperf_hpc.primary.monitor.cached_view import CachedView
 from aiperf_hpc.primary.monitor.progress import ProgressDisplay
+from aiperf_hpc.primary.monitor.run_catalog import run_name
 from aiperf_hpc.primary.monitor.run_view import RunView
 from aiperf_hpc.primary.witnessing.showing import showing
 from aiperf_hpc.run.clocks import read_clocks
@@ -40,6 +41,10 @@ if TYPE_CHECKING:
     from aiperf_hpc.signatures import PrivateKey
 
 
+MOST_FAILURES = 2
+"""Replicas whose failure is printed at the end of a run: the score is to stay on the screen."""
+RESULT_INDENT = 17
+"""Columns before the values of a result."""
 MOST_LAST_WORDS = 500
 """Bytes at the end of a replica's output in which its last words are looked for."""
 
@@ -61,7 +66,8 @@ def plan_line(manifest: RunManifest, folder: Path) -> str:
     replicas += f" of {size} ranks" if size > 1 else ""
     return (
         f"{replicas} ({manifest.launcher}{cores}) for {manifest.hours:g} h, "
-        f"{manifest.config.preset} on {manifest.config.dataset.name}, records in {folder}"
+        f"{manifest.config.preset} on {manifest.config.dataset.name}, "
+        f"records in {shown_path(folder)}"
     )
 
 
@@ -77,10 +83,10 @@ def conduct_run(
 ) -> int:
     """Run to the end, say the score, write the report; sign it if there is a key."""
     output = sys.stderr if as_json else sys.stdout
-    output.write(f"{plan_line(manifest, paths.root)}\n")
     view = RunView(paths)
     live = CachedView(view)
     progress = ProgressDisplay(live, output)
+    progress.say(plan_line(manifest, paths.root))
     view.refresh()
     interrupts = Interrupts()
     retry = BackoffRetry(interrupts.at_once)
@@ -178,27 +184,33 @@ def finish(view: RunView, as_json: bool, key: PrivateKey | None = None) -> int:
 
 
 def say_result(view: RunView, as_json: bool) -> None:
-    """Say the score of a run that has ended, where its report is, and what went wrong."""
+    """Print what went wrong in a run that has ended, where its report is, and last its score."""
     from aiperf_hpc.primary.report.writer import summary_lines
 
+    name, failures = run_name(view.paths.root), list(_failures(view))
+    for line in failures[:MOST_FAILURES]:
+        sys.stderr.write(f"aiperf: {line}\n")
+    if (more := len(failures) - MOST_FAILURES) > 0:
+        sys.stderr.write(f"aiperf: {more} more replicas failed; `aiperf logs {name}` shows why\n")
+    sys.stderr.flush()
     if as_json:
         say_document(view.status().model_dump_json(indent=1))
-    else:
-        for line in summary_lines(view):
-            say(line)
-        say(f"Report           {view.paths.report_html}")
+        return
+    lines = summary_lines(view)
+    for line in (f"Report           {shown_path(view.paths.report_html)}", *lines):
+        say_folded(line, RESULT_INDENT)
+
+
+def _failures(view: RunView) -> Iterator[str]:
+    """Yield which replicas failed, how, and where their output is."""
     for replica in view.history.replicas.values():
+        log = view.paths.replica_log(replica.id)
         if replica.ended is not None and replica.ended.startswith("failed"):
-            log = view.paths.replica_log(replica.id)
-            sys.stderr.write(f"aiperf: {replica.id} {replica.ended}; its output is in {log}\n")
+            yield f"{replica.id} {replica.ended}; its output is in {log}"
         elif replica.exit_status:
-            log = view.paths.replica_log(replica.id)
-            sys.stderr.write(
-                f"aiperf: {replica.id} ended with status {replica.exit_status}; see {log}\n"
-            )
+            yield f"{replica.id} ended with status {replica.exit_status}; see {log}"
         elif _ended_otherwise(replica):
-            sys.stderr.write(f"aiperf: {_what_happened(replica, view.paths)}\n")
-    sys.stderr.flush()
+            yield _what_happened(replica, view.paths)
 
 
 def status_of(view: RunView) -> int:
@@ -248,5 +260,5 @@ def _last_words(log: Path) -> str | None:
 
 
 def where_served(url: str) -> str:
-    """Return where a run's status is served, for people."""
-    return f"status at {url}/api/v1/status"
+    """Return the address of a run's live page, for people."""
+    return f"live page at {url}/"

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from typer import Argument, Option
 
-from aiperf_hpc.errors import GraphError, UsageError
+from aiperf_hpc.errors import GraphError, UsageError, did_you_mean
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.morphism.networks.resnet import resnet50
 from aiperf_hpc.ops_counter.count import GraphCount, count
@@ -18,6 +18,8 @@ from aiperf_hpc.primary.cli.parameters import Json
 from aiperf_hpc.primary.formatting import si
 from aiperf_hpc.run.graph_store import MOST_GRAPH_BYTES
 from aiperf_hpc.untrusted import text_of
+
+NETWORKS = ("resnet50",)
 
 
 @dataclass(frozen=True)
@@ -106,7 +108,7 @@ def _count_document(graph: Graph, counted: GraphCount, per_layer: bool) -> dict[
 
 
 def _network(counted: Counted) -> Graph:
-    if counted.network == "resnet50":
+    if counted.network in NETWORKS:
         try:
             shape = tuple(int(n) for n in counted.input.split("x"))
         except ValueError:
@@ -119,6 +121,11 @@ def _network(counted: Counted) -> Graph:
             raise UsageError(f"--classes {counted.classes}: a network needs at least 2 classes")
         return resnet50(shape, counted.classes, stem=counted.stem)
     path = Path(counted.network)
+    if not path.suffix and not path.exists():
+        raise UsageError(
+            f"no network and no file '{path}'{did_you_mean(str(path), NETWORKS)}; "
+            f"networks: {', '.join(NETWORKS)}"
+        )
     try:
         return Graph.from_json(text_of(path, MOST_GRAPH_BYTES))
     except UsageError as error:

@@ -9,7 +9,7 @@ from typing import Annotated
 from typer import Option
 
 from aiperf_hpc.machine import available_bytes
-from aiperf_hpc.primary.cli.output import say, say_document, say_json
+from aiperf_hpc.primary.cli.output import say, say_document, say_folded, say_json
 from aiperf_hpc.primary.cli.parameters import Json
 from aiperf_hpc.primary.file_system import require_writable
 
@@ -126,13 +126,14 @@ def doctor(
 ) -> int:
     """Say what this machine has and what is missing.
 
-    The exit status is 1 if no run is possible here.
+    The last sentence states whether it is ready for local runs, SLURM and GPUs, and what to do
+    first. The exit status is 1 if no run is possible here.
 
     Examples:
       $ aiperf doctor
       $ aiperf doctor --run-dir /shared/runs --json
     """
-    from aiperf_hpc.primary.doctor import examine
+    from aiperf_hpc.primary.doctor import examine, readiness
 
     checks = examine(run_dir)
     missing = [check for check in checks if check.required and not check.found]
@@ -142,7 +143,7 @@ def doctor(
     for check in checks:
         mark = "yes" if check.found else "NO " if check.required else "no "
         remedy = f"   -> {check.remedy}" if check.remedy else ""
-        say(f"{mark}  {check.area:<12} {check.name:<12} {check.detail}{remedy}")
-    if missing:
-        say(f"missing for any run: {', '.join(check.name for check in missing)}")
+        say_folded(f"{mark}  {check.area:<12} {check.name:<12} {check.detail}{remedy}", 8)
+    say("")
+    say_folded(readiness(checks), 0)
     return 1 if missing else 0

@@ -6,23 +6,50 @@ import json
 import os
 import shutil
 import sys
+import textwrap
 from collections.abc import Iterable
 from itertools import chain
+from pathlib import Path
 
 from aiperf_hpc.streams import ascii_json, without_controls
 
-WIDTH = 100
-"""Columns of what is printed where there is no window, as into a file."""
+UNLIMITED = 1_000_000
+"""Columns where the output is no terminal: a row of a table is one line for other programs."""
 
 
 def window_columns() -> int:
-    """Return the columns of the terminal's window, or of the variable COLUMNS."""
-    return shutil.get_terminal_size((WIDTH, 0)).columns
+    """Return the columns of the variable COLUMNS or else of the terminal's window."""
+    if "COLUMNS" not in os.environ and not sys.stdout.isatty():
+        return UNLIMITED
+    return shutil.get_terminal_size().columns
 
 
 def say(text: str) -> None:
     """Print a line; what a log or a file name has of a terminal's commands is shown, not sent."""
     _print((text, "\n"))
+
+
+def shown_path(path: Path) -> str:
+    """Return a path relative to the current folder if it is inside."""
+    here = Path.cwd()
+    return str(path.relative_to(here) if path.is_relative_to(here) else path)
+
+
+def say_folded(text: str, indent: int) -> None:
+    """Print a line, folded between words where a terminal's window ends.
+
+    Args:
+        text: the line.
+        indent: columns by which the further lines are indented.
+    """
+    lines = textwrap.wrap(
+        text,
+        window_columns(),
+        subsequent_indent=" " * indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    say("\n".join(lines))
 
 
 def say_json(value: object) -> None:

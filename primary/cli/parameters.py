@@ -16,17 +16,20 @@ if TYPE_CHECKING:
 
 
 def run_named(text: str) -> Path:
-    """Return the run that a user names: a folder, ``last`` in ``runs``, or ``DIR/last``.
+    """Return the directory of the run that a user names.
+
+    A name is a path, or one that `aiperf list` prints: below ``runs``. ``last`` is the latest run
+    in ``runs``, and ``DIR/last`` the latest in DIR.
 
     Raises:
-        RunDirectoryError: the latest run is asked for, and there is none.
+        RunDirectoryError: the latest run is requested, and there is none.
     """
-    path = Path(text)
-    if path.name != "last" or path.exists():
-        return path
     from aiperf_hpc.primary.monitor.run_catalog import RUNS, latest_run
 
-    return latest_run(RUNS if text == "last" else path.parent)
+    path = Path(text)
+    if not path.exists() and path.name == "last":
+        return latest_run(RUNS if text == "last" else run_named(str(path.parent)))
+    return RUNS / path if not path.exists() and (RUNS / path).exists() else path
 
 
 class NodeRange(NamedTuple):
@@ -58,7 +61,7 @@ def key_of(file: Path | None) -> PrivateKey | None:
     return load_private_key(file)
 
 
-RUN_HELP = "A run directory; last: the latest in runs."
+RUN_HELP = "A name that `aiperf list` prints, or a path; last: the latest in runs."
 Run = Annotated[Path, Argument(metavar="RUN", parser=run_named, help=RUN_HELP)]
 SomeRuns = Annotated[list[Path], Argument(metavar="RUN", parser=run_named, help=RUN_HELP)]
 PerhapsRun = Annotated[Path | None, Argument(metavar="RUN", parser=run_named, help=RUN_HELP)]

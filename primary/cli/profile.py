@@ -76,7 +76,7 @@ def profile(
     """Break training steps of a network down by kernels, with the framework's profiler.
 
     Examples:
-      $ aiperf profile runs/20261121-101500
+      $ aiperf profile 20261121-101500-imagenet-3f2a
       $ aiperf profile --config cifar10 --set dataset.path=data/cifar10 --engine torch
     """
     from aiperf_hpc.primary import profile as profiling

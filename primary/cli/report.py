@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 from typer import Option
 
 from aiperf_hpc.errors import UsageError
-from aiperf_hpc.primary.cli.output import say, say_document, say_json
+from aiperf_hpc.primary.cli.output import say, say_document, say_folded, say_json
 from aiperf_hpc.primary.cli.parameters import Json, Run, SigningKey, Trusted, key_of, run_named
 from aiperf_hpc.primary.monitor.run_view import RunView
 from aiperf_hpc.run.paths import RunPaths
@@ -39,8 +39,10 @@ def report(
 ) -> int:
     """Write a run's report, also while it lasts.
 
+    Prints the rules of the benchmark that the run violates, and the path of the page.
+
     Examples:
-      $ aiperf report runs/20261121-101500
+      $ aiperf report 20261121-101500-imagenet-3f2a
       $ aiperf report runs/16nodes --scaling runs/1node runs/4nodes
     """  # fmt: skip
     from aiperf_hpc.primary.report.writer import write_report
@@ -50,8 +52,10 @@ def report(
     page = write_report(view, [RunPaths(folder) for folder in scaling or []], key=own)
     if json:
         say_document(view.paths.report_json.read_text("utf-8").rstrip())
-    else:
-        say(str(page))
+        return 0
+    for violation in view.violations():
+        say_folded(f"violated rule: {violation}", 4)
+    say(str(page))
     return 0
 
 
@@ -119,10 +123,10 @@ def verify(
     seen the run from its start to its end.
 
     Examples:
-      $ aiperf verify runs/20261121-101500
-      $ aiperf verify runs/20261121-101500 --official
-      $ aiperf verify runs/20261121-101500 --key submitter.pub --witness centre.pub
-      $ aiperf verify runs/20261121-101500 --execute 3
+      $ aiperf verify 20261121-101500-imagenet-3f2a
+      $ aiperf verify 20261121-101500-imagenet-3f2a --official
+      $ aiperf verify last --key submitter.pub --witness centre.pub
+      $ aiperf verify 20261121-101500-imagenet-3f2a --execute 3
     """
     from aiperf_hpc.primary.verify import audit
     from aiperf_hpc.primary.verify.evidence import Evidence
@@ -209,8 +213,8 @@ def replay(
     """What the search expected, and what came of it.
 
     Examples:
-      $ aiperf search replay runs/20261121-101500
-      $ aiperf search replay runs/20261121-101500 --plot search.svg
+      $ aiperf search replay 20261121-101500-imagenet-3f2a
+      $ aiperf search replay 20261121-101500-imagenet-3f2a --plot search.svg
     """
     from aiperf_hpc.primary.report.search_replay import replay_search, table
 

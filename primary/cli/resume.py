@@ -56,7 +56,7 @@ def resume(
     are started again.
 
     Examples:
-      $ aiperf resume runs/20261121-101500
+      $ aiperf resume 20261121-101500-imagenet-3f2a
     """
     if served.serve is not None and served.no_serve:
         raise UsageError("--serve and --no-serve do not go together; leave one out")

@@ -15,13 +15,13 @@ from aiperf_hpc.primary.cli.output import say, say_document, window_columns
 from aiperf_hpc.primary.cli.parameters import Json, SomeRuns
 from aiperf_hpc.primary.formatting import few, percent, quality, si, utc_text
 from aiperf_hpc.primary.monitor.run_catalog import RUNS, RunCatalog, RunList, RunRow
-from aiperf_hpc.primary.monitor.run_view import RunState
+from aiperf_hpc.primary.monitor.run_view import RunState, outcome
 
 COLUMNS = ("run", "state", "started", "hours", "nodes", "score", "error", "valid")
+OPTIONAL = ("started", "nodes", "hours")
+"""Columns that narrow windows have no room for; names of runs are never shortened."""
 INDENT = 2
 """What tables are set in by, elsewhere."""
-WIDE = 100
-"""Columns from which on the time of day has room."""
 
 
 def list_runs(
@@ -32,9 +32,10 @@ def list_runs(
 ) -> int:
     """List the runs in a folder, the latest first.
 
-    Without DIR, those in `runs`. Times are UTC, and a run is valid in the division whose rules it
-    keeps. `last` is a name for the latest run in `runs`, and DIR/last for
-    that in DIR, wherever a run is to be named.
+    Without DIR, those in `runs`. Every command takes the names that are printed. `last` is the
+    latest run in `runs`, and DIR/last the latest in DIR. Times are UTC. A run is valid in the
+    division whose rules it satisfies. Each run is one line if the output is not a terminal; narrow
+    windows have no room for all columns.
 
     Examples:
       $ aiperf list
@@ -47,7 +48,8 @@ def list_runs(
         return 0
     if not found.runs:
         say(f"no run in {folder}")
-    for line in tables_as_lines([_table(found, window_columns())], window_columns() + INDENT):
+    columns = window_columns()
+    for line in tables_as_lines([_table(found, folder, columns)], columns + INDENT):
         say(line[INDENT:])
     for line in _left_out(found):
         sys.stderr.write(f"aiperf: {line}\n")
@@ -77,17 +79,25 @@ def compare(runs: SomeRuns, json: Json = False) -> int:
     return 0 if found.comparable else 1
 
 
-def _table(found: RunList, columns: int) -> Table:
-    digits = len("2026-11-21 10:15" if columns >= WIDE else "2026-11-21")
-    return Table(COLUMNS, tuple(_cells(row, digits) for row in found.runs))
+def _table(found: RunList, folder: Path, columns: int) -> Table:
+    """Return the table of runs, without the optional columns that have no room."""
+    rows = [dict(zip(COLUMNS, _cells(row, folder), strict=True)) for row in found.runs]
+    names = list(COLUMNS)
+    for name in OPTIONAL:
+        widths = [max(map(len, (each, *(row[each] for row in rows)))) for each in names]
+        if sum(widths) + INDENT * (len(widths) - 1) > columns:
+            names.remove(name)
+    return Table(
+        tuple(names), tuple(tuple(row[name] for name in names) for row in rows), words=(0,)
+    )
 
 
-def _cells(row: RunRow, digits: int) -> tuple[str, ...]:
+def _cells(row: RunRow, folder: Path) -> tuple[str, ...]:
     started = utc_text(row.started_utc)
     return (
-        row.name,
-        f"{row.state}{', simulated' * row.simulated}",
-        NONE if started is None else started[:digits].replace("T", " "),
+        row.name if folder == RUNS else str(folder / row.name),
+        f"{outcome(row.state, row.reason)}{', simulated' * row.simulated}",
+        NONE if started is None else started[: len("2026-11-21 10:15")].replace("T", " "),
         _hours(row),
         str(row.nodes),
         si(row.score.ops, "OPS") if row.score.operations else NONE,

@@ -32,7 +32,7 @@ def scale(
     end in order; what they found stays in the search. Official results keep their nodes.
 
     Examples:
-      $ aiperf scale runs/20261121-101500 --nodes 8
+      $ aiperf scale 20261121-101500-imagenet-3f2a --nodes 8
       $ aiperf scale last --nodes 2
     """
     view = RunView(RunPaths(run))

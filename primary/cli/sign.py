@@ -45,7 +45,7 @@ def sign(
     `ssh-keygen -Y sign -n run@aiperf-hpc -f KEY RUN/report/manifest.json`.
 
     Examples:
-      $ aiperf sign runs/20261121-101500 --key ~/.aiperf-key
+      $ aiperf sign 20261121-101500-imagenet-3f2a --key ~/.aiperf-key
     """
     from aiperf_hpc.primary.monitor.run_view import RunView
     from aiperf_hpc.primary.report.signing import sign_run

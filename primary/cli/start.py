@@ -85,7 +85,12 @@ class Asked:
     ] = "auto"
     run_dir: Annotated[
         Path | None,
-        Option("--run-dir", metavar="DIR", parser=Path, help="A new folder. Default: runs/ID."),
+        Option(
+            "--run-dir",
+            metavar="DIR",
+            parser=Path,
+            help="A new folder. Default: a new name in runs.",
+        ),
     ] = None
     start_when: Annotated[
         Literal["first", "all"],

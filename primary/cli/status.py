@@ -10,20 +10,22 @@ from typing import Annotated
 from typer import Argument, Option
 
 from aiperf_hpc.primary.cli.conduct import where_served
-from aiperf_hpc.primary.cli.output import say, say_document
-from aiperf_hpc.primary.cli.parameters import Json, Run
+from aiperf_hpc.primary.cli.output import say, say_document, say_folded
+from aiperf_hpc.primary.cli.parameters import Json, Run, run_named
 from aiperf_hpc.primary.cli.serving import Protection, endpoint_of
 from aiperf_hpc.primary.formatting import age, duration
 from aiperf_hpc.primary.monitor.clock import clock_lines
 from aiperf_hpc.primary.monitor.elasticity import elasticity_lines
 from aiperf_hpc.primary.monitor.kinds import kind_lines
 from aiperf_hpc.primary.monitor.models import model_lines
+from aiperf_hpc.primary.monitor.run_catalog import run_name
 from aiperf_hpc.primary.monitor.run_view import (
     ReplicaStatus,
     RunState,
     RunStatus,
     RunView,
     StorageStatus,
+    outcome,
 )
 from aiperf_hpc.primary.monitor.status_line import status_line
 from aiperf_hpc.primary.monitor.telemetry import telemetry_lines
@@ -37,8 +39,8 @@ def status(run: Run, json: Json = False) -> int:
     Also from another node that sees the run directory, and once the run has ended.
 
     Examples:
-      $ aiperf status runs/20261121-101500
-      $ aiperf status runs/20261121-101500 --json
+      $ aiperf status 20261121-101500-imagenet-3f2a
+      $ aiperf status 20261121-101500-imagenet-3f2a --json
     """
     view = RunView(RunPaths(run))
     view.refresh()
@@ -46,14 +48,18 @@ def status(run: Run, json: Json = False) -> int:
     if json:
         say_document(now.model_dump_json(indent=1))
     else:
-        say("\n".join(_lines(now)))
+        for line in (_headline(run_name(run), now), *_lines(now)):
+            say_folded(line, 4)
     return 0
 
 
-def _lines(status: RunStatus) -> Iterator[str]:
+def _headline(name: str, status: RunStatus) -> str:
     kind = ", simulated" if status.simulated else ""
     reason = f" ({status.reason})" if status.reason else ""
-    yield f"{status.run_id}: {status.state}{reason}{kind}"
+    return f"{name}: {outcome(status.state, status.reason)}{reason}{kind}"
+
+
+def _lines(status: RunStatus) -> Iterator[str]:
     yield status_line(status)
     if status.served_at is not None:
         yield f"  {where_served(status.served_at)}"
@@ -109,7 +115,7 @@ def _storage_line(storage: StorageStatus) -> str:
 
 def serve(
     folder: Annotated[
-        Path, Argument(metavar="DIR", parser=Path, help="A folder of runs, or one run.")
+        Path, Argument(metavar="DIR", parser=run_named, help="A folder of runs, or one run.")
     ],
     protection: Protection,
     address: Annotated[
@@ -123,7 +129,7 @@ def serve(
 
     Examples:
       $ aiperf serve runs
-      $ aiperf serve runs/20261121-101500 --address 127.0.0.1:8000
+      $ aiperf serve 20261121-101500-imagenet-3f2a --address 127.0.0.1:8000
       $ aiperf serve runs --address 0.0.0.0:8765 --token-file tokens
     """
     from aiperf_hpc.primary.service.runs import runs_in

@@ -40,7 +40,7 @@ def stop(run: Run, json: Json = False) -> int:
     has died is given its end.
 
     Examples:
-      $ aiperf stop runs/20261121-101500
+      $ aiperf stop 20261121-101500-imagenet-3f2a
     """
     view = RunView(RunPaths(run))
     view.refresh()

@@ -33,7 +33,7 @@ def system(
     Examples:
       $ aiperf system
       $ aiperf system --template > system.yaml
-      $ aiperf system runs/20261121-101500 --system system.yaml --mlperf system.json
+      $ aiperf system last --system system.yaml --mlperf system.json
     """
     from aiperf_hpc.primary import system_text
     from aiperf_hpc.system.site import template as empty

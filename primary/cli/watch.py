@@ -8,7 +8,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from aiperf_hpc.errors import AIPerfError, EndedEarlyError
-from aiperf_hpc.primary.cli.output import say
+from aiperf_hpc.primary.cli.conduct import RESULT_INDENT
+from aiperf_hpc.primary.cli.output import say_folded
 from aiperf_hpc.primary.cli.parameters import Run
 from aiperf_hpc.primary.monitor.cached_view import CachedView
 from aiperf_hpc.primary.monitor.progress import ProgressDisplay
@@ -28,7 +29,7 @@ def watch(run: Run) -> int:
 
     Examples:
       $ aiperf watch last
-      $ aiperf watch runs/20261121-101500
+      $ aiperf watch 20261121-101500-imagenet-3f2a
     """
     view = RunView(RunPaths(run))
     view.refresh()
@@ -66,5 +67,5 @@ def _say_result(view: RunView, last: RunStatus, run: Path) -> int:
 
     view.refresh()
     for line in summary_lines(view):
-        say(line)
+        say_folded(line, RESULT_INDENT)
     return 0

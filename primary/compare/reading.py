@@ -7,10 +7,11 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 
-from aiperf_hpc.errors import RunDirectoryError, UsageError
+from aiperf_hpc.errors import UsageError
 from aiperf_hpc.primary.compare.comparison import RunFacts, flat
 from aiperf_hpc.primary.monitor.run_catalog import find_runs
 from aiperf_hpc.primary.monitor.run_view import RunView
+from aiperf_hpc.run.manifest import no_run
 from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.system.words import node_rows
 
@@ -29,9 +30,9 @@ def read_groups(folders: Sequence[Path]) -> dict[str, list[RunFacts]]:
         raise UsageError(f"{twice[0]} is named twice")
     groups: dict[str, list[RunFacts]] = {}
     for folder in folders:
-        found = list(find_runs(folder)[0].values())
+        found = list(find_runs(folder)[0].values()) if folder.is_dir() else []
         if not found:
-            raise RunDirectoryError(f"{folder} is no run, and has none in it")
+            raise no_run(folder)
         groups[str(folder)] = [_read(paths) for paths in found]
     return groups
 

@@ -27,6 +27,7 @@ from aiperf_hpc.primary.control.ranks import Settled, settle_here, settle_on_clu
 from aiperf_hpc.primary.control.scaling import require_nodes
 from aiperf_hpc.primary.control.working_side import ask
 from aiperf_hpc.primary.file_system import free_bytes, require_writable
+from aiperf_hpc.primary.formatting import size
 from aiperf_hpc.primary.launchers.base import divide_cores
 from aiperf_hpc.primary.launchers.registry import Chosen, choose_launcher, resolved
 from aiperf_hpc.primary.launchers.slurm.client import Nodes
@@ -202,7 +203,7 @@ def _check_room(manifest: RunManifest, folder: Path, dataset: DatasetInfo) -> No
     free = free_bytes(folder)
     if free < needed:
         raise RunDirectoryError(
-            f"the file system of {folder} has {free / 2**30:.1f} GiB free, the run needs at "
-            f"least {needed / 2**30:.1f} GiB; name another one with --run-dir or lower "
+            f"the file system of {folder} has {size(free)} free, the run needs at "
+            f"least {size(needed)}; name another one with --run-dir or lower "
             "search.keep_checkpoints"
         )

@@ -170,6 +170,13 @@ def latest_run(folder: Path) -> Path:
     return max(found.values(), key=lambda paths: (_started(paths), paths.root)).root
 
 
+def run_name(run: Path) -> str:
+    """Return the name by which commands in this folder take a run: below ``runs``, or its path."""
+    folder = RUNS.resolve()
+    root = run.resolve()
+    return str(root.relative_to(folder) if folder in root.parents else run)
+
+
 def age_order(row: RunRow) -> tuple[bool, float, str]:
     """Return what orders runs by their start; those that have not started are the last."""
     return row.started_utc is None, row.started_utc or 0.0, row.name
@@ -214,7 +221,9 @@ def _entries(folder: Path) -> list[os.DirEntry[str]]:
         with os.scandir(folder) as entries:
             found = [e for e in entries if not e.name.startswith(".") and e.is_dir()]
     except OSError as error:
-        raise RunDirectoryError(f"cannot list the runs in {folder}: {reason_of(error)}") from None
+        raise RunDirectoryError(
+            f"cannot list the runs in {folder}: {reason_of(error)}; name a folder of runs"
+        ) from None
     return sorted(found, key=lambda entry: entry.name)
 
 

@@ -48,7 +48,7 @@ from aiperf_hpc.run.graph_store import GraphStore
 from aiperf_hpc.run.history import PRIMARY, Evaluation, ReplicaHistory, RunHistory, Trial
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import RunPaths
-from aiperf_hpc.run.records import StorageWaited
+from aiperf_hpc.run.records import TIME_OVER, TRAININGS_DONE, StorageWaited
 from aiperf_hpc.run.service import Service
 from aiperf_hpc.system.words import machine_line
 from aiperf_hpc.trial import JobPhase, MorphismData, Value
@@ -76,6 +76,13 @@ class RunState(StrEnum):
     GONE = "gone"
     """The state of a run whose primary failed, or died on this machine; it can be resumed."""
     ENDED = "ended"
+
+
+def outcome(state: RunState, reason: str) -> str:
+    """Return a state for people: a run that ended before its time was stopped, or it failed."""
+    if state is not RunState.ENDED or reason in (TIME_OVER, TRAININGS_DONE):
+        return state
+    return "failed" if "failed" in reason else "stopped"
 
 
 class ScoreStatus(Value):

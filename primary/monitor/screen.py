@@ -108,6 +108,7 @@ class Screen:
             columns // 2 if width(shown) > len(shown) else columns,
             initial_indent=indent,
             subsequent_indent=indent + FURTHER,
+            break_long_words=False,
             break_on_hyphens=False,
         )
         return "\n".join(words)

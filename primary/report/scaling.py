@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from aiperf_hpc.errors import UsageError, reason_of
 from aiperf_hpc.primary.report.stated import report_bytes
+from aiperf_hpc.run.manifest import no_run
 from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.trial import Value
 from aiperf_hpc.untrusted import NotRegularError
@@ -74,6 +75,8 @@ class Stated(BaseModel):
         except NotRegularError as error:
             raise UsageError(f"{paths.report_json}: {reason_of(error)}") from None
         except OSError:
+            if not paths.manifest.exists():
+                raise no_run(paths.root) from None
             raise UsageError(
                 f"{paths.root} has no report; `aiperf report {paths.root}` writes it"
             ) from None

@@ -10,13 +10,14 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 
+from aiperf_hpc.config import differences
 from aiperf_hpc.errors import RunDirectoryError, UsageError
 from aiperf_hpc.objective import MEASURES
 from aiperf_hpc.ops_counter.divisions import Division
-from aiperf_hpc.primary.formatting import duration, exact, few, percent, quality, si
+from aiperf_hpc.primary.formatting import NAMED, duration, exact, few, percent, quality, si
 from aiperf_hpc.primary.monitor.clock import clock_lines
 from aiperf_hpc.primary.monitor.models import model_lines
-from aiperf_hpc.primary.monitor.run_catalog import RunRow
+from aiperf_hpc.primary.monitor.run_catalog import RunRow, run_name
 from aiperf_hpc.primary.monitor.run_view import RunStatus, RunView, ScoreStatus
 from aiperf_hpc.primary.monitor.telemetry import energy_line
 from aiperf_hpc.primary.monitor.witnesses import witness_line
@@ -195,22 +196,17 @@ def _witness(view: RunView, status: RunStatus) -> str:
 
 
 def summary_lines(view: RunView) -> list[str]:
-    """Return the result in a few lines of text, for the end of a run on a terminal.
+    """Return the result in a few lines of text, for the end of a run; the score is the last one.
 
     Raises:
         GraphError: a trained graph is missing or damaged, so that nothing can be counted.
     """
     score = ScoreStatus.of(view.final())
-    broken = view.violations()
     status = view.status(view.until)
     states = status.trials_by_state
     why = view.without_error(view.until)
     counted = [f"{number} {state}" for state, number in states.items() if number]
     return [
-        f"Score            {si(score.ops, 'OPS')}  ({exact(score.ops)} operations/s)",
-        _regulated_line(score, why),
-        *_quality_lines(score, status, why),
-        *_baseline_lines(status),
         f"Time             {duration(score.elapsed_seconds)}",
         *(f"Queue            {line}" for line in clock_lines(status.clock)),
         f"Operations       {si(score.operations, '')}  ({score.operations:,})",
@@ -220,9 +216,28 @@ def summary_lines(view: RunView) -> list[str]:
         *_energy_lines(status),
         *_storage_lines(status),
         f"Witness          {_witness(view, status)}",
-        f"Result           {'INVALID' if broken else 'VALID'}{_division_of(view)}",
-        *(f"                 {v.rule}: {v.reason}" for v in broken),
+        f"Result           {_verdict(view)}",
+        *_baseline_lines(status),
+        *_quality_lines(score, status, why),
+        _regulated_line(score, why),
+        f"Score            {si(score.ops, 'OPS')}  ({exact(score.ops)} operations/s)",
     ]
+
+
+def _verdict(view: RunView) -> str:
+    """Return whether a result is valid, and the violated rules; all their reasons if few."""
+    broken = view.violations()
+    if not broken:
+        return f"VALID{_division_of(view)}"
+    if len(broken) <= NAMED:
+        return f"INVALID: {'; '.join(map(str, broken))}"
+    config, rules = view.manifest.config, list(dict.fromkeys(v.rule for v in broken))
+    fixed = "settings" in rules and all(each.key == "preset" for each in differences(config))
+    what = config.preset if fixed else "this run"
+    return (
+        f"INVALID: {what} is not official: {len(rules)} rules violated ({', '.join(rules)}); "
+        f"`aiperf report {run_name(view.paths.root)}` lists the reasons"
+    )
 
 
 def _division_of(view: RunView) -> str:

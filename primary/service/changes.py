@@ -50,7 +50,9 @@ RESPONSES: dict[int | str, dict[str, Any]] = {
     429: _said("Too many wait"),
     503: _said("The runs cannot be read"),
 }
-Run = Annotated[str, Path(description="The run's name in the list.", examples=["20261121-101500"])]
+Run = Annotated[
+    str, Path(description="The run's name in the list.", examples=["20261121-101500-imagenet-3f2a"])
+]
 Name = Annotated[str, Path(description="The submission's name.", examples=["000001"])]
 
 

@@ -78,7 +78,11 @@ def run_routes(runs: Runs) -> APIRouter:
 
     async def found(
         run: Annotated[
-            str, Path(description="The run's name in the list.", examples=["20261121-101500"])
+            str,
+            Path(
+                description="The run's name in the list.",
+                examples=["20261121-101500-imagenet-3f2a"],
+            ),
         ],
     ) -> ServedRun:
         known = runs.known(run)

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import ConfigDict, Field, ValidationError, field_validator
 
+from aiperf_hpc.bounds import message_of
 from aiperf_hpc.config import RunConfig, load_config
 from aiperf_hpc.errors import ConfigError, UsageError
 from aiperf_hpc.primary.control.prepare import make_manifest
@@ -93,7 +94,7 @@ def read_study(path: Path) -> Study:
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         key = ".".join(str(part) for part in first["loc"])
-        raise ConfigError(f"{path}: {key}: {first['msg'].removeprefix('Value error, ')}") from None
+        raise ConfigError(f"{path}: {key}: {message_of(first)}") from None
     if (study.measure == "time_to_quality") != (study.quality is not None):
         raise ConfigError(f"{path}: 'quality' goes with 'measure: time_to_quality', and it alone")
     beside = path.parent / study.config

@@ -12,7 +12,7 @@ from typing import Literal, NoReturn, cast
 
 from aiperf_hpc.config import DatasetConfig
 from aiperf_hpc.dataset_manifest import dataset_name
-from aiperf_hpc.errors import AIPerfError, DatasetError, UsageError
+from aiperf_hpc.errors import AIPerfError, DatasetError, UsageError, did_you_mean
 from aiperf_hpc.replica.data import (
     cifar10,
     cosmoflow,
@@ -86,7 +86,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--events", action="store_true", help="print everything as JSON lines")
     commands = parser.add_subparsers(required=True, parser_class=_Parser)
     prepare = commands.add_parser("prepare", help="make a dataset's folder from its source")
-    prepare.add_argument("name", metavar="NAME", choices=dataset_names())
+    prepare.add_argument("name", metavar="NAME")
     prepare.add_argument("--from", dest="source", type=Path, required=True, metavar="SOURCE")
     prepare.add_argument("--to", dest="target", type=Path, required=True, metavar="FOLDER")
     prepare.add_argument("--shards", type=int, metavar="N", help="training shards (imagenet)")
@@ -112,8 +112,18 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _prepare(arguments: argparse.Namespace, told: Reporter) -> int:
-    if arguments.name not in _PREPARERS:
-        raise UsageError(f"dataset '{arguments.name}' needs no preparation")
+    name, source = arguments.name, arguments.source
+    if name in dataset_names() and name not in _PREPARERS:
+        raise UsageError(f"dataset '{name}' needs no preparation")
+    if name not in _PREPARERS:
+        raise UsageError(
+            f"no dataset '{name}'{did_you_mean(name, _PREPARERS)}; "
+            f"datasets to prepare: {', '.join(_PREPARERS)}"
+        )
+    if not source.exists():
+        raise DatasetError(
+            f"--from {source}: no such file or folder in {Path.cwd()}; name what was downloaded"
+        )
     began = time.monotonic()
     options = Options(
         shards=arguments.shards,
@@ -123,7 +133,7 @@ def _prepare(arguments: argparse.Namespace, told: Reporter) -> int:
         complain=told.complain,
         progress=told.progress,
     )
-    info = _PREPARERS[arguments.name](arguments.source, arguments.target, options)
+    info = _PREPARERS[name](source, arguments.target, options)
     labelled = info.targets.keys() == {"label"}
     what = f"images of {info.classes} classes" if labelled else "samples"
     told.say(

@@ -20,6 +20,7 @@ from aiperf_hpc.config import DatasetConfig
 from aiperf_hpc.dataset_manifest import load_dataset_manifest
 from aiperf_hpc.errors import DatasetError, reason_of
 from aiperf_hpc.replica.data.staging import HEAD, check_space
+from aiperf_hpc.system.words import size
 
 CHUNK = 8 << 20
 """Bytes read at once."""
@@ -87,8 +88,8 @@ def _read(files: list[Path], streams: int) -> int:
     free = psutil.virtual_memory().available  # the page cache is part of it
     if free < total:
         raise DatasetError(
-            f"no memory for the dataset in {files[0].parent}: it needs {total / 1e9:.1f} GB, "
-            f"{free / 1e9:.1f} GB are free; set dataset.cache to none or disk"
+            f"no memory for the dataset in {files[0].parent}: it needs {size(total)}, "
+            f"{size(free)} are free; set dataset.cache to none or disk"
         )
     return sum(_each(streams, _read_file, files))
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from aiperf_hpc.errors import DatasetError, reason_of
 from aiperf_hpc.processes import ProcessId, this_process
 from aiperf_hpc.replica.data.progress import Show, not_shown
+from aiperf_hpc.system.words import size
 
 HEAD = 65_536
 """Bytes at the start of a file that are checked whenever its dataset is opened."""
@@ -131,6 +132,6 @@ def check_space(folder: Path, needed: int) -> None:
     free = shutil.disk_usage(folder).free
     if free < needed:
         raise DatasetError(
-            f"no space for the dataset in {folder.parent}: it needs {needed / 1e9:.1f} GB, "
-            f"{free / 1e9:.1f} GB are free"
+            f"no space for the dataset in {folder.parent}: it needs {size(needed)}, "
+            f"{size(free)} are free"
         )

@@ -43,10 +43,29 @@ def in_words(pattern: str, words: str) -> str:
     return pattern
 
 
+_KINDS: Final = {
+    **dict.fromkeys(("int_type", "int_parsing", "int_from_float"), "a whole number"),
+    **dict.fromkeys(("float_type", "float_parsing"), "a number"),
+    **dict.fromkeys(("bool_type", "bool_parsing"), "true or false"),
+    **dict.fromkeys(("tuple_type", "list_type"), "a list"),
+    **dict.fromkeys(("model_type", "dict_type"), "a mapping of keys to values"),
+    "string_type": "text",
+    "path_type": "a path",
+}
+"""What a value should be, by pydantic's names of errors."""
+_PRESENCE: Final = {"missing": "is missing", "extra_forbidden": "is not known"}
+
+
 def message_of(error: ErrorDetails | Mapping[str, Any]) -> str:
-    """Return what pydantic says of a value, in words where it says a regular expression."""
-    words = _IN_WORDS.get(error.get("ctx", {}).get("pattern", ""))
-    return str(error["msg"]) if words is None else f"Should be {words}"
+    """Return what is wrong with a value that pydantic rejects: "should be a whole number"."""
+    pattern = error.get("ctx", {}).get("pattern", "")
+    expected = _IN_WORDS.get(pattern) or _KINDS.get(error["type"])
+    if expected is not None:
+        return f"should be {expected}"
+    if error["type"] in _PRESENCE:
+        return _PRESENCE[error["type"]]
+    said = str(error["msg"]).removeprefix("Value error, ").removeprefix("Input ")
+    return f"{said[:1].lower()}{said[1:]}"
 
 
 NAME: Final = in_words(

@@ -1,6 +1,8 @@
 """Every error this package raises on purpose. One root, one clear line each."""
 
+import difflib
 import traceback
+from collections.abc import Iterable
 from typing import TypeVar
 
 from aiperf_hpc.streams import without_stand_ins
@@ -17,6 +19,12 @@ def reason_of(error: OSError | UnicodeError) -> str:
     """Return in words why a file could not be read or written, without its name or a number."""
     said = error.strerror if isinstance(error, OSError) else None
     return said or " ".join(str(error).split()) or type(error).__name__
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Return "; did you mean '...'?" with the known name nearest to a word, or nothing."""
+    close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.4)
+    return f"; did you mean '{close[0]}'?" if close else ""
 
 
 def without_frames(error: Error) -> Error:

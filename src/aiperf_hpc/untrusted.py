@@ -215,11 +215,21 @@ def parsed_yaml(text: str) -> Any:  # noqa: ANN401 -- whatever was written
     """
     try:
         return yaml.load(text, _Loader)  # noqa: S506 -- a SafeLoader that is stricter
+    except yaml.MarkedYAMLError as error:
+        raise UsageError(f"not YAML: {_marked(error)}") from None
     except (yaml.YAMLError, ValueError) as error:  # ValueError: a date that does not exist
         raise UsageError(f"not YAML: {' '.join(str(error).split())[:200]}") from None
     except (RecursionError, OverflowError, TypeError, AttributeError, LookupError) as error:
         # A tag on what it is not for, such as !!int on text that has no digit.
         raise UsageError(f"not YAML: {type(error).__name__}") from None
+
+
+def _marked(error: yaml.MarkedYAMLError) -> str:
+    """Return in which line what is wrong."""
+    mark, problem = error.problem_mark or error.context_mark, error.problem or error.context or ""
+    if "'\\t'" in problem:
+        problem = "a tab; use spaces"
+    return f"{problem[:200]}" if mark is None else f"line {mark.line + 1}: {problem[:200]}"
 
 
 class _Loader(yaml.SafeLoader):

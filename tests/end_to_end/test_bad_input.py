@@ -12,6 +12,7 @@ from tests.support.command import AIPERF, aiperf, aiperf_process
 from tests.support.waiting import PATIENCE_SECONDS
 
 from aiperf_hpc.config import load_config
+from aiperf_hpc.config.run import PREPARED_DATASETS
 from aiperf_hpc.primary.cli import main
 from aiperf_hpc.primary.control.prepare import make_manifest
 from aiperf_hpc.run.history import RunHistory
@@ -40,14 +41,41 @@ START = ["start", "--nodes", 1, "--hours", 0.01, "--yes", "--launcher", "local"]
         ([*START, "--launcher", "slurm"], "--launcher slurm"),
         ([*START, "--run-dir", "/proc/run"], "name another one with --run-dir"),
         ([*START, "--serve", "here:there"], "here:there"),
-        (["data", "prepare", "foo", "--from", "x"], "invalid choice: 'foo'"),
-        (["status", "nowhere"], "nowhere is not a run directory"),
-        (["verify", "nowhere"], "nowhere is not a run directory"),
+        (
+            [*START, "--set", "training.batch_size=abc"],
+            "training.batch_size: should be a whole number (got 'abc'; the range is ",
+        ),
+        ([*START, "--config", "tab.yaml"], "tab.yaml is not YAML: line 2: a tab; use spaces"),
+        ([*START, "--config", "text"], "text must be a mapping of sections, not a str"),
+        (
+            ["data", "prepare", "imagent", "--from", "text"],
+            "no dataset 'imagent'; did you mean 'imagenet'?; datasets to prepare: cifar10, ",
+        ),
+        (["data", "prepare", "foo", "--from", "text"], "no dataset 'foo'; datasets to prepare: "),
+        (["status", "nowhere"], "nowhere is not a run directory: there is no such folder; "),
+        (["verify", "nowhere"], "nowhere is not a run directory: there is no such folder; "),
+        (["status", "text"], "text is not a run directory: it is a file; "),
+        (["status", "empty"], "aiperf: empty is not a run directory: it has no run.yaml; "),
+        (["compare", "empty", "text"], "empty is not a run directory: it has no run.yaml; "),
+        (["compare", "text", "empty"], "text is not a run directory: it is a file; "),
+        (["compare", "nowhere", "text"], "nowhere is not a run directory: there is no such "),
+        (["serve", "nowhere"], "cannot list the runs in nowhere: No such file or directory; "),
+        (
+            ["count", "resnet51"],
+            "did you mean 'resnet50'?; networks: resnet50",
+        ),
+        (["config", "show", "imagent"], "no preset and no file 'imagent'; did you mean "),
         (["count", "nothing.json"], "cannot read the graph nothing.json"),
         (["count", "resnet50", "--input", "224"], "write HEIGHTxWIDTHxCHANNELS"),
         (["count", "resnet50", "--classes", "1"], "at least 2 classes"),
         (["config", "show", "nothing"], "no preset and no file 'nothing'"),
-        (["data", "prepare", "cifar10", "--from", "nowhere", "--to", "x"], "nowhere"),
+        *(
+            (
+                ["data", "prepare", name, "--from", "nowhere", "--to", "x"],
+                "--from nowhere: no such file or folder in ",
+            )
+            for name in PREPARED_DATASETS
+        ),
         (["dance"], "no such command 'dance'"),
         (
             ["start", "--nodes", 3, "--hours", 1, "--set", "replica.nodes=2"],
@@ -67,6 +95,9 @@ def test_a_wrong_command_says_so_in_one_line(
     said: str,
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "text").write_text("text")
+    (tmp_path / "tab.yaml").write_text("training:\n\tbatch_size: 3\n")
+    (tmp_path / "empty").mkdir()
     assert main([str(argument) for argument in arguments]) == 2
     out, err = capfd.readouterr()
     assert out == ""
@@ -137,7 +168,7 @@ def test_a_full_disk_is_seen_before_anything_starts(tmp_path: Path) -> None:
     many = ["--set", "search.keep_checkpoints=100000", "--set", "model.base_width=1024"]
     done = aiperf(*START, "--config", TINY, *many, "--run-dir", tmp_path / "run")
     assert done.returncode == 2
-    assert "GiB free, the run needs at least" in done.stderr
+    assert "iB free, the run needs at least" in done.stderr
     assert not (tmp_path / "run").exists()
 
 

@@ -99,7 +99,7 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
         (["--backends", "mpi,"], "--backends : known are mpi, torch, horovod"),
         (["--repetitions", 0], "--repetitions 0: at least 1"),
         (["--repetitions", -3, "--quick"], "--repetitions -3: at least 1"),
-        (["--repetitions", "nan"], "--repetitions nan: should be a valid integer"),
+        (["--repetitions", "nan"], "--repetitions nan: should be a whole number"),
         (["--largest", 0], "--largest 0: from 1 to 1e+08 elements"),
         (["--largest", "-1"], "--largest -1: from 1 to 1e+08 elements"),
         (["--largest", "nan"], "--largest nan: from 1 to 1e+08 elements"),

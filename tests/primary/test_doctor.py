@@ -13,8 +13,10 @@ from tests.support.nvml_library import H100, NvmlLibrary
 from tests.support.powercap import powercap
 
 from aiperf_hpc.errors import SchedulerSilentError
+from aiperf_hpc.extras import pip_install
 from aiperf_hpc.primary import doctor
-from aiperf_hpc.primary.doctor import PACKAGES, Check, energy_checks, examine
+from aiperf_hpc.primary.cli import main
+from aiperf_hpc.primary.doctor import PACKAGES, Check, energy_checks, examine, readiness
 from aiperf_hpc.primary.launchers.slurm.client import Nodes, SlurmCommands
 from aiperf_hpc.system.tools import AbsentError
 from aiperf_hpc.telemetry.rapl import rapl_zones
@@ -96,6 +98,58 @@ def test_the_mpirun_of_this_environment_is_found_without_the_path(
     monkeypatch.setattr("sys.executable", str(tmp_path / "python"))
     monkeypatch.setenv("PATH", "")
     assert found("MPI library").detail == str(tmp_path / "mpirun")
+
+
+YES = Check(area="machine", name="python", found=True, detail="", required=True)
+NO_ENGINE = Check(
+    area="framework", name="an engine", found=False, detail="none", remedy="pip it", required=True
+)
+GPU = Check(area="accelerator", name="NVIDIA", found=True, detail="H100")
+FOR_CPUS = Check(area="framework", name="torch", found=True, detail="torch 2.13.0+cpu")
+FOR_GPUS = Check(area="framework", name="torch", found=True, detail="torch 2.13.0")
+SBATCH = Check(area="SLURM", name="sbatch", found=True, detail="/usr/bin/sbatch")
+NO_SBATCH = SBATCH.model_copy(update={"found": False, "detail": "not on the PATH"})
+SILENT = Check(
+    area="SLURM", name="controller", found=False, detail="does not answer: x", remedy="set it"
+)
+CONTROLLER = SILENT.model_copy(update={"found": True})
+START = "Start with `aiperf start --nodes 1 --hours 0.05`."
+
+
+@pytest.mark.parametrize(
+    ("checks", "said"),
+    [
+        (
+            [YES, FOR_CPUS, NO_SBATCH],
+            "Ready for local runs; not for SLURM (sbatch: not on the PATH) or GPUs (no accelerator "
+            f"found). {START}",
+        ),
+        (
+            [YES, GPU, FOR_GPUS, SBATCH, CONTROLLER],
+            f"Ready for local runs, SLURM and GPUs. {START}",
+        ),
+        (
+            [YES, FOR_GPUS, SBATCH, SILENT],
+            "Ready for local runs; not for SLURM (controller: does not answer: x) or GPUs (no "
+            "accelerator found). First: set it.",
+        ),
+        (
+            [YES, GPU, FOR_CPUS, SBATCH, CONTROLLER],
+            "Ready for local runs and SLURM; not for GPUs (the installed frameworks are builds for "
+            f"CPUs). First: {pip_install('cuda')}, or PyTorch's build for your accelerator.",
+        ),
+        ([YES, NO_ENGINE, GPU], "Not ready for any run (an engine: none). First: pip it."),
+    ],
+)
+def test_the_last_sentence_is_what_this_machine_is_ready_for(
+    checks: list[Check], said: str
+) -> None:
+    assert readiness(checks) == said
+
+
+def test_the_doctor_ends_with_that_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1].startswith("Ready for local runs")
 
 
 def command(folder: Path, text: str) -> Path:

@@ -15,6 +15,7 @@ from tests.support.run_writer import (
     trial_started,
 )
 
+from aiperf_hpc.primary.cli import main
 from aiperf_hpc.primary.cli.conduct import say_result, status_of
 from aiperf_hpc.primary.monitor.run_view import RunView
 from aiperf_hpc.run import records
@@ -64,6 +65,47 @@ def test_the_last_words_of_a_replica_without_a_record(
     expected = words.format(root=run.paths.root, log=log)
     assert f"r0 (job 25_0 on n1) failed: FAILED: exit status 14; {expected}" in said
     assert len(said.splitlines()) == 1
+
+
+def test_the_end_of_a_run_fits_a_terminal_with_the_score_last(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.chdir(tmp_path)
+    run = RunWriter(tmp_path / "runs" / "20250615-150640-quickstart-f67e")
+    write_manifest(run.paths, Plan(replicas=8))
+    run.primary(0, run_started())
+    for number in range(8):
+        replica = f"r{number}"
+        run.primary(1, records.ReplicaLaunched(replica=replica, job=f"25_{number}"))
+        run.primary(
+            5,
+            records.JobState(
+                replica=replica, phase=JobPhase.FAILED, node="n1", detail="FAILED: exit status 14"
+            ),
+        )
+    run.primary(6, run_ended())
+    view = RunView(run.paths)
+    view.history.refresh()
+    say_result(view, as_json=False)
+    said = capsys.readouterr()
+    shown = said.out.splitlines()
+    assert max(map(len, shown)) <= 80
+    assert shown[-1].startswith("Score  ")
+    whole = " ".join(said.out.split())
+    report = f"runs/{run.paths.root.name}/report/report.html"
+    assert f"Report {report} " in whole
+    rules = list(dict.fromkeys(v.rule for v in view.violations()))
+    assert f"{len(rules)} rules violated ({', '.join(rules)}); " in whole
+    assert f"`aiperf report {run.paths.root.name}` lists the reasons" in whole
+    failures = said.err.splitlines()
+    assert failures[-1] == (
+        f"aiperf: 6 more replicas failed; `aiperf logs {run.paths.root.name}` shows why"
+    )
+    assert len(shown) + sum(-(-len(line) // 80) for line in failures) <= 24
+    assert main(["report", run.paths.root.name]) == 0
+    listed = " ".join(capsys.readouterr().out.split())
+    assert all(f"violated rule: {each}" in listed for each in view.violations())
 
 
 @pytest.mark.parametrize(

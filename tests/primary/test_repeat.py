@@ -203,7 +203,7 @@ def test_without_peaks_the_runs_are_made_all_the_same(
         (("--repeat", "1"), "nothing to compare below 2 runs"),
         (("--repeat", "2", "--detach"), "leave --detach out"),
         (("--same-seed",), "give --repeat N too"),
-        (("--repeat", "2", "--set", "seed=4294967295"), "seed: input should be less than"),
+        (("--repeat", "2", "--set", "seed=4294967295"), "seed: should be less than"),
     ],
 )
 def test_what_makes_no_repetition(

@@ -156,7 +156,7 @@ def test_a_run_is_started_with_what_people_say(
     Path("system.yaml").write_text("status: onprem")
     start = ["start", "--nodes", "1", "--hours", "0.01", "--yes", "--launcher", "local"]
     assert main([*start, "--system", "system.yaml"]) == 2
-    assert "system.yaml: status: Input should be" in capsys.readouterr().err
+    assert "system.yaml: status: should be" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["system.yaml"]
 
 

@@ -405,7 +405,7 @@ def test_the_most_samples_are_credited_as_recorded_and_more_are_no_record(run: R
     history = run.history()
     assert sum(e.train_samples for e in history.executions) == 2 * MOST_COUNT
     (problem,) = history.problems
-    assert "train_samples: Input should be less than or equal to" in problem.what
+    assert "train_samples: should be less than or equal to" in problem.what
 
 
 def test_reading_leaves_the_garbage_collector_as_it_was(run: RunWriter) -> None:

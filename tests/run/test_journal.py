@@ -210,7 +210,7 @@ def test_a_record_of_a_newer_version_is_reported_and_not_guessed_at(path: Path) 
     replace_line(path, 2, json.dumps(newer).encode())
     found, problems = read(path)
     assert found == ["a", "c"]
-    assert problems == [f"{path}, line 2: not a record: v: Input should be 1"]
+    assert problems == [f"{path}, line 2: not a record: v: should be 1"]
 
 
 def test_an_event_of_a_newer_version_is_reported_by_its_type(path: Path) -> None:

@@ -60,9 +60,9 @@ def test_a_folder_without_run_yaml_is_no_run_directory(tmp_path: Path) -> None:
         (b"\xff", r"cannot read .*run\.yaml"),
         (b"[" * 5000, r"cannot read .*run\.yaml"),
         (b"started: 2001-99-99", r"cannot read .*run\.yaml"),
-        (b"", r"run\.yaml: the file: .*valid dictionary"),
-        (b"- 1", r"run\.yaml: the file: .*valid dictionary"),
-        (b"nodes: 1", r"run\.yaml: run_id: Field required"),
+        (b"", r"run\.yaml: the file: should be a mapping"),
+        (b"- 1", r"run\.yaml: the file: should be a mapping"),
+        (b"nodes: 1", r"run\.yaml: run_id: is missing"),
     ],
 )
 def test_a_damaged_run_manifest_is_refused_by_its_path(
@@ -142,6 +142,6 @@ def test_a_preset_s_name_in_it_is_asked_for_in_words(tmp_path: Path) -> None:
     text = paths.manifest.read_text().replace("preset: ", "preset: ../", 1)
     paths.manifest.write_text(text)
     with pytest.raises(
-        RunDirectoryError, match=r"config\.preset: Should be a name that a file can"
+        RunDirectoryError, match=r"config\.preset: should be a name that a file can"
     ):
         RunManifest.load(paths)

@@ -198,7 +198,7 @@ def test_a_time_that_is_no_number_makes_no_record(tmp_path: Path, key: str, valu
     assert len(list(reader.read())) == 1
     (problem,) = reader.problems
     assert problem.line == 2
-    assert problem.what == f"not a record: {key}: Input should be a finite number"
+    assert problem.what == f"not a record: {key}: should be a finite number"
 
 
 def places_of_times(
@@ -235,7 +235,7 @@ def test_an_event_whose_time_is_not_finite_makes_no_record(
     assert list(reader.read()) == []
     (problem,) = reader.problems
     assert problem.line == 1
-    assert problem.what.endswith(f"{place[-1]}: Input should be a finite number")
+    assert problem.what.endswith(f"{place[-1]}: should be a finite number")
 
 
 def test_the_times_of_all_types_are_looked_at() -> None:

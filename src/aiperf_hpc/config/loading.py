@@ -5,7 +5,7 @@ An error names the key, the value and its range, or the nearest key that there i
 
 from __future__ import annotations
 
-import difflib
+import re
 from collections.abc import Iterable, Mapping
 from importlib import resources
 from pathlib import Path
@@ -17,7 +17,7 @@ from pydantic_core import ErrorDetails
 
 from aiperf_hpc.bounds import message_of
 from aiperf_hpc.config.run import RunConfig
-from aiperf_hpc.errors import ConfigError, UsageError
+from aiperf_hpc.errors import ConfigError, UsageError, did_you_mean
 from aiperf_hpc.streams import cut
 from aiperf_hpc.untrusted import MOST_YAML_BYTES, parsed_yaml, text_of
 
@@ -34,7 +34,7 @@ def preset_names() -> list[str]:
 def preset_text(name: str) -> str:
     """Return a preset's YAML. Raises ConfigError when there is none of that name."""
     if name not in preset_names():
-        raise ConfigError(f"no preset '{name}'{_nearest(name, preset_names())}")
+        raise ConfigError(f"no preset '{name}'{did_you_mean(name, preset_names())}")
     return (resources.files("aiperf_hpc.configs") / f"{name}.yaml").read_text("utf-8")
 
 
@@ -56,7 +56,7 @@ def load_config(source: str | Path, assignments: Iterable[str] = ()) -> RunConfi
         values = _parse(_read(Path(name)), name)
     else:
         raise ConfigError(
-            f"no preset and no file '{name}'{_nearest(name, preset_names())}; "
+            f"no preset and no file '{name}'{did_you_mean(name, preset_names())}; "
             f"presets: {', '.join(preset_names())}"
         )
     for assignment in assignments:
@@ -113,14 +113,15 @@ def _describe(error: ErrorDetails) -> str:
     key = ".".join(str(part) for part in error["loc"])
     if error["type"] == "extra_forbidden":
         known = _keys(location[:-1])
-        return f"unknown key '{key}'{_nearest(location[-1], known)}"
-    message = message_of(error).removeprefix("Value error, ")
+        return f"unknown key '{key}'{did_you_mean(location[-1], known)}"
+    message = message_of(error)
     if not key:
         return message
     limits = _range(_field(location))
     got = error.get("input")
     shown = f" (got {got!r}{limits})" if not isinstance(got, dict) else ""
-    return f"{key}: {message[0].lower()}{message[1:]}{shown}"
+    names = re.findall("'([^']*)'", error.get("ctx", {}).get("expected", ""))
+    return f"{key}: {message}{shown}{did_you_mean(str(got), names)}"
 
 
 def _model(location: list[str]) -> type[BaseModel]:
@@ -156,8 +157,3 @@ def _range(field: FieldInfo | None) -> str:
 
 def _plain(limit: float) -> str:
     return str(limit) if isinstance(limit, int) else f"{limit:g}"
-
-
-def _nearest(word: str, known: Iterable[str]) -> str:
-    close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.4)
-    return f"; did you mean '{close[0]}'?" if close else ""

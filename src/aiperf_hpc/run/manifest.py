@@ -110,6 +110,8 @@ class RunManifest(Value):
             first = error.errors(include_url=False)[0]
             key = ".".join(str(part) for part in first["loc"]) or "the file"
             raise RunDirectoryError(f"{paths.manifest}: {key[:200]}: {message_of(first)}") from None
+        except RunDirectoryError:
+            raise
         except (UsageError, UnicodeDecodeError) as error:
             raise RunDirectoryError(f"cannot read {paths.manifest}: {error}") from None
 
@@ -117,8 +119,14 @@ class RunManifest(Value):
 def _text(paths: RunPaths) -> str:
     try:
         return bytes_inside(paths.root, paths.manifest, MOST_YAML_BYTES).decode()
-    except FileNotFoundError:
-        raise RunDirectoryError(
-            f"{paths.root} is not a run directory: it has no run.yaml; "
-            "give the folder that `aiperf start` named"
-        ) from None
+    except (FileNotFoundError, NotADirectoryError):
+        raise no_run(paths.root) from None
+
+
+def no_run(folder: Path) -> RunDirectoryError:
+    """Return the error for a folder that is not a run directory."""
+    why = "it has no run.yaml" if folder.is_dir() else "it is a file"
+    why = why if folder.exists() else "there is no such folder"
+    return RunDirectoryError(
+        f"{folder} is not a run directory: {why}; `aiperf list DIR` lists the runs in a folder"
+    )

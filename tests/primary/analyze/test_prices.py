@@ -85,14 +85,14 @@ def test_what_is_no_price_is_refused(tmp_path: Path, price: str) -> None:
         ("a: [", "not YAML"),
         ("date: 2026-02-30", "not YAML"),
         ("[" * 1000, "not YAML"),
-        ("date: 2026-11-01\nsource: here\n", "currency: field required"),
+        ("date: 2026-11-01\nsource: here\n", "currency: is missing"),
         (HEAD.replace("USD", "dollars"), "currency: should be a currency by ISO 4217"),
         (HEAD.replace("2026-11-01", "soon"), "date: "),
         (HEAD + "systems: {a: 1}\nsystems: {b: 2}\n", "the key 'systems' stands twice"),
         (HEAD + "systems: {a: 1, a: 2}\n", "the key 'a' stands twice"),
         (HEAD + "systems: {V100: 1, v-100: 2, 'V 100': 3}\n", "'v 100' stands 2 times"),
         (HEAD + "systems: {'-': 1}\n", "an empty name"),
-        (HEAD + "price: 3\n", "price: extra inputs"),
+        (HEAD + "price: 3\n", "price: is not known"),
     ],
 )
 def test_what_is_no_table_is_refused(tmp_path: Path, text: str, words: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,8 +13,10 @@ from tests.support.clock import START, Clock
 from tests.support.run_factory import Plan, Primary, refreshed, write_manifest, write_run
 
 from aiperf_hpc.errors import RunDirectoryError
+from aiperf_hpc.primary.cli import main
 from aiperf_hpc.primary.cli.parameters import run_named
 from aiperf_hpc.primary.cli.runs import COLUMNS, list_runs
+from aiperf_hpc.primary.control.controller import INTERRUPTED
 from aiperf_hpc.primary.monitor.run_catalog import RunCatalog, RunList, RunRow, latest_run
 from aiperf_hpc.primary.monitor.run_view import RunState, RunView
 from aiperf_hpc.run import records
@@ -134,14 +137,67 @@ def test_the_list_fits_the_window(
     columns: int, runs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", str(columns))
-    assert list_runs(runs) == 0
+    monkeypatch.chdir(runs)
+    assert list_runs(Path()) == 0
     lines, errors = shown(capsys)
     assert max(map(width, lines)) <= columns
     assert "1 folder is no run: photographs" in errors
     assert "not listed: damaged: " in errors
     if columns >= 80:
-        assert lines[0].split() == list(COLUMNS)
-        assert lines[3].split()[:3] == ["ended", "ended", "2025-06-15"]
+        assert lines[0].split()[:2] == ["run", "state"]
+        assert lines[3].split()[:2] == ["ended", "ended"]
+
+
+def test_the_list_is_a_line_for_each_run_where_no_terminal_is(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("COLUMNS", raising=False)
+    names = [f"20250615-150640-{'long' * 30}-{number}" for number in range(3)]
+    for name in names:
+        write_run(tmp_path / "runs" / name, PLAN)
+    assert list_runs() == 0
+    lines, _ = shown(capsys)
+    assert lines[0].split() == list(COLUMNS)
+    assert sorted(line.split()[0] for line in lines[1:]) == names
+    assert lines[1].split()[1:4] == ["ended", "2025-06-15", "15:06"]
+
+
+def test_every_name_in_the_list_is_a_name_for_other_commands(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+    write_run(tmp_path / "runs" / "20250615-150640-resnet50_v15_laptop-f67e", PLAN)
+    write_run(tmp_path / "runs" / "series" / "1", PLAN)
+    write_run(tmp_path / "elsewhere" / "mine", PLAN)
+    for folder in (Path("runs"), Path("elsewhere"), Path("elsewhere/mine").parent):
+        assert list_runs(folder) == 0
+        for line in shown(capsys)[0][1:]:
+            name = line.split()[0]
+            assert run_named(name).joinpath("run.yaml").exists()
+            assert main(["status", name]) == 0
+            assert shown(capsys)[0][0].startswith(f"{name}: ended (")
+    assert run_named("series/last") == Path("runs/series/1")
+
+
+@pytest.mark.parametrize(
+    ("reason", "state"),
+    [
+        (INTERRUPTED, "stopped"),
+        ("stopped by the service", "stopped"),
+        ("all replicas failed: exit status 1", "failed"),
+        (records.TRAININGS_DONE, "ended"),
+    ],
+)
+def test_a_run_that_ended_before_its_time_is_listed_as_that(
+    reason: str, state: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = write_run(tmp_path / "mine", replace(PLAN, end_reason=reason)).root
+    assert list_runs(tmp_path) == 0
+    assert shown(capsys)[0][1].split()[1] == state
+    assert main(["status", str(run)]) == 0
+    assert f": {state} ({reason})" in shown(capsys)[0][0]
 
 
 def test_the_list_as_json(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -802,20 +802,23 @@ def test_the_summary(tmp_path: Path) -> None:
     assert score.regulated is not None
     assert score.error is not None
     lines = summary_lines(view)
-    assert lines[0] == (
+    assert lines[-1] == (
         f"Score            {score.ops / 1e6:#.3g} MOPS  ({score.ops:,.1f} operations/s)"
     ).replace(". MOPS", " MOPS")
-    assert lines[1].endswith(f"({score.regulated:,.1f})")
-    assert lines[2] == f"Error            {100 * score.error:.2f}%"
-    assert lines[5] == "Trials           10 completed, 2 stopped early, 2 failed"
-    assert lines[6] == "Witness          unwitnessed"
-    assert lines[7] == "Result           INVALID"
-    assert lines[8].strip().startswith("duration: 0.2")
+    assert lines[-2].endswith(f"({score.regulated:,.1f})")
+    assert lines[-3] == f"Error            {100 * score.error:.2f}%"
+    assert lines[2] == "Trials           10 completed, 2 stopped early, 2 failed"
+    assert lines[3] == "Witness          unwitnessed"
+    rules = list(dict.fromkeys(v.rule for v in view.violations()))
+    assert lines[4] == (
+        f"Result           INVALID: this run is not official: {len(rules)} rules violated "
+        f"({', '.join(rules)}); `aiperf report {paths.root}` lists the reasons"
+    )
 
 
 def test_the_summary_of_a_run_without_a_report_names_none(tmp_path: Path) -> None:
     lines = summary_lines(refreshed(write_run(tmp_path, Plan(trials=0, hpo_trials=0))))
-    assert lines[0] == "Score            0 OPS  (0 operations/s)"
+    assert lines[-1] == "Score            0 OPS  (0 operations/s)"
     assert "Trials           none" in lines
     assert not any(line.startswith("Report") for line in lines)
 

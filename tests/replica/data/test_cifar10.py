@@ -362,7 +362,7 @@ def test_a_full_disk(binary: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     full = shutil._ntuple_diskusage(10**9, 10**9 - 1000, 1000)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: full)
     with pytest.raises(
-        DatasetError, match=r"no space for the dataset in .*: it needs 0\.0 GB, 0\.0 GB"
+        DatasetError, match=r"no space for the dataset in .*: it needs 1\.758 MiB, 1000 B"
     ):
         cifar10.prepare(binary, tmp_path / "target")
     assert [path.name for path in tmp_path.iterdir()] == ["binary"]

@@ -118,7 +118,7 @@ def test_a_full_disk(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     full = shutil._ntuple_diskusage(10**9, 10**9 - 1000, 1000)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: full)
     config = _config(source, cache="disk", cache_path=tmp_path / "cache")
-    _refused(config, "no space for the dataset in .*cache: it needs 0.0 GB, 0.0 GB are free")
+    _refused(config, "no space for the dataset in .*cache: it needs 234.1 KiB, 1000 B are free")
 
 
 def test_too_little_memory(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:

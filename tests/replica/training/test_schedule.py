@@ -194,8 +194,8 @@ def test_settings_come_back_from_a_record(settings: dict[str, Any]) -> None:
         ),
         ("{warmup_start: 0.5}", "warmup_start is without a warm-up"),
         ("{warmup_steps: 1, warmup_epochs: 1}", "write warmup_epochs or warmup_steps, not both"),
-        ("{name: plateau, factor: 1.5}", "factor: input should be less than 1"),
-        ("{name: exponential}", "name: input should be 'constant'"),
+        ("{name: plateau, factor: 1.5}", "factor: should be less than 1"),
+        ("{name: exponential}", "name: should be 'constant'"),
     ],
 )
 def test_what_makes_no_sense_is_refused_in_one_line(settings: str, message: str) -> None:
