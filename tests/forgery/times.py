@@ -138,8 +138,10 @@ def no_signs_of_life(run: ForgedRun) -> None:
 
 
 @forgery("time", "signs")
-def no_signs_of_life_of_the_primary(run: ForgedRun) -> None:
-    run.primary[:] = [e for e in run.primary if e["event"]["type"] != "primary_heartbeat"]
+def no_signs_of_life_of_a_primary_at_work(run: ForgedRun) -> None:
+    """It records other things; one that records nothing at all may have been suspended."""
+    for line in of(run.primary, "primary_heartbeat"):
+        line["event"] = {"type": "scheduler_state", "answers": True, "detail": ""}
 
 
 @forgery("time")

@@ -2,46 +2,30 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import NamedTuple
 
 from aiperf_hpc.primary.formatting import utc_text
 from aiperf_hpc.primary.verify.evidence import Evidence, Failures, Note
-from aiperf_hpc.run.paths import Incarnation
+from aiperf_hpc.run.journal import MOST_LINE_BYTES, is_torn
 from aiperf_hpc.run.records import ReplicaStarted
 from aiperf_hpc.trial import JobPhase
 from aiperf_hpc.untrusted import open_regular
-
-RECORD_BEGINS = b'{"v":1,"seq":'
 
 
 def journals(run: Evidence) -> Failures:
     """Every line is a record, with the number that is due, of a trial that was started.
 
-    Once the run has ended nothing follows the last record, but for what a writer that was cut off
-    had begun to write.
+    Once the run has ended nothing follows the last record of a journal but an unfinished write,
+    which a process leaves that is killed or loses its power.
     """
     for problem in run.history.problems:
         yield str(problem)
     if run.history.end_utc is not None:
         for path in sorted(run.history.torn):
-            if not _was_cut_off(run, path):
-                yield f"{path}: the line behind the last record has no end"
-
-
-def _was_cut_off(run: Evidence, path: Path) -> bool:
-    """Return whether a journal's last line is a record's beginning, and its writer died."""
-    replica = run.history.replicas.get(path.parent.parent.name)
-    if replica is None or path == run.view.paths.primary_journal:
-        return False  # A primary that goes on with a journal sets such a line aside.
-    life = Incarnation.parse(path.parent.name)
-    job = None if replica.job_state is None else replica.job_state.phase
-    died = replica.exit_status or (job is not None and job in (JobPhase.LOST, JobPhase.FAILED))
-    if not died and life == max(replica.starts, default=life):
-        return False
-    with open_regular(path, follow=False) as file:
-        file.seek(run.history.bytes_read[path])
-        return RECORD_BEGINS.startswith(file.read(len(RECORD_BEGINS)))
+            with open_regular(path, follow=False) as file:
+                file.seek(run.history.bytes_read[path])
+                if not is_torn(file.read(MOST_LINE_BYTES)):
+                    yield f"{path}: what follows the last record is no unfinished record"
 
 
 def clocks(run: Evidence) -> Failures:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 
-from aiperf_hpc.primary.verify.evidence import Evidence, Failures
-from aiperf_hpc.primary.verify.journal import Journal
+from aiperf_hpc.primary.verify.evidence import Evidence, Failures, Note
+from aiperf_hpc.primary.verify.journal import MOST_PAUSE, Journal
 from aiperf_hpc.run import records
-from aiperf_hpc.run.history import PRIMARY
 from aiperf_hpc.system.description import NodeDescription
 from aiperf_hpc.trial import Machine
 
@@ -18,30 +18,34 @@ LEAST_SECONDS = 60.0
 
 
 def signs(run: Evidence) -> Failures:
-    """Replicas that recorded work gave signs of life beside it, and primaries did all the time."""
-    every = max(run.config.journal.heartbeat_seconds, LEAST_SECONDS)
+    """Replicas that recorded work gave signs of life beside it, and so did primaries.
+
+    A pause in which a process recorded nothing is no work: it may have been suspended.
+    """
+    beat = run.config.journal.heartbeat_seconds
+    every = max(beat, LEAST_SECONDS)
     for replica in run.history.replicas.values():
         for life, journal in run.lives(replica).items():
             if journal.longest_mute > MISSED * every:
                 mute = f"{journal.longest_mute:.0f} s without a sign of life"
                 yield f"{replica.id}, life {life}: at work for {mute}"
-    waits = (event.seconds for who, event in run.history.storage_waits if who == PRIMARY)
-    waited = sum(waits)
-    for began, ended, beats in _primaries(run.primary):
-        worked = ended - began - waited
-        due = worked / run.config.journal.heartbeat_seconds
-        if beats < due / MISSED - 1.0:
-            yield f"the primary gave {beats} signs of life in {ended - began:.0f} s"
+    for times, beats in _primaries(run.primary):
+        gaps = [later - earlier for earlier, later in pairwise(times)]
+        worked = sum(min(max(gap, 0.0), MOST_PAUSE, MISSED * beat) for gap in gaps)
+        if beats < worked / beat / MISSED - 1.0:
+            yield f"the primary gave {beats} signs of life in {worked:.0f} s of work"
+        if (longest := max(gaps, default=0.0)) > MISSED * every:
+            yield Note(f"the primary recorded nothing for {longest:.0f} s")
 
 
-def _primaries(journal: Journal) -> Iterator[tuple[float, float, int]]:
-    """Yield from when until when each primary wrote, and how many signs of life it gave."""
+def _primaries(journal: Journal) -> Iterator[tuple[list[float], int]]:
+    """Yield when each primary wrote, UTC seconds, and how many signs of life it gave."""
     begins = [utc for utc, _ in journal.told(records.RunStarted)]
     others = [*begins, *(utc for utc, _ in journal.told(records.TakenOver))]
     for began in begins:
         until = min((utc for utc in others if utc > began), default=float("inf"))
         own = [utc for utc in journal.times if began <= utc < until]
-        yield began, max(own, default=began), sum(1 for u in journal.beats if began <= u < until)
+        yield own, sum(1 for utc in journal.beats if began <= utc < until)
 
 
 def machines(run: Evidence) -> Failures:

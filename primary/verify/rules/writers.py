@@ -77,8 +77,13 @@ JOURNALS: Mapping[str, str] = {
 
 
 def writers(run: Evidence) -> Failures:
-    """Each journal is one process's, which says who it is first, and ends with its end."""
+    """Each journal is one process's, which says who it is first, and ends with its end.
+
+    The answers of witnesses come behind the end of a run: the last of them may be unfinished.
+    """
     torn = set(run.history.torn)
+    if run.history.witnesses:
+        torn.discard(run.view.paths.primary_journal)
     for path, journal in run.journals.items():
         where = path.relative_to(run.view.paths.root)
         yield from (f"{where}: {what}" for what in _wrong(run, path, journal))

@@ -37,7 +37,19 @@ MOST_PROBLEMS = 10_000
 """Lines of a journal that may be no records, or out of place. Damage is of a few; a file with more
 is no journal, and each is kept with what is wrong."""
 
+RECORD_BEGINS = b'{"v":1,"seq":'
+
 R = TypeVar("R", Record, AnyRecord)
+
+
+def is_torn(tail: bytes) -> bool:
+    """Return whether the bytes behind the last newline of a journal are an unfinished write.
+
+    They begin as a record does, or with NULs: after a power cut a file may have its new length
+    but not all of its new content, which then reads as zeros.
+    """
+    written, _, _ = tail.partition(b"\0")
+    return RECORD_BEGINS.startswith(written[: len(RECORD_BEGINS)])
 
 
 class JournalWriter:
@@ -194,9 +206,9 @@ class Problem:
 class JournalReader:
     """Reads a journal as it grows, from where it stopped the last time.
 
-    A last line without its end is waited for. A line that is no record, or a number that does
-    not follow, is a Problem; the lines around it still count. Memory is that of one line's bound,
-    however large the file is.
+    A last line without its end is waited for; NULs at the end of the file are such a line. A line
+    that is no record, one with NULs in it too, or a number that does not follow, is a Problem; the
+    lines around it still count. Memory is that of one line's bound, however large the file is.
     """
 
     path: Path
@@ -277,7 +289,7 @@ class JournalReader:
             try:
                 record = parse(line)
             except ValidationError as error:
-                self._problem(_why(error))
+                self._problem("not a record: it has NUL bytes" if b"\0" in line else _why(error))
                 self.next_seq += 1
                 self.unread += 1
                 continue
