@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
 from aiperf_hpc.config import ModelConfig, RunConfig
 from aiperf_hpc.errors import ConfigError, did_you_mean
-from aiperf_hpc.extras import lacking, needed_by
+from aiperf_hpc.extras import ENGINES, Package, lacking, needed_by
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.objective import CLASSIFICATION, Measure, Objective
 from aiperf_hpc.trial import DatasetInfo
@@ -118,7 +118,21 @@ def missing(config: RunConfig) -> list[str]:
     workload = WORKLOADS.get(config.workload)
     own = () if workload is None else workload.needs
     of_workload = ((f"workload '{config.workload}'", package) for package in own)
-    return lacking([*needed_by(config), *of_workload])
+    engines = () if workload is None else workload.engines
+    return lacking([*_with_alternatives(needed_by(config), engines), *of_workload])
+
+
+def _with_alternatives(
+    needed: Iterable[tuple[str, Package]], engines: Sequence[str]
+) -> Iterator[tuple[str, Package]]:
+    """Yield packages; in the remedy of an engine's, an installed engine that trains it too."""
+    others = [name for name in engines if ENGINES[name].installed]
+    for what, package in needed:
+        if package in ENGINES.values() and others:
+            remedy = f"{package.remedy}; or use --set engine.name={others[0]}"
+            yield what, package._replace(remedy=remedy)
+        else:
+            yield what, package
 
 
 def require_samples(config: RunConfig, dataset: DatasetInfo) -> None:

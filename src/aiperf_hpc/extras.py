@@ -6,13 +6,14 @@ import json
 import shutil
 import sys
 from collections.abc import Iterable, Iterator
-from importlib import metadata, util
+from importlib import metadata
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from aiperf_hpc import __version__
 from aiperf_hpc.config import RunConfig
+from aiperf_hpc.config.engine import is_installed
 
 
 def pip_install(*extras: str) -> str:
@@ -61,9 +62,7 @@ class Package(NamedTuple):
     @property
     def installed(self) -> bool:
         """Whether it could be imported; it is not."""
-        found = util.find_spec(self.package)
-        # A folder of that name in the working directory is found too, but has no code.
-        return found is not None and found.origin is not None
+        return is_installed(self.package)
 
 
 ENGINES = {

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from importlib import util
 from typing import Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from aiperf_hpc.config.section import Fraction, Section
 
@@ -39,11 +40,20 @@ class SimulationConfig(Section):
     )
 
 
+def is_installed(package: str) -> bool:
+    """Return whether a package could be imported; it is not."""
+    found = util.find_spec(package)
+    # A folder of that name in the working directory is found too, but has no code.
+    return found is not None and found.origin is not None
+
+
 class EngineConfig(Section):
     """What trains a network."""
 
     name: Literal["tensorflow", "torch", "simulated"] = Field(
-        "tensorflow", description="simulated: trains nothing, for trying things out"
+        "tensorflow",
+        description="auto: torch if it is installed, else tensorflow; simulated: trains nothing, "
+        "for trying things out",
     )
     device: Literal["auto", "cpu", "cuda", "npu"] = Field(
         "auto",
@@ -60,6 +70,14 @@ class EngineConfig(Section):
     on_memory: Literal["shrink", "refuse"] = Field(
         "shrink", description="what to do with a batch size that is estimated not to fit"
     )
+
+    @field_validator("name", mode="before")
+    @classmethod
+    def _installed(cls, name: object) -> object:
+        """Resolve ``auto`` when a configuration is read, so that a run records its engine."""
+        if name != "auto":
+            return name
+        return "torch" if is_installed("torch") else "tensorflow"
 
     @model_validator(mode="after")
     def _means_something(self) -> EngineConfig:
