@@ -90,6 +90,8 @@ class Controller:
         self._known: dict[str, ReplicaState] = {}
         self._lost_at: dict[str, float] = {}
         self._problem: str | None = None
+        self._missed: set[Path] = set()
+        """The journals of replicas that were recorded as gone."""
         self._next_look = 0.0
         self._scaling = Scaling(context, launcher, self._timing, say)
         self._preflight = Preflight(context.history, context.clock, self._scaling.joined)
@@ -309,6 +311,7 @@ class Controller:
             self._start_clock()
             self._tell()
             self._restore_manifest()
+            self._miss_journals()
             self._take_heads()
         now = self._clock.monotonic()
         self._next_look = now + rest_after(now - began, self._timing.look)
@@ -348,6 +351,14 @@ class Controller:
         if not self._retry(paths.manifest.exists, where, "read"):
             self._retry(lambda: self._manifest.save(paths), where)
             self._complain(paths.manifest, f"{where} is gone", "it was written again, as it was")
+
+    def _miss_journals(self) -> None:
+        """Record, once, each journal of a replica that is gone: its records no longer count."""
+        for lost in self._history.lost_journals:
+            if lost.path not in self._missed:
+                self._missed.add(lost.path)
+                what = f"{lost.path}: {lost.what}"
+                self._complain(lost.path, what, "the run is scored by the other records")
 
     def _complain(self, path: Path, problem: str, remedy: str) -> None:
         file = str(path.relative_to(self._history.paths.root))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import urllib.request
@@ -89,6 +90,22 @@ def test_a_run_goes_on_after_a_power_cut_and_its_clock_never_stopped(live_run: S
     assert [restart["who"] for restart in restarts][0] == "primary"
     assert {restart["who"] for restart in restarts} == {"primary", "r0", "r1"}
     assert all("went on with" in r["what"] for r in restarts if r["who"] != "primary")
+
+
+def test_a_run_whose_replica_lost_its_folder_is_scored_and_reported(live_run: Start) -> None:
+    run = live_run(config=FAST)
+    run.wait_until(past_a_checkpoint)
+    shutil.rmtree(run.paths.replica("r0"), ignore_errors=True)  # Its replica may write meanwhile.
+    run.wait_until(lambda h: bool(h.file_problems))
+    ended = run.interrupt()
+    assert "Score " in ended.stdout, ended.stderr
+    lost = "replicas/r0/0.0/journal.jsonl"
+    assert lost in json.dumps(json.loads(run.paths.report_json.read_text("utf-8"))["invalid"])
+    verified = aiperf("verify", run.paths.root)
+    assert verified.returncode == 1
+    assert f"{lost}, line 1: the journal is gone; put it back" in verified.stdout
+    assert aiperf("status", run.paths.root).returncode == 0
+    assert aiperf("list", run.paths.root.parent).returncode == 0
 
 
 def served_at(run: CachedView) -> str:

@@ -8,7 +8,6 @@ from aiperf_hpc.primary.formatting import utc_text
 from aiperf_hpc.primary.verify.evidence import Evidence, Failures, Note
 from aiperf_hpc.run.journal import MOST_LINE_BYTES, is_torn
 from aiperf_hpc.run.records import ReplicaStarted
-from aiperf_hpc.trial import JobPhase
 from aiperf_hpc.untrusted import open_regular
 
 
@@ -36,19 +35,11 @@ def clocks(run: Evidence) -> Failures:
 
 
 def replicas(run: Evidence) -> Failures:
-    """What the primary knows from a replica's records, or from its success, needs records.
-
-    A node may die, or be refused, before its replica has written any: that it ran is not enough.
-    """
+    """What the primary knows from a replica's records, or from its success, needs records."""
     for replica in run.history.replicas.values():
-        if replica.starts:
-            continue
-        job = replica.job_state
-        done = job is not None and job.phase is JobPhase.DONE and not job.detail
-        ended = replica.exit_status == 0 or done
-        if replica.checked is not None or ended:
-            what = "ended in order" if ended else "started"
-            yield f"the primary recorded that {replica.id} {what}; {replica.id} recorded no start"
+        if not replica.starts and replica.seen:
+            what = f"the primary recorded that {replica.id} {replica.seen}"
+            yield f"{what}; {replica.id} recorded no start"
 
 
 def config(run: Evidence) -> Failures:

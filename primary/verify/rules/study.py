@@ -82,9 +82,12 @@ def _lives(run: Evidence) -> dict[tuple[str, Incarnation], list[Trial]]:
 
 
 def _read(content: bytes) -> list[Studied]:
-    """Return the trials of a study by their numbers. Raises ValueError and the like."""
+    """Return the trials of a study by their numbers. Raises ValueError and the like.
+
+    A last line without an end was being written when its replica died.
+    """
     found: list[Studied] = []
-    for line in content.splitlines():
+    for line in content.split(b"\n")[:-1]:
         operation = parsed_json(line)
         if operation["op_code"] == CREATED:
             found.append(_created(operation))

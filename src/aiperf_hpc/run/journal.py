@@ -320,14 +320,14 @@ class JournalReader:
                 content = self._fetched(file)
                 length = self.offset if content else os.fstat(file.fileno()).st_size
             self.lost = (
-                f"the journal {self.path} has become shorter: {length} bytes, of which "
-                f"{self.offset} were read before; put it back"
+                f"has become shorter: {length} bytes, of which {self.offset} were read before; "
+                "put it back"
                 if length < self.offset
                 else ""
             )
             return content
         except FileNotFoundError:
-            self.lost = f"the journal {self.path} is gone; put it back" if self.offset else ""
+            self.lost = "is gone; put it back" if self.offset else ""
             return b""  # Not there yet, or not yet visible to this NFS client.
 
     def _fetched(self, file: FileIO) -> bytes:

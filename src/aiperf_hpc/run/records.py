@@ -52,7 +52,8 @@ class Event(Value):
 class FileProblem(Event):
     """A file that is read back is damaged or gone, and what was done without it.
 
-    A replica's trainer writes it, and the primary.
+    A replica's trainer writes it, and the primary. What the primary says of a file of a replica is
+    that a journal is gone.
     """
 
     type: Literal["file_problem"] = "file_problem"

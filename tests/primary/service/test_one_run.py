@@ -168,14 +168,6 @@ def _rewrite(path: Path, change: Callable[[bytes], bytes]) -> Callable[[], objec
             lambda p: _move(p.primary_journal, p.root.with_name("elsewhere")),
             "primary/journal.jsonl is gone; put it back",
         ),
-        (
-            lambda p: _move(p.replica("r0"), p.root.with_name("elsewhere")),
-            "replicas/r0/0.0/journal.jsonl is gone; put it back",
-        ),
-        (
-            lambda p: _rewrite(p.replica_journal("r0"), lambda content: content[:1000]),
-            "replicas/r0/0.0/journal.jsonl has become shorter: 1000 bytes, of which",
-        ),
     ],
 )
 def test_a_run_that_is_no_longer_there_is_503_until_it_is_back(
@@ -190,6 +182,31 @@ def test_a_run_that_is_no_longer_there_is_503_until_it_is_back(
             _is_one_clear_message(client.get(path), words)
         put_back()
         assert {client.get(path).status_code for path in EVERYTHING} == {200}
+        assert client.get("/api/v1/status").json() == before
+
+
+@pytest.mark.parametrize(
+    ("lose", "words"),
+    [
+        (lambda p: _move(p.replica("r0"), p.root.with_name("elsewhere")), "is gone; put it back"),
+        (
+            lambda p: _rewrite(p.replica_journal("r0"), lambda content: content[:1000]),
+            "has become shorter: 1000 bytes, of which",
+        ),
+    ],
+)
+def test_a_lost_journal_of_a_replica_is_a_problem_until_it_is_back(
+    tmp_path: Path, lose: Callable[[RunPaths], Callable[[], object]], words: str
+) -> None:
+    paths = write_run(tmp_path / "run", Plan(replicas=1, trials=1, hpo_trials=0))
+    with _client_of(CachedView(RunView(paths), fresh=0.0)) as client:
+        before = client.get("/api/v1/status").json()
+        put_back = lose(paths)
+        assert {client.get(path).status_code for path in EVERYTHING} == {200}
+        after = client.get("/api/v1/status").json()
+        said = f"{paths.replica_journal('r0')}, line 1: the journal {words}"
+        assert [p for p in after["problems"] if p.startswith(said)]
+        put_back()
         assert client.get("/api/v1/status").json() == before
 
 

@@ -371,10 +371,46 @@ def test_a_life_whose_folder_has_another_name_is_missed(run: RunPaths) -> None:
     write_report(RunView(run))
     found = failures(run)
     assert [line.split(", line 1: ")[0] for line in found["journals"]] == [
-        str(run.replica("r1") / "0.0-old" / name) for name in ("journal.jsonl", "search-0.jsonl")
+        *(
+            str(run.replica("r1") / "0.0-old" / name)
+            for name in ("journal.jsonl", "search-0.jsonl")
+        ),
+        str(run.replica_journal("r1")),
     ]
     said = "the primary recorded that r1 ended in order; r1 recorded no start"
     assert found["replicas"] == (said,)
+
+
+def test_a_run_without_the_folder_of_a_replica_is_reported_and_names_its_journal(
+    run: RunPaths,
+) -> None:
+    shutil.rmtree(run.replica("r1"))
+    write_report(RunView(run))
+    (lost,) = failures(run)["journals"]
+    assert lost == (
+        f"{run.replica_journal('r1')}, line 1: the journal is gone, of a replica that ended in "
+        "order; put it back"
+    )
+    stated = json.loads(run.report_json.read_text("utf-8"))
+    assert stated["score"]["operations"] > 0
+    assert "replicas/r1/0.0/journal.jsonl" in json.dumps(stated["invalid"])
+
+
+def test_a_journal_that_the_primary_missed_counts_as_lost_until_it_is_back(
+    run: RunPaths,
+) -> None:
+    """A later life of the replica has a folder again; that the first had one the primary says."""
+    journal = run.search_journal("r1", 0)
+    name = str(journal.relative_to(run.root))
+    event = records.FileProblem(file=name, problem="it is gone", remedy="none")
+    *others, end = lines_of(run.primary_journal)
+    run.primary_journal.write_text("".join(others), "utf-8")
+    last = RECORD.validate_json(end)
+    append(run.primary_journal, last.utc, event)
+    append(run.primary_journal, last.utc, last.event)
+    assert "journals" not in failures(run)
+    journal.unlink()
+    assert f"{journal}, line 1: the journal is gone; put it back" in failures(run)["journals"]
 
 
 NO_RECORDS: dict[str, tuple[list[records.AnyEvent], bool]] = {

@@ -50,6 +50,20 @@ def _write(paths: RunPaths, name: str, lines: list[Line]) -> None:
     paths.study(name).write_text("".join(f"{json.dumps(line)}\n" for line in lines), "utf-8")
 
 
+@pytest.mark.parametrize("tail", [b'{"op_code": 4, "sta', bytes(4096)])
+def test_a_study_whose_replica_died_while_writing_ends_in_an_unfinished_line(
+    tmp_path: Path, tail: bytes
+) -> None:
+    paths = write_official_run(tmp_path)
+    for name in ("r0", "r1"):
+        _write(paths, name, study())
+        with paths.study(name).open("ab") as file:
+            file.write(tail)
+    view = RunView(paths)
+    view.refresh()
+    assert list(studies(Evidence(view))) == []
+
+
 def test_a_study_that_was_told_what_was_tried(tmp_path: Path) -> None:
     paths = write_official_run(tmp_path)
     for name in ("r0", "r1"):

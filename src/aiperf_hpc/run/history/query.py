@@ -78,12 +78,30 @@ class RunHistory:
     def problems(self) -> list[Problem]:
         """Everything in the journals that is not a record in its place."""
         found = [p for source in self._tail.sources.values() for p in source.reader.problems]
-        return found + self._tail.strays + self._state.orphans
+        return found + self._tail.strays + self._state.orphans + self.lost_journals
 
     @property
     def lost(self) -> str:
-        """Why what a journal said before is no longer there; empty while all of it is."""
-        return next((s.reader.lost for s in self._tail.sources.values() if s.reader.lost), "")
+        """Why what the primary's journal said before is no longer there; empty while all is."""
+        own = self._tail.sources.get(self.paths.primary_journal)
+        return f"the journal {own.reader.path} {own.reader.lost}" if own and own.reader.lost else ""
+
+    @property
+    def lost_journals(self) -> list[Problem]:
+        """Journals of replicas that were there, and no longer are as they were.
+
+        They were read before by this process or, as the primary recorded, by the primary; or the
+        run has ended, and the primary recorded of a replica what only its journal can have told.
+        """
+        root, sources = self.paths.root, self._tail.sources
+        found = {root / name: "is gone; put it back" for name in self._state.lost_journals}
+        for replica in self.replicas.values() if self.run_ended is not None else ():
+            if not replica.starts and replica.seen:
+                path = self.paths.replica_journal(replica.id)
+                found[path] = f"is gone, of a replica that {replica.seen}; put it back"
+        found = {path: why for path, why in found.items() if path not in sources}
+        read = {path: s.reader.lost for path, s in sources.items() if s.replica and s.reader.lost}
+        return [Problem(path, 1, f"the journal {why}") for path, why in (found | read).items()]
 
     @property
     def torn(self) -> list[Path]:

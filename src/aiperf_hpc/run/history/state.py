@@ -222,6 +222,19 @@ class ReplicaHistory:
         said = [detail for utc, detail in self.requeued if utc <= before and detail]
         return f": {said[-1]}" if said else ""
 
+    @property
+    def seen(self) -> str:
+        """What the primary recorded that takes records of the replica; empty where nothing does.
+
+        A node may die, or be refused, before its replica has written any: that it ran is not
+        enough.
+        """
+        job = self.job_state
+        done = job is not None and job.phase is JobPhase.DONE and not job.detail
+        if self.exit_status == 0 or done:
+            return "ended in order"
+        return "started" if self.checked is not None else ""
+
     def says_that_it_lives(self, utc: float) -> None:
         """Take a word of its latest life."""
         self.longest_silence = max(self.longest_silence, utc - self.alive_utc)
@@ -325,6 +338,8 @@ class HistoryState:
     """Proposals that could not be loaded, and why."""
     file_problems: list[str] = field(default_factory=list)
     """Files that were found damaged or gone, and what was done without them."""
+    lost_journals: list[str] = field(default_factory=list)
+    """Journals of replicas that the primary found gone, by their paths below the run directory."""
     orphans: list[Problem] = field(default_factory=list)
     """Records of trials that no record of their replica started, or that two started."""
     fenced: int = 0
@@ -545,8 +560,10 @@ class HistoryState:
                 self.scheduler_problem = None if answers else detail
             case records.ReplicaExited(replica=name, status=status):
                 self._replica(name).exit_status = status
-            case records.FileProblem():
+            case records.FileProblem(file=file):
                 self._file_problem("primary", event)
+                if file.startswith("replicas/"):
+                    self.lost_journals.append(file)
             case records.SystemDescribed():
                 self.primary_described = event.description
             case records.ClocksRead(clocks=clocks):
