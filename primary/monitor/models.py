@@ -8,7 +8,7 @@ training_policies, hpc_training_rules.adoc: time to train, and models per minute
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from statistics import fmean, median_low
+from statistics import fmean, median
 from typing import Literal
 
 from aiperf_hpc.objective import MEASURES, Measure
@@ -58,8 +58,7 @@ class ModelsStatus(Value):
     reached: int
     """Those of them that reached the target."""
     median_seconds: float | None
-    """The median of their times to the target, staging included; of an even number, the lesser one
-    in the middle, so that it is a training's."""
+    """The median of their times to the target, staging included."""
     models_per_minute: float | None
     """Models that reached the target, or that came to their end where there is none, over the
     minutes from the first one's first step to the last one's last evaluation."""
@@ -102,7 +101,7 @@ def models_status(
         begun=len(begun),
         ended=len(times),
         reached=len(reached),
-        median_seconds=median_low(each.seconds for each in reached) if reached else None,
+        median_seconds=median(each.seconds for each in reached) if reached else None,
         models_per_minute=len(good) / minutes if minutes > 0.0 else None,
         valid_flops=_valid_flops(
             [begun[each.trial] for each in times], measure, weight, weak=manifest.replicas > 1

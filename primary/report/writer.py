@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
+from statistics import median
 
 from aiperf_hpc.config import differences
 from aiperf_hpc.errors import RunDirectoryError, UsageError
@@ -286,18 +287,16 @@ def _training_lines(view: RunView) -> list[str]:
     reached = [each for each in times if each.reached is not False]
     if not reached:
         return []
-    middle = sorted(reached, key=lambda each: each.seconds)[(len(reached) - 1) // 2]
-    parts = (
-        f"{name} {duration(seconds)}"
-        for name, seconds in (
-            ("staging", middle.staging_seconds),
-            ("compute", middle.compute_seconds),
-            ("extra", middle.extra_seconds),
-        )
-    )
-    whose = middle.trial if len(reached) == 1 else f"{middle.trial}, the median of {len(reached)}"
-    what = "Time to target " if middle.reached else "A training took"
-    return [f"{what}  {duration(middle.seconds)} ({', '.join(parts)}), {whose}"]
+    parts = {
+        "staging": [each.staging_seconds for each in reached],
+        "compute": [each.compute_seconds for each in reached],
+        "extra": [each.extra_seconds for each in reached],
+    }
+    split = ", ".join(f"{name} {duration(median(each))}" for name, each in parts.items())
+    seconds = duration(median(each.seconds for each in reached))
+    whose = reached[0].trial if len(reached) == 1 else f"medians of {len(reached)} trainings"
+    what = "Time to target " if reached[0].reached else "A training took"
+    return [f"{what}  {seconds} ({split}), {whose}"]
 
 
 def _baseline_lines(status: RunStatus) -> list[str]:

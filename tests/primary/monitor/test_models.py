@@ -23,7 +23,10 @@ from aiperf_hpc.config import load_config
 from aiperf_hpc.objective import ACCURACY
 from aiperf_hpc.ops_counter.valid_flops import Weight
 from aiperf_hpc.primary.monitor.models import ModelsStatus, model_lines, models_status
+from aiperf_hpc.primary.monitor.run_view import RunView
+from aiperf_hpc.primary.report.writer import summary_lines
 from aiperf_hpc.run.manifest import RULES, RunManifest
+from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.run.records import RanksLost, TrainingStarted
 from aiperf_hpc.trial import RoundPhase, TrialState
 
@@ -75,6 +78,14 @@ def write(root: Path, trainings: Sequence[Training], *, end: float = 1000.0) -> 
     return run
 
 
+def manifest_of(nodes: int, *assignments: str) -> RunManifest:
+    config = load_config("volumes", ["training.target=0.7", *assignments])
+    return RunManifest(
+        run_id="run", nodes=nodes, hours=1.0, launcher="local", cores=(), versions={}, commit="c",
+        rules=RULES, config=config,
+    )  # fmt: skip
+
+
 def status(
     root: Path,
     trainings: Sequence[Training],
@@ -83,11 +94,7 @@ def status(
     weight: Weight | None = None,
 ) -> ModelsStatus:
     run = write(root, trainings)
-    config = load_config("volumes", ["training.target=0.7", *assignments])
-    manifest = RunManifest(
-        run_id="run", nodes=nodes, hours=1.0, launcher="local", cores=(), versions={}, commit="c",
-        rules=RULES, config=config,
-    )  # fmt: skip
+    manifest = manifest_of(nodes, *assignments)
     found = models_status(run.history(), manifest, ACCURACY, weight, START + 1000.0)
     assert found is not None
     return found
@@ -115,6 +122,20 @@ def test_models_that_are_trained_at_once_are_counted_by_the_minute(tmp_path: Pat
         "3 of 3 reached 70.00%, in 2 min 01 s each (median); 0.75 models a minute; "
         "1 more without an end"
     )
+
+
+def test_the_median_of_two_trainings_is_the_mean_of_both(tmp_path: Path) -> None:
+    """One takes 61 s and the other 121 s: the status and the summary state 91 s."""
+    trainings = [Training("r0", 10, [0.8]), Training("r1", 20, [0.5, 0.8], seed=1)]
+    found = status(tmp_path, trainings, nodes=2)
+    assert found.median_seconds == 91
+    manifest_of(2).save(RunPaths(tmp_path))
+    view = RunView(RunPaths(tmp_path))
+    view.refresh()
+    assert (
+        "Time to target   1 min 31 s (staging 0.0 s, compute 1 min 30 s, extra 1.0 s), "
+        "medians of 2 trainings"
+    ) in summary_lines(view)
 
 
 def test_one_model_on_all_nodes_is_strong_scaling(tmp_path: Path) -> None:
