@@ -26,6 +26,7 @@ from aiperf_hpc.replica.engines.base import RankEngine
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.slurm import node_name
 from aiperf_hpc.system.accelerators import computing_on_bus
+from aiperf_hpc.system.words import size
 from aiperf_hpc.trial import DatasetInfo
 from aiperf_hpc.visible_devices import BOUND
 from aiperf_hpc.workloads.registry import missing
@@ -117,11 +118,11 @@ def checked_dataset(manifest: RunManifest, cores: int) -> Loaded:
 def _require_room_for_decoded(config: RunConfig) -> None:
     """Require memory for what the ranks of a node keep decoded. Raises PreflightError."""
     ranks = config.replica.settled().ranks_per_node
-    wanted, free = config.dataset.decoded_gib * int(ranks), available_bytes() / 2**30
+    wanted, free = config.dataset.decoded_gib * int(ranks) * 2**30, available_bytes()
     if wanted > free:
         raise PreflightError(
             f"node {node_name()}: dataset.decoded_gib {config.dataset.decoded_gib:g} for each of "
-            f"{ranks} ranks is {wanted:.1f} GiB, {free:.1f} GiB are free; lower it"
+            f"{ranks} ranks is {size(wanted)}, {size(free)} are free; lower it"
         )
 
 

@@ -29,6 +29,8 @@ os.environ["OPENBLAS_NUM_THREADS"] = "1"
 """Of more threads on busy cores each spins until the others are done: what takes numpy a tenth of a
 second by one thread took it five seconds of processor time by two. All processes inherit it."""
 assert "numpy" not in sys.modules, "it would not read this any more"
+os.environ.pop("COLUMNS", None)
+"""pytest-xdist sets it in its workers, and output that is piped has no width."""
 
 TOGETHER = {
     **dict.fromkeys(

@@ -14,6 +14,7 @@ from tests.support.waiting import PATIENCE_SECONDS
 from aiperf_hpc.config import load_config
 from aiperf_hpc.config.run import PREPARED_DATASETS
 from aiperf_hpc.primary.cli import main
+from aiperf_hpc.primary.control import prepare
 from aiperf_hpc.primary.control.prepare import make_manifest
 from aiperf_hpc.run.history import RunHistory
 from aiperf_hpc.run.paths import RunPaths
@@ -170,6 +171,15 @@ def test_a_full_disk_is_seen_before_anything_starts(tmp_path: Path) -> None:
     assert done.returncode == 2
     assert "iB free, the run needs at least" in done.stderr
     assert not (tmp_path / "run").exists()
+
+
+def test_a_disk_that_is_nearly_full_has_room_in_units_that_are_not_zero(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(prepare, "free_bytes", lambda _: 12_000_000)
+    command = [*START, "--config", TINY, "--run-dir", tmp_path / "run"]
+    assert main([str(word) for word in command]) == 2
+    assert " has 11.4 MiB free, the run needs at least " in capsys.readouterr().err
 
 
 def test_a_run_whose_trials_all_fail_says_why_and_ends_with_status_1(

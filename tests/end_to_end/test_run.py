@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -41,11 +42,11 @@ def test_a_run_ends_with_a_score_and_says_it(finished: Finished) -> None:
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     lines = done.stdout.splitlines()
-    (score,) = [line for line in lines if line.startswith("Score ")]
-    assert "OPS" in score
-    assert any(line.startswith("Result           INVALID") for line in lines)
-    assert any("duration: 0.0" in line for line in lines)
-    assert lines[-1].endswith(str(paths.report_html))
+    assert re.fullmatch(r"Score            \S+ \w?OPS  \(\S+ operations/s\)", lines[-1])
+    (verdict,) = [line for line in lines if line.startswith("Result           INVALID: ")]
+    assert " rules violated (duration, error, dataset, " in verdict
+    assert f"Report           {paths.report_html}" in lines
+    assert "violated rule: duration: 0.0" in aiperf("report", paths.root).stdout
     assert paths.report_html.exists()
 
 
@@ -95,11 +96,11 @@ def test_verify_passes_and_the_report_states_the_recount(finished: Finished) -> 
 
 def test_status_and_report_work_on_a_finished_run(finished: Finished) -> None:
     paths, _ = finished
-    assert ": ended (interrupted by the user)" in aiperf("status", paths.root).stdout
+    assert ": stopped (interrupted by the user)" in aiperf("status", paths.root).stdout
     status = json.loads(aiperf("status", paths.root, "--json").stdout)
     assert status["state"] == "ended"
     assert status["score"]["operations"] > 0
-    assert aiperf("report", paths.root).stdout.strip() == str(paths.report_html)
+    assert aiperf("report", paths.root).stdout.splitlines()[-1] == str(paths.report_html)
     stopped = aiperf("stop", paths.root)
     assert stopped.returncode == 2
     assert "has ended already" in stopped.stderr

@@ -32,13 +32,14 @@ def test_stop_ends_a_run_in_order(live_run: Start, tmp_path: Path) -> None:
     run.process.stdout.readline()
     address = run.process.stdout.readline().split()[-1]
     run.wait_until(trained)
-    with urllib.request.urlopen(address, timeout=PATIENCE_SECONDS) as answer:  # noqa: S310 -- our own server
+    status = f"{address}api/v1/status"
+    with urllib.request.urlopen(status, timeout=PATIENCE_SECONDS) as answer:  # noqa: S310 -- our own server
         assert json.load(answer)["state"] == "running"
     during = aiperf("report", run.paths.root, "--json")
     assert json.loads(during.stdout)["final"] is False
     stopped = aiperf("stop", run.paths.root)
     assert stopped.returncode == 0, stopped.stderr
-    assert stopped.stdout.startswith("Score ")
+    assert stopped.stdout.splitlines()[-1].startswith("Score ")
     assert run.process.wait(PATIENCE_SECONDS) == 0
     history = run.history
     history.refresh()

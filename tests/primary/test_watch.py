@@ -58,7 +58,7 @@ def test_a_run_is_shown_until_it_ends_and_then_its_result(
     assert watched(tmp_path, output, monkeypatch) == 0
     thread.join()
     assert "\nScore            0 OPS" in output.getvalue()
-    assert "\nResult           INVALID\n" in output.getvalue()
+    assert "\nResult           INVALID: this run is not official: " in output.getvalue()
 
 
 def test_ctrl_c_ends_the_watching_and_leaves_the_run_as_it_was(
@@ -88,7 +88,7 @@ def test_what_happened_before_is_not_told_again(
 ) -> None:
     paths, output = write_run(tmp_path, PLAN), io.StringIO()
     assert watched(tmp_path, output, monkeypatch) == 0
-    assert f"{paths.root}" not in output.getvalue()
+    assert str(paths.report) not in output.getvalue()
     assert "r0-t000" not in output.getvalue()
     assert "Score" in output.getvalue()
 

@@ -6,6 +6,7 @@ import re
 
 from aiperf_hpc.primary.verify.evidence import Evidence, Failures
 from aiperf_hpc.run.history import Trial
+from aiperf_hpc.system.words import size
 from aiperf_hpc.trial import RoundPhase, TrialState
 
 HALVED = re.compile(
@@ -79,5 +80,5 @@ def _shrunk(run: Evidence, trial: Trial, planned: int, used: int) -> Failures:
     if fitting != used:
         yield (
             f"{trial.id}: batch size {used} is used where {planned} was planned; in "
-            f"{limit.bytes / 2**30:.2f} GiB fit {fitting}"
+            f"{size(limit.bytes)} fit {fitting}"
         )

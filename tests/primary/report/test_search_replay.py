@@ -213,7 +213,7 @@ def test_the_command(run: RunWriter, tmp_path: Path, capsys: pytest.CaptureFixtu
     assert main(["search", "replay", root, "--plot", str(tmp_path / "a.png")]) == 2
     assert "name a file that ends in .svg" in capsys.readouterr().err
     assert main(["search", "replay", str(tmp_path / "nothing")]) != 0
-    assert "run.yaml" in capsys.readouterr().err
+    assert "is not a run directory" in capsys.readouterr().err
 
 
 def candidate(run: RunWriter, **changed: object) -> CandidateOutcome:
