@@ -229,7 +229,7 @@ def _marked(error: yaml.MarkedYAMLError) -> str:
     mark, problem = error.problem_mark or error.context_mark, error.problem or error.context or ""
     if "'\\t'" in problem:
         problem = "a tab; use spaces"
-    return f"{problem[:200]}" if mark is None else f"line {mark.line + 1}: {problem[:200]}"
+    return problem[:200] if mark is None else f"line {mark.line + 1}: {problem[:200]}"
 
 
 class _Loader(yaml.SafeLoader):
