@@ -45,7 +45,7 @@ class RunFacts(Value):
     regulated: float | None
     error: float | None
     time_shares: dict[str, float]
-    """The share of its trainers' time by phase."""
+    """The fraction of its replicas' elapsed time by phase."""
     joules: float | None
     energy_label: str
     """Whether its energy was measured, estimated or absent."""
@@ -78,7 +78,7 @@ class Side(_Told):
     figures: dict[str, Spread | None]
     """By `ops`, `regulated`, `error`, `seconds`, `joules`; None where a run has no such figure."""
     time_shares: dict[str, float]
-    """The share of its trainers' time by phase, the mean over its runs."""
+    """The fraction of its replicas' elapsed time by phase, the mean over its runs."""
     energy_labels: tuple[str, ...]
     """Whether its runs' energy was measured, estimated or absent."""
     within: tuple[str, ...]
@@ -122,7 +122,7 @@ def compare(groups: Mapping[str, Sequence[RunFacts]]) -> Comparison:
     return Comparison(
         comparable=not reasons,
         reasons=reasons,
-        notes=tuple(_notes(sides, firsts)),
+        notes=(*(() if reasons else _changes(sides)), *_notes(sides, firsts)),
         sides=sides,
         configuration=differences([run.settings for run in firsts], INCIDENTAL),
         hardware=differences([{"nodes": str(r.nodes), **r.machine} for r in firsts]),
@@ -199,9 +199,8 @@ def _names(runs: Sequence[RunFacts], which: Callable[[RunFacts], bool]) -> str:
     return ", ".join(run.name for run in runs if which(run))
 
 
-def _notes(sides: Sequence[Side], firsts: Sequence[RunFacts]) -> Iterator[str]:
-    if all(run.broken for run in firsts):
-        yield "none of them keeps the benchmark's rules: their scores compare with no others"
+def _changes(sides: Sequence[Side]) -> Iterator[str]:
+    """Yield by how much the scores of comparable sides differ from the first one's."""
     first = sides[0].figures["ops"]
     for side in sides[1:]:
         other = side.figures["ops"]
@@ -211,6 +210,11 @@ def _notes(sides: Sequence[Side], firsts: Sequence[RunFacts]) -> Iterator[str]:
         within = abs(change) <= NOISE
         said = f", within the {NOISE:.0%} by which repeated runs may vary" if within else ""
         yield f"{side.name}: {change:+.1%} OPS against {sides[0].name}{said}"
+
+
+def _notes(sides: Sequence[Side], firsts: Sequence[RunFacts]) -> Iterator[str]:
+    if all(run.broken for run in firsts):
+        yield "none of them keeps the benchmark's rules: their scores compare with no others"
     for side in sides:
         if side.within:
             yield f"the runs of {side.name} are no repetitions: {', '.join(side.within)} differ"

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,6 +10,7 @@ from aiperf_hpc.errors import UsageError
 from aiperf_hpc.primary.compare.comparison import RunFacts, flat
 from aiperf_hpc.primary.monitor.run_catalog import find_runs
 from aiperf_hpc.primary.monitor.run_view import RunView
+from aiperf_hpc.primary.report.time_split import total_time
 from aiperf_hpc.run.manifest import no_run
 from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.system.words import node_rows
@@ -66,7 +66,9 @@ def facts_of(view: RunView) -> RunFacts:
         ops=final.ops,
         regulated=final.regulated,
         error=final.error,
-        time_shares=_time_shares(view),
+        time_shares={
+            name: phase.share for name, phase in total_time(view, final.elapsed).phases.items()
+        },
         joules=None if energy is None else energy.joules,
         energy_label="absent" if energy is None else str(energy.label),
     )
@@ -90,12 +92,3 @@ def _machine(view: RunView) -> dict[str, str]:
         known = {machine.cpu for machine in machines if machine is not None}
         found["processors"] = sorted(known)
     return {name: "; ".join(dict.fromkeys(values)) for name, values in found.items()}
-
-
-def _time_shares(view: RunView) -> dict[str, float]:
-    seconds = defaultdict[str, float](float)
-    for replica in view.history.replicas.values():
-        for phase, spent in replica.seconds.items():
-            seconds[str(phase)] += spent
-    whole = math.fsum(seconds.values())
-    return {phase: spent / whole for phase, spent in seconds.items()} if whole else {}

@@ -23,13 +23,15 @@ def tables(found: Comparison) -> Iterator[Table]:
     """Yield what is said of runs side by side; the verdict is the last."""
     names = tuple(side.name for side in found.sides)
     yield Table(("", *names), tuple(_figures(found.sides)), title="What they reached")
-    phases = dict.fromkeys(phase for side in found.sides for phase in side.time_shares)
+    phases = dict.fromkeys(
+        phase for side in found.sides for phase, share in side.time_shares.items() if share
+    )
     shares = tuple(
         (phase, *(percent(side.time_shares.get(phase), 1) for side in found.sides))
         for phase in phases
     )
     if shares:
-        yield Table(("phase", *names), shares, title="Time of the trainers")
+        yield Table(("phase", *names), shares, title="Time of the replicas")
     for title, differing in (
         ("Configuration", found.configuration),
         ("Machine", found.hardware),

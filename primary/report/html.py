@@ -46,6 +46,16 @@ LEAST_BAR = 0.5
 """Percent of the elapsed time below which neighbouring trials are drawn as one: three pixels, where
 the time line is narrowest, of which the edge takes one or two."""
 
+BARS = {
+    "building": "building",
+    "completed": "completed",
+    "stopped-early": "stopped early",
+    "failed": "failed",
+    "training": "not ended",
+    "several": "several trials",
+}
+"""What the bars of the timeline mean, by their classes in the style sheet."""
+
 TIME_ORDER = (
     str(TimePhase.TRAIN),
     str(TimePhase.EVALUATE),
@@ -68,6 +78,7 @@ def render(document: Report, fine: Sequence[ScoreStatus], journals: Sequence[str
     scale = _Scale.of(document.trials, measure)
     shown = sorted(document.replicas, key=lambda r: r.time.train_evaluate_share)[:MOST_REPLICAS]
     names = {replica.id for replica in shown}
+    lanes = [_lane(r.id, document) for r in document.replicas if r.id in names]
     return (
         _environment(measure)
         .get_template("report.html")
@@ -94,7 +105,8 @@ def render(document: Report, fine: Sequence[ScoreStatus], journals: Sequence[str
             points=_thinned(_with_intervals(document.series), MOST_POINTS),
             time_order=TIME_ORDER,
             replicas=[replica for replica in document.replicas if replica.id in names],
-            lanes=[_lane(r.id, document) for r in document.replicas if r.id in names],
+            lanes=lanes,
+            legend=_legend(lanes),
             ticks=_ticks(document.score.elapsed_seconds),
             trials=trials,
             numbers={trial.id: number for number, trial in enumerate(trials, 1)},
@@ -149,7 +161,7 @@ class Bar:
     start: float
     width: float
     kind: str
-    """The class in the style sheet: ``building``, a state, or ``several``."""
+    """The class in the style sheet, one of ``BARS``."""
     words: str
     trials: int = 1
     """How many trials it stands for."""
@@ -196,6 +208,12 @@ def _lane(name: str, document: Report) -> Lane:
     )
 
 
+def _legend(lanes: Sequence[Lane]) -> list[tuple[str, str]]:
+    """Return the kinds of bars that are drawn, and what each means."""
+    drawn = {bar.kind for lane in lanes for bar in lane.bars}
+    return [(kind, meaning) for kind, meaning in BARS.items() if kind in drawn]
+
+
 def _groups(trials: Sequence[TrialReport], elapsed: float) -> list[list[TrialReport]]:
     """Return trials that follow one another, those together that are too short to be told apart."""
     least = LEAST_BAR / 100.0 * elapsed
@@ -231,7 +249,9 @@ def _bars(group: Sequence[TrialReport], elapsed: float) -> list[Bar]:
     if ready is None and trial.state == TrialState.FAILED:
         return [_bar(begin, end, elapsed, "failed", what)]
     building = f"{about}: building, {formatting.duration(cut - begin)}"
-    parts = [_bar(begin, cut, elapsed, "building", building)]
+    parts = []
+    if ready is None or ready > begin:
+        parts.append(_bar(begin, cut, elapsed, "building", building))
     if ready is not None:
         parts.append(_bar(ready, end, elapsed, trial.state.replace(" ", "-"), what))
     return parts

@@ -148,9 +148,17 @@ def evenly(count: int, most: int) -> list[int]:
     return [round(i * (count - 1) / (most - 1)) for i in range(most)]
 
 
+def _name_log_scales(figure: Figure) -> None:
+    """Say beside what each logarithmic axis shows that it is one."""
+    for axis in (axis for axes in figure.axes for axis in (axes.xaxis, axes.yaxis)):
+        if axis.get_scale() == "log" and (shown := axis.get_label_text()):
+            axis.set_label_text(f"{shown} (log scale)")
+
+
 def save(figure: Figure, name: str) -> Markup:
     """Return the figure as an SVG element that can stand inside a page, beside others."""
     figure.patch.set_visible(False)
+    _name_log_scales(figure)
     buffer = io.StringIO()
     nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
     figure.savefig(buffer, format="svg", metadata=nothing)

@@ -24,6 +24,8 @@ from aiperf_hpc.trial import Hyperparameters, RoundPhase
 
 MOST_PANELS, MOST_POINTS, MOST_VALUES = 4, 150, 10
 """Hyperparameters that are drawn, points of each, and values above which they are a scale."""
+NOT_CHOSEN = "as grown"
+"""The kernel size of a trial whose network was trained as it was grown."""
 
 
 def hyperparameters_plot(trials: Sequence[TrialReport], measure: Measure) -> Plot | None:
@@ -61,7 +63,10 @@ def hyperparameters_plot(trials: Sequence[TrialReport], measure: Measure) -> Plo
 
 def _values(trials: Sequence[TrialReport], name: str) -> list[float | str]:
     found = (getattr(trial.hyperparameters, name) for trial in trials)
-    return [value if isinstance(value, int | float) else str(value) for value in found]
+    return [
+        value if isinstance(value, int | float) else NOT_CHOSEN if value is None else str(value)
+        for value in found
+    ]
 
 
 def _panel(axes: Axes, name: str, values: Sequence[float | str], reached: Sequence[float]) -> None:

@@ -88,9 +88,9 @@ def _panel(
     ideal: Callable[[float], float],
 ) -> None:
     """Draw a measure, with the line that it would follow from the first entry that has it."""
-    _dress(axes, title)
     shown = [(scale.accelerators, *of(scale)) for scale in scales]
     known = [(n, value, deviation) for n, value, deviation in shown if value is not None]
+    _dress(axes, f"{title} (log scale)" if known else title)
     if not known:
         axes.annotate("no training converged", (0.5, 0.5), xycoords="axes fraction", ha="center")
         return

@@ -48,7 +48,8 @@ class _Measure:
 def score_plots(fine: Sequence[ScoreStatus], official: Sequence[ScoreStatus]) -> list[Plot]:
     """Return the plots of OPS, regulated score and error over time.
 
-    A measure that the last point does not have is left out.
+    A measure that the last point does not have is left out, and so are operations where none
+    were executed.
 
     Args:
         fine: points close together, in order of time; the curve.
@@ -80,7 +81,7 @@ def score_plots(fine: Sequence[ScoreStatus], official: Sequence[ScoreStatus]) ->
             unit,
         )
         for name, title, of in wanted
-        if (last := getattr(official[-1], name)) is not None
+        if (last := getattr(official[-1], name)) is not None and (last > 0.0 or name == "error")
     ]
 
 

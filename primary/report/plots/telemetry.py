@@ -27,13 +27,13 @@ class _Course:
 
 
 def telemetry_plots(telemetry: TelemetryReport | None) -> list[Plot]:
-    """Return the plots of what was told of at all."""
+    """Return the plots of what was told of and was ever more than nothing."""
     if telemetry is None or not telemetry.course:
         return []
     return [
         _plot(course, telemetry.course)
         for course in _courses(telemetry.course)
-        if not all(map(math.isnan, course.values))
+        if any(value > 0.0 for value in course.values)
     ]
 
 
@@ -83,7 +83,7 @@ def _plot(course: _Course, stretches: Sequence[Stretch]) -> Plot:
         scaled = [value / factor for value in course.values]
         axes.stairs(scaled, edges, baseline=None, color=CURVE, linewidth=1.4, zorder=2)
         axes.set_xlim(0.0, edges[-1])
-        axes.set_ylim(0.0, 105.0 if percent else 1.06 * most / factor if most > 0.0 else 1.0)
+        axes.set_ylim(0.0, 105.0 if percent else 1.06 * most / factor)
         axes.set_xlabel(f"{unit} since the start", color=MUTED)
         axes.set_ylabel(f"{prefix}{course.unit}", color=MUTED)
         dress(axes)

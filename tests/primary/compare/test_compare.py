@@ -12,6 +12,10 @@ from tests.support.run_factory import Plan, write_run
 from aiperf_hpc.primary.cli import main
 from aiperf_hpc.primary.compare.comparison import Comparison, compare, differences, flat
 from aiperf_hpc.primary.compare.reading import read_groups
+from aiperf_hpc.primary.monitor.run_view import RunView
+from aiperf_hpc.primary.report.model import make_report
+from aiperf_hpc.primary.report.time_split import UNRECORDED
+from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.streams import width
 
 PLAN = Plan(replicas=1, trials=2, hpo_trials=0, failed=0, epochs=1)
@@ -37,6 +41,16 @@ def test_equal_runs_are_comparable_and_differ_in_nothing(runs: Path) -> None:
     assert first.figures == second.figures
     assert sum(first.time_shares.values()) == pytest.approx(1.0)
     assert any("+0.0% OPS" in note and "within the 5%" in note for note in found.notes)
+
+
+def test_the_time_by_phase_is_the_reports(runs: Path) -> None:
+    """Unrecorded time is part of it, so that a phase has one percentage on all pages."""
+    found = compare(read_groups([runs / "a", runs / "b"]))
+    view = RunView(RunPaths(runs / "a"))
+    view.refresh()
+    phases = make_report(view).time.phases
+    assert phases[UNRECORDED].share > 0.0
+    assert found.sides[0].time_shares == {name: phase.share for name, phase in phases.items()}
 
 
 def test_repeated_runs_are_one_side_with_a_spread(runs: Path) -> None:
@@ -72,6 +86,7 @@ def test_what_scores_are_not_comparable_by(
     found = compare({"a": [facts], "b": [other]})
     assert not found.comparable
     assert any(re.search(reason, said) for said in found.reasons)
+    assert not any("OPS" in note for note in found.notes), "no difference of what does not compare"
 
 
 def test_what_is_not_in_all_differs() -> None:

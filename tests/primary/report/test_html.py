@@ -148,6 +148,24 @@ def test_a_trial_in_building_has_a_bar(small: Report) -> None:
     assert (bar.kind, bar.start, bar.width) == ("building", 0.0, 50.0)
 
 
+def test_the_legend_of_the_timeline_has_what_is_drawn(small: Report) -> None:
+    def legend(document: Report) -> list[str]:
+        (found,) = re.findall(r'id="timeline".*?<ul class="legend">(.*?)</ul>',
+                              render(document, []), re.DOTALL)  # fmt: skip
+        return re.findall(r"</svg>([^<]+)</li>", found)
+
+    ready = with_trials(small, [10.0, 10.0])
+    assert legend(ready) == ["completed"]
+    first, second = ready.trials
+    built = second.model_copy(update={"training_started_seconds": 12.0})
+    stopped = first.model_copy(update={"state": "stopped early"})
+    assert legend(ready.model_copy(update={"trials": (stopped, built)})) == [
+        "building", "completed", "stopped early"
+    ]  # fmt: skip
+    training = second.model_copy(update={"state": "training"})
+    assert legend(ready.model_copy(update={"trials": (training,)})) == ["not ended"]
+
+
 # What the page needs to be read on a phone, as far as no browser is needed to see it.
 
 

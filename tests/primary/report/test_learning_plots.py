@@ -94,6 +94,13 @@ def test_each_hyperparameter_that_varies_has_a_panel() -> None:
     assert hyperparameters_plot(trials[:1], ACCURACY) is None
 
 
+def test_a_kernel_size_that_was_not_chosen_is_the_network_as_it_was_grown() -> None:
+    trials = [trial("a", [0.5], kernel=None), trial("b", [0.6], kernel=3)]
+    plot = hyperparameters_plot(trials, ACCURACY)
+    assert plot is not None
+    assert [tick.text for tick in ticks(plot.svg, "x")[0]] == ["3", "as grown"]
+
+
 def test_many_values_are_a_scale() -> None:
     trials = [trial(f"t{n}", [n / 99], rate=0.001 * (n + 1)) for n in range(40)]
     plot = hyperparameters_plot(trials, ACCURACY)

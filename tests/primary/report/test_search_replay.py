@@ -200,6 +200,13 @@ def test_the_table_has_a_line_for_each(run: RunWriter) -> None:
     ]  # fmt: skip
 
 
+def test_an_acquisition_value_is_no_percentage(run: RunWriter) -> None:
+    found = replay(run)
+    first = found.candidates[0].model_copy(update={"acquisition": 1.0558})
+    lines = table(found.model_copy(update={"candidates": (first,)}))
+    assert " 1.0558 " in lines[1]
+
+
 def test_the_command(run: RunWriter, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     root = str(run.paths.root)
     assert main(["search", "replay", root]) == 0

@@ -111,6 +111,13 @@ def test_plots_of_what_was_told(telemetry: TelemetryReport) -> None:
     assert telemetry_plots(None) == []
 
 
+def test_what_was_nothing_all_the_time_has_no_plot(telemetry: TelemetryReport) -> None:
+    """An axis from 0 to 1 B/s would suggest a scale that nothing had."""
+    idle = [stretch.model_copy(update={"disk_rate": 0.0}) for stretch in telemetry.course]
+    without = telemetry.model_copy(update={"course": tuple(idle)})
+    assert "Disks" not in {plot.title for plot in telemetry_plots(without)}
+
+
 def test_the_page_shows_energy_with_its_label_and_what_is_missing(
     tmp_path: Path, telemetry: TelemetryReport
 ) -> None:

@@ -50,7 +50,7 @@ def over(*curves: TimeCurve, thresholds: tuple[float, ...] = (90.0, 92.0, 94.0))
 
 def test_lines_are_named_and_the_target_is_marked() -> None:
     said = texts(over(FAST, SLOW))
-    assert {"fast", "slow", "target 94", "time to the threshold, s"} <= set(said)
+    assert {"fast", "slow", "target 94", "time to the threshold, s (log scale)"} <= set(said)
     plot = over(FAST, SLOW)
     assert plot
     assert "2 of 2 entries reach 90, the fastest b/fast in 10 s" in plot.description
@@ -102,7 +102,8 @@ def test_time_and_cost_with_their_front() -> None:
     )
     plot = costs(*points)
     said = texts(plot)
-    assert {"fast", "beaten", "cheap", "cost to the target, USD", "1", "10"} <= set(said)
+    cost = "cost to the target, USD (log scale)"
+    assert {"fast", "beaten", "cheap", cost, "1", "10"} <= set(said)
     front, beaten = drawn(plot, "front"), drawn(plot, "beaten")
     assert (len(front), len(beaten)) == (2, 1)
     # To the right is slower, and further up (less in SVG) is dearer.
