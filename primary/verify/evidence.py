@@ -24,6 +24,7 @@ from aiperf_hpc.primary.verify.journal import (
     Executed,
     Journal,
     Sampler,
+    Step,
     read_journal,
 )
 from aiperf_hpc.run import records
@@ -164,7 +165,41 @@ class Evidence:
         # A simulated replica that waits for the file server is ahead of the others meanwhile.
         rate = self.config.engine.simulation.syncs_per_second
         waits = QUEUES * manifest.replicas / rate if manifest.simulated else 0.0
-        return CLOCK_TOLERANCE + abs(ahead or 0.0) + waits
+        return CLOCK_TOLERANCE + abs(ahead or 0.0) + waits + self.stepped(replica)
+
+    def stepped(self, replica: ReplicaHistory) -> float:
+        """Return the seconds by which a replica's clock and the primary's were set, in all."""
+        paths = self.view.paths
+        own = [paths.replica_journal(replica.id, life) for life in replica.starts]
+        return self.steps_of(paths.primary_journal) + sum(map(self.steps_of, own))
+
+    def steps_of(self, path: Path) -> float:
+        """Return the seconds by which the clock of a journal's writer was set, in all."""
+        steps = self.journals[path].steps if path in self.journals else []
+        return sum(abs(step.seconds) for step in steps if self.is_honest(path, step))
+
+    def is_honest(self, path: Path, step: Step) -> bool:
+        """Return whether an honest machine's clock may have made a step.
+
+        One that goes forward makes no run shorter: the clock was set, or the machine suspended.
+        That it was set back has to be in a later reading of all clocks, which the rule
+        ``timekeeping`` compares with the times of its record. A replica's other processes read
+        none: its trainer's clock was set with theirs.
+        """
+        if not step.forward or step.seconds > 0.0:
+            return step.forward
+        own = self.journals[path]
+        if any(each.seq >= step.seq for process in own.processes for each in process.readings):
+            return True
+        trainer = path.with_name("journal.jsonl")
+        return (
+            path != trainer
+            and trainer in self.journals
+            and any(
+                abs(each.seconds - step.seconds) < CLOCK_TOLERANCE and self.is_honest(trainer, each)
+                for each in self.journals[trainer].steps
+            )
+        )
 
     @cached_property
     def told_of_trials(self) -> ToldOfTrials:

@@ -86,22 +86,34 @@ class Process:
     readings: list[Reading] = field(default_factory=list)
     longest_unread: float = 0.0
     """The longest that it was at work without a reading, seconds."""
-    _last_utc: float | None = None
+    _last_mono: float | None = None
     _unread: float = 0.0
 
     def add(self, record: Record) -> None:
         """Take the next record of its journal."""
-        event, before = record.event, self._last_utc
+        event, before = record.event, self._last_mono
         self.records += 1
-        self._last_utc = record.utc
+        self._last_mono = record.mono
         if before is not None:
-            self._unread += min(record.utc - before, MOST_SILENCE)
+            self._unread += min(record.mono - before, MOST_SILENCE)
             self.longest_unread = max(self.longest_unread, self._unread)
         if isinstance(event, records.ClocksRead):
             self.readings.append(Reading(record.seq, record.utc, record.mono, event.clocks))
             self._unread = 0.0
         elif type(event) in ENDS:
             self.ended_utc = record.utc
+
+
+class Step(NamedTuple):
+    """A jump of the UTC clock against the monotonic one between two records of a process."""
+
+    seq: int
+    """The number of the second record."""
+    seconds: float
+    """How much more UTC ran: it was set, or the machine was suspended."""
+    text: str
+    forward: bool
+    """Whether the monotonic clock, which nobody can set, did not run backward."""
 
 
 class Shown(NamedTuple):
@@ -172,7 +184,7 @@ class Journal:
         """The processes that told of their nodes, one after the other."""
         self.processes: list[Process] = []
         """The primaries, or the process of a replica, one after the other."""
-        self.drifts: list[str] = []
+        self.steps: list[Step] = []
         """Where the UTC clock did not run as the monotonic one did."""
         self.heads: list[tuple[float, Head]] = []
         """The heads of ``heads.jsonl`` that the primary recorded, and when, UTC seconds."""
@@ -315,7 +327,10 @@ class Journal:
             return
         drift = (record.utc - first.utc) - (record.mono - first.mono)
         if record.mono < before.mono or abs(drift) > CLOCK_TOLERANCE:
-            self.drifts.append(f"record {record.seq}: {drift:.3f} s off since record {first.seq}")
+            text = f"record {record.seq}: {drift:.3f} s off since record {first.seq}"
+            forward = record.mono >= before.mono
+            self.steps.append(Step(record.seq, drift, text, forward))
+            self._since = record  # What follows is compared with the clock as it is now.
 
 
 def name_of(kind: type[records.Event]) -> str:

@@ -42,7 +42,7 @@ def order(run: Evidence) -> Failures:
     for replica in run.history.replicas.values():
         free = start
         for trial in (run.history.trials[name] for name in replica.trials):
-            if trial.started_utc < free - CLOCK_TOLERANCE:
+            if trial.started_utc < free - CLOCK_TOLERANCE - run.stepped(replica):
                 yield f"{trial.id} started {free - trial.started_utc:.3f} s before it could"
             in_order = replica.ended is not None and not replica.ended.startswith("failed")
             if in_order and trial.ended is None and not trial.interrupted:
@@ -174,17 +174,19 @@ def time(run: Evidence) -> Failures:
     start = run.history.origin_utc or run.end
     for replica in run.history.replicas.values():
         spent, elapsed = sum(replica.seconds.values()), max(run.end, replica.last_utc) - start
-        if spent > elapsed + CLOCK_TOLERANCE:
+        if spent > elapsed + CLOCK_TOLERANCE + run.stepped(replica):
             yield f"{replica.id} spent {spent:.1f} s of {elapsed:.1f} s"
         for life, journal in run.lives(replica).items():
-            yield from (f"{replica.id}, life {life}: {what}" for what in _split(journal))
+            stepped = run.steps_of(run.view.paths.replica_journal(replica.id, life))
+            yield from (f"{replica.id}, life {life}: {what}" for what in _split(journal, stepped))
     yield from _whole(run, start)
 
 
-def _split(journal: Journal) -> Failures:
+def _split(journal: Journal, stepped: float) -> Failures:
     """The time split of a life that ended is of all its time until the last of it was recorded.
 
-    One that failed may have lost what it was about to record.
+    One that failed may have lost what it was about to record. The time by which its clock was set,
+    or for which its machine was suspended, is in no split.
     """
     if not journal.told(ReplicaEnded) or journal.told(ReplicaEnded)[-1][1].reason[:6] == "failed":
         return
@@ -195,7 +197,7 @@ def _split(journal: Journal) -> Failures:
         return
     spent = sum(sum(event.seconds.values()) for _, event in told)
     lived = told[-1][0] - began
-    if spent < lived - 2.0 * CLOCK_TOLERANCE:
+    if spent < lived - 2.0 * CLOCK_TOLERANCE - stepped:
         yield f"it says where {spent:.1f} s went, it lasted {lived:.1f} s"
 
 

@@ -262,8 +262,7 @@ def latest(journal: Journal) -> list[float]:
 def _known_apart(run: Evidence, path: Path) -> float:
     """Return how far a replica's clock is known to be from the primary's, in seconds."""
     replica = run.history.replicas.get(path.parent.parent.name)
-    checked = None if replica is None else replica.checked
-    return abs((checked.clock_ahead_seconds if checked is not None else None) or 0.0)
+    return 0.0 if replica is None else run.tolerance(replica)
 
 
 def _time(found: _Heads, number: int) -> str:

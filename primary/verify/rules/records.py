@@ -28,10 +28,16 @@ def journals(run: Evidence) -> Failures:
 
 
 def clocks(run: Evidence) -> Failures:
-    """Within one writer, the UTC clock must run as the monotonic one does."""
+    """Within one writer, the UTC clock must run as the monotonic one does.
+
+    A time service may set the former, and the latter rests while a machine is suspended.
+    """
     for path, journal in run.journals.items():
         where = path.relative_to(run.view.paths.root)
-        yield from (f"{where}, {drift}" for drift in journal.drifts)
+        for step in journal.steps:
+            text = f"{where}, {step.text}"
+            honest = run.is_honest(path, step)
+            yield Note(f"{text}: the clock was set, or its machine suspended") if honest else text
 
 
 def replicas(run: Evidence) -> Failures:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from aiperf_hpc.primary.formatting import duration
-from aiperf_hpc.primary.verify.evidence import Evidence, Failures
+from aiperf_hpc.primary.verify.evidence import Evidence, Failures, Note
 from aiperf_hpc.primary.verify.journal import CLOCK_TOLERANCE, Process, Reading
 from aiperf_hpc.run import records
 from aiperf_hpc.run.timekeeping import EVERY_SECONDS
@@ -39,8 +39,9 @@ def timekeeping(run: Evidence) -> Failures:
         for reading in process.readings:
             yield from (f"{where}, record {reading.seq}: {wrong}" for wrong in _stamped(reading))
         for before, after in pairwise(process.readings):
-            for wrong in unlike(before, after):
-                yield f"{where}, record {after.seq}: {wrong} since record {before.seq}"
+            place, since = f"{where}, record {after.seq}", f"since record {before.seq}"
+            yield from (f"{place}: {wrong} {since}" for wrong in unlike(before, after))
+            yield from (Note(f"{place}: {other} {since}") for other in _set(before, after))
 
 
 def _processes(run: Evidence) -> Iterator[tuple[str, Process]]:
@@ -77,24 +78,40 @@ def _stamped(reading: Reading) -> Failures:
 def unlike(before: Reading, after: Reading) -> Failures:
     """Yield which clocks did not run alike from one reading to the next.
 
-    Monotonic and raw clock stand still together while a machine is suspended; UTC and the kernel's
-    age go on together. Time services correct the monotonic clock by less than a second an hour.
+    Monotonic and raw clock stand still together while a machine is suspended, and the kernel's age
+    goes on. Time services correct the monotonic clock by less than a second an hour.
     """
     one, other = before.clocks, after.clocks
-    utc, mono = other.utc - one.utc, other.monotonic - one.monotonic
-    raw, boot = other.raw - one.raw, other.boot - one.boot
-    allowed = CLOCK_TOLERANCE * max(1.0, raw / EVERY_SECONDS)
-    allowed += one.spread_seconds + other.spread_seconds + BOOT_RESOLUTION
+    mono, raw, boot = other.monotonic - one.monotonic, other.raw - one.raw, other.boot - one.boot
+    allowed = _allowed(before, after)
     if abs(mono - raw) > allowed:
         yield f"the monotonic clock ran {mono:.3f} s while the raw one ran {raw:.3f} s{_by(after)}"
-    if abs(utc - boot) > allowed:
-        yield f"UTC ran {utc:.3f} s while the kernel grew {boot:.3f} s older{_by(after)}"
     if raw - boot > allowed:
         yield f"the raw clock ran {raw:.3f} s while the kernel grew {boot:.3f} s older"
+
+
+def _set(before: Reading, after: Reading) -> Iterator[str]:
+    """Yield how UTC was set from one reading to the next, by a time service or an administrator.
+
+    A paused virtual machine's clocks all stand still, until a time service sets UTC. The result is
+    INVALID by the rule ``clocks`` of its division; the readings contradict nothing.
+    """
+    one, other = before.clocks, after.clocks
+    utc, boot = other.utc - one.utc, other.boot - one.boot
+    allowed = _allowed(before, after)
+    if abs(utc - boot) > allowed:
+        yield f"UTC ran {utc:.3f} s while the kernel grew {boot:.3f} s older{_by(after)}"
     drift = other.server.ahead_seconds - one.server.ahead_seconds
     allowed += one.server.precision_seconds + other.server.precision_seconds
     if abs(drift) > allowed:
         yield f"UTC moved {drift:+.3f} s against the file server's clock{_by(after)}"
+
+
+def _allowed(before: Reading, after: Reading) -> float:
+    """Return the seconds by which clocks may come apart from one reading to the next."""
+    one, other = before.clocks, after.clocks
+    allowed = CLOCK_TOLERANCE * max(1.0, (other.raw - one.raw) / EVERY_SECONDS)
+    return allowed + one.spread_seconds + other.spread_seconds + BOOT_RESOLUTION
 
 
 def _by(reading: Reading) -> str:

@@ -143,13 +143,14 @@ def _times(run: Evidence, own: Journal, witness: Witness) -> Failures:
     least, first = max(bounds, key=lambda each: each[0] - each[1].late)
     last = min(witness.seen, key=lambda each: each.shown.utc - each.early)
     low, high = least - first.late, last.shown.utc - last.early
-    if low > high + DRIFT:
+    stepped = run.steps_of(run.view.paths.primary_journal)
+    if low > high + DRIFT + stepped:
         yield (
             "the run's time is not the witness's: the primary's clock was at least "
             f"{low:.1f} s ahead at {utc_text(least)}, and at most {high:.1f} s at "
             f"{utc_text(last.shown.utc)}"
         )
-    elif low > APART or high < -APART:
+    elif low > APART + stepped or high < -APART - stepped:
         by = low if low > APART else -high
         way = "ahead of" if low > APART else "behind"
         yield f"the run's time is {by:.1f} s {way} the witness's"

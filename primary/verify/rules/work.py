@@ -60,7 +60,9 @@ def samples(run: Evidence) -> Failures:
         if trial is None:
             continue  # The rule ``journals`` reports it.
         started, last = trial.training_utc, trial.ended_utc
-        within = started is not None and started <= utc <= (utc if last is None else last)
+        slack = run.stepped(run.history.replicas[trial.replica])
+        begun = started is not None and started - slack <= utc
+        within = begun and utc <= (utc if last is None else last) + slack
         due = trial.started.first_epoch + len(trial.evaluations)
         if not within or not trial.started.first_epoch <= progress.epoch <= min(
             due, trial.started.epoch_limit
