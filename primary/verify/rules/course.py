@@ -37,18 +37,20 @@ def order(run: Evidence) -> Failures:
         return
     start = run.end if start is None else start  # While its clock stood, nobody could.
     executed: dict[str, float] = {}
+    earliest: dict[str, float] = {}
     for progress in run.progress():
         executed[progress.trial] = max(progress.utc, executed.get(progress.trial, progress.utc))
     for replica in run.history.replicas.values():
-        free = start
+        free = since = start - (run.tolerance(replica) - CLOCK_TOLERANCE)
         for trial in (run.history.trials[name] for name in replica.trials):
+            earliest[trial.id] = since
             if trial.started_utc < free - CLOCK_TOLERANCE - run.stepped(replica):
                 yield f"{trial.id} started {free - trial.started_utc:.3f} s before it could"
             in_order = replica.ended is not None and not replica.ended.startswith("failed")
             if in_order and trial.ended is None and not trial.interrupted:
                 yield f"{trial.id} has no end although {replica.id} ended in order"
             free = max(trial.started_utc, executed.get(trial.id, trial.started_utc))
-    early = [p.trial for p in run.progress() if p.utc < start]
+    early = [p.trial for p in run.progress() if p.utc < earliest.get(p.trial, start)]
     if early:
         yield f"{len(early)} records of executed samples are before the start: {sorted(set(early))}"
 
