@@ -121,7 +121,7 @@ def _share(progress: dict[str, Any]) -> float:
 def _parts(progress: dict[str, Any]) -> list[str]:
     """Return what is done, and how far it is: what matters most first, since the end is cut off."""
     done, total, speed = progress["done"], progress["total"], progress["per_second"]
-    parts = [str(progress["what"]), f"{int(100 * _share(progress)):3d} %"]
+    parts = [str(progress["what"]), f"{int(100 * _share(progress)):3d}%"]
     if speed:
         parts.append(f"{roughly((total - done) / speed)} left")
     parts.append(f"{done:,} of {total:,} {progress['unit']}")

@@ -225,7 +225,7 @@ def table(profile: Profile) -> Iterator[str]:
     change = profile.profiled_steps_per_second / profile.steps_per_second - 1.0
     yield (
         f"{profile.steps_per_second:.3g} steps/s, with the profiler "
-        f"{profile.profiled_steps_per_second:.3g} ({100.0 * change:+.1f} %)"
+        f"{profile.profiled_steps_per_second:.3g} ({change:+.1%})"
     )
     yield ""
     yield f"{'category':<24}{'ms/step':>10}{'share':>9}"

@@ -26,6 +26,8 @@ from aiperf_hpc.primary.formatting import duration, few, percent, si
 from aiperf_hpc.trial import Value
 
 S = TypeVar("S", bound=Value)
+SECONDS = {"s": 1.0, "min": 60.0}
+"""Seconds of a unit of time."""
 
 
 class Figure(Value):
@@ -181,6 +183,8 @@ def _best_of(
 
 
 def _with_unit(measure: Measure, value: float) -> str:
+    if measure.unit in SECONDS:
+        return duration(SECONDS[measure.unit] * value)
     unit = f" {measure.unit}" if measure.unit and not measure.si else ""
     return f"{measure.said(value)}{unit}"
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from pydantic import ConfigDict
 
+from aiperf_hpc.primary.formatting import duration, percent
 from aiperf_hpc.trial import Value
 
 LENGTHS = 0.05
@@ -188,7 +189,7 @@ def _reasons(runs: Sequence[RunFacts]) -> Iterator[str]:
             yield f"{key} differs, by which what is trained is another"
     lengths = [run.seconds for run in runs]
     if max(lengths) > (1.0 + LENGTHS) * min(lengths):
-        yield f"they took from {min(lengths):.0f} to {max(lengths):.0f} s"
+        yield f"they took from {duration(min(lengths))} to {duration(max(lengths))}"
     if len({not run.broken for run in runs}) > 1:
         for run in runs:
             if run.broken:
@@ -208,7 +209,7 @@ def _changes(sides: Sequence[Side]) -> Iterator[str]:
             continue
         change = other.mean / first.mean - 1.0
         within = abs(change) <= NOISE
-        said = f", within the {NOISE:.0%} by which repeated runs may vary" if within else ""
+        said = f", within the {percent(NOISE, 0)} by which repeated runs may vary" if within else ""
         yield f"{side.name}: {change:+.1%} OPS against {sides[0].name}{said}"
 
 

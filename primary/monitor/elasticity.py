@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from aiperf_hpc.ops_counter.elasticity import Elasticity, elasticity
 from aiperf_hpc.ops_counter.score import OperationsOf
-from aiperf_hpc.primary.formatting import percent, si
+from aiperf_hpc.primary.formatting import duration, percent, si
 from aiperf_hpc.run.history import RunHistory
 from aiperf_hpc.run.history.presence import asked_nodes
 from aiperf_hpc.run.manifest import RunManifest
@@ -105,7 +105,7 @@ def elasticity_lines(status: ElasticityStatus) -> Iterator[str]:
     )
     for point in status.points:
         yield (
-            f"on {point.nodes} node{'s' * (point.nodes > 1)} for {point.seconds:.0f} s: "
+            f"on {point.nodes} node{'s' * (point.nodes > 1)} for {duration(point.seconds)}: "
             f"{si(point.ops, 'OPS')}, {si(point.ops_per_node, 'OPS')} each, "
             f"efficiency {percent(point.efficiency)}"
         )

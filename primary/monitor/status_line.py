@@ -65,7 +65,7 @@ def _chosen(parts: Mapping[str, Sequence[str]], chosen: Mapping[str, int]) -> di
 def _parts(status: RunStatus) -> dict[str, Sequence[str]]:
     """Return the parts of the line in order, each from its long form to its shortest."""
     score = status.score
-    now, end = clock(status.elapsed_seconds), clock(status.hours * 3600)
+    now, end = duration(status.elapsed_seconds), duration(status.hours * 3600)
     regulated = "–" if score.regulated is None else si(score.regulated, "OPS")
     label = MEASURES[status.measure].label
     best = quality(status.best_quality, status.measure)
@@ -100,7 +100,7 @@ def _note(status: RunStatus) -> Sequence[str]:
     if waiting:
         return f"{few(waiting)}: waiting for storage", "waiting for storage", "storage!"
     if status.state is RunState.QUEUED and status.clock is not None:
-        queued = f"queued {clock(status.clock.queue_seconds)}"
+        queued = f"queued {duration(status.clock.queue_seconds)}"
         return f"{queued}: {status.reason}", queued, "queued"
     if status.state in (RunState.STARTING, RunState.SILENT, RunState.GONE):
         name = str(status.state)
@@ -141,10 +141,3 @@ def trial_line(trial: Trial) -> str:
         f"  {trial.id}  round {started.round} {started.phase}  {trial.state}{reason}  "
         f"{reached} after {len(trial.evaluations)} epochs, {batch}  {parent}{what}"
     )
-
-
-def clock(seconds: float) -> str:
-    """Return seconds as ``1:02:03``."""
-    minutes, rest = divmod(int(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d}:{rest:02d}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from aiperf_hpc.primary.formatting import percent, si, size, utc_text
+from aiperf_hpc.primary.formatting import duration, percent, si, size, utc_text
 from aiperf_hpc.primary.peaks.model import PRODUCTS, Peaks, Reading
 
 
@@ -12,7 +12,7 @@ def lines(peaks: Peaks) -> Iterator[str]:
     """Yield the lines: the machine, a line for each kernel, and what is missing."""
     kind = "quick, " if peaks.quick else ""
     yield f"{peaks.host}: {peaks.cpu}, {peaks.cores} cores, {size(peaks.memory_bytes)}"
-    yield f"{kind}{utc_text(peaks.utc)}, {peaks.seconds:.0f} s"
+    yield f"{kind}{utc_text(peaks.utc)}, {duration(peaks.seconds)}"
     if peaks.busy:
         yield f"warning: {peaks.busy}"
     for device in peaks.devices:

@@ -295,6 +295,7 @@ def _ticks(elapsed: float) -> list[tuple[float, str]]:
 
 
 def _clock(seconds: int) -> str:
+    """Return whole seconds as an axis has them: ``1:02:03``."""
     hours, rest = divmod(seconds, 3600)
     return f"{hours}:{rest // 60:02d}:{rest % 60:02d}"
 

@@ -293,7 +293,7 @@ def test_a_run_that_takes_long_to_read_is_shown_once_it_is(
         page.open("#/runs/run")
         for part, text in {
             "events": "the run ended",
-            "headline": "0:0",
+            "headline": "min",
             "score": "regulated score",
             "machines": "node000",
             "time": "train",

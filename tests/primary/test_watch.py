@@ -51,7 +51,7 @@ def test_a_run_is_shown_until_it_ends_and_then_its_result(
     primary, output = begun(RunPaths(tmp_path)), io.StringIO()
 
     def end() -> None:
-        until(lambda: "of 0:15:00" in output.getvalue())
+        until(lambda: "of 15 min 00 s" in output.getvalue())
         primary.end()
 
     thread = meanwhile(end)
@@ -68,7 +68,7 @@ def test_ctrl_c_ends_the_watching_and_leaves_the_run_as_it_was(
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
 
     def interrupt() -> None:
-        until(lambda: "of 0:15:00" in output.getvalue())
+        until(lambda: "of 15 min 00 s" in output.getvalue())
         os.kill(os.getpid(), signal.SIGINT)
 
     thread = meanwhile(interrupt)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from aiperf_hpc.primary.analyze.training_log import Entry, TrainingLog
-from aiperf_hpc.primary.formatting import few
+from aiperf_hpc.primary.formatting import duration, few
 
 WHOLE = 0.95
 """The share of its hours that a run must have lasted to be compared with others."""
@@ -74,7 +74,9 @@ def _unfinished(log: TrainingLog) -> str:
     if seconds is None:
         return "it has no end"
     wanted = float(log.settings["hours"]) * 3600.0
-    return "" if seconds >= WHOLE * wanted else f"it ended after {seconds:.0f} of {wanted:.0f} s"
+    if seconds >= WHOLE * wanted:
+        return ""
+    return f"it ended after {duration(seconds)} of {duration(wanted)}"
 
 
 def _differences(entries: Sequence[Entry]) -> Iterator[str]:

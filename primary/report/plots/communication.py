@@ -11,6 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 
 from aiperf_hpc.kernels import KernelCategory, Profile
+from aiperf_hpc.primary.formatting import percent
 from aiperf_hpc.primary.report.plots.colours import INK, MUTED, of_its_own
 from aiperf_hpc.primary.report.plots.figure import Plot, dress, new_figure, save, settings
 from aiperf_hpc.run.paths import write_whole
@@ -68,7 +69,7 @@ def write_bars(bars: Sequence[Bar], path: Path) -> None:
 
 def _in_words(bar: Bar) -> str:
     whole = _whole(bar)
-    parts = (f"{part} {100 * s / whole:.1f} %" for part, s in bar.seconds.items())
+    parts = (f"{part} {percent(s / whole, 1)}" for part, s in bar.seconds.items())
     return f"{bar.label}: {', '.join(parts)}"
 
 
@@ -117,7 +118,7 @@ def _draw_bar(axes: Axes, row: int, bar: Bar, colours: Mapping[str, str]) -> Non
             axes.text(
                 left + share / 2,
                 row,
-                f"{100 * share:.0f} %",
+                percent(share, 0),
                 ha="center",
                 va="center",
                 color="white",

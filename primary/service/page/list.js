@@ -3,7 +3,7 @@
 import { text } from "./api.js";
 import { obey, possible, queue, submitting, waiting } from "./changes.js";
 import { bar, h, show, table } from "./dom.js";
-import { clock, measureLabel, moment, number, percent, quality, si } from "./words.js";
+import { duration, measureLabel, moment, number, percent, quality, si } from "./words.js";
 
 const EVERY_MILLISECONDS = 1000;
 const COLUMNS = [["Run", "names"], ["State"], ["Score", "number"], ["Regulated", "number"], ["Reached", "number"],
@@ -77,7 +77,7 @@ function row(run) {
     h("a", { href: `#/runs/${encodeURIComponent(run.name)}` }, run.name),
     [state(run.state), run.simulated ? " simulated" : null],
     si(ops, "OPS"), si(regulated, "OPS"), run.best_quality === null ? "–" : h("span", {}, reached[0], h("span", { class: "of" }, ` ${reached[1]}`)),
-    `${clock(elapsed)} of ${clock(run.hours * 3600)}`,
+    `${duration(elapsed)} of ${duration(run.hours * 3600)}`,
     bar(elapsed / (run.hours * 3600), `Time of ${run.name}`),
     run.nodes, run.workload, moment(run.started_utc),
     run.broken.length ? h("span", { class: "reason" }, `breaks ${run.broken.join(", ")}`) : "keeps all",

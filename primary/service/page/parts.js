@@ -43,8 +43,8 @@ export function headline(status) {
       reached(status),
       models(status.models),
       figure(status.state === "ended" ? "Time" : "Time left", "left",
-        clock(status.state === "ended" ? status.elapsed_seconds : status.remaining_seconds),
-        h("span", { class: "exact" }, `${clock(status.elapsed_seconds)} of ${clock(asked)}`))),
+        duration(status.state === "ended" ? status.elapsed_seconds : status.remaining_seconds),
+        h("span", { class: "exact" }, `${duration(status.elapsed_seconds)} of ${duration(asked)}`))),
     h("div", { class: "whole" }, bar(status.elapsed_seconds / asked, "Time of the run")),
     rules(status),
   ];
@@ -137,7 +137,7 @@ export function events(latest) {
   if (!latest.length) return h("p", { class: "none" }, "Nothing has happened yet.");
   return h("ol", { class: "events", role: "list", tabindex: 0, "aria-label": "Events, the latest first" }, [...latest].reverse().map((event) =>
     h("li", { "data-number": event.number, class: event.kind },
-      h("span", { class: "when" }, event.elapsed_seconds === null ? "" : clock(event.elapsed_seconds)),
+      h("span", { class: "when" }, event.elapsed_seconds === null ? "" : duration(event.elapsed_seconds)),
       h("span", { class: "who" }, event.who), h("span", {}, event.text))));
 }
 

@@ -43,7 +43,7 @@ export function duration(seconds) {
   return hours ? `${hours} h ${two(minutes)} min ${two(rest)} s` : `${minutes} min ${two(rest)} s`;
 }
 
-/** Return seconds as `1:02:03`. */
+/** Return seconds as an axis has them: `1:02:03`. */
 export function clock(seconds) {
   if (seconds === null || seconds === undefined) return NONE;
   const [hours, minutes, rest] = parts(Math.max(0, Math.floor(seconds)));

@@ -233,7 +233,7 @@ def _counted(of: str, recorded: int, ours: int, theirs: int | None) -> Check:
 
 def _relative(what: str, recorded: float, again: float, share: float) -> Check:
     most = share * max(abs(recorded), LEAST_LOSS)
-    return _check(what, recorded, again, most, f"{100.0 * share:g} %")
+    return _check(what, recorded, again, most, f"{100.0 * share:g}%")
 
 
 def _check(what: str, recorded: float, again: float, most: float, tolerance: str) -> Check:

@@ -161,7 +161,7 @@ def test_our_runs_are_repetitions_when_only_their_seeds_differ() -> None:
 
 def test_a_run_that_ended_early_is_left_out() -> None:
     (found,) = _of(_search(1000), _search(900, seed=1), _search(10, seed=2, seconds=20)).repetitions
-    assert found.left_out == ("run 2: it ended after 20 of 100 s",)
+    assert found.left_out == ("run 2: it ended after 20.0 s of 1 min 40 s",)
     assert len(found.runs) == 2
 
 

@@ -70,7 +70,9 @@ def test_a_run_in_the_queue_says_so_and_takes_no_time(run: Run) -> None:
     assert status.state is RunState.QUEUED
     assert status.reason == "no node yet: Resources"
     assert (status.elapsed_seconds, status.remaining_seconds) == (0.0, 900.0)
-    assert status_line(status).startswith("queued 0:05:00: no node yet: Resources  0:00:00 of 0:15")
+    assert status_line(status).startswith(
+        "queued 5 min 00 s: no node yet: Resources  0.0 s of 15 min"
+    )
     assert list(clock_lines(status.clock)) == ["5 min 00 s until the first node, not charged"]
 
 

@@ -426,8 +426,10 @@ def test_a_run_that_stops_names_who_goes_on(tmp_path: Path) -> None:
     view.refresh()
     status = view.status(primary.clock.now)
     assert status.state is RunState.STOPPING
-    assert status_line(status).startswith("stopping, waiting for r1, r2, r3 and 1 more  0:")
-    assert status_line(status, 39).startswith("stopping, 4 left  0:")
+    assert status_line(status).startswith(
+        "stopping, waiting for r1, r2, r3 and 1 more  0.0 s of 15 min"
+    )
+    assert status_line(status, 39).startswith("stopping, 4 left  0.0 s ")
 
 
 def test_aiperf_stop_says_what_it_waits_for(
