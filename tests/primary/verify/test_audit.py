@@ -88,6 +88,7 @@ def test_a_clock_that_jumps_is_found_with_its_place(run: RunPaths) -> None:
     path.write_text("".join(lines), "utf-8")
     assert failures(run)["clocks"] == (
         "replicas/r1/0.0/journal.jsonl, record 7: 20.000 s off since record 0",
+        "replicas/r1/0.0/journal.jsonl, record 8: -20.000 s off since record 7",
     )
 
 
