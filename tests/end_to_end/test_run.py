@@ -267,7 +267,7 @@ def test_a_line_without_an_end_behind_the_last_record_is_found(
     paths = tampered(finished, tmp_path)
     with paths.replica_journal("r0").open("a") as file:
         file.write('{"v":1,"seq":99999,"utc":17')
-    assert {"files", "journals"} <= failed_rules(paths)
+    assert {"files", "writers"} <= failed_rules(paths)
 
 
 # Executed again: what was made up must not be found again, however well the records fit.
