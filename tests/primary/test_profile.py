@@ -95,7 +95,7 @@ def test_the_table_has_the_uncategorised_share() -> None:
         categories=by_category(KERNELS, 6.0), kernels=KERNELS, trace="trace",
     )  # fmt: skip
     lines = [" ".join(line.split()) for line in profile.table(found)]
-    assert "2 steps/s, with the profiler 1.5 (-25.0 %)" in lines
+    assert "2 steps/s, with the profiler 1.5 (-25.0%)" in lines
     assert "convolution 1000.000 66.7%" in lines
     assert "uncategorised 500.000 33.3%" in lines
     assert "odd uncategorised 4 500.000 33.3%" in lines
@@ -159,7 +159,7 @@ def test_an_engine_that_is_not_installed_is_named_with_its_remedy(
 ) -> None:
     monkeypatch.setitem(extras.ENGINES, "torch", extras.Package("no_such_package", "pip it"))
     line = refused(capsys, run, "--engine", "torch")
-    assert line == "engine 'torch' needs the package 'no_such_package': pip it"
+    assert line == "engine 'torch' needs the package 'no_such_package': pip it; or use --set engine.name=tensorflow"
 
 
 def test_a_batch_that_does_not_fit_says_what_it_needs(

@@ -188,7 +188,7 @@ def test_a_damaged_line_is_said_and_the_others_count(journal: Path) -> None:
     journal.write_text("\n".join(lines) + "\n")
     assert begin(journal).pending == ["life0-0", "life0-1"]
     assert failures(journal) == [
-        f"{journal}, line 3: not a record: Invalid JSON: expected value at line 1 column 1"
+        f"{journal}, line 3: not a record: invalid JSON: expected value at line 1 column 1"
     ]
 
 
