@@ -90,7 +90,7 @@ docs: $(VENV)/.installed-docs
 
 # The list of this version's files, by which a run's code is known as a release (docs/divisions.md).
 release: $(VENV)/.installed-test
-	$(BIN)/python -m aiperf_hpc.release
+	$(BIN)/python -m aiperf_hpc.integrity.release
 
 # Weak scaling in simulation, 1 to 4,096 nodes: a report in runs/scaling/n4096/report.
 scaling: $(VENV)/.installed-test

@@ -1,4 +1,4 @@
-"""Stamps what is built with the commit that it is built from (``src/aiperf_hpc/commit.py``)."""
+"""Stamps a built package with its commit (``src/aiperf_hpc/integrity/commit.py``)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from setuptools.command.build_py import build_py
 from setuptools.command.sdist import sdist
 
 PACKAGE = Path("src/aiperf_hpc")
-CODE = runpy.run_path(str(PACKAGE / "commit.py"))
+CODE = runpy.run_path(str(PACKAGE / "integrity" / "commit.py"))
 
 
 def stamp(package: Path) -> None:

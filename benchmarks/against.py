@@ -131,11 +131,11 @@ def cases(run: Path) -> dict[str, Callable[[Path], float]]:
         for precision in ("fp32", "bf16")
     }
     return steps | {
-        "`aiperf --help`": taken("-m", "aiperf_hpc.primary.cli", "--help"),
+        "`aiperf --help`": taken("-m", "aiperf_hpc.cli", "--help"),
         "importing a replica": taken("-c", "import aiperf_hpc.replica.replica"),
         "a candidate of ResNet-50": printed(CANDIDATE),
         "reading the run, `aiperf status`": taken(
-            "-m", "aiperf_hpc.primary.cli", "status", str(run), "--json"
+            "-m", "aiperf_hpc.cli", "status", str(run), "--json"
         ),
     }
 

@@ -46,7 +46,7 @@ for path in pathlib.Path(sys.argv[1]).iterdir():
             json.loads(line[9:])
 """
 COMMANDS = {
-    "aiperf analyze": ("-m", "aiperf_hpc.primary.cli", "analyze", "--json"),
+    "aiperf analyze": ("-m", "aiperf_hpc.cli", "analyze", "--json"),
     "json.loads of each line": ("-c", PEER),
 }
 

@@ -25,14 +25,14 @@ from pathlib import Path
 
 import numpy as np
 
+from aiperf_hpc.cli import main as aiperf
 from aiperf_hpc.errors import AIPerfError
-from aiperf_hpc.primary.cli import main as aiperf
-from aiperf_hpc.primary.monitor.run_view import RunView
-from aiperf_hpc.primary.report.provenance import differences
-from aiperf_hpc.primary.report.signing import sign_run, signed_by
-from aiperf_hpc.primary.report.writer import write_report
+from aiperf_hpc.integrity.signatures import load_private_key, make_key
+from aiperf_hpc.results.report.provenance import differences
+from aiperf_hpc.results.report.signing import sign_run, signed_by
+from aiperf_hpc.results.report.writer import write_report
+from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.run.paths import RunPaths
-from aiperf_hpc.signatures import load_private_key, make_key
 
 
 @dataclass(frozen=True, slots=True)

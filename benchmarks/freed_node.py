@@ -23,7 +23,7 @@ from aiperf_hpc.run.history import RunHistory
 from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.trial import JobPhase
 
-AIPERF = [sys.executable, "-m", "aiperf_hpc.primary.cli"]
+AIPERF = [sys.executable, "-m", "aiperf_hpc.cli"]
 CONFIG = Path(__file__).parents[1] / "tests" / "slurm" / "fast.yaml"
 PATIENCE_SECONDS = 300.0
 T = TypeVar("T")

@@ -26,7 +26,6 @@ from training import torch_model
 
 from aiperf_hpc.config import EngineConfig
 from aiperf_hpc.graph import Graph
-from aiperf_hpc.kernels import by_category
 from aiperf_hpc.morphism.networks.resnet import resnet50
 from aiperf_hpc.morphism.operators.kernel_size import KernelSize
 from aiperf_hpc.morphism.operators.wider import Wider
@@ -38,6 +37,7 @@ from aiperf_hpc.replica.data.base import Batch, Pixels, Scaling, labelled_images
 from aiperf_hpc.replica.engines import load_engine
 from aiperf_hpc.replica.engines.torch.engine import TorchEngine, TorchNetwork
 from aiperf_hpc.replica.runtime.background import lower_priority
+from aiperf_hpc.run.step_profile import by_category
 from aiperf_hpc.trial import Hyperparameters
 
 RATE = 0.01
@@ -453,7 +453,7 @@ def run(sizes: Sizes) -> Iterator[Row]:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "run"
         command = [
-            sys.executable, "-m", "aiperf_hpc.primary.cli", "start", "--nodes", "1", "--yes",
+            sys.executable, "-m", "aiperf_hpc.cli", "start", "--nodes", "1", "--yes",
             "--launcher", "local", "--run-dir", str(path), *sizes.run, "--set",
             "engine.name=torch", "--set", "dataset.name=synthetic",
         ]  # fmt: skip

@@ -27,13 +27,13 @@ from typing import Any
 from synthetic_run import write_run
 
 from aiperf_hpc.primary.control.heads import HeadsTaker
-from aiperf_hpc.primary.monitor.run_view import RunView
-from aiperf_hpc.primary.verify.evidence import Evidence
-from aiperf_hpc.primary.verify.rules.heads import heads
-from aiperf_hpc.primary.witnessing.witness import StatingWitness
+from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.run.heads import Hash, Head, new_hash
 from aiperf_hpc.run.journal import JournalWriter
 from aiperf_hpc.run.paths import RunPaths
+from aiperf_hpc.verification.evidence import Evidence
+from aiperf_hpc.verification.rules.heads import heads
+from aiperf_hpc.verification.witness_client.witness import StatingWitness
 
 PERIOD = 30.0
 """Seconds between two heads."""
@@ -167,7 +167,7 @@ def show_heads(folder: Path) -> float:
 @contextmanager
 def witness(folder: Path) -> Iterator[str]:
     """Give the URL of a witness in another process."""
-    words = ("-m", "aiperf_hpc.primary.cli", "witness", str(folder), "--per-minute", "100000")
+    words = ("-m", "aiperf_hpc.cli", "witness", str(folder), "--per-minute", "100000")
     command = [sys.executable, *words, "--address", "127.0.0.1:0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, encoding="utf-8") as process:
         try:

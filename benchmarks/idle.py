@@ -64,7 +64,7 @@ def _settings(*assignments: str) -> list[str]:
 
 
 def _aiperf(*arguments: str) -> None:
-    command = [sys.executable, "-m", "aiperf_hpc.primary.cli", *arguments]
+    command = [sys.executable, "-m", "aiperf_hpc.cli", *arguments]
     subprocess.run(command, check=True, stdout=sys.stderr)
 
 

@@ -23,8 +23,8 @@ from tests.browser.chromium import Chromium, chromium
 from tests.browser.live_run import LiveRun
 from tests.support.run_factory import Grown, initial_graph
 
-from aiperf_hpc.primary.service.runs import FolderOfRuns
-from aiperf_hpc.primary.service.server import ServerThread
+from aiperf_hpc.service.runs import FolderOfRuns
+from aiperf_hpc.service.server import ServerThread
 
 REPLICAS = 4
 EPOCH_SECONDS, EPOCHS = 0.5, 2

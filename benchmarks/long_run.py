@@ -44,7 +44,7 @@ READ = """
 import sys
 from pathlib import Path
 from aiperf_hpc.run.paths import RunPaths
-from aiperf_hpc.primary.monitor.run_view import RunView
+from aiperf_hpc.results.views.run_view import RunView
 view = RunView(RunPaths(Path(sys.argv[1])))
 view.refresh()
 """
@@ -175,7 +175,7 @@ def main() -> None:
         size = sum(path.stat().st_size for path in paths.journals())
         print(f"{written:,} records, {size / 1e9:.2f} GB in {options.folder}")
     timed("reading", [sys.executable, "-c", READ, str(paths.root)])
-    aiperf = [sys.executable, "-m", "aiperf_hpc.primary.cli"]
+    aiperf = [sys.executable, "-m", "aiperf_hpc.cli"]
     timed("aiperf report", [*aiperf, "report", str(paths.root)])
     for path in sorted(paths.report.iterdir()):
         print(f"{path.name}: {path.stat().st_size / 1e6:.2f} MB")

@@ -20,8 +20,8 @@ from typing import Literal, NamedTuple
 
 from aiperf_hpc.config import load_config
 from aiperf_hpc.ops_counter.score import recorded, score_series
-from aiperf_hpc.primary.monitor.run_view import RunView
 from aiperf_hpc.replica.data import load_dataset
+from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.run.history import RunHistory
 from aiperf_hpc.run.manifest import RULES, RunManifest
 from aiperf_hpc.run.paths import RunPaths

@@ -40,15 +40,15 @@ from synthetic_run import (
 from aiperf_hpc.primary.control.context import PrimaryContext
 from aiperf_hpc.primary.control.controller import Controller
 from aiperf_hpc.primary.launchers.base import ReplicaState
-from aiperf_hpc.primary.monitor.cached_view import CachedView
-from aiperf_hpc.primary.monitor.progress import ProgressDisplay
-from aiperf_hpc.primary.monitor.run_view import RunView
-from aiperf_hpc.primary.service.runs import OneRun
-from aiperf_hpc.primary.service.server import ServerThread
+from aiperf_hpc.results.terminal.progress import ProgressDisplay
+from aiperf_hpc.results.views.cached_view import CachedView
+from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.run.digest import DigestWriter
 from aiperf_hpc.run.journal import JournalWriter
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import RunPaths
+from aiperf_hpc.service.runs import OneRun
+from aiperf_hpc.service.server import ServerThread
 from aiperf_hpc.trial import JobPhase
 
 SETTLE_SECONDS = 15.0

@@ -23,7 +23,7 @@ from pathlib import Path
 
 from synthetic_run import EPOCHS, NAME, SECONDS, Moment, Written, epoch_events, lines_of, write_run
 
-from aiperf_hpc.primary.monitor.run_view import RunView
+from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.run.paths import RunPaths
 
 ADDED = 10_000
@@ -31,7 +31,7 @@ COLD = """
 import sys
 from pathlib import Path
 from aiperf_hpc.run.paths import RunPaths
-from aiperf_hpc.primary.monitor.run_view import RunView
+from aiperf_hpc.results.views.run_view import RunView
 view = RunView(RunPaths(Path(sys.argv[1])))
 view.refresh()
 print(view.final(), len(view.score()))
@@ -102,7 +102,7 @@ def measure(replicas: int, repeats: int) -> list[Row]:
     python = sys.executable
     with tempfile.TemporaryDirectory() as folder:
         written = write_run(Path(folder), replicas)
-        aiperf = [python, "-m", "aiperf_hpc.primary.cli"]
+        aiperf = [python, "-m", "aiperf_hpc.cli"]
         readings: dict[str, Callable[[], Row]] = {
             "score, cold": lambda: cold([python, "-c", COLD, folder], repeats),
             "aiperf status": lambda: cold([*aiperf, "status", folder], repeats),

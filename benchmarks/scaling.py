@@ -16,7 +16,7 @@ import sys
 import time
 from pathlib import Path
 
-from aiperf_hpc.primary.report.scaling import Scaling, read_scaling
+from aiperf_hpc.results.report.scaling import Scaling, read_scaling
 from aiperf_hpc.run.paths import RunPaths
 
 
@@ -32,7 +32,7 @@ def main() -> None:
     took = {nodes: _simulated(options.folder / f"n{nodes}", nodes, options.hours)
             for nodes in sizes}  # fmt: skip
     folders = [options.folder / f"n{nodes}" for nodes in sizes]
-    _run("aiperf_hpc.primary.cli", "report", str(folders[-1]), "--scaling", *map(str, folders[:-1]))
+    _run("aiperf_hpc.cli", "report", str(folders[-1]), "--scaling", *map(str, folders[:-1]))
     _say(read_scaling([RunPaths(folder) for folder in folders]), took, as_json=options.json)
 
 

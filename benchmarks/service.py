@@ -26,8 +26,8 @@ import primary_load
 import psutil
 import synthetic_run
 
-from aiperf_hpc.primary.monitor.run_view import RunView
-from aiperf_hpc.primary.report.writer import write_report
+from aiperf_hpc.results.report.writer import write_report
+from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.run.paths import RunPaths
 
 RUNS = 100
@@ -107,7 +107,7 @@ def measure(folder: Path, replicas: int, hours: float, seconds: float) -> dict[s
     wrote = time.monotonic() - began
     me = [sys.executable, __file__, "--role"]
     load = subprocess.Popen([*me, "replicas", str(folder / BIG), str(replicas), str(hours)])
-    serve = [sys.executable, "-m", "aiperf_hpc.primary.cli", "serve", str(folder)]
+    serve = [sys.executable, "-m", "aiperf_hpc.cli", "serve", str(folder)]
     service = subprocess.Popen(
         [*serve, "--address", "127.0.0.1:0"], stdout=subprocess.PIPE, encoding="utf-8"
     )

@@ -20,7 +20,7 @@ from side_by_side import in_turns, machine, save, spread
 
 SUBJECTS = {
     "python -c pass": ["-c", "pass"],
-    "aiperf --help": ["-m", "aiperf_hpc.primary.cli", "--help"],
+    "aiperf --help": ["-m", "aiperf_hpc.cli", "--help"],
     "import tensorflow": ["-c", "import tensorflow"],
     "our TensorFlow, without Keras": ["-c", "import aiperf_hpc.replica.tensorflow_import"],
 }

@@ -116,7 +116,7 @@ def measure(folder: Path, config: str) -> dict[str, float]:
     noted += f'export PYTHONPATH={folder}:"$${{PYTHONPATH:-}}"\nset -euo pipefail\n'
     template = folder / "template.sh"
     template.write_text(script.replace("set -euo pipefail\n", noted), "utf-8")
-    command = [sys.executable, "-m", "aiperf_hpc.primary.cli", "start", "--nodes", "1", "--yes"]
+    command = [sys.executable, "-m", "aiperf_hpc.cli", "start", "--nodes", "1", "--yes"]
     command += ["--hours", "0.1", "--config", config, "--launcher", "slurm"]
     command += ["--set", f"slurm.template={template}", "--run-dir", str(folder / "run")]
     primary = subprocess.Popen(command, stdout=subprocess.DEVNULL)

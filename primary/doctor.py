@@ -17,19 +17,19 @@ import psutil
 from aiperf_hpc import __version__
 from aiperf_hpc.errors import RunDirectoryError, SchedulerError, reason_of
 from aiperf_hpc.extras import COLLECTIVES, ENGINES, NNI, PYSLURM, SIMULATION, pip_install
-from aiperf_hpc.machine import available_bytes
+from aiperf_hpc.host.machine import available_bytes
+from aiperf_hpc.integrity.release import FILES, changes, package_digest
 from aiperf_hpc.ops_counter.divisions.arithmetic import environment_rule
 from aiperf_hpc.ops_counter.divisions.release import release_rule
-from aiperf_hpc.primary.file_system import (
+from aiperf_hpc.primary.launchers.base import find_mpirun
+from aiperf_hpc.primary.launchers.slurm.client import SlurmCommands
+from aiperf_hpc.results.formatting import size
+from aiperf_hpc.run.file_system import (
     file_system_of,
     free_bytes,
     nearest_existing,
     require_writable,
 )
-from aiperf_hpc.primary.formatting import size
-from aiperf_hpc.primary.launchers.base import find_mpirun
-from aiperf_hpc.primary.launchers.slurm.client import SlurmCommands
-from aiperf_hpc.release import FILES, changes, package_digest
 from aiperf_hpc.system.environment import recorded_variables
 from aiperf_hpc.system.tools import AbsentError
 from aiperf_hpc.telemetry.rapl import rapl_zones

@@ -13,9 +13,9 @@ from typing import Any, TextIO
 from rich.console import RenderableType
 from rich.text import Text
 
-from aiperf_hpc.primary.formatting import roughly
-from aiperf_hpc.primary.monitor.screen import BARS, Screen, bar_line, one_line
-from aiperf_hpc.signals import run_to_its_end, withheld
+from aiperf_hpc.host.signals import run_to_its_end, withheld
+from aiperf_hpc.results.formatting import roughly
+from aiperf_hpc.results.terminal.screen import BARS, Screen, bar_line, one_line
 from aiperf_hpc.streams import width, without_controls
 
 LOG_SECONDS = 15.0

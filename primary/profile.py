@@ -16,13 +16,13 @@ from aiperf_hpc.config.loading import validate
 from aiperf_hpc.config.replica import ReplicaConfig
 from aiperf_hpc.errors import GraphError, UsageError
 from aiperf_hpc.graph import Graph
-from aiperf_hpc.kernels import KernelCategory, Profile, ProfileRequest
-from aiperf_hpc.primary.formatting import percent
-from aiperf_hpc.primary.launchers.process_session import failure_reason, run_in_session
-from aiperf_hpc.primary.monitor.run_view import RunView
+from aiperf_hpc.host.process_session import failure_reason, run_in_session
+from aiperf_hpc.host.signals import interruptible
+from aiperf_hpc.results.formatting import percent
+from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.run.history import Trial
 from aiperf_hpc.run.paths import RunPaths
-from aiperf_hpc.signals import interruptible
+from aiperf_hpc.run.step_profile import KernelCategory, Profile, ProfileRequest
 from aiperf_hpc.trial import DatasetInfo
 from aiperf_hpc.workloads.registry import initial_graph, missing, workload_of
 

@@ -21,9 +21,9 @@ from optuna.storages import BaseStorage
 
 from aiperf_hpc.clock import SYSTEM, Clock
 from aiperf_hpc.config import RunConfig
-from aiperf_hpc.machine import available_bytes, cpu_model
+from aiperf_hpc.host.machine import available_bytes, cpu_model
+from aiperf_hpc.integrity.release import FILES, package_digest
 from aiperf_hpc.morphism.weights.checked_file import Tell
-from aiperf_hpc.release import FILES, package_digest
 from aiperf_hpc.replica.engines.base import Engine
 from aiperf_hpc.replica.engines.rank_peak import rank_peak
 from aiperf_hpc.replica.node_check import Loaded, check_node, checked_dataset

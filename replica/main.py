@@ -19,6 +19,7 @@ from pathlib import Path
 
 from aiperf_hpc.clock import SYSTEM
 from aiperf_hpc.errors import UNEXPECTED_STATUS, AIPerfError, RunDirectoryError
+from aiperf_hpc.host.visible_devices import VisibleDevices
 from aiperf_hpc.replica.engines.rank_peak import rank_peak
 from aiperf_hpc.replica.host import ProcessHost, package_versions
 from aiperf_hpc.replica.node_check import check_node, checked_dataset, checked_engine
@@ -40,7 +41,6 @@ from aiperf_hpc.run.storage import BackoffRetry, Retry
 from aiperf_hpc.slurm import UNSEEN_RUN_STATUS, node_name, restart_count
 from aiperf_hpc.streams import print_in_any_locale
 from aiperf_hpc.system.node import describe_rank
-from aiperf_hpc.visible_devices import VisibleDevices
 
 SWITCH_SECONDS = 50e-6
 """For how long a thread keeps Python's lock while another wants it. The one that launches a step's

@@ -14,10 +14,11 @@ from typing import NamedTuple
 from aiperf_hpc import __version__
 from aiperf_hpc.clock import Clock
 from aiperf_hpc.config import RunConfig
-from aiperf_hpc.dataset_manifest import load_dataset_manifest
+from aiperf_hpc.datasets.manifest import load_dataset_manifest
 from aiperf_hpc.errors import DatasetError, EngineError, PreflightError
-from aiperf_hpc.machine import available_bytes
-from aiperf_hpc.release import FILES, package_digest
+from aiperf_hpc.host.machine import available_bytes
+from aiperf_hpc.host.visible_devices import BOUND
+from aiperf_hpc.integrity.release import FILES, package_digest
 from aiperf_hpc.replica.data import load_dataset
 from aiperf_hpc.replica.data.base import Dataset
 from aiperf_hpc.replica.data.local_copy import local_copy
@@ -28,7 +29,6 @@ from aiperf_hpc.slurm import node_name
 from aiperf_hpc.system.accelerators import computing_on_bus
 from aiperf_hpc.system.words import size
 from aiperf_hpc.trial import DatasetInfo
-from aiperf_hpc.visible_devices import BOUND
 from aiperf_hpc.workloads.registry import missing
 
 

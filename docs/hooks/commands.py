@@ -9,8 +9,8 @@ from typing import Literal, get_args, get_origin
 from mkdocs.structure.pages import Page
 from typer.core import TyperArgument, TyperOption
 
-from aiperf_hpc.primary.cli.command import Command, Deferred, Group
-from aiperf_hpc.primary.cli.program import COMMANDS, program
+from aiperf_hpc.cli.command import Command, Deferred, Group
+from aiperf_hpc.cli.program import COMMANDS, program
 
 PAGE, MARK = "reference/commands.md", "<!-- every command -->"
 

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 from mkdocs.structure.pages import Page
 
-from aiperf_hpc.primary.analyze.analysis import MEASURES
-from aiperf_hpc.primary.analyze.measured import Measure
+from aiperf_hpc.analysis.analysis import MEASURES
+from aiperf_hpc.analysis.measured import Measure
 
 PAGE, MARK = "metrics.md", "<!-- every measure -->"
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from mkdocs.structure.pages import Page
 
-from aiperf_hpc.primary.report.schema import report_schema
+from aiperf_hpc.results.report.schema import report_schema
 from schema_words import Schema, type_table
 
 PAGE, MARK = "reference/report.md", "<!-- every key -->"

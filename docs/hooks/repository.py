@@ -14,7 +14,7 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
-from aiperf_hpc.primary.report.schema import schema_text
+from aiperf_hpc.results.report.schema import schema_text
 
 ELSEWHERE = {
     "administrators.md": "deploy/README.md",
@@ -25,7 +25,7 @@ ELSEWHERE = {
 """Pages of the site by their file in the repository."""
 SCHEMA = "report.schema.json"
 """The schema of reports, as it is in the site."""
-PAGES = {file: page for page, file in ELSEWHERE.items()} | {"primary/report/schema.py": SCHEMA}
+PAGES = {file: page for page, file in ELSEWHERE.items()} | {"results/report/schema.py": SCHEMA}
 """Files of the site by the file in the repository that is them, or makes them."""
 LINK = re.compile(r"\[([^\]]*)\]\((?![a-z]+:|#)([^)#\s]+)(#[^)\s]*)?\)")
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from mkdocs.structure.pages import Page
 
-from aiperf_hpc.primary.service.app import create_app
-from aiperf_hpc.primary.service.runs import FolderOfRuns
+from aiperf_hpc.service.app import create_app
+from aiperf_hpc.service.runs import FolderOfRuns
 from schema_words import Schema, in_words, type_table, unwrapped
 
 PAGE, MARK = "reference/rest.md", "<!-- every route -->"

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from aiperf_hpc.integrity.release import FILES
 from aiperf_hpc.ops_counter.divisions.accelerators import accelerator_use, hosts_of
 from aiperf_hpc.ops_counter.divisions.arithmetic import environment_rule, precision_rule
 from aiperf_hpc.ops_counter.divisions.evidence import RunEvidence, told
 from aiperf_hpc.ops_counter.divisions.release import release_rule, versions_rule
 from aiperf_hpc.ops_counter.divisions.rule import RuleCheck
-from aiperf_hpc.release import FILES
 
 
 def release(run: RunEvidence) -> RuleCheck:

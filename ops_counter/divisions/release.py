@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
+from aiperf_hpc.integrity.release import FILES, list_digest, released
 from aiperf_hpc.ops_counter.divisions.evidence import told
 from aiperf_hpc.ops_counter.divisions.rule import RuleCheck
-from aiperf_hpc.release import FILES, list_digest, released
 
 PACKAGE = "aiperf-hpc"
 

@@ -13,7 +13,7 @@ def in_background(
     command: str, paths: RunPaths, options: Sequence[str] = ()
 ) -> subprocess.Popen[bytes]:
     """Start a command on a run in a session of its own; what it prints is in the run directory."""
-    words = [sys.executable, "-m", "aiperf_hpc.primary.cli", command, str(paths.root), *options]
+    words = [sys.executable, "-m", "aiperf_hpc.cli", command, str(paths.root), *options]
     paths.primary_log.parent.mkdir(parents=True, exist_ok=True)
     with paths.primary_log.open("ab") as log:
         return subprocess.Popen(

@@ -22,7 +22,7 @@ from typing import Literal, Self, TypeVar
 from pydantic import ValidationError
 
 from aiperf_hpc.errors import AIPerfError, RunDirectoryError, UsageError
-from aiperf_hpc.processes import ProcessId, runs_aiperf, this_process
+from aiperf_hpc.host.processes import ProcessId, runs_aiperf, this_process
 from aiperf_hpc.run.history import RunHistory
 from aiperf_hpc.run.paths import write_whole
 from aiperf_hpc.run.storage import Retry, no_retry, to_stable_storage

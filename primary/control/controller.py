@@ -11,14 +11,15 @@ from dataclasses import replace
 from pathlib import Path
 
 from aiperf_hpc.errors import AIPerfError, JournalError, StorageError
+from aiperf_hpc.host.signals import Interrupts, ending_signals, handled
 from aiperf_hpc.primary.control.claim import LostClaimError
 from aiperf_hpc.primary.control.context import PrimaryContext, Timing
 from aiperf_hpc.primary.control.preflight import Preflight
 from aiperf_hpc.primary.control.run_clock import RunClock, most_wait
 from aiperf_hpc.primary.control.scaling import Scaling
-from aiperf_hpc.primary.formatting import few
 from aiperf_hpc.primary.launchers.base import Launcher, ReplicaState
-from aiperf_hpc.primary.monitor.cached_view import rest_after
+from aiperf_hpc.results.formatting import few
+from aiperf_hpc.results.views.cached_view import rest_after
 from aiperf_hpc.run.clocks import Clocks
 from aiperf_hpc.run.paths import requested_stop, write_whole
 from aiperf_hpc.run.records import (
@@ -40,7 +41,6 @@ from aiperf_hpc.run.records import (
     SystemDescribed,
 )
 from aiperf_hpc.run.timekeeping import Timekeeping
-from aiperf_hpc.signals import Interrupts, ending_signals, handled
 from aiperf_hpc.trial import JobPhase
 
 INTERRUPTED = "interrupted by the user"

@@ -14,7 +14,6 @@ from importlib import metadata
 from pathlib import Path
 
 from aiperf_hpc import __version__
-from aiperf_hpc.commit import source_commit
 from aiperf_hpc.config import DatasetConfig, RunConfig
 from aiperf_hpc.errors import (
     DatasetError,
@@ -23,17 +22,18 @@ from aiperf_hpc.errors import (
     UsageError,
     reason_of,
 )
+from aiperf_hpc.integrity.commit import source_commit
+from aiperf_hpc.integrity.release import FILES, changes, package_digest
 from aiperf_hpc.primary.control.ranks import Settled, settle_here, settle_on_cluster
 from aiperf_hpc.primary.control.scaling import require_nodes
 from aiperf_hpc.primary.control.working_side import ask
-from aiperf_hpc.primary.file_system import free_bytes, require_writable
-from aiperf_hpc.primary.formatting import size
 from aiperf_hpc.primary.launchers.base import divide_cores
 from aiperf_hpc.primary.launchers.registry import Chosen, choose_launcher, resolved
 from aiperf_hpc.primary.launchers.slurm.client import Nodes
 from aiperf_hpc.primary.launchers.slurm.launcher import ARRAY
 from aiperf_hpc.primary.launchers.slurm.node_groups import require_none, require_total
-from aiperf_hpc.release import FILES, changes, package_digest
+from aiperf_hpc.results.formatting import size
+from aiperf_hpc.run.file_system import free_bytes, require_writable
 from aiperf_hpc.run.manifest import RULES, RunManifest
 from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.trial import DatasetInfo
@@ -55,7 +55,7 @@ def make_manifest(
         config: what it does.
         nodes: how many; a replica spans ``replica.nodes`` of them.
         hours: for how long.
-        launcher: the one that was asked for (``AskedLauncher``).
+        launcher: the one that was asked for (``RequestedLauncher``).
         dry: whether a launcher that is named need not be able to start it.
         nodes_max: how many it takes as the scheduler gives them; no more when not given.
 

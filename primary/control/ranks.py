@@ -15,13 +15,13 @@ from aiperf_hpc.config import RunConfig, SlurmConfig
 from aiperf_hpc.config.loading import validate
 from aiperf_hpc.errors import UsageError
 from aiperf_hpc.extras import COLLECTIVES
+from aiperf_hpc.host.visible_devices import VisibleDevices
 from aiperf_hpc.primary.control.working_side import ask
 from aiperf_hpc.primary.launchers.slurm.client import Nodes
 from aiperf_hpc.primary.launchers.slurm.gres import accelerator_name, accelerators_in, offers
 from aiperf_hpc.primary.launchers.slurm.node_groups import NodeGroup, node_groups
 from aiperf_hpc.primary.launchers.slurm.partitions import partition_of, usable_of
 from aiperf_hpc.system.accelerators import computing_on_bus, find_accelerators
-from aiperf_hpc.visible_devices import VisibleDevices
 
 _EXTRA = re.compile(r"--(?:gres|gpus-per-node)[= ](\S+)")
 """Directives of a user's own that ask for accelerators."""

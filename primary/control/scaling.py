@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from aiperf_hpc.bounds import MOST_NODES
 from aiperf_hpc.config import RunConfig
 from aiperf_hpc.errors import AIPerfError, RunDirectoryError, UsageError
 from aiperf_hpc.primary.control.context import PrimaryContext, Timing
-from aiperf_hpc.primary.formatting import few
 from aiperf_hpc.primary.launchers.base import (
     ElasticLauncher,
     Launcher,
     ReplicaState,
-    replica_name,
-    replica_number,
 )
-from aiperf_hpc.primary.monitor.run_view import RunState, RunView
+from aiperf_hpc.results.formatting import few
+from aiperf_hpc.results.views.run_view import RunState, RunView
 from aiperf_hpc.run.history.presence import asked_nodes
+from aiperf_hpc.run.identity import replica_name, replica_number
 from aiperf_hpc.run.records import (
     FileProblem,
     NodesAsked,
@@ -27,6 +25,7 @@ from aiperf_hpc.run.records import (
 )
 from aiperf_hpc.run.scale_request import ScaleRequest
 from aiperf_hpc.trial import JobPhase
+from aiperf_hpc.untrusted.bounds import MOST_NODES
 
 WAITS = (JobPhase.PENDING, JobPhase.REQUEUED)
 PREEMPTED = "PREEMPTED"

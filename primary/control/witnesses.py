@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from aiperf_hpc.primary.witnessing.witness import StatingWitness, Witness, token_in
 from aiperf_hpc.run.history import RunHistory
 from aiperf_hpc.run.manifest import RunManifest
+from aiperf_hpc.verification.witness_client.witness import StatingWitness, Witness, token_in
 
 
 def witnesses_of(manifest: RunManifest, history: RunHistory) -> list[tuple[Witness, float]]:
@@ -28,7 +28,7 @@ def witnesses_of(manifest: RunManifest, history: RunHistory) -> list[tuple[Witne
             last = None if known is None else known.last
             found.append((StatingWitness(url, run, token, last), config.witness.seconds))
     if config.timestamps.urls:
-        from aiperf_hpc.primary.witnessing.timestamps import StampingAuthority
+        from aiperf_hpc.verification.witness_client.timestamps import StampingAuthority
 
         for url in config.timestamps.urls:
             found.append((StampingAuthority(url, run), config.timestamps.seconds))

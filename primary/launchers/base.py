@@ -15,8 +15,9 @@ from typing import Protocol, runtime_checkable
 
 from aiperf_hpc.errors import PREFLIGHT_STATUS, UsageError
 from aiperf_hpc.extras import COLLECTIVES, pip_install
-from aiperf_hpc.primary.formatting import size
-from aiperf_hpc.primary.launchers.process_session import end_session
+from aiperf_hpc.host.process_session import end_session
+from aiperf_hpc.results.formatting import size
+from aiperf_hpc.run.identity import replica_name
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.slurm import UNSEEN_PYTHON_STATUS, UNSEEN_RUN_STATUS
@@ -282,16 +283,6 @@ def crowding(manifest: RunManifest, cores: int, available: int) -> str | None:
         f"{what} share {cores} core{'s' * (cores > 1)}: the score will be that of a crowded "
         "machine, and no measure of it"
     )
-
-
-def replica_name(number: int) -> str:
-    """Return the name of the replica with this number, counted from 0."""
-    return f"r{number}"
-
-
-def replica_number(name: str) -> int:
-    """Return the number of the replica with this name."""
-    return int(name.removeprefix("r"))
 
 
 def local_commands(manifest: RunManifest, paths: RunPaths, launch: int = 0) -> dict[str, list[str]]:

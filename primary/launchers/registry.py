@@ -8,7 +8,7 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from pydantic import TypeAdapter
 
@@ -18,7 +18,6 @@ from aiperf_hpc.primary.launchers.base import (
     Launcher,
     LocalLauncher,
     local_commands,
-    replica_name,
 )
 from aiperf_hpc.primary.launchers.slurm.allocation import Allocation, salloc_command
 from aiperf_hpc.primary.launchers.slurm.batch_script import (
@@ -36,13 +35,11 @@ from aiperf_hpc.primary.launchers.slurm.pyslurm_client import PyslurmClient
 from aiperf_hpc.primary.launchers.slurm.rate_limit import RATE_LIMIT, RateLimit
 from aiperf_hpc.primary.launchers.slurm.step_launcher import StepLauncher
 from aiperf_hpc.primary.launchers.slurm.steps import Life, Place, step_command
-from aiperf_hpc.run.manifest import RunManifest
+from aiperf_hpc.run.identity import replica_name
+from aiperf_hpc.run.manifest import RequestedLauncher, RunManifest
 from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.run.storage import Retry
 from aiperf_hpc.slurm import job_id
-
-AskedLauncher = Literal["auto", "slurm", "local", "array", "allocation", "inside"]
-"""What a user may name; ``slurm`` is the one of ``slurm.mode``."""
 
 
 def _local(manifest: RunManifest, paths: RunPaths, launch: int, retry: Retry) -> Launcher:
@@ -140,9 +137,9 @@ def choose_launcher(
     return Chosen(chosen, partitions)
 
 
-def named(chosen: str) -> AskedLauncher:
+def named(chosen: str) -> RequestedLauncher:
     """Return the name by which a launcher that was chosen is asked for."""
-    return TypeAdapter[AskedLauncher](AskedLauncher).validate_python(chosen)
+    return TypeAdapter[RequestedLauncher](RequestedLauncher).validate_python(chosen)
 
 
 def resolved(asked: str, config: RunConfig) -> str:

@@ -24,10 +24,11 @@ from aiperf_hpc import __version__
 from aiperf_hpc.config import EngineConfig
 from aiperf_hpc.errors import AIPerfError, UsageError, reason_of
 from aiperf_hpc.extras import COLLECTIVES, ENGINES
-from aiperf_hpc.machine import available_bytes, cpu_model
+from aiperf_hpc.host.machine import available_bytes, cpu_model
+from aiperf_hpc.host.process_session import failure_reason, run_in_session
 from aiperf_hpc.primary import allreduce
-from aiperf_hpc.primary.launchers.process_session import failure_reason, run_in_session
-from aiperf_hpc.primary.peaks.model import (
+from aiperf_hpc.primary.peaks.storage import QUICK, WHOLE, measure_storage
+from aiperf_hpc.run.peaks import (
     PRODUCTS,
     AllReduce,
     Device,
@@ -37,7 +38,6 @@ from aiperf_hpc.primary.peaks.model import (
     Storage,
     Sweep,
 )
-from aiperf_hpc.primary.peaks.storage import QUICK, WHOLE, measure_storage
 
 KERNEL_SECONDS, QUICK_KERNEL_SECONDS = 24.0, 4.0
 """For all kernels of all engines together, besides the starts of their frameworks."""

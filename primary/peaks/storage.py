@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from aiperf_hpc.errors import UsageError
-from aiperf_hpc.primary.file_system import file_system_of, free_bytes
-from aiperf_hpc.primary.formatting import size
-from aiperf_hpc.primary.peaks.model import Reading, Storage
+from aiperf_hpc.results.formatting import size
+from aiperf_hpc.run.file_system import file_system_of, free_bytes
+from aiperf_hpc.run.peaks import Reading, Storage
 
 BLOCK = 4 * 2**20
 """Bytes of one read."""

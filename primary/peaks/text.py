@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from aiperf_hpc.primary.formatting import duration, percent, si, size, utc_text
-from aiperf_hpc.primary.peaks.model import PRODUCTS, Peaks, Reading
+from aiperf_hpc.results.formatting import duration, percent, si, size, utc_text
+from aiperf_hpc.run.peaks import PRODUCTS, Peaks, Reading
 
 
 def lines(peaks: Peaks) -> Iterator[str]:

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Literal, NoReturn, cast
 
 from aiperf_hpc.config import DatasetConfig
-from aiperf_hpc.dataset_manifest import dataset_name
+from aiperf_hpc.datasets.manifest import dataset_name
 from aiperf_hpc.errors import AIPerfError, DatasetError, UsageError, did_you_mean
+from aiperf_hpc.host.signals import Interruption, interruptible
 from aiperf_hpc.replica.data import (
     cifar10,
     cosmoflow,
@@ -26,7 +27,6 @@ from aiperf_hpc.replica.data.progress import Show
 from aiperf_hpc.replica.data.reporting import Reporter, reporter
 from aiperf_hpc.replica.data.sharded.verification import Verification
 from aiperf_hpc.replica.data.staging import Options
-from aiperf_hpc.signals import Interruption, interruptible
 from aiperf_hpc.streams import ascii_json, print_in_any_locale
 from aiperf_hpc.trial import DatasetInfo
 

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import psutil
 
 from aiperf_hpc.config import DatasetConfig
-from aiperf_hpc.dataset_manifest import load_dataset_manifest
+from aiperf_hpc.datasets.manifest import load_dataset_manifest
 from aiperf_hpc.errors import DatasetError, reason_of
 from aiperf_hpc.replica.data.staging import HEAD, check_space
 from aiperf_hpc.system.words import size

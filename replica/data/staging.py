@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from aiperf_hpc.errors import DatasetError, reason_of
-from aiperf_hpc.processes import ProcessId, this_process
+from aiperf_hpc.host.processes import ProcessId, this_process
 from aiperf_hpc.replica.data.progress import Show, not_shown
 from aiperf_hpc.system.words import size
 

@@ -23,7 +23,7 @@ from typing import Literal
 from pydantic import ValidationError
 
 from aiperf_hpc.errors import DatasetError, reason_of
-from aiperf_hpc.processes import ProcessId, this_process
+from aiperf_hpc.host.processes import ProcessId, this_process
 from aiperf_hpc.replica.data.staging import Options, refuse_filled
 from aiperf_hpc.run.paths import write_whole
 from aiperf_hpc.trial import Value

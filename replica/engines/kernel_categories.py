@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from aiperf_hpc.kernels import KernelCategory
+from aiperf_hpc.run.step_profile import KernelCategory
 
 Rules = Sequence[tuple[KernelCategory, str]]
 """Categories with a regular expression each; the first that is found in a name decides."""

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from aiperf_hpc.extras import ENGINES
-from aiperf_hpc.machine import available_bytes, last_level_cache_bytes
+from aiperf_hpc.host.machine import available_bytes, last_level_cache_bytes
 from aiperf_hpc.replica.engines.peak_work import Images, PeakDevice, Work
 from aiperf_hpc.run.paths import write_whole
 from aiperf_hpc.streams import print_in_any_locale

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple, cast
 
 from aiperf_hpc.errors import EngineError
-from aiperf_hpc.kernels import KernelTime
+from aiperf_hpc.run.step_profile import KernelTime
 
 MODULES = {
     "tensorflow": "aiperf_hpc.replica.engines.tensorflow.profiler",

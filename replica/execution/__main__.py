@@ -10,9 +10,9 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from aiperf_hpc.errors import AIPerfError, UsageError
-from aiperf_hpc.execution import ExecutionRequest
 from aiperf_hpc.replica.execution.epochs import execute
 from aiperf_hpc.run.paths import write_whole
+from aiperf_hpc.run.reexecution import ExecutionRequest
 from aiperf_hpc.streams import print_in_any_locale
 
 

@@ -13,18 +13,9 @@ from typing import NamedTuple
 
 from aiperf_hpc.config import RunConfig
 from aiperf_hpc.errors import AIPerfError, CheckpointError, DatasetError, reason_of
-from aiperf_hpc.execution import (
-    EpochAgain,
-    EvaluationAgain,
-    ExecutionRequest,
-    ExecutionResult,
-    KeptCheckpoint,
-    MatrixOperations,
-    RecordedEpoch,
-)
 from aiperf_hpc.extras import ENGINES
 from aiperf_hpc.graph import Graph
-from aiperf_hpc.machine import cpu_model
+from aiperf_hpc.host.machine import cpu_model
 from aiperf_hpc.replica.data import load_dataset
 from aiperf_hpc.replica.data.base import Dataset
 from aiperf_hpc.replica.data.baseline import Tally, has_baseline
@@ -34,6 +25,15 @@ from aiperf_hpc.replica.engines.base import EvaluationSums, Network, RankEngine,
 from aiperf_hpc.replica.execution.ranks_in_turn import RanksInTurn, parts_of_batches
 from aiperf_hpc.replica.training.checkpoint import Interrupted, load_training
 from aiperf_hpc.replica.training.schedule import Schedule
+from aiperf_hpc.run.reexecution import (
+    EpochAgain,
+    EvaluationAgain,
+    ExecutionRequest,
+    ExecutionResult,
+    KeptCheckpoint,
+    MatrixOperations,
+    RecordedEpoch,
+)
 
 
 class Bench(NamedTuple):

@@ -11,9 +11,9 @@ from pathlib import Path
 
 from aiperf_hpc.config import ReplicaConfig
 from aiperf_hpc.errors import PreflightError
+from aiperf_hpc.host.visible_devices import BOUND, NONE, VARIABLES, VisibleDevices
 from aiperf_hpc.slurm import node_name
 from aiperf_hpc.system.kernel_files import ROOT
-from aiperf_hpc.visible_devices import BOUND, NONE, VARIABLES, VisibleDevices
 
 LOCAL_RANKS = (
     "OMPI_COMM_WORLD_LOCAL_RANK",

@@ -6,12 +6,12 @@ import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from aiperf_hpc.host.visible_devices import VARIABLES, VisibleDevices
 from aiperf_hpc.replica.parallel.collectives.base import Collective
 from aiperf_hpc.system.accelerators import FINDERS
 from aiperf_hpc.system.description import Accelerator
 from aiperf_hpc.system.kernel_files import ROOT, cpus_of, text_or_none
 from aiperf_hpc.system.tools import AbsentError
-from aiperf_hpc.visible_devices import VARIABLES, VisibleDevices
 
 Cores = frozenset[int]
 """Logical CPUs."""

@@ -10,9 +10,9 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from aiperf_hpc.errors import AIPerfError, OutOfMemoryError, UsageError
-from aiperf_hpc.kernels import ProfileRequest
 from aiperf_hpc.replica.profiling.steps import profile_steps
 from aiperf_hpc.run.paths import write_whole
+from aiperf_hpc.run.step_profile import ProfileRequest
 from aiperf_hpc.streams import print_in_any_locale
 
 

@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 from aiperf_hpc.config import RunConfig
 from aiperf_hpc.errors import EngineError, UsageError
 from aiperf_hpc.graph import Graph
-from aiperf_hpc.kernels import Profile, ProfileRequest, by_category
-from aiperf_hpc.machine import available_bytes
+from aiperf_hpc.host.machine import available_bytes
 from aiperf_hpc.morphism.weights.checkpoint import initial_weights
 from aiperf_hpc.ops_counter.memory import training_bytes
 from aiperf_hpc.replica.data import load_dataset
@@ -28,6 +27,7 @@ from aiperf_hpc.replica.engines import engine_for
 from aiperf_hpc.replica.engines.base import Engine, Network
 from aiperf_hpc.replica.engines.profiling import Recording, load_profiler
 from aiperf_hpc.replica.training.trial import configured_hyperparameters
+from aiperf_hpc.run.step_profile import Profile, ProfileRequest, by_category
 from aiperf_hpc.trial import DatasetInfo, Hyperparameters, TensorSpec
 from aiperf_hpc.workloads.registry import initial_graph
 

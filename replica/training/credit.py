@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from aiperf_hpc.errors import NonFiniteLossError
+from aiperf_hpc.morphism.weights.predictions import Predictions
 from aiperf_hpc.objective import Measure
-from aiperf_hpc.predictions import Predictions
 from aiperf_hpc.replica.context import ReplicaContext
 from aiperf_hpc.replica.engines.base import EvaluationSums, Network
 from aiperf_hpc.run.records import Evaluated, Progress

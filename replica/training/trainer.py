@@ -10,9 +10,9 @@ from concurrent.futures import Executor
 from aiperf_hpc.errors import AIPerfError, EngineError, JournalError, without_frames
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.morphism.weights.checkpoint import Weights
+from aiperf_hpc.morphism.weights.predictions import Predictions
 from aiperf_hpc.ops_counter.count import count
 from aiperf_hpc.ops_counter.memory import MemoryLimit
-from aiperf_hpc.predictions import Predictions
 from aiperf_hpc.replica.context import ReplicaContext
 from aiperf_hpc.replica.data.base import Batch, Dataset
 from aiperf_hpc.replica.data.baseline import Baseline

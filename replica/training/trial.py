@@ -15,7 +15,7 @@ from aiperf_hpc.errors import OutOfMemoryError
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.morphism.operators.base import Morphism
 from aiperf_hpc.morphism.weights.checkpoint import Weights
-from aiperf_hpc.predictions import Predictions
+from aiperf_hpc.morphism.weights.predictions import Predictions
 from aiperf_hpc.replica.data.base import Batch
 from aiperf_hpc.replica.engines.base import Network, OptimizerState
 from aiperf_hpc.run.records import Calibrated

@@ -16,8 +16,8 @@ from pydantic import (
     model_validator,
 )
 
-from aiperf_hpc.bounds import MOST_AXES, MOST_COUNT, MOST_SIZE, Bounded, Number
 from aiperf_hpc.errors import DatasetError
+from aiperf_hpc.untrusted.bounds import MOST_AXES, MOST_COUNT, MOST_SIZE, Bounded, Number
 
 
 class TrialState(StrEnum):

@@ -16,16 +16,16 @@ from tests.support.clock import Clock
 from tests.support.result_logs import unpacked
 from tests.support.run_factory import Plan, write_manifest, write_run
 
-from aiperf_hpc.primary.analyze.analysis import analyze
-from aiperf_hpc.primary.analyze.card import make_card
-from aiperf_hpc.primary.analyze.options import Options
-from aiperf_hpc.primary.analyze.page.render import write_card, write_page
-from aiperf_hpc.primary.analyze.readers.sources import read_sources
-from aiperf_hpc.primary.monitor.run_view import RunView
-from aiperf_hpc.primary.rank.entry import RankEntry
-from aiperf_hpc.primary.rank.page import write_page as write_ranking
-from aiperf_hpc.primary.rank.ranking import LeftOut, Ranking
-from aiperf_hpc.primary.report.writer import write_report
+from aiperf_hpc.analysis.analysis import analyze
+from aiperf_hpc.analysis.card import make_card
+from aiperf_hpc.analysis.options import Options
+from aiperf_hpc.analysis.page.render import write_card, write_page
+from aiperf_hpc.analysis.rank.entry import RankEntry
+from aiperf_hpc.analysis.rank.page import write_page as write_ranking
+from aiperf_hpc.analysis.rank.ranking import LeftOut, Ranking
+from aiperf_hpc.analysis.readers.sources import read_sources
+from aiperf_hpc.results.report.writer import write_report
+from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.run import records
 from aiperf_hpc.run.journal import JournalWriter
 from aiperf_hpc.run.paths import RunPaths

@@ -14,17 +14,17 @@ from typing import Any
 import pytest
 from tests.browser.chromium import Chromium
 from tests.browser.live_run import LiveRun
-from tests.primary.service.fake_primaries import FakePrimaries
+from tests.service.fake_primaries import FakePrimaries
 from tests.support.run_factory import Grown, Plan, initial_graph, write_run
 from tests.support.waiting import until
 
-from aiperf_hpc.primary.formatting import duration, exact, percent, si, size
-from aiperf_hpc.primary.service.conductor import Conductor
-from aiperf_hpc.primary.service.endpoint import Endpoint
-from aiperf_hpc.primary.service.runs import FolderOfRuns
-from aiperf_hpc.primary.service.served_run import Readers
-from aiperf_hpc.primary.service.server import ServerThread
+from aiperf_hpc.results.formatting import duration, exact, percent, si, size
 from aiperf_hpc.run import records
+from aiperf_hpc.service.conductor import Conductor
+from aiperf_hpc.service.endpoint import Endpoint
+from aiperf_hpc.service.runs import FolderOfRuns
+from aiperf_hpc.service.served_run import Readers
+from aiperf_hpc.service.server import ServerThread
 from aiperf_hpc.trial import TimePhase
 
 pytestmark = pytest.mark.browser

@@ -8,7 +8,7 @@ from typing import Annotated
 import pytest
 from pydantic import Field, TypeAdapter, ValidationError
 
-from aiperf_hpc.bounds import LATEST_UTC, MOST_REAL, MOST_WHOLE, Bounded, Name, Utc
+from aiperf_hpc.untrusted.bounds import LATEST_UTC, MOST_REAL, MOST_WHOLE, Bounded, Name, Utc
 
 
 class _Values(Bounded):

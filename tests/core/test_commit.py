@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from tests.support.source_tree import ROOT, copy_tree, unpack_wheel
 
-from aiperf_hpc import commit
-from aiperf_hpc.commit import HERE, STAMP, commit_of
+from aiperf_hpc.integrity import commit
+from aiperf_hpc.integrity.commit import HERE, STAMP, commit_of
 
 Git = Callable[..., str]
 
@@ -54,7 +54,7 @@ def test_a_checkout_of_the_project(tmp_path: Path) -> None:
     git("tag", "-am", "a tag is no commit", "v1")
     assert commit_of(tmp_path / HERE) == first
     (tmp_path / "link").symlink_to(tmp_path / "src")  # As an editable installation may.
-    assert commit_of(tmp_path / "link" / "aiperf_hpc" / "commit.py") == first
+    assert commit_of(tmp_path / "link" / HERE.relative_to("src")) == first
     change(tmp_path / "pyproject.toml")
     assert commit_of(tmp_path / HERE) == f"{first}+"
 
@@ -163,7 +163,7 @@ def built(source: Path, folder: Path) -> str | None:
     """Build the package's files as for a wheel; return the commit that they are stamped with."""
     command = [sys.executable, "setup.py", "-q", "build_py", "--build-lib", str(folder)]
     subprocess.run(command, check=True, cwd=source, capture_output=True)
-    assert (folder / "aiperf_hpc/primary/cli/program.py").exists()
+    assert (folder / "aiperf_hpc/cli/program.py").exists()
     stamp = folder / "aiperf_hpc" / STAMP
     return stamp.read_text("ascii").strip() if stamp.exists() else None
 
@@ -173,14 +173,14 @@ def test_a_wheel_is_stamped_with_the_commit_it_was_built_from(tree: Path, tmp_pa
     # Installed in a repository that is another's: the stamp says which commit it is.
     made(tmp_path / "other")
     unpacked = unpack_wheel(tree, tmp_path / "other" / "site-packages")
-    assert (unpacked / "aiperf_hpc/primary/cli/program.py").exists()
+    assert (unpacked / "aiperf_hpc/cli/program.py").exists()
     assert list(unpacked.glob("*.dist-info/licenses/LICENSE"))
     said = subprocess.run(
-        [sys.executable, "-c", "from aiperf_hpc.commit import *; print(source_commit())"],
+        [sys.executable, "-c", "from aiperf_hpc.integrity.commit import *; print(source_commit())"],
         env={"PYTHONPATH": str(unpacked)}, cwd=tmp_path, capture_output=True, text=True, check=True,
     )  # fmt: skip
     assert said.stdout.strip() == first
-    assert not (tree / HERE).with_name(STAMP).exists()
+    assert not (tree / HERE).parents[1].joinpath(STAMP).exists()
     change(tree / "README.md")
     assert built(tree, tmp_path / "changed") == f"{first}+"
 

@@ -16,8 +16,8 @@ import yaml
 from tests.support.source_tree import ROOT, copy_tree, unpack_wheel
 
 from aiperf_hpc import __version__
-from aiperf_hpc.commit import STAMP
-from aiperf_hpc.release import file_digests
+from aiperf_hpc.integrity.commit import STAMP
+from aiperf_hpc.integrity.release import file_digests
 
 LINKED = Path("src/aiperf_hpc")
 
@@ -78,7 +78,7 @@ JUDGE = """
 import json
 from aiperf_hpc import __version__
 from aiperf_hpc.ops_counter.divisions.release import release_rule
-from aiperf_hpc.release import FILES, changes, package_digest
+from aiperf_hpc.integrity.release import FILES, changes, package_digest
 versions = {"aiperf-hpc": __version__, FILES: package_digest()}
 print(json.dumps(release_rule(versions, changes()).reasons))
 """
@@ -97,8 +97,8 @@ def judged(source: Path) -> list[str]:
 def release(source: Path) -> subprocess.CompletedProcess[str]:
     """Write the list of the files of the package in a folder."""
     return subprocess.run(
-        [sys.executable, "-m", "aiperf_hpc.release"], env={"PYTHONPATH": str(source)}, cwd=source,
-        capture_output=True, text=True, check=False,
+        [sys.executable, "-m", "aiperf_hpc.integrity.release"],
+        env={"PYTHONPATH": str(source)}, cwd=source, capture_output=True, text=True, check=False,
     )  # fmt: skip
 
 

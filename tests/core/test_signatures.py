@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from aiperf_hpc.errors import UsageError
-from aiperf_hpc.signatures import (
+from aiperf_hpc.integrity.signatures import (
     BadSignatureError,
     PublicKey,
     check_signature,

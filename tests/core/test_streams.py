@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 from tests.support.run_factory import Plan, write_run
 
+from aiperf_hpc import cli
 from aiperf_hpc.errors import AIPerfError
-from aiperf_hpc.primary import cli
 from aiperf_hpc.run.journal import JournalReader, JournalWriter
 from aiperf_hpc.run.paths import RunPaths, requested_stop
 from aiperf_hpc.run.records import RunEnded
@@ -152,7 +152,7 @@ def test_a_file_name_that_a_locale_does_not_have_is_one_clear_line(tmp_path: Pat
     graph.write_text('dataset: {name: cifar10, path: "/nowhere/ü–"}\n', "utf-8")
     done = subprocess.run(
         [
-            *(sys.executable, "-m", "aiperf_hpc.primary.cli", "start", "--nodes", "1"),
+            *(sys.executable, "-m", "aiperf_hpc.cli", "start", "--nodes", "1"),
             *("--hours", "1", "--config", graph, "--launcher", "local", "--yes"),
         ],
         capture_output=True,

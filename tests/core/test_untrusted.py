@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from aiperf_hpc.errors import UsageError
-from aiperf_hpc.untrusted import (
+from aiperf_hpc.untrusted.files import (
     MOST_LEVELS,
     MOST_YAML_VALUES,
     NotRegularError,

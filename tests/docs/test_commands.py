@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from aiperf_hpc.cli.command import Command, Deferred, Group
+from aiperf_hpc.cli.program import COMMANDS, NAMES, program
 from aiperf_hpc.config import load_config, preset_names, validate
-from aiperf_hpc.primary.cli.command import Command, Deferred, Group
-from aiperf_hpc.primary.cli.program import COMMANDS, NAMES, program
 
 ROOT = Path(__file__).parents[2]
 PAGES = [

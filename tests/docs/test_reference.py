@@ -11,12 +11,12 @@ from typing import get_args
 import pytest
 from pydantic import BaseModel
 
+from aiperf_hpc.cli.command import Deferred, Group
+from aiperf_hpc.cli.program import COMMANDS, main
 from aiperf_hpc.config import load_config, preset_names
-from aiperf_hpc.primary.cli.command import Deferred, Group
-from aiperf_hpc.primary.cli.program import COMMANDS, main
-from aiperf_hpc.primary.report.model import Report
-from aiperf_hpc.primary.service.app import create_app
-from aiperf_hpc.primary.service.runs import FolderOfRuns
+from aiperf_hpc.results.report.model import Report
+from aiperf_hpc.service.app import create_app
+from aiperf_hpc.service.runs import FolderOfRuns
 
 ROW = re.compile(r"<tr>\s*<td><code>([^<]+)</code></td>(.*?)</tr>", re.DOTALL)
 CELL = re.compile(r"<td>(.*?)</td>", re.DOTALL)

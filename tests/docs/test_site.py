@@ -13,7 +13,7 @@ import pytest
 import yaml
 from markdown_it import MarkdownIt
 
-from aiperf_hpc.primary.report.schema import schema_text
+from aiperf_hpc.results.report.schema import schema_text
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted((ROOT / "docs").rglob("*.md"))

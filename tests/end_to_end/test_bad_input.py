@@ -11,9 +11,9 @@ from tests.end_to_end.conftest import FAST, TINY, CachedView
 from tests.support.command import AIPERF, aiperf, aiperf_process
 from tests.support.waiting import PATIENCE_SECONDS
 
+from aiperf_hpc.cli import main
 from aiperf_hpc.config import load_config
 from aiperf_hpc.config.run import PREPARED_DATASETS
-from aiperf_hpc.primary.cli import main
 from aiperf_hpc.primary.control import prepare
 from aiperf_hpc.primary.control.prepare import make_manifest
 from aiperf_hpc.run.history import RunHistory

@@ -14,19 +14,19 @@ import pytest
 from tests.support.command import aiperf
 
 from aiperf_hpc.morphism.operators.registry import MORPHISMS
-from aiperf_hpc.predictions import file_digest
-from aiperf_hpc.primary.monitor.run_view import RunView
-from aiperf_hpc.primary.verify.audit import RULES, verify
-from aiperf_hpc.primary.verify.evidence import Evidence
-from aiperf_hpc.primary.verify.execution import outcome
-from aiperf_hpc.primary.verify.execution.comparison import TrialAgain, Verdict
+from aiperf_hpc.morphism.weights.predictions import file_digest
 from aiperf_hpc.replica.execution.epochs import execute
 from aiperf_hpc.replica.training.checkpoint import load_training, save_training
+from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.run.history import RunHistory, Trial, counted
 from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.run.records import BestEpochKept
 from aiperf_hpc.telemetry.values import Part
 from aiperf_hpc.trial import RoundPhase
+from aiperf_hpc.verification.audit import RULES, verify
+from aiperf_hpc.verification.evidence import Evidence
+from aiperf_hpc.verification.execution import outcome
+from aiperf_hpc.verification.execution.comparison import TrialAgain, Verdict
 
 Finished = tuple[RunPaths, subprocess.CompletedProcess[str]]
 

@@ -10,8 +10,8 @@ import pytest
 from tests.forgery.forger import ForgedRun, copy_of
 
 from aiperf_hpc.config import load_config
-from aiperf_hpc.primary.monitor.run_view import RunView
-from aiperf_hpc.primary.report.writer import write_report
+from aiperf_hpc.results.report.writer import write_report
+from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.simulation.main import simulate

@@ -23,8 +23,8 @@ from aiperf_hpc.graph import Graph
 from aiperf_hpc.morphism.operators.grow import grow
 from aiperf_hpc.morphism.operators.registry import from_data
 from aiperf_hpc.ops_counter.count import count
-from aiperf_hpc.primary.monitor.run_view import RunView
-from aiperf_hpc.primary.report.writer import write_report
+from aiperf_hpc.results.report.writer import write_report
+from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.run.graph_store import GraphStore
 from aiperf_hpc.run.paths import Incarnation, RunPaths, write_whole
 from aiperf_hpc.trial import DatasetInfo

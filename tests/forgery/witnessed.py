@@ -16,11 +16,11 @@ from tests.forgery.forger import ForgedRun, Line
 from tests.support.clock import Clock
 
 from aiperf_hpc.primary.control.heads import HeadsTaker
-from aiperf_hpc.primary.witness.log import WitnessLog
 from aiperf_hpc.run.heads import Head, new_hash
 from aiperf_hpc.run.journal import JournalWriter
 from aiperf_hpc.run.paths import write_whole
 from aiperf_hpc.run.records import Witnessed
+from aiperf_hpc.service.witness_server.log import WitnessLog
 
 SECONDS: Final = 30.0
 """Between two heads."""

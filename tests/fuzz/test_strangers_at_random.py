@@ -36,8 +36,8 @@ from aiperf_hpc.config import preset_names, preset_text
 from aiperf_hpc.errors import AIPerfError
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.ops_counter.count import count
-from aiperf_hpc.primary.monitor.run_view import RunView
-from aiperf_hpc.primary.report.writer import write_report
+from aiperf_hpc.results.report.writer import write_report
+from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.run.paths import RunPaths
 
 MOST_SECONDS, MOST_BYTES = 5.0, 10**9

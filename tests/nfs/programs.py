@@ -349,7 +349,7 @@ def work(replica: str, seconds: str) -> dict[str, object]:
 
 def primary(run: str, r0: str, r1: str, *arguments: str) -> int:
     """Conduct a benchmark run whose two replicas are on other hosts."""
-    from aiperf_hpc.primary import cli
+    from aiperf_hpc import cli
     from aiperf_hpc.primary.launchers import base as launching
 
     hosts, command = {"r0": int(r0), "r1": int(r1)}, launching.replica_command
@@ -368,7 +368,7 @@ def primary(run: str, r0: str, r1: str, *arguments: str) -> int:
 
 def verify(run: str) -> dict[str, object]:
     """Say what ``aiperf verify`` finds, and what the run's records tell of its storage."""
-    from aiperf_hpc.primary import cli
+    from aiperf_hpc import cli
 
     history = RunHistory(RunPaths(SHARED / run))
     history.refresh()

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from tests.support.command import aiperf
 
+from aiperf_hpc.cli import main
 from aiperf_hpc.primary.allreduce import Measurement, Result, curves, table
-from aiperf_hpc.primary.cli import main
 from aiperf_hpc.replica.parallel.allreduce_timing import figures, sizes
 
 

@@ -12,10 +12,10 @@ import pytest
 from tests.support.nvml_library import H100, NvmlLibrary
 from tests.support.powercap import powercap
 
+from aiperf_hpc.cli import main
 from aiperf_hpc.errors import SchedulerSilentError
 from aiperf_hpc.extras import pip_install
 from aiperf_hpc.primary import doctor
-from aiperf_hpc.primary.cli import main
 from aiperf_hpc.primary.doctor import PACKAGES, Check, energy_checks, examine, readiness
 from aiperf_hpc.primary.launchers.slurm.client import Nodes, SlurmCommands
 from aiperf_hpc.system.tools import AbsentError

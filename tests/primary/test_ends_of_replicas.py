@@ -15,9 +15,9 @@ from tests.support.run_writer import (
     trial_started,
 )
 
-from aiperf_hpc.primary.cli import main
-from aiperf_hpc.primary.cli.conduct import say_result, status_of
-from aiperf_hpc.primary.monitor.run_view import RunView
+from aiperf_hpc.cli import main
+from aiperf_hpc.cli.conduct import say_result, status_of
+from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.run import records
 from aiperf_hpc.trial import JobPhase, TrialState
 

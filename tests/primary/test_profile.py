@@ -12,8 +12,12 @@ from tests.support.command import aiperf
 from tests.support.run_factory import Plan, write_run
 
 from aiperf_hpc import extras
+from aiperf_hpc.cli import main
 from aiperf_hpc.errors import UsageError
-from aiperf_hpc.kernels import (
+from aiperf_hpc.primary import profile
+from aiperf_hpc.results.views.run_view import RunView
+from aiperf_hpc.run.paths import RunPaths
+from aiperf_hpc.run.step_profile import (
     CategoryTime,
     KernelCategory,
     KernelTime,
@@ -21,10 +25,6 @@ from aiperf_hpc.kernels import (
     ProfileRequest,
     by_category,
 )
-from aiperf_hpc.primary import profile
-from aiperf_hpc.primary.cli import main
-from aiperf_hpc.primary.monitor.run_view import RunView
-from aiperf_hpc.run.paths import RunPaths
 
 TINY = ["--set", "model.base_width=2", "--set", "model.blocks=[1,1,1,1]"]
 
@@ -159,7 +159,8 @@ def test_an_engine_that_is_not_installed_is_named_with_its_remedy(
 ) -> None:
     monkeypatch.setitem(extras.ENGINES, "torch", extras.Package("no_such_package", "pip it"))
     line = refused(capsys, run, "--engine", "torch")
-    assert line == "engine 'torch' needs the package 'no_such_package': pip it; or use --set engine.name=tensorflow"
+    remedy = "pip it; or use --set engine.name=tensorflow"
+    assert line == f"engine 'torch' needs the package 'no_such_package': {remedy}"
 
 
 def test_a_batch_that_does_not_fit_says_what_it_needs(

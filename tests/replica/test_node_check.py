@@ -12,9 +12,10 @@ import pytest
 from aiperf_hpc import __version__
 from aiperf_hpc.clock import SYSTEM
 from aiperf_hpc.config import validate
-from aiperf_hpc.dataset_manifest import save_dataset_manifest
+from aiperf_hpc.datasets.manifest import save_dataset_manifest
 from aiperf_hpc.errors import PREFLIGHT_STATUS, PreflightError
-from aiperf_hpc.release import FILES, package_digest
+from aiperf_hpc.host.visible_devices import BOUND
+from aiperf_hpc.integrity.release import FILES, package_digest
 from aiperf_hpc.replica import node_check
 from aiperf_hpc.replica.node_check import (
     check_dataset,
@@ -24,7 +25,6 @@ from aiperf_hpc.replica.node_check import (
 )
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.trial import DatasetInfo, TensorSpec
-from aiperf_hpc.visible_devices import BOUND
 
 VERSIONS = {
     "aiperf-hpc": __version__,

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 from tests.support.clock import Clock
 
-from aiperf_hpc import machine
 from aiperf_hpc.config import validate
 from aiperf_hpc.graph import (
     Conv3D,
@@ -23,7 +22,8 @@ from aiperf_hpc.graph import (
     Node,
     Softmax,
 )
-from aiperf_hpc.machine import available_bytes
+from aiperf_hpc.host import machine
+from aiperf_hpc.host.machine import available_bytes
 from aiperf_hpc.morphism.networks.resnet import resnet50
 from aiperf_hpc.ops_counter.memory import MemoryLimit, training_bytes
 from aiperf_hpc.replica import main

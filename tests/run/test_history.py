@@ -23,13 +23,13 @@ from tests.support.run_writer import (
     trial_started,
 )
 
-from aiperf_hpc.bounds import MOST_COUNT
 from aiperf_hpc.errors import JournalError
 from aiperf_hpc.run import records
 from aiperf_hpc.run.history import RunHistory
 from aiperf_hpc.run.paths import Incarnation, RunPaths
 from aiperf_hpc.run.records import AnyEvent, TimeSpent
 from aiperf_hpc.trial import TimePhase, TrialState
+from aiperf_hpc.untrusted.bounds import MOST_COUNT
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from aiperf_hpc.config import DatasetConfig, RunConfig, load_config, preset_names
-from aiperf_hpc.dataset_manifest import MANIFEST, load_dataset_manifest, save_dataset_manifest
+from aiperf_hpc.datasets.manifest import MANIFEST, load_dataset_manifest, save_dataset_manifest
 from aiperf_hpc.errors import DatasetError, RunDirectoryError
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import RunPaths

@@ -8,13 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from aiperf_hpc.cli import main
 from aiperf_hpc.config import load_config
 from aiperf_hpc.ops_counter.elasticity import elasticity
 from aiperf_hpc.ops_counter.score import recorded, score_at
-from aiperf_hpc.primary.cli import main
-from aiperf_hpc.primary.monitor.run_view import RunView
-from aiperf_hpc.primary.report.writer import write_report
-from aiperf_hpc.primary.verify.audit import verify
+from aiperf_hpc.results.report.writer import write_report
+from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.run import records
 from aiperf_hpc.run.history.presence import presences, steps
 from aiperf_hpc.run.journal import JournalReader
@@ -23,6 +22,7 @@ from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.run.scale_request import ScaleRequest
 from aiperf_hpc.simulation.main import simulate
 from aiperf_hpc.simulation.timeline import Timeline
+from aiperf_hpc.verification.audit import verify
 
 HOURS = 0.35
 SHRUNK = records.NodesAsked(nodes=1, why="a test")

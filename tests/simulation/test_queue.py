@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from aiperf_hpc.config import load_config
-from aiperf_hpc.primary.monitor.run_view import RunView
-from aiperf_hpc.primary.report.writer import write_report
-from aiperf_hpc.primary.verify.audit import verify
+from aiperf_hpc.results.report.writer import write_report
+from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.run import records
 from aiperf_hpc.run.history.presence import presences
 from aiperf_hpc.run.journal import JournalReader
@@ -18,6 +17,7 @@ from aiperf_hpc.run.manifest import RULES, RunManifest
 from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.simulation.main import simulate
 from aiperf_hpc.simulation.queue import Queue
+from aiperf_hpc.verification.audit import verify
 
 NODES = 8
 SHORT = (

@@ -16,12 +16,11 @@ from tests.support.command import aiperf
 from tests.support.processes import in_a_group
 from tests.support.waiting import PATIENCE_SECONDS, until
 
+from aiperf_hpc.cli import main
 from aiperf_hpc.config import load_config
 from aiperf_hpc.errors import UsageError
-from aiperf_hpc.primary.cli import main
-from aiperf_hpc.primary.monitor.run_view import RunState, RunView
-from aiperf_hpc.primary.report.writer import write_report
-from aiperf_hpc.primary.verify.audit import verify
+from aiperf_hpc.results.report.writer import write_report
+from aiperf_hpc.results.views.run_view import RunState, RunView
 from aiperf_hpc.run import records
 from aiperf_hpc.run.history import RunHistory
 from aiperf_hpc.run.manifest import RunManifest
@@ -29,6 +28,7 @@ from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.simulation.cluster import FileServer
 from aiperf_hpc.simulation.main import START_UTC, simulate
 from aiperf_hpc.simulation.timeline import Timeline
+from aiperf_hpc.verification.audit import verify
 
 HOURS = 0.35
 PLAIN = ("engine.simulation.charge_cpu=false",)
@@ -193,7 +193,7 @@ def test_a_real_engine_is_not_simulated(tmp_path: Path) -> None:
 
 def command(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "aiperf_hpc.primary.cli", *arguments],
+        [sys.executable, "-m", "aiperf_hpc.cli", *arguments],
         check=False, capture_output=True, text=True, env={**os.environ, "COLUMNS": "200"},
     )  # fmt: skip
 
@@ -214,7 +214,7 @@ def test_the_command_simulates_reports_and_says_that_it_is_invalid(tmp_path: Pat
 
 def test_ctrl_c_ends_a_simulation_in_order(tmp_path: Path) -> None:
     paths = RunPaths(tmp_path / "run")
-    program = (sys.executable, "-m", "aiperf_hpc.primary.cli", "simulate", paths.root)
+    program = (sys.executable, "-m", "aiperf_hpc.cli", "simulate", paths.root)
     with in_a_group(*program, "--nodes", 16, "--hours", 1000) as process:
         journals = "replicas/*/0.0/journal.jsonl"
         until(lambda: list(paths.root.glob(journals)), pause=0.1, of=process)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from aiperf_hpc.config import load_config
-from aiperf_hpc.primary.monitor.run_view import RunView
-from aiperf_hpc.primary.report.writer import write_report
-from aiperf_hpc.primary.verify.audit import verify
+from aiperf_hpc.results.report.writer import write_report
+from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.run import records
 from aiperf_hpc.run.journal import JournalReader
 from aiperf_hpc.run.manifest import RULES, RunManifest
 from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.simulation.main import simulate
+from aiperf_hpc.verification.audit import verify
 
 SHORT = (
     "engine.simulation.charge_cpu=false",

@@ -17,9 +17,9 @@ from unittest.mock import patch
 
 from tests.support.waiting import PATIENCE_SECONDS
 
-from aiperf_hpc.primary.cli import main
+from aiperf_hpc.cli import main
 
-AIPERF = (sys.executable, "-m", "aiperf_hpc.primary.cli")
+AIPERF = (sys.executable, "-m", "aiperf_hpc.cli")
 Done = subprocess.CompletedProcess[str]
 
 

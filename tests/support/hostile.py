@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 import yaml
 from benchmarks import synthetic_run
 
-from aiperf_hpc.primary.cli import main
-from aiperf_hpc.primary.monitor.run_view import RunView
-from aiperf_hpc.primary.report.writer import write_report
+from aiperf_hpc.cli import main
+from aiperf_hpc.results.report.writer import write_report
+from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.run.paths import RunPaths
 
 Json = dict[str, Any]

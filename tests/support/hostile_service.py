@@ -11,9 +11,9 @@ from httpx2 import Response
 from starlette.testclient import TestClient
 from tests.support.waiting import PATIENCE_SECONDS
 
-from aiperf_hpc.primary.service.app import create_app
-from aiperf_hpc.primary.service.runs import FolderOfRuns
-from aiperf_hpc.primary.service.served_run import Readers
+from aiperf_hpc.service.app import create_app
+from aiperf_hpc.service.runs import FolderOfRuns
+from aiperf_hpc.service.served_run import Readers
 
 API: Final = "/api/v1"
 OF_ALL: Final = (f"{API}/runs", "/metrics", "/readyz")

@@ -10,11 +10,11 @@ from tests.support.clock import Clock
 from tests.support.run_writer import DEEPER, START, evaluated, progress, trial_ended
 
 from aiperf_hpc.config import DatasetConfig, RunConfig
-from aiperf_hpc.official_datasets import ARCHIVES
+from aiperf_hpc.datasets.official import ARCHIVES
+from aiperf_hpc.integrity.release import FILES
 from aiperf_hpc.ops_counter.divisions.evidence import RunEvidence
 from aiperf_hpc.ops_counter.divisions.work import RESNET50
 from aiperf_hpc.ops_counter.score import end_of, recorded, score_at
-from aiperf_hpc.release import FILES
 from aiperf_hpc.run import records
 from aiperf_hpc.run.clocks import Clocks
 from aiperf_hpc.run.file_clock import ClockReading

@@ -27,7 +27,7 @@ from aiperf_hpc.morphism.networks.resnet import resnet50
 from aiperf_hpc.morphism.operators.base import Morphism
 from aiperf_hpc.morphism.operators.grow import grow, resize_inserted
 from aiperf_hpc.ops_counter.count import count
-from aiperf_hpc.primary.monitor.run_view import RunView
+from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.run import records
 from aiperf_hpc.run.graph_store import GraphStore
 from aiperf_hpc.run.journal import JournalWriter

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from aiperf_hpc.commit import STAMP
+from aiperf_hpc.integrity.commit import STAMP
 
 ROOT = Path(__file__).parents[2]
 PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input")

@@ -10,8 +10,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.ops_counter.count import count
-from aiperf_hpc.primary.verify.execution.comparison import MATRIX_LAYERS
 from aiperf_hpc.replica.engines.torch.operation_count import CORRECTED
+from aiperf_hpc.verification.execution.comparison import MATRIX_LAYERS
 
 
 def executed_apart(graph: Graph) -> tuple[int, int]:

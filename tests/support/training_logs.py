@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
-from aiperf_hpc.primary.analyze.readers.dawnbench import read_entry
-from aiperf_hpc.primary.analyze.training_log import (
+from aiperf_hpc.analysis.readers.dawnbench import read_entry
+from aiperf_hpc.analysis.training_log import (
     Entry,
     Evaluation,
     Interval,

@@ -21,11 +21,11 @@ from aiperf_hpc.graph import Graph
 from aiperf_hpc.morphism.weights.checkpoint import initial_weights
 from aiperf_hpc.objective import segmentation
 from aiperf_hpc.ops_counter.count import count
-from aiperf_hpc.primary.verify.execution.comparison import MATRIX_LAYERS
 from aiperf_hpc.replica.data import load_dataset
 from aiperf_hpc.replica.data.base import Batch
 from aiperf_hpc.replica.engines import load_engine
 from aiperf_hpc.replica.engines.torch.operation_count import matrix_operations
+from aiperf_hpc.verification.execution.comparison import MATRIX_LAYERS
 from aiperf_hpc.workloads.deepcam import WORKLOAD
 from aiperf_hpc.workloads.deepcam.network import deepcam
 from aiperf_hpc.workloads.registry import initial_graph, workload_of

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from tests.support.fixed_run import broken_rules, fixed_run
 
+from aiperf_hpc.cli import main
 from aiperf_hpc.config import RunConfig, load_config
 from aiperf_hpc.ops_counter.divisions import RuleCheck
 from aiperf_hpc.ops_counter.divisions.evidence import RunEvidence
-from aiperf_hpc.primary.cli import main
 from aiperf_hpc.trial import DatasetInfo, Hyperparameters, TensorSpec
 from aiperf_hpc.workloads.deepcam import WORKLOAD, rules
 from aiperf_hpc.workloads.deepcam.logged import logged

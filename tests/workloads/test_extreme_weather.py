@@ -10,8 +10,8 @@ from aiperf_hpc.errors import GraphError
 from aiperf_hpc.graph import Graph, Proposals
 from aiperf_hpc.ops_counter.count import count
 from aiperf_hpc.ops_counter.traffic import traffic
-from aiperf_hpc.primary.verify.execution.comparison import MATRIX_LAYERS
 from aiperf_hpc.replica.engines.torch.operation_count import matrix_operations
+from aiperf_hpc.verification.execution.comparison import MATRIX_LAYERS
 from aiperf_hpc.workloads.extreme_weather.network import extreme_weather
 
 

@@ -10,15 +10,15 @@ from typing import NamedTuple
 import pytest
 from tests.support.fixed_run import broken_rules, fixed_run
 
+from aiperf_hpc.cli import main
 from aiperf_hpc.config import RunConfig, load_config
 from aiperf_hpc.errors import ConfigError
 from aiperf_hpc.extras import DETECTION
 from aiperf_hpc.ops_counter.divisions import RuleCheck
 from aiperf_hpc.ops_counter.divisions.evidence import RunEvidence
 from aiperf_hpc.ops_counter.divisions.judgement import judge
-from aiperf_hpc.primary.cli import main
-from aiperf_hpc.primary.verify.evidence import quality as recounted
 from aiperf_hpc.trial import DatasetInfo, TensorSpec
+from aiperf_hpc.verification.evidence import quality as recounted
 from aiperf_hpc.workloads.extreme_weather import WORKLOAD, rules
 from aiperf_hpc.workloads.registry import WORKLOADS, initial_graph, missing, workload_of
 

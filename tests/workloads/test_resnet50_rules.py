@@ -9,11 +9,11 @@ from typing import NamedTuple
 import pytest
 from tests.support.fixed_run import broken_rules, fixed_run
 
+from aiperf_hpc.cli import main
 from aiperf_hpc.config import RunConfig, load_config
 from aiperf_hpc.ops_counter.divisions import RuleCheck
 from aiperf_hpc.ops_counter.divisions.evidence import RunEvidence
 from aiperf_hpc.ops_counter.divisions.judgement import judge
-from aiperf_hpc.primary.cli import main
 from aiperf_hpc.trial import DatasetInfo
 from aiperf_hpc.workloads.resnet50 import WORKLOAD, rules
 

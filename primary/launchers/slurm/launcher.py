@@ -20,8 +20,6 @@ from aiperf_hpc.primary.launchers import base
 from aiperf_hpc.primary.launchers.base import (
     MOST_RESTARTS,
     ReplicaState,
-    replica_name,
-    replica_number,
 )
 from aiperf_hpc.primary.launchers.slurm.batch_script import (
     batch_script,
@@ -35,6 +33,7 @@ from aiperf_hpc.primary.launchers.slurm.node_groups import (
 )
 from aiperf_hpc.primary.launchers.slurm.partitions import check_cluster
 from aiperf_hpc.primary.launchers.slurm.rate_limit import SHORTEST_SECONDS, RateLimit
+from aiperf_hpc.run.identity import replica_name, replica_number
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import RunPaths, write_whole
 from aiperf_hpc.run.storage import Retry, no_retry

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 
 from aiperf_hpc.config import SlurmConfig
 from aiperf_hpc.errors import UsageError
-from aiperf_hpc.primary.launchers.base import replica_number
 from aiperf_hpc.primary.launchers.slurm.gres import equal
 from aiperf_hpc.primary.launchers.slurm.held_jobs import Job
+from aiperf_hpc.run.identity import replica_number
 from aiperf_hpc.run.manifest import RunManifest
 
 FOREIGN = -1

@@ -19,7 +19,6 @@ from aiperf_hpc.primary.launchers.base import (
     STOP_SIGNAL,
     ReplicaState,
     died,
-    replica_name,
 )
 from aiperf_hpc.primary.launchers.slurm.batch_script import job_name, time_limit_minutes
 from aiperf_hpc.primary.launchers.slurm.held_jobs import HeldJobs, Job
@@ -43,6 +42,7 @@ from aiperf_hpc.primary.launchers.slurm.steps import (
     step_prefix,
     trial_command,
 )
+from aiperf_hpc.run.identity import replica_name
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.trial import JobPhase

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from aiperf_hpc.config import DatasetConfig
-from aiperf_hpc.dataset_manifest import load_dataset_manifest, save_dataset_manifest
+from aiperf_hpc.datasets.manifest import load_dataset_manifest, save_dataset_manifest
 from aiperf_hpc.errors import DatasetError, reason_of
 from aiperf_hpc.replica.data.arrays import (
     ArrayDataset,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from aiperf_hpc.config import DatasetConfig
-from aiperf_hpc.dataset_manifest import load_dataset_manifest
+from aiperf_hpc.datasets.manifest import load_dataset_manifest
 from aiperf_hpc.errors import DatasetError
 from aiperf_hpc.replica.data.imagenet.archives import load_archives
 from aiperf_hpc.replica.data.imagenet.dataset import ImageNetDataset, Reader

@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from aiperf_hpc.dataset_manifest import save_dataset_manifest
+from aiperf_hpc.datasets.manifest import save_dataset_manifest
 from aiperf_hpc.errors import DatasetError
 from aiperf_hpc.replica.data import rng
 from aiperf_hpc.replica.data.imagenet.archives import save_archives

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from aiperf_hpc.dataset_manifest import MANIFEST
+from aiperf_hpc.datasets.manifest import MANIFEST
 from aiperf_hpc.errors import DatasetError, reason_of
 from aiperf_hpc.replica.data.imagenet import tfrecord
 from aiperf_hpc.replica.data.imagenet.archives import ARCHIVES, load_archives

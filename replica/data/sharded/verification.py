@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from aiperf_hpc.dataset_manifest import MANIFEST
+from aiperf_hpc.datasets.manifest import MANIFEST
 from aiperf_hpc.errors import DatasetError
 from aiperf_hpc.replica.data.jobs import in_threads
 from aiperf_hpc.replica.data.progress import Meter, Show, not_shown

@@ -14,7 +14,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import BinaryIO, NamedTuple, Protocol, TypeVar
 
-from aiperf_hpc.dataset_manifest import save_dataset_manifest
+from aiperf_hpc.datasets.manifest import save_dataset_manifest
 from aiperf_hpc.errors import DatasetError
 from aiperf_hpc.replica.data.jobs import in_threads
 from aiperf_hpc.replica.data.progress import Meter

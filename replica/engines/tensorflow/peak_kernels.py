@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-from aiperf_hpc.machine import cpu_model
+from aiperf_hpc.host.machine import cpu_model
 from aiperf_hpc.replica.engines.peak_work import Images, Work, product_operations
 from aiperf_hpc.replica.tensorflow_import import tf
 

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from aiperf_hpc.errors import EngineError
-from aiperf_hpc.kernels import KernelCategory, KernelTime
 from aiperf_hpc.replica.engines.kernel_categories import DEVICE_RULES, Rules, categorise
 from aiperf_hpc.replica.engines.profiling import Recording, longest_first
 from aiperf_hpc.replica.tensorflow_import import tf
+from aiperf_hpc.run.step_profile import KernelCategory, KernelTime
 
 OPERATOR_RULES: Rules = (
     (

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode, conv_flop_count
 
-from aiperf_hpc.execution import MatrixOperations
 from aiperf_hpc.graph import Graph, Shape
 from aiperf_hpc.replica.engines.torch.device import channels_first
 from aiperf_hpc.replica.engines.torch.graph import build_module
+from aiperf_hpc.run.reexecution import MatrixOperations
 
 _LEAST_AXES = 4
 """The axes of a convolution's kernel in two dimensions; no other parameter has as many."""

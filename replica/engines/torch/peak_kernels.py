@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from aiperf_hpc.machine import cpu_model
+from aiperf_hpc.host.machine import cpu_model
 from aiperf_hpc.replica.engines.peak_work import Images, Work, product_operations
 from aiperf_hpc.replica.engines.torch.device import (
     DeviceKind,

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from aiperf_hpc.kernels import KernelCategory, KernelTime
 from aiperf_hpc.replica.engines.kernel_categories import DEVICE_RULES, Rules, categorise
 from aiperf_hpc.replica.engines.profiling import Recording, longest_first
+from aiperf_hpc.run.step_profile import KernelCategory, KernelTime
 
 OPERATOR_RULES: Rules = (
     (

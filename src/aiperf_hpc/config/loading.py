@@ -15,11 +15,11 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
-from aiperf_hpc.bounds import message_of
 from aiperf_hpc.config.run import RunConfig
 from aiperf_hpc.errors import ConfigError, UsageError, did_you_mean
 from aiperf_hpc.streams import cut
-from aiperf_hpc.untrusted import MOST_YAML_BYTES, parsed_yaml, text_of
+from aiperf_hpc.untrusted.bounds import message_of
+from aiperf_hpc.untrusted.files import MOST_YAML_BYTES, parsed_yaml, text_of
 
 MOST_ERRORS, MOST_SAID = 10, 300
 """How many errors of a configuration are said, and columns of each."""

@@ -6,7 +6,6 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from aiperf_hpc.bounds import Name
 from aiperf_hpc.config.dataset import DatasetConfig
 from aiperf_hpc.config.engine import EngineConfig
 from aiperf_hpc.config.model import ModelConfig
@@ -16,6 +15,7 @@ from aiperf_hpc.config.section import Section
 from aiperf_hpc.config.slurm import SlurmConfig
 from aiperf_hpc.config.training import TrainingConfig
 from aiperf_hpc.config.witness import TimestampsConfig, WitnessConfig
+from aiperf_hpc.untrusted.bounds import Name
 
 MOST_PRESET = 64
 """Characters of a preset's name, which is part of a run's and so of its folder's."""

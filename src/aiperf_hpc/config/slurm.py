@@ -7,8 +7,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from aiperf_hpc.bounds import MOST_NODES, in_words
 from aiperf_hpc.config.section import Section
+from aiperf_hpc.untrusted.bounds import MOST_NODES, in_words
 
 _WORD = in_words(
     r"^[^\s'\"\\`$]+$", "one word that no shell would change, without spaces, quotes, '\\' and '$'"

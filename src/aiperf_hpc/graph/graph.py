@@ -14,7 +14,7 @@ from aiperf_hpc.graph.hashing import hash_of
 from aiperf_hpc.graph.layers import LAYERS, Shape
 from aiperf_hpc.graph.layers.base import require
 from aiperf_hpc.graph.node import SCHEMA_VERSION, Node
-from aiperf_hpc.untrusted import parsed_json
+from aiperf_hpc.untrusted.files import parsed_json
 
 MOST_NODES = 20_000
 """Nodes of a graph. ResNet-50 has 175; twice what the deepest network that may be configured has

@@ -13,8 +13,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from aiperf_hpc.bounds import Finite
 from aiperf_hpc.trial import Value
+from aiperf_hpc.untrusted.bounds import Finite
 
 SAMPLES = 3
 Time = Finite

@@ -12,9 +12,9 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from aiperf_hpc.bounds import LARGEST, LATEST_UTC, MOST_COUNT
 from aiperf_hpc.run.records import RECORD, Heartbeat, Record
 from aiperf_hpc.trial import TimePhase
+from aiperf_hpc.untrusted.bounds import LARGEST, LATEST_UTC, MOST_COUNT
 
 _Count = Annotated[int, msgspec.Meta(ge=0, le=MOST_COUNT)]
 _Number = Annotated[int, msgspec.Meta(ge=1, le=MOST_COUNT)]

@@ -6,7 +6,7 @@ from aiperf_hpc.errors import GraphError, reason_of
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.run.paths import RunPaths, write_whole
 from aiperf_hpc.run.storage import Sync, to_stable_storage
-from aiperf_hpc.untrusted import bytes_inside
+from aiperf_hpc.untrusted.files import bytes_inside
 
 MOST_GRAPH_BYTES = 8 * 2**20
 """The largest graph: a node takes 150 bytes, and a graph has 20,000 at most."""

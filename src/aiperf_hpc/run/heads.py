@@ -13,11 +13,11 @@ from typing import Annotated, Final, Protocol
 
 from pydantic import Field, ValidationError
 
-from aiperf_hpc.bounds import SHA256
 from aiperf_hpc.run.paths import RunPaths, write_whole
 from aiperf_hpc.run.storage import Sync, to_stable_storage
 from aiperf_hpc.trial import Value
-from aiperf_hpc.untrusted import bytes_inside
+from aiperf_hpc.untrusted.bounds import SHA256
+from aiperf_hpc.untrusted.files import bytes_inside
 
 MARK: Final = 4
 """How many hexadecimal digits of a journal's head tell it from another."""

@@ -24,3 +24,13 @@ class Identity:
 def seed_of(*parts: object) -> int:
     """Return a seed of 32 bits made of ``parts``: equal parts give equal seeds."""
     return int.from_bytes(hashlib.sha256(repr(parts).encode()).digest()[:4], "big")
+
+
+def replica_name(number: int) -> str:
+    """Return the name of the replica with this number, counted from 0."""
+    return f"r{number}"
+
+
+def replica_number(name: str) -> int:
+    """Return the number of the replica with this name."""
+    return int(name.removeprefix("r"))

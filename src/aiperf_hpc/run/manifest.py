@@ -8,19 +8,23 @@ from typing import Annotated, Literal
 import yaml
 from pydantic import Field, ValidationError, field_validator
 
-from aiperf_hpc.bounds import MOST_HOURS, MOST_NODES, message_of
 from aiperf_hpc.config import RunConfig
 from aiperf_hpc.errors import RunDirectoryError, StorageError, UsageError
 from aiperf_hpc.run.paths import RunPaths, write_whole
 from aiperf_hpc.run.storage import Retry, no_retry
 from aiperf_hpc.system.site import SiteDescription
 from aiperf_hpc.trial import DatasetInfo, Value
-from aiperf_hpc.untrusted import MOST_YAML_BYTES, bytes_inside, parsed_yaml
+from aiperf_hpc.untrusted.bounds import MOST_HOURS, MOST_NODES, message_of
+from aiperf_hpc.untrusted.files import MOST_YAML_BYTES, bytes_inside, parsed_yaml
 
 RULES = 2
 """The version of the rules that runs of this version are judged by; 1 was without divisions."""
 _UNSAID = ("site", "command", "release_changes", "division", "nodes_max", "devices")
 """What is in the file only where there is something to say."""
+
+
+RequestedLauncher = Literal["auto", "slurm", "local", "array", "allocation", "inside"]
+"""The launchers that a user may request; ``slurm`` is the one that ``slurm.mode`` names."""
 
 
 class RunManifest(Value):

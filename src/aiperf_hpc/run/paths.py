@@ -11,7 +11,7 @@ from pathlib import Path
 from threading import get_ident
 
 from aiperf_hpc.run.storage import Sync, to_stable_storage
-from aiperf_hpc.untrusted import NotRegularError, bytes_inside, require_no_link
+from aiperf_hpc.untrusted.files import NotRegularError, bytes_inside, require_no_link
 
 PEAKS = "peaks.json"
 """The name of a machine's peaks, in a run directory and elsewhere."""
@@ -204,22 +204,22 @@ class RunPaths:
 
     @property
     def report_summary(self) -> Path:
-        """What a list of runs shows of one that has ended (``primary/monitor/run_catalog.py``)."""
+        """What a list of runs shows of one that has ended (``results/views/run_catalog.py``)."""
         return self.report / "summary.json"
 
     @property
     def result_log(self) -> Path:
-        """The result as a log of MLPerf (``primary/report/mllog.py``)."""
+        """The result as a log of MLPerf (``results/report/mllog.py``)."""
         return self.report / "result_0.txt"
 
     @property
     def report_schema(self) -> Path:
-        """The JSON Schema of ``report_json`` (``primary/report/schema.py``)."""
+        """The JSON Schema of ``report_json`` (``results/report/schema.py``)."""
         return self.report / "report.schema.json"
 
     @property
     def result_text(self) -> Path:
-        """The result in a page of plain text (``primary/report/result_text.py``)."""
+        """The result in a page of plain text (``results/report/result_text.py``)."""
         return self.report / "result.txt"
 
     @property

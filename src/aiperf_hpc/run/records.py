@@ -10,7 +10,6 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, TypeAdapter, model_validator
 
-from aiperf_hpc.bounds import MOST_HOURS, MOST_NODES, SHA256, Count, Finite, Name, Number, Utc
 from aiperf_hpc.objective import ACCURACY, MEASURES, unknown_measure
 from aiperf_hpc.run.clocks import Clocks
 from aiperf_hpc.run.file_clock import ClockReading, Time
@@ -31,6 +30,16 @@ from aiperf_hpc.trial import (
     TimePhase,
     TrialState,
     Value,
+)
+from aiperf_hpc.untrusted.bounds import (
+    MOST_HOURS,
+    MOST_NODES,
+    SHA256,
+    Count,
+    Finite,
+    Name,
+    Number,
+    Utc,
 )
 
 TIME_OVER = "the run's time is over"

@@ -6,11 +6,11 @@ from typing import Annotated, Self
 
 from pydantic import Field, ValidationError
 
-from aiperf_hpc.bounds import MOST_NODES
 from aiperf_hpc.errors import RunDirectoryError
 from aiperf_hpc.run.paths import RunPaths, write_whole
 from aiperf_hpc.trial import Value
-from aiperf_hpc.untrusted import bytes_inside
+from aiperf_hpc.untrusted.bounds import MOST_NODES
+from aiperf_hpc.untrusted.files import bytes_inside
 
 MOST_BYTES = 10_000
 

@@ -14,7 +14,7 @@ from aiperf_hpc.run.paths import RunPaths, write_whole
 from aiperf_hpc.run.records import RunStarted
 from aiperf_hpc.run.storage import Retry
 from aiperf_hpc.trial import Value
-from aiperf_hpc.untrusted import NotRegularError, bytes_inside
+from aiperf_hpc.untrusted.files import NotRegularError, bytes_inside
 
 
 class Service(Value):

@@ -19,7 +19,7 @@ from aiperf_hpc.config import RunConfig
 from aiperf_hpc.errors import AIPerfError
 from aiperf_hpc.morphism.lineage import Grown
 from aiperf_hpc.morphism.weights.checked_file import Tell
-from aiperf_hpc.primary.launchers.base import ReplicaState, replica_name, replica_number
+from aiperf_hpc.primary.launchers.base import ReplicaState
 from aiperf_hpc.replica.context import ReplicaContext
 from aiperf_hpc.replica.data import load_dataset
 from aiperf_hpc.replica.engines.base import Engine
@@ -33,7 +33,7 @@ from aiperf_hpc.replica.search.run_knowledge import Observations, RunKnowledge
 from aiperf_hpc.replica.search.worker import serve
 from aiperf_hpc.run.digest import Digest
 from aiperf_hpc.run.history import RunHistory
-from aiperf_hpc.run.identity import Identity
+from aiperf_hpc.run.identity import Identity, replica_name, replica_number
 from aiperf_hpc.run.journal import JournalWriter
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import Incarnation, RunPaths

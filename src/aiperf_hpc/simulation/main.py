@@ -17,19 +17,19 @@ from pathlib import Path
 
 from aiperf_hpc.config import RunConfig, load_config
 from aiperf_hpc.errors import AIPerfError, UsageError
+from aiperf_hpc.host.signals import Interruption, interruptible
 from aiperf_hpc.primary.control.context import PrimaryContext, Timing
 from aiperf_hpc.primary.control.controller import Controller
 from aiperf_hpc.primary.control.prepare import make_manifest, make_run_directory
-from aiperf_hpc.primary.monitor.cached_view import MOST_SECONDS
-from aiperf_hpc.primary.monitor.run_view import RunView
-from aiperf_hpc.primary.report.writer import summary_lines, write_report
 from aiperf_hpc.replica.data import load_dataset
+from aiperf_hpc.results.report.writer import summary_lines, write_report
+from aiperf_hpc.results.views.cached_view import MOST_SECONDS
+from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.run.digest import DigestWriter
 from aiperf_hpc.run.journal import JournalWriter
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.run.storage import BackoffRetry
-from aiperf_hpc.signals import Interruption, interruptible
 from aiperf_hpc.simulation.cluster import Cluster, SimulatedLauncher
 from aiperf_hpc.simulation.queue import Queue
 from aiperf_hpc.simulation.timeline import Timeline

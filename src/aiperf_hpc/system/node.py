@@ -7,6 +7,7 @@ import socket
 from collections.abc import Mapping
 from pathlib import Path
 
+from aiperf_hpc.host.visible_devices import BOUND
 from aiperf_hpc.slurm import job_variables
 from aiperf_hpc.system.accelerators import find_accelerators, pci_accelerators
 from aiperf_hpc.system.description import (
@@ -24,7 +25,6 @@ from aiperf_hpc.system.processors import processors
 from aiperf_hpc.system.software import arithmetic, installed, loaded
 from aiperf_hpc.system.storage import disks, file_systems
 from aiperf_hpc.system.tools import Question
-from aiperf_hpc.visible_devices import BOUND
 
 
 def describe_rank(folders: Mapping[str, Path], *, with_node: bool = True) -> RankDescription:

@@ -11,5 +11,5 @@ from tests.support.official_run import write_release
 @pytest.fixture(autouse=True)
 def _released(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     folder: Path = tmp_path_factory.mktemp("releases")
-    monkeypatch.setattr("aiperf_hpc.release.RELEASES", folder)
+    monkeypatch.setattr("aiperf_hpc.integrity.release.RELEASES", folder)
     write_release(folder)

@@ -19,6 +19,7 @@ from tests.support.official_run import (
 from tests.support.run_writer import START
 
 from aiperf_hpc.config import TrainingConfig
+from aiperf_hpc.integrity.release import FILES
 from aiperf_hpc.morphism.networks.resnet import resnet50
 from aiperf_hpc.ops_counter.divisions import Division
 from aiperf_hpc.ops_counter.divisions.evidence import RunEvidence
@@ -31,7 +32,6 @@ from aiperf_hpc.ops_counter.divisions.judgement import (
 )
 from aiperf_hpc.ops_counter.divisions.work import RESNET50
 from aiperf_hpc.ops_counter.kinds import kinds_of
-from aiperf_hpc.release import FILES
 from aiperf_hpc.run import records
 from aiperf_hpc.run.records import AnyEvent
 from aiperf_hpc.system.description import Accelerator, NodeDescription

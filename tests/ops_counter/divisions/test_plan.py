@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 from tests.support.official_run import RELEASED, VERSION
 
-from aiperf_hpc.official_datasets import ARCHIVES
+from aiperf_hpc.datasets.official import ARCHIVES
+from aiperf_hpc.integrity.release import FILES
 from aiperf_hpc.ops_counter.divisions.arithmetic import environment_rule, precision_rule
 from aiperf_hpc.ops_counter.divisions.dataset import content_rule, dataset_rule
 from aiperf_hpc.ops_counter.divisions.plan import asked_hours
 from aiperf_hpc.ops_counter.divisions.release import release_rule, versions_rule
-from aiperf_hpc.release import FILES
 from aiperf_hpc.trial import DatasetInfo, TensorSpec
 
 IMAGENET = DatasetInfo.of_labelled_images(

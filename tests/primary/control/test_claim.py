@@ -17,15 +17,14 @@ from tests.support.clock import Clock
 from tests.support.run_factory import configuration
 from tests.support.run_writer import RunWriter, run_ended
 
+from aiperf_hpc import cli
+from aiperf_hpc.cli import stop
 from aiperf_hpc.errors import RunDirectoryError, UsageError
-from aiperf_hpc.primary import cli
-from aiperf_hpc.primary.cli import stop
+from aiperf_hpc.host.processes import ProcessId, this_machine, this_process
 from aiperf_hpc.primary.control import claim as claims
 from aiperf_hpc.primary.control.claim import Claimed, ClaimedError, Holder, LostClaimError, take
 from aiperf_hpc.primary.control.resume import all_have_ended
-from aiperf_hpc.primary.monitor.run_view import RunView
-from aiperf_hpc.primary.verify.audit import verify
-from aiperf_hpc.processes import ProcessId, this_machine, this_process
+from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.run.history import RunHistory
 from aiperf_hpc.run.journal import JournalReader, JournalWriter
 from aiperf_hpc.run.manifest import RunManifest
@@ -33,6 +32,7 @@ from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.run.records import PrimaryHeartbeat, ReplicaStarted, RunStarted
 from aiperf_hpc.run.storage import no_retry
 from aiperf_hpc.trial import Machine
+from aiperf_hpc.verification.audit import verify
 
 RACERS, ROUNDS = 8, 25
 BEAT = 1.0

@@ -23,7 +23,7 @@ from aiperf_hpc.primary.control.context import PrimaryContext, Timing
 from aiperf_hpc.primary.control.controller import Controller
 from aiperf_hpc.primary.control.heads import HeadsTaker
 from aiperf_hpc.primary.launchers.base import ReplicaState
-from aiperf_hpc.primary.monitor.run_view import RunState, RunView
+from aiperf_hpc.results.views.run_view import RunState, RunView
 from aiperf_hpc.run import records
 from aiperf_hpc.run.clocks import Clocks
 from aiperf_hpc.run.digest import Digest, DigestWriter

@@ -13,7 +13,7 @@ from aiperf_hpc.errors import UsageError
 from aiperf_hpc.primary.control.context import PrimaryContext, Timing
 from aiperf_hpc.primary.control.scaling import Scaling, ask_for_nodes
 from aiperf_hpc.primary.launchers.base import ElasticLauncher, ReplicaState
-from aiperf_hpc.primary.monitor.run_view import RunView
+from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.run import records
 from aiperf_hpc.run.digest import DigestWriter
 from aiperf_hpc.run.history import RunHistory

@@ -9,20 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from aiperf_hpc.cli import main
 from aiperf_hpc.errors import UsageError
-from aiperf_hpc.primary.cli import main
 from aiperf_hpc.primary.peaks import measure as measuring
 from aiperf_hpc.primary.peaks.measure import Plan, measure, plan
-from aiperf_hpc.primary.peaks.model import (
-    AllReduce,
-    Device,
-    NotMeasured,
-    Peaks,
-    Reading,
-    Storage,
-    Sweep,
-)
 from aiperf_hpc.primary.peaks.text import lines
+from aiperf_hpc.run.peaks import AllReduce, Device, NotMeasured, Peaks, Reading, Storage, Sweep
 
 
 def reading(size: str, median: float, *, best: float | None = None) -> Reading:

@@ -18,7 +18,7 @@ import pytest
 from PIL import Image
 
 from aiperf_hpc.config import DatasetConfig
-from aiperf_hpc.dataset_manifest import load_dataset_manifest, save_dataset_manifest
+from aiperf_hpc.datasets.manifest import load_dataset_manifest, save_dataset_manifest
 from aiperf_hpc.errors import DatasetError
 from aiperf_hpc.replica.data import cifar10
 from aiperf_hpc.replica.data.arrays import ArrayDataset, Samples

@@ -20,12 +20,12 @@ from tests.support.processes import in_a_group
 from tests.support.waiting import PATIENCE_SECONDS, until
 
 from aiperf_hpc.config.run import PREPARED_DATASETS
-from aiperf_hpc.dataset_manifest import load_dataset_manifest
+from aiperf_hpc.datasets.manifest import load_dataset_manifest
 from aiperf_hpc.replica.data import dataset_names
 from aiperf_hpc.replica.data.__main__ import main
 
 COMMAND = (sys.executable, "-m", "aiperf_hpc.replica.data")
-DATA = (sys.executable, "-m", "aiperf_hpc.primary.cli", "data")
+DATA = (sys.executable, "-m", "aiperf_hpc.cli", "data")
 
 
 @pytest.fixture(autouse=True)

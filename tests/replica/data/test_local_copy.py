@@ -148,7 +148,7 @@ def test_a_run_records_what_it_brought_to_its_node(imagenet_folder: Path, tmp_pa
     )
     assignments = [word for setting in settings for word in ("--set", setting)]
     options = ["--nodes", "1", "--hours", "0.001", "--launcher", "local", "--yes"]
-    command = [sys.executable, "-m", "aiperf_hpc.primary.cli", "start", *options, *assignments]
+    command = [sys.executable, "-m", "aiperf_hpc.cli", "start", *options, *assignments]
     done = subprocess.run(
         [*command, "--config", "imagenet", "--run-dir", str(tmp_path / "run")],
         check=False,

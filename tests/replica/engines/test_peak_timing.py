@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from aiperf_hpc.machine import last_level_cache_bytes
+from aiperf_hpc.host.machine import last_level_cache_bytes
 from aiperf_hpc.replica.engines import peak_timing
 from aiperf_hpc.replica.engines.peak_timing import LEAST, array_bytes, kernels_of, sweep
 from aiperf_hpc.replica.engines.peak_work import Images, PeakDevice, Work

@@ -13,7 +13,6 @@ import pytest
 from tests.support.networks import residual, rng
 
 from aiperf_hpc.errors import EngineError
-from aiperf_hpc.kernels import KernelCategory
 from aiperf_hpc.morphism.weights.checkpoint import initial_weights
 from aiperf_hpc.replica.data.base import labelled_images
 from aiperf_hpc.replica.engines.base import RankEngine
@@ -24,6 +23,7 @@ from aiperf_hpc.replica.engines.tensorflow.profiler import kernel_times as tenso
 from aiperf_hpc.replica.engines.torch import cpu_convolutions
 from aiperf_hpc.replica.engines.torch.profiler import Launched
 from aiperf_hpc.replica.engines.torch.profiler import kernel_times as torch_times
+from aiperf_hpc.run.step_profile import KernelCategory
 from aiperf_hpc.trial import Hyperparameters
 
 STEPS = 3

@@ -16,12 +16,6 @@ from tests.support.networks import flat_images
 
 from aiperf_hpc.config import RunConfig, validate
 from aiperf_hpc.errors import DatasetError
-from aiperf_hpc.execution import (
-    ExecutionRequest,
-    ExecutionResult,
-    KeptCheckpoint,
-    RecordedEpoch,
-)
 from aiperf_hpc.graph import (
     BatchNorm,
     Conv2D,
@@ -34,7 +28,7 @@ from aiperf_hpc.graph import (
     Softmax,
 )
 from aiperf_hpc.morphism.weights.checkpoint import initial_weights
-from aiperf_hpc.predictions import file_digest
+from aiperf_hpc.morphism.weights.predictions import file_digest
 from aiperf_hpc.replica.data import Batch, load_dataset
 from aiperf_hpc.replica.data.generated import TRAINING, GeneratedDataset
 from aiperf_hpc.replica.engines import engine_for
@@ -43,6 +37,12 @@ from aiperf_hpc.replica.execution.__main__ import main
 from aiperf_hpc.replica.execution.epochs import execute, make_samples
 from aiperf_hpc.replica.training.checkpoint import save_training
 from aiperf_hpc.replica.training.trial import TrialProgress, configured_hyperparameters
+from aiperf_hpc.run.reexecution import (
+    ExecutionRequest,
+    ExecutionResult,
+    KeptCheckpoint,
+    RecordedEpoch,
+)
 from aiperf_hpc.trial import DatasetInfo, Hyperparameters
 
 LIMIT, SEED = 3, 7

@@ -10,12 +10,12 @@ import pytest
 
 from aiperf_hpc.config import ReplicaConfig, validate
 from aiperf_hpc.errors import PreflightError
+from aiperf_hpc.host.visible_devices import BOUND, VisibleDevices, devices_seen
 from aiperf_hpc.primary.control.ranks import Machine, settle_here
 from aiperf_hpc.primary.launchers.base import local_commands
 from aiperf_hpc.replica.parallel.binding import LOCAL_RANKS, bind, local_rank, slurm_devices
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import RunPaths
-from aiperf_hpc.visible_devices import BOUND, VisibleDevices, devices_seen
 
 FOUR = VisibleDevices("CUDA_VISIBLE_DEVICES", ("0", "1", "2", "3"))
 

@@ -39,8 +39,8 @@ from aiperf_hpc.morphism.weights.checkpoint import (
     load_checkpoint,
     save_checkpoint,
 )
+from aiperf_hpc.morphism.weights.predictions import file_digest, load_predictions
 from aiperf_hpc.ops_counter.memory import MemoryLimit, training_bytes
-from aiperf_hpc.predictions import file_digest, load_predictions
 from aiperf_hpc.replica.context import ReplicaContext
 from aiperf_hpc.replica.runtime.background import Immediate, background_thread
 from aiperf_hpc.replica.runtime.stopping import StopFlag

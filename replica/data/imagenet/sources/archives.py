@@ -22,8 +22,8 @@ from typing import IO, NamedTuple
 
 from pydantic import ValidationError
 
+from aiperf_hpc.datasets.official import ARCHIVES, DEVKIT, TRAINING, VALIDATION
 from aiperf_hpc.errors import DatasetError, reason_of
-from aiperf_hpc.official_datasets import ARCHIVES, DEVKIT, TRAINING, VALIDATION
 from aiperf_hpc.replica.data.imagenet.sources.base import (
     Image,
     Listing,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from aiperf_hpc.bounds import LARGEST
 from aiperf_hpc.graph.layers.base import ChannelRole, Layer, Shape, layer_class, require
+from aiperf_hpc.untrusted.bounds import LARGEST
 
 
 @layer_class

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, ClassVar, NamedTuple, TypeVar, dataclass_transform
 
-from aiperf_hpc.bounds import MOST_SIZE
 from aiperf_hpc.errors import GraphError
+from aiperf_hpc.untrusted.bounds import MOST_SIZE
 
 Shape = tuple[int, ...]
 

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import ClassVar, Self
 
-from aiperf_hpc.bounds import LARGEST
 from aiperf_hpc.graph.layers.base import (
     ChannelRole,
     Distribution,
@@ -17,6 +16,7 @@ from aiperf_hpc.graph.layers.base import (
     require,
     require_sizes,
 )
+from aiperf_hpc.untrusted.bounds import LARGEST
 
 
 @layer_class

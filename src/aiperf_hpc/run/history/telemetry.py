@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import compress
 from typing import Final, NamedTuple
 
-from aiperf_hpc.intervals import Span, apart
+from aiperf_hpc.run.intervals import Span, apart
 from aiperf_hpc.telemetry.values import Equipment, NodeUse, Part, Sample
 
 MOST_POINTS: Final = 240

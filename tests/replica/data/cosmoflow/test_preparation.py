@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 from aiperf_hpc.config import DatasetConfig
-from aiperf_hpc.dataset_manifest import load_dataset_manifest
+from aiperf_hpc.datasets.manifest import load_dataset_manifest
 from aiperf_hpc.errors import DatasetError
 from aiperf_hpc.replica.data import cosmoflow, load_dataset
 from aiperf_hpc.replica.data.__main__ import main

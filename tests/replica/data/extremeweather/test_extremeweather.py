@@ -13,7 +13,7 @@ import pytest
 from numpy.typing import NDArray
 
 from aiperf_hpc.config import DatasetConfig
-from aiperf_hpc.dataset_manifest import load_dataset_manifest
+from aiperf_hpc.datasets.manifest import load_dataset_manifest
 from aiperf_hpc.errors import DatasetError
 from aiperf_hpc.extras import HDF5
 from aiperf_hpc.replica.data import extremeweather, hdf5, load_dataset

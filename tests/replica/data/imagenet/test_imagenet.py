@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from PIL import Image
 
 from aiperf_hpc.config import DatasetConfig
-from aiperf_hpc.dataset_manifest import save_dataset_manifest
+from aiperf_hpc.datasets.manifest import save_dataset_manifest
 from aiperf_hpc.errors import DatasetError
 from aiperf_hpc.replica.data import Batch, imagenet
 from aiperf_hpc.replica.data.base import Part, Pixels

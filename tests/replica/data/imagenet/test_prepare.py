@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from tests.replica.data.conftest import Photo, jpeg
 
-from aiperf_hpc.dataset_manifest import load_dataset_manifest
+from aiperf_hpc.datasets.manifest import load_dataset_manifest
 from aiperf_hpc.errors import DatasetError
 from aiperf_hpc.replica.data import imagenet
 from aiperf_hpc.replica.data.imagenet.jpeg import as_jpeg

@@ -12,7 +12,7 @@ import pytest
 from tests.support import imagenet_layouts as layouts
 
 from aiperf_hpc.errors import DatasetError
-from aiperf_hpc.processes import ProcessId, this_process
+from aiperf_hpc.host.processes import ProcessId, this_process
 from aiperf_hpc.replica.data import imagenet, unfinished
 from aiperf_hpc.replica.data.staging import Options
 

@@ -10,10 +10,10 @@ from types import MappingProxyType
 import pytest
 from tests.support import imagenet_layouts as layouts
 
-from aiperf_hpc import official_datasets
 from aiperf_hpc.config import DatasetConfig
+from aiperf_hpc.datasets import official as official_datasets
+from aiperf_hpc.datasets.official import DEVKIT, TRAINING, VALIDATION, why_unofficial
 from aiperf_hpc.errors import DatasetError
-from aiperf_hpc.official_datasets import DEVKIT, TRAINING, VALIDATION, why_unofficial
 from aiperf_hpc.replica.data import imagenet
 from aiperf_hpc.replica.data.imagenet.sources import archives, open_source
 from aiperf_hpc.replica.data.progress import not_shown

@@ -1,0 +1,360 @@
+"""One machine on one sheet: the figures of five benchmarks, from its own runs."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple, TypeVar
+
+from aiperf_hpc.analysis.analysis import MEASURES, Analysis
+from aiperf_hpc.analysis.layout import WIDTH, tables_as_lines, wrapped
+from aiperf_hpc.analysis.measured import Measure
+from aiperf_hpc.analysis.sections.communication import Breakdown, Communication, ScalePoint
+from aiperf_hpc.analysis.sections.cost import CostToAccuracy
+from aiperf_hpc.analysis.sections.repeatability import Repeatability
+from aiperf_hpc.analysis.sections.roofline import Rooflines
+from aiperf_hpc.analysis.sections.valid_flops import ValidFlopsTable
+from aiperf_hpc.analysis.sections.weak_scaling import WeakScalings
+from aiperf_hpc.analysis.training_log import Entry
+from aiperf_hpc.errors import UsageError
+from aiperf_hpc.results.formatting import duration, few, percent, si
+from aiperf_hpc.results.table import Table, number, reasons
+from aiperf_hpc.trial import Value
+
+S = TypeVar("S", bound=Value)
+SECONDS = {"s": 1.0, "min": 60.0}
+"""Seconds of a unit of time."""
+
+
+class Figure(Value):
+    """One figure of a benchmark: the best of the runs of one workload."""
+
+    name: str
+    value: str
+    """As people read it; empty where it was not measured."""
+    workload: str
+    """Of whose runs it is: those of another cannot be compared with them; empty without a value."""
+    detail: str
+    """Of which run or runs it is; or why it was not measured."""
+
+
+class BenchmarkFigures(Value):
+    """The figures of one benchmark, each of every workload that has it."""
+
+    benchmark: str
+    figures: tuple[Figure, ...]
+
+
+class Card(Value):
+    """The sheet."""
+
+    machine: str
+    accelerator: str | None
+    framework: tuple[str, ...]
+    runs: tuple[str, ...]
+    invalid: tuple[str, ...]
+    """Why runs are no official results of AIPerf, a line for each reason."""
+    benchmarks: tuple[BenchmarkFigures, ...]
+
+
+class _Runs(NamedTuple):
+    """The runs of one workload."""
+
+    workload: str
+    names: frozenset[str]
+
+
+class _Source(NamedTuple):
+    """What the figures are taken from."""
+
+    analysis: Analysis
+    workloads: tuple[_Runs, ...]
+
+
+def make_card(analysis: Analysis) -> Card:
+    """Put the figures of a machine's runs on one sheet.
+
+    Raises:
+        UsageError: there is no run among what was analysed, or the runs are of several machines.
+    """
+    entries = [entry for entry in analysis.entries if entry.format == "aiperf"]
+    if not entries:
+        reasons = "; ".join(f"{one.path}: {one.reason}" for one in analysis.unreadable)
+        raise UsageError(f"there is no run to make a card of{': ' if reasons else ''}{reasons}")
+    accelerators = dict.fromkeys(entry.system.accelerator for entry in entries)
+    if len(accelerators) > 1:
+        raise UsageError(
+            f"a card is of one machine; these runs are of {few([str(a) for a in accelerators])}"
+        )
+    largest = max(entries, key=lambda entry: entry.system.accelerators or 0)
+    source = _Source(analysis, tuple(_workloads(entries)))
+    return Card(
+        machine=largest.system.name,
+        accelerator=largest.system.accelerator,
+        framework=tuple(dict.fromkeys(e.system.framework for e in entries if e.system.framework)),
+        runs=tuple(entry.name for entry in entries),
+        invalid=tuple(dict.fromkeys(_invalid(entries))),
+        benchmarks=tuple(
+            BenchmarkFigures(benchmark=name, figures=tuple(figures(source)))
+            for name, figures in BENCHMARKS.items()
+        ),
+    )
+
+
+def _workloads(entries: Sequence[Entry]) -> Iterator[_Runs]:
+    for workload in dict.fromkeys(entry.benchmark for entry in entries):
+        yield _Runs(workload, frozenset(e.name for e in entries if e.benchmark == workload))
+
+
+def _invalid(entries: Iterable[Entry]) -> Iterator[str]:
+    for entry in entries:
+        for log in entry.logs:
+            yield from (str(reason) for reason in log.settings.get("invalid", ()))
+
+
+def _aiperf(source: _Source) -> Iterator[Figure]:
+    yield from _best_of(source, "ops", max)
+    yield from _best_of(source, "regulated", max)
+    yield from _best_of(source, "error", min)
+    yield from _from(source, "roofline", Rooflines, "share of the attainable rate", _attained)
+
+
+def _mlperf_hpc(source: _Source) -> Iterator[Figure]:
+    yield from _best_of(source, "time_to_solution", min)
+    yield from _best_of(source, "staging", min)
+    yield from _best_of(source, "epochs", min)
+    yield from _best_of(source, "train_throughput", max)
+    yield from _from(source, "weak_scaling", WeakScalings, "models per minute", _models)
+
+
+def _hpc_ai500(source: _Source) -> Iterator[Figure]:
+    yield from _from(source, "valid_flops", ValidFlopsTable, "Valid FLOPS", _vflops)
+    yield from _from(source, "valid_flops", ValidFlopsTable, "time to quality", _time_to_quality)
+    name = "variation over runs (CoV)"
+    yield from _from(source, "repeatability", Repeatability, name, _variation)
+    yield from _from(source, "communication", Communication, "communication in a step", _share)
+
+
+def _dawnbench(source: _Source) -> Iterator[Figure]:
+    yield from _best_of(source, "time_to_accuracy", min)
+    yield from _from(source, "cost_to_accuracy", CostToAccuracy, "cost to accuracy", _cost)
+
+
+def _mlbench(source: _Source) -> Iterator[Figure]:
+    for name, of in (
+        ("speed-up", _speed_up),
+        ("… without communication", _compute_speed_up),
+        ("compute / communication", _ratio),
+    ):
+        yield from _from(source, "communication", Communication, name, of)
+    yield from _from(source, "cost_to_accuracy", CostToAccuracy, "price index", _price_index)
+
+
+BENCHMARKS: Mapping[str, Callable[[_Source], Iterator[Figure]]] = {
+    "AIPerf": _aiperf,
+    "MLPerf HPC": _mlperf_hpc,
+    "HPC AI500": _hpc_ai500,
+    "DAWNBench": _dawnbench,
+    "MLBench": _mlbench,
+}
+
+
+def _best_of(
+    source: _Source, name: str, best: Callable[[Iterable[float]], float]
+) -> Iterator[Figure]:
+    """Yield the best run's value of a measure for each workload, or why there is none at all."""
+    (measure,) = (each for each in MEASURES if each.name == name)
+    runs = frozenset[str]().union(*(each.names for each in source.workloads))
+    measured = [of for of in source.analysis.measures if of.entry in runs]
+    known = {of.entry: of.measures[name].mean for of in measured if name in of.measures}
+    for workload, names in source.workloads:
+        if own := {run: value for run, value in known.items() if run in names}:
+            value = best(own.values())
+            run = next(run for run, each in own.items() if each == value)
+            said = percent(value) if name == "error" else _with_unit(measure, value)
+            yield Figure(name=measure.title, value=said, workload=workload, detail=run)
+    if not known:
+        missing = next((of.missing[name] for of in measured if name in of.missing), "")
+        yield Figure(name=measure.title, value="", workload="", detail=missing)
+
+
+def _with_unit(measure: Measure, value: float) -> str:
+    if measure.unit in SECONDS:
+        return duration(SECONDS[measure.unit] * value)
+    unit = f" {measure.unit}" if measure.unit and not measure.si else ""
+    return f"{measure.said(value)}{unit}"
+
+
+def _from(
+    source: _Source,
+    section: str,
+    kind: type[S],
+    name: str,
+    of: Callable[[S, _Runs], tuple[str, str] | None],
+) -> Iterator[Figure]:
+    """Yield a figure of a section for each workload, or why there is none at all.
+
+    ``of`` returns the figure and of which runs it is; None where the workload's runs have none.
+    """
+    value = source.analysis.sections.get(section)
+    if value is None:
+        missing = source.analysis.missing[section]
+        yield Figure(name=name, value="", workload="", detail=missing)
+        return
+    assert isinstance(value, kind)  # noqa: S101 -- a section makes one kind
+    found = [(runs.workload, of(value, runs)) for runs in source.workloads]
+    known = [(workload, figure) for workload, figure in found if figure is not None]
+    for workload, (said, detail) in known:
+        yield Figure(name=name, value=said, workload=workload, detail=detail)
+    if not known:
+        yield Figure(name=name, value="", workload="", detail=_why_not(value))
+
+
+def _why_not(value: Value) -> str:
+    missing = getattr(value, "missing", {})
+    said = list(missing.values()) if isinstance(missing, dict) else list(missing)
+    if isinstance(value, Rooflines):
+        said += [note for run in value.runs for note in run.notes if "peaks" in note]
+    if isinstance(value, ValidFlopsTable) and value.rows:
+        said.append("no training reached its target")
+    return str(said[0]) if said else "no run carries it"
+
+
+def _attained(found: Rooflines, runs: _Runs) -> tuple[str, str] | None:
+    known = [
+        (one.separate.efficiency, run.entry, one.graph, one.separate.bound)
+        for run in found.runs
+        if run.entry in runs.names
+        for one in run.architectures[:1]
+        if one.separate.efficiency is not None
+    ]
+    if not known:
+        return None
+    share, entry, graph, bound = max(known)
+    return percent(share, 1), f"{entry}, network {graph[:8]}, bound by {bound}"
+
+
+def _models(found: WeakScalings, runs: _Runs) -> tuple[str, str] | None:
+    known = [
+        (each.models_per_minute, each.entry, each.instances)
+        for each in found.entries
+        if each.entry in runs.names and each.models_per_minute is not None
+    ]
+    if not known:
+        return None
+    rate, entry, instances = max(known)
+    return f"{rate:.4g}", f"{entry}, {instances} models"
+
+
+def _vflops(found: ValidFlopsTable, runs: _Runs) -> tuple[str, str] | None:
+    rows = [row for row in found.rows if row.entry in runs.names]
+    if not rows:
+        return None
+    best = max(rows, key=lambda row: row.vflops)
+    return si(best.vflops, "FLOPS"), f"{best.entry}, n = {best.exponent}"
+
+
+def _time_to_quality(found: ValidFlopsTable, runs: _Runs) -> tuple[str, str] | None:
+    known = [
+        (row.seconds_to_quality, row.entry, row.target)
+        for row in found.rows
+        if row.entry in runs.names and row.seconds_to_quality is not None
+    ]
+    if not known:
+        return None
+    seconds, entry, target = min(known)
+    return duration(seconds), f"{entry}, target {target:g}"
+
+
+def _variation(found: Repeatability, runs: _Runs) -> tuple[str, str] | None:
+    known = [
+        (each, of) for of in found.repetitions if of.benchmark == runs.workload
+        for each in of.variations if each.measure in ("ops", "time_to_solution")
+    ]  # fmt: skip
+    if not known:
+        return None
+    each, of = known[0]
+    return percent(each.variation), f"{each.title} over {len(each.values)} runs of {of.name}"
+
+
+def _most_ranks(breakdowns: Iterable[Breakdown], runs: _Runs) -> Breakdown | None:
+    own = (each for each in breakdowns if each.entry in runs.names)
+    return max(own, key=lambda each: each.ranks, default=None)
+
+
+def _share(found: Communication, runs: _Runs) -> tuple[str, str] | None:
+    most = _most_ranks(found.breakdowns, runs)
+    if most is None:
+        return None
+    return percent(most.share, 1), f"{most.entry}, {most.ranks} ranks, {most.collective}"
+
+
+def _ratio(found: Communication, runs: _Runs) -> tuple[str, str] | None:
+    most = _most_ranks((b for b in found.breakdowns if b.ratio is not None), runs)
+    return None if most is None else (f"{most.ratio:.3g}", f"{most.entry}, {most.ranks} ranks")
+
+
+def _furthest(found: Communication, runs: _Runs) -> tuple[ScalePoint, str] | None:
+    """Return the largest scale that runs were compared at, and what it was compared with."""
+    own = [one for one in found.speed_ups if runs.names.issuperset(one.points[0].entries)]
+    if not own:
+        return None
+    points = max(own, key=lambda one: one.points[-1].ranks).points
+    return points[-1], f"{points[-1].ranks} ranks against {points[0].ranks}"
+
+
+def _speed_up(found: Communication, runs: _Runs) -> tuple[str, str] | None:
+    furthest = _furthest(found, runs)
+    return None if furthest is None else (f"{furthest[0].speed_up:.3g}", furthest[1])
+
+
+def _compute_speed_up(found: Communication, runs: _Runs) -> tuple[str, str] | None:
+    furthest = _furthest(found, runs)
+    if furthest is None or furthest[0].compute_speed_up is None:
+        return None
+    return f"{furthest[0].compute_speed_up:.3g}", furthest[1]
+
+
+def _cost(found: CostToAccuracy, runs: _Runs) -> tuple[str, str] | None:
+    known = [
+        (paid.cost, paid.entry, contest.currency, contest.title)
+        for contest in found.contests
+        for paid in contest.priced
+        if paid.entry in runs.names
+    ]
+    if not known:
+        return None
+    cost, entry, currency, title = min(known)
+    return f"{cost:.3g} {currency}", f"{entry}, {title}"
+
+
+def _price_index(found: CostToAccuracy, runs: _Runs) -> tuple[str, str] | None:
+    known = [
+        paid.price_index for contest in found.contests for paid in contest.priced
+        if paid.entry in runs.names and paid.price_index is not None
+    ]  # fmt: skip
+    if len(known) < 2:
+        return None
+    return number(statistics.median(known)), f"median of {len(known)} runs"
+
+
+def lines(card: Card, columns: int = WIDTH) -> Iterator[str]:
+    """Yield the sheet as lines of text."""
+    yield card.machine
+    runs = f"{len(card.runs)} run{'s' * (len(card.runs) != 1)}"
+    facts = (card.accelerator or "", *card.framework, runs)
+    yield from wrapped(", ".join(fact for fact in facts if fact), columns)
+    for benchmark in card.benchmarks:
+        yield ""
+        yield benchmark.benchmark
+        yield from tables_as_lines([_table(benchmark)], columns)
+    if card.invalid:
+        yield ""
+        official = f"No official result of AIPerf: {'; '.join(card.invalid)}"
+        yield from wrapped(official, columns, indent=0)
+
+
+def _table(benchmark: BenchmarkFigures) -> Table:
+    rows = tuple((f.name, f.value, f.workload, f.detail) for f in benchmark.figures if f.value)
+    missing = {f.name: f.detail for f in benchmark.figures if not f.value}
+    return Table(("", "", "", ""), rows, missing=tuple(reasons(missing)), words=(1, 2, 3))

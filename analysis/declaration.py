@@ -1,0 +1,140 @@
+"""What an entry changed of a benchmark, declared layer by layer and checked by its level's rules.
+
+HPC AI500 V2.0 (Jiang et al. 2020, arXiv:2007.00279) sees an HPC AI system as nine layers, and
+compares systems at three levels, each of which says which layers may be changed.
+docs/decisions/valid_flops.md has the rules as they are read here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from pydantic import Field, ValidationError, field_validator, model_validator
+
+from aiperf_hpc.errors import UsageError
+from aiperf_hpc.trial import Value
+from aiperf_hpc.untrusted.bounds import message_of
+from aiperf_hpc.untrusted.files import yaml_of
+
+Level = Literal["hardware", "system", "free"]
+LayerName = Literal[
+    "hardware",
+    "operating_system",
+    "communication_libraries",
+    "accelerator_libraries",
+    "framework",
+    "programming_model",
+    "implementation",
+    "hyperparameters",
+    "problem_domain",
+]
+MOST_BYTES = 1024 * 1024
+LAYERS: tuple[LayerName, ...] = get_args(LayerName)
+"""From layer 1, the machine, to layer 9, what all entries have in common."""
+
+Parts = frozenset[str] | None
+"""What of a layer may be changed; None: all of it."""
+
+_HARDWARE: dict[LayerName, Parts] = {
+    "hardware": None,
+    "operating_system": None,
+    "communication_libraries": None,
+    "accelerator_libraries": None,
+    "programming_model": frozenset({"parallel mode"}),
+    "hyperparameters": frozenset({"batch size", "learning rate policy"}),
+}
+OPEN: dict[Level, dict[LayerName, Parts]] = {
+    "hardware": _HARDWARE,
+    "system": {**_HARDWARE, "framework": None, "programming_model": None, "implementation": None},
+    "free": dict.fromkeys(LAYERS[:-1]),
+}
+"""The layers that each level leaves open. The others must be as the benchmark has them."""
+
+
+class Layer(Value):
+    """Whether one layer was changed, and what of it."""
+
+    changed: bool
+    what: str | None = Field(None, min_length=1)
+    """In words: required of a changed layer, absent for any other."""
+    parts: tuple[str, ...] = ()
+    """What of the layer was changed, where the level opens only parts of it."""
+
+    @model_validator(mode="after")
+    def _said(self) -> Layer:
+        if self.changed and self.what is None:
+            raise ValueError("say by `what` what was changed")
+        if not self.changed and (self.what or self.parts):
+            raise ValueError("it is not changed, yet `what` or `parts` say that something was")
+        return self
+
+
+class Declaration(Value):
+    """What an entry changed, by layers, and the level that it claims."""
+
+    level: Level
+    entry: str | None = None
+    """The entry that it speaks of; None: of all that are analysed."""
+    layers: dict[LayerName, Layer]
+
+    @field_validator("layers")
+    @classmethod
+    def _complete(cls, layers: dict[LayerName, Layer]) -> dict[LayerName, Layer]:
+        missing = [name for name in LAYERS if name not in layers]
+        if missing:
+            raise ValueError(f"all nine layers are declared; missing: {', '.join(missing)}")
+        return {name: layers[name] for name in LAYERS}
+
+    @model_validator(mode="after")
+    def _allowed(self) -> Declaration:
+        for name, layer in self.layers.items():
+            if layer.changed:
+                _check(self.level, name, layer)
+        return self
+
+    @property
+    def changed(self) -> tuple[LayerName, ...]:
+        """The layers that were changed, from the lowest."""
+        return tuple(name for name, layer in self.layers.items() if layer.changed)
+
+
+def read_declaration(path: Path) -> Declaration:
+    """Read a declaration from YAML.
+
+    Raises:
+        UsageError: it cannot be read, is incomplete, or breaks the rules of its level.
+    """
+    try:
+        values = yaml_of(path, MOST_BYTES)
+    except UsageError as error:
+        raise UsageError(f"cannot read the declaration {path}: {error}") from None
+    return _declared(values, path)
+
+
+def _declared(values: Mapping[Any, Any], path: Path) -> Declaration:
+    try:
+        return Declaration.model_validate(values)
+    except ValidationError as error:
+        first: Mapping[str, Any] = error.errors(include_url=False)[0]
+        where = ".".join(str(part) for part in first["loc"] if part != "[key]")
+        said = message_of(first)
+        raise UsageError(f"{path}: {where + ': ' if where else ''}{said}") from None
+
+
+def _check(level: Level, name: LayerName, layer: Layer) -> None:
+    """Raise ValueError where a level does not allow a change."""
+    number = LAYERS.index(name) + 1
+    if name not in OPEN[level]:
+        allowed = next((other for other in get_args(Level) if name in OPEN[other]), None)
+        remedy = f"; that is the {allowed} level" if allowed else ", nor does any other"
+        raise ValueError(f"the {level} level does not let layer {number}, {name}, change{remedy}")
+    parts = OPEN[level][name]
+    if parts is None:
+        return
+    if not layer.parts or not parts.issuperset(layer.parts):
+        raise ValueError(
+            f"the {level} level lets only {' and '.join(sorted(parts))} of layer {number}, {name}, "
+            f"change; `parts` says {', '.join(layer.parts) or 'nothing'}"
+        )

@@ -1,0 +1,140 @@
+"""The trainings of a run as result logs of MLPerf HPC, which its own checker reads.
+
+A log is a training: its start, each epoch with the evaluation in it, and whether the target was
+reached. What was not done is not claimed: ``cache_clear`` is false. What the run's end cut has no
+log. [mlcommons/logging: mlperf_logging/mllog, compliance_checker/hpc_3.0.0]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from operator import itemgetter
+from pathlib import Path
+
+from aiperf_hpc.analysis.readers.run_directory import read_run
+from aiperf_hpc.analysis.training_log import Interval, TrainingLog
+from aiperf_hpc.errors import RunDirectoryError, UsageError
+from aiperf_hpc.results.report.mllog import END, POINT, START, STATUSES, UNSAID, event_line
+from aiperf_hpc.results.views.run_view import RunView
+from aiperf_hpc.run.paths import RunPaths, write_whole
+from aiperf_hpc.system.site import SiteDescription
+from aiperf_hpc.trial import Hyperparameters
+from aiperf_hpc.workloads.base import Workload
+from aiperf_hpc.workloads.registry import workload_of
+
+
+def write_logs(run: Path, folder: Path) -> list[Path]:
+    """Write ``result_0.txt`` and so on, the trainings in the order of their start.
+
+    Args:
+        run: a run directory.
+        folder: a new or empty one.
+
+    Raises:
+        UsageError: the run's workload is none of MLPerf HPC's, none of its trainings has ended, or
+            the folder has something in it.
+        RunDirectoryError: it is no run directory, or the folder cannot be written.
+    """
+    view = RunView(RunPaths(run))
+    view.refresh()
+    texts = list(_texts(view, run))
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if any(folder.iterdir()):
+            raise UsageError(f"--mlperf {folder}: it is not empty; name a new folder")
+        paths = [folder / f"result_{number}.txt" for number in range(len(texts))]
+        for path, text in zip(paths, texts, strict=True):
+            write_whole(path, text)
+    except OSError as error:
+        raise RunDirectoryError(f"cannot write the logs to {folder}: {error.strerror}") from None
+    return paths
+
+
+def _texts(view: RunView, run: Path) -> Iterator[str]:
+    workload = workload_of(view.manifest.config)
+    if workload.logged is None:
+        raise UsageError(f"--mlperf: the workload '{workload.name}' is none of MLPerf HPC's")
+    logs = [log for entry in read_run(run).entries for log in entry.logs]
+    whole = [log for log in logs if log.succeeded is not None and log.run is not None]
+    if not whole:
+        raise UsageError(f"--mlperf: no training of {run} has ended")
+    for log in whole:
+        yield "".join(_lines(view, workload, log))
+
+
+def _lines(view: RunView, workload: Workload, log: TrainingLog) -> Iterator[str]:
+    """Yield a training's lines by their time: a later life of its replica stages within its run."""
+    for _, line in sorted(_events(view, workload, log), key=itemgetter(0)):
+        yield line
+
+
+Event = tuple[float, str]
+"""When something was, UTC seconds, and the line that says it."""
+
+
+def _event(
+    utc: float, kind: str, key: str, value: object = None, at: dict[str, object] | None = None
+) -> Event:
+    return utc, event_line(utc, kind, key, value, at)
+
+
+def _events(view: RunView, workload: Workload, log: TrainingLog) -> Iterator[Event]:
+    start = log.init.started if log.init else (log.run.started if log.run else 0.0)
+    for key, value in _settings(view, workload, log):
+        yield _event(start, POINT, key, value)
+    yield _event(start, POINT, "cache_clear", False)
+    yield _event(start, START, "init_start")
+    for staged in log.staging:
+        yield from _interval(staged, "staging")
+    yield _event(log.init.ended or start if log.init else start, END, "init_stop")
+    if log.run is None:
+        return
+    yield _event(log.run.started, START, "run_start")
+    better = workload.objective.quality.goal
+    quality = "eval_error" if better == "minimize" else "eval_accuracy"
+    evaluations = {each.epoch: each for each in log.evaluations}
+    for epoch in log.epochs:
+        at: dict[str, object] = {"epoch_num": epoch.number}
+        yield _event(epoch.started, START, "epoch_start", at=at)
+        found = evaluations[epoch.number]
+        if found.started is not None:
+            yield _event(found.started, START, "eval_start", at=at)
+        yield _event(found.ended, POINT, quality, found.quality, at)
+        if found.started is not None:
+            yield _event(found.ended, END, "eval_stop", at=at)
+        yield _event(epoch.ended or found.ended, END, "epoch_stop", at=at)
+    status = "success" if log.succeeded else "aborted"
+    end = log.run.started if log.run.ended is None else log.run.ended
+    yield _event(end, END, "run_stop", at={"status": status})
+
+
+def _interval(span: Interval, name: str) -> Iterator[Event]:
+    yield _event(span.started, START, f"{name}_start")
+    if span.ended is not None:
+        yield _event(span.ended, END, f"{name}_stop")
+
+
+def _settings(view: RunView, workload: Workload, log: TrainingLog) -> Iterator[tuple[str, object]]:
+    config = view.manifest.config
+    site = view.manifest.site or SiteDescription()
+    yield "submission_benchmark", workload.name
+    yield "submission_org", site.submitter or UNSAID.format("ORG")
+    yield "submission_platform", site.system_name or UNSAID.format("PLATFORM")
+    yield "submission_division", view.mlperf_division()
+    yield "submission_status", STATUSES.get(site.status, "research")
+    yield "number_of_nodes", log.nodes or 1
+    yield "number_of_ranks", log.accelerators or 1
+    yield "accelerators_per_node", _accelerators(view)
+    yield "seed", log.settings["seed"]
+    yield "global_batch_size", log.global_batch_size or 0
+    yield "train_samples", log.train_samples or 0
+    yield "eval_samples", log.eval_samples or 0
+    used = {k: v for k, v in log.settings.items() if k in Hyperparameters.model_fields}
+    if workload.logged is not None:
+        yield from workload.logged(config, Hyperparameters.model_validate(used)).items()
+
+
+def _accelerators(view: RunView) -> int:
+    """Return how many accelerators the first node that was described has; 0 for none."""
+    started = (replica.started for replica in view.history.replicas.values())
+    return next((len(each.machine.accelerators) for each in started if each is not None), 0)

@@ -1,0 +1,135 @@
+"""The entries of an analysis, each with its own measures, as tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from aiperf_hpc.analysis.analysis import MEASURES, Analysis, EntryMeasures, notes_on
+from aiperf_hpc.analysis.entry_rules import staging_place
+from aiperf_hpc.analysis.measured import Aggregate, Measure
+from aiperf_hpc.analysis.training_log import Entry
+from aiperf_hpc.results.table import NONE, Table, reasons
+
+PLACES = {"inside": "inside the run", "outside": "outside the run", "both": "inside and outside"}
+
+
+def entry_table(entry: Entry, of: EntryMeasures) -> Table:
+    """Return one entry: its measures, and what is missing and wrong."""
+    rows = tuple(
+        _row(measure, of.measures[measure.name])
+        for measure in MEASURES
+        if measure.name in of.measures
+    )
+    return Table(
+        ("", "", ""),
+        rows,
+        notes=tuple(f"! {note}" for note in notes_on(entry, of)),
+        missing=tuple(reasons(_missing(of), most=len(MEASURES))),
+        words=(1, 2),
+    )
+
+
+def _row(measure: Measure, aggregate: Aggregate) -> tuple[str, str, str]:
+    unit = f" {measure.unit}" if measure.unit and not measure.si else ""
+    kept, of = len(aggregate.kept), len(aggregate.values)
+    return measure.title, _figure(measure, aggregate) + unit, f"{kept} of {of}" * (kept < of)
+
+
+def _figure(measure: Measure, aggregate: Aggregate) -> str:
+    mean = measure.said(aggregate.mean)
+    return mean if aggregate.deviation is None else f"{mean} ± {measure.said(aggregate.deviation)}"
+
+
+def facts_of(entry: Entry) -> Iterator[str]:
+    """Yield what an entry is."""
+    system = entry.system
+    trainings = f"{len(entry.logs)} training{'s' * (len(entry.logs) != 1)}"
+    machine = None
+    if system.accelerators is not None:
+        machine = f"{system.accelerators:,} accelerator{'s' * (system.accelerators != 1)}"
+        machine += f" ({system.accelerator})" if system.accelerator else ""
+    place = staging_place(entry)
+    staged = None if place is None else f"staging {PLACES[place]}"
+    facts = (trainings, machine, system.framework, staged)
+    yield from (*_rules(entry), *(fact for fact in facts if fact))
+
+
+def _rules(entry: Entry) -> Iterator[str]:
+    """Yield by which rules an entry was made: its round, its division, its scaling."""
+    scaling = f"{entry.scenario} scaling" if entry.format == "mllog" else None
+    yield from (part for part in (entry.round, entry.division, scaling) if part)
+
+
+def _missing(of: EntryMeasures) -> dict[str, str]:
+    """Return why measures are missing, by their titles.
+
+    What qualifies another measure, and begins with an ellipsis, is not missed where it is not.
+    """
+    titles = {measure.name: measure.title for measure in MEASURES}
+    named = {titles[name]: reason for name, reason in of.missing.items()}
+    return {title: reason for title, reason in named.items() if not title.startswith("…")}
+
+
+def entries_table(analysis: Analysis) -> Table:
+    """Return what all entries are, and what is wrong with each."""
+    columns = (
+        "entry", "benchmark", "round", "trainings", "that count", "accelerators", "model",
+        "framework", "staging", "notes",
+    )  # fmt: skip
+    pairs = list(zip(analysis.entries, analysis.measures, strict=True))
+    return Table(
+        columns,
+        tuple(_entry_row(entry, of) for entry, of in pairs),
+        notes=tuple(f"{entry.name}: {note}" for entry, of in pairs for note in notes_on(entry, of)),
+        words=(1, 2, 6, 7, 8),
+    )
+
+
+def _entry_row(entry: Entry, of: EntryMeasures) -> tuple[str, ...]:
+    system, place, notes = entry.system, staging_place(entry), len(notes_on(entry, of))
+    return (
+        entry.name,
+        entry.benchmark,
+        ", ".join(_rules(entry)),
+        str(len(entry.logs)),
+        str(_counting(of)) if of.valid else "too many failed",
+        "" if system.accelerators is None else f"{system.accelerators:,}",
+        system.accelerator or "",
+        system.framework or "",
+        "" if place is None else PLACES[place],
+        str(notes) if notes else "",
+    )
+
+
+def measures_table(analysis: Analysis) -> Table:
+    """Return all measures that any entry has, side by side: a row an entry."""
+    shown = [m for m in MEASURES if any(m.name in of.measures for of in analysis.measures)]
+    columns = (
+        "entry", *(f"{m.title}, {m.unit}" if m.unit and not m.si else m.title for m in shown)
+    )  # fmt: skip
+    rows = tuple((of.entry, *(_cell(of, measure) for measure in shown)) for of in analysis.measures)
+    return Table(columns, rows, missing=tuple(_missing_of_all(analysis.measures)))
+
+
+def _cell(of: EntryMeasures, measure: Measure) -> str:
+    """Return a figure, with the number of its trainings where that is less than of others."""
+    aggregate = of.measures.get(measure.name)
+    if aggregate is None:
+        return NONE
+    fewer = len(aggregate.kept) < _counting(of)
+    return _figure(measure, aggregate) + f" (of {len(aggregate.kept)})" * fewer
+
+
+def _counting(of: EntryMeasures) -> int:
+    """Return how many trainings count."""
+    return max((len(aggregate.kept) for aggregate in of.measures.values()), default=0)
+
+
+def _missing_of_all(measures: Sequence[EntryMeasures]) -> Iterator[str]:
+    """Yield why measures are missing, of all entries that miss them for one reason."""
+    told: dict[str, dict[str, str]] = {}
+    for of in measures:
+        for title, reason in _missing(of).items():
+            told.setdefault(title, {})[of.entry] = reason
+    for title, missing in told.items():
+        yield from (f"{title} of {said}" for said in reasons(missing))

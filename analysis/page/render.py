@@ -1,0 +1,108 @@
+"""An analysis as one page."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from aiperf_hpc.analysis.analysis import MEASURES, SECTIONS, Analysis, document
+from aiperf_hpc.analysis.card import Card
+from aiperf_hpc.analysis.document import as_json
+from aiperf_hpc.analysis.measured import Measure
+from aiperf_hpc.analysis.overview import entries_table, measures_table
+from aiperf_hpc.analysis.page import drawings
+from aiperf_hpc.errors import RunDirectoryError
+from aiperf_hpc.results.report.plots.figure import Plot
+from aiperf_hpc.results.report.templates import page_templates
+from aiperf_hpc.results.table import Table
+from aiperf_hpc.run.file_system import require_writable
+from aiperf_hpc.run.paths import write_whole
+from aiperf_hpc.streams import without_controls, without_stand_ins
+
+PACKAGE = "aiperf_hpc.analysis.page"
+FEW_NOTES, MOST_NOTES = 6, 200
+"""Under one table: how many are shown at once, and how many at all; the JSON document has all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One section of the page."""
+
+    id: str
+    title: str
+    plots: tuple[Plot, ...]
+    tables: tuple[Table, ...]
+
+
+def write_page(analysis: Analysis, folder: Path) -> Path:
+    """Write ``analysis.html`` and ``analysis.json`` into a folder; return the page's path.
+
+    Raises:
+        RunDirectoryError: the folder cannot be written.
+    """
+    return _write(folder, "analysis", render(analysis), "".join(document(analysis)))
+
+
+def _write(folder: Path, name: str, page: str, content: str) -> Path:
+    require_writable(folder, f"the {name}", "--report")
+    path = folder / f"{name}.html"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        write_whole(folder / f"{name}.json", f"{content}\n")
+        write_whole(path, without_controls(without_stand_ins(page)))
+    except OSError as error:
+        raise RunDirectoryError(f"cannot write {folder}: {error.strerror}") from None
+    return path
+
+
+def render(analysis: Analysis) -> str:
+    """Return the page: one file that needs no other, and no script."""
+    return (
+        page_templates(PACKAGE)
+        .get_template("analysis.html")
+        .render(
+            analysis=analysis,
+            entries=entries_table(analysis),
+            measures=measures_table(analysis),
+            overview=tuple(_overview(analysis)),
+            parts=tuple(_parts(analysis)),
+            definitions=[(m.title, m.unit, m.source, _definition(m)) for m in MEASURES],
+            absent=[(s.title, analysis.missing[s.name]) for s in SECTIONS if s.name in
+                    analysis.missing],
+            most_notes=MOST_NOTES,
+            few_notes=FEW_NOTES,
+        )
+    )  # fmt: skip
+
+
+def write_card(card: Card, folder: Path) -> Path:
+    """Write ``card.html`` and ``card.json`` into a folder; return the page's path.
+
+    Raises:
+        RunDirectoryError: the folder cannot be written.
+    """
+    page = page_templates(PACKAGE).get_template("card.html").render(card=card)
+    return _write(folder, "card", page, as_json(card.model_dump(mode="json")))
+
+
+def _overview(analysis: Analysis) -> Iterator[Plot]:
+    yield from drawings.time_breakdown(analysis)
+    yield from drawings.ops_over_time(analysis)
+
+
+def _parts(analysis: Analysis) -> Iterator[Part]:
+    """Yield the sections that have something in them."""
+    for section in SECTIONS:
+        value = analysis.sections.get(section.name)
+        if value is not None:
+            draw = drawings.DRAWINGS.get(section.name)
+            plots = () if draw is None else tuple(draw(value))
+            yield Part(section.name, section.title, plots, tuple(section.tables(value)))
+
+
+def _definition(measure: Measure) -> str:
+    """Return the first paragraph of what defines a measure: its function's docstring."""
+    text = inspect.getdoc(measure.of) or ""
+    return " ".join(text.split("\n\n")[0].split())

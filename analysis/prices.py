@@ -1,0 +1,112 @@
+"""What machines cost an hour: a table that a user writes in YAML (docs/prices.md)."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping
+from datetime import date
+from pathlib import Path
+from typing import Annotated, NamedTuple
+
+from pydantic import Field, ValidationError, field_validator
+
+from aiperf_hpc.errors import UsageError
+from aiperf_hpc.trial import Value
+from aiperf_hpc.untrusted.bounds import in_words, message_of
+from aiperf_hpc.untrusted.files import yaml_of
+
+_CURRENCY = in_words("^[A-Z]{3}$", "a currency by ISO 4217, e.g. USD")
+MOST_BYTES = 256 * 1024
+PricePerHour = Annotated[float, Field(gt=0.0, allow_inf_nan=False, strict=True)]
+
+
+class Price(NamedTuple):
+    """A price, and what it is of."""
+
+    per_hour: float
+    source: str
+
+
+class PriceTable(Value):
+    """Prices of one day in one currency."""
+
+    currency: str = Field(pattern=_CURRENCY)
+    """By ISO 4217: USD, EUR, CNY."""
+    date: date
+    """When the prices held."""
+    source: str = Field(min_length=1)
+    """Where they are from: provider, region, on demand or reserved."""
+    systems: dict[str, PricePerHour] = Field(default_factory=dict)
+    """Of a whole system an hour, by the system's or the entry's name."""
+    accelerators: dict[str, PricePerHour] = Field(default_factory=dict)
+    """Of one accelerator an hour, its share of the machine included, by its model."""
+
+    @field_validator("systems", "accelerators")
+    @classmethod
+    def _named_once(cls, prices: dict[str, float]) -> dict[str, float]:
+        names = Counter(" ".join(_words(name)) for name in prices)
+        for name, count in names.items():
+            if not name or count > 1:
+                raise ValueError(f"'{name}' stands {count} times" if name else "an empty name")
+        return prices
+
+    def price_of(
+        self, names: tuple[str, ...], accelerator: str | None, accelerators: int | None
+    ) -> Price | None:
+        """Return the price of a system: its own or, failing that, its accelerators'; or None.
+
+        Args:
+            names: of the system, and of the entry that it made.
+            accelerator: the model of its accelerators, in as many words as its maker has.
+            accelerators: how many it has.
+        """
+        wanted = {tuple(_words(name)) for name in names}
+        for name, price in self.systems.items():
+            if tuple(_words(name)) in wanted:
+                return Price(price, "price table, system")
+        model = self._model(accelerator or "")
+        if model is None or not accelerators:
+            return None
+        price = self.accelerators[model] * accelerators
+        return Price(price, f"price table, {accelerators} × {model}")
+
+    def _model(self, accelerator: str) -> str | None:
+        """Return the name that says most of what an accelerator is called; None for none."""
+        words = _words(accelerator)
+        fitting = [name for name in self.accelerators if _within(_words(name), words)]
+        return max(fitting, key=lambda name: (len(_words(name)), len(name)), default=None)
+
+
+def load_prices(path: Path) -> PriceTable:
+    """Read a price table.
+
+    Raises:
+        UsageError: it cannot be read, is not YAML, or has a value out of its range.
+    """
+    try:
+        values = yaml_of(path, MOST_BYTES)
+    except UsageError as error:
+        raise UsageError(f"--prices {path}: {error}") from None
+    try:
+        return PriceTable.model_validate(values)
+    except ValidationError as error:
+        raise UsageError(f"--prices {path}: {_described(error)}") from None
+
+
+def _described(error: ValidationError) -> str:
+    first = error.errors()[0]
+    key = ".".join(str(part) for part in first["loc"])
+    message = message_of(first)
+    given = first["input"]
+    shown = "" if isinstance(given, Mapping | list) else f" (got {str(given)[:40]!r})"
+    more = f"; {error.error_count() - 1} more like it" if error.error_count() > 1 else ""
+    return f"{key[:80]}: {message[0].lower()}{message[1:]}{shown}{more}"
+
+
+def _words(name: str) -> list[str]:
+    return re.findall(r"[^\W_]+", name.lower())
+
+
+def _within(part: list[str], whole: list[str]) -> bool:
+    return any(whole[i : i + len(part)] == part for i in range(len(whole) - len(part) + 1))

@@ -1,0 +1,420 @@
+"""Entries of DAWNBench: a JSON file that describes, and for a training a TSV file that tells.
+
+A training's TSV has a row for each evaluation, with the hours since the training's start: the
+clock of these logs begins at 0, not at a date. A part of an entry that has a JSON of its own
+(``..._part2``) was trained anew, on another framework, and is an entry of its own.
+
+Source: https://github.com/stanford-futuredata/dawn-bench-entries, README.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from aiperf_hpc.analysis.readers.base import Reading, Unreadable
+from aiperf_hpc.analysis.readers.descriptions import one_line, read_object
+from aiperf_hpc.analysis.readers.numbers import finite_number
+from aiperf_hpc.analysis.training_log import (
+    Entry,
+    Epoch,
+    Evaluation,
+    Inference,
+    Interval,
+    Quality,
+    System,
+    TrainingLog,
+)
+from aiperf_hpc.errors import AIPerfError, UsageError
+from aiperf_hpc.untrusted.files import text_of
+
+HOUR = 3600.0
+
+
+class Task(NamedTuple):
+    """What DAWNBench asks of a benchmark."""
+
+    name: str
+    quality: str
+    """The column that decides."""
+    target: float
+    """As the entries' README has it, in percent but for SQuAD."""
+
+
+TASKS = (
+    Task("CIFAR10", "top1Accuracy", 94.0),
+    Task("ImageNet", "top5Accuracy", 93.0),
+    Task("SQuAD", "f1Score", 0.73),
+)
+QUALITIES = ("top5Accuracy", "top1Accuracy", "f1Score")
+_ALIASES = {
+    **{name.lower(): name for name in ("epoch", "hours", *QUALITIES)},
+    "top1": "top1Accuracy",
+    "top5": "top5Accuracy",
+    "f1": "f1Score",
+}
+_DESCRIBED = ("author", "framework", "hardware", "costPerHour", "version")
+
+_MAKER = r"(?:(?i:nvidia) )?(?:Tesla )?"
+_MODEL = (
+    r"(?P<model>(?<![A-Za-z])[VPAHTMLK]\d{1,3}[a-zS]?(?![\w.])"
+    r"|(?:GeForce )?[GR]TX ?\d{3,4}(?: ?Ti)?|TPU(?: ?v\d)?)"
+)
+_COUNT = r"(?<![\d.*x×])(?P<count>\d{1,6})(?!\d)"
+_ACCELERATORS = (
+    re.compile(rf"{_COUNT} ?[*x×]? ?{_MAKER}{_MODEL}"),
+    re.compile(rf"{_MODEL} ?[*x×] ?(?P<count>\d{{1,6}})(?!\d)"),
+    re.compile(rf"{_COUNT} GPUs? \({_MAKER}{_MODEL}\)"),
+    re.compile(_MODEL),
+)
+"""What tells accelerators in a description, most telling first: ``4 * Nvidia Tesla V100``."""
+_NODES = re.compile(r"(?<!\d)(\d{1,6}) (?:nodes|machines|instances)\b", re.IGNORECASE)
+_PRICE = re.compile(r"\$? ?(?P<number>[0-9.eE+-]+) ?(?:\$|USD)?(?: ?/ ?(?:h|hr|hour))?")
+
+
+def read_entry(json: Path, tsv: Path) -> Reading:
+    """Read one training, of its description and its progress."""
+    try:
+        described = read_object(json)
+    except AIPerfError as error:
+        return _unreadable(json, error)
+    try:
+        table = _table(text_of(tsv))
+        entry = _training(json, tsv, described, table)
+    except AIPerfError as error:
+        return _unreadable(tsv, error)
+    return Reading(entries=(entry,))
+
+
+def read_inference(json: Path) -> Reading:
+    """Read one measurement of inference, which is a description alone."""
+    try:
+        entry = _inference(json, read_object(json))
+    except AIPerfError as error:
+        return _unreadable(json, error)
+    return Reading(entries=(entry,))
+
+
+def _unreadable(path: Path, error: AIPerfError) -> Reading:
+    return Reading(unreadable=(Unreadable(path=str(path), reason=str(error)),))
+
+
+# --- The progress of a training -----------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Table:
+    """The rows of a TSV by the names of its columns, and what is wrong with them."""
+
+    columns: tuple[str, ...]
+    rows: tuple[Mapping[str, str], ...]
+    lines: tuple[int, ...]
+    """The number of each row's line in the file, from 1."""
+    problems: tuple[str, ...]
+
+
+def _table(text: str) -> _Table:
+    """Divide a TSV into named cells.
+
+    Raises:
+        UsageError: it has no header, no rows, or not the columns that an entry needs.
+    """
+    lines = [(number, line) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
+    if not lines:
+        raise UsageError("empty")
+    columns = _columns(lines[0][1])
+    rows, numbers, problems = [], [], []
+    for number, line in lines[1:]:
+        cells = _cells(line, len(columns))
+        if len(cells) != len(columns):
+            problems.append(f"line {number}: {len(cells)} cells for {len(columns)} columns: unread")
+            continue
+        rows.append(dict(zip(columns, cells, strict=True)))
+        numbers.append(number)
+    if not rows:
+        raise UsageError("no rows below the header")
+    return _Table(columns, tuple(rows), tuple(numbers), tuple(_few(problems)))
+
+
+def _columns(header: str) -> tuple[str, ...]:
+    # Some headers are divided by spaces, above rows that are divided by tabs.
+    names = [_ALIASES.get(name.lower(), name) for name in header.split()]
+    shown = ", ".join(names)[:120]
+    if "hours" not in names:
+        raise UsageError(f"no column 'hours' (columns: {shown})")
+    if not set(QUALITIES) & set(names):
+        raise UsageError(f"no column of {', '.join(QUALITIES)} (columns: {shown})")
+    if len(set(names)) < len(names):
+        raise UsageError(f"a column stands twice (columns: {shown})")
+    return tuple(names)
+
+
+def _cells(line: str, count: int) -> list[str]:
+    cells = [cell.strip() for cell in line.split("\t")] if "\t" in line else line.split()
+    if len(cells) > count:  # Tabs that only align what is seen.
+        cells = [cell for cell in cells if cell]
+    return cells
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """One evaluation."""
+
+    line: int
+    epoch: float | None
+    ended: float
+    """Seconds since the start."""
+    quality: float | None
+
+
+def _training(json: Path, tsv: Path, described: Mapping[str, Any], table: _Table) -> Entry:
+    task, problems = _task(json, table.columns)
+    quality, name = _quality(task, table.columns)
+    factor, notices = _unit(quality, [row[c] for row in table.rows for c in _measured(table)])
+    rows, faults = _rows(table, quality.name, factor)
+    problems = [*problems, *name, *notices, *table.problems, *faults]
+    system, costs = _system(described)
+    return Entry(
+        name=f"{task.name if task else json.parent.name}/{json.stem}",
+        format="dawnbench",
+        benchmark=task.name if task else "unknown",
+        round=one_line(described.get("version")),
+        organization=one_line(described.get("author")),
+        system=system,
+        path=str(json),
+        logs=(_log(tsv, described, quality, rows, system.accelerators),),
+        problems=(*problems, *costs),
+    )
+
+
+def _log(
+    tsv: Path,
+    described: Mapping[str, Any],
+    quality: Quality,
+    rows: Sequence[_Row],
+    accelerators: int | None,
+) -> TrainingLog:
+    back = list(_backwards(rows))
+    reached = _reached(rows, quality)
+    timed = None if back else (rows[reached] if reached is not None else rows[-1]).ended
+    return TrainingLog(
+        source=str(tsv),
+        run=Interval(started=0.0, ended=timed),
+        succeeded=None if quality.target is None else reached is not None,
+        epochs=() if back else _epochs(rows),
+        evaluations=tuple(
+            Evaluation(epoch=row.epoch, started=None, ended=row.ended, quality=row.quality)
+            for row in rows
+        ),
+        quality=quality,
+        accelerators=accelerators,
+        settings={key: value for key, value in described.items() if key not in _DESCRIBED},
+        problems=tuple(_few(back)),
+    )
+
+
+def _measured(table: _Table) -> list[str]:
+    return [column for column in table.columns if column in QUALITIES]
+
+
+def _task(json: Path, columns: Sequence[str]) -> tuple[Task | None, list[str]]:
+    """Return the benchmark that the path names or, where it names none, the columns tell."""
+    for part in reversed(json.absolute().parts[:-1]):
+        for task in TASKS:
+            if part.lower().replace("-", "").replace("_", "") == task.name.lower():
+                return task, []
+    for task in reversed(TASKS):
+        if task.quality in columns:
+            return task, [f"taken for {task.name}, by the column {task.quality}"]
+    return None, ["no benchmark is named by the path or the columns"]
+
+
+def _quality(task: Task | None, columns: Sequence[str]) -> tuple[Quality, list[str]]:
+    if task and task.quality in columns:
+        return Quality(name=task.quality, higher_is_better=True, target=task.target), []
+    name = next(name for name in QUALITIES if name in columns)
+    wanted = f"{task.name} is measured by {task.quality}: " if task else ""
+    return (
+        Quality(name=name, higher_is_better=True, target=None),
+        [f"{wanted}only {name} is there, for which there is no target"],
+    )
+
+
+def _unit(quality: Quality, cells: Sequence[str]) -> tuple[int, list[str]]:
+    """Return by which power of ten to multiply, so that one benchmark has one unit.
+
+    A file has fractions when none of its qualities is above 1; a first epoch of ImageNet may end
+    below 1 %, but no later one does.
+    """
+    known = [value for value in map(finite_number, cells) if value is not None]
+    fractions = bool(known) and max(known) <= 1.0
+    if quality.name == "f1Score":
+        if not known or fractions:
+            return 0, []
+        return -2, ["f1Score is in percent: divided by 100, as DAWNBench has fractions"]
+    if not fractions or max(known) == 0.0:
+        return 0, []
+    return 2, [f"{quality.name} is a fraction of 1: multiplied by 100, as DAWNBench has percent"]
+
+
+def _rows(table: _Table, quality: str, power: int) -> tuple[list[_Row], list[str]]:
+    """Return the evaluations in the file's order, and what is missing of them.
+
+    Raises:
+        UsageError: no row says when it was.
+    """
+    rows, faults = [], []
+    for line, cells in zip(table.lines, table.rows, strict=True):
+        hours, value = finite_number(cells["hours"]), _scaled(cells[quality], power)
+        if hours is None:
+            faults.append(f"line {line}: hours '{cells['hours'][:40]}' is no number: unread")
+            continue
+        if value is None:
+            faults.append(f"line {line}: {quality} '{cells[quality][:40]}' is no number")
+        rows.append(_Row(line, finite_number(cells.get("epoch", "")), hours * HOUR, value))
+    if not rows:
+        raise UsageError("no row has its hours as a number")
+    return rows, [*_few(faults), *_skipped(rows)]
+
+
+def _skipped(rows: Sequence[_Row]) -> list[str]:
+    numbers = [row.epoch for row in rows if row.epoch is not None]
+    gaps = [(a, b) for a, b in pairwise(numbers) if b - a > 1.5]
+    if not gaps:
+        return [] if numbers else ["no column 'epoch'"]
+    first, then = gaps[0]
+    more = f", and {len(gaps) - 1} times more" if len(gaps) > 1 else ""
+    return [f"epochs are skipped: {then:g} follows {first:g}{more}"]
+
+
+def _backwards(rows: Sequence[_Row]) -> Iterator[str]:
+    before = 0.0
+    for row in rows:
+        if row.ended < before:
+            yield (
+                f"line {row.line}: time goes backwards, {row.ended / HOUR:g} h after "
+                f"{before / HOUR:g} h; hours count from the start of the training"
+            )
+        before = row.ended
+
+
+def _reached(rows: Sequence[_Row], quality: Quality) -> int | None:
+    found = (
+        place
+        for place, row in enumerate(rows)
+        if row.quality is not None and quality.reaches(row.quality)
+    )
+    return next(found, None)
+
+
+def _epochs(rows: Sequence[_Row]) -> tuple[Epoch, ...]:
+    """Return the epochs; none where rows skip some, for what lies between rows is not one."""
+    numbers = [row.epoch for row in rows if row.epoch is not None]
+    if len(numbers) < len(rows) or any(not 0.5 < b - a < 1.5 for a, b in pairwise(numbers)):
+        return ()
+    starts = (0.0, *(row.ended for row in rows))
+    return tuple(
+        Epoch(number=row.epoch, started=start, ended=row.ended)
+        for row, start in zip(rows, starts, strict=False)
+        if row.epoch is not None
+    )
+
+
+# --- What both kinds of entries have ------------------------------------------------------------
+
+
+def _system(described: Mapping[str, Any]) -> tuple[System, list[str]]:
+    hardware = one_line(described.get("hardware")) or "not described"
+    count, model = _accelerators(hardware)
+    cost, problems = _cost(described, "costPerHour")
+    stated = _NODES.search(hardware)
+    nodes = int(stated[1]) if stated else None
+    system = System(
+        name=hardware,
+        nodes=nodes,
+        # Whether a number beside that of nodes is of one or of all is not said.
+        accelerators=count if nodes in (None, 1) else None,
+        accelerator=model,
+        framework=one_line(described.get("framework")),
+        cost_per_hour=cost,
+    )
+    return system, problems
+
+
+def _accelerators(hardware: str) -> tuple[int | None, str | None]:
+    """Return how many accelerators a description states, and their model."""
+    for pattern in _ACCELERATORS:
+        found = pattern.search(hardware)
+        if found:
+            count = found.groupdict().get("count")
+            return int(count) if count else None, found["model"]
+    return None, None
+
+
+def _cost(described: Mapping[str, Any], key: str) -> tuple[float | None, list[str]]:
+    stated = described.get(key)
+    if stated is None or stated == "":
+        return None, []
+    found = _PRICE.fullmatch(stated.strip()) if isinstance(stated, str) else None
+    cost = finite_number(found["number"] if found else stated)
+    if cost is None or cost <= 0.0:
+        return None, [f"{key} is {str(stated)[:40]!r}, which is no price: no cost"]
+    return cost, [f"{key} is text: read as {cost:g} USD"] if found else []
+
+
+def _inference(json: Path, described: Mapping[str, Any]) -> Entry:
+    """Raises UsageError: there is neither a latency nor a cost."""
+    stated = finite_number(described.get("latency"))
+    latency = stated / 1000.0 if stated is not None and stated > 0.0 else None
+    cost, problems = _cost(described, "cost")
+    if latency is None and cost is None:
+        raise UsageError("neither 'latency' nor 'cost' is a number above 0: no entry of inference")
+    columns = [name for name in QUALITIES if name in described]
+    task, named = _task(json, columns)
+    quality, value, noticed = _inferred(task, described, columns)
+    system, costs = _system(described)
+    return Entry(
+        name=f"{task.name if task else json.parent.name}/inference/{json.stem}",
+        format="dawnbench",
+        benchmark=f"{task.name if task else 'unknown'} inference",
+        round=one_line(described.get("version")),
+        organization=one_line(described.get("author")),
+        system=system,
+        path=str(json),
+        logs=(),
+        inference=Inference(latency=latency, cost=cost, quality=quality, value=value),
+        problems=(*named, *noticed, *problems, *costs),
+    )
+
+
+def _inferred(
+    task: Task | None, described: Mapping[str, Any], columns: Sequence[str]
+) -> tuple[Quality | None, float | None, list[str]]:
+    if not columns:
+        return None, None, [f"none of {', '.join(QUALITIES)} is stated"]
+    quality, named = _quality(task, columns)
+    text = str(described[quality.name])
+    power, noticed = _unit(quality, [text])
+    value = _scaled(text, power)
+    if value is None:
+        noticed = [f"{quality.name} is {text[:40]!r}, which is no number"]
+    return quality, value, [*named, *noticed]
+
+
+def _scaled(cell: str, power: int) -> float | None:
+    """Return a cell's number times a power of ten, exactly: 0.57 × 100 is 57."""
+    try:
+        return finite_number(float(Decimal(cell).scaleb(power)))
+    except (ArithmeticError, ValueError):
+        return None
+
+
+def _few(problems: Sequence[str], most: int = 3) -> list[str]:
+    """Return the first problems of one kind, and how many more there are."""
+    more = len(problems) - most
+    return [*problems[:most], *([f"{more} lines more are like these"] if more > 0 else [])]

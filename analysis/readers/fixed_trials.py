@@ -1,0 +1,162 @@
+"""The trials of a run without a search: each is one training of the same network."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+
+from aiperf_hpc.analysis.readers.kept_predictions import predicted_by
+from aiperf_hpc.analysis.readers.run_spans import Span, Spans, spans_of
+from aiperf_hpc.analysis.training_log import Epoch, Evaluation, Interval, Quality, TrainingLog
+from aiperf_hpc.results.views.run_view import RunView
+from aiperf_hpc.results.views.trainings import chains, cut
+from aiperf_hpc.run.history import ReplicaHistory, RunHistory, Trial
+from aiperf_hpc.trial import TrialState
+
+
+def trainings(view: RunView, base: TrainingLog) -> tuple[tuple[TrainingLog, ...], list[str]]:
+    """Return the trainings of a run, and a line on those that came to no end of their own.
+
+    A training that was interrupted and gone on with is one. What the run's end or a death cut says
+    nothing of the time to a target; it is left out, unless there is nothing else.
+    """
+    every, spans = list(chains(view.history)), spans_of(view.history, view.until)
+    whole = [chain for chain in every if not cut(chain[-1])]
+    left = len(every) - len(whole)
+    logs = tuple(_training(view, chain, spans, base) for chain in whole or every)
+    said = "left out" if whole else "all that there are"
+    return logs, [f"{left} trainings came to no end of their own: {said}"] if left else []
+
+
+def _training(
+    view: RunView, chain: Sequence[Trial], spans: Spans, base: TrainingLog
+) -> TrainingLog:
+    first, last = chain[0], chain[-1]
+    used = last.started.hyperparameters
+    replica = view.history.replicas[last.replica]
+    epochs, evaluations = _epochs(chain, spans)
+    config = view.manifest.config
+    settings = {"trial": last.id, "seed": first.started.seed, **used.model_dump(mode="json")}
+    executed = [span for trial in chain for span in spans.get(trial.id, ())]
+    run = _run(chain, evaluations, view.history.end_utc)
+    predicted, unread = predicted_by(last, view.paths)
+    return base.model_copy(
+        update={
+            "source": f"{base.source}:{last.id}",
+            "run": run,
+            "succeeded": _succeeded(last, evaluations, base.quality),
+            "init": init_of(view.history, [replica]),
+            "staging": _staging(replica, run),
+            "epochs": epochs,
+            "evaluations": evaluations,
+            "global_batch_size": used.batch_size,
+            "nodes": config.replica.nodes,
+            "accelerators": config.replica.ranks,
+            "operations": _operations(last, executed),
+            "settings": {**base.settings, **settings},
+            "predicted": predicted,
+            "problems": (*_problems(chain), *([unread] if unread else [])),
+        }
+    )
+
+
+def _staging(replica: ReplicaHistory, run: Interval | None) -> tuple[Interval, ...]:
+    """Return the staging of a training: not that of a later life, when it was over."""
+    end = math.inf if run is None or run.ended is None else run.ended
+    return tuple(each for each in staging_of([replica]) if each.started <= end)
+
+
+def _run(
+    chain: Sequence[Trial], evaluations: Sequence[Evaluation], end: float | None
+) -> Interval | None:
+    """Return a training's time: from its first step to its last evaluation.
+
+    Weights are stored behind it, and the next training has begun meanwhile.
+    """
+    first, last = chain[0], chain[-1]
+    if first.training_utc is None:
+        return None
+    if cut(last):
+        return Interval(started=first.training_utc, ended=end)
+    ended = evaluations[-1].ended if evaluations else last.ended_utc
+    return Interval(started=first.training_utc, ended=ended)
+
+
+def _succeeded(
+    last: Trial, evaluations: Sequence[Evaluation], quality: Quality | None
+) -> bool | None:
+    """Return whether the target was reached; without one, whether the training came to its end."""
+    if cut(last):
+        return None
+    if quality is None or quality.target is None:
+        return last.state is not TrialState.FAILED
+    values = [e.quality for e in evaluations if e.quality is not None]
+    return any(quality.reaches(value) for value in values)
+
+
+def init_of(history: RunHistory, replicas: Sequence[ReplicaHistory]) -> Interval | None:
+    """Return the time from the run's start until the last of some replicas had its data."""
+    loaded = [replica.loads[0][0] for replica in replicas if replica.loads]
+    start = history.start_utc
+    return None if start is None or not loaded else Interval(started=start, ended=max(loaded))
+
+
+def staging_of(replicas: Sequence[ReplicaHistory]) -> Iterator[Interval]:
+    """Yield when replicas copied the dataset to their nodes."""
+    for replica in replicas:
+        for utc, seconds in replica.loads:
+            if seconds > 0.0:
+                yield Interval(started=utc - seconds, ended=utc)
+
+
+def _operations(last: Trial, executed: Sequence[Span]) -> int:
+    train = sum(span.train_samples for span in executed)
+    validation = sum(span.validation_samples for span in executed)
+    started = last.started
+    return train * started.train_operations + validation * started.validation_operations
+
+
+def _epochs(
+    chain: Sequence[Trial], spans: Spans
+) -> tuple[tuple[Epoch, ...], tuple[Evaluation, ...]]:
+    """Return the complete epochs and their evaluations, without those that were done again."""
+    epochs: dict[int, Epoch] = {}
+    evaluations: dict[int, Evaluation] = {}
+    for trial in chain:
+        mark = trial.training_utc or trial.started_utc
+        for again in [number for number in epochs if number >= trial.started.first_epoch]:
+            del epochs[again], evaluations[again]
+        starts = _evaluation_starts(spans.get(trial.id, ()))
+        for each in trial.evaluations:
+            place = bisect_left(starts, each.utc) - 1
+            known = place >= 0 and starts[place] >= mark
+            epochs[each.epoch] = Epoch(started=mark, ended=each.utc, number=each.epoch)
+            evaluations[each.epoch] = Evaluation(
+                epoch=each.epoch,
+                started=starts[place] if known else None,
+                ended=each.utc,
+                quality=each.quality,
+            )
+            mark = each.utc
+    return tuple(epochs.values()), tuple(evaluations.values())
+
+
+def _evaluation_starts(spans: Sequence[Span]) -> list[float]:
+    """Return when evaluations began: training samples are recorded at the end of an epoch."""
+    return [
+        after.started
+        for before, after in pairwise(spans)
+        if after.validation_samples and before.train_samples
+    ]
+
+
+def _problems(chain: Sequence[Trial]) -> Iterator[str]:
+    for trial in chain[:-1]:
+        yield f"{trial.id} was interrupted: {trial.reason or 'no reason is recorded'}"
+    last = chain[-1]
+    if cut(last):
+        yield f"{last.id} came to no end: {last.reason or 'the run ended first'}"
+    elif last.state is TrialState.FAILED:
+        yield f"{last.id} failed: {last.reason}"

@@ -1,0 +1,309 @@
+"""The lines of MLPerf's result logs, in their three dialects, from bytes to events.
+
+- v0.5: ``:::MLPv0.5.0 BENCHMARK SECONDS (FILE:LINE) KEY: VALUE``, without ``: VALUE`` for None;
+- v0.6: ``:::MLL SECONDS KEY: {"value": VALUE, "metadata": {...}}``;
+- since v0.7: ``:::MLLOG {"time_ms": ..., "key": ..., "value": ..., "metadata": {...}}``.
+
+Anything may stand before the token, as launchers write the rank there, and other output between
+the lines. [mlcommons/logging: mlperf_logging/compliance_checker/mlp_parser]
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from functools import lru_cache, partial
+from typing import Any, BinaryIO, NamedTuple, TypeAlias
+
+from pydantic_core import from_json
+
+from aiperf_hpc.analysis.readers.numbers import finite_number
+from aiperf_hpc.analysis.readers.plain_lines import find_lines
+from aiperf_hpc.untrusted.files import nested_too_deep
+
+TOKEN = b":::ML"
+"""What the tokens of all dialects begin with."""
+MAX_LINE = 1 << 20
+"""Bytes of the longest line that is read; no log line comes near it."""
+TEXT = 256 << 10
+"""Bytes of a log that are looked at at once."""
+MAX_SETTING = 4096
+"""Bytes of the longest line whose value is kept as a setting."""
+MAX_SETTINGS = 1000
+LATEST = 1e11
+"""UTC seconds that no clock shows for three thousand years."""
+
+TIMED_KEYS = frozenset(
+    f"{what}_{end}"
+    for what in ("run", "init", "staging", "epoch", "block", "eval")
+    for end in ("start", "stop")
+) | {"eval_accuracy", "eval_error", "train_epoch"}
+"""Keys of which each line counts. Of every other key the first value does, as a setting."""
+
+_NAMES = {key.encode(): key for key in TIMED_KEYS}
+_COURSE = {key: name for key, name in _NAMES.items() if name.startswith(("epoch_", "eval_"))}
+"""Keys of which large logs consist."""
+_UNSETTLED_KEYS = frozenset(
+    {"train_loss", "train_accuracy", "learning_rate", "throughput", "tracked_stats", "eval_loss"}
+    | {"samples_per_second", "step_time", "eval_iteration_accuracy"}
+)
+"""Keys whose value changes in the course of a training, and which no measure needs."""
+
+
+class Metadata(NamedTuple):
+    """What a line says beside its value, as far as a measure needs it."""
+
+    epoch: float | None = None
+    """The number of the epoch that it is of, or of the first of a block of epochs."""
+    passes: float = 1.0
+    """The epochs of a block."""
+    status: object = None
+    """How a run ended, in the log's own word."""
+
+
+Event: TypeAlias = tuple[float, str, Any, Metadata]
+"""One line of a log: UTC in seconds, 0 where it was made without a clock; key, value, metadata."""
+
+
+class LineReader:
+    """The events of one log that count, and what was wrong with its lines."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._settled: set[bytes] = {key.encode() for key in _UNSETTLED_KEYS}
+        self._line = 0
+        self.dialects: set[str] = set()
+        """``0.5``, ``0.6``, ``0.7``: the version that brought it."""
+        self.benchmark: str | None = None
+        """As v0.5 names it in each line."""
+        self._latest: _Dialect | None = None
+        self._long = _Count()
+        self._broken = _Count()
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing at all was read."""
+        return self._line == 0
+
+    def events(self) -> Iterator[Event]:
+        """Yield the events that count, in the order of the file."""
+        for text in self._texts():
+            for line, time, key, value, epoch in find_lines(text):
+                self._line += 1
+                name = _COURSE.get(key)
+                if name is not None:
+                    if self._latest is not _V07:
+                        self._meet_v07()
+                    known = None if value == b"null" else from_json(value)
+                    yield int(time) / 1000, name, known, _of_epoch(epoch)
+                elif (at := line.find(TOKEN)) >= 0:
+                    event = self._setting(line, time, key, value) if key else self._event(line, at)
+                    if event is not None:
+                        yield event
+
+    def _texts(self) -> Iterator[bytes]:
+        """Yield the file in texts of whole lines, without those that are too long."""
+        for text in iter(partial(self._file.read, TEXT), b""):
+            cut = len(text) - text.rfind(b"\n") - 1
+            rest = self._file.readline(MAX_LINE - cut) if cut else b""
+            if cut + len(rest) < MAX_LINE or rest.endswith(b"\n"):
+                yield text + rest
+            else:
+                yield text[:-cut]
+                self._line += 1
+                self._pass_long_line()
+
+    def problems(self) -> Iterator[str]:
+        """Yield a line for each kind of line that could not be read."""
+        if self._long.count:
+            yield f"{self._long} longer than {MAX_LINE >> 20} MiB and passed over"
+        if self._broken.count:
+            yield f"{self._broken} not in mllog's format and passed over"
+
+    def _pass_long_line(self) -> None:
+        self._long.add(self._line)
+        for part in iter(partial(self._file.readline, MAX_LINE), b""):
+            if part.endswith(b"\n"):
+                break
+
+    def _setting(self, line: bytes, time: bytes, key: bytes, value: bytes) -> Event | None:
+        """Return the event of a plain line that is of no epoch."""
+        if self._latest is not _V07:
+            self._meet_v07()
+        if key in _NAMES:
+            return self._event(line, line.find(TOKEN))
+        if not self._wanted(key, len(line)):
+            return None
+        return int(time) / 1000, _name(key), _scalar(value), _NOTHING
+
+    def _event(self, line: bytes, at: int) -> Event | None:
+        dialect = _V07 if line.startswith(b":::MLLOG", at) else _old_dialect(line, at)
+        if dialect is None:
+            return None
+        found = dialect.key.search(line, at)
+        if dialect is not self._latest:
+            self._meet(dialect, found)
+        if found is None:
+            self._broken.add(self._line)
+            return None
+        key = found["key"]
+        if key not in _NAMES and not self._wanted(key, len(line)):
+            return None
+        try:
+            return dialect.parse(found, line, at)
+        except (ValueError, KeyError, TypeError, OverflowError):
+            self._broken.add(self._line)
+            return None
+
+    def _meet(self, dialect: _Dialect, found: re.Match[bytes] | None) -> None:
+        """Note a dialect, and what it says of the benchmark."""
+        self.dialects.add(dialect.version)
+        if found is not None:
+            self._latest = dialect
+            if dialect is _V05:
+                self.benchmark = found["benchmark"].decode("utf-8", "replace")
+
+    def _meet_v07(self) -> None:
+        self.dialects.add(_V07.version)
+        self._latest = _V07
+
+    def _wanted(self, key: bytes, length: int) -> bool:
+        """Return whether this is the first line with a setting's key."""
+        if key in self._settled or length > MAX_SETTING or len(self._settled) > MAX_SETTINGS:
+            return False
+        self._settled.add(key)
+        return True
+
+
+class _Dialect(NamedTuple):
+    version: str
+    key: re.Pattern[bytes]
+    """Finds the group ``key``."""
+    parse: Callable[[re.Match[bytes], bytes, int], Event]
+    """Raises an error of the kinds that broken JSON and odd values raise."""
+
+
+def _parse_v07(found: re.Match[bytes], line: bytes, at: int) -> Event:
+    text = line[line.index(b"{", at) :]
+    try:
+        document = from_json(text)
+    except ValueError:
+        document = _first_object(text)
+    time, key = document["time_ms"] / 1000, document["key"]
+    if type(key) is not str or not -LATEST < time < LATEST:
+        raise ValueError("no key or no time")
+    return time, key, document.get("value"), _metadata(document)
+
+
+def _parse_v06(found: re.Match[bytes], line: bytes, at: int) -> Event:
+    document = _first_object(found["rest"])
+    time, key = _old_time(found["time"]), found["key"].decode()
+    return time, key, document.get("value"), _metadata(document)
+
+
+def _parse_v05(found: re.Match[bytes], line: bytes, at: int) -> Event:
+    rest = found["rest"]
+    value = None if rest is None or not rest.strip() else _lenient_json(rest)
+    return _old_time(found["time"]), found["key"].decode(), value, _NOTHING
+
+
+_NOTHING = Metadata()
+
+
+@lru_cache(maxsize=16)
+def _of_epoch(number: bytes) -> Metadata:
+    return Metadata(float(number)) if number else _NOTHING
+
+
+@lru_cache(maxsize=1024)
+def _name(key: bytes) -> str:
+    return key.decode()
+
+
+@lru_cache(maxsize=1024)
+def _scalar(value: bytes) -> object:
+    """Return a number or a text, of many logs that state the same only one."""
+    return from_json(value)
+
+
+def _metadata(document: dict[str, Any]) -> Metadata:
+    stated = document.get("metadata")
+    if type(stated) is not dict:
+        return _NOTHING
+    number = stated.get("epoch_num")
+    return Metadata(
+        finite_number(stated.get("first_epoch_num") if number is None else number),
+        finite_number(stated.get("epoch_count")) or 1.0,
+        stated.get("status"),
+    )
+
+
+def _old_time(text: bytes) -> float:
+    time = float(text)
+    if time >= LATEST:
+        raise ValueError("no time")
+    return time
+
+
+_V05 = _Dialect(
+    "0.5",
+    re.compile(
+        rb":::MLPv0\.5\.0 +(?P<benchmark>\S+) +(?P<time>[\d.]+) +\([^)]*\) +"
+        rb"(?P<key>\w+) *(?::(?P<rest>.*))?"
+    ),
+    _parse_v05,
+)
+_V06 = _Dialect(
+    "0.6", re.compile(rb":::MLL +(?P<time>[\d.]+) +(?P<key>\w+) *:(?P<rest>.*)"), _parse_v06
+)
+_V07 = _Dialect("0.7", re.compile(rb'"key" *: *"(?P<key>[^"]+)"'), _parse_v07)
+
+
+def _old_dialect(line: bytes, at: int) -> _Dialect | None:
+    """Return the dialect before v0.7 of the token at a place in a line."""
+    if line.startswith(b":::MLL ", at):
+        return _V06
+    return _V05 if line.startswith(b":::MLPv0.5.0 ", at) else None
+
+
+_DECODER = json.JSONDecoder()
+
+
+def _first_object(text: bytes) -> dict[str, Any]:
+    """Parse the JSON object that a text begins with, whatever follows it on the line."""
+    try:
+        document, _ = _DECODER.raw_decode(text.decode("utf-8", "replace").lstrip())
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
+    if not isinstance(document, dict):
+        raise TypeError("not an object")
+    if nested_too_deep(document):
+        raise ValueError("nested too deeply")
+    return document
+
+
+def _lenient_json(text: bytes) -> object:
+    """Parse a value of v0.5, where a text may stand without quotes."""
+    try:
+        return from_json(text)
+    except ValueError:
+        return text.decode("utf-8", "replace").strip()
+
+
+class _Count:
+    """How often something was met, and in which line first."""
+
+    def __init__(self) -> None:
+        self.first = 0
+        self.count = 0
+
+    def add(self, line: int) -> None:
+        if not self.count:
+            self.first = line
+        self.count += 1
+
+    def __str__(self) -> str:
+        if self.count == 1:
+            return f"line {self.first} is"
+        return f"{self.count:,} lines, the first of them {self.first:,}, are"

@@ -1,0 +1,279 @@
+"""Our own runs: a run directory as an entry.
+
+A run that trains one network again and again (``search.method: fixed``) is an entry of as many
+trainings. A run that searches is one training, of all its replicas together: what it timed, what
+it executed, and how the best quality rose.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from aiperf_hpc.analysis.readers.base import Reading, Unreadable
+from aiperf_hpc.analysis.readers.fixed_trials import init_of, staging_of, trainings
+from aiperf_hpc.analysis.readers.kept_predictions import best_kept, predicted_by
+from aiperf_hpc.analysis.readers.peaks import read_peaks
+from aiperf_hpc.analysis.readers.run_spans import Executed, executed_of
+from aiperf_hpc.analysis.training_log import (
+    Course,
+    Entry,
+    Evaluation,
+    Interval,
+    Quality,
+    Rates,
+    System,
+    Throughput,
+    TrainingLog,
+)
+from aiperf_hpc.errors import AIPerfError, RunDirectoryError, reason_of
+from aiperf_hpc.ops_counter.divisions.work import MOST_ERROR
+from aiperf_hpc.results.views.run_view import RunView
+from aiperf_hpc.run.history import Trial
+from aiperf_hpc.run.paths import RunPaths
+from aiperf_hpc.trial import DatasetInfo
+from aiperf_hpc.workloads.registry import workload_of
+
+MOST_WINDOWS = 1024
+"""The most into which the time of a run is divided."""
+
+
+def read_run(path: Path) -> Reading:
+    """Read a run directory, of a run that has ended or not, with its report or without.
+
+    What is damaged in it is among the entry's problems; a run that cannot be read at all, or has
+    not started, is unreadable.
+    """
+    try:
+        view = RunView(RunPaths(path))
+        view.refresh()
+        if view.history.start_utc is None:
+            return _unreadable(path, "the run has not started: it has no records")
+        return Reading(entries=(_entry(view),))
+    except AIPerfError as error:
+        return _unreadable(path, str(error))
+    except OSError as error:
+        return _unreadable(path, reason_of(error))
+
+
+def _unreadable(path: Path, reason: str) -> Reading:
+    return Reading(unreadable=(Unreadable(path=str(path), reason=reason),))
+
+
+def _entry(view: RunView) -> Entry:
+    manifest = view.manifest
+    logs, problems = _searched(view) if _searches(view) else trainings(view, _base(view))
+    return Entry(
+        name=manifest.run_id,
+        format="aiperf",
+        benchmark=_benchmark(view),
+        scenario="weak" if manifest.replicas > 1 and not _searches(view) else "strong",
+        round=manifest.versions.get("aiperf-hpc"),
+        division=_division(view),
+        system=_system(view),
+        path=str(view.paths.root),
+        logs=logs,
+        problems=(*_problems(view), *problems),
+    )
+
+
+def _division(view: RunView) -> str | None:
+    """Return the division: AIPerf's or, of a workload of MLPerf HPC, that of the run there."""
+    workload = workload_of(view.manifest.config)
+    return view.judgement().division if workload.logged is None else view.mlperf_division()
+
+
+def _searches(view: RunView) -> bool:
+    return view.manifest.config.search.searches
+
+
+def _benchmark(view: RunView) -> str:
+    """Return what was measured: ``automl on imagenet``, ``automl on digits, without search``."""
+    config = view.manifest.config
+    workload, dataset = workload_of(config), config.dataset.name
+    name = f"{workload.name} {workload.edition(config)}".rstrip()
+    named = name if workload.name == dataset else f"{name} on {dataset}"
+    odd = workload.searchable and not config.search.searches
+    return f"{named}, without search" if odd else named
+
+
+def _system(view: RunView) -> System:
+    manifest = view.manifest
+    known = [r.started for r in view.history.replicas.values() if r.started is not None]
+    machines = [started.machine for started in known]
+    first = machines[0] if machines else None
+    kinds = {kind: None for m in machines for kind in (m.accelerators or (m.cpu,))}
+    version = first.versions.get(known[0].engine) if first else None
+    engine = known[0].engine if known else manifest.config.engine.name
+    return System(
+        name=f"{manifest.nodes} x {first.host}" if first else manifest.launcher,
+        nodes=manifest.nodes,
+        accelerators=manifest.replicas * manifest.config.replica.ranks,
+        accelerator=", ".join(kinds) or None,
+        framework=f"{engine} {version}" if version else engine,
+    )
+
+
+def _problems(view: RunView) -> Iterator[str]:
+    """Yield what is wrong with the run's records, and with its end."""
+    history, root = view.history, view.paths.root
+    for problem in history.problems:
+        yield f"{problem.path.relative_to(root)}, line {problem.line}: {problem.what}"
+    yield from history.file_problems
+    if history.primary_failure is not None:
+        yield f"the primary failed: {history.primary_failure}"
+    if history.end_utc is None:
+        yield "the run has no end: it still runs, or was cut off"
+        return
+    yield from (
+        f"{path.relative_to(root)} ends in an unfinished line" for path in sorted(history.torn)
+    )
+    yield from (
+        f"{replica.id} ended with status {replica.exit_status}"
+        for replica in history.replicas.values()
+        if replica.exit_status
+    )
+
+
+def _base(view: RunView) -> TrainingLog:
+    """Return what every training of a run shares."""
+    config, measure = view.manifest.config, view.measure
+    weight = workload_of(config).valid_flops_on(config.dataset.name)
+    dataset = _dataset(view)
+    return TrainingLog(
+        source=str(view.paths.root),
+        run=None,
+        succeeded=None,
+        quality=Quality(
+            name=measure.name,
+            higher_is_better=measure.goal == "maximize",
+            target=config.training.target,
+            weighted_by=None if weight is None else weight.target,
+        ),
+        train_samples=dataset.train_samples if dataset else None,
+        eval_samples=dataset.validation_samples if dataset else None,
+        settings=_settings(view),
+    )
+
+
+def _dataset(view: RunView) -> DatasetInfo | None:
+    """Return what the dataset is, as its replicas read it or, before they did, as planned."""
+    read = [r.dataset for r in view.history.replicas.values() if r.dataset is not None]
+    return read[0] if read else view.manifest.dataset
+
+
+def _settings(view: RunView) -> dict[str, Any]:
+    manifest = view.manifest
+    return {
+        "run_id": manifest.run_id,
+        "seed": manifest.config.seed,
+        "nodes": manifest.nodes,
+        "hours": manifest.hours,
+        "simulated": manifest.simulated or manifest.config.engine.name == "simulated",
+        "versions": dict(manifest.versions),
+        "commit": manifest.commit,
+        "config": manifest.config.model_dump(mode="json"),
+        "invalid": [f"{broken.rule}: {broken.reason}" for broken in view.violations()],
+    }
+
+
+def _searched(view: RunView) -> tuple[tuple[TrainingLog, ...], list[str]]:
+    """Return a run that searches as one training of all its replicas, and what lies beside it."""
+    best, unread = predicted_by(best_kept(view.history.trials.values()), view.paths)
+    problems = [unread] if unread else []
+    peaks: tuple[Rates, ...] = ()
+    try:
+        precision = view.manifest.config.training.precision
+        around = (view.paths.peaks, view.paths.peaks_after)
+        peaks = tuple(each for path in around for each in read_peaks(path, precision))
+    except RunDirectoryError as error:
+        problems.append(str(error))
+    log = _search(view, peaks).model_copy(update={"predicted": best})
+    return (log,), problems
+
+
+def _search(view: RunView, peaks: tuple[Rates, ...]) -> TrainingLog:
+    history, manifest = view.history, view.manifest
+    replicas = list(history.replicas.values())
+    batches = {trial.started.hyperparameters.batch_size for trial in history.trials.values()}
+    return _base(view).model_copy(
+        update={
+            "run": Interval(started=history.origin_utc or 0.0, ended=history.end_utc),
+            "quality": _searched_quality(view),
+            "succeeded": False if history.primary_failure is not None else None,
+            "init": init_of(history, replicas),
+            "staging": tuple(staging_of(replicas)),
+            "evaluations": tuple(_rise(view)),
+            "global_batch_size": batches.pop() if len(batches) == 1 else None,
+            "nodes": manifest.nodes,
+            "accelerators": manifest.replicas * manifest.config.replica.ranks,
+            "operations": view.final().operations,
+            "course": _course(view, peaks),
+        }
+    )
+
+
+def _searched_quality(view: RunView) -> Quality:
+    """Return what the run measures; where it names no target, AIPerf's rule on the error is it."""
+    measure, target = view.measure, view.manifest.config.training.target
+    if target is None and measure.error is not None:
+        target = 1.0 - MOST_ERROR
+    higher = measure.goal == "maximize"
+    return Quality(name=measure.name, higher_is_better=higher, target=target)
+
+
+def _rise(view: RunView) -> Iterator[Evaluation]:
+    """Yield the evaluations that were better than all before them, and the last one's time."""
+    until, best = view.until, None
+    last: float | None = None
+    for evaluation in view.history.evaluations:
+        if evaluation.utc > until:
+            break
+        last = evaluation.utc
+        if evaluation.beats(best):
+            best, last = evaluation, None
+            yield Evaluation(
+                epoch=None, started=None, ended=evaluation.utc, quality=evaluation.quality
+            )
+    if best is not None and last is not None:
+        yield Evaluation(epoch=None, started=None, ended=last, quality=best.quality)
+
+
+def _course(view: RunView, peaks: tuple[Rates, ...]) -> Course:
+    manifest, elapsed = view.manifest, view.final().elapsed
+    window = max(manifest.config.journal.progress_seconds, elapsed / MOST_WINDOWS)
+    points = view.score_points(window / 3600.0)
+    done = [0, *(point.operations for point in points[: int(elapsed / window + 1e-9)])]
+    executed = list(executed_of(view.history, view.until))
+    return Course(
+        window_seconds=window,
+        operations=tuple(after - before for before, after in pairwise(done)),
+        busy_seconds=sum(each.seconds for _, each in executed),
+        replicas=manifest.replicas,
+        throughputs=tuple(_throughputs(executed)),
+        on_accelerators=any(
+            replica.started.machine.accelerators
+            for replica in view.history.replicas.values()
+            if replica.started is not None
+        ),
+        peaks=peaks,
+    )
+
+
+def _throughputs(executed: Iterable[tuple[Trial, Executed]]) -> Iterator[Throughput]:
+    """Yield how fast the initial network was trained, for each size of batches."""
+    of = defaultdict[tuple[str, int], Executed](Executed)
+    for trial, each in executed:
+        if trial.started.parent is None:
+            of[trial.started.graph, trial.started.hyperparameters.batch_size].add(each)
+    for (graph, batch), each in sorted(of.items(), key=lambda item: item[0]):
+        if each.train_seconds > 0.0:
+            yield Throughput(
+                network=graph,
+                batch_size=batch,
+                samples=each.train_samples,
+                seconds=each.train_seconds,
+            )

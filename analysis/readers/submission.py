@@ -1,0 +1,326 @@
+"""MLPerf submissions: from result logs and where they lie to entries.
+
+A submission is ``ORG/results/SYSTEM/[strong|weak/]BENCHMARK/result_*.txt`` beside
+``ORG/systems/SYSTEM.json``, and from HPC v3.0 on a ``scaling.json`` beside the logs. Logs that lie
+elsewhere are divided by what they state of themselves.
+[mlcommons/policies, submission_rules.adoc; mlcommons/logging, result_summarizer]
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from aiperf_hpc.analysis.readers.base import Reading, Unreadable
+from aiperf_hpc.analysis.readers.descriptions import read_object
+from aiperf_hpc.analysis.readers.log_pool import read_logs
+from aiperf_hpc.analysis.readers.mllog import ReadLog, Stated, Unread, benchmark_name
+from aiperf_hpc.analysis.readers.numbers import finite_number
+from aiperf_hpc.analysis.readers.system_description import system_of
+from aiperf_hpc.analysis.training_log import Entry, System, TrainingLog
+from aiperf_hpc.errors import UsageError
+from aiperf_hpc.results.formatting import few
+
+PRUNED = "pruned_results"
+"""The folder, beside its logs, of the trainings that a weak entry leaves out."""
+HPC_BENCHMARKS = frozenset({"cosmoflow", "deepcam", "oc20", "openfold"})
+
+
+class Layout(NamedTuple):
+    """Where a log lies in a submission."""
+
+    folder: Path
+    """Of the entry's logs."""
+    organization: str
+    system: str
+    scenario: Literal["strong", "weak"]
+    benchmark: str
+    description: Path
+
+
+class _Placed(NamedTuple):
+    """A log with its place, None where it lies in no submission."""
+
+    read: ReadLog
+    layout: Layout | None
+    folder: Path
+
+
+class _Group(NamedTuple):
+    """What the logs of one entry have in common."""
+
+    folder: Path
+    benchmark: str | None
+    division: str | None
+    organization: str | None
+    platform: str | None
+
+
+def layout_of(path: Path) -> Layout | None:
+    """Return a log's place in a submission, None where it lies in none."""
+    parts = path.parts
+    for at in range(len(parts) - 4, 0, -1):
+        if parts[at] == "results":
+            return _layout(path, at)
+    return None
+
+
+def _layout(path: Path, at: int) -> Layout | None:
+    below = path.parts[at + 1 : -1]
+    scaled = len(below) == 3 and below[1] in ("strong", "weak")
+    if len(below) != 2 and not scaled:
+        return None
+    organization = Path(*path.parts[:at])
+    return Layout(
+        folder=path.parent,
+        organization=organization.name,
+        system=below[0],
+        scenario="weak" if scaled and below[1] == "weak" else "strong",
+        benchmark=benchmark_name(below[-1]),
+        description=organization / "systems" / f"{below[0]}.json",
+    )
+
+
+def read_results(paths: Sequence[Path], accelerators: int | None = None) -> Reading:
+    """Read result logs, and make entries of them.
+
+    ``accelerators`` is what the user says of logs and systems that do not say how many they have.
+    """
+    pruned = [path for path in paths if path.parent.name == PRUNED]
+    whole = [path for path in paths if path.parent.name != PRUNED]
+    groups: dict[_Group, list[_Placed]] = defaultdict(list)
+    lost: dict[Path, list[Unreadable]] = defaultdict(list)
+    for path, read in zip(whole, read_logs(whole), strict=True):
+        if isinstance(read, Unread):
+            lost[path.parent].append(Unreadable(path=str(path), reason=read.reason))
+        else:
+            placed = _Placed(read, layout_of(path.absolute()), path.parent)
+            groups[_group(placed)].append(placed)
+    entries = [
+        _entry(group, logs, _Around(lost[group.folder], _below(pruned, group), accelerators))
+        for group, logs in groups.items()
+    ]
+    unreadable = tuple(one for folder in lost.values() for one in folder)
+    return Reading(tuple(entries), unreadable)
+
+
+def _below(pruned: Sequence[Path], group: _Group) -> int:
+    return sum(path.parent.parent == group.folder for path in pruned)
+
+
+class _Around(NamedTuple):
+    """What an entry's folder has besides its logs, and what the user says."""
+
+    lost: Sequence[Unreadable]
+    pruned: int
+    accelerators: int | None
+
+
+def _group(placed: _Placed) -> _Group:
+    """Return what tells a log's entry from others; in a submission its place does."""
+    stated, layout = placed.read.stated, placed.layout
+    benchmark = stated.benchmark or (layout.benchmark if layout else None)
+    if layout is not None:
+        return _Group(placed.folder, benchmark, stated.division, layout.organization, layout.system)
+    return _Group(placed.folder, benchmark, stated.division, stated.organization, stated.platform)
+
+
+def _entry(group: _Group, placed: Sequence[_Placed], around: _Around) -> Entry:
+    layout = placed[0].layout
+    problems: list[str] = []
+    system, described = _system(group, layout, problems)
+    scale = _convergence_scale(group.folder, problems)
+    logs = tuple(
+        one.read.log.model_copy(update={"convergence_scale": scale})
+        for one in sorted(placed, key=_in_order)
+    )
+    logs = tuple(_with_accelerators(logs, system, around.accelerators, problems))
+    benchmark = group.benchmark or "unknown"
+    scenario = layout.scenario if layout else _scenario(placed)
+    problems += _mismatches(layout, benchmark, around)
+    if system.accelerators is None:
+        system = system.model_copy(update=_sizes(logs, scenario))
+    return Entry(
+        name=_name(group, layout, benchmark, scenario),
+        format="mllog",
+        benchmark=benchmark,
+        division=_division(group, system.name, described, problems),
+        scenario=scenario,
+        round=round_of(placed[0].folder, benchmark, placed[0].read.stated, logs),
+        organization=group.organization,
+        system=system,
+        path=str(group.folder),
+        logs=logs,
+        lost=len(around.lost),
+        pruned=around.pruned,
+        convergence_scale=scale,
+        problems=tuple(problems),
+    )
+
+
+def _in_order(placed: _Placed) -> tuple[int, str]:
+    """Sort result_10 after result_9."""
+    name = Path(placed.read.log.source).name
+    number = re.search(r"(\d+)(?=\D*$)", name)
+    return (int(number[1]) if number else -1, name)
+
+
+def _system(group: _Group, layout: Layout | None, problems: list[str]) -> tuple[System, str | None]:
+    """Return the machine, and the division that its description states."""
+    if layout is None:
+        return System(name=group.platform or group.folder.name), None
+    if not layout.description.exists():
+        return System(name=layout.system), None
+    try:
+        document = read_object(layout.description)
+    except UsageError as error:
+        problems.append(f"its system description, {layout.description}: {error}")
+        return System(name=layout.system), None
+    division = document.get("division")
+    return system_of(layout.system, document), division if division in _DIVISIONS else None
+
+
+_DIVISIONS = ("closed", "open")
+
+
+def _division(group: _Group, system: str, described: str | None, problems: list[str]) -> str | None:
+    """Return the division: by the description, else the system's name, else the logs."""
+    named = [division for division in _DIVISIONS if division in re.split(r"[^a-z]+", system)]
+    division = described or (named[0] if len(named) == 1 else group.division)
+    if group.division is not None and division != group.division:
+        where = "its system description" if described else "its system's name"
+        problems.append(f"{division} division by {where}; its logs state {group.division}")
+    return division
+
+
+def _scenario(placed: Sequence[_Placed]) -> Literal["strong", "weak"]:
+    """Return weak for logs that lie in a folder called so, or are of several instances."""
+    instances = {str(one.read.log.settings.get("instance_id")) for one in placed}
+    return "weak" if "weak" in placed[0].folder.parts or len(instances - {"None"}) > 1 else "strong"
+
+
+def _mismatches(layout: Layout | None, benchmark: str, around: _Around) -> Iterator[str]:
+    if layout is not None and layout.benchmark != benchmark:
+        yield f"its folder is called {layout.benchmark}, its logs state {benchmark}"
+    if around.lost:
+        files = few([Path(one.path).name for one in around.lost])
+        yield f"{len(around.lost)} logs could not be read and count as failed: {files}"
+
+
+def _sizes(logs: Sequence[TrainingLog], scenario: str) -> dict[str, int | None]:
+    """Return the machine's size by its logs: all instances of a weak entry run at once."""
+    nodes = [log.nodes for log in logs if log.nodes is not None]
+    accelerators = [log.accelerators for log in logs if log.accelerators is not None]
+    whole = sum if scenario == "weak" else max
+    return {
+        "nodes": whole(nodes) if nodes else None,
+        "accelerators": whole(accelerators) if accelerators else None,
+    }
+
+
+def _with_accelerators(
+    logs: Sequence[TrainingLog], system: System, said: int | None, problems: list[str]
+) -> Iterator[TrainingLog]:
+    """Yield logs that say how many accelerators they had; where they do not, other sources do."""
+    silent = [log for log in logs if log.accelerators is None]
+    number = _accelerators_of_silent(len(logs), system, said, problems) if silent else None
+    for log in logs:
+        if log.accelerators is None:
+            yield log.model_copy(update={"accelerators": number})
+        else:
+            yield log
+
+
+def _accelerators_of_silent(
+    instances: int, system: System, said: int | None, problems: list[str]
+) -> int | None:
+    if system.accelerators is not None:
+        return system.accelerators
+    if said is not None:
+        return said
+    number = accelerators_in_name(system.name)
+    if number is None:
+        problems.append("nothing says how many accelerators it has: give --accelerators N")
+    else:
+        problems.append(
+            f"{number} accelerators by its name, {system.name}: nothing else says how many;"
+            " --accelerators N overrides it"
+        )
+    return number
+
+
+def accelerators_in_name(name: str) -> int | None:
+    """Return the count that a platform's name states: ``512xV100``, ``corigpu_n64``."""
+    found = re.search(
+        r"(?<!\d)(\d{1,6})x(?:V100|A100|H100|P100|A64FX|TPU)|_n(\d{1,6})(?![\d.])", name
+    )
+    return int(found[1] or found[2]) if found else None
+
+
+def _convergence_scale(folder: Path, problems: list[str]) -> float | None:
+    """Return the factor of ``scaling.json``."""
+    path = folder / "scaling.json"
+    if not path.exists():
+        return None
+    try:
+        factor = read_object(path).get("scaling_factor")
+    except UsageError as error:
+        problems.append(f"scaling.json: {error}")
+        return None
+    if isinstance(factor, str) or (number := finite_number(factor)) is None:
+        problems.append("scaling.json: no number as scaling_factor")
+        return None
+    if number < 1:
+        problems.append(f"scaling.json: scaling_factor {factor} is below 1")
+        return None
+    return number
+
+
+def round_of(
+    folder: Path, benchmark: str, stated: Stated, logs: Sequence[TrainingLog]
+) -> str | None:
+    """Return the benchmark's round: by the path, else by the dialect, else by facts of the logs.
+
+    OpenFold came with HPC v3.0, and HPC v0.7 alone had CosmoFlow's smaller dataset. Else the date
+    decides, by the rounds' submission deadlines (HPC: November 2020, October 2021, September
+    2022, October 2023); Training's rounds are too close for that.
+    """
+    found = re.search(r"(hpc|training)[_-](?:results[_-])?v(\d\.\d)", str(folder.absolute()))
+    if found:
+        return f"{found[1]}-{found[2]}"
+    if stated.dialect in ("0.5", "0.6"):
+        return f"training-{stated.dialect}"
+    if benchmark not in HPC_BENCHMARKS:
+        return None
+    if benchmark == "openfold":
+        return "hpc-3.0"
+    if benchmark == "cosmoflow" and any(log.train_samples == 262_144 for log in logs):
+        return "hpc-0.7"
+    starts = [log.run.started for log in logs if log.run is not None]
+    return _hpc_round(max(starts)) if starts else None
+
+
+_HPC_ROUNDS = ((2021, 1, "0.7"), (2021, 11, "1.0"), (2022, 11, "2.0"), (2023, 12, "3.0"))
+
+
+def _hpc_round(time: float) -> str | None:
+    if not 0 < time < 1 << 32:
+        return None
+    date = datetime.fromtimestamp(time, UTC)
+    for year, month, version in _HPC_ROUNDS:
+        if (date.year, date.month) < (year, month):
+            return f"hpc-{version}"
+    return None
+
+
+def _name(group: _Group, layout: Layout | None, benchmark: str, scenario: str) -> str:
+    """Return a name that people would use."""
+    machine = layout.system if layout else group.platform or group.folder.name
+    words = [group.organization or "", machine, benchmark]
+    if scenario == "weak":
+        words.append("weak")
+    return " ".join(word for word in words if word)

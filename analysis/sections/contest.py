@@ -1,0 +1,211 @@
+"""Entries that can be ranked together, with how fast each got how far."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from aiperf_hpc.analysis.measured import NotMeasuredError
+from aiperf_hpc.analysis.measures.olympic import kept_runs, left_out
+from aiperf_hpc.analysis.measures.time_to_accuracy import Progress, progress_of, time_at_once
+from aiperf_hpc.analysis.options import Options, Qualities
+from aiperf_hpc.analysis.prices import Price
+from aiperf_hpc.analysis.training_log import Entry, Quality
+from aiperf_hpc.errors import UsageError
+
+OWN_CURRENCY = "USD"
+"""Of the prices that entries themselves state."""
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """An entry in a contest."""
+
+    entry: Entry
+    progress: tuple[Progress, ...]
+    """Of each training whose log has any."""
+    lost: int
+    """Its other trainings: to the rules they failed."""
+    price: Price | None
+
+    @property
+    def best(self) -> float:
+        """The quality that all its trainings reached."""
+        bests = [progress.best for progress in self.progress]
+        return min(bests) if self.progress[0].higher_is_better else max(bests)
+
+    def time_to(self, threshold: float) -> float | None:
+        """Return the seconds until it was as good as a threshold; None for never.
+
+        Raises:
+            NotMeasuredError: a log's times went wrong before.
+        """
+        times = [progress.time_to(threshold) for progress in self.progress]
+        if self.entry.scenario == "weak":
+            return time_at_once([progress.started for progress in self.progress], times)
+        # MLPerf's rules leave out the fastest and the slowest; no other format has such.
+        drop = left_out(self.entry.benchmark) if self.entry.format == "mllog" else 0
+        kept = kept_runs(times, drop, self.lost)
+        counting = [time for place in kept.places if (time := times[place]) is not None]
+        return statistics.fmean(counting) if kept.valid and counting else None
+
+    def shortfall(self, threshold: float) -> str:
+        """Return in words why it never reached a threshold."""
+        trainings = len(self.progress) + self.lost
+        if trainings == 1:
+            return f"never reached: the best is {self.best:.6g}"
+        fell = sum(progress.time_to(threshold) is None for progress in self.progress)
+        return f"never reached by {fell + self.lost} of {trainings} trainings"
+
+
+@dataclass(frozen=True, slots=True)
+class Contest:
+    """Entries of one benchmark, measured by one quality, timed in one manner."""
+
+    benchmark: str
+    quality: Quality
+    """With the target that holds for all."""
+    scenario: str
+    contenders: tuple[Contender, ...]
+    unmeasured: dict[str, str]
+    """Why other entries of the same kind take no part."""
+    notes: tuple[str, ...]
+
+    @property
+    def title(self) -> str:
+        """What is contested, in words."""
+        sign = "≥" if self.quality.higher_is_better else "≤"
+        aim = f" {sign} {self.quality.target:g}" if self.quality.target is not None else ""
+        weak = ", all trainings at once" if self.scenario == "weak" else ""
+        return f"{self.benchmark}, {self.quality.name}{aim}{weak}"
+
+
+def contests_of(entries: Sequence[Entry], options: Options) -> tuple[Contest, ...]:
+    """Group the entries that have trainings by what makes them comparable.
+
+    Raises:
+        NotMeasuredError: no entry has evaluations with times.
+        UsageError: the user's thresholds or targets name no benchmark that is there, or do not
+            say which of several they mean.
+    """
+    groups: dict[tuple[str, str, bool, str], list[Entry]] = {}
+    for entry in entries:
+        quality = next((log.quality for log in entry.logs if log.quality), None)
+        if quality:
+            key = (entry.benchmark, quality.name, quality.higher_is_better, entry.scenario)
+            groups.setdefault(key, []).append(entry)
+    _require_meant(options, groups)
+    contests = [_contest(key, members, options) for key, members in groups.items()]
+    if not any(contest.contenders for contest in contests):
+        reasons = [reason for contest in contests for reason in contest.unmeasured.values()]
+        raise NotMeasuredError(reasons[0] if reasons else "no entry has evaluations of quality")
+    return tuple(contests)
+
+
+def chosen(choices: Sequence[Qualities], benchmark: str) -> tuple[float, ...]:
+    """Return the qualities that a user named for a benchmark, in their order, each once."""
+    of_it = [c for c in choices if (c.benchmark or benchmark).lower() == benchmark.lower()]
+    return tuple(dict.fromkeys(value for choice in of_it for value in choice.values))
+
+
+def _require_meant(options: Options, groups: dict[tuple[str, str, bool, str], list[Entry]]) -> None:
+    kinds = sorted({f"{benchmark} ({quality})" for benchmark, quality, *_ in groups})
+    names = {benchmark.lower() for benchmark, *_ in groups}
+    choices = [("--thresholds", choice) for choice in options.thresholds]
+    choices += [("--target", choice) for choice in options.targets]
+    for option, choice in choices if groups else ():
+        shown = ",".join(f"{value:g}" for value in choice.values)
+        there = f"there are {', '.join(kinds)}"
+        if choice.benchmark is None and len(kinds) > 1:
+            raise UsageError(f"{option} {shown}: write it as BENCHMARK={shown}; {there}")
+        if choice.benchmark is not None and choice.benchmark.lower() not in names:
+            raise UsageError(f"{option} {choice.benchmark}={shown}: no such benchmark; {there}")
+
+
+def _contest(
+    key: tuple[str, str, bool, str], members: Sequence[Entry], options: Options
+) -> Contest:
+    benchmark, name, higher, scenario = key
+    target, notes = _target(members, higher)
+    contenders, unmeasured = [], {}
+    for entry in members:
+        try:
+            contenders.append(_contender(entry, options))
+        except NotMeasuredError as error:
+            unmeasured[entry.name] = str(error)
+    return Contest(
+        benchmark=benchmark,
+        quality=Quality(name=name, higher_is_better=higher, target=target),
+        scenario=scenario,
+        contenders=tuple(contenders),
+        unmeasured=unmeasured,
+        notes=(*notes, *_differences(members)),
+    )
+
+
+def _contender(entry: Entry, options: Options) -> Contender:
+    """Return an entry with its progress.
+
+    A training of several that broke off before its first evaluation failed, and the rules say how
+    many may.
+
+    Raises:
+        NotMeasuredError: no log has any progress, or one does not that is not of several.
+    """
+    progress, faults = [], []
+    for log in entry.logs:
+        try:
+            progress.append(progress_of(log))
+        except NotMeasuredError as error:
+            faults.append(error)
+    if faults and (not progress or entry.format != "mllog" or entry.scenario == "weak"):
+        raise faults[0]
+    return Contender(entry, tuple(progress), entry.lost + len(faults), price_of(entry, options))
+
+
+def _target(members: Sequence[Entry], higher: bool) -> tuple[float | None, list[str]]:
+    """Return the target of all, and what is to be said of it. What a user names, all logs have."""
+    stated = {log.quality.target for e in members for log in e.logs if log.quality} - {None}
+    targets = sorted(target for target in stated if target is not None)
+    if len(targets) < 2:
+        return (targets[0] if targets else None), []
+    strictest = targets[-1] if higher else targets[0]
+    shown = ", ".join(f"{target:g}" for target in targets)
+    return strictest, [f"targets differ ({shown}): {strictest:g} is taken, the strictest"]
+
+
+def _differences(members: Sequence[Entry]) -> Iterator[str]:
+    """Yield what may make entries of one benchmark less comparable than they look."""
+    for what, found in (
+        ("rounds", {entry.round for entry in members if entry.round}),
+        ("divisions", {entry.division for entry in members if entry.division}),
+    ):
+        if len(found) > 1:
+            yield f"{what} with their own rules stand together: {', '.join(sorted(found))}"
+
+
+def price_of(entry: Entry, options: Options) -> Price | None:
+    """Return what an entry's system costs an hour, by the table or else by the entry itself.
+
+    What entries state is in US dollars: beside a table in another currency it does not count.
+    """
+    table, system = options.prices, entry.system
+    if table:
+        names = (system.name, entry.name)
+        found = table.price_of(names, system.accelerator, system.accelerators)
+        if found:
+            return found
+    if system.cost_per_hour is None or currency(options) != OWN_CURRENCY:
+        return None
+    return Price(system.cost_per_hour, "entry")
+
+
+def currency(options: Options) -> str:
+    """Return in which currency costs are told."""
+    return options.prices.currency if options.prices else OWN_CURRENCY
+
+
+def money(amount: float) -> str:
+    """Return an amount with two decimals, or with two digits where it is less than 0.1."""
+    return f"{amount:.2f}" if amount >= 0.1 else f"{amount:.2g}"

@@ -1,0 +1,170 @@
+"""Cost to accuracy: what reaching the target cost, what speed cost more, and the Pareto front."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import date
+
+from aiperf_hpc.analysis.measured import NotMeasuredError
+from aiperf_hpc.analysis.measures.cost import cost_of, pareto_front, price_index
+from aiperf_hpc.analysis.options import Options
+from aiperf_hpc.analysis.sections.contest import Contender, Contest, contests_of, currency, money
+from aiperf_hpc.analysis.training_log import Entry
+from aiperf_hpc.results.table import Table, optional, reasons
+from aiperf_hpc.trial import Value
+
+
+class Priced(Value):
+    """Time and cost to the target of one entry."""
+
+    entry: str
+    seconds: float
+    price_per_hour: float
+    price_source: str
+    """``entry``, or what of the price table it is of."""
+    cost: float
+    price_index: float | None
+    """Price increase over performance increase against the base."""
+    on_front: bool
+    """Whether no other entry is both as fast and as cheap, and better in one."""
+
+
+class Costs(Value):
+    """Cost to the target of entries that can be compared."""
+
+    title: str
+    benchmark: str
+    quality: str
+    scenario: str
+    target: float | None
+    currency: str
+    base: str | None
+    """The entry whose price index is 1: the cheapest, of equals the slowest."""
+    priced: tuple[Priced, ...]
+    """The fastest first."""
+    missing: dict[str, str]
+    """Why other entries have no cost."""
+    notes: tuple[str, ...]
+
+
+class CostToAccuracy(Value):
+    """Cost to accuracy of each contest."""
+
+    contests: tuple[Costs, ...]
+    prices_date: date | None
+    prices_source: str | None
+
+
+def cost_to_accuracy(entries: Sequence[Entry], options: Options) -> CostToAccuracy:
+    """Return cost, price index and Pareto front of comparable entries. O(n log n).
+
+    Raises:
+        NotMeasuredError: no entry has evaluations with times, or none has a price.
+        UsageError: the user's target fits no benchmark that is there.
+    """
+    contests = tuple(_costs(contest, options) for contest in contests_of(entries, options))
+    if not any(contest.priced for contest in contests):
+        reason = next((r for c in contests for r in c.missing.values()), "no entry has a price")
+        raise NotMeasuredError(f"no entry has both a price and a time to its target: {reason}")
+    table = options.prices
+    return CostToAccuracy(
+        contests=contests,
+        prices_date=table.date if table else None,
+        prices_source=table.source if table else None,
+    )
+
+
+def _costs(contest: Contest, options: Options) -> Costs:
+    missing, found = dict(contest.unmeasured), []
+    for contender in contest.contenders:
+        try:
+            found.append(_paid(contender, contest.quality.target, options))
+        except NotMeasuredError as error:
+            missing[contender.entry.name] = str(error)
+    found.sort(key=lambda paid: (paid.seconds, paid.cost, paid.entry))
+    base = min(found, key=lambda paid: (paid.cost, -paid.seconds), default=None)
+    front = set(pareto_front([(paid.seconds, paid.cost) for paid in found]))
+    return Costs(
+        title=contest.title,
+        benchmark=contest.benchmark,
+        quality=contest.quality.name,
+        scenario=contest.scenario,
+        target=contest.quality.target,
+        currency=currency(options),
+        base=base.entry if base else None,
+        priced=tuple(
+            paid.model_copy(update={"price_index": _index(paid, base), "on_front": place in front})
+            for place, paid in enumerate(found)
+        ),
+        missing=missing,
+        notes=contest.notes,
+    )
+
+
+def _paid(contender: Contender, target: float | None, options: Options) -> Priced:
+    """Raises NotMeasuredError: there is no target, no price, or it was never reached."""
+    if target is None:
+        raise NotMeasuredError("the benchmark has no target: name one with --target")
+    seconds = contender.time_to(target)
+    if seconds is None:
+        raise NotMeasuredError(contender.shortfall(target))
+    if contender.price is None:
+        raise NotMeasuredError(_unpriced(contender.entry, options))
+    return Priced(
+        entry=contender.entry.name,
+        seconds=seconds,
+        price_per_hour=contender.price.per_hour,
+        price_source=contender.price.source,
+        cost=cost_of(seconds, contender.price.per_hour),
+        price_index=None,
+        on_front=False,
+    )
+
+
+def _unpriced(entry: Entry, options: Options) -> str:
+    system = entry.system
+    count = f"{system.accelerators} × " if system.accelerators else ""
+    what = f"'{system.name}'" + (f" ({count}{system.accelerator})" if system.accelerator else "")
+    if options.prices is None:
+        return "its machine has no price: give one with --prices"
+    own = ""
+    if system.cost_per_hour is not None:
+        own = f"; its own price is in USD, the table's in {options.prices.currency}"
+    return f"no price of {what} in the price table{own}"
+
+
+def _index(paid: Priced, base: Priced | None) -> float | None:
+    return price_index(paid.cost, paid.seconds, base.cost, base.seconds) if base else None
+
+
+def tables(found: CostToAccuracy) -> Iterator[Table]:
+    """Yield cost to accuracy of each contest, and who has none and why."""
+    for contest in found.contests:
+        yield _table(contest, found)
+
+
+def _table(contest: Costs, found: CostToAccuracy) -> Table:
+    money_of = contest.currency
+    columns = ("entry", "min", money_of, f"{money_of} per hour", "price index", "on the front")
+    rows = tuple(
+        (
+            paid.entry, f"{paid.seconds / 60.0:,.2f}", money(paid.cost),
+            f"{paid.price_per_hour:,.5g}", optional("{:.3g}".format, paid.price_index),
+            "yes" if paid.on_front else "",
+        )
+        for paid in contest.priced
+    )  # fmt: skip
+    return Table(
+        columns,
+        rows,
+        title=contest.title,
+        notes=(*_price_notes(contest, found), *contest.notes),
+        missing=tuple(reasons(contest.missing)),
+    )
+
+
+def _price_notes(contest: Costs, found: CostToAccuracy) -> Iterator[str]:
+    if contest.priced and found.prices_date:
+        yield f"prices of {found.prices_date}: {found.prices_source}"
+    if contest.base and len(contest.priced) > 1:
+        yield f"price index: price increase / performance increase, against {contest.base}"

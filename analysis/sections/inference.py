@@ -1,0 +1,115 @@
+"""Latency and cost of inference, of networks that are as good as the benchmark asks.
+
+Source: DAWNBench, entries' README, inference tasks: mean latency of one sample at a time, and its
+cost, of a network at or over the target.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+from aiperf_hpc.analysis.measured import NotMeasuredError
+from aiperf_hpc.analysis.options import Options
+from aiperf_hpc.analysis.sections.ranking import ranks
+from aiperf_hpc.analysis.training_log import Entry, Inference
+from aiperf_hpc.results.table import Table, optional, reasons
+from aiperf_hpc.trial import Value
+
+
+class Served(Value):
+    """One network in use."""
+
+    entry: str
+    quality: float
+    latency: float | None
+    """Seconds a sample."""
+    cost: float | None
+    """Of one sample, US dollars."""
+    latency_rank: int | None
+    cost_rank: int | None
+
+
+class Serving(Value):
+    """The networks of one benchmark, the fastest first."""
+
+    benchmark: str
+    served: tuple[Served, ...]
+    excluded: dict[str, str]
+    """Why other entries are not ranked."""
+
+
+class Servings(Value):
+    """Inference of each benchmark."""
+
+    benchmarks: tuple[Serving, ...]
+
+
+def inference(entries: Sequence[Entry], _options: Options) -> Servings:
+    """Return latency and cost of inference, ranked. O(n log n).
+
+    Raises:
+        NotMeasuredError: no entry is of inference.
+    """
+    groups: dict[str, dict[str, Inference]] = {}
+    for entry in entries:
+        if entry.inference:
+            groups.setdefault(entry.benchmark, {})[entry.name] = entry.inference
+    if not groups:
+        raise NotMeasuredError("no entry is of inference")
+    return Servings(benchmarks=tuple(_serving(name, found) for name, found in groups.items()))
+
+
+def _serving(benchmark: str, found: dict[str, Inference]) -> Serving:
+    good, excluded = {}, {}
+    for name, measured in found.items():
+        reason = _shortfall(measured)
+        if reason:
+            excluded[name] = reason
+        else:
+            good[name] = measured
+    by_latency = ranks({name: measured.latency for name, measured in good.items()})
+    by_cost = ranks({name: measured.cost for name, measured in good.items()})
+    served = [
+        Served(
+            entry=name,
+            quality=measured.value or 0.0,
+            latency=measured.latency,
+            cost=measured.cost,
+            latency_rank=by_latency.get(name),
+            cost_rank=by_cost.get(name),
+        )
+        for name, measured in good.items()
+    ]
+    served.sort(key=lambda one: (one.latency_rank or math.inf, one.cost_rank or math.inf))
+    return Serving(benchmark=benchmark, served=tuple(served), excluded=excluded)
+
+
+def _shortfall(measured: Inference) -> str | None:
+    """Return why a network is not good enough to be ranked; None where it is."""
+    quality, value = measured.quality, measured.value
+    if quality is None or value is None:
+        return "its quality is not known"
+    if quality.target is None:
+        return f"there is no target for {quality.name}"
+    if not quality.reaches(value):
+        return f"{quality.name} is {value:g}, the target {quality.target:g}"
+    return None
+
+
+def tables(found: Servings) -> Iterator[Table]:
+    """Yield latency and cost of each benchmark's networks, and which are not ranked and why."""
+    for serving in found.benchmarks:
+        rows = tuple(
+            (
+                one.entry, optional(lambda s: f"{1e3 * s:.6g}", one.latency),
+                optional("{:.3g}".format, one.cost), f"{one.quality:.6g}",
+            )
+            for one in serving.served
+        )  # fmt: skip
+        yield Table(
+            ("entry", "ms", "USD", "quality"),
+            rows,
+            title=serving.benchmark,
+            notes=tuple(f"not ranked: {said}" for said in reasons(serving.excluded)),
+        )

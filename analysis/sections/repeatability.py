@@ -1,0 +1,409 @@
+"""How well repeated runs agree, why they do not, and what would make them agree.
+
+docs/decisions/repeatability.md has the limits and says why.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import Literal, TypeVar
+
+from aiperf_hpc.analysis.measured import Measure, NotMeasuredError
+from aiperf_hpc.analysis.measures.repeatability import (
+    FEW,
+    bootstrap_limits,
+    coefficient_of_variation,
+    normal_limits,
+    runs_for,
+    share_limits,
+)
+from aiperf_hpc.analysis.measures.score import ERROR, OPS, REGULATED
+from aiperf_hpc.analysis.measures.time_to_solution import reached_target
+from aiperf_hpc.analysis.options import Options
+from aiperf_hpc.analysis.sections.noise import Noise, RunLength, noise_of, run_length
+from aiperf_hpc.analysis.sections.repeated_runs import Repeated, repetitions
+from aiperf_hpc.analysis.sections.similarity import Similarity, similarity_of
+from aiperf_hpc.analysis.training_log import Entry, TrainingLog
+from aiperf_hpc.results.formatting import duration, few, percent
+from aiperf_hpc.results.table import NONE, Table, optional, reasons
+from aiperf_hpc.trial import Value
+
+T = TypeVar("T")
+CONFIDENCE = 0.95
+LIMIT = 0.05
+"""The coefficient of variation up to which our own scores are called repeatable."""
+FEWEST_RUNS = 3
+"""Fewer never pass: two may agree by chance."""
+MOST_RUNS_TO_DECIDE = 200
+SCORES = (OPS, REGULATED, ERROR)
+
+
+class Interval(Value):
+    """A confidence interval. An end is None where it has none."""
+
+    low: float
+    high: float | None
+    method: str
+
+
+class Variation(Value):
+    """How much one measure varies over repeated runs."""
+
+    measure: str
+    title: str
+    unit: str
+    values: tuple[float, ...]
+    mean: float
+    deviation: float
+    variation: float
+    """Coefficient of variation: deviation over mean."""
+    interval: Interval | None
+    """Of the coefficient of variation, by the bootstrap."""
+    no_interval: str
+    """Why there is none; empty where there is."""
+    few: bool
+    """Whether the runs are so few that the interval is too narrow."""
+    runs_needed: int | None
+    """For the mean to be known to the wanted precision; None where a million are too few."""
+
+
+class TargetReached(Value):
+    """In how many of the runs the target was reached."""
+
+    reached: int
+    runs: int
+    share: float
+    interval: Interval
+
+
+class Verdict(Value):
+    """Whether one of our scores is repeatable."""
+
+    measure: str
+    limit: float
+    variation: float
+    interval: Interval
+    """In which the true coefficient of variation lies above each end with 95 % and 5 %."""
+    verdict: Literal["PASS", "FAIL", "too few runs"]
+    runs_to_decide: int | None
+    """How many runs of such a variation would be enough; None where that is decided, or never."""
+
+
+class Repetition(Value):
+    """The repeated runs of one configuration."""
+
+    name: str
+    benchmark: str
+    runs: tuple[str, ...]
+    left_out: tuple[str, ...]
+    notes: tuple[str, ...]
+    variations: tuple[Variation, ...]
+    missing: dict[str, str]
+    """Why other measures have no variation."""
+    target: TargetReached | None
+    verdicts: tuple[Verdict, ...]
+    noise: Noise | None
+    no_noise: str
+    length: RunLength | None
+    no_length: str
+    similarity: Similarity | None
+    """Of predictions; None where fewer than two runs kept them."""
+    no_similarity: str
+
+
+class Repeatability(Value):
+    """What can be said of runs that were repeated."""
+
+    precision: float
+    confidence: float
+    repetitions: tuple[Repetition, ...]
+    single: tuple[str, ...]
+    """The entries that have one run alone, and no other like it."""
+
+
+def repeatability(
+    measures: Sequence[Measure], entries: Sequence[Entry], options: Options
+) -> Repeatability:
+    """Compare all repeated runs among ``entries``, by every one of ``measures``.
+
+    Raises:
+        NotMeasuredError: nothing was repeated, and no run says how its rate varied.
+    """
+    found = list(repetitions(entries))
+    worth = [each for each in found if len(each.logs) > 1 or each.searches]
+    if not worth:
+        raise NotMeasuredError(
+            "nothing was repeated: no entry has two trainings, and no two runs are alike"
+        )
+    return Repeatability(
+        precision=options.precision,
+        confidence=CONFIDENCE,
+        repetitions=tuple(_repetition(each, measures, options) for each in worth),
+        single=tuple(each.name for each in found if each not in worth),
+    )
+
+
+def _repetition(of: Repeated, measures: Sequence[Measure], options: Options) -> Repetition:
+    wanted = {measure.name: measure for measure in (*measures, *(SCORES if of.searches else ()))}
+    variations: list[Variation] = []
+    missing: dict[str, str] = {}
+    for measure in wanted.values():
+        try:
+            variations.append(_variation(measure, of.logs, options.precision))
+        except NotMeasuredError as error:
+            missing[measure.name] = str(error)
+    noise, no_noise = _or_why(lambda: noise_of(of.logs), of.searches)
+    length, no_length = _or_why(lambda: run_length(of.logs, options.precision), of.searches)
+    similarity, no_similarity = _or_why(lambda: similarity_of(of.logs), True)
+    return Repetition(
+        name=of.name,
+        benchmark=of.benchmark,
+        runs=tuple(log.source for log in of.logs),
+        left_out=of.left_out,
+        notes=of.notes,
+        variations=tuple(variations),
+        missing=missing,
+        target=_target(of.logs, of.lost),
+        verdicts=tuple(_verdicts(variations)) if of.searches else (),
+        noise=noise,
+        no_noise=no_noise,
+        length=length,
+        no_length=no_length,
+        similarity=similarity,
+        no_similarity=no_similarity,
+    )
+
+
+def _or_why(make: Callable[[], T], wanted: bool) -> tuple[T | None, str]:
+    """Return what is made, or why it cannot be; neither where it is not wanted."""
+    try:
+        return (make(), "") if wanted else (None, "")
+    except NotMeasuredError as error:
+        return None, str(error)
+
+
+def _variation(measure: Measure, logs: Sequence[TrainingLog], precision: float) -> Variation:
+    values = tuple(_values(measure, logs))
+    variation = coefficient_of_variation(values)
+    mean = math.fsum(values) / len(values)
+    interval, why = None, ""
+    try:
+        limits = bootstrap_limits(values, CONFIDENCE)
+        interval = Interval(low=limits.low, high=limits.high, method=limits.method)
+    except NotMeasuredError as error:
+        why = str(error)
+    return Variation(
+        measure=measure.name,
+        title=measure.title,
+        unit=measure.unit,
+        values=values,
+        mean=mean,
+        deviation=variation * mean,
+        variation=variation,
+        interval=interval,
+        no_interval=why,
+        few=len(values) < FEW,
+        runs_needed=_runs_needed(variation, precision),
+    )
+
+
+def _values(measure: Measure, logs: Sequence[TrainingLog]) -> Iterator[float]:
+    """Yield a measure of each run that has it; raise why not, where none has."""
+    reason = None
+    known = 0
+    for log in logs:
+        try:
+            value = measure.of(log)
+        except NotMeasuredError as error:
+            reason = reason or error
+            continue
+        known += 1
+        yield value
+    if reason is not None and not known:
+        raise reason
+
+
+def _runs_needed(variation: float, precision: float) -> int | None:
+    try:
+        return runs_for(variation, precision, CONFIDENCE)
+    except NotMeasuredError:
+        return None
+
+
+def _target(logs: Sequence[TrainingLog], lost: int) -> TargetReached | None:
+    """Return how many of the runs that say it reached the target; None where none says it.
+
+    Runs whose logs are lost did not.
+    """
+    said = [success for log in logs if (success := _reached(log)) is not None]
+    if not said:
+        return None
+    reached, runs = sum(said), len(said) + lost
+    limits = share_limits(reached, runs, CONFIDENCE)
+    return TargetReached(
+        reached=reached,
+        runs=runs,
+        share=reached / runs,
+        interval=Interval(low=limits.low, high=limits.high, method=limits.method),
+    )
+
+
+def _reached(log: TrainingLog) -> bool | None:
+    """Return whether a run reached its target; None where neither it nor its qualities say so."""
+    try:
+        return reached_target(log)
+    except NotMeasuredError:
+        return None
+
+
+def _verdicts(variations: Sequence[Variation]) -> Iterator[Verdict]:
+    names = {score.name for score in SCORES}
+    for each in variations:
+        if each.measure in names:
+            yield verdict_on(each.measure, each.variation, len(each.values))
+
+
+def verdict_on(measure: str, variation: float, runs: int) -> Verdict:
+    """Return whether so many runs of such a coefficient of variation are repeatable.
+
+    They are (or are not) where the coefficient lies below (above) the limit with 95 % confidence.
+    """
+    low, high, method = normal_limits(variation, runs, 2.0 * CONFIDENCE - 1.0)
+    verdict = _verdict(variation, runs)
+    undecided = verdict == "too few runs"
+    return Verdict(
+        measure=measure,
+        limit=LIMIT,
+        variation=variation,
+        interval=Interval(low=low, high=high if math.isfinite(high) else None, method=method),
+        verdict=verdict,
+        runs_to_decide=_runs_to_decide(variation, runs) if undecided else None,
+    )
+
+
+def _verdict(variation: float, runs: int) -> Literal["PASS", "FAIL", "too few runs"]:
+    low, high, _ = normal_limits(variation, runs, 2.0 * CONFIDENCE - 1.0)
+    if low > LIMIT:
+        return "FAIL"
+    return "PASS" if high <= LIMIT and runs >= FEWEST_RUNS else "too few runs"
+
+
+def _runs_to_decide(variation: float, runs: int) -> int | None:
+    more = range(runs + 1, MOST_RUNS_TO_DECIDE + 1)
+    return next((n for n in more if _verdict(variation, n) != "too few runs"), None)
+
+
+def tables(found: Repeatability) -> Iterator[Table]:
+    """Yield how much measures vary over repeated runs, the verdicts, and whose noise it is."""
+    for of in found.repetitions:
+        yield _variations(of, found.precision)
+        if of.verdicts:
+            yield _verdicts_table(of)
+        if of.noise is not None:
+            yield _noise_table(of.name, of.noise)
+    if found.single:
+        yield Table(notes=(f"one run only, nothing to compare it with: {few(found.single)}",))
+
+
+def _variations(of: Repetition, precision: float) -> Table:
+    columns = (
+        "measure", "mean", "deviation", "CoV", f"CoV, {CONFIDENCE:.0%} interval",
+        f"runs for ±{percent(precision, 1)}",
+    )  # fmt: skip
+    runs = f"{len(of.runs)} run{'s' * (len(of.runs) != 1)}"
+    title = f"{of.name}: {runs} of {of.benchmark}"
+    table = Table(
+        columns, tuple(map(_cells, of.variations)), title, tuple(_notes(of)), tuple(_missing(of)),
+        words=(0,),
+    )  # fmt: skip
+    known = [f"{len(each.values)} of {len(of.runs)}" for each in of.variations]
+    if all(len(each.values) == len(of.runs) for each in of.variations):
+        return table
+    rows = (row + (said,) for row, said in zip(table.rows, known, strict=True))
+    return table._replace(columns=(*columns, "of runs"), rows=tuple(rows))
+
+
+def _cells(of: Variation) -> tuple[str, ...]:
+    return (
+        f"{of.title}, {of.unit}" if of.unit else of.title,
+        f"{of.mean:.6g}",
+        f"{of.deviation:.3g}",
+        percent(of.variation),
+        NONE if of.interval is None else _limits(of.interval),
+        "over a million" if of.runs_needed is None else f"{of.runs_needed:,}",
+    )
+
+
+def _limits(of: Interval) -> str:
+    return f"{percent(of.low)} to {'unbounded' if of.high is None else percent(of.high)}"
+
+
+def _notes(of: Repetition) -> Iterator[str]:
+    yield from of.notes
+    yield from (f"left out: {left}" for left in of.left_out)
+    methods = dict.fromkeys(v.interval.method for v in of.variations if v.interval)
+    yield from (f"intervals: {method}" for method in methods)
+    if any(v.few and v.interval for v in of.variations):
+        yield f"of fewer than {FEW} runs, bootstrapped intervals are too narrow"
+    yield from reasons({v.title: v.no_interval for v in of.variations if v.no_interval})
+    if of.target is not None:
+        reached, share = of.target, of.target.interval
+        yield (
+            f"target reached: {reached.reached} of {reached.runs}, {percent(reached.share, 1)} "
+            f"[{_limits(share)}, {share.method}]"
+        )
+    if of.similarity is not None:
+        alike = of.similarity
+        yield (
+            f"Jaccard similarity of predictions: {alike.mean:.4f} ({alike.least:.4f} to "
+            f"{alike.most:.4f}), {alike.pairs} pairs of {len(alike.runs)} networks"
+        )
+    yield from _length(of.length)
+
+
+def _length(of: RunLength | None) -> Iterator[str]:
+    if of is None:
+        return
+    said = f"for a standard error of {percent(of.precision, 1)} of OPS a run must last"
+    if of.within_seconds is not None:
+        least = "" if of.steady else " at least"
+        yield f"{said}{least} {duration(of.within_seconds)} by how the rate varied within runs"
+    else:
+        yield f"{said}: not known from within runs: {of.no_within}"
+    if of.between_seconds is not None:
+        yield f"{said} {duration(of.between_seconds)} by how much the runs differ"
+
+
+def _missing(of: Repetition) -> Iterator[str]:
+    for what, why in (
+        ("similarity of predictions", of.no_similarity),
+        ("noise of machine and search", of.no_noise),
+        ("length of a run", of.no_length),
+    ):
+        if why:
+            yield f"{what}: {why}"
+
+
+def _verdicts_table(of: Repetition) -> Table:
+    columns = (
+        "score", "verdict", "CoV", "interval, each end at 95 %", "limit", "runs that would decide",
+    )  # fmt: skip
+    rows = tuple(
+        (
+            v.measure, v.verdict, percent(v.variation), _limits(v.interval), percent(v.limit, 1),
+            optional("{:,}".format, v.runs_to_decide),
+        )
+        for v in of.verdicts
+    )  # fmt: skip
+    methods = dict.fromkeys(v.interval.method for v in of.verdicts)
+    return Table(
+        columns, rows, f"{of.name}: whether scores are repeatable",
+        notes=tuple(f"intervals: {method}" for method in methods), words=(0,),
+    )  # fmt: skip
+
+
+def _noise_table(name: str, noise: Noise) -> Table:
+    rows = tuple((f.name, percent(f.share, 1), percent(f.deviation)) for f in noise.factors)
+    title = f"{name}: what the variance of ln(OPS) is due to, the machine by {noise.machine_by}"
+    return Table(("factor", "share", "deviation alone"), rows, title, words=(0,))

@@ -1,0 +1,93 @@
+"""Which trainings are repetitions of each other."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from aiperf_hpc.analysis.training_log import Entry, TrainingLog
+from aiperf_hpc.results.formatting import duration, few
+
+WHOLE = 0.95
+"""The share of its hours that a run must have lasted to be compared with others."""
+UNSAID = "what they ran with differs: "
+
+
+class Repeated(NamedTuple):
+    """Trainings of one configuration."""
+
+    name: str
+    benchmark: str
+    logs: tuple[TrainingLog, ...]
+    searches: bool
+    """Whether each of them is a whole run of ours that searches."""
+    left_out: tuple[str, ...]
+    """The runs that do not count, and why."""
+    notes: tuple[str, ...]
+    """In what they differ although they should not."""
+    lost: int
+    """Trainings whose logs could not be read: they failed, to the rules."""
+
+
+def repetitions(entries: Sequence[Entry]) -> Iterator[Repeated]:
+    """Yield the trainings of each configuration.
+
+    Those of a public entry belong together; runs of ours do whose nodes, hours and configuration
+    are the same but for the seed.
+    """
+    alike: dict[str, list[Entry]] = {}
+    for entry in entries:
+        alike.setdefault(_condition(entry), []).append(entry)
+    for found in alike.values():
+        yield _repeated(found)
+
+
+def _condition(entry: Entry) -> str:
+    """Return what is the same for all repetitions of an entry, as a text."""
+    settings = entry.logs[0].settings if entry.logs else {}
+    if entry.format != "aiperf" or "config" not in settings:
+        return f"{entry.path} {entry.name}"
+    config = {key: value for key, value in settings["config"].items() if key != "seed"}
+    return json.dumps([settings["nodes"], settings["hours"], config], sort_keys=True)
+
+
+def _repeated(entries: Sequence[Entry]) -> Repeated:
+    first = entries[0]
+    logs = [log for entry in entries for log in entry.logs]
+    searches = any(log.course is not None for log in logs)
+    left_out = {log.source: why for log in logs if searches and (why := _unfinished(log))}
+    return Repeated(
+        name=few([entry.name for entry in entries]),
+        benchmark=first.benchmark,
+        logs=tuple(log for log in logs if log.source not in left_out),
+        searches=searches,
+        left_out=tuple(f"{source}: {why}" for source, why in left_out.items()),
+        notes=tuple(_differences(entries)),
+        lost=sum(entry.lost for entry in entries),
+    )
+
+
+def _unfinished(log: TrainingLog) -> str:
+    """Return why a run is not as long as it was to be; empty for one that is."""
+    seconds = None if log.run is None else log.run.seconds
+    if seconds is None:
+        return "it has no end"
+    wanted = float(log.settings["hours"]) * 3600.0
+    if seconds >= WHOLE * wanted:
+        return ""
+    return f"it ended after {duration(seconds)} of {duration(wanted)}"
+
+
+def _differences(entries: Sequence[Entry]) -> Iterator[str]:
+    systems = {(entry.system.name, entry.system.accelerator) for entry in entries}
+    if len(systems) > 1:
+        yield UNSAID + "the machine"
+    settings = [entry.logs[0].settings for entry in entries if entry.logs]
+    for name in sorted({name for each in settings for name in _versions(each)}):
+        if len({_versions(each).get(name) for each in settings}) > 1:
+            yield UNSAID + name
+
+
+def _versions(settings: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {**settings.get("versions", {}), "the commit": settings.get("commit")}

@@ -1,0 +1,467 @@
+"""Rooflines of our runs: what each architecture attained of what the machine allows it, and why."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from aiperf_hpc.analysis.measured import NotMeasuredError
+from aiperf_hpc.analysis.measures.roofline import (
+    MEMORY,
+    NETWORK,
+    STORAGE,
+    Bound,
+    attainable,
+    intensity,
+    steps_of,
+)
+from aiperf_hpc.analysis.options import Options
+from aiperf_hpc.analysis.readers.run_work import OpenRun, RunWork, TrialWork, open_run
+from aiperf_hpc.analysis.training_log import Entry
+from aiperf_hpc.errors import AIPerfError, UsageError
+from aiperf_hpc.ops_counter.traffic import FULL, GraphTraffic, traffic
+from aiperf_hpc.results.formatting import percent, si
+from aiperf_hpc.results.table import NONE, Table, optional, reasons
+from aiperf_hpc.run.paths import RunPaths
+from aiperf_hpc.run.peaks import Peaks
+from aiperf_hpc.trial import Value
+
+MOST_ARCHITECTURES = 200
+"""Architectures of a run that are characterised, those that computed most."""
+BRIEF = 8
+"""Of these, how many will do on a terminal."""
+
+
+class Ceilings(Value):
+    """What one worker's share of its machine was measured to do."""
+
+    share: float
+    """Of the machine's rates: its cores of those that were measured; all of an accelerator."""
+    compute: dict[str, float]
+    """Operations a second, by precision: the best of products and convolutions."""
+    memory: float | None
+    """Bytes a second."""
+    network: float | None
+    """Bytes of a tensor that is reduced, a second, whatever its back end sends for it."""
+    storage: float | None
+    """Bytes read a second."""
+
+
+class Attained(Value):
+    """What was attained under the roof for one model of memory traffic."""
+
+    intensity: float
+    """Operations for each byte that memory moves."""
+    attainable: float | None
+    """Operations a second."""
+    bound: str | None
+    """What limits it: ``compute``, ``memory``, ``network`` or ``storage``."""
+    efficiency: float | None
+    """Achieved over attainable. Above 1 where caches spare what the model counts."""
+
+
+class Architecture(Value):
+    """One network in one precision, per worker."""
+
+    graph: str
+    precision: str
+    trials: int
+    samples: int
+    """Of training, of all workers."""
+    parameters: int
+    operations: int
+    """Counted operations of these samples, of all workers."""
+    achieved: float
+    """Operations a second while training."""
+    of_peak: float | None
+    separate: Attained
+    """Each layer by itself: every tensor is written, and read again for each use."""
+    fused: Attained
+    """All that works element by element done on the way: the least traffic without caches."""
+    network_intensity: float | None
+    """Operations for each byte that is reduced over ranks; None of one rank."""
+    io_intensity: float | None
+    """Operations for each byte of samples."""
+
+
+class Characterisation(Value):
+    """Bytes a second of one worker: a row of MLPerf HPC's characterisation of its benchmarks."""
+
+    memory: float
+    """By the model of separate layers, while training."""
+    memory_fused: float
+    network: float | None
+    """Gradients that are reduced, while training; None of one rank."""
+    io: float | None
+    """Samples of training and validation, in the time that was for training, evaluation and
+    waiting for data."""
+    io_of: str | None
+    """``files``, or ``tensors``: the samples as they are trained on."""
+
+
+class RunRoofline(Value):
+    """One run under its machine's roofline."""
+
+    entry: str
+    engine: str
+    workers: int
+    cores: int
+    """Of each worker."""
+    accelerator: str | None
+    peaks: str | None
+    """The file of the machine's peaks."""
+    ceilings: Ceilings | None
+    architectures: tuple[Architecture, ...]
+    """Those that computed most first."""
+    omitted: int
+    """Architectures beyond these."""
+    worker: Characterisation
+    notes: tuple[str, ...]
+    """What is not known, and what limits what is said."""
+
+
+class Rooflines(Value):
+    """All runs under their rooflines."""
+
+    runs: tuple[RunRoofline, ...]
+    missing: dict[str, str]
+    """Why the other entries have none."""
+
+
+def rooflines(entries: Sequence[Entry], options: Options) -> Rooflines:
+    """Put every run under the roofline of its machine, from its records and ``peaks.json``.
+
+    Raises:
+        NotMeasuredError: no entry is a run of ours that tells what it needs.
+        UsageError: the file of peaks that was named is none.
+    """
+    named = options.peaks
+    given = None if named is None else _Given(str(named), Peaks.read(named))
+    runs, missing = [], {}
+    for entry in entries:
+        try:
+            runs.append(_roofline(entry, given))
+        except AIPerfError as error:
+            missing[entry.name] = str(error)
+    if not runs:
+        first = next(iter(missing.values()), "there is no entry")
+        raise NotMeasuredError(first)
+    return Rooflines(runs=tuple(runs), missing=missing)
+
+
+class _Moved(NamedTuple):
+    """What one worker computed and moved, and in which time."""
+
+    operations: float
+    separate: float
+    fused: float
+    reduced: float
+    seconds: float
+
+
+def _roofline(entry: Entry, given: _Given | None) -> RunRoofline:
+    if entry.format != "aiperf":
+        raise NotMeasuredError("its logs have no graphs and no operations: only our runs' have")
+    run = open_run(Path(entry.path))
+    work, notes = run.work, list(run.work.problems)
+    given = given or _beside_run(entry, notes)
+    ceilings = None if given is None else _ceilings(work, given.peaks, notes)
+    groups = _groups(work.trials)
+    architectures, moved = [], []
+    for (graph, precision), trials in groups[:MOST_ARCHITECTURES]:
+        try:
+            each, one = _architecture(run, graph, precision, trials, ceilings)
+        except NotMeasuredError as error:
+            notes.append(str(error))
+            continue
+        architectures.append(each)
+        moved.append(one)
+    if not architectures:
+        raise NotMeasuredError(notes[-1])
+    return RunRoofline(
+        entry=entry.name,
+        engine=work.engine,
+        workers=work.workers,
+        cores=len(work.machine.cores),
+        accelerator=work.machine.accelerators[0] if work.machine.accelerators else None,
+        peaks=None if given is None else given.path,
+        ceilings=ceilings,
+        architectures=tuple(architectures),
+        omitted=len(groups) - len(architectures),
+        worker=_characterisation(work, moved),
+        notes=tuple(dict.fromkeys(notes)),
+    )
+
+
+def _groups(trials: Sequence[TrialWork]) -> list[tuple[tuple[str, str], list[TrialWork]]]:
+    """Return trials by what they trained, those that computed most first."""
+    found: defaultdict[tuple[str, str], list[TrialWork]] = defaultdict(list)
+    for trial in trials:
+        found[trial.graph, trial.precision].append(trial)
+    return sorted(found.items(), key=lambda item: -sum(t.operations for t in item[1]))
+
+
+class _Given(NamedTuple):
+    """Peaks, and the file that they were read from."""
+
+    path: str
+    peaks: Peaks
+
+
+def _beside_run(entry: Entry, notes: list[str]) -> _Given | None:
+    """Return the peaks that lie beside a run; a note where there are none."""
+    path = RunPaths(Path(entry.path)).peaks
+    if not path.exists():
+        notes.append(
+            f"no peaks were measured: `aiperf peaks --out {entry.path}` on an idle machine, or "
+            "--peaks FILE"
+        )
+        return None
+    try:
+        return _Given(str(path), Peaks.read(path))
+    except UsageError as error:
+        notes.append(str(error))
+        return None
+
+
+def _ceilings(work: RunWork, peaks: Peaks, notes: list[str]) -> Ceilings:
+    """Return what a worker's share of the machine does, and note what is not its own."""
+    machine, on_accelerator = work.machine, bool(work.machine.accelerators)
+    if peaks.host != machine.host or peaks.cpu != machine.cpu:
+        notes.append(
+            f"the peaks are of {peaks.host} ({peaks.cpu}), the run was on {machine.host} "
+            f"({machine.cpu})"
+        )
+    if peaks.busy:
+        notes.append(f"peaks: {peaks.busy}")
+    share = 1.0 if on_accelerator else min(1.0, len(machine.cores) / peaks.cores)
+    engines = {sweep.engine for sweep in peaks.sweeps}
+    engine = work.engine if work.engine in engines or not engines else min(engines)
+    if engine != work.engine:
+        notes.append(f"the peaks are of engine {engine}, the run was by {work.engine}")
+    compute: dict[str, float] = {}
+    rising = [s.precision for s in peaks.products(engine, accelerator=on_accelerator) if s.rising]
+    if rising:
+        named = ", ".join(dict.fromkeys(rising))
+        notes.append(f"peaks: the rate still rose at the last size there was time for, in {named}")
+    for sweep in peaks.products(engine, accelerator=on_accelerator):
+        best = share * max(reading.best for reading in sweep.readings)
+        compute[sweep.precision] = max(best, compute.get(sweep.precision, 0.0))
+    if work.engine == "tensorflow" and "tf32" in compute:
+        # TensorFlow multiplies fp32 in tf32 where the device can.
+        compute["fp32"] = max(compute["tf32"], compute.get("fp32", 0.0))
+    sweeps = peaks.memory(engine, accelerator=on_accelerator)
+    memory = max((share * r.best for sweep in sweeps for r in sweep.readings), default=None)
+    if memory is None:
+        notes.append("the peaks have no bandwidth of this run's kind of device")
+    return Ceilings(
+        share=share,
+        compute=compute,
+        memory=memory,
+        network=_network(work, peaks, notes),
+        storage=_storage(work, peaks, notes),
+    )
+
+
+def _network(work: RunWork, peaks: Peaks, notes: list[str]) -> float | None:
+    """Return the bandwidth of the run's back end; None of one rank, or where it is not known."""
+    if work.ranks == 1:
+        notes.append("network: one worker a replica reduces nothing")
+        return None
+    if work.several_hosts:
+        notes.append("network: the peaks are of one host, the ranks were on several")
+        return None
+    memory = "accelerator" if work.machine.accelerators and work.collective != "mpi" else "cpu"
+    wanted = (work.collective, memory, "float32")
+    found = [a for a in peaks.allreduce if (a.collective, a.memory, a.dtype) == wanted]
+    if not found:
+        notes.append(f"network: the peaks have no all-reduce by {work.collective} ({memory})")
+        return None
+    nearest = min(found, key=lambda a: abs(a.ranks - work.ranks))
+    if nearest.ranks != work.ranks:
+        notes.append(f"network: the peak is of {nearest.ranks} ranks, the run had {work.ranks}")
+    return nearest.reading.best
+
+
+def _storage(work: RunWork, peaks: Peaks, notes: list[str]) -> float | None:
+    """Return a worker's share of the read rate; None where training does not read."""
+    if work.from_storage:
+        notes.append(f"storage: {work.from_storage}, and is not read while training")
+        return None
+    if peaks.storage is None:
+        notes.append("storage: the peaks have no read rate")
+        return None
+    if peaks.storage.cache == "in use":
+        notes.append("storage: the page cache was in use while its peak was measured")
+    if work.sample is not None and work.sample.of == "tensors":
+        notes.append("storage: by the bytes of tensors, since no record has those of files")
+    best = max(reading.best for reading in peaks.storage.readings)
+    return best / work.workers_on_host
+
+
+def _architecture(
+    run: OpenRun,
+    graph_hash: str,
+    precision: str,
+    trials: Sequence[TrialWork],
+    ceilings: Ceilings | None,
+) -> tuple[Architecture, _Moved]:
+    work, graph = run.work, run.graph(graph_hash)
+    bounds = {
+        (optimizer, fused): traffic(graph, precision, optimizer, fused=fused)
+        for optimizer in {trial.optimizer for trial in trials}
+        for fused in (False, True)
+    }
+    ranks = work.ranks
+    steps = [steps_of(t.samples, t.batch_size, work.epoch_samples) for t in trials]
+
+    def moved(fused: bool) -> float:
+        """Return what a worker moves: its part of the samples, and the weights in every step."""
+        kinds: list[GraphTraffic] = [bounds[trial.optimizer, fused] for trial in trials]
+        return sum(
+            kind.training(trial.samples / ranks, count)
+            for kind, trial, count in zip(kinds, trials, steps, strict=True)
+        )
+
+    one = _Moved(
+        operations=sum(trial.operations for trial in trials) / ranks,
+        separate=moved(False),
+        fused=moved(True),
+        reduced=FULL * graph.parameter_count * sum(steps) if ranks > 1 else 0.0,
+        seconds=sum(trial.seconds for trial in trials),
+    )
+    samples = sum(trial.samples for trial in trials)
+    read = None if work.sample is None else work.sample.bytes * samples / ranks
+    network = intensity(one.operations, one.reduced) if one.reduced else None
+    io = intensity(one.operations, read) if read else None
+    beside = list(_beside(ceilings, network, io))
+    achieved = one.operations / one.seconds
+    peak = None if ceilings is None else ceilings.compute.get(precision)
+    found = Architecture(
+        graph=graph_hash,
+        precision=precision,
+        trials=len(trials),
+        samples=samples,
+        parameters=graph.parameter_count,
+        operations=sum(trial.operations for trial in trials),
+        achieved=achieved,
+        of_peak=None if peak is None else achieved / peak,
+        separate=_attained(one.operations, one.separate, achieved, peak, ceilings, beside),
+        fused=_attained(one.operations, one.fused, achieved, peak, ceilings, beside),
+        network_intensity=network,
+        io_intensity=io,
+    )
+    return found, one
+
+
+def _beside(ceilings: Ceilings | None, network: float | None, io: float | None) -> Iterator[Bound]:
+    """Yield the bounds that are not memory's."""
+    if ceilings is not None and ceilings.network is not None and network is not None:
+        yield Bound(NETWORK, network, ceilings.network)
+    if ceilings is not None and ceilings.storage is not None and io is not None:
+        yield Bound(STORAGE, io, ceilings.storage)
+
+
+def _attained(
+    operations: float,
+    moved: float,
+    achieved: float,
+    peak: float | None,
+    ceilings: Ceilings | None,
+    beside: Sequence[Bound],
+) -> Attained:
+    found = intensity(operations, moved)
+    if peak is None or ceilings is None or ceilings.memory is None:
+        return Attained(intensity=found, attainable=None, bound=None, efficiency=None)
+    roof = attainable(peak, [Bound(MEMORY, found, ceilings.memory), *beside])
+    return Attained(
+        intensity=found,
+        attainable=roof.rate,
+        bound=roof.bound,
+        efficiency=achieved / roof.rate,
+    )
+
+
+def _characterisation(work: RunWork, moved: Sequence[_Moved]) -> Characterisation:
+    seconds = sum(one.seconds for one in moved)
+    io = None
+    if work.sample is not None:
+        samples = sum(trial.read_samples for trial in work.trials) / work.ranks
+        io = samples * work.sample.bytes / sum(trial.read_seconds for trial in work.trials)
+    return Characterisation(
+        memory=sum(one.separate for one in moved) / seconds,
+        memory_fused=sum(one.fused for one in moved) / seconds,
+        network=sum(one.reduced for one in moved) / seconds if work.ranks > 1 else None,
+        io=io,
+        io_of=None if work.sample is None else work.sample.of,
+    )
+
+
+def tables(found: Rooflines) -> Iterator[Table]:
+    """Yield every network beside what its machine could attain, and what each worker moves."""
+    yield from map(_table, found.runs)
+    yield _characterisations(found.runs)
+    yield Table(missing=tuple(reasons(found.missing)))
+
+
+def _table(run: RunRoofline) -> Table:
+    columns = (
+        "network", "precision", "achieved", "of peak", "operations/B", "attainable",
+        "of attainable", "bound by",
+    )  # fmt: skip
+    device = run.accelerator or f"{run.cores} core{'s' * (run.cores > 1)}"
+    ceilings = () if run.ceilings is None else (_ceilings_note(run.ceilings),)
+    more = (f"and {run.omitted:,} more networks",) * bool(run.omitted)
+    return Table(
+        columns,
+        tuple(map(_cells, run.architectures)),
+        title=f"{run.entry}: {run.workers} worker{'s' * (run.workers > 1)} of {device}, "
+        f"{run.engine}; from separate to fused layers",
+        notes=(*more, *ceilings, *run.notes),
+        brief=BRIEF,
+    )
+
+
+def _cells(one: Architecture) -> tuple[str, ...]:
+    """Return a row; the two ends of a range are those of separate and of fused layers."""
+    low, high = one.separate, one.fused
+    roofs, shares, bounds = NONE, NONE, NONE
+    if low.attainable is not None and high.attainable is not None:
+        roofs = _range(si(low.attainable, "OPS"), si(high.attainable, "OPS"))
+        shares = _range(percent(high.efficiency, 1), percent(low.efficiency, 1))
+        bounds = _range(str(low.bound), str(high.bound))
+    intensities = _range(f"{low.intensity:.3g}", f"{high.intensity:.3g}")
+    return (
+        one.graph[:8], one.precision, si(one.achieved, "OPS"), percent(one.of_peak, 1), intensities,
+        roofs, shares, bounds,
+    )  # fmt: skip
+
+
+def _range(low: str, high: str) -> str:
+    return low if low == high else f"{low} to {high}"
+
+
+def _ceilings_note(ceilings: Ceilings) -> str:
+    parts = [f"{name} {si(rate, 'OPS')}" for name, rate in ceilings.compute.items()]
+    others = (MEMORY, ceilings.memory), (NETWORK, ceilings.network), (STORAGE, ceilings.storage)
+    parts += [f"{name} {si(rate, 'B/s')}" for name, rate in others if rate is not None]
+    return f"ceilings of a worker: {', '.join(parts)}"
+
+
+def _characterisations(runs: Sequence[RunRoofline]) -> Table:
+    columns = ("run", "memory", "… if fused", "network", "input", "of")
+    rows = tuple(
+        (
+            run.entry, _bandwidth(run.worker.memory), _bandwidth(run.worker.memory_fused),
+            optional(_bandwidth, run.worker.network), optional(_bandwidth, run.worker.io),
+            run.worker.io_of or "",
+        )
+        for run in runs
+    )  # fmt: skip
+    return Table(columns, rows, "What one worker moves, as MLPerf HPC characterises benchmarks")
+
+
+def _bandwidth(rate: float) -> str:
+    return si(rate, "B/s")

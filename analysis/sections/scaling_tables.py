@@ -1,0 +1,132 @@
+"""The scaling studies as tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from aiperf_hpc.analysis.measures.scaling import Estimate, PowerLaw, PrincipalComponent
+from aiperf_hpc.analysis.sections.scaling_study import (
+    EqualWork,
+    ScalingPoint,
+    ScalingStudies,
+    ScalingStudy,
+    Spread,
+)
+from aiperf_hpc.results.formatting import few, percent
+from aiperf_hpc.results.table import NONE, Table, optional, reasons
+
+NAMES = {
+    "epochs_by_batch": "epochs against batch size",
+    "component": "principal component",
+    "equal_work": "extrapolation",
+}
+
+
+def tables(found: ScalingStudies) -> Iterator[Table]:
+    """Yield throughput, epochs and time at each scale, and what they predict of others."""
+    for study in found.studies:
+        yield _throughput(study)
+        yield _convergence(study)
+        yield from (_predictions(study.subject, work) for work in study.equal_work)
+    left_out = (f"in no study: {said}" for said in reasons(found.left_out))
+    yield Table(notes=tuple(left_out))
+
+
+def _throughput(study: ScalingStudy) -> Table:
+    columns = (
+        "entry", "accelerators", "batch", "samples/s", "each", "speed-up", "ideal", "efficiency",
+    )  # fmt: skip
+    rows = tuple(
+        (
+            *_scale(p), _mean(p.throughput, 1), f"{p.throughput_each:,.2f}", f"{p.speedup:.2f}",
+            f"{p.ideal_speedup:g}", percent(p.efficiency, 1),
+        )
+        for p in study.points
+    )  # fmt: skip
+    return Table(columns, rows, f"{study.subject}, relative to {study.points[0].entry}: throughput")
+
+
+def _convergence(study: ScalingStudy) -> Table:
+    columns = (
+        "entry", "accelerators", "batch", "epochs", "minutes", "speed-up", "ideal", "efficiency",
+    )  # fmt: skip
+    rows = tuple(
+        (
+            *_scale(p), _mean(p.epochs, 2), _mean(p.minutes, 2),
+            optional("{:.2f}".format, p.time_speedup), f"{p.ideal_speedup:g}",
+            percent(p.time_efficiency, 1),
+        )
+        for p in study.points
+    )  # fmt: skip
+    notes = [*study.notes]
+    if study.epochs_by_batch is not None:
+        notes.append(f"epochs ~ batch^{_power(study.epochs_by_batch)}")
+    if study.component is not None:
+        notes.append(_in_words(study.component))
+    missing = tuple(f"{NAMES[what]}: {why}" for what, why in study.missing.items())
+    return Table(columns, rows, f"{study.subject}: time to solution", tuple(notes), missing)
+
+
+def _scale(point: ScalingPoint) -> tuple[str, str, str]:
+    batch = optional("{:,}".format, point.global_batch_size)
+    return point.entry, f"{point.accelerators:,}", batch
+
+
+def _mean(spread: Spread | None, digits: int) -> str:
+    if spread is None:
+        return NONE
+    deviation = "" if spread.deviation is None else f" ± {spread.deviation:,.{digits}f}"
+    return f"{spread.mean:,.{digits}f}{deviation}"
+
+
+def _in_words(component: PrincipalComponent) -> str:
+    power = component.exponent
+    law = "epochs alone differ" if power is None else f"epochs ~ throughput^{power:.3f}"
+    return (
+        f"principal component of {component.trainings} trainings in logarithms: {law}, "
+        f"{percent(component.explained, 1)} of the variance"
+    )
+
+
+def _predictions(subject: str, work: EqualWork) -> Table:
+    columns = ("accelerators", "batch", "samples/s", "epochs", "training alone, min", "minutes")
+    rows = tuple(
+        (
+            f"{p.accelerators:,}", _digits(p.global_batch_size), _estimate(p.throughput),
+            _estimate(p.epochs), _estimate(p.compute_minutes), _estimate(p.minutes),
+        )
+        for p in work.predictions
+    )  # fmt: skip
+    title = f"{subject}: predicted at {work.local_batch_size:g} samples an accelerator and step"
+    return Table(columns, rows, title, tuple(_laws(work)))
+
+
+def _laws(work: EqualWork) -> Iterator[str]:
+    yield (
+        f"from {few(work.entries)}: throughput ~ N^{_power(work.throughput)}, "
+        f"epochs ~ N^{_power(work.epochs)}, time to solution ~ N^{_power(work.minutes)}"
+    )
+    if work.minutes.residual is None:
+        yield "two points determine these laws: their uncertainty is not known"
+    else:
+        yield "in brackets: where one more entry would lie with a probability of 95 %"
+    if work.superlinear:
+        yield (
+            "throughput outgrows the accelerators, so more differs than the scale: "
+            "do not rely on these predictions"
+        )
+
+
+def _power(law: PowerLaw) -> str:
+    margin = "" if law.exponent_margin is None else f" ± {law.exponent_margin:.3f}"
+    return f"{law.exponent:.3f}{margin}"
+
+
+def _estimate(estimate: Estimate) -> str:
+    if estimate.low is None or estimate.high is None:
+        return _digits(estimate.value)
+    return f"{_digits(estimate.value)} ({_digits(estimate.low)} to {_digits(estimate.high)})"
+
+
+def _digits(value: float) -> str:
+    return f"{value:,.0f}" if 1e3 <= value < 1e15 else f"{value:.4g}"

@@ -1,0 +1,301 @@
+"""Valid FLOPS and time to quality of every entry, ranked, with what each declares as changed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby, repeat
+from statistics import fmean, stdev
+from typing import NamedTuple
+
+from aiperf_hpc.analysis.declaration import LAYERS, Declaration, Layer
+from aiperf_hpc.analysis.measured import NotMeasuredError
+from aiperf_hpc.analysis.measures.scaling import throughput_of_all
+from aiperf_hpc.analysis.measures.score import operations_per_second
+from aiperf_hpc.analysis.measures.time_to_accuracy import time_to_quality
+from aiperf_hpc.analysis.measures.valid_flops import (
+    achieved_quality,
+    exponent_of,
+    known_count,
+    quality_ratio,
+    target_of,
+    valid_flops,
+)
+from aiperf_hpc.analysis.options import Options
+from aiperf_hpc.analysis.training_log import Entry, TrainingLog
+from aiperf_hpc.errors import UsageError
+from aiperf_hpc.results.formatting import duration, few, si
+from aiperf_hpc.results.table import Table, by_reason, optional, reasons
+from aiperf_hpc.trial import Value
+
+PROBLEMS: dict[str, tuple[float, tuple[int, ...]]] = {
+    "cosmoflow": (0.124, (262_144, 524_288)),
+    "deepcam": (0.82, (121_266,)),
+}
+"""Layer 9 as the benchmarks have it: target quality, and samples of the training data.
+
+Targets: [training_policies, hpc_training_rules.adoc, Benchmarks]. Samples of DeepCAM:
+[mlcommons/logging, compliance_checker, hpc_1.0.0/closed_deepcam.yaml, train_samples]; of CosmoFlow
+in v0.7: [mlcommons/hpc, cosmoflow/README.md, Datasets], and as the rounds' logs state them later.
+"""
+
+
+class ValidFlops(Value):
+    """One entry's figures, over all its trainings that carry them.
+
+    The fastest and the slowest are not left out: that is MLPerf's rule. HPC AI500 V2.0 wants at
+    least four repetitions, states their coefficient of variation, and has no rule that drops any;
+    that their mean is what counts is our reading (docs/decisions/valid_flops.md).
+
+    Of trainings one after another (strong scaling) the means; of models trained at once (weak
+    scaling) FLOPS and VFLOPS are sums, since they share the machine: of our runs of all operations
+    over the time of all, since a replica may train several one after another.
+    """
+
+    entry: str
+    benchmark: str
+    flops: float
+    flops_source: str
+    quality: float
+    """Of the last evaluation, mean."""
+    target: float
+    higher_is_better: bool
+    exponent: int
+    exponent_source: str
+    vflops: float
+    deviation: float | None
+    """Sample standard deviation of VFLOPS; None of one training, or of a sum."""
+    trainings: int
+    """Those that carry all of this."""
+    unmeasured: dict[str, str]
+    """Why each of the others does not, by its source."""
+    reached: int
+    """Trainings that reached the target at some evaluation."""
+    seconds_to_quality: float | None
+    """Mean over those; None where none did."""
+
+
+class Declared(Value):
+    """What an entry declares, and where its logs say otherwise."""
+
+    entry: str
+    declaration: Declaration
+    contradicted: tuple[str, ...]
+
+
+class ValidFlopsTable(Value):
+    """All entries, the highest VFLOPS of each benchmark first."""
+
+    rows: tuple[ValidFlops, ...]
+    declared: tuple[Declared, ...]
+    missing: dict[str, str]
+    """Why each of the other entries has no VFLOPS."""
+
+
+class _Training(NamedTuple):
+    log: TrainingLog
+    flops: float
+    quality: float
+    vflops: float
+
+
+def valid_flops_table(entries: Sequence[Entry], options: Options) -> ValidFlopsTable:
+    """Make the table of all entries.
+
+    Raises:
+        UsageError: a declaration speaks of no entry, or two of one.
+        NotMeasuredError: no entry has Valid FLOPS, and none declares anything.
+    """
+    declared = _declared(entries, options.declarations)
+    rows: list[ValidFlops] = []
+    missing: dict[str, str] = {}
+    for entry in entries:
+        try:
+            rows.append(_row(entry, options.vflops_exponent))
+        except NotMeasuredError as error:
+            missing[entry.name] = str(error)
+    if not rows and not declared:
+        raise NotMeasuredError("; ".join(reasons(missing)) or "there is no entry")
+    rows.sort(key=lambda row: (row.benchmark, -row.vflops, row.entry))
+    return ValidFlopsTable(rows=tuple(rows), declared=declared, missing=missing)
+
+
+def _row(entry: Entry, chosen: int | None) -> ValidFlops:
+    exponent, why = exponent_of(entry.benchmark, chosen)
+    trainings: list[_Training] = []
+    unmeasured: dict[str, str] = {}
+    for log in entry.logs:
+        try:
+            trainings.append(_training(entry.benchmark, log, exponent))
+        except NotMeasuredError as error:
+            unmeasured[log.source] = str(error)
+    if not trainings:
+        raise NotMeasuredError(next(iter(unmeasured.values()), "the entry has no trainings"))
+    at_once = entry.scenario == "weak"
+    combined = sum if at_once else fmean
+    shares = _shares([training.log for training in trainings]) if at_once else repeat(1.0)
+    trainings = [
+        each._replace(flops=each.flops * share, vflops=each.vflops * share)
+        for each, share in zip(trainings, shares, strict=False)
+    ]
+    vflops = [training.vflops for training in trainings]
+    quality, target = target_of(trainings[0].log)
+    times = list(_times_to_quality(training.log for training in trainings))
+    return ValidFlops(
+        entry=entry.name,
+        benchmark=entry.benchmark,
+        flops=combined(training.flops for training in trainings),
+        flops_source=_flops_source(entry.benchmark, trainings[0].log),
+        quality=fmean(training.quality for training in trainings),
+        target=target,
+        higher_is_better=quality.higher_is_better,
+        exponent=exponent,
+        exponent_source=why,
+        vflops=combined(vflops),
+        deviation=None if at_once or len(vflops) < 2 else stdev(vflops),
+        trainings=len(trainings),
+        unmeasured=unmeasured,
+        reached=len(times),
+        seconds_to_quality=fmean(times) if times else None,
+    )
+
+
+def _shares(logs: Sequence[TrainingLog]) -> Iterator[float]:
+    """Yield each training's part of the time of all, for those whose operations were counted.
+
+    A replica may train several models one after another: their rates do not add up.
+    """
+    runs = [log.run for log in logs if log.operations is not None and log.run is not None]
+    ends = [run.ended for run in runs if run.ended is not None]
+    counted = len(ends) == len(logs)
+    whole = max(ends) - min(run.started for run in runs) if counted else 0.0
+    for log in logs:
+        own = None if log.run is None else log.run.seconds
+        yield own / whole if counted and whole > 0.0 and own is not None else 1.0
+
+
+def _training(benchmark: str, log: TrainingLog, exponent: int) -> _Training:
+    quality, target = target_of(log)
+    achieved = achieved_quality(log)
+    ratio = quality_ratio(achieved, target, higher_is_better=quality.higher_is_better)
+    flops = _flops(benchmark, log)
+    return _Training(log, flops, achieved, valid_flops(flops, ratio, exponent))
+
+
+def _flops(benchmark: str, log: TrainingLog) -> float:
+    """Return counted operations over time, or throughput × the published count of a sample."""
+    if log.operations is not None:
+        return operations_per_second(log)
+    return known_count(benchmark, log.train_samples).operations * throughput_of_all(log)
+
+
+def _flops_source(benchmark: str, log: TrainingLog) -> str:
+    if log.operations is not None:
+        return "operations that the run counted, over its time"
+    count = known_count(benchmark, log.train_samples)
+    return f"{count.operations:,} operations a sample × training throughput ({count.source})"
+
+
+def _times_to_quality(logs: Iterable[TrainingLog]) -> Iterator[float]:
+    for log in logs:
+        try:
+            yield time_to_quality(log, target_of(log)[1])
+        except NotMeasuredError:
+            continue  # Counted: `reached` says of how many trainings there is a time.
+
+
+def _declared(
+    entries: Sequence[Entry], declarations: Sequence[Declaration]
+) -> tuple[Declared, ...]:
+    names = [entry.name for entry in entries]
+    for declaration in declarations:
+        if declaration.entry is not None and declaration.entry not in names:
+            known = ", ".join(names) or "none"
+            raise UsageError(f"a declaration is of '{declaration.entry}'; the entries are: {known}")
+    found: list[Declared] = []
+    for entry in entries:
+        own = [one for one in declarations if one.entry in (None, entry.name)]
+        if len(own) > 1:
+            raise UsageError(
+                f"{len(own)} declarations are of {entry.name}: give each its own `entry`"
+            )
+        found += [
+            Declared(entry=entry.name, declaration=one, contradicted=tuple(_contradicted(entry)))
+            for one in own
+        ]
+    return tuple(found)
+
+
+def _contradicted(entry: Entry) -> Iterator[str]:
+    """Yield where logs show another problem than the benchmark's: no level lets layer 9 change."""
+    if entry.benchmark not in PROBLEMS:
+        return
+    target, sizes = PROBLEMS[entry.benchmark]
+    targets = {log.quality.stated for log in entry.logs if log.quality}
+    for other in sorted(one for one in targets if one not in (None, target)):
+        yield f"problem_domain: the target is {other:g}; {entry.benchmark}'s is {target:g}"
+    for size in sorted({log.train_samples for log in entry.logs if log.train_samples}):
+        if size not in sizes:
+            known = " or ".join(f"{one:,}" for one in sizes)
+            yield f"problem_domain: {size:,} training samples; {entry.benchmark} has {known}"
+
+
+def tables(found: ValidFlopsTable) -> Iterator[Table]:
+    """Yield Valid FLOPS of each entry, and what entries declare to have changed."""
+    columns = (
+        "entry", "benchmark", "FLOPS", "quality", "target", "n", "Valid FLOPS",
+        "reached the target", "time to it, mean",
+    )  # fmt: skip
+    rows = tuple(
+        (
+            row.entry, row.benchmark, si(row.flops, "FLOPS"), f"{row.quality:.4g}",
+            f"{'≥' if row.higher_is_better else '≤'} {row.target:g}", str(row.exponent),
+            _vflops(row), f"{row.reached} of {row.trainings}",
+            optional(duration, row.seconds_to_quality),
+        )
+        for row in found.rows
+    )  # fmt: skip
+    yield Table(
+        columns,
+        rows,
+        notes=tuple(_notes(found.rows)),
+        missing=tuple(reasons(found.missing)),
+        words=(1,),
+    )
+    for declaration, group in groupby(found.declared, key=lambda one: one.declaration):
+        yield _declaration(declaration, list(group))
+
+
+def _vflops(row: ValidFlops) -> str:
+    deviation = "" if row.deviation is None else f" ± {si(row.deviation, 'VFLOPS')}"
+    return f"{si(row.vflops, 'VFLOPS')}{deviation}"
+
+
+def _notes(rows: Sequence[ValidFlops]) -> Iterator[str]:
+    """Yield by what FLOPS and n are known, and which trainings lack something."""
+    for source, names in by_reason({row.entry: row.flops_source for row in rows}).items():
+        yield f"FLOPS of {few(names)}: {source}"
+    exponents = {row.benchmark: f"n = {row.exponent} ({row.exponent_source})" for row in rows}
+    for exponent, benchmarks in by_reason(exponents).items():
+        yield f"{exponent}: {', '.join(benchmarks)}"
+    for row in rows:
+        for said in reasons(row.unmeasured):
+            yield f"{row.entry}: without {said}"
+
+
+def _declaration(declaration: Declaration, group: Sequence[Declared]) -> Table:
+    contradicted = (
+        f"contradicted by logs of {one.entry}: {line}" for one in group for line in one.contradicted
+    )
+    return Table(
+        ("layer", "declared", "what"),
+        tuple(_layer(n, name, declaration.layers[name]) for n, name in enumerate(LAYERS, 1)),
+        title=f"{declaration.level} level, declared of {few([one.entry for one in group])}",
+        notes=tuple(contradicted),
+        words=(1, 2),
+    )
+
+
+def _layer(number: int, name: str, layer: Layer) -> tuple[str, str, str]:
+    parts = f" ({', '.join(layer.parts)})" if layer.parts else ""
+    declared = f"changed{parts}" if layer.changed else "as the benchmark has it"
+    return f"{number} {name.replace('_', ' ')}", declared, layer.what or ""

@@ -1,0 +1,99 @@
+"""Weak scaling: how many models a machine trains a minute, many at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from aiperf_hpc.analysis.measured import NotMeasuredError
+from aiperf_hpc.analysis.measures import weak_scaling as measures
+from aiperf_hpc.analysis.measures.olympic import required_runs
+from aiperf_hpc.analysis.options import Options
+from aiperf_hpc.analysis.training_log import Entry
+from aiperf_hpc.results.table import Table, number, optional, reasons
+from aiperf_hpc.trial import Value
+
+
+class WeakScaling(Value):
+    """One entry of weak scaling."""
+
+    entry: str
+    instances: int
+    """Models whose training began, those that failed and those that were left out included."""
+    failed: int
+    pruned: int
+    """Models that the submitter left out, as the rules allow."""
+    accelerators_per_instance: int | None
+    minutes: float | None
+    """From the first start to the last end of the models that reached their target."""
+    models_per_minute: float | None
+    missing: str | None
+    """Why there is no time."""
+    problems: tuple[str, ...]
+
+
+class WeakScalings(Value):
+    """All entries of weak scaling."""
+
+    entries: tuple[WeakScaling, ...]
+
+
+def weak_scaling(entries: Sequence[Entry], options: Options) -> WeakScalings:
+    """Measure all entries of weak scaling."""
+    weak = tuple(_weak(entry) for entry in entries if entry.scenario == "weak")
+    if not weak:
+        raise NotMeasuredError("no entry trains several models at once (weak scaling)")
+    return WeakScalings(entries=weak)
+
+
+def _weak(entry: Entry) -> WeakScaling:
+    trained = [log for log in entry.logs if measures.succeeded(log)]
+    runs = [log.run for log in trained if log.run is not None]
+    sizes = {log.accelerators for log in entry.logs}
+    minutes = rate = missing = None
+    try:
+        minutes, rate = measures.time_to_train_all(runs), measures.models_per_minute(runs)
+    except NotMeasuredError as error:
+        missing = str(error)
+    return WeakScaling(
+        entry=entry.name,
+        instances=len(entry.logs) + entry.lost + entry.pruned,
+        failed=len(entry.logs) - len(trained) + entry.lost,
+        pruned=entry.pruned,
+        accelerators_per_instance=sizes.pop() if len(sizes) == 1 else None,
+        minutes=minutes,
+        models_per_minute=rate,
+        missing=missing,
+        problems=tuple(_problems(entry, len(trained))),
+    )
+
+
+def _problems(entry: Entry, trained: int) -> Iterator[str]:
+    seeds = measures.equal_seeds(entry.logs)
+    if seeds:
+        yield f"equal seeds, which the rules forbid: {', '.join(seeds[:5])}"
+    if len({log.accelerators for log in entry.logs}) > 1:
+        yield "its models are not trained on equally many accelerators"
+    wanted = required_runs(entry.benchmark, entry.round)
+    if wanted is not None and trained < wanted:
+        yield f"{trained} models reached their target, and the rules want {wanted}"
+
+
+def tables(found: WeakScalings) -> Iterator[Table]:
+    """Yield models per minute, and what is wrong with the entries."""
+    columns = (
+        "entry", "models", "failed", "pruned", "accelerators each", "minutes", "models/min",
+    )  # fmt: skip
+    rows = tuple(
+        (
+            e.entry, str(e.instances), str(e.failed), str(e.pruned),
+            optional("{:,}".format, e.accelerators_per_instance), optional(number, e.minutes),
+            optional("{:,.4f}".format, e.models_per_minute),
+        )
+        for e in found.entries
+    )  # fmt: skip
+    yield Table(
+        columns,
+        rows,
+        notes=tuple(f"{e.entry}: {problem}" for e in found.entries for problem in e.problems),
+        missing=tuple(reasons({e.entry: e.missing for e in found.entries if e.missing})),
+    )

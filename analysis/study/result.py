@@ -1,0 +1,170 @@
+"""What a study has found: the measurements of each system, and each factor's contribution."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Mapping
+
+from aiperf_hpc.analysis.measured import NotMeasuredError
+from aiperf_hpc.analysis.study.factors import Ratio, improvement
+from aiperf_hpc.analysis.study.plan import Study, variations
+from aiperf_hpc.results.formatting import duration, si
+from aiperf_hpc.results.views.run_view import RunView
+from aiperf_hpc.trial import Value
+
+
+class SystemResult(Value):
+    """One system's measurements."""
+
+    name: str
+    factors: tuple[str, ...]
+    values: tuple[float, ...]
+    """Of each of its runs that was measured, in the unit of the measure."""
+    missing: tuple[str, ...]
+    """Why others of its runs were not measured."""
+
+
+class Effect(Value):
+    """What a factor contributes. None where a system that it takes was not measured."""
+
+    factor: str
+    alone: Ratio | None
+    """Added to the system that has no factor."""
+    within: Ratio | None
+    """As the last of all, which is what is lost when it is removed."""
+
+
+class StudyResult(Value):
+    """What a study has found so far."""
+
+    study: Study
+    systems: tuple[SystemResult, ...]
+    effects: tuple[Effect, ...]
+    together: Ratio | None
+    """All factors together, against none."""
+
+    @property
+    def complete(self) -> bool:
+        """Whether every run of the study was measured."""
+        return all(len(system.values) == self.study.repeats for system in self.systems)
+
+
+def measured(view: RunView, study: Study) -> float:
+    """Return a finished run's value of the study's measure.
+
+    Returns:
+        ``ops``: operations a second, the score. ``throughput``: training samples a second of the
+        run's time, over all replicas. ``time_to_quality``: seconds from the run's start to the
+        first complete evaluation at the study's quality or better.
+
+    Raises:
+        NotMeasuredError: the run has executed nothing, or never reached the quality.
+    """
+    if study.measure == "time_to_quality":
+        return _time_to_quality(view, study)
+    final = view.final()
+    if study.measure == "ops":
+        value = final.ops
+    else:
+        value = sum(e.train_samples for e in view.history.executions) / final.elapsed
+    if value <= 0.0:
+        raise NotMeasuredError("no sample was executed")
+    return value
+
+
+def _time_to_quality(view: RunView, study: Study) -> float:
+    aim, start = study.quality, view.history.start_utc
+    assert aim is not None  # noqa: S101 -- the study's file was checked
+    assert start is not None  # noqa: S101 -- the run has ended
+    for evaluation in view.history.evaluations:
+        if view.measure.reaches(evaluation.quality, aim):
+            return evaluation.utc - start
+    raise NotMeasuredError(f"no evaluation reached {aim:g}")
+
+
+def make_result(
+    study: Study, values: Mapping[str, list[float]], missing: Mapping[str, list[str]]
+) -> StudyResult:
+    """Compare the systems of a study.
+
+    Args:
+        study: what was asked for.
+        values: measurements by the name of the variation.
+        missing: why there are not more, likewise.
+    """
+    by_factors = {v.factors: tuple(values.get(v.name, ())) for v in variations(study)}
+    every = frozenset(study.factors)
+
+    def ratio(fewer: frozenset[str], more: frozenset[str]) -> Ratio | None:
+        before, after = by_factors[fewer], by_factors[more]
+        if not before or not after:
+            return None
+        return improvement(before, after, higher_is_better=study.higher_is_better)
+
+    return StudyResult(
+        study=study,
+        systems=tuple(
+            SystemResult(
+                name=v.name,
+                factors=tuple(name for name in study.factors if name in v.factors),
+                values=by_factors[v.factors],
+                missing=tuple(missing.get(v.name, ())),
+            )
+            for v in variations(study)
+        ),
+        effects=tuple(
+            Effect(
+                factor=name,
+                alone=ratio(frozenset(), frozenset({name})),
+                within=ratio(every - {name}, every),
+            )
+            for name in study.factors
+        ),
+        together=ratio(frozenset(), every),
+    )
+
+
+def lines(result: StudyResult) -> Iterator[str]:
+    """Yield a result as lines of text."""
+    study = result.study
+    better = "more" if study.higher_is_better else "less"
+    yield f"{study.name}: {_named(study)}, {better} is better; {study.repeats} of each"
+    width = max(len(system.name) for system in result.systems)
+    for system in result.systems:
+        yield f"  {system.name:<{width}}  {_values(system, study)}".rstrip()
+        yield from (f"  {'':<{width}}  not measured: {why}" for why in system.missing)
+    yield f"  {'factor':<{width}}  {'alone':>14}  {'within all':>14}"
+    for effect in result.effects:
+        alone, within = _times(effect.alone), _times(effect.within)
+        yield f"  {effect.factor:<{width}}  {alone:>14}  {within:>14}"
+    yield f"  {'all together':<{width}}  {_times(result.together):>14}"
+
+
+def _named(study: Study) -> str:
+    if study.measure == "time_to_quality":
+        return f"time to quality {study.quality:g}"
+    return {"ops": "OPS", "throughput": "training samples a second"}[study.measure]
+
+
+def _values(system: SystemResult, study: Study) -> str:
+    if not system.values:
+        return "" if system.missing else "not run yet"
+    mean = _said(statistics.fmean(system.values), study)
+    if len(system.values) < 2:
+        return mean
+    return (
+        f"{mean} ± {100 * statistics.stdev(system.values) / statistics.fmean(system.values):.1f}%"
+    )
+
+
+def _said(value: float, study: Study) -> str:
+    if study.measure == "time_to_quality":
+        return duration(value)
+    return si(value, {"ops": "OPS", "throughput": "samples/s"}[study.measure])
+
+
+def _times(ratio: Ratio | None) -> str:
+    if ratio is None:
+        return "–"
+    spread = "" if ratio.deviation is None else f" ± {ratio.deviation:.2f}"
+    return f"{ratio.value:.2f}{spread} ×"

@@ -1,0 +1,250 @@
+"""Commands made of typed functions, by Typer, and imported when they are called.
+
+A command is a function whose parameters are annotated as Typer's, and that returns an exit status.
+Its docstring is its help: first what it does, in the words of its row in ``program.py``, then
+paragraphs and indented examples. Parameters that belong together, or that several commands take,
+are the fields of a dataclass, which is one parameter of the function.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, get_type_hints
+
+import typer
+from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
+from typer.main import get_command
+
+from aiperf_hpc.errors import UsageError
+
+if TYPE_CHECKING:
+    from typer._click import Context
+
+Function = Callable[..., int]
+Commands = Mapping[str, Function]
+"""The functions of the commands of a group, by their names."""
+
+PARSING: dict[str, Any] = {"help_option_names": ["-h", "--help"]}
+BARE = ("--serve",)
+"""Options whose value may be left out, which Typer has not: it is empty then."""
+SEVERAL = ("--scaling",)
+"""Options that take all values up to the next option, which Typer has not."""
+
+
+class Command(TyperCommand):
+    """A command that takes the options that Typer has not, and refuses in one line."""
+
+    def get_help_option(self, ctx: Context) -> TyperOption | None:
+        return _without_type(super().get_help_option(ctx))
+
+    def parse_args(self, ctx: Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, list(_spelled_out(args)))
+        except typer.TyperException as error:
+            raise refusal(error, ctx.command_path) from None
+
+
+class Group(TyperGroup):
+    """Commands under one name, e.g. those of ``aiperf data``."""
+
+    def get_help_option(self, ctx: Context) -> TyperOption | None:
+        return _without_type(super().get_help_option(ctx))
+
+    def parse_args(self, ctx: Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except typer.TyperException as error:
+            raise refusal(error, ctx.command_path) from None
+
+
+class Deferred(TyperCommand):
+    """A command or a group whose module is imported when it is called; its summary is at hand."""
+
+    def __init__(self, row: Row) -> None:
+        super().__init__(
+            row.name, help=row.summary, rich_help_panel=row.panel, hidden=row.panel == ""
+        )
+        self._row = row
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: Context | None = None, **extra: object
+    ) -> Context:
+        return self.loaded().make_context(info_name, args, parent, **extra)
+
+    def loaded(self) -> Command | Group:
+        """Return the command itself."""
+        module, _, attribute = self._row.target.partition(":")
+        found = getattr(import_module(f"aiperf_hpc.cli.{module}"), attribute)
+        if isinstance(found, Mapping):
+            return make_group(self._row.name, self._row.summary, found)
+        return make_command(self._row.name, found)
+
+
+@dataclass(frozen=True)
+class Row:
+    """A command in the list of all."""
+
+    name: str
+    panel: str
+    """The heading under which ``aiperf --help`` lists it; empty for a command not for people."""
+    target: str
+    """``module:function`` of this package or, for a group, ``module:mapping of functions``."""
+    summary: str
+    """The first line of the function's docstring, without its full stop."""
+
+
+def make_command(name: str, function: Function) -> Command:
+    """Return the command that calls a function."""
+    app = _app()
+    app.command(name, cls=Command, help=_help(function))(_flat(function))
+    command = get_command(app)
+    assert isinstance(command, Command)  # noqa: S101 -- for the type checker
+    without_types(command.params)
+    return command
+
+
+def make_group(name: str, summary: str, functions: Commands) -> Group:
+    """Return the commands of some functions, under one name."""
+    group = root(summary)
+    group.name = name
+    for each, function in functions.items():
+        group.add_command(make_command(each, function))
+    return group
+
+
+def root(summary: str, function: Callable[..., object] | None = None) -> Group:
+    """Return a group of no commands yet; the function takes the options that precede them."""
+    app = _app()
+    app.callback(cls=Group, help=summary)(function or (lambda: None))
+    group = get_command(app)
+    assert isinstance(group, Group)  # noqa: S101 -- for the type checker
+    without_types(group.params)
+    return group
+
+
+def _app() -> typer.Typer:
+    return typer.Typer(
+        add_completion=False, rich_markup_mode="rich", context_settings=dict(PARSING)
+    )
+
+
+def without_types(parameters: Iterable[object]) -> None:
+    """Let help name no Python type: a metavar says what a value is, and a flag has none."""
+    for parameter in parameters:
+        if isinstance(parameter, TyperArgument):
+            parameter.display_type_rich = _nothing  # type: ignore[method-assign]
+        elif isinstance(parameter, TyperOption):
+            _without_type(parameter)
+
+
+def _without_type(option: TyperOption | None) -> TyperOption | None:
+    if option is not None and option.is_flag and option.metavar is None:
+        option.metavar = ""
+    return option
+
+
+def _nothing(ctx: Context) -> str | None:
+    return None
+
+
+def refusal(error: typer.TyperException, command: str) -> UsageError:
+    """Return what Typer says of a command line in one line, with where help is."""
+    said = " ".join(error.format_message().split()).rstrip(".")
+    invalid = re.fullmatch(r"Invalid value for '([^']*)': (?:Value error, )?(.*)", said)
+    if invalid is None:
+        said = f"{said[:1].lower()}{said[1:]}"
+    else:
+        value, what = _rejected(error) or ("", invalid[2])
+        what = re.sub("^'[^']*' is not one of", "should be one of", what).rstrip(".")
+        said = f"{invalid[1]}{value}: {what}"
+    context = getattr(error, "ctx", None)
+    where = command if context is None else context.command_path
+    return UsageError(f"{said}; see `{where} --help`")
+
+
+def _rejected(error: BaseException) -> tuple[str, str] | None:
+    """Return the value that pydantic rejected, after a space, and what is wrong with it."""
+    from pydantic import ValidationError  # Typer imports it where a value is converted.
+
+    from aiperf_hpc.untrusted.bounds import message_of
+
+    cause = error.__cause__
+    if isinstance(cause, ValidationError):
+        first = cause.errors()[0]
+        return f" {first['input']}", message_of(first)
+    return None
+
+
+def _spelled_out(words: list[str]) -> Iterator[str]:
+    """Yield a command's words so that each option has the one value that Typer gives it."""
+    several = ""
+    for number, word in enumerate(words):
+        following = words[number + 1] if number + 1 < len(words) else "-"
+        if word == "--":
+            yield from words[number:]
+            return
+        if word.startswith("-") and len(word) > 1:
+            several = word if word in SEVERAL else ""
+            yield f"{word}=" if word in BARE and following.startswith("-") else word
+        else:
+            again = several and words[number - 1] != several
+            yield from (several, word) if again else (word,)
+
+
+def _flat(function: Function) -> Function:
+    """Return a function of the command line's parameters alone, which makes the dataclasses."""
+    hints = get_type_hints(function, include_extras=True)
+    own = inspect.signature(function).parameters
+    groups = {name: hints[name] for name in own if is_dataclass(hints[name])}
+    parameters: list[inspect.Parameter] = []
+    for name, parameter in own.items():
+        if name in groups:
+            parameters += _of_fields(groups[name])
+        else:
+            parameters.append(_keyword(name, parameter.default, hints[name]))
+
+    def flat(**values: object) -> int:
+        given: dict[str, object] = {}
+        for name in own:
+            if (group := groups.get(name)) is None:
+                given[name] = values[name]
+            else:
+                given[name] = group(**{field.name: values[field.name] for field in fields(group)})
+        return function(**given)
+
+    flat.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    flat.__annotations__ = {each.name: each.annotation for each in parameters}
+    return flat
+
+
+def _of_fields(group: type) -> Iterator[inspect.Parameter]:
+    hints = get_type_hints(group, include_extras=True)
+    for field in fields(group):
+        yield _keyword(field.name, _default(field), hints[field.name])
+
+
+def _default(field: Field[Any]) -> object:
+    if field.default_factory is not MISSING:
+        return field.default_factory()
+    return inspect.Parameter.empty if field.default is MISSING else field.default
+
+
+def _keyword(name: str, default: object, annotation: object) -> inspect.Parameter:
+    kind = inspect.Parameter.KEYWORD_ONLY
+    return inspect.Parameter(name, kind, default=default, annotation=annotation)
+
+
+def _help(function: Function) -> str:
+    """Return a docstring with each paragraph in one line, but for those that are indented."""
+    text = inspect.getdoc(function) or ""
+    return "\n\n".join(map(_unwrapped, text.split("\n\n")))
+
+
+def _unwrapped(paragraph: str) -> str:
+    lines = paragraph.splitlines()
+    separator = "\n" if any(line.startswith(" ") for line in lines) else " "
+    return separator.join(line.strip() for line in lines)

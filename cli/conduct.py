@@ -1,0 +1,264 @@
+"""Conducting a run from the command line: for every command that begins or ends one."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, TextIO
+
+from aiperf_hpc.cli.output import say_document, say_folded, shown_path
+from aiperf_hpc.errors import AIPerfError, UsageError
+from aiperf_hpc.host.signals import Interrupts
+from aiperf_hpc.primary.control.claim import Claim, Claimed, take
+from aiperf_hpc.primary.control.context import PrimaryContext
+from aiperf_hpc.primary.control.controller import Controller
+from aiperf_hpc.primary.control.heads import HeadsTaker
+from aiperf_hpc.primary.control.witnesses import forget, witnesses_of
+from aiperf_hpc.primary.launchers.registry import LAUNCHERS
+from aiperf_hpc.results.terminal.progress import ProgressDisplay
+from aiperf_hpc.results.views.cached_view import CachedView
+from aiperf_hpc.results.views.run_catalog import run_name
+from aiperf_hpc.results.views.run_view import RunView
+from aiperf_hpc.run.clocks import read_clocks
+from aiperf_hpc.run.digest import DigestWriter
+from aiperf_hpc.run.history import ReplicaHistory, RunHistory
+from aiperf_hpc.run.history.presence import asked_nodes
+from aiperf_hpc.run.journal import JournalWriter
+from aiperf_hpc.run.manifest import RunManifest
+from aiperf_hpc.run.paths import RunPaths
+from aiperf_hpc.run.service import Service
+from aiperf_hpc.run.storage import BackoffRetry, Retry
+from aiperf_hpc.streams import as_printed
+from aiperf_hpc.system.node import describe_rank
+from aiperf_hpc.trial import JobPhase, TrialState
+from aiperf_hpc.verification.witness_client.showing import showing
+
+if TYPE_CHECKING:
+    from aiperf_hpc.integrity.signatures import PrivateKey
+    from aiperf_hpc.service.endpoint import Endpoint
+    from aiperf_hpc.service.server import ServerThread
+
+
+MOST_FAILURES = 2
+"""Replicas whose failure is printed at the end of a run: the score is to stay on the screen."""
+RESULT_INDENT = 17
+"""Columns before the values of a result."""
+MOST_LAST_WORDS = 500
+"""Bytes at the end of a replica's output in which its last words are looked for."""
+
+
+def take_run(history: RunHistory, manifest: RunManifest, command: str) -> Claim:
+    """Take a run in hand, and read its records. Raises ClaimedError when another process has it."""
+    heartbeat = manifest.config.journal.heartbeat_seconds
+    return take(history, heartbeat, command, BackoffRetry(lambda: False))
+
+
+def plan_line(manifest: RunManifest, folder: Path) -> str:
+    """Return in one line what is to run."""
+    shares = ", ".join("+".join(str(c) for c in share) for share in manifest.cores)
+    cores = f", cores {shares}" if shares else ""
+    size = manifest.config.replica.ranks
+    most = manifest.most_replicas
+    count = f"{manifest.replicas}-{most}" if most > manifest.replicas else f"{manifest.replicas}"
+    replicas = f"{count} replica{'s' * (most > 1)}"
+    replicas += f" of {size} ranks" if size > 1 else ""
+    return (
+        f"{replicas} ({manifest.launcher}{cores}) for {manifest.hours:g} h, "
+        f"{manifest.config.preset} on {manifest.config.dataset.name}, "
+        f"records in {shown_path(folder)}"
+    )
+
+
+def conduct_run(
+    manifest: RunManifest,
+    paths: RunPaths,
+    endpoint: Endpoint | None,
+    claim: Claim,
+    *,
+    as_json: bool,
+    launch: int = 0,
+    key: PrivateKey | None = None,
+) -> int:
+    """Run to the end, say the score, write the report; sign it if there is a key."""
+    output = sys.stderr if as_json else sys.stdout
+    view = RunView(paths)
+    live = CachedView(view)
+    progress = ProgressDisplay(live, output)
+    progress.say(plan_line(manifest, paths.root))
+    view.refresh()
+    interrupts = Interrupts()
+    retry = BackoffRetry(interrupts.at_once)
+    # Of a run that goes on, as many are started as it was to have.
+    asked = manifest.model_copy(update={"nodes": asked_nodes(view.history, manifest.nodes)})
+    launcher = LAUNCHERS[manifest.launcher](asked, paths, launch, retry)
+    claimed = Claimed(claim, retry)
+    with (
+        JournalWriter(paths.primary_journal, retry=claimed, recorded=claim.recorded) as journal,
+        JournalWriter(paths.digest, retry=claimed) as digest,
+        JournalWriter(paths.heads, retry=claimed) as heads,
+        _server(live, endpoint, output, paths, retry, progress.say),
+        progress.alert(interrupts, retry),
+        showing(witnesses_of(manifest, view.history), journal, progress.say) as show,
+    ):
+        writer = DigestWriter(view.history, digest)
+        context = PrimaryContext(
+            manifest=manifest,
+            journal=journal,
+            history=view.history,
+            digest=writer,
+            clocks=read_clocks,
+            heads=HeadsTaker(
+                view.history, journal, heads, seconds=manifest.config.journal.heads_seconds
+            ),
+            show=show,
+            description=describe_rank(manifest.folders(paths)),  # Before the clock starts.
+            retry=retry,
+        )
+        controller = Controller(context, launcher, interrupts=interrupts, say=progress.say)
+        with closing(launcher):
+            controller.run(progress.tick)
+    progress.end()
+    view.refresh()
+    forget(view.history)
+    if controller.refused is not None:
+        raise AIPerfError(f"{controller.refused}; the run was stopped")
+    claim.release()  # The run has ended. It writes, as what is printed does, into the directory.
+    return finish(RunView(paths), as_json, key)
+
+
+@contextmanager
+def _server(
+    live: CachedView,
+    endpoint: Endpoint | None,
+    output: TextIO,
+    paths: RunPaths,
+    retry: Retry,
+    log: Callable[[str], None],
+) -> Iterator[None]:
+    """Serve the run's status over REST while the block runs, if an address was given."""
+    if endpoint is None:
+        yield
+        return
+    from aiperf_hpc.service.runs import OneRun
+    from aiperf_hpc.service.server import ServerThread
+
+    with ServerThread(OneRun(paths.root.name, live), endpoint, log) as server:
+        _service_of(server).save(paths, retry)
+        output.write(f"{where_served(server.url)}\n")
+        output.flush()
+        yield
+
+
+def _service_of(server: ServerThread) -> Service:
+    """Return what is remembered of where a run is served."""
+    endpoint = server.endpoint
+    return Service.here(
+        endpoint.host,
+        endpoint.port,
+        server.url,
+        token_file=endpoint.token_file,
+        certificate=endpoint.certificate,
+        key=endpoint.key,
+    )
+
+
+def finish(view: RunView, as_json: bool, key: PrivateKey | None = None) -> int:
+    """Say the score of a run that has ended; write its report, and sign it if there is a key.
+
+    The report is the last: its manifest names all files of the run, and what a primary in the
+    background prints is one of them.
+    """
+    from aiperf_hpc.results.report.writer import write_report
+
+    view.refresh()
+    say_result(view, as_json)  # First: nothing that goes wrong below hides it.
+    try:
+        write_report(view, key=key)
+    except KeyboardInterrupt:
+        raise UsageError(
+            f"interrupted while writing the report; `aiperf report {view.paths.root}` writes it"
+        ) from None
+    return status_of(view)
+
+
+def say_result(view: RunView, as_json: bool) -> None:
+    """Print what went wrong in a run that has ended, where its report is, and last its score."""
+    from aiperf_hpc.results.report.writer import summary_lines
+
+    name, failures = run_name(view.paths.root), list(_failures(view))
+    for line in failures[:MOST_FAILURES]:
+        sys.stderr.write(f"aiperf: {line}\n")
+    if (more := len(failures) - MOST_FAILURES) > 0:
+        sys.stderr.write(f"aiperf: {more} more replicas failed; `aiperf logs {name}` shows why\n")
+    sys.stderr.flush()
+    if as_json:
+        say_document(view.status().model_dump_json(indent=1))
+        return
+    lines = summary_lines(view)
+    for line in (f"Report           {shown_path(view.paths.report_html)}", *lines):
+        say_folded(line, RESULT_INDENT)
+
+
+def _failures(view: RunView) -> Iterator[str]:
+    """Yield which replicas failed, how, and where their output is."""
+    for replica in view.history.replicas.values():
+        log = view.paths.replica_log(replica.id)
+        if replica.ended is not None and replica.ended.startswith("failed"):
+            yield f"{replica.id} {replica.ended}; its output is in {log}"
+        elif replica.exit_status:
+            yield f"{replica.id} ended with status {replica.exit_status}; see {log}"
+        elif _ended_otherwise(replica):
+            yield _what_happened(replica, view.paths)
+
+
+def status_of(view: RunView) -> int:
+    """Return the exit status of a run that has ended: 0 if a replica ended in order.
+
+    1 all the same where every trial failed, of data that are damaged, say.
+    """
+    in_order = [
+        r for r in view.history.replicas.values() if r.ended and not r.ended.startswith("failed")
+    ]
+    states = {trial.state for trial in view.history.trials.values()}
+    return 0 if in_order and states != {TrialState.FAILED} else 1
+
+
+def _ended_otherwise(replica: ReplicaHistory) -> bool:
+    """Return whether its job failed, or neither it nor the replica is known to have ended."""
+    job = replica.job_state
+    if job is None or job.phase is JobPhase.DONE:
+        return False
+    return job.phase.ended or replica.ended is None
+
+
+def _what_happened(replica: ReplicaHistory, paths: RunPaths) -> str:
+    """Return what the launcher knows of a replica's end that the replica itself never told."""
+    job = replica.job_state
+    assert job is not None  # noqa: S101 -- for the type checker
+    node = f" on {job.node}" if job.node else ""
+    said = f"{replica.id} (job {replica.job}{node}) {job.phase}: {job.detail or 'no reason given'}"
+    log = paths.replica_log(replica.id)
+    words = _last_words(log)
+    if replica.started is None and words is None:
+        return f"{said}; it left no record: does its node see {paths.root}?"
+    last = f", and ends with '{words}'" if words else ""
+    return f"{said}; its output is in {log}{last}"
+
+
+def _last_words(log: Path) -> str | None:
+    """Return the last line that a replica or its scheduler printed; None where there is none."""
+    try:
+        with log.open("rb") as file:
+            file.seek(max(0, log.stat().st_size - MOST_LAST_WORDS))
+            printed = file.read(MOST_LAST_WORDS).decode("utf-8", "replace")
+    except OSError:
+        return None  # It says nothing of why the replica ended.
+    lines = [line.strip() for line in printed.splitlines() if line.strip(" -=*")]
+    return as_printed(lines[-1], sys.stderr) if lines else None
+
+
+def where_served(url: str) -> str:
+    """Return the address of a run's live page, for people."""
+    return f"live page at {url}/"

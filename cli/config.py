@@ -1,0 +1,157 @@
+"""``aiperf config``."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Literal
+
+import yaml
+from pydantic import BaseModel
+from typer import Argument, Option
+
+from aiperf_hpc.cli.output import say
+from aiperf_hpc.cli.parameters import Assignments
+from aiperf_hpc.config import RunConfig, differences, load_config, preset_names, preset_text
+from aiperf_hpc.errors import UsageError
+from aiperf_hpc.ops_counter.divisions import Division, RuleCheck, violations_of
+from aiperf_hpc.ops_counter.divisions.judgement import WORKLOAD
+from aiperf_hpc.ops_counter.divisions.plan import check_settings, division_of
+from aiperf_hpc.workloads.base import Workload
+from aiperf_hpc.workloads.registry import workload_of
+
+
+def show(
+    preset: Annotated[
+        str, Argument(metavar="FILE|PRESET", help="A YAML file, or the name of a preset.")
+    ],
+    resolved: Annotated[
+        bool, Option("--resolved", help="All that it resolves to, and what each setting is.")
+    ] = False,
+    changed: Annotated[
+        bool,
+        Option("--changed", help="What differs from the defaults, and then from the preset."),
+    ] = False,
+) -> int:
+    """Print a preset, or all that it resolves to.
+
+    Whatever is printed is YAML that --config takes; what a setting is stands behind it.
+
+    Examples:
+      $ aiperf config show quickstart
+      $ aiperf config show imagenet --resolved
+      $ aiperf config show mine.yaml --changed
+    """
+    if changed and resolved:
+        raise UsageError("--changed shows less than --resolved; leave one of them out")
+    if not changed and not resolved and preset in preset_names():
+        say(preset_text(preset).rstrip())
+        return 0
+    config = load_config(preset)
+    say("\n".join(_lines(config, type(config).model_construct() if changed else None)) or "{}")
+    if changed and preset not in preset_names() and config.preset in preset_names():
+        say("\n".join(_beside_preset(config)))
+    return 0
+
+
+def _beside_preset(config: RunConfig) -> Iterator[str]:
+    """Yield, as comments, what a file changes of the preset that it names."""
+    found = differences(config)
+    if not found:
+        yield f"# Nothing differs from the preset {config.preset}."
+        return
+    yield f"# Other than in the preset {config.preset}:"
+    for key, value, of_preset in found:
+        # As JSON, which has no line breaks: none may end the comment.
+        yield f"#   {key}: {json.dumps(value)}, in the preset {json.dumps(of_preset)}"
+
+
+def _lines(section: BaseModel, default: BaseModel | None, indent: str = "") -> Iterator[str]:
+    """Yield settings as YAML, with what each is; those that differ from a default, if one is given.
+
+    Args:
+        section: the settings, and sections in it.
+        default: the same with no setting changed.
+        indent: what lines begin with.
+    """
+    for name, field in type(section).model_fields.items():
+        value, usual = getattr(section, name), getattr(default, name, None)
+        if default is not None and value == usual:
+            continue
+        if isinstance(value, BaseModel):
+            same_kind = type(value) is type(usual)
+            yield f"{indent}{name}:"
+            yield from _lines(value, usual if same_kind else None, f"{indent}  ")
+        else:
+            said = f"  # {field.description}" if field.description else ""
+            yield f"{indent}{name}: {_as_yaml(section, name)}{said}"
+
+
+def _as_yaml(section: BaseModel, name: str) -> str:
+    """Return a setting's value in one line."""
+    plain = section.model_dump(mode="json", include={name})[name]
+    text = yaml.safe_dump(plain, default_flow_style=True, sort_keys=False, width=math.inf)
+    return text.removesuffix("...\n").rstrip()
+
+
+def check(
+    source: Annotated[
+        str, Argument(metavar="FILE|PRESET", help="A YAML file, or the name of a preset.")
+    ],
+    assignments: Assignments = None,
+    division: Annotated[
+        Literal["closed", "open"] | None,
+        Option("--division", help="The exit status is 1 unless it keeps the rules of this one."),
+    ] = None,
+) -> int:
+    """Check a configuration, and say in which division its runs may be official.
+
+    Only what a configuration decides is looked at here: `aiperf start --division` looks at the
+    dataset, the code and the environment too. The exit status is 1 if runs can be official in
+    neither division, or not in the one that is asked for. Of another workload than automl it says
+    how it stands to its own benchmark's closed division.
+
+    Examples:
+      $ aiperf config check imagenet
+      $ aiperf config check mine.yaml --division open
+    """
+    config = load_config(source, assignments or ())
+    workload = workload_of(config)
+    if workload.name != WORKLOAD:
+        return _check_of(workload, config, division)
+    asked = Division.CLOSED if division is None else Division(division)
+    checks = check_settings(config, asked)
+    _say_checks(checks)
+    found = division_of(config)
+    say(f"Division: {'none' if found is None else found}")
+    broken = violations_of(checks)
+    return int(found is None if division is None else bool(broken))
+
+
+def _say_checks(checks: Sequence[RuleCheck]) -> None:
+    width = max((len(each.rule) for each in checks), default=0)
+    for each in checks:
+        say(f"{each.rule:<{width}}  {'PASSED' if each.passed else 'FAILED'}  {each.value}")
+        for reason in each.reasons:
+            say(f"  {reason}")
+
+
+def _check_of(workload: Workload, config: RunConfig, division: str | None) -> int:
+    """Say how a configuration stands to the closed division of another workload's benchmark."""
+    if division is not None:
+        raise UsageError(
+            f"--division {division}: runs of the workload '{workload.name}' are official in none; "
+            "leave it out"
+        )
+    checks = [rule(config) for rule in workload.settings_rules]
+    _say_checks(checks)
+    broken = bool(violations_of(checks))
+    if checks:
+        kept = "not kept" if broken else "kept, as far as a configuration decides"
+        say(f"{workload.definition.benchmark}, closed division: {kept}")
+    say(f"Division: none, the benchmark's score is that of {WORKLOAD}")
+    return int(broken or not checks)
+
+
+CONFIG = {"show": show, "check": check}

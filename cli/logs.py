@@ -1,0 +1,126 @@
+"""``aiperf logs``: what the journals tell, by its time, and what the processes print."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+
+from typer import Option
+
+from aiperf_hpc.cli.output import say
+from aiperf_hpc.cli.parameters import Run
+from aiperf_hpc.errors import EndedEarlyError, UsageError
+from aiperf_hpc.host.signals import Interruption, interruptible
+from aiperf_hpc.results.formatting import utc_text
+from aiperf_hpc.run.journal import JournalReader
+from aiperf_hpc.run.manifest import RunManifest
+from aiperf_hpc.run.paths import RunPaths
+from aiperf_hpc.run.records import Record, RunEnded
+from aiperf_hpc.untrusted.files import open_inside
+
+LOOK_SECONDS = 1.0
+PERIODIC = ("progress", "heartbeat", "primary_heartbeat", "time_spent", "step_times")
+"""The records that come every few seconds and tell of no event."""
+MOST_OUTPUT_BYTES = 4 * 2**20
+"""How much of the end of a file of output is looked at: 1,000 lines, and progress bars."""
+LONGEST = 120
+"""Characters of a value; longer ones, as descriptions of nodes, are left out."""
+Replica = Annotated[
+    str | None, Option("--replica", metavar="N", help="Of this replica alone, e.g. 0 or r0.")
+]
+Lines = Annotated[int, Option("--lines", metavar="N", min=1, help="The last lines of each.")]
+Follow = Annotated[bool, Option("--follow", help="Go on until the run ends, or Ctrl-C.")]
+
+
+def logs(run: Run, replica: Replica = None, lines: Lines = 20, follow: Follow = False) -> int:
+    """Show what happened in a run, and what its processes printed.
+
+    First the last lines of each process's output, which have no times, with the file's name; then
+    the events of all journals in the order of time, UTC. Records that come every few seconds are
+    left out.
+
+    Examples:
+      $ aiperf logs last
+      $ aiperf logs last --replica 0 --lines 100
+      $ aiperf logs last --follow
+    """
+    paths = RunPaths(run)
+    RunManifest.load(paths)
+    only = None if replica is None else f"r{replica.removeprefix('r')}"
+    if only is not None and not paths.replica(only).is_dir():
+        raise UsageError(f"{run} has no replica {only}")
+    for file in _outputs(paths, only):
+        last = _last_lines(paths.root, file, lines)
+        if last:
+            say("\n".join([f"==> {file} <==", *last, ""]))
+    readers: dict[Path, JournalReader] = {}
+    events = _new(paths, only, readers)
+    for record, who in events[-lines:]:
+        say(event_line(record, who))
+    if follow and not any(isinstance(record.event, RunEnded) for record, _ in events):
+        _follow(paths, only, readers)
+    return 0
+
+
+def _follow(paths: RunPaths, only: str | None, readers: dict[Path, JournalReader]) -> None:
+    try:
+        with interruptible():
+            ended = False
+            while not ended:
+                time.sleep(LOOK_SECONDS)
+                for record, who in _new(paths, only, readers):
+                    say(event_line(record, who))
+                    ended |= isinstance(record.event, RunEnded)
+    except Interruption as interruption:
+        message = f"no longer followed; `aiperf status {paths.root}` says what the run does"
+        raise EndedEarlyError(message, interruption.exit_status) from None
+
+
+def _new(
+    paths: RunPaths, only: str | None, readers: dict[Path, JournalReader]
+) -> list[tuple[Record, str]]:
+    """Return the events since the last time by their time, and who recorded each."""
+    found = []
+    for path in {paths.primary_journal, *paths.journals(only)}:
+        reader = readers.setdefault(path, JournalReader(path))
+        who = "primary" if path == paths.primary_journal else path.parent.parent.name
+        found += [(record, who) for record in reader.read() if _tells(record)]
+    return sorted(found, key=lambda each: (each[0].utc, each[1], each[0].seq))
+
+
+def _tells(record: Record) -> bool:
+    return record.event.type not in PERIODIC and "sample" not in record.event.type
+
+
+def event_line(record: Record, who: str) -> str:
+    """Return an event in one line: when, who, what, and its values that are short."""
+    values = record.event.model_dump(mode="json", exclude={"type"}, exclude_defaults=True)
+    short = {name: str(value) for name, value in values.items() if value not in (None, "")}
+    said = "  ".join(f"{n}={value}" for n, value in short.items() if len(value) <= LONGEST)
+    what = record.event.type.replace("_", " ")
+    return f"{utc_text(record.utc)}  {who}  {what}  {said}".rstrip()
+
+
+def _outputs(paths: RunPaths, only: str | None) -> Iterator[Path]:
+    """Yield the files in which processes' output is kept, SLURM's too, as far as there are some."""
+    if only is not None:
+        yield paths.replica_log(only)
+        return
+    yield paths.primary_log
+    if paths.replicas.is_dir():
+        for folder in sorted(paths.replicas.iterdir(), key=lambda each: (len(each.name), each)):
+            yield paths.replica_log(folder.name)
+
+
+def _last_lines(root: Path, file: Path, number: int) -> list[str]:
+    try:
+        with open_inside(root, file) as output:
+            size = os.fstat(output.fileno()).st_size
+            output.seek(max(0, size - MOST_OUTPUT_BYTES))
+            text = output.read(MOST_OUTPUT_BYTES).decode(errors="backslashreplace")
+            return text.splitlines()[-number:]
+    except FileNotFoundError:
+        return []  # Nothing was printed yet.

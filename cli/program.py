@@ -1,0 +1,181 @@
+"""The program ``aiperf``: parses, and calls the command."""
+
+from __future__ import annotations
+
+import codecs
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from typer.completion import shell_complete
+from typer.core import TyperGroup
+from typer.main import get_install_completion_arguments
+
+from aiperf_hpc import __version__
+from aiperf_hpc.cli.command import Deferred, Row, refusal, root, without_types
+from aiperf_hpc.cli.invocation import remember
+from aiperf_hpc.cli.output import say
+from aiperf_hpc.errors import AIPerfError, UsageError, reason_of
+from aiperf_hpc.streams import print_in_any_locale, without_controls
+
+INTERRUPTED = 130
+NAMES = ("aiperf", "aiperf-hpc")
+"""What the program is called; the second is for where another program has the first."""
+RUN, WATCH, RESULTS = "Run the benchmark", "Watch a run", "Results"
+ANALYSIS, MACHINE, DATA = "Analysis", "This machine", "Data and configuration"
+COMMANDS = (
+    Row("start", RUN, "start:start", "Run the benchmark."),
+    Row("stop", RUN, "stop:stop", "Stop a run in order, and score it."),
+    Row("scale", RUN, "scale:scale", "Give a run that lasts more nodes, or fewer."),
+    Row("resume", RUN, "resume:resume", "Go on with a run whose primary died."),
+    Row("simulate", RUN, "simulate:simulate", "Run the benchmark on a simulated machine."),
+    Row("list", WATCH, "runs:list_runs", "List the runs in a folder, the latest first."),
+    Row("status", WATCH, "status:status", "Show what a run is doing."),
+    Row("watch", WATCH, "watch:watch", "Watch a run while it lasts."),
+    Row("logs", WATCH, "logs:logs", "Show what happened in a run, and what its processes printed."),
+    Row("serve", WATCH, "status:serve", "Serve all runs in a folder, or one run, over HTTP."),
+    Row("report", RESULTS, "report:report", "Write a run's report, also while it lasts."),
+    Row("keygen", RESULTS, "sign:keygen", "Make a key that signs results."),
+    Row("sign", RESULTS, "sign:sign", "Sign a run that has ended."),
+    Row(
+        "verify",
+        RESULTS,
+        "report:verify",
+        "Verify a run: recompute its score from the records and re-execute sampled trials.",
+    ),
+    Row(
+        "witness",
+        RESULTS,
+        "witness:witness",
+        "Be a witness of runs: sign what they show, with this machine's time.",
+    ),
+    Row(
+        "compare",
+        RESULTS,
+        "runs:compare",
+        "Compare runs: their configuration, machines, scores, time and energy.",
+    ),
+    Row("rank", RESULTS, "rank:rank", "Rank verified runs by their score."),
+    Row("search", RESULTS, "report:SEARCH", "Look at how a run searched."),
+    Row(
+        "analyze",
+        ANALYSIS,
+        "analyze:analyze",
+        "Measure runs and public logs as MLPerf HPC, HPC AI500, DAWNBench and MLBench do.",
+    ),
+    Row(
+        "card",
+        ANALYSIS,
+        "analyze:card",
+        "One machine's runs on one sheet, by the figures of five benchmarks.",
+    ),
+    Row(
+        "study",
+        ANALYSIS,
+        "study:study",
+        "Measure what each of several factors contributes, alone and within the whole.",
+    ),
+    Row("doctor", MACHINE, "machine:doctor", "Say what this machine has and what is missing."),
+    Row("system", MACHINE, "system:system", "Describe this machine, or the one that a run had."),
+    Row(
+        "peaks",
+        MACHINE,
+        "machine:peaks",
+        "Measure products, memory, all-reduce and storage at best.",
+    ),
+    Row(
+        "allreduce",
+        MACHINE,
+        "machine:allreduce",
+        "Measure the all-reduce of every installed collective.",
+    ),
+    Row(
+        "profile",
+        MACHINE,
+        "profile:profile",
+        "Break training steps of a network down by kernels, with the framework's profiler.",
+    ),
+    Row("data", DATA, "data:DATA", "Prepare a dataset, or verify it."),
+    Row("workloads", DATA, "workloads:workloads", "List the workloads, or say all of one."),
+    Row("config", DATA, "config:CONFIG", "Show configurations."),
+    Row("count", DATA, "count:count_operations", "Count a network's operations for one sample."),
+    Row("conduct", "", "start:conduct", "What `start --detach` starts; not for people."),
+)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Carry out one command and return its exit status."""
+    print_in_any_locale()
+    try:
+        given = list(sys.argv[1:] if arguments is None else arguments)
+        remember(given)
+        return _carry_out(given)
+    except AIPerfError as error:
+        sys.stderr.write(f"aiperf: {without_controls(str(error))}\n")
+        return error.exit_status
+    except KeyboardInterrupt:
+        sys.stderr.write("aiperf: interrupted\n")
+        return INTERRUPTED
+    except UnicodeEncodeError as error:
+        # Of a path that the configuration names, say; what is printed is never refused.
+        if codecs.lookup(error.encoding) != codecs.lookup(sys.getfilesystemencoding()):
+            raise
+        sys.stderr.write(
+            f"aiperf: {error.object}: this locale ({error.encoding}) has no such file name; "
+            "set LC_ALL=C.UTF-8\n"
+        )
+        return 1
+    except OSError as error:
+        where = f"{without_controls(str(error.filename))}: " if error.filename else ""
+        sys.stderr.write(f"aiperf: {where}{reason_of(error)}\n")
+        return 1
+
+
+def program() -> TyperGroup:
+    """Return the group of all commands."""
+    whole = root("Benchmark an AI-HPC machine of any size by automated machine learning.", _options)
+    whole.params += get_install_completion_arguments()
+    without_types(whole.params)
+    for row in COMMANDS:
+        whole.add_command(Deferred(row))
+    return whole
+
+
+def _say_version(asked: bool) -> None:
+    if asked:
+        say(f"aiperf-hpc {__version__}")
+        raise typer.Exit
+
+
+def _options(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_say_version, is_eager=True, help="Show the version and exit."
+        ),
+    ] = False,
+) -> None:
+    """Take what precedes a command."""
+
+
+def _carry_out(arguments: list[str]) -> int:
+    name = Path(sys.argv[0]).name
+    name = name if name in NAMES else NAMES[0]
+    whole = program()
+    variable = f"_{name.replace('-', '_').upper()}_COMPLETE"
+    if instruction := os.environ.get(variable):
+        return shell_complete(whole, {}, name, variable, instruction)
+    if not arguments:
+        with whole.make_context(name, [], resilient_parsing=True) as context:
+            whole.get_help(context)
+        raise UsageError(f"name a command; see `{name} --help`")
+    try:
+        with whole.make_context(name, arguments) as context:
+            return int(whole.invoke(context))
+    except typer.TyperException as error:
+        raise refusal(error, name) from None
+    except typer.Exit as exit_:
+        raise SystemExit(exit_.exit_code) from None

@@ -1,0 +1,337 @@
+"""``aiperf start --repeat N``: one configuration run again and again, and how well the runs agree.
+
+The runs are folders ``1`` to ``N`` of one folder, which ``aiperf analyze`` reads as a whole.
+``repeat.json`` beside them says how each went. Seeds differ by one from run to run unless
+``--same-seed`` is given. A run that fails is recorded, and the next one is started, since how
+often runs fail belongs to the result; after two failures in a row there is none. A run that
+somebody stops is the last one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Annotated, Protocol
+
+from typer import Option
+
+from aiperf_hpc.cli.output import say, say_document, window_columns
+from aiperf_hpc.config import RunConfig, load_config
+from aiperf_hpc.errors import (
+    AIPerfError,
+    EndedEarlyError,
+    RunDirectoryError,
+    UsageError,
+    reason_of,
+)
+from aiperf_hpc.host.process_session import failure_reason, run_in_session
+from aiperf_hpc.host.signals import Interruption, interruptible
+from aiperf_hpc.results.views.run_view import RunView
+from aiperf_hpc.run.file_system import require_writable
+from aiperf_hpc.run.history import RunHistory
+from aiperf_hpc.run.paths import RunPaths, write_whole
+from aiperf_hpc.run.records import TIME_OVER
+from aiperf_hpc.trial import Value
+
+if TYPE_CHECKING:
+    from aiperf_hpc.integrity.signatures import PrivateKey
+
+MOST_FAILURES = 2
+"""Failed runs in a row after which no other is started."""
+PEAKS_SECONDS = 300.0
+"""The longest time that measuring the machine may take."""
+
+
+class StartOne(Protocol):
+    """Starts a run of a configuration in a folder, and returns its status once it has ended."""
+
+    def __call__(self, config: RunConfig, folder: Path, *, asks: bool) -> int:
+        """Start it; ``asks`` is whether people may be asked before."""
+        ...
+
+
+class Outcome(Value):
+    """How one of the runs went."""
+
+    run: str
+    """Its folder."""
+    seed: int
+    exit_status: int
+    stopped: str
+    """Who ended it before its time; empty where nobody did."""
+    error: str
+    """What the command said of its failure; empty for none."""
+
+
+class Outcomes(Value):
+    """How all runs went that were started."""
+
+    wanted: int
+    same_seed: bool
+    runs: tuple[Outcome, ...]
+
+
+@dataclass(frozen=True)
+class Repetition:
+    """What repeats a run."""
+
+    repeat: Annotated[
+        int | None,
+        Option(
+            "--repeat",
+            metavar="N",
+            help="N runs one after another, and how well they agree.",
+        ),
+    ] = None
+    same_seed: Annotated[bool, Option("--same-seed", help="With --repeat: one seed for all.")] = (
+        False
+    )
+
+    def check(self, *, detach: bool) -> None:
+        """Raise UsageError for what does not go together with ``--repeat``."""
+        if self.repeat is None:
+            if self.same_seed:
+                raise UsageError("--same-seed is about repeated runs; give --repeat N too")
+            return
+        if self.repeat < 2:
+            raise UsageError(f"--repeat {self.repeat}: there is nothing to compare below 2 runs")
+        if detach:
+            raise UsageError(
+                "--repeat waits for each run to end, and --detach for none; leave --detach out and "
+                "start it with nohup or in a terminal multiplexer"
+            )
+
+    def configurations(self, source: str, assignments: Sequence[str]) -> list[RunConfig]:
+        """Return the configuration of each run. Raises ConfigError."""
+        first = load_config(source, assignments)
+        step = 0 if self.same_seed else 1
+        later = [
+            load_config(source, [*assignments, f"seed={first.seed + step * number}"])
+            for number in range(1, self.repeat or 1)
+        ]
+        return [first, *later]
+
+    def seeds_line(self, configs: Sequence[RunConfig]) -> str:
+        """Return, behind what a dry run shows of the first run, what the others are."""
+        seeds = [config.seed for config in configs]
+        said = f"seed {seeds[0]}" if self.same_seed else f"seeds {seeds[0]} to {seeds[-1]}"
+        return f"{self.repeat} such runs one after another, {said}"
+
+
+@dataclass(frozen=True)
+class Repeated:
+    """The runs that are to be made."""
+
+    folder: Path
+    """A new one."""
+    configs: list[RunConfig]
+    same_seed: bool
+
+
+def repeat(
+    runs: Repeated,
+    start_one: StartOne,
+    *,
+    here: bool,
+    as_json: bool,
+    key: PrivateKey | None = None,
+) -> int:
+    """Make all runs, then say how well they agree; return 0 if every one ended in order.
+
+    Args:
+        runs: which.
+        start_one: makes one run.
+        here: whether they are on this machine.
+        as_json: whether standard output is for JSON alone.
+
+    Raises:
+        UsageError: no run can be started as asked.
+        EndedEarlyError: a signal ended it between two runs.
+        AIPerfError: somebody stopped a run, or too many failed.
+    """
+    folder = runs.folder
+    made = _make(folder)
+    series = _Series(runs, start_one, here, key)
+    output = contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext()
+    try:
+        with output, interruptible():
+            series.run()
+    except Interruption as interruption:
+        raise EndedEarlyError(
+            f"interrupted after {len(series.outcomes)} of {len(runs.configs)} runs; "
+            f"`aiperf analyze {folder}` compares them",
+            interruption.exit_status,
+        ) from None
+    finally:
+        if series.outcomes:
+            series.summarize(alone=as_json)
+        elif made and not any(folder.iterdir()):
+            folder.rmdir()
+    return 0 if all(each.exit_status == 0 for each in series.outcomes) else 1
+
+
+def _make(folder: Path) -> bool:
+    """Make the folder of the runs; return whether it was not there before."""
+    require_writable(folder)
+    made = not folder.exists()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if any(folder.iterdir()):
+            raise RunDirectoryError(f"the folder {folder} is not empty; name a new one")
+    except OSError as error:
+        raise RunDirectoryError(f"cannot make the folder {folder}: {reason_of(error)}") from None
+    return made
+
+
+class _Series:
+    """The runs of one command."""
+
+    def __init__(
+        self, runs: Repeated, start_one: StartOne, here: bool, key: PrivateKey | None
+    ) -> None:
+        self._runs = runs
+        self._folder = runs.folder
+        self._start_one = start_one
+        self._measures_peaks = here
+        self._key = key
+        self.outcomes: list[Outcome] = []
+
+    def run(self) -> None:
+        """Make the runs, with the machine's peaks measured before and after each."""
+        configs = self._runs.configs
+        before = self._peaks(configs[0])
+        for number, config in enumerate(configs, 1):
+            say(f"run {number} of {len(configs)}, seed {config.seed}")
+            paths = RunPaths(self._folder / str(number))
+            self._one(paths, config, asks=number == 1)
+            self._check_stopped(number, len(configs))
+            after = self._peaks(config)
+            self._keep_peaks(paths, {paths.peaks: before, paths.peaks_after: after})
+            before = after
+            self._check_failures(number, len(configs))
+
+    def _keep_peaks(self, paths: RunPaths, measured: Mapping[Path, str | None]) -> None:
+        """Store a run's peaks, and name them in its report's manifest where there is one."""
+        kept = {path: text for path, text in measured.items() if text is not None}
+        if not kept or not paths.root.is_dir():
+            return
+        for path, text in kept.items():
+            write_whole(path, text)
+        if paths.report_manifest.exists():
+            _report_again(paths, self._key)
+
+    def _one(self, paths: RunPaths, config: RunConfig, *, asks: bool) -> None:
+        """Make one run, and record how it went if it had started.
+
+        A failure is its outcome; what cannot be started, and a signal's end, is raised.
+        """
+        status, said, ends_all = 0, "", False
+        try:
+            status = self._start_one(config, paths.root, asks=asks)
+        except AIPerfError as error:
+            status, said = error.exit_status, str(error)
+            ends_all = isinstance(error, UsageError | EndedEarlyError)
+            if ends_all:
+                raise
+            sys.stderr.write(f"aiperf: {paths.root}: {error}\n")
+        finally:
+            if not ends_all or paths.primary_journal.exists():
+                self._record(paths, config, status, said)
+
+    def _record(self, paths: RunPaths, config: RunConfig, status: int, said: str) -> None:
+        outcome = Outcome(
+            run=paths.root.name,
+            seed=config.seed,
+            exit_status=status,
+            stopped=_stopped(paths),
+            error=said,
+        )
+        self.outcomes.append(outcome)
+        done = Outcomes(
+            wanted=len(self._runs.configs),
+            same_seed=self._runs.same_seed,
+            runs=tuple(self.outcomes),
+        )
+        write_whole(self._folder / "repeat.json", f"{done.model_dump_json(indent=1)}\n")
+
+    def _check_stopped(self, number: int, wanted: int) -> None:
+        stopped = self.outcomes[-1].stopped
+        if stopped and number < wanted:
+            raise AIPerfError(
+                f"run {number} of {wanted} was stopped ({stopped}); no other is started"
+            )
+
+    def _check_failures(self, number: int, wanted: int) -> None:
+        last = self.outcomes[-MOST_FAILURES:]
+        failed = len(last) == MOST_FAILURES and all(each.exit_status for each in last)
+        if failed and number < wanted:
+            raise AIPerfError(f"{MOST_FAILURES} runs in a row failed; no other is started")
+
+    def _peaks(self, config: RunConfig) -> str | None:
+        """Return what `aiperf peaks` measures of this machine, for runs that are on it."""
+        if not self._measures_peaks or config.engine.name == "simulated":
+            return None
+        with TemporaryDirectory(prefix=".peaks-", dir=self._folder) as out:
+            command = [sys.executable, "-m", "aiperf_hpc.cli", "peaks", "--quick", "--json"]
+            command += ["--engine", config.engine.name, "--out", out]
+            measured, why = _said(command)
+        if measured is None:
+            self._measures_peaks = False
+            sys.stderr.write(f"aiperf: the machine's peaks are not measured: {why}\n")
+        return measured
+
+    def summarize(self, *, alone: bool) -> None:
+        """Say how well the runs agree that were made so far; ``alone``, in JSON alone."""
+        from aiperf_hpc.analysis.document import as_json
+        from aiperf_hpc.analysis.layout import tables_as_lines
+        from aiperf_hpc.analysis.measured import NotMeasuredError
+        from aiperf_hpc.analysis.options import Options
+        from aiperf_hpc.analysis.readers.run_directory import read_run
+        from aiperf_hpc.analysis.sections.repeatability import repeatability, tables
+
+        readings = [read_run(self._folder / each.run) for each in self.outcomes]
+        entries = [entry for reading in readings for entry in reading.entries]
+        for unreadable in (each for reading in readings for each in reading.unreadable):
+            sys.stderr.write(f"aiperf: not read: {unreadable.path}: {unreadable.reason}\n")
+        try:
+            found = repeatability((), entries, Options())
+        except NotMeasuredError as error:
+            sys.stderr.write(f"aiperf: how well they agree is not measured: {error}\n")
+            return
+        if alone:
+            say_document(as_json(found.model_dump(mode="json")))
+        else:
+            said = tables_as_lines(tables(found), window_columns())
+            say("\n".join(["", "Repeatability", *said]))
+
+
+def _report_again(paths: RunPaths, key: PrivateKey | None) -> None:
+    from aiperf_hpc.results.report.writer import write_report
+
+    write_report(RunView(paths), key=key)
+
+
+def _stopped(paths: RunPaths) -> str:
+    """Return who ended a run before its time; empty where nobody did or it never began."""
+    if not paths.manifest.exists():
+        return ""
+    history = RunHistory(paths)
+    history.refresh()
+    asked = [request.reason for request in history.stop_requests]
+    return next((reason for reason in asked if reason != TIME_OVER), "")
+
+
+def _said(command: list[str]) -> tuple[str | None, str]:
+    """Return what a command printed, or why it failed."""
+    try:
+        done = run_in_session(command, PEAKS_SECONDS)
+    except subprocess.TimeoutExpired:
+        return None, f"it took more than {PEAKS_SECONDS:g} s"
+    if done.returncode:
+        return None, failure_reason(done)
+    return done.stdout, ""

@@ -1,0 +1,235 @@
+"""What came of a run: ``aiperf report``, ``aiperf verify`` and ``aiperf search replay``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from typer import Option
+
+from aiperf_hpc.cli.output import say, say_document, say_folded, say_json
+from aiperf_hpc.cli.parameters import Json, Run, SigningKey, Trusted, key_of, run_named
+from aiperf_hpc.errors import UsageError
+from aiperf_hpc.results.views.run_view import RunView
+from aiperf_hpc.run.paths import RunPaths
+
+if TYPE_CHECKING:  # Scientific packages come with them.
+    from cryptography.x509 import Certificate
+
+    from aiperf_hpc.verification.audit import Finding
+    from aiperf_hpc.verification.evidence import Evidence
+    from aiperf_hpc.verification.execution.outcome import Outcome
+
+
+def report(
+    run: Run,
+    scaling: Annotated[
+        list[Path] | None,
+        Option(
+            "--scaling",
+            metavar="RUN ...",
+            parser=run_named,
+            help="Runs of other sizes, for a section on weak scaling.",
+        ),
+    ] = None,
+    key: SigningKey = None,
+    json: Json = False,
+) -> int:
+    """Write a run's report, also while it lasts.
+
+    Prints the rules of the benchmark that the run violates, and the path of the page.
+
+    Examples:
+      $ aiperf report 20261121-101500-imagenet-3f2a
+      $ aiperf report runs/16nodes --scaling runs/1node runs/4nodes
+    """  # fmt: skip
+    from aiperf_hpc.results.report.writer import write_report
+
+    own = key_of(key)
+    view = RunView(RunPaths(run))
+    page = write_report(view, [RunPaths(folder) for folder in scaling or []], key=own)
+    if json:
+        say_document(view.paths.report_json.read_text("utf-8").rstrip())
+        return 0
+    for violation in view.violations():
+        say_folded(f"violated rule: {violation}", 4)
+    say(str(page))
+    return 0
+
+
+UNOFFICIAL = 3
+"""The exit status of ``aiperf verify --official`` for a consistent run that is not official."""
+
+
+@dataclass(frozen=True)
+class Execution:
+    """Which trials are executed again, and with what."""
+
+    execute: Annotated[
+        int | None,
+        Option("--execute", metavar="K", min=0, help="Execute K drawn trials again, and the best."),
+    ] = None
+    seed: Annotated[
+        str | None,
+        Option("--seed", metavar="TEXT", help="Of the drawing. Default: the signature's, or new."),
+    ] = None
+    dataset: Annotated[
+        str | None, Option("--dataset", metavar="DIR", help="Where the run's dataset is here.")
+    ] = None
+    time_limit: Annotated[
+        float | None,
+        Option("--time-limit", metavar="SECONDS", min=1.0, help="The most that it may take."),
+    ] = None
+
+
+def verify(
+    run: Run,
+    execution: Execution,
+    key: Trusted = None,
+    witness: Annotated[
+        list[Path] | None,
+        Option(
+            "--witness",
+            metavar="KEY.pub",
+            parser=Path,
+            help="The public key of a witness that you trust; may be given again.",
+        ),
+    ] = None,
+    tsa: Annotated[
+        list[Path] | None,
+        Option(
+            "--tsa",
+            metavar="ROOT.pem",
+            parser=Path,
+            help="The root certificate of a time-stamp authority that you trust.",
+        ),
+    ] = None,
+    official: Annotated[
+        bool,
+        Option("--official", help="Exit with status 3 unless the result is official."),
+    ] = False,
+    json: Json = False,
+) -> int:
+    """Verify a run: recompute its score from the records and re-execute sampled trials.
+
+    The last two lines answer two questions: whether the records are consistent, and whether the
+    result is official by the benchmark's rules.
+
+    The exit status is 0 if the records are consistent and each re-executed trial is as recorded,
+    else 1. With --official it is 3 if that holds and the result is not official. --key names the
+    keys of which one must have signed the run. With --witness, one of these witnesses must have
+    seen the run from its start to its end.
+
+    Examples:
+      $ aiperf verify 20261121-101500-imagenet-3f2a
+      $ aiperf verify 20261121-101500-imagenet-3f2a --official
+      $ aiperf verify last --key submitter.pub --witness centre.pub
+      $ aiperf verify 20261121-101500-imagenet-3f2a --execute 3
+    """
+    from aiperf_hpc.integrity.signatures import read_trusted
+    from aiperf_hpc.verification import audit
+    from aiperf_hpc.verification.evidence import Evidence
+    from aiperf_hpc.verification.verdict import verdict_of
+
+    trusted = read_trusted(key or ())
+    view = RunView(RunPaths(run))
+    evidence = Evidence(view, trusted, read_trusted(witness or ()), _roots(tsa or []))
+    findings = audit.check(evidence)
+    outcome = _outcome(evidence, execution)
+    verdict = verdict_of(view, findings, outcome)
+    if json:
+        again = {} if outcome is None else {"execution": outcome.model_dump(mode="json")}
+        say_json({**verdict.document(), "rules": [_rule(each) for each in findings], **again})
+    else:
+        for finding in findings:
+            _say_finding(finding)
+        if outcome is not None:
+            from aiperf_hpc.verification.execution.outcome import table
+
+            say("\n".join(("", *table(outcome), "")))
+        say(f"records: {verdict.records}")
+        say(f"result: {verdict.result}")
+    if not verdict.consistent:
+        return 1
+    return UNOFFICIAL if official and not verdict.official else 0
+
+
+def _rule(finding: Finding) -> dict[str, object]:
+    return {
+        "rule": finding.rule,
+        "passed": None if finding.skipped else finding.passed,
+        "skipped": finding.skipped,
+        "checked": finding.checked,
+        "failures": finding.failures,
+        "notes": finding.notes,
+    }
+
+
+def _say_finding(finding: Finding) -> None:
+    if finding.skipped:
+        say(f"skipped {finding.rule:<12} {finding.checks}: {finding.skipped}")
+        return
+    verdict = "PASSED" if finding.passed else "FAILED"
+    say(f"{verdict}  {finding.rule:<12} {finding.checks} ({finding.checked} checked)")
+    for failure in finding.failures[:10]:
+        say(f"          {failure}")
+    if len(finding.failures) > 10:
+        say(f"          and {len(finding.failures) - 10} more")
+    for note in finding.notes[:10]:
+        say(f"          note: {note}")
+
+
+def _roots(files: Sequence[Path]) -> Sequence[Certificate]:
+    if not files:
+        return ()
+    from aiperf_hpc.verification.witness_client.timestamps import read_roots
+
+    return read_roots(files)
+
+
+def _outcome(evidence: Evidence, execution: Execution) -> Outcome | None:
+    """Return what came of the execution, where one is asked for."""
+    if execution.execute is None:
+        for name in ("seed", "dataset", "time_limit"):
+            if getattr(execution, name) is not None:
+                raise UsageError(f"--{name.replace('_', '-')} is for --execute K")
+        return None
+    from aiperf_hpc.verification.execution.outcome import Choice, execute_again
+
+    choice = Choice(execution.execute, execution.seed, execution.dataset, execution.time_limit)
+    return execute_again(evidence, choice)
+
+
+def replay(
+    run: Run,
+    plot: Annotated[
+        Path | None,
+        Option("--plot", metavar="FILE.svg", parser=Path, help="Draw it into a file."),
+    ] = None,
+    json: Json = False,
+) -> int:
+    """What the search expected, and what came of it.
+
+    Examples:
+      $ aiperf search replay 20261121-101500-imagenet-3f2a
+      $ aiperf search replay 20261121-101500-imagenet-3f2a --plot search.svg
+    """
+    from aiperf_hpc.results.report.search_replay import replay_search, table
+
+    view = RunView(RunPaths(run))
+    view.refresh()
+    found = replay_search(view)
+    if plot is not None:
+        from aiperf_hpc.results.report.plots.search import write_prediction_plot
+
+        write_prediction_plot(found.candidates, plot)
+    if json:
+        say_document(found.model_dump_json(indent=1))
+    else:
+        say("\n".join(table(found)))
+    return 0
+
+
+SEARCH = {"replay": replay}

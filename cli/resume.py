@@ -1,0 +1,105 @@
+"""``aiperf resume``."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+
+from typer import Option
+
+from aiperf_hpc.cli.conduct import conduct_run, take_run
+from aiperf_hpc.cli.parameters import FinalJson, Run, SigningKey, key_of
+from aiperf_hpc.cli.serving import Protection, free_endpoint
+from aiperf_hpc.errors import UsageError
+from aiperf_hpc.primary.control.prepare import (
+    require_packages,
+)
+from aiperf_hpc.primary.control.resume import (
+    check_resumable,
+    end_leftovers,
+)
+from aiperf_hpc.run.paths import RunPaths
+from aiperf_hpc.run.service import Service
+
+if TYPE_CHECKING:
+    from aiperf_hpc.service.endpoint import Endpoint
+
+
+@dataclass(frozen=True)
+class Served:
+    """Where a run that goes on is served."""
+
+    serve: Annotated[
+        str | None,
+        Option(
+            "--serve",
+            metavar="[HOST:PORT]",
+            help="Serve its status over REST. Default: where it was served before.",
+        ),
+    ] = None
+    no_serve: Annotated[
+        bool, Option("--no-serve", help="Not even if it was served before.")
+    ] = False  # fmt: skip
+
+
+def resume(
+    run: Run,
+    served: Served,
+    protection: Protection,
+    key: SigningKey = None,
+    json: FinalJson = False,
+) -> int:
+    """Go on with a run whose primary died.
+
+    Its clock has gone on: the run ends when it would have. Replicas that live go on, the others
+    are started again.
+
+    Examples:
+      $ aiperf resume 20261121-101500-imagenet-3f2a
+    """
+    if served.serve is not None and served.no_serve:
+        raise UsageError("--serve and --no-serve do not go together; leave one out")
+    own = key_of(key)
+    manifest, history = check_resumable(run)
+    require_packages(manifest.config, manifest.launcher)
+    with take_run(history, manifest, "resume") as claim:
+        if history.run_ended is not None:  # By who had it since it was looked at.
+            raise UsageError(f"{run}: this run has ended; see `aiperf report`")
+        endpoint = _endpoint_again(served, protection, history.paths)
+        end_leftovers(history)
+        launch = max(len(history.run_starts), claim.number - 1)
+        return conduct_run(
+            manifest, history.paths, endpoint, claim, as_json=json, launch=launch, key=own
+        )
+
+
+def _endpoint_again(served: Served, protection: Protection, paths: RunPaths) -> Endpoint | None:
+    """Return where a run that goes on is served: as asked for, else where it was before.
+
+    Nobody asked for the latter just now, so that the run goes on without it if it is not known, or
+    cannot be had.
+    """
+    if served.no_serve:
+        return None
+    if served.serve is not None:
+        return free_endpoint(served.serve, protection)
+    try:
+        before = Service.load(paths)
+        if before is None:
+            return None
+        from aiperf_hpc.service.endpoint import Endpoint
+        from aiperf_hpc.service.server import check_free
+
+        endpoint = Endpoint(
+            before.host,
+            before.port,
+            protection.token_file or before.token_file,
+            protection.tls_certificate or before.certificate,
+            protection.tls_key or before.key,
+        )
+        check_free(endpoint)
+    except UsageError as error:
+        sys.stderr.write(f"aiperf: {error}; not served: `aiperf serve {paths.root}` does that\n")
+        return None
+    return endpoint

@@ -1,0 +1,127 @@
+"""Several runs: ``aiperf list`` and ``aiperf compare``."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+
+from typer import Argument
+
+from aiperf_hpc.analysis.layout import tables_as_lines
+from aiperf_hpc.cli.output import say, say_document, window_columns
+from aiperf_hpc.cli.parameters import Json, SomeRuns
+from aiperf_hpc.results.formatting import few, percent, quality, si, utc_text
+from aiperf_hpc.results.table import NONE, Table
+from aiperf_hpc.results.views.run_catalog import RUNS, RunCatalog, RunList, RunRow
+from aiperf_hpc.results.views.run_view import RunState, outcome
+
+COLUMNS = ("run", "state", "started", "hours", "nodes", "score", "error", "valid")
+OPTIONAL = ("started", "nodes", "hours")
+"""Columns that narrow windows have no room for; names of runs are never shortened."""
+INDENT = 2
+"""What tables are set in by, elsewhere."""
+
+
+def list_runs(
+    folder: Annotated[
+        Path, Argument(metavar="[DIR]", parser=Path, help="A folder of runs.", show_default=False)
+    ] = RUNS,
+    json: Json = False,
+) -> int:
+    """List the runs in a folder, the latest first.
+
+    Without DIR, those in `runs`. Every command takes the names that are printed. `last` is the
+    latest run in `runs`, and DIR/last the latest in DIR. Times are UTC. A run is valid in the
+    division whose rules it satisfies. Each run is one line if the output is not a terminal; narrow
+    windows have no room for all columns.
+
+    Examples:
+      $ aiperf list
+      $ aiperf list /shared/runs
+      $ aiperf status last
+    """
+    found = RunCatalog(folder).list()
+    if json:
+        say_document(found.model_dump_json(indent=1))
+        return 0
+    if not found.runs:
+        say(f"no run in {folder}")
+    columns = window_columns()
+    for line in tables_as_lines([_table(found, folder, columns)], columns + INDENT):
+        say(line[INDENT:])
+    for line in _left_out(found):
+        sys.stderr.write(f"aiperf: {line}\n")
+    return 0
+
+
+def compare(runs: SomeRuns, json: Json = False) -> int:
+    """Compare runs: their configuration, machines, scores, time and energy.
+
+    A folder of repeated runs is compared by their means, with their coefficient of variation. The
+    exit status is 0 if the scores may be held against each other, else 1.
+
+    Examples:
+      $ aiperf compare runs/a runs/b
+      $ aiperf compare runs/before last
+      $ aiperf compare runs/before-repeated runs/after-repeated --json
+    """
+    from aiperf_hpc.results.compare.comparison import compare as side_by_side
+    from aiperf_hpc.results.compare.reading import read_groups
+    from aiperf_hpc.results.compare.tables import tables
+
+    found = side_by_side(read_groups(runs))
+    if json:
+        say_document(found.model_dump_json(indent=1))
+    else:
+        say("\n".join(tables_as_lines(tables(found), window_columns())))
+    return 0 if found.comparable else 1
+
+
+def _table(found: RunList, folder: Path, columns: int) -> Table:
+    """Return the table of runs, without the optional columns that have no room."""
+    rows = [dict(zip(COLUMNS, _cells(row, folder), strict=True)) for row in found.runs]
+    names = list(COLUMNS)
+    for name in OPTIONAL:
+        widths = [max(map(len, (each, *(row[each] for row in rows)))) for each in names]
+        if sum(widths) + INDENT * (len(widths) - 1) > columns:
+            names.remove(name)
+    return Table(
+        tuple(names), tuple(tuple(row[name] for name in names) for row in rows), words=(0,)
+    )
+
+
+def _cells(row: RunRow, folder: Path) -> tuple[str, ...]:
+    started = utc_text(row.started_utc)
+    return (
+        row.name if folder == RUNS else str(folder / row.name),
+        f"{outcome(row.state, row.reason)}{', simulated' * row.simulated}",
+        NONE if started is None else started[: len("2026-11-21 10:15")].replace("T", " "),
+        _hours(row),
+        str(row.nodes),
+        si(row.score.ops, "OPS") if row.score.operations else NONE,
+        _error(row),
+        row.division or ("yes" if row.valid else "no"),
+    )
+
+
+def _hours(row: RunRow) -> str:
+    """Return the hours that a run took; of how many, where it has not ended."""
+    elapsed = f"{row.score.elapsed_seconds / 3600.0:.3g}"
+    return elapsed if row.state is RunState.ENDED else f"{elapsed}/{row.hours:g}"
+
+
+def _error(row: RunRow) -> str:
+    """Return the error or, of a workload without one, the best quality with its measure."""
+    if row.score.error is not None or row.best_quality is None:
+        return percent(row.score.error)
+    return f"{quality(row.best_quality, row.measure)} {row.measure}"
+
+
+def _left_out(found: RunList) -> Iterator[str]:
+    for each in found.unreadable:
+        yield f"not listed: {each.name}: {each.reason}"
+    if number := len(found.foreign):
+        are = "folders are no runs" if number > 1 else "folder is no run"
+        yield f"{number} {are}: {few(found.foreign)}"

@@ -1,0 +1,64 @@
+"""What several commands take to serve a run, or all runs in a folder."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from typer import Option
+
+if TYPE_CHECKING:
+    from aiperf_hpc.service.endpoint import Endpoint
+
+
+@dataclass(frozen=True)
+class Protection:
+    """Who may ask, and how what is said is kept from others."""
+
+    token_file: Annotated[
+        Path | None,
+        Option(
+            "--token-file",
+            metavar="FILE",
+            parser=Path,
+            help="Tokens, one a line. Needed to change anything, and off loopback to read.",
+        ),
+    ] = None
+    tls_certificate: Annotated[
+        Path | None,
+        Option("--tls-certificate", metavar="FILE", parser=Path, help="Serve HTTPS; in PEM."),
+    ] = None
+    tls_key: Annotated[
+        Path | None,
+        Option("--tls-key", metavar="FILE", parser=Path, help="The certificate's key, in PEM."),
+    ] = None
+
+
+def endpoint_of(text: str, protection: Protection) -> Endpoint:
+    """Return where a text says to listen, with what protects it. Raises UsageError."""
+    from aiperf_hpc.service.address import parse_address
+    from aiperf_hpc.service.endpoint import Endpoint
+
+    files = (protection.token_file, protection.tls_certificate, protection.tls_key)
+    absolute = (None if each is None else each.absolute() for each in files)
+    return Endpoint(*parse_address(text), *absolute)
+
+
+def free_endpoint(text: str, protection: Protection) -> Endpoint:
+    """Return where it can be listened now: checked before anything is made or started."""
+    from aiperf_hpc.service.server import check_free
+
+    endpoint = endpoint_of(text, protection)
+    check_free(endpoint)
+    return endpoint
+
+
+def words_of(protection: Protection) -> list[str]:
+    """Return the options as another process is given them."""
+    options = {
+        "--token-file": protection.token_file,
+        "--tls-certificate": protection.tls_certificate,
+        "--tls-key": protection.tls_key,
+    }
+    return [f"{name}={path.absolute()}" for name, path in options.items() if path is not None]

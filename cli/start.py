@@ -1,0 +1,280 @@
+"""``aiperf start``, and the primary in the background that ``--detach`` starts."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Literal
+
+from typer import Argument, Option
+
+from aiperf_hpc.cli.conduct import conduct_run, plan_line, take_run, where_served
+from aiperf_hpc.cli.invocation import command_line
+from aiperf_hpc.cli.output import say
+from aiperf_hpc.cli.parameters import (
+    Assignments,
+    FinalJson,
+    NodeRange,
+    PerhapsConfig,
+    SigningKey,
+    key_of,
+    nodes_named,
+)
+from aiperf_hpc.cli.repeat import Repeated, Repetition, repeat
+from aiperf_hpc.cli.serving import Protection, endpoint_of, free_endpoint, words_of
+from aiperf_hpc.config import RunConfig, load_config
+from aiperf_hpc.errors import AIPerfError, EndedEarlyError, UsageError
+from aiperf_hpc.host.machine import available_bytes
+from aiperf_hpc.host.signals import Interruption, interruptible
+from aiperf_hpc.primary.control.background import in_background
+from aiperf_hpc.primary.control.eligibility import require_eligible
+from aiperf_hpc.primary.control.prepare import (
+    describe_dataset,
+    make_manifest,
+    make_run_directory,
+    remove_run_directory,
+)
+from aiperf_hpc.primary.launchers.base import crowding
+from aiperf_hpc.primary.launchers.registry import dry_run, named
+from aiperf_hpc.primary.launchers.slurm.rate_limit import RATE_LIMIT
+from aiperf_hpc.results.site_file import read_site
+from aiperf_hpc.results.views.run_view import RunView
+from aiperf_hpc.run.history import RunHistory
+from aiperf_hpc.run.manifest import RequestedLauncher, RunManifest
+from aiperf_hpc.run.paths import RunPaths
+from aiperf_hpc.workloads.automl import WORKLOAD as AUTOML
+from aiperf_hpc.workloads.registry import workload_named
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What is run, and where."""
+
+    nodes: Annotated[
+        NodeRange,
+        Option(
+            "--nodes",
+            metavar="N|MIN-MAX",
+            parser=nodes_named,
+            help="Replicas, one on each node; up to MAX as the scheduler gives them.",
+        ),
+    ]
+    hours: Annotated[float, Option("--hours", metavar="H", help="Length, e.g. 0.05.")]
+    workload: Annotated[
+        str | None,
+        Option("--workload", metavar="NAME", help="See `aiperf workloads`. Default: automl."),
+    ] = None
+    config: PerhapsConfig = None
+    assignments: Assignments = None
+    launcher: Annotated[
+        RequestedLauncher,
+        Option(
+            "--launcher",
+            metavar="WAY",
+            help="What starts the replicas: local; in SLURM slurm, array, allocation or inside "
+            "one; auto: inside a job, else SLURM where it is, else local.",
+        ),
+    ] = "auto"
+    run_dir: Annotated[
+        Path | None,
+        Option(
+            "--run-dir",
+            metavar="DIR",
+            parser=Path,
+            help="A new folder. Default: a new name in runs.",
+        ),
+    ] = None
+    start_when: Annotated[
+        Literal["first", "all"],
+        Option("--start-when", help="The clock starts with the first node, or once all are ready."),
+    ] = "first"
+    division: Annotated[
+        Literal["closed", "open"] | None,
+        Option("--division", help="Refuse what cannot become official in it."),
+    ] = None
+    system: Annotated[
+        Path | None,
+        Option(
+            "--system", metavar="FILE", parser=Path, help="What `aiperf system --template` prints."
+        ),
+    ] = None
+
+
+@dataclass(frozen=True)
+class Manner:
+    """How a run is started, watched and ended."""
+
+    serve: Annotated[
+        str | None,
+        Option("--serve", metavar="[HOST:PORT]", help="Serve the run's status over REST."),
+    ] = None
+    dry_run: Annotated[
+        bool, Option("--dry-run", help="Print what would be submitted or started.")
+    ] = False
+    detach: Annotated[bool, Option("--detach", help="Run in the background and return.")] = False
+    yes: Annotated[bool, Option("--yes", help="Do not ask before starting.")] = False
+    key: SigningKey = None
+    json: FinalJson = False
+
+
+def start(asked: Asked, manner: Manner, protection: Protection, repetition: Repetition) -> int:
+    """Run the benchmark.
+
+    Each node has a replica that searches for networks and trains them for the whole time; with a
+    --workload of another benchmark it trains that one's network, to its target. The score is
+    operations per second, recounted from the records by `aiperf verify`. Without --detach the run
+    is shown while it lasts; the first Ctrl-C stops it in order, the second at once.
+    Needs an engine: the extra `cpu`, `cuda` or `torch`; of several ranks a collective, e.g. `mpi`.
+
+    Examples:
+      $ aiperf start --nodes 2 --hours 0.05
+      $ aiperf start --nodes 4 --hours 1 --config imagenet --set dataset.path=/data/imagenet
+      $ aiperf start --nodes 16 --hours 1 --set slurm.partition=gpu --dry-run
+      $ aiperf start --nodes 8-64 --hours 4 --set slurm.partition=gpu
+      $ aiperf start --nodes 2 --hours 1 --repeat 5
+      $ aiperf start --workload cosmoflow --nodes 4 --hours 8 --set dataset.path=/data/cosmoflow
+      $ aiperf start --nodes 4 --hours 1 --config imagenet --division closed
+    """
+    repetition.check(detach=manner.detach)
+    key_of(manner.key)  # Before anything else: a run is not to end without its signature.
+    source = _source(asked.workload, asked.config)
+    config = load_config(source, asked.assignments or ())
+    if asked.workload not in (None, config.workload):
+        raise UsageError(
+            f"--workload {asked.workload}: {source} is of the workload {config.workload}; leave "
+            "one of them out"
+        )
+    manifest = _manifest(asked, config, dry=manner.dry_run)
+    if manifest.launcher == "local":
+        _warn_of_a_crowd(manifest)
+    folder = asked.run_dir or Path("runs") / manifest.run_id
+    configs = repetition.configurations(source, asked.assignments or ())
+    if manner.dry_run:
+        say(dry_run(manifest, RunPaths(folder.resolve())).rstrip())
+        if repetition.repeat is not None:
+            say(repetition.seeds_line(configs))
+        return 0
+    if repetition.repeat is None:
+        return _start_manifest(manner, protection, manifest, folder)
+
+    same = replace(asked, launcher=named(manifest.launcher))  # Said once.
+
+    def start_one(config: RunConfig, folder: Path, *, asks: bool) -> int:
+        each = replace(manner, yes=manner.yes or not asks)
+        return _start_manifest(each, protection, _manifest(same, config), folder)
+
+    runs = Repeated(folder, configs, repetition.same_seed)
+    here, key = manifest.launcher == "local", key_of(manner.key)
+    return repeat(runs, start_one, here=here, as_json=manner.json, key=key)
+
+
+def _source(workload: str | None, config: str | None) -> str:
+    """Return the file or preset that is asked for: the first preset of a workload by default.
+
+    Raises:
+        ConfigError: there is no such workload.
+    """
+    named_workload = workload_named(AUTOML.name if workload is None else workload)
+    return config or named_workload.presets[0]
+
+
+def _manifest(asked: Asked, config: RunConfig, *, dry: bool = False) -> RunManifest:
+    site = None if asked.system is None else read_site(asked.system)
+    least, most = asked.nodes
+    manifest = make_manifest(config, least, asked.hours, asked.launcher, dry=dry, nodes_max=most)
+    said = {"site": site, "command": command_line(), "division": asked.division}
+    manifest = manifest.model_copy(update={**said, "start_when": asked.start_when})
+    require_eligible(manifest)
+    return manifest
+
+
+def _start_manifest(
+    manner: Manner, protection: Protection, manifest: RunManifest, folder: Path
+) -> int:
+    try:
+        with interruptible():  # Until the controller listens itself.
+            return _prepare_and_conduct(manner, protection, manifest, folder)
+    except Interruption as interruption:
+        message = "interrupted before the run started; nothing is left behind"
+        raise EndedEarlyError(message, interruption.exit_status) from None
+
+
+def _prepare_and_conduct(
+    manner: Manner, protection: Protection, manifest: RunManifest, folder: Path
+) -> int:
+    dataset = describe_dataset(manifest.config.dataset)
+    require_eligible(manifest, dataset)
+    if not manner.yes and sys.stdin.isatty() and not manner.json:
+        say(plan_line(manifest, folder))
+        if input("Start? [Y/n] ").strip().lower() not in ("", "y", "yes"):
+            raise UsageError("not started")
+    endpoint = None if manner.serve is None else free_endpoint(manner.serve, protection)
+    paths = make_run_directory(manifest, folder, dataset)
+    try:
+        if manifest.launcher != "local":
+            RATE_LIMIT.wait()  # Before the run starts: the clock of some starts with it.
+        if manner.detach:
+            return _detach(paths, manner, protection)
+        with take_run(RunHistory(paths), manifest, "start") as claim:
+            key = key_of(manner.key)
+            return conduct_run(manifest, paths, endpoint, claim, as_json=manner.json, key=key)
+    except (Interruption, UsageError) as error:
+        journal = paths.primary_journal
+        if not journal.exists() or journal.stat().st_size == 0:  # Without the clock's start.
+            remove_run_directory(paths)
+        elif isinstance(error, Interruption):
+            message = f"interrupted; `aiperf report {paths.root}` says how far the run has come"
+            raise EndedEarlyError(message, error.exit_status) from None
+        raise
+
+
+def _warn_of_a_crowd(manifest: RunManifest) -> None:
+    said = crowding(manifest, len(os.sched_getaffinity(0)), available_bytes())
+    if said is not None:
+        sys.stderr.write(f"aiperf: {said}\n")
+
+
+def _detach(paths: RunPaths, manner: Manner, protection: Protection) -> int:
+    """Let a primary of its own conduct the run, and return once its clock has started."""
+    options = [] if manner.serve is None else [f"--serve={manner.serve}", *words_of(protection)]
+    options += [] if manner.key is None else [f"--key={manner.key.absolute()}"]
+    view = RunView(paths)
+    process = in_background("conduct", paths, options)
+    try:
+        while view.history.run_started is None:
+            if process.poll() is not None:
+                raise AIPerfError(
+                    f"the primary ended at once; its output is in {paths.primary_log}"
+                )
+            time.sleep(0.1)
+            view.refresh()
+    except Interruption as interruption:
+        raise EndedEarlyError(
+            f"interrupted; the run goes on in the background as process {process.pid}; "
+            f"`aiperf stop {paths.root}` ends it",
+            interruption.exit_status,
+        ) from None
+    say(f"running in the background as process {process.pid}; `aiperf status {paths.root}`")
+    if (url := view.status().served_at) is not None:
+        say(where_served(url))
+    return 0
+
+
+def conduct(
+    run: Annotated[Path, Argument(parser=Path)],
+    protection: Protection,
+    serve: Annotated[str | None, Option("--serve")] = None,
+    key: SigningKey = None,
+) -> int:
+    """What `start --detach` starts; not for people."""
+    paths = RunPaths(run)
+    endpoint = None if serve is None else endpoint_of(serve, protection)
+    manifest, history = RunManifest.load(paths), RunHistory(paths)
+    with take_run(history, manifest, "conduct") as claim:
+        if history.run_started is not None:
+            raise UsageError(f"{paths.root}: this run has been started; see `aiperf resume`")
+        own = key_of(key)
+        return conduct_run(manifest, paths, endpoint, claim, as_json=False, key=own)

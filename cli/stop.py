@@ -1,0 +1,136 @@
+"""``aiperf stop``."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TextIO
+
+from aiperf_hpc.cli.conduct import finish, say_result, status_of, take_run
+from aiperf_hpc.cli.parameters import Json, Run
+from aiperf_hpc.errors import AIPerfError, UsageError
+from aiperf_hpc.primary.control.claim import ClaimedError, holder_is_gone
+from aiperf_hpc.primary.control.resume import (
+    all_have_ended,
+)
+from aiperf_hpc.primary.control.run_clock import start_at_the_end
+from aiperf_hpc.primary.launchers.slurm.allocation import release_jobs
+from aiperf_hpc.results.formatting import few
+from aiperf_hpc.results.report.provenance import is_whole
+from aiperf_hpc.results.terminal.screen import Screen, one_line
+from aiperf_hpc.results.terminal.status_line import going_on
+from aiperf_hpc.results.views.run_view import RunState, RunStatus, RunView
+from aiperf_hpc.run.journal import JournalWriter
+from aiperf_hpc.run.paths import RunPaths, write_whole
+from aiperf_hpc.run.records import RunEnded, TakenOver
+
+STOP_WAIT_SECONDS = 90.0
+STOP_TELL_SECONDS = 5.0
+
+
+def stop(run: Run, json: Json = False) -> int:
+    """Stop a run in order, and score it.
+
+    The current steps end, the score is computed and the report is written. A run whose primary
+    has died is given its end.
+
+    Examples:
+      $ aiperf stop 20261121-101500-imagenet-3f2a
+    """
+    view = RunView(RunPaths(run))
+    view.refresh()
+    if view.status().state is RunState.ENDED:
+        raise UsageError(f"{run}: the run has ended already; see `aiperf report`")
+    if view.history.run_started is None:
+        raise UsageError(f"{run}: this run never started; there is nothing to stop")
+    write_whole(view.paths.stop_request, "stopped by `aiperf stop`\n")
+    with _telling_who_goes_on(sys.stderr) as tell:  # The result alone goes to the output.
+        _wait_for_end(view, run, tell)
+        reported = _is_reported_by_its_primary(view, run)
+    if not reported:
+        return finish(view, json)
+    say_result(view, json)
+    return status_of(view)
+
+
+def _is_reported_by_its_primary(view: RunView, run: Path) -> bool:
+    """Wait until the primary of a run that has ended has written its report.
+
+    Two that write it would name each other's half-written files. Return False once the primary is
+    gone without a report.
+    """
+    end = time.monotonic() + STOP_WAIT_SECONDS
+    while not is_whole(view):
+        if holder_is_gone(view.paths.claims):
+            return is_whole(view)
+        if time.monotonic() > end:
+            raise AIPerfError(
+                f"{run}: the run has ended, but its primary has not written the report within "
+                f"{STOP_WAIT_SECONDS:.0f} s; `aiperf report {run}` writes it once it is gone"
+            )
+        time.sleep(0.2)
+    return True
+
+
+def _wait_for_end(view: RunView, run: Path, tell: Callable[[RunStatus], None]) -> None:
+    """Wait until a run that was asked to stop has ended; give it its end where nobody else can."""
+    end = time.monotonic() + STOP_WAIT_SECONDS
+    while (status := view.status()).state is not RunState.ENDED:
+        tell(status)
+        if time.monotonic() > end:
+            raise AIPerfError(
+                f"{run}: a stop is requested, but the run has not ended within "
+                f"{STOP_WAIT_SECONDS:.0f} s; `aiperf status {run}` says what it does"
+            )
+        if all_have_ended(view.history):
+            _end_for_its_primary(view)
+        time.sleep(0.2)
+        view.refresh()
+
+
+@contextmanager
+def _telling_who_goes_on(output: TextIO) -> Iterator[Callable[[RunStatus], None]]:
+    """Give what says now and then which replicas a stop waits for."""
+    screen, told, due = Screen(output), "", time.monotonic()
+    screen.line("stopping: the current steps end, then the score is computed")
+
+    def tell(status: RunStatus) -> None:
+        nonlocal told, due
+        replicas = going_on(status)
+        text = f"waiting for {few(replicas)}" if replicas else "waiting for the primary"
+        if screen.is_terminal:
+            screen.change(lambda columns, lines: one_line(text))
+        elif text != told and time.monotonic() >= due:
+            screen.line(text)
+            told, due = text, time.monotonic() + STOP_TELL_SECONDS
+
+    try:
+        yield tell
+    finally:
+        screen.clear()
+
+
+def _end_for_its_primary(view: RunView) -> None:
+    """Record the end of a run whose primary has died."""
+    try:
+        claim = take_run(view.history, view.manifest, "stop")
+    except ClaimedError:
+        return  # Who has it in hand ends it.
+    with claim, JournalWriter(view.paths.primary_journal) as journal:
+        if view.history.run_ended is None and all_have_ended(view.history):
+            journal.append(TakenOver(command="stop", host=socket.gethostname(), pid=os.getpid()))
+            clock = start_at_the_end(view.history, view.manifest.replicas)
+            ended = RunEnded(reason="stopped by `aiperf stop`; its primary had died")
+            journal.append_all([*clock, ended])
+            _release_nodes(view)
+
+
+def _release_nodes(view: RunView) -> None:
+    """Give back the nodes that the dead primary held."""
+    if view.manifest.launcher == "allocation" and (problem := release_jobs(view.manifest)):
+        sys.stderr.write(f"aiperf: {problem}\n")

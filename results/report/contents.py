@@ -1,0 +1,109 @@
+"""Every file of a run's directory with its SHA-256: one definition for who writes the manifest and
+who compares it."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field
+
+from aiperf_hpc.trial import Value
+from aiperf_hpc.untrusted.files import open_inside
+
+OUTSIDE = ("report/manifest.json", "report/manifest.json.sig")
+"""The files of a run that its manifest does not name: itself and the signature of its bytes, which
+are made of it. ``aiperf verify`` checks each by itself."""
+MOST_AT_ONCE = 16
+"""Files that are read and hashed at once, at most: one for each core, for neither reading nor
+hashing holds the interpreter."""
+PIECE = 2**20
+"""Bytes of a file that are in memory at once."""
+
+
+class HashedFile(Value):
+    """A file of a run, or its first bytes."""
+
+    path: str
+    """The file's path below the run directory."""
+    bytes: Annotated[int, Field(ge=0)]
+    sha256: str
+    """SHA-256 of the first ``bytes`` bytes, in hexadecimal."""
+
+
+class Listing(Value):
+    """What is in a run's directory, by paths below it."""
+
+    files: tuple[str, ...]
+    """The regular files, sorted, but for those that are ``OUTSIDE``."""
+    others: tuple[str, ...]
+    """What is neither a folder nor a regular file of this directory, or has no text as its name."""
+
+
+def hashed_file(path: str, content: bytes) -> HashedFile:
+    """Return the hash of a file with this content."""
+    return HashedFile(path=path, bytes=len(content), sha256=hashlib.sha256(content).hexdigest())
+
+
+def list_files(root: Path) -> Listing:
+    """Return what is in a run's directory. Links are not followed. Raises OSError."""
+    files, others, folders = list[str](), list[str](), [""]
+    while folders:
+        folder = folders.pop()
+        with os.scandir(root / folder) as entries:
+            for entry in entries:
+                path = f"{folder}{entry.name}"
+                if not _is_text(path):
+                    others.append(path)
+                elif entry.is_dir(follow_symlinks=False):
+                    folders.append(f"{path}/")
+                elif not entry.is_file(follow_symlinks=False):
+                    others.append(path)
+                elif path not in OUTSIDE:
+                    files.append(path)
+    return Listing(files=tuple(sorted(files)), others=tuple(sorted(map(ascii, others))))
+
+
+def hash_files(root: Path, files: Iterable[str]) -> dict[str, HashedFile | OSError]:
+    """Return the hash of each file, or why it cannot be read, by its path below ``root``."""
+    return hash_beginnings(root, dict.fromkeys(files))
+
+
+def hash_beginnings(
+    root: Path, lengths: Mapping[str, int | None]
+) -> dict[str, HashedFile | OSError]:
+    """Return the hash of the first bytes of files, or of all where a length is None."""
+    at_once = min(MOST_AT_ONCE, len(os.sched_getaffinity(0)))
+    with ThreadPoolExecutor(at_once) as pool:
+        found = pool.map(lambda each: _hashed(root, *each), lengths.items())
+        return dict(zip(lengths, found, strict=True))
+
+
+def _hashed(root: Path, path: str, length: int | None) -> HashedFile | OSError:
+    try:
+        with open_inside(root, root / path) as file:
+            return _hash_of(path, file.fileno(), length)
+    except OSError as error:
+        return error
+
+
+def _hash_of(path: str, file: int, length: int | None) -> HashedFile:
+    digest, done = hashlib.sha256(), 0
+    left = float("inf") if length is None else length
+    while left > 0 and (piece := os.read(file, int(min(PIECE, left)))):
+        digest.update(piece)
+        done += len(piece)
+        left -= len(piece)
+    return HashedFile(path=path, bytes=done, sha256=digest.hexdigest())
+
+
+def _is_text(path: str) -> bool:
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -1,0 +1,384 @@
+"""The report as one page of HTML that needs no other file, no network and no script."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import yaml
+from jinja2 import Environment
+
+from aiperf_hpc.config import differences, preset_of
+from aiperf_hpc.objective import MEASURES, Measure
+from aiperf_hpc.results import formatting
+from aiperf_hpc.results.report import ancestry
+from aiperf_hpc.results.report.model import Report
+from aiperf_hpc.results.report.plots.colours import quality_colour
+from aiperf_hpc.results.report.plots.hyperparameters import hyperparameters_plot
+from aiperf_hpc.results.report.plots.learning import learning_plot
+from aiperf_hpc.results.report.plots.nodes import nodes_plot
+from aiperf_hpc.results.report.plots.scaling import scaling_plots
+from aiperf_hpc.results.report.plots.score import interval_ops, score_plots
+from aiperf_hpc.results.report.plots.search import prediction_plot
+from aiperf_hpc.results.report.plots.telemetry import telemetry_plots
+from aiperf_hpc.results.report.rows import TrialReport
+from aiperf_hpc.results.report.search_replay import CandidateOutcome
+from aiperf_hpc.results.report.system import SystemBox
+from aiperf_hpc.results.report.templates import page_templates
+from aiperf_hpc.results.report.time_split import PHASES
+from aiperf_hpc.results.views.clock import clock_lines
+from aiperf_hpc.results.views.models import model_lines
+from aiperf_hpc.results.views.run_view import ScoreStatus
+from aiperf_hpc.results.views.witnesses import witness_line
+from aiperf_hpc.trial import Machine, TimePhase, TrialState
+
+MOST_REPLICAS = 48
+MOST_ROWS = 1000
+MOST_POINTS = 60
+MOST_CANDIDATES = 200
+MOST_JOURNALS = 100
+"""How many replicas, rows, points, candidates and links to journals the page shows; ``report.json``
+has all but the last."""
+
+LEAST_BAR = 0.5
+"""Percent of the elapsed time below which neighbouring trials are drawn as one: three pixels, where
+the time line is narrowest, of which the edge takes one or two."""
+
+BARS = {
+    "building": "building",
+    "completed": "completed",
+    "stopped-early": "stopped early",
+    "failed": "failed",
+    "training": "not ended",
+    "several": "several trials",
+}
+"""What the bars of the timeline mean, by their classes in the style sheet."""
+
+TIME_ORDER = (
+    str(TimePhase.TRAIN),
+    str(TimePhase.EVALUATE),
+    *(p for p in PHASES if p not in (TimePhase.TRAIN, TimePhase.EVALUATE)),
+)
+"""The phases in the page's order: what the machine is there for comes first."""
+
+
+def render(document: Report, fine: Sequence[ScoreStatus], journals: Sequence[str] = ()) -> str:
+    """Return the page: one file that needs no other, and no script.
+
+    Args:
+        document: what to show.
+        fine: the score at times close together, for the curves.
+        journals: the paths of the run's journals below its folder.
+    """
+    best = document.best.graph if document.best else None
+    measure = MEASURES[document.measure]
+    trials = _kept(document.trials, measure)
+    scale = _Scale.of(document.trials, measure)
+    shown = sorted(document.replicas, key=lambda r: r.time.train_evaluate_share)[:MOST_REPLICAS]
+    names = {replica.id for replica in shown}
+    lanes = [_lane(r.id, document) for r in document.replicas if r.id in names]
+    return (
+        _environment(measure)
+        .get_template("report.html")
+        .render(
+            document=document,
+            measure=measure,
+            plots=score_plots(fine, document.series),
+            telemetry_plots=telemetry_plots(document.telemetry),
+            queue=list(clock_lines(document.clock)),
+            witness=witness_line(document.witnesses, ended=document.final),
+            nodes_plot=nodes_plot(document.elasticity, document.score.elapsed_seconds),
+            scaling_plots=scaling_plots(document.scaling.points) if document.scaling else [],
+            models=model_lines(document.models, document.measure),
+            learning=learning_plot(
+                document.trials, document.best.trial if document.best else None, measure
+            ),
+            effects=hyperparameters_plot(document.trials, measure),
+            journals=journals[:MOST_JOURNALS],
+            more_journals=max(0, len(journals) - MOST_JOURNALS),
+            preset=preset_of(document.config),
+            differences=differences(document.config),
+            prediction=prediction_plot(document.search.candidates),
+            candidates=_latest(document.search.candidates),
+            points=_thinned(_with_intervals(document.series), MOST_POINTS),
+            time_order=TIME_ORDER,
+            replicas=[replica for replica in document.replicas if replica.id in names],
+            lanes=lanes,
+            legend=_legend(lanes),
+            ticks=_ticks(document.score.elapsed_seconds),
+            trials=trials,
+            numbers={trial.id: number for number, trial in enumerate(trials, 1)},
+            tree=ancestry.rows(trials, best),
+            scale=scale,
+            machines=_machines(document),
+            system=None if document.system is None else SystemBox.of(document.system),
+            configuration=_plain_yaml(document),
+        )
+    )
+
+
+def _latest(candidates: Sequence[CandidateOutcome]) -> Sequence[CandidateOutcome]:
+    return candidates[-MOST_CANDIDATES:]
+
+
+@dataclass(frozen=True, slots=True)
+class _Scale:
+    """Qualities to places on the colour scale; it spans what the run's trials reached."""
+
+    measure: Measure
+    worst: float
+    best: float
+
+    @classmethod
+    def of(cls, trials: Iterable[TrialReport], measure: Measure) -> _Scale:
+        reached = [t.best_quality for t in trials if t.best_quality is not None]
+        ordered = sorted(reached, key=measure.objective_value) or [0.0, 1.0]
+        return cls(measure, ordered[0], ordered[-1])
+
+    def colour(self, quality: float) -> str:
+        span = self.best - self.worst
+        return quality_colour((quality - self.worst) / span if span else 1.0)
+
+    @property
+    def steps(self) -> list[tuple[str, str]]:
+        """Colours for the legend, from the worst to the best, with their quality."""
+        span = self.best - self.worst
+        values = [self.worst + span * i / 4 for i in range(5)] if span else [self.best]
+        return [(self.colour(value), self._words(value)) for value in values]
+
+    def _words(self, value: float) -> str:
+        if self.measure.error is not None:
+            return formatting.percent(value, 1)
+        return formatting.quality(value, self.measure.name)
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """A stretch of the time line, in percent of the elapsed time: of a trial, or of several."""
+
+    start: float
+    width: float
+    kind: str
+    """The class in the style sheet, one of ``BARS``."""
+    words: str
+    trials: int = 1
+    """How many trials it stands for."""
+
+
+@dataclass(frozen=True, slots=True)
+class RoundMark:
+    """Where a round begins, in percent of the elapsed time."""
+
+    place: float
+    label: str
+    """The trial's number; empty where there is no room for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """The trials of one replica on the time line."""
+
+    replica: str
+    bars: list[Bar]
+    edges: list[float]
+    """Where a trial, or what is drawn of several as one, begins: in percent."""
+    rounds: list[RoundMark]
+    words: str
+
+    @property
+    def together(self) -> int:
+        """How many of the trials are not drawn apart."""
+        return sum(bar.trials for bar in self.bars if bar.trials > 1)
+
+
+def _lane(name: str, document: Report) -> Lane:
+    own = [trial for trial in document.trials if trial.replica == name]
+    elapsed = document.score.elapsed_seconds
+    if elapsed <= 0:
+        return Lane(name, [], [], [], f"no trials of replica {name}")
+    groups = [_bars(group, elapsed) for group in _groups(own, elapsed)]
+    return Lane(
+        replica=name,
+        bars=[bar for bars in groups for bar in bars],
+        edges=[bars[0].start for bars in groups],
+        rounds=_round_marks(own, elapsed),
+        words=f"{len(own)} trials of replica {name}: {_states(own)}",
+    )
+
+
+def _legend(lanes: Sequence[Lane]) -> list[tuple[str, str]]:
+    """Return the kinds of bars that are drawn, and what each means."""
+    drawn = {bar.kind for lane in lanes for bar in lane.bars}
+    return [(kind, meaning) for kind, meaning in BARS.items() if kind in drawn]
+
+
+def _groups(trials: Sequence[TrialReport], elapsed: float) -> list[list[TrialReport]]:
+    """Return trials that follow one another, those together that are too short to be told apart."""
+    least = LEAST_BAR / 100.0 * elapsed
+    groups: list[list[TrialReport]] = []
+    for trial in trials:
+        short = trial.seconds < least
+        if short and groups and _is_short(groups[-1], least):
+            groups[-1].append(trial)
+        else:
+            groups.append([trial])
+    return groups
+
+
+def _is_short(group: Sequence[TrialReport], least: float) -> bool:
+    """Return whether all of a group are short, so that one more may be drawn with them."""
+    return all(trial.seconds < least for trial in group) and (
+        group[-1].started_seconds - group[0].started_seconds < least
+    )
+
+
+def _bars(group: Sequence[TrialReport], elapsed: float) -> list[Bar]:
+    trial = group[0]
+    begin, end = trial.started_seconds, group[-1].started_seconds + group[-1].seconds
+    if len(group) > 1:
+        what = f"{trial.id} to {group[-1].id}: {len(group)} trials, {_states(group)}"
+        return [_bar(begin, end, elapsed, "several", what, len(group))]
+    ready = trial.training_started_seconds
+    about = f"{trial.id}, round {trial.round}"
+    what = f"{about}: {trial.state}, {formatting.duration(trial.seconds)}"
+    if trial.reason:
+        what += f", {trial.reason}"
+    cut = end if ready is None else ready
+    if ready is None and trial.state == TrialState.FAILED:
+        return [_bar(begin, end, elapsed, "failed", what)]
+    building = f"{about}: building, {formatting.duration(cut - begin)}"
+    parts = []
+    if ready is None or ready > begin:
+        parts.append(_bar(begin, cut, elapsed, "building", building))
+    if ready is not None:
+        parts.append(_bar(ready, end, elapsed, trial.state.replace(" ", "-"), what))
+    return parts
+
+
+def _states(trials: Sequence[TrialReport]) -> str:
+    counted = Counter(trial.state for trial in trials)
+    return ", ".join(f"{number} {state}" for state, number in counted.items())
+
+
+def _round_marks(trials: Sequence[TrialReport], elapsed: float) -> list[RoundMark]:
+    """Return where rounds begin; a number that has no room before the next one is left out."""
+    first: dict[int, float] = {}
+    for trial in trials:
+        first.setdefault(trial.round, min(100.0, 100.0 * trial.started_seconds / elapsed))
+    places = [*first.values(), 100.0]
+    return [
+        RoundMark(round(place, 3), str(number) if after - place >= _room(number) else "")
+        for (number, place), after in zip(first.items(), places[1:], strict=True)
+    ]
+
+
+def _room(number: int) -> float:
+    """Return the percents of the time line that a round's number takes."""
+    return 0.7 + 1.1 * len(str(number))
+
+
+def _bar(start: float, stop: float, elapsed: float, kind: str, text: str, trials: int = 1) -> Bar:
+    left = min(100.0, max(0.0, 100.0 * start / elapsed))
+    right = min(100.0, max(left, 100.0 * stop / elapsed))
+    return Bar(round(left, 3), round(right - left, 3), kind, text, trials)
+
+
+def _ticks(elapsed: float) -> list[tuple[float, str]]:
+    """Return round times to mark on the time line, with their place in percent."""
+    if elapsed <= 0:
+        return []
+    steps = (1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 7200, 14_400, 43_200, 86_400)
+    step = next((s for s in steps if elapsed / s <= 8), 86_400 * max(1, int(elapsed / 691_200)))
+    return [(100.0 * t / elapsed, _clock(t)) for t in range(0, int(elapsed * 0.97) + 1, step)]
+
+
+def _clock(seconds: int) -> str:
+    """Return whole seconds as an axis has them: ``1:02:03``."""
+    hours, rest = divmod(seconds, 3600)
+    return f"{hours}:{rest // 60:02d}:{rest % 60:02d}"
+
+
+def _kept(trials: Sequence[TrialReport], measure: Measure) -> list[TrialReport]:
+    """Return the trials that the page shows: all, or the best ones with their ancestors."""
+    if len(trials) <= MOST_ROWS:
+        return list(trials)
+
+    def worth(trial: TrialReport) -> float:
+        quality = trial.best_quality
+        return -math.inf if quality is None else measure.objective_value(quality)
+
+    by_id = {trial.id: trial for trial in trials}
+    kept: set[str] = set()
+    for trial in sorted(trials, key=worth, reverse=True):
+        if len(kept) >= MOST_ROWS:
+            break
+        ancestor: str | None = trial.id
+        while ancestor is not None and ancestor in by_id and ancestor not in kept:
+            kept.add(ancestor)
+            ancestor = by_id[ancestor].parent
+    return [trial for trial in trials if trial.id in kept]
+
+
+def _with_intervals(series: Sequence[ScoreStatus]) -> list[tuple[ScoreStatus, float]]:
+    """Return each point of the score with the operations a second of its interval alone."""
+    return list(zip(series, interval_ops(series), strict=True))
+
+
+def _thinned(
+    points: Sequence[tuple[ScoreStatus, float]], most: int
+) -> list[tuple[ScoreStatus, float]]:
+    """Return evenly chosen points, the last one among them."""
+    step = max(1, -(-len(points) // most))
+    return [p for i, p in enumerate(points) if (len(points) - 1 - i) % step == 0]
+
+
+@dataclass(frozen=True, slots=True)
+class MachineGroup:
+    """Replicas on machines that differ in no more than their name and the cores given."""
+
+    machine: Machine
+    cores: int
+    replicas: list[str]
+    hosts: list[str]
+
+
+def _machines(document: Report) -> list[MachineGroup]:
+    groups: defaultdict[str, list[tuple[str, Machine]]] = defaultdict(list)
+    for replica in document.replicas:
+        if replica.machine is not None:
+            alike = replica.machine.model_copy(update={"host": "", "cores": ()})
+            key = f"{len(replica.machine.cores)} {alike.model_dump_json()}"
+            groups[key].append((replica.id, replica.machine))
+    return [
+        MachineGroup(
+            members[0][1],
+            len(members[0][1].cores),
+            [name for name, _ in members],
+            sorted({machine.host for _, machine in members}),
+        )
+        for members in groups.values()
+    ]
+
+
+def _plain_yaml(document: Report) -> str:
+    return yaml.safe_dump(document.config.model_dump(mode="json"), sort_keys=False, width=88)
+
+
+def _environment(measure: Measure) -> Environment:
+    """Return the templates with the filters of this page."""
+    environment = page_templates()
+    environment.filters |= {
+        "si": formatting.si,
+        "exact": formatting.exact,
+        "percent": formatting.percent,
+        "quality": lambda value: formatting.quality(value, measure.name),
+        "duration": formatting.duration,
+        "capital": lambda text: text[:1].upper() + text[1:],
+        "size": formatting.size,
+        "when": lambda text: text.replace("T", " ")[:19] + " UTC",
+        "ranges": formatting.ranges,
+        "shape": lambda sizes: " × ".join("any" if size is None else str(size) for size in sizes),
+    }
+    return environment

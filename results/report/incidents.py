@@ -1,0 +1,125 @@
+"""What did not go smoothly in a run: restarts, waits for storage, and problems of its records."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from aiperf_hpc.results.views.consistency import clock_problems, rejections
+from aiperf_hpc.results.views.run_view import RunView, StorageStatus
+from aiperf_hpc.run.paths import Incarnation
+from aiperf_hpc.trial import Value
+
+
+class Restart(Value):
+    """A primary or a replica that was started again."""
+
+    at_seconds: float
+    """Seconds from the run's start."""
+    who: str
+    what: str
+
+
+class StorageWait(Value):
+    """A time in which storage that was full or away was waited for."""
+
+    began_seconds: float
+    """Seconds from the run's start."""
+    seconds: float
+    reason: str
+    """What could not be done, and what storage answered."""
+
+
+class StorageReport(Value):
+    """How long the primary or a replica waited for storage, and when."""
+
+    who: str
+    seconds: float
+    waits: tuple[StorageWait, ...]
+    """The replica's waits in order of time; none in a run of a version that recorded their sum
+    alone."""
+
+
+class Problems(Value):
+    """What is not as it should be in the run's records."""
+
+    journals: tuple[str, ...]
+    """Lines that are no records in their place. Each makes the run invalid."""
+    torn: tuple[str, ...]
+    """Journals that end in an unfinished line."""
+    set_aside: tuple[str, ...]
+    """Files of torn lines that a restarted writer moved out of its journal."""
+    search: tuple[str, ...]
+    """Candidates that could not be made or loaded."""
+    clock: tuple[str, ...]
+    """Times that do not fit the run's."""
+    files: tuple[str, ...] = ()
+    """Files that were damaged or gone, and what was done without them."""
+    idle: tuple[str, ...] = ()
+    """Accelerators that no rank computed on."""
+
+
+def restarts_of(view: RunView) -> tuple[Restart, ...]:
+    """Return every start of the primary or of a replica but its first, in order of time."""
+    history = view.history
+    start = history.origin_utc or 0.0
+    found = [
+        Restart(at_seconds=utc - start, who="primary", what=f"resumed on {event.host}")
+        for utc, event in history.run_starts[1:]
+    ]
+    resumed: defaultdict[tuple[str, Incarnation], list[str]] = defaultdict(list)
+    for trial in history.trials.values():
+        if trial.started.resumes is not None:
+            what = f"went on with {trial.started.resumes} at epoch {trial.started.first_epoch}"
+            resumed[trial.replica, trial.incarnation].append(what)
+    for replica in history.replicas.values():
+        for life, utc in sorted(replica.starts.items())[1:]:
+            what = "; ".join([f"life {life} started", *resumed[replica.id, life]])
+            found.append(Restart(at_seconds=utc - start, who=replica.id, what=what))
+    return tuple(sorted(found, key=lambda restart: restart.at_seconds))
+
+
+def storage_report(view: RunView, status: StorageStatus) -> StorageReport:
+    """Return when and for how long one writer waited for storage."""
+    start = view.history.origin_utc or 0.0
+    waits = [wait for who, wait in view.history.storage_waits if who == status.who]
+    return StorageReport(
+        who=status.who,
+        seconds=status.seconds,
+        waits=tuple(
+            StorageWait(began_seconds=w.began_utc - start, seconds=w.seconds, reason=w.why)
+            for w in sorted(waits, key=lambda wait: wait.began_utc)
+        ),
+    )
+
+
+def problems_of(view: RunView, end: float, elapsed: float) -> Problems:
+    """Return what is wrong in the records of a run that ended, or was read to, ``end``."""
+    history, root = view.history, view.paths.root
+    set_aside = (*root.glob("primary/*.torn-*"), *root.glob("replicas/*/*/*.torn-*"))
+    return Problems(
+        journals=tuple(
+            f"{p.path.relative_to(root)}, line {p.line}: {p.what}" for p in history.problems
+        ),
+        torn=tuple(str(path.relative_to(root)) for path in history.torn),
+        set_aside=tuple(str(path.relative_to(root)) for path in sorted(set_aside)),
+        search=(
+            *history.search_failures,
+            *rejections(history),
+        ),
+        clock=tuple(_clock_problems(view, end, elapsed)),
+        files=(*history.file_problems, *view.run_graphs.problems),
+        idle=tuple(filter(None, [view.machine.idle()])),
+    )
+
+
+def _clock_problems(view: RunView, end: float, elapsed: float) -> list[str]:
+    history = view.history
+    found = clock_problems(history)
+    late = history.executions.count_after(end)
+    if late:
+        found.append(f"{late} records of executed samples are later than the end: no credit")
+    for replica in history.replicas.values() if history.start_utc is not None else ():
+        extra = sum(replica.seconds.values()) - elapsed
+        if extra > 1.0:
+            found.append(f"{replica.id} recorded {extra:.1f} s more than the run took")
+    return found

@@ -1,0 +1,137 @@
+"""``result_0.txt``: a run as a result log of MLPerf, one line an event.
+
+One log is one training in MLPerf's sense, here the whole run: from its start to its end, and each
+evaluation that was better than all before, over all trials. What cannot apply is not claimed: the
+benchmark is none of MLPerf's, caches are not cleared, and nothing is left out of the time.
+[mlcommons/logging: mlperf_logging/mllog, compliance_checker/mlp_parser]
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from operator import attrgetter
+from typing import NamedTuple
+
+from aiperf_hpc.results.report.model import Report
+from aiperf_hpc.results.views.run_view import RunView
+from aiperf_hpc.run.history import Evaluation
+from aiperf_hpc.system.site import SiteDescription
+
+MARK = ":::MLLOG "
+BENCHMARK = "aiperf_{workload}"
+UNSAID = "SUBMISSION_{}_PLACEHOLDER"
+"""MLPerf's own stand-in for what nobody said."""
+STATUSES = {
+    "Available on-premise": "onprem",
+    "Available cloud": "cloud",
+    "Preview": "preview",
+}
+"""MLPerf's words for the availability of systems, by those of its descriptions of systems; what is
+neither is research."""
+START, END, POINT = "INTERVAL_START", "INTERVAL_END", "POINT_IN_TIME"
+Metadata = dict[str, object]
+
+
+class Course(NamedTuple):
+    """How a run's best quality grew."""
+
+    best: tuple[tuple[int, Evaluation], ...]
+    """Each evaluation that was better than all before, and how many epochs all trials together had
+    completed by then."""
+    epochs: int
+    """The epochs that all trials together completed."""
+
+
+def course_of(view: RunView, end: float) -> Course:
+    """Return how the best quality of a run grew until ``end``, UTC seconds."""
+    trials = view.history.trials.values()
+    found = [each for trial in trials for each in trial.evaluations if each.utc <= end]
+    best: list[tuple[int, Evaluation]] = []
+    for epochs, each in enumerate(sorted(found, key=attrgetter("utc", "trial", "epoch")), 1):
+        if each.beats(best[-1][1] if best else None):
+            best.append((epochs, each))
+    return Course(tuple(best), len(found))
+
+
+def mllog_text(view: RunView, document: Report) -> str:
+    """Return the log of what ``view`` has read; one that has not ended has no end either."""
+    start, end = view.history.start_utc, view.until
+    if start is None:
+        return "".join(event_line(0.0, POINT, key, value) for key, value in _settings(document))
+    return "".join(_lines(document, start, end, course_of(view, end)))
+
+
+def _lines(document: Report, start: float, end: float, course: Course) -> Iterator[str]:
+    for key, value in _settings(document):
+        yield event_line(start, POINT, key, value)
+    yield event_line(start, START, "init_start")
+    yield event_line(start, END, "init_stop")
+    yield event_line(start, START, "run_start")
+    block: Metadata = {"first_epoch_num": 1, "epoch_count": max(course.epochs, 1)}
+    yield event_line(start, START, "block_start", metadata=block)
+    for epochs, each in course.best:
+        at: Metadata = {"epoch_num": epochs, "trial": each.trial, "epoch_of_trial": each.epoch}
+        key = "eval_error" if each.measure.error is None else "eval_accuracy"
+        yield event_line(each.utc, POINT, key, each.quality, at)
+    yield event_line(end, END, "block_stop", metadata=block)
+    if document.final:
+        status = "success" if document.valid else "aborted"
+        yield event_line(end, END, "run_stop", metadata={"status": status})
+
+
+def _nodes(document: Report) -> Iterator[tuple[str, object]]:
+    """Yield how many nodes there were: hosts, where nodes were shares of their accelerators.
+
+    Who reads it multiplies it by the accelerators of one.
+    """
+    machine = document.system
+    if machine is None or not machine.nodes:
+        yield "number_of_nodes", document.nodes
+        return
+    each = len(machine.nodes[0].node.accelerators)
+    yield "number_of_nodes", min(document.nodes, machine.node_count) if each else document.nodes
+    yield "accelerators_per_node", each
+
+
+def _settings(document: Report) -> Iterator[tuple[str, object]]:
+    """Yield what the run was, by MLPerf's keys; the score has keys of our own."""
+    config, score = document.config, document.score
+    site = (document.system.site if document.system else None) or SiteDescription()
+    data = document.datasets[0] if document.datasets else None
+    yield "submission_benchmark", BENCHMARK.format(workload=config.workload)
+    yield "submission_org", site.submitter or UNSAID.format("ORG")
+    yield "submission_platform", site.system_name or UNSAID.format("PLATFORM")
+    yield "submission_division", document.division or site.division or "open"
+    yield "submission_status", STATUSES.get(site.status, "research")
+    yield "submission_poc_name", document.run_id
+    yield from _nodes(document)
+    yield "number_of_ranks", len(document.replicas) * config.replica.ranks
+    yield "seed", config.seed
+    yield "global_batch_size", config.training.batch_size
+    yield "opt_name", config.training.optimizer
+    yield "opt_base_learning_rate", config.training.learning_rate
+    yield "train_samples", data.train_samples if data else 0
+    yield "eval_samples", data.validation_samples if data else 0
+    yield "aiperf_ops", score.ops
+    yield "aiperf_regulated_ops", score.regulated
+    yield "aiperf_operations", score.operations
+
+
+def event_line(
+    utc: float,
+    kind: str,
+    key: str,
+    value: object = None,
+    metadata: Metadata | None = None,
+) -> str:
+    """Return a line of a log."""
+    event = {
+        "namespace": "",
+        "time_ms": round(1000 * utc),
+        "event_type": kind,
+        "key": key,
+        "value": value,
+        "metadata": metadata or {},
+    }
+    return f"{MARK}{json.dumps(event)}\n"

@@ -1,0 +1,241 @@
+"""The report of a run as typed data: what ``report.json`` holds and ``report.html`` shows.
+
+Everything in it is computed from the run directory alone, at the run's end or, while it lasts,
+at its last record. No clock of the machine that makes it goes in, so that the same records
+always give the same report.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import model_validator
+
+from aiperf_hpc.config import RunConfig
+from aiperf_hpc.errors import AIPerfError
+from aiperf_hpc.objective import ACCURACY
+from aiperf_hpc.ops_counter.divisions import Division
+from aiperf_hpc.results.formatting import utc_text
+from aiperf_hpc.results.report.incidents import (
+    Problems,
+    Restart,
+    StorageReport,
+    problems_of,
+    restarts_of,
+    storage_report,
+)
+from aiperf_hpc.results.report.operations import (
+    GraphReport,
+    OperationSplit,
+    best_graph,
+    split_operations,
+)
+from aiperf_hpc.results.report.rows import ReplicaReport, TrialReport, replica_rows, trial_rows
+from aiperf_hpc.results.report.rules import Broken, DeclaredSetting, RuleReport
+from aiperf_hpc.results.report.scaling import Scaling
+from aiperf_hpc.results.report.search_replay import SearchReplay, replay_search
+from aiperf_hpc.results.report.telemetry import TelemetryReport, telemetry_report
+from aiperf_hpc.results.report.time_split import StepSplit, TimeSplit, split_steps, total_time
+from aiperf_hpc.results.views.clock import ClockStatus
+from aiperf_hpc.results.views.elasticity import ElasticityStatus
+from aiperf_hpc.results.views.kinds import KindStatus
+from aiperf_hpc.results.views.models import ModelsStatus
+from aiperf_hpc.results.views.run_view import BaselineStatus, RunView, ScoreStatus
+from aiperf_hpc.results.views.trainings import TrainingTime
+from aiperf_hpc.results.views.witnesses import WitnessStatus
+from aiperf_hpc.system.summary import MachineSummary
+from aiperf_hpc.trial import DatasetInfo, Value
+
+
+class Report(Value):
+    """A run, from its own records."""
+
+    schema_version: Literal[1] = 1
+    run_id: str
+    final: bool
+    """Whether the run has ended; while it lasts, the numbers are those at its last record."""
+    division: Division | None = None
+    """The division in which the run is official; None where it is so in none, and in reports of
+    versions without divisions."""
+    asked_division: Division | None = None
+    """The division that it was to be official in, where one was asked for."""
+    declared: tuple[DeclaredSetting, ...] = ()
+    """The settings that are not as the closed division fixes them."""
+    not_closed: tuple[Broken, ...] = ()
+    """Why it is not official in the closed division, where that was not what was asked for."""
+    valid: bool
+    invalid: tuple[Broken, ...]
+    rules: tuple[RuleReport, ...] = ()
+    """Every rule, kept or not; none in reports of versions that stated only what is not kept."""
+    started: str | None
+    until: str | None
+    """The end of the run or, while it lasts, its last record."""
+    end_reason: str
+    nodes: int
+    hours: float
+    """The hours that were asked for; ``score.elapsed_seconds`` is what it took."""
+    launcher: str
+    command: str = ""
+    """The command that started it, as it was typed; empty where that was not recorded."""
+    measure: str = ACCURACY.name
+    """The name of the run's measure of quality."""
+    score: ScoreStatus
+    baseline: BaselineStatus | None = None
+    """What a predictor reaches that has learnt nothing; None where a network was searched for, and
+    in reports of versions that did not measure it."""
+    without_error: str = ""
+    """Why there is no error, and so no regulated score; empty where there is."""
+    series: tuple[ScoreStatus, ...]
+    """The score at every interval, and at the end."""
+    interval_hours: float
+    operations: OperationSplit
+    best: GraphReport | None
+    time: TimeSplit
+    """Where the time of all replicas together went."""
+    trainings: tuple[TrainingTime, ...] = ()
+    """Where nothing was searched for: the time of each training that came to its end."""
+    models: ModelsStatus | None = None
+    """Where nothing was searched for: how many models were trained at once, and a minute."""
+    step: StepSplit | None = None
+    """Where the time of a training step went; None where replicas have one rank."""
+    replicas: tuple[ReplicaReport, ...]
+    trials: tuple[TrialReport, ...]
+    trials_by_state: dict[str, int]
+    search: SearchReplay
+    """What the search expected of its candidates, and what became of them."""
+    restarts: tuple[Restart, ...]
+    """The restarts in order of time; the clock never stopped."""
+    clock: ClockStatus | None = None
+    """How long its nodes were waited for; None where its clock started with it."""
+    telemetry: TelemetryReport | None = None
+    """What its nodes did and drew; None in reports of versions that did not record it."""
+    witnesses: tuple[WitnessStatus, ...] = ()
+    """Who outside was asked to see the run go on."""
+    storage: tuple[StorageReport, ...] = ()
+    """The primary and the replicas that waited for storage."""
+    datasets: tuple[DatasetInfo, ...]
+    versions: dict[str, str]
+    commit: str | None
+    config: RunConfig
+    system: MachineSummary | None = None
+    """The machine, by what its processes told; None in runs of versions that did not ask them."""
+    problems: Problems
+    elasticity: ElasticityStatus | None = None
+    """Nodes that came and went; None where the run had those that it began with."""
+    kinds: tuple[KindStatus, ...] = ()
+    """What each kind of node contributed; none where all nodes were alike."""
+    scaling: Scaling | None = None
+    """The run among others of other sizes, where they were named; not from its records."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_an_earlier_version(cls, data: Any) -> Any:  # noqa: ANN401 -- whatever was written
+        return as_of_now(data) if isinstance(data, dict) else data
+
+
+def as_of_now(document: dict[str, Any]) -> dict[str, Any]:
+    """Return a report.json as this version would write it; one of this version as it is.
+
+    Before runs had measures, every report was of accuracies, of a dataset of labelled images.
+
+    Raises:
+        ValueError: its configuration or a dataset is none.
+    """
+    if "measure" in document:
+        return document
+    best = document.get("best")
+    trials = document.get("trials")
+    return {
+        **document,
+        "measure": ACCURACY.name,
+        "best": {**best, "quality": best.get("accuracy")} if isinstance(best, dict) else best,
+        "trials": [_row_of_now(row) for row in trials] if isinstance(trials, list) else trials,
+        "datasets": [
+            DatasetInfo.model_validate(dataset).model_dump(mode="json")
+            for dataset in document.get("datasets", ())
+        ],
+        "config": RunConfig.model_validate(document.get("config")).model_dump(mode="json"),
+    }
+
+
+def _row_of_now(row: object) -> object:
+    if not isinstance(row, dict):
+        return row
+    return {**row, "best_quality": row.get("best_accuracy")}
+
+
+def make_report(view: RunView) -> Report:
+    """Return the report of what ``view`` has read.
+
+    Raises:
+        GraphError: a trained graph is lost and cannot be grown again, so that its operations
+            cannot be counted.
+        AIPerfError: the graphs count other operations than the trials recorded.
+    """
+    history, manifest = view.history, view.manifest
+    end = view.until
+    final = view.final()
+    split = split_operations(view, end)
+    if split.total != final.operations:
+        raise AIPerfError(
+            f"the trials of {view.paths.root} recorded {final.operations:,} operations, their "
+            f"graphs count {split.total:,}; `aiperf verify {view.paths.root}` names the trials"
+        )
+    judgement = view.judgement()
+    rules = tuple(map(RuleReport.of, judgement.checks))
+    invalid = tuple(map(Broken.of, judgement.violations))
+    asked = manifest.division
+    status = view.status(end)
+    datasets = {r.dataset: None for r in history.replicas.values() if r.dataset is not None}
+    return Report(
+        run_id=manifest.run_id,
+        final=history.end_utc is not None,
+        division=judgement.division,
+        asked_division=None if asked is None else Division(asked),
+        declared=tuple(map(DeclaredSetting.of, judgement.declared)),
+        not_closed=tuple(map(Broken.of, judgement.not_closed)),
+        valid=not invalid,
+        invalid=invalid,
+        rules=rules,
+        started=utc_text(history.start_utc),
+        until=utc_text(None if history.start_utc is None else end),
+        end_reason=status.reason if history.end_utc is not None else "",
+        nodes=manifest.nodes,
+        hours=manifest.hours,
+        launcher=manifest.launcher,
+        command=manifest.command,
+        measure=view.measure.name,
+        score=ScoreStatus.of(final),
+        baseline=status.baseline,
+        without_error=view.without_error(end),
+        series=tuple(view.score()),
+        interval_hours=manifest.config.score.interval_hours,
+        operations=split,
+        best=best_graph(view, end),
+        time=total_time(view, final.elapsed),
+        trainings=view.training_times(end),
+        models=status.models,
+        step=split_steps([t for r in history.replicas.values() for t in r.step_times]),
+        replicas=replica_rows(view, status, final.elapsed),
+        trials=trial_rows(view, end),
+        trials_by_state=status.trials_by_state,
+        clock=status.clock,
+        search=replay_search(view),
+        restarts=restarts_of(view),
+        telemetry=telemetry_report(view, end, final),
+        witnesses=status.witnesses,
+        storage=tuple(storage_report(view, each) for each in status.storage),
+        datasets=tuple(datasets),
+        versions=manifest.versions,
+        commit=manifest.commit,
+        config=manifest.config,
+        system=_system(view),
+        elasticity=status.elasticity,
+        kinds=status.kinds,
+        problems=problems_of(view, end, final.elapsed),
+    )
+
+
+def _system(view: RunView) -> MachineSummary | None:
+    machine = view.machine.summary()
+    return machine if machine.nodes or machine.primary else None

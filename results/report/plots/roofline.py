@@ -1,0 +1,204 @@
+"""Rooflines: what a worker achieved, under what its machine allows for each byte that it moves."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from matplotlib.axes import Axes
+
+from aiperf_hpc.results.formatting import percent, si
+from aiperf_hpc.results.report.plots.colours import CURVE, GRID, INK, MUTED, PAPER
+from aiperf_hpc.results.report.plots.figure import (
+    HEIGHT,
+    Plot,
+    dress,
+    logarithmic,
+    new_figure,
+    save,
+    settings,
+)
+
+ROOM = 3.0
+"""By how much an axis reaches beyond what is drawn in it."""
+LINE = 13.0
+"""The height of a line of words, points."""
+MARKS = {"fp32": "o", "bf16": "s", "fp16": "^"}
+MARK_WORDS = {"fp32": "ring", "bf16": "square", "fp16": "triangle"}
+NAMES = {"memory": "operations/B of memory", "network": "operations/B reduced",
+         "storage": "operations/B read"}  # fmt: skip
+
+
+class Roof(NamedTuple):
+    """A peak of computing: a horizontal line."""
+
+    name: str
+    """Such as fp32."""
+    rate: float
+    """Operations a second."""
+
+
+class Point(NamedTuple):
+    """What one network achieved."""
+
+    name: str
+    intensity: float
+    """Operations for each byte."""
+    most_intensity: float
+    """The same where as little is moved as can be; ``intensity`` where there is no other."""
+    rate: float
+    """Operations a second."""
+    precision: str
+
+
+class Panel(NamedTuple):
+    """One kind of bytes."""
+
+    kind: str
+    """``memory``, ``network`` or ``storage``."""
+    bandwidth: float
+    """Bytes a second."""
+    points: Sequence[Point]
+
+
+def roofline_plot(
+    title: str, roofs: Sequence[Roof], panels: Sequence[Panel], name: str
+) -> Plot | None:
+    """Return a panel for each kind of bytes that has points, with logarithmic axes, or nothing.
+
+    Args:
+        title: what was measured, such as a run's name.
+        roofs: the peaks of computing, of any precisions.
+        panels: what moves bytes, and what was achieved with them.
+        name: unique among a page's drawings.
+    """
+    drawn = [panel for panel in panels if panel.points]
+    if not drawn or not roofs:
+        return None
+    with settings(name):
+        figure = new_figure(1.9 * HEIGHT)
+        every = figure.subplots(1, len(drawn), squeeze=False, sharey=True)[0]
+        rates = [roof.rate for roof in roofs]
+        rates += [point.rate for panel in drawn for point in panel.points]
+        for axes, panel in zip(every, drawn, strict=True):
+            _draw(axes, panel, roofs, rates)
+        every[0].set_ylabel("OPS", color=MUTED)
+        figure.tight_layout(w_pad=2.0)
+        for axes, panel in zip(every, drawn, strict=True):
+            _name_roofs(axes, roofs)
+            _name_slope(axes, panel, roofs)
+        svg = save(figure, name)
+    return Plot(f"Roofline of {title}", _caption(drawn), _words(roofs, drawn), svg)
+
+
+def _draw(axes: Axes, panel: Panel, roofs: Sequence[Roof], rates: Sequence[float]) -> None:
+    """Draw lines and points; the words come once the panel's size is known."""
+    dress(axes)
+    axes.grid(axis="x", color=GRID, linewidth=0.7)
+    ridges = [roof.rate / panel.bandwidth for roof in roofs]
+    found = [p.intensity for p in panel.points] + [p.most_intensity for p in panel.points]
+    logarithmic(axes, "x", [min(*found, *ridges) / ROOM, max(*found, *ridges) * ROOM])
+    logarithmic(axes, "y", [min(rates) / ROOM, max(rates) * ROOM])
+    left, right = axes.get_xlim()
+    top = max(roof.rate for roof in roofs)
+    axes.plot(
+        [left, top / panel.bandwidth], [left * panel.bandwidth, top], color=INK, linewidth=1.4
+    )
+    for roof in roofs:
+        start = roof.rate / panel.bandwidth
+        axes.plot([start, right], [roof.rate] * 2, color=INK, linewidth=1.4)
+    for point in panel.points:
+        _mark(axes, point)
+    axes.set_xlabel(NAMES[panel.kind], color=MUTED)
+
+
+def _name_roofs(axes: Axes, roofs: Sequence[Roof]) -> None:
+    """Write the peaks above their lines; those that lie close together above the highest."""
+    groups: list[list[Roof]] = []
+    for roof in sorted(roofs, key=lambda roof: -roof.rate):
+        if groups and _height(axes, groups[-1][0].rate) - _height(axes, roof.rate) < LINE:
+            groups[-1].append(roof)
+        else:
+            groups.append([roof])
+    for group in groups:
+        axes.annotate(
+            ", ".join(f"{roof.name} {si(roof.rate, 'OPS')}" for roof in group),
+            (axes.get_xlim()[1], group[0].rate),
+            xytext=(0, 3),
+            textcoords="offset points",
+            ha="right",
+            va="bottom",
+            color=MUTED,
+        )
+
+
+def _height(axes: Axes, rate: float) -> float:
+    """Return where a rate is, in points."""
+    return float(axes.transData.transform((axes.get_xlim()[0], rate))[1])
+
+
+def _name_slope(axes: Axes, panel: Panel, roofs: Sequence[Roof]) -> None:
+    """Write the bandwidth along its line, below the lowest peak."""
+    begin = max(axes.get_xlim()[0], axes.get_ylim()[0] / panel.bandwidth)
+    end = min(roof.rate for roof in roofs) / panel.bandwidth
+    places = [(x, x * panel.bandwidth) for x in (begin, end)]
+    (x0, y0), (x1, y1) = axes.transData.transform(places)
+    middle = math.sqrt(begin * end)
+    axes.annotate(
+        f"{panel.kind} {si(panel.bandwidth, 'B/s')}",
+        (middle, middle * panel.bandwidth),
+        xytext=(-2, 2),
+        textcoords="offset points",
+        rotation=math.degrees(math.atan2(y1 - y0, x1 - x0)),
+        rotation_mode="anchor",
+        ha="center",
+        va="bottom",
+        color=MUTED,
+    )
+
+
+def _mark(axes: Axes, point: Point) -> None:
+    """Draw a mark where each layer stands alone, and a line to where all that can be is fused."""
+    if point.most_intensity > point.intensity:
+        axes.plot(
+            [point.intensity, point.most_intensity], [point.rate] * 2, color=CURVE, linewidth=1.2
+        )
+    axes.plot(
+        [point.intensity],
+        [point.rate],
+        marker=MARKS.get(point.precision, "o"),
+        markersize=4.6,
+        markerfacecolor=PAPER,
+        markeredgecolor=CURVE,
+        markeredgewidth=1.2,
+        linestyle="none",
+        zorder=3,
+    )
+
+
+def _caption(panels: Sequence[Panel]) -> str:
+    points = [point for panel in panels for point in panel.points]
+    precisions = [name for name in MARKS if any(p.precision == name for p in points)]
+    marks = ", ".join(f"{MARK_WORDS[name]}: {name}" for name in precisions)
+    words = f"A mark is a network ({marks}): what one worker achieved while training"
+    if any(point.most_intensity > point.intensity for point in points):
+        words += "; its line ends where all that works element by element moves nothing of its own"
+    return f"{words}. None can lie above the lines unless caches spare bytes."
+
+
+def _words(roofs: Sequence[Roof], panels: Sequence[Panel]) -> str:
+    of = {roof.name: roof.rate for roof in roofs}
+    peaks = ", ".join(f"{roof.name} {si(roof.rate, 'OPS')}" for roof in roofs)
+    parts = [f"Operations a second over operations a byte, logarithmic; peaks: {peaks}."]
+    for panel in panels:
+        best = max(panel.points, key=lambda point: point.rate)
+        share = f", {percent(best.rate / of[best.precision], 0)} of its peak" if (
+            best.precision in of
+        ) else ""  # fmt: skip
+        parts.append(
+            f"{panel.kind.capitalize()} of {si(panel.bandwidth, 'B/s')}: {len(panel.points)} "
+            f"networks, the fastest at {best.intensity:.3g} operations a byte with "
+            f"{si(best.rate, 'OPS')}{share}."
+        )
+    return " ".join(parts)

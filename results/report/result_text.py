@@ -1,0 +1,208 @@
+"""``result.txt``: a run's result as plain text, in the manner of HPL's output.
+
+The configuration, one line of results, every rule with what the run has and what is required,
+and a last line for ``grep``: ``AIPERF RESULT:`` and a verdict, then ``name=value`` pairs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from aiperf_hpc.config import Difference, differences, preset_of
+from aiperf_hpc.objective import MEASURES
+from aiperf_hpc.ops_counter.divisions import Division
+from aiperf_hpc.results.formatting import duration, quality
+from aiperf_hpc.results.report.model import Report
+from aiperf_hpc.results.report.rules import RuleReport
+from aiperf_hpc.results.report.system import title_of
+from aiperf_hpc.results.views.clock import clock_lines
+from aiperf_hpc.results.views.models import model_lines
+from aiperf_hpc.results.views.telemetry import energy_line
+from aiperf_hpc.results.views.witnesses import witness_line
+from aiperf_hpc.streams import without_controls
+from aiperf_hpc.system.words import machine_line
+
+WIDE = 80
+DOUBLE, SINGLE = "=" * WIDE, "-" * WIDE
+LAST_LINE = "AIPERF RESULT:"
+"""How the last line but one begins."""
+NONE = "none"
+
+_COLUMNS = "{:<8}{:>8}{:>9}{:>12}{:>16}{:>11}{:>16}"
+
+
+def result_text(document: Report) -> str:
+    """Return the text of a report's ``result.txt``."""
+    parts = (_head, _explanation, _configuration, _result_line, _division, _rules, _end)
+    lines = (_one_line(line) for part in parts for line in part(document))
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _one_line(text: str) -> str:
+    """Return what people or a machine said so that it cannot make a line of its own."""
+    return without_controls(" ".join(text.splitlines()))
+
+
+def _head(document: Report) -> Iterator[str]:
+    version = document.versions.get("aiperf-hpc", "of an unknown version")
+    yield DOUBLE
+    yield f"AIPerf-HPC {version}  --  automated machine learning as a benchmark of AI-HPC machines"
+    yield f"Run {document.run_id}"
+    if document.started:
+        yield f"started {document.started}, {'ended' if document.final else 'until'} " + (
+            document.until or "-"
+        )
+    yield DOUBLE
+    yield ""
+
+
+def _explanation(_: Report) -> Iterator[str]:
+    yield "OPS        : Operations of neural-network training and evaluation per second, counted"
+    yield "             analytically, over all time from the run's start to its end: the score."
+    yield "Error      : 1 - the best validation accuracy that a complete evaluation observed."
+    yield "Regulated  : -ln(Error) * OPS."
+    yield ""
+
+
+def _configuration(document: Report) -> Iterator[str]:
+    config = document.config
+    yield "The following configuration was used:"
+    yield ""
+    yield from _pairs(_size(document))
+    changed = [each for each in differences(config) if each.key != "preset"]
+    yield ""
+    if not changed:
+        yield f"Differences from the preset {preset_of(config)}: none."
+    else:
+        yield f"Differences from the preset {preset_of(config)}:"
+        yield ""
+        yield from _pairs([(each.key, _change(each)) for each in changed])
+    yield ""
+
+
+def _size(document: Report) -> Iterator[tuple[str, str]]:
+    config, machine = document.config, document.system
+    if machine is not None and (title := title_of(machine.site)):
+        yield "System", title
+    if machine is not None and (line := machine_line(machine)):
+        yield "Nodes are", line
+    yield "Nodes", f"{document.nodes}"
+    yield "Replicas", f"{len(document.replicas)}, ranks of each: {config.replica.ranks}"
+    yield "Launcher", document.launcher
+    yield "Hours", f"{document.hours:g} asked for"
+    yield from (("Queue", line) for line in clock_lines(document.clock))
+    yield "Workload", config.workload
+    yield "Dataset", ", ".join(each.name for each in document.datasets) or NONE
+    yield "Engine", f"{config.engine.name}, {config.training.precision}"
+    if document.command:
+        yield "Command", document.command
+    yield "Commit", document.commit or "unknown"
+    yield "Witness", witness_line(document.witnesses, ended=document.final)
+
+
+def _pairs(rows: Sequence[tuple[str, str]] | Iterator[tuple[str, str]]) -> Iterator[str]:
+    listed = list(rows)
+    width = max(len(name) for name, _ in listed)
+    yield from (f"{name:<{width}} : {value}" for name, value in listed)
+
+
+def _change(change: Difference) -> str:
+    value, preset = (NONE if each is None else each for each in (change.value, change.preset))
+    return f"{value} (preset: {preset})"
+
+
+def _result_line(document: Report) -> Iterator[str]:
+    score = document.score
+    yield DOUBLE
+    yield _COLUMNS.format("T/V", "Nodes", "Replicas", "Time", "OPS", "Error", "Regulated")
+    yield SINGLE
+    yield _COLUMNS.format(
+        "AIPERF",
+        document.nodes,
+        len(document.replicas),
+        f"{score.elapsed_seconds:.2f}",
+        f"{score.ops:.6e}",
+        NONE if score.error is None else f"{score.error:.4e}",
+        NONE if score.regulated is None else f"{score.regulated:.6e}",
+    )
+    yield SINGLE
+    yield from _reached(document)
+    if trained := model_lines(document.models, document.measure):
+        yield from (line[0].upper() + line[1:] for line in trained)
+        yield SINGLE
+    if document.telemetry is not None and (energy := energy_line(document.telemetry.energy)):
+        yield energy[0].upper() + energy[1:]
+        yield SINGLE
+
+
+def _reached(document: Report) -> Iterator[str]:
+    """Yield the best quality and, beside it, what a predictor reaches that has learnt nothing."""
+    if document.baseline is None:
+        return
+    label = MEASURES[document.measure].label
+    best = None if document.best is None else document.best.quality
+    beside = quality(document.baseline.quality, document.measure)
+    said = f"The best {label}: {quality(best, document.measure)}"
+    yield f"{said}; that of {document.baseline.predictor}: {beside}"
+    yield SINGLE
+
+
+def _division(document: Report) -> Iterator[str]:
+    """Yield in which division the result stands, and what is declared beside the score."""
+    if not (document.division or document.asked_division or document.declared):
+        return
+    asked = document.asked_division
+    was = "none was asked for" if asked is None else f"{asked} was asked for"
+    yield f"Division: {document.division or NONE} ({was})"
+    if document.declared:
+        yield "Declared, other than in the closed division:"
+        yield from (f"    {each}" for each in document.declared)
+    if document.division is Division.OPEN and asked is None:
+        yield "Not in the closed division, by its rules:"
+        yield from (f"    {each.rule}: {each.reason}" for each in document.not_closed)
+    yield SINGLE
+
+
+def _rules(document: Report) -> Iterator[str]:
+    rows = [(each.rule, each.value, each.limit) for each in document.rules]
+    name, value, limit = (max(map(len, column)) for column in zip(*rows, strict=True))
+    for each in document.rules:
+        left = f"{each.rule:<{name}}  {each.value:<{value}}  {each.limit:<{limit}}"
+        yield f"{left} ...... {_verdict(each)}"
+        yield from (f"    {reason}" for reason in each.reasons)
+    yield DOUBLE
+    yield ""
+
+
+def _verdict(rule: RuleReport) -> str:
+    return "PASSED" if rule.passed else "FAILED"
+
+
+def _end(document: Report) -> Iterator[str]:
+    passed = sum(each.passed for each in document.rules)
+    yield f"Finished {len(document.rules):6} rules with the following results:"
+    yield f"         {passed:6} rules passed,"
+    yield f"         {len(document.rules) - passed:6} rules failed."
+    yield f"Its score counts {duration(document.score.elapsed_seconds)}, all waiting included."
+    yield SINGLE
+    yield ""
+    yield last_line(document)
+    yield DOUBLE
+
+
+def last_line(document: Report) -> str:
+    """Return the line for ``grep``; numbers have all their digits."""
+    score = document.score
+    verdict = "VALID" if document.valid else "INVALID"
+    values = {
+        "ops": repr(score.ops),
+        "regulated": NONE if score.regulated is None else repr(score.regulated),
+        "error": NONE if score.error is None else repr(score.error),
+        "operations": score.operations,
+        "seconds": repr(score.elapsed_seconds),
+        "nodes": document.nodes,
+        "division": document.division or NONE,
+        "run": " ".join(document.run_id.split()),
+    }
+    said = " ".join(f"{name}={value}" for name, value in values.items())
+    return f"{LAST_LINE} {verdict if document.final else 'NOT FINAL'} {said}"

@@ -1,0 +1,145 @@
+"""Weak scaling: the same benchmark on more and more nodes, from the final reports of its runs.
+
+Every node does its own work, so twice the nodes should score twice the OPS. What is missing is
+what the runs' control costs: starting, waiting for candidates, recording, ending.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from aiperf_hpc.errors import UsageError, reason_of
+from aiperf_hpc.results.report.stated import report_bytes
+from aiperf_hpc.run.manifest import no_run
+from aiperf_hpc.run.paths import RunPaths
+from aiperf_hpc.trial import Value
+from aiperf_hpc.untrusted.files import NotRegularError
+
+
+class ScalingPoint(Value):
+    """One run."""
+
+    run_id: str
+    nodes: int
+    valid: bool
+    elapsed_seconds: float
+    ops: float
+    """The score."""
+    ops_per_node: float
+    efficiency: float
+    """``ops_per_node`` over that of the run with the fewest nodes."""
+    train_evaluate_share: float
+    """The part of all replicas' time that went into training and evaluation."""
+
+
+class Scaling(Value):
+    """Runs that differ in their number of nodes, fewest first."""
+
+    points: tuple[ScalingPoint, ...]
+    simulated: bool
+    """Whether an engine only let time pass."""
+
+
+class _Score(BaseModel):
+    model_config = ConfigDict(extra="ignore")
+    ops: float
+    elapsed_seconds: float
+
+
+class _Time(BaseModel):
+    model_config = ConfigDict(extra="ignore")
+    train_evaluate_share: float
+
+
+class Stated(BaseModel):
+    """What scaling needs of a report."""
+
+    model_config = ConfigDict(extra="ignore", from_attributes=True)
+    run_id: str
+    final: bool
+    valid: bool
+    nodes: int
+    hours: float
+    score: _Score
+    time: _Time
+    config: dict[str, Any]
+
+    @classmethod
+    def read(cls, paths: RunPaths) -> Stated:
+        """Read a run's final report. Raises UsageError when there is none."""
+        try:
+            stated = cls.model_validate_json(report_bytes(paths))
+        except NotRegularError as error:
+            raise UsageError(f"{paths.report_json}: {reason_of(error)}") from None
+        except OSError:
+            if not paths.manifest.exists():
+                raise no_run(paths.root) from None
+            raise UsageError(
+                f"{paths.root} has no report; `aiperf report {paths.root}` writes it"
+            ) from None
+        except ValidationError as error:
+            what = error.errors(include_url=False)[0]["msg"]
+            raise UsageError(f"{paths.report_json} is damaged: {what}") from None
+        if not stated.final:
+            raise UsageError(f"{paths.root}: its report is not final; scaling needs ended runs")
+        return stated
+
+
+def make_scaling(runs: Iterable[Stated]) -> Scaling:
+    """Compare runs of one configuration.
+
+    Raises:
+        UsageError: their configurations or hours differ, or one did not compute anything.
+    """
+    ordered = sorted({run.run_id: run for run in runs}.values(), key=lambda r: (r.nodes, r.run_id))
+    least = ordered[0]
+    for run in ordered:
+        _require_alike(least, run)
+    if least.score.ops <= 0.0:
+        raise UsageError(f"the run {least.run_id} has no score that others can be compared with")
+    return Scaling(
+        points=tuple(_point(run, least.score.ops / least.nodes) for run in ordered),
+        simulated=least.config["engine"]["name"] == "simulated",
+    )
+
+
+def read_scaling(folders: Sequence[RunPaths]) -> Scaling:
+    """Compare runs by their final reports. Raises UsageError as its parts do."""
+    return make_scaling(Stated.read(paths) for paths in folders)
+
+
+def _point(run: Stated, unit: float) -> ScalingPoint:
+    each = run.score.ops / run.nodes
+    return ScalingPoint(
+        run_id=run.run_id,
+        nodes=run.nodes,
+        valid=run.valid,
+        elapsed_seconds=run.score.elapsed_seconds,
+        ops=run.score.ops,
+        ops_per_node=each,
+        efficiency=each / unit,
+        train_evaluate_share=run.time.train_evaluate_share,
+    )
+
+
+def _require_alike(one: Stated, other: Stated) -> None:
+    differing = ["hours"] if one.hours != other.hours else []
+    differing += _differences(one.config, other.config)
+    if differing:
+        raise UsageError(
+            f"{one.run_id} and {other.run_id} cannot be compared: {differing[0]} differs"
+        )
+
+
+def _differences(one: Mapping[str, Any], other: Mapping[str, Any], above: str = "") -> list[str]:
+    found = []
+    for key in sorted(one.keys() | other.keys()):
+        left, right = one.get(key), other.get(key)
+        if isinstance(left, dict) and isinstance(right, dict):
+            found += _differences(left, right, f"{above}{key}.")
+        elif left != right:
+            found.append(f"{above}{key}")
+    return found

@@ -1,0 +1,209 @@
+"""What the search expected: each candidate, why it was chosen, and what became of it.
+
+From the records alone: a searcher records its prediction with every proposal. It expects, and is
+told, an objective value: the accuracy that a warm-up trial is predicted to have after longer
+training, or the one that any other trial reached. So its expectations are judged against
+objective values; only what an evaluation observed is called reached.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+
+from aiperf_hpc.results.formatting import duration, exact, in_words, percent
+from aiperf_hpc.results.views.run_view import RunView
+from aiperf_hpc.run.history import Proposal, Trial
+from aiperf_hpc.trial import TrialState, Value
+
+LEAST_PAIRS = 3
+"""Candidates below which a rank correlation says nothing."""
+
+OBJECTIVE = "what the search is told, the predicted accuracy where there is one, else the reached"
+
+
+class CandidateOutcome(Value):
+    """A candidate as it was proposed, and what became of it."""
+
+    at_seconds: float
+    """Seconds from the run's start until it was ready."""
+    replica: str
+    proposal: str
+    parent: str
+    """The trial that it grew from."""
+    grown_by: str
+    """The morphisms in words."""
+    mean: float | None
+    """The objective value that was expected; None where the searcher expects nothing."""
+    deviation: float | None
+    acquisition: float | None
+    """The acquisition value that it was chosen for: the highest of all that were looked at."""
+    parent_accuracy: float | None
+    """The parent's objective value when it was chosen."""
+    graphs: int | None
+    """Different graphs that the searcher had learned from."""
+    pending: int | None
+    """Graphs in training that it took into account."""
+    repeated: bool
+    """Whether the graph was known, because no new one was found."""
+    seconds: float
+    """Seconds that choosing it and writing its weights took."""
+    trials: int
+    """How many trials trained it."""
+    reached: float | None
+    """The highest objective value that an evaluation of it observed."""
+    predicted: float | None
+    """The highest accuracy that its trials were predicted to have after longer training."""
+    objective: float | None
+    """The highest value that the search was told of it: of each trial that has ended, the
+    predicted accuracy, or the reached one where none was predicted."""
+    state: str
+    """The candidate's state: waiting, rejected, training, trained, cut by the run's end or a stop
+    before it was evaluated, or failed."""
+
+
+class SearchReplay(Value):
+    """All candidates of a run, in order of time."""
+
+    searchers: tuple[str, ...]
+    candidates: tuple[CandidateOutcome, ...]
+    judged: int
+    """Candidates of which something was expected and an objective value was told."""
+    rank_correlation: float | None
+    """Spearman's rank correlation of the expected and the told objective values."""
+    mean_absolute_error: float | None
+    """The mean absolute error of the expected objective values."""
+    within_two_deviations: float | None
+    """The share of objective values that lie within two deviations of the expected ones."""
+
+
+def replay_search(view: RunView) -> SearchReplay:
+    """Return what a run's searchers expected, as its records tell it up to its end."""
+    history, start = view.history, view.history.origin_utc or 0.0
+    trials: dict[str, list[Trial]] = defaultdict(list)
+    for trial in history.trials.values():
+        if trial.started.proposal is not None:
+            trials[trial.started.proposal].append(trial)
+    ordered = sorted(history.proposals.values(), key=lambda p: (p.utc, p.id))
+    candidates = tuple(
+        _candidate(p, trials[p.id], start, view.until, rejected=p.id in history.rejected)
+        for p in ordered
+    )
+    pairs = [(c.mean, c.deviation or 0.0, c.objective) for c in candidates]
+    judged = [(m, d, o) for m, d, o in pairs if m is not None and o is not None]
+    return SearchReplay(
+        searchers=tuple(sorted(history.searchers)),
+        candidates=candidates,
+        judged=len(judged),
+        rank_correlation=_rank_correlation([m for m, _, _ in judged], [o for _, _, o in judged]),
+        mean_absolute_error=_mean(abs(m - o) for m, _, o in judged),
+        within_two_deviations=_mean(float(abs(m - o) <= 2.0 * d) for m, d, o in judged),
+    )
+
+
+def _candidate(
+    proposal: Proposal, trials: Sequence[Trial], start: float, end: float, *, rejected: bool
+) -> CandidateOutcome:
+    proposed, prediction = proposal.proposed, proposal.proposed.belief
+    reached = [evaluation for trial in trials for evaluation in trial.evaluations]
+    values = (t.objective_value for t in trials if t.state.ended)
+    told = [value for value in values if value is not None]
+    predicted = [t.ended.predicted_accuracy for t in trials if t.ended is not None]
+    return CandidateOutcome(
+        at_seconds=proposal.utc - start,
+        replica=proposal.replica,
+        proposal=proposal.id,
+        parent=proposed.parent,
+        grown_by=in_words(proposed.morphisms),
+        mean=prediction.get("mean"),
+        deviation=prediction.get("deviation"),
+        acquisition=prediction.get("acquisition"),
+        parent_accuracy=prediction.get("parent_accuracy"),
+        graphs=_whole(prediction.get("graphs")),
+        pending=_whole(prediction.get("pending")),
+        repeated="repeated" in prediction,
+        seconds=proposed.seconds,
+        trials=len(trials),
+        reached=max((e.objective_value for e in reached if e.utc <= end), default=None),
+        predicted=max((p for p in predicted if p is not None), default=None),
+        objective=max(told, default=None),
+        state=_state(trials, told=bool(told), rejected=rejected),
+    )
+
+
+def _state(trials: Sequence[Trial], *, told: bool, rejected: bool) -> str:
+    if told:
+        return "trained"
+    if not trials:
+        return "rejected" if rejected else "waiting"
+    if not all(trial.state.ended for trial in trials):
+        return "training"
+    return "cut" if any(trial.state is TrialState.STOPPED for trial in trials) else "failed"
+
+
+def _whole(value: float | None) -> int | None:
+    return None if value is None else int(value)
+
+
+def _mean(values: Iterable[float]) -> float | None:
+    known = list(values)
+    return math.fsum(known) / len(known) if known else None
+
+
+def _rank_correlation(expected: list[float], told: list[float]) -> float | None:
+    """Return Spearman's rank correlation; None for too few pairs, or where all are equal."""
+    if len(expected) < LEAST_PAIRS or len(set(expected)) == 1 or len(set(told)) == 1:
+        return None
+    from scipy.stats import spearmanr  # slow to import, and every command imports this module
+
+    return float(spearmanr(expected, told).statistic)
+
+
+def table(replay: SearchReplay) -> list[str]:
+    """Return the candidates as lines of text, and what they say of the search."""
+    if not replay.candidates:
+        return ["no candidate was proposed"]
+    head = ("AFTER", "CANDIDATE", "PARENT", "PARENT'S OBJECTIVE", "EXPECTED", "ACQUISITION",
+            "REACHED", "PREDICTED", "STATE", "GROWN BY")  # fmt: skip
+    rows = [head, *(_row(candidate) for candidate in replay.candidates)]
+    widths = [max(len(row[i]) for row in rows) for i in range(len(head) - 1)]
+    lines = [
+        "  ".join([*(cell.ljust(w) for cell, w in zip(row, widths, strict=False)), row[-1]])
+        for row in rows
+    ]
+    return [*lines, "", *_summary(replay)]
+
+
+def _row(candidate: CandidateOutcome) -> tuple[str, ...]:
+    expected = percent(candidate.mean)
+    if candidate.deviation is not None:
+        expected += f" ± {percent(candidate.deviation)}"
+    return (
+        duration(candidate.at_seconds),
+        candidate.proposal,
+        candidate.parent,
+        percent(candidate.parent_accuracy),
+        expected,
+        "–" if candidate.acquisition is None else exact(candidate.acquisition),
+        percent(candidate.reached),
+        percent(candidate.predicted),
+        candidate.state,
+        candidate.grown_by + (" (known already)" if candidate.repeated else ""),
+    )
+
+
+def _summary(replay: SearchReplay) -> list[str]:
+    lines = [
+        f"{len(replay.candidates)} candidates by {', '.join(replay.searchers) or 'no searcher'}, "
+        f"{replay.judged} of them with an expected objective and a known one",
+        f"objective: {OBJECTIVE}",
+    ]
+    if replay.rank_correlation is not None:
+        lines.append(f"rank correlation of expected and objective: {replay.rank_correlation:.2f}")
+    if replay.judged:
+        lines.append(
+            f"expected is off the objective by {percent(replay.mean_absolute_error)} on average; "
+            f"{percent(replay.within_two_deviations, 0)} within two deviations"
+        )
+    return lines

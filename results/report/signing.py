@@ -1,0 +1,78 @@
+"""Signatures of runs: of the bytes of the manifest that names every file of one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from aiperf_hpc.errors import RunDirectoryError, UsageError, reason_of
+from aiperf_hpc.integrity.signatures import (
+    LONGEST,
+    BadSignatureError,
+    PrivateKey,
+    PublicKey,
+    check_signature,
+)
+from aiperf_hpc.results.report.provenance import differences, is_complete, is_final
+from aiperf_hpc.results.views.run_view import RunView
+from aiperf_hpc.run.paths import RunPaths, write_whole
+from aiperf_hpc.untrusted.files import bytes_inside
+
+NAMESPACE = "run@aiperf-hpc"
+"""What signatures of runs are for: those for anything else are refused. For ``ssh-keygen -n``."""
+
+
+def sign_run(view: RunView, key: PrivateKey) -> PublicKey:
+    """Sign a run whose final report is there and whose files are those of its manifest.
+
+    Raises:
+        UsageError: it has no final report, or is not as its manifest says.
+    """
+    root = view.paths.root
+    view.refresh()
+    if not is_final(view):
+        raise UsageError(
+            f"{root} has no final report, which is what is signed; `aiperf report {root}` writes "
+            "it once the run has ended"
+        )
+    if wrong := differences(view):
+        raise UsageError(
+            f"{root} is not as its manifest says: {wrong[0].said}; `aiperf report {root}` writes a "
+            "new one where the records are what they were"
+        )
+    if not is_complete(view):
+        raise UsageError(
+            f"{root}: its manifest is of an earlier version, which does not name every file; "
+            f"`aiperf report {root}` writes a new one"
+        )
+    put_signature(view.paths, view.paths.report_manifest.read_bytes(), key)
+    return key.public
+
+
+def put_signature(paths: RunPaths, manifest: bytes, key: PrivateKey) -> None:
+    """Write the signature of a manifest. Raises RunDirectoryError where that is impossible."""
+    try:
+        write_whole(paths.signature, key.sign(manifest, NAMESPACE))
+    except OSError as error:
+        raise RunDirectoryError(f"cannot write {paths.signature}: {reason_of(error)}") from None
+
+
+def is_signed(paths: RunPaths) -> bool:
+    """Return whether there is a signature, good or bad."""
+    return paths.signature.is_symlink() or paths.signature.exists()
+
+
+def signed_by(paths: RunPaths, trusted: Sequence[PublicKey] = ()) -> PublicKey | None:
+    """Return the key by which a run is signed, with its name where it is trusted; None for none.
+
+    Raises:
+        BadSignatureError: the signature is not of this manifest, or is none.
+    """
+    if not is_signed(paths):
+        return None
+    try:
+        signature = bytes_inside(paths.root, paths.signature, LONGEST)
+        manifest = bytes_inside(paths.root, paths.report_manifest)
+    except OSError as error:
+        raise BadSignatureError(f"it cannot be checked: {reason_of(error)}") from None
+    key = check_signature(manifest, signature, NAMESPACE)
+    return next((each for each in trusted if each.raw == key.raw), key)

@@ -1,0 +1,318 @@
+"""The report that closes a run: one page for people, one document for programs, one manifest.
+
+It may also be made while the run lasts; then it says that it is not final.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from statistics import median
+
+from aiperf_hpc.config import differences
+from aiperf_hpc.errors import RunDirectoryError, UsageError
+from aiperf_hpc.integrity.signatures import PrivateKey
+from aiperf_hpc.objective import MEASURES
+from aiperf_hpc.ops_counter.divisions import Division
+from aiperf_hpc.results.formatting import NAMED, duration, exact, few, percent, quality, si
+from aiperf_hpc.results.report.html import render
+from aiperf_hpc.results.report.mllog import mllog_text
+from aiperf_hpc.results.report.model import Report, make_report
+from aiperf_hpc.results.report.provenance import (
+    ReportManifest,
+    changed_inputs,
+    is_final,
+    provenance_of,
+)
+from aiperf_hpc.results.report.result_text import result_text
+from aiperf_hpc.results.report.scaling import Scaling, Stated, make_scaling
+from aiperf_hpc.results.report.schema import schema_text
+from aiperf_hpc.results.report.signing import is_signed, put_signature
+from aiperf_hpc.results.views.clock import clock_lines
+from aiperf_hpc.results.views.models import model_lines
+from aiperf_hpc.results.views.run_catalog import RunRow, run_name
+from aiperf_hpc.results.views.run_view import RunStatus, RunView, ScoreStatus
+from aiperf_hpc.results.views.telemetry import energy_line
+from aiperf_hpc.results.views.witnesses import witness_line
+from aiperf_hpc.run.paths import RunPaths, write_whole
+from aiperf_hpc.untrusted.files import bytes_inside, require_no_link
+
+Files = dict[Path, bytes]
+"""The content of files."""
+
+
+def write_report(
+    view: RunView, others: Sequence[RunPaths] = (), *, key: PrivateKey | None = None
+) -> Path:
+    """Write a report's files: a page, a document, a text, their manifest. Return the page's path.
+
+    Once the run has ended, ``summary.json`` too, which lists of runs read.
+
+    Args:
+        view: the run.
+        others: runs of other sizes, for a section on scaling.
+        key: signs the manifest of a final report.
+
+    Raises:
+        UsageError: the other runs have no final reports, or cannot be compared with this one; a
+            run that lasts is to be signed.
+        JournalError: a journal cannot be read.
+        GraphError: a trained graph is lost and cannot be grown again: nothing can be counted.
+        RunDirectoryError: the report cannot be written; or the run's files are no longer those
+            that its final report was made from, which stays as it is; so does one that is signed,
+            where it would be another and there is no key.
+    """
+    view.refresh()
+    _require_its_sources(view)
+    paths = view.paths
+    try:
+        require_no_link(paths.report)  # Nothing of a run is written elsewhere.
+        files, manifest = _made(view, others)
+        _take_signature(paths, manifest, key)
+        # First: it says by which records an interrupted report may be written again.
+        write_whole(paths.report_manifest, manifest.content())
+        for path, content in files.items():
+            write_whole(path, content)
+    except OSError as error:
+        where = error.filename or paths.report
+        raise RunDirectoryError(
+            f"cannot write the report of {paths.root}: {where}: {error.strerror}"
+        ) from None
+    if key is not None:
+        put_signature(paths, manifest.content(), key)
+    return paths.report_html
+
+
+@dataclass(frozen=True, slots=True)
+class _Page:
+    """What a page is made of."""
+
+    text: str
+    """The document as JSON: all of it."""
+    fine: tuple[ScoreStatus, ...]
+    journals: tuple[str, ...]
+    document: Report = field(compare=False)
+
+
+@lru_cache(maxsize=2)
+def _rendered(page: _Page) -> str:
+    """Return the page; who writes a report and verifies it makes it once."""
+    return render(page.document, page.fine, page.journals)
+
+
+def _take_signature(paths: RunPaths, manifest: ReportManifest, key: PrivateKey | None) -> None:
+    """Remove the signature of another manifest, if there is a key for a new one.
+
+    Raises:
+        UsageError: a run that lasts is to be signed.
+        RunDirectoryError: there is no key.
+        OSError: it cannot be removed.
+    """
+    if key is not None and not manifest.final:
+        raise UsageError(f"{paths.root} has not ended; a run that lasts is not signed")
+    if not is_signed(paths) or _is_there(paths, manifest):
+        return
+    if key is None:
+        raise RunDirectoryError(
+            f"{paths.root} is signed, and a new report would be another; name a key with --key, or "
+            f"remove {paths.signature}"
+        )
+    paths.signature.unlink()
+
+
+def _is_there(paths: RunPaths, manifest: ReportManifest) -> bool:
+    try:
+        return bytes_inside(paths.root, paths.report_manifest) == manifest.content()
+    except OSError:
+        return False
+
+
+def _made(view: RunView, others: Sequence[RunPaths]) -> tuple[Files, ReportManifest]:
+    """Return the report's files, and the manifest that names them. Raises as ``write_report``."""
+    while True:
+        document = make_report(view)
+        if others:
+            document = document.model_copy(update={"scaling": _scaling(document, others)})
+        files = report_files(view, document)
+        manifest = provenance_of(view, files, final=document.final)
+        read = view.history.bytes_read
+        if document.final:
+            view.refresh()
+        # A replica that was cut off may write on: the manifest names all of its records.
+        if view.history.bytes_read == read:
+            return files, manifest
+
+
+def report_files(view: RunView, document: Report) -> Files:
+    """Return the content of each file of a report of what ``view`` has read."""
+    paths = view.paths
+    text = f"{document.model_dump_json(indent=1)}\n"
+    page = _Page(text, tuple(view.curve()), tuple(_journals(view)), document)
+    files = {
+        paths.report_json: text,
+        paths.report_html: _rendered(page),
+        paths.result_text: result_text(document),
+        paths.result_log: mllog_text(view, document),
+        paths.report_schema: schema_text(),
+    }
+    if document.final:
+        row = RunRow.of(view, document.run_id)
+        files[paths.report_summary] = f"{row.model_dump_json(indent=1)}\n"
+    return {path: text.encode() for path, text in files.items()}
+
+
+def _require_its_sources(view: RunView) -> None:
+    """Require that a final report, where there is one, would be made from the same files again.
+
+    Raises:
+        RunDirectoryError: they have changed, or nobody can tell.
+    """
+    if not is_final(view):
+        return
+    root, kept = view.paths.root, "the final report stays as it is, because"
+    try:
+        changed = changed_inputs(view)
+    except RunDirectoryError as error:
+        raise RunDirectoryError(
+            f"{root}: {kept} what it was made from is not known: {error}; put that file back, or "
+            f"move {view.paths.report} away for a new report"
+        ) from None
+    if changed:
+        raise RunDirectoryError(
+            f"{root}: {kept} files have changed since: {changed[0]}; see `aiperf verify {root}`"
+        )
+
+
+def _scaling(document: Report, others: Sequence[RunPaths]) -> Scaling:
+    if not document.final:
+        raise UsageError(f"{document.run_id} has not ended; scaling needs runs that have")
+    own = Stated.model_validate_json(document.model_dump_json())
+    return make_scaling([own, *(Stated.read(paths) for paths in others)])
+
+
+def _witness(view: RunView, status: RunStatus) -> str:
+    return witness_line(status.witnesses, ended=view.history.end_utc is not None)
+
+
+def summary_lines(view: RunView) -> list[str]:
+    """Return the result in a few lines of text, for the end of a run; the score is the last one.
+
+    Raises:
+        GraphError: a trained graph is missing or damaged, so that nothing can be counted.
+    """
+    score = ScoreStatus.of(view.final())
+    status = view.status(view.until)
+    states = status.trials_by_state
+    why = view.without_error(view.until)
+    counted = [f"{number} {state}" for state, number in states.items() if number]
+    return [
+        f"Time             {duration(score.elapsed_seconds)}",
+        *(f"Queue            {line}" for line in clock_lines(status.clock)),
+        f"Operations       {si(score.operations, '')}  ({score.operations:,})",
+        f"Trials           {', '.join(counted) or 'none'}",
+        *_training_lines(view),
+        *_model_lines(status),
+        *_energy_lines(status),
+        *_storage_lines(status),
+        f"Witness          {_witness(view, status)}",
+        f"Result           {_verdict(view)}",
+        *_baseline_lines(status),
+        *_quality_lines(score, status, why),
+        _regulated_line(score, why),
+        f"Score            {si(score.ops, 'OPS')}  ({exact(score.ops)} operations/s)",
+    ]
+
+
+def _verdict(view: RunView) -> str:
+    """Return whether a result is valid, and the violated rules; all their reasons if few."""
+    broken = view.violations()
+    if not broken:
+        return f"VALID{_division_of(view)}"
+    if len(broken) <= NAMED:
+        return f"INVALID: {'; '.join(map(str, broken))}"
+    config, rules = view.manifest.config, list(dict.fromkeys(v.rule for v in broken))
+    fixed = "settings" in rules and all(each.key == "preset" for each in differences(config))
+    what = config.preset if fixed else "this run"
+    return (
+        f"INVALID: {what} is not official: {len(rules)} rules violated ({', '.join(rules)}); "
+        f"`aiperf report {run_name(view.paths.root)}` lists the reasons"
+    )
+
+
+def _division_of(view: RunView) -> str:
+    """Return the division of a result, and what it declares; nothing where it is in none."""
+    judgement = view.judgement()
+    if judgement.division is None:
+        return ""
+    declared = "; ".join(map(str, judgement.declared)) or "nothing declared"
+    said = "" if judgement.division is Division.CLOSED else f": {declared}"
+    return f", {judgement.division} division{said}"
+
+
+def _model_lines(status: RunStatus) -> list[str]:
+    """Return how many models were trained at once, and to what, where nothing is searched for."""
+    lines = model_lines(status.models, status.measure)
+    names = ["Models", *[""] * len(lines)]
+    return [f"{name:<16} {line}" for name, line in zip(names, lines, strict=False)]
+
+
+def _energy_lines(status: RunStatus) -> list[str]:
+    """Return the energy of the run, if any of it is known."""
+    if status.telemetry is None or status.telemetry.energy.joules is None:
+        return []
+    return [f"Energy           {energy_line(status.telemetry.energy).removeprefix('energy ')}"]
+
+
+def _storage_lines(status: RunStatus) -> list[str]:
+    """Return how long storage was waited for, if it was."""
+    waited = [f"{each.who} {duration(each.seconds)}" for each in status.storage]
+    return [f"Storage          waited for: {few(waited)}"] if waited else []
+
+
+def _quality_lines(score: ScoreStatus, status: RunStatus, why: str) -> list[str]:
+    if score.error is not None:
+        return [f"Error            {percent(score.error)}"]
+    lines = [f"Error            none: {why}"]
+    if status.best_quality is not None:
+        best = quality(status.best_quality, status.measure)
+        lines.append(f"Quality          {best}, the best {MEASURES[status.measure].label}")
+    return lines
+
+
+def _training_lines(view: RunView) -> list[str]:
+    """Return how long a training took, and what on, where nothing was searched for."""
+    times = view.training_times(view.until)
+    reached = [each for each in times if each.reached is not False]
+    if not reached:
+        return []
+    parts = {
+        "staging": [each.staging_seconds for each in reached],
+        "compute": [each.compute_seconds for each in reached],
+        "extra": [each.extra_seconds for each in reached],
+    }
+    split = ", ".join(f"{name} {duration(median(each))}" for name, each in parts.items())
+    seconds = duration(median(each.seconds for each in reached))
+    whose = reached[0].trial if len(reached) == 1 else f"medians of {len(reached)} trainings"
+    what = "Time to target " if reached[0].reached else "A training took"
+    return [f"{what}  {seconds} ({split}), {whose}"]
+
+
+def _baseline_lines(status: RunStatus) -> list[str]:
+    """Return what a predictor reaches that has learnt nothing, where it was measured."""
+    if (found := status.baseline) is None:
+        return []
+    reached = quality(found.quality, status.measure)
+    label = MEASURES[status.measure].label
+    return [f"Baseline         {reached}, the {label} of {found.predictor}"]
+
+
+def _regulated_line(score: ScoreStatus, why: str) -> str:
+    if score.regulated is None:
+        return f"Regulated score  none: {why}"
+    return f"Regulated score  {si(score.regulated, 'OPS')}  ({exact(score.regulated)})"
+
+
+def _journals(view: RunView) -> list[str]:
+    return [str(path.relative_to(view.paths.root)) for path in view.history.bytes_read]

@@ -1,0 +1,1 @@
+"""A run on a terminal: its status line, progress and events."""

@@ -1,0 +1,122 @@
+"""A run while it lasts, in a few lines of a terminal: its time, its score, the trials under way."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from aiperf_hpc.results.formatting import quality, roughly
+from aiperf_hpc.results.terminal.screen import bar_line, one_line
+from aiperf_hpc.results.terminal.status_line import fitted, status_line
+from aiperf_hpc.results.views.epochs_trained import epochs_trained
+from aiperf_hpc.results.views.run_view import RunState, RunStatus, RunView
+from aiperf_hpc.run.history import Trial
+from aiperf_hpc.trial import TrialState
+
+MOST_TRIALS = 8
+"""Trials that have a line each."""
+LEAST_LINES = 4
+"""Lines of a window below which there is only one of the run."""
+STYLES = {"note": "yellow", "score": "bold", "best": "green"}
+"""How parts of the status are emphasized, where the terminal has colours."""
+TROUBLED = ("silent", "failed", "lost", "unknown", "requeued")
+"""How the states of replicas begin that need somebody's attention."""
+
+
+class TrialUnderWay(NamedTuple):
+    """A trial that has not ended."""
+
+    id: str
+    building: bool
+    """Whether its first step is still to come."""
+    epochs: float
+    """How much was trained: 2.5 in the midst of the third epoch."""
+    epoch_limit: int
+    best: str
+    """The best quality that an evaluation observed, as it is written."""
+    batch_size: int
+
+
+class Shown(NamedTuple):
+    """What is shown of a run."""
+
+    status: RunStatus
+    trials: tuple[TrialUnderWay, ...]
+
+
+def shown(view: RunView) -> Shown:
+    """Return what is to be shown of a run."""
+    status = view.status()
+    lasts = status.state is not RunState.ENDED
+    return Shown(status, tuple(_under_way(view, t) for t in view.history.under_way if lasts))
+
+
+def _under_way(view: RunView, trial: Trial) -> TrialUnderWay:
+    return TrialUnderWay(
+        id=trial.id,
+        building=trial.state is TrialState.COMPILING,
+        epochs=epochs_trained(trial, view.history.replicas[trial.replica].dataset).total,
+        epoch_limit=trial.started.epoch_limit,
+        best="" if trial.best is None else quality(trial.best.quality, view.measure.name),
+        batch_size=trial.started.hyperparameters.batch_size,
+    )
+
+
+def block(shown: Shown, columns: int, lines: int) -> RenderableType:
+    """Return the lines that are shown in a window of so many columns and lines."""
+    status = shown.status
+    if lines < LEAST_LINES:
+        return one_line(status_line(status, columns))
+    room = min(MOST_TRIALS, lines - LEAST_LINES)
+    trials = list(_trial_lines(shown.trials[:room], columns))
+    if more := len(shown.trials) - room:
+        trials += [one_line(f"and {more:,} more trials under way")] if more > 0 else []
+    return Group(_time_line(status, columns), _score_line(status, columns), *trials)
+
+
+def _time_line(status: RunStatus, columns: int) -> RenderableType:
+    parts = fitted(status, columns, without=("score", "regulated", "best", "trials", "replicas"))
+    before = _styled(parts)
+    share = status.elapsed_seconds / (3600.0 * status.hours)
+    if status.state is RunState.ENDED:
+        return one_line(before)
+    left = Text(f"{roughly(status.remaining_seconds)} left" if status.remaining_seconds else "")
+    return bar_line(before, share, left, columns)
+
+
+def _score_line(status: RunStatus, columns: int) -> RenderableType:
+    parts = fitted(status, columns, without=("note", "time"))
+    line = _styled(parts)
+    if any(replica.state.startswith(TROUBLED) for replica in status.replicas):
+        line.stylize("red", len(line) - len(parts.get("replicas", "")))
+    return one_line(line)
+
+
+def _styled(parts: dict[str, str]) -> Text:
+    return Text("  ").join(Text(text, STYLES.get(name, "")) for name, text in parts.items())
+
+
+def _trial_lines(trials: Sequence[TrialUnderWay], columns: int) -> list[RenderableType]:
+    """Return a line for each trial, with what they have in common below each other."""
+    names = [trial.id for trial in trials]
+    reached = [_reached(trial) for trial in trials]
+    wide, most = max(map(len, names), default=0), max(map(len, reached), default=0)
+    return [
+        bar_line(
+            Text(name.ljust(wide)),
+            trial.epochs / trial.epoch_limit,
+            Text(f"{what.ljust(most)}  {trial.best:>6}  batch {trial.batch_size}"),
+            columns,
+        )
+        for trial, name, what in zip(trials, names, reached, strict=True)
+    ]
+
+
+def _reached(trial: TrialUnderWay) -> str:
+    if trial.building:
+        return f"building, {trial.epoch_limit} epochs"
+    epoch = min(trial.epoch_limit, int(trial.epochs) + 1)
+    return f"epoch {epoch} of {trial.epoch_limit}"

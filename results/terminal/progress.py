@@ -1,0 +1,265 @@
+"""Showing a run while it lasts: lines that change, and a line for every trial that ends."""
+
+from __future__ import annotations
+
+import math
+import sys
+import threading
+import time
+import traceback
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import TextIO
+
+from aiperf_hpc.errors import AIPerfError
+from aiperf_hpc.host.signals import Interrupts
+from aiperf_hpc.results.formatting import duration
+from aiperf_hpc.results.terminal.live_block import block, shown
+from aiperf_hpc.results.terminal.screen import Fitted, Screen, one_line
+from aiperf_hpc.results.terminal.status_line import status_line, trial_line, wait_line
+from aiperf_hpc.results.views.cached_view import CachedView
+from aiperf_hpc.results.views.consistency import clock_problems, disagreements, rejections
+from aiperf_hpc.results.views.run_view import RunView
+from aiperf_hpc.run.history import PRIMARY
+from aiperf_hpc.run.storage import BackoffRetry, Wait
+
+LINE_SECONDS = 1.0
+"""The time between two lines, or two looks of a terminal, at least."""
+LOG_SECONDS = 15.0
+"""How often the state is said where no line can change."""
+ALERT_SECONDS = 0.1
+"""The time between two looks at whether the user has asked for the end, or storage is waited
+for."""
+MOST_QUEUED = 60
+"""Lines that wait to be said; of more, the oldest are left out."""
+LAST_LINES = 10
+"""Lines that are said at once at the end."""
+
+
+class ProgressDisplay:
+    """Prints a run's progress to a terminal, or to a file as plain lines.
+
+    A look at a run must not end it: what goes wrong here is said, once, and tried again.
+    """
+
+    def __init__(self, live: CachedView, output: TextIO) -> None:
+        self._live = live
+        self._screen = Screen(output)
+        self._next = time.monotonic() + LINE_SECONDS
+        self._status_due = time.monotonic()
+        self._urgent = deque[str]()
+        self._ended = deque[str]()
+        """Lines that are new and were not said yet: at most one a second is."""
+        self._status_last = False
+        """Whether the last line was the state."""
+        self._left_out = 0
+        self._shown: set[str] = set()
+        self._complained: set[str] = set()
+        self._waiting: set[str] = set()
+        """What replicas wait for, as far as that was said."""
+        self._rebuilt = self._trials_read = self._failures_read = self._waits_read = 0
+
+    def tick(self) -> None:
+        """Show what is new, if it is time to."""
+        if time.monotonic() < self._next:
+            return
+        self._next = time.monotonic() + LINE_SECONDS
+        self._try(self._show)
+
+    def skip_news(self) -> None:
+        """Take what has happened so far for known."""
+        self._live.uncached(self._read_news)
+        self._urgent.clear()
+        self._ended.clear()
+
+    def say(self, text: str) -> None:
+        """Print a line of its own."""
+        self._try(lambda: self._screen.line(text))
+
+    @contextmanager
+    def alert(self, interrupts: Interrupts, retry: BackoffRetry) -> Iterator[None]:
+        """Say at once what the controller cannot in the block, while it is busy or waits."""
+        over = threading.Event()
+        alerts = _Alerts(self, self._screen, interrupts, retry)
+
+        def watch() -> None:
+            while not over.wait(ALERT_SECONDS):
+                self._try(alerts.look)
+
+        thread = threading.Thread(target=watch, name="alert", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()
+
+    def end(self) -> None:
+        """Show what is new, the last time, and leave the terminal as it was found."""
+        self._try(self._show)
+        self._try(self._say_the_rest)
+        self._try(self._screen.clear)
+
+    def _try(self, show: Callable[[], None]) -> None:
+        if self._next == math.inf:
+            return
+        try:
+            show()
+        except OSError:
+            # Nobody reads our output any more, e.g. `| head`: the run goes on all the same.
+            self._next = math.inf
+        except Exception as error:  # noqa: BLE001 -- said; the run computes, and goes on
+            self._complain(error)
+
+    def _complain(self, error: Exception) -> None:
+        what = f"unexpected {type(error).__name__}: {error}"
+        if what in self._complained:
+            return
+        self._complained.add(what)
+        with suppress(OSError, ValueError):  # Where even that cannot be written.
+            traceback.print_exception(error, file=sys.stderr)
+            sys.stderr.write(f"aiperf: progress cannot be shown: {what}; the run goes on\n")
+            sys.stderr.flush()
+
+    def _show(self) -> None:
+        try:
+            said = self._live.ask(shown)
+        except AIPerfError as error:
+            # Said once, and tried again.
+            line = f"progress cannot be shown: {error}"
+            self._say(line, lambda columns, lines: one_line(line))
+        else:
+            whole = status_line(said.status)
+            self._say(whole, lambda columns, lines: block(said, columns, lines))
+
+    def _say(self, whole: str, fitted: Fitted) -> None:
+        self._live.uncached(self._read_news)
+        while len(self._ended) > MOST_QUEUED:
+            self._ended.popleft()
+            self._left_out += 1
+        now = time.monotonic()
+        if self._screen.is_terminal:
+            self._say_news()
+            self._screen.change(fitted)
+        elif now >= self._status_due and not (self._status_last and self._has_news):
+            self._status_due = now + LOG_SECONDS
+            self._status_last = True
+            self._screen.line(whole)
+        else:
+            self._status_last = False
+            self._say_news()
+
+    @property
+    def _has_news(self) -> bool:
+        return bool(self._urgent or self._ended or self._left_out)
+
+    def _say_news(self) -> None:
+        """Say one line of what is new."""
+        if self._urgent:
+            self._screen.line(self._urgent.popleft())
+        elif self._left_out:
+            self._screen.line(f"  {self._left_out:,} lines are left out, for one a second is shown")
+            self._left_out = 0
+        elif self._ended:
+            self._screen.line(self._ended.popleft())
+
+    def _say_the_rest(self) -> None:
+        last = list(self._ended)[-LAST_LINES:]
+        if left := self._left_out + len(self._ended) - len(last):
+            self._screen.line(f"  {left:,} lines are left out")
+        for text in (*last, *self._urgent):
+            self._screen.line(text)
+        self._urgent.clear()
+        self._ended.clear()
+        self._left_out = 0
+
+    def _read_news(self, view: RunView) -> None:
+        """Make a line of what is new: trials that ended, failed searches, problems."""
+        history = view.history
+        if history.rebuilt != self._rebuilt:
+            self._rebuilt = history.rebuilt
+            self._trials_read = self._failures_read = self._waits_read = 0
+        ended = [t for t in history.ended[self._trials_read :] if t.id not in self._shown]
+        failed = history.search_failures[self._failures_read :]
+        waits = history.storage_waits[self._waits_read :]
+        self._trials_read = len(history.ended)
+        self._failures_read = len(history.search_failures)
+        self._waits_read = len(history.storage_waits)
+        self._shown.update(trial.id for trial in ended)
+        new = [text for text in dict.fromkeys(failed) if text not in self._complained]
+        problems = [
+            text
+            for text in (
+                *disagreements(history),
+                *clock_problems(history),
+                *history.file_problems,
+                *rejections(history),
+            )
+            if text not in self._complained
+        ]
+        self._complained.update(new, problems)
+        self._ended.extend(map(trial_line, ended))
+        self._urgent += [
+            *(f"  search of {failure}" for failure in new),
+            *(f"  problem: {problem}" for problem in problems),
+            *self._new_waiting(view),
+            # The primary's own were said when they were.
+            *(f"  {wait_line(who, wait)}" for who, wait in waits if who != PRIMARY),
+        ]
+
+    def _new_waiting(self, view: RunView) -> list[str]:
+        """Return a line for every replica that has begun to wait for storage."""
+        replicas = view.history.replicas.values()
+        now = {
+            f"{r.id} waits for storage: {r.storage_waiting}" for r in replicas if r.storage_waiting
+        }
+        new = sorted(now - self._waiting)
+        self._waiting = now
+        return [f"  {text}" for text in new]
+
+
+class _Alerts:
+    """What is said at once: the user's interrupts, and that the primary waits for storage."""
+
+    def __init__(
+        self, progress: ProgressDisplay, screen: Screen, interrupts: Interrupts, retry: BackoffRetry
+    ) -> None:
+        self._progress = progress
+        self._screen = screen
+        self._interrupts = interrupts
+        self._retry = retry
+        self._said = 0
+        self._wait: Wait | None = None
+        self._next = 0.0
+
+    def look(self) -> None:
+        """Say what is new."""
+        count = self._interrupts.count
+        if count > 0 and self._said == 0:
+            self._screen.line(
+                "stopping: current steps end, then comes the score; "
+                f"{self._interrupts.how} again stops at once"
+            )
+        if count > 1 and self._said < 2:
+            self._screen.line("stopping at once: the replicas are killed")
+        self._said = count
+        before = self._wait
+        self._wait = self._retry.waiting
+        if self._wait is not None:
+            self._tell(self._wait, new=before is None)
+        elif before is not None:
+            self._screen.line(f"storage answers again, after {duration(before.seconds)}")
+
+    def _tell(self, wait: Wait, *, new: bool) -> None:
+        if new:
+            self._screen.line(f"waiting for storage: {wait.why}")
+        elif time.monotonic() < self._next:
+            return
+        every = LINE_SECONDS if self._screen.is_terminal else LOG_SECONDS
+        self._next = time.monotonic() + every
+        text = f"waiting for storage for {duration(wait.seconds)}"
+        if self._screen.is_terminal:
+            self._screen.change(lambda columns, lines: one_line(text))
+        elif not new:
+            self._screen.line(f"{text}: {wait.why}")

@@ -1,0 +1,143 @@
+"""A run, a trial and a wait for storage, in one line each."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+
+from aiperf_hpc.objective import MEASURES
+from aiperf_hpc.results.formatting import duration, few, in_words, quality, si
+from aiperf_hpc.results.views.run_view import RunState, RunStatus
+from aiperf_hpc.run.history import Trial
+from aiperf_hpc.run.records import StorageWaited
+from aiperf_hpc.streams import width
+
+NAMED = 4
+"""Replicas that are named in one line."""
+OVER = ("ended", "done", "failed")
+"""How the state of a replica begins that will do no more."""
+
+
+def status_line(status: RunStatus, columns: int | None = None) -> str:
+    """Return a run's state in one line.
+
+    Args:
+        status: what it says.
+        columns: that it should take at most. What matters least is said shorter, or not at all;
+            time and score are kept however few there are.
+    """
+    return "  ".join(fitted(status, columns).values())
+
+
+def fitted(
+    status: RunStatus, columns: int | None = None, without: Collection[str] = ()
+) -> dict[str, str]:
+    """Return the parts of that line by their names, but for those that stand elsewhere."""
+    parts = {name: forms for name, forms in _parts(status).items() if name not in without}
+    chosen = dict.fromkeys(parts, 0)
+    for name, form in _SHORTER:
+        if columns is None or width("  ".join(_chosen(parts, chosen).values())) <= columns:
+            break
+        if name in parts:
+            chosen[name] = min(form, len(parts[name]) - 1)
+    return _chosen(parts, chosen)
+
+
+_SHORTER = (
+    ("best", 1),
+    ("regulated", 1),
+    *(("replicas", form) for form in range(1, NAMED + 1)),
+    ("trials", 1),
+    ("note", 1),
+    ("time", 1),
+    ("regulated", 2),
+    ("replicas", NAMED + 1),
+    ("best", 2),
+    ("note", 2),
+)
+"""The parts of the line, in the order in which they are said shorter."""
+
+
+def _chosen(parts: Mapping[str, Sequence[str]], chosen: Mapping[str, int]) -> dict[str, str]:
+    return {name: text for name, forms in parts.items() if (text := forms[chosen[name]])}
+
+
+def _parts(status: RunStatus) -> dict[str, Sequence[str]]:
+    """Return the parts of the line in order, each from its long form to its shortest."""
+    score = status.score
+    now, end = duration(status.elapsed_seconds), duration(status.hours * 3600)
+    regulated = "–" if score.regulated is None else si(score.regulated, "OPS")
+    label = MEASURES[status.measure].label
+    best = quality(status.best_quality, status.measure)
+    ended = sum(n for s, n in status.trials_by_state.items() if s in ("completed", "stopped early"))
+    return {
+        "note": _note(status),
+        "time": (f"{now} of {end}", now),
+        "score": (si(score.ops, "OPS"),),
+        "regulated": (f"regulated {regulated}", f"reg. {regulated}", ""),
+        "best": (f"best {label} {best}{_beside(status)}", f"best {best}", ""),
+        "trials": (f"trials {ended}", ""),
+        "replicas": (*(_named(status, most) for most in range(NAMED, 0, -1)), _counted(status), ""),
+    }
+
+
+def _beside(status: RunStatus) -> str:
+    """Return what a predictor reaches that has learnt nothing, in brackets."""
+    found = status.baseline
+    if found is None:
+        return ""
+    return f" ({found.predictor}: {quality(found.quality, status.measure)})"
+
+
+def _note(status: RunStatus) -> Sequence[str]:
+    """Return what comes first: that something is waited for, or amiss."""
+    if status.state is RunState.STOPPING:
+        waiting = going_on(status)
+        if not waiting:
+            return "stopping", "stopping", "stopping"
+        return f"stopping, waiting for {few(waiting)}", f"stopping, {len(waiting)} left", "stopping"
+    waiting = [r.id for r in status.replicas if r.storage_waiting]
+    if waiting:
+        return f"{few(waiting)}: waiting for storage", "waiting for storage", "storage!"
+    if status.state is RunState.QUEUED and status.clock is not None:
+        queued = f"queued {duration(status.clock.queue_seconds)}"
+        return f"{queued}: {status.reason}", queued, "queued"
+    if status.state in (RunState.STARTING, RunState.SILENT, RunState.GONE):
+        name = str(status.state)
+        return f"{name}: {status.reason}" if status.reason else name, name, name
+    return "", "", ""
+
+
+def going_on(status: RunStatus) -> list[str]:
+    """Return the replicas that have not ended."""
+    return [r.id for r in status.replicas if not r.state.startswith(OVER)]
+
+
+def _named(status: RunStatus, most: int) -> str:
+    replicas = " ".join(f"{r.id} {r.state}" for r in status.replicas[:most])
+    more = f" +{len(status.replicas) - most}" if len(status.replicas) > most else ""
+    return replicas + more
+
+
+def _counted(status: RunStatus) -> str:
+    states = Counter(replica.state for replica in status.replicas)
+    return ", ".join(f"{number} {state}" for state, number in states.most_common())
+
+
+def wait_line(who: str, wait: StorageWaited) -> str:
+    """Return a wait for storage that is over in one line."""
+    return f"{who} waited {duration(wait.seconds)} for storage: {wait.why}"
+
+
+def trial_line(trial: Trial) -> str:
+    """Return an ended trial in one line."""
+    started, best = trial.started, trial.best
+    what = in_words(started.morphisms) or "initial network"
+    reached = "–" if best is None else quality(best.quality, best.measure.name)
+    reason = f" ({trial.reason})" if trial.reason else ""
+    parent = f"{started.parent} + " if started.parent else ""
+    batch = f"batch {started.hyperparameters.batch_size}"
+    return (
+        f"  {trial.id}  round {started.round} {started.phase}  {trial.state}{reason}  "
+        f"{reached} after {len(trial.evaluations)} epochs, {batch}  {parent}{what}"
+    )

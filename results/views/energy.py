@@ -1,0 +1,175 @@
+"""The energy of a run: the sum over its nodes' samples, with what is missing from it."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+
+from aiperf_hpc.results.formatting import few
+from aiperf_hpc.run.history import PartEnergy, RunHistory, SamplerHistory, counted
+from aiperf_hpc.telemetry.values import Label, Part
+from aiperf_hpc.trial import Value
+
+LEAST_COVERED = 0.95
+"""The share of a run's time that has to be metered for its energy to be a measured one."""
+
+
+class PartStatus(Value):
+    """The energy of one part of all nodes, e.g. of their accelerators."""
+
+    label: Label
+    joules: float | None
+    """The sum of what was metered."""
+    watts: float | None
+    """The mean power while it was metered, of all nodes that tell it."""
+    nodes: int
+    """How many nodes tell it."""
+    sources: tuple[str, ...]
+
+
+class EnergyStatus(Value):
+    """The energy of a run until now, as far as it is known."""
+
+    label: Label
+    """Measured, if nothing is missing and no part is an estimate; else estimated, or absent."""
+    joules: float | None
+    watts: float | None
+    """The mean power of all parts and nodes together, each while it was metered."""
+    ops_per_watt: float | None
+    """Credited operations a second for each watt of the mean power."""
+    parts: dict[Part, PartStatus]
+    missing: tuple[str, ...]
+    """What is not in the sum, and why: then it is less than what was used."""
+
+
+class HostEnergy:
+    """The energy of one host, by the samplers that count."""
+
+    def __init__(self, host: str, samplers: Sequence[SamplerHistory], until: float) -> None:
+        self.host = host
+        self.samplers = counted(samplers)
+        self.parts: dict[Part, PartEnergy] = {}
+        for sampler in self.samplers:
+            for part, energy in sampler.energy(until).items():
+                before = self.parts.get(part, PartEnergy(0.0, 0.0))
+                self.parts[part] = PartEnergy(
+                    before.joules + energy.joules, before.seconds + energy.seconds
+                )
+
+    @property
+    def joules(self) -> float | None:
+        """The sum over its parts."""
+        return math.fsum(e.joules for e in self.parts.values()) if self.parts else None
+
+    @property
+    def watts(self) -> float | None:
+        """Its mean power while it was metered."""
+        known = [e.watts for e in self.parts.values() if e.watts is not None]
+        return math.fsum(known) if known else None
+
+    def estimated(self, part: Part) -> bool:
+        meters = (m for sampler in self.samplers for m in sampler.equipment.meters)
+        return any(meter.part is part and meter.label != "measured" for meter in meters)
+
+    def sources(self, part: Part) -> set[str]:
+        meters = (m for sampler in self.samplers for m in sampler.equipment.meters)
+        return {meter.source for meter in meters if meter.part is part}
+
+    def missing(self, start: float, until: float, accelerated: bool) -> Iterator[tuple[str, str]]:
+        """Yield what is not in its energy, and why.
+
+        Args:
+            start: of the run, UTC seconds.
+            until: when it ended, or now.
+            accelerated: whether its replica trains on accelerators.
+        """
+        if not self.samplers:
+            yield "all", "no telemetry was recorded there"
+            return
+        last = self.samplers[-1]
+        own, absent = last.equipment, last.absent
+        metered = {meter.name for meter in own.meters}
+        for name in map(str, own.accelerators):
+            if name not in metered:
+                yield name, absent.get(f"{name}: power", "no tool tells its power")
+        if accelerated and not own.accelerators:
+            yield "the accelerators", "no vendor's tool tells of them"
+        if Part.PROCESSORS not in last.meters:
+            yield "the processors", absent.get("RAPL", "no tool tells their power")
+        # What will be in the next sample is not missing yet.
+        soon = until - last.end_utc <= 2.0 * own.seconds
+        whole = (last.end_utc if soon else until) - start
+        for part, energy in self.parts.items():
+            if whole > 0.0 and energy.seconds < LEAST_COVERED * whole:
+                yield f"some of the time of the {part}", "not all of it was metered"
+
+
+def host_energies(history: RunHistory, until: float) -> list[HostEnergy]:
+    """Return the energy of each host that a replica is or was on, until then, UTC seconds."""
+    hosts = dict.fromkeys(
+        host
+        for replica in history.replicas.values()
+        if replica.started is not None
+        for host in (replica.started.machine.host, *replica.started.hosts)
+    )
+    telemetry = history.telemetry
+    hosts |= dict.fromkeys(telemetry)
+    return [HostEnergy(host, telemetry.get(host, ()), until) for host in hosts]
+
+
+def energy_status(
+    history: RunHistory, hosts: Sequence[HostEnergy], until: float, ops: float
+) -> EnergyStatus:
+    """Return a run's energy.
+
+    Args:
+        history: the run's.
+        hosts: the energy of each, until then.
+        until: UTC seconds.
+        ops: its score.
+    """
+    missing = _missing(history, hosts, until)
+    parts = {part: _part(part, hosts) for part in Part}
+    known = [each for each in parts.values() if each.joules is not None]
+    watts = math.fsum(each.watts or 0.0 for each in known)
+    whole = not missing and all(each.label == "measured" for each in known)
+    return EnergyStatus(
+        label="absent" if not known else "measured" if whole else "estimated",
+        joules=math.fsum(each.joules or 0.0 for each in known) if known else None,
+        watts=watts if known else None,
+        ops_per_watt=ops / watts if watts > 0.0 else None,
+        parts=parts,
+        missing=missing,
+    )
+
+
+def _part(part: Part, hosts: Sequence[HostEnergy]) -> PartStatus:
+    telling = [host for host in hosts if part in host.parts]
+    watts = [w for host in telling if (w := host.parts[part].watts) is not None]
+    estimated = any(host.estimated(part) for host in telling)
+    return PartStatus(
+        label="absent" if not telling else "estimated" if estimated else "measured",
+        joules=math.fsum(host.parts[part].joules for host in telling) if telling else None,
+        watts=math.fsum(watts) if watts else None,
+        nodes=len(telling),
+        sources=tuple(sorted({source for host in telling for source in host.sources(part)})),
+    )
+
+
+def _missing(history: RunHistory, hosts: Sequence[HostEnergy], until: float) -> tuple[str, ...]:
+    start = history.origin_utc
+    if start is None:
+        return ()
+    accelerated = {
+        host
+        for replica in history.replicas.values()
+        if replica.machine is not None and replica.started is not None
+        for host in (replica.machine.host, *replica.started.hosts)
+        if replica.machine.accelerators
+    }
+    found = defaultdict[tuple[str, str], list[str]](list)
+    for host in hosts:
+        for reason in host.missing(start, until, host.host in accelerated):
+            found[reason].append(host.host)
+    return tuple(f"{what} of {few(names)}: {why}" for (what, why), names in found.items())

@@ -1,0 +1,198 @@
+"""How many models a run trains of one network, and how fast: weak and strong scaling.
+
+**Strong scaling**: one replica over all nodes trains one model at a time. **Weak scaling**: several
+replicas train a model each, of unequal seeds, and what counts is how many a minute. [MLPerf HPC,
+training_policies, hpc_training_rules.adoc: time to train, and models per minute]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from statistics import fmean, median
+from typing import Literal
+
+from aiperf_hpc.objective import MEASURES, Measure
+from aiperf_hpc.ops_counter.valid_flops import Weight, quality_ratio, weighted
+from aiperf_hpc.results.formatting import duration, quality, si
+from aiperf_hpc.results.views.trainings import chains, training_times
+from aiperf_hpc.run.history import RunHistory, Trial
+from aiperf_hpc.run.manifest import RunManifest
+from aiperf_hpc.trial import Value
+
+MINUTE = 60.0
+
+
+class ValidFlopsStatus(Value):
+    """HPC AI500's measure, of all models that came to their end."""
+
+    flops: float
+    """Operations over time: of one model at a time the mean over the models, of several at once
+    those of all from the first one's first step to the last one's end."""
+    quality: float
+    """The mean of what their last evaluations found."""
+    target: float
+    """The quality that the workload is to reach."""
+    exponent: int
+    """Of the ratio of both, in the penalty."""
+    vflops: float
+    """The same of FLOPS x (quality / target)^exponent of each model."""
+
+
+class ModelsStatus(Value):
+    """The models of a run that trains one network as it is."""
+
+    scaling: Literal["strong", "weak"]
+    """Strong where one replica trains a model at a time, weak where several train one each."""
+    at_once: int
+    """Models that are trained at once: the replicas."""
+    nodes_each: int
+    """Nodes that train one model."""
+    ranks_each: int
+    """Ranks that train one model, data-parallel."""
+    target: float | None
+    """The quality at which a model's training is done; None where it ends by its epochs."""
+    begun: int
+    """Models whose training has begun."""
+    ended: int
+    """Models that came to their end, and were evaluated."""
+    reached: int
+    """Those of them that reached the target."""
+    median_seconds: float | None
+    """The median of their times to the target, staging included."""
+    models_per_minute: float | None
+    """Models that reached the target, or that came to their end where there is none, over the
+    minutes from the first one's first step to the last one's last evaluation."""
+    valid_flops: ValidFlopsStatus | None = None
+    """None where the workload is none of HPC AI500's, its dataset another, or no model has come to
+    its end."""
+
+
+def models_status(
+    history: RunHistory,
+    manifest: RunManifest,
+    measure: Measure,
+    weight: Weight | None,
+    until: float,
+) -> ModelsStatus | None:
+    """Return what there is to say of a run's models; None of a run that searches.
+
+    Args:
+        history: the run's records.
+        manifest: the run.
+        measure: of its quality.
+        weight: how HPC AI500 weights that; None where it does not.
+        until: the run's end, or now, UTC seconds.
+    """
+    config = manifest.config
+    if config.search.searches:
+        return None
+    target = config.training.target
+    begun = {chain[-1].id: chain for chain in chains(history)}
+    times = training_times(history, until, target)
+    reached = [each for each in times if each.reached]
+    good = [begun[each.trial] for each in times if each.reached is not False]
+    minutes = _seconds(good) / MINUTE
+    return ModelsStatus(
+        scaling="weak" if manifest.replicas > 1 else "strong",
+        at_once=manifest.replicas,
+        nodes_each=config.replica.nodes,
+        ranks_each=config.replica.ranks,
+        target=target,
+        begun=len(begun),
+        ended=len(times),
+        reached=len(reached),
+        median_seconds=median(each.seconds for each in reached) if reached else None,
+        models_per_minute=len(good) / minutes if minutes > 0.0 else None,
+        valid_flops=_valid_flops(
+            [begun[each.trial] for each in times], measure, weight, weak=manifest.replicas > 1
+        ),
+    )
+
+
+Chain = Sequence[Trial]
+"""A training: a trial, behind the interrupted ones that it goes on with."""
+
+
+def _seconds(found: Sequence[Chain]) -> float:
+    """Return the time from the first step of some trainings to the last end; 0 of none."""
+    starts = [chain[0].training_utc for chain in found if chain[0].training_utc is not None]
+    ends = [chain[-1].evaluations[-1].utc for chain in found]
+    return max(ends) - min(starts) if starts and ends else 0.0
+
+
+def _operations(chain: Chain) -> int:
+    """Return what a training executed, epochs that were done again too."""
+    return sum(
+        trial.train_samples * trial.started.train_operations
+        + trial.validation_samples * trial.started.validation_operations
+        for trial in chain
+    )
+
+
+def _valid_flops(
+    ended: Sequence[Chain], measure: Measure, weight: Weight | None, *, weak: bool
+) -> ValidFlopsStatus | None:
+    if weight is None or _seconds(ended) <= 0.0:
+        return None
+    higher = measure.goal == "maximize"
+    reached = [chain[-1].evaluations[-1].quality for chain in ended]
+    seconds = [_seconds(ended if weak else [chain]) for chain in ended]
+    rates = [_operations(c) / took for c, took in zip(ended, seconds, strict=True)]
+    weighed: list[float] = []
+    for rate, achieved in zip(rates, reached, strict=True):
+        ratio = quality_ratio(achieved, weight.target, higher_is_better=higher)
+        found = None if ratio is None else weighted(rate, ratio, weight.exponent)
+        if found is None:
+            return None
+        weighed.append(found)
+    combined = sum if weak else fmean
+    return ValidFlopsStatus(
+        flops=combined(rates),
+        quality=fmean(reached),
+        target=weight.target,
+        exponent=weight.exponent,
+        vflops=combined(weighed),
+    )
+
+
+def model_lines(found: ModelsStatus | None, measure: str) -> list[str]:
+    """Return what a terminal shows of them: nothing of a run that searches."""
+    return [] if found is None else list(_lines(found, measure))
+
+
+def _lines(found: ModelsStatus, measure: str) -> Iterator[str]:
+    yield ", ".join(_how(found))
+    yield "; ".join(_what(found, measure))
+    if found.valid_flops is not None:
+        yield _valid_flops_words(found.valid_flops, measure)
+
+
+def _what(found: ModelsStatus, measure: str) -> Iterator[str]:
+    if not found.ended:
+        yield f"none of {found.begun} has come to its end"
+        return
+    said = f"{found.ended} trained"
+    if found.target is not None:
+        said = f"{found.reached} of {found.ended} reached {quality(found.target, measure)}"
+    if found.median_seconds is not None:
+        said += f", in {duration(found.median_seconds)} each (median)"
+    yield said
+    if found.models_per_minute is not None:
+        yield f"{found.models_per_minute:.4g} models a minute"
+    if without := found.begun - found.ended:  # Under way, failed, or cut by an interruption.
+        yield f"{without} more without an end"
+
+
+def _how(found: ModelsStatus) -> Iterator[str]:
+    many = f"{found.at_once} models at once" if found.at_once > 1 else "one model at a time"
+    yield f"{found.scaling} scaling: {many}"
+    yield f"each on {found.nodes_each} node{'s' * (found.nodes_each > 1)}"
+    yield f"{found.ranks_each} rank{'s' * (found.ranks_each > 1)}"
+
+
+def _valid_flops_words(found: ValidFlopsStatus, measure: str) -> str:
+    reached, target = quality(found.quality, measure), quality(found.target, measure)
+    return (
+        f"valid FLOPS {si(found.vflops, 'VFLOPS')}, of {si(found.flops, 'FLOPS')}: each model's × "
+        f"(its {MEASURES[measure].label} / {target})^{found.exponent}, {reached} in the mean"
+    )

@@ -1,0 +1,666 @@
+"""One read interface over a run: the command line, the REST service and the report use it.
+
+A ``RunView`` tails the journals and answers with plain typed values; it writes nothing, so any
+number of them may look at a run at once, from any node that sees the run directory.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import socket
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from enum import StrEnum
+from functools import cached_property
+from operator import attrgetter
+from typing import Literal
+
+from aiperf_hpc.errors import JournalError, RunDirectoryError
+from aiperf_hpc.host.processes import runs_aiperf
+from aiperf_hpc.objective import ACCURACY, MEASURES, Measure
+from aiperf_hpc.ops_counter.divisions import Violation, violations_of
+from aiperf_hpc.ops_counter.divisions.evidence import RunEvidence
+from aiperf_hpc.ops_counter.divisions.judgement import Judgement, Rule, judge, judge_briefly
+from aiperf_hpc.ops_counter.score import (
+    Counts,
+    ScorePoint,
+    end_of,
+    recorded,
+    score_at,
+    score_series,
+    score_times,
+)
+from aiperf_hpc.results.formatting import age
+from aiperf_hpc.results.views.clock import ClockStatus, clock_status, queue_reason
+from aiperf_hpc.results.views.consistency import clock_problems, disagreements, rejections
+from aiperf_hpc.results.views.elasticity import ElasticityStatus, elasticity_status
+from aiperf_hpc.results.views.kinds import KindStatus, kinds_status
+from aiperf_hpc.results.views.models import ModelsStatus, models_status
+from aiperf_hpc.results.views.run_graphs import RunGraphs
+from aiperf_hpc.results.views.run_machine import RunMachine
+from aiperf_hpc.results.views.telemetry import TelemetryStatus, telemetry_status
+from aiperf_hpc.results.views.trainings import TrainingTime, training_times
+from aiperf_hpc.results.views.witnesses import WitnessStatus, witnesses_of
+from aiperf_hpc.run.graph_store import GraphStore
+from aiperf_hpc.run.history import PRIMARY, Evaluation, ReplicaHistory, RunHistory, Trial
+from aiperf_hpc.run.manifest import RunManifest
+from aiperf_hpc.run.paths import RunPaths
+from aiperf_hpc.run.records import TIME_OVER, TRAININGS_DONE, StorageWaited
+from aiperf_hpc.run.service import Service
+from aiperf_hpc.system.words import machine_line
+from aiperf_hpc.trial import JobPhase, MorphismData, Value
+from aiperf_hpc.untrusted.files import bytes_inside
+from aiperf_hpc.workloads.registry import workload_of
+
+SILENT_AFTER, SILENT_BEATS = 60.0, 3.0
+"""Seconds (NFS may lag by 60 s), but at least so many heartbeats, without a record after which
+its writer is called silent."""
+CURVE_POINTS = 720
+"""Points of a plotted score."""
+NOTHING = (0, 0)
+"""Samples of training and of validation."""
+
+
+class RunState(StrEnum):
+    """What a run is doing."""
+
+    STARTING = "starting"
+    QUEUED = "queued"
+    """The state of a run whose clock stands: its nodes are waited for."""
+    RUNNING = "running"
+    STOPPING = "stopping"
+    SILENT = "silent"
+    GONE = "gone"
+    """The state of a run whose primary failed, or died on this machine; it can be resumed."""
+    ENDED = "ended"
+
+
+def outcome(state: RunState, reason: str) -> str:
+    """Return a state for people: a run that ended before its time was stopped, or it failed."""
+    if state is not RunState.ENDED or reason in (TIME_OVER, TRAININGS_DONE):
+        return state
+    return "failed" if "failed" in reason else "stopped"
+
+
+class ScoreStatus(Value):
+    """A score with its unit in the names: operations, operations a second, seconds."""
+
+    elapsed_seconds: float
+    operations: int
+    ops: float
+    error: float | None
+    regulated_error: float | None
+    """The error that ``regulated`` is made from: never less than one validation sample."""
+    regulated: float | None
+
+    @classmethod
+    def of(cls, point: ScorePoint) -> ScoreStatus:
+        return cls(
+            elapsed_seconds=point.elapsed,
+            operations=point.operations,
+            ops=point.ops,
+            error=point.error,
+            regulated_error=point.regulated_error,
+            regulated=point.regulated,
+        )
+
+
+class ReplicaStatus(Value):
+    """One replica now."""
+
+    id: str
+    state: str
+    """What it is doing: its job's pending, requeued, lost, done, failed; or starting, ready (it
+    waits for the run's clock), its trainer's phase, silent, ended, failed with its status; or
+    unknown, when it is silent and its scheduler too."""
+    host: str | None
+    node: str | None
+    """The scheduler's name for where it runs; the host's where there is none."""
+    job: str | None
+    """The launcher's name for its job."""
+    detail: str
+    """The launcher's own words about its job."""
+    trials: int
+    stock: int
+    """Candidates that wait for the trainer."""
+    last_record_seconds: float | None
+    """Seconds since its last record; None before the first, and once the run has ended."""
+    cpu_percent: float | None
+    memory_bytes: int | None
+    storage_waiting: str = ""
+    """What it waits for now, because storage is full or away; empty when it does not."""
+
+
+class StorageStatus(Value):
+    """How the primary or a replica has waited for storage that was full or away."""
+
+    who: str
+    """``primary``, or a replica."""
+    seconds: float
+    times: int
+    last_began_seconds: float | None
+    """Seconds from the run's start to its last wait; None while its first wait lasts."""
+    last_reason: str
+    """What could not be done, and what storage answered."""
+    waiting: bool
+    """Whether it waits now, as far as it could say so."""
+
+
+class TrialStatus(Value):
+    """One trial; what it executed and reached, and its time, are those until the run's end."""
+
+    id: str
+    replica: str
+    round: int
+    phase: str
+    state: str
+    reason: str
+    graph: str
+    parent: str | None
+    morphisms: tuple[MorphismData, ...]
+    batch_size: int
+    kernel_size: int | None
+    learning_rate: float
+    parameters: int
+    depth: int
+    train_operations: int
+    """Operations credited for one training sample."""
+    validation_operations: int
+    """Operations credited for one validation sample."""
+    epochs: int
+    epoch_limit: int
+    train_samples: int
+    validation_samples: int
+    best_accuracy: float | None
+    """The highest accuracy that an evaluation of it observed; None where the run has another
+    measure."""
+    best_quality: float | None = None
+    """The best quality, by the run's measure, that an evaluation of it observed."""
+    predicted_accuracy: float | None
+    """The accuracy that it would have after longer training, by its first epochs; in warm-up
+    alone."""
+    started_seconds: float
+    """Seconds from the run's start to the trial's."""
+    seconds: float
+    """Seconds from its start to its end, or until now."""
+
+
+class BaselineStatus(Value):
+    """What a predictor reaches on the validation samples that has learnt nothing."""
+
+    predictor: str
+    """What it predicts, in words."""
+    quality: float
+    """By the run's measure."""
+
+
+class RunStatus(Value):
+    """The run now."""
+
+    run_id: str
+    state: RunState
+    simulated: bool = False
+    """Whether its time is that of a simulation, and not this machine's."""
+    reason: str
+    nodes: int
+    hours: float
+    elapsed_seconds: float
+    remaining_seconds: float
+    score: ScoreStatus
+    measure: str = ACCURACY.name
+    """The name of the run's measure of quality."""
+    best_accuracy: float | None
+    """The highest accuracy that an evaluation observed; None where the run has another measure."""
+    best_quality: float | None = None
+    """The best quality that an evaluation observed."""
+    baseline: BaselineStatus | None = None
+    """What is beside it; None where a network is searched for, and before the first evaluation."""
+    without_error: str = ""
+    """Why there is no error, and so no regulated score; empty where there is."""
+    best_trial: str | None
+    replicas: tuple[ReplicaStatus, ...]
+    trials_by_state: dict[str, int]
+    """How many trials are in each state; candidates in stock are ``queued``."""
+    rounds: dict[str, int]
+    """The highest round each replica has reached."""
+    invalid: tuple[tuple[str, str], ...]
+    """Each rule that the run does not keep so far, and how."""
+    scheduler_problem: str | None
+    """Why the state of jobs is unknown; None while the scheduler answers."""
+    served_at: str | None = None
+    """The URL at which its primary answers over REST."""
+    problems: tuple[str, ...]
+    storage: tuple[StorageStatus, ...] = ()
+    """The primary and the replicas that have waited for storage."""
+    telemetry: TelemetryStatus | None = None
+    """What its nodes do and draw; None in documents of versions that did not say it."""
+    machine: str = ""
+    """The nodes in a line, by what their processes told: accelerators, processors, memory."""
+    witnesses: tuple[WitnessStatus, ...] = ()
+    """Who outside was asked to see the run; none in documents of versions that asked nobody."""
+    clock: ClockStatus | None = None
+    """How long its nodes were waited for; None where its clock started with it."""
+    elasticity: ElasticityStatus | None = None
+    """Nodes that come and go; None where the run has those that it began with."""
+    kinds: tuple[KindStatus, ...] = ()
+    """What each kind of node contributed; none where all nodes are alike."""
+    models: ModelsStatus | None = None
+    """The models that were trained of one network; None where a network is searched for."""
+
+
+def _by_number(name: str) -> list[tuple[str, int]]:
+    """Order names as people do: r2 before r10."""
+    return [(text, int(digits or 0)) for text, digits in re.findall(r"(\D*)(\d*)", name)]
+
+
+def _starts_again(replica: ReplicaHistory) -> bool:
+    """Return whether its job was seen to run after the end of its last life."""
+    job = replica.job_state
+    running = job is not None and job.phase is JobPhase.RUNNING and not job.detail
+    return running and replica.job_utc > replica.last_utc
+
+
+class RunView:
+    """What there is to know about one run. ``refresh`` before asking."""
+
+    def __init__(self, paths: RunPaths) -> None:
+        """Open a run. Raises RunDirectoryError when ``paths`` is no run directory."""
+        self.paths = paths
+        self.manifest = RunManifest.load(paths)
+        self._written = bytes_inside(paths.root, paths.manifest)
+        self.history = RunHistory(paths)
+        self.graphs = GraphStore(paths)
+        self.run_graphs = RunGraphs(self.history, self.manifest, self.graphs)
+        self.counts = Counts(self.run_graphs)
+        on_cpus = self.manifest.config.engine.device == "cpu"
+        self.machine = RunMachine(self.history, self.manifest.site, on_cpus=on_cpus)
+        self._judged: tuple[int, Judgement] | None = None
+        self._scored: tuple[int, tuple[list[ScoreStatus], list[ScoreStatus]]] | None = None
+        """What was judged last, after how many records."""
+
+    def refresh(self) -> None:
+        """Read what was added since the last time.
+
+        Raises:
+            RunDirectoryError: the run is no longer there, or it is another one.
+            JournalError: a journal is unreadable, or has lost what was read before.
+            OSError: the directory cannot be read.
+        """
+        self._require_the_same_run()
+        self.history.refresh()
+        if lost := self.history.lost:
+            raise JournalError(lost)
+
+    def _require_the_same_run(self) -> None:
+        try:
+            written = bytes_inside(self.paths.root, self.paths.manifest)
+        except FileNotFoundError:
+            raise RunDirectoryError(
+                f"the run directory {self.paths.root} is gone, or its run.yaml; put it back"
+            ) from None
+        if written != self._written:
+            raise RunDirectoryError(
+                f"{self.paths.manifest} is not what it was; put it back, or look at the new run "
+                "by a new command"
+            )
+
+    @property
+    def until(self) -> float:
+        """The run's end or, while it lasts, its last record; UTC seconds."""
+        return end_of(self.history)
+
+    def final(self) -> ScorePoint:
+        """Return the score at the end, or at the last record so far."""
+        return score_at(self.history, recorded, self.until)
+
+    def score(self) -> list[ScoreStatus]:
+        """Return the score at every interval and at the end (or the last record so far)."""
+        return list(self._series()[0])
+
+    def score_points(self, interval_hours: float | None = None) -> list[ScorePoint]:
+        """Return the score at every multiple of the interval, the run's own by default."""
+        interval = interval_hours or self.manifest.config.score.interval_hours
+        return score_series(self.history, recorded, score_times(self.history, interval))
+
+    def curve(self) -> list[ScoreStatus]:
+        """Return the score at every ``CURVE_POINTS``-th part of the time so far."""
+        return list(self._series()[1])
+
+    def _series(self) -> tuple[list[ScoreStatus], list[ScoreStatus]]:
+        """Return the score at every interval, and along its curve, by one walk over all records."""
+        history = self.history
+        if self._scored is None or self._scored[0] != history.record_count:
+            stated = score_times(history, self.manifest.config.score.interval_hours)
+            elapsed = 0.0 if history.start_utc is None else self.until - history.start_utc
+            fine = score_times(history, elapsed / CURVE_POINTS / 3600.0) if elapsed >= 1.0 else []
+            times = sorted({*stated, *fine})
+            points = dict(zip(times, score_series(history, recorded, times), strict=True))
+            series, curve = (
+                [ScoreStatus.of(points[utc]) for utc in each] for each in (stated, fine)
+            )
+            self._scored = history.record_count, (series, curve)
+        return self._scored[1]
+
+    def violations(self) -> list[Violation]:
+        """Return the rules that the run does not keep so far."""
+        return self.judgement().violations
+
+    def judgement(self) -> Judgement:
+        """Return in which division the run is official, and what came of every rule so far."""
+        count = self.history.record_count
+        if self._judged is None or self._judged[0] != count:
+            self._judged = count, judge(self._evidence(self.final()), self._rules)
+        return self._judged[1]
+
+    def mlperf_division(self) -> Literal["closed", "open"]:
+        """Return the division of MLPerf HPC that the run is of, by its settings and its data."""
+        run = self._evidence(self.final())
+        rules = workload_of(self.manifest.config).division_rules
+        return "open" if violations_of(rule(run) for rule in rules) else "closed"
+
+    def _broken(self, final: ScorePoint) -> list[Violation]:
+        """Return the rules that are not kept: all once the run has ended, before the quick ones."""
+        if self.history.end_utc is not None:
+            return self.violations()
+        return judge_briefly(self._evidence(final), self._rules)
+
+    @cached_property
+    def _rules(self) -> tuple[Rule, ...]:
+        """The rules of the workload's own benchmark."""
+        return workload_of(self.manifest.config).rules
+
+    def _evidence(self, final: ScorePoint) -> RunEvidence:
+        return RunEvidence(self.history, self.manifest, final, time.time())
+
+    def best(self, until: float) -> Evaluation | None:
+        """Return the best complete evaluation up to ``until``, UTC seconds, as the score does."""
+        return self.history.best_until(until)
+
+    def status(self, now: float | None = None) -> RunStatus:
+        """Return the run at ``now``, UTC seconds; this machine's clock when not given."""
+        now = self._now() if now is None else now
+        history = self.history
+        start = history.start_utc
+        until = now if history.end_utc is None else history.end_utc
+        elapsed = max(0.0, until - start) if start is not None else 0.0
+        state, reason = self._state(now)
+        service, damage = self._service(state)
+        best = self.best(until)
+        ended = history.end_utc is not None
+        remaining = 0.0 if ended else max(0.0, self.manifest.hours * 3600.0 - elapsed)
+        final = score_at(history, recorded, until)
+        broken = self._broken(final)
+        return RunStatus(
+            run_id=self.manifest.run_id,
+            state=state,
+            simulated=self.manifest.simulated,
+            reason=reason,
+            nodes=self.manifest.nodes,
+            hours=self.manifest.hours,
+            elapsed_seconds=elapsed,
+            remaining_seconds=remaining,
+            score=ScoreStatus.of(final),
+            measure=self.measure.name,
+            best_accuracy=self._accuracy(best),
+            best_quality=None if best is None else best.quality,
+            baseline=self.baseline(),
+            without_error=self.without_error(until),
+            best_trial=None if best is None else best.trial,
+            replicas=tuple(
+                self._replica(name, now) for name in sorted(history.replicas, key=_by_number)
+            ),
+            trials_by_state=self._by_state(),
+            rounds={
+                r.id: max((history.trials[t].started.round for t in r.trials), default=0)
+                for r in history.replicas.values()
+            },
+            invalid=tuple((v.rule, v.reason) for v in broken),
+            served_at=None if service is None else service.url,
+            scheduler_problem=None if ended else history.scheduler_problem,
+            problems=(
+                *(str(p) for p in history.problems),
+                *filter(None, [self.machine.idle()]),
+                *disagreements(history),
+                *clock_problems(history),
+                *history.file_problems,
+                *rejections(history),
+                *self.run_graphs.missing(),
+                *damage,
+            ),
+            storage=tuple(self._storage()),
+            telemetry=telemetry_status(history, self.manifest, until, final.ops),
+            machine=machine_line(self.machine.summary()),
+            witnesses=witnesses_of(history),
+            clock=clock_status(history, self.manifest, until),
+            elasticity=elasticity_status(history, self.manifest, recorded, until),
+            kinds=kinds_status(history, self.machine.kinds(), self.manifest, recorded, until),
+            models=self.models(until),
+        )
+
+    def models(self, until: float) -> ModelsStatus | None:
+        """Return how many models were trained until a time, UTC seconds; None of a search."""
+        config = self.manifest.config
+        weight = workload_of(config).valid_flops_on(config.dataset.name)
+        return models_status(self.history, self.manifest, self.measure, weight, until)
+
+    def telemetry(self) -> TelemetryStatus:
+        """Return what the nodes do now, each accelerator too."""
+        end = self.history.end_utc
+        until = self._now() if end is None else end
+        ops = score_at(self.history, recorded, until).ops
+        return telemetry_status(self.history, self.manifest, until, ops, briefly=False)
+
+    def trials(self, now: float | None = None) -> list[TrialStatus]:
+        """Return all trials in order of their start."""
+        return self.trial_statuses(self.ordered_trials(), now)
+
+    def ordered_trials(self) -> list[Trial]:
+        """Return the records of all trials in order of their start."""
+        return sorted(self.history.trials.values(), key=lambda t: t.started_utc)
+
+    def trial_statuses(
+        self, trials: Iterable[Trial], now: float | None = None
+    ) -> list[TrialStatus]:
+        """Return what there is to say of some trials at ``now``, UTC seconds."""
+        now = self._now() if now is None else now
+        if (end := self.history.end_utc) is None:
+            return [self._trial(trial, now, math.inf, NOTHING) for trial in trials]
+        late = self.history.executions.after(end)
+        return [self._trial(trial, end, end, late.get(trial.id, NOTHING)) for trial in trials]
+
+    def _service(self, state: RunState) -> tuple[Service | None, list[str]]:
+        """Return where its primary answers now, and what is wrong with the record of that."""
+        silent = (RunState.ENDED, RunState.SILENT, RunState.GONE)
+        if state in silent or not self.history.run_starts:
+            return None, []
+        try:
+            service = Service.load(self.paths)
+        except RunDirectoryError as error:
+            return None, [str(error)]
+        mine = service is not None and service.belongs_to(self.history.last_start)
+        return (service if mine else None), []
+
+    def _storage(self) -> Iterator[StorageStatus]:
+        history = self.history
+        waits = defaultdict[str, list[StorageWaited]](list)
+        for who, wait in history.storage_waits:
+            waits[who].append(wait)
+        if PRIMARY in waits:
+            seconds = sum(wait.seconds for wait in waits[PRIMARY])
+            yield self._waited(PRIMARY, waits[PRIMARY], seconds, "")
+        for replica in sorted(history.replicas.values(), key=lambda r: _by_number(r.id)):
+            seconds, waiting = replica.storage_wait_seconds, replica.storage_waiting
+            if seconds > 0.0 or waiting:
+                yield self._waited(replica.id, waits[replica.id], seconds, waiting)
+
+    def _waited(
+        self, who: str, waits: Sequence[StorageWaited], seconds: float, waiting: str
+    ) -> StorageStatus:
+        last = waits[-1] if waits else None
+        start = self.history.origin_utc or 0.0
+        return StorageStatus(
+            who=who,
+            seconds=seconds,
+            times=len(waits) + bool(waiting),
+            last_began_seconds=None if last is None else last.began_utc - start,
+            last_reason=waiting or (last.why if last is not None else ""),
+            waiting=bool(waiting),
+        )
+
+    def _state(self, now: float) -> tuple[RunState, str]:
+        history = self.history
+        if history.run_ended is not None:
+            return RunState.ENDED, getattr(history.run_ended.event, "reason", "")
+        if history.primary_utc is None:
+            return RunState.STARTING, ""
+        if (gone := self._gone()) is not None:
+            return RunState.GONE, f"{gone}; `aiperf resume {self.paths.root}` goes on with the run"
+        quiet = self._quiet(now - history.primary_utc)
+        if quiet > self._patience:
+            return RunState.SILENT, f"the primary has written nothing for {age(quiet)}"
+        if history.stop_requests:
+            return RunState.STOPPING, history.stop_requests[-1].reason
+        if history.start_utc is None:
+            return RunState.QUEUED, queue_reason(history, self.manifest.replicas)
+        return RunState.RUNNING, ""
+
+    def _now(self) -> float:
+        """Return the time of the run's own clock; a simulated one stands at its last record."""
+        return self.until if self.manifest.simulated else time.time()
+
+    def _quiet(self, recorded: float) -> float:
+        """Return for how long the primary has been silent, by its records or, where those tell
+        another time than this machine's, by its file."""
+        if not self.manifest.simulated:
+            return recorded
+        return time.time() - self.paths.primary_journal.stat().st_mtime
+
+    def _gone(self) -> str | None:
+        """Return what became of a primary that no longer is, as far as that is known here."""
+        if self.history.primary_failure is not None:
+            return f"the primary failed: {self.history.primary_failure}"
+        last = self.history.last_start
+        here = last.host == socket.gethostname()
+        if here and last.pid != os.getpid() and not runs_aiperf(last.pid):
+            return f"the primary, process {last.pid} on this machine, is gone"
+        return None
+
+    @property
+    def _patience(self) -> float:
+        return max(SILENT_AFTER, SILENT_BEATS * self.manifest.config.journal.heartbeat_seconds)
+
+    def _by_state(self) -> dict[str, int]:
+        states = Counter(trial.state.value for trial in self.history.trials.values())
+        queued = sum(self.history.stock(r) for r in self.history.replicas)
+        return {"queued": queued, **states}
+
+    def _replica(self, name: str, now: float) -> ReplicaStatus:
+        replica = self.history.replicas[name]
+        quiet = now - replica.last_utc if replica.last_utc else None
+        job = replica.job_state
+        host = replica.machine.host if replica.machine else None
+        beat = replica.heartbeat
+        return ReplicaStatus(
+            id=name,
+            state=self._replica_state(replica, quiet),
+            host=host,
+            node=job.node if job else host,
+            job=replica.job,
+            detail=job.detail if job else "",
+            trials=len(replica.trials),
+            stock=self.history.stock(name),
+            last_record_seconds=None if self.history.end_utc is not None else quiet,
+            cpu_percent=beat.cpu_percent if beat else None,
+            memory_bytes=beat.memory_bytes if beat else None,
+            storage_waiting=replica.storage_waiting,
+        )
+
+    def _replica_state(self, replica: ReplicaHistory, quiet: float | None) -> str:
+        job = replica.job_state.phase if replica.job_state else None
+        if replica.exit_status is not None:
+            return "ended" if replica.exit_status == 0 else f"failed ({replica.exit_status})"
+        if job in (JobPhase.FAILED, JobPhase.REQUEUED):
+            return str(job)  # Whatever an earlier life of it said.
+        if replica.ended is not None or job is JobPhase.DONE:
+            return "starting" if _starts_again(replica) else "ended"
+        silent = quiet is None or quiet > self._patience
+        if silent and self.history.scheduler_problem is not None:
+            return "unknown"
+        if job not in (None, JobPhase.RUNNING):
+            return str(job)
+        if replica.started is None:
+            return "starting"
+        if silent:
+            return "silent"
+        return str(replica.phase) if replica.ready_utc is None else "ready"
+
+    def _accuracy(self, evaluation: Evaluation | None) -> float | None:
+        if evaluation is None or self.measure is not ACCURACY:
+            return None
+        return evaluation.quality
+
+    @property
+    def measure(self) -> Measure:
+        """How the run measures quality."""
+        return workload_of(self.manifest.config).objective.quality
+
+    def training_times(self, until: float) -> tuple[TrainingTime, ...]:
+        """Return where the time of each training went that had come to its end by ``until``; none
+        where a network is searched for."""
+        config = self.manifest.config
+        if config.search.searches:
+            return ()
+        return training_times(self.history, until, config.training.target)
+
+    def baseline(self) -> BaselineStatus | None:
+        """Return what a predictor reaches that has learnt nothing, where a replica measured it."""
+        for _, replica in sorted(self.history.replicas.items()):
+            if (found := replica.baseline) is not None:
+                words = MEASURES[found.measure].baseline
+                return BaselineStatus(predictor=words, quality=found.quality)
+        return None
+
+    def without_error(self, until: float) -> str:
+        """Return why there is no error, and so no regulated score, at a time; empty if there is."""
+        if self.best(until) is None:
+            return "no evaluation was completed"
+        if self.measure.error is None:
+            return f"the {self.measure.label} is no share of the samples"
+        return ""
+
+    def _trial(self, trial: Trial, now: float, end: float, late: tuple[int, int]) -> TrialStatus:
+        """Return what a trial was until ``end``, but for the ``late`` samples of it."""
+        started, used = trial.started, trial.started.hyperparameters
+        reached = [e for e in trial.evaluations if e.utc <= end]
+        best = max(reached, key=attrgetter("objective_value"), default=None)
+        over = min(trial.ended_utc or now, end)
+        return TrialStatus(
+            id=trial.id,
+            replica=trial.replica,
+            round=started.round,
+            phase=str(started.phase),
+            state=str(trial.state),
+            reason=trial.reason,
+            graph=started.graph,
+            parent=started.parent,
+            morphisms=started.morphisms,
+            batch_size=used.batch_size,
+            kernel_size=used.kernel_size,
+            learning_rate=used.learning_rate,
+            parameters=started.parameters,
+            depth=started.depth,
+            train_operations=started.train_operations,
+            validation_operations=started.validation_operations,
+            epochs=len(reached),
+            epoch_limit=started.epoch_limit,
+            train_samples=trial.train_samples - late[0],
+            validation_samples=trial.validation_samples - late[1],
+            best_accuracy=self._accuracy(best),
+            best_quality=None if best is None else best.quality,
+            predicted_accuracy=trial.ended.predicted_accuracy if trial.ended else None,
+            started_seconds=trial.started_utc - (self.history.origin_utc or trial.started_utc),
+            seconds=max(0.0, over - trial.started_utc),
+        )

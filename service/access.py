@@ -1,0 +1,158 @@
+"""Who may do what, decided before it is looked whether there is such a thing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from http import HTTPStatus
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from aiperf_hpc.service.address import is_loopback
+from aiperf_hpc.service.problem import ProblemError, problem_response
+from aiperf_hpc.service.tokens import Tokens
+
+READING = ("GET", "HEAD")
+PUBLIC = ("/", "/healthz", "/docs", "/openapi.json")
+"""What is the same for every service, and says nothing of its runs."""
+PUBLIC_FOLDER = "/assets/"
+MOST_BYTES = 1_000_000
+"""Bytes of the longest body."""
+LONGEST = 200
+"""Characters of an address that are logged."""
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """Who may do what."""
+
+    tokens: Tokens | None = None
+    """The tokens; None where nothing can be changed."""
+    open_reading: bool = True
+    """Whether reading needs no token."""
+    host: str = ""
+    """The name that it listens at, by which it may be asked for besides this machine's own."""
+
+    def refusal(self, method: str, path: str, headers: Headers) -> ProblemError | None:
+        """Return why a request is refused; None for one that is not."""
+        shown = _token(headers)
+        if shown is not None and self.tokens is not None and self.tokens.accept(shown):
+            return None
+        if method in READING and (path in PUBLIC or path.startswith(PUBLIC_FOLDER)):
+            return None
+        if method in READING and self.open_reading:
+            return self._of_host(headers.get("host", ""))
+        if self.tokens is None:
+            return ProblemError(
+                HTTPStatus.FORBIDDEN,
+                "read-only",
+                "this service only reads; start it with --token-file to change something",
+            )
+        what = "this token is not known" if shown is not None else "a token is needed"
+        return ProblemError(
+            HTTPStatus.UNAUTHORIZED, "token-needed", f"{what}: Authorization: Bearer TOKEN"
+        )
+
+    def _of_host(self, asked: str) -> ProblemError | None:
+        """Refuse what a page from elsewhere has a browser here ask, under its own name."""
+        try:
+            name = urlsplit(f"//{asked}").hostname or ""
+        except ValueError:
+            name = ""
+        if is_loopback(name) or (name and name == self.host):
+            return None
+        return ProblemError(
+            HTTPStatus.FORBIDDEN,
+            "host-not-allowed",
+            "ask for this service as localhost or 127.0.0.1, or show a token",
+        )
+
+
+def _token(headers: Headers) -> str | None:
+    """Return the token that a request shows; empty for what is none."""
+    shown = headers.get("authorization")
+    if shown is None:
+        return None
+    scheme, _, token = shown.partition(" ")
+    return token.strip() if scheme.lower() == "bearer" else ""
+
+
+class Guard:
+    """Lets through what the policy lets, and logs what it does not, and every change."""
+
+    def __init__(self, app: ASGIApp, policy: Policy, log: Callable[[str], None]) -> None:
+        self._app = app
+        self._policy = policy
+        self._log = log
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        method, path = scope["method"], scope["path"]
+        refusal = self._policy.refusal(method, path, Headers(scope=scope))
+        if refusal is not None:
+            self._log(_line(scope, refusal.status, str(refusal)))
+            await _refuse(refusal)(scope, receive, send)
+        elif method in READING:
+            await self._app(scope, receive, send)
+        else:
+            await self._app(scope, receive, self._logging(scope, send))
+
+    def _logging(self, scope: Scope, send: Send) -> Send:
+        async def logged(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                self._log(_line(scope, message["status"], ""))
+            await send(message)
+
+        return logged
+
+
+class BodyLimit:
+    """Refuses a request whose body is too long, before it is read to its end."""
+
+    def __init__(self, app: ASGIApp, most: int = MOST_BYTES) -> None:
+        self._app = app
+        self._most = most
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["method"] in READING:
+            await self._app(scope, receive, send)
+            return
+        messages, size = list[Message](), 0
+        while True:
+            message = await receive()
+            messages.append(message)
+            size += len(message.get("body", b""))
+            if size > self._most:
+                await _refuse(_too_long(self._most))(scope, receive, send)
+                return
+            if not message.get("more_body", False):
+                break
+        left = iter(messages)
+
+        async def again() -> Message:
+            return next(left, None) or await receive()
+
+        await self._app(scope, again, send)
+
+
+def _too_long(most: int) -> ProblemError:
+    status = HTTPStatus.REQUEST_ENTITY_TOO_LARGE
+    return ProblemError(status, "too-long", f"a body has {most} bytes at most")
+
+
+def _refuse(refusal: ProblemError) -> ASGIApp:
+    needs_token = refusal.status == HTTPStatus.UNAUTHORIZED
+    return problem_response(refusal, {"WWW-Authenticate": "Bearer"} if needs_token else None)
+
+
+def _line(scope: Scope, status: int, why: str) -> str:
+    """Return an attempt in one line; nothing of it is a command to a terminal."""
+    client = scope.get("client")
+    who = client[0] if client else "unknown"
+    path = scope["path"].encode("unicode_escape").decode()[:LONGEST]
+    line = f"service: {who} {scope['method'][:10]} {path}: {status}"
+    return f"{line}, {why}" if why else line

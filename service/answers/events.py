@@ -1,0 +1,189 @@
+"""What happened in a run, in the order in which it became known."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import islice
+
+from aiperf_hpc.results.formatting import duration, quality
+from aiperf_hpc.results.views.run_view import RunView
+from aiperf_hpc.run.history import ReplicaHistory, Trial
+from aiperf_hpc.service.answers.base import Answer
+
+KEPT = 20_000
+"""How many events are kept of a run; of more, the latest."""
+
+
+class EventKind(StrEnum):
+    """What an event is about."""
+
+    RUN = "run"
+    REPLICA = "replica"
+    TRIAL = "trial"
+    BEST = "best"
+    STORAGE = "storage"
+    PROBLEM = "problem"
+
+
+class RunEvent(Answer):
+    """Something that happened."""
+
+    number: int
+    """The event's number: it grows, and events that become known later have greater ones."""
+    utc: float | None
+    """When it happened, UTC seconds; null where the records do not say."""
+    elapsed_seconds: float | None
+    """Seconds from the run's start; null where the records do not say."""
+    kind: EventKind
+    """What it is about."""
+    who: str
+    """The replica or the trial that it is about, or `primary`."""
+    text: str
+    """What happened, in words."""
+
+
+class Events(Answer):
+    """Some of the events, in the order of their numbers."""
+
+    first: int
+    """The number of the first event that is still kept."""
+    last: int
+    """The number of the latest event; 0 before any."""
+    events: tuple[RunEvent, ...]
+    """The events that were asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Happening:
+    """What happened; equal ones are one."""
+
+    utc: float | None
+    kind: EventKind
+    who: str
+    text: str
+
+
+class EventLog:
+    """The events of a run, numbered as they became known. Whoever asks holds the history's lock."""
+
+    def __init__(self) -> None:
+        self._seen: set[_Happening] = set()
+        self._kept: deque[RunEvent] = deque(maxlen=KEPT)
+        self._records = (-1, -1)
+        self.last = 0
+
+    def update(self, view: RunView) -> None:
+        """Add what has become known since the last time, in order of time."""
+        records = view.history.rebuilt, view.history.record_count
+        if records == self._records:
+            return
+        self._records = records
+        new = [each for each in dict.fromkeys(_happenings(view)) if each not in self._seen]
+        self._seen.update(new)
+        start = view.history.start_utc
+        for each in sorted(new, key=lambda e: (e.utc is None, e.utc or 0.0)):
+            self.last += 1
+            known = each.utc is not None and start is not None
+            self._kept.append(
+                RunEvent(
+                    number=self.last,
+                    utc=each.utc,
+                    elapsed_seconds=each.utc - start if known else None,  # type: ignore[operator]
+                    kind=each.kind,
+                    who=each.who,
+                    text=each.text,
+                )
+            )
+
+    def after(self, number: int) -> Iterator[RunEvent]:
+        """Yield the events that are kept with a greater number."""
+        return islice(self._kept, max(0, number + 1 - self.first), None)
+
+    @property
+    def first(self) -> int:
+        return self.last - len(self._kept) + 1
+
+
+@dataclass(frozen=True, slots=True)
+class EventsQuestion:
+    """The question for some of the events: after a number, or the latest."""
+
+    log: EventLog
+    after: int | None = None
+    kind: EventKind | None = None
+    who: str | None = None
+    limit: int = 100
+
+    def __call__(self, view: RunView) -> Events:
+        self.log.update(view)
+        found = [
+            event
+            for event in self.log.after(self.after or 0)
+            if self.kind in (None, event.kind) and self.who in (None, event.who)
+        ]
+        some = found[-self.limit :] if self.after is None else found[: self.limit]
+        return Events(first=self.log.first, last=self.log.last, events=tuple(some))
+
+
+def _happenings(view: RunView) -> Iterator[_Happening]:
+    yield from _of_run(view)
+    for replica in view.history.replicas.values():
+        yield from _of_replica(replica)
+    for trial in view.history.trials.values():
+        yield from _of_trial(trial)
+    for who, wait in view.history.storage_waits:
+        text = f"waited {duration(wait.seconds)} for storage: {wait.why}"
+        yield _Happening(wait.began_utc, EventKind.STORAGE, who, text)
+    if (best := view.history.best) is not None:
+        text = f"the best so far: {quality(best.quality, best.measure.name)} {best.measure.name}"
+        yield _Happening(best.utc, EventKind.BEST, best.trial, text)
+    for problem in (*map(str, view.history.problems), *view.history.file_problems):
+        yield _Happening(None, EventKind.PROBLEM, "primary", problem)
+
+
+def _of_run(view: RunView) -> Iterator[_Happening]:
+    history = view.history
+    for number, (utc, start) in enumerate(history.run_starts):
+        what = "the run goes on" if number else "the run started"
+        text = f"{what}: process {start.pid} on {start.host}"
+        yield _Happening(utc, EventKind.RUN, "primary", text)
+    for request in history.stop_requests:
+        text = f"the replicas were asked to stop: {request.reason}"
+        yield _Happening(None, EventKind.RUN, "primary", text)
+    if history.primary_failure is not None:
+        text = f"the primary failed: {history.primary_failure}"
+        yield _Happening(None, EventKind.RUN, "primary", text)
+    if history.end_utc is not None:
+        reason = getattr(history.run_ended and history.run_ended.event, "reason", "")
+        yield _Happening(history.end_utc, EventKind.RUN, "primary", f"the run ended: {reason}")
+
+
+def _of_replica(replica: ReplicaHistory) -> Iterator[_Happening]:
+    kind, who = EventKind.REPLICA, replica.id
+    for life, utc in replica.starts.items():
+        where = f" on {replica.machine.host}" if replica.machine else ""
+        yield _Happening(utc, kind, who, f"started{where}, life {life}")
+    for utc, detail in replica.requeued:
+        yield _Happening(utc, kind, who, f"died and was queued again{_because(detail)}")
+    for utc, staged in replica.loads:
+        yield _Happening(utc, kind, who, f"the dataset was loaded, staged in {duration(staged)}")
+    if replica.ended is not None:
+        yield _Happening(replica.ended_utc, kind, who, f"ended{_because(replica.ended)}")
+    if replica.exit_status:
+        yield _Happening(None, kind, who, f"exited with status {replica.exit_status}")
+
+
+def _of_trial(trial: Trial) -> Iterator[_Happening]:
+    started, kind, who = trial.started, EventKind.TRIAL, trial.id
+    grown = f", grown from {started.parent}" if started.parent else ""
+    text = f"started, round {started.round} of {trial.replica}{grown}"
+    yield _Happening(trial.started_utc, kind, who, text)
+    if trial.ended_utc is not None:
+        yield _Happening(trial.ended_utc, kind, who, f"{trial.state}{_because(trial.reason)}")
+
+
+def _because(why: str) -> str:
+    return f": {why}" if why else ""

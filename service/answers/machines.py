@@ -1,0 +1,85 @@
+"""What a run ran on, what its replicas do, and what it was asked to do."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+from aiperf_hpc.results.views.run_view import ReplicaStatus, RunView
+from aiperf_hpc.service.answers.base import Answer
+from aiperf_hpc.service.problem import not_found
+from aiperf_hpc.system.description import RankDescription
+from aiperf_hpc.system.summary import MachineSummary
+from aiperf_hpc.trial import Machine, TimePhase
+
+
+class Replicas(Answer):
+    """All replicas now."""
+
+    replicas: tuple[ReplicaStatus, ...]
+    """The replicas by their numbers."""
+
+
+class ReplicaDetail(Answer):
+    """One replica with its machine and its time."""
+
+    replica: ReplicaStatus
+    """The replica as in the list of all."""
+    machine: Machine | None
+    """What it said of the host of its first rank when it started."""
+    ranks: dict[int, RankDescription]
+    """What the ranks of its latest life told of themselves, by their numbers."""
+    restarts: int
+    """How often it was started again."""
+    seconds: dict[TimePhase, float]
+    """Seconds of its trainer by what they were spent on."""
+    trials_by_state: dict[str, int]
+    """How many of its trials are in each state."""
+    storage_wait_seconds: float
+    """Seconds that it has waited for storage."""
+
+
+class Configuration(Answer):
+    """What the run was asked to do, by which versions: its run.yaml."""
+
+    run_yaml: dict[str, Any]
+    """The keys of run.yaml; `config` has the configuration as `aiperf config show` describes it."""
+
+
+def replicas(view: RunView) -> Replicas:
+    """Return all replicas now."""
+    return Replicas(replicas=view.status().replicas)
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaQuestion:
+    """The question for one replica."""
+
+    id: str
+
+    def __call__(self, view: RunView) -> ReplicaDetail:
+        replica = view.history.replicas.get(self.id)
+        if replica is None:
+            raise not_found(f"the run has no replica {self.id!r}")
+        (status,) = (each for each in view.status().replicas if each.id == self.id)
+        states = Counter(str(view.history.trials[trial].state) for trial in replica.trials)
+        return ReplicaDetail(
+            replica=status,
+            machine=replica.machine,
+            ranks=dict(replica.described),
+            restarts=replica.restarts,
+            seconds=dict(replica.seconds),
+            trials_by_state=dict(states),
+            storage_wait_seconds=replica.storage_wait_seconds,
+        )
+
+
+def machine(view: RunView) -> MachineSummary:
+    """Return the machine as it is known now."""
+    return view.machine.summary()
+
+
+def configuration(view: RunView) -> Configuration:
+    """Return what the run was asked to do."""
+    return Configuration(run_yaml=view.manifest.model_dump(mode="json"))

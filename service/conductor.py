@@ -1,0 +1,293 @@
+"""The queue of a folder: runs are started from it, one at a time on this machine.
+
+Each submission is a file, written whole whenever its state changes, so that a service that is
+started again goes on with the queue. SLURM has a queue of its own: what it is to run is handed to
+it at once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterator
+from http import HTTPStatus
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from aiperf_hpc.errors import AIPerfError, RunDirectoryError, UsageError
+from aiperf_hpc.run.manifest import RunManifest
+from aiperf_hpc.run.paths import RunPaths, write_whole
+from aiperf_hpc.service.owner import owned
+from aiperf_hpc.service.primaries import Primaries, Process, output_of
+from aiperf_hpc.service.problem import ProblemError, not_found
+from aiperf_hpc.service.submission import Queue, Submission, SubmissionState, Submitted
+
+LOOK_SECONDS = 1.0
+MOST_WAITING = 1000
+
+
+class Conductor:
+    """Starts, stops and resumes the runs of a folder. Threads may share it."""
+
+    def __init__(
+        self,
+        folder: Path,
+        primaries: Primaries | None = None,
+        log: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        """Take a folder, what starts processes, and what is done with a line about them."""
+        self.folder = folder
+        self._primaries = primaries or Primaries()
+        self._log = log
+        self._lock = threading.RLock()
+        self._planning = threading.Lock()
+        self._entries: dict[str, Submitted] = {}
+        self._plans: dict[str, RunManifest] = {}
+        self._processes: dict[str, Process] = {}
+        """What was started and may still run, by the run's name."""
+        self._here: set[str] = set()
+        """The runs that compute on this machine."""
+        self._queue = folder
+        self._wake = threading.Event()
+
+    @contextlib.contextmanager
+    def working(self) -> Iterator[None]:
+        """Own the folder, and start what waits, while the block runs.
+
+        Raises:
+            UsageError: another service has the folder.
+            RunDirectoryError: it cannot be written, or a file of the queue is damaged.
+        """
+        with owned(self.folder) as own:
+            self._queue = own / "queue"
+            self._queue.mkdir(exist_ok=True)
+            self._entries = dict(_read(self._queue))
+            self._settle()
+            over = threading.Event()
+            thread = threading.Thread(target=self._work, args=(over,), name="queue", daemon=True)
+            thread.start()
+            try:
+                yield
+            finally:
+                over.set()
+                self._wake.set()
+                thread.join()
+
+    # What clients ask for.
+
+    def submit(self, submission: Submission) -> Submitted:
+        """Check a submission and put it into the queue.
+
+        Raises:
+            ProblemError: it cannot run, its name is taken, or too many wait.
+        """
+        with self._lock:
+            self._require_room(submission)
+        try:
+            with self._planning:  # One at a time: it may load a framework.
+                plan = self._primaries.plan(submission)
+        except AIPerfError as error:
+            raise ProblemError(
+                HTTPStatus.UNPROCESSABLE_ENTITY, "cannot-run", f"this cannot run: {error}"
+            ) from None
+        with self._lock:
+            self._require_room(submission)
+            number = max((int(each) for each in self._entries), default=0) + 1
+            entry = Submitted(
+                id=f"{number:06d}",
+                state=SubmissionState.QUEUED,
+                submitted_utc=time.time(),
+                submission=submission,
+            )
+            self._plans[entry.id] = plan
+            self._put(entry)
+        self._wake.set()
+        return entry
+
+    def queue(self) -> Queue:
+        """Return all submissions: those that wait, then the latest first."""
+        with self._lock:
+            entries = list(self._entries.values())
+        waiting = [e for e in entries if e.state is SubmissionState.QUEUED]
+        others = [e for e in entries if e.state is not SubmissionState.QUEUED]
+        return Queue(queue=(*waiting, *reversed(others)))
+
+    def submitted(self, name: str) -> Submitted:
+        """Return a submission. Raises ProblemError when there is none."""
+        with self._lock:
+            entry = self._entries.get(name)
+        if entry is None:
+            raise not_found(f"there is no submission {name!r}")
+        return entry
+
+    def cancel(self, name: str) -> Submitted:
+        """Let a submission that waits never start. Raises ProblemError when it does not wait."""
+        with self._lock:
+            entry = self.submitted(name)
+            if entry.state is not SubmissionState.QUEUED:
+                raise _conflict(f"submission {name} is {entry.state}; only one that waits can be")
+            return self._change(entry, SubmissionState.CANCELLED)
+
+    def stop(self, paths: RunPaths) -> None:
+        """Ask a run to stop. Raises ProblemError when there is nothing to stop."""
+        with self._lock:
+            try:
+                process = self._primaries.stop(paths)
+            except UsageError as error:
+                raise _conflict(str(error)) from None
+            if process is not None:
+                self._processes[f"{paths.root.name} (stop)"] = process
+
+    def scale(self, paths: RunPaths, nodes: int) -> None:
+        """Ask a run for other nodes. Raises ProblemError when it cannot have them."""
+        try:
+            self._primaries.scale(paths, nodes)
+        except UsageError as error:
+            raise _conflict(str(error)) from None
+
+    def resume(self, paths: RunPaths) -> None:
+        """Go on with a run. Raises ProblemError when it cannot, or the machine is at work."""
+        with self._lock, self._planning:
+            local = RunManifest.load(paths).launcher == "local"
+            if local and (busy := self._busy()) is not None:
+                raise _conflict(f"one run at a time: {busy}")
+            name = str(paths.root.relative_to(self.folder))
+            try:
+                self._processes[name] = self._primaries.resume(paths)
+            except UsageError as error:
+                raise _conflict(str(error)) from None
+            self._here |= {name} if local else set()
+
+    # The queue.
+
+    def _work(self, over: threading.Event) -> None:
+        while not over.is_set():
+            self._wake.clear()
+            try:
+                self._turn()
+            except Exception as error:  # noqa: BLE001 -- said; the others still get their turn
+                self._log(f"queue: unexpected {type(error).__name__}: {error}")
+            self._wake.wait(LOOK_SECONDS)
+
+    def _turn(self) -> None:
+        """Start what can start now."""
+        with self._lock:
+            self._reap()
+        for entry in self.queue().queue:
+            if entry.state is not SubmissionState.QUEUED:
+                break
+            try:
+                if not self._waits(entry):
+                    self._start(entry, self._plan(entry))
+            except AIPerfError as error:
+                self._change(entry, SubmissionState.FAILED, reason=str(error))
+
+    def _plan(self, entry: Submitted) -> RunManifest:
+        """Check once more, as it is now. Raises AIPerfError where it cannot run."""
+        with self._planning:
+            self._plans[entry.id] = plan = self._primaries.plan(entry.submission)
+        return plan
+
+    def _waits(self, entry: Submitted) -> bool:
+        """Return whether it is not its turn yet, and write why."""
+        plan = self._plans.get(entry.id) or self._plan(entry)
+        with self._lock:
+            busy = self._busy() if plan.launcher == "local" else None
+            if busy is not None and entry.reason != busy:
+                self._change(entry, SubmissionState.QUEUED, reason=busy)
+        return busy is not None
+
+    def _start(self, entry: Submitted, plan: RunManifest) -> None:
+        with self._lock:
+            if self._entries[entry.id].state is not SubmissionState.QUEUED:
+                return  # Cancelled meanwhile.
+            name = entry.submission.name or plan.run_id
+            entry = self._change(entry, SubmissionState.STARTING, run=name)
+            self._processes[name] = self._primaries.start(plan, self.folder / name)
+            self._here |= {name} if plan.launcher == "local" else set()
+            self._plans.pop(entry.id, None)
+            self._change(entry, SubmissionState.STARTED)
+            self._log(f"queue: submission {entry.id} has started as {name}")
+
+    def _busy(self) -> str | None:
+        """Return what this machine is at work for."""
+        self._reap()
+        going_on = next((name for name in self._processes if name in self._here), None)
+        return self._primaries.busy() if going_on is None else f"run {going_on} goes on"
+
+    def _reap(self) -> None:
+        """Say what became of the processes that have ended."""
+        for name, process in list(self._processes.items()):
+            if (status := process.poll()) is None:
+                continue
+            del self._processes[name]
+            if status:
+                self._ended_badly(name, status)
+
+    def _ended_badly(self, name: str, status: int) -> None:
+        paths = RunPaths(self.folder / name)
+        said = f"its primary ended with status {status}: {output_of(paths)}"
+        self._log(f"queue: run {name}: {said}")
+        for entry in self._entries.values():
+            if entry.run == name and not _has_begun(paths):
+                self._change(entry, SubmissionState.FAILED, reason=said)
+                break
+
+    def _settle(self) -> None:
+        """Say what became of submissions that an earlier service was just starting."""
+        for entry in list(self._entries.values()):
+            if entry.state is SubmissionState.STARTING:
+                began = _has_begun(RunPaths(self.folder / (entry.run or "")))
+                state = SubmissionState.STARTED if began else SubmissionState.FAILED
+                self._change(entry, state, reason="" if began else "the service ended meanwhile")
+
+    def _require_room(self, submission: Submission) -> None:
+        waiting = [e for e in self._entries.values() if e.state is SubmissionState.QUEUED]
+        if len(waiting) >= MOST_WAITING:
+            raise ProblemError(
+                HTTPStatus.TOO_MANY_REQUESTS, "queue-full", f"{MOST_WAITING} submissions wait"
+            )
+        name = submission.name
+        taken = name is not None and (
+            (self.folder / name).exists() or name in {e.submission.name for e in waiting}
+        )
+        if taken:
+            raise _conflict(f"there is a run {name!r} already, or one that waits; name another one")
+
+    def _change(
+        self, entry: Submitted, state: SubmissionState, *, run: str | None = None, reason: str = ""
+    ) -> Submitted:
+        with self._lock:
+            new = entry.model_copy(
+                update={"state": state, "run": run or entry.run, "reason": reason}
+            )
+            self._put(new)
+        return new
+
+    def _put(self, entry: Submitted) -> None:
+        write_whole(self._queue / f"{entry.id}.json", f"{entry.model_dump_json(indent=1)}\n")
+        self._entries[entry.id] = entry
+
+
+def _has_begun(paths: RunPaths) -> bool:
+    """Return whether a run's clock has started."""
+    try:
+        return paths.primary_journal.stat().st_size > 0
+    except OSError:
+        return False
+
+
+def _conflict(detail: str) -> ProblemError:
+    return ProblemError(HTTPStatus.CONFLICT, "conflict", detail)
+
+
+def _read(folder: Path) -> Iterator[tuple[str, Submitted]]:
+    for path in sorted(folder.glob("[0-9]*.json")):
+        try:
+            yield path.stem, Submitted.model_validate_json(path.read_bytes())
+        except ValidationError:
+            raise RunDirectoryError(
+                f"{path} is damaged; remove it, which only forgets one submission"
+            ) from None

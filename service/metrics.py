@@ -1,0 +1,222 @@
+"""The runs as Prometheus reads them."""
+
+from __future__ import annotations
+
+from collections import Counter as Tally
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TypeVar
+
+from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.process_collector import ProcessCollector
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from aiperf_hpc.results.views.run_catalog import RunRow
+from aiperf_hpc.results.views.run_view import RunStatus
+from aiperf_hpc.results.views.telemetry import NodeStatus
+from aiperf_hpc.service.runs import RunList
+from aiperf_hpc.service.submission import Queue
+
+K = TypeVar("K", bound=tuple[str, ...])
+
+SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
+"""Upper limits of the histogram of how long answers took."""
+STREAM = "/events/stream"
+
+
+class Measured:
+    """Counts requests and times their answers, but for those that go on."""
+
+    def __init__(self, app: ASGIApp, registry: CollectorRegistry) -> None:
+        self._app = app
+        self._requests = Counter(
+            "aiperf_http_requests",
+            "Requests that were answered, by method and status.",
+            ["method", "status"],
+            registry=registry,
+        )
+        self._seconds = Histogram(
+            "aiperf_http_request_seconds",
+            "Seconds until an answer began.",
+            buckets=SECONDS,
+            registry=registry,
+        )
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["path"].endswith(STREAM):
+            await self._app(scope, receive, send)
+            return
+
+        method = scope["method"] if scope["method"] in METHODS else "other"
+        with self._seconds.time():
+            await self._app(scope, receive, self._counting(method, send))
+
+    def _counting(self, method: str, send: Send) -> Send:
+        async def counted(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                self._requests.labels(method, str(message["status"])).inc()
+            await send(message)
+
+        return counted
+
+
+METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
+
+
+def new_registry() -> CollectorRegistry:
+    """Return a registry with what is known of the process."""
+    registry = CollectorRegistry()
+    ProcessCollector(registry=registry)
+    return registry
+
+
+def exposition(
+    registry: CollectorRegistry,
+    listed: RunList,
+    statuses: Mapping[str, RunStatus],
+    queue: Queue | None,
+) -> bytes:
+    """Return all metrics as text.
+
+    Args:
+        registry: of the service itself.
+        listed: all runs.
+        statuses: those of runs that go on, by their names.
+        queue: what was submitted, where that is possible.
+    """
+    once = CollectorRegistry()
+    once.register(_Families(_families(listed, statuses, queue)))
+    return generate_latest(registry) + generate_latest(once)
+
+
+class _Families:
+    """Metrics that are there once."""
+
+    def __init__(self, families: Iterable[Metric]) -> None:
+        self._families = list(families)
+
+    def collect(self) -> list[Metric]:
+        return self._families
+
+
+def _families(
+    listed: RunList, statuses: Mapping[str, RunStatus], queue: Queue | None
+) -> Iterator[Metric]:
+    states = Tally(str(row.state) for row in listed.runs)
+    states["loading"] = len(listed.loading)
+    states["unreadable"] = len(listed.unreadable)
+    yield _gauge("aiperf_runs", "Runs by state.", {(k,): v for k, v in states.items()}, ["state"])
+    yield _gauge(
+        "aiperf_run_info",
+        "What a run is; always 1.",
+        {(r.name, r.run_id, r.preset, r.workload, r.dataset, r.launcher): 1 for r in listed.runs},
+        ["run", "run_id", "preset", "workload", "dataset", "launcher"],
+    )
+    yield from _of_rows(listed.runs)
+    yield from _of_statuses(statuses)
+    yield from _of_telemetry(statuses)
+    if queue is not None:
+        tally = Tally(str(each.state) for each in queue.queue)
+        by_state = {(state,): number for state, number in tally.items()}
+        yield _gauge("aiperf_submissions", "Submissions by state.", by_state, ["state"])
+
+
+def _of_rows(rows: Iterable[RunRow]) -> Iterator[Metric]:
+    rows = list(rows)
+    operations = CounterMetricFamily(
+        "aiperf_run_operations", "Analytical operations that are credited.", labels=["run"]
+    )
+    for row in rows:
+        operations.add_metric([row.name], row.score.operations)
+    yield operations
+    for name, help_, values in (
+        ("ops", "The score: operations a second.", {r.name: r.score.ops for r in rows}),
+        ("regulated_ops", "The regulated score.", {r.name: r.score.regulated for r in rows}),
+        ("error_ratio", "The best error.", {r.name: r.score.error for r in rows}),
+        (
+            "best_quality",
+            "The best quality by the run's measure.",
+            {r.name: r.best_quality for r in rows},
+        ),
+        (
+            "elapsed_seconds",
+            "Seconds since the run's start.",
+            {r.name: r.score.elapsed_seconds for r in rows},
+        ),
+        ("nodes", "Nodes of the run.", {r.name: r.nodes for r in rows}),
+        ("broken_rules", "Rules it does not keep.", {r.name: len(r.broken) for r in rows}),
+    ):
+        known = {(run,): value for run, value in values.items() if value is not None}
+        yield _gauge(f"aiperf_run_{name}", help_, known, ["run"])
+
+
+def _of_statuses(statuses: Mapping[str, RunStatus]) -> Iterator[Metric]:
+    replicas: Tally[tuple[str, ...]] = Tally()
+    for run, status in statuses.items():
+        replicas.update((run, replica.state) for replica in status.replicas)
+    yield _gauge("aiperf_run_replicas", "Replicas by state.", replicas, ["run", "state"])
+    trials = {
+        (run, state): number
+        for run, status in statuses.items()
+        for state, number in status.trials_by_state.items()
+    }
+    yield _gauge("aiperf_run_trials", "Trials by state.", trials, ["run", "state"])
+    remaining = {(run,): status.remaining_seconds for run, status in statuses.items()}
+    yield _gauge("aiperf_run_remaining_seconds", "Seconds to the end.", remaining, ["run"])
+    queued = {(run,): s.clock.queue_seconds for run, s in statuses.items() if s.clock is not None}
+    text = "Seconds in the queue until the first node, which are not charged."
+    yield _gauge("aiperf_run_queue_seconds", text, queued, ["run"])
+    problems = {(run,): len(status.problems) for run, status in statuses.items()}
+    yield _gauge("aiperf_run_problems", "Problems of the records.", problems, ["run"])
+    waiting = {
+        (run,): sum(each.waiting for each in status.storage) for run, status in statuses.items()
+    }
+    text = "The primary and replicas that wait for storage now."
+    yield _gauge("aiperf_run_storage_waiting", text, waiting, ["run"])
+    waited = CounterMetricFamily(
+        "aiperf_run_storage_wait_seconds", "Seconds waited for storage, in all.", labels=["run"]
+    )
+    for run, status in statuses.items():
+        waited.add_metric([run], sum(each.seconds for each in status.storage))
+    yield waited
+
+
+NODE_METRICS: tuple[tuple[str, str, Callable[[NodeStatus], float | None]], ...] = (
+    ("cpu_ratio", "Use of all logical CPUs, 0 to 1.", lambda n: _ratio(n.cpu_percent)),
+    ("accelerator_ratio", "Mean use of accelerators.", lambda n: _ratio(n.accelerator_percent)),
+    ("memory_bytes", "Memory in use, by whoever.", lambda n: n.memory_bytes),
+    ("power_watts", "Power of all that is metered.", lambda n: n.watts),
+    ("disk_read_bytes_per_second", "Read from disks.", lambda n: n.disk_read_rate),
+    ("disk_written_bytes_per_second", "Written to disks.", lambda n: n.disk_written_rate),
+    ("network_received_bytes_per_second", "Received.", lambda n: n.network_received_rate),
+    ("network_sent_bytes_per_second", "Sent.", lambda n: n.network_sent_rate),
+)
+"""What is told of a node's last sample: the name, what it is, where it is found."""
+
+
+def _of_telemetry(statuses: Mapping[str, RunStatus]) -> Iterator[Metric]:
+    telemetry = {run: each.telemetry for run, each in statuses.items() if each.telemetry}
+    for name, text, value in NODE_METRICS:
+        told = {
+            (run, node.host): value(node) for run, each in telemetry.items() for node in each.nodes
+        }
+        known = {key: number for key, number in told.items() if number is not None}
+        yield _gauge(f"aiperf_node_{name}", text, known, ["run", "host"])
+    energy = CounterMetricFamily(
+        "aiperf_run_energy_joules", "Energy of what is metered.", labels=["run", "label"]
+    )
+    for run, each in telemetry.items():
+        if each.energy.joules is not None:
+            energy.add_metric([run, str(each.energy.label)], each.energy.joules)
+    yield energy
+
+
+def _ratio(percent: float | None) -> float | None:
+    return None if percent is None else percent / 100.0
+
+
+def _gauge(name: str, text: str, values: Mapping[K, float], labels: list[str]) -> GaugeMetricFamily:
+    family = GaugeMetricFamily(name, text, labels=labels)
+    for key, value in values.items():
+        family.add_metric(list(key), value)
+    return family

@@ -1,0 +1,345 @@
+"""The runs that are served: one, or all in a folder."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future, wait
+from pathlib import Path
+from typing import Protocol
+
+from pydantic import Field
+
+from aiperf_hpc.errors import AIPerfError, RunDirectoryError
+from aiperf_hpc.results.views.cached_view import CachedView
+from aiperf_hpc.results.views.run_catalog import LASTING, RunRow, age_order, find_runs, read_summary
+from aiperf_hpc.results.views.run_view import RunView
+from aiperf_hpc.run.paths import RunPaths
+from aiperf_hpc.service.answers.base import Answer
+from aiperf_hpc.service.problem import not_found
+from aiperf_hpc.service.served_run import Readers, ServedRun
+
+LOOK_SECONDS = 1.0
+"""How long a listing of the folder is good."""
+IDLE_SECONDS = 600.0
+"""How long a run that nobody asks for is kept in memory."""
+
+
+class Unreadable(Answer):
+    """A run that cannot be listed."""
+
+    name: str = Field(examples=["20261121-101500-imagenet-3f2a"])
+    """The run's name."""
+    reason: str
+    """Why not."""
+
+
+class RunList(Answer):
+    """The runs that are served."""
+
+    runs: tuple[RunRow, ...]
+    """The latest first; those that have not started are before all others."""
+    loading: tuple[str, ...]
+    """Runs whose records are being read for the first time, and that will be among `runs`."""
+    unreadable: tuple[Unreadable, ...]
+    """Runs that cannot be read, or that have gone since they were served, and why."""
+    foreign: int
+    """How many folders beside them are no runs."""
+
+
+class Runs(Protocol):
+    """The runs that a service knows."""
+
+    def known(self, name: str) -> ServedRun | None:
+        """Return the run of that name if it has been asked for before; reads nothing."""
+
+    def find(self, name: str) -> ServedRun:
+        """Return the run of that name. Raises ProblemError when there is none."""
+
+    def lost(self, run: ServedRun) -> None:
+        """Look anew for a run whose directory is no longer what it was."""
+
+    def list(self) -> RunList:
+        """Return all runs as they are known now, without reading any large one."""
+
+    def check(self) -> None:
+        """Raise AIPerfError unless the runs can be read."""
+
+    @property
+    def only(self) -> ServedRun | None:
+        """The run, where one alone is served."""
+
+    def served(self) -> contextlib.AbstractContextManager[None]:
+        """Read runs and make their answers anew while the block runs."""
+
+
+class OneRun:
+    """A run alone."""
+
+    def __init__(self, name: str, live: CachedView, readers: Readers | None = None) -> None:
+        """Take its name, a view that may have nothing read yet, and what reads it."""
+        self._readers = readers or Readers()
+        self.only = ServedRun(name, live, self._readers)
+
+    def known(self, name: str) -> ServedRun | None:
+        return self.only if name == self.only.name else None
+
+    def lost(self, run: ServedRun) -> None:
+        """Keep it: it may be put back."""
+
+    def find(self, name: str) -> ServedRun:
+        if name != self.only.name:
+            raise not_found(f"there is no run {name!r}; {self.only.name!r} alone is served")
+        return self.only
+
+    def list(self) -> RunList:
+        wait([self.only.open()], self._readers.patience)
+        try:
+            row = self.only.row()
+        except AIPerfError as error:
+            return _list((), unreadable={self.only.name: str(error)})
+        if row is None:
+            return _list((), loading=(self.only.name,))
+        return _list((row.model_copy(update={"name": self.only.name}),))
+
+    def check(self) -> None:
+        self.only.check()
+
+    @contextlib.contextmanager
+    def served(self) -> Iterator[None]:
+        self._readers.start()
+        try:
+            yield
+        finally:
+            self.only.close()
+            self._readers.stop()
+
+
+class FolderOfRuns:
+    """All runs in a folder. A run is read when somebody asks for it, and kept while somebody does.
+
+    A run that has ended with a report is listed by the report's summary; any other once it was
+    read, in the background.
+    """
+
+    only = None
+
+    def __init__(self, folder: Path, readers: Readers | None = None) -> None:
+        """Take a folder, and what reads its runs. Raises RunDirectoryError: it cannot be listed."""
+        self.folder = folder
+        self._lock = threading.Lock()
+        self._readers = readers or Readers()
+        self._served: dict[str, ServedRun] = {}
+        self._rows: dict[str, tuple[int, RunRow | None]] = {}
+        """The rows of runs that do not go on, with the bytes of their journals."""
+        self._summaries: dict[str, tuple[tuple[int, ...], RunRow | None]] = {}
+        """The rows that reports state, and which version of the report's file each is from."""
+        self._found = _runs_inside(folder)
+        self._looked_at = time.monotonic()
+
+    def known(self, name: str) -> ServedRun | None:
+        return self._served.get(name)
+
+    def find(self, name: str) -> ServedRun:
+        with self._lock:
+            if name in self._served:
+                return self._served[name]
+            paths = self._look()[0].get(name)
+            if paths is None:
+                raise not_found(f"there is no run {name!r} in the folder")
+            return self._serve(name, paths)
+
+    def paths(self, name: str) -> RunPaths:
+        """Return where a run lies. Raises ProblemError when there is none."""
+        with self._lock:
+            found = self._look()[0].get(name)
+        if found is None:
+            raise not_found(f"there is no run {name!r} in the folder")
+        return found
+
+    def lost(self, run: ServedRun) -> None:
+        with self._lock:
+            if run.name in self._look()[0] and self._served.get(run.name) is run:
+                self._close(run)
+
+    def list(self) -> RunList:
+        rows, unreadable = dict[str, RunRow](), dict[str, str]()
+        with self._lock:
+            self._forget_idle()
+            found, foreign = self._look()
+            loading = self._take_rows(found, rows, unreadable)
+            opening = [self._open(name, paths) for name, paths in loading.items()]
+        wait(opening, self._readers.patience)
+        with self._lock:
+            loading = self._take_rows(loading, rows, unreadable)
+            for name in self._served.keys() - found.keys():
+                unreadable[name] = f"the run directory of {name} is gone; put it back"
+        latest = sorted(rows.values(), key=age_order, reverse=True)
+        return _list(tuple(latest), tuple(loading), unreadable, len(foreign))
+
+    def _take_rows(
+        self, runs: dict[str, RunPaths], rows: dict[str, RunRow], unreadable: dict[str, str]
+    ) -> dict[str, RunPaths]:
+        """Put the rows of runs where they belong; return the runs that have to be read for it."""
+        loading = dict[str, RunPaths]()
+        for name, paths in runs.items():
+            try:
+                row = self._row(name, paths)
+            except AIPerfError as error:
+                unreadable[name] = str(error)
+                continue
+            if row is None:
+                loading[name] = paths
+            else:
+                rows[name] = row
+        return loading
+
+    def check(self) -> None:
+        with self._lock:
+            self._look()
+
+    @contextlib.contextmanager
+    def served(self) -> Iterator[None]:
+        self._readers.start()
+        try:
+            yield
+        finally:
+            for run in self._served.values():
+                run.close()
+            self._readers.stop()
+
+    def _look(self) -> tuple[dict[str, RunPaths], tuple[str, ...]]:
+        """Return the runs by their names in addresses, and folders that are none."""
+        now = time.monotonic()
+        if now - self._looked_at >= LOOK_SECONDS:
+            self._found = _runs_inside(self.folder)
+            self._looked_at = now
+        return self._found
+
+    def _row(self, name: str, paths: RunPaths) -> RunRow | None:
+        """Return a run's row; None while the run is read for the first time."""
+        served = self._served.get(name)
+        if served is None:
+            return self._remembered(name, paths)
+        if not served.goes_on and (stated := self._stated(name, paths)) is not None:
+            return stated  # No reading for each list of all runs that anybody looked at lately.
+        try:
+            row = served.row()
+        except RunDirectoryError:
+            self._close(served)  # Another run may be there by now.
+            raise
+        if row is None:
+            return None
+        row = row.model_copy(update={"name": name})
+        if row.state not in LASTING:
+            self._rows[name] = _bytes_written(paths), row
+        return row
+
+    def _remembered(self, name: str, paths: RunPaths) -> RunRow | None:
+        """Return the row of a run that is not in memory, if it is known without its records."""
+        if (row := self._stated(name, paths)) is not None:
+            return row
+        written, row = self._rows.get(name, (-1, None))
+        return row if written == _bytes_written(paths) else None
+
+    def _stated(self, name: str, paths: RunPaths) -> RunRow | None:
+        """Return the row that a run's report states; None where there is none."""
+        version = _version(paths.report_summary)
+        if version is None:
+            return None
+        known = self._summaries.get(name)
+        if known is None or known[0] != version:
+            row = read_summary(paths)
+            row = None if row is None else row.model_copy(update={"name": name})
+            known = self._summaries[name] = version, row
+        return known[1]
+
+    def _open(self, name: str, paths: RunPaths) -> Future[None]:
+        """Have a run read."""
+        served = self._served.get(name) or self._serve(name, paths)
+        return served.open()
+
+    def _serve(self, name: str, paths: RunPaths) -> ServedRun:
+        live = CachedView(lambda: RunView(paths))
+        served = self._served[name] = ServedRun(name, live, self._readers)
+        return served
+
+    def _forget_idle(self) -> None:
+        """Let go of runs that nobody has asked for, but for those that go on."""
+        before = time.monotonic() - IDLE_SECONDS
+        for run in list(self._served.values()):
+            if run.asked_at < before and not run.goes_on:
+                self._close(run)
+
+    def _close(self, run: ServedRun) -> None:
+        del self._served[run.name]
+        self._readers.answering.submit(run.close)
+
+
+def runs_in(folder: Path) -> Runs:
+    """Return what to serve of a folder: the one run that it is, or all that are in it.
+
+    Raises:
+        RunDirectoryError: it is no run and cannot be listed.
+    """
+    paths = RunPaths(folder)
+    if paths.manifest.exists():
+        return OneRun(folder.resolve().name, CachedView(RunView(paths)))
+    return FolderOfRuns(folder)
+
+
+def _runs_inside(folder: Path) -> tuple[dict[str, RunPaths], tuple[str, ...]]:
+    """Return the runs that really lie in a folder, and folders that are none; no link leads out."""
+    found, foreign = find_runs(folder)
+    root = folder.resolve()
+    inside = {n: p for n, p in found.items() if _is_inside(p.root, folder, root)}
+    return {address_name(n): p for n, p in inside.items()}, (*foreign, *(found.keys() - inside))
+
+
+def _is_inside(run: Path, folder: Path, root: Path) -> bool:
+    """Return whether a run lies in a folder, wherever links lead.
+
+    Args:
+        run: below the folder.
+        folder: as it is called.
+        root: the folder with all links resolved.
+    """
+    # Resolving all links takes a call for each part of the path.
+    below = run.parts[len(folder.parts) :]
+    links = (folder.joinpath(*below[: depth + 1]).is_symlink() for depth in range(len(below)))
+    return not any(links) or run.resolve().is_relative_to(root)
+
+
+def address_name(name: str) -> str:
+    """Return a run's name as addresses have it: one part of a path, whatever its folder's name."""
+    plain = name.encode("utf-8", "backslashreplace").decode()
+    return plain.replace("/", "~")
+
+
+def _version(file: Path) -> tuple[int, ...] | None:
+    """Return what tells a file from what was there before it; None where there is none."""
+    try:
+        found = file.lstat()
+    except OSError:
+        return None  # As for a run that has no report yet.
+    return found.st_ino, found.st_size, found.st_mtime_ns
+
+
+def _bytes_written(paths: RunPaths) -> int:
+    return sum(Path(journal).stat().st_size for journal in paths.journal_files())
+
+
+def _list(
+    rows: tuple[RunRow, ...],
+    loading: tuple[str, ...] = (),
+    unreadable: dict[str, str] | None = None,
+    foreign: int = 0,
+) -> RunList:
+    return RunList(
+        runs=rows,
+        loading=loading,
+        unreadable=tuple(Unreadable(name=n, reason=r) for n, r in (unreadable or {}).items()),
+        foreign=foreign,
+    )

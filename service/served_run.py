@@ -1,0 +1,242 @@
+"""A run that is served: read in the background, so that no request waits for long."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, wait
+from http import HTTPStatus
+from typing import Any, TypeVar
+
+from pydantic import BaseModel
+
+from aiperf_hpc.results.views.cached_view import CachedView, Text
+from aiperf_hpc.results.views.run_catalog import LASTING, RunRow
+from aiperf_hpc.results.views.run_view import RunView
+from aiperf_hpc.service.answers.base import Loading
+from aiperf_hpc.service.answers.events import EventLog
+from aiperf_hpc.service.background import Background
+from aiperf_hpc.service.problem import ProblemError
+
+T = TypeVar("T")
+
+PATIENCE_SECONDS = 0.4
+"""How long a request waits for its answer before it is told that the run is being read."""
+
+
+AGAIN_SECONDS, RECENT_SECONDS = 0.02, 60.0
+"""How long one waits that can be given a recent answer again, and how old that may be."""
+STILL_SECONDS = 5.0
+"""How long the row of a run that does not go on is good."""
+KEPT = 32
+"""Answers that are kept to be given again, with their age, while a new one takes long."""
+
+
+class Readers:
+    """The threads that read runs and answer: a large run's first reading is in nobody's way."""
+
+    def __init__(self, patience: float = PATIENCE_SECONDS, again: float = AGAIN_SECONDS) -> None:
+        """Take how many seconds a request waits.
+
+        Args:
+            patience: before it is told that its run is being read.
+            again: before it is given an answer that was given not long ago once more.
+        """
+        self.patience = patience
+        self.again = again
+        self.opening = Background("open", 2)
+        self.answering = Background("answer", 6)
+
+    def start(self) -> None:
+        self.opening.start()
+        self.answering.start()
+
+    def stop(self) -> None:
+        self.opening.stop()
+        self.answering.stop()
+
+
+class ServedRun:
+    """A run, read once for all clients."""
+
+    def __init__(self, name: str, live: CachedView, readers: Readers) -> None:
+        """Take the run's name and a view that may still have nothing read."""
+        self.name = name
+        self.live = live
+        self.events = EventLog()
+        self.asked_at = time.monotonic()
+        """When somebody last asked, monotonic seconds."""
+        self._loading_since: float | None = None
+        """Since when it is read for the first time, monotonic seconds; None before and after."""
+        self._readers = readers
+        self._opened = False
+        self._opening: Future[None] | None = None
+        self._row: Future[RunRow] | None = None
+        self._row_asked_at = 0.0
+        self._last_row: RunRow | None = None
+        self._under_way: dict[object, Future[Any]] = {}
+        self._said: dict[object, tuple[bytes, float]] = {}
+        """The last answers, and of when what they say is, monotonic seconds."""
+        self._renewal = contextlib.ExitStack()
+
+    def at_hand(self, question: Callable[[RunView], BaseModel]) -> Text | None:
+        """Return the answer as JSON if it is there already. Raises as ``CachedView.ask``."""
+        self.asked_at = time.monotonic()
+        return self.live.text_at_hand(question)
+
+    async def text(self, question: Callable[[RunView], BaseModel]) -> Text | None:
+        """Return the answer as JSON; None while that takes too long, and it goes on.
+
+        Raises:
+            AIPerfError: the run cannot be read, or has no such thing.
+        """
+        said = self.at_hand(question)
+        if said is None:
+            before = self._said_before(question)
+            recent = before is not None and before.age < RECENT_SECONDS
+            said = await self._made(
+                ("text", question),
+                lambda: self.live.text(question),
+                self._readers.again if recent else self._readers.patience,
+            )
+            if said is None:
+                return before
+        self._said.pop(question, None)
+        self._said[question] = said.body, time.monotonic() - said.age
+        if len(self._said) > KEPT:
+            del self._said[next(iter(self._said))]
+        return said
+
+    def _said_before(self, question: object) -> Text | None:
+        """Return the answer as it was last given, with its age, while a new one is made."""
+        if question not in self._said:
+            return None
+        body, told_at = self._said[question]
+        return Text(body, time.monotonic() - told_at)
+
+    async def ask(self, question: Callable[[RunView], T]) -> T | None:
+        """Return the answer as a value; else as ``text``."""
+        self.asked_at = time.monotonic()
+        return await self._made(
+            ("value", question), lambda: self.live.ask(question), self._readers.patience
+        )
+
+    def open(self) -> Future[None]:
+        """Have the run read for the first time, unless that is done or under way."""
+        opening = self._opening
+        if opening is None or (opening.done() and not self._opened):
+            opening = self._opening = self._readers.opening.submit(self._open)
+        return opening
+
+    def row(self) -> RunRow | None:
+        """Return its row in a list as last known, and have it made anew; never waits.
+
+        Raises:
+            AIPerfError: the run could not be read.
+        """
+        opening = self._opening
+        if opening is None or not opening.done():
+            self.open()
+            return None
+        if opening.exception() is not None:
+            self.open()  # For whoever asks next.
+            opening.result()
+        work = self._row
+        if work is not None and not work.done():
+            return self._last_row
+        if work is not None:
+            self._last_row = work.result()
+        # Even to see that nothing was written takes a call for each journal.
+        still = work is not None and not self.goes_on
+        if not still or time.monotonic() >= self._row_asked_at + STILL_SECONDS:
+            self._row_asked_at = time.monotonic()
+            self._row = self._readers.answering.submit(lambda: self.live.ask(_row))
+        return self._last_row
+
+    def check(self) -> None:
+        """Raise AIPerfError unless it can be read, as far as that is told soon."""
+        began, opening = time.monotonic(), self.open()
+        wait([opening], self._readers.patience)
+        if not opening.done():
+            raise ProblemError(
+                HTTPStatus.SERVICE_UNAVAILABLE, "loading", "the run's records are being read"
+            )
+        opening.result()
+        work = self._readers.answering.submit(lambda: self.live.ask(_row))
+        wait([work], self._readers.patience - (time.monotonic() - began))
+        if work.done():
+            work.result()
+
+    def loading(self) -> Loading:
+        """Return for how long it has been read."""
+        since = self._loading_since
+        seconds = 0.0 if since is None else time.monotonic() - since
+        return Loading(run=self.name, seconds=round(seconds, 1))
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether it is being read, or writes on."""
+        if self._opening is None or not self._opening.done():
+            return self._opening is not None
+        return self._last_row is not None and self._last_row.state in LASTING
+
+    def close(self) -> None:
+        """No longer renew its answers."""
+        self._renewal.close()
+
+    def _open(self) -> None:
+        self._loading_since = time.monotonic()
+        try:
+            with never_collected():
+                self._last_row = self.live.ask(_row)
+            self._renewal.enter_context(self.live.renewed())
+            self._opened = True
+        finally:
+            self._loading_since = None
+
+    async def _made(self, key: object, make: Callable[[], T], seconds: float) -> T | None:
+        """Return what another thread makes, once for all who want it; None where that lasts."""
+        began = time.monotonic()
+        if not self._opened and not await _done(self.open(), seconds):
+            return None
+        work = self._under_way.get(key)
+        if work is None:
+            work = self._under_way[key] = self._readers.answering.submit(make)
+            work.add_done_callback(lambda _: self._under_way.pop(key, None))
+        left = seconds - (time.monotonic() - began)
+        return work.result() if await _done(work, left) else None
+
+
+@contextlib.contextmanager
+def never_collected() -> Iterator[None]:
+    """Keep the garbage collector from ever walking what is there at the end of the block.
+
+    It would hold up every thread for seconds where a large run was read. A view has no cycles,
+    and is freed without the collector.
+    """
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+        gc.freeze()
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def _row(view: RunView) -> RunRow:
+    return RunRow.of(view)
+
+
+async def _done(work: Future[Any], seconds: float) -> bool:
+    """Wait for something; return whether it is done. Raises its error."""
+    wrapped = asyncio.ensure_future(asyncio.wrap_future(work))
+    done, _ = await asyncio.wait({wrapped}, timeout=max(0.0, seconds))
+    if not done:
+        wrapped.add_done_callback(lambda late: late.cancelled() or late.exception())
+        return False
+    wrapped.result()
+    return True

@@ -1,0 +1,234 @@
+"""The server: it listens, and answers until it is told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import logging
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Self
+
+import uvicorn
+
+from aiperf_hpc.errors import AIPerfError, UsageError
+from aiperf_hpc.service.access import Policy
+from aiperf_hpc.service.app import create_app
+from aiperf_hpc.service.conductor import Conductor
+from aiperf_hpc.service.endpoint import Endpoint
+from aiperf_hpc.service.runs import FolderOfRuns, Runs
+
+SWITCH_SECONDS = 0.0001
+START_SECONDS = 10.0
+STOP_SECONDS = 5.0
+UNREAD_MILLISECONDS = 60_000
+
+
+def _quiet(_: str) -> None:
+    pass
+
+
+def serve(
+    runs: Runs,
+    endpoint: Endpoint,
+    announce: Callable[[str], None] = _quiet,
+    log: Callable[[str], None] = _quiet,
+) -> None:
+    """Serve runs until the process is told to stop.
+
+    Args:
+        runs: the runs.
+        endpoint: where to listen, and what protects it.
+        announce: called with the URL once there is someone to answer.
+        log: called with a line for each attempt that is refused, and for each change.
+
+    Raises:
+        UsageError: the address cannot be had, or its tokens or TLS cannot be used.
+    """
+    conductor = None
+    if isinstance(runs, FolderOfRuns) and endpoint.token_file is not None:
+        conductor = Conductor(runs.folder, log=log)
+    server = _server(runs, endpoint, log, conductor)
+    listener = listen(endpoint)
+    # The server re-raises the signal that ended it: an interrupt is the way to end this.
+    with (
+        contextlib.suppress(KeyboardInterrupt),
+        contextlib.nullcontext() if conductor is None else conductor.working(),
+        runs.served(),
+        _prompt_threads(),
+    ):
+        announce(url_of(listener, endpoint))
+        server.run(sockets=[listener])
+
+
+@contextlib.contextmanager
+def _prompt_threads() -> Iterator[None]:
+    """Let threads take turns more often, while the block runs.
+
+    The thread that gives answers wakes often and briefly; each time, and behind each call to a file
+    system, it waits so long for one that reads. A list of 100 runs makes some 400 such calls.
+    """
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(SWITCH_SECONDS)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(before)
+
+
+class ServerThread:
+    """The service in a thread of its own, beside whatever else the process does."""
+
+    def __init__(
+        self,
+        runs: Runs,
+        endpoint: Endpoint = Endpoint(),  # noqa: B008 -- it is frozen
+        log: Callable[[str], None] = _quiet,
+        conductor: Conductor | None = None,
+    ) -> None:
+        """Take what to serve, where, and what changes it.
+
+        Raises UsageError: its tokens or TLS cannot be used.
+        """
+        self.endpoint = endpoint
+        """Where it was asked for; after the start, the port is the one that is listened at."""
+        self._runs = runs
+        self._server = _server(runs, endpoint, log, conductor)
+        self._served = contextlib.ExitStack()
+        self._thread: threading.Thread | None = None
+        self.url = ""
+
+    def start(self) -> None:
+        """Listen, and answer from now on.
+
+        Raises:
+            UsageError: the address cannot be had.
+            AIPerfError: the server does not come up.
+        """
+        listener = listen(self.endpoint)
+        self.endpoint = replace(self.endpoint, port=listener.getsockname()[1])
+        self.url = url_of(listener, self.endpoint)
+        self._served.enter_context(self._runs.served())
+        self._served.enter_context(_prompt_threads())
+        self._thread = threading.Thread(
+            target=self._server.run, args=([listener],), name="rest", daemon=True
+        )
+        self._thread.start()
+        end = time.monotonic() + START_SECONDS
+        while not self._server.started:
+            if not self._thread.is_alive() or time.monotonic() > end:
+                self.stop()
+                listener.close()
+                raise AIPerfError(f"the service at {self.url} did not come up")
+            time.sleep(0.01)
+
+    def stop(self) -> None:
+        """Answer what was asked, then stop listening."""
+        self._server.should_exit = True
+        if self._thread is not None:
+            self._thread.join(STOP_SECONDS)
+            self._thread = None
+            self._served.close()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.stop()
+
+
+def _server(
+    runs: Runs,
+    endpoint: Endpoint,
+    log: Callable[[str], None],
+    conductor: Conductor | None = None,
+) -> uvicorn.Server:
+    """Return a server that leaves the process's logging and output alone."""
+    policy = Policy(endpoint.tokens(), endpoint.open_reading, endpoint.host)
+    endpoint.check_tls()
+    app = create_app(runs, policy, log, conductor)
+    logging.getLogger("uvicorn.error").addFilter(_worth_saying)
+    return _Server(
+        uvicorn.Config(
+            app,
+            loop="asyncio",
+            http="h11",
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            ssl_certfile=endpoint.certificate,
+            ssl_keyfile=endpoint.key,
+            timeout_graceful_shutdown=2,
+        ),
+        app.state.ending,
+    )
+
+
+class _Server(uvicorn.Server):
+    """A server that ends its streams of events when it is to stop: nothing waits for them."""
+
+    def __init__(self, config: uvicorn.Config, ending: asyncio.Event) -> None:
+        super().__init__(config)
+        self._ending = ending
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._ending.set()
+        await super().shutdown(sockets)
+
+
+def _worth_saying(record: logging.LogRecord) -> bool:
+    """Return False for what is said of a client that was left because it did not read."""
+    return "without completing response" not in record.getMessage()
+
+
+def check_free(endpoint: Endpoint) -> None:
+    """Raise UsageError unless someone may listen there now, with its tokens and TLS."""
+    endpoint.tokens()
+    endpoint.check_tls()
+    listen(endpoint).close()
+
+
+def listen(endpoint: Endpoint) -> socket.socket:
+    """Return a socket that listens, so that a bad address is known before anything starts."""
+    host, port = endpoint.host, endpoint.port
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        listener = socket.socket(family, kind, protocol)
+    except OSError as error:
+        raise UsageError(f"cannot serve at {host}: {error.strerror}") from None
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        # What a client does not take in that time is dropped with its connection.
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNREAD_MILLISECONDS)
+        listener.bind(address)
+        listener.listen(128)
+    except OSError as error:
+        listener.close()
+        raise UsageError(_refused(host, port, error)) from None
+    return listener
+
+
+def _refused(host: str, port: int, error: OSError) -> str:
+    reasons = {
+        errno.EADDRINUSE: "the port is in use; choose another, or 0 for any free one",
+        errno.EACCES: "not permitted; choose a port from 1024 on",
+        errno.EADDRNOTAVAIL: "this machine does not have that address",
+    }
+    return f"cannot serve at {host}, port {port}: {reasons.get(error.errno or 0, error.strerror)}"
+
+
+def url_of(listener: socket.socket, endpoint: Endpoint) -> str:
+    """Return by what URL a listener is reached."""
+    host, port = listener.getsockname()[:2]
+    name = f"[{host}]" if ":" in host else host
+    return f"{endpoint.scheme}://{name}:{port}"

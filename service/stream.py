@@ -1,0 +1,169 @@
+"""Server-sent events: what a run does, as long as the client reads.
+
+A client that does not read is left: what waits for it is bounded by the socket's buffers, because
+nothing is made before the last message was taken.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncGenerator, AsyncIterator
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import NamedTuple
+
+from starlette.responses import Response
+from starlette.types import Message, Receive, Scope, Send
+
+from aiperf_hpc.errors import AIPerfError
+from aiperf_hpc.results.views.run_view import RunView
+from aiperf_hpc.service.answers.events import Events, EventsQuestion
+from aiperf_hpc.service.problem import ProblemError, problem_of, problem_response
+from aiperf_hpc.service.served_run import ServedRun
+
+ALIVE_SECONDS = 15.0
+"""The time between two signs of life."""
+SEND_SECONDS = 30.0
+"""How long a client may take to read what was sent, before it is left."""
+AT_ONCE = 500
+"""How many events are sent before the next look."""
+MOST_STREAMS = 256
+"""Streams that are open at once; each keeps a connection, of which a process has about 1,000."""
+LAST: Message = {"type": "http.response.body", "body": b"", "more_body": False}
+LAST_SECONDS = 1.0
+"""How long a client may take to read that the stream has ended, when the service does."""
+
+
+@dataclass(slots=True)
+class OpenStreams:
+    """How many streams a service has open, and may have."""
+
+    most: int = MOST_STREAMS
+    count: int = 0
+
+    def refusal(self) -> ProblemError | None:
+        """Return why no further one can be opened; None while one can."""
+        if self.count < self.most:
+            return None
+        detail = f"{self.most} streams of events are open, and no more can be; ask for /events"
+        return ProblemError(HTTPStatus.SERVICE_UNAVAILABLE, "too-many-streams", detail)
+
+
+class EventStream(Response):
+    """A response that sends messages until the client goes, or does not read them."""
+
+    media_type = "text/event-stream"
+
+    def __init__(
+        self,
+        messages: AsyncIterator[bytes],
+        ending: asyncio.Event | None = None,
+        send_seconds: float = SEND_SECONDS,
+        open_streams: OpenStreams | None = None,
+    ) -> None:
+        """Take the messages, what says that the service is about to end, and how many are open."""
+        super().__init__(headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"})
+        del self.headers["content-length"]
+        self._messages = messages
+        self._ending = ending or asyncio.Event()
+        self._send_seconds = send_seconds
+        self._open = open_streams or OpenStreams()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if (refusal := self._open.refusal()) is not None:
+            await problem_response(refusal)(scope, receive, send)
+            return
+        self._open.count += 1
+        try:
+            await self._respond(receive, send)
+        finally:
+            self._open.count -= 1
+
+    async def _respond(self, receive: Receive, send: Send) -> None:
+        sending = asyncio.ensure_future(self._send(send))
+        gone = asyncio.ensure_future(_disconnected(receive))
+        ending = asyncio.ensure_future(self._ending.wait())
+        tasks = (sending, gone, ending)
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        if self._ending.is_set():
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(send(LAST), LAST_SECONDS)
+        error = None if sending.cancelled() else sending.exception()
+        if error is not None and not isinstance(error, TimeoutError):
+            raise error  # After a TimeoutError, the client does not read: it is left.
+
+    async def _send(self, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+        async for message in self._messages:
+            body = {"type": "http.response.body", "body": message, "more_body": True}
+            await asyncio.wait_for(send(body), self._send_seconds)
+        await send(LAST)
+
+
+async def _disconnected(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+class Said(NamedTuple):
+    """What is said of a run as a whole."""
+
+    event: str
+    data: bytes
+
+
+def message(event: str, data: str | bytes, number: int | None = None) -> bytes:
+    """Return a server-sent event; the data is JSON, which has no line breaks."""
+    body = data if isinstance(data, bytes) else data.encode()
+    known = b"" if number is None else b"id: %d\n" % number
+    return b"%sevent: %s\ndata: %s\n\n" % (known, event.encode(), body)
+
+
+async def run_stream(
+    run: ServedRun, after: int | None, seconds: float
+) -> AsyncGenerator[bytes, None]:
+    """Yield what a run does.
+
+    Args:
+        run: the run.
+        after: the number of the last event that is known; None for those to come.
+        seconds: how long to rest between two looks.
+    """
+    told: Said | None = None
+    spoke = time.monotonic()
+    while True:
+        now, events = await _look(run, after)
+        if now != told:
+            yield message(*now)
+        if events is not None:
+            for event in events.events if after is not None else ():
+                yield message("happened", event.model_dump_json(), event.number)
+            after = events.events[-1].number if after is not None and events.events else events.last
+        if now != told or (events is not None and events.events):
+            told, spoke = now, time.monotonic()
+        elif time.monotonic() - spoke >= ALIVE_SECONDS:
+            spoke = time.monotonic()
+            yield b": alive\n\n"
+        await asyncio.sleep(seconds)
+
+
+async def _look(run: ServedRun, after: int | None) -> tuple[Said, Events | None]:
+    """Return what to say of the run now, and the events after a number; the latest for None."""
+    try:
+        status = await run.text(RunView.status)
+        limit = 1 if after is None else AT_ONCE
+        events = await run.ask(EventsQuestion(run.events, after, limit=limit))
+    except AIPerfError as error:
+        return Said(
+            "problem", problem_of(error).model_dump_json(exclude_defaults=True).encode()
+        ), None
+    if status is None or events is None:
+        return Said("loading", run.loading().model_dump_json().encode()), None
+    return Said("status", status.body), events

@@ -1,0 +1,245 @@
+"""The witness's log: append-only, each statement chained to the one before, all of it checked."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from array import array
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from pathlib import Path
+from threading import Lock
+from typing import Final
+
+from pydantic import ValidationError
+
+from aiperf_hpc.errors import AIPerfError, UsageError, reason_of
+from aiperf_hpc.integrity.signatures import (
+    BadSignatureError,
+    PrivateKey,
+    load_private_key,
+    make_key,
+)
+from aiperf_hpc.run.heads import Head
+from aiperf_hpc.run.statements import NOTHING, Statement
+from aiperf_hpc.run.storage import GrowingFile
+from aiperf_hpc.service.problem import ProblemError
+from aiperf_hpc.verification.witness_client.signed import NAMESPACE, follows, signer_of
+
+MOST_GIVEN: Final = 100
+"""Statements of a run that one answer has at most."""
+BACK_SECONDS: Final = 1.0
+"""How far the clock may go back before the witness says nothing more."""
+
+
+@dataclass(slots=True)
+class _Run:
+    """What is known of a run."""
+
+    owner: str
+    offsets: array[int] = field(default_factory=lambda: array("Q"))
+    """Where each of its statements begins in the log."""
+    last: str = NOTHING
+
+
+class WitnessLog:
+    """All that a witness has said. Threads may share it."""
+
+    def __init__(
+        self, folder: Path, *, most_bytes: int, utc: Callable[[], float] = time.time
+    ) -> None:
+        """Read what was said before; make the key and the log where there are none.
+
+        Args:
+            folder: of ``log.jsonl`` and the key.
+            most_bytes: how long the log may become.
+            utc: the witness's clock, UTC seconds.
+
+        Raises:
+            UsageError: the folder cannot be used, or what is there is not what was written.
+        """
+        self._most_bytes = most_bytes
+        self._utc = utc
+        self._lock = Lock()
+        self._runs: dict[str, _Run] = {}
+        self._offsets = array("Q")
+        self._last = NOTHING
+        self._last_utc = 0.0
+        self._path = folder / "log.jsonl"
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            self.key = _key_in(folder)
+            self._read()
+            self._file = GrowingFile(self._path)
+        except OSError as error:
+            raise UsageError(f"cannot be a witness in {folder}: {reason_of(error)}") from None
+
+    @property
+    def count(self) -> int:
+        """How many statements there are."""
+        return len(self._offsets)
+
+    def add(self, run: str, token: str, head: Head, after: int) -> list[Statement]:
+        """Say that a head was shown now; return the run's statements after number ``after``.
+
+        Args:
+            run: the run's name.
+            token: what shows that it is the same that has shown the run's heads before.
+            head: of the run's primary journal.
+            after: the number, within the run, of the last that was received.
+
+        Raises:
+            ProblemError: the run's name is another's, the log is full, or the clock went back.
+            OSError: the log cannot be written.
+        """
+        owner = hashlib.sha256(token.encode()).hexdigest()
+        with self._lock:
+            known = self._runs.get(run)
+            if known is not None and known.owner != owner:
+                what = "another shows the heads of a run of this name; the token is not its own"
+                raise ProblemError(HTTPStatus.FORBIDDEN, "not-the-owner", what)
+            statement = self._next(run, owner, head, known)
+            self._write(statement)
+            return self._of_run(run, after)
+
+    def of_run(self, run: str, after: int = 0) -> list[Statement]:
+        """Return the statements of a run after number ``after``, the first ``MOST_GIVEN``."""
+        with self._lock:
+            return self._of_run(run, after)
+
+    def lines(self, first: int, most: int) -> bytes:
+        """Return so many statements from number ``first`` on, a line each."""
+        with self._lock:
+            begin, end = first - 1, min(first - 1 + most, len(self._offsets))
+            if begin >= end:
+                return b""
+            until = self._offsets[end] if end < len(self._offsets) else self._file.size
+            return self._bytes(self._offsets[begin], until)
+
+    def close(self) -> None:
+        """Close the log."""
+        self._file.close()
+
+    def _next(self, run: str, owner: str, head: Head, known: _Run | None) -> Statement:
+        now = self._utc()
+        if now < self._last_utc - BACK_SECONDS:
+            what = "the witness's clock has gone back; it says nothing until that is over"
+            raise ProblemError(HTTPStatus.SERVICE_UNAVAILABLE, "clock", what)
+        unsigned = Statement(
+            number=self.count + 1,
+            previous=self._last,
+            run=run,
+            owner=owner,
+            run_number=1 if known is None else len(known.offsets) + 1,
+            run_previous=NOTHING if known is None else known.last,
+            head=head,
+            utc=max(now, self._last_utc),
+        )
+        signature = self.key.sign(unsigned.message, NAMESPACE).decode()
+        return unsigned.model_copy(update={"signature": signature})
+
+    def _write(self, statement: Statement) -> None:
+        line = statement.line + b"\n"
+        if self._file.size + len(line) > self._most_bytes:
+            what = "the witness's log is full"
+            raise ProblemError(HTTPStatus.INSUFFICIENT_STORAGE, "full", what)
+        offset = self._file.size
+        try:
+            self._file.add(line)
+        except BaseException:
+            with suppress(OSError):  # The next addition cuts it off, where this one cannot.
+                self._file.cut()
+            raise
+        self._take(statement, offset)
+
+    def _take(self, statement: Statement, offset: int) -> None:
+        self._last, self._last_utc = statement.sha256, statement.utc
+        self._offsets.append(offset)
+        run = self._runs.setdefault(statement.run, _Run(statement.owner))
+        run.offsets.append(offset)
+        run.last = self._last
+
+    def _of_run(self, run: str, after: int) -> list[Statement]:
+        known = self._runs.get(run)
+        if known is None or after < 0:
+            return []
+        found = known.offsets[after : after + MOST_GIVEN]
+        with self._path.open("rb") as file:
+            statements = []
+            for offset in found:
+                file.seek(offset)
+                statements.append(Statement.model_validate_json(file.readline()))
+        return statements
+
+    def _bytes(self, begin: int, end: int) -> bytes:
+        with self._path.open("rb") as file:
+            file.seek(begin)
+            return file.read(end - begin)
+
+    def _read(self) -> None:
+        if not self._path.exists():
+            return
+        whole = _without_torn_line(self._path)
+        offset = 0
+        for statement in checked_log(self._path, self.key.public.fingerprint):
+            self._take(statement, offset)
+            offset += len(statement.line) + 1
+        if offset != whole:
+            raise UsageError(f"{self._path} is not as it was written")
+
+
+def checked_log(path: Path, fingerprint: str | None) -> Iterator[Statement]:
+    """Yield the statements of a log, each checked: chained to those before, and signed.
+
+    Args:
+        path: the log.
+        fingerprint: of the key that signed it; any one key where that is not known.
+
+    Raises:
+        UsageError: a line is no statement, does not follow, or is not signed by that key.
+        OSError: it cannot be read.
+    """
+    last, utc, runs = NOTHING, 0.0, dict[str, Statement]()
+    with path.open("rb") as file:
+        for number, line in enumerate(file, 1):
+            where = f"{path}, line {number}"
+            try:
+                found = Statement.model_validate_json(line)
+                by = signer_of(found)
+            except ValidationError:
+                raise UsageError(f"{where}: no statement of a witness") from None
+            except BadSignatureError as error:
+                raise UsageError(f"{where}: its signature: {error}") from None
+            fingerprint = fingerprint or by.fingerprint
+            next_of_all = (found.number, found.previous) == (number, last) and found.utc >= utc
+            next_of_run = follows(found, runs.get(found.run))
+            same = by.fingerprint == fingerprint and found.line + b"\n" == line
+            if not (next_of_all and next_of_run and same):
+                raise UsageError(f"{where}: it does not follow from the lines before")
+            last, utc = found.sha256, found.utc
+            runs[found.run] = found
+            yield found
+
+
+def _without_torn_line(path: Path) -> int:
+    """Move what no whole line ends aside, which nobody was told; return the bytes that stay."""
+    size = path.stat().st_size
+    with path.open("r+b") as file:
+        file.seek(max(0, size - 2**16))
+        tail = file.read()
+        torn = len(tail) - (tail.rfind(b"\n") + 1)
+        if torn:
+            path.with_name(f"{path.name}.torn-{time.time_ns()}").write_bytes(tail[-torn:])
+            file.truncate(size - torn)
+    return size - torn
+
+
+def _key_in(folder: Path) -> PrivateKey:
+    path = folder / "key"
+    if not path.exists():
+        if (folder / "log.jsonl").exists():
+            raise AIPerfError(f"{folder} has a log, but the key that signed it is gone")
+        make_key(path, "aiperf-witness")
+    return load_private_key(path)

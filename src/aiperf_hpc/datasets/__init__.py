@@ -1,0 +1,1 @@
+"""Published and prepared datasets: checksums and manifests."""

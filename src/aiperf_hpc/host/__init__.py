@@ -1,0 +1,1 @@
+"""This machine: its cores and devices, processes, signals and output streams."""

@@ -1,0 +1,121 @@
+"""The releases of this package, each by the SHA-256 of its files.
+
+``releases/VERSION.sha256`` lists a release's files as ``sha256sum`` prints them, with paths
+relative to the package. A checkout and an installed package have the same files, so both are
+compared with it, without git. ``python -m aiperf_hpc.integrity.release`` writes the list of this
+version.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+
+from aiperf_hpc import __version__
+from aiperf_hpc.integrity.commit import STAMP
+from aiperf_hpc.streams import print_in_any_locale
+
+PACKAGE = Path(__file__).parents[1]
+RELEASES = PACKAGE / "releases"
+SUFFIX = ".sha256"
+FILES = "aiperf-hpc files"
+"""The name of the digest of the package's files among the recorded versions."""
+
+
+def file_digests(package: Path = PACKAGE) -> dict[str, str]:
+    """Return the SHA-256 of each file of a package by its relative path, sorted.
+
+    Bytecode caches, the stamp of a build and the lists of releases do not count.
+
+    Raises:
+        OSError: a file cannot be read.
+    """
+    found = {
+        path.relative_to(package).as_posix(): path
+        for path in _files(package)
+        if path != package / STAMP and not _is_list(path, package)
+    }
+    return {name: hashlib.sha256(found[name].read_bytes()).hexdigest() for name in sorted(found)}
+
+
+def _files(package: Path) -> Iterator[Path]:
+    # In a checkout, folders of the package are links to those of the repository.
+    for folder, subfolders, names in os.walk(package, followlinks=True):
+        subfolders[:] = [name for name in subfolders if name != "__pycache__"]
+        yield from (Path(folder, name) for name in names)
+
+
+def _is_list(path: Path, package: Path) -> bool:
+    return path.parent == package / RELEASES.name and path.suffix == SUFFIX
+
+
+def listing(digests: Mapping[str, str]) -> str:
+    """Return digests as ``sha256sum`` prints them."""
+    return "".join(f"{digest}  {name}\n" for name, digest in digests.items())
+
+
+@cache
+def package_digest() -> str:
+    """Return the SHA-256 of the list of this package's files."""
+    return hashlib.sha256(listing(file_digests()).encode()).hexdigest()
+
+
+def released() -> dict[str, Path]:
+    """Return the list of each release's files, by its version."""
+    return {path.name.removesuffix(SUFFIX): path for path in sorted(RELEASES.glob(f"*{SUFFIX}"))}
+
+
+@cache
+def list_digest(path: Path) -> str:
+    """Return the SHA-256 of a release's list, which is the package digest of that release."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def changes() -> list[str]:
+    """Return how this package's files differ from the release of its version, if there is one.
+
+    Each is a path and ``changed``, ``missing`` or ``added``.
+    """
+    path = released().get(__version__)
+    if path is None or list_digest(path) == package_digest():
+        return []
+    lines = path.read_text("utf-8").splitlines()
+    release = {name: digest for digest, _, name in (line.partition("  ") for line in lines)}
+    return list(_differences(release, file_digests()))
+
+
+def _differences(release: Mapping[str, str], files: Mapping[str, str]) -> Iterator[str]:
+    for name in sorted(release.keys() | files.keys()):
+        if name not in files:
+            yield f"{name} missing"
+        elif name not in release:
+            yield f"{name} added"
+        elif files[name] != release[name]:
+            yield f"{name} changed"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Write the list of this version's files, unless this version is released already."""
+    print_in_any_locale()
+    parser = argparse.ArgumentParser(
+        prog="python -m aiperf_hpc.integrity.release",
+        description="Write the list of this version's files.",
+    )
+    parser.parse_args(arguments)
+    path = RELEASES / f"{__version__}{SUFFIX}"
+    if path.exists():
+        sys.stderr.write(f"{path}: {__version__} is released; raise the version first\n")
+        return 2
+    RELEASES.mkdir(exist_ok=True)
+    path.write_text(listing(file_digests()), "utf-8")
+    sys.stdout.write(f"{path}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,300 @@
+"""Ed25519 keys and signatures in the formats of OpenSSH, which ``ssh-keygen -Y`` makes and checks.
+
+Keys are those of ``ssh-keygen -t ed25519``. A signature is what OpenSSH calls SSHSIG: it names its
+key and a namespace, so that what was signed for one purpose is worth nothing for another.
+[OpenSSH, PROTOCOL.sshsig, PROTOCOL.key; RFC 8032; RFC 4253, section 6.6]
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+import struct
+from base64 import b64decode, b64encode
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    PublicFormat,
+    load_ssh_private_key,
+)
+
+from aiperf_hpc.errors import AIPerfError, UsageError, reason_of
+from aiperf_hpc.untrusted.files import open_regular, text_of
+
+KIND = b"ssh-ed25519"
+MAGIC = b"SSHSIG"
+VERSION = 1
+HASHES = ("sha512", "sha256")
+"""What OpenSSH hashes a message by, first what it does by itself."""
+COLUMNS = 70
+"""The length of a line of base64 in what OpenSSH writes."""
+BEGIN, END = "-----BEGIN SSH SIGNATURE-----\n", "-----END SSH SIGNATURE-----\n"
+LONGEST = 4096
+"""Bytes of the longest signature that is looked at; one by Ed25519 has 300 to 400."""
+MOST_KEYS = 1024 * 1024
+"""Bytes of the largest file of public keys: ten thousand of them."""
+LARGEST_KEY = 2**16
+"""Bytes of the largest file of a private key; one of Ed25519 has 400."""
+
+
+class BadSignatureError(AIPerfError):
+    """A signature is damaged, or is not of what it is said to be of."""
+
+
+@dataclass(frozen=True, slots=True)
+class PublicKey:
+    """A key by which signatures are checked."""
+
+    raw: bytes
+    """Its 32 bytes."""
+    name: str = ""
+    """Whose it is, as far as its file says so."""
+
+    @property
+    def blob(self) -> bytes:
+        """The key as OpenSSH encodes it."""
+        return _string(KIND) + _string(self.raw)
+
+    @property
+    def fingerprint(self) -> str:
+        """Its fingerprint as ``ssh-keygen -l`` prints it."""
+        digest = hashlib.sha256(self.blob).digest()
+        return "SHA256:" + b64encode(digest).decode().rstrip("=")
+
+    @property
+    def line(self) -> str:
+        """The key as a file of OpenSSH has it."""
+        return f"{KIND.decode()} {b64encode(self.blob).decode()} {self.name}".rstrip() + "\n"
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.fingerprint})" if self.name else self.fingerprint
+
+
+class PrivateKey:
+    """A key that signs."""
+
+    def __init__(self, key: Ed25519PrivateKey, name: str = "") -> None:
+        self._key = key
+        raw = key.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw)
+        self.public = PublicKey(raw, name)
+
+    def sign(self, message: bytes, namespace: str) -> bytes:
+        """Return a signature of a message as a file of OpenSSH has it."""
+        made = _Signature(self.public.raw, namespace, HASHES[0], b"")
+        signature = self._key.sign(made.signed(message))
+        return _Signature(self.public.raw, namespace, HASHES[0], signature).armored()
+
+
+def make_key(path: Path, name: str) -> PublicKey:
+    """Make a key: the private one for its owner alone to read, the public one beside it.
+
+    Args:
+        path: of the private key; the public one's ends in ``.pub``.
+        name: whose it is.
+
+    Raises:
+        UsageError: one of the files is there, or cannot be written.
+    """
+    if not name.isprintable():
+        raise UsageError("the name of a key is one line of text")
+    key = Ed25519PrivateKey.generate()
+    public = PrivateKey(key, name).public
+    private = key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption())
+    beside = public_path(path)
+    try:
+        if beside.exists():
+            raise FileExistsError(None, "it is there already", str(beside))
+        _write_new(path, private, 0o600)
+        _write_new(beside, public.line.encode(), 0o644)
+    except OSError as error:
+        where = error.filename or path
+        said = "it is there already" if isinstance(error, FileExistsError) else reason_of(error)
+        raise UsageError(f"cannot make the key {where}: {said}; name another file") from None
+    return public
+
+
+def public_path(path: Path) -> Path:
+    """Return where the public key of a private key's file is."""
+    return path.with_name(f"{path.name}.pub")
+
+
+def load_private_key(path: Path) -> PrivateKey:
+    """Read a private key that only its owner may read.
+
+    Raises:
+        UsageError: it cannot be read, others may read it, or it is none.
+    """
+    try:
+        with open_regular(path) as file:
+            mode = os.fstat(file.fileno()).st_mode
+            content = file.read(LARGEST_KEY)
+    except OSError as error:
+        raise UsageError(f"cannot read the key {path}: {reason_of(error)}") from None
+    if mode & (stat.S_IRWXG | stat.S_IRWXO):
+        raise UsageError(f"others may read the private key {path}: `chmod 600 {path}`")
+    try:
+        key = load_ssh_private_key(content, password=None)
+    except TypeError:
+        raise UsageError(
+            f"the key {path} has a passphrase: sign with `ssh-keygen -Y sign`, which asks for it"
+        ) from None
+    except (ValueError, UnsupportedAlgorithm):
+        key = None
+    if not isinstance(key, Ed25519PrivateKey):
+        raise UsageError(
+            f"{path} is no private key of Ed25519 as OpenSSH writes it; `aiperf keygen` makes one"
+        )
+    beside = public_path(path)
+    found = PrivateKey(key)
+    named = (each for each in _keys_in(beside) if each.raw == found.public.raw)
+    return PrivateKey(key, next((each.name for each in named), "") if beside.is_file() else "")
+
+
+def read_trusted(files: Iterable[Path]) -> tuple[PublicKey, ...]:
+    """Return the keys in files of public keys, of allowed signers, or in folders of ``*.pub``.
+
+    Raises:
+        UsageError: one cannot be read, or has no key of Ed25519.
+    """
+    return tuple(key for file in files for key in _trusted_in(file))
+
+
+def _trusted_in(path: Path) -> list[PublicKey]:
+    found = sorted(path.glob("*.pub")) if path.is_dir() else [path]
+    keys = [key for file in found for key in _keys_in(file)]
+    if not keys:
+        raise UsageError(f"{path} has no public key of Ed25519; `aiperf keygen` makes a pair")
+    return keys
+
+
+def _keys_in(path: Path) -> Iterator[PublicKey]:
+    try:
+        lines = text_of(path, MOST_KEYS).splitlines()
+    except UsageError as error:
+        raise UsageError(f"cannot read the key {path}: {error}") from None
+    for number, line in enumerate(lines, 1):
+        words = line.split()
+        if KIND.decode() in words and not words[0].startswith("#"):
+            try:
+                yield _key_of(words)
+            except ValueError as error:
+                raise UsageError(f"{path}, line {number}: {error}") from None
+
+
+def _key_of(words: list[str]) -> PublicKey:
+    """Return the key of a line: ``[who] ssh-ed25519 BASE64 [comment]``. Raises ValueError."""
+    place = words.index(KIND.decode())
+    if place > 1:
+        raise ValueError("options of allowed signers are not known here; leave them out")
+    blob = b64decode(words[place + 1] if len(words) > place + 1 else "", validate=True)
+    head = _string(KIND) + struct.pack(">I", 32)
+    if not blob.startswith(head) or len(blob) != len(head) + 32:
+        raise ValueError("this is no public key of Ed25519")
+    name = words[0] if place else " ".join(words[place + 2 :])
+    return PublicKey(blob[len(head) :], name)
+
+
+def check_signature(message: bytes, signature: bytes, namespace: str) -> PublicKey:
+    """Return the key by which a message was signed. Whose that is, the signature cannot say.
+
+    Args:
+        message: what was signed.
+        signature: a file of OpenSSH, to its last byte as OpenSSH writes it.
+        namespace: what it was signed for.
+
+    Raises:
+        BadSignatureError: it is damaged, of something else, or for another purpose.
+    """
+    found = _Signature.parse(signature)
+    if found.namespace != namespace:
+        raise BadSignatureError(f"it was made for '{found.namespace}', not for '{namespace}'")
+    try:
+        key = Ed25519PublicKey.from_public_bytes(found.key)
+        key.verify(found.signature, found.signed(message))
+    except InvalidSignature:
+        raise BadSignatureError("it is not of this content") from None
+    except ValueError:
+        raise BadSignatureError("its key is none") from None
+    return PublicKey(found.key)
+
+
+@dataclass(frozen=True, slots=True)
+class _Signature:
+    """The parts of a signature."""
+
+    key: bytes
+    namespace: str
+    hashed_by: str
+    signature: bytes
+
+    def signed(self, message: bytes) -> bytes:
+        """Return what of a message is signed."""
+        digest = hashlib.new(self.hashed_by, message).digest()
+        parts = (self.namespace.encode(), b"", self.hashed_by.encode(), digest)
+        return MAGIC + b"".join(map(_string, parts))
+
+    def armored(self) -> bytes:
+        """Return it as text."""
+        parts = (
+            PublicKey(self.key).blob,
+            self.namespace.encode(),
+            b"",
+            self.hashed_by.encode(),
+            _string(KIND) + _string(self.signature),
+        )
+        blob = MAGIC + struct.pack(">I", VERSION) + b"".join(map(_string, parts))
+        text = b64encode(blob).decode()
+        lines = (text[at : at + COLUMNS] for at in range(0, len(text), COLUMNS))
+        return "".join([BEGIN, *(f"{line}\n" for line in lines), END]).encode()
+
+    @classmethod
+    def parse(cls, text: bytes) -> _Signature:
+        """Read it. Raises BadSignatureError unless each byte is as OpenSSH writes it."""
+        try:
+            found = cls._parsed(text)
+        except (ValueError, struct.error):
+            raise BadSignatureError("it is no signature by Ed25519") from None
+        if found.armored() != text:
+            raise BadSignatureError("it is not as it was written")
+        return found
+
+    @classmethod
+    def _parsed(cls, text: bytes) -> _Signature:
+        if len(text) > LONGEST:
+            raise ValueError("too long")
+        lines = text.decode("ascii").splitlines()
+        blob = b64decode("".join(lines[1:-1]), validate=True)
+        head = len(MAGIC) + 4
+        key, namespace, _, hashed_by, signature = _strings(blob[head:])
+        kind, raw = _strings(key)
+        signed_by, value = _strings(signature)
+        if (kind, signed_by) != (KIND, KIND) or hashed_by.decode() not in HASHES:
+            raise ValueError("of another kind")
+        return cls(raw, namespace.decode(), hashed_by.decode(), value)
+
+
+def _string(content: bytes) -> bytes:
+    """Return bytes with their number before them. [RFC 4251, section 5]"""
+    return struct.pack(">I", len(content)) + content
+
+
+def _strings(content: bytes) -> Iterator[bytes]:
+    """Yield what ``_string`` put one after the other. Raises struct.error for anything else."""
+    at = 0
+    while at < len(content):
+        (length,) = struct.unpack_from(">I", content, at)
+        yield content[at + 4 : at + 4 + length]
+        at += 4 + length
+
+
+def _write_new(path: Path, content: bytes, mode: int) -> None:
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
+        file.write(content)

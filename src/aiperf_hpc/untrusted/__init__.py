@@ -1,0 +1,1 @@
+"""Bounded reading of files and values from unknown sources."""

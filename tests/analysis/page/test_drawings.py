@@ -1,0 +1,91 @@
+"""What a page's overview draws, and what its captions say of what is left out."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ET
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from tests.support.result_logs import heading, line, training, write_log
+from tests.support.training_logs import cifar10_entries
+
+from aiperf_hpc.analysis.analysis import Analysis, analyze
+from aiperf_hpc.analysis.options import Options
+from aiperf_hpc.analysis.page.drawings import MOST_CURVES, ops_over_time, time_breakdown
+from aiperf_hpc.analysis.readers.base import Reading
+from aiperf_hpc.analysis.readers.sources import read_sources
+from aiperf_hpc.analysis.training_log import Course, Entry, Interval, System, TrainingLog
+from aiperf_hpc.results.report.plots.figure import Plot
+
+
+def drawn(folder: Path, run: Sequence[str], before: Sequence[str] = ()) -> Plot:
+    """Draw the time of one log's run."""
+    write_log(folder / "result_1.txt", heading(), before, run)
+    (plot,) = time_breakdown(analyze(read_sources([folder]), Options()))
+    return plot
+
+
+def test_a_bar_is_staging_compute_evaluation_and_extra(tmp_path: Path) -> None:
+    """Of 26 s: staging 5, one before the first epoch, two epochs of 10 with evaluations of 1."""
+    plot = drawn(tmp_path, training())
+    parts = {"staging": 5.0, "compute": 18.0, "evaluation": 2.0, "extra": 1.0}
+    said = ", ".join(f"{name} {seconds / 60:.2f} min" for name, seconds in parts.items())
+    assert said in plot.description
+    assert "No staging" not in plot.caption
+    assert "contains the evaluations" not in plot.caption
+    text = "".join(ET.fromstring(str(plot.svg)).itertext())  # noqa: S314 -- drawn here
+    assert f"{26 / 60:.2f} min" in text
+    assert all(name in text for name in parts)
+
+
+def test_without_staging_there_is_a_bar_and_it_is_said(tmp_path: Path) -> None:
+    plot = drawn(tmp_path, [text for text in training() if "staging" not in text])
+    assert "No staging is in the logs of Lab box cosmoflow." in plot.caption
+    assert "staging" not in plot.description
+    assert "extra 0.10 min" in plot.description
+
+
+def test_staging_outside_of_the_run_is_no_part_of_its_time(tmp_path: Path) -> None:
+    staged = [line(2, "staging_start"), line(8, "staging_stop")]
+    plot = drawn(tmp_path, [text for text in training() if "staging" not in text], staged)
+    assert "staging 0.00 min" in plot.description
+    assert "No staging" not in plot.caption
+
+
+def test_entries_that_do_not_tell_their_evaluations_apart_are_named(tmp_path: Path) -> None:
+    (plot,) = time_breakdown(analyze(Reading(cifar10_entries(tmp_path)), Options()))
+    assert "Compute contains the evaluations of CIFAR10/" in plot.caption
+    assert "evaluation " not in plot.description
+
+
+def searches(count: int) -> Analysis:
+    course = Course(
+        window_seconds=1.0, operations=(5, 7), busy_seconds=2.0, replicas=1, throughputs=()
+    )
+    entries = []
+    for number in range(count):
+        log = TrainingLog(
+            source="run", run=Interval(started=0.0, ended=2.0), succeeded=None, course=course,
+            operations=12, settings={"hours": 0.001},
+        )  # fmt: skip
+        entries.append(
+            Entry(
+                name=f"run-{number}",
+                format="aiperf",
+                benchmark="automl",
+                path="run",
+                system=System(name="node"),
+                logs=(log,),
+            )  # fmt: skip
+        )
+    return analyze(Reading(tuple(entries)), Options())
+
+
+@pytest.mark.parametrize("count", [MOST_CURVES, MOST_CURVES + 28])
+def test_curves_that_are_left_out_are_said(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("aiperf_hpc.analysis.analysis.SECTIONS", ())
+    (plot,) = ops_over_time(searches(count))
+    said = f"The first 12 of {count} runs; the JSON document has all." in plot.caption
+    assert said == (count > MOST_CURVES)
+    assert plot.description.count("ends at") == MOST_CURVES

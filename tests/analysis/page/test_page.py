@@ -1,0 +1,146 @@
+"""The page of an analysis: what is on it, that it stands alone, and that it stays small."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from tests.support.result_logs import unpacked
+from tests.support.run_factory import Plan, write_run
+
+from aiperf_hpc.analysis.analysis import MEASURES, SECTIONS, Analysis, analyze
+from aiperf_hpc.analysis.options import Options
+from aiperf_hpc.analysis.page.drawings import DRAWINGS
+from aiperf_hpc.analysis.page.render import render
+from aiperf_hpc.analysis.readers.sources import read_sources
+from aiperf_hpc.cli import main
+
+ROUND_ENTRIES = 30
+MEGABYTE = 1_000_000
+
+
+@pytest.fixture(scope="module")
+def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Public logs of three rounds and two runs of ours, in one folder."""
+    folder = tmp_path_factory.mktemp("sources")
+    unpacked(folder, "0.7", "corigpu_n64_tf1.15.0")
+    unpacked(folder, "0.7", "abci_512xV100_tensorflow_closed")
+    unpacked(folder, "2.0", "helmholtzai_horeka_n64_deepcam_weak")
+    unpacked(folder, "3.0", "clemson_18xR750_openfold_strong")
+    write_run(folder / "run-1", Plan(replicas=1, trials=3, hpo_trials=0, run_id="one", seed=1))
+    write_run(folder / "run-2", Plan(replicas=1, trials=3, hpo_trials=0, run_id="two", seed=2))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def analysis(sources: Path) -> Analysis:
+    return analyze(read_sources([sources]), Options())
+
+
+@pytest.fixture(scope="module")
+def page(analysis: Analysis) -> str:
+    return render(analysis)
+
+
+class Page(HTMLParser):
+    """What a page refers to, and what its elements are called."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.ids: list[str] = []
+        self.links: list[str] = []
+        self.outside: list[str] = []
+        self.open: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = dict(attrs)
+        if "id" in given:
+            self.ids.append(given["id"] or "")
+        if tag == "a":
+            self.links.append(given.get("href") or "")
+        if tag in ("script", "link", "img", "iframe"):
+            self.outside.append(tag)
+
+
+def test_every_section_has_its_tables(analysis: Analysis) -> None:
+    names = {section.name for section in SECTIONS}
+    assert set(DRAWINGS) <= names
+    assert set(analysis.sections) | set(analysis.missing) == names
+    for section in SECTIONS:
+        if section.name in analysis.sections:
+            assert any(table.rows for table in section.tables(analysis.sections[section.name]))
+
+
+def test_published_figures_stand_on_the_page(page: str) -> None:
+    for figure in ("364.73 ± 32.77", "34.34 ± 4.03", "53.88 ± 4.85", "1.0231"):
+        assert figure in page
+    for title in ("What the time to solution is made of", "Score over time", "Weak scaling"):
+        assert title in page
+
+
+def test_a_page_stands_alone_and_names_each_thing_once(page: str) -> None:
+    found = Page(page)
+    assert found.outside == []
+    assert len(found.ids) == len(set(found.ids))
+    assert {link.removeprefix("#") for link in found.links} <= set(found.ids)
+    assert re.findall(r'(?:src|href)="(?!#)[^"]*"', page) == []
+
+
+def test_every_measure_is_defined_with_its_source(page: str) -> None:
+    for measure in MEASURES:
+        assert measure.source.split(",")[0] in page
+        assert inspect.getdoc(measure.of), measure.name
+
+
+def test_names_from_logs_are_text_and_no_markup(analysis: Analysis) -> None:
+    entry = analysis.entries[0]
+    hostile = entry.model_copy(update={"name": "<script>alert(1)</script>"})
+    measures = analysis.measures[0].model_copy(update={"entry": hostile.name})
+    changed = analysis.model_copy(
+        update={
+            "entries": (hostile, *analysis.entries[1:]),
+            "measures": (measures, *analysis.measures[1:]),
+        }
+    )
+    text = render(changed)
+    assert "<script" not in text
+    assert "&lt;script&gt;" in text
+
+
+def test_the_page_of_a_whole_round_stays_small(sources: Path) -> None:
+    """Thirty entries, the logs of two repeated: each with its own name and numbers of its own."""
+    reading = read_sources([sources])
+    logs = [entry for entry in reading.entries if entry.format == "mllog"]
+    entries = tuple(
+        logs[number % len(logs)].model_copy(update={"name": f"Lab system_{number} benchmark"})
+        for number in range(ROUND_ENTRIES)
+    )
+    text = render(analyze(reading._replace(entries=entries), Options()))
+    assert len(text.encode()) < 5 * MEGABYTE
+
+
+def test_the_command_writes_page_and_document(
+    sources: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target = tmp_path / "made/here"
+    assert main(["analyze", str(sources), "--report", str(target)]) == 0
+    assert str(target / "analysis.html") in capsys.readouterr().out
+    document = json.loads((target / "analysis.json").read_text("utf-8"))
+    assert len(document["entries"]) == 6
+    assert "evaluations" not in document["entries"][0]["logs"][0]
+    assert (target / "analysis.html").read_text("utf-8").startswith("<!DOCTYPE html>")
+
+
+def test_a_page_that_cannot_be_written_is_refused(
+    sources: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("")
+    assert main(["analyze", str(sources), "--report", str(tmp_path / "file/x")]) == 2
+    said = capsys.readouterr().err
+    assert "cannot write the analysis" in said
+    assert len(said.splitlines()) == 1

@@ -1,0 +1,153 @@
+"""Rankings: which runs have a place, in which order, and how that is shown."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from benchmarks import synthetic_run
+from tests.support.run_factory import Plan
+from tests.support.run_factory import write_run as write_planned_run
+
+from aiperf_hpc.analysis.rank.page import render
+from aiperf_hpc.analysis.rank.ranking import Ranking, rank_runs
+from aiperf_hpc.cli import main
+from aiperf_hpc.integrity.signatures import PrivateKey, load_private_key, make_key
+from aiperf_hpc.ops_counter.divisions import Division, RuleCheck
+from aiperf_hpc.ops_counter.divisions.judgement import Judgement
+from aiperf_hpc.results.report.writer import write_report
+from aiperf_hpc.results.views.run_view import RunView
+
+POWER = {"watts": 12_340.0, "ops_per_watt": 4.2e9, "energy_label": "estimated"}
+HOSTILE = "<script>alert(1)</script>"
+
+
+@contextmanager
+def keeping_all_rules() -> Iterator[None]:
+    """Have runs of digits that last minutes keep the rules of the benchmark."""
+    with pytest.MonkeyPatch.context() as patch:
+        kept = Judgement(Division.CLOSED, (RuleCheck("all", "kept", "kept"),))
+        patch.setattr(RunView, "judgement", lambda view: kept)
+        yield
+
+
+def _reported(root: Path, nodes: int, key: PrivateKey | None = None) -> None:
+    write_report(RunView(synthetic_run.write_run(root, nodes, distinct=1).paths), key=key)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two verified runs, one of them twice, and what is none."""
+    root = tmp_path_factory.mktemp("rank")
+    key = tmp_path_factory.mktemp("keys") / "key"
+    make_key(key, "Example Centre")
+    with keeping_all_rules():
+        for nodes in (1, 2):
+            _reported(root / f"nodes{nodes}", nodes, load_private_key(key))
+    shutil.copytree(root / "nodes2", root / "nodes2-again")
+    changed = shutil.copytree(root / "nodes1", root / "changed")
+    report = json.loads((changed / "report/report.json").read_text("utf-8"))
+    report["score"]["ops"] *= 2.0
+    (changed / "report/report.json").write_text(json.dumps(report), "utf-8")
+    small = Plan(replicas=1, trials=1, hpo_trials=0, failed=0, ended=False)
+    write_planned_run(root / "lasts", small)
+    (root / "notes").mkdir()
+    (root / "broken").mkdir()
+    (root / "broken/run.yaml").write_text("run_id: [", "utf-8")
+    return root
+
+
+@pytest.fixture(scope="module")
+def ranking(folder: Path) -> Ranking:
+    with keeping_all_rules():
+        return rank_runs(folder)
+
+
+@pytest.fixture(scope="module")
+def invalid(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A verified run that does not keep the rules."""
+    root = tmp_path_factory.mktemp("invalid") / "digits"
+    _reported(root, 1)
+    return root
+
+
+def test_verified_runs_are_ranked_by_their_recounted_score(ranking: Ranking) -> None:
+    assert [entry.run_id for entry in ranking.valid] == ["synthetic-2n", "synthetic-1n"]
+    first = ranking.valid[0]
+    assert first.ops > ranking.valid[1].ops
+    assert (first.nodes, first.cores, first.accelerators) == (2, 16, {"Example A": 16})
+    assert first.processors == ("Example CPU 9000",)
+    assert first.regulated is not None
+
+
+def test_every_other_run_is_apart_with_its_reason(ranking: Ranking) -> None:
+    assert {each.name: each.reasons for each in ranking.left_out if each.name != "broken"} == {
+        "changed": (
+            "not verified, report: report.json states another 'score' than the records give and 1 "
+            "more",
+            "not verified, files: report/report.json is not what the report was made from",
+        ),
+        "lasts": ("it has not ended",),
+        "nodes2-again": ("it is the run of nodes2 again, synthetic-2n",),
+    }
+    (broken,) = (each for each in ranking.left_out if each.name == "broken")
+    assert "run.yaml" in broken.reasons[0]
+    assert ranking.foreign == ("notes",)
+
+
+def test_a_run_that_breaks_a_rule_of_the_benchmark_has_no_rank(invalid: Path) -> None:
+    found = rank_runs(invalid)
+    assert found.valid == ()
+    (entry,) = found.invalid
+    assert "dataset: digits; ImageNet is required" in entry.broken
+    assert entry.broken[-1].startswith("signature: nobody signed it")
+
+
+def test_the_page_shows_all_of_them_and_needs_nothing_else(ranking: Ranking) -> None:
+    named = ranking.valid[0].model_copy(
+        update={**POWER, "system": "Example-1", "submitter": HOSTILE}
+    )
+    invalid = ranking.valid[1].model_copy(update={"broken": ("duration: 0.4 h",)})
+    page = render(ranking.model_copy(update={"valid": (named,), "invalid": (invalid,)}))
+    assert "Example-1, &lt;script&gt;" in page
+    assert HOSTILE not in page
+    for said in (
+        "16 × Example A",
+        "12.3 kW, estimated",
+        "4.20 GOPS",
+        "duration: 0.4 h",
+        "it has not ended",
+        "1 folder beside",
+    ):
+        assert said in page
+    assert "http" not in page.replace("http-equiv", "")
+    assert render(ranking) == render(ranking)
+
+
+def test_the_command_prints_tables_or_json_and_writes_the_page(
+    invalid: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = tmp_path / "new" / "ranking.html"
+    assert main(["rank", str(invalid), "--output", str(page)]) == 0
+    text = capsys.readouterr().out
+    assert "Verified, and not valid by the benchmark's rules" in text
+    assert text.splitlines()[-1] == str(page)
+    assert "<h2" in page.read_text("utf-8")
+    assert main(["rank", str(invalid), "--json"]) == 0
+    assert Ranking.model_validate_json(capsys.readouterr().out).invalid[0].name == "digits"
+
+
+def test_what_cannot_be_listed_or_written_is_one_line(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["rank", str(tmp_path / "missing")]) != 0
+    assert "cannot list the runs in" in capsys.readouterr().err
+    occupied = tmp_path / "file"
+    occupied.write_text("", "utf-8")
+    assert main(["rank", str(folder), "--output", str(occupied / "page.html")]) != 0
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "--output" in line

@@ -1,0 +1,279 @@
+"""One result log: its three dialects, and what may be wrong with it."""
+
+from __future__ import annotations
+
+import json
+import os
+import tracemalloc
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from tests.support.result_logs import START, heading, line, training, write_log
+
+from aiperf_hpc.analysis.measured import NotMeasuredError
+from aiperf_hpc.analysis.measures.time_to_solution import epochs_to_converge, time_to_solution
+from aiperf_hpc.analysis.readers.mllog import ReadLog, Unread, read_log
+from aiperf_hpc.analysis.readers.mllog_lines import MAX_LINE
+from aiperf_hpc.analysis.training_log import Epoch, Evaluation, Interval, TrainingLog
+
+V05 = """\
+:::MLPv0.5.0 ssd 1544237137.227893114 (<string>:1) run_clear_caches
+:::MLPv0.5.0 ssd 1544237690.5 (ssd_main.py:306) run_start
+:::MLPv0.5.0 ssd 1544237691.5 (ssd_main.py:400) train_epoch: 0
+:::MLPv0.5.0 ssd 1544237691.6 (/tmp/a b/dataloader.py:409) input_batch_size: 128
+:::MLPv0.5.0 ssd 1544237696.2 (ssd_model.py:376) opt_learning_rate: "DEFERRED: c7a1cfec"
+:::MLPv0.5.0 ssd 1544239759.0 (ssd_main.py:438) eval_start: 32
+:::MLPv0.5.0 ssd 1544239890.0 (ssd_main.py:400) train_epoch: 32
+:::MLPv0.5.0 ssd 1544239997.5 (ssd_main.py:245) eval_stop: 32
+:::MLPv0.5.0 ssd 1544239997.5 (ssd_main.py:251) eval_accuracy: {"value": 0.1365, "epoch": 32}
+:::MLPv0.5.0 ssd 1544239997.6 (ssd_main.py:254) eval_target: 0.212
+:::MLPv0.5.0 ssd 1544241626.0 (ssd_main.py:438) eval_start: 48
+:::MLPv0.5.0 ssd 1544241772.0 (ssd_main.py:400) train_epoch: 48
+:::MLPv0.5.0 ssd 1544241896.5 (ssd_main.py:245) eval_stop: 48
+:::MLPv0.5.0 ssd 1544241896.5 (ssd_main.py:251) eval_accuracy: {"value": 0.2140, "epoch": 48}
+:::MLPv0.5.0 ssd 1544241896.5 (ssd_main.py:262) run_stop: {"success": "true"}
+:::MLPv0.5.0 ssd 1544241896.9 (ssd_main.py:263) run_final
+"""
+"""From google/ssd-tpuv3-8 of the round v0.5, shortened."""
+V06 = """\
+:::MLL 0.0 submission_benchmark: {"value": "ssd", "metadata": {"lineno": 0, "file": "N/A"}}
+:::MLL 0.0 submission_platform: {"value": "tpu-v3-1024", "metadata": {"lineno": 0}}
+:::MLL 1560186772.107 global_batch_size: {"value": 2048, "metadata": {"lineno": 306}}
+:::MLL 1560187580.0 run_start: {"value": null, "metadata": {}}
+:::MLL 1560187581.0 block_start: {"value": null, "metadata": {"first_epoch_num": 0.0, "epoch_count": 44.0}}
+:::MLL 1560187601.0 block_stop: {"value": null, "metadata": {"first_epoch_num": 0.0, "epoch_count": 44.0}}
+:::MLL 1560187602.0 eval_start: {"value": null, "metadata": {"epoch_num": 44}}
+:::MLL 1560187604.0 eval_accuracy: {"value": 0.1326, "metadata": {"epoch_num": 44}}
+:::MLL 1560187604.0 eval_stop: {"value": null, "metadata": {"epoch_num": 44}}
+:::MLL 1560187610.0 run_stop: {"value": null, "metadata": {"status": "aborted"}}
+"""  # noqa: E501
+"""From Google's tpu-v3-1024 of the round v0.6, shortened."""
+
+
+def read(path: Path) -> ReadLog:
+    found = read_log(path)
+    assert isinstance(found, ReadLog), found
+    return found
+
+
+def log_of(folder: Path, *parts: Sequence[str]) -> TrainingLog:
+    return read(write_log(folder / "result_1.txt", *parts)).log
+
+
+def test_v05(tmp_path: Path) -> None:
+    log, stated = read(write_log(tmp_path / "log", [V05]))
+    assert (stated.benchmark, stated.dialect) == ("ssd", "0.5")
+    assert log.run == Interval(started=1544237690.5, ended=1544241896.5)
+    assert log.succeeded
+    assert log.global_batch_size == 128
+    assert log.settings["opt_learning_rate"] == "DEFERRED: c7a1cfec"
+    assert [(epoch.number, epoch.passes) for epoch in log.epochs] == [(0, 32), (32, 16), (48, 0)]
+    assert log.quality is not None
+    assert log.quality.target == 0.212
+    assert log.evaluations == (
+        Evaluation(32, 1544239759.0, 1544239997.5, 0.1365),
+        Evaluation(48, 1544241626.0, 1544241896.5, 0.2140),
+    )
+    assert epochs_to_converge(log) == 48
+    assert log.problems == ()
+
+
+def test_v06_with_blocks_of_epochs(tmp_path: Path) -> None:
+    log, stated = read(write_log(tmp_path / "log", [V06]))
+    assert (stated.benchmark, stated.platform, stated.dialect) == ("ssd", "tpu-v3-1024", "0.6")
+    assert log.epochs == (Epoch(1560187581.0, 1560187601.0, 0.0, 44.0),)
+    assert log.evaluations == (Evaluation(44, 1560187602.0, 1560187604.0, 0.1326),)
+    assert log.problems == ("the run ended with status aborted",)
+    with pytest.raises(NotMeasuredError, match="did not reach its target"):
+        time_to_solution(log)
+
+
+def test_v07_and_later(tmp_path: Path) -> None:
+    log = log_of(tmp_path, heading(seed=3, opt_name="SGD"), training())
+    assert log.run == Interval(started=START + 10, ended=START + 36)
+    assert log.init == Interval(started=START + 1, ended=START + 9)
+    assert log.staging == (Interval(started=START + 10, ended=START + 15),)
+    assert log.epochs == (Epoch(START + 16, START + 26, 1), Epoch(START + 26, START + 36, 2))
+    assert log.evaluations[1] == Evaluation(2, START + 35, START + 36, 0.12)
+    assert log.quality is not None
+    assert (log.quality.name, log.quality.target) == ("eval_error", 0.124)
+    assert (log.nodes, log.accelerators, log.global_batch_size) == (2, 8, 8)
+    assert (log.settings["seed"], log.settings["opt_name"]) == (3, "SGD")
+    assert log.problems == ()
+
+
+def test_what_launchers_write_before_and_between_the_lines_is_passed_over(tmp_path: Path) -> None:
+    plain = log_of(tmp_path / "plain", heading(), training())
+    noisy = [f"  0: {text}Epoch 1: loss 0.3\n\n" for text in [*heading(), *training()]]
+    log = log_of(tmp_path / "noisy", ["\x00\xff binary\n", *noisy])
+    assert log.model_copy(update={"source": plain.source}) == plain
+
+
+def test_ranks_that_all_write_their_lines_are_one_training(tmp_path: Path) -> None:
+    twice = [text for text in [*heading(), *training()] for _ in range(2)]
+    once = log_of(tmp_path / "once", heading(), training())
+    log = log_of(tmp_path / "twice", twice)
+    assert (log.epochs, log.evaluations) == (once.epochs, once.evaluations)
+    assert log.problems == ("2 run_starts: measured from the last before run_stop",)
+
+
+def test_accuracy_beside_error_is_not_taken_for_it(tmp_path: Path) -> None:
+    """Some log the error a second time, as an accuracy below 0."""
+    lines = training()
+    lines.insert(-1, line(36, "eval_accuracy", -0.12, epoch_num=2))
+    log = log_of(tmp_path, heading(), lines)
+    assert [one.quality for one in log.evaluations] == [0.3, 0.12]
+
+
+def test_several_evaluations_of_one_epoch(tmp_path: Path) -> None:
+    lines = [line(10, "run_start"), line(10, "epoch_start", epoch_num=1)]
+    for at, accuracy in ((20, 0.5), (30, 0.83)):
+        lines += [
+            line(at, "eval_start", epoch_num=1),
+            line(at + 1, "eval_accuracy", accuracy, epoch_num=1, step_num=at),
+            line(at + 2, "eval_stop", epoch_num=1),
+        ]
+    log = log_of(tmp_path, heading("deepcam"), [*lines, line(33, "run_stop", status="success")])
+    assert [one.quality for one in log.evaluations] == [0.5, 0.83]
+    assert [one.started for one in log.evaluations] == [START + 20, START + 30]
+
+
+def test_the_run_that_counts_is_the_last_begun_before_run_stop(tmp_path: Path) -> None:
+    broken = training()[:-4]
+    later = training((0.2, 0.1, 0.1))
+    log = log_of(tmp_path, heading(), broken, [line(100, "run_start")], later[5:])
+    assert log.run is not None
+    assert log.run.started == START + 100
+    assert "2 run_starts: measured from the last before run_stop" in log.problems
+    assert log.staging == ()
+    assert len(log.epochs) == 3
+
+
+def test_what_follows_run_stop_is_not_read(tmp_path: Path) -> None:
+    log = log_of(tmp_path, heading(), training(), training((0.2,)))
+    assert log.run == Interval(started=START + 10, ended=START + 36)
+    assert len(log.epochs) == 2
+    assert "1 run_starts after run_stop: what follows run_stop was not read" in log.problems
+
+
+@pytest.mark.parametrize(
+    ("lines", "problem"),
+    [
+        (heading(), "no run_start: the run was not timed"),
+        ([*heading(), line(5, "run_stop", status="success")], "no run_start, but a run_stop"),
+        ([*heading(), *training()[:-1]], "no run_stop: the run broke off"),
+        ([*heading(), *training(status="aborted")], "the run ended with status aborted"),
+        ([*heading(), line(9, "run_start"), line(2, "run_stop", status="success")],
+         "run_stop is 7.000 s before run_start"),
+        ([*heading(), *training((0.3, 0.2))],
+         "it says success, and no evaluation reached the target, 0.124"),
+        ([*heading(), line(9, "run_start"), line(20, "run_stop")], "run_stop has no status"),
+        ([*heading(), *training((0.3, "NaN", 0.1))],
+         "1 of 3 evaluations without a finite quality (the first at epoch 2)"),
+        ([*heading(), *training((0.3, None, float("nan"), 0.1))],
+         "2 of 4 evaluations without a finite quality (the first at epoch 2)"),
+        ([*heading(), *training(), '0: :::MLLOG {"key": "run_stop", "time_ms": 12'],
+         "line 26 is not in mllog's format and passed over"),
+        ([*heading(), line(0, "deep", json.loads("[" * 500 + "]" * 500)), *training()],
+         "line 10 is not in mllog's format and passed over"),
+        ([*heading(), line(1e300, "run_start"), *training()],
+         "line 10 is not in mllog's format and passed over"),
+        ([f":::MLPv0.5.0 ncf {'9' * 400} (a.py:1) run_start\n"],
+         "line 1 is not in mllog's format and passed over"),
+        ([*heading(), *training((1e300, 0.1))], "1 of 2 evaluations without a finite quality"),
+        ([*heading(), ':::MLLOG {"time_ms": 1, "key": "run_start", "value": ' + "[" * 5000 + "\n",
+          *training()], "line 10 is not in mllog's format and passed over"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_said(lines: list[str], problem: str, tmp_path: Path) -> None:
+    log = log_of(tmp_path, lines)
+    assert any(said.startswith(problem) for said in log.problems), log.problems
+
+
+def test_qualities_that_are_no_numbers_are_none(tmp_path: Path) -> None:
+    log = log_of(tmp_path, heading(), training((float("inf"), None, 0.1)))
+    assert [one.quality for one in log.evaluations] == [None, None, 0.1]
+
+
+def test_time_that_goes_backwards_is_said_and_spans_no_negative_time(tmp_path: Path) -> None:
+    lines = training((0.3, 0.2, 0.1))
+    lines[5:7] = [line(500, "epoch_start", epoch_num=1), line(25, "eval_start", epoch_num=1)]
+    log = log_of(tmp_path, heading(), lines)
+    assert any(said.startswith("time goes backwards in") for said in log.problems)
+    assert all(epoch.seconds is None or epoch.seconds >= 0 for epoch in log.epochs)
+    assert log.epochs[-1] == Epoch(START + 500, None, 1)
+
+
+def test_a_line_without_end_is_passed_over_in_little_memory(tmp_path: Path) -> None:
+    """64 MiB without a line break, in a sparse file, between two halves of a log."""
+    path = write_log(tmp_path / "result_1.txt", heading(), training())
+    whole = path.read_bytes()
+    with path.open("wb") as file:
+        file.write(whole[: len(whole) // 2].rpartition(b"\n")[0] + b"\n")
+        file.seek(64 * MAX_LINE, os.SEEK_CUR)
+        file.write(b"\n" + whole[len(whole) // 2 :].partition(b"\n")[2])
+    tracemalloc.start()
+    log = read(path).log
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 8 * MAX_LINE
+    assert log.run is not None
+    assert log.run.ended == START + 36
+    (problem,) = [said for said in log.problems if "longer than" in said]
+    assert problem.endswith("is longer than 1 MiB and passed over")
+
+
+def test_a_log_whose_last_line_is_cut_by_the_limit(tmp_path: Path) -> None:
+    log = log_of(tmp_path, heading(), training(), [":::MLLOG " + "x" * MAX_LINE])
+    assert any("longer than 1 MiB" in said for said in log.problems)
+
+
+def test_a_file_of_one_line_without_end(tmp_path: Path) -> None:
+    with (tmp_path / "result_1.txt").open("wb") as file:
+        file.truncate(8 * MAX_LINE)
+    found = read_log(tmp_path / "result_1.txt")
+    assert isinstance(found, Unread)
+    assert found.reason.endswith("line 1 is longer than 1 MiB and passed over")
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [("", "empty file"), ("Epoch 1\nEpoch 2\n", "no mllog lines (:::MLLOG, :::MLL or")],
+)
+def test_files_that_are_no_logs(text: str, reason: str, tmp_path: Path) -> None:
+    found = read_log(write_log(tmp_path / "result_1.txt", [text]))
+    assert isinstance(found, Unread)
+    assert found.reason.startswith(reason)
+
+
+def test_a_fifo_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "result_1.txt")
+    assert read_log(tmp_path / "result_1.txt") == Unread("not a regular file")
+
+
+def test_ranks_that_are_taken_for_accelerators_are_said(tmp_path: Path) -> None:
+    log = log_of(tmp_path, heading(accelerators_per_node=None, number_of_ranks=512))
+    assert log.accelerators == 512
+    assert any(said.startswith("512 accelerators by its number_of_ranks") for said in log.problems)
+    stated = log_of(tmp_path, heading(number_of_ranks=512))
+    assert stated.accelerators == 8
+    assert not any("number_of_ranks" in said for said in stated.problems)
+
+
+def test_nodes_without_accelerators_count_as_one_each(tmp_path: Path) -> None:
+    """Fugaku's logs state accelerators_per_node 0; the rounds' summary takes it as 1."""
+    log = log_of(tmp_path, heading(accelerators_per_node=0, number_of_nodes=128))
+    assert log.accelerators == 128
+
+
+@pytest.mark.parametrize("value", [10**400, 1e300, 0.5, True, [], {}, "many", -3, None])
+def test_settings_of_any_kind_are_no_error(value: object, tmp_path: Path) -> None:
+    log = log_of(tmp_path, heading(global_batch_size=value), training())
+    assert log.global_batch_size is None
+
+
+@pytest.mark.parametrize("nodes", [1e308, 10**400, 0.5])
+def test_an_impossible_number_of_nodes_is_not_known(nodes: float, tmp_path: Path) -> None:
+    log = log_of(tmp_path, heading(number_of_nodes=nodes), training())
+    assert (log.nodes, log.accelerators) == (None, None)

@@ -1,0 +1,160 @@
+"""What is looked for in sources, and what is left alone."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from tests.support.result_logs import heading, training, write_log
+
+from aiperf_hpc.analysis.options import Options
+from aiperf_hpc.analysis.readers import sources as module
+from aiperf_hpc.analysis.readers.base import Reading, Unreadable
+from aiperf_hpc.analysis.readers.log_pool import read_logs
+from aiperf_hpc.analysis.readers.sources import Walk, dawnbench_pairs, read_sources, run_directories
+from aiperf_hpc.errors import AIPerfError, UsageError
+
+
+def names(source: Path) -> list[str]:
+    return [str(path.relative_to(source)) for path in Walk(source).files()]
+
+
+def test_a_source_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="nowhere: no such file or folder"):
+        read_sources([tmp_path / "nowhere"])
+
+
+@pytest.mark.parametrize("text", [None, "words\n"])
+def test_a_source_with_nothing_in_it(text: str | None, tmp_path: Path) -> None:
+    if text is not None:
+        (tmp_path / "notes.txt").write_text(text)
+    found = read_sources([tmp_path])
+    assert found.entries == ()
+    assert [(one.path, one.reason) for one in found.unreadable] == [
+        (str(tmp_path), "no run directory, mllog result or DAWNBench entry is in it")
+    ]
+
+
+def test_only_regular_files_of_the_source_are_given(tmp_path: Path) -> None:
+    outside = write_log(tmp_path / "outside" / "result_1.txt", heading(), training())
+    source = tmp_path / "source"
+    inside = write_log(source / "result_1.txt", heading(), training())
+    os.mkfifo(source / "result_2.txt")
+    (source / "result_3.txt").symlink_to(outside)
+    (source / "result_4.txt").symlink_to("/dev/zero")
+    (source / "result_5.txt").symlink_to("nowhere")
+    (source / "again.txt").symlink_to(inside)
+    (source / "loop").symlink_to(source)
+    (source / "elsewhere").symlink_to(outside.parent)
+    (source / ".git").mkdir()
+    (source / ".git" / "result_6.txt").write_text("x")
+    assert names(source) == ["again.txt", "result_1.txt"]
+    (entry,) = read_sources([source]).entries
+    assert len(entry.logs) == 1
+
+
+def test_a_run_directory_is_given_by_its_file_alone(tmp_path: Path) -> None:
+    write_log(tmp_path / "runs" / "a" / "run.yaml", ["{}"])
+    write_log(tmp_path / "runs" / "a" / "logs" / "result_1.txt", heading(), training())
+    write_log(tmp_path / "logs" / "result_1.txt", heading(), training())
+    files = list(Walk(tmp_path).files())
+    assert names(tmp_path) == ["logs/result_1.txt", "runs/a/run.yaml"]
+    found = run_directories(files, tmp_path)
+    assert found.units == ((tmp_path / "runs" / "a" / "run.yaml",),)
+    run = tmp_path / "runs" / "a"
+    assert run_directories(list(Walk(run).files()), run).units == ((run / "run.yaml",),)
+
+
+def test_pairs_of_dawnbench(tmp_path: Path) -> None:
+    for name in ("a.json", "a.tsv", "b.json", "c.tsv", "d.txt"):
+        (tmp_path / name).write_text("{}")
+    files = sorted(tmp_path.iterdir())
+    pair = (tmp_path / "a.json", tmp_path / "a.tsv")
+    assert dawnbench_pairs(files, tmp_path).units == (pair,)
+    assert dawnbench_pairs(files, tmp_path).taken == frozenset(pair)
+    for one in pair:
+        assert dawnbench_pairs([one], one).units == (pair,)
+    assert dawnbench_pairs([tmp_path / "b.json"], tmp_path / "b.json").units == ()
+
+
+def test_a_folder_that_cannot_be_listed_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_log(tmp_path / "good" / "result_1.txt", heading(), training())
+    (tmp_path / "locked").mkdir()
+    scandir = os.scandir
+
+    def refuse(path: str) -> object:
+        if str(path).endswith("locked"):
+            raise PermissionError(13, "Permission denied", str(path))
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    found = read_sources([tmp_path])
+    assert len(found.entries) == 1
+    assert [(one.path, one.reason) for one in found.unreadable] == [
+        (str(tmp_path / "locked"), "Permission denied")
+    ]
+
+
+def test_several_processes_read_what_one_reads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = [
+        write_log(tmp_path / f"result_{number}.txt", heading(seed=number), training())
+        for number in range(4)
+    ]
+    (tmp_path / "result_2.txt").write_text("")
+    alone = read_logs(paths)
+    monkeypatch.setattr("aiperf_hpc.analysis.readers.log_pool.POOL_BYTES", 0)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0, 1})
+    assert read_logs(paths) == alone
+
+
+def test_a_log_behind_much_other_output_is_read_and_an_empty_one_is_named(tmp_path: Path) -> None:
+    path = write_log(tmp_path / "slurm-7.out", heading(), training())
+    path.write_bytes(b"launching\n" * (module.PROBED // 10 + 1) + path.read_bytes())
+    (tmp_path / "empty.log").touch()
+    (tmp_path / "other.log").write_text("of another program\n", "utf-8")
+    reading = read_sources([tmp_path])
+    (entry,) = reading.entries
+    assert [Path(log.source).name for log in entry.logs] == ["slurm-7.out"]
+    assert [(Path(one.path).name, one.reason) for one in reading.unreadable] == [
+        ("empty.log", "empty file")
+    ]
+
+
+def test_a_file_belongs_to_the_first_format_that_takes_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken: list[Path] = []
+
+    def find(files: Sequence[Path], source: Path) -> module.Found:
+        logs = [path for path in files if path.suffix == ".mine"]
+        return module.Found(tuple((path,) for path in logs), frozenset(logs))
+
+    def read(units: Sequence[module.Unit], options: object) -> Reading:
+        taken.extend(path for unit in units for path in unit)
+        return Reading()
+
+    monkeypatch.setattr(module, "FORMATS", (module.Format("mine", find, read), *module.FORMATS))
+    write_log(tmp_path / "a.mine", heading(), training())
+    write_log(tmp_path / "b.log", heading(), training())
+    (entry,) = read_sources([tmp_path]).entries
+    assert [Path(log.source).name for log in entry.logs] == ["b.log"]
+    assert taken == [tmp_path / "a.mine"]
+
+
+def test_units_that_are_read_one_by_one(tmp_path: Path) -> None:
+    def read(unit: module.Unit) -> Reading:
+        if unit[0].name == "bad":
+            raise AIPerfError("it is bad")
+        return Reading(unreadable=(Unreadable(path=str(unit[0]), reason="read"),))
+
+    found = module.each(read)([(tmp_path / "bad",), (tmp_path / "good",)], Options())
+    assert [(Path(one.path).name, one.reason) for one in found.unreadable] == [
+        ("bad", "it is bad"),
+        ("good", "read"),
+    ]

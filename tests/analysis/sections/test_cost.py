@@ -1,0 +1,116 @@
+"""Cost to accuracy: published figures, prices of tables, and who is missing and why."""
+
+from __future__ import annotations
+
+from datetime import date
+from pathlib import Path
+
+import pytest
+from tests.support.training_logs import ACCURACY, cifar10_entries, entry, training
+
+from aiperf_hpc.analysis.analysis import aimed
+from aiperf_hpc.analysis.measured import NotMeasuredError
+from aiperf_hpc.analysis.options import Options, target
+from aiperf_hpc.analysis.prices import PriceTable
+from aiperf_hpc.analysis.sections.cost import Costs, cost_to_accuracy, tables
+from aiperf_hpc.analysis.training_log import Entry, System
+
+
+def table(currency: str = "USD", **prices: dict[str, float]) -> PriceTable:
+    return PriceTable.model_validate(
+        {"currency": currency, "date": date(2026, 11, 1), "source": "here", **prices}
+    )
+
+
+def of(*entries: Entry, prices: PriceTable | None = None) -> Costs:
+    (found,) = cost_to_accuracy(entries, Options(prices=prices)).contests
+    return found
+
+
+def machine(name: str, seconds: float, price: float | None, **system: object) -> Entry:
+    described = System.model_validate({"name": f"m-{name}", "cost_per_hour": price, **system})
+    return entry(name, training([(seconds, 0.9)]), system=described)
+
+
+def test_published_costs_of_cifar10(tmp_path: Path) -> None:
+    found = of(*cifar10_entries(tmp_path))
+    costs = {paid.entry.split("/")[1]: paid.cost for paid in found.priced}
+    assert f"{costs['fastai_pytorch']:.2f}" == "1.18"
+    assert f"{costs['fastai_pytorch_single_volta']:.2f}" == "0.26"
+    assert f"{costs['davidcpage_resnet9_1v100-ec2_pytorch']:.3f}" == "0.063"
+    assert len(costs) == 20
+    assert "no price" in found.missing["CIFAR10/apple_resnet9_8v100_pytorch"]
+    front = [paid.entry.split("/")[1] for paid in found.priced if paid.on_front]
+    assert front == [
+        "BAIDU-USA-GAIT_BaiduNet9P_8GV100_pytorch", "BAIDU-USA-GAIT_BaiduNet9_1GV100_pytorch",
+    ]  # fmt: skip
+
+
+def test_the_text_has_the_published_digits(tmp_path: Path) -> None:
+    found = cost_to_accuracy(cifar10_entries(tmp_path), Options())
+    (table,) = tables(found)
+    rows = {name: cells for name, *cells in table.rows}
+    assert rows["CIFAR10/fastai_pytorch"][:3] == ["2.90", "1.18", "24.48"]
+    assert rows["CIFAR10/fastai_pytorch_single_volta"][:3] == ["6.73", "0.26", "2.3"]
+    assert rows["CIFAR10/davidcpage_resnet9_1v100-ec2_pytorch"][1] == "0.063"
+
+
+def test_index_against_the_cheapest_by_hand() -> None:
+    """Half the time at three times the price an hour: 1.5 times the cost, 1.5 / 2."""
+    found = of(machine("one", 100.0, 36.0), machine("three", 50.0, 108.0))
+    assert found.base == "one"
+    assert [(paid.entry, paid.price_index) for paid in found.priced] == [
+        ("three", pytest.approx(0.75)), ("one", 1.0),
+    ]  # fmt: skip
+    assert [paid.on_front for paid in found.priced] == [True, True]
+
+
+def test_equal_entries_are_on_the_front_together() -> None:
+    found = of(machine("a", 10.0, 1.0), machine("b", 10.0, 1.0), machine("c", 10.0, 2.0))
+    assert [(paid.entry, paid.on_front) for paid in found.priced] == [
+        ("a", True), ("b", True), ("c", False),
+    ]  # fmt: skip
+
+
+def test_a_table_prices_what_states_no_price() -> None:
+    entries = (
+        machine("named", 3600.0, 9.0),
+        machine("counted", 3600.0, None, accelerator="Tesla V100", accelerators=4),
+        machine("own", 3600.0, 7.0),
+        machine("none", 3600.0, None),
+    )
+    found = of(*entries, prices=table(systems={"m named": 5.0}, accelerators={"V100": 1.5}))
+    assert {paid.entry: (paid.cost, paid.price_source) for paid in found.priced} == {
+        "named": (5.0, "price table, system"),
+        "counted": (6.0, "price table, 4 × V100"),
+        "own": (7.0, "entry"),
+    }
+    assert found.missing == {"none": "no price of 'm-none' in the price table"}
+
+
+def test_dollars_are_not_mixed_with_another_currency() -> None:
+    found = of(
+        machine("named", 3600.0, 9.0), machine("own", 3600.0, 7.0),
+        prices=table("EUR", systems={"m named": 5.0}),
+    )  # fmt: skip
+    assert found.currency == "EUR"
+    assert [paid.entry for paid in found.priced] == ["named"]
+    assert "its own price is in USD, the table's in EUR" in found.missing["own"]
+
+
+def test_who_never_got_there_is_named() -> None:
+    short = entry("short", training([(1, 0.8)]), system=System(name="m", cost_per_hour=1.0))
+    found = of(short, machine("there", 1.0, 1.0))
+    assert found.missing == {"short": "never reached: the best is 0.8"}
+
+
+def test_nothing_to_tell_is_said_once() -> None:
+    with pytest.raises(NotMeasuredError, match="give one with --prices"):
+        cost_to_accuracy([machine("a", 1.0, None)], Options())
+    aimless = ACCURACY.model_copy(update={"target": None})
+    lost = entry("lost", training([(1, 0.8)], aimless), system=System(name="m", cost_per_hour=1.0))
+    with pytest.raises(NotMeasuredError, match="name one with --target"):
+        cost_to_accuracy([lost], Options())
+    named = Options(targets=(target("0.8"),))
+    found = cost_to_accuracy([aimed(lost, named)], named)
+    assert [paid.seconds for paid in found.contests[0].priced] == [1.0]

@@ -1,0 +1,341 @@
+"""Rooflines of runs: one worked out by hand, and runs that were really made."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+from tests.support.run_factory import Plan, write_manifest
+from tests.support.run_writer import (
+    RunWriter,
+    progress,
+    run_started,
+    trial_ended,
+    trial_started,
+)
+
+from aiperf_hpc.analysis.measured import NotMeasuredError
+from aiperf_hpc.analysis.options import Options
+from aiperf_hpc.analysis.page.roofline import roofline_plots
+from aiperf_hpc.analysis.sections.roofline import (
+    Architecture,
+    Rooflines,
+    RunRoofline,
+    rooflines,
+    tables,
+)
+from aiperf_hpc.analysis.training_log import Entry, System
+from aiperf_hpc.errors import UsageError
+from aiperf_hpc.graph import Conv2D, Graph, Input, Node
+from aiperf_hpc.run.graph_store import GraphStore
+from aiperf_hpc.run.paths import RunPaths
+from aiperf_hpc.run.peaks import AllReduce, Device, Peaks, Reading, Storage, Sweep
+from aiperf_hpc.run.records import DatasetLoaded, ReplicaStarted, TimeSpent
+from aiperf_hpc.trial import DatasetInfo, Machine, TimePhase
+
+ARCHIVES = Path(__file__).parents[2] / "data" / "runs"
+GRAPH = Graph((Node("image", Input((4, 4, 3))), Node("conv", Conv2D(2, 7), ("image",))))
+"""Of 294 parameters; it moves 640 bytes a sample and 8,232 bytes a step (test_traffic.py)."""
+DATASET = DatasetInfo.of_labelled_images(
+    name="small", sha256="0" * 64, shape=(4, 4, 3), classes=2, train_samples=10,
+    validation_samples=4,
+)  # fmt: skip
+
+
+def machine(*, cores: int = 1, accelerators: tuple[str, ...] = ()) -> Machine:
+    return Machine(
+        host="node", cpu="Example CPU", cores=tuple(range(cores)), memory_bytes=2**30,
+        accelerators=accelerators, versions={},
+    )  # fmt: skip
+
+
+def reading(rate: float) -> Reading:
+    return Reading(
+        size="s", amount=1, median=0.9 * rate, best=rate, worst=0.5 * rate, repetitions=3
+    )
+
+
+def sweep(kernel: str, precision: str, rate: float, device: str = "cpu") -> Sweep:
+    return Sweep(
+        engine="torch", device=device, kernel=kernel, precision=precision,
+        readings=(reading(0.1 * rate), reading(rate)),
+    )  # fmt: skip
+
+
+def peaks(*, cores: int = 1, memory: float = 20_000.0, storage: float | None = None) -> Peaks:
+    """A machine of 10,000 operations a second in products and 9,000 in convolutions."""
+    read = None
+    if storage is not None:
+        read = Storage(
+            folder="/data", file_system="ext4", files="its own", cache="bypassed",
+            readings=(reading(storage),),
+        )  # fmt: skip
+    return Peaks(
+        utc=0.0, seconds=1.0, quick=False, host="node", cpu="Example CPU", cores=cores,
+        memory_bytes=2**30, versions={}, storage=read,
+        devices=(
+            Device(engine="torch", name="cpu", model="Example CPU", threads=cores),
+            Device(engine="torch", name="cuda:0", model="Example GPU", threads=None),
+        ),
+        sweeps=(
+            sweep("matrix product", "fp32", 10_000.0), sweep("convolution", "fp32", 9_000.0),
+            sweep("triad", "fp32", memory), sweep("copy", "fp32", 0.5 * memory),
+            sweep("matrix product", "bf16", 40_000.0),
+            sweep("matrix product", "fp32", 1e6, "cuda:0"), sweep("triad", "fp32", 1e6, "cuda:0"),
+        ),
+        allreduce=(
+            AllReduce(
+                collective="mpi", ranks=2, memory="cpu", dtype="float32", reading=reading(1000.0)
+            ),
+        ),
+    )  # fmt: skip
+
+
+def write_run(
+    root: Path,
+    *,
+    beside: Peaks | None = None,
+    hosts: tuple[str, ...] = (),
+    where: Machine | None = None,
+    dataset: str = "imagenet",
+    cache: str = "none",
+    staged: int = 0,
+    timed: bool = True,
+    name: str = "torch",
+) -> Entry:
+    """Write a run of one trial: 10 samples in two steps, of 1,000 operations each, in 2 s."""
+    run, paths = RunWriter(root), RunPaths(root)
+    config = {
+        "dataset": {"name": dataset, "path": "/data", "cache": cache},
+        "engine": {"name": name},
+    }
+    write_manifest(paths, Plan(config=config))
+    graph = GraphStore(paths).save(GRAPH)
+    started = trial_started("t1", graph, precision="fp32")
+    used = started.hyperparameters.model_copy(update={"batch_size": 5})
+    started = started.model_copy(update={"hyperparameters": used, "train_operations": 1000})
+    run.primary(0.0, run_started())
+    run.replica(
+        1.0,
+        ReplicaStarted(
+            replica="r0", pid=1, engine="torch", machine=where or machine(), hosts=hosts
+        ),
+        DatasetLoaded(dataset=DATASET, staged_bytes=staged),
+        started,
+        progress("t1", train=10, validation=4),
+        trial_ended("t1"),
+    )
+    if timed:
+        phases = {TimePhase.TRAIN: 2.0, TimePhase.EVALUATE: 0.5, TimePhase.DATA: 1.5}
+        run.replica(9.0, TimeSpent(trial="t1", seconds={**phases, TimePhase.BUILD: 7.0}))
+    if beside is not None:
+        paths.peaks.write_text(beside.model_dump_json(), "utf-8")
+    return entry(root)
+
+
+def entry(root: Path, kind: str = "aiperf") -> Entry:
+    return Entry.model_validate(
+        {
+            "name": root.name, "format": kind, "benchmark": "automl", "path": str(root),
+            "system": System(name="s"), "logs": (),
+        }
+    )  # fmt: skip
+
+
+def only(found: Rooflines) -> tuple[RunRoofline, Architecture]:
+    (run,) = found.runs
+    (architecture,) = run.architectures
+    return run, architecture
+
+
+def test_one_worker_by_hand(tmp_path: Path) -> None:
+    """10 samples of 640 bytes and 2 steps of 8,232: 22,864 bytes for 10,000 operations in 2 s.
+
+    Memory allows 10,000 / 22,864 x 20,000 = 8,747 operations a second, less than the 10,000 of a
+    product; 5,000 were achieved. A convolution alone can be fused with nothing.
+    """
+    run, one = only(rooflines([write_run(tmp_path / "run", beside=peaks())], Options()))
+    assert run.ceilings is not None
+    assert run.ceilings.compute == {"fp32": 10_000.0, "bf16": 40_000.0}
+    assert one.achieved == 5000.0
+    assert one.of_peak == 0.5
+    assert one.separate.intensity == pytest.approx(10_000 / 22_864)
+    assert one.separate.attainable == pytest.approx(8747.4, abs=0.1)
+    assert one.separate.bound == "memory"
+    assert one.separate.efficiency == pytest.approx(5000 / 8747.4, rel=1e-4)
+    assert one.fused == one.separate
+    assert (one.parameters, one.samples, one.trials) == (294, 10, 1)
+    assert one.network_intensity is None
+    # 22,864 bytes in 2 s. 14 samples of 48 pixels and a label in 4 s: 14 x 196 / 4.
+    assert run.worker.memory == pytest.approx(11_432)
+    assert (run.worker.network, run.worker.io, run.worker.io_of) == (None, 686.0, "tensors")
+
+
+def test_fast_memory_leaves_the_peak(tmp_path: Path) -> None:
+    _, one = only(rooflines([write_run(tmp_path / "r", beside=peaks(memory=1e9))], Options()))
+    assert (one.separate.attainable, one.separate.bound) == (10_000.0, "compute")
+    assert one.separate.efficiency == one.of_peak == 0.5
+
+
+def test_two_ranks_by_hand(tmp_path: Path) -> None:
+    """Each has 5 samples and both steps: 5 x 640 + 2 x 8,232 = 19,664 bytes, 5,000 operations.
+
+    It reduces 2 x 4 x 294 = 2,352 bytes: 5,000 / 2,352 x 1,000 B/s = 2,126 operations a second.
+    """
+    run, one = only(
+        rooflines([write_run(tmp_path / "r", beside=peaks(), hosts=("node", "node"))], Options())
+    )
+    assert run.workers == 2
+    assert one.achieved == 2500.0
+    assert one.separate.intensity == pytest.approx(5000 / 19_664)
+    assert one.network_intensity == pytest.approx(5000 / 2352)
+    assert one.separate.attainable == pytest.approx(2125.85, abs=0.01)
+    assert one.separate.bound == "network"
+    assert run.worker.network == pytest.approx(1176.0)
+
+
+def test_storage_by_hand(tmp_path: Path) -> None:
+    """Two ranks of a host share 40 B/s: 20 each. 2,800 bytes of files over 14 samples are 200 a
+    sample, of 1,000 operations: 5 x 20 = 100 operations a second."""
+    made = write_run(
+        tmp_path / "r", beside=peaks(storage=40.0), hosts=("node", "node"), staged=2800
+    )
+    run, one = only(rooflines([made], Options()))
+    assert one.io_intensity == 5.0
+    assert (one.separate.attainable, one.separate.bound) == (100.0, "storage")
+    # 14 samples of 200 bytes by two workers in 4 s.
+    assert (run.worker.io, run.worker.io_of) == (350.0, "files")
+
+
+@pytest.mark.parametrize(
+    ("dataset", "cache", "words"),
+    [("cifar10", "none", "is in memory"), ("imagenet", "memory", "was brought to memory first")],
+)
+def test_what_is_in_memory_is_not_bound_by_storage(
+    dataset: str, cache: str, words: str, tmp_path: Path
+) -> None:
+    made = write_run(tmp_path / "r", beside=peaks(storage=0.001), dataset=dataset, cache=cache)
+    run, one = only(rooflines([made], Options()))
+    assert one.separate.bound == "memory"
+    assert any(words in note for note in run.notes)
+
+
+def test_a_worker_has_its_cores_share_of_the_machine(tmp_path: Path) -> None:
+    made = write_run(tmp_path / "r", beside=peaks(cores=4), where=machine(cores=2))
+    run, _ = only(rooflines([made], Options()))
+    assert run.ceilings is not None
+    assert run.ceilings.share == 0.5
+    assert run.ceilings.compute["fp32"] == 5000.0
+    assert run.ceilings.memory == 10_000.0
+
+
+def test_an_accelerator_is_a_workers_own(tmp_path: Path) -> None:
+    where = machine(accelerators=("Example GPU",))
+    run, one = only(
+        rooflines([write_run(tmp_path / "r", beside=peaks(cores=64), where=where)], Options())
+    )
+    assert run.ceilings is not None
+    assert (run.ceilings.share, run.ceilings.compute) == (1.0, {"fp32": 1e6})
+    assert run.accelerator == "Example GPU"
+    assert one.of_peak == 0.005
+
+
+def test_without_peaks_the_rest_is_there_and_it_is_said_what_to_do(tmp_path: Path) -> None:
+    run, one = only(rooflines([write_run(tmp_path / "r")], Options()))
+    assert run.peaks is None
+    assert run.ceilings is None
+    assert one.achieved == 5000.0
+    assert one.separate.intensity == pytest.approx(10_000 / 22_864)
+    assert one.separate.attainable is None
+    assert any(note.startswith("no peaks were measured: `aiperf peaks") for note in run.notes)
+    table = next(iter(tables(rooflines([entry(tmp_path / "r")], Options()))))
+    (cells,) = (dict(zip(table.columns, row, strict=True)) for row in table.rows)
+    assert (cells["achieved"], cells["attainable"], cells["of peak"]) == ("5.00 kOPS", "–", "–")
+
+
+def test_damaged_peaks_beside_a_run_are_a_note_and_named_ones_an_error(tmp_path: Path) -> None:
+    made = write_run(tmp_path / "r")
+    path = RunPaths(tmp_path / "r").peaks
+    path.write_text("{", "utf-8")
+    run, _ = only(rooflines([made], Options()))
+    assert any("is no file of `aiperf peaks`" in note for note in run.notes)
+    with pytest.raises(UsageError, match="is no file of `aiperf peaks`"):
+        rooflines([made], Options(peaks=path))
+
+
+def test_peaks_of_another_machine_are_a_note(tmp_path: Path) -> None:
+    other = peaks().model_copy(update={"host": "elsewhere", "load": 5.0})
+    (tmp_path / "other.json").write_text(other.model_dump_json(), "utf-8")
+    made = write_run(tmp_path / "r", beside=peaks())
+    run, _ = only(rooflines([made], Options(peaks=tmp_path / "other.json")))
+    assert run.peaks == str(tmp_path / "other.json")
+    assert (
+        "the peaks are of elsewhere (Example CPU), the run was on node (Example CPU)" in run.notes
+    )
+    assert any("5.0 processes wanted its 1 cores" in note for note in run.notes)
+
+
+def test_what_has_no_roofline_says_why(tmp_path: Path) -> None:
+    entries = [
+        entry(tmp_path / "log", "mllog"),
+        write_run(tmp_path / "cut", timed=False),
+        write_run(tmp_path / "simulated", name="simulated"),
+        write_run(tmp_path / "good"),
+    ]
+    found = rooflines(entries, Options())
+    assert [run.entry for run in found.runs] == ["good"]
+    assert found.missing == {
+        "log": "its logs have no graphs and no operations: only our runs' have",
+        "cut": "no trial's record says how long it trained",
+        "simulated": "its time is that of a simulation",
+    }
+    with pytest.raises(NotMeasuredError, match="its logs have no graphs"):
+        rooflines(entries[:1], Options())
+    with pytest.raises(NotMeasuredError, match="there is no entry"):
+        rooflines([], Options())
+
+
+def test_a_lost_graph_is_named(tmp_path: Path) -> None:
+    made = write_run(tmp_path / "r")
+    RunPaths(tmp_path / "r").graph(GRAPH.hash).write_text("{}", "utf-8")
+    found = "cannot be grown again"
+    with pytest.raises(NotMeasuredError, match=found):
+        rooflines([made], Options())
+
+
+@pytest.fixture(params=["two-nodes", "several-ranks", "resumed"])
+def earlier(request: pytest.FixtureRequest, tmp_path: Path) -> Entry:
+    """A run that was really made."""
+    archive = ARCHIVES / f"{request.param}.tar.gz"
+    subprocess.run(["tar", "-xzf", archive, "-C", tmp_path], check=True)
+    return entry(tmp_path / request.param)
+
+
+def test_real_runs_have_rooflines(earlier: Entry) -> None:
+    (run,) = rooflines([earlier], Options()).runs
+    assert run.architectures
+    for one in run.architectures:
+        assert 0 < one.separate.intensity < one.fused.intensity
+        assert one.achieved > 0
+    assert run.worker.memory > run.worker.memory_fused > 0
+    assert (run.worker.network is not None) == (earlier.name == "several-ranks")
+    if earlier.name == "resumed":
+        assert run.notes[0] == ("2 trials were cut off, and no record says how long they trained")
+    for one in run.architectures:
+        if one.network_intensity is not None:
+            assert one.network_intensity > one.separate.intensity
+
+
+def test_runs_with_peaks_are_drawn(tmp_path: Path) -> None:
+    """Two ranks that read from storage have all three panels; without peaks there is no drawing."""
+    all_kinds = write_run(
+        tmp_path / "a", beside=peaks(storage=40.0), hosts=("node", "node"), staged=2800
+    )
+    plain = write_run(tmp_path / "b", beside=peaks())
+    none = write_run(tmp_path / "c")
+    three, one = roofline_plots(rooflines([all_kinds, plain, none], Options()))
+    assert (three.title, one.title) == ("Roofline of a", "Roofline of b")
+    for words in ("memory 20.0 kB/s", "network 1.00 kB/s", "storage 20.0 B/s"):
+        assert words in three.svg
+    assert "network 1.00 kB/s" not in one.svg

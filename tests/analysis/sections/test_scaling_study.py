@@ -1,0 +1,274 @@
+"""Scaling studies of made-up entries, whose figures can be worked out by hand."""
+
+from __future__ import annotations
+
+import math
+import xml.etree.ElementTree as ET
+
+import pytest
+
+from aiperf_hpc.analysis.measured import NotMeasuredError
+from aiperf_hpc.analysis.options import Options
+from aiperf_hpc.analysis.page.scaling import scaling_plots
+from aiperf_hpc.analysis.sections.scaling_study import ScalingStudy, scaling_studies
+from aiperf_hpc.analysis.sections.scaling_tables import tables
+from aiperf_hpc.analysis.training_log import (
+    Entry,
+    Epoch,
+    Evaluation,
+    Interval,
+    Quality,
+    System,
+    TrainingLog,
+)
+
+IOU = Quality(name="eval_accuracy", higher_is_better=True, target=0.82)
+SAMPLES = 1_000
+
+
+def training(epochs: int, rate: float, batch: int | None, reached: bool = True) -> TrainingLog:
+    """Epochs of 1,000 samples at ``rate`` samples/s, each followed by an evaluation of 1 s."""
+    length = SAMPLES / rate + 1.0
+    ends = [length * number for number in range(1, epochs + 1)]
+    return TrainingLog(
+        source=f"{epochs} epochs",
+        run=Interval(started=0.0, ended=ends[-1]),
+        succeeded=reached,
+        epochs=tuple(
+            Epoch(started=end - length, ended=end, number=number)
+            for number, end in enumerate(ends, 1)
+        ),
+        evaluations=tuple(
+            Evaluation(
+                epoch=number, started=end - 1.0, ended=end,
+                quality=0.83 if reached and number == epochs else 0.5,
+            )
+            for number, end in enumerate(ends, 1)
+        ),
+        quality=IOU,
+        global_batch_size=batch,
+        train_samples=SAMPLES,
+        eval_samples=100,
+    )  # fmt: skip
+
+
+def entry(accelerators: int | None, *logs: TrainingLog, **others: object) -> Entry:
+    name = str(others.pop("name", f"n{accelerators}"))
+    accelerator = others.pop("accelerator", "V100")
+    return Entry.model_validate(
+        {
+            "name": name,
+            "format": "mllog",
+            "benchmark": "deepcam",
+            "division": "open",
+            "round": "hpc-1.0",
+            "system": System(name=name, accelerators=accelerators, accelerator=accelerator),
+            "path": name,
+            "logs": [log.model_copy(update={"accelerators": accelerators}) for log in logs],
+        }
+        | others
+    )
+
+
+def simple(accelerators: int, epochs: int, rate: float, local: int = 2, **others: object) -> Entry:
+    return entry(accelerators, training(epochs, rate, local * accelerators), **others)
+
+
+def study(*entries: Entry, scales: tuple[int, ...] = ()) -> ScalingStudy:
+    return scaling_studies(entries, Options(scales=scales)).studies[0]
+
+
+def text(*entries: Entry) -> str:
+    """All that the tables of the studies say."""
+    found = list(tables(scaling_studies(entries, Options())))
+    cells = [cell for table in found for row in table.rows for cell in row]
+    return " ".join([*cells, *(said for table in found for said in table.remarks)])
+
+
+def test_speed_up_and_efficiency_are_relative_to_the_smallest() -> None:
+    """8 times the accelerators, 6 times the rate; 400 s and 75 s of 20 and 15 epochs."""
+    small, large = study(simple(32, 15, 600.0 / 19 * 10), simple(4, 20, 1_000.0 / 19)).points
+    assert (small.accelerators, large.accelerators) == (4, 32)
+    assert small.speedup == small.efficiency == small.time_speedup == 1.0
+    assert large.ideal_speedup == 8.0
+    assert large.speedup == pytest.approx(6.0)
+    assert large.efficiency == pytest.approx(0.75)
+    assert large.throughput_each == pytest.approx(6_000.0 / 19 / 32)
+    assert large.local_batch_size == 2.0
+    minutes = [20 * 20.0 / 60, 15 * (19 / 6 + 1) / 60]
+    assert [p.minutes.mean for p in (small, large) if p.minutes] == pytest.approx(minutes)
+    assert large.time_speedup == pytest.approx(minutes[0] / minutes[1])
+    assert large.time_efficiency == pytest.approx(minutes[0] / minutes[1] / 8)
+
+
+def test_of_several_smallest_the_fastest_is_the_base() -> None:
+    points = study(
+        simple(4, 10, 80.0, name="slow"), simple(4, 10, 100.0, name="fast"), simple(8, 10, 150.0)
+    ).points
+    assert [point.entry for point in points] == ["fast", "slow", "n8"]
+    assert [point.efficiency for point in points] == pytest.approx([1.0, 0.8, 0.75])
+
+
+def test_laws_along_equal_work_predict_other_scales() -> None:
+    """Throughput ~ N, epochs ~ N^0.5: training ~ N^-0.5, without noise."""
+    made = study(
+        simple(4, 10, 100.0), simple(16, 20, 400.0), simple(64, 40, 1_600.0), scales=(256,)
+    )
+    (work,) = made.equal_work
+    assert work.local_batch_size == 2.0
+    assert work.throughput.exponent == pytest.approx(1.0)
+    assert work.epochs.exponent == pytest.approx(0.5)
+    assert work.compute_minutes.exponent == pytest.approx(-0.5)
+    (predicted,) = work.predictions
+    assert predicted.global_batch_size == 512.0
+    assert predicted.epochs.value == pytest.approx(80.0)
+    assert predicted.throughput.value == pytest.approx(6_400.0)
+    assert predicted.compute_minutes.value == pytest.approx(80 * SAMPLES / 6_400 / 60)
+    assert predicted.minutes.high is not None
+    assert predicted.minutes.value > predicted.compute_minutes.value
+    assert made.epochs_by_batch is not None
+    assert made.epochs_by_batch.exponent == pytest.approx(0.5)
+
+
+def test_other_scales_are_twice_and_four_times_the_largest() -> None:
+    (work,) = study(simple(4, 10, 100.0), simple(16, 20, 400.0)).equal_work
+    assert [one.accelerators for one in work.predictions] == [32, 64]
+
+
+def test_two_entries_leave_no_uncertainty_and_the_text_says_so() -> None:
+    said = text(simple(4, 10, 100.0), simple(16, 20, 300.0))
+    assert "two points determine these laws: their uncertainty is not known" in said
+    assert "(" not in said
+    three = text(simple(4, 10, 100.0), simple(16, 20, 300.0), simple(64, 30, 1_000.0))
+    assert "with a probability of 95 %" in three
+    assert "not known" not in three
+
+
+def test_throughput_that_outgrows_the_accelerators_is_warned_of() -> None:
+    assert "do not rely on" in text(simple(4, 10, 100.0), simple(8, 10, 300.0))
+    assert "do not rely on" not in text(simple(4, 10, 100.0), simple(8, 10, 190.0))
+
+
+def test_different_work_per_accelerator_is_not_extrapolated() -> None:
+    made = study(simple(4, 10, 100.0, local=2), simple(8, 12, 190.0, local=4))
+    assert made.equal_work == ()
+    assert "one batch size an accelerator (2, 4)" in made.missing["equal_work"]
+
+
+def test_the_component_is_over_trainings() -> None:
+    made = study(entry(4, training(10, 100.0, 8), training(12, 100.0, 8)), simple(16, 20, 400.0))
+    assert made.component is not None
+    assert made.component.trainings == 3
+    assert made.component.exponent == pytest.approx(
+        math.log(20 / math.sqrt(120)) / math.log(4), rel=0.02
+    )
+
+
+def test_what_never_converged_has_throughput_and_dashes() -> None:
+    never = entry(8, training(5, 190.0, 16, reached=False))
+    made = study(simple(4, 10, 100.0), never)
+    assert made.points[1].efficiency == pytest.approx(0.95)
+    assert (made.points[1].epochs, made.points[1].minutes) == (None, None)
+    assert "equal_work" in made.missing
+    said = text(simple(4, 10, 100.0), never)
+    assert "–" in said
+    assert "inf" not in said
+
+
+def test_of_mlperfs_trainings_the_fastest_and_the_slowest_do_not_count() -> None:
+    many = entry(4, *(training(epochs, 100.0, 8) for epochs in (30, 11, 12, 13, 2)))
+    point = study(many, simple(8, 10, 190.0)).points[0]
+    assert point.epochs is not None
+    assert sorted(point.epochs.values) == [11.0, 12.0, 13.0]
+    ours = many.model_copy(update={"format": "aiperf"})
+    own = study(ours, simple(8, 10, 190.0)).points[0].epochs
+    assert own is not None
+    assert len(own.values) == 5
+
+
+def test_an_entry_with_two_failed_trainings_is_not_valid_and_named() -> None:
+    failed = [training(9, 100.0, 8, reached=False)] * 2
+    made = study(entry(4, *[training(9, 100.0, 8)] * 3, *failed), simple(8, 10, 190.0))
+    assert made.points[0].epochs is not None
+    assert any("n4: 2 of 5 runs failed" in note for note in made.notes)
+
+
+def test_an_entry_without_samples_or_time_does_not_spoil_the_others() -> None:
+    nothing = training(3, 10.0, 8).model_copy(update={"train_samples": 0})
+    at_once = training(3, 10.0, 8).model_copy(update={"run": Interval(started=0.0, ended=0.0)})
+    made = scaling_studies(
+        [
+            entry(2, nothing, name="empty"),
+            entry(2, at_once, name="still"),
+            simple(4, 9, 100.0),
+            simple(8, 9, 190.0),
+        ],
+        Options(),
+    )
+    assert [point.entry for point in made.studies[0].points] == ["n4", "n8"]
+    assert "gives 0, where a positive number belongs" in made.left_out["empty"]
+    assert "no time passed" in made.left_out["still"]
+
+
+def test_only_equal_rounds_and_divisions_are_compared() -> None:
+    with pytest.raises(NotMeasuredError, match="no other scale of deepcam, hpc-0.7, open than 4"):
+        scaling_studies([simple(4, 9, 9.0, round="hpc-0.7"), simple(8, 9, 9.0)], Options())
+    with pytest.raises(NotMeasuredError, match="no other scale"):
+        scaling_studies([simple(4, 9, 9.0, division="closed"), simple(8, 9, 9.0)], Options())
+
+
+def test_models_of_accelerators_are_compared_together_and_apart() -> None:
+    made = scaling_studies(
+        [
+            simple(4, 9, 100.0),
+            simple(8, 9, 190.0),
+            simple(8, 9, 400.0, name="a", accelerator="A100"),
+        ],
+        Options(),
+    )
+    assert [one.subject for one in made.studies] == [
+        "deepcam, hpc-1.0, open",
+        "deepcam, hpc-1.0, open, V100",
+    ]
+    assert "A100, V100" in made.studies[0].notes[0]
+    assert made.studies[1].notes == ()
+
+
+@pytest.mark.parametrize(
+    ("others", "reason"),
+    [
+        ([], "with different numbers of accelerators"),
+        ([simple(4, 9, 9.0)], "n4: no other scale"),
+        ([simple(4, 9, 9.0), simple(4, 9, 9.0, name="twin")], "twin: no other scale"),
+        ([simple(4, 9, 9.0, scenario="weak")], "n4: several models at once"),
+        ([entry(None, training(9, 9.0, 8), name="x")], "x: nothing says how many accelerators"),
+        ([entry(4, name="empty")], "empty: the entry has no trainings"),
+    ],
+)
+def test_without_two_scales_there_is_a_reason(others: list[Entry], reason: str) -> None:
+    with pytest.raises(NotMeasuredError, match=reason):
+        scaling_studies(others, Options())
+
+
+def test_an_entry_in_no_study_is_named() -> None:
+    said = text(simple(4, 9, 9.0), simple(8, 9, 9.0), simple(2, 9, 9.0, benchmark="cosmoflow"))
+    assert "in no study: n2: no other scale of cosmoflow, hpc-1.0, open than 2" in said
+
+
+def test_the_figure_has_four_panels_with_their_ideal_lines() -> None:
+    made = scaling_studies([simple(4, 10, 100.0), simple(16, 20, 300.0)], Options())
+    (plot,) = scaling_plots(made)
+    drawn = "".join(ET.fromstring(str(plot.svg)).itertext())  # noqa: S314 -- drawn here
+    for words in ("time to solution, min", "epochs to converge", "training samples/s"):
+        assert words in drawn
+    assert "efficiency, %" in drawn
+    assert str(plot.svg).count("stroke-dasharray: 5,3") == 4
+    assert "from 4 to 16" in plot.description
+    assert "75.0%" in plot.description
+
+
+def test_the_figure_of_what_never_converged_says_so() -> None:
+    never = [entry(n, training(5, 30.0 * n, 2 * n, reached=False)) for n in (4, 8)]
+    (plot,) = scaling_plots(scaling_studies(never, Options()))
+    assert "no training converged" in str(plot.svg)
+    assert "an unknown number" in plot.description

@@ -1,0 +1,120 @@
+"""One machine on one sheet."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from tests.support.result_logs import unpacked
+from tests.support.run_factory import Plan, write_run
+
+from aiperf_hpc.analysis.analysis import analyze
+from aiperf_hpc.analysis.card import Card, Figure, lines, make_card
+from aiperf_hpc.analysis.options import Options
+from aiperf_hpc.analysis.readers.base import Reading
+from aiperf_hpc.analysis.readers.sources import read_sources
+from aiperf_hpc.cli import main
+from aiperf_hpc.results.formatting import percent, si
+from aiperf_hpc.results.views.run_view import RunView
+from aiperf_hpc.run.paths import RunPaths
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs")
+    for seed in (1, 2):
+        write_run(folder / str(seed), Plan(trials=3, hpo_trials=0, run_id=f"run-{seed}", seed=seed))
+    return folder
+
+
+def card_of(folder: Path, options: Options | None = None) -> Card:
+    chosen = options or Options()
+    return make_card(analyze(read_sources([folder], chosen), chosen))
+
+
+def figure(card: Card, benchmark: str, name: str) -> Figure:
+    (found,) = (each for each in card.benchmarks if each.benchmark == benchmark)
+    (one,) = (each for each in found.figures if each.name == name)
+    return one
+
+
+def test_the_best_run_stands_for_the_machine(runs: Path) -> None:
+    views = [RunView(RunPaths(runs / name)) for name in ("1", "2")]
+    for view in views:
+        view.refresh()
+    finals = [view.final() for view in views]
+    card = card_of(runs)
+    best = max(range(2), key=lambda place: finals[place].ops)
+    ops = figure(card, "AIPerf", "operations per second")
+    assert ops.value == si(finals[best].ops, "OPS")
+    assert (ops.detail, ops.workload) == (f"run-{best + 1}", "automl on digits")
+    errors = [final.error for final in finals if final.error is not None]
+    assert figure(card, "AIPerf", "error").value == percent(min(errors))
+    assert card.runs == ("run-1", "run-2")
+    assert [each.benchmark for each in card.benchmarks] == [
+        "AIPerf", "MLPerf HPC", "HPC AI500", "DAWNBench", "MLBench",
+    ]  # fmt: skip
+
+
+def test_what_was_not_measured_says_why(runs: Path) -> None:
+    card = card_of(runs)
+    missing = [one for each in card.benchmarks for one in each.figures if not one.value]
+    assert missing
+    assert all(one.detail for one in missing)
+    roofline = figure(card, "AIPerf", "share of the attainable rate")
+    assert "aiperf peaks --out" in roofline.detail
+    text = list(lines(card))
+    assert any("not measured: " in line for line in text)
+    assert any(line.startswith("No official result of AIPerf: ") for line in text)
+
+
+def test_a_search_has_a_time_to_accuracy_and_no_time_to_solution(runs: Path) -> None:
+    """Its run lasts as long as it was asked to, whatever it reaches meanwhile."""
+    card = card_of(runs)
+    solution = figure(card, "MLPerf HPC", "time to solution")
+    assert solution.value == ""
+    assert "ends by its time" in solution.detail
+    assert figure(card, "DAWNBench", "time to accuracy").value
+
+
+def test_runs_of_other_workloads_have_figures_of_their_own(runs: Path) -> None:
+    """One run taken for another workload's, of more operations than the other and less quality."""
+    analysis = analyze(read_sources([runs]), Options())
+    (log,) = analysis.entries[1].logs
+    more = {"operations": 10 * (log.operations or 0)}
+    other = analysis.entries[1].model_copy(
+        update={"benchmark": "volumes", "logs": (log.model_copy(update=more),)}
+    )
+    card = make_card(analyze(Reading((analysis.entries[0], other)), Options()))
+    assert set(of_workloads(card, "AIPerf", "operations per second")) == {
+        ("automl on digits", "run-1"), ("volumes", "run-2"),
+    }  # fmt: skip
+    assert [workload for workload, _ in of_workloads(card, "HPC AI500", "Valid FLOPS")] == [
+        "automl on digits", "volumes",
+    ]  # fmt: skip
+    one = of_workloads(card, "MLPerf HPC", "time to solution")
+    assert one == [("", "a run that searches ends by its time: see the time to accuracy")]
+    text = " ".join(" ".join(lines(card)).split())
+    assert "volumes run-2" in text
+
+
+def of_workloads(card: Card, benchmark: str, name: str) -> list[tuple[str, str]]:
+    (found,) = (each for each in card.benchmarks if each.benchmark == benchmark)
+    return [(one.workload, one.detail.split(",")[0]) for one in found.figures if one.name == name]
+
+
+def test_a_card_is_of_runs_and_of_one_machine(runs: Path, tmp_path: Path) -> None:
+    assert main(["card", str(unpacked(tmp_path, "0.7", "corigpu_n64_tf1.15.0"))]) == 2
+    assert main(["card", str(tmp_path / "nothing")]) == 2
+
+
+def test_the_command_writes_a_page(
+    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["card", str(runs), "--report", str(tmp_path), "--json"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert printed == json.loads((tmp_path / "card.json").read_text("utf-8"))
+    page = (tmp_path / "card.html").read_text("utf-8")
+    assert all(f">{each['benchmark']}</h2>" in page for each in printed["benchmarks"])
+    assert "<script" not in page

@@ -1,0 +1,146 @@
+"""Declarations of what was changed: HPC AI500's levels over its nine layers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from aiperf_hpc.analysis.declaration import LAYERS, Declaration, read_declaration
+from aiperf_hpc.errors import UsageError
+
+EXAMPLE = Path(__file__).parents[2] / "docs" / "vflops_declaration.yaml"
+UNCHANGED = {name: {"changed": False} for name in LAYERS}
+
+
+def written(folder: Path, level: str, **changed: object) -> Path:
+    file = folder / "declaration.yaml"
+    file.write_text(yaml.safe_dump({"level": level, "layers": UNCHANGED | changed}), "utf-8")
+    return file
+
+
+def refusal(path: Path) -> str:
+    with pytest.raises(UsageError) as caught:
+        read_declaration(path)
+    assert "\n" not in str(caught.value)
+    assert str(path) in str(caught.value)
+    return str(caught.value)
+
+
+def change(*parts: str) -> dict[str, object]:
+    return {"changed": True, "what": "something else", "parts": list(parts)}
+
+
+def test_the_example_of_the_documentation_is_valid() -> None:
+    declaration = read_declaration(EXAMPLE)
+    assert declaration.level == "hardware"
+    assert declaration.entry is None
+    assert declaration.changed == (
+        "hardware",
+        "operating_system",
+        "communication_libraries",
+        "accelerator_libraries",
+        "programming_model",
+        "hyperparameters",
+    )
+
+
+def test_a_hardware_level_entry_that_changes_the_framework_is_refused(tmp_path: Path) -> None:
+    said = refusal(written(tmp_path, "hardware", framework=change()))
+    assert "the hardware level does not let layer 5, framework, change" in said
+    assert said.endswith("that is the system level")
+
+
+@pytest.mark.parametrize(
+    ("level", "layers"),
+    [
+        ("hardware", {"hardware", "operating_system", "communication_libraries",
+                      "accelerator_libraries"}),
+        ("system", {"hardware", "operating_system", "communication_libraries",
+                    "accelerator_libraries", "framework", "programming_model", "implementation"}),
+        ("free", set(LAYERS) - {"problem_domain"}),
+    ],
+)  # fmt: skip
+def test_what_each_level_lets_change_whatever_of_it(
+    tmp_path: Path, level: str, layers: set[str]
+) -> None:
+    allowed = set()
+    for name in LAYERS:
+        try:
+            allowed |= set(read_declaration(written(tmp_path, level, **{name: change()})).changed)
+        except UsageError:
+            continue
+    assert allowed == layers
+
+
+@pytest.mark.parametrize("level", ["hardware", "system", "free"])
+def test_no_level_lets_the_problem_change(tmp_path: Path, level: str) -> None:
+    said = refusal(written(tmp_path, level, problem_domain=change()))
+    assert "layer 9, problem_domain, change, nor does any other" in said
+
+
+@pytest.mark.parametrize("level", ["hardware", "system"])
+def test_of_hyperparameters_batch_and_rate_alone_may_change(tmp_path: Path, level: str) -> None:
+    assert read_declaration(written(tmp_path, level, hyperparameters=change("batch size"))).changed
+    said = refusal(written(tmp_path, level, hyperparameters=change("batch size", "optimizer")))
+    assert "only batch size and learning rate policy of layer 8" in said
+    assert "`parts` says batch size, optimizer" in said
+    assert "`parts` says nothing" in refusal(written(tmp_path, level, hyperparameters=change()))
+
+
+def test_a_missing_layer_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "declaration.yaml"
+    layers: dict[str, Any] = {k: v for k, v in UNCHANGED.items() if k not in LAYERS[3:5]}
+    file.write_text(yaml.safe_dump({"level": "free", "layers": layers}), "utf-8")
+    assert "missing: accelerator_libraries, framework" in refusal(file)
+
+
+@pytest.mark.parametrize(
+    ("layer", "said"),
+    [
+        ({"changed": True}, "layers.framework: say by `what` what was changed"),
+        ({"changed": False, "what": "JAX"}, "layers.framework: it is not changed, yet"),
+        ({"changed": False, "parts": ["batch size"]}, "layers.framework: it is not changed, yet"),
+        ({}, "layers.framework.changed: is missing"),
+        ({"changed": True, "what": ""}, "layers.framework.what: "),
+        ({"changed": False, "why": "so"}, "layers.framework.why: "),
+        (None, "layers.framework: "),
+    ],
+)
+def test_a_layer_that_says_too_little_is_refused(tmp_path: Path, layer: object, said: str) -> None:
+    assert said in refusal(written(tmp_path, "free", framework=layer))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (b"", "not a mapping"),
+        (b"[1, 2]", "not a mapping"),
+        (b"level: {", "not YAML"),
+        (b"level: free\nlevel: system\n", "the key 'level' stands twice"),
+        (b"level: middle\nlayers: {}\n", "level: should be 'hardware', 'system' or 'free'"),
+        (b"level: free\nlayers: {wheels: {changed: false}}\n", "layers.wheels"),
+        (b"level: 2020-99-99\n", "not YAML"),
+        (b"\xff\xfe\xff", "cannot read"),
+        (b"[" * 700, "nested too deep"),
+        (b"#" * (1024 * 1024 + 1), "larger than 1,048,576 bytes"),
+    ],
+)
+def test_what_is_no_declaration_is_refused_in_a_line(
+    tmp_path: Path, text: bytes, said: str
+) -> None:
+    file = tmp_path / "declaration.yaml"
+    file.write_bytes(text)
+    assert said in refusal(file)
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    assert "No such file" in refusal(tmp_path / "nothing.yaml")
+    assert "not a regular file" in refusal(tmp_path)
+
+
+def test_layers_are_in_the_systems_order_whatever_the_files(tmp_path: Path) -> None:
+    values = {"level": "free", "layers": dict(reversed(UNCHANGED.items()))}
+    assert tuple(Declaration.model_validate(values).layers) == LAYERS

@@ -1,0 +1,121 @@
+"""Tables and paragraphs on a terminal: within the window, aligned, and with nothing lost."""
+
+from __future__ import annotations
+
+import pytest
+
+from aiperf_hpc.analysis.layout import shortened, tables_as_lines
+from aiperf_hpc.results.table import Table, by_reason, reasons
+from aiperf_hpc.streams import width
+
+NAMES = tuple(f"Laboratory supercomputer_{n}_closed_deepcam weak" for n in range(12))
+WIDE = Table(
+    ("entry", *(f"measure number {n}" for n in range(9)), "verdict"),
+    tuple(
+        (name, *(f"{row}{n}.25 ± 1.{n}" for n in range(9)), "as good as the reference, by chance")
+        for row, name in enumerate(NAMES)
+    ),
+    title="A table that is wider than any window of a common size, and that has a long title, too",
+    notes=("one of many words: " + "word " * 40,),
+    missing=("energy: nobody measured it",),
+    words=(10,),
+)
+
+
+def lines(table: Table, columns: int) -> list[str]:
+    return list(tables_as_lines([table], columns))
+
+
+@pytest.mark.parametrize("columns", [80, 100, 200])
+def test_every_table_fits_the_window_and_loses_no_cell(columns: int) -> None:
+    text = lines(WIDE, columns)
+    assert max(map(width, text)) <= columns
+    joined = " ".join(" ".join(text).split())
+    assert all(cell in joined for row in WIDE.rows for cell in row[1:-1])
+    assert joined.count("not measured: energy: nobody measured it") == 1
+    assert joined.count("word") == 41
+
+
+def test_columns_are_aligned_numbers_to_the_right_and_words_to_the_left() -> None:
+    table = Table(
+        ("entry", "minutes", "verdict"),
+        (("a", "1,000.00", "PASS"), ("bcd", "1.00", "too few runs")),
+        words=(2,),
+    )
+    assert lines(table, 80) == [
+        "  entry   minutes  verdict",
+        "  a      1,000.00  PASS",
+        "  bcd        1.00  too few runs",
+    ]
+
+
+def test_a_long_head_is_broken_and_stands_on_its_column() -> None:
+    table = Table(("entry", "accelerators each"), (("a", "8"),))
+    assert lines(table, 80) == [
+        "         accelerators",
+        "  entry          each",
+        "  a                 8",
+    ]
+
+
+def test_columns_without_room_stand_below_with_the_names_again() -> None:
+    table = Table(("entry", *"abcdef"), (("name", *("1234567890" for _ in range(6))),))
+    text = lines(table, 40)
+    assert [line.split()[0] for line in text] == ["entry", "name"] * 3
+    assert all(len(line) <= 40 for line in text)
+
+
+def test_names_are_shortened_no_further_than_they_differ() -> None:
+    alike = (
+        "one laboratory, machine 1, cosmoflow weak",
+        "one laboratory, machine 2, cosmoflow weak",
+    )
+    table = Table(("entry", "figure"), tuple((name, "12345678" * 4) for name in alike))
+    first, second = lines(table, 60)[1:]
+    assert "…" in first
+    assert "1, cosmoflow weak  " in first
+    assert "2, cosmoflow weak  " in second
+
+
+def test_names_of_words_are_broken_and_not_shortened() -> None:
+    figures = ("1,234.56",) * 5
+    name = "time in training and evaluation, share of the whole run"
+    table = Table(("measure", *("a figure" for _ in figures)), ((name, *figures),), words=(0,))
+    assert lines(table, 80) == [
+        "  measure                   a figure  a figure  a figure  a figure  a figure",
+        "  time in training and      1,234.56  1,234.56  1,234.56  1,234.56  1,234.56",
+        "  evaluation, share of the",
+        "  whole run",
+    ]
+
+
+def test_a_name_is_cut_in_its_middle() -> None:
+    assert shortened("Lab machine cosmoflow weak", 14) == "Lab ma…ow weak"
+    assert shortened("short", 14) == "short"
+    assert width(shortened("実験室の計算機 cosmoflow", 12)) <= 12
+
+
+def test_wide_characters_and_controls_keep_columns_in_line() -> None:
+    table = Table(("entry", "n"), (("計算機", "1"), ("a\x1bb\nc", "22")))
+    head, wide, odd = lines(table, 80)
+    assert odd == r"  a\x1bb c  22"
+    assert width(head) == width(wide) == width(odd)
+
+
+def test_only_as_many_rows_as_will_do_are_shown() -> None:
+    table = Table(("network",), tuple((str(n),) for n in range(9)), brief=2)
+    assert lines(table, 80) == [
+        "  network", "  0", "  1", "  and 7 more, all of them with --report or --json",
+    ]  # fmt: skip
+
+
+def test_a_table_of_remarks_has_no_head() -> None:
+    assert lines(Table(notes=("a note",)), 80) == ["  a note"]
+    assert lines(Table(), 80) == []
+
+
+def test_names_that_share_a_reason_stand_together() -> None:
+    missing = {"a": "no end", "b": "no start", "c": "no end", "d": "no end", "e": "no end"}
+    assert list(reasons(missing)) == ["a, c, d and 1 more: no end", "b: no start"]
+    assert list(reasons(missing, most=5))[0] == "a, c, d, e: no end"
+    assert by_reason(missing)["no start"] == ["b"]

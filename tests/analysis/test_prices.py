@@ -1,0 +1,108 @@
+"""Price tables: the documented example, what fits, and what is refused."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+from aiperf_hpc.analysis.prices import PriceTable, load_prices
+from aiperf_hpc.errors import UsageError
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "prices.md"
+HEAD = "currency: USD\ndate: 2026-11-01\nsource: here\n"
+
+
+def load(folder: Path, text: str) -> PriceTable:
+    path = folder / "prices.yaml"
+    path.write_text(text)
+    return load_prices(path)
+
+
+def refused(folder: Path, text: str) -> str:
+    with pytest.raises(UsageError) as caught:
+        load(folder, text)
+    said = str(caught.value)
+    assert said.startswith(f"--prices {folder / 'prices.yaml'}: ")
+    assert "\n" not in said
+    assert len(said) < 500
+    return said
+
+
+def test_the_documented_example(tmp_path: Path) -> None:
+    example = re.search(r"```yaml\n(.*?)```", DOCUMENT.read_text(), re.DOTALL)
+    assert example
+    table = load(tmp_path, example[1])
+    assert (table.currency, table.date.isoformat()) == ("USD", "2026-11-01")
+    found = table.price_of(("8 * V100 (AWS p3.16xlarge)", "x"), "V100", 8)
+    assert found
+    assert found.per_hour == 24.48
+    counted = table.price_of(("another", "x"), "NVIDIA Tesla V100", 8)
+    assert counted
+    assert counted.per_hour == pytest.approx(8 * 3.06)
+    assert counted.source == "price table, 8 × V100"
+
+
+def test_the_name_that_says_most_wins(tmp_path: Path) -> None:
+    table = load(tmp_path, HEAD + "accelerators: {A100: 1, A100-SXM4-80GB: 3, NVIDIA A100: 2}")
+    for model, price in (
+        ("NVIDIA A100-SXM4-80GB", 3.0),
+        ("nvidia a100 PCIe", 2.0),
+        ("A100", 1.0),
+        ("A1000", None),
+        ("H100", None),
+    ):
+        found = table.price_of(("x",), model, 1)
+        assert (found.per_hour if found else None) == price, model
+
+
+def test_without_a_number_of_accelerators_there_is_no_price(tmp_path: Path) -> None:
+    table = load(tmp_path, HEAD + "accelerators: {A100: 1}")
+    assert table.price_of(("x",), "A100", None) is None
+    assert table.price_of(("x",), None, 4) is None
+
+
+def test_names_are_compared_by_their_words(tmp_path: Path) -> None:
+    table = load(tmp_path, HEAD + "systems: {'Juwels  Booster-N16': 5}")
+    found = table.price_of(("x", "juwels_booster n16"), None, None)
+    assert found
+    assert found.per_hour == 5.0
+
+
+@pytest.mark.parametrize("price", ["0", "-1", ".nan", ".inf", "true", "'3'", "null", "[1]"])
+def test_what_is_no_price_is_refused(tmp_path: Path, price: str) -> None:
+    said = refused(tmp_path, f"{HEAD}systems:\n  a machine: {price}\n")
+    assert "systems.a machine" in said
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "not a mapping"),
+        ("- 1", "not a mapping"),
+        ("a: [", "not YAML"),
+        ("date: 2026-02-30", "not YAML"),
+        ("[" * 1000, "not YAML"),
+        ("date: 2026-11-01\nsource: here\n", "currency: is missing"),
+        (HEAD.replace("USD", "dollars"), "currency: should be a currency by ISO 4217"),
+        (HEAD.replace("2026-11-01", "soon"), "date: "),
+        (HEAD + "systems: {a: 1}\nsystems: {b: 2}\n", "the key 'systems' stands twice"),
+        (HEAD + "systems: {a: 1, a: 2}\n", "the key 'a' stands twice"),
+        (HEAD + "systems: {V100: 1, v-100: 2, 'V 100': 3}\n", "'v 100' stands 2 times"),
+        (HEAD + "systems: {'-': 1}\n", "an empty name"),
+        (HEAD + "price: 3\n", "price: is not known"),
+    ],
+)
+def test_what_is_no_table_is_refused(tmp_path: Path, text: str, words: str) -> None:
+    assert words in refused(tmp_path, text)
+
+
+def test_only_a_file_of_bounded_size_is_read(tmp_path: Path) -> None:
+    assert "larger than" in refused(tmp_path, "#" * (2 * 1024 * 1024))
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(UsageError, match="not a regular file"):
+        load_prices(tmp_path / "pipe")
+    with pytest.raises(UsageError, match="No such file"):
+        load_prices(tmp_path / "none")

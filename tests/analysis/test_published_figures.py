@@ -1,0 +1,178 @@
+"""Every printed digit of the figures that MLPerf HPC published of the logs in tests/data."""
+
+from __future__ import annotations
+
+import json
+import math
+from decimal import ROUND_HALF_UP, Decimal
+from itertools import combinations
+from pathlib import Path
+from statistics import mean, stdev
+
+import pytest
+from tests.support.result_logs import unpacked
+
+from aiperf_hpc.analysis.analysis import Analysis, EntryMeasures, analyze
+from aiperf_hpc.analysis.options import Options
+from aiperf_hpc.analysis.readers.sources import read_sources
+from aiperf_hpc.analysis.sections.reference_convergence import ReferenceConvergence
+from aiperf_hpc.analysis.sections.weak_scaling import WeakScalings
+
+CORI = "corigpu_n64_tf1.15.0"
+ABCI = "abci_512xV100_tensorflow_closed"
+DEEPCAM = "abci_1024xV100_pytorch_closed"
+OPEN = "abci_1024xV100_fjpytorch_open"
+V07 = {
+    CORI: {
+        "time_to_solution": "364.73 ± 32.77", "staging": "16.49 ± 0.61",
+        "staging_in_epochs": "2.55", "epochs": "53.88 ± 4.85",
+        "train_throughput": "12.07 ± 0.09", "eval_throughput": "21.17 ± 0.56",
+    },
+    ABCI: {
+        # The paper prints 34.42, a slip: the deviation beside it is that of 34.34.
+        "time_to_solution": "34.34 ± 4.03", "staging": "0.76",
+        "staging_in_epochs": "2.27", "epochs": "100.00 ± 13.50",
+        "train_throughput": "26.59 ± 0.90", "eval_throughput": "151.88 ± 0.68",
+    },
+    DEEPCAM: {
+        "time_to_solution": "11.71 ± 0.02", "staging": "2.20",
+        "staging_in_epochs": "5.55", "epochs": "24.00",
+        "train_throughput": "5.24 ± 0.02", "eval_throughput": "7.37 ± 0.01",
+    },
+    OPEN: {
+        "time_to_solution": "10.49 ± 0.23", "staging": "1.96",
+        "staging_in_epochs": "5.45", "epochs": "23.67",
+        "train_throughput": "5.57 ± 0.13", "eval_throughput": "4.67 ± 0.82",
+    },
+}  # fmt: skip
+"""Farrell et al. 2021, tables of the results of v0.7, by entry."""
+
+
+def analysed(folder: Path, round_: str, name: str) -> Analysis:
+    reading = read_sources([unpacked(folder, round_, name)])
+    assert not reading.unreadable
+    return analyze(reading, Options())
+
+
+def measured(folder: Path, round_: str, name: str) -> EntryMeasures:
+    (measures,) = analysed(folder, round_, name).measures
+    return measures
+
+
+def printed(value: float, digits: str) -> str:
+    """Round half up, as people do, to the digits of a printed number."""
+    return str(Decimal(repr(value)).quantize(Decimal(digits), ROUND_HALF_UP))
+
+
+@pytest.mark.parametrize("name", V07)
+def test_every_printed_digit_of_v07_is_reached(name: str, tmp_path: Path) -> None:
+    measures = measured(tmp_path, "0.7", name).measures
+    for measure, published in V07[name].items():
+        average, _, deviation = published.partition(" ± ")
+        assert printed(measures[measure].mean, average) == average, measure
+        if deviation:
+            assert printed(measures[measure].deviation or 0.0, deviation) == deviation, measure
+
+
+def test_the_deviation_of_deepcam_open_is_printed_as_if_rounded_twice(tmp_path: Path) -> None:
+    """Its kept runs took 23, 23 and 25 epochs: the deviation is 2/√3 = 1.1547, printed as 1.16."""
+    epochs = measured(tmp_path, "0.7", OPEN).measures["epochs"]
+    assert sorted(epochs.values[place] or 0.0 for place in epochs.kept) == [23.0, 23.0, 25.0]
+    assert epochs.deviation == pytest.approx(2 / math.sqrt(3))
+    assert printed(epochs.deviation or 0.0, "0.01") == "1.15"
+    assert printed(float(printed(epochs.deviation or 0.0, "0.001")), "0.01") == "1.16"
+
+
+def test_the_papers_34_42_is_no_mean_of_eight_of_the_ten_runs(tmp_path: Path) -> None:
+    """What the paper prints for CosmoFlow on ABCI, with the deviation of the mean 34.34."""
+    time = measured(tmp_path, "0.7", ABCI).measures["time_to_solution"]
+    eights = combinations([value for value in time.values if value is not None], 8)
+    figures = {f"{mean(eight):.2f} ± {stdev(eight):.2f}" for eight in eights}
+    assert "34.34 ± 4.03" in figures
+    assert not any(figure.endswith("± 4.03") and "34.42" in figure for figure in figures)
+
+
+def test_the_time_of_v10_is_its_rounds_own_summary(tmp_path: Path) -> None:
+    measures = measured(tmp_path, "1.0", "nvidia_dgxa100_n16_cosmoflow_strong").measures
+    assert printed(measures["time_to_solution"].mean, "0.000001") == "25.781025"
+
+
+@pytest.mark.parametrize(
+    ("round_", "name", "models"),
+    [
+        ("1.0", "lbnl_perlmutter_10x128x4_cosmoflow_weak", 10),
+        ("2.0", "helmholtzai_horeka_n64_deepcam_weak", 8),
+    ],
+)
+def test_weak_scaling_is_from_the_first_start_to_the_last_stop(
+    round_: str, name: str, models: int, tmp_path: Path
+) -> None:
+    weak = analysed(tmp_path, round_, name).sections["weak_scaling"]
+    assert isinstance(weak, WeakScalings)
+    (entry,) = weak.entries
+    times = [
+        json.loads(text.partition(":::MLLOG ")[2])["time_ms"]
+        for path in (tmp_path / name).rglob("result_*.txt")
+        for text in path.read_text().splitlines()
+        if '"run_start"' in text or '"run_stop"' in text
+    ]
+    assert len(times) == 2 * models == 2 * entry.instances
+    minutes = (max(times) - min(times)) / 60_000
+    assert entry.minutes == pytest.approx(minutes)
+    assert entry.models_per_minute == pytest.approx(models / minutes)
+    assert (entry.failed, entry.pruned, entry.problems) == (0, 0, ())
+
+
+def test_openfolds_scaling_factor_is_that_of_its_scaling_json(tmp_path: Path) -> None:
+    """The checker that made the file divided the reference at batch 144 by the entry's mean."""
+    found = analysed(tmp_path, "3.0", "clemson_18xR750_openfold_strong")
+    convergence = found.sections["reference_convergence"]
+    assert isinstance(convergence, ReferenceConvergence)
+    (row,) = convergence.rows
+    assert row.factor == row.submitted == 1.0231481481481484
+    assert (row.verdict, row.interpolated) == ("faster, within chance", True)
+    (measures,) = found.measures
+    time = measures.measures["time_to_solution"]
+    scaled = measures.measures["scaled_time_to_solution"]
+    assert scaled.mean == pytest.approx(1.0231481481481484 * time.mean)
+
+
+def test_what_the_paths_and_logs_state_is_found(tmp_path: Path) -> None:
+    """One reading of all archives at once: organisation, system, division, round, sizes."""
+    for round_, name in (
+        ("0.7", CORI), ("0.7", OPEN), ("1.0", "lbnl_perlmutter_10x128x4_cosmoflow_weak"),
+        ("2.0", "helmholtzai_horeka_n64_deepcam_weak"),
+        ("3.0", "clemson_18xR750_openfold_strong"),
+    ):  # fmt: skip
+        unpacked(tmp_path, round_, name)
+    entries = {entry.name: entry for entry in read_sources([tmp_path]).entries}
+    assert set(entries) == {
+        "LBNL corigpu_n64_tf1.15.0 cosmoflow",
+        "Fujitsu abci_1024xV100_fjpytorch_open deepcam",
+        "LBNL perlmutter_10x128x4_ngc21.09_mxnet cosmoflow weak",
+        "HelmholtzAI horeka_gpu_n64_pytorch1.13 deepcam weak",
+        "Clemson 18xR750-2xA100-PCIe-80GB openfold",
+    }
+    assert {entry.round for entry in entries.values()} == {
+        "hpc-0.7", "hpc-1.0", "hpc-2.0", "hpc-3.0",
+    }  # fmt: skip
+    cori = entries["LBNL corigpu_n64_tf1.15.0 cosmoflow"]
+    assert (cori.system.accelerators, len(cori.logs)) == (64, 10)
+    assert any("64 accelerators by its name" in problem for problem in cori.problems)
+    fujitsu = entries["Fujitsu abci_1024xV100_fjpytorch_open deepcam"]
+    assert fujitsu.division == "open"
+    assert any("its logs state closed" in problem for problem in fujitsu.problems)
+    weak = entries["HelmholtzAI horeka_gpu_n64_pytorch1.13 deepcam weak"]
+    assert (weak.system.accelerators, weak.logs[0].accelerators) == (512, 64)
+    clemson = entries["Clemson 18xR750-2xA100-PCIe-80GB openfold"]
+    assert clemson.system.accelerator == "NVIDIA A100 - PCIe - 80 GB"
+    assert clemson.organization == "Clemson"
+
+
+def test_parts_of_the_time_add_up_to_it(tmp_path: Path) -> None:
+    measures = measured(tmp_path, "0.7", CORI).measures
+    parts = [measures[name] for name in ("staging", "compute", "extra")]
+    assert math.fsum(part.mean for part in parts) == pytest.approx(
+        measures["time_to_solution"].mean
+    )
+    assert len({part.kept for part in parts} | {measures["time_to_solution"].kept}) == 1

@@ -1,0 +1,195 @@
+"""The command line within this process: what is refused before anything is started."""
+
+from __future__ import annotations
+
+import os
+import runpy
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.support.run_factory import Plan, write_run
+
+from aiperf_hpc.cli import main, start
+from aiperf_hpc.cli.resume import Served, _endpoint_again
+from aiperf_hpc.cli.serving import Protection
+from aiperf_hpc.config import load_config
+from aiperf_hpc.errors import UsageError
+from aiperf_hpc.primary.control.prepare import require_packages
+from aiperf_hpc.results.views.run_view import RunView
+from aiperf_hpc.run.manifest import RunManifest
+from aiperf_hpc.run.paths import RunPaths
+from aiperf_hpc.run.service import Service
+from aiperf_hpc.run.storage import no_retry
+from aiperf_hpc.service.endpoint import Endpoint
+
+START = ["start", "--nodes", "1", "--hours", "0.01", "--yes", "--launcher", "local"]
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder to run commands in."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("more", [[], ["--dry-run"]])
+def test_a_run_whose_packages_are_missing_is_not_started(
+    more: list[str], here: Path, without: Callable[..., None], capfd: pytest.CaptureFixture[str]
+) -> None:
+    without("mpi4py", "torch")
+    assert main([*START, "--set", "replica.ranks_per_node=2", *more]) == 2
+    output = capfd.readouterr()
+    assert output.err.startswith("aiperf: collective 'mpi' needs the package 'mpi4py': ")
+    assert len(output.err.splitlines()) == 1
+    assert output.out == ""
+    assert list(here.iterdir()) == []
+
+
+def test_only_a_batch_script_of_the_sites_own_may_start_another_python(
+    without: Callable[..., None],
+) -> None:
+    without("torch")
+    own = ["engine.name=torch", "slurm.template=site.sh"]
+    config = load_config("quickstart", own)
+    require_packages(config, "array")
+    for refused, launcher in ((config, "local"), (load_config("quickstart", own[:1]), "array")):
+        with pytest.raises(UsageError, match="engine 'torch' needs the package 'torch': "):
+            require_packages(refused, launcher)
+
+
+@pytest.mark.parametrize(
+    ("setting", "words"),
+    [
+        ("engine.device=cuda", "engine.device=cuda: PyTorch "),
+        ("training.precision=fp16", "training.precision=fp16 needs an accelerator"),
+    ],
+)
+def test_a_device_that_is_not_there_is_seen_before_the_start(
+    setting: str,
+    words: str,
+    here: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")  # Also on a machine with a GPU.
+    assert main([*START, "--set", "engine.name=torch", "--set", setting]) == 2
+    output = capfd.readouterr()
+    assert output.err.startswith(f"aiperf: {words}")
+    assert len(output.err.splitlines()) == 1
+    assert list(here.iterdir()) == []
+
+
+def test_a_simulation_without_greenlet_says_what_installs_it(
+    without: Callable[..., None], capfd: pytest.CaptureFixture[str]
+) -> None:
+    without("greenlet")
+    with pytest.raises(SystemExit) as left:
+        runpy.run_module("aiperf_hpc.simulation", run_name="__main__")
+    assert left.value.code == 2
+    words = "aiperf: a simulation needs the package 'greenlet': "
+    assert capfd.readouterr().err.startswith(words)
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> RunPaths:
+    """A run whose primary died while it served it at a port that is free now."""
+    paths = write_run(tmp_path / "run", Plan(replicas=1, trials=1, hpo_trials=0, ended=False))
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    url = f"http://127.0.0.1:{port}"
+    service = Service(host="127.0.0.1", port=port, url=url, primary_host="head", primary_pid=100)
+    service.save(paths, no_retry)
+    return paths
+
+
+def again(paths: RunPaths, serve: str | None = None, *, no_serve: bool = False) -> Endpoint | None:
+    return _endpoint_again(Served(serve, no_serve), Protection(), paths)
+
+
+def test_a_run_that_goes_on_is_served_where_it_was(served: RunPaths) -> None:
+    before = Service.load(served)
+    assert before is not None
+    assert again(served) == Endpoint("127.0.0.1", before.port)
+    assert again(served, no_serve=True) is None
+    assert again(served, "localhost:0") == Endpoint("localhost", 0)
+    served.service.unlink()
+    assert again(served) is None
+
+
+def test_a_run_goes_on_unserved_where_its_port_was_taken_and_says_so(
+    served: RunPaths, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = Service.load(served)
+    assert before is not None
+    with socket.create_server(("127.0.0.1", before.port)):
+        assert again(served) is None
+        line = capsys.readouterr().err
+        with pytest.raises(UsageError, match="the port is in use"):  # Asked for by name.
+            again(served, str(before.port))
+    assert "the port is in use" in line
+    assert line.endswith(f"not served: `aiperf serve {served.root}` does that\n")
+    assert len(line.splitlines()) == 1
+    served.service.write_text("{")
+    assert again(served) is None
+    assert "service.json is damaged; remove it" in capsys.readouterr().err
+
+
+def test_status_says_where_the_present_primary_serves(served: RunPaths) -> None:
+    view = RunView(served)
+    view.refresh()
+    now = view.until
+    before = Service.load(served)
+    assert before is not None
+    assert view.status(now).served_at == before.url
+    assert view.status(now + 1000.0).served_at is None  # It is silent.
+    before.model_copy(update={"primary_pid": 99}).save(served, no_retry)
+    assert view.status(now).served_at is None  # That was an earlier one's.
+    served.service.write_text("{")
+    status = view.status(now)
+    assert status.served_at is None
+    assert status.problems == (
+        f"{served.service} is damaged; remove it, which only forgets where the run is served",
+    )
+
+
+@pytest.mark.parametrize(
+    ("method", "done"), [("fixed", ", 2 trials\n"), ("greedy", ", round 2, 2 trials, stock 0\n")]
+)
+def test_status_says_what_a_replica_has_done(
+    method: str, done: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan = Plan(replicas=1, trials=2, hpo_trials=0, config={"search": {"method": method}})
+    assert main(["status", str(write_run(tmp_path / "run", plan).root)]) == 0
+    (line,) = [each for each in capsys.readouterr().out.splitlines(True) if "  r0  " in each]
+    assert line.endswith(done)
+
+
+def test_a_simulated_run_cannot_be_resumed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    paths = write_run(tmp_path, Plan(replicas=1, trials=0, hpo_trials=0, ended=False))
+    RunManifest.load(paths).model_copy(update={"launcher": "simulated"}).save(paths)
+    assert main(["resume", str(tmp_path)]) == 2
+    said = capsys.readouterr().err
+    assert said == f"aiperf: {tmp_path}: a simulated run is not gone on with; simulate it again\n"
+
+
+def test_a_crowd_is_told_before_the_start_and_without_it(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
+    monkeypatch.setattr(start, "available_bytes", lambda: 4 * 2**30)
+    dry = ["start", "--hours", "1", "--launcher", "local", "--dry-run", "--nodes"]
+    assert main([*dry, "3"]) == 0
+    said = capsys.readouterr()
+    assert said.err.startswith("aiperf: 3 replicas share 2 cores: ")
+    assert len(said.err.splitlines()) == 1
+    assert len(said.out.splitlines()) == 3
+    assert main([*dry, "2"]) == 0
+    assert capsys.readouterr().err == ""
+    assert main([*dry, "99"]) == 2
+    said = capsys.readouterr()
+    assert said.err.startswith("aiperf: --nodes 99: 99 replicas need at least 55.7 GiB")
+    assert said.out == ""

@@ -1,0 +1,299 @@
+"""The page of the report as a style sheet and a tree of elements; tests/browser draws it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from importlib import resources
+from pathlib import Path
+
+import pytest
+from tests.support.run_factory import Plan, write_run
+
+from aiperf_hpc.results.report import html
+from aiperf_hpc.results.report.html import LEAST_BAR, MOST_REPLICAS, render
+from aiperf_hpc.results.report.model import Report, make_report
+from aiperf_hpc.results.report.rows import TrialReport
+from aiperf_hpc.results.views.run_view import RunView
+
+CSS = (resources.files("aiperf_hpc.results.report") / "report.css").read_text("utf-8")
+PHONE = 320
+"""Pixels of the narrowest window that the page is made for."""
+VOID = {"meta", "link", "br", "img", "hr", "input"}
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Report:
+    view = RunView(write_run(tmp_path_factory.mktemp("page"), Plan(replicas=1, trials=5)))
+    view.refresh()
+    return make_report(view)
+
+
+def with_trials(document: Report, seconds: list[float], *, replicas: int = 1) -> Report:
+    """Return a report whose replicas had trials of these lengths, one right after the other."""
+    trials: list[TrialReport] = []
+    for replica in range(replicas):
+        begin = 0.0
+        for number, length in enumerate(seconds):
+            trials.append(
+                document.trials[0].model_copy(
+                    update={
+                        "id": f"r{replica}-t{number}",
+                        "replica": f"r{replica}",
+                        "round": 1 + number // 3,
+                        "parent": None,
+                        "started_seconds": begin,
+                        "training_started_seconds": begin,
+                        "seconds": length,
+                    }
+                )
+            )
+            begin += length
+    one = document.replicas[0]
+    return document.model_copy(
+        update={
+            "trials": tuple(trials),
+            "replicas": tuple(one.model_copy(update={"id": f"r{n}"}) for n in range(replicas)),
+            "score": document.score.model_copy(update={"elapsed_seconds": sum(seconds)}),
+        }
+    )
+
+
+class Lanes(HTMLParser):
+    """What is drawn on the time line of each replica."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.lanes: list[list[tuple[str, dict[str, str]]]] = []
+        self.inside = False
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        named = {name: value or "" for name, value in attrs}
+        if tag == "svg":
+            self.inside = named.get("class") == "lane"
+            if self.inside:
+                self.lanes.append([])
+        elif self.inside:
+            self.lanes[-1].append((tag, named))
+
+    def handle_endtag(self, tag: str) -> None:
+        self.inside = self.inside and tag != "svg"
+
+    def places(self, lane: int, tag: str, kind: str = "") -> list[float]:
+        """Return where elements of a lane begin, in percent."""
+        return [
+            float(attributes["x" if tag in ("rect", "text") else "x1"].rstrip("%"))
+            for name, attributes in self.lanes[lane]
+            if name == tag and (not kind or attributes.get("class", "") == kind)
+        ]
+
+    def widths(self, lane: int) -> list[float]:
+        return [float(a["width"].rstrip("%")) for name, a in self.lanes[lane] if name == "rect"]
+
+
+def test_each_of_28_trials_has_an_edge_of_its_own(small: Report) -> None:
+    lanes = Lanes(render(with_trials(small, [60.0] * 28, replicas=2), []))
+    assert len(lanes.lanes) == 2
+    for lane in range(2):
+        edges = lanes.places(lane, "line", "edge")
+        assert edges == pytest.approx([100.0 * n / 28 for n in range(28)], abs=0.01)
+        assert [w for w in lanes.widths(lane) if w > 0] == pytest.approx([100 / 28] * 28, abs=0.01)
+        # Ten rounds of three trials, each with its number.
+        assert lanes.places(lane, "text") == pytest.approx(edges[::3])
+    edge = re.search(r"svg\.lane \.edge \{([^}]*)\}", CSS)
+    assert edge is not None
+    assert "stroke: var(--surface)" in edge[1]
+
+
+def test_trials_that_are_too_short_to_be_told_apart_are_drawn_as_one_and_counted(
+    small: Report,
+) -> None:
+    lengths = [30.0] + [0.01] * 400 + [30.0] + [0.01] + [30.0]
+    text = render(with_trials(small, lengths), [])
+    lanes = Lanes(text)
+    assert "401 trials are too short" not in text
+    assert "400 trials are too short to be told apart here" in text
+    assert "several trials</li>" in text
+    assert len(lanes.places(0, "line", "edge")) < 20
+    several = [w for w, (_, a) in zip(lanes.widths(0), _rects(lanes), strict=True)
+               if a["class"] == "several"]  # fmt: skip
+    assert len(several) > 1
+    assert min(several[:-1]) >= LEAST_BAR
+    shown = sum(int(n) for n in re.findall(r"<title>[^<]*: (\d+) trials, ", text))
+    assert shown == 400
+
+
+def _rects(lanes: Lanes) -> list[tuple[str, dict[str, str]]]:
+    return [element for element in lanes.lanes[0] if element[0] == "rect"]
+
+
+def test_of_4096_replicas_the_page_says_which_it_draws(small: Report) -> None:
+    text = render(with_trials(small, [60.0], replicas=4096), [])
+    assert len(Lanes(text).lanes) == MOST_REPLICAS
+    assert f"Drawn are the {MOST_REPLICAS} of 4,096 replicas that trained and evaluated" in text
+
+
+def test_the_number_of_a_round_that_has_no_room_is_left_out(small: Report) -> None:
+    lanes = Lanes(render(with_trials(small, [100.0, 100.0, 100.0, 1.0, 1.0, 1.0, 100.0]), []))
+    assert lanes.places(0, "text") == pytest.approx([0.0, 100 * 303 / 403], abs=0.01)
+    assert len([a for name, a in lanes.lanes[0] if name == "line" and "class" not in a]) == 3
+
+
+def test_a_trial_in_building_has_a_bar(small: Report) -> None:
+    trial = with_trials(small, [10.0]).trials[0]
+    waiting = trial.model_copy(update={"training_started_seconds": None, "state": "compiling"})
+    (bar,) = html._bars([waiting], 20.0)
+    assert (bar.kind, bar.start, bar.width) == ("building", 0.0, 50.0)
+
+
+def test_the_legend_of_the_timeline_has_what_is_drawn(small: Report) -> None:
+    def legend(document: Report) -> list[str]:
+        (found,) = re.findall(r'id="timeline".*?<ul class="legend">(.*?)</ul>',
+                              render(document, []), re.DOTALL)  # fmt: skip
+        return re.findall(r"</svg>([^<]+)</li>", found)
+
+    ready = with_trials(small, [10.0, 10.0])
+    assert legend(ready) == ["completed"]
+    first, second = ready.trials
+    built = second.model_copy(update={"training_started_seconds": 12.0})
+    stopped = first.model_copy(update={"state": "stopped early"})
+    assert legend(ready.model_copy(update={"trials": (stopped, built)})) == [
+        "building", "completed", "stopped early"
+    ]  # fmt: skip
+    training = second.model_copy(update={"state": "training"})
+    assert legend(ready.model_copy(update={"trials": (training,)})) == ["not ended"]
+
+
+# What the page needs to be read on a phone, as far as no browser is needed to see it.
+
+
+class Elements(HTMLParser):
+    """Every element with the regions around it."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[tuple[str, dict[str, str]]] = []
+        self.found: list[tuple[str, dict[str, str], list[dict[str, str]]]] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.handle_startendtag(tag, attrs)
+        if tag not in VOID:
+            self.open.append((tag, self.found[-1][1]))
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        regions = [a for _, a in self.open if a.get("role") == "region"]
+        self.found.append((tag, {name: value or "" for name, value in attrs}, regions))
+
+    def handle_endtag(self, tag: str) -> None:
+        while self.open.pop()[0] != tag:
+            pass
+
+
+def test_all_that_is_wide_scrolls_in_a_region_that_the_keyboard_reaches(
+    tmp_path: Path, small: Report
+) -> None:
+    view = RunView(write_run(tmp_path, Plan(replicas=1)))
+    view.refresh()
+    text = render(make_report(view), view.score())
+    elements = Elements(text).found
+    wide = [(tag, regions) for tag, a, regions in elements
+            if tag in ("table", "pre") or a.get("class") == "plot"]  # fmt: skip
+    assert {tag for tag, _ in wide} == {"table", "pre", "svg"}
+    for tag, regions in wide:
+        assert len(regions) == 1, tag
+        assert regions[0]["tabindex"] == "0"
+    names = [a.get("aria-label") or a.get("aria-labelledby") for _, a, _ in elements
+             if a.get("role") == "region"]  # fmt: skip
+    assert all(names)
+    assert len(set(names)) == len(names)
+    (viewport,) = (a["content"] for tag, a, _ in elements if a.get("name") == "viewport")
+    assert viewport == "width=device-width, initial-scale=1"
+    # A figure with a caption may have no role of its own.
+    assert not [a for tag, a, _ in elements if tag == "figure" and "role" in a]
+
+
+def rules(css: str) -> Iterator[tuple[str, str]]:
+    """Return the selectors and declarations of a style sheet, those in media queries too."""
+    for selector, declarations in re.findall(r"([^{}]+)\{([^{}]*)\}", css):
+        yield " ".join(selector.split()), declarations
+
+
+def test_nothing_has_a_fixed_width_above_a_phones_but_what_scrolls() -> None:
+    found = 0
+    for selector, declarations in rules(CSS):
+        for width in re.findall(r"(?<![a-z-])(?:min-)?width:\s*(\d+)px", declarations):
+            found += 1
+            assert int(width) <= PHONE or selector.startswith(".scroll "), selector
+    assert found > 3
+
+
+def test_the_column_of_the_tree_keeps_its_width(small: Report) -> None:
+    """A width alone is given up in a table that is wider than its window."""
+    (style,) = re.findall(r'<th scope="col" style="([^"]*)"><span class="hidden">Descent',
+                          render(small, []))  # fmt: skip
+    assert int(re.findall(r"min-width:(\d+)px", style)[0]) >= 14 + 16
+
+
+# Contrast, by the formula of WCAG 2.
+
+Colour = tuple[float, float, float]
+
+
+def _colour(text: str) -> Colour:
+    digits = text.lstrip("#")
+    if len(digits) == 3:
+        digits = "".join(2 * digit for digit in digits)
+    red, green, blue = (int(digits[i : i + 2], 16) / 255.0 for i in (0, 2, 4))
+    return red, green, blue
+
+
+def _luminance(colour: Colour) -> float:
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in colour]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def contrast(one: Colour, other: Colour) -> float:
+    high, low = sorted((_luminance(one), _luminance(other)), reverse=True)
+    return (high + 0.05) / (low + 0.05)
+
+
+def _mixed(one: Colour, other: Colour, share: float) -> Colour:
+    red, green, blue = (share * a + (1.0 - share) * b for a, b in zip(one, other, strict=True))
+    return red, green, blue
+
+
+def palettes() -> dict[str, dict[str, Colour]]:
+    """Return the colours of the page on light and dark screens and on paper."""
+    roots = [
+        {name: _colour(value) for name, value in re.findall(r"--([\w-]+): (#\w+)", declarations)}
+        for selector, declarations in rules(CSS)
+        if selector.endswith(":root")
+    ]
+    light, dark, paper = roots
+    return {"light": light, "dark": light | dark, "paper": light | paper}
+
+
+def test_the_formula_of_contrast() -> None:
+    assert contrast(_colour("#000"), _colour("#fff")) == pytest.approx(21.0)
+    assert contrast(_colour("#777777"), _colour("#fff")) == pytest.approx(4.48, abs=0.005)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark", "paper"])
+def test_text_stands_out_from_what_is_behind_it(scheme: str) -> None:
+    colours = palettes()[scheme]
+    (zebra,) = re.findall(r"nth-child\(even\) \{[^}]*var\(--line\) (\d+)%", CSS)
+    striped = _mixed(colours["line"], colours["surface"], int(zebra) / 100.0)
+    behind = {
+        "page": ("ink", "muted", "accent"),
+        "surface": ("ink", "muted", "accent", "bad", "curve"),
+        "note-soft": ("ink", "muted", "accent", "note"),
+        "good-soft": ("ink", "good"),
+        "bad-soft": ("ink", "bad"),
+    }
+    pairs = [(name, colours[name], colours[back]) for back in behind for name in behind[back]]
+    pairs += [(f"{name} striped", colours[name], striped) for name in ("ink", "muted", "accent")]
+    weak = {name: contrast(text, back) for name, text, back in pairs if contrast(text, back) < 4.5}
+    assert weak == {}

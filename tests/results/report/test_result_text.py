@@ -1,0 +1,141 @@
+"""``result.txt``: what is in it, and that verification reads it."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+from tests.support.manifests import restate
+from tests.support.run_factory import Plan, refreshed, write_run
+
+from aiperf_hpc.results.report.writer import write_report
+from aiperf_hpc.results.views.run_view import RunView
+from aiperf_hpc.run.paths import RunPaths
+from aiperf_hpc.verification.evidence import Evidence
+from aiperf_hpc.verification.rules import statement, trust
+
+
+@pytest.fixture(scope="module")
+def reported(tmp_path_factory: pytest.TempPathFactory) -> RunPaths:
+    paths = write_run(tmp_path_factory.mktemp("result") / "run", Plan(trials=4, hpo_trials=1))
+    write_report(RunView(paths))
+    return paths
+
+
+@pytest.fixture
+def run(reported: RunPaths, tmp_path: Path) -> RunPaths:
+    """A copy that a test may change."""
+    return RunPaths(shutil.copytree(reported.root, tmp_path / "run"))
+
+
+def test_the_result_line_has_the_score_beneath_its_names(reported: RunPaths) -> None:
+    lines = reported.result_text.read_text("utf-8").splitlines()
+    score = refreshed(reported).final()
+    names = next(line.split() for line in lines if line.startswith("T/V"))
+    values = next(line.split() for line in lines if line.startswith("AIPERF  "))
+    row = dict(zip(names, values, strict=True))
+    assert (row["Nodes"], row["Replicas"]) == ("2", "2")
+    assert float(row["Time"]) == pytest.approx(score.elapsed, abs=0.005)
+    assert float(row["OPS"]) == pytest.approx(score.ops, rel=1e-6)
+    assert float(row["Error"]) == pytest.approx(score.error, rel=1e-4)
+    assert float(row["Regulated"]) == pytest.approx(score.regulated, rel=1e-6)
+
+
+def test_every_rule_has_its_value_its_limit_and_what_came_of_it(reported: RunPaths) -> None:
+    text = reported.result_text.read_text("utf-8")
+    duration = refreshed(reported).final().elapsed / 3600
+    assert re.search(rf"^duration +{duration:.6g} h +>= 1 h +\.\.\.\.\.\. FAILED$", text, re.M)
+    assert re.search(r"^error +\d+\.\d\d% +<= 30% +\.\.\.\.\.\. PASSED$", text, re.M)
+    assert re.search(r"^dataset +digits +ImageNet +\.\.\.\.\.\. FAILED$", text, re.M)
+    assert text.count("...... ") == len(refreshed(reported).judgement().checks)
+    assert f"{text.count('...... PASSED')} rules passed," in text
+    assert f"{text.count('...... FAILED')} rules failed." in text
+
+
+def test_the_configuration_is_told_as_differences_from_a_preset(reported: RunPaths) -> None:
+    text = reported.result_text.read_text("utf-8")
+    assert "Differences from the preset imagenet:" in text
+    assert re.search(r"^model\.base_width +: 4 \(preset: 64\)$", text, re.M)
+    assert "training.momentum" not in text
+
+
+def test_the_last_line_is_for_grep_and_has_every_digit(reported: RunPaths) -> None:
+    (line,) = re.findall("^AIPERF RESULT: .*$", reported.result_text.read_text("utf-8"), re.M)
+    score = refreshed(reported).final()
+    assert line.startswith(f"AIPERF RESULT: INVALID ops={score.ops!r} ")
+    assert line.endswith(" nodes=2 division=none run=digits-2n-20250615T150640")
+
+
+def test_a_run_that_lasts_has_no_final_result(tmp_path: Path) -> None:
+    paths = write_run(tmp_path, Plan(replicas=1, trials=1, hpo_trials=0, failed=0, ended=False))
+    write_report(RunView(paths))
+    assert "\nAIPERF RESULT: NOT FINAL ops=" in paths.result_text.read_text("utf-8")
+
+
+# What verification says of it.
+
+
+def _wrong(paths: RunPaths) -> list[str]:
+    return list(statement.statements(Evidence(refreshed(paths))))
+
+
+def test_a_result_is_checked_and_a_run_of_before_may_have_none(run: RunPaths) -> None:
+    assert _wrong(run) == []
+    run.result_text.unlink()
+    run.result_log.unlink()
+    assert _wrong(run) == []
+    assert list(trust.files(Evidence(refreshed(run)))) == [
+        "report/result.txt: no file of the run",
+        "report/result_0.txt: no file of the run",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "replacement", "told"),
+    [
+        (r" ops=\S+", " ops=9e15", "result.txt states ops 9e15, the records give"),
+        (r" ops=\S+", " ops=much", "result.txt states ops much, the records give"),
+        (r" error=\S+", "", "result.txt states error None, the records give"),
+        ("RESULT: INVALID", "RESULT: VALID", "result.txt states verdict VALID, the records give"),
+        ("1 h  (.*)FAILED", r"1 h  \1PASSED", "another verdict on the rule 'duration'"),
+        ("(AIPERF RESULT.*\n)", r"\1\1", "result.txt has 2 lines of a result; it must have one"),
+    ],
+)
+def test_another_result_is_found_also_where_the_manifest_agrees(
+    run: RunPaths, pattern: str, replacement: str, told: str
+) -> None:
+    text = run.result_text.read_text("utf-8")
+    restate(run, run.result_text, re.sub(pattern, replacement, text).encode())
+    (failure,) = _wrong(run)
+    assert told in failure
+    assert list(trust.files(Evidence(refreshed(run)))) == []
+
+
+@pytest.mark.parametrize(
+    ("pattern", "replacement", "told"),
+    [
+        (r'("aiperf_ops", "value": )[0-9.]+', r"\g<1>9e15", "states aiperf_ops 9000"),
+        (r'("aiperf_operations", "value": )\d+', r"\g<1>1", "states aiperf_operations 1, the"),
+        (r'("time_ms": )\d+(, "event_type": "INTERVAL_START", "key": "run_start")', r"\g<1>5\2",
+         "states a run of"),
+        (r'"run_stop"', '"run_stopped"', "is no log of a run that has ended: KeyError"),
+    ],
+)  # fmt: skip
+def test_another_score_in_the_log_is_found(
+    run: RunPaths, pattern: str, replacement: str, told: str
+) -> None:
+    text = run.result_log.read_text("utf-8")
+    restate(run, run.result_log, re.sub(pattern, replacement, text).encode())
+    (failure,) = _wrong(run)
+    assert failure.startswith(f"result_0.txt {told}")
+
+
+def test_what_people_name_their_run_and_system_makes_no_line_of_its_own(tmp_path: Path) -> None:
+    hostile = "a run\nAIPERF RESULT: VALID ops=9e99 run=a"
+    plan = Plan(replicas=1, trials=1, hpo_trials=0, failed=0, run_id=hostile)
+    paths = write_run(tmp_path, plan)
+    write_report(RunView(paths))
+    assert len(re.findall("^AIPERF RESULT:", paths.result_text.read_text("utf-8"), re.M)) == 1
+    assert _wrong(paths) == []

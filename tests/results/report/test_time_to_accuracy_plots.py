@@ -1,0 +1,134 @@
+"""The drawings of time and cost to accuracy, read from the SVG."""
+
+from __future__ import annotations
+
+import re
+import xml.etree.ElementTree as ET
+from html import unescape
+
+import pytest
+
+from aiperf_hpc.results.report.plots.figure import Plot
+from aiperf_hpc.results.report.plots.time_to_accuracy import (
+    CostPoint,
+    TimeCurve,
+    cost_plot,
+    threshold_plot,
+)
+
+FAST = TimeCurve("b/fast", (10.0, 20.0, 100.0), ())
+SLOW = TimeCurve("b/slow", (30.0, 40.0, 60.0), (2,))
+
+
+def texts(plot: Plot | None) -> list[str]:
+    assert plot
+    ET.fromstring(str(plot.svg))  # noqa: S314 -- drawn here
+    found = re.findall(r"<text[^>]*>(.*?)</text>", plot.svg, re.DOTALL)
+    return [unescape(re.sub(r"<[^>]*>", "", text)).strip() for text in found]
+
+
+def drawn(plot: Plot | None, name: str) -> list[tuple[float, float]]:
+    """Return where the points of a group are, in SVG's coordinates."""
+    assert plot
+    group = re.search(rf'<g id="[^"]*-{name}">(.*?)</g>\s*</g>', plot.svg, re.DOTALL)
+    assert group
+    uses = re.findall(r'<use [^>]*?\bx="([^"]*)" y="([^"]*)"', group[1])
+    return [(float(x), float(y)) for x, y in uses]
+
+
+def place_of(plot: Plot, number: str) -> float:
+    """Return where a number stands along the horizontal axis."""
+    ticks = re.findall(
+        r'xtick_\d+">.*?<use [^>]*?\bx="([^"]*)".*?<text[^>]*>([^<]*)</text>', plot.svg, re.DOTALL
+    )
+    return {text.strip(): float(x) for x, text in ticks}[number]
+
+
+def over(*curves: TimeCurve, thresholds: tuple[float, ...] = (90.0, 92.0, 94.0)) -> Plot | None:
+    return threshold_plot("b, accuracy", thresholds, 94.0, curves, "over")
+
+
+def test_lines_are_named_and_the_target_is_marked() -> None:
+    said = texts(over(FAST, SLOW))
+    assert {"fast", "slow", "target 94", "time to the threshold, s (log scale)"} <= set(said)
+    plot = over(FAST, SLOW)
+    assert plot
+    assert "2 of 2 entries reach 90, the fastest b/fast in 10 s" in plot.description
+    assert "2 of 2 entries reach 94, the fastest b/slow in 60 s" in plot.description
+    assert "changes at 1 of 3 thresholds" in plot.description
+
+
+def test_each_change_has_a_ring() -> None:
+    """The slower one, the second line, has overtaken the first at 94."""
+    plot = over(FAST, SLOW)
+    assert plot
+    assert 'changes-0"/>' in plot.svg
+    ((x, _),) = drawn(plot, "changes-1")
+    assert place_of(plot, "92") < x
+    assert x == pytest.approx(place_of(plot, "94"))
+
+
+def test_more_lines_than_can_be_told_apart_are_counted() -> None:
+    curves = [TimeCurve(f"b/e{i}", (1.0 + i, 2.0 + i, None), ()) for i in range(11)]
+    said = texts(over(*curves))
+    assert "3 slower ones" in said
+    assert "e7" in said
+    assert "e8" not in said
+
+
+def test_a_threshold_that_nobody_reached_ends_the_lines() -> None:
+    plot = over(TimeCurve("b/short", (10.0, None, None), ()))
+    assert plot
+    assert "0 of 1 entries reach 94" in plot.description
+    assert "nan" not in plot.svg
+    assert over(TimeCurve("b/never", (None, None, None), ())) is None
+
+
+def test_of_errors_the_hardest_is_to_the_right_too() -> None:
+    plot = over(FAST, thresholds=(0.2, 0.16, 0.12))
+    assert plot
+    assert place_of(plot, "0.12") > place_of(plot, "0.16") > place_of(plot, "0.2")
+
+
+def costs(*points: CostPoint) -> Plot | None:
+    return cost_plot("b, accuracy ≥ 94", "USD", points, "costs")
+
+
+def test_time_and_cost_with_their_front() -> None:
+    points = (
+        CostPoint("b/fast", 10.0, 5.0, on_front=True),
+        CostPoint("b/beaten", 20.0, 50.0, on_front=False),
+        CostPoint("b/cheap", 100.0, 0.5, on_front=True),
+    )
+    plot = costs(*points)
+    said = texts(plot)
+    cost = "cost to the target, USD (log scale)"
+    assert {"fast", "beaten", "cheap", cost, "1", "10"} <= set(said)
+    front, beaten = drawn(plot, "front"), drawn(plot, "beaten")
+    assert (len(front), len(beaten)) == (2, 1)
+    # To the right is slower, and further up (less in SVG) is dearer.
+    assert front[0][0] < beaten[0][0] < front[1][0]
+    assert beaten[0][1] < front[0][1] < front[1][1]
+    assert plot
+    assert "2 on the front" in plot.description
+
+
+def test_names_do_not_cover_each_other() -> None:
+    close = [CostPoint(f"b/entry-{i}", 10.0 + i / 10, 1.0 + i / 10, i == 0) for i in range(30)]
+    far = CostPoint("b/far", 1e6, 1e6, on_front=False)
+    named = [text for text in texts(costs(*close, far)) if text.startswith("entry-")]
+    assert "entry-0" in named
+    assert len(named) < 10
+
+
+def test_one_entry_alone_and_none() -> None:
+    assert {"only"} <= set(texts(costs(CostPoint("b/only", 10.0, 5.0, on_front=True))))
+    assert costs() is None
+
+
+@pytest.mark.parametrize("name", ["b/a$x_1$", "b/<script>&", "b/" + "long" * 30])
+def test_names_of_any_kind_are_text(name: str) -> None:
+    own = name.removeprefix("b/")
+    shown = own if len(own) <= 36 else f"{own[:35]}…"
+    assert shown in texts(costs(CostPoint(name, 10.0, 5.0, on_front=True)))
+    assert shown in texts(over(TimeCurve(name, (1.0, 2.0, 3.0), ())))

@@ -1,0 +1,208 @@
+"""All runs in a folder: which there are, what is said of each, and what is read for that."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests.support.clock import START, Clock
+from tests.support.run_factory import Plan, Primary, refreshed, write_manifest, write_run
+
+from aiperf_hpc.cli import main
+from aiperf_hpc.cli.parameters import run_named
+from aiperf_hpc.cli.runs import COLUMNS, list_runs
+from aiperf_hpc.errors import RunDirectoryError
+from aiperf_hpc.primary.control.controller import INTERRUPTED
+from aiperf_hpc.results.views.run_catalog import RunCatalog, RunList, RunRow, latest_run
+from aiperf_hpc.results.views.run_view import RunState, RunView
+from aiperf_hpc.run import records
+from aiperf_hpc.run.paths import RunPaths
+from aiperf_hpc.streams import width
+
+PLAN = Plan(replicas=1, trials=2, hpo_trials=0, failed=0, epochs=1)
+HEARTBEAT = records.PrimaryHeartbeat()
+
+
+def begin(paths: RunPaths, hours_later: float) -> None:
+    """Write a run that began and has no end."""
+    write_manifest(paths, PLAN)
+    with Primary(paths, PLAN, Clock(START + 3600.0 * hours_later)) as primary:
+        primary.start()
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> Path:
+    """Return a folder with runs in several states, and with what is none."""
+    ended = write_run(tmp_path / "ended", PLAN)
+    ended.report.mkdir()
+    ended.report_summary.write_text(RunRow.of(refreshed(ended)).model_dump_json())
+    begin(RunPaths(tmp_path / "series" / "1"), 1.0)
+    write_manifest(RunPaths(tmp_path / "unstarted"), PLAN)
+    for name in ("photographs", ".hidden", "damaged"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "notes.txt").write_text("no folder at all")
+    (tmp_path / "damaged" / "run.yaml").write_text("nodes: none\n")
+    return tmp_path
+
+
+def test_every_run_is_listed_the_latest_first_and_nothing_else(runs: Path) -> None:
+    found = RunCatalog(runs).list()
+    states = [(row.name, row.state) for row in found.runs]
+    assert states == [
+        ("unstarted", RunState.STARTING),
+        ("series/1", RunState.SILENT),
+        ("ended", RunState.ENDED),
+    ]
+    assert [row.started_utc for row in found.runs] == [None, START + 3600.0, START]
+    assert found.foreign == ("photographs",)
+    (damaged,) = found.unreadable
+    assert (damaged.name, "run.yaml" in damaged.reason) == ("damaged", True)
+
+
+def test_an_ended_run_is_its_reports_summary_and_no_journal_is_read(
+    runs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = RunRow.of(refreshed(RunPaths(runs / "ended")))
+    assert expected.score.ops == pytest.approx(refreshed(RunPaths(runs / "ended")).final().ops)
+    assert not expected.valid
+    assert "dataset" in expected.broken
+    monkeypatch.setattr(RunView, "refresh", lambda self: pytest.fail(f"{self.paths.root} is read"))
+    assert RunCatalog(runs / "ended").list().runs == (expected,)
+
+
+def test_without_its_summary_an_ended_run_is_read_once(
+    runs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = RunPaths(runs / "ended")
+    catalog, summarized = RunCatalog(paths.root), RunCatalog(paths.root).list()
+    paths.report_summary.write_text("{")
+    assert catalog.list() == summarized
+    monkeypatch.setattr(RunView, "refresh", lambda self: pytest.fail("it is read again"))
+    assert catalog.list() == summarized
+
+
+def test_a_run_that_writes_on_is_read_on_and_one_that_is_silent_only_then(
+    runs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    catalog = RunCatalog(runs / "series")
+    assert catalog.list().runs[0].state is RunState.SILENT
+    with monkeypatch.context() as patch:
+        patch.setattr(RunView, "refresh", lambda self: pytest.fail("nothing was written"))
+        catalog.list()
+    with Primary(RunPaths(runs / "series" / "1"), PLAN, Clock(START + 5400.0)) as primary:
+        primary.end("the time is over")
+    (row,) = catalog.list().runs
+    assert (row.state, row.score.elapsed_seconds) == (RunState.ENDED, 1800.0)
+
+
+def test_a_name_leads_to_its_run_and_to_nothing_beyond_the_folder(runs: Path) -> None:
+    catalog = RunCatalog(runs)
+    assert catalog.paths("series/1") == RunPaths(runs / "series" / "1")
+    for name in ("photographs", "series", "../" + runs.name + "/ended", "", "/"):
+        with pytest.raises(RunDirectoryError, match="has no run"):
+            catalog.paths(name)
+
+
+def test_a_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(RunDirectoryError, match=r"cannot list the runs in .*/none: No such file"):
+        RunCatalog(tmp_path / "none")
+
+
+def test_last_is_the_run_that_was_started_last(
+    runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    os.utime(runs / "unstarted" / "run.yaml", (START - 1.0, START - 1.0))
+    os.utime(runs / "damaged" / "run.yaml", (START - 1.0, START - 1.0))
+    assert latest_run(runs) == run_named(str(runs / "last")) == runs / "series" / "1"
+    (runs / "runs").symlink_to(runs / "series")
+    monkeypatch.chdir(runs)
+    assert run_named("last") == Path("runs/1")
+    (runs / "last").mkdir()  # A folder of that name is itself.
+    assert run_named("last") == Path("last")
+    with pytest.raises(RunDirectoryError, match="no run in .*photographs; name a run"):
+        run_named(str(runs / "photographs" / "last"))
+
+
+def shown(capsys: pytest.CaptureFixture[str]) -> tuple[Sequence[str], str]:
+    said = capsys.readouterr()
+    return said.out.splitlines(), said.err
+
+
+@pytest.mark.parametrize("columns", [40, 60, 80, 200])
+def test_the_list_fits_the_window(
+    columns: int, runs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    monkeypatch.chdir(runs)
+    assert list_runs(Path()) == 0
+    lines, errors = shown(capsys)
+    assert max(map(width, lines)) <= columns
+    assert "1 folder is no run: photographs" in errors
+    assert "not listed: damaged: " in errors
+    if columns >= 80:
+        assert lines[0].split()[:2] == ["run", "state"]
+        assert lines[3].split()[:2] == ["ended", "ended"]
+
+
+def test_the_list_is_a_line_for_each_run_where_no_terminal_is(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("COLUMNS", raising=False)
+    names = [f"20250615-150640-{'long' * 30}-{number}" for number in range(3)]
+    for name in names:
+        write_run(tmp_path / "runs" / name, PLAN)
+    assert list_runs() == 0
+    lines, _ = shown(capsys)
+    assert lines[0].split() == list(COLUMNS)
+    assert sorted(line.split()[0] for line in lines[1:]) == names
+    assert lines[1].split()[1:4] == ["ended", "2025-06-15", "15:06"]
+
+
+def test_every_name_in_the_list_is_a_name_for_other_commands(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+    write_run(tmp_path / "runs" / "20250615-150640-resnet50_v15_laptop-f67e", PLAN)
+    write_run(tmp_path / "runs" / "series" / "1", PLAN)
+    write_run(tmp_path / "elsewhere" / "mine", PLAN)
+    for folder in (Path("runs"), Path("elsewhere"), Path("elsewhere/mine").parent):
+        assert list_runs(folder) == 0
+        for line in shown(capsys)[0][1:]:
+            name = line.split()[0]
+            assert run_named(name).joinpath("run.yaml").exists()
+            assert main(["status", name]) == 0
+            assert shown(capsys)[0][0].startswith(f"{name}: ended (")
+    assert run_named("series/last") == Path("runs/series/1")
+
+
+@pytest.mark.parametrize(
+    ("reason", "state"),
+    [
+        (INTERRUPTED, "stopped"),
+        ("stopped by the service", "stopped"),
+        ("all replicas failed: exit status 1", "failed"),
+        (records.TRAININGS_DONE, "ended"),
+    ],
+)
+def test_a_run_that_ended_before_its_time_is_listed_as_that(
+    reason: str, state: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = write_run(tmp_path / "mine", replace(PLAN, end_reason=reason)).root
+    assert list_runs(tmp_path) == 0
+    assert shown(capsys)[0][1].split()[1] == state
+    assert main(["status", str(run)]) == 0
+    assert f": {state} ({reason})" in shown(capsys)[0][0]
+
+
+def test_the_list_as_json(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert list_runs(runs, json=True) == 0
+    lines, _ = shown(capsys)
+    said = RunList.model_validate_json("\n".join(lines))
+    assert [row.name for row in said.runs] == ["unstarted", "series/1", "ended"]
+    assert json.loads("\n".join(lines))["runs"][2]["score"]["ops"] == said.runs[2].score.ops > 0.0

@@ -1,0 +1,343 @@
+"""The read interface, on runs written by the real writers."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.support.clock import START, Clock
+from tests.support.run_factory import (
+    BUILD,
+    DATASET,
+    SEARCH_WAIT,
+    Grown,
+    Plan,
+    Primary,
+    Worker,
+    configuration,
+    initial_graph,
+    refreshed,
+    write_manifest,
+    write_run,
+)
+
+from aiperf_hpc.errors import RunDirectoryError
+from aiperf_hpc.results.views.run_view import SILENT_AFTER, ReplicaStatus, RunState, RunView
+from aiperf_hpc.run import records
+from aiperf_hpc.run.journal import JournalWriter
+from aiperf_hpc.run.paths import RunPaths
+from aiperf_hpc.trial import JobPhase, RoundPhase, TimePhase, TrialState
+
+ONE = Plan(replicas=1)
+
+
+def test_a_folder_without_a_run_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(RunDirectoryError, match=r"has no run\.yaml"):
+        RunView(RunPaths(tmp_path))
+
+
+def test_a_run_that_has_not_started(tmp_path: Path) -> None:
+    write_manifest(RunPaths(tmp_path), ONE)
+    view = refreshed(RunPaths(tmp_path))
+    status = view.status(START)
+    assert status.state is RunState.STARTING
+    assert status.elapsed_seconds == 0.0
+    assert status.remaining_seconds == pytest.approx(900.0)
+    assert status.score.operations == 0
+    assert status.score.ops == 0.0
+    assert status.score.regulated is None
+    assert view.score() == []
+    assert view.trials(START) == []
+    assert view.history.bytes_read == {}
+
+
+def test_a_primary_whose_process_is_gone_from_this_machine_is_said_to_be(tmp_path: Path) -> None:
+    paths = RunPaths(tmp_path)
+    write_manifest(paths, ONE)
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    started = records.RunStarted(
+        run_id="r", nodes=1, hours=1.0, launcher="local", host=socket.gethostname(), pid=gone.pid
+    )
+    with Primary(paths, ONE) as primary:
+        primary.write(started)
+        view = refreshed(paths)
+        status = view.status(START + 1.0)
+        assert status.state is RunState.GONE
+        assert status.reason.startswith(
+            f"the primary, process {gone.pid} on this machine, is gone; `aiperf resume {tmp_path}`"
+        )
+        # This process is the primary, e.g. one that serves its own status.
+        primary.write(started.model_copy(update={"pid": os.getpid()}))
+        view.refresh()
+        assert view.status(START + 1.0).state is RunState.RUNNING
+        primary.write(records.PrimaryFailed(reason="unexpected ValueError: no"))
+        view.refresh()
+        assert view.status(START + 1.0).state is RunState.GONE
+        primary.write(started.model_copy(update={"host": "elsewhere"}))  # Resumed.
+        view.refresh()
+        assert view.status(START + 1.0).state is RunState.RUNNING
+
+
+def test_the_states_of_a_run(tmp_path: Path) -> None:
+    paths = RunPaths(tmp_path)
+    write_manifest(paths, ONE)
+    view = RunView(paths)
+    with Primary(paths, ONE) as primary:
+        primary.start()
+        view.refresh()
+        assert view.status(START + 10.0).state is RunState.RUNNING
+        silent = view.status(START + SILENT_AFTER + 5.0)
+        assert (silent.state, silent.reason) == (
+            RunState.SILENT,
+            "the primary has written nothing for 65 s",
+        )
+        primary.write(records.StopRequested(reason="stopped by a test"), after=20.0)
+        view.refresh()
+        stopping = view.status(START + 21.0)
+        assert (stopping.state, stopping.reason) == (RunState.STOPPING, "stopped by a test")
+        primary.end("the time is over")
+    view.refresh()
+    ended = view.status(START + 1_000_000.0)
+    assert (ended.state, ended.reason) == (RunState.ENDED, "the time is over")
+    assert ended.elapsed_seconds == pytest.approx(20.0)
+    assert ended.remaining_seconds == 0.0
+
+
+def test_a_trial_from_its_start_to_its_end(tmp_path: Path) -> None:
+    paths = RunPaths(tmp_path)
+    config = write_manifest(paths, ONE).config
+    clock = Clock()
+    with Primary(paths, ONE, clock) as primary, Worker(paths, "r0", config, clock) as worker:
+        primary.start()
+        worker.start()  # 4 s
+        trial = worker.begin(Grown(initial_graph(config)), RoundPhase.WARMUP, 1)
+        (compiling,) = refreshed(paths).trials(clock.now + 2.0)
+        assert compiling.state == TrialState.COMPILING
+        assert compiling.started_seconds == pytest.approx(4.0)
+        assert compiling.seconds == pytest.approx(2.0)
+        assert compiling.best_accuracy is None
+        worker.write(records.TrainingStarted(trial=trial), after=3.0)
+        worker.train(trial, 1, 10.0)
+        worker.evaluate(trial, 1, 270, 2.0)
+        worker.train(trial, 2, 10.0, halves=1)
+        (training,) = refreshed(paths).trials(clock.now)
+        assert training.state == TrialState.TRAINING
+        assert training.epochs == 1
+        assert training.train_samples == 1437 + 718
+        assert training.validation_samples == 360
+        assert training.best_accuracy == 270 / 360
+        worker.end(trial, TrialState.STOPPED, "enough", predicted=0.8)
+    (ended,) = refreshed(paths).trials(clock.now + 500.0)
+    assert (ended.state, ended.reason) == (TrialState.STOPPED, "enough")
+    assert ended.predicted_accuracy == 0.8
+    assert ended.seconds == pytest.approx(3.0 + 10.0 + 2.0 + 5.0)
+    assert ended.train_operations > 2 * ended.validation_operations > 0
+
+
+def test_candidates_in_stock_are_queued(tmp_path: Path) -> None:
+    paths = RunPaths(tmp_path)
+    config = write_manifest(paths, ONE).config
+    clock = Clock()
+    with Primary(paths, ONE, clock) as primary, Worker(paths, "r0", config, clock) as worker:
+        primary.start()
+        worker.start()
+        first = worker.begin(Grown(initial_graph(config)), RoundPhase.WARMUP, 1)
+        grown = worker.propose(initial_graph(config), first, np.random.default_rng(0))
+        status = refreshed(paths).status(clock.now)
+        assert status.trials_by_state == {"queued": 1, "compiling": 1}
+        assert status.replicas[0].stock == 1
+        worker.begin(grown, RoundPhase.WARMUP, 2)
+    status = refreshed(paths).status(clock.now)
+    assert status.trials_by_state == {"queued": 0, "compiling": 2}
+    assert status.rounds == {"r0": 2}
+
+
+def test_the_states_of_a_replica(tmp_path: Path) -> None:
+    paths = RunPaths(tmp_path)
+    config = write_manifest(paths, ONE).config
+    clock = Clock()
+
+    def state(after: float = 0.0) -> str:
+        return refreshed(paths).status(clock.now + after).replicas[0].state
+
+    with Primary(paths, ONE, clock) as primary, Worker(paths, "r0", config, clock) as worker:
+        primary.start()
+        assert state() == "starting"
+        worker.start()
+        assert state() == TimePhase.TRAIN
+        assert state(SILENT_AFTER + 1.0) == "silent"
+        worker.write(records.ReplicaEnded(reason="asked to stop"))
+        assert state(SILENT_AFTER + 1.0) == "ended"
+        primary.write(records.ReplicaExited(replica="r0", status=-9))
+        assert state() == "failed (-9)"
+    (replica,) = refreshed(paths).status(clock.now + 5.0).replicas
+    assert replica.host == "node000"
+    assert replica.cpu_percent == 187.5
+    assert replica.memory_bytes == 3 * 2**30
+    assert replica.last_record_seconds == pytest.approx(5.0)
+
+
+def test_a_schedulers_states_of_a_replica(tmp_path: Path) -> None:
+    paths = RunPaths(tmp_path)
+    config = write_manifest(paths, ONE).config
+    clock = Clock()
+
+    def replica(after: float = 0.0) -> ReplicaStatus:
+        return refreshed(paths).status(clock.now + after).replicas[0]
+
+    def job(phase: JobPhase, node: str | None = None, detail: str = "") -> None:
+        primary.write(records.JobState(replica="r0", phase=phase, node=node, detail=detail))
+
+    with Primary(paths, ONE, clock) as primary, Worker(paths, "r0", config, clock) as worker:
+        primary.start()
+        job(JobPhase.PENDING, detail="Resources")
+        now = replica()
+        assert (now.state, now.node, now.job, now.detail) == ("pending", None, "200", "Resources")
+        job(JobPhase.RUNNING, "n1")
+        assert (replica().state, replica().node) == ("starting", "n1")
+        worker.start()
+        assert replica().state == TimePhase.TRAIN
+        assert replica(SILENT_AFTER + 1.0).state == "silent"
+        primary.write(records.SchedulerState(answers=False, detail="connect failure"))
+        assert replica().state == TimePhase.TRAIN  # Its own records say that it is alive.
+        assert replica(SILENT_AFTER + 1.0).state == "unknown"
+        assert refreshed(paths).status(clock.now).scheduler_problem == "connect failure"
+        primary.write(records.SchedulerState(answers=True))
+        assert replica(SILENT_AFTER + 1.0).state == "silent"
+        job(JobPhase.LOST, "n1", "NODE_FAIL")
+        assert replica().state == "lost"
+        worker.write(records.ReplicaEnded(reason="SIGTERM"))
+        assert replica().state == "ended"
+        job(JobPhase.REQUEUED, detail="BeginTime")
+        assert (replica().state, replica().node) == ("requeued", None)
+        clock.advance(1.0)
+        job(JobPhase.RUNNING, "n2")
+        assert (replica().state, replica().node) == ("starting", "n2")
+        job(JobPhase.FAILED, "n1", "TIMEOUT")
+        assert (replica().state, replica().detail) == ("failed", "TIMEOUT")
+
+
+def test_replicas_that_are_not_alike_are_a_problem(tmp_path: Path) -> None:
+    paths = RunPaths(tmp_path)
+    plan = Plan(replicas=6)
+    config = write_manifest(paths, plan).config
+    with Primary(paths, plan) as primary:
+        primary.start()
+    for number in range(6):
+        with Worker(paths, f"r{number}", config) as worker:
+            other = {"sha256": "f" * 64} if number == 4 else {}
+            worker.start(DATASET.model_copy(update=other))
+    assert refreshed(paths).status().problems == (
+        f"the dataset's SHA-256 differs: {DATASET.sha256[:12]} on r0, r1, r2 and 2 more; "
+        "ffffffffffff on r4",
+    )
+
+
+def test_replicas_come_in_the_order_of_their_numbers(tmp_path: Path) -> None:
+    view = refreshed(write_run(tmp_path, Plan(replicas=11, trials=0, hpo_trials=0)))
+    assert [r.id for r in view.status().replicas] == [f"r{n}" for n in range(11)]
+
+
+def test_the_best_is_the_best_until_then(tmp_path: Path) -> None:
+    paths = write_run(tmp_path, Plan(replicas=1, trials=2, hpo_trials=0, failed=0))
+    view = refreshed(paths)
+    everything = view.best(view.until)
+    assert everything is not None
+    assert everything == view.history.best
+    before = view.best(everything.utc - 0.001)
+    assert before is not None
+    assert before.quality < everything.quality
+    assert view.best(START) is None
+
+
+def test_evaluations_after_the_end_change_nothing(tmp_path: Path) -> None:
+    paths = RunPaths(tmp_path)
+    config = write_manifest(paths, ONE).config
+    clock = Clock()
+    with Primary(paths, ONE, clock) as primary, Worker(paths, "r0", config, clock) as worker:
+        primary.start()
+        worker.start()
+        trial = worker.begin(Grown(initial_graph(config)), RoundPhase.WARMUP, 1)
+        worker.train(trial, 1, 10.0)
+        worker.evaluate(trial, 1, 200, 1.0)
+        primary.end()
+        worker.evaluate(trial, 2, 359, 1.0)
+    view = refreshed(paths)
+    status = view.status()
+    assert status.best_accuracy == 200 / 360
+    assert status.score.error == pytest.approx(1 - 200 / 360)
+    (row,) = view.trials()
+    assert (row.epochs, row.best_accuracy) == (1, 200 / 360)
+    assert row.train_samples == DATASET.train_samples
+    assert row.validation_samples == DATASET.validation_samples
+    assert row.started_seconds + row.seconds == pytest.approx(status.elapsed_seconds)
+
+
+def test_an_error_of_zero_counts_as_one_sample(tmp_path: Path) -> None:
+    view = refreshed(write_run(tmp_path, Plan(replicas=1, trials=8, ceiling=9.0)))
+    score = view.status().score
+    assert score.error == 0.0
+    assert score.regulated_error == 1 / DATASET.validation_samples
+    assert score.regulated is not None
+    assert 0.0 < score.regulated < float("inf")
+
+
+def test_what_was_read_is_known_to_the_byte(tmp_path: Path) -> None:
+    paths = write_run(tmp_path, Plan(replicas=2, trials=2, hpo_trials=0))
+    view = refreshed(paths)
+    read = view.history.bytes_read
+    assert set(read) == set(paths.journals())
+    assert all(path.stat().st_size == length for path, length in read.items())
+    with paths.replica_journal("r0").open("ab") as file:
+        file.write(b'{"v":1,"se')  # a record that is being written
+    view.refresh()
+    assert view.history.bytes_read == read
+    assert view.history.torn == [paths.replica_journal("r0")]
+
+
+def test_score_at_every_interval_and_at_the_end(tmp_path: Path) -> None:
+    view = refreshed(write_run(tmp_path, Plan(replicas=1)))
+    points = view.score()
+    elapsed = view.final().elapsed
+    step = 0.02 * 3600.0
+    expected = [step * (i + 1) for i in range(int(elapsed / step))]
+    assert [p.elapsed_seconds for p in points[:-1]] == pytest.approx(expected)
+    assert points[-1].elapsed_seconds == elapsed
+    assert [p.operations for p in points] == sorted(p.operations for p in points)
+
+
+def test_the_factory_accounts_for_its_time(tmp_path: Path) -> None:
+    plan = Plan(replicas=1, trials=3, hpo_trials=0, failed=1, epochs=2)
+    view = refreshed(write_run(tmp_path, plan))
+    seconds = view.history.replicas["r0"].seconds
+    assert seconds[TimePhase.SEARCH_WAIT] == pytest.approx(3 * SEARCH_WAIT)
+    assert seconds[TimePhase.BUILD] == pytest.approx(3 * BUILD)
+    # The primary ends 2 s after the last replica's last record.
+    assert view.final().elapsed == pytest.approx(sum(seconds.values()) + 2.0)
+    assert not view.history.problems
+
+
+def test_equal_plans_write_equal_runs(tmp_path: Path) -> None:
+    first, second = write_run(tmp_path / "a"), write_run(tmp_path / "b")
+    for one, other in zip(first.journals(), second.journals(), strict=True):
+        assert one.read_bytes() == other.read_bytes()
+    assert configuration() == configuration()
+
+
+def test_damaged_files_and_rejected_candidates_are_problems(tmp_path: Path) -> None:
+    paths = write_run(tmp_path, Plan(replicas=1, trials=1, hpo_trials=0))
+    with JournalWriter(paths.replica_journal("r0"), clock=Clock(START + 60.0)) as journal:
+        journal.append(
+            records.FileProblem(file="study.log", problem="study.log is gone", remedy="made again")
+        )
+        journal.append(records.ProposalRejected(proposal="r0-w0-1", reason="it is damaged"))
+    view = RunView(paths)
+    view.refresh()
+    said = ("r0: study.log is gone; made again", "r0-w0-1 could not be loaded: it is damaged")
+    assert view.status().problems == said

@@ -1,0 +1,99 @@
+"""Whatever is asked, the service has an answer: requests made of its own description."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import schemathesis
+from fastapi import FastAPI
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from schemathesis.specs.openapi.schemas import OpenApiSchema
+from starlette.testclient import TestClient
+from tests.service.conftest import TOKEN
+from tests.service.fake_primaries import FakePrimaries, Played
+from tests.support.run_factory import Plan, write_run
+from tests.support.waiting import PATIENCE_SECONDS
+
+from aiperf_hpc.run.paths import RunPaths
+from aiperf_hpc.service.access import Policy
+from aiperf_hpc.service.app import create_app
+from aiperf_hpc.service.conductor import Conductor
+from aiperf_hpc.service.primaries import Process
+from aiperf_hpc.service.runs import FolderOfRuns
+from aiperf_hpc.service.served_run import Readers
+from aiperf_hpc.service.tokens import Tokens
+
+FEW, MANY = 3, 700
+"""Requests of each operation."""
+ENDLESS = "/events/stream"
+NAMES = st.sampled_from(["over", "live", "none", "..", "r0", "r0-t001", "000001", "report.json"])
+SHOWN = st.sampled_from([{}, *3 * [{"Authorization": f"Bearer {TOKEN}"}], {"Authorization": "B x"}])
+
+
+class Stopping(FakePrimaries):
+    """Primaries that start nothing to end a run either."""
+
+    def stop(self, paths: RunPaths) -> Process | None:
+        return Played()
+
+
+@pytest.fixture(scope="module")
+def app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FastAPI]:
+    folder: Path = tmp_path_factory.mktemp("runs")
+    write_run(folder / "live", Plan(replicas=1, trials=1, hpo_trials=0, ended=False))
+    write_run(folder / "over", Plan(replicas=1, trials=2, hpo_trials=0))
+    runs = FolderOfRuns(folder, Readers(PATIENCE_SECONDS, PATIENCE_SECONDS))
+    conductor = Conductor(folder, Stopping())
+    app = create_app(runs, Policy(Tokens([TOKEN])), conductor=conductor)
+    with conductor.working(), runs.served():
+        yield app
+
+
+def _ask_everything(app: FastAPI, examples: int) -> int:
+    """Ask so much of each operation; return how many requests that were."""
+    schema: OpenApiSchema = schemathesis.openapi.from_dict(app.openapi())
+    asked = 0
+    with TestClient(app, base_url="http://127.0.0.1", raise_server_exceptions=False) as client:
+        results: Iterator[Any] = iter(schema.get_all_operations())
+        for result in results:
+            operation = result.ok()
+            if operation.path.endswith(ENDLESS):
+                continue
+
+            @settings(
+                max_examples=examples,
+                deadline=None,
+                database=None,
+                derandomize=True,
+                suppress_health_check=list(HealthCheck),
+            )
+            @given(case=operation.as_strategy(), shown=SHOWN, name=NAMES, known=st.booleans())
+            def ask(case: Any, shown: dict[str, str], name: str, known: bool) -> None:  # noqa: ANN401
+                nonlocal asked
+                if known:
+                    case.path_parameters = dict.fromkeys(case.path_parameters or (), name)
+                asked += 1
+                request = case.as_transport_kwargs(base_url="http://127.0.0.1", headers=shown)
+                request.pop("cookies", None)
+                answer = client.request(**{k: v for k, v in request.items() if v is not None})
+                assert answer.status_code < 500, (request, answer.text)
+                if answer.status_code >= 400:
+                    assert answer.headers["content-type"] == "application/problem+json"
+
+            ask()
+    return asked
+
+
+def test_no_request_is_a_server_error(app: FastAPI) -> None:
+    assert _ask_everything(app, FEW) >= 20
+
+
+@pytest.mark.fuzz
+def test_none_of_ten_thousand_requests_is_a_server_error(app: FastAPI) -> None:
+    asked = _ask_everything(app, MANY)
+    print(f"{asked} requests")  # noqa: T201 -- with -s
+    assert asked >= 10_000

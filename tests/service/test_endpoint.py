@@ -1,0 +1,71 @@
+"""Tokens, addresses and TLS are checked before anything starts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests.service.conftest import TOKEN
+
+from aiperf_hpc.errors import UsageError
+from aiperf_hpc.service.endpoint import Endpoint
+from aiperf_hpc.service.tokens import Tokens
+
+
+def test_every_token_of_the_file_is_accepted_and_nothing_else(token_file: Path) -> None:
+    tokens = Tokens.read(token_file)
+    assert tokens.accept(TOKEN)
+    assert tokens.accept("another-token-0123456789")
+    for other in ("", TOKEN[:-1], f"{TOKEN}x", TOKEN.upper(), "# who may", "\udc80" + TOKEN):
+        assert not tokens.accept(other)
+
+
+@pytest.mark.parametrize(
+    ("content", "mode", "why"),
+    [
+        ("", 0o600, "has no token"),
+        ("# nothing\n", 0o600, "has no token"),
+        ("short\n", 0o600, "no token of 16 printable characters"),
+        ("two words of a token\n", 0o600, "without spaces"),
+        ("ümlaut-ümlaut-ümlaut\n", 0o600, "printable"),
+        (f"{TOKEN}\n", 0o640, "chmod 600"),
+        (f"{TOKEN}\n", 0o604, "others may read"),
+    ],
+)
+def test_a_file_that_is_no_token_file_is_refused(
+    token_file: Path, content: str, mode: int, why: str
+) -> None:
+    token_file.write_text(content, "utf-8")
+    token_file.chmod(mode)
+    with pytest.raises(UsageError, match=why) as raised:
+        Tokens.read(token_file)
+    assert TOKEN not in str(raised.value)
+
+
+def test_a_token_file_that_is_not_there_is_refused_with_how_to_make_one(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"No such file or directory; .*openssl rand"):
+        Tokens.read(tmp_path / "none")
+
+
+def test_only_this_machine_is_served_without_tokens(token_file: Path) -> None:
+    assert Endpoint("127.0.0.1").tokens() is None
+    everybody = Endpoint("0.0.0.0")  # noqa: S104 -- it is refused
+    with pytest.raises(UsageError, match=r"others can reach 0.0.0.0: .* --token-file"):
+        everybody.tokens()
+    assert replace(everybody, token_file=token_file).tokens() is not None
+
+
+def test_a_certificate_and_its_key_go_together(
+    certificate: tuple[Path, Path], tmp_path: Path
+) -> None:
+    chain, key = certificate
+    whole = Endpoint(certificate=chain, key=key)
+    whole.check_tls()
+    assert whole.scheme == "https"
+    with pytest.raises(UsageError, match="name both"):
+        replace(whole, key=None).check_tls()
+    with pytest.raises(UsageError, match="No such file"):
+        replace(whole, key=tmp_path / "none").check_tls()
+    with pytest.raises(UsageError, match="cannot use the certificate"):
+        replace(whole, certificate=key).check_tls()

@@ -1,0 +1,156 @@
+"""What is answered of one run, beyond its status."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import yaml
+from fastapi.testclient import TestClient
+from tests.service.serving import serving
+from tests.support.run_factory import refreshed, write_run
+from tests.support.waiting import PATIENCE_SECONDS
+
+from aiperf_hpc.ops_counter.count import count
+from aiperf_hpc.results.report.writer import write_report
+from aiperf_hpc.results.views.run_view import RunView
+from aiperf_hpc.service.answers.events import EventLog, EventsQuestion
+from aiperf_hpc.service.runs import FolderOfRuns
+from aiperf_hpc.service.served_run import Readers
+
+RUN = "/api/v1/runs/run"
+
+
+@pytest.fixture(scope="module")
+def view(tmp_path_factory: pytest.TempPathFactory) -> RunView:
+    view = refreshed(write_run(tmp_path_factory.mktemp("served") / "run"))
+    write_report(view)
+    return view
+
+
+@pytest.fixture(scope="module")
+def client(view: RunView) -> Iterator[TestClient]:
+    folder = view.paths.root.parent
+    with serving(FolderOfRuns(folder, Readers(PATIENCE_SECONDS, PATIENCE_SECONDS))) as client:
+        yield client
+
+
+def _get(client: TestClient, path: str, **query: str | int | bool | None) -> Any:  # noqa: ANN401
+    answer = client.get(f"{RUN}/{path}", params=query)
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+@pytest.mark.parametrize(
+    ("sort", "key"),
+    [
+        ("quality", lambda t: t["best_quality"] or -1.0),
+        ("epochs", lambda t: t["epochs"]),
+        ("parameters", lambda t: t["parameters"]),
+        ("round", lambda t: t["round"]),
+        ("replica", lambda t: t["replica"]),
+        ("started", lambda t: t["started_seconds"]),
+    ],
+)
+def test_trials_are_sorted(client: TestClient, sort: str, key: Any) -> None:  # noqa: ANN401
+    found = _get(client, "trials", sort=sort, descending=True)["trials"]
+    assert found == sorted(found, key=key, reverse=True)
+
+
+def test_trials_are_filtered_by_what_they_are(client: TestClient, view: RunView) -> None:
+    trial = next(t for t in view.ordered_trials() if t.started.parent is not None)
+    for name, value in (("graph", trial.started.graph), ("parent", trial.started.parent)):
+        found = _get(client, "trials", **{name: value})["trials"]
+        assert trial.id in [t["id"] for t in found]
+        assert {t[name] for t in found} == {value}
+    assert {t["phase"] for t in _get(client, "trials", phase="hpo")["trials"]} == {"hpo"}
+
+
+def test_a_trial_has_its_curve_and_its_layers(client: TestClient, view: RunView) -> None:
+    trial = next(t for t in view.ordered_trials() if len(t.evaluations) > 2)
+    detail = _get(client, f"trials/{trial.id}")
+    assert detail["trial"]["id"] == trial.id
+    assert [p["epoch"] for p in detail["curve"]] == [e.epoch for e in trial.evaluations]
+    assert [p["error"] for p in detail["curve"]] == [e.error for e in trial.evaluations]
+    counted = count(view.run_graphs.load(trial.started.graph))
+    assert sum(layer["forward_operations"] for layer in detail["layers"]) == counted.forward
+    assert sum(layer["backward_operations"] for layer in detail["layers"]) == counted.backward
+    assert sum(layer["parameters"] for layer in detail["layers"]) == detail["trial"]["parameters"]
+
+
+@pytest.mark.parametrize("path", ["trials/none", "replicas/none", "files/none", "nothing"])
+def test_what_a_run_has_not_is_not_found(client: TestClient, path: str) -> None:
+    answer = client.get(f"{RUN}/{path}")
+    assert answer.status_code == 404
+    assert answer.headers["content-type"] == "application/problem+json"
+
+
+def test_candidates_say_what_became_of_them(client: TestClient, view: RunView) -> None:
+    found = _get(client, "candidates")
+    assert found["total"] == len(view.history.proposals) > 0
+    for each in found["candidates"]:
+        assert (each["state"] == "trained") == (each["trial"] is not None)
+    trained = _get(client, "candidates", state="trained", replica="r0", limit=1)
+    assert [c["replica"] for c in trained["candidates"]] == ["r0"]
+
+
+def test_the_tree_has_each_trial_below_its_parent(client: TestClient, view: RunView) -> None:
+    nodes = _get(client, "tree")["nodes"]
+    assert {(n["id"], n["parent"]) for n in nodes} == {
+        (t.id, t.started.parent) for t in view.ordered_trials()
+    }
+    some = _get(client, "tree", limit=1)
+    names = {n["id"] for n in some["nodes"]}
+    assert some["total"] == len(nodes) > len(names)
+    assert all(n["parent"] in (None, *names) for n in some["nodes"])
+
+
+def test_a_replica_with_its_time(client: TestClient, view: RunView) -> None:
+    assert [r["id"] for r in _get(client, "replicas")["replicas"]] == ["r0", "r1"]
+    detail = _get(client, "replicas/r1")
+    assert detail["seconds"] == view.history.replicas["r1"].seconds
+    assert sum(detail["trials_by_state"].values()) == len(view.history.replicas["r1"].trials)
+
+
+def test_what_was_asked_for_and_what_it_ran_on(client: TestClient, view: RunView) -> None:
+    written = yaml.safe_load(view.paths.manifest.read_text("utf-8"))
+    told = _get(client, "configuration")["run_yaml"]
+    assert told["config"] == written["config"]
+    assert _get(client, "machine") == view.machine.summary().model_dump(mode="json")
+
+
+def test_events_are_numbered_and_told_once(client: TestClient, view: RunView) -> None:
+    told = _get(client, "events", limit=10_000)
+    numbers = [e["number"] for e in told["events"]]
+    assert numbers == list(range(1, told["last"] + 1))
+    assert {e["kind"] for e in told["events"]} >= {"run", "replica", "trial", "best"}
+    later = _get(client, "events", after=told["last"] - 2)["events"]
+    assert later == told["events"][-2:]
+    trials = _get(client, "events", kind="trial", who="r0-t001")["events"]
+    assert [e["text"].split()[0].rstrip(",:") for e in trials] == ["started", "completed"]
+
+    log = EventLog()
+    whole = EventsQuestion(log, limit=10_000)(view)
+    assert EventsQuestion(log, after=whole.last)(view).events == ()
+
+
+def test_the_files_of_the_report(client: TestClient, view: RunView) -> None:
+    names = [f["name"] for f in _get(client, "files")["files"]]
+    assert {"run.yaml", "report.html", "report.json"} <= set(names)
+    page = client.get(f"{RUN}/files/report.html")
+    assert page.content == view.paths.report_html.read_bytes()
+    assert page.headers["content-type"].startswith("text/html")
+    assert page.headers["content-security-policy"].startswith("sandbox")
+
+
+@pytest.mark.parametrize(
+    "name", ["..%2frun.yaml", "%2e%2e/run.yaml", "../run.yaml", "link", "folder", "%00", "a%2f.."]
+)
+def test_no_path_leads_out_of_the_report(client: TestClient, view: RunView, name: str) -> None:
+    link, folder = view.paths.report / "link", view.paths.report / "folder"
+    if not link.is_symlink():
+        link.symlink_to("/etc/hostname")
+        os.mkdir(folder)
+    assert client.get(f"{RUN}/files/{name}").status_code == 404

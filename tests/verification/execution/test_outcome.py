@@ -1,0 +1,280 @@
+"""What is said of trials that are executed again, by what executing them gave."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from benchmarks import synthetic_run
+from tests.support.clock import Clock
+
+from aiperf_hpc.cli import main
+from aiperf_hpc.errors import UsageError
+from aiperf_hpc.graph import Dropout, Graph, Node
+from aiperf_hpc.ops_counter.count import count
+from aiperf_hpc.results.views.run_view import RunView
+from aiperf_hpc.run import records
+from aiperf_hpc.run.history import Evaluation, Trial
+from aiperf_hpc.run.journal import JournalWriter
+from aiperf_hpc.run.paths import RunPaths
+from aiperf_hpc.run.reexecution import (
+    EpochAgain,
+    EvaluationAgain,
+    ExecutionRequest,
+    ExecutionResult,
+    MatrixOperations,
+    RecordedEpoch,
+)
+from aiperf_hpc.verification.evidence import Evidence
+from aiperf_hpc.verification.execution import outcome
+from aiperf_hpc.verification.execution.comparison import Verdict
+from aiperf_hpc.verification.execution.outcome import Choice, Outcome, execute_again, table
+
+Found = dict[str, Any]
+"""What of an honest execution is changed."""
+
+
+@pytest.fixture(scope="module")
+def paths(tmp_path_factory: pytest.TempPathFactory) -> RunPaths:
+    """A run of two replicas, of which all trials but one have kept files, of no sense."""
+    paths = synthetic_run.write_run(tmp_path_factory.mktemp("run"), 2, distinct=2).paths
+    view = RunView(paths)
+    view.refresh()
+    for name, replica in view.history.replicas.items():
+        with JournalWriter(paths.replica_journal(name), clock=Clock(replica.last_utc)) as journal:
+            for trial in replica.trials[:-1]:
+                journal.append(_kept(paths, view.history.trials[trial]))
+    return paths
+
+
+def _kept(paths: RunPaths, trial: Trial) -> records.BestEpochKept:
+    files = []
+    for place in (paths.epoch_began, paths.epoch_evaluated):
+        path = place(trial.replica, trial.id)
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(b"weights")
+        files.append(records.KeptFile(bytes=7, sha256="0" * 64))
+    assert trial.best is not None
+    return records.BestEpochKept(
+        trial=trial.id, epoch=trial.best.epoch, began=files[0], evaluated=files[1]
+    )
+
+
+@pytest.fixture(scope="module")
+def run(paths: RunPaths) -> Evidence:
+    """The run, as if its replicas had trained on CPUs."""
+    run = Evidence(RunView(paths))
+    for replica in run.history.replicas.values():
+        assert replica.started is not None
+        machine = replica.started.machine.model_copy(update={"accelerators": ()})
+        replica.started = replica.started.model_copy(update={"machine": machine})
+    return run
+
+
+@pytest.fixture
+def executed(run: Evidence, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Outcome]:
+    """Execute again, by a replica's side that finds what was recorded, but for what is said."""
+
+    def execute(drawn: int = 0, *, device: str | None = None, **changed: object) -> Outcome:
+        def answer(request: ExecutionRequest, _: float | None) -> ExecutionResult:
+            machine = run.history.replicas["r0"].machine
+            assert machine is not None
+            epochs = [_again(run, epoch, changed) for epoch in request.epochs]
+            return ExecutionResult(
+                engine="tensorflow",
+                versions={},
+                device=device or machine.cpu,
+                cores=len(machine.cores),
+                epochs=tuple(epochs),
+            )
+
+        monkeypatch.setattr(outcome, "execute", answer)
+        return execute_again(run, Choice(drawn, "seed"))
+
+    monkeypatch.setattr(outcome, "possible", lambda _: None)
+    return execute
+
+
+def _again(run: Evidence, epoch: RecordedEpoch, changed: Found) -> EpochAgain:
+    by_epoch = {e.epoch: e for e in run.history.trials[epoch.trial].evaluations}
+    own, before = by_epoch[epoch.epoch], by_epoch[epoch.epoch - 1]
+    seconds = own.utc - before.utc
+    kinds = count(Graph.from_json(epoch.graph)).by_kind()
+    layers = [kinds["conv2d"], kinds["dense"]]
+    operations = MatrixOperations(
+        forward=sum(each.forward for each in layers),
+        training=sum(each.forward + each.backward - each.update for each in layers),
+    )
+    honest = EpochAgain(
+        trial=epoch.trial,
+        before=_evaluated(before),
+        evaluated=_evaluated(own),
+        train_loss=own.train_loss,
+        after=_evaluated(own),
+        seconds=seconds,
+        operations=operations,
+    )
+    changes = {key: value(honest) for key, value in changed.items()}
+    return honest.model_copy(update=changes)
+
+
+def _evaluated(recorded: Evaluation) -> EvaluationAgain:
+    return EvaluationAgain(
+        loss=recorded.validation_loss, sums=dict(recorded.sums), samples=recorded.samples
+    )
+
+
+def _less_correct(samples: int) -> Callable[[EpochAgain], EvaluationAgain]:
+    def changed(honest: EpochAgain) -> EvaluationAgain:
+        assert honest.evaluated is not None
+        sums = {"correct": honest.evaluated.sums["correct"] - samples}
+        return honest.evaluated.model_copy(update={"sums": sums})
+
+    return changed
+
+
+def failed(found: Outcome) -> list[str]:
+    """What failed of the best trial, without the numbers of epochs and samples."""
+    checks = found.trials[0].checks
+    return [c.what.partition(": ")[2] or c.what for c in checks if c.verdict is Verdict.FAILED]
+
+
+def test_what_is_as_recorded_passes(executed: Callable[..., Outcome]) -> None:
+    found = executed(3)
+    assert {trial.verdict for trial in found.trials} <= {Verdict.PASSED, Verdict.NOT_EXECUTABLE}
+    best = found.trials[0]
+    assert best.verdict is Verdict.PASSED
+    assert best.drawn.startswith("the run's best")
+    assert len(best.checks) == 9
+    assert (found.population, found.kept) == (12, 10)
+
+
+@pytest.mark.parametrize(
+    ("changed", "what"),
+    [
+        ({"evaluated": _less_correct(1)}, ["correct of 360"]),
+        ({"before": _less_correct(90)}, ["correct of 360", "validation loss"]),
+        ({"after": _less_correct(90)}, ["accuracy"]),
+        ({"train_loss": lambda e: 1.1 * e.train_loss}, ["loss"]),
+        ({"train_loss": lambda _: math.nan}, ["loss"]),
+        ({"seconds": lambda e: 2.0 * e.seconds + 11.0}, ["seconds"]),
+        (
+            {"operations": lambda e: MatrixOperations(forward=1, training=e.operations.training)},
+            ["operations of a validation sample"],
+        ),
+    ],
+)
+def test_what_is_not_as_recorded_fails(
+    executed: Callable[..., Outcome], changed: Found, what: list[str]
+) -> None:
+    found = executed(**changed)
+    assert not found.passed
+    assert failed(found) == what
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"train_loss": lambda e: 1.01 * e.train_loss},
+        {"after": _less_correct(3)},
+        {"seconds": lambda e: 2.0 * e.seconds},
+        {"operations": lambda _: None},
+    ],
+)
+def test_what_a_training_may_differ_by_passes(
+    executed: Callable[..., Outcome], changed: Found
+) -> None:
+    assert executed(**changed).passed
+
+
+def test_on_another_device_times_are_not_compared_and_classes_may_be_rounded_away(
+    executed: Callable[..., Outcome],
+) -> None:
+    found = executed(
+        device="another",
+        seconds=lambda _: 1e6,
+        evaluated=_less_correct(1),
+        train_loss=lambda e: 1.09 * e.train_loss,
+    )
+    assert found.passed
+    (time,) = [c for c in found.trials[0].checks if c.verdict is Verdict.NOT_COMPARED]
+    assert "executed on another" in time.tolerance
+    assert failed(executed(device="another", evaluated=_less_correct(2))) == ["correct of 360"]
+
+
+def test_a_dropout_draws_anew_so_that_trainings_part_but_not_evaluations(
+    run: Evidence, executed: Callable[..., Outcome], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def dropping(trial: Trial) -> Graph:
+        *before, dense, last = grown(trial).nodes
+        drop = Node("drop", Dropout(0.5), dense.inputs)
+        return Graph((*before, drop, Node(dense.name, dense.layer, ("drop",)), last))
+
+    grown = run.graph
+    monkeypatch.setattr(run, "graph", dropping)
+    assert executed(train_loss=lambda e: 1.09 * e.train_loss).passed
+    assert failed(executed(train_loss=lambda e: 1.11 * e.train_loss)) == ["loss"]
+    assert failed(executed(evaluated=_less_correct(1))) == ["correct of 360"]
+
+
+def test_what_could_not_be_executed_fails(executed: Callable[..., Outcome]) -> None:
+    found = executed(failure=lambda _: "the checkpoint is not the file that was recorded")
+    assert not found.passed
+    assert found.trials[0].verdict is Verdict.FAILED
+    assert "  the checkpoint is not the file that was recorded" in table(found)
+
+
+def test_a_drawn_trial_of_which_nothing_is_kept_is_named(
+    executed: Callable[..., Outcome],
+) -> None:
+    found = executed(12)
+    assert not found.passed
+    lacking = {t.trial: t.failure for t in found.trials if t.verdict is Verdict.NOT_EXECUTABLE}
+    assert len(lacking) == 2
+    assert set(lacking.values()) == {"nothing was kept, or it was dropped for room"}
+    lines = list(table(found))
+    assert "10 can be; drawn by the seed seed (as given)" in lines[0]
+    assert outcome.differing(found) == f"not re-executable: {', '.join(lacking)}"
+
+
+def test_files_that_are_gone_fail(
+    executed: Callable[..., Outcome], run: Evidence, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nowhere = replace(run.view.paths, root=Path("/nowhere"))
+    monkeypatch.setattr(run.view, "paths", nowhere)
+    found = executed()
+    assert found.trials[0].verdict is Verdict.FAILED
+    assert "cannot be read" in found.trials[0].failure
+
+
+def test_what_was_simulated_cannot_be_executed(
+    paths: RunPaths, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = paths.manifest.read_text()
+    paths.manifest.write_text(text.replace("name: tensorflow", "name: simulated"))
+    try:
+        assert main(["verify", str(paths.root), "--execute", "1"]) == 2
+    finally:
+        paths.manifest.write_text(text)
+    assert "'simulated' computed nothing" in capsys.readouterr().err
+
+
+def test_options_of_an_execution_need_one(
+    paths: RunPaths, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["verify", str(paths.root), "--seed", "x"]) == 2
+    assert "--seed is for --execute K" in capsys.readouterr().err
+
+
+def test_nothing_evaluated_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outcome, "possible", lambda _: None)
+    empty = synthetic_run.write_run(tmp_path, 1, distinct=1).paths
+    view = RunView(empty)
+    evidence = Evidence(view)
+    monkeypatch.setattr(type(evidence.history), "best", None)
+    with pytest.raises(UsageError, match="nothing was evaluated"):
+        execute_again(evidence, Choice(1))

@@ -1,0 +1,47 @@
+"""Runs of earlier versions are read, reported and verified with the score that they had.
+
+Their folders are in ``tests/data/runs``, without weights and logs.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from aiperf_hpc.results.report.model import as_of_now
+from aiperf_hpc.results.report.writer import write_report
+from aiperf_hpc.results.views.run_view import RunView
+from aiperf_hpc.run.paths import RunPaths
+from aiperf_hpc.verification.audit import verify
+
+ARCHIVES = sorted((Path(__file__).parents[1] / "data" / "runs").glob("*.tar.gz"))
+
+
+def test_two_nodes_a_resumed_run_and_several_ranks_are_kept() -> None:
+    names = {path.name.removesuffix(".tar.gz") for path in ARCHIVES}
+    assert names >= {"two-nodes", "resumed", "several-ranks"}
+
+
+@pytest.mark.parametrize("archive", ARCHIVES, ids=lambda path: path.name.partition(".")[0])
+def test_an_earlier_run_has_the_score_that_it_had(archive: Path, tmp_path: Path) -> None:
+    subprocess.run(["tar", "-xzf", archive, "-C", tmp_path], check=True)
+    (folder,) = tmp_path.iterdir()
+    paths = RunPaths(folder)
+    findings = verify(RunView(paths))
+    assert [failure for finding in findings for failure in finding.failures] == []
+    stated = paths.report_json.read_bytes()
+    paths.report.rename(tmp_path / "report")
+    write_report(RunView(paths))
+    made, then = json.loads(paths.report_json.read_bytes()), as_of_now(json.loads(stated))
+    for key in ("score", "series", "operations", "best", "invalid"):
+        assert made[key] == then[key]
+    assert _score(paths.report_json.read_bytes()) == _score(stated)
+
+
+def _score(report: bytes) -> bytes:
+    """Return the bytes of a report's score."""
+    begin = report.index(b'"score": {')
+    return report[begin : report.index(b"}", begin) + 1]

@@ -1,0 +1,169 @@
+"""Trials of a run drawn, executed again and compared."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from aiperf_hpc.errors import UsageError
+from aiperf_hpc.run.history import Trial
+from aiperf_hpc.run.reexecution import ExecutionRequest, ExecutionResult
+from aiperf_hpc.trial import Value
+from aiperf_hpc.verification.evidence import Evidence
+from aiperf_hpc.verification.execution.asking import (
+    execute,
+    not_executable,
+    possible,
+    recorded_epoch,
+)
+from aiperf_hpc.verification.execution.comparison import (
+    Check,
+    TrialAgain,
+    Verdict,
+    compared,
+    not_executed,
+)
+from aiperf_hpc.verification.execution.drawing import chance, drawn, seed_for
+
+BEST = "the run's best"
+
+
+class Choice(NamedTuple):
+    """What a user chose."""
+
+    trials: int
+    """How many trials are drawn, besides the best."""
+    seed: str | None = None
+    dataset: str | None = None
+    """Where the dataset is here; where the run had it when not given."""
+    seconds: float | None = None
+    """The most that it may take."""
+
+
+class Outcome(Value):
+    """What came of executing trials of a run again."""
+
+    passed: bool
+    """Whether all that were drawn, and the best, were executed and are as recorded."""
+    seed: str
+    seed_origin: str
+    population: int
+    """The trials with an evaluation, of which is drawn."""
+    kept: int
+    """Those of them whose best epoch is kept."""
+    engine: str | None
+    device: str | None
+    trials: tuple[TrialAgain, ...]
+
+
+def execute_again(run: Evidence, choice: Choice) -> Outcome:
+    """Draw trials, execute their best epochs again and compare what was recorded.
+
+    Raises:
+        UsageError: it is impossible, for this run or here.
+    """
+    config = run.config
+    possible(config)
+    evaluated = {trial.id: trial for trial in run.trials if trial.evaluations}
+    best = run.history.best
+    if best is None:
+        raise UsageError("--execute: nothing was evaluated, so nothing can be executed again")
+    seed = seed_for(run.view.paths, choice.seed)
+    named = {best.trial: BEST}
+    for place, name in enumerate(drawn(evaluated, choice.trials, seed.text), 1):
+        named[name] = f"{named[name]}, and drawn {place}" if name in named else f"drawn {place}"
+    chosen = {name: evaluated[name] for name in named}
+    reasons = {name: not_executable(run, trial) for name, trial in chosen.items()}
+    result = _result(run, choice, [t for name, t in chosen.items() if not reasons[name]])
+    trials = tuple(_trials(run, chosen, named, reasons, result))
+    return Outcome(
+        passed=all(trial.verdict is Verdict.PASSED for trial in trials),
+        seed=seed.text,
+        seed_origin=seed.origin,
+        population=len(evaluated),
+        kept=sum(trial.best_epoch is not None for trial in evaluated.values()),
+        engine=None if result is None else result.engine,
+        device=None if result is None else result.device,
+        trials=trials,
+    )
+
+
+def _result(run: Evidence, choice: Choice, trials: list[Trial]) -> ExecutionResult | None:
+    epochs = tuple(
+        recorded_epoch(run, trial, trial.best_epoch) for trial in trials if trial.best_epoch
+    )
+    if not epochs:
+        return None
+    config = run.config
+    if choice.dataset is not None:
+        dataset = config.dataset.model_copy(update={"path": choice.dataset})
+        config = config.model_copy(update={"dataset": dataset})
+    return execute(
+        ExecutionRequest(config=config, dataset=run.dataset, epochs=epochs), choice.seconds
+    )
+
+
+def _trials(
+    run: Evidence,
+    chosen: dict[str, Trial],
+    named: dict[str, str],
+    reasons: dict[str, str],
+    result: ExecutionResult | None,
+) -> Iterator[TrialAgain]:
+    again = {epoch.trial: epoch for epoch in result.epochs} if result is not None else {}
+    for name, trial in chosen.items():
+        if result is None or name not in again:
+            why = reasons[name] or "nothing was said of it"
+            kept = trial.best_epoch is not None
+            verdict = Verdict.FAILED if kept else Verdict.NOT_EXECUTABLE
+            yield not_executed(name, named[name], why, verdict)
+        else:
+            yield compared(run, trial, named[name], result, again[name])
+
+
+def table(outcome: Outcome) -> Iterator[str]:
+    """Yield the lines of an outcome: what was drawn, and each trial with its checks."""
+    yield (
+        f"Executed again: the best and {_drawn(outcome)} of {outcome.population} trials, of which "
+        f"{outcome.kept} can be; drawn by the seed {outcome.seed} ({outcome.seed_origin}), "
+        f"which --seed {outcome.seed} repeats"
+    )
+    tenth = math.ceil(outcome.population / 10)
+    found = chance(outcome.population, tenth, _drawn(outcome))
+    yield f"if {tenth} were made up, this drawing would have had one of them with {found:.0%}"
+    if outcome.device is not None:
+        yield f"by {outcome.engine} on {outcome.device}"
+    for trial in outcome.trials:
+        epoch = "" if trial.epoch is None else f", epoch {trial.epoch}"
+        yield ""
+        yield f"{trial.verdict}  {trial.trial}{epoch} ({trial.drawn})"
+        if trial.failure:
+            yield f"  {trial.failure}"
+        for check in trial.checks:
+            yield _line(check)
+
+
+def _drawn(outcome: Outcome) -> int:
+    return sum(trial.drawn != BEST for trial in outcome.trials)
+
+
+def _line(check: Check) -> str:
+    values = f"{_number(check.recorded):>16} {_number(check.again):>16}"
+    return f"  {check.what:<36}{values}  {check.verdict:<13} {check.tolerance}"
+
+
+def _number(value: float | None) -> str:
+    if value is None:
+        return "-"
+    return f"{value:,}" if isinstance(value, int) else f"{value:.5g}"
+
+
+def differing(outcome: Outcome) -> str:
+    """Return which re-executed trials are not as recorded; empty if all are."""
+    of = {verdict: [t.trial for t in outcome.trials if t.verdict is verdict] for verdict in Verdict}
+    return "; ".join(
+        f"{verdict}: {', '.join(of[verdict])}"
+        for verdict in (Verdict.FAILED, Verdict.NOT_EXECUTABLE)
+        if of[verdict]
+    )

@@ -1,0 +1,100 @@
+"""The verdict on a run: whether its records are consistent, and whether its result is official."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from aiperf_hpc.ops_counter.divisions import Division, Violation
+from aiperf_hpc.results.views.run_view import RunView
+from aiperf_hpc.verification.audit import Finding
+from aiperf_hpc.verification.execution.outcome import Outcome, differing
+
+
+@dataclass(frozen=True, slots=True)
+class RunVerdict:
+    """What verification found, as two answers."""
+
+    failed: tuple[str, ...]
+    """The rules of verification that failed."""
+    executed: str
+    """Which re-executed trials are not as recorded; empty if all are, or none was requested."""
+    signature: str
+    """Who signed the run, ``unsigned``, or what is wrong with the signature."""
+    ended: bool
+    division: Division | None
+    """The division of an official result."""
+    violations: tuple[Violation, ...]
+    """The violated rules of the benchmark, if the run has ended and its records are consistent."""
+
+    @property
+    def consistent(self) -> bool:
+        """Whether every rule passed and every re-executed trial is as recorded."""
+        return not self.failed and not self.executed
+
+    @property
+    def official(self) -> bool:
+        return self.division is not None
+
+    @property
+    def records(self) -> str:
+        """The first answer in one line."""
+        return "; ".join(("consistent" if self.consistent else "inconsistent", *self._remarks()))
+
+    def _remarks(self) -> Iterator[str]:
+        if self.failed:
+            yield f"failed: {', '.join(self.failed)}"
+        if self.executed:
+            yield self.executed
+        yield self.signature
+
+    @property
+    def result(self) -> str:
+        """The second answer in one line, with the first reason and the other violated rules."""
+        if self.official:
+            return f"official, {self.division} division"
+        rules = list(dict.fromkeys(each.rule for each in self.violations))
+        also = f"; also violated: {', '.join(rules[1:])}" if rules[1:] else ""
+        return f"unofficial: {self._reasons()[0]}{also}"
+
+    def _reasons(self) -> Sequence[str]:
+        if not self.consistent:
+            return ["the records are inconsistent"]
+        if not self.ended:
+            return ["the run has not ended"]
+        return [str(each) for each in self.violations]
+
+    def document(self) -> dict[str, Any]:
+        """Return the verdict for JSON."""
+        return {
+            "consistent": self.consistent,
+            "official": self.official,
+            "division": self.division,
+            "unofficial": self._reasons(),
+            "ended": self.ended,
+            "signature": self.signature,
+        }
+
+
+def verdict_of(view: RunView, findings: Sequence[Finding], outcome: Outcome | None) -> RunVerdict:
+    """Return the verdict on a run that was verified.
+
+    Args:
+        view: the run.
+        findings: the result of each rule of verification.
+        outcome: the result of the re-executed trials, if any were requested.
+    """
+    (signature,) = (each for each in findings if each.rule == "signature")
+    failed = tuple(each.rule for each in findings if not each.passed)
+    executed = "" if outcome is None else differing(outcome)
+    ended = view.history.end_utc is not None
+    judgement = view.judgement() if ended and not failed and not executed else None
+    return RunVerdict(
+        failed=failed,
+        executed=executed,
+        signature=(*signature.failures, *signature.notes)[0],
+        ended=ended,
+        division=None if judgement is None else judgement.division,
+        violations=() if judgement is None else tuple(judgement.violations),
+    )
