@@ -74,7 +74,7 @@ faults: $(VENV)/.installed-test slurm
 # Ten thousand requests of the service, made of its own description, and 20,000 files of strangers,
 # changed at random: half an hour.
 fuzz: $(VENV)/.installed-test
-	$(BIN)/python -m pytest tests/primary/service tests/fuzz -m fuzz -s
+	$(BIN)/python -m pytest tests/service tests/fuzz -m fuzz -s
 
 # N random faults on runs of such a cluster, and whether every record and score adds up.
 chaos: $(VENV)/.installed-test slurm

@@ -50,5 +50,5 @@ def test_every_link_to_a_file_leads_to_one(page: Path) -> None:
 
 
 def test_the_walks_name_functions() -> None:
-    text = (ROOT / "docs" / "walkthrough.md").read_text("utf-8")
+    text = (ROOT / "docs" / "structure.md").read_text("utf-8")
     assert sum(bool(member) for _, member in FILE.findall(text)) > 30
