@@ -10,7 +10,7 @@ from functools import cached_property, lru_cache
 
 from aiperf_hpc.errors import CountError
 from aiperf_hpc.graph import Graph, Layer, Shape
-from aiperf_hpc.ops_counter.layers import TABLE, LayerContext, Operations
+from aiperf_hpc.ops_counter.layers import OPERATIONS, LayerContext, Operations
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ def _count_layer(
 
     ``kind`` is the layer's: layers without fields all have one hash, and it tells them apart.
     """
-    formula = TABLE.get(type(layer))
+    formula = OPERATIONS.get(type(layer))
     if formula is None:
         raise CountError(
             f"no operation count for a layer of kind '{kind}'; add its formula to "

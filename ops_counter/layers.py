@@ -1,4 +1,6 @@
-"""Operations of one layer for one sample: a function a kind of layer, in Python integers.
+"""The costs of one layer for one sample: its operations, and the elements it moves.
+
+A function a layer for each, in Python integers; ``traffic.py`` has the model of the memory.
 
 Convention (Ren et al. 2021): a multiply-accumulate is 2 operations;
 an addition, subtraction, multiplication or comparison is 1; a division or square root is 4; an
@@ -14,53 +16,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from aiperf_hpc.graph import (
-    Add,
-    AtrousConv2D,
-    BatchNorm,
-    BiasedConv2D,
-    BoxShifts,
-    ChannelAffine,
-    ClassScores,
-    Concat,
-    Conv2D,
-    Conv3D,
-    ConvTranspose2D,
-    Dense,
-    DepthwiseConv2D,
-    Detector,
-    Dropout,
-    Embedding,
-    FanOutConv2D,
-    FanOutDense,
-    Flatten,
-    GlobalAveragePool2D,
-    GlorotDense,
-    ImagePool2D,
-    Input,
-    IntegerInput,
-    Layer,
-    LeakyReLU,
-    MaxPool2D,
-    MaxPool3D,
-    NearestResize2D,
-    PositionwiseDense,
-    ProposalHead,
-    Proposals,
-    RegionAlign,
-    RegionAverage,
-    RegionConv2D,
-    RegionFlatten,
-    ReLU,
-    SameMaxPool2D,
-    Scale,
-    Shape,
-    Softmax,
-    Tanh,
-    Tile,
-    UniformConv2D,
-)
+from aiperf_hpc.graph import Layer, Shape, layers
 
 MAC = 2
 ADD = MULTIPLY = COMPARE = 1
@@ -102,7 +60,7 @@ class Operations:
 
 Formula = Callable[[LayerContext], Operations]
 
-TABLE: dict[type[Layer], Formula] = {}
+OPERATIONS: dict[type[Layer], Formula] = {}
 """Formulas by their layers' classes. A class that is not here cannot be counted."""
 
 
@@ -110,23 +68,23 @@ def counts(*layers: type[Layer]) -> Callable[[Formula], Formula]:
     """Register a function as the count of layers of exactly these classes."""
 
     def register(formula: Formula) -> Formula:
-        TABLE.update(dict.fromkeys(layers, formula))
+        OPERATIONS.update(dict.fromkeys(layers, formula))
         return formula
 
     return register
 
 
 @counts(
-    Input,
-    IntegerInput,
-    Flatten,
-    Dropout,
-    Concat,
-    Tile,
-    NearestResize2D,
-    RegionFlatten,
-    Proposals,
-    Detector,
+    layers.Input,
+    layers.IntegerInput,
+    layers.Flatten,
+    layers.Dropout,
+    layers.Concat,
+    layers.Tile,
+    layers.NearestResize2D,
+    layers.RegionFlatten,
+    layers.Proposals,
+    layers.Detector,
 )
 def nothing(context: LayerContext) -> Operations:
     """Return zero: what is there is taken as it is, or put elsewhere.
@@ -139,7 +97,7 @@ def nothing(context: LayerContext) -> Operations:
     return Operations(0)
 
 
-@counts(Embedding)
+@counts(layers.Embedding)
 def embedding(context: LayerContext) -> Operations:
     """Return zero forward, which looks rows up; an addition an element for their gradients, and
     2 a weight for the update, which is of the whole table."""
@@ -149,14 +107,14 @@ def embedding(context: LayerContext) -> Operations:
 
 
 @counts(
-    AtrousConv2D,
-    BiasedConv2D,
-    Conv2D,
-    Conv3D,
-    DepthwiseConv2D,
-    FanOutConv2D,
-    RegionConv2D,
-    UniformConv2D,
+    layers.AtrousConv2D,
+    layers.BiasedConv2D,
+    layers.Conv2D,
+    layers.Conv3D,
+    layers.DepthwiseConv2D,
+    layers.FanOutConv2D,
+    layers.RegionConv2D,
+    layers.UniformConv2D,
 )
 def convolution(context: LayerContext) -> Operations:
     """Return 2 k² Ci Co, or 2 k³ Ci Co, at each place of the output, and as much for the update.
@@ -168,27 +126,27 @@ def convolution(context: LayerContext) -> Operations:
     return _trained(context, MAC * kernel * math.prod(context.output[:-1]))
 
 
-@counts(ConvTranspose2D)
+@counts(layers.ConvTranspose2D)
 def transposed_convolution(context: LayerContext) -> Operations:
     """Return 2 k² Ci Co at each place of the input, and as much for the update."""
     kernel = math.prod(context.parameters["kernel"])
     return _trained(context, MAC * kernel * math.prod(context.inputs[0][:-1]))
 
 
-@counts(Dense, FanOutDense, GlorotDense)
+@counts(layers.Dense, layers.FanOutDense, layers.GlorotDense)
 def dense(context: LayerContext) -> Operations:
     """Return 2 Ci Co forward, and 2 (Ci + 1) Co for the update of weights and bias."""
     return _trained(context, MAC * math.prod(context.parameters["kernel"]))
 
 
-@counts(PositionwiseDense, ClassScores, BoxShifts)
+@counts(layers.PositionwiseDense, layers.ClassScores, layers.BoxShifts)
 def positionwise_dense(context: LayerContext) -> Operations:
     """Return 2 Ci Co for each vector forward, and as ``dense`` for the update."""
     vectors = context.output[0]
     return _trained(context, MAC * vectors * math.prod(context.parameters["kernel"]))
 
 
-@counts(ProposalHead)
+@counts(layers.ProposalHead)
 def proposal_head(context: LayerContext) -> Operations:
     """Return what its three convolutions take at all places; nothing for the ReLU between them.
 
@@ -203,13 +161,13 @@ def proposal_head(context: LayerContext) -> Operations:
     return Operations(shared + behind, gradients + update, update)
 
 
-@counts(RegionAlign)
+@counts(layers.RegionAlign)
 def region_align(context: LayerContext) -> Operations:
     """Return a multiply-accumulate for each of 4 x 4 weighted places an element."""
-    return Operations(MAC * 4 * RegionAlign.samples**2 * context.elements)
+    return Operations(MAC * 4 * layers.RegionAlign.samples**2 * context.elements)
 
 
-@counts(RegionAverage)
+@counts(layers.RegionAverage)
 def region_average(context: LayerContext) -> Operations:
     """Return an addition an input element and a division a channel of each region."""
     return Operations(ADD * math.prod(context.inputs[0]) + DIVIDE * context.elements)
@@ -226,63 +184,243 @@ def _trained(context: LayerContext, forward: int) -> Operations:
     return Operations(forward, gradients * forward + update, update)
 
 
-@counts(BatchNorm)
+@counts(layers.BatchNorm)
 def batch_norm(context: LayerContext) -> Operations:
     """Return 7 an element."""
     return Operations(7 * context.elements)
 
 
-@counts(ChannelAffine)
+@counts(layers.ChannelAffine)
 def channel_affine(context: LayerContext) -> Operations:
     """Return a multiplication and an addition an element."""
     return Operations((MULTIPLY + ADD) * context.elements)
 
 
-@counts(ReLU)
+@counts(layers.ReLU)
 def relu(context: LayerContext) -> Operations:
     """Return a comparison an element."""
     return Operations(COMPARE * context.elements)
 
 
-@counts(LeakyReLU)
+@counts(layers.LeakyReLU)
 def leaky_relu(context: LayerContext) -> Operations:
     """Return a comparison and a multiplication an element."""
     return Operations((COMPARE + MULTIPLY) * context.elements)
 
 
-@counts(Tanh)
+@counts(layers.Tanh)
 def tanh(context: LayerContext) -> Operations:
     """Return what 1 - 2 / (exp(2x) + 1) takes an element, the cheapest form of it: 15."""
     return Operations((MULTIPLY + EXP + ADD + DIVIDE + ADD) * context.elements)
 
 
-@counts(Scale)
+@counts(layers.Scale)
 def scale(context: LayerContext) -> Operations:
     """Return a multiplication an element."""
     return Operations(MULTIPLY * context.elements)
 
 
-@counts(Add)
+@counts(layers.Add)
 def add(context: LayerContext) -> Operations:
     """Return an addition an element for each input after the first."""
     return Operations(ADD * (len(context.inputs) - 1) * context.elements)
 
 
-@counts(MaxPool2D, SameMaxPool2D, MaxPool3D)
+@counts(layers.MaxPool2D, layers.SameMaxPool2D, layers.MaxPool3D)
 def max_pool(context: LayerContext) -> Operations:
     """Return a comparison for each element of the window, k² or k³, an element."""
     axes = len(context.output) - 1
     return Operations(COMPARE * context.layer.window.kernel**axes * context.elements)
 
 
-@counts(GlobalAveragePool2D, ImagePool2D)
+@counts(layers.GlobalAveragePool2D, layers.ImagePool2D)
 def global_average_pool2d(context: LayerContext) -> Operations:
     """Return an addition an input element and one division a channel."""
     height, width, channels = context.inputs[0]
     return Operations(ADD * height * width * channels + DIVIDE * channels)
 
 
-@counts(Softmax)
+@counts(layers.Softmax)
 def softmax(context: LayerContext) -> Operations:
     """Return an exponential, an addition and a division a class: 13 a class."""
     return Operations((EXP + ADD + DIVIDE) * context.elements)
+
+
+class Moved(NamedTuple):
+    """Elements of activations and their gradients that one sample moves."""
+
+    forward: int
+    backward: int = 0
+
+
+TrafficFormula = Callable[[LayerContext, bool], Moved]
+"""From a layer where it stands, and whether what can be fused is."""
+
+TRAFFIC: dict[type[Layer], TrafficFormula] = {}
+"""Traffic formulas by their layers' classes."""
+
+
+def moves(*layers: type[Layer]) -> Callable[[TrafficFormula], TrafficFormula]:
+    """Register a function as the traffic of layers of exactly these classes."""
+
+    def register(formula: TrafficFormula) -> TrafficFormula:
+        TRAFFIC.update(dict.fromkeys(layers, formula))
+        return formula
+
+    return register
+
+
+def _read(context: LayerContext) -> int:
+    return sum(math.prod(shape) for shape in context.inputs)
+
+
+def _pointwise(context: LayerContext, fused: bool, forward: int, backward: int) -> Moved:
+    """Return so many times the elements, in the backward pass where there is one; none fused."""
+    if fused:
+        return Moved(0)
+    return Moved(
+        forward * context.elements, backward * context.elements * int(context.input_gradient)
+    )
+
+
+@moves(layers.Input, layers.IntegerInput, layers.Flatten, layers.RegionFlatten)
+def nothing_traffic(context: LayerContext, fused: bool) -> Moved:
+    """Return zero: samples are read by the layers behind, and a view moves nothing."""
+    del context, fused
+    return Moved(0)
+
+
+@moves(
+    layers.AtrousConv2D,
+    layers.BiasedConv2D,
+    layers.BoxShifts,
+    layers.ClassScores,
+    layers.Conv2D,
+    layers.Conv3D,
+    layers.ConvTranspose2D,
+    layers.Dense,
+    layers.DepthwiseConv2D,
+    layers.FanOutConv2D,
+    layers.FanOutDense,
+    layers.GlorotDense,
+    layers.PositionwiseDense,
+    layers.ProposalHead,
+    layers.RegionConv2D,
+    layers.UniformConv2D,
+)
+def product_traffic(context: LayerContext, fused: bool) -> Moved:
+    """Return input and output forward and for the gradient by the weights; again by the inputs.
+
+    The gradient by the weights reads the input and the output's gradient; that by the inputs reads
+    the output's gradient and writes its own. No unfolded copy of the input is counted.
+    """
+    del fused
+    both = _read(context) + context.elements
+    return Moved(both, both * (1 + int(context.input_gradient)))
+
+
+@moves(layers.BatchNorm)
+def batch_norm_traffic(context: LayerContext, fused: bool) -> Moved:
+    """Return 3 an element forward: read for the moments, read again, written.
+
+    Backward 2 for the gradients of scale and shift, which read input and gradient, and 3 more for
+    the input's gradient, which needs their sums first.
+    """
+    if fused:
+        return Moved(0)
+    return Moved(3 * context.elements, (2 + 3 * int(context.input_gradient)) * context.elements)
+
+
+@moves(layers.ChannelAffine)
+def channel_affine_traffic(context: LayerContext, fused: bool) -> Moved:
+    """Return 2 an element forward; backward 2 for the gradients of scale and shift, which read
+    input and gradient, and 2 for the input's gradient."""
+    if fused:
+        return Moved(0)
+    return Moved(2 * context.elements, (2 + 2 * int(context.input_gradient)) * context.elements)
+
+
+@moves(layers.Concat)
+def concat_traffic(context: LayerContext, fused: bool) -> Moved:
+    """Return 2 an element forward and backward: a copy, unless each input is made where it is to
+    be."""
+    return _pointwise(context, fused, 2, 2)
+
+
+@moves(layers.Tile)
+def tile_traffic(context: LayerContext, fused: bool) -> Moved:
+    """Return the output written forward, unless who reads it repeats it; its gradient read."""
+    return Moved(0 if fused else context.elements, context.elements * int(context.input_gradient))
+
+
+@moves(layers.ReLU, layers.LeakyReLU, layers.Tanh, layers.Softmax)
+def activation_traffic(context: LayerContext, fused: bool) -> Moved:
+    """Return 2 an element forward, and 3 backward: the output too says what the slope is."""
+    return _pointwise(context, fused, 2, 3)
+
+
+@moves(layers.Scale)
+def scale_traffic(context: LayerContext, fused: bool) -> Moved:
+    """Return 2 an element forward, and 2 backward: the slope is the same everywhere."""
+    return _pointwise(context, fused, 2, 2)
+
+
+@moves(layers.Dropout)
+def dropout_traffic(context: LayerContext, fused: bool) -> Moved:
+    """Return 3 an element forward and 3 backward, the mask of what is kept among them."""
+    return _pointwise(context, fused, 3, 3)
+
+
+@moves(layers.Add)
+def add_traffic(context: LayerContext, fused: bool) -> Moved:
+    """Return each input and the output; fused, each input but the one that is being made.
+
+    The gradient by each input is the output's, the same tensor: nothing moves.
+    """
+    return Moved(_read(context) - context.elements if fused else _read(context) + context.elements)
+
+
+@moves(layers.MaxPool2D, layers.SameMaxPool2D, layers.MaxPool3D)
+def max_pool_traffic(context: LayerContext, fused: bool) -> Moved:
+    """Return input and output forward; backward the input read again and its gradient written."""
+    del fused
+    read, made = _read(context), context.elements
+    return Moved(read + made, (2 * read + made) * int(context.input_gradient))
+
+
+@moves(layers.GlobalAveragePool2D, layers.ImagePool2D, layers.RegionAverage)
+def global_average_pool2d_traffic(context: LayerContext, fused: bool) -> Moved:
+    """Return input and output, forward and backward."""
+    del fused
+    both = _read(context) + context.elements
+    return Moved(both, both * int(context.input_gradient))
+
+
+@moves(layers.NearestResize2D, layers.Detector)
+def copied_traffic(context: LayerContext, fused: bool) -> Moved:
+    """Return input and output forward, and their gradients backward."""
+    both = 0 if fused else _read(context) + context.elements
+    return Moved(both, both * int(context.input_gradient))
+
+
+@moves(layers.Proposals)
+def proposals_traffic(context: LayerContext, fused: bool) -> Moved:
+    """Return input and output once: what is sorted of them is little."""
+    del fused
+    return Moved(_read(context) + context.elements)
+
+
+@moves(layers.RegionAlign)
+def region_align_traffic(context: LayerContext, fused: bool) -> Moved:
+    """Return 4 places of each of 2 x 2 samples read and one element written; backward the places'
+    gradients read and written."""
+    del fused
+    read = 4 * layers.RegionAlign.samples**2 * context.elements
+    return Moved(read + context.elements, (2 * read + context.elements))
+
+
+@moves(layers.Embedding)
+def embedding_traffic(context: LayerContext, fused: bool) -> Moved:
+    """Return indices read, rows read and written forward; backward gradients read and added."""
+    del fused
+    return Moved(_read(context) + 2 * context.elements, _read(context) + 3 * context.elements)

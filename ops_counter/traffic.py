@@ -19,60 +19,13 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
 
 from aiperf_hpc.errors import CountError
-from aiperf_hpc.graph import (
-    Add,
-    AtrousConv2D,
-    BatchNorm,
-    BiasedConv2D,
-    BoxShifts,
-    ChannelAffine,
-    ClassScores,
-    Concat,
-    Conv2D,
-    Conv3D,
-    ConvTranspose2D,
-    Dense,
-    DepthwiseConv2D,
-    Detector,
-    Dropout,
-    Embedding,
-    FanOutConv2D,
-    FanOutDense,
-    Flatten,
-    GlobalAveragePool2D,
-    GlorotDense,
-    Graph,
-    ImagePool2D,
-    Input,
-    IntegerInput,
-    Layer,
-    LeakyReLU,
-    MaxPool2D,
-    MaxPool3D,
-    NearestResize2D,
-    PositionwiseDense,
-    ProposalHead,
-    Proposals,
-    RegionAlign,
-    RegionAverage,
-    RegionConv2D,
-    RegionFlatten,
-    ReLU,
-    SameMaxPool2D,
-    Scale,
-    Shape,
-    Softmax,
-    Tanh,
-    Tile,
-    UniformConv2D,
-)
-from aiperf_hpc.ops_counter.layers import LayerContext
+from aiperf_hpc.graph import Graph, Shape, layers
+from aiperf_hpc.ops_counter.layers import TRAFFIC, LayerContext, Moved
 
 PRECISION_BYTES = {"fp32": 4, "bf16": 2, "fp16": 2}
 """Bytes of an activation and of a weight that a layer computes with."""
@@ -82,186 +35,6 @@ UPDATE = {"sgd": 5, "adam": 7, "adamw": 7, "lamb": 12, "asgd": 5}
 """Numbers of each parameter that an update reads or writes: gradient and weight read, weight
 written, and each number of the state read and written. LAMB's update waits for two norms: it is
 written, read for its own, and read again with the weight, which is read for its norm too."""
-
-
-class Moved(NamedTuple):
-    """Elements of activations and their gradients that one sample moves."""
-
-    forward: int
-    backward: int = 0
-
-
-Formula = Callable[[LayerContext, bool], Moved]
-"""From a layer where it stands, and whether what can be fused is."""
-
-TABLE: dict[type[Layer], Formula] = {}
-"""Formulas by their layers' classes."""
-
-
-def moves(*layers: type[Layer]) -> Callable[[Formula], Formula]:
-    """Register a function as the traffic of layers of exactly these classes."""
-
-    def register(formula: Formula) -> Formula:
-        TABLE.update(dict.fromkeys(layers, formula))
-        return formula
-
-    return register
-
-
-def _read(context: LayerContext) -> int:
-    return sum(math.prod(shape) for shape in context.inputs)
-
-
-def _pointwise(context: LayerContext, fused: bool, forward: int, backward: int) -> Moved:
-    """Return so many times the elements, in the backward pass where there is one; none fused."""
-    if fused:
-        return Moved(0)
-    return Moved(
-        forward * context.elements, backward * context.elements * int(context.input_gradient)
-    )
-
-
-@moves(Input, IntegerInput, Flatten, RegionFlatten)
-def nothing(context: LayerContext, fused: bool) -> Moved:
-    """Return zero: samples are read by the layers behind, and a view moves nothing."""
-    del context, fused
-    return Moved(0)
-
-
-@moves(
-    AtrousConv2D,
-    BiasedConv2D,
-    BoxShifts,
-    ClassScores,
-    Conv2D,
-    Conv3D,
-    ConvTranspose2D,
-    Dense,
-    DepthwiseConv2D,
-    FanOutConv2D,
-    FanOutDense,
-    GlorotDense,
-    PositionwiseDense,
-    ProposalHead,
-    RegionConv2D,
-    UniformConv2D,
-)
-def product(context: LayerContext, fused: bool) -> Moved:
-    """Return input and output forward and for the gradient by the weights; again by the inputs.
-
-    The gradient by the weights reads the input and the output's gradient; that by the inputs reads
-    the output's gradient and writes its own. No unfolded copy of the input is counted.
-    """
-    del fused
-    both = _read(context) + context.elements
-    return Moved(both, both * (1 + int(context.input_gradient)))
-
-
-@moves(BatchNorm)
-def batch_norm(context: LayerContext, fused: bool) -> Moved:
-    """Return 3 an element forward: read for the moments, read again, written.
-
-    Backward 2 for the gradients of scale and shift, which read input and gradient, and 3 more for
-    the input's gradient, which needs their sums first.
-    """
-    if fused:
-        return Moved(0)
-    return Moved(3 * context.elements, (2 + 3 * int(context.input_gradient)) * context.elements)
-
-
-@moves(ChannelAffine)
-def channel_affine(context: LayerContext, fused: bool) -> Moved:
-    """Return 2 an element forward; backward 2 for the gradients of scale and shift, which read
-    input and gradient, and 2 for the input's gradient."""
-    if fused:
-        return Moved(0)
-    return Moved(2 * context.elements, (2 + 2 * int(context.input_gradient)) * context.elements)
-
-
-@moves(Concat)
-def concat(context: LayerContext, fused: bool) -> Moved:
-    """Return 2 an element forward and backward: a copy, unless each input is made where it is to
-    be."""
-    return _pointwise(context, fused, 2, 2)
-
-
-@moves(Tile)
-def tile(context: LayerContext, fused: bool) -> Moved:
-    """Return the output written forward, unless who reads it repeats it; its gradient read."""
-    return Moved(0 if fused else context.elements, context.elements * int(context.input_gradient))
-
-
-@moves(ReLU, LeakyReLU, Tanh, Softmax)
-def activation(context: LayerContext, fused: bool) -> Moved:
-    """Return 2 an element forward, and 3 backward: the output too says what the slope is."""
-    return _pointwise(context, fused, 2, 3)
-
-
-@moves(Scale)
-def scale(context: LayerContext, fused: bool) -> Moved:
-    """Return 2 an element forward, and 2 backward: the slope is the same everywhere."""
-    return _pointwise(context, fused, 2, 2)
-
-
-@moves(Dropout)
-def dropout(context: LayerContext, fused: bool) -> Moved:
-    """Return 3 an element forward and 3 backward, the mask of what is kept among them."""
-    return _pointwise(context, fused, 3, 3)
-
-
-@moves(Add)
-def add(context: LayerContext, fused: bool) -> Moved:
-    """Return each input and the output; fused, each input but the one that is being made.
-
-    The gradient by each input is the output's, the same tensor: nothing moves.
-    """
-    return Moved(_read(context) - context.elements if fused else _read(context) + context.elements)
-
-
-@moves(MaxPool2D, SameMaxPool2D, MaxPool3D)
-def max_pool(context: LayerContext, fused: bool) -> Moved:
-    """Return input and output forward; backward the input read again and its gradient written."""
-    del fused
-    read, made = _read(context), context.elements
-    return Moved(read + made, (2 * read + made) * int(context.input_gradient))
-
-
-@moves(GlobalAveragePool2D, ImagePool2D, RegionAverage)
-def global_average_pool2d(context: LayerContext, fused: bool) -> Moved:
-    """Return input and output, forward and backward."""
-    del fused
-    both = _read(context) + context.elements
-    return Moved(both, both * int(context.input_gradient))
-
-
-@moves(NearestResize2D, Detector)
-def copied(context: LayerContext, fused: bool) -> Moved:
-    """Return input and output forward, and their gradients backward."""
-    both = 0 if fused else _read(context) + context.elements
-    return Moved(both, both * int(context.input_gradient))
-
-
-@moves(Proposals)
-def proposals(context: LayerContext, fused: bool) -> Moved:
-    """Return input and output once: what is sorted of them is little."""
-    del fused
-    return Moved(_read(context) + context.elements)
-
-
-@moves(RegionAlign)
-def region_align(context: LayerContext, fused: bool) -> Moved:
-    """Return 4 places of each of 2 x 2 samples read and one element written; backward the places'
-    gradients read and written."""
-    del fused
-    read = 4 * RegionAlign.samples**2 * context.elements
-    return Moved(read + context.elements, (2 * read + context.elements))
-
-
-@moves(Embedding)
-def embedding(context: LayerContext, fused: bool) -> Moved:
-    """Return indices read, rows read and written forward; backward gradients read and added."""
-    del fused
-    return Moved(_read(context) + 2 * context.elements, _read(context) + 3 * context.elements)
 
 
 @dataclass(frozen=True, slots=True)
@@ -360,11 +133,11 @@ def _needs_gradient(context: LayerContext) -> bool:
 
 
 def _moved(name: str, context: LayerContext, *, fused: bool) -> Moved:
-    formula = TABLE.get(type(context.layer))
+    formula = TRAFFIC.get(type(context.layer))
     if formula is None:
         raise CountError(
             f"node '{name}': no memory traffic for a layer of kind '{context.layer.kind}'; add its "
-            "formula to ops_counter/traffic.py"
+            "formula to ops_counter/layers.py"
         )
     return formula(context, fused)
 
@@ -374,6 +147,6 @@ def _weights(context: LayerContext, parameters: int, size: int) -> int:
 
     A table's rows are read with the samples that look them up.
     """
-    reads = 0 if isinstance(context.layer, Embedding) else 1 + int(context.input_gradient)
+    reads = 0 if isinstance(context.layer, layers.Embedding) else 1 + int(context.input_gradient)
     kept = context.layer.statistics(*context.inputs).values()
     return size * (reads + 1) * parameters + 2 * FULL * sum(math.prod(shape) for shape in kept)

@@ -37,7 +37,7 @@ from aiperf_hpc.graph import (
     UniformConv2D,
 )
 from aiperf_hpc.ops_counter.count import count
-from aiperf_hpc.ops_counter.layers import TABLE
+from aiperf_hpc.ops_counter.layers import OPERATIONS
 
 
 def backward(graph: Graph, name: str) -> int:
@@ -79,7 +79,7 @@ def test_an_unknown_layer_is_an_error_that_names_the_node(layer: Layer) -> None:
 
 
 def test_every_layer_of_the_vocabulary_has_a_formula() -> None:
-    assert set(TABLE) == set(LAYERS.values())
+    assert set(OPERATIONS) == set(LAYERS.values())
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,8 @@ from aiperf_hpc.graph import (
     Tile,
 )
 from aiperf_hpc.morphism.networks.resnet import resnet50
-from aiperf_hpc.ops_counter.traffic import TABLE, GraphTraffic, LayerTraffic, traffic
+from aiperf_hpc.ops_counter.layers import TRAFFIC
+from aiperf_hpc.ops_counter.traffic import GraphTraffic, LayerTraffic, traffic
 from aiperf_hpc.replica.engines.torch.optimizers import OPTIMIZERS
 
 IMAGE = Node("image", Input((4, 4, 3)))
@@ -264,7 +265,7 @@ def test_fusing_saves_and_never_costs(make: Callable[[], Graph], precision: str)
 
 
 def test_every_layer_has_a_formula() -> None:
-    assert set(TABLE) == set(LAYERS.values())
+    assert set(TRAFFIC) == set(LAYERS.values())
 
 
 def test_what_has_no_formula_is_named() -> None:

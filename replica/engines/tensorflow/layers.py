@@ -11,40 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from aiperf_hpc.graph import (
-    Add,
-    AtrousConv2D,
-    BatchNorm,
-    ChannelAffine,
-    Concat,
-    Conv2D,
-    Conv3D,
-    ConvTranspose2D,
-    Dense,
-    DepthwiseConv2D,
-    Dropout,
-    Embedding,
-    FanOutConv2D,
-    FanOutDense,
-    Flatten,
-    GlobalAveragePool2D,
-    GlorotDense,
-    ImagePool2D,
-    Input,
-    IntegerInput,
-    Layer,
-    LeakyReLU,
-    MaxPool2D,
-    MaxPool3D,
-    Node,
-    ReLU,
-    SameMaxPool2D,
-    Scale,
-    Softmax,
-    Tanh,
-    Tile,
-    UniformConv2D,
-)
+from aiperf_hpc.graph import Layer, Node, layers
 from aiperf_hpc.replica.engines.base import overruns_onednn
 from aiperf_hpc.replica.tensorflow_import import tf
 
@@ -89,24 +56,24 @@ def executes(
     return register
 
 
-@executes(Input)
-def _input(run: Pass, node: Node, layer: Input, inputs: Tensors) -> tf.Tensor:
+@executes(layers.Input)
+def _input(run: Pass, node: Node, layer: layers.Input, inputs: Tensors) -> tf.Tensor:
     return tf.cast(inputs[0], run.compute)
 
 
-@executes(IntegerInput)
-def _integer_input(run: Pass, node: Node, layer: IntegerInput, inputs: Tensors) -> tf.Tensor:
+@executes(layers.IntegerInput)
+def _integer_input(run: Pass, node: Node, layer: layers.IntegerInput, inputs: Tensors) -> tf.Tensor:
     return inputs[0]
 
 
-@executes(Embedding)
-def _embedding(run: Pass, node: Node, layer: Embedding, inputs: Tensors) -> tf.Tensor:
+@executes(layers.Embedding)
+def _embedding(run: Pass, node: Node, layer: layers.Embedding, inputs: Tensors) -> tf.Tensor:
     return tf.gather(run.read(node, "table"), inputs[0])
 
 
-@executes(FanOutConv2D)
-@executes(Conv2D)
-def _conv2d(run: Pass, node: Node, layer: Conv2D, inputs: Tensors) -> tf.Tensor:
+@executes(layers.FanOutConv2D)
+@executes(layers.Conv2D)
+def _conv2d(run: Pass, node: Node, layer: layers.Conv2D, inputs: Tensors) -> tf.Tensor:
     kernel, source = run.read(node, "kernel"), inputs[0]
     if layer.kernel == 1:
         return _convolve_pixels(source, kernel, layer.stride)
@@ -118,8 +85,8 @@ def _conv2d(run: Pass, node: Node, layer: Conv2D, inputs: Tensors) -> tf.Tensor:
     return tf.nn.conv2d(padded, kernel, layer.stride, "VALID")
 
 
-@executes(Conv3D)
-def _conv3d(run: Pass, node: Node, layer: Conv3D, inputs: Tensors) -> tf.Tensor:
+@executes(layers.Conv3D)
+def _conv3d(run: Pass, node: Node, layer: layers.Conv3D, inputs: Tensors) -> tf.Tensor:
     kernel, source, stride = run.read(node, "kernel"), inputs[0], layer.stride
     if overruns_onednn(layer.kernel, stride, source.shape[-1]):
         source, stride = source[:, ::stride, ::stride, ::stride], 1
@@ -137,8 +104,10 @@ def _conv3d(run: Pass, node: Node, layer: Conv3D, inputs: Tensors) -> tf.Tensor:
     return tf.nn.bias_add(made, bias) if run.training else made + bias
 
 
-@executes(DepthwiseConv2D)
-def _depthwise_conv2d(run: Pass, node: Node, layer: DepthwiseConv2D, inputs: Tensors) -> tf.Tensor:
+@executes(layers.DepthwiseConv2D)
+def _depthwise_conv2d(
+    run: Pass, node: Node, layer: layers.DepthwiseConv2D, inputs: Tensors
+) -> tf.Tensor:
     """Convolve; with a dilation TensorFlow allows no stride, so that what it skips is computed."""
     source, stride, spread = inputs[0], layer.stride, layer.dilation
     kernel = tf.transpose(run.read(node, "kernel"), [0, 1, 3, 2])
@@ -156,20 +125,24 @@ def _depthwise(
     return tf.nn.depthwise_conv2d(padded, kernel, strides, "VALID", dilations=[dilation] * 2)
 
 
-@executes(AtrousConv2D)
-def _atrous_conv2d(run: Pass, node: Node, layer: AtrousConv2D, inputs: Tensors) -> tf.Tensor:
+@executes(layers.AtrousConv2D)
+def _atrous_conv2d(run: Pass, node: Node, layer: layers.AtrousConv2D, inputs: Tensors) -> tf.Tensor:
     kernel = run.read(node, "kernel")
     return tf.nn.conv2d(inputs[0], kernel, 1, "SAME", dilations=layer.dilation)
 
 
-@executes(UniformConv2D)
-def _uniform_conv2d(run: Pass, node: Node, layer: UniformConv2D, inputs: Tensors) -> tf.Tensor:
+@executes(layers.UniformConv2D)
+def _uniform_conv2d(
+    run: Pass, node: Node, layer: layers.UniformConv2D, inputs: Tensors
+) -> tf.Tensor:
     made = tf.nn.conv2d(inputs[0], run.read(node, "kernel"), 1, "SAME")
     return made + run.read(node, "bias") if layer.bias else made
 
 
-@executes(ConvTranspose2D)
-def _conv_transpose2d(run: Pass, node: Node, layer: ConvTranspose2D, inputs: Tensors) -> tf.Tensor:
+@executes(layers.ConvTranspose2D)
+def _conv_transpose2d(
+    run: Pass, node: Node, layer: layers.ConvTranspose2D, inputs: Tensors
+) -> tf.Tensor:
     """Make all that the kernel reaches, and leave out what is before the first and behind the last
     row and column."""
     source, size, stride = inputs[0], layer.kernel, layer.stride
@@ -198,12 +171,12 @@ def _convolve_pixels(images: tf.Tensor, kernel: tf.Tensor, stride: int) -> tf.Te
     return tf.reshape(made, [-1, *images.shape[1:3], kernel.shape[-1]])
 
 
-STATISTICS_RATE = 1.0 - BatchNorm.momentum
+STATISTICS_RATE = 1.0 - layers.BatchNorm.momentum
 """The share of a batch's statistics in the running ones, after one step in training mode."""
 
 
-@executes(BatchNorm)
-def _batch_norm(run: Pass, node: Node, layer: BatchNorm, inputs: Tensors) -> tf.Tensor:
+@executes(layers.BatchNorm)
+def _batch_norm(run: Pass, node: Node, layer: layers.BatchNorm, inputs: Tensors) -> tf.Tensor:
     """Normalise by the fused kernel, which takes images: a vector is one pixel of one."""
     source = inputs[0]
     images = _as_images(source)
@@ -217,11 +190,11 @@ def _batch_norm(run: Pass, node: Node, layer: BatchNorm, inputs: Tensors) -> tf.
         offset=beta,
         mean=empty if run.training else mean,
         variance=empty if run.training else variance,
-        epsilon=BatchNorm.epsilon,
+        epsilon=layers.BatchNorm.epsilon,
         is_training=run.training,
     )
     if run.training:
-        keep = BatchNorm.momentum
+        keep = layers.BatchNorm.momentum
         mean.assign(mean * keep + result.batch_mean * (1.0 - keep))
         variance.assign(variance * keep + result.batch_variance * (1.0 - keep))
     return result.y if images is source else tf.reshape(result.y, [-1, *source.shape[1:]])
@@ -237,21 +210,23 @@ def _as_images(source: tf.Tensor) -> tf.Tensor:
     return source
 
 
-@executes(MaxPool2D)
-def _max_pool2d(run: Pass, node: Node, layer: MaxPool2D, inputs: Tensors) -> tf.Tensor:
+@executes(layers.MaxPool2D)
+def _max_pool2d(run: Pass, node: Node, layer: layers.MaxPool2D, inputs: Tensors) -> tf.Tensor:
     """Pool after padding: with explicit padding the gradient takes 5 to 11 times as long."""
     edges, least = _symmetric(layer.kernel), run.compute.min
     padded = tf.pad(inputs[0], edges, constant_values=least)
     return tf.nn.max_pool2d(padded, layer.kernel, layer.stride, "VALID")
 
 
-@executes(SameMaxPool2D)
-def _same_max_pool2d(run: Pass, node: Node, layer: SameMaxPool2D, inputs: Tensors) -> tf.Tensor:
+@executes(layers.SameMaxPool2D)
+def _same_max_pool2d(
+    run: Pass, node: Node, layer: layers.SameMaxPool2D, inputs: Tensors
+) -> tf.Tensor:
     return tf.nn.max_pool2d(inputs[0], layer.kernel, layer.stride, "SAME")
 
 
-@executes(MaxPool3D)
-def _max_pool3d(run: Pass, node: Node, layer: MaxPool3D, inputs: Tensors) -> tf.Tensor:
+@executes(layers.MaxPool3D)
+def _max_pool3d(run: Pass, node: Node, layer: layers.MaxPool3D, inputs: Tensors) -> tf.Tensor:
     source, (before, behind) = inputs[0], layer.window.padding
     places = tuple(source.shape[1:-1])
     reached = [(n - layer.kernel) // layer.stride + 1 for n in places]
@@ -267,77 +242,79 @@ def _symmetric(kernel: int) -> list[list[int]]:
     return [[0, 0], edge, edge, [0, 0]]
 
 
-@executes(GlorotDense)
-@executes(FanOutDense)
-@executes(Dense)
-def _dense(run: Pass, node: Node, layer: Dense, inputs: Tensors) -> tf.Tensor:
+@executes(layers.GlorotDense)
+@executes(layers.FanOutDense)
+@executes(layers.Dense)
+def _dense(run: Pass, node: Node, layer: layers.Dense, inputs: Tensors) -> tf.Tensor:
     return tf.matmul(inputs[0], run.read(node, "kernel")) + run.read(node, "bias")
 
 
-@executes(ReLU)
-def _relu(run: Pass, node: Node, layer: ReLU, inputs: Tensors) -> tf.Tensor:
+@executes(layers.ReLU)
+def _relu(run: Pass, node: Node, layer: layers.ReLU, inputs: Tensors) -> tf.Tensor:
     return tf.nn.relu(inputs[0])
 
 
-@executes(LeakyReLU)
-def _leaky_relu(run: Pass, node: Node, layer: LeakyReLU, inputs: Tensors) -> tf.Tensor:
+@executes(layers.LeakyReLU)
+def _leaky_relu(run: Pass, node: Node, layer: layers.LeakyReLU, inputs: Tensors) -> tf.Tensor:
     return tf.nn.leaky_relu(inputs[0], layer.slope)
 
 
-@executes(Tanh)
-def _tanh(run: Pass, node: Node, layer: Tanh, inputs: Tensors) -> tf.Tensor:
+@executes(layers.Tanh)
+def _tanh(run: Pass, node: Node, layer: layers.Tanh, inputs: Tensors) -> tf.Tensor:
     return tf.tanh(inputs[0])
 
 
-@executes(Scale)
-def _scale(run: Pass, node: Node, layer: Scale, inputs: Tensors) -> tf.Tensor:
+@executes(layers.Scale)
+def _scale(run: Pass, node: Node, layer: layers.Scale, inputs: Tensors) -> tf.Tensor:
     return inputs[0] * tf.cast(layer.factor, run.compute)
 
 
-@executes(Dropout)
-def _dropout(run: Pass, node: Node, layer: Dropout, inputs: Tensors) -> tf.Tensor:
+@executes(layers.Dropout)
+def _dropout(run: Pass, node: Node, layer: layers.Dropout, inputs: Tensors) -> tf.Tensor:
     """Drop by TensorFlow's own generator: an engine is given no seed of the trial."""
     return tf.nn.dropout(inputs[0], layer.rate) if run.training else inputs[0]
 
 
-@executes(Flatten)
-def _flatten(run: Pass, node: Node, layer: Flatten, inputs: Tensors) -> tf.Tensor:
+@executes(layers.Flatten)
+def _flatten(run: Pass, node: Node, layer: layers.Flatten, inputs: Tensors) -> tf.Tensor:
     return tf.reshape(inputs[0], [-1, math.prod(inputs[0].shape[1:])])
 
 
-@executes(Add)
-def _add(run: Pass, node: Node, layer: Add, inputs: Tensors) -> tf.Tensor:
+@executes(layers.Add)
+def _add(run: Pass, node: Node, layer: layers.Add, inputs: Tensors) -> tf.Tensor:
     return sum(inputs[1:], inputs[0])  # Not add_n, which has no oneDNN kernel.
 
 
-@executes(Concat)
-def _concat(run: Pass, node: Node, layer: Concat, inputs: Tensors) -> tf.Tensor:
+@executes(layers.Concat)
+def _concat(run: Pass, node: Node, layer: layers.Concat, inputs: Tensors) -> tf.Tensor:
     return tf.concat(inputs, -1)
 
 
-@executes(ChannelAffine)
-def _channel_affine(run: Pass, node: Node, layer: ChannelAffine, inputs: Tensors) -> tf.Tensor:
+@executes(layers.ChannelAffine)
+def _channel_affine(
+    run: Pass, node: Node, layer: layers.ChannelAffine, inputs: Tensors
+) -> tf.Tensor:
     return inputs[0] * run.read(node, "scale") + run.read(node, "shift")
 
 
-@executes(ImagePool2D)
-def _image_pool2d(run: Pass, node: Node, layer: ImagePool2D, inputs: Tensors) -> tf.Tensor:
+@executes(layers.ImagePool2D)
+def _image_pool2d(run: Pass, node: Node, layer: layers.ImagePool2D, inputs: Tensors) -> tf.Tensor:
     return tf.reduce_mean(inputs[0], [1, 2], keepdims=True)
 
 
-@executes(Tile)
-def _tile(run: Pass, node: Node, layer: Tile, inputs: Tensors) -> tf.Tensor:
+@executes(layers.Tile)
+def _tile(run: Pass, node: Node, layer: layers.Tile, inputs: Tensors) -> tf.Tensor:
     return tf.tile(inputs[0], [1, layer.height, layer.width, 1])
 
 
-@executes(GlobalAveragePool2D)
+@executes(layers.GlobalAveragePool2D)
 def _global_average_pool2d(
-    run: Pass, node: Node, layer: GlobalAveragePool2D, inputs: Tensors
+    run: Pass, node: Node, layer: layers.GlobalAveragePool2D, inputs: Tensors
 ) -> tf.Tensor:
     return tf.reduce_mean(inputs[0], [1, 2])
 
 
-@executes(Softmax)
-def _softmax(run: Pass, node: Node, layer: Softmax, inputs: Tensors) -> tf.Tensor:
+@executes(layers.Softmax)
+def _softmax(run: Pass, node: Node, layer: layers.Softmax, inputs: Tensors) -> tf.Tensor:
     # The loss works on what the softmax reads, which is the stable way.
     return inputs[0]

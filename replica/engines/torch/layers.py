@@ -14,40 +14,7 @@ import torch
 from torch import Tensor, fx
 from torch.nn import functional
 
-from aiperf_hpc.graph import (
-    Add,
-    AtrousConv2D,
-    BatchNorm,
-    ChannelAffine,
-    Concat,
-    Conv2D,
-    Conv3D,
-    ConvTranspose2D,
-    Dense,
-    DepthwiseConv2D,
-    Dropout,
-    Embedding,
-    FanOutConv2D,
-    FanOutDense,
-    Flatten,
-    GlobalAveragePool2D,
-    GlorotDense,
-    ImagePool2D,
-    Input,
-    IntegerInput,
-    Layer,
-    LeakyReLU,
-    MaxPool2D,
-    MaxPool3D,
-    Node,
-    ReLU,
-    SameMaxPool2D,
-    Scale,
-    Softmax,
-    Tanh,
-    Tile,
-    UniformConv2D,
-)
+from aiperf_hpc.graph import Layer, Node, layers
 from aiperf_hpc.replica.engines.base import overruns_onednn
 from aiperf_hpc.replica.engines.torch.cpu_activations import activate
 from aiperf_hpc.replica.engines.torch.cpu_convolutions import (
@@ -78,15 +45,15 @@ def builds(
     return register
 
 
-@builds(IntegerInput)
-@builds(Input)
-def _input(code: ModuleCode, node: Node, layer: Input) -> fx.Node:
+@builds(layers.IntegerInput)
+@builds(layers.Input)
+def _input(code: ModuleCode, node: Node, layer: layers.Input) -> fx.Node:
     return code.placeholder(attribute(node.name))
 
 
-@builds(FanOutConv2D)
-@builds(Conv2D)
-def _conv2d(code: ModuleCode, node: Node, layer: Conv2D) -> fx.Node:
+@builds(layers.FanOutConv2D)
+@builds(layers.Conv2D)
+def _conv2d(code: ModuleCode, node: Node, layer: layers.Conv2D) -> fx.Node:
     source, stride, weights = code.read(node), layer.stride, code.tensor(node, "kernel")
     (read,) = code.graph.input_shapes(node.name)
     pixels = code.on_cpu and layer.kernel == 1
@@ -99,8 +66,8 @@ def _conv2d(code: ModuleCode, node: Node, layer: Conv2D) -> fx.Node:
     return code.call(function, source, weights, None, stride, (layer.kernel - 1) // 2)
 
 
-@builds(Conv3D)
-def _conv3d(code: ModuleCode, node: Node, layer: Conv3D) -> fx.Node:
+@builds(layers.Conv3D)
+def _conv3d(code: ModuleCode, node: Node, layer: layers.Conv3D) -> fx.Node:
     code.allow_overwriting(node)
     source, stride, weights = code.read(node), layer.stride, code.tensor(node, "kernel")
     bias = code.tensor(node, "bias") if layer.bias else None
@@ -113,8 +80,8 @@ def _conv3d(code: ModuleCode, node: Node, layer: Conv3D) -> fx.Node:
     return code.call(torch.conv3d, source, weights, bias, stride, before)
 
 
-@builds(DepthwiseConv2D)
-def _depthwise_conv2d(code: ModuleCode, node: Node, layer: DepthwiseConv2D) -> fx.Node:
+@builds(layers.DepthwiseConv2D)
+def _depthwise_conv2d(code: ModuleCode, node: Node, layer: layers.DepthwiseConv2D) -> fx.Node:
     code.allow_overwriting(node)
     weights, (read,) = code.tensor(node, "kernel"), code.graph.input_shapes(node.name)
     padding, dilation = layer.dilation * (layer.kernel - 1) // 2, layer.dilation
@@ -123,16 +90,16 @@ def _depthwise_conv2d(code: ModuleCode, node: Node, layer: DepthwiseConv2D) -> f
     )
 
 
-@builds(AtrousConv2D)
-def _atrous_conv2d(code: ModuleCode, node: Node, layer: AtrousConv2D) -> fx.Node:
+@builds(layers.AtrousConv2D)
+def _atrous_conv2d(code: ModuleCode, node: Node, layer: layers.AtrousConv2D) -> fx.Node:
     code.allow_overwriting(node)
     padding = layer.dilation * (layer.kernel - 1) // 2
     weights = code.tensor(node, "kernel")
     return code.call(torch.conv2d, code.read(node), weights, None, 1, padding, layer.dilation)
 
 
-@builds(UniformConv2D)
-def _uniform_conv2d(code: ModuleCode, node: Node, layer: UniformConv2D) -> fx.Node:
+@builds(layers.UniformConv2D)
+def _uniform_conv2d(code: ModuleCode, node: Node, layer: layers.UniformConv2D) -> fx.Node:
     bias = code.tensor(node, "bias") if layer.bias else None
     source, weights = code.read(node), code.tensor(node, "kernel")
     if code.on_cpu and layer.kernel == 1:  # As above.
@@ -142,8 +109,8 @@ def _uniform_conv2d(code: ModuleCode, node: Node, layer: UniformConv2D) -> fx.No
     return code.call(function, source, weights, bias, 1, (layer.kernel - 1) // 2)
 
 
-@builds(ConvTranspose2D)
-def _conv_transpose2d(code: ModuleCode, node: Node, layer: ConvTranspose2D) -> fx.Node:
+@builds(layers.ConvTranspose2D)
+def _conv_transpose2d(code: ModuleCode, node: Node, layer: layers.ConvTranspose2D) -> fx.Node:
     code.allow_overwriting(node)
     weights, stride = code.tensor(node, "kernel"), layer.stride
     padding, behind = (layer.kernel - 1) // 2, stride - 1
@@ -151,8 +118,8 @@ def _conv_transpose2d(code: ModuleCode, node: Node, layer: ConvTranspose2D) -> f
     return code.call(function, code.read(node), weights, None, stride, padding, behind)
 
 
-@builds(BatchNorm)
-def _batch_norm(code: ModuleCode, node: Node, layer: BatchNorm) -> fx.Node:
+@builds(layers.BatchNorm)
+def _batch_norm(code: ModuleCode, node: Node, layer: layers.BatchNorm) -> fx.Node:
     code.allow_overwriting(node)
     keys = ("gamma", "beta", "mean", "variance")
     return code.call(
@@ -165,7 +132,7 @@ def _batch_norm(code: ModuleCode, node: Node, layer: BatchNorm) -> fx.Node:
 def normalise(x: Tensor, gamma: Tensor, beta: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
     """Normalise by the running statistics."""
     return torch.batch_norm(
-        x, gamma, beta, mean, variance, False, 0.0, BatchNorm.epsilon, cudnn_enabled=True
+        x, gamma, beta, mean, variance, False, 0.0, layers.BatchNorm.epsilon, cudnn_enabled=True
     )
 
 
@@ -177,16 +144,16 @@ def normalise_by_batch(
     The variance that they keep is unbiased. One value alone has none, which PyTorch gives as
     not a number, where ours goes on as that of TensorFlow does: as zero.
     """
-    rate = 1.0 - BatchNorm.momentum
+    rate = 1.0 - layers.BatchNorm.momentum
     if math.prod(x.shape) == x.shape[1]:
         with torch.no_grad():
             mean.lerp_(x.reshape(-1).to(mean.dtype), rate)
-            variance.mul_(BatchNorm.momentum)
+            variance.mul_(layers.BatchNorm.momentum)
         return torch.batch_norm(
-            x, gamma, beta, None, None, True, rate, BatchNorm.epsilon, cudnn_enabled=True
+            x, gamma, beta, None, None, True, rate, layers.BatchNorm.epsilon, cudnn_enabled=True
         )
     return torch.batch_norm(
-        x, gamma, beta, mean, variance, True, rate, BatchNorm.epsilon, cudnn_enabled=True
+        x, gamma, beta, mean, variance, True, rate, layers.BatchNorm.epsilon, cudnn_enabled=True
     )
 
 
@@ -206,47 +173,47 @@ class MomentsInterpreter(fx.Interpreter):
         variance, mean = torch.var_mean(x.float(), axes, correction=0)
         self.found += [mean, variance]
         return torch.batch_norm(
-            x, gamma, beta, None, None, True, 0.0, BatchNorm.epsilon, cudnn_enabled=True
+            x, gamma, beta, None, None, True, 0.0, layers.BatchNorm.epsilon, cudnn_enabled=True
         )
 
 
-@builds(ReLU)
-def _relu(code: ModuleCode, node: Node, layer: ReLU) -> fx.Node:
+@builds(layers.ReLU)
+def _relu(code: ModuleCode, node: Node, layer: layers.ReLU) -> fx.Node:
     writable = code.writable(node.inputs[0])
     if code.owns_gradient(node):
         return code.call(activate, code.read(node), 0.0, writable)
     return code.call(torch.relu_ if writable else torch.relu, code.read(node))
 
 
-@builds(LeakyReLU)
-def _leaky_relu(code: ModuleCode, node: Node, layer: LeakyReLU) -> fx.Node:
+@builds(layers.LeakyReLU)
+def _leaky_relu(code: ModuleCode, node: Node, layer: layers.LeakyReLU) -> fx.Node:
     writable = code.writable(node.inputs[0])
     if code.owns_gradient(node):
         return code.call(activate, code.read(node), layer.slope, writable)
     return code.call(functional.leaky_relu, code.read(node), layer.slope, writable)
 
 
-@builds(Tanh)
-def _tanh(code: ModuleCode, node: Node, layer: Tanh) -> fx.Node:
+@builds(layers.Tanh)
+def _tanh(code: ModuleCode, node: Node, layer: layers.Tanh) -> fx.Node:
     writable = code.writable(node.inputs[0])
     return code.call(torch.tanh_ if writable else torch.tanh, code.read(node))
 
 
-@builds(Scale)
-def _scale(code: ModuleCode, node: Node, layer: Scale) -> fx.Node:
+@builds(layers.Scale)
+def _scale(code: ModuleCode, node: Node, layer: layers.Scale) -> fx.Node:
     return code.call(torch.mul, code.read(node), layer.factor)
 
 
-@builds(Dropout)
-def _dropout(code: ModuleCode, node: Node, layer: Dropout) -> fx.Node:
+@builds(layers.Dropout)
+def _dropout(code: ModuleCode, node: Node, layer: layers.Dropout) -> fx.Node:
     """Drop by PyTorch's own generator: an engine is given no seed of the trial."""
     if not code.training:
         return code.read(node)
     return code.call(functional.dropout, code.read(node), layer.rate)
 
 
-@builds(Add)
-def _add(code: ModuleCode, node: Node, layer: Add) -> fx.Node:
+@builds(layers.Add)
+def _add(code: ModuleCode, node: Node, layer: layers.Add) -> fx.Node:
     """Add onto an input that nobody else reads, where there is one."""
     code.allow_overwriting(node)
     names = sorted(node.inputs, key=code.writable, reverse=True)
@@ -258,15 +225,15 @@ def _add(code: ModuleCode, node: Node, layer: Add) -> fx.Node:
     return total
 
 
-@builds(MaxPool2D)
-def _max_pool2d(code: ModuleCode, node: Node, layer: MaxPool2D) -> fx.Node:
+@builds(layers.MaxPool2D)
+def _max_pool2d(code: ModuleCode, node: Node, layer: layers.MaxPool2D) -> fx.Node:
     code.allow_overwriting(node)
     padding = (layer.kernel - 1) // 2
     return code.call(functional.max_pool2d, code.read(node), layer.kernel, layer.stride, padding)
 
 
-@builds(SameMaxPool2D)
-def _same_max_pool2d(code: ModuleCode, node: Node, layer: SameMaxPool2D) -> fx.Node:
+@builds(layers.SameMaxPool2D)
+def _same_max_pool2d(code: ModuleCode, node: Node, layer: layers.SameMaxPool2D) -> fx.Node:
     """Pool with what is added before both sides; an element more behind is no more than a last
     window that is not whole, which ``ceil_mode`` keeps."""
     code.allow_overwriting(node)
@@ -277,8 +244,8 @@ def _same_max_pool2d(code: ModuleCode, node: Node, layer: SameMaxPool2D) -> fx.N
     )
 
 
-@builds(MaxPool3D)
-def _max_pool3d(code: ModuleCode, node: Node, layer: MaxPool3D) -> fx.Node:
+@builds(layers.MaxPool3D)
+def _max_pool3d(code: ModuleCode, node: Node, layer: layers.MaxPool3D) -> fx.Node:
     code.allow_overwriting(node)
     source, (before, behind) = code.read(node), layer.window.padding
     (read,) = code.graph.input_shapes(node.name)
@@ -290,15 +257,15 @@ def _max_pool3d(code: ModuleCode, node: Node, layer: MaxPool3D) -> fx.Node:
     return code.call(functional.max_pool3d, source, layer.kernel, layer.stride, before)
 
 
-@builds(Concat)
-def _concat(code: ModuleCode, node: Node, layer: Concat) -> fx.Node:
+@builds(layers.Concat)
+def _concat(code: ModuleCode, node: Node, layer: layers.Concat) -> fx.Node:
     code.allow_overwriting(node)
     sequence = len(code.graph.shapes[node.name]) == 2
     return code.call(torch.cat, [code.values[name] for name in node.inputs], 2 if sequence else 1)
 
 
-@builds(ChannelAffine)
-def _channel_affine(code: ModuleCode, node: Node, layer: ChannelAffine) -> fx.Node:
+@builds(layers.ChannelAffine)
+def _channel_affine(code: ModuleCode, node: Node, layer: layers.ChannelAffine) -> fx.Node:
     code.allow_overwriting(node)
     scale, shift = code.tensor(node, "scale"), code.tensor(node, "shift")
     return code.call(scale_and_shift, code.read(node), scale, shift)
@@ -310,23 +277,25 @@ def scale_and_shift(x: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
     return torch.addcmul(shift.view(channels), x, scale.view(channels))
 
 
-@builds(ImagePool2D)
-def _image_pool2d(code: ModuleCode, node: Node, layer: ImagePool2D) -> fx.Node:
+@builds(layers.ImagePool2D)
+def _image_pool2d(code: ModuleCode, node: Node, layer: layers.ImagePool2D) -> fx.Node:
     return code.call(torch.mean, code.read(node), (2, 3), True)
 
 
-@builds(Tile)
-def _tile(code: ModuleCode, node: Node, layer: Tile) -> fx.Node:
+@builds(layers.Tile)
+def _tile(code: ModuleCode, node: Node, layer: layers.Tile) -> fx.Node:
     return code.call(Tensor.expand, code.read(node), -1, -1, layer.height, layer.width)
 
 
-@builds(GlobalAveragePool2D)
-def _global_average_pool2d(code: ModuleCode, node: Node, layer: GlobalAveragePool2D) -> fx.Node:
+@builds(layers.GlobalAveragePool2D)
+def _global_average_pool2d(
+    code: ModuleCode, node: Node, layer: layers.GlobalAveragePool2D
+) -> fx.Node:
     return code.call(torch.mean, code.read(node), (2, 3))
 
 
-@builds(Flatten)
-def _flatten(code: ModuleCode, node: Node, layer: Flatten) -> fx.Node:
+@builds(layers.Flatten)
+def _flatten(code: ModuleCode, node: Node, layer: layers.Flatten) -> fx.Node:
     return code.call(flatten, code.read(node))
 
 
@@ -335,21 +304,21 @@ def flatten(x: Tensor) -> Tensor:
     return (x.movedim(1, -1) if x.ndim >= 4 else x).flatten(1)
 
 
-@builds(GlorotDense)
-@builds(FanOutDense)
-@builds(Dense)
-def _dense(code: ModuleCode, node: Node, layer: Dense) -> fx.Node:
+@builds(layers.GlorotDense)
+@builds(layers.FanOutDense)
+@builds(layers.Dense)
+def _dense(code: ModuleCode, node: Node, layer: layers.Dense) -> fx.Node:
     code.allow_overwriting(node)
     weight, bias = code.tensor(node, "kernel"), code.tensor(node, "bias")
     return code.call(torch.addmm, bias, code.read(node), weight)
 
 
-@builds(Embedding)
-def _embedding(code: ModuleCode, node: Node, layer: Embedding) -> fx.Node:
+@builds(layers.Embedding)
+def _embedding(code: ModuleCode, node: Node, layer: layers.Embedding) -> fx.Node:
     return code.call(functional.embedding, code.read(node), code.tensor(node, "table"))
 
 
-@builds(Softmax)
-def _softmax(code: ModuleCode, node: Node, layer: Softmax) -> fx.Node:
+@builds(layers.Softmax)
+def _softmax(code: ModuleCode, node: Node, layer: layers.Softmax) -> fx.Node:
     # The loss works on what the softmax reads, which is the stable way.
     return code.read(node)
