@@ -21,6 +21,7 @@ from aiperf_hpc.host.machine import available_bytes
 from aiperf_hpc.integrity.release import FILES, changes, package_digest
 from aiperf_hpc.ops_counter.divisions.arithmetic import environment_rule
 from aiperf_hpc.ops_counter.divisions.release import release_rule
+from aiperf_hpc.primary import cuda_packages
 from aiperf_hpc.primary.launchers.base import find_mpirun
 from aiperf_hpc.primary.launchers.slurm.client import SlurmCommands
 from aiperf_hpc.results.formatting import size
@@ -31,6 +32,7 @@ from aiperf_hpc.run.file_system import (
     require_writable,
 )
 from aiperf_hpc.system.environment import recorded_variables
+from aiperf_hpc.system.nvidia import cuda_version
 from aiperf_hpc.system.tools import AbsentError
 from aiperf_hpc.telemetry.rapl import rapl_zones
 from aiperf_hpc.telemetry.reading import Asker
@@ -48,6 +50,9 @@ OWN, SCRIPT_BYTES = b"aiperf_hpc", 65_536
 
 SLURM_NEEDS = ("sbatch", "squeue", "srun", "controller")
 CPU_BUILDS = "the installed frameworks are builds for CPUs"
+CUDA = "CUDA"
+"""The area of NVIDIA's packages and driver."""
+APART = "create a new virtual environment for each of [cuda] and [torch]"
 
 
 class Check(Value):
@@ -86,6 +91,7 @@ def examine(folder: Path) -> list[Check]:
         *_machine(),
         _command(),
         *_accelerators(),
+        *_cuda(),
         *energy_checks(),
         *_packages(),
         *_official(),
@@ -108,6 +114,8 @@ def readiness(checks: Sequence[Check]) -> str:
     first = "Start with `aiperf start --nodes 1 --hours 0.05`"
     if lacks["GPUs"] == CPU_BUILDS:
         first = f"First: {pip_install('cuda')}, or PyTorch's build for your accelerator"
+    elif broken := _broken_cuda(checks):
+        first = f"First: {broken.remedy}"
     elif unmet and unmet[0].name == "controller":
         first = f"First: {unmet[0].remedy}"
     return f"Ready for {ready}{f'; not for {others}' if others else ''}. {first}."
@@ -123,7 +131,14 @@ def _lack_for_accelerators(checks: Iterable[Check]) -> str:
     if not any(check.area == "accelerator" for check in found):
         return "no accelerator found"
     frameworks = [c.detail for c in found if c.area == "framework" and c.name in ENGINES]
-    return CPU_BUILDS if all("cpu" in detail for detail in frameworks) else ""
+    if all("cpu" in detail for detail in frameworks):
+        return CPU_BUILDS
+    broken = _broken_cuda(checks)
+    return _lack(broken) if broken is not None else ""
+
+
+def _broken_cuda(checks: Iterable[Check]) -> Check | None:
+    return next((check for check in checks if check.area == CUDA and not check.found), None)
 
 
 def _machine() -> Iterator[Check]:
@@ -175,6 +190,34 @@ def _accelerators() -> Iterator[Check]:
         else:
             devices = "; ".join(line.strip() for line in output.splitlines() if line.strip())
             yield Check(area="accelerator", name=maker, found=bool(devices), detail=devices)
+
+
+def _cuda() -> Iterator[Check]:
+    """Look at NVIDIA's packages: whether they overwrote each other, and whether the driver fits."""
+    libraries = cuda_packages.installed_libraries()
+    needed = cuda_packages.newest(libraries)
+    if needed is None:
+        return
+    overwritten = cuda_packages.conflict(libraries)
+    yield Check(
+        area=CUDA,
+        name="packages",
+        found=overwritten is None,
+        detail=overwritten or f"{len(libraries)} libraries of CUDA {needed}",
+        remedy=APART if overwritten else "",
+    )
+    try:
+        supported = cuda_version()
+    except AbsentError:
+        return  # There is no driver here; the accelerators' rows say so.
+    fits = int(supported.partition(".")[0]) >= needed
+    yield Check(
+        area=CUDA,
+        name="driver",
+        found=fits,
+        detail=f"for CUDA {supported}; the installed packages are for CUDA {needed}",
+        remedy="" if fits else f"install {cuda_packages.driver_for(needed)}; README, Frameworks",
+    )
 
 
 def energy_checks() -> Iterator[Check]:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import sys
 import tomllib
+from functools import partial
 from importlib import metadata, util
 from pathlib import Path
+from types import SimpleNamespace
 from typing import NoReturn
 
 import pytest
@@ -15,7 +17,7 @@ from tests.support.powercap import powercap
 from aiperf_hpc.cli import main
 from aiperf_hpc.errors import SchedulerSilentError
 from aiperf_hpc.extras import pip_install
-from aiperf_hpc.primary import doctor
+from aiperf_hpc.primary import cuda_packages, doctor
 from aiperf_hpc.primary.doctor import PACKAGES, Check, energy_checks, examine, readiness
 from aiperf_hpc.primary.launchers.slurm.client import Nodes, SlurmCommands
 from aiperf_hpc.system.tools import AbsentError
@@ -208,3 +210,73 @@ def test_counters_of_energy_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path:
     (processors,) = energy_checks()
     assert processors.found
     assert processors.detail == "RAPL: package-0, package-0 dram, package-1, package-1 dram"
+
+
+# Packages for CUDA: the metadata of TensorFlow 2.18's extra and of PyTorch 2.13 from its index
+
+OF_TENSORFLOW = ("nvidia-cudnn-cu12", "nvidia-nccl-cu12", "nvidia-cublas-cu12")
+OF_TORCH = ("nvidia_cudnn_cu13", "nvidia_nccl_cu13", "nvidia-cublas")
+
+
+def environment(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, *packages: str, driver: int | None = None
+) -> list[Check]:
+    """Return what is said of CUDA where packages are installed, and of a driver for some CUDA."""
+    for name in packages:
+        information = folder / f"{name.replace('-', '_')}-1.0.dist-info"
+        information.mkdir(parents=True)
+        (information / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\n")
+    only = SimpleNamespace(distributions=partial(metadata.distributions, path=[str(folder)]))
+    monkeypatch.setattr(cuda_packages, "metadata", only)
+    NvmlLibrary([dict(H100)], cuda=driver or 0, status=0 if driver else 9).install(monkeypatch)
+    return [check for check in examine(Path()) if check.area == "CUDA"]
+
+
+def test_packages_of_both_extras_overwrite_each_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (packages,) = environment(tmp_path / "site", monkeypatch, *OF_TENSORFLOW, *OF_TORCH)
+    assert not packages.found
+    assert packages.detail == (
+        "nvidia-cudnn-cu12 and nvidia-cudnn-cu13 both write nvidia/cudnn; nvidia-nccl-cu12 and "
+        "nvidia-nccl-cu13 both write nvidia/nccl"
+    )
+    assert packages.remedy == "create a new virtual environment for each of [cuda] and [torch]"
+    said = readiness([YES, GPU, FOR_GPUS, SBATCH, CONTROLLER, packages])
+    assert said.startswith("Ready for local runs and SLURM; not for GPUs (packages: nvidia-cudnn")
+    assert said.endswith(f"First: {packages.remedy}.")
+
+
+@pytest.mark.parametrize(
+    ("packages", "driver", "fits"),
+    [
+        (OF_TORCH, 12080, False),
+        (OF_TORCH, 13000, True),
+        (OF_TENSORFLOW, 12000, True),
+        (OF_TENSORFLOW, 11080, False),
+        (OF_TENSORFLOW, 13000, True),
+    ],
+)
+def test_a_driver_is_at_least_of_the_packages_major_version_of_cuda(
+    packages: tuple[str, ...],
+    driver: int,
+    fits: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    installed, check = environment(tmp_path / "site", monkeypatch, *packages, driver=driver)
+    major, oldest = ("13", "580") if packages is OF_TORCH else ("12", "525")
+    assert (installed.found, check.found) == (True, fits)
+    assert check.detail == (
+        f"for CUDA {driver // 1000}.{driver % 1000 // 10}; the installed packages are for CUDA "
+        f"{major}"
+    )
+    assert (f"driver {oldest} or later" in check.remedy) != fits
+    said = readiness([YES, GPU, FOR_GPUS, SBATCH, CONTROLLER, check])
+    assert ("not for GPUs (driver: for CUDA" in said) != fits
+
+
+def test_nothing_is_said_of_cuda_without_its_packages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert environment(tmp_path / "site", monkeypatch, "nvidia-ml-py", driver=12040) == []

@@ -47,10 +47,16 @@ class NvmlLibrary:
     """What the C library answers: ``accelerators`` and a driver, or ``status`` to everything."""
 
     def __init__(
-        self, accelerators: list[dict[str, Any]], *, driver: str = "550.54.15", status: int = 0
+        self,
+        accelerators: list[dict[str, Any]],
+        *,
+        driver: str = "550.54.15",
+        cuda: int = 12040,
+        status: int = 0,
     ) -> None:
         self.accelerators = accelerators
         self.driver = driver
+        self.cuda = cuda
         self.status = status
         self.open = 0
 
@@ -64,7 +70,7 @@ class NvmlLibrary:
             "nvmlInitWithFlags": lambda flags: self._opened(1),
             "nvmlShutdown": lambda: self._opened(-1),
             "nvmlSystemGetDriverVersion": self._driver,
-            "nvmlSystemGetCudaDriverVersion_v2": lambda out: _fill(out, 12040),
+            "nvmlSystemGetCudaDriverVersion_v2": lambda out: _fill(out, self.cuda),
             "nvmlDeviceGetCount_v2": lambda out: _fill(out, len(self.accelerators)),
             "nvmlDeviceGetHandleByIndex_v2": self._handle,
         }
