@@ -20,7 +20,7 @@ def begin_checksum(values: Tensor) -> PendingChecksum:
     module = torch.get_device_module(total.device.type)
     there = torch.empty((), dtype=total.dtype).pin_memory()  # Or the copy would wait.
     there.copy_(total, non_blocking=True)
-    copied = module.Event()
+    copied = module.Event(blocking=True)
     copied.record(module.current_stream(total.device))
 
     def wait() -> int:

@@ -176,7 +176,7 @@ class Feed:
     def done(self) -> None:
         """Note that all of a step has been put into the device's queue."""
         if self._module is not None:
-            event = self._module.Event()
+            event = self._module.Event(blocking=True)
             event.record(self._module.current_stream(self._device))
             self._done.append(event)
 

@@ -51,7 +51,9 @@ class Accelerator:
     def Stream(self, device: torch.device) -> Accelerator:  # noqa: N802 -- its name in PyTorch
         return self
 
-    def Event(self) -> Accelerator:  # noqa: N802
+    def Event(self, *, blocking: bool) -> Accelerator:  # noqa: N802
+        """Refuse an event that a thread would wait for by spinning on a core."""
+        assert blocking
         return self
 
     def stream(self, stream: Accelerator) -> AbstractContextManager[None]:
